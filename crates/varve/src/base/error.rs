@@ -1,0 +1,163 @@
+//! The one public error. Each kind is something a caller can do something about; the C ABI maps each kind to
+//! one code. Messages say what happened, to what, and what to do.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::{fmt, io};
+
+use super::PageId;
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+#[derive(Clone, Debug)]
+pub enum Error {
+    /// Bytes on disk are not what was written: which page, what was expected, what was found.
+    Corrupt {
+        page: PageId,
+        expected: String,
+        found: String,
+    },
+    /// A damaged file that is not made of pages (control file, redo log, doublewrite file).
+    CorruptFile {
+        path: PathBuf,
+        expected: String,
+        found: String,
+    },
+    /// The operating system refused an operation.
+    Io {
+        op: &'static str,
+        path: PathBuf,
+        source: Arc<io::Error>,
+    },
+    /// A change failed halfway, or a thread panicked: the database refuses work until it is reopened.
+    Poisoned { why: String },
+    /// Another row has the same key in this unique index.
+    DuplicateKey { index: String },
+    /// Waited longer than the lock wait timeout. The statement was rolled back, the transaction lives.
+    LockWaitTimeout,
+    /// This transaction was chosen as the victim of a deadlock and must be rolled back.
+    Deadlock,
+    /// The statement was interrupted (KILL).
+    Interrupted,
+    /// No such table, index, column, savepoint … `what` names it.
+    NotFound { what: String },
+    /// Such a table … exists already.
+    AlreadyExists { what: String },
+    /// A row or key is longer than the format allows, with the limit in bytes.
+    TooLarge {
+        what: String,
+        size: usize,
+        limit: usize,
+    },
+    /// No room: disk full, no free undo slot, buffer pool too small for the pinned pages.
+    NoSpace { what: String },
+    /// Argument that can't be used; the message says which and why.
+    Invalid { what: String },
+    /// Something that the format or the caller asks for, but this version does not do.
+    Unsupported { what: String },
+    /// Another process has this data directory open.
+    InUse { path: PathBuf },
+    /// The table's definition is newer than this transaction's read view.
+    DefinitionChanged { table: String },
+}
+
+impl Error {
+    pub fn corrupt(page: PageId, expected: impl Into<String>, found: impl Into<String>) -> Error {
+        Error::Corrupt {
+            page,
+            expected: expected.into(),
+            found: found.into(),
+        }
+    }
+
+    pub fn io(op: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Error {
+        Error::Io {
+            op,
+            path: path.into(),
+            source: Arc::new(source),
+        }
+    }
+
+    pub fn invalid(what: impl Into<String>) -> Error {
+        Error::Invalid { what: what.into() }
+    }
+
+    pub fn unsupported(what: impl Into<String>) -> Error {
+        Error::Unsupported { what: what.into() }
+    }
+
+    pub fn not_found(what: impl Into<String>) -> Error {
+        Error::NotFound { what: what.into() }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Corrupt {
+                page,
+                expected,
+                found,
+            } => {
+                write!(
+                    f,
+                    "{page} is damaged: expected {expected}, found {found}; restore it from a backup"
+                )
+            }
+            Error::CorruptFile {
+                path,
+                expected,
+                found,
+            } => {
+                write!(
+                    f,
+                    "file {} is damaged: expected {expected}, found {found}",
+                    path.display()
+                )
+            }
+            Error::Io { op, path, source } => write!(f, "{op} {}: {source}", path.display()),
+            Error::Poisoned { why } => {
+                write!(
+                    f,
+                    "the database stopped after a failure ({why}); reopen it, recovery will repair it"
+                )
+            }
+            Error::DuplicateKey { index } => write!(f, "duplicate key in unique index {index}"),
+            Error::LockWaitTimeout => {
+                write!(f, "lock wait timeout exceeded; try the statement again")
+            }
+            Error::Deadlock => write!(f, "deadlock found; roll back and try the transaction again"),
+            Error::Interrupted => write!(f, "the statement was interrupted"),
+            Error::NotFound { what } => write!(f, "{what} does not exist"),
+            Error::AlreadyExists { what } => write!(f, "{what} exists already"),
+            Error::TooLarge { what, size, limit } => {
+                write!(f, "{what} has {size} bytes, the limit is {limit}")
+            }
+            Error::NoSpace { what } => write!(f, "no space left: {what}"),
+            Error::Invalid { what } => write!(f, "invalid argument: {what}"),
+            Error::Unsupported { what } => write!(f, "not supported: {what}"),
+            Error::InUse { path } => {
+                write!(
+                    f,
+                    "data directory {} is in use by another process",
+                    path.display()
+                )
+            }
+            Error::DefinitionChanged { table } => {
+                write!(
+                    f,
+                    "the definition of table {table} changed after this transaction's snapshot"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io { source, .. } => Some(&**source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! What every layer shares: ids, `Lsn`, errors, metrics, logging. No I/O.
+
+mod error;
+mod ids;
+
+pub use error::{Error, Result};
+pub use ids::*;

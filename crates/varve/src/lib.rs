@@ -1,0 +1,3 @@
+//! Varve: a transactional storage engine with clustered B+trees, MVCC through undo logs and a purge that keeps up.
+
+pub mod base;
