@@ -1,0 +1,78 @@
+#!/bin/bash
+# get-mariadb.sh [PREFIX]: one exact MariaDB 10.11 (server, clients, test runner, public and private
+# headers) and sysbench, unpacked under PREFIX from the machine's own Debian sources.
+#
+# - Nothing of the system changes: packages are unpacked, never installed, and apt works on
+#   package lists of its own.
+# - A plugin fits one exact server version only, so the newest version is taken whose *source* can
+#   be had too: the private headers are in no package. MARIADB_DEB_VERSION names another one.
+# - PREFIX is complete or absent. The work happens beside it and is renamed at the end, and a lock
+#   lets checkouts that share PREFIX wait for each other, so an interrupted run is simply redone.
+# - PREFIX/VERSION names what was unpacked; `. PREFIX/env.sh` makes it usable in a shell.
+set -euo pipefail
+
+PREFIX=$(realpath -m "${1:-${XDG_CACHE_HOME:-$HOME/.cache}/varve/mariadb}")
+TRIPLET=$(g++ -dumpmachine)
+mkdir -p "$(dirname "$PREFIX")"
+exec 9> "$PREFIX.lock"
+flock 9
+[ ! -f "$PREFIX/VERSION" ] || { echo "MariaDB $(cat "$PREFIX/VERSION") is in $PREFIX"; exit 0; }
+fail() { echo "get-mariadb: $*" >&2; exit 1; }
+for tool in apt-get apt-cache dpkg-deb realpath; do
+  command -v $tool > /dev/null || fail "$tool is missing; this set-up needs a Debian 12 machine"
+done
+
+WORK=$PREFIX.partial
+rm -rf "$WORK" "$PREFIX"
+mkdir -p "$WORK"/{debs,root,src} "$WORK"/apt/{parts,lists/partial,cache/archives/partial}
+
+# The machine's own Debian sources, for binary and source packages.
+if [ -f /etc/apt/sources.list.d/debian.sources ]; then
+  sed 's/^Types:.*/Types: deb deb-src/' /etc/apt/sources.list.d/debian.sources > "$WORK/apt/parts/debian.sources"
+elif [ -f /etc/apt/sources.list ]; then
+  sed -n 's/^deb \(.*\)/deb \1\ndeb-src \1/p' /etc/apt/sources.list > "$WORK/apt/parts/debian.list"
+else
+  fail "no Debian package source is configured in /etc/apt"
+fi
+cat > "$WORK/apt/apt.conf" <<E
+APT::Sandbox::User "root";
+Dir::Etc::SourceList "/dev/null";
+Dir::Etc::SourceParts "$WORK/apt/parts";
+Dir::State::Lists "$WORK/apt/lists";
+Dir::Cache "$WORK/apt/cache";
+Acquire::Languages "none";
+Acquire::Retries "3";
+E
+export APT_CONFIG=$WORK/apt/apt.conf
+apt-get -qq update || fail "apt-get update failed; is the package mirror reachable?"
+
+cd "$WORK/src"
+VERSION=
+for v in ${MARIADB_DEB_VERSION:-$(apt-cache madison mariadb-server | awk '$3 ~ /^1:10\.11\./ {print $3}' | uniq)}; do
+  if apt-get -qq source --download-only "mariadb=$v" 2> "$WORK/source.err"; then VERSION=$v; break; fi
+  echo "no source for MariaDB $v, trying an older one" >&2
+done
+[ -n "$VERSION" ] || { cat "$WORK/source.err" >&2 || true; fail "no MariaDB 10.11 whose source can be downloaded"; }
+
+UPSTREAM=${VERSION#*:}; UPSTREAM=${UPSTREAM%%-*}
+tar xzf "mariadb_$UPSTREAM.orig.tar.gz" --strip-components=1 \
+  "mariadb-$UPSTREAM"/{include,sql,wsrep-lib,storage/example,libservices}
+cp include/probes_mysql_nodtrace.h.in include/probes_mysql_nodtrace.h
+rm -f mariadb_*
+
+cd "$WORK/debs"
+apt-get download -qq \
+  {mariadb-server-core,mariadb-server,mariadb-client-core,mariadb-client,mariadb-test,mariadb-test-data,libmariadb3,libmariadb-dev,libmariadbd-dev}="$VERSION" \
+  libaio1 liburing2 libpcre2-8-0 libpcre2-posix3 sysbench libluajit2-5.1-2 libluajit2-5.1-common
+for deb in *.deb; do dpkg-deb -x "$deb" "$WORK/root"; done
+
+cat > "$WORK/env.sh" <<E
+export MDB=$PREFIX LD_LIBRARY_PATH=$PREFIX/root/usr/lib/$TRIPLET PATH=$PREFIX/root/usr/bin:$PREFIX/root/usr/sbin:\$PATH
+export LUA_PATH="$PREFIX/root/usr/share/sysbench/?.lua;;"
+E
+cd /
+rm -rf "$WORK"/{debs,apt,source.err}
+echo "$VERSION" > "$WORK/VERSION"
+sync -f "$WORK"
+mv "$WORK" "$PREFIX"
+echo "MariaDB $VERSION is in $PREFIX"
