@@ -1,3 +1,5 @@
 //! Varve: a transactional storage engine with clustered B+trees, MVCC through undo logs and a purge that keeps up.
 
 pub mod base;
+#[doc(hidden)]
+pub mod io;

@@ -1,0 +1,84 @@
+//! The only way to files: the [`Disk`] and [`DiskFile`] traits, and [`RealDisk`] on the operating system.
+//!
+//! What callers may rely on, and what a simulated disk must keep:
+//!
+//! - **IO-1** `write_at` promises nothing across a crash until `sync` of that file returned: unsynced writes may be
+//!   lost, reordered or torn at any 512-byte boundary.
+//! - **IO-2** `sync` makes the file's data durable, and of its metadata what is needed to read the data back (its
+//!   length). It does not make the file's *name* durable: creating, removing and renaming need `sync_dir` of the
+//!   directory.
+//! - **IO-3** `rename` replaces an existing target atomically.
+//! - **IO-4** After `sync` failed the state of all writes since the last successful one is unknown; calling it again
+//!   proves nothing. Callers poison the database.
+//! - **IO-5** Bytes that `allocate` or `set_len` added read as zero.
+//!
+//! No latch is held and no caching is done here. Every error names the operation and the path.
+
+mod real;
+
+use std::any::Any;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::base::Result;
+
+pub use real::RealDisk;
+
+/// How [`Disk::open`] treats a file that exists or does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// The file must exist.
+    Existing,
+    /// The file must not exist; it is created empty.
+    CreateNew,
+}
+
+/// One name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntry {
+    pub name: String,
+    pub is_dir: bool,
+    pub len: u64,
+}
+
+/// Held while a data directory is open; dropping it lets another process in.
+pub type DirLock = Box<dyn Any + Send + Sync>;
+
+/// A file system. Paths are used as given.
+pub trait Disk: Send + Sync {
+    fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn DiskFile>>;
+    fn remove(&self, path: &Path) -> Result<()>;
+    fn rename(&self, from: &Path, to: &Path) -> Result<()>;
+    /// Creates the directory and its missing parents; fine if it exists.
+    fn create_dir_all(&self, path: &Path) -> Result<()>;
+    /// Removes an empty directory.
+    fn remove_dir(&self, path: &Path) -> Result<()>;
+    /// The directory's entries, sorted by name.
+    fn list(&self, path: &Path) -> Result<Vec<DirEntry>>;
+    /// Makes created, removed and renamed names in this directory durable.
+    fn sync_dir(&self, path: &Path) -> Result<()>;
+    fn exists(&self, path: &Path) -> Result<bool>;
+    /// Takes the directory for this process; `Error::InUse` if somebody has it.
+    fn lock_dir(&self, path: &Path) -> Result<DirLock>;
+}
+
+/// An open file. All methods may be called from several threads at once; overlapping concurrent writes are the
+/// caller's to avoid.
+pub trait DiskFile: Send + Sync {
+    /// Fills `buf` from `offset`; reading past the end is an error.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
+    /// Writes all of `buf`, extending the file if it ends earlier.
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()>;
+    /// Makes everything written so far durable (fdatasync).
+    fn sync(&self) -> Result<()>;
+    fn len(&self) -> Result<u64>;
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+    /// Extends the file to `new_len` with its space reserved on the device, so that later writes below `new_len` do
+    /// not fail for space. The new bytes read as zero. Does nothing if the file is that long already.
+    fn allocate(&self, new_len: u64) -> Result<()>;
+    /// Cuts or extends the file (without reserving space).
+    fn set_len(&self, new_len: u64) -> Result<()>;
+    fn path(&self) -> &Path;
+}

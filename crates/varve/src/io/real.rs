@@ -1,0 +1,285 @@
+//! [`RealDisk`]: the traits on the operating system's files, with positioned reads and writes.
+//!
+//! The directory lock is an advisory `flock` on `varve.lock`: it goes away with the process, however that ends.
+//! Errors come back at once; nothing is retried except interrupted system calls (by the standard library).
+#![allow(unsafe_code)]
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{DirEntry, DirLock, Disk, DiskFile, OpenMode};
+use crate::base::{Error, Result};
+
+/// The name of the file that carries the directory lock.
+const LOCK_FILE: &str = "varve.lock";
+
+/// The operating system's file system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealDisk;
+
+fn fail<T>(op: &'static str, path: &Path, result: io::Result<T>) -> Result<T> {
+    result.map_err(|source| Error::io(op, path, source))
+}
+
+impl Disk for RealDisk {
+    fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn DiskFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        let op = match mode {
+            OpenMode::Existing => "open",
+            OpenMode::CreateNew => {
+                options.create_new(true);
+                "create"
+            }
+        };
+        let file = fail(op, path, options.open(path))?;
+        Ok(Arc::new(RealFile {
+            file,
+            path: path.to_path_buf(),
+        }))
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        fail("remove", path, fs::remove_file(path))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        fail("rename", from, fs::rename(from, to))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> Result<()> {
+        fail("create directory", path, fs::create_dir_all(path))
+    }
+
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        fail("remove directory", path, fs::remove_dir(path))
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<DirEntry>> {
+        let mut entries = Vec::new();
+        for entry in fail("list", path, fs::read_dir(path))? {
+            let entry = fail("list", path, entry)?;
+            // Varve's own names are all UTF-8; a name that is not belongs to somebody else.
+            let Ok(name) = entry.file_name().into_string() else {
+                continue;
+            };
+            let meta = match entry.metadata() {
+                Ok(meta) => meta,
+                // Removed between reading the directory and asking for its length.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                Err(e) => return Err(Error::io("list", entry.path(), e)),
+            };
+            entries.push(DirEntry {
+                name,
+                is_dir: meta.is_dir(),
+                len: meta.len(),
+            });
+        }
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
+    }
+
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        let dir = fail("open directory", path, File::open(path))?;
+        fail("sync directory", path, dir.sync_all())
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        fail("look for", path, fs::exists(path))
+    }
+
+    fn lock_dir(&self, path: &Path) -> Result<DirLock> {
+        let lock_path = path.join(LOCK_FILE);
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&lock_path);
+        let file = fail("open", &lock_path, opened)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Box::new(file)),
+            Err(TryLockError::WouldBlock) => Err(Error::InUse {
+                path: path.to_path_buf(),
+            }),
+            Err(TryLockError::Error(e)) => Err(Error::io("lock", &lock_path, e)),
+        }
+    }
+}
+
+struct RealFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl DiskFile for RealFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        fail("read", &self.path, self.file.read_exact_at(buf, offset))
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        fail("write", &self.path, self.file.write_all_at(buf, offset))
+    }
+
+    fn sync(&self) -> Result<()> {
+        fail("sync", &self.path, self.file.sync_data())
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(fail("get length of", &self.path, self.file.metadata())?.len())
+    }
+
+    fn allocate(&self, new_len: u64) -> Result<()> {
+        let len = self.len()?;
+        if new_len <= len {
+            return Ok(());
+        }
+        match fallocate(&self.file, len, new_len - len) {
+            // The file system can't reserve space: writing zeros does it too.
+            Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                fail("extend", &self.path, write_zeros(&self.file, len, new_len))
+            }
+            result => fail("extend", &self.path, result),
+        }
+    }
+
+    fn set_len(&self, new_len: u64) -> Result<()> {
+        fail("set length of", &self.path, self.file.set_len(new_len))
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn fallocate(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    let out_of_range = |_| io::Error::from(io::ErrorKind::FileTooLarge);
+    let offset = libc::off_t::try_from(offset).map_err(out_of_range)?;
+    let len = libc::off_t::try_from(len).map_err(out_of_range)?;
+    loop {
+        // SAFETY: the call takes plain integers and a descriptor that `file` keeps open; it touches no memory of ours.
+        if unsafe { libc::fallocate(file.as_raw_fd(), 0, offset, len) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+fn write_zeros(file: &File, from: u64, to: u64) -> io::Result<()> {
+    let zeros = vec![0u8; 1 << 20];
+    let mut at = from;
+    while at < to {
+        let n = (to - at).min(zeros.len() as u64);
+        file.write_all_at(&zeros[..n as usize], at)?;
+        at += n;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_keep_what_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let file = RealDisk.open(&path, OpenMode::CreateNew).unwrap();
+        file.write_at(b"hello", 100).unwrap();
+        file.sync().unwrap();
+        assert_eq!(file.len().unwrap(), 105);
+        let file = RealDisk.open(&path, OpenMode::Existing).unwrap();
+        let mut b = [1u8; 7];
+        file.read_at(&mut b, 98).unwrap();
+        assert_eq!(&b, b"\0\0hello");
+        assert!(
+            file.read_at(&mut b, 99).is_err(),
+            "a read past the end must not be short"
+        );
+    }
+
+    #[test]
+    fn open_modes_are_strict() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        assert!(RealDisk.open(&path, OpenMode::Existing).is_err());
+        RealDisk.open(&path, OpenMode::CreateNew).unwrap();
+        let error = RealDisk.open(&path, OpenMode::CreateNew).err().unwrap();
+        assert!(
+            error.to_string().contains(path.to_str().unwrap()),
+            "{error} must name the file"
+        );
+    }
+
+    #[test]
+    fn allocated_bytes_are_zero_and_old_ones_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = RealDisk
+            .open(&dir.path().join("a"), OpenMode::CreateNew)
+            .unwrap();
+        file.write_at(&[7; 10], 0).unwrap();
+        file.allocate(1 << 16).unwrap();
+        file.allocate(100).unwrap();
+        assert_eq!(file.len().unwrap(), 1 << 16, "allocate never shortens");
+        let mut b = vec![1u8; 1 << 16];
+        file.read_at(&mut b, 0).unwrap();
+        assert_eq!(b[..10], [7; 10]);
+        assert!(b[10..].iter().all(|&x| x == 0));
+        write_zeros(
+            &File::options()
+                .write(true)
+                .open(dir.path().join("a"))
+                .unwrap(),
+            5,
+            8,
+        )
+        .unwrap();
+        file.read_at(&mut b[..10], 0).unwrap();
+        assert_eq!(b[..10], [7, 7, 7, 7, 7, 0, 0, 0, 7, 7]);
+    }
+
+    #[test]
+    fn directory_lists_renames_and_removes() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |n: &str| dir.path().join(n);
+        RealDisk.create_dir_all(&at("sub/deep")).unwrap();
+        RealDisk
+            .open(&at("b"), OpenMode::CreateNew)
+            .unwrap()
+            .set_len(3)
+            .unwrap();
+        RealDisk.open(&at("a"), OpenMode::CreateNew).unwrap();
+        RealDisk.rename(&at("b"), &at("a")).unwrap();
+        RealDisk.sync_dir(dir.path()).unwrap();
+        let entries = RealDisk.list(dir.path()).unwrap();
+        let names: Vec<_> = entries
+            .iter()
+            .map(|e| (e.name.as_str(), e.is_dir))
+            .collect();
+        assert_eq!(names, [("a", false), ("sub", true)]);
+        assert_eq!(entries[0].len, 3, "the renamed file replaced the other");
+        RealDisk.remove(&at("a")).unwrap();
+        assert!(!RealDisk.exists(&at("a")).unwrap());
+        RealDisk.remove_dir(&at("sub/deep")).unwrap();
+        assert!(RealDisk.exists(&at("sub")).unwrap());
+    }
+
+    #[test]
+    fn a_directory_is_locked_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = RealDisk.lock_dir(dir.path()).unwrap();
+        assert!(matches!(
+            RealDisk.lock_dir(dir.path()),
+            Err(Error::InUse { .. })
+        ));
+        drop(lock);
+        RealDisk.lock_dir(dir.path()).unwrap();
+    }
+}
