@@ -3,3 +3,5 @@
 pub mod base;
 #[doc(hidden)]
 pub mod io;
+#[doc(hidden)]
+pub mod page;

@@ -1,0 +1,324 @@
+//! Changing a slotted page. Only `PageOp::apply` calls this: whoever changes a page says so in an operation
+//! that can be logged (PG-1).
+//!
+//! Every function checks before it changes (PG-3) and says in a few words why it refused. Reorganising
+//! builds the new page beside the old one and copies it over as a whole.
+
+use super::header::{
+    PAGE_HEADER, PageType, get_u16, get_u32, put_u16, put_u32, put_u64, set_page_type,
+};
+use super::op::BulkRecs;
+use super::slotted::*;
+use crate::base::PageNo;
+
+pub(super) type Edit = std::result::Result<(), &'static str>;
+
+const NO_ROOM: &str = "no room for the record";
+const NO_SLOT: &str = "no such slot";
+
+/// What a freshly formatted slotted page is told.
+#[derive(Clone, Copy)]
+pub(super) struct Format<'a> {
+    pub ptype: PageType,
+    pub owner: u64,
+    pub level: u16,
+    pub user_len: u16,
+    pub next: PageNo,
+    pub low: &'a [u8],
+    pub high: Option<&'a [u8]>,
+}
+
+pub(super) struct SlottedMut<'a> {
+    page: &'a mut [u8],
+}
+
+/// Writes an empty slotted body; the header's first 48 bytes but the type stay as they are.
+pub(super) fn format(page: &mut [u8], f: Format<'_>) -> Edit {
+    if !f.ptype.is_slotted() {
+        return Err("a page type without slots");
+    }
+    let high_len = f.high.map_or(0, <[u8]>::len);
+    let body = OFF_USER + (f.user_len as usize).next_multiple_of(SLOT_SIZE);
+    if body + f.low.len() + high_len > page.len() || high_len >= HIGH_INFINITE as usize {
+        return Err("fences larger than the page");
+    }
+    page[PAGE_HEADER..].fill(0);
+    set_page_type(page, f.ptype);
+    put_u64(page, OFF_OWNER, f.owner);
+    put_u16(page, OFF_LEVEL, f.level);
+    put_u32(page, OFF_NEXT, f.next.0);
+    put_u16(page, OFF_USER_LEN, f.user_len);
+    put_fences(page, f.low, f.high);
+    let heap = page.len() - f.low.len() - high_len;
+    put_u32(page, OFF_HEAP_LOW, heap as u32);
+    Ok(())
+}
+
+/// Writes both fences at the page's end, and the prefix that they share.
+fn put_fences(page: &mut [u8], low: &[u8], high: Option<&[u8]>) {
+    let end = page.len() - low.len();
+    page[end..].copy_from_slice(low);
+    put_u16(page, OFF_LOW_LEN, low.len() as u16);
+    match high {
+        Some(high) => {
+            page[end - high.len()..end].copy_from_slice(high);
+            put_u16(page, OFF_HIGH_LEN, high.len() as u16);
+            put_u16(page, OFF_PREFIX_LEN, common_prefix_len(low, high) as u16);
+        }
+        None => {
+            put_u16(page, OFF_HIGH_LEN, HIGH_INFINITE);
+            put_u16(page, OFF_PREFIX_LEN, 0);
+        }
+    }
+}
+
+impl<'a> SlottedMut<'a> {
+    pub(super) fn new(page: &'a mut [u8]) -> SlottedMut<'a> {
+        SlottedMut { page }
+    }
+
+    #[inline]
+    fn view(&self) -> SlottedRef<'_> {
+        SlottedRef::new(self.page)
+    }
+
+    #[inline]
+    pub(super) fn insert(&mut self, slot: usize, suffix: &[u8], payload: &[u8]) -> Edit {
+        let n = self.view().n_slots();
+        if slot > n {
+            return Err(NO_SLOT);
+        }
+        let len = KLEN_SIZE + suffix.len() + payload.len();
+        if n >= u16::MAX as usize || len > u16::MAX as usize {
+            return Err(NO_ROOM);
+        }
+        self.make_room(SLOT_SIZE + len)?;
+        let off = self.push_record(suffix, payload);
+        let at = self.view().slots_start() + slot * SLOT_SIZE;
+        let end = self.view().slots_start() + n * SLOT_SIZE;
+        self.page.copy_within(at..end, at + SLOT_SIZE);
+        self.put_slot(at, off, len, head_of(suffix));
+        put_u16(self.page, OFF_N_SLOTS, n as u16 + 1);
+        Ok(())
+    }
+
+    /// Takes the bytes from the heap's low end; the caller made room.
+    #[inline]
+    fn push_record(&mut self, suffix: &[u8], payload: &[u8]) -> usize {
+        let len = KLEN_SIZE + suffix.len() + payload.len();
+        let off = self.view().heap_low() - len;
+        let key_end = off + KLEN_SIZE + suffix.len();
+        put_u16(self.page, off, suffix.len() as u16);
+        self.page[off + KLEN_SIZE..key_end].copy_from_slice(suffix);
+        self.page[key_end..off + len].copy_from_slice(payload);
+        put_u32(self.page, OFF_HEAP_LOW, off as u32);
+        off
+    }
+
+    #[inline]
+    fn put_slot(&mut self, at: usize, off: usize, len: usize, head: u32) {
+        put_u16(self.page, at, off as u16);
+        put_u16(self.page, at + 2, len as u16);
+        put_u32(self.page, at + 4, head);
+    }
+
+    /// Makes `need` contiguous bytes free, by compaction if that is what it takes.
+    #[inline]
+    fn make_room(&mut self, need: usize) -> Edit {
+        let p = self.view();
+        if p.contiguous() >= need {
+            return Ok(());
+        }
+        if p.free_space() < need {
+            return Err(NO_ROOM);
+        }
+        self.compact(None);
+        Ok(())
+    }
+
+    fn add_garbage(&mut self, bytes: usize) {
+        let sum = get_u32(self.page, OFF_GARBAGE) + bytes as u32;
+        put_u32(self.page, OFF_GARBAGE, sum);
+    }
+
+    /// A slot's position in the page, its record's offset and length.
+    fn locate(&self, slot: usize) -> std::result::Result<(usize, usize, usize), &'static str> {
+        let p = self.view();
+        let s = p.slots().get(slot).ok_or(NO_SLOT)?;
+        let (off, len) = slot_place(s);
+        Ok((p.slots_start() + slot * SLOT_SIZE, off, len))
+    }
+
+    pub(super) fn remove(&mut self, slot: usize) -> Edit {
+        let (at, off, len) = self.locate(slot)?;
+        let n = self.view().n_slots();
+        let end = self.view().slots_start() + n * SLOT_SIZE;
+        self.page.copy_within(at + SLOT_SIZE..end, at);
+        put_u16(self.page, OFF_N_SLOTS, n as u16 - 1);
+        self.give_back(off, len);
+        Ok(())
+    }
+
+    /// Bytes of the heap become free: at its low end at once, elsewhere as garbage.
+    fn give_back(&mut self, off: usize, len: usize) {
+        if off == self.view().heap_low() {
+            put_u32(self.page, OFF_HEAP_LOW, (off + len) as u32);
+        } else {
+            self.add_garbage(len);
+        }
+    }
+
+    pub(super) fn replace_payload(&mut self, slot: usize, payload: &[u8]) -> Edit {
+        let (at, off, len) = self.locate(slot)?;
+        let key_len = get_u16(self.page, off) as usize;
+        let start = off + KLEN_SIZE + key_len;
+        let new_len = KLEN_SIZE + key_len + payload.len();
+        if new_len <= len {
+            self.page[start..start + payload.len()].copy_from_slice(payload);
+            put_u16(self.page, at + 2, new_len as u16);
+            self.add_garbage(len - new_len);
+            return Ok(());
+        }
+        // The old record's bytes count as free: a record that barely grows must fit in its own place.
+        if new_len > u16::MAX as usize || self.view().free_space() + len < new_len {
+            return Err(NO_ROOM);
+        }
+        let suffix = self.page[off + KLEN_SIZE..start].to_vec();
+        self.give_back(off, len);
+        if self.view().contiguous() < new_len {
+            self.compact(Some(slot));
+        }
+        let off = self.push_record(&suffix, payload);
+        self.put_slot(at, off, new_len, head_of(&suffix));
+        Ok(())
+    }
+
+    /// Moves the records together at the heap's high end. A slot in `except` has given its record back: it
+    /// is left for the caller to fill.
+    #[cold]
+    fn compact(&mut self, except: Option<usize>) {
+        let old = self.page.to_vec();
+        let p = SlottedRef::new(&old);
+        let mut heap = old.len() - p.fence_bytes();
+        for (i, s) in p.slots().iter().enumerate() {
+            if Some(i) == except {
+                continue;
+            }
+            let (off, len) = slot_place(s);
+            heap -= len;
+            self.page[heap..heap + len].copy_from_slice(&old[off..off + len]);
+            put_u16(self.page, p.slots_start() + i * SLOT_SIZE, heap as u16);
+        }
+        put_u32(self.page, OFF_HEAP_LOW, heap as u32);
+        put_u32(self.page, OFF_GARBAGE, 0);
+    }
+
+    pub(super) fn patch_payload(&mut self, slot: usize, at: usize, bytes: &[u8]) -> Edit {
+        let (_, off, len) = self.locate(slot)?;
+        let start = off + KLEN_SIZE + get_u16(self.page, off) as usize + at;
+        if start + bytes.len() > off + len {
+            return Err("a patch beyond the payload");
+        }
+        self.page[start..start + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    pub(super) fn set_next(&mut self, next: PageNo) {
+        put_u32(self.page, OFF_NEXT, next.0);
+    }
+
+    pub(super) fn write_user(&mut self, off: usize, bytes: &[u8]) -> Edit {
+        if off + bytes.len() > self.view().user_len() {
+            return Err("a write beyond the user area");
+        }
+        self.page[OFF_USER + off..][..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Keeps the first `keep` records under a new high fence: what stays of a page that was split.
+    pub(super) fn trim(&mut self, keep: usize, high: &[u8], next: PageNo) -> Edit {
+        if keep > self.view().n_slots() {
+            return Err(NO_SLOT);
+        }
+        self.rebuild(keep, Some(high), next)
+    }
+
+    /// Moves the high fence up: the page takes over what its right sibling covers.
+    pub(super) fn widen(&mut self, high: Option<&[u8]>, next: PageNo) -> Edit {
+        let n = self.view().n_slots();
+        self.rebuild(n, high, next)
+    }
+
+    /// Appends records in key order.
+    pub(super) fn bulk_insert(&mut self, recs: BulkRecs<'_>) -> Edit {
+        let need: usize = recs
+            .iter()
+            .map(|(k, p)| SLOT_SIZE + KLEN_SIZE + k.len() + p.len())
+            .sum();
+        if self.view().n_slots() + recs.iter().count() > u16::MAX as usize {
+            return Err(NO_ROOM);
+        }
+        self.make_room(need)?;
+        for (suffix, payload) in recs.iter() {
+            let n = self.view().n_slots();
+            let at = self.view().slots_start() + n * SLOT_SIZE;
+            let off = self.push_record(suffix, payload);
+            let len = KLEN_SIZE + suffix.len() + payload.len();
+            self.put_slot(at, off, len, head_of(suffix));
+            put_u16(self.page, OFF_N_SLOTS, n as u16 + 1);
+        }
+        Ok(())
+    }
+
+    /// Writes the page anew with its first `keep` records and the given high fence: no garbage, records
+    /// without the prefix that the new fences share.
+    fn rebuild(&mut self, keep: usize, high: Option<&[u8]>, next: PageNo) -> Edit {
+        let old = SlottedRef::new(self.page);
+        let mut fresh = vec![0; self.page.len()];
+        fresh[..OFF_USER].copy_from_slice(&self.page[..OFF_USER]);
+        let Some(ptype) = super::header::page_type(self.page) else {
+            return Err("an unknown page type");
+        };
+        format(
+            &mut fresh,
+            Format {
+                ptype,
+                owner: old.owner(),
+                level: old.level(),
+                user_len: old.user_len() as u16,
+                next,
+                low: old.low(),
+                high,
+            },
+        )?;
+        let user = OFF_USER..OFF_USER + old.user_len();
+        fresh[user.clone()].copy_from_slice(&self.page[user]);
+        let new_prefix = SlottedRef::new(&fresh).prefix_len();
+        let prefix = old.prefix();
+        // Going from the old prefix to the new one, a suffix gains the end of the old prefix or loses bytes.
+        let gain = &prefix[new_prefix.min(prefix.len())..];
+        let cut = new_prefix.saturating_sub(prefix.len());
+        let expect = &old.low()[prefix.len()..prefix.len() + cut];
+        let mut suffix = Vec::new();
+        let mut to = SlottedMut::new(&mut fresh);
+        for slot in 0..keep {
+            let (key, payload) = old.entry(slot);
+            let Some(rest) = key.strip_prefix(expect) else {
+                return Err("a key outside the fences");
+            };
+            suffix.clear();
+            suffix.extend_from_slice(gain);
+            suffix.extend_from_slice(rest);
+            let len = KLEN_SIZE + suffix.len() + payload.len();
+            if to.view().contiguous() < SLOT_SIZE + len || len > u16::MAX as usize {
+                return Err(NO_ROOM);
+            }
+            let off = to.push_record(&suffix, payload);
+            let at = to.view().slots_start() + slot * SLOT_SIZE;
+            to.put_slot(at, off, len, head_of(&suffix));
+            put_u16(to.page, OFF_N_SLOTS, slot as u16 + 1);
+        }
+        self.page.copy_from_slice(&fresh);
+        Ok(())
+    }
+}

@@ -1,0 +1,230 @@
+//! The 48 bytes in front of every page, and the checksum over what is stored.
+//!
+//! | offset | field | |
+//! |---|---|---|
+//! | 0 | crc32c u32 | of bytes 4 to the end |
+//! | 4 | space u32, 8 page number u32 | a page written to the wrong place is detected |
+//! | 12 | type u8 | [`PageType`] |
+//! | 13 | algorithm u8, 14 flags u16 | 0: stored as it is |
+//! | 16 | page LSN u64 | end LSN of the last mini-transaction that changed the page |
+//! | 24 | stored length u32 | page size while nothing is compressed |
+//! | 28 | key version u32, 32 nonce 12 bytes, 44 reserved u32 | zero while nothing is encrypted |
+
+use crate::base::{Error, Lsn, PageId, PageNo, Result, SpaceId};
+
+pub const PAGE_HEADER: usize = 48;
+
+const OFF_CRC: usize = 0;
+const OFF_SPACE: usize = 4;
+const OFF_NO: usize = 8;
+const OFF_TYPE: usize = 12;
+const OFF_LSN: usize = 16;
+const OFF_STORED_LEN: usize = 24;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum PageType {
+    /// Never written: all bytes are zero.
+    Unused = 0,
+    FileHeader = 1,
+    Alloc = 2,
+    Leaf = 3,
+    Inner = 4,
+    /// Was in use, is free now.
+    Free = 5,
+    RsegHeader = 6,
+    /// The first page of an undo log.
+    UndoLog = 7,
+    UndoPage = 8,
+    History = 9,
+    UndoDir = 10,
+    Overflow = 11,
+    Raw = 12,
+}
+
+impl PageType {
+    pub const fn from_u8(v: u8) -> Option<PageType> {
+        Some(match v {
+            0 => PageType::Unused,
+            1 => PageType::FileHeader,
+            2 => PageType::Alloc,
+            3 => PageType::Leaf,
+            4 => PageType::Inner,
+            5 => PageType::Free,
+            6 => PageType::RsegHeader,
+            7 => PageType::UndoLog,
+            8 => PageType::UndoPage,
+            9 => PageType::History,
+            10 => PageType::UndoDir,
+            11 => PageType::Overflow,
+            12 => PageType::Raw,
+            _ => return None,
+        })
+    }
+
+    /// The body is a slotted page.
+    pub const fn is_slotted(self) -> bool {
+        matches!(
+            self,
+            PageType::Leaf | PageType::Inner | PageType::UndoLog | PageType::UndoPage
+        )
+    }
+}
+
+#[inline]
+pub(super) fn get_u16(b: &[u8], off: usize) -> u16 {
+    let mut w = [0; 2];
+    w.copy_from_slice(&b[off..off + 2]);
+    u16::from_le_bytes(w)
+}
+
+#[inline]
+pub(super) fn get_u32(b: &[u8], off: usize) -> u32 {
+    let mut w = [0; 4];
+    w.copy_from_slice(&b[off..off + 4]);
+    u32::from_le_bytes(w)
+}
+
+#[inline]
+pub(super) fn get_u64(b: &[u8], off: usize) -> u64 {
+    let mut w = [0; 8];
+    w.copy_from_slice(&b[off..off + 8]);
+    u64::from_le_bytes(w)
+}
+
+#[inline]
+pub(super) fn put_u16(b: &mut [u8], off: usize, v: u16) {
+    b[off..off + 2].copy_from_slice(&v.to_le_bytes());
+}
+
+#[inline]
+pub(super) fn put_u32(b: &mut [u8], off: usize, v: u32) {
+    b[off..off + 4].copy_from_slice(&v.to_le_bytes());
+}
+
+#[inline]
+pub(super) fn put_u64(b: &mut [u8], off: usize, v: u64) {
+    b[off..off + 8].copy_from_slice(&v.to_le_bytes());
+}
+
+/// The page's type; an unknown type byte reads as `None`.
+#[inline]
+pub fn page_type(page: &[u8]) -> Option<PageType> {
+    PageType::from_u8(page[OFF_TYPE])
+}
+
+#[inline]
+pub(super) fn set_page_type(page: &mut [u8], t: PageType) {
+    page[OFF_TYPE] = t as u8;
+}
+
+#[inline]
+pub fn page_lsn(page: &[u8]) -> Lsn {
+    Lsn(get_u64(page, OFF_LSN))
+}
+
+/// Stamps the end LSN of the mini-transaction that changed the page. Called at its commit, and by replay.
+#[inline]
+pub fn set_page_lsn(page: &mut [u8], lsn: Lsn) {
+    put_u64(page, OFF_LSN, lsn.0);
+}
+
+/// The address that the page says it has.
+#[inline]
+pub fn page_id(page: &[u8]) -> PageId {
+    PageId::new(
+        SpaceId(get_u32(page, OFF_SPACE)),
+        PageNo(get_u32(page, OFF_NO)),
+    )
+}
+
+pub(super) fn set_page_id(page: &mut [u8], id: PageId) {
+    put_u32(page, OFF_SPACE, id.space.0);
+    put_u32(page, OFF_NO, id.no.0);
+}
+
+/// Computes the checksum over the bytes as they will be stored. The last step before a write.
+pub fn seal(page: &mut [u8]) {
+    let len = page.len() as u32;
+    put_u32(page, OFF_STORED_LEN, len);
+    let crc = crc32c::crc32c(&page[OFF_SPACE..]);
+    put_u32(page, OFF_CRC, crc);
+}
+
+/// All bytes are zero: a page that was never written, for example in a file that was just extended.
+pub fn is_zero(page: &[u8]) -> bool {
+    let (words, rest) = page.as_chunks::<64>();
+    words.iter().all(|w| w == &[0; 64]) && rest.iter().all(|&b| b == 0)
+}
+
+/// Checks what was read from `id`: checksum, address, known type. An all-zero page is a valid unused one.
+pub fn verify(page: &[u8], id: PageId) -> Result<()> {
+    let stored = get_u32(page, OFF_CRC);
+    let computed = crc32c::crc32c(&page[OFF_SPACE..]);
+    if stored != computed {
+        if is_zero(page) {
+            return Ok(());
+        }
+        return Err(Error::corrupt(
+            id,
+            format!("checksum {stored:08x}"),
+            format!("{computed:08x}"),
+        ));
+    }
+    if page_id(page) != id {
+        let found = format!("the page of {}", page_id(page));
+        return Err(Error::corrupt(id, "its own address in the header", found));
+    }
+    let len = get_u32(page, OFF_STORED_LEN);
+    if len as usize != page.len() {
+        return Err(Error::corrupt(
+            id,
+            format!("stored length {}", page.len()),
+            len.to_string(),
+        ));
+    }
+    if page_type(page).is_none() {
+        return Err(Error::corrupt(
+            id,
+            "a known page type",
+            format!("type {}", page[OFF_TYPE]),
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sealed_page_verifies_and_every_damaged_byte_is_noticed() {
+        let id = PageId::new(SpaceId(3), PageNo(9));
+        let mut page = vec![0u8; 4096];
+        verify(&page, id).expect("an all-zero page is an unused one");
+        set_page_type(&mut page, PageType::Raw);
+        set_page_id(&mut page, id);
+        page[100] = 7;
+        seal(&mut page);
+        verify(&page, id).expect("just sealed");
+        assert!(verify(&page, PageId::new(SpaceId(3), PageNo(8))).is_err());
+        for at in [0, 5, 12, 20, 100, 4095] {
+            let mut bad = page.clone();
+            bad[at] ^= 1;
+            assert!(
+                matches!(verify(&bad, id), Err(Error::Corrupt { .. })),
+                "byte {at}"
+            );
+        }
+    }
+
+    #[test]
+    fn types_round_trip() {
+        for v in 0..=255u8 {
+            if let Some(t) = PageType::from_u8(v) {
+                assert_eq!(t as u8, v);
+            }
+        }
+        assert!(PageType::from_u8(13).is_none());
+    }
+}

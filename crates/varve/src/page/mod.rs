@@ -1,0 +1,50 @@
+//! What a page is: header, checksum, slotted body, and the operations that change it. No I/O, no latches:
+//! everything here is a pure function of bytes. `docs/format.md` describes the same layout in prose.
+//!
+//! Invariants:
+//! - **PG-1** Every change to a page is a [`PageOp`]; applying it is deterministic, so replaying the same
+//!   operations on the same bytes gives the same bytes.
+//! - **PG-2** [`validate`] accepts a page ⇒ no accessor of [`SlottedRef`] panics on it, and every `PageOp`
+//!   that applies to it leaves a page that `validate` accepts again.
+//! - **PG-3** A `PageOp` that can't be applied changes nothing and returns an error.
+//! - **PG-4** All keys of a slotted page lie in `[low fence, high fence)` and therefore share the page's
+//!   prefix, the common prefix of its two fences; records store only what follows it.
+//!
+//! Failure: bytes from disk that are not what was written give `Error::Corrupt`, never a panic.
+
+mod edit;
+mod header;
+mod inner;
+mod op;
+mod slotted;
+#[cfg(test)]
+mod tests;
+
+pub use header::{
+    PAGE_HEADER, PageType, is_zero, page_id, page_lsn, page_type, seal, set_page_lsn, verify,
+};
+pub use inner::{ChildRef, InnerImage};
+pub use op::{BulkRecs, BulkRecsBuilder, PageOp};
+pub use slotted::{SLOT_SIZE, SlottedRef, common_prefix_len, validate};
+
+/// The smallest and largest page sizes; sizes are powers of two.
+pub const MIN_PAGE_SIZE: usize = 4096;
+pub const MAX_PAGE_SIZE: usize = 65536;
+
+/// Bytes that a record takes in a slotted page: slot, key length, key, payload. The key is counted in full;
+/// what the page's prefix saves is a bonus.
+pub const fn record_cost(key_len: usize, payload_len: usize) -> usize {
+    SLOT_SIZE + slotted::KLEN_SIZE + key_len + payload_len
+}
+
+/// The longest key, in bytes. Four keys must fit in a page (an inner page with two children stores both
+/// fences and both separators), otherwise a split could leave a page that can't take one more record.
+pub const fn max_key(page_size: usize) -> usize {
+    let quarter = page_size / 4 - 64;
+    if quarter < 3500 { quarter } else { 3500 }
+}
+
+/// The largest key plus payload, in bytes: a leaf holds one such record beside two fences of `max_key`.
+pub const fn max_record(page_size: usize) -> usize {
+    (page_size - 256) / 2 - 64
+}

@@ -1,0 +1,419 @@
+//! Model tests of slotted pages: random operations against a sorted vector, every one of them also encoded,
+//! decoded and replayed; damaged bytes that must be refused without a panic.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::base::{IndexId, NO_PAGE, PageId, PageNo, SpaceId};
+
+const SIZE: usize = 4096;
+const ID: PageId = PageId::new(SpaceId(5), PageNo(7));
+
+type Model = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn format_op<'a>(ptype: PageType, low: &'a [u8], high: Option<&'a [u8]>) -> PageOp<'a> {
+    PageOp::FormatSlotted {
+        ptype,
+        owner: 77,
+        level: u16::from(ptype == PageType::Inner),
+        user_len: if ptype == PageType::UndoLog { 100 } else { 0 },
+        next: NO_PAGE,
+        low,
+        high,
+    }
+}
+
+fn apply(page: &mut [u8], op: PageOp<'_>) {
+    op.apply(page, ID).expect("an operation that fits");
+}
+
+fn contents(page: &[u8]) -> Model {
+    let p = SlottedRef::new(page);
+    (0..p.n_slots())
+        .map(|i| (p.key(i), p.payload(i).to_vec()))
+        .collect()
+}
+
+/// Applies `op` to `page`, and what it decodes to after encoding to `twin`: both must stay equal.
+fn apply_twice(page: &mut [u8], twin: &mut [u8], op: PageOp<'_>) -> bool {
+    let before = page.to_vec();
+    let mut bytes = Vec::new();
+    op.encode(&mut bytes);
+    let (again, len) = PageOp::decode(&bytes).expect("just encoded");
+    assert_eq!((again, len), (op, bytes.len()));
+    let done = op.apply(page, ID).is_ok();
+    assert_eq!(again.apply(twin, ID).is_ok(), done);
+    assert!(page == twin, "replay differs for {op:?}");
+    assert!(done || before == page, "a refused {op:?} changed the page");
+    validate(page, ID).expect("an operation leaves a valid page");
+    done
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(Vec<u8>, Vec<u8>),
+    Remove(prop::sample::Index),
+    Replace(prop::sample::Index, Vec<u8>),
+    Patch(prop::sample::Index, u16, Vec<u8>),
+}
+
+fn payload() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![4 => vec(any::<u8>(), 0..40), 1 => vec(any::<u8>(), 0..900)]
+}
+
+/// Few distinct bytes and short keys make equal heads, equal prefixes and duplicates likely.
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![vec(0u8..3, 0..8), vec(any::<u8>(), 0..20)]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        5 => (key(), payload()).prop_map(|(k, p)| Step::Put(k, p)),
+        2 => any::<prop::sample::Index>().prop_map(Step::Remove),
+        2 => (any::<prop::sample::Index>(), payload()).prop_map(|(i, p)| Step::Replace(i, p)),
+        1 => (any::<prop::sample::Index>(), 0u16..50, vec(any::<u8>(), 0..20))
+            .prop_map(|(i, o, b)| Step::Patch(i, o, b)),
+    ]
+}
+
+struct Pair {
+    page: Vec<u8>,
+    twin: Vec<u8>,
+    model: Model,
+    prefix: usize,
+}
+
+impl Pair {
+    fn apply(&mut self, op: PageOp<'_>) -> bool {
+        apply_twice(&mut self.page, &mut self.twin, op)
+    }
+
+    fn free(&self) -> usize {
+        SlottedRef::new(&self.page).free_space()
+    }
+
+    fn step(&mut self, s: &Step, fence: &[u8]) {
+        match s {
+            Step::Put(tail, payload) => {
+                let key = [fence, tail].concat();
+                let found = SlottedRef::new(&self.page).search(&key);
+                assert_eq!(found, self.model.binary_search_by(|(k, _)| k.cmp(&key)));
+                let Err(at) = found else { return };
+                let suffix = &key[self.prefix..];
+                let fits = record_cost(suffix.len(), payload.len()) <= self.free();
+                let slot = at as u16;
+                let done = self.apply(PageOp::Insert {
+                    slot,
+                    suffix,
+                    payload,
+                });
+                assert_eq!(done, fits, "an insert succeeds when there is room in total");
+                if done {
+                    self.model.insert(at, (key.clone(), payload.clone()));
+                }
+            }
+            Step::Remove(_) | Step::Replace(..) | Step::Patch(..) if self.model.is_empty() => {}
+            Step::Remove(i) => {
+                let at = i.index(self.model.len());
+                assert!(self.apply(PageOp::Remove { slot: at as u16 }));
+                self.model.remove(at);
+            }
+            Step::Replace(i, payload) => {
+                let at = i.index(self.model.len());
+                let fits = payload.len() <= self.model[at].1.len() + self.free();
+                let slot = at as u16;
+                assert_eq!(self.apply(PageOp::ReplacePayload { slot, payload }), fits);
+                if fits {
+                    self.model[at].1 = payload.clone();
+                }
+            }
+            Step::Patch(i, off, bytes) => {
+                let at = i.index(self.model.len());
+                let end = *off as usize + bytes.len();
+                let fits = end <= self.model[at].1.len();
+                let op = PageOp::PatchPayload {
+                    slot: at as u16,
+                    off: *off,
+                    bytes,
+                };
+                assert_eq!(self.apply(op), fits);
+                if fits {
+                    self.model[at].1[*off as usize..end].copy_from_slice(bytes);
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn a_page_behaves_like_a_sorted_vector(
+        fence in vec(any::<u8>(), 0..6),
+        bounded in any::<bool>(),
+        steps in vec(step(), 1..120),
+    ) {
+        // All keys start with `fence`; the upper fence is the smallest string above all of them.
+        let mut high = fence.clone();
+        high.extend_from_slice(&[0xff; 24]);
+        let mut pair = Pair { page: vec![0; SIZE], twin: vec![0; SIZE], model: Vec::new(), prefix: 0 };
+        pair.apply(format_op(PageType::Leaf, &fence, bounded.then_some(&high[..])));
+        pair.prefix = SlottedRef::new(&pair.page).prefix_len();
+        prop_assert_eq!(pair.prefix, if bounded { fence.len() } else { 0 });
+        for s in &steps {
+            pair.step(s, &fence);
+            prop_assert_eq!(&contents(&pair.page), &pair.model);
+        }
+        let p = SlottedRef::new(&pair.page);
+        for (i, (k, _)) in pair.model.iter().enumerate() {
+            prop_assert_eq!(p.search(k), Ok(i));
+            prop_assert!(p.covers(k));
+        }
+    }
+
+    #[test]
+    fn splitting_and_merging_keeps_every_record(
+        start in vec(0u8..3, 0..5),
+        tails in prop::collection::btree_set(vec(0u8..4, 0..12), 2..80),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let mut high = start.clone();
+        high.push(0xff);
+        let mut left = vec![0; SIZE];
+        apply(&mut left, format_op(PageType::Leaf, &start, Some(&high)));
+        let prefix = SlottedRef::new(&left).prefix_len();
+        for (i, t) in tails.iter().enumerate() {
+            let key = [&start[..], t].concat();
+            apply(&mut left, PageOp::Insert { slot: i as u16, suffix: &key[prefix..], payload: t });
+        }
+        let whole = contents(&left);
+        let at = 1 + cut.index(whole.len() - 1);
+        let sep = whole[at].0.clone();
+
+        let mut right = vec![0; SIZE];
+        let from = SlottedRef::new(&left);
+        let recs = BulkRecsBuilder::rebase(from, at..whole.len(), &sep, Some(&high));
+        apply(&mut right, format_op(PageType::Leaf, &sep, Some(&high)));
+        apply(&mut right, PageOp::BulkInsert { recs: recs.recs() });
+        let mut twin = left.clone();
+        let trim = PageOp::Trim { keep: at as u16, high: &sep, next: PageNo(9) };
+        prop_assert!(apply_twice(&mut left, &mut twin, trim));
+        prop_assert_eq!(&contents(&left), &whole[..at]);
+        prop_assert_eq!(&contents(&right), &whole[at..]);
+        prop_assert_eq!(SlottedRef::new(&left).high(), Some(&sep[..]));
+
+        let r = SlottedRef::new(&right);
+        let recs = BulkRecsBuilder::rebase(r, 0..r.n_slots(), &start, r.high());
+        let widen = PageOp::Widen { high: r.high(), next: r.next() };
+        prop_assert!(apply_twice(&mut left, &mut twin, widen));
+        let fill = PageOp::BulkInsert { recs: recs.recs() };
+        prop_assert!(apply_twice(&mut left, &mut twin, fill));
+        prop_assert_eq!(contents(&left), whole);
+    }
+
+    #[test]
+    fn an_image_restores_the_page(tails in vec(payload(), 0..4), raw in any::<bool>()) {
+        let mut page = vec![0; SIZE];
+        if raw {
+            apply(&mut page, PageOp::FormatRaw { ptype: PageType::Raw });
+            apply(&mut page, PageOp::Write { off: 200, bytes: b"something" });
+        } else {
+            apply(&mut page, format_op(PageType::UndoLog, b"", None));
+            apply(&mut page, PageOp::WriteUser { off: 3, bytes: b"user" });
+            for (i, payload) in tails.iter().enumerate() {
+                apply(&mut page, PageOp::Insert { slot: i as u16, suffix: b"", payload });
+            }
+        }
+        let mut scratch = Vec::new();
+        let op = PageOp::image_of(&page, &mut scratch);
+        let mut encoded = Vec::new();
+        op.encode(&mut encoded);
+        prop_assert!(encoded.len() < page.len());
+        let mut other = vec![0; SIZE];
+        apply(&mut other, PageOp::decode(&encoded).expect("just encoded").0);
+        prop_assert!(other == page);
+    }
+
+    #[test]
+    fn any_bytes_as_operations_leave_a_valid_page_or_change_nothing(
+        start in any::<[u8; 4]>(),
+        op in 0u8..16,
+        small in vec(0u8..12, 0..60),
+        wild in vec(any::<u8>(), 0..60),
+    ) {
+        for tail in [&small, &wild] {
+            let mut page = vec![0; SIZE];
+            apply(&mut page, format_op(PageType::Leaf, b"", Some(b"zz")));
+            for slot in 0..4u8 {
+                let (suffix, payload) = (&[slot, start[slot as usize]], &start);
+                apply(&mut page, PageOp::Insert { slot: slot as u16, suffix, payload });
+            }
+            let bytes = [&[op], &tail[..]].concat();
+            if let Ok((op, len)) = PageOp::decode(&bytes) {
+                prop_assert!(len <= bytes.len());
+                let mut twin = page.clone();
+                apply_twice(&mut page, &mut twin, op);
+            }
+        }
+    }
+
+    #[test]
+    fn a_damaged_page_is_refused_or_readable(
+        ptype in prop::sample::select(vec![PageType::Leaf, PageType::Inner, PageType::UndoLog]),
+        damage in vec((48usize..400, any::<u8>()), 0..12),
+        records in 0u8..20,
+        key in vec(any::<u8>(), 0..6),
+    ) {
+        let mut page = vec![0; SIZE];
+        apply(&mut page, format_op(ptype, b"aa", Some(b"ab")));
+        for i in 0..records {
+            let (slot, suffix, payload) = (i as u16, &[i], &[i, 0, 0, 0]);
+            apply(&mut page, PageOp::Insert { slot, suffix, payload });
+        }
+        for (at, v) in damage {
+            page[at] = v;
+        }
+        if validate(&page, ID).is_ok() {
+            let p = SlottedRef::new(&page);
+            for i in 0..p.n_slots() {
+                let _ = (p.key(i), p.payload(i), p.cmp_key(i, &key));
+            }
+            let _ = (p.search(&key), p.covers(&key), p.user(), p.free_space(), p.used_space());
+            if let Ok(image) = InnerImage::decode(&page, ID) {
+                let _ = (image.child_for(&key).no, image.child_below(&key).no);
+            }
+        }
+    }
+
+    #[test]
+    fn an_inner_image_finds_what_a_scan_finds(
+        low in vec(0u8..3, 0..4),
+        tails in prop::collection::btree_set(vec(0u8..3, 0..14), 0..60),
+        probes in vec(vec(0u8..3, 0..14), 1..20),
+    ) {
+        let mut high = low.clone();
+        high.push(9);
+        let mut separators = vec![low.clone()];
+        separators.extend(tails.iter().filter(|t| !t.is_empty()).map(|t| [&low[..], t].concat()));
+        let mut page = vec![0; SIZE];
+        apply(&mut page, format_op(PageType::Inner, &low, Some(&high)));
+        for (i, s) in separators.iter().enumerate() {
+            let suffix = &s[SlottedRef::new(&page).prefix_len()..];
+            let payload = &(1000 + i as u32).to_le_bytes();
+            apply(&mut page, PageOp::Insert { slot: i as u16, suffix, payload });
+        }
+        let image = InnerImage::decode(&page, ID).expect("a well-formed inner page");
+        prop_assert_eq!((image.index, image.level), (IndexId(77), 1));
+        for (i, s) in separators.iter().enumerate() {
+            prop_assert_eq!(&image.separator(i), s);
+        }
+        let mut keys: Vec<Vec<u8>> = probes.iter().map(|p| [&low[..], p].concat()).collect();
+        keys.extend(separators.iter().cloned());
+        for k in keys {
+            let at = separators.iter().rposition(|s| s <= &k).expect("low fence ≤ key");
+            prop_assert_eq!(image.child_for(&k).no, PageNo(1000 + at as u32));
+            if k > low {
+                let at = separators.iter().rposition(|s| s < &k).expect("low fence < key");
+                prop_assert_eq!(image.child_below(&k).no, PageNo(1000 + at as u32));
+            }
+        }
+        prop_assert_eq!(image.child_below(&high).no, PageNo(999 + separators.len() as u32));
+    }
+}
+
+#[test]
+fn the_largest_keys_leave_room_for_two_children_and_a_split() {
+    for size in [4096, 8192, 16384, 32768, 65536] {
+        let mut page = vec![0; size];
+        let key = |last: u8| {
+            let mut k = vec![last; max_key(size)];
+            k[0] = last;
+            k
+        };
+        let (low, high) = (key(1), key(9));
+        apply(&mut page, format_op(PageType::Inner, &low, Some(&high)));
+        for (slot, k) in [key(1), key(5)].iter().enumerate() {
+            let (slot, suffix, payload) = (slot as u16, &k[..], &[0; 4]);
+            apply(
+                &mut page,
+                PageOp::Insert {
+                    slot,
+                    suffix,
+                    payload,
+                },
+            );
+        }
+        apply(&mut page, format_op(PageType::Leaf, &low, Some(&high)));
+        let (suffix, payload) = (&key(5)[..], vec![0; max_record(size) - max_key(size)]);
+        apply(
+            &mut page,
+            PageOp::Insert {
+                slot: 0,
+                suffix,
+                payload: &payload,
+            },
+        );
+    }
+}
+
+/// Prints the cost of a search in a full page; run with `--release -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn measure_search() {
+    use std::hint::black_box;
+    let mut page = vec![0; 16384];
+    let mut inner = vec![0; 16384];
+    let key = |i: u64| (i * 977).to_be_bytes();
+    let high = u64::MAX.to_be_bytes();
+    apply(&mut page, format_op(PageType::Leaf, b"", Some(&high)));
+    apply(&mut inner, format_op(PageType::Inner, b"", Some(&high)));
+    let mut n = 0;
+    let insert = |page: &mut Vec<u8>, i: u64, payload: &[u8]| {
+        let (slot, k) = (i as u16, key(i));
+        let suffix = &k[..];
+        PageOp::Insert {
+            slot,
+            suffix,
+            payload,
+        }
+        .apply(page, ID)
+        .is_ok()
+    };
+    while insert(&mut page, n, &[7; 100]) {
+        n += 1;
+    }
+    let mut children = 0;
+    while insert(&mut inner, children, &[7; 4]) {
+        children += 1;
+    }
+    let image = InnerImage::decode(&inner, ID).expect("well-formed");
+    let rounds = 20_000_000u64;
+    let mut x = 88172645463325252u64;
+    let mut next = move || {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        x
+    };
+    let t = std::time::Instant::now();
+    let mut sum = 0;
+    for _ in 0..rounds {
+        let k = key(next() % n);
+        sum += SlottedRef::new(black_box(&page))
+            .search(&k)
+            .expect("present");
+    }
+    let leaf = t.elapsed().as_nanos() as f64 / rounds as f64;
+    let t = std::time::Instant::now();
+    for _ in 0..rounds {
+        let k = key(next() % children);
+        sum += black_box(&image).child_for(&k).slot;
+    }
+    let inner = t.elapsed().as_nanos() as f64 / rounds as f64;
+    black_box(sum);
+    println!(
+        "leaf of {n} records: {leaf:.1} ns; inner image of {children} children: {inner:.1} ns"
+    );
+}
