@@ -1,1 +1,88 @@
-fn main() {}
+//! `cargo xtask`: everything that is done with the project beside editing it.
+//!
+//! | module | job |
+//! |---|---|
+//! | `workspace`, `command` | where things are, how programs are run |
+//! | `prefix` | the one MariaDB that the plugin fits, and this checkout's view of it |
+//! | `plugin` | build and check `ha_varve.so` |
+//! | `server`, `client` | a `mariadbd` of our own, and SQL over its socket |
+//! | `up` | `up` and `down`: a server for people |
+//! | `tidy`, `suite`, `mtr`, `kill` | the tests |
+//! | `bench` | benchmarks beside a peer |
+//!
+//! Nothing here needs root, a package to be installed, or a port other than those on the command line.
+
+mod bench;
+mod client;
+mod command;
+mod kill;
+mod mtr;
+mod plugin;
+mod prefix;
+mod server;
+mod suite;
+mod tidy;
+mod up;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::workspace::Workspace;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Builds, runs, tests and measures Varve")]
+struct Cli {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Start a MariaDB server whose default engine is Varve
+    Up(up::UpArgs),
+    /// Stop the server that `up` started
+    Down(up::DownArgs),
+    /// Build and check the plugin, print where it is
+    Plugin,
+    /// Run every test; the last line is `N passed, N failed`
+    Test(suite::TestArgs),
+    /// Check imports, file sizes, licences and words
+    Tidy,
+    /// Run MariaDB's own test runner with the plugin
+    Mtr(mtr::MtrArgs),
+    /// Kill a server under load again and again, and check what it kept
+    Kill(kill::KillArgs),
+    /// Run a benchmark beside its peer
+    #[command(subcommand)]
+    Bench(bench::BenchTask),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match Workspace::find().and_then(|workspace| run(&workspace, cli.command)) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(workspace: &Workspace, task: Task) -> anyhow::Result<ExitCode> {
+    match task {
+        Task::Up(args) => up::up(workspace, args)?,
+        Task::Down(args) => up::down(workspace, args)?,
+        Task::Plugin => {
+            let plugin = plugin::build(workspace, &prefix::Prefix::ensure(workspace)?)?;
+            println!("{}", plugin.display());
+        }
+        Task::Test(args) => return suite::run(workspace, &args),
+        Task::Tidy => return tidy::run(workspace),
+        Task::Mtr(args) => return mtr::run(workspace, &args),
+        Task::Kill(args) => kill::run(workspace, &args)?,
+        Task::Bench(task) => bench::run(workspace, &task)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

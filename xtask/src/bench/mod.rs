@@ -1,0 +1,75 @@
+//! Benchmarks beside a peer: what counts is the ratio of the two in the same run on the same machine.
+
+mod bigtable;
+mod oltp;
+mod sysbench;
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+
+use crate::plugin;
+use crate::prefix::Prefix;
+use crate::server::{DataDir, Engine, Server};
+use crate::workspace::Workspace;
+
+#[derive(clap::Subcommand)]
+pub enum BenchTask {
+    /// sysbench's OLTP workloads, alternating with InnoDB in the same server
+    Oltp(oltp::OltpArgs),
+    /// A 1 GiB table under a 32 MiB buffer pool
+    Bigtable(bigtable::BigtableArgs),
+}
+
+pub fn run(workspace: &Workspace, task: &BenchTask) -> Result<()> {
+    match task {
+        BenchTask::Oltp(args) => oltp::run(workspace, args),
+        BenchTask::Bigtable(args) => bigtable::run(workspace, args),
+    }
+}
+
+/// A server on an empty data directory, with the same settings for each of `engines`.
+fn fresh_server(
+    workspace: &Workspace,
+    prefix: &Prefix,
+    name: &str,
+    engines: &[Engine],
+    settings: &[&str],
+    extra: &[String],
+) -> Result<(Server, PathBuf)> {
+    let dir = workspace.target.join(format!("bench-{name}"));
+    if let Some(pid) = DataDir(dir.clone()).running() {
+        bail!(
+            "another benchmark runs on {} (pid {})",
+            dir.display(),
+            pid.as_raw_nonzero()
+        );
+    }
+    if dir.exists() {
+        fs::remove_dir_all(&dir)?;
+    }
+    let mut options: Vec<String> = [
+        "--skip-log-bin",
+        "--performance-schema=OFF",
+        "--max-connections=200",
+        "--query-cache-type=0",
+    ]
+    .map(String::from)
+    .into();
+    if engines.contains(&Engine::Varve) {
+        plugin::build(workspace, prefix)?;
+        options.push("--plugin-load-add=ha_varve".into());
+    }
+    for engine in engines {
+        options.extend(
+            settings
+                .iter()
+                .map(|setting| format!("--{}-{setting}", engine.option_prefix())),
+        );
+    }
+    options.extend(extra.iter().cloned());
+    let datadir = DataDir(dir.clone());
+    datadir.initialise(prefix)?;
+    Ok((Server::start(prefix, datadir, None, &options)?, dir))
+}

@@ -1,0 +1,115 @@
+//! Runs sysbench 1.0.20 and reads its report.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::client::Client;
+use crate::command;
+use crate::prefix::Prefix;
+use crate::server::Engine;
+
+/// Where sysbench works: one engine's database in a server.
+pub struct Sysbench<'a> {
+    pub prefix: &'a Prefix,
+    pub socket: PathBuf,
+    pub engine: Engine,
+    pub database: String,
+    pub tables: u32,
+    pub rows: u64,
+}
+
+/// What one run reported.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    pub per_second: f64,
+    /// Deadlocks and lock wait timeouts, after which sysbench begins the transaction again.
+    pub ignored_errors: u64,
+    pub p95_ms: f64,
+}
+
+impl Sysbench<'_> {
+    /// Makes the database and fills its tables for `script`.
+    pub fn prepare(&self, script: &str, threads: u32) -> Result<()> {
+        let mut client = Client::connect(&self.socket)?;
+        client.query(&format!("DROP DATABASE IF EXISTS {}", self.database))?;
+        client.query(&format!("CREATE DATABASE {}", self.database))?;
+        // bulk_insert.lua names no engine.
+        client.query(&format!(
+            "SET GLOBAL default_storage_engine = {}",
+            self.engine.name()
+        ))?;
+        self.call(script, threads, "prepare", &[]).map(drop)
+    }
+
+    pub fn run(&self, script: &str, threads: u32, time: Duration) -> Result<Report> {
+        let time = format!("--time={}", time.as_secs());
+        let text = self.call(script, threads, "run", &[&time, "--events=0"])?;
+        parse(&text).with_context(|| format!("sysbench's report is not understood:\n{text}"))
+    }
+
+    fn call(&self, script: &str, threads: u32, what: &str, options: &[&str]) -> Result<String> {
+        let script = self
+            .prefix
+            .usr()
+            .join(format!("share/sysbench/{script}.lua"));
+        let mut cmd = self
+            .prefix
+            .program("sysbench")
+            .arg(&script)
+            .arg(format!("--mysql-socket={}", self.socket.display()))
+            .arg("--mysql-user=root")
+            .arg(format!("--mysql-db={}", self.database))
+            .arg(format!("--threads={threads}"))
+            .args(options);
+        if !script.ends_with("bulk_insert.lua") {
+            cmd = cmd
+                .arg(format!("--tables={}", self.tables))
+                .arg(format!("--table-size={}", self.rows))
+                .arg(format!("--mysql-storage-engine={}", self.engine.name()));
+        }
+        command::output(cmd.arg(what))
+    }
+}
+
+/// Reads `transactions: 52 (5.19 per sec.)`, `ignored errors: 0 (0.00 per sec.)` and `95th percentile: 0.11`.
+fn parse(text: &str) -> Option<Report> {
+    let value = |name: &str| {
+        text.lines()
+            .find_map(|line| line.trim().strip_prefix(name))
+            .map(str::trim)
+    };
+    let per_second = value("transactions:")?
+        .split_once('(')?
+        .1
+        .split_whitespace()
+        .next()?;
+    let ignored = value("ignored errors:")?.split_whitespace().next()?;
+    Some(Report {
+        per_second: per_second.parse().ok()?,
+        ignored_errors: ignored.parse().ok()?,
+        p95_ms: value("95th percentile:")?.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_read() {
+        let text = "SQL statistics:\n    transactions:                        1234   (123.40 per sec.)\n\
+            \x20   ignored errors:                      7      (0.70 per sec.)\n\
+            Latency (ms):\n         95th percentile:                        1.52\n";
+        assert_eq!(
+            parse(text),
+            Some(Report {
+                per_second: 123.4,
+                ignored_errors: 7,
+                p95_ms: 1.52
+            })
+        );
+        assert_eq!(parse("FATAL: something"), None);
+    }
+}

@@ -1,0 +1,224 @@
+//! `cargo xtask test`: every test there is, one after the other; a failed step does not stop the next.
+//!
+//! Cargo's and MariaDB's test runners count each of their tests, any other step counts as one. The last
+//! line is `N passed, N failed`; the exit status says the same.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use crate::command::{self, Cmd};
+use crate::kill::{self, KillArgs};
+use crate::mtr::{self, Count};
+use crate::plugin;
+use crate::prefix::Prefix;
+use crate::tidy;
+use crate::workspace::{Workspace, cargo};
+
+#[derive(clap::Args)]
+pub struct TestArgs {
+    /// Leave out what needs a MariaDB server
+    #[arg(long)]
+    quick: bool,
+}
+
+type Step = (&'static str, fn(&Workspace) -> Result<Count>);
+
+const QUICK: [Step; 5] = [
+    ("formatting", |workspace| {
+        one(command::run(
+            Cmd::new(cargo())
+                .args(["fmt", "--all", "--check"])
+                .dir(&workspace.root),
+        ))
+    }),
+    ("clippy", |workspace| {
+        let args = [
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--locked",
+            "--quiet",
+            "--",
+            "-D",
+            "warnings",
+        ];
+        one(command::run(
+            Cmd::new(cargo()).args(args).dir(&workspace.root),
+        ))
+    }),
+    ("tidy", |workspace| {
+        let is_clean = tidy::report(workspace)?;
+        Ok(Count {
+            passed: is_clean.into(),
+            failed: (!is_clean).into(),
+        })
+    }),
+    ("cargo test", cargo_test),
+    ("C interface", c_tests),
+];
+
+const SLOW: [Step; 3] = [
+    ("plugin build, ABI and symbols", |workspace| {
+        one(plugin::build(workspace, &Prefix::ensure(workspace)?).map(drop))
+    }),
+    ("MariaDB's test runner", mtr::run_suite),
+    ("kill test", |workspace| {
+        one(kill::run(workspace, &KillArgs::default()))
+    }),
+];
+
+pub fn run(workspace: &Workspace, args: &TestArgs) -> Result<ExitCode> {
+    let steps = QUICK
+        .iter()
+        .chain(if args.quick { [].iter() } else { SLOW.iter() });
+    let mut total = Count::default();
+    let mut report = Vec::new();
+    for (name, step) in steps {
+        println!("== {name}");
+        let begin = Instant::now();
+        let count = step(workspace).unwrap_or_else(|error| {
+            println!("error: {error:#}");
+            Count {
+                passed: 0,
+                failed: 1,
+            }
+        });
+        report.push(line(name, &count, begin.elapsed()));
+        total.passed += count.passed;
+        total.failed += count.failed;
+    }
+    println!("\n{}", report.join("\n"));
+    println!("{} passed, {} failed", total.passed, total.failed);
+    Ok(if total.failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn line(name: &str, count: &Count, time: Duration) -> String {
+    format!(
+        "{name:<32} {:>5} passed {:>3} failed {:>7.1} s",
+        count.passed,
+        count.failed,
+        time.as_secs_f64()
+    )
+}
+
+/// The whole step is one test.
+fn one(result: Result<()>) -> Result<Count> {
+    result.map(|()| Count {
+        passed: 1,
+        failed: 0,
+    })
+}
+
+fn cargo_test(workspace: &Workspace) -> Result<Count> {
+    let mut count = Count::default();
+    let succeeded = command::stream(
+        Cmd::new(cargo())
+            .args(["test", "--workspace", "--locked", "--no-fail-fast"])
+            .dir(&workspace.root),
+        |line| add_cargo_result(&mut count, line),
+    )?;
+    if !succeeded && count.failed == 0 {
+        // It did not compile, or a test program died before it could count.
+        count.failed = 1;
+    }
+    Ok(count)
+}
+
+/// Adds `test result: ok. 12 passed; 0 failed; 0 ignored; …`.
+fn add_cargo_result(count: &mut Count, line: &str) {
+    let Some(result) = line.strip_prefix("test result: ") else {
+        return;
+    };
+    for part in result.split([';', '.']) {
+        match part.trim().split_once(' ') {
+            Some((n, "passed")) => count.passed += n.parse().unwrap_or(0),
+            Some((n, "failed")) => count.failed += n.parse().unwrap_or(0),
+            _ => {}
+        }
+    }
+}
+
+/// Each C program in varve-capi's tests is compiled against varve.h, linked with the library, and run.
+fn c_tests(workspace: &Workspace) -> Result<Count> {
+    let capi = workspace.root.join("crates/varve-capi");
+    command::run(
+        Cmd::new(cargo())
+            .args(["build", "--locked", "--package", "varve-capi"])
+            .dir(&workspace.root),
+    )?;
+    let dir = workspace.target.join("c-tests");
+    fs::create_dir_all(&dir)?;
+    let mut programs: Vec<PathBuf> = fs::read_dir(capi.join("tests"))?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
+    programs.retain(|path| path.extension().is_some_and(|extension| extension == "c"));
+    programs.sort();
+    ensure!(
+        !programs.is_empty(),
+        "{} holds no C program",
+        capi.join("tests").display()
+    );
+    let mut count = Count::default();
+    for program in programs {
+        match c_test(workspace, &program, &dir) {
+            Ok(()) => count.passed += 1,
+            Err(error) => {
+                println!("error: {}: {error:#}", program.display());
+                count.failed += 1;
+            }
+        }
+    }
+    Ok(count)
+}
+
+fn c_test(workspace: &Workspace, source: &std::path::Path, dir: &std::path::Path) -> Result<()> {
+    let program = dir.join(source.file_stem().expect("it has an extension"));
+    let include = workspace.root.join("crates/varve-capi/include");
+    command::output(
+        Cmd::new("gcc")
+            .args(["-std=c11", "-g", "-Wall", "-Wextra", "-Werror", "-I"])
+            .arg(include)
+            .arg(source)
+            .arg("-o")
+            .arg(&program)
+            .arg(workspace.target.join("debug/libvarve_capi.a"))
+            .args(plugin::LINK_LIBRARIES),
+    )?;
+    let data = dir.join("data");
+    if data.exists() {
+        fs::remove_dir_all(&data)?;
+    }
+    command::run(Cmd::new(&program).arg(&data).dir(dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_results_add_up() {
+        let mut count = Count::default();
+        for line in [
+            "test base::ids ... ok",
+            "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s",
+            "test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s",
+        ] {
+            add_cargo_result(&mut count, line);
+        }
+        assert_eq!(
+            count,
+            Count {
+                passed: 15,
+                failed: 2
+            }
+        );
+    }
+}

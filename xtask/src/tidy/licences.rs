@@ -1,0 +1,124 @@
+//! Every dependency may be linked into a plugin under GPL-2.0.
+//!
+//! Apache-2.0 alone may not (its patent clause is a restriction that GPL-2.0 forbids); as a choice beside MIT it
+//! may. Licence expressions are evaluated: OR needs one good side, AND both.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::Findings;
+
+const ALLOWED: [&str; 9] = [
+    "MIT",
+    "MIT-0",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "0BSD",
+    "ISC",
+    "Zlib",
+    "Unicode-3.0",
+    "Unicode-DFS-2016",
+];
+const OURS: &str = "MIT OR Apache-2.0";
+
+pub fn check(metadata: &Value, findings: &mut Findings) -> Result<()> {
+    let packages = metadata["packages"]
+        .as_array()
+        .context("cargo metadata lists no packages")?;
+    for package in packages {
+        let name = package["name"].as_str().unwrap_or("?");
+        let licence = package["license"].as_str().unwrap_or("");
+        let is_ours = package["source"].is_null();
+        if is_ours && licence != OURS {
+            findings.errors.push(format!(
+                "crate {name}: its licence is {OURS}, not `{licence}`"
+            ));
+        } else if !is_ours && !is_allowed(licence) {
+            findings.errors.push(format!(
+                "dependency {name}: licence `{licence}` does not fit a GPL-2.0 plugin"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn is_allowed(expression: &str) -> bool {
+    // Old crates write `MIT/Apache-2.0`.
+    let spaced = expression
+        .replace('/', " OR ")
+        .replace('(', " ( ")
+        .replace(')', " ) ");
+    let tokens: Vec<&str> = spaced.split_whitespace().collect();
+    let mut parser = Parser { tokens: &tokens };
+    parser.alternatives() && parser.tokens.is_empty()
+}
+
+struct Parser<'a> {
+    tokens: &'a [&'a str],
+}
+
+impl Parser<'_> {
+    fn alternatives(&mut self) -> bool {
+        let mut good = self.conjunction();
+        while self.accept("OR") {
+            good |= self.conjunction();
+        }
+        good
+    }
+
+    fn conjunction(&mut self) -> bool {
+        let mut good = self.single();
+        while self.accept("AND") {
+            good &= self.single();
+        }
+        good
+    }
+
+    fn single(&mut self) -> bool {
+        if self.accept("(") {
+            let good = self.alternatives();
+            return self.accept(")") && good;
+        }
+        let Some((name, rest)) = self.tokens.split_first() else {
+            return false;
+        };
+        self.tokens = rest;
+        if self.accept("WITH") {
+            self.tokens = self.tokens.get(1..).unwrap_or_default();
+            return false;
+        }
+        ALLOWED.contains(name)
+    }
+
+    fn accept(&mut self, token: &str) -> bool {
+        let found = self.tokens.first() == Some(&token);
+        if found {
+            self.tokens = &self.tokens[1..];
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions_are_evaluated() {
+        let rows = [
+            ("MIT", true),
+            ("Apache-2.0", false),
+            ("MIT/Apache-2.0", true),
+            ("Apache-2.0 OR MIT", true),
+            ("(MIT OR Apache-2.0) AND Unicode-3.0", true),
+            ("MIT AND Apache-2.0", false),
+            ("Apache-2.0 WITH LLVM-exception OR Apache-2.0 OR MIT", true),
+            ("Apache-2.0 WITH LLVM-exception", false),
+            ("(MIT", false),
+            ("", false),
+        ];
+        for (expression, expected) in rows {
+            assert_eq!(is_allowed(expression), expected, "{expression}");
+        }
+    }
+}
