@@ -2,6 +2,7 @@
 
 mod error;
 mod ids;
+pub mod sync;
 
 pub use error::{Error, Result};
 pub use ids::*;
