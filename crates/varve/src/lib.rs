@@ -2,6 +2,8 @@
 
 pub mod base;
 #[doc(hidden)]
+pub mod buffer;
+#[doc(hidden)]
 pub mod io;
 #[doc(hidden)]
 pub mod page;

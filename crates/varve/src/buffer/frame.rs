@@ -1,0 +1,271 @@
+//! The memory behind the pool: one arena of page-sized frames, and beside it one cache line of state per frame.
+//!
+//! Invariants:
+//! - **BUF-1** `page` changes only while the frame is exclusively latched. So whoever holds the latch, in either mode,
+//!   and has seen the id it wants, knows that it stays.
+//! - **BUF-2** A frame is recycled only by whoever took it from "no pins, not claimed" to "claimed" *and* holds its
+//!   exclusive latch. So a latch keeps a frame, and so does a pin; a pin is what a thread holds while it waits for a
+//!   latch, or needs the frame to stay without one.
+//! - **BUF-3** A free frame is claimed, exclusively latched, names no page and is in no hash chain.
+//! - **BUF-4** `first_change`, `next_first_change` and `copied` change only under `dirty_mutex`; the mutex is held for
+//!   a few instructions and nothing is waited for under it.
+
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+
+use crossbeam_epoch as epoch;
+use parking_lot::lock_api::{RawMutex as _, RawRwLock as _};
+use parking_lot::{RawMutex, RawRwLock};
+
+use crate::base::{Error, PageId, Result};
+use crate::page::InnerImage;
+
+/// No frame: the end of a hash chain or a dirty chain, an unknown hint.
+pub(super) const NIL: u32 = u32::MAX;
+
+/// What `Frame::page` holds while the frame names no page. No real page has this address: page numbers end below
+/// `NO_PAGE`.
+pub(super) const NO_PAGE_ID: u64 = u64::MAX;
+
+/// `first_change` of a dirty page of an unlogged tablespace: it needs writing before its frame is reused, but holds no
+/// checkpoint back.
+pub(super) const UNLOGGED_CHANGE: u64 = u64::MAX;
+
+/// In `Frame::pins`: the frame belongs to the one thread that recycles it.
+const CLAIMED: u32 = 1 << 31;
+
+/// A counted use buys a page this many rounds of the clock, and it can save up so many at most.
+const USE_WORTH: u32 = 2;
+const MAX_USAGE: u32 = 4;
+
+/// One frame's state. Exactly one cache line, so that a hit touches this line and the page.
+#[repr(align(64))]
+pub(super) struct Frame {
+    /// Which page is in the frame (`PageId::to_u64`), `NO_PAGE_ID` for none. See BUF-1. Read without a latch by
+    /// look-ups, which verify it after latching or pinning.
+    pub page: AtomicU64,
+    pub latch: RawRwLock,
+    /// Number of pins, and `CLAIMED`.
+    pins: AtomicU32,
+    /// Tick of the last counted use (upper 24 bits) and the usage count (low 8 bits). A statistic: relaxed, and a
+    /// lost update does no harm.
+    touched: AtomicU32,
+    /// Next frame in the hash chain. Written under the bucket's mutex.
+    pub hash_next: AtomicU32,
+    /// Next frame in the dirty chain. Owned by whoever set `queued`, then by the walker (see dirty.rs).
+    pub dirty_next: AtomicU32,
+    /// Start LSN of the oldest change that is not in a synced data page; 0 for a clean page.
+    pub first_change: AtomicU64,
+    /// The same for the changes made since the page was copied for writing.
+    pub next_first_change: AtomicU64,
+    /// Decoded form of an inner page, or null. Published under the shared latch, cleared under the exclusive one.
+    pub image: epoch::Atomic<InnerImage>,
+    dirty_mutex: RawMutex,
+    /// A write of this page is under way and the copy has been taken.
+    pub copied: AtomicBool,
+    /// The page cleaner has taken the page (and pins it) to write it.
+    pub taken: AtomicBool,
+    /// The frame is in a dirty chain.
+    pub queued: AtomicBool,
+}
+
+impl Frame {
+    /// A frame as the free list wants it (BUF-3), except that its latch is still open.
+    pub fn new() -> Frame {
+        Frame {
+            page: AtomicU64::new(NO_PAGE_ID),
+            latch: RawRwLock::INIT,
+            pins: AtomicU32::new(CLAIMED),
+            touched: AtomicU32::new(0),
+            hash_next: AtomicU32::new(NIL),
+            dirty_next: AtomicU32::new(NIL),
+            first_change: AtomicU64::new(0),
+            next_first_change: AtomicU64::new(0),
+            image: epoch::Atomic::null(),
+            dirty_mutex: RawMutex::INIT,
+            copied: AtomicBool::new(false),
+            taken: AtomicBool::new(false),
+            queued: AtomicBool::new(false),
+        }
+    }
+
+    pub fn page_id(&self) -> PageId {
+        PageId::from_u64(self.page.load(Acquire))
+    }
+
+    /// The frame holds `id`. Final if the caller has the latch or a pin (BUF-1, BUF-2), otherwise a guess.
+    #[inline]
+    pub fn holds(&self, id: PageId) -> bool {
+        self.page.load(Acquire) == id.to_u64()
+    }
+
+    /// Keeps the frame from being recycled. Fails while somebody recycles it. AcqRel: what the recycler wrote before
+    /// it gave the claim up is visible.
+    #[inline]
+    pub fn try_pin(&self) -> bool {
+        if self.pins.fetch_add(1, AcqRel) & CLAIMED == 0 {
+            return true;
+        }
+        self.pins.fetch_sub(1, Release);
+        false
+    }
+
+    #[inline]
+    pub fn unpin(&self) {
+        let before = self.pins.fetch_sub(1, Release);
+        debug_assert!(before & !CLAIMED > 0, "unpin without a pin");
+    }
+
+    /// Nobody has the frame pinned and nobody recycles it. Only a hint.
+    pub fn unpinned(&self) -> bool {
+        self.pins.load(Relaxed) == 0
+    }
+
+    /// From "no pins" to "claimed". Acquire: pairs with the Release of the last `unpin`.
+    pub fn try_claim(&self) -> bool {
+        self.pins
+            .compare_exchange(0, CLAIMED, Acquire, Relaxed)
+            .is_ok()
+    }
+
+    /// Gives the claim up. Pins that come and go because of the claim are left alone, hence a subtraction.
+    pub fn unclaim(&self) {
+        let before = self.pins.fetch_sub(CLAIMED, Release);
+        debug_assert!(before & CLAIMED != 0, "unclaim without a claim");
+    }
+
+    /// Counts a use, at most one per `tick`: a cursor that latches the same page a hundred times in a row has used it
+    /// once. Most calls only read.
+    #[inline]
+    pub fn touch(&self, tick: u32) {
+        let seen = self.touched.load(Relaxed);
+        if seen >> 8 != tick & 0xff_ffff {
+            let usage = ((seen & 0xff) + USE_WORTH).min(MAX_USAGE);
+            self.touched.store(tick << 8 | usage, Relaxed);
+        }
+    }
+
+    /// A page was just put in: no use counted yet, so a page that is read once and never again is the first to go.
+    pub fn start_usage(&self, tick: u32) {
+        self.touched.store(tick << 8, Relaxed);
+    }
+
+    pub fn usage(&self) -> u32 {
+        self.touched.load(Relaxed) & 0xff
+    }
+
+    /// The clock hand passes: one life less. True if there was none left.
+    pub fn age(&self) -> bool {
+        let seen = self.touched.load(Relaxed);
+        if seen & 0xff == 0 {
+            return true;
+        }
+        self.touched.store(seen - 1, Relaxed);
+        false
+    }
+
+    pub fn is_dirty(&self) -> bool {
+        self.first_change.load(Acquire) != 0
+    }
+
+    pub fn with_dirty_state<T>(&self, f: impl FnOnce() -> T) -> T {
+        self.dirty_mutex.lock();
+        let out = f();
+        // SAFETY: locked two lines above; `f` does not panic (BUF-4: a few loads and stores).
+        unsafe { self.dirty_mutex.unlock() };
+        out
+    }
+
+    /// Throws the decoded image away; readers that have it keep it until their epoch ends.
+    pub fn clear_image(&self) {
+        // SAFETY: an unprotected load is only compared with null.
+        let none = unsafe { self.image.load(Relaxed, epoch::unprotected()) }.is_null();
+        if none {
+            return;
+        }
+        let guard = epoch::pin();
+        let old = self.image.swap(epoch::Shared::null(), AcqRel, &guard);
+        if !old.is_null() {
+            // SAFETY: the swap made it unreachable for whoever pins an epoch from now on, and only the swap that got
+            // it destroys it.
+            unsafe { guard.defer_destroy(old) };
+        }
+    }
+}
+
+impl Drop for Frame {
+    fn drop(&mut self) {
+        // SAFETY: `&mut self`: nobody else reads the image.
+        unsafe {
+            let image = std::mem::replace(&mut self.image, epoch::Atomic::null());
+            drop(image.try_into_owned());
+        }
+    }
+}
+
+/// All frames' page memory, in one anonymous mapping: page-aligned, huge pages where the system has them, returned
+/// to the system when the pool is dropped, left out of core dumps.
+pub(super) struct Arena {
+    base: NonNull<u8>,
+    len: usize,
+    page_size: usize,
+}
+
+// SAFETY: the arena is plain memory; every access goes through a frame's latch (guards in guard.rs).
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    pub fn new(frames: usize, page_size: usize) -> Result<Arena> {
+        let len = frames * page_size;
+        // SAFETY: an anonymous private mapping at no particular address; the result is checked.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            let why = std::io::Error::last_os_error();
+            return Err(Error::NoSpace {
+                what: format!("buffer pool of {len} bytes can't be mapped: {why}"),
+            });
+        }
+        // SAFETY: the mapping that was just made. Both calls are advice; a refusal changes nothing.
+        unsafe {
+            libc::madvise(base, len, libc::MADV_HUGEPAGE);
+            libc::madvise(base, len, libc::MADV_DONTDUMP);
+        }
+        let base = NonNull::new(base.cast()).expect("mmap does not map address 0");
+        Ok(Arena {
+            base,
+            len,
+            page_size,
+        })
+    }
+
+    /// Start of a frame's page. Whoever reads or writes there holds the frame's latch.
+    #[inline]
+    pub fn page_ptr(&self, frame: u32) -> *mut u8 {
+        let offset = frame as usize * self.page_size;
+        debug_assert!(offset + self.page_size <= self.len);
+        // SAFETY: inside the mapping.
+        unsafe { self.base.as_ptr().add(offset) }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `new`, unmapped once; guards borrow the pool, so none is left.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+const _: () = assert!(size_of::<Frame>() == 64);

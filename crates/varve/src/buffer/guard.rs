@@ -1,0 +1,189 @@
+//! Latched pages. A guard is the only way to a page's bytes; dropping it gives the latch back.
+//!
+//! Nothing here waits. A guard keeps its frame by the latch alone (BUF-2); it holds no pin.
+
+#![allow(unsafe_code)]
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use parking_lot::lock_api::{RawRwLock as _, RawRwLockDowngrade as _};
+
+use super::BufferPool;
+use crate::base::{Lsn, PageId};
+
+/// A page latched shared: its bytes don't change while this lives.
+pub struct SharedPage<'a> {
+    pool: &'a BufferPool,
+    frame: u32,
+}
+
+/// A page latched exclusively.
+pub struct ExclusivePage<'a> {
+    pool: &'a BufferPool,
+    frame: u32,
+    origin: Origin,
+}
+
+/// Where an exclusively latched page's bytes came from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// They are the page's.
+    Page,
+    /// The page was not in the pool, and was not read because its old content does not matter: the frame is zero, and
+    /// is given up if nothing is put there.
+    Unread,
+}
+
+impl<'a> SharedPage<'a> {
+    /// The caller has latched `frame` shared.
+    pub(super) fn new(pool: &'a BufferPool, frame: u32) -> SharedPage<'a> {
+        SharedPage { pool, frame }
+    }
+
+    pub fn id(&self) -> PageId {
+        self.pool.frames[self.frame as usize].page_id()
+    }
+}
+
+impl Deref for SharedPage<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the shared latch is held as long as `self` lives, and writers need the exclusive one.
+        unsafe {
+            std::slice::from_raw_parts(self.pool.arena.page_ptr(self.frame), self.pool.page_size)
+        }
+    }
+}
+
+impl Drop for SharedPage<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: latched shared when the guard was made.
+        unsafe { self.pool.frames[self.frame as usize].latch.unlock_shared() };
+    }
+}
+
+impl<'a> ExclusivePage<'a> {
+    /// The caller has latched `frame` exclusively and its bytes are the page's.
+    pub(super) fn new(pool: &'a BufferPool, frame: u32) -> ExclusivePage<'a> {
+        ExclusivePage {
+            pool,
+            frame,
+            origin: Origin::Page,
+        }
+    }
+
+    /// The caller has put the page in `frame`, latched exclusively, without reading it; its bytes are stale.
+    pub(super) fn new_unread(pool: &'a BufferPool, frame: u32) -> ExclusivePage<'a> {
+        let mut page = ExclusivePage {
+            pool,
+            frame,
+            origin: Origin::Unread,
+        };
+        page.raw_mut().fill(0);
+        page
+    }
+
+    pub fn id(&self) -> PageId {
+        self.pool.frames[self.frame as usize].page_id()
+    }
+
+    fn raw_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the exclusive latch is held as long as `self` lives, and `&mut self` makes this the only slice.
+        unsafe {
+            std::slice::from_raw_parts_mut(
+                self.pool.arena.page_ptr(self.frame),
+                self.pool.page_size,
+            )
+        }
+    }
+
+    /// The page's bytes, to change them. For mini-transactions and replay only: a change that is not registered with
+    /// [`ExclusivePage::changed`] before the latch is given back is lost, or breaks WAL-2. Descents that go by the page's
+    /// image are sent to the latch from now on.
+    #[inline]
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        self.pool.frames[self.frame as usize].clear_image();
+        self.raw_mut()
+    }
+
+    /// Registers a change: the page is dirty at least from LSN `start` on.
+    #[inline]
+    pub(crate) fn changed(&mut self, start: Lsn) {
+        self.origin = Origin::Page;
+        self.pool
+            .dirty
+            .register(&self.pool.frames, self.frame, start.0);
+    }
+
+    /// Registers a change of a page whose tablespace is not redo-logged.
+    pub(crate) fn changed_unlogged(&mut self) {
+        self.changed(Lsn(super::frame::UNLOGGED_CHANGE));
+    }
+
+    /// Keeps the page, lets readers in. An unread page has to be written to first.
+    pub fn downgrade(self) -> SharedPage<'a> {
+        assert!(
+            self.origin == Origin::Page,
+            "downgrade of a page that was never filled"
+        );
+        let (pool, frame) = (self.pool, self.frame);
+        std::mem::forget(self);
+        // SAFETY: latched exclusively, and the guard that would have unlatched it is forgotten.
+        unsafe { pool.frames[frame as usize].latch.downgrade() };
+        SharedPage { pool, frame }
+    }
+}
+
+impl Deref for ExclusivePage<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the exclusive latch is held as long as `self` lives, and `&self` excludes `raw_mut`.
+        unsafe {
+            std::slice::from_raw_parts(self.pool.arena.page_ptr(self.frame), self.pool.page_size)
+        }
+    }
+}
+
+impl Drop for ExclusivePage<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        match self.origin {
+            // SAFETY: latched exclusively when the guard was made.
+            Origin::Page => unsafe {
+                self.pool.frames[self.frame as usize]
+                    .latch
+                    .unlock_exclusive()
+            },
+            Origin::Unread => self.pool.give_up(self.frame),
+        }
+    }
+}
+
+/// Keeps a page in the pool without a latch: latching it again does no I/O and can't fail. Cheap, but every pin takes
+/// a frame away from replacement.
+pub struct Pin {
+    pool: Arc<BufferPool>,
+    frame: u32,
+}
+
+impl Pin {
+    pub(super) fn new(pool: Arc<BufferPool>, frame: u32) -> Pin {
+        Pin { pool, frame }
+    }
+
+    pub fn id(&self) -> PageId {
+        self.pool.frames[self.frame as usize].page_id()
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.pool.frames[self.frame as usize].unpin();
+    }
+}

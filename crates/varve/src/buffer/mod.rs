@@ -1,0 +1,451 @@
+//! The buffer pool: pages in memory, latched for reading and changing, loaded when missing, replaced when unused.
+//!
+//! # Protocols
+//!
+//! **Look-up (hit).** Walk the hash chain without a lock (page_table.rs); try the frame's latch; with it, compare the
+//! page id. Equal: done, and the latch alone keeps the frame (BUF-1, BUF-2). No pin, no write beside the latch word.
+//! If the latch is busy: pin the frame, compare the page id under the pin (the frame can't be recycled now, so we never
+//! wait on a latch that has come to guard another page, which would break the latch order), wait for the latch, drop
+//! the pin, compare once more (a load may have failed meanwhile).
+//!
+//! **Load (miss).** Get a free frame first; that may wait for the page cleaner. Link it into the chain under the bucket's
+//! mutex, which also settles whether the page is really missing. From here it is found by others; they pin it and wait on
+//! its latch, which we hold. Give the claim up, read, verify checksum, address and structure. A failed read
+//! unlinks the frame; whoever waited finds the id gone and makes its own attempt, and gets its own error. While a
+//! frame is being loaded its loader waits for the disk only.
+//!
+//! **Recycle.** Claim ("no pins" → "claimed", one compare-and-swap), *try* the exclusive latch, see that the page is
+//! clean, clear the image, unlink. A pin taken on a claimed frame is taken back at once by whoever took it.
+//!
+//! **Memory ordering.** The page id is stored with Release and loaded with Acquire; under the latch it is exact because
+//! it changes only under the exclusive latch. Pin and claim are read-modify-writes on one word: the claim's Acquire sees
+//! everything done before the last pin was dropped (Release), and a successful pin's Acquire sees everything done
+//! before the claim was given up (Release). Page bytes are ordered by the latch itself.
+//!
+//! **Images.** [`BufferPool::inner`] returns an inner page's decoded image. It is published under the shared latch with
+//! a compare-and-swap from null, so it is what the page holds; it is cleared under the exclusive latch before the first
+//! change, and when the frame is recycled. A reader that got an image just before that goes on with a page as it was:
+//! descents check where they arrive (docs/locking.md). Images are freed when no pinned epoch can hold them. The
+//! hint that leads to a frame is only a number; the id inside the image decides.
+//!
+//! # Latches
+//!
+//! `parking_lot::RawRwLock`: one word, no owner, spins briefly, then parks; a waiting writer keeps new readers out. So **no
+//! thread may latch a page twice**, not even shared. Deadlocks are excluded by the order in docs/locking.md alone.
+//!
+//! # Failure
+//!
+//! Bytes that are not what was written give `Error::Corrupt`; the page is not kept. No clean frame within a minute gives
+//! `Error::NoSpace`. The pool writes nothing by itself: see clean.rs.
+
+#![allow(unsafe_code)]
+
+mod clean;
+mod dirty;
+mod frame;
+mod guard;
+mod page_table;
+mod replace;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+
+use crossbeam_epoch::{Guard, Owned, Shared};
+use parking_lot::RawRwLock;
+use parking_lot::lock_api::{RawRwLock as _, RawRwLockDowngrade as _};
+
+pub use clean::DirtyPage;
+pub use guard::{ExclusivePage, Pin, SharedPage};
+
+use crate::base::{Error, PageId, Result, SpaceId};
+use crate::page::{self, InnerImage, PageType};
+use dirty::DirtyQueue;
+use frame::{Arena, Frame};
+use page_table::PageTable;
+use replace::Replacement;
+
+/// Where pages come from and go to. Implemented by the tablespaces.
+pub trait PageStore: Send + Sync {
+    /// Fills `buf` with the stored page. A page past the end of its file, or of an unknown tablespace, is
+    /// `Error::NotFound`.
+    fn read(&self, page: PageId, buf: &mut [u8]) -> Result<()>;
+    /// Stores a page. Ignored if the tablespace was dropped.
+    fn write(&self, page: PageId, buf: &[u8]) -> Result<()>;
+    /// Makes everything written to the tablespace durable.
+    fn sync(&self, space: SpaceId) -> Result<()>;
+    /// For replay: makes sure that the page can be read, extending the file if it ends earlier. False if there is
+    /// no such tablespace.
+    fn ensure(&self, page: PageId) -> Result<bool>;
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct PoolSettings {
+    pub bytes: u64,
+    pub page_size: usize,
+}
+
+/// The smallest pool, in frames: a few mini-transactions at a time.
+pub const MIN_FRAMES: usize = 64;
+
+#[derive(Default)]
+struct Counters {
+    writes: AtomicU64,
+    evictions: AtomicU64,
+    free_waits: AtomicU64,
+    image_builds: AtomicU64,
+}
+
+/// What happened since the pool was made, and what it holds now.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PoolStats {
+    pub frames: u64,
+    pub free_frames: u64,
+    /// Pages read from the store or created in the pool.
+    pub loads: u64,
+    pub writes: u64,
+    pub evictions: u64,
+    /// Times a thread had to wait for the page cleaner.
+    pub free_waits: u64,
+    pub image_builds: u64,
+}
+
+pub struct BufferPool {
+    store: Arc<dyn PageStore>,
+    page_size: usize,
+    arena: Arena,
+    frames: Box<[Frame]>,
+    table: PageTable,
+    dirty: DirtyQueue,
+    replacement: Replacement,
+    counters: Counters,
+}
+
+/// What shared and exclusive latching have in common.
+trait Mode {
+    fn lock(latch: &RawRwLock);
+    fn try_lock(latch: &RawRwLock) -> bool;
+    /// # Safety
+    /// The caller has the latch in this mode.
+    unsafe fn unlock(latch: &RawRwLock);
+    /// From the exclusive latch of a loader to this mode.
+    ///
+    /// # Safety
+    /// The caller has the latch exclusively.
+    unsafe fn settle(latch: &RawRwLock);
+}
+
+struct SharedMode;
+struct ExclusiveMode;
+
+impl Mode for SharedMode {
+    #[inline]
+    fn lock(latch: &RawRwLock) {
+        latch.lock_shared();
+    }
+    #[inline]
+    fn try_lock(latch: &RawRwLock) -> bool {
+        latch.try_lock_shared()
+    }
+    unsafe fn unlock(latch: &RawRwLock) {
+        // SAFETY: as the trait demands.
+        unsafe { latch.unlock_shared() }
+    }
+    unsafe fn settle(latch: &RawRwLock) {
+        // SAFETY: as the trait demands.
+        unsafe { latch.downgrade() }
+    }
+}
+
+impl Mode for ExclusiveMode {
+    #[inline]
+    fn lock(latch: &RawRwLock) {
+        latch.lock_exclusive();
+    }
+    #[inline]
+    fn try_lock(latch: &RawRwLock) -> bool {
+        latch.try_lock_exclusive()
+    }
+    unsafe fn unlock(latch: &RawRwLock) {
+        // SAFETY: as the trait demands.
+        unsafe { latch.unlock_exclusive() }
+    }
+    unsafe fn settle(_: &RawRwLock) {}
+}
+
+impl BufferPool {
+    pub fn new(settings: PoolSettings, store: Arc<dyn PageStore>) -> Result<BufferPool> {
+        let frames = settings.bytes / settings.page_size as u64;
+        if frames < MIN_FRAMES as u64 || frames >= u64::from(u32::MAX >> 1) {
+            return Err(Error::invalid(format!(
+                "buffer pool of {} bytes: it must hold at least {MIN_FRAMES} pages of {} bytes, and fewer than 2^31",
+                settings.bytes, settings.page_size
+            )));
+        }
+        let n = frames as usize;
+        let frames: Box<[Frame]> = (0..n).map(|_| Frame::new()).collect();
+        for f in &frames {
+            f.latch.lock_exclusive();
+        }
+        Ok(BufferPool {
+            store,
+            page_size: settings.page_size,
+            arena: Arena::new(n, settings.page_size)?,
+            frames,
+            table: PageTable::new(n),
+            dirty: DirtyQueue::new(),
+            replacement: Replacement::new(n),
+            counters: Counters::default(),
+        })
+    }
+
+    pub fn page_size(&self) -> usize {
+        self.page_size
+    }
+
+    pub fn n_frames(&self) -> usize {
+        self.frames.len()
+    }
+
+    pub fn store(&self) -> &Arc<dyn PageStore> {
+        &self.store
+    }
+
+    /// The page, latched shared. Waits for the latch and, on a miss, for the disk.
+    #[inline]
+    pub fn shared(&self, id: PageId) -> Result<SharedPage<'_>> {
+        let frame = self.acquire::<SharedMode>(id)?;
+        Ok(SharedPage::new(self, frame))
+    }
+
+    /// The page, latched exclusively.
+    #[inline]
+    pub fn exclusive(&self, id: PageId) -> Result<ExclusivePage<'_>> {
+        let frame = self.acquire::<ExclusiveMode>(id)?;
+        Ok(ExclusivePage::new(self, frame))
+    }
+
+    /// Like [`BufferPool::shared`], but `None` instead of waiting for a latch that is taken.
+    pub fn try_shared(&self, id: PageId) -> Result<Option<SharedPage<'_>>> {
+        let frame = self.try_acquire::<SharedMode>(id)?;
+        Ok(frame.map(|f| SharedPage::new(self, f)))
+    }
+
+    /// Like [`BufferPool::exclusive`], but `None` instead of waiting for a latch that is taken.
+    pub fn try_exclusive(&self, id: PageId) -> Result<Option<ExclusivePage<'_>>> {
+        let frame = self.try_acquire::<ExclusiveMode>(id)?;
+        Ok(frame.map(|f| ExclusivePage::new(self, f)))
+    }
+
+    /// The page, latched exclusively, for a caller that overwrites all of it: it is not read. If it is in the pool its
+    /// bytes are what they were, otherwise zero.
+    pub fn exclusive_new(&self, id: PageId) -> Result<ExclusivePage<'_>> {
+        loop {
+            if let Some(frame) = self.table.find(&self.frames, id) {
+                if self.latch_hit::<ExclusiveMode>(frame, id) {
+                    return Ok(ExclusivePage::new(self, frame));
+                }
+            } else if let Some(frame) = self.install(id)? {
+                return Ok(ExclusivePage::new_unread(self, frame));
+            }
+        }
+    }
+
+    /// Keeps the page in the pool until the pin is dropped.
+    pub fn pin(self: &Arc<Self>, id: PageId) -> Result<Pin> {
+        let latched = self.shared(id)?;
+        let frame = self
+            .table
+            .find(&self.frames, id)
+            .expect("latched, so it stays");
+        // The latch keeps recyclers from finishing but not from claiming for a moment.
+        while !self.frames[frame as usize].try_pin() {
+            std::thread::yield_now();
+        }
+        drop(latched);
+        Ok(Pin::new(self.clone(), frame))
+    }
+
+    /// The page is in the pool now. A guess by the time the caller looks at the answer.
+    pub fn is_resident(&self, id: PageId) -> bool {
+        self.table.find(&self.frames, id).is_some()
+    }
+
+    /// The decoded image of an inner page, valid as long as `guard`; `None` if the page is of another kind. `hint` is
+    /// where the page was found last; it is corrected.
+    #[inline]
+    pub fn inner<'g>(
+        &self,
+        id: PageId,
+        hint: &AtomicU32,
+        guard: &'g Guard,
+    ) -> Result<Option<&'g InnerImage>> {
+        if let Some(frame) = self.frames.get(hint.load(Relaxed) as usize) {
+            // SAFETY: images are freed through epochs only, after they can't be reached any more.
+            if let Some(image) = unsafe { frame.image.load(Acquire, guard).as_ref() }
+                && image.id == id
+            {
+                frame.touch(self.replacement.tick());
+                return Ok(Some(image));
+            }
+        }
+        self.inner_from_page(id, hint, guard)
+    }
+
+    #[cold]
+    fn inner_from_page<'g>(
+        &self,
+        id: PageId,
+        hint: &AtomicU32,
+        guard: &'g Guard,
+    ) -> Result<Option<&'g InnerImage>> {
+        let index = self.acquire::<SharedMode>(id)?;
+        let latched = SharedPage::new(self, index);
+        if page::page_type(&latched) != Some(PageType::Inner) {
+            return Ok(None);
+        }
+        hint.store(index, Relaxed);
+        let slot = &self.frames[index as usize].image;
+        let mut image = slot.load(Acquire, guard);
+        if image.is_null() {
+            let fresh = Owned::new(InnerImage::decode(&latched, id)?);
+            self.counters.image_builds.fetch_add(1, Relaxed);
+            // Another thread with the shared latch may have been first; its image is as good.
+            image = match slot.compare_exchange(Shared::null(), fresh, AcqRel, Acquire, guard) {
+                Ok(published) => published,
+                Err(lost) => lost.current,
+            };
+        }
+        // SAFETY: not null, and freed through epochs only; `guard` was pinned before it was loaded.
+        Ok(unsafe { image.as_ref() })
+    }
+
+    pub fn stats(&self) -> PoolStats {
+        let c = &self.counters;
+        PoolStats {
+            frames: self.frames.len() as u64,
+            free_frames: self.replacement.free_len() as u64,
+            loads: self.replacement.loads(),
+            writes: c.writes.load(Relaxed),
+            evictions: c.evictions.load(Relaxed),
+            free_waits: c.free_waits.load(Relaxed),
+            image_builds: c.image_builds.load(Relaxed),
+        }
+    }
+
+    #[inline]
+    fn acquire<M: Mode>(&self, id: PageId) -> Result<u32> {
+        if let Some(frame) = self.table.find(&self.frames, id)
+            && self.latch_hit::<M>(frame, id)
+        {
+            return Ok(frame);
+        }
+        self.acquire_slow::<M>(id)
+    }
+
+    #[cold]
+    fn acquire_slow<M: Mode>(&self, id: PageId) -> Result<u32> {
+        loop {
+            if let Some(frame) = self.table.find(&self.frames, id) {
+                if self.latch_hit::<M>(frame, id) {
+                    return Ok(frame);
+                }
+            } else if let Some(frame) = self.load::<M>(id)? {
+                return Ok(frame);
+            }
+        }
+    }
+
+    fn try_acquire<M: Mode>(&self, id: PageId) -> Result<Option<u32>> {
+        loop {
+            let Some(index) = self.table.find(&self.frames, id) else {
+                match self.load::<M>(id)? {
+                    Some(frame) => return Ok(Some(frame)),
+                    None => continue,
+                }
+            };
+            let frame = &self.frames[index as usize];
+            if !M::try_lock(&frame.latch) {
+                return Ok(None);
+            }
+            if frame.holds(id) {
+                frame.touch(self.replacement.tick());
+                return Ok(Some(index));
+            }
+            // SAFETY: locked above.
+            unsafe { M::unlock(&frame.latch) };
+        }
+    }
+
+    /// Latches the frame that the page table named. False if it does not hold `id` after all.
+    #[inline]
+    fn latch_hit<M: Mode>(&self, index: u32, id: PageId) -> bool {
+        let frame = &self.frames[index as usize];
+        if !M::try_lock(&frame.latch) && !self.latch_busy::<M>(index, id) {
+            return false;
+        }
+        if frame.holds(id) {
+            frame.touch(self.replacement.tick());
+            return true;
+        }
+        // SAFETY: locked above, one way or the other.
+        unsafe { M::unlock(&frame.latch) };
+        false
+    }
+
+    /// Waits for the latch of a frame that holds `id`, under a pin. True with the latch; then the id has to be compared
+    /// again. False without, if the frame is in other hands.
+    #[cold]
+    fn latch_busy<M: Mode>(&self, index: u32, id: PageId) -> bool {
+        let frame = &self.frames[index as usize];
+        if !frame.try_pin() {
+            // Being recycled, which takes a moment only, or already free.
+            std::thread::yield_now();
+            return false;
+        }
+        let ours = frame.holds(id);
+        if ours {
+            M::lock(&frame.latch);
+        }
+        frame.unpin();
+        ours
+    }
+
+    /// Puts the page in a free frame and reads it. `None` if somebody else was first.
+    fn load<M: Mode>(&self, id: PageId) -> Result<Option<u32>> {
+        let Some(index) = self.install(id)? else {
+            return Ok(None);
+        };
+        // SAFETY: `install` latched the frame exclusively, and no guard exists yet.
+        let bytes =
+            unsafe { std::slice::from_raw_parts_mut(self.arena.page_ptr(index), self.page_size) };
+        let read = self
+            .store
+            .read(id, bytes)
+            .and_then(|()| page::verify(bytes, id))
+            .and_then(|()| page::validate(bytes, id));
+        if let Err(e) = read {
+            self.give_up(index);
+            return Err(e);
+        }
+        // SAFETY: latched exclusively, see above.
+        unsafe { M::settle(&self.frames[index as usize].latch) };
+        Ok(Some(index))
+    }
+
+    /// Makes a free frame the one that holds `id` and returns it, exclusively latched, its bytes still those of another
+    /// page. `None` if the page has a frame already.
+    fn install(&self, id: PageId) -> Result<Option<u32>> {
+        let index = self.free_frame()?;
+        if !self.table.insert(&self.frames, index, id) {
+            self.push_free(index);
+            return Ok(None);
+        }
+        self.replacement.count_load();
+        let frame = &self.frames[index as usize];
+        frame.start_usage(self.replacement.tick());
+        frame.unclaim();
+        Ok(Some(index))
+    }
+}

@@ -1,0 +1,293 @@
+//! Free frames, and the clock that makes them.
+//!
+//! **Policy.** A clock with small usage counters (GCLOCK), made scan-resistant by two rules. A page that is put in starts
+//! with a count of *zero*, so the hand takes it at its first visit unless it was used again: a scan's pages go first,
+//! whatever their number, as in SIEVE. And uses are counted at most once per *tick*, a tick being the loading of 1/16 of
+//! the pool: a locking cursor that latches the same leaf once per row has used it once. A counted use is worth two
+//! rounds of the hand, four can be saved up: a page that is used once in two rounds stays for good, where strict LRU
+//! would have dropped it after one. A hit within a tick writes nothing but the latch, which a list with a midpoint
+//! (InnoDB's) can't have. After five rounds without a find every page has been seen without a life left.
+//!
+//! **Waiting.** The clock takes clean pages only. When it finds none in five rounds, the caller asks the page cleaner and
+//! waits for it to finish a write. That never deadlocks: the cleaner takes shared latches one at a time, with a
+//! time limit, of pages that it skips if it can't have them. It can fail: `Error::NoSpace` after [`GIVE_UP`], when
+//! the pool is smaller than what its users keep latched and pinned.
+
+#![allow(unsafe_code)]
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::time::{Duration, Instant};
+
+use crossbeam_queue::ArrayQueue;
+use crossbeam_utils::CachePadded;
+use parking_lot::lock_api::RawRwLock as _;
+use parking_lot::{Condvar, Mutex};
+
+use super::BufferPool;
+use super::frame::NO_PAGE_ID;
+use crate::base::{Error, PageId, Result, SpaceId};
+
+/// The hand is advanced by this many frames at once, so that threads looking for frames rarely meet.
+const HAND_STEP: usize = 8;
+
+/// How long a thread waits for a free frame before it reports an error.
+const GIVE_UP: Duration = Duration::from_secs(60);
+
+pub(super) struct Replacement {
+    /// Frames that hold nothing (BUF-3).
+    free: ArrayQueue<u32>,
+    /// The clock hand; taken modulo the number of frames.
+    hand: CachePadded<AtomicU64>,
+    /// Number of pages loaded; `ticks` derive from it.
+    loads: CachePadded<AtomicU64>,
+    loads_per_tick: u64,
+    tick: AtomicU32,
+    /// Threads that wait for the cleaner.
+    waiting: AtomicU32,
+    cleaned: (Mutex<()>, Condvar),
+    wake_cleaner: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl Replacement {
+    pub fn new(frames: usize) -> Replacement {
+        let free = ArrayQueue::new(frames);
+        for f in 0..frames {
+            free.push(f as u32).expect("the queue holds every frame");
+        }
+        Replacement {
+            free,
+            hand: CachePadded::new(AtomicU64::new(0)),
+            loads: CachePadded::new(AtomicU64::new(0)),
+            loads_per_tick: (frames as u64 / 16).max(1),
+            tick: AtomicU32::new(1),
+            waiting: AtomicU32::new(0),
+            cleaned: Default::default(),
+            wake_cleaner: OnceLock::new(),
+        }
+    }
+
+    #[inline]
+    pub fn tick(&self) -> u32 {
+        self.tick.load(Relaxed)
+    }
+
+    pub fn count_load(&self) {
+        let loads = self.loads.fetch_add(1, Relaxed) + 1;
+        if loads.is_multiple_of(self.loads_per_tick) {
+            self.tick.fetch_add(1, Relaxed);
+        }
+    }
+
+    pub fn loads(&self) -> u64 {
+        self.loads.load(Relaxed)
+    }
+
+    fn push(&self, frame: u32) {
+        self.free.push(frame).expect("the queue holds every frame");
+    }
+
+    pub fn free_len(&self) -> usize {
+        self.free.len()
+    }
+
+    pub fn set_waker(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        assert!(
+            self.wake_cleaner.set(wake).is_ok(),
+            "one page cleaner a pool"
+        );
+    }
+
+    pub fn waiting(&self) -> u32 {
+        self.waiting.load(Relaxed)
+    }
+
+    fn wake_cleaner(&self) {
+        if let Some(wake) = self.wake_cleaner.get() {
+            wake();
+        }
+    }
+
+    /// A frame became clean or free. Pairs with `wait`, which counts itself before it looks for a frame a last time.
+    pub fn notify(&self) {
+        if self.waiting.load(SeqCst) > 0 {
+            let _guard = self.cleaned.0.lock();
+            self.cleaned.1.notify_all();
+        }
+    }
+}
+
+impl BufferPool {
+    /// A free frame: claimed, exclusively latched, naming no page.
+    pub(super) fn free_frame(&self) -> Result<u32> {
+        if let Some(f) = self.replacement.free.pop() {
+            return Ok(f);
+        }
+        let rounds = 5 * self.frames.len();
+        if let Some(f) = self.sweep(rounds) {
+            return Ok(f);
+        }
+        self.wait_for_frame(rounds)
+    }
+
+    #[cold]
+    fn wait_for_frame(&self, rounds: usize) -> Result<u32> {
+        let r = &self.replacement;
+        let started = Instant::now();
+        r.waiting.fetch_add(1, SeqCst);
+        self.counters.free_waits.fetch_add(1, Relaxed);
+        let found = loop {
+            r.wake_cleaner();
+            let mut guard = r.cleaned.0.lock();
+            if let Some(f) = r.free.pop().or_else(|| self.sweep(rounds)) {
+                break Ok(f);
+            }
+            // The time limit covers wake-ups that nobody sends: a latch given back, a pin dropped.
+            r.cleaned.1.wait_for(&mut guard, Duration::from_millis(5));
+            drop(guard);
+            if started.elapsed() > GIVE_UP {
+                let n = self.frames.len();
+                break Err(Error::NoSpace {
+                    what: format!(
+                        "all {n} frames of the buffer pool are in use or could not be written; make it larger"
+                    ),
+                });
+            }
+        };
+        r.waiting.fetch_sub(1, SeqCst);
+        found
+    }
+
+    /// Lets the clock hand pass over up to `steps` frames until it has freed some. Returns the first; others of the same
+    /// step go to the free list, since the hand won't be back before its next round.
+    fn sweep(&self, steps: usize) -> Option<u32> {
+        let n = self.frames.len() as u64;
+        let mut found = None;
+        for _ in 0..steps.div_ceil(HAND_STEP) {
+            let start = self.replacement.hand.fetch_add(HAND_STEP as u64, Relaxed);
+            for at in start..start + HAND_STEP as u64 {
+                let index = (at % n) as u32;
+                let f = &self.frames[index as usize];
+                if !f.unpinned() || !f.age() || f.is_dirty() || !self.try_recycle(index) {
+                    continue;
+                }
+                match found {
+                    None => found = Some(index),
+                    Some(_) => self.replacement.push(index),
+                }
+            }
+            if found.is_some() {
+                break;
+            }
+        }
+        found
+    }
+
+    /// Takes the page out of a frame that nobody uses and that is clean. Afterwards the frame is as BUF-3 says.
+    fn try_recycle(&self, index: u32) -> bool {
+        let f = &self.frames[index as usize];
+        if !f.try_claim() {
+            return false;
+        }
+        if !f.latch.try_lock_exclusive() {
+            f.unclaim();
+            return false;
+        }
+        if f.is_dirty() {
+            // SAFETY: latched above.
+            unsafe { f.latch.unlock_exclusive() };
+            f.unclaim();
+            return false;
+        }
+        self.empty(index);
+        self.counters.evictions.fetch_add(1, Relaxed);
+        true
+    }
+
+    /// Breaks the link between a frame and its page. The caller has the exclusive latch.
+    fn empty(&self, index: u32) {
+        let f = &self.frames[index as usize];
+        let page = f.page.load(Acquire);
+        if page != NO_PAGE_ID {
+            f.clear_image();
+            self.table
+                .remove(&self.frames, index, PageId::from_u64(page));
+        }
+    }
+
+    pub(super) fn push_free(&self, index: u32) {
+        self.replacement
+            .free
+            .push(index)
+            .expect("the queue holds every frame");
+        self.replacement.notify();
+    }
+
+    /// Ends the stay of a page that could not be filled. The caller has the exclusive latch, which is given back.
+    /// Threads that wait for the latch find that the frame holds something else and start again; because of them the
+    /// frame can't always be claimed. Then it stays behind empty, and the clock picks it up.
+    pub(super) fn give_up(&self, index: u32) {
+        let f = &self.frames[index as usize];
+        self.empty(index);
+        if f.try_claim() {
+            self.push_free(index);
+        } else {
+            // SAFETY: the caller's latch.
+            unsafe { f.latch.unlock_exclusive() };
+        }
+    }
+
+    /// Forgets the pages of a tablespace that is gone, without writing them. Nobody may use its pages any more, except
+    /// the cleaner, whose writes the store ignores: a frame that is in use just now is left to it, and becomes clean and
+    /// free in the usual way. That is harmless, since tablespace ids are never used again.
+    pub fn drop_space(&self, space: SpaceId) {
+        for (i, f) in self.frames.iter().enumerate() {
+            if f.page_id().space != space || f.page.load(Relaxed) == NO_PAGE_ID || !f.try_claim() {
+                continue;
+            }
+            if !f.latch.try_lock_exclusive() {
+                f.unclaim();
+                continue;
+            }
+            if f.page_id().space == space {
+                f.with_dirty_state(|| {
+                    f.next_first_change.store(0, Relaxed);
+                    f.first_change.store(0, Release);
+                });
+                self.empty(i as u32);
+                self.push_free(i as u32);
+            } else {
+                // SAFETY: latched above.
+                unsafe { f.latch.unlock_exclusive() };
+                f.unclaim();
+            }
+        }
+    }
+
+    /// Takes clean pages that the clock would take next out of their frames until `target` frames are free or the hand
+    /// went round once. For the cleaner, so that users find free frames at once. Returns how many are free.
+    pub fn refill_free(&self, target: usize) -> usize {
+        let target = target.min(self.frames.len());
+        for _ in 0..self.frames.len().div_ceil(64) {
+            if self.replacement.free_len() >= target {
+                break;
+            }
+            if let Some(f) = self.sweep(64) {
+                self.push_free(f);
+            }
+        }
+        self.replacement.free_len()
+    }
+
+    /// Frames just ahead of the clock hand that hold unused dirty pages, in the order in which the hand comes to them.
+    pub(super) fn unused_dirty_ahead(&self, look_at: usize) -> impl Iterator<Item = u32> + '_ {
+        let n = self.frames.len() as u64;
+        let start = self.replacement.hand.load(Relaxed);
+        (start..start + (look_at as u64).min(n))
+            .map(move |at| (at % n) as u32)
+            .filter(|&i| {
+                let f = &self.frames[i as usize];
+                f.usage() == 0 && f.is_dirty() && f.unpinned()
+            })
+    }
+}

@@ -1,0 +1,513 @@
+//! The pool under load: a store in memory, a cleaner as small as one can be, and pages whose content proves itself.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+
+use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::*;
+use crate::base::{Lsn, NO_PAGE, PageNo};
+use crate::page::{PAGE_HEADER, PageOp, seal, set_page_lsn};
+
+const PAGE: usize = 4096;
+const SPACE: SpaceId = SpaceId(5);
+
+#[derive(Default)]
+struct MemStore {
+    pages: Mutex<HashMap<PageId, Vec<u8>>>,
+    reads: AtomicU64,
+    writes: AtomicU64,
+}
+
+impl PageStore for MemStore {
+    fn read(&self, page: PageId, buf: &mut [u8]) -> Result<()> {
+        self.reads.fetch_add(1, Relaxed);
+        match self.pages.lock().get(&page) {
+            Some(bytes) => buf.copy_from_slice(bytes),
+            None => return Err(Error::not_found(page.to_string())),
+        }
+        Ok(())
+    }
+    fn write(&self, page: PageId, buf: &[u8]) -> Result<()> {
+        self.writes.fetch_add(1, Relaxed);
+        page::verify(buf, page).expect("pages arrive sealed");
+        self.pages.lock().insert(page, buf.to_vec());
+        Ok(())
+    }
+    fn sync(&self, _: SpaceId) -> Result<()> {
+        Ok(())
+    }
+    fn ensure(&self, _: PageId) -> Result<bool> {
+        Ok(true)
+    }
+}
+
+fn id(no: u32) -> PageId {
+    PageId::new(SPACE, PageNo(no))
+}
+
+/// Body words of a test page, all the same.
+fn fill(page: &mut [u8], value: u64) {
+    for w in page[PAGE_HEADER..].chunks_exact_mut(8) {
+        w.copy_from_slice(&value.to_le_bytes());
+    }
+}
+
+/// The value of a test page; panics if it is torn or another page.
+fn value(page: &[u8], id: PageId) -> u64 {
+    assert_eq!(page::page_id(page), id);
+    let words: Vec<u64> = page[PAGE_HEADER..]
+        .chunks_exact(8)
+        .map(|w| u64::from_le_bytes(w.try_into().unwrap()))
+        .collect();
+    assert!(words.iter().all(|w| *w == words[0]), "{id} is torn");
+    words[0]
+}
+
+fn raw_page(id: PageId, content: u64) -> Vec<u8> {
+    let mut page = vec![0; PAGE];
+    let ptype = PageType::Raw;
+    PageOp::FormatRaw { ptype }.apply(&mut page, id).unwrap();
+    fill(&mut page, content);
+    seal(&mut page);
+    page
+}
+
+fn pool_of(frames: usize, pages: u32) -> (Arc<BufferPool>, Arc<MemStore>) {
+    let store = Arc::new(MemStore::default());
+    for no in 0..pages {
+        store.pages.lock().insert(id(no), raw_page(id(no), 0));
+    }
+    let settings = PoolSettings {
+        bytes: (frames * PAGE) as u64,
+        page_size: PAGE,
+    };
+    let pool = BufferPool::new(settings, store.clone()).unwrap();
+    (Arc::new(pool), store)
+}
+
+/// Writes what `take` yields; returns how many pages that were.
+fn clean(pool: &BufferPool, taken: Vec<DirtyPage>) -> usize {
+    let mut buf = vec![0; PAGE];
+    let mut written = 0;
+    for page in taken {
+        match pool.copy_for_write(&page, &mut buf) {
+            Some(_) => {
+                pool.store().write(page.page, &buf).unwrap();
+                pool.write_done(page);
+                written += 1;
+            }
+            None => pool.write_given_up(page),
+        }
+    }
+    written
+}
+
+fn clean_all(pool: &BufferPool) {
+    let mut taken = vec![];
+    pool.take_oldest(Lsn(u64::MAX >> 1), usize::MAX >> 1, &mut taken);
+    clean(pool, taken);
+}
+
+/// Runs `work` on `threads` threads beside a cleaner.
+fn with_cleaner(pool: &BufferPool, threads: usize, work: impl Fn(usize) + Sync) {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let mut turn = 0;
+            while !stop.load(Acquire) {
+                let mut taken = vec![];
+                match turn % 3 {
+                    0 => pool.take_oldest(Lsn(u64::MAX >> 1), 8, &mut taken),
+                    1 => pool.take_unused(pool.n_frames(), 8, &mut taken),
+                    _ => drop(pool.refill_free(4)),
+                }
+                clean(pool, taken);
+                turn += 1;
+                std::thread::yield_now();
+            }
+        });
+        let workers: Vec<_> = (0..threads)
+            .map(|t| {
+                let work = &work;
+                s.spawn(move || work(t))
+            })
+            .collect();
+        let outcomes: Vec<_> = workers.into_iter().map(|w| w.join()).collect();
+        stop.store(true, Release);
+        for o in outcomes {
+            o.unwrap();
+        }
+    });
+}
+
+/// More pages than frames, more threads than cores: every increment must survive eviction, reload and cleaning, and no
+/// reader may see a torn or foreign page.
+#[test]
+fn changes_survive_a_tiny_pool() {
+    const PAGES: u32 = 300;
+    let (pool, store) = pool_of(MIN_FRAMES, PAGES);
+    let expected: Vec<AtomicU64> = (0..PAGES).map(|_| AtomicU64::new(0)).collect();
+    let lsn = AtomicU64::new(8);
+    let seed = rand::random::<u64>();
+    println!("seed {seed}");
+    with_cleaner(&pool, 6, |t| {
+        let mut rng = SmallRng::seed_from_u64(seed ^ t as u64);
+        for _ in 0..4000 {
+            // Half of the accesses go to few pages, so that threads meet on latches.
+            let no = if rng.random() {
+                rng.random_range(0..PAGES)
+            } else {
+                rng.random_range(0..4)
+            };
+            if rng.random_range(0..3) > 0 {
+                value(&pool.shared(id(no)).unwrap(), id(no));
+                continue;
+            }
+            let mut page = pool.exclusive(id(no)).unwrap();
+            let v = value(&page, id(no)) + 1;
+            let start = lsn.fetch_add(8, Relaxed);
+            set_page_lsn(page.bytes_mut(), Lsn(start + 8));
+            fill(page.bytes_mut(), v);
+            page.changed(Lsn(start));
+            expected[no as usize].fetch_add(1, Relaxed);
+        }
+    });
+    assert!(pool.stats().evictions > 1000, "{:?}", pool.stats());
+    clean_all(&pool);
+    assert_eq!(pool.dirty_pages(), 0);
+    assert_eq!(pool.min_first_change(Lsn(lsn.load(Relaxed))), None);
+    for no in 0..PAGES {
+        let want = expected[no as usize].load(Relaxed);
+        assert_eq!(value(&pool.shared(id(no)).unwrap(), id(no)), want);
+        assert_eq!(value(&store.pages.lock()[&id(no)], id(no)), want);
+    }
+}
+
+/// Readers that load one missing page at the same time cause one read.
+#[test]
+fn concurrent_misses_of_a_page_read_it_once() {
+    let (pool, store) = pool_of(MIN_FRAMES, 40);
+    for no in 0..40 {
+        std::thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| value(&pool.shared(id(no)).unwrap(), id(no)));
+            }
+        });
+    }
+    assert_eq!(store.reads.load(Relaxed), 40);
+}
+
+/// A damaged page is an error for each who asks, costs no frame, and can be read once it is repaired.
+#[test]
+fn failed_loads_leave_nothing_behind() {
+    let (pool, store) = pool_of(MIN_FRAMES, 2);
+    let good = raw_page(id(1), 7);
+    let mut bad = good.clone();
+    bad[200] ^= 1;
+    store.pages.lock().insert(id(1), bad);
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| {
+                for _ in 0..5 * MIN_FRAMES {
+                    let e = pool.shared(id(1)).map(drop).unwrap_err();
+                    assert!(
+                        matches!(e, Error::Corrupt { page, .. } if page == id(1)),
+                        "{e}"
+                    );
+                    let e = pool.exclusive(id(99)).map(drop).unwrap_err();
+                    assert!(matches!(e, Error::NotFound { .. }), "{e}");
+                }
+            });
+        }
+    });
+    store.pages.lock().insert(id(1), good);
+    assert_eq!(value(&pool.shared(id(1)).unwrap(), id(1)), 7);
+    assert_eq!(pool.stats().free_waits, 0);
+}
+
+/// A scan of many times the pool leaves the pages in regular use where they are.
+#[test]
+fn a_scan_does_not_drive_out_what_is_used() {
+    let (pool, store) = pool_of(256, 5000);
+    let hot = 0..100;
+    for round in 0..40 {
+        for no in hot.clone() {
+            pool.shared(id(no)).unwrap();
+        }
+        for no in 100 + round * 16..116 + round * 16 {
+            pool.shared(id(no)).unwrap();
+        }
+    }
+    let before = store.reads.load(Relaxed);
+    for no in 1000..5000 {
+        // Many latches of the same page in a row, as by a locking cursor, count as one use.
+        for _ in 0..50 {
+            pool.shared(id(no)).unwrap();
+        }
+        // Each hot page once in 200 loads; 256 frames in LRU order would have dropped it by then.
+        if no % 2 == 0 {
+            pool.shared(id(no / 2 % 100)).unwrap();
+        }
+    }
+    let reread = store.reads.load(Relaxed) - before - 4000;
+    assert!(reread <= 20, "{reread} reads of pages in regular use");
+}
+
+/// With every frame dirty a thread waits for the cleaner, and goes on when that has written one page.
+#[test]
+fn a_thread_waits_for_the_cleaner_when_all_is_dirty() {
+    let (pool, _) = pool_of(MIN_FRAMES, 100);
+    let asked = Arc::new((Mutex::new(false), parking_lot::Condvar::new()));
+    let signal = asked.clone();
+    pool.set_cleaner_waker(move || {
+        *signal.0.lock() = true;
+        signal.1.notify_all();
+    });
+    for no in 0..MIN_FRAMES as u32 {
+        let mut page = pool.exclusive(id(no)).unwrap();
+        fill(page.bytes_mut(), u64::from(no));
+        page.changed(Lsn(8 * u64::from(no) + 8));
+    }
+    std::thread::scope(|s| {
+        s.spawn(|| value(&pool.shared(id(99)).unwrap(), id(99)));
+        let mut wanted = asked.0.lock();
+        asked.1.wait_while(&mut wanted, |w| !*w);
+        assert_eq!(pool.frames_wanted(), 1);
+        let mut taken = vec![];
+        pool.take_oldest(Lsn(8), 1, &mut taken);
+        assert_eq!(taken.iter().map(|t| t.page).collect::<Vec<_>>(), [id(0)]);
+        assert_eq!(clean(&pool, taken), 1);
+    });
+    assert!(pool.is_resident(id(99)) && !pool.is_resident(id(0)));
+}
+
+/// A change made while a page is being written keeps the page dirty, since that change only; a write that failed keeps it
+/// dirty since the first.
+#[test]
+fn a_change_during_the_write_is_not_lost() {
+    let change = |pool: &BufferPool, v: u64| {
+        let mut page = pool.exclusive(id(0)).unwrap();
+        fill(page.bytes_mut(), v);
+        page.changed(Lsn(v));
+    };
+    for (written, want) in [(true, 24), (false, 8)] {
+        let (pool, _) = pool_of(MIN_FRAMES, 1);
+        change(&pool, 8);
+        change(&pool, 16);
+        let mut taken = vec![];
+        pool.take_oldest(Lsn(100), 9, &mut taken);
+        pool.take_oldest(Lsn(100), 9, &mut taken);
+        assert_eq!(taken.len(), 1, "a page is taken once");
+        let mut buf = vec![0; PAGE];
+        pool.copy_for_write(&taken[0], &mut buf).unwrap();
+        assert_eq!(value(&buf, id(0)), 16);
+        change(&pool, 24);
+        change(&pool, 32);
+        assert_eq!(
+            pool.min_first_change(Lsn(100)),
+            Some(Lsn(8)),
+            "not synced yet"
+        );
+        let page = taken.pop().unwrap();
+        if written {
+            pool.write_done(page);
+        } else {
+            pool.write_given_up(page);
+        }
+        assert_eq!(pool.min_first_change(Lsn(100)), Some(Lsn(want)));
+        clean_all(&pool);
+        assert_eq!(pool.min_first_change(Lsn(100)), None);
+    }
+}
+
+/// Pages of unlogged tablespaces hold no checkpoint back, but are written before their frames are reused.
+#[test]
+fn unlogged_pages_are_cleaned_for_their_frames_only() {
+    let (pool, store) = pool_of(MIN_FRAMES, 200);
+    let mut page = pool.exclusive(id(0)).unwrap();
+    fill(page.bytes_mut(), 5);
+    page.changed_unlogged();
+    drop(page);
+    assert_eq!(pool.min_first_change(Lsn(100)), None);
+    assert_eq!(pool.dirty_pages(), 1);
+    with_cleaner(&pool, 1, |_| {
+        for no in 1..200 {
+            pool.shared(id(no)).unwrap();
+        }
+        while pool.is_resident(id(0)) {
+            for no in 1..200 {
+                pool.shared(id(no)).unwrap();
+            }
+        }
+    });
+    assert_eq!(value(&store.pages.lock()[&id(0)], id(0)), 5);
+    assert_eq!(value(&pool.shared(id(0)).unwrap(), id(0)), 5);
+}
+
+#[test]
+fn dropping_a_space_forgets_its_pages_unwritten() {
+    let (pool, store) = pool_of(MIN_FRAMES, 20);
+    let other = PageId::new(SpaceId(6), PageNo(1));
+    store.pages.lock().insert(other, raw_page(other, 3));
+    for no in 0..20 {
+        let mut page = pool.exclusive(id(no)).unwrap();
+        fill(page.bytes_mut(), 1);
+        page.changed(Lsn(8));
+    }
+    pool.shared(other).unwrap();
+    pool.drop_space(SPACE);
+    assert_eq!(
+        (pool.dirty_pages(), pool.free_frames()),
+        (0, MIN_FRAMES - 1)
+    );
+    assert_eq!(pool.min_first_change(Lsn(100)), None);
+    assert!(pool.is_resident(other));
+    assert_eq!(store.writes.load(Relaxed), 0);
+}
+
+#[test]
+fn a_new_page_is_not_read_and_not_kept_unless_filled() {
+    let (pool, store) = pool_of(MIN_FRAMES, 0);
+    for _ in 0..3 * MIN_FRAMES {
+        let page = pool.exclusive_new(id(7)).unwrap();
+        assert!(page::is_zero(&page));
+    }
+    assert!(!pool.is_resident(id(7)));
+    let mut page = pool.exclusive_new(id(7)).unwrap();
+    let ptype = PageType::Raw;
+    PageOp::FormatRaw { ptype }
+        .apply(page.bytes_mut(), id(7))
+        .unwrap();
+    fill(page.bytes_mut(), 9);
+    page.changed(Lsn(8));
+    let page = page.downgrade();
+    assert_eq!(value(&page, id(7)), 9);
+    assert_eq!(value(&pool.shared(id(7)).unwrap(), id(7)), 9);
+    assert_eq!(store.reads.load(Relaxed), 0);
+}
+
+#[test]
+fn a_pin_keeps_the_page_and_a_taken_latch_is_not_waited_for_by_try() {
+    let (pool, store) = pool_of(MIN_FRAMES, 400);
+    let pin = pool.pin(id(3)).unwrap();
+    for no in 4..400 {
+        pool.shared(id(no)).unwrap();
+    }
+    let reads = store.reads.load(Relaxed);
+    let page = pool.exclusive(pin.id()).unwrap();
+    assert_eq!(store.reads.load(Relaxed), reads);
+    assert!(pool.try_shared(id(3)).unwrap().is_none());
+    assert!(pool.try_exclusive(id(3)).unwrap().is_none());
+    drop(page);
+    let shared = pool.try_shared(id(3)).unwrap().unwrap();
+    assert!(pool.try_exclusive(id(3)).unwrap().is_none());
+    drop((shared, pin));
+    for no in 4..400 {
+        pool.shared(id(no)).unwrap();
+    }
+    assert!(!pool.is_resident(id(3)));
+}
+
+fn inner_page(id: PageId, children: u32) -> Vec<u8> {
+    let mut page = vec![0; PAGE];
+    let format = PageOp::FormatSlotted {
+        ptype: PageType::Inner,
+        owner: 77,
+        level: 1,
+        user_len: 0,
+        next: NO_PAGE,
+        low: b"",
+        high: None,
+    };
+    format.apply(&mut page, id).unwrap();
+    for i in 0..children {
+        let key = if i == 0 { vec![] } else { vec![i as u8] };
+        let op = PageOp::Insert {
+            slot: i as u16,
+            suffix: &key,
+            payload: &i.to_le_bytes(),
+        };
+        op.apply(&mut page, id).unwrap();
+    }
+    seal(&mut page);
+    page
+}
+
+/// Images follow the page: built once, gone with the first change, new afterwards; while a reader holds an old one it
+/// stays readable, also when its frame has long been recycled.
+#[test]
+fn images_follow_their_page() {
+    let (pool, store) = pool_of(MIN_FRAMES, 300);
+    store.pages.lock().insert(id(0), inner_page(id(0), 3));
+    let hint = AtomicU32::new(u32::MAX);
+    let guard = crossbeam_epoch::pin();
+    for _ in 0..5 {
+        let image = pool.inner(id(0), &hint, &guard).unwrap().unwrap();
+        assert_eq!((image.id, image.n_children()), (id(0), 3));
+    }
+    assert_eq!(pool.stats().image_builds, 1);
+    let old = pool.inner(id(0), &hint, &guard).unwrap().unwrap();
+    let mut page = pool.exclusive(id(0)).unwrap();
+    let op = PageOp::Remove { slot: 2 };
+    op.apply(page.bytes_mut(), id(0)).unwrap();
+    page.changed(Lsn(8));
+    drop(page);
+    let new = pool.inner(id(0), &hint, &guard).unwrap().unwrap();
+    assert_eq!((old.n_children(), new.n_children()), (3, 2));
+    clean_all(&pool);
+    for no in 1..300 {
+        assert!(
+            pool.inner(id(no), &hint, &guard).unwrap().is_none(),
+            "not an inner page"
+        );
+    }
+    assert_eq!(old.child(2).no, PageNo(2));
+}
+
+/// Descents, changes and evictions at once: an image is never of another page, and never older than a change that ended
+/// before it was asked for.
+#[test]
+fn images_are_never_stale_after_a_change_ended() {
+    let (pool, store) = pool_of(MIN_FRAMES, 200);
+    const INNER: u32 = 4;
+    for no in 0..INNER {
+        store.pages.lock().insert(id(no), inner_page(id(no), 2));
+    }
+    // Per page the value that the last finished change put into child 1.
+    let newest: Vec<AtomicU64> = (0..INNER).map(|_| AtomicU64::new(1)).collect();
+    let lsn = AtomicU64::new(8);
+    with_cleaner(&pool, 4, |t| {
+        let mut rng = SmallRng::seed_from_u64(t as u64);
+        let hints: Vec<AtomicU32> = (0..INNER).map(|_| AtomicU32::new(0)).collect();
+        for _ in 0..6000 {
+            let no = rng.random_range(0..INNER);
+            match rng.random_range(0..8) {
+                0 => {
+                    let mut page = pool.exclusive(id(no)).unwrap();
+                    let v = newest[no as usize].load(Relaxed) + 1;
+                    let op = PageOp::ReplacePayload {
+                        slot: 1,
+                        payload: &(v as u32).to_le_bytes(),
+                    };
+                    op.apply(page.bytes_mut(), id(no)).unwrap();
+                    page.changed(Lsn(lsn.fetch_add(8, Relaxed)));
+                    newest[no as usize].store(v, Release);
+                }
+                1 => drop(pool.shared(id(rng.random_range(INNER..200))).unwrap()),
+                _ => {
+                    let least = newest[no as usize].load(Acquire);
+                    let guard = crossbeam_epoch::pin();
+                    let image = pool
+                        .inner(id(no), &hints[no as usize], &guard)
+                        .unwrap()
+                        .unwrap();
+                    assert_eq!(image.id, id(no));
+                    assert!(u64::from(image.child(1).no.0) >= least, "stale image");
+                }
+            }
+        }
+    });
+}
