@@ -3,7 +3,17 @@
 pub mod base;
 #[doc(hidden)]
 pub mod buffer;
+pub mod catalog;
 #[doc(hidden)]
 pub mod io;
 #[doc(hidden)]
 pub mod page;
+#[doc(hidden)]
+pub mod row;
+
+pub use base::{Error, Result};
+pub use catalog::{IndexDef, TableDef};
+pub use row::{
+    Collation, CollationId, Collations, ColumnDef, ColumnType, Datum, DatumBuf, KeyPart, Pad,
+    RowRef, Value, Weigh,
+};

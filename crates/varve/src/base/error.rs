@@ -7,7 +7,7 @@ use std::{fmt, io};
 
 use super::PageId;
 
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 #[derive(Clone, Debug)]
 pub enum Error {

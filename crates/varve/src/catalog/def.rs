@@ -1,0 +1,260 @@
+//! Table and index definitions: built by callers, completed by the engine (ids, tablespace, root pages),
+//! stored in the catalog and in the table's own file.
+//!
+//! ```
+//! use varve::{ColumnType, TableDef};
+//! let def = TableDef::new("shop/orders")
+//!     .column("id", ColumnType::u64())
+//!     .nullable("customer", ColumnType::text(80))
+//!     .column("placed_at", ColumnType::i64())
+//!     .primary(&["id"])
+//!     .index("by_customer", &["customer", "placed_at"]);
+//! def.validate().unwrap();
+//! ```
+//!
+//! Invariant **DEF-1**: a definition that passed [`TableDef::validate`] yields a row format and key codecs without
+//! panicking. Definitions from disk are validated like those of callers.
+
+use crate::base::{Error, IndexId, NO_PAGE, PageNo, Result, SpaceId, TableId};
+use crate::row::{
+    Collations, ColumnDef, ColumnType, DatumBuf, KeyCodec, KeyPart, RowFormat, Value,
+};
+
+pub const MAX_COLUMNS: usize = 1000;
+/// Secondary indexes of one table.
+pub const MAX_INDEXES: usize = 64;
+/// Bytes of the schema's name, of the table's, of a column's, of an index's. A file name, of at most 255 bytes,
+/// is made of a table's name.
+pub const MAX_NAME_BYTES: usize = 240;
+/// The name of every clustered index.
+pub const PRIMARY_NAME: &str = "PRIMARY";
+
+/// One index: a B+tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexDef {
+    pub id: IndexId,
+    pub name: String,
+    pub unique: bool,
+    pub parts: Vec<KeyPart>,
+    /// The tree's root page in the table's tablespace; never changes while the index lives.
+    pub root: PageNo,
+}
+
+/// A table. `new` and the methods behind it describe one; the engine gives ids and places when it is created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableDef {
+    pub id: TableId,
+    /// `schema/table`: also where the file is.
+    pub name: String,
+    pub space: SpaceId,
+    /// Counts up with each change of the columns; rows carry it. Starts at 1.
+    pub schema_version: u16,
+    pub columns: Vec<ColumnDef>,
+    /// The clustered index. Without parts the table has no primary key, and a hidden row id stands for it.
+    pub primary: IndexDef,
+    pub indexes: Vec<IndexDef>,
+    /// The column that is filled from the table's counter.
+    pub auto_increment: Option<usize>,
+    /// Kept for the caller, unread.
+    pub comment: Vec<u8>,
+    /// What was wrong in a call of the builder; `validate` tells it.
+    pub(super) defect: Option<String>,
+}
+
+impl IndexDef {
+    pub fn new(name: impl Into<String>, parts: Vec<KeyPart>) -> IndexDef {
+        IndexDef {
+            id: IndexId(0),
+            name: name.into(),
+            unique: false,
+            parts,
+            root: NO_PAGE,
+        }
+    }
+}
+
+impl TableDef {
+    /// A table without columns, called `schema/table`.
+    pub fn new(name: impl Into<String>) -> TableDef {
+        let mut primary = IndexDef::new(PRIMARY_NAME, Vec::new());
+        primary.unique = true;
+        TableDef {
+            id: TableId(0),
+            name: name.into(),
+            space: SpaceId(0),
+            schema_version: 1,
+            columns: Vec::new(),
+            primary,
+            indexes: Vec::new(),
+            auto_increment: None,
+            comment: Vec::new(),
+            defect: None,
+        }
+    }
+
+    /// Adds a column that does not take NULL.
+    pub fn column(self, name: &str, ty: ColumnType) -> TableDef {
+        self.add_column(ColumnDef::new(name, ty))
+    }
+
+    /// Adds a column that takes NULL.
+    pub fn nullable(self, name: &str, ty: ColumnType) -> TableDef {
+        self.add_column(ColumnDef::new(name, ty).nullable())
+    }
+
+    /// Adds a column, and gives it the next id unless it has one.
+    pub fn add_column(mut self, mut column: ColumnDef) -> TableDef {
+        if column.id == 0 {
+            let last = self.columns.iter().map(|c| c.id).max().unwrap_or(0);
+            column.id = last + 1;
+        }
+        self.columns.push(column);
+        self
+    }
+
+    /// Makes these columns, which must be there already, the primary key.
+    pub fn primary(mut self, columns: &[&str]) -> TableDef {
+        self.primary.parts = self.parts_of(PRIMARY_NAME, columns);
+        self
+    }
+
+    /// Adds a secondary index on these columns.
+    pub fn index(mut self, name: &str, columns: &[&str]) -> TableDef {
+        let parts = self.parts_of(name, columns);
+        self.indexes.push(IndexDef::new(name, parts));
+        self
+    }
+
+    /// Adds a secondary index that holds no key twice, but for keys with a NULL.
+    pub fn unique(mut self, name: &str, columns: &[&str]) -> TableDef {
+        let parts = self.parts_of(name, columns);
+        let mut index = IndexDef::new(name, parts);
+        index.unique = true;
+        self.indexes.push(index);
+        self
+    }
+
+    /// Adds an index with descending or prefix parts.
+    pub fn add_index(mut self, index: IndexDef) -> TableDef {
+        self.indexes.push(index);
+        self
+    }
+
+    /// Fills this column from the table's counter.
+    pub fn auto_increment(mut self, column: &str) -> TableDef {
+        self.auto_increment = self.column_index(column);
+        if self.auto_increment.is_none() {
+            self.note(format!(
+                "AUTO_INCREMENT names column {column}, which does not exist"
+            ));
+        }
+        self
+    }
+
+    fn parts_of(&mut self, index: &str, columns: &[&str]) -> Vec<KeyPart> {
+        let mut parts = Vec::with_capacity(columns.len());
+        for column in columns {
+            match self.column_index(column) {
+                Some(at) => parts.push(KeyPart::new(at)),
+                None => self.note(format!(
+                    "index {index} names column {column}, which does not exist"
+                )),
+            }
+        }
+        parts
+    }
+
+    /// Keeps the first defect.
+    fn note(&mut self, defect: String) {
+        self.defect.get_or_insert(defect);
+    }
+
+    /// The position of the column called `name`, in any case of ASCII letters.
+    pub fn column_index(&self, name: &str) -> Option<usize> {
+        (self.columns.iter()).position(|c| c.name.eq_ignore_ascii_case(name))
+    }
+
+    /// 0 for the clustered index, n for the n-th secondary one.
+    pub fn index_number(&self, name: &str) -> Option<usize> {
+        (self.all_indexes()).position(|i| i.name.eq_ignore_ascii_case(name))
+    }
+
+    /// The clustered index, then the secondary ones.
+    pub fn all_indexes(&self) -> impl Iterator<Item = &IndexDef> {
+        std::iter::once(&self.primary).chain(&self.indexes)
+    }
+
+    /// Is the clustered key a hidden row id?
+    pub fn has_row_id(&self) -> bool {
+        self.primary.parts.is_empty()
+    }
+
+    /// The codec of this table's rows.
+    pub fn row_format(&self) -> Result<RowFormat> {
+        RowFormat::new(&self.columns, self.schema_version)
+    }
+
+    /// The codec of the keys of `index`, one of this table's. Without parts for a hidden row id.
+    pub fn key_codec(&self, index: &IndexDef, collations: &Collations) -> Result<KeyCodec> {
+        KeyCodec::new(&self.columns, &index.parts, collations).map_err(|e| match e {
+            Error::Unsupported { what } => Error::Unsupported {
+                what: format!("index {} of table {}: {what}", index.name, self.name),
+            },
+            other => other,
+        })
+    }
+
+    /// Records in each key part the fingerprint of its collation: the index is built with it from now on.
+    pub fn stamp_collations(&mut self, collations: &Collations) -> Result<()> {
+        let indexes = std::iter::once(&mut self.primary).chain(&mut self.indexes);
+        for part in indexes.flat_map(|i| &mut i.parts) {
+            if let Some(ColumnType::Text { collation, .. }) =
+                self.columns.get(part.column).map(|c| c.ty)
+            {
+                part.fingerprint = collations.get(collation)?.fingerprint();
+            }
+        }
+        Ok(())
+    }
+
+    /// A row of typed values, one per column.
+    pub fn row(&self, values: &[Value]) -> Result<DatumBuf> {
+        if values.len() != self.columns.len() {
+            return Err(Error::invalid(format!(
+                "table {} has {} columns, got {} values",
+                self.name,
+                self.columns.len(),
+                values.len()
+            )));
+        }
+        let mut row = DatumBuf::new();
+        for (column, value) in self.columns.iter().zip(values) {
+            value.encode(column, &mut row)?;
+        }
+        Ok(row)
+    }
+
+    /// A search key of typed values for the first parts of an index (0 is the clustered one).
+    pub fn key(&self, index: usize, values: &[Value]) -> Result<DatumBuf> {
+        let Some(index) = self.all_indexes().nth(index) else {
+            return Err(Error::not_found(format!(
+                "index number {index} of table {}",
+                self.name
+            )));
+        };
+        if values.len() > index.parts.len() {
+            return Err(Error::invalid(format!(
+                "index {} of table {} has {} columns, got {} values",
+                index.name,
+                self.name,
+                index.parts.len(),
+                values.len()
+            )));
+        }
+        let mut key = DatumBuf::new();
+        for (part, value) in index.parts.iter().zip(values) {
+            value.encode(&self.columns[part.column], &mut key)?;
+        }
+        Ok(key)
+    }
+}

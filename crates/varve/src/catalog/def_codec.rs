@@ -1,0 +1,239 @@
+//! Table definitions as bytes, for the catalog and for the copy in the table's own file.
+//!
+//! All integers are little-endian; a string is its length (u16) and its bytes, a blob the same with u32. The
+//! layout is in docs/format.md. The carrier has the checksum. The first word is the version of this encoding: one
+//! that is not known is refused by name.
+//!
+//! Decoding is total: lengths are checked against what is there before anything is allocated, and what was read must pass
+//! `TableDef::validate` (DEF-1).
+
+use crate::base::{Error, IndexId, PageNo, Result, SpaceId, TableId};
+use crate::row::{CollationId, ColumnDef, ColumnType, KeyPart};
+
+use super::{IndexDef, TableDef};
+
+const VERSION: u16 = 1;
+
+const INT: u8 = 1;
+const FLOAT: u8 = 2;
+const DOUBLE: u8 = 3;
+const FIXED: u8 = 4;
+const BYTES: u8 = 5;
+const TEXT: u8 = 6;
+
+const COLUMN_NULLABLE: u8 = 1;
+const COLUMN_DEFAULT: u8 = 2;
+const INDEX_UNIQUE: u8 = 1;
+const PART_DESCENDING: u8 = 1;
+const PART_PREFIX: u8 = 2;
+
+/// `auto_increment` of a table without such a column.
+const NO_COLUMN: u16 = u16::MAX;
+
+impl TableDef {
+    /// Appends the encoded definition to `out`. It must be valid.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put(out, VERSION.to_le_bytes());
+        put(out, self.id.0.to_le_bytes());
+        put(out, self.space.0.to_le_bytes());
+        put(out, self.schema_version.to_le_bytes());
+        put_str(out, &self.name);
+        let auto_increment = self.auto_increment.map_or(NO_COLUMN, |c| c as u16);
+        put(out, auto_increment.to_le_bytes());
+        put(out, (self.columns.len() as u16).to_le_bytes());
+        for column in &self.columns {
+            put_column(out, column);
+        }
+        put(out, (self.indexes.len() as u16).to_le_bytes());
+        for index in self.all_indexes() {
+            put_index(out, index);
+        }
+        put_blob(out, &self.comment);
+    }
+
+    /// Reads a definition back.
+    pub fn decode(bytes: &[u8]) -> Result<TableDef> {
+        let mut r = Reader { rest: bytes };
+        let version = r.u16()?;
+        if version != VERSION {
+            return Err(Error::unsupported(format!(
+                "table definition of format {version}; this version reads format {VERSION}"
+            )));
+        }
+        let (id, space, schema_version) = (TableId(r.u64()?), SpaceId(r.u32()?), r.u16()?);
+        let mut def = TableDef::new(r.str()?);
+        (def.id, def.space, def.schema_version) = (id, space, schema_version);
+        def.auto_increment = Some(r.u16()?).filter(|c| *c != NO_COLUMN).map(usize::from);
+        let columns = r.u16()?;
+        def.columns = (0..columns).map(|_| r.column()).collect::<Result<_>>()?;
+        let indexes = r.u16()?;
+        def.primary = r.index()?;
+        def.indexes = (0..indexes).map(|_| r.index()).collect::<Result<_>>()?;
+        def.comment = r.blob()?.to_vec();
+        if !r.rest.is_empty() {
+            return Err(damaged("bytes behind the end"));
+        }
+        def.validate()?;
+        Ok(def)
+    }
+}
+
+fn put<const N: usize>(out: &mut Vec<u8>, bytes: [u8; N]) {
+    out.extend_from_slice(&bytes);
+}
+
+fn put_str(out: &mut Vec<u8>, s: &str) {
+    let len = u16::try_from(s.len()).expect("validated names are short");
+    put(out, len.to_le_bytes());
+    out.extend_from_slice(s.as_bytes());
+}
+
+fn put_blob(out: &mut Vec<u8>, b: &[u8]) {
+    let len = u32::try_from(b.len()).expect("a definition is shorter than 4 GiB");
+    put(out, len.to_le_bytes());
+    out.extend_from_slice(b);
+}
+
+fn put_column(out: &mut Vec<u8>, column: &ColumnDef) {
+    put(out, column.id.to_le_bytes());
+    put_str(out, &column.name);
+    let (tag, small, wide) = match column.ty {
+        ColumnType::Int { bytes, signed } => (INT, bytes, signed as u32),
+        ColumnType::Float => (FLOAT, 0, 0),
+        ColumnType::Double => (DOUBLE, 0, 0),
+        ColumnType::Fixed(n) => (FIXED, 0, n),
+        ColumnType::Bytes(n) => (BYTES, 0, n),
+        ColumnType::Text { max_bytes, .. } => (TEXT, 0, max_bytes),
+    };
+    put(out, [tag, small]);
+    put(out, wide.to_le_bytes());
+    if let ColumnType::Text { collation, .. } = column.ty {
+        put(out, collation.0.to_le_bytes());
+    }
+    let nullable = if column.nullable { COLUMN_NULLABLE } else { 0 };
+    let default = column.default.as_ref().map_or(0, |_| COLUMN_DEFAULT);
+    put(out, [nullable | default]);
+    put(out, column.added_in.to_le_bytes());
+    if let Some(default) = &column.default {
+        put_blob(out, default);
+    }
+}
+
+fn put_index(out: &mut Vec<u8>, index: &IndexDef) {
+    put(out, index.id.0.to_le_bytes());
+    put_str(out, &index.name);
+    put(out, [if index.unique { INDEX_UNIQUE } else { 0 }]);
+    put(out, index.root.0.to_le_bytes());
+    put(out, (index.parts.len() as u16).to_le_bytes());
+    for part in &index.parts {
+        put(out, (part.column as u16).to_le_bytes());
+        let descending = if part.descending { PART_DESCENDING } else { 0 };
+        let prefix = part.prefix_len.map_or(0, |_| PART_PREFIX);
+        put(out, [descending | prefix]);
+        put(out, part.prefix_len.unwrap_or(0).to_le_bytes());
+        put(out, part.fingerprint.to_le_bytes());
+    }
+}
+
+struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, n: usize) -> Result<&'a [u8]> {
+        let (head, rest) = self
+            .rest
+            .split_at_checked(n)
+            .ok_or_else(|| damaged("cut off"))?;
+        self.rest = rest;
+        Ok(head)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        Ok(self.take(N)?.try_into().expect("took N bytes"))
+    }
+
+    fn u8(&mut self) -> Result<u8> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    fn u16(&mut self) -> Result<u16> {
+        Ok(u16::from_le_bytes(self.array()?))
+    }
+
+    fn u32(&mut self) -> Result<u32> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    fn u64(&mut self) -> Result<u64> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    fn str(&mut self) -> Result<&'a str> {
+        let len = self.u16()? as usize;
+        str::from_utf8(self.take(len)?).map_err(|_| damaged("a name that is not UTF-8"))
+    }
+
+    fn blob(&mut self) -> Result<&'a [u8]> {
+        let len = self.u32()? as usize;
+        self.take(len)
+    }
+
+    /// A byte of flags, none of them but `known`.
+    fn flags(&mut self, known: u8) -> Result<u8> {
+        match self.u8()? {
+            f if f & !known == 0 => Ok(f),
+            _ => Err(damaged("an unknown flag")),
+        }
+    }
+
+    fn column(&mut self) -> Result<ColumnDef> {
+        let id = self.u32()?;
+        let name = self.str()?;
+        let (tag, small, wide) = (self.u8()?, self.u8()?, self.u32()?);
+        let ty = match tag {
+            INT => ColumnType::Int {
+                bytes: small,
+                signed: wide != 0,
+            },
+            FLOAT => ColumnType::Float,
+            DOUBLE => ColumnType::Double,
+            FIXED => ColumnType::Fixed(wide),
+            BYTES => ColumnType::Bytes(wide),
+            TEXT => ColumnType::text_in(CollationId(self.u32()?), wide),
+            _ => return Err(damaged("an unknown column type")),
+        };
+        let mut column = ColumnDef::new(name, ty);
+        let flags = self.flags(COLUMN_NULLABLE | COLUMN_DEFAULT)?;
+        column.id = id;
+        column.nullable = flags & COLUMN_NULLABLE != 0;
+        column.added_in = self.u16()?;
+        if flags & COLUMN_DEFAULT != 0 {
+            column.default = Some(self.blob()?.to_vec());
+        }
+        Ok(column)
+    }
+
+    fn index(&mut self) -> Result<IndexDef> {
+        let id = IndexId(self.u64()?);
+        let mut index = IndexDef::new(self.str()?, Vec::new());
+        index.id = id;
+        index.unique = self.flags(INDEX_UNIQUE)? != 0;
+        index.root = PageNo(self.u32()?);
+        for _ in 0..self.u16()? {
+            let mut part = KeyPart::new(self.u16()? as usize);
+            let flags = self.flags(PART_DESCENDING | PART_PREFIX)?;
+            let prefix = self.u32()?;
+            part.descending = flags & PART_DESCENDING != 0;
+            part.prefix_len = (flags & PART_PREFIX != 0).then_some(prefix);
+            part.fingerprint = self.u64()?;
+            index.parts.push(part);
+        }
+        Ok(index)
+    }
+}
+
+#[cold]
+fn damaged(what: &str) -> Error {
+    Error::invalid(format!("damaged table definition: {what}"))
+}

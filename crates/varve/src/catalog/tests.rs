@@ -1,0 +1,228 @@
+//! Definitions: what is refused and how it is said; encoding; hostile bytes.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::base::{Error, IndexId, PageNo, SpaceId, TableId};
+use crate::row::{CollationId, Collations, ColumnDef, ColumnType, KeyPart, Value};
+
+fn orders() -> TableDef {
+    let mut def = TableDef::new("shop/orders")
+        .column("id", ColumnType::u64())
+        .nullable("customer", ColumnType::text_in(CollationId::UTF8_CI, 320))
+        .column("total", ColumnType::Double)
+        .column("rate", ColumnType::Float)
+        .column("uuid", ColumnType::Fixed(16))
+        .nullable("note", ColumnType::Bytes(1 << 24))
+        .add_column(ColumnDef {
+            added_in: 2,
+            default: Some(vec![1, 0, 0]),
+            ..ColumnDef::new("later", ColumnType::i24())
+        })
+        .primary(&["id"])
+        .unique("by_uuid", &["UUID"])
+        .add_index(IndexDef::new(
+            "mixed",
+            vec![
+                KeyPart::new(1).descending().prefix(10),
+                KeyPart::new(5).prefix(20),
+            ],
+        ))
+        .auto_increment("id");
+    def.schema_version = 2;
+    (def.id, def.space) = (TableId(9), SpaceId(7));
+    def.comment = b"anything".to_vec();
+    def.indexes[0].id = IndexId(77);
+    def.indexes[0].root = PageNo(4);
+    def.stamp_collations(&Collations::new()).unwrap();
+    def
+}
+
+#[test]
+fn definitions_come_back() {
+    let def = orders();
+    def.validate().unwrap();
+    assert_ne!(def.indexes[1].parts[0].fingerprint, 0);
+    assert_eq!(def.index_number("Mixed"), Some(2));
+    let mut bytes = Vec::new();
+    def.encode(&mut bytes);
+    assert_eq!(TableDef::decode(&bytes).unwrap(), def);
+    for len in 0..bytes.len() {
+        TableDef::decode(&bytes[..len]).unwrap_err();
+    }
+    bytes.push(0);
+    TableDef::decode(&bytes).unwrap_err();
+    bytes[0] = 2;
+    assert!(matches!(
+        TableDef::decode(&bytes),
+        Err(Error::Unsupported { .. })
+    ));
+}
+
+proptest! {
+    #[test]
+    fn hostile_definitions_are_refused_or_usable(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)) {
+        let mut bytes = Vec::new();
+        orders().encode(&mut bytes);
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        if let Ok(def) = TableDef::decode(&bytes) {
+            def.row_format().unwrap();
+            for index in def.all_indexes() {
+                // An unknown or changed collation is an error, nothing is a panic (DEF-1).
+                let _ = def.key_codec(index, &Collations::new());
+            }
+            let mut again = Vec::new();
+            def.encode(&mut again);
+            prop_assert_eq!(TableDef::decode(&again).unwrap(), def);
+        }
+    }
+}
+
+#[test]
+fn validate_says_what_is_wrong() {
+    let ok = || {
+        TableDef::new("s/t")
+            .column("a", ColumnType::i32())
+            .nullable("b", ColumnType::text(9000))
+    };
+    let with = |change: fn(&mut TableDef)| {
+        let mut def = ok();
+        change(&mut def);
+        def
+    };
+    ok().validate().unwrap();
+    let many = (0..=MAX_COLUMNS).fold(TableDef::new("s/t"), |d, i| {
+        d.column(&format!("c{i}"), ColumnType::i8())
+    });
+    let wide = (0..40).fold(TableDef::new("s/t"), |d, i| {
+        d.column(&format!("c{i}"), ColumnType::Fixed(1000))
+    });
+    let indexes = (0..=MAX_INDEXES).fold(ok(), |d, i| d.index(&format!("i{i}"), &["a"]));
+    for (def, want) in [
+        (
+            TableDef::new("t").column("a", ColumnType::i8()),
+            "schema/table",
+        ),
+        (
+            TableDef::new("s/../t").column("a", ColumnType::i8()),
+            "can't be a file's",
+        ),
+        (
+            TableDef::new("s/.t").column("a", ColumnType::i8()),
+            "can't be a file's",
+        ),
+        (
+            TableDef::new("s/").column("a", ColumnType::i8()),
+            "a name of 0 bytes",
+        ),
+        (
+            TableDef::new("s/t\n").column("a", ColumnType::i8()),
+            "control character",
+        ),
+        (TableDef::new("s/t"), "0 columns"),
+        (many, "1001 columns"),
+        (wide, "fixed part of a row"),
+        (
+            ok().column("A", ColumnType::i8()),
+            "two columns are called A",
+        ),
+        (
+            ok().column(
+                "x",
+                ColumnType::Int {
+                    bytes: 5,
+                    signed: true,
+                },
+            ),
+            "column x: integers have 1, 2, 3, 4 or 8 bytes, not 5",
+        ),
+        (ok().column("x", ColumnType::Fixed(0)), "fixed length of 0"),
+        (
+            ok().index("k", &["nope"]),
+            "index k names column nope, which does not exist",
+        ),
+        (ok().index("k", &[]), "index k: no columns"),
+        (
+            ok().index("k", &["a"]).index("K", &["a"]),
+            "two indexes are called K",
+        ),
+        (
+            ok().index("primary", &["a"]),
+            "two indexes are called primary",
+        ),
+        (ok().index("k", &["a", "a"]), "column a is in it twice"),
+        (
+            ok().index("k", &["b"]),
+            "values of column b may have 9000 bytes; give a prefix length",
+        ),
+        (ok().primary(&["b"]), "column b takes NULL"),
+        (
+            ok().add_index(IndexDef::new("k", vec![KeyPart::new(0).prefix(2)])),
+            "a prefix of column a, which is i32",
+        ),
+        (
+            ok().add_index(IndexDef::new("k", vec![KeyPart::new(1).prefix(0)])),
+            "a prefix of no bytes",
+        ),
+        (
+            ok().add_index(IndexDef::new(
+                "k",
+                vec![KeyPart::new(1).prefix(3070), KeyPart::new(0)],
+            )),
+            "up to 3074 bytes",
+        ),
+        (
+            ok().add_index(IndexDef::new("k", vec![KeyPart::new(9)])),
+            "column number 9",
+        ),
+        (indexes, "65 indexes"),
+        (ok().auto_increment("a"), "not the first column of an index"),
+        (ok().auto_increment("c"), "AUTO_INCREMENT names column c"),
+        (ok().auto_increment("b"), "is no integer"),
+        (
+            with(|d| d.columns[1].id = 1),
+            "column b has no id of its own",
+        ),
+        (
+            with(|d| d.columns[0].added_in = 2),
+            "added in schema version 2, the table is at 1",
+        ),
+        (
+            with(|d| {
+                d.schema_version = 2;
+                d.columns[0].added_in = 2
+            }),
+            "its default does not fit",
+        ),
+        (
+            with(|d| d.primary.unique = false),
+            "the clustered index is unique",
+        ),
+    ] {
+        let refused = def.validate().unwrap_err().to_string();
+        assert!(refused.contains(want), "{refused} / {want}");
+    }
+}
+
+#[test]
+fn typed_rows_and_keys_are_checked() {
+    let def = TableDef::new("s/t")
+        .column("id", ColumnType::u32())
+        .nullable("t", ColumnType::text(9))
+        .primary(&["id"])
+        .index("t", &["t"]);
+    let row = def.row(&[7u32.into(), "x".into()]).unwrap();
+    assert_eq!(row.datums(), [Some(&[7, 0, 0, 0][..]), Some(b"x")]);
+    assert_eq!(def.key(1, &[Value::Null]).unwrap().datums(), [None]);
+    for refused in [
+        def.row(&[7u32.into()]).map(|_| ()),
+        def.key(0, &["x".into()]).map(|_| ()),
+        def.key(0, &[1.into(), 2.into()]).map(|_| ()),
+        def.key(2, &[]).map(|_| ()),
+    ] {
+        refused.unwrap_err();
+    }
+}

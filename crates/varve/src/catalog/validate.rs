@@ -1,0 +1,211 @@
+//! What makes a table definition usable: names, limits, and that everything it refers to is there.
+//!
+//! Establishes **DEF-1**, for definitions of callers and for those read from disk alike. Nothing here panics.
+
+use std::collections::HashSet;
+
+use crate::base::{Error, Result};
+use crate::row::{
+    ColumnDef, ColumnType, KeyPart, MAX_KEY_PARTS, MAX_KEY_SOURCE_BYTES, MAX_ROW_BYTES,
+};
+
+use super::def::{IndexDef, MAX_COLUMNS, MAX_INDEXES, MAX_NAME_BYTES, PRIMARY_NAME, TableDef};
+
+impl TableDef {
+    /// Is this a table that can be created? The error says what is wrong with what (DEF-1).
+    pub fn validate(&self) -> Result<()> {
+        self.check().map_err(|what| Error::Invalid {
+            what: format!("table {}: {what}", self.name.escape_debug()),
+        })
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if let Some(defect) = &self.defect {
+            return Err(defect.clone());
+        }
+        check_table_name(&self.name)?;
+        if self.schema_version == 0 {
+            return Err("schema versions start at 1".into());
+        }
+        self.check_columns()?;
+        if self.indexes.len() > MAX_INDEXES {
+            return Err(format!(
+                "{} indexes, the limit is {MAX_INDEXES}",
+                self.indexes.len()
+            ));
+        }
+        let mut names = HashSet::new();
+        for (number, index) in self.all_indexes().enumerate() {
+            self.check_index(number, index)
+                .map_err(|e| format!("index {}: {e}", index.name))?;
+            if !names.insert(index.name.to_lowercase()) {
+                return Err(format!("two indexes are called {}", index.name));
+            }
+        }
+        self.check_auto_increment()
+    }
+
+    fn check_columns(&self) -> Result<(), String> {
+        if self.columns.is_empty() || self.columns.len() > MAX_COLUMNS {
+            return Err(format!(
+                "{} columns; a table has 1 to {MAX_COLUMNS}",
+                self.columns.len()
+            ));
+        }
+        let (mut names, mut ids) = (HashSet::new(), HashSet::new());
+        for column in &self.columns {
+            check_column(column, self.schema_version)
+                .map_err(|e| format!("column {}: {e}", column.name.escape_debug()))?;
+            if !names.insert(column.name.to_lowercase()) {
+                return Err(format!("two columns are called {}", column.name));
+            }
+            if column.id == 0 || !ids.insert(column.id) {
+                return Err(format!("column {} has no id of its own", column.name));
+            }
+        }
+        match self.row_format() {
+            Ok(_) => Ok(()),
+            Err(e) => Err(e.to_string()),
+        }
+    }
+
+    fn check_index(&self, number: usize, index: &IndexDef) -> Result<(), String> {
+        check_name(&index.name)?;
+        if number == 0 {
+            if index.name != PRIMARY_NAME || !index.unique {
+                return Err(format!(
+                    "the clustered index is unique and called {PRIMARY_NAME}"
+                ));
+            }
+        } else if index.parts.is_empty() {
+            return Err("no columns".into());
+        }
+        if index.parts.len() > MAX_KEY_PARTS {
+            return Err(format!(
+                "{} columns, the limit is {MAX_KEY_PARTS}",
+                index.parts.len()
+            ));
+        }
+        let mut used = HashSet::new();
+        let mut bytes = 0;
+        for part in &index.parts {
+            let Some(column) = self.columns.get(part.column) else {
+                return Err(format!(
+                    "names column number {}, which does not exist",
+                    part.column
+                ));
+            };
+            if !used.insert(part.column) {
+                return Err(format!("column {} is in it twice", column.name));
+            }
+            if number == 0 && column.nullable {
+                return Err(format!("column {} takes NULL", column.name));
+            }
+            bytes += part_bytes(part, column)?;
+        }
+        if bytes > MAX_KEY_SOURCE_BYTES {
+            return Err(format!(
+                "its columns have up to {bytes} bytes, the limit is {MAX_KEY_SOURCE_BYTES}"
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_auto_increment(&self) -> Result<(), String> {
+        let Some(at) = self.auto_increment else {
+            return Ok(());
+        };
+        let column = self
+            .columns
+            .get(at)
+            .ok_or("AUTO_INCREMENT names no column")?;
+        if !matches!(column.ty, ColumnType::Int { .. }) {
+            return Err(format!(
+                "AUTO_INCREMENT column {} is no integer",
+                column.name
+            ));
+        }
+        if !self
+            .all_indexes()
+            .any(|i| i.parts.first().is_some_and(|p| p.column == at))
+        {
+            return Err(format!(
+                "AUTO_INCREMENT column {} is not the first column of an index",
+                column.name
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The most source bytes that a key part can have.
+fn part_bytes(part: &KeyPart, column: &ColumnDef) -> Result<usize, String> {
+    let name = &column.name;
+    let max = column.ty.max_len();
+    match (part.prefix_len, column.ty) {
+        (Some(0), _) => Err(format!("a prefix of no bytes of column {name}")),
+        // A character has at least one byte; what it has more is checked when a row is written.
+        (Some(n), ColumnType::Text { .. } | ColumnType::Bytes(_) | ColumnType::Fixed(_)) => {
+            Ok(max.min(n as usize))
+        }
+        (Some(_), ty) => Err(format!("a prefix of column {name}, which is {ty}")),
+        (None, _) if max > MAX_KEY_SOURCE_BYTES => Err(format!(
+            "values of column {name} may have {max} bytes; give a prefix length (limit {MAX_KEY_SOURCE_BYTES})"
+        )),
+        (None, _) => Ok(max),
+    }
+}
+
+fn check_column(column: &ColumnDef, schema_version: u16) -> Result<(), String> {
+    check_name(&column.name)?;
+    match column.ty {
+        ColumnType::Int { bytes, .. } if !matches!(bytes, 1 | 2 | 3 | 4 | 8) => {
+            return Err(format!("integers have 1, 2, 3, 4 or 8 bytes, not {bytes}"));
+        }
+        ColumnType::Fixed(n) if n == 0 || n as usize > MAX_ROW_BYTES => {
+            return Err(format!(
+                "a fixed length of {n} bytes; 1 to {MAX_ROW_BYTES} are possible"
+            ));
+        }
+        _ => {}
+    }
+    if column.added_in == 0 || column.added_in > schema_version {
+        return Err(format!(
+            "added in schema version {}, the table is at {schema_version}",
+            column.added_in
+        ));
+    }
+    if column.added_in > 1 || column.default.is_some() {
+        column
+            .check(column.default.as_deref())
+            .map_err(|e| format!("its default does not fit: {e}"))?;
+    }
+    Ok(())
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    if name.is_empty() || name.len() > MAX_NAME_BYTES {
+        return Err(format!(
+            "a name of {} bytes; 1 to {MAX_NAME_BYTES} are possible",
+            name.len()
+        ));
+    }
+    if name.chars().any(char::is_control) {
+        return Err("a control character in a name".into());
+    }
+    Ok(())
+}
+
+/// `schema/table`, both fit for a file name on its own.
+fn check_table_name(name: &str) -> Result<(), String> {
+    let Some((schema, table)) = name.split_once('/') else {
+        return Err("a table's name is schema/table".into());
+    };
+    for part in [schema, table] {
+        check_name(part)?;
+        if part.contains(['/', '\\']) || part.starts_with('.') {
+            return Err("a name that can't be a file's".into());
+        }
+    }
+    Ok(())
+}

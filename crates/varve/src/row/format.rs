@@ -1,0 +1,266 @@
+//! The row format: how the datums of a row become the bytes of a clustered record.
+//!
+//! ```text
+//! [schema version u16][null bitmap][fixed part][end offsets u16 × v][data of the variable columns]
+//! ```
+//!
+//! Columns stand in the order of their ids. The bitmap has one bit per nullable column. Columns of fixed
+//! length have a constant offset and are zero when NULL; a variable column ends at its end offset, counted
+//! from the start of the data, and starts where the one before it ends. So every column is found in
+//! constant time, and a row is as long as its values.
+//!
+//! Invariants:
+//! * **ROW-2**: a row is at most [`MAX_ROW_BYTES`] long, so an end offset has its top bit free. The bit is
+//!   reserved for columns that overflow to their own pages; a reader that meets it refuses the row.
+//! * **ROW-3**: a layout is a function of the columns with `added_in` ≤ schema version, in id order, and
+//!   nothing else. A row is read by the layout of the version it carries, so adding a column
+//!   rewrites no row: the columns it lacks read as their defaults.
+//!
+//! Failure: `encode` checks every datum and leaves the output as it was when one does not fit.
+
+use crate::base::{Error, Result};
+
+use super::{ColumnDef, Datum};
+
+/// The longest row (ROW-2). What fits in a page of the database is usually less; the table layer checks
+/// that.
+pub const MAX_ROW_BYTES: usize = 0x7fff;
+
+/// `Place::null_bit` of a column that is never NULL.
+pub(super) const NOT_NULLABLE: u16 = u16::MAX;
+
+/// Bytes of the schema version at the start of a row.
+pub(super) const VERSION_LEN: usize = 2;
+
+/// Where a column is found in the rows of one schema version.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) null_bit: u16,
+    pub(super) slot: Slot,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Slot {
+    /// `len` bytes at `offset` from the row's start.
+    Fixed { offset: u16, len: u16 },
+    /// The `index`-th variable column.
+    Var { index: u16, max: u32 },
+    /// This version has no such column: its default stands for it.
+    Missing,
+}
+
+/// Where the columns are in the rows of one schema version.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    /// The first schema version with these columns.
+    pub(super) since: u16,
+    /// By column position in the table's current definition.
+    pub(super) places: Vec<Place>,
+    /// Offset of the end offsets.
+    pub(super) ends_at: usize,
+    /// Offset of the variable data.
+    pub(super) data_at: usize,
+}
+
+/// The formats of a table's rows: the current schema version's for writing, all of them for reading.
+#[derive(Clone, Debug)]
+pub struct RowFormat {
+    pub(super) columns: Vec<ColumnDef>,
+    schema_version: u16,
+    /// Column positions in the order in which rows store them.
+    physical: Vec<u16>,
+    pub(super) current: Layout,
+    /// Layouts of older versions, newest first; empty for a table that never got a column.
+    older: Vec<Layout>,
+}
+
+impl RowFormat {
+    /// The format of rows of `columns`, written as `schema_version`. Fails if the columns' fixed parts
+    /// alone are longer than a row may be.
+    pub fn new(columns: &[ColumnDef], schema_version: u16) -> Result<RowFormat> {
+        let mut physical: Vec<u16> = (0..columns.len() as u16).collect();
+        physical.sort_by_key(|&c| columns[c as usize].id);
+        let mut versions: Vec<u16> = columns.iter().map(|c| c.added_in).collect();
+        versions.push(1);
+        versions.sort_unstable_by(|a, b| b.cmp(a));
+        versions.dedup();
+        let mut layouts = versions
+            .into_iter()
+            .filter(|&v| v <= schema_version)
+            .map(|v| Layout::new(columns, &physical, v))
+            .collect::<Result<Vec<_>>>()?;
+        if layouts.is_empty() {
+            return Err(Error::invalid("schema versions start at 1"));
+        }
+        let current = layouts.remove(0);
+        Ok(RowFormat {
+            columns: columns.to_vec(),
+            schema_version,
+            physical,
+            current,
+            older: layouts,
+        })
+    }
+
+    pub fn columns(&self) -> &[ColumnDef] {
+        &self.columns
+    }
+
+    pub fn schema_version(&self) -> u16 {
+        self.schema_version
+    }
+
+    /// The layout for rows of `version`, `None` if the version is newer than this definition.
+    pub(super) fn layout(&self, version: u16) -> Option<&Layout> {
+        if version >= self.current.since {
+            return (version <= self.schema_version).then_some(&self.current);
+        }
+        self.older.iter().find(|l| l.since <= version)
+    }
+
+    /// Appends the row of `values`, one datum per column in definition order, to `out`.
+    pub fn encode(&self, values: &[Datum<'_>], out: &mut Vec<u8>) -> Result<()> {
+        if values.len() != self.columns.len() {
+            return Err(Error::invalid(format!(
+                "a row of this table has {} columns, got {}",
+                self.columns.len(),
+                values.len()
+            )));
+        }
+        let base = out.len();
+        out.resize(base + self.current.data_at, 0);
+        out[base..base + VERSION_LEN].copy_from_slice(&self.schema_version.to_le_bytes());
+        for &column in &self.physical {
+            let column = column as usize;
+            if !self.put(column, values[column], base, out) {
+                out.truncate(base);
+                return Err(self.refusal(column, values));
+            }
+        }
+        if out.len() - base > MAX_ROW_BYTES {
+            out.truncate(base);
+            return Err(self.too_long(values));
+        }
+        Ok(())
+    }
+
+    /// Writes one column into the row that starts at `base`; false if the datum does not fit the column.
+    #[inline]
+    fn put(&self, column: usize, datum: Datum<'_>, base: usize, out: &mut Vec<u8>) -> bool {
+        let place = self.current.places[column];
+        match (place.slot, datum) {
+            (Slot::Fixed { offset, len }, Some(bytes)) => {
+                if bytes.len() != len as usize {
+                    return false;
+                }
+                let at = base + offset as usize;
+                match (<[u8; 4]>::try_from(bytes), <[u8; 8]>::try_from(bytes)) {
+                    // Two lengths make up most columns; as constants they need no call to memcpy.
+                    (Ok(four), _) => out[at..at + 4].copy_from_slice(&four),
+                    (_, Ok(eight)) => out[at..at + 8].copy_from_slice(&eight),
+                    _ => out[at..at + bytes.len()].copy_from_slice(bytes),
+                }
+            }
+            (Slot::Var { max, .. }, Some(bytes)) => {
+                if bytes.len() > max as usize || bytes.len() > MAX_ROW_BYTES {
+                    return false;
+                }
+                out.extend_from_slice(bytes);
+            }
+            (_, None) => {
+                if place.null_bit == NOT_NULLABLE {
+                    return false;
+                }
+                out[base + VERSION_LEN + place.null_bit as usize / 8] |= 1 << (place.null_bit % 8);
+            }
+            (Slot::Missing, Some(_)) => unreachable!("the current version has every column"),
+        }
+        if let Slot::Var { index, .. } = place.slot {
+            // A row that is too long is refused at the end; until then the offset may wrap.
+            let end = (out.len() - base - self.current.data_at) as u16;
+            let at = base + self.current.ends_at + 2 * index as usize;
+            out[at..at + 2].copy_from_slice(&end.to_le_bytes());
+        }
+        true
+    }
+
+    /// Why `values[column]` was refused.
+    #[cold]
+    fn refusal(&self, column: usize, values: &[Datum<'_>]) -> Error {
+        match self.columns[column].check(values[column]) {
+            Err(e) => e,
+            Ok(()) => self.too_long(values),
+        }
+    }
+
+    #[cold]
+    fn too_long(&self, values: &[Datum<'_>]) -> Error {
+        let var: usize = (values.iter().zip(&self.columns))
+            .filter(|(_, c)| c.ty.fixed_len().is_none())
+            .map(|(v, _)| v.map_or(0, <[u8]>::len))
+            .sum();
+        Error::TooLarge {
+            what: "row".into(),
+            size: self.current.data_at + var,
+            limit: MAX_ROW_BYTES,
+        }
+    }
+}
+
+impl Layout {
+    fn new(columns: &[ColumnDef], physical: &[u16], version: u16) -> Result<Layout> {
+        let here = |c: &&u16| columns[**c as usize].added_in <= version;
+        let nullable = (physical.iter().filter(here)).filter(|&&c| columns[c as usize].nullable);
+        let mut at = VERSION_LEN + nullable.count().div_ceil(8);
+        let missing = Place {
+            null_bit: NOT_NULLABLE,
+            slot: Slot::Missing,
+        };
+        let mut places = vec![missing; columns.len()];
+        let (mut null_bits, mut vars) = (0, 0);
+        for &c in physical.iter().filter(here) {
+            let (column, place) = (&columns[c as usize], &mut places[c as usize]);
+            if column.nullable {
+                place.null_bit = null_bits;
+                null_bits += 1;
+            }
+            place.slot = match column.ty.fixed_len() {
+                Some(len) => {
+                    let offset = at as u16;
+                    at = at.saturating_add(len);
+                    if at > MAX_ROW_BYTES {
+                        return Err(fixed_part_too_long(at));
+                    }
+                    let len = len as u16;
+                    Slot::Fixed { offset, len }
+                }
+                None => {
+                    vars += 1;
+                    Slot::Var {
+                        index: vars - 1,
+                        max: column.ty.max_len() as u32,
+                    }
+                }
+            };
+        }
+        let data_at = at + 2 * vars as usize;
+        if data_at > MAX_ROW_BYTES {
+            return Err(fixed_part_too_long(data_at));
+        }
+        Ok(Layout {
+            since: version,
+            places,
+            ends_at: at,
+            data_at,
+        })
+    }
+}
+
+#[cold]
+fn fixed_part_too_long(size: usize) -> Error {
+    Error::TooLarge {
+        what: "the fixed part of a row".into(),
+        size,
+        limit: MAX_ROW_BYTES,
+    }
+}

@@ -1,0 +1,389 @@
+//! The key codec: the columns of an index as one byte string, ordered by `memcmp`.
+//!
+//! A key is its parts one behind the other. A part of a nullable column starts with `00` for NULL, and that is
+//! all, or with `01` and the value; other parts are the value alone. Values are encoded as in `memcmp`. A
+//! descending part is the same bytes inverted, so NULL comes last there.
+//!
+//! A secondary index entry's key is its own parts followed by the row's clustered key, which makes it unique and
+//! carries the way to the row. The codec writes and reads the own parts; the caller appends the clustered key. A
+//! table without a primary key has its row id as clustered key, 8 bytes big-endian.
+//!
+//! Invariants **KEY-1** (order) and **KEY-2** (prefix-free) of `memcmp` carry over to whole keys. Because of
+//! KEY-2 the keys of all entries whose first n parts have given values are exactly the byte strings that
+//! start with the encoding of those n values: a search by fewer parts is a search by prefix, and [`successor`] of the
+//! prefix is where it ends.
+//!
+//! **KEY-3**: keys are at most [`MAX_KEY_BYTES`] long; longer ones are refused when a row is written, not when
+//! it is searched.
+
+use crate::base::{Error, Result};
+
+use super::memcmp;
+use super::{
+    Collation, Collations, ColumnDef, ColumnType, Damage, Datum, DatumBuf, KeyPart, Pad, RowRef,
+};
+
+/// The longest encoded key, a secondary entry's clustered key included (KEY-3).
+pub const MAX_KEY_BYTES: usize = 3500;
+
+/// The longest sum of the lengths that an index's columns may have.
+pub const MAX_KEY_SOURCE_BYTES: usize = 3072;
+
+/// How many columns an index may have.
+pub const MAX_KEY_PARTS: usize = 32;
+
+/// Encodes and decodes the keys of one index.
+#[derive(Clone, Debug)]
+pub struct KeyCodec {
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug)]
+struct Part {
+    column: usize,
+    nullable: bool,
+    /// 0xff for a descending part, 0 otherwise: what the bytes are XORed with.
+    flip: u8,
+    /// Characters of a text, bytes of anything else; `usize::MAX` for the whole value.
+    prefix: usize,
+    kind: Kind,
+    /// For messages.
+    def: ColumnDef,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Int { bytes: usize, signed: bool },
+    Float,
+    Double,
+    Fixed { len: usize },
+    Bytes,
+    Text(Collation),
+}
+
+impl KeyCodec {
+    /// The codec for an index on `parts` of `columns`. Fails if a collation is unknown, or is not the one that
+    /// the index was built with.
+    pub fn new(
+        columns: &[ColumnDef],
+        parts: &[KeyPart],
+        collations: &Collations,
+    ) -> Result<KeyCodec> {
+        let part = |p: &KeyPart| -> Result<Part> {
+            let def = columns.get(p.column).ok_or_else(|| {
+                Error::invalid(format!("a key part names column number {}", p.column))
+            })?;
+            let prefix = p.prefix_len.map_or(usize::MAX, |n| n as usize);
+            let kind = match def.ty {
+                ColumnType::Int { bytes, signed } => Kind::Int {
+                    bytes: bytes as usize,
+                    signed,
+                },
+                ColumnType::Float => Kind::Float,
+                ColumnType::Double => Kind::Double,
+                ColumnType::Fixed(n) => Kind::Fixed { len: n as usize },
+                ColumnType::Bytes(_) => Kind::Bytes,
+                ColumnType::Text { collation, .. } => {
+                    let collation = collations.get(collation)?;
+                    check_fingerprint(&collation, p.fingerprint, &def.name)?;
+                    Kind::Text(collation)
+                }
+            };
+            Ok(Part {
+                column: p.column,
+                nullable: def.nullable,
+                flip: if p.descending { 0xff } else { 0 },
+                prefix,
+                kind,
+                def: def.clone(),
+            })
+        };
+        Ok(KeyCodec {
+            parts: parts.iter().map(part).collect::<Result<_>>()?,
+        })
+    }
+
+    /// How many parts the index has of its own.
+    pub fn len(&self) -> usize {
+        self.parts.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// The column positions of the parts.
+    pub fn columns(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
+        self.parts.iter().map(|p| p.column)
+    }
+
+    /// Appends the key of a stored row to `out`.
+    #[inline]
+    pub fn encode_row(&self, row: &RowRef<'_>, out: &mut Vec<u8>) -> Result<()> {
+        self.encode_with(|column| row.get(column), out)
+    }
+
+    /// Appends the key of a row given as one datum per column of the table.
+    #[inline]
+    pub fn encode_columns(&self, row: &[Datum<'_>], out: &mut Vec<u8>) -> Result<()> {
+        self.encode_with(|column| row[column], out)
+    }
+
+    #[inline]
+    fn encode_with<'a>(
+        &self,
+        column: impl Fn(usize) -> Datum<'a>,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let start = out.len();
+        for part in &self.parts {
+            if !part.encode(column(part.column), out) {
+                out.truncate(start);
+                return Err(part.refusal(column(part.column)));
+            }
+        }
+        if out.len() - start > MAX_KEY_BYTES {
+            let size = out.len() - start;
+            out.truncate(start);
+            return Err(key_too_long(size));
+        }
+        Ok(())
+    }
+
+    /// Appends the encoding of the first `values.len()` parts, for a search.
+    #[inline]
+    pub fn encode_values(&self, values: &[Datum<'_>], out: &mut Vec<u8>) -> Result<()> {
+        if values.len() > self.parts.len() {
+            return Err(Error::invalid(format!(
+                "the index has {} parts, the search key {}",
+                self.parts.len(),
+                values.len()
+            )));
+        }
+        let start = out.len();
+        for (part, value) in self.parts.iter().zip(values) {
+            if !part.encode(*value, out) {
+                out.truncate(start);
+                return Err(part.refusal(*value));
+            }
+        }
+        Ok(())
+    }
+
+    /// Is any part of the key of `row` (one datum per column of the table) NULL? Such keys are never duplicates.
+    pub fn has_null(&self, row: &[Datum<'_>]) -> bool {
+        self.parts.iter().any(|p| row[p.column].is_none())
+    }
+
+    /// Have all columns of the index the same bytes in both rows? Then their keys are the same, too; the
+    /// opposite need not be true (`'a'` and `'A'` may have one key).
+    pub fn same_columns(&self, old: &RowRef<'_>, new: &[Datum<'_>]) -> bool {
+        self.parts
+            .iter()
+            .all(|p| old.get(p.column) == new[p.column])
+    }
+
+    /// Can the value of part `part` be read back from a key, exactly as it was stored? Not for prefixes, floating
+    /// point (−0) and text under collations that change or pad it.
+    pub fn readable(&self, part: usize) -> bool {
+        let part = &self.parts[part];
+        part.prefix == usize::MAX
+            && match &part.kind {
+                Kind::Int { .. } | Kind::Fixed { .. } | Kind::Bytes => true,
+                Kind::Text(c) => c.is_bytewise() && c.pad() == Pad::None,
+                Kind::Float | Kind::Double => false,
+            }
+    }
+
+    /// Takes the own parts of `key` apart: pushes one datum per part to `out`, NULL for those that are not
+    /// [`readable`](Self::readable), and returns how many bytes they took. The clustered key of a secondary entry
+    /// follows there. Total on any bytes.
+    pub fn decode(&self, key: &[u8], out: &mut DatumBuf) -> Result<usize, Damage> {
+        let mut at = 0;
+        for (i, part) in self.parts.iter().enumerate() {
+            let readable = self.readable(i);
+            at += out.try_push_part(|bytes| part.decode(&key[at..], readable, bytes))?;
+        }
+        Ok(at)
+    }
+}
+
+impl Part {
+    /// Appends the value; false if it is not of this column's type.
+    #[inline]
+    fn encode(&self, value: Datum<'_>, out: &mut Vec<u8>) -> bool {
+        let start = out.len();
+        match value {
+            None if self.nullable => out.push(0),
+            None => return false,
+            Some(bytes) => {
+                if self.nullable {
+                    out.push(1);
+                }
+                if !self.encode_value(bytes, out) {
+                    return false;
+                }
+            }
+        }
+        if self.flip != 0 {
+            out[start..].iter_mut().for_each(|b| *b = !*b);
+        }
+        true
+    }
+
+    #[inline]
+    fn encode_value(&self, value: &[u8], out: &mut Vec<u8>) -> bool {
+        match &self.kind {
+            Kind::Int { bytes, signed } => {
+                if value.len() != *bytes {
+                    return false;
+                }
+                memcmp::put_int(value, *signed, out);
+            }
+            Kind::Float => match value.try_into() {
+                Ok(le) => memcmp::put_f32(le, out),
+                Err(_) => return false,
+            },
+            Kind::Double => match value.try_into() {
+                Ok(le) => memcmp::put_f64(le, out),
+                Err(_) => return false,
+            },
+            Kind::Fixed { len } => {
+                // The search value of a prefix part may be cut already.
+                let kept = self.prefix.min(*len);
+                if value.len() != *len && value.len() != kept {
+                    return false;
+                }
+                out.extend_from_slice(&value[..kept]);
+            }
+            Kind::Bytes => memcmp::put_escaped(&value[..self.prefix.min(value.len())], out),
+            Kind::Text(collation) => self.encode_text(collation, value, out),
+        }
+        true
+    }
+
+    fn encode_text(&self, collation: &Collation, value: &[u8], out: &mut Vec<u8>) {
+        let value = collation.prefix(value, self.prefix);
+        match collation.pad() {
+            Pad::None if collation.is_bytewise() => memcmp::put_escaped(value, out),
+            Pad::None => {
+                let start = out.len();
+                collation.weights(value, out);
+                memcmp::escape_in_place(start, out);
+            }
+            Pad::Space { unit, weight } => {
+                let start = out.len();
+                collation.weights(value, out);
+                memcmp::pad_in_place(start, &weight[..unit as usize], out);
+            }
+        }
+    }
+
+    /// Reads the part at the start of `key` into `out`; how many bytes it took, and whether it is a value (not
+    /// NULL, not unreadable).
+    fn decode(
+        &self,
+        key: &[u8],
+        readable: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<(usize, bool), Damage> {
+        let mut head = 0;
+        if self.nullable {
+            match key.first().map(|b| b ^ self.flip) {
+                Some(0) => return Ok((1, false)),
+                Some(1) => head = 1,
+                Some(other) => return Err(Damage::new("a NULL mark of 0 or 1", other as usize)),
+                None => return Err(Damage::new("a NULL mark", 0)),
+            }
+        }
+        let rest = &key[head..];
+        let fixed = |len: usize| {
+            rest.get(..len)
+                .ok_or(Damage::new("a whole key part", rest.len()))
+        };
+        let len = match &self.kind {
+            Kind::Int { bytes, signed } => {
+                memcmp::get_int(fixed(*bytes)?, *signed, out);
+                out.iter_mut()
+                    .rev()
+                    .take(*bytes)
+                    .for_each(|b| *b ^= self.flip);
+                *bytes
+            }
+            Kind::Float => fixed(4)?.len(),
+            Kind::Double => fixed(8)?.len(),
+            Kind::Fixed { len } => {
+                let value = fixed(self.prefix.min(*len))?;
+                if readable {
+                    out.extend(value.iter().map(|b| b ^ self.flip));
+                }
+                value.len()
+            }
+            Kind::Text(c) if c.pad() != Pad::None => {
+                let Pad::Space { unit, weight } = c.pad() else {
+                    unreachable!()
+                };
+                memcmp::padded_len(rest, &weight[..unit as usize], self.flip)?
+            }
+            Kind::Bytes | Kind::Text(_) if readable => {
+                memcmp::get_escaped(rest, self.flip, |b| out.push(b))?
+            }
+            Kind::Bytes | Kind::Text(_) => memcmp::get_escaped(rest, self.flip, |_| ())?,
+        };
+        Ok((head + len, readable))
+    }
+
+    #[cold]
+    fn refusal(&self, value: Datum<'_>) -> Error {
+        let got = value.map_or("NULL".into(), |v| format!("{} bytes", v.len()));
+        let name = &self.def.name;
+        Error::invalid(match (value, self.def.ty.fixed_len()) {
+            (Some(_), Some(len)) => format!("key column {name} takes {len} bytes, got {got}"),
+            _ => format!("key column {name} does not take {got}"),
+        })
+    }
+}
+
+/// The clustered key of a row of a table without a primary key.
+pub fn put_row_id(row_id: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(&row_id.to_be_bytes());
+}
+
+/// The row id in the clustered key of a table without a primary key.
+pub fn row_id_of(key: &[u8]) -> Result<u64, Damage> {
+    match key.try_into() {
+        Ok(be) => Ok(u64::from_be_bytes(be)),
+        Err(_) => Err(Damage::new("a row id of 8 bytes", key.len())),
+    }
+}
+
+/// Turns a prefix into the smallest byte string above everything that starts with it. False, and `key` left empty,
+/// if there is none: the prefix is empty or all FF.
+pub fn successor(key: &mut Vec<u8>) -> bool {
+    while let Some(last) = key.pop() {
+        if last < 0xff {
+            key.push(last + 1);
+            return true;
+        }
+    }
+    false
+}
+
+fn check_fingerprint(collation: &Collation, built_with: u64, column: &str) -> Result<()> {
+    if built_with == 0 || built_with == collation.fingerprint() {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!(
+        "collation {} of column {column} is not the one that the index was built with; rebuild the index",
+        collation.name()
+    )))
+}
+
+#[cold]
+fn key_too_long(size: usize) -> Error {
+    Error::TooLarge {
+        what: "index key".into(),
+        size,
+        limit: MAX_KEY_BYTES,
+    }
+}
