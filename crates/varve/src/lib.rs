@@ -3,6 +3,7 @@
 pub mod base;
 #[doc(hidden)]
 pub mod buffer;
+#[doc(hidden)]
 pub mod catalog;
 #[doc(hidden)]
 pub mod io;
