@@ -75,8 +75,8 @@ fn run(workspace: &Workspace, task: Task) -> anyhow::Result<ExitCode> {
         Task::Up(args) => up::up(workspace, args)?,
         Task::Down(args) => up::down(workspace, args)?,
         Task::Plugin => {
-            let plugin = plugin::build(workspace, &prefix::Prefix::ensure(workspace)?)?;
-            println!("{}", plugin.display());
+            let prefix = plugin::build(workspace)?;
+            println!("{}", prefix.plugin().display());
         }
         Task::Test(args) => return suite::run(workspace, &args),
         Task::Tidy => return tidy::run(workspace),

@@ -11,7 +11,6 @@ use anyhow::{Result, ensure};
 
 use crate::command;
 use crate::plugin;
-use crate::prefix::Prefix;
 use crate::workspace::Workspace;
 
 #[derive(clap::Args)]
@@ -65,8 +64,7 @@ pub fn run_suite(workspace: &Workspace) -> Result<Count> {
 }
 
 fn start(workspace: &Workspace, args: &[String]) -> Result<(bool, Count)> {
-    let prefix = Prefix::ensure(workspace)?;
-    plugin::build(workspace, &prefix)?;
+    let prefix = plugin::build(workspace)?;
     let build_thread = env::var("MTR_BUILD_THREAD").unwrap_or_else(|_| "auto".into());
     let mut count = Count::default();
     let succeeded = command::stream(

@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::command::{self, Cmd};
 use crate::prefix::{Prefix, link};
+use crate::server::Engine;
 use crate::workspace::{Workspace, cargo};
 
 const COMPILE_FLAGS: [&str; 13] = [
@@ -44,21 +45,27 @@ pub const LINK_LIBRARIES: [&str; 7] = [
     "-lc",
 ];
 
-/// Builds whatever changed and returns the path of the checked library.
-pub fn build(workspace: &Workspace, prefix: &Prefix) -> Result<PathBuf> {
+/// Builds whatever changed. The returned prefix has the checked library in its plugin directory.
+pub fn build(workspace: &Workspace) -> Result<Prefix> {
     let sources = sources(workspace)?;
-    let core = build_core(workspace)?;
+    // On a fresh machine both take long: one waits for the network, the other for the processor.
+    let (prefix, core) = thread::scope(|scope| {
+        let core = scope.spawn(|| build_core(workspace));
+        let prefix = Prefix::ensure(workspace);
+        (prefix, core.join().expect("it does not panic"))
+    });
+    let (prefix, core) = (prefix?, core?);
     let dir = workspace.target.join("plugin");
     fs::create_dir_all(&dir)?;
-    let objects = compile(workspace, prefix, &sources, &dir)?;
+    let objects = compile(workspace, &prefix, &sources, &dir)?;
     let library = dir.join("ha_varve.so");
     let map = workspace.root.join("mariadb/varve.map");
     let mut inputs = objects.clone();
     inputs.extend([core.clone(), map.clone()]);
     if is_older(&library, &inputs) {
-        check_abi(workspace, prefix, &dir)?;
+        check_abi(workspace, &prefix, &dir)?;
         let fresh = dir.join("ha_varve.so.new");
-        command::output(link_command(prefix, &objects, &core, &map, &fresh))?;
+        command::output(link_command(&prefix, &objects, &core, &map, &fresh))?;
         command::output(
             Cmd::new(workspace.root.join("mariadb/tools/check-symbols.sh"))
                 .arg(&prefix.dir)
@@ -66,8 +73,17 @@ pub fn build(workspace: &Workspace, prefix: &Prefix) -> Result<PathBuf> {
         )?;
         fs::rename(&fresh, &library)?;
     }
-    link(&library, &prefix.plugin_dir().join("ha_varve.so"))?;
-    Ok(library)
+    link(&library, &prefix.plugin())?;
+    Ok(prefix)
+}
+
+/// The prefix for servers that need these engines: ours is built if it is among them.
+pub fn prefix_for(workspace: &Workspace, engines: &[Engine]) -> Result<Prefix> {
+    if engines.contains(&Engine::Varve) {
+        build(workspace)
+    } else {
+        Prefix::ensure(workspace)
+    }
 }
 
 fn sources(workspace: &Workspace) -> Result<Vec<PathBuf>> {

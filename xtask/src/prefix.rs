@@ -82,6 +82,11 @@ impl Prefix {
         self.base.join("lib/mysql/plugin")
     }
 
+    /// Our plugin, once it is built.
+    pub fn plugin(&self) -> PathBuf {
+        self.plugin_dir().join("ha_varve.so")
+    }
+
     pub fn mysql_test_dir(&self) -> PathBuf {
         self.base.join("share/mysql/mysql-test")
     }

@@ -14,7 +14,6 @@ use crate::command::{self, Cmd};
 use crate::kill::{self, KillArgs};
 use crate::mtr::{self, Count};
 use crate::plugin;
-use crate::prefix::Prefix;
 use crate::tidy;
 use crate::workspace::{Workspace, cargo};
 
@@ -27,7 +26,7 @@ pub struct TestArgs {
 
 type Step = (&'static str, fn(&Workspace) -> Result<Count>);
 
-const QUICK: [Step; 5] = [
+const QUICK: [Step; 6] = [
     ("formatting", |workspace| {
         one(command::run(
             Cmd::new(cargo())
@@ -58,12 +57,13 @@ const QUICK: [Step; 5] = [
         })
     }),
     ("cargo test", cargo_test),
+    ("interleavings (loom)", loom_tests),
     ("C interface", c_tests),
 ];
 
 const SLOW: [Step; 3] = [
     ("plugin build, ABI and symbols", |workspace| {
-        one(plugin::build(workspace, &Prefix::ensure(workspace)?).map(drop))
+        one(plugin::build(workspace).map(drop))
     }),
     ("MariaDB's test runner", mtr::run_suite),
     ("kill test", |workspace| {
@@ -118,13 +118,39 @@ fn one(result: Result<()>) -> Result<Count> {
 }
 
 fn cargo_test(workspace: &Workspace) -> Result<Count> {
-    let mut count = Count::default();
-    let succeeded = command::stream(
+    let args = ["test", "--workspace", "--locked", "--no-fail-fast"];
+    count_cargo_results(Cmd::new(cargo()).args(args).dir(&workspace.root))
+}
+
+/// The tests named `loom_…` try every interleaving; they need a build in which atomics and locks are loom's.
+fn loom_tests(workspace: &Workspace) -> Result<Count> {
+    let args = [
+        "test",
+        "--locked",
+        "--no-fail-fast",
+        "--package",
+        "varve",
+        "--lib",
+        "loom_",
+    ];
+    let count = count_cargo_results(
         Cmd::new(cargo())
-            .args(["test", "--workspace", "--locked", "--no-fail-fast"])
+            .args(args)
+            .env("RUSTFLAGS", "--cfg loom")
+            .env("CARGO_PROFILE_DEV_DEBUG", "0")
+            .env("CARGO_TARGET_DIR", workspace.target.join("loom"))
             .dir(&workspace.root),
-        |line| add_cargo_result(&mut count, line),
     )?;
+    ensure!(
+        count.passed + count.failed > 0,
+        "no test of crates/varve is named loom_…"
+    );
+    Ok(count)
+}
+
+fn count_cargo_results(cmd: Cmd) -> Result<Count> {
+    let mut count = Count::default();
+    let succeeded = command::stream(cmd, |line| add_cargo_result(&mut count, line))?;
     if !succeeded && count.failed == 0 {
         // It did not compile, or a test program died before it could count.
         count.failed = 1;

@@ -33,16 +33,15 @@ pub struct DownArgs {
 
 pub fn up(workspace: &Workspace, args: UpArgs) -> Result<()> {
     let datadir = datadir(workspace, args.datadir)?;
-    let prefix = Prefix::ensure(workspace)?;
     if let Some(pid) = datadir.running() {
         println!(
             "A server already runs on {} (pid {}).",
             datadir.0.display(),
             pid.as_raw_nonzero()
         );
-        return how_to_connect(&prefix, &datadir);
+        return how_to_connect(&Prefix::ensure(workspace)?, &datadir);
     }
-    plugin::build(workspace, &prefix)?;
+    let prefix = plugin::build(workspace)?;
     datadir.initialise(&prefix)?;
     let mut options: Vec<String> = [
         "--plugin-load-add=ha_varve",

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 use super::sysbench::Sysbench;
-use crate::prefix::Prefix;
+use crate::plugin;
 use crate::server::Engine;
 use crate::workspace::Workspace;
 
@@ -41,7 +41,7 @@ const SETTINGS: [&str; 4] = [
 ];
 
 pub fn run(workspace: &Workspace, args: &BigtableArgs) -> Result<()> {
-    let prefix = Prefix::ensure(workspace)?;
+    let prefix = plugin::prefix_for(workspace, &[args.engine])?;
     let (mut server, dir) = super::fresh_server(
         workspace,
         &prefix,

@@ -9,7 +9,6 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 
-use crate::plugin;
 use crate::prefix::Prefix;
 use crate::server::{DataDir, Engine, Server};
 use crate::workspace::Workspace;
@@ -58,7 +57,6 @@ fn fresh_server(
     .map(String::from)
     .into();
     if engines.contains(&Engine::Varve) {
-        plugin::build(workspace, prefix)?;
         options.push("--plugin-load-add=ha_varve".into());
     }
     for engine in engines {

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use super::sysbench::{Report, Sysbench};
-use crate::prefix::Prefix;
+use crate::plugin;
 use crate::server::Engine;
 use crate::workspace::Workspace;
 
@@ -97,7 +97,7 @@ pub fn run(workspace: &Workspace, args: &OltpArgs) -> Result<()> {
         args.repeat > 0 && !args.engines.is_empty(),
         "nothing to run"
     );
-    let prefix = Prefix::ensure(workspace)?;
+    let prefix = plugin::prefix_for(workspace, &args.engines)?;
     let (mut server, dir) = super::fresh_server(
         workspace,
         &prefix,

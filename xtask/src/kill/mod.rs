@@ -66,8 +66,8 @@ impl Default for KillArgs {
 }
 
 pub fn run(workspace: &Workspace, args: &KillArgs) -> Result<()> {
-    let prefix = Prefix::ensure(workspace)?;
-    let options = server_options(workspace, &prefix, args)?;
+    let prefix = plugin::prefix_for(workspace, &[args.engine])?;
+    let options = server_options(args);
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
     println!(
         "kill test: {} rounds on {}, seed {seed}",
@@ -107,14 +107,13 @@ pub fn run(workspace: &Workspace, args: &KillArgs) -> Result<()> {
     Ok(())
 }
 
-fn server_options(workspace: &Workspace, prefix: &Prefix, args: &KillArgs) -> Result<Vec<String>> {
+fn server_options(args: &KillArgs) -> Vec<String> {
     let engine = args.engine.option_prefix();
     let mut options = vec![
         "--max-connections=100".to_string(),
         "--performance-schema=OFF".into(),
     ];
     if args.engine == Engine::Varve {
-        plugin::build(workspace, prefix)?;
         options.push("--plugin-load-add=ha_varve".into());
     }
     // Small, so that pages are written and the log is reused while the load runs.
@@ -122,7 +121,7 @@ fn server_options(workspace: &Workspace, prefix: &Prefix, args: &KillArgs) -> Re
     options.push(format!("--{engine}-log-file-size=8M"));
     options.push(format!("--{engine}-flush-log-at-trx-commit=1"));
     options.extend(args.options.iter().cloned());
-    Ok(options)
+    options
 }
 
 struct Test<'a> {
