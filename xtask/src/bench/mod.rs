@@ -2,6 +2,7 @@
 
 mod bigtable;
 mod oltp;
+mod profile;
 mod sysbench;
 
 use std::fs;

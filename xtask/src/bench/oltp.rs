@@ -6,14 +6,16 @@
 //! timeouts end sysbench, and with it the benchmark.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
+use super::profile;
 use super::sysbench::{Report, Sysbench};
 use crate::plugin;
-use crate::server::Engine;
+use crate::server::{Engine, Server};
 use crate::workspace::Workspace;
 
 #[derive(clap::Args)]
@@ -36,6 +38,9 @@ pub struct OltpArgs {
     /// Only these workloads
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// Profile this many of the worst comparisons with perf
+    #[arg(long, default_value_t = 0)]
+    profile: usize,
     /// Compare these engines
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Engine::Varve, Engine::Innodb])]
     engines: Vec<Engine>,
@@ -81,7 +86,16 @@ const WORKLOADS: [(&str, Data); 11] = [
 struct Comparison {
     workload: &'static str,
     threads: u32,
+    data: Data,
     reports: Vec<Vec<Report>>,
+}
+
+/// Where the time of one run went.
+struct Profile {
+    workload: &'static str,
+    threads: u32,
+    engine: Engine,
+    lines: Vec<String>,
 }
 
 pub fn run(workspace: &Workspace, args: &OltpArgs) -> Result<()> {
@@ -116,6 +130,21 @@ pub fn run(workspace: &Workspace, args: &OltpArgs) -> Result<()> {
             rows: args.rows,
         })
         .collect();
+    let comparisons = compare_all(&engines, args, &mut server)?;
+    let profiles = profile_worst(&engines, &comparisons, args, &mut server, &workspace.target)?;
+    server.stop()?;
+    fs::remove_dir_all(dir)?;
+    if args.json {
+        println!("{:#}", to_json(&comparisons, &profiles, args));
+    }
+    Ok(())
+}
+
+fn compare_all(
+    engines: &[Sysbench],
+    args: &OltpArgs,
+    server: &mut Server,
+) -> Result<Vec<Comparison>> {
     let mut comparisons = Vec::new();
     let mut kept_data_is_there = false;
     for (workload, data) in WORKLOADS {
@@ -123,13 +152,13 @@ pub fn run(workspace: &Workspace, args: &OltpArgs) -> Result<()> {
             continue;
         }
         if data == Data::Kept && !kept_data_is_there {
-            for engine in &engines {
+            for engine in engines {
                 engine.prepare(workload, 1).context("prepare")?;
             }
             kept_data_is_there = true;
         }
         for &threads in &args.threads {
-            let comparison = compare(&engines, workload, data, threads, args)
+            let comparison = compare(engines, workload, data, threads, args)
                 .with_context(|| format!("{workload} with {threads} threads"))?;
             if !args.json {
                 print(&comparison, args, comparisons.is_empty());
@@ -138,12 +167,56 @@ pub fn run(workspace: &Workspace, args: &OltpArgs) -> Result<()> {
             server.check_alive()?;
         }
     }
-    server.stop()?;
-    fs::remove_dir_all(dir)?;
-    if args.json {
-        println!("{:#}", to_json(&comparisons, args));
+    Ok(comparisons)
+}
+
+/// One more run of each of the comparisons that look worst for the first engine, under a profiler.
+fn profile_worst(
+    engines: &[Sysbench],
+    comparisons: &[Comparison],
+    args: &OltpArgs,
+    server: &mut Server,
+    target: &Path,
+) -> Result<Vec<Profile>> {
+    let mut worst: Vec<&Comparison> = comparisons.iter().collect();
+    worst.sort_by(|a, b| f64::total_cmp(&ratio(a).unwrap_or(1.0), &ratio(b).unwrap_or(1.0)));
+    let mut profiles = Vec::new();
+    for comparison in worst.into_iter().take(args.profile) {
+        let (workload, threads) = (comparison.workload, comparison.threads);
+        for engine in engines {
+            prepare(engine, workload, comparison.data, threads)?;
+            let file = target.join("perf.data");
+            let time = Duration::from_secs(args.time);
+            let recording = profile::Recording::start(server.pid(), time, &file)?;
+            engine.run(workload, threads, time)?;
+            recording.finish()?;
+            let lines = profile::report(&file)?;
+            if !args.json {
+                println!(
+                    "\n{} with {threads} threads on {}:",
+                    short(workload),
+                    engine.engine.name()
+                );
+                println!("{}", lines.join("\n"));
+            }
+            profiles.push(Profile {
+                workload,
+                threads,
+                engine: engine.engine,
+                lines,
+            });
+            fs::remove_file(file)?;
+        }
     }
-    Ok(())
+    Ok(profiles)
+}
+
+fn prepare(engine: &Sysbench, workload: &str, data: Data, threads: u32) -> Result<()> {
+    match data {
+        Data::Kept => Ok(()),
+        Data::Fresh => engine.prepare(workload, 1),
+        Data::Own => engine.prepare(workload, threads),
+    }
 }
 
 fn compare(
@@ -157,17 +230,14 @@ fn compare(
     for repetition in 0..args.repeat {
         for n in 0..engines.len() {
             let n = (n + repetition) % engines.len();
-            match data {
-                Data::Kept => {}
-                Data::Fresh => engines[n].prepare(workload, 1)?,
-                Data::Own => engines[n].prepare(workload, threads)?,
-            }
+            prepare(&engines[n], workload, data, threads)?;
             reports[n].push(engines[n].run(workload, threads, Duration::from_secs(args.time))?);
         }
     }
     Ok(Comparison {
         workload,
         threads,
+        data,
         reports,
     })
 }
@@ -229,7 +299,7 @@ fn print(comparison: &Comparison, args: &OltpArgs, is_first: bool) {
     );
 }
 
-fn to_json(comparisons: &[Comparison], args: &OltpArgs) -> serde_json::Value {
+fn to_json(comparisons: &[Comparison], profiles: &[Profile], args: &OltpArgs) -> serde_json::Value {
     let rows = comparisons.iter().map(|comparison| {
         let engines = args.engines.iter().zip(&comparison.reports).map(|(engine, reports)| {
             let (median, least, greatest) = spread(reports, |report| report.per_second);
@@ -247,9 +317,15 @@ fn to_json(comparisons: &[Comparison], args: &OltpArgs) -> serde_json::Value {
             "ratio": ratio(comparison),
         })
     });
+    let profiles = profiles.iter().map(|profile| {
+        json!({
+            "workload": short(profile.workload), "threads": profile.threads,
+            "engine": profile.engine.name(), "functions": profile.lines,
+        })
+    });
     json!({
         "benchmark": "oltp", "tables": TABLES, "rows": args.rows, "seconds": args.time, "repeat": args.repeat,
-        "settings": SETTINGS, "results": rows.collect::<Vec<_>>(),
+        "settings": SETTINGS, "results": rows.collect::<Vec<_>>(), "profiles": profiles.collect::<Vec<_>>(),
     })
 }
 
