@@ -1,7 +1,10 @@
 //! Every dependency may be linked into a plugin under GPL-2.0.
 //!
+//! Crates that only tests and build scripts use are not linked and may have other licences (cbindgen has).
 //! Apache-2.0 alone may not (its patent clause is a restriction that GPL-2.0 forbids); as a choice beside MIT it
 //! may. Licence expressions are evaluated: OR needs one good side, AND both.
+
+use std::collections::{HashMap, HashSet};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -25,21 +28,53 @@ pub fn check(metadata: &Value, findings: &mut Findings) -> Result<()> {
     let packages = metadata["packages"]
         .as_array()
         .context("cargo metadata lists no packages")?;
+    let linked = linked(metadata)?;
     for package in packages {
         let name = package["name"].as_str().unwrap_or("?");
         let licence = package["license"].as_str().unwrap_or("");
         let is_ours = package["source"].is_null();
+        let is_linked = package["id"].as_str().is_some_and(|id| linked.contains(id));
         if is_ours && licence != OURS {
             findings.errors.push(format!(
                 "crate {name}: its licence is {OURS}, not `{licence}`"
             ));
-        } else if !is_ours && !is_allowed(licence) {
+        } else if !is_ours && is_linked && !is_allowed(licence) {
             findings.errors.push(format!(
                 "dependency {name}: licence `{licence}` does not fit a GPL-2.0 plugin"
             ));
         }
     }
     Ok(())
+}
+
+/// Ids of the workspace's crates and of everything that they reach by normal dependencies.
+fn linked(metadata: &Value) -> Result<HashSet<&str>> {
+    let nodes = metadata["resolve"]["nodes"]
+        .as_array()
+        .context("cargo metadata resolved nothing")?;
+    let nodes: HashMap<&str, &Value> = nodes
+        .iter()
+        .filter_map(|node| Some((node["id"].as_str()?, node)))
+        .collect();
+    let members = metadata["workspace_members"]
+        .as_array()
+        .context("a workspace without members")?;
+    let mut open: Vec<&str> = members.iter().filter_map(Value::as_str).collect();
+    let mut linked = HashSet::new();
+    while let Some(id) = open.pop() {
+        if !linked.insert(id) {
+            continue;
+        }
+        let dependencies = nodes.get(id).and_then(|node| node["deps"].as_array());
+        for dependency in dependencies.into_iter().flatten() {
+            let kinds = dependency["dep_kinds"].as_array();
+            // A normal dependency has no kind; others are "dev" and "build".
+            let is_normal =
+                kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind["kind"].is_null()));
+            open.extend(dependency["pkg"].as_str().filter(|_| is_normal));
+        }
+    }
+    Ok(linked)
 }
 
 fn is_allowed(expression: &str) -> bool {
@@ -102,6 +137,29 @@ impl Parser<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_linked_crates_need_a_fitting_licence() {
+        let package = |id: &str, licence: &str| json!({"id": id, "name": id, "license": licence, "source": "registry"});
+        let edge = |id: &str, kind: Value| json!({"pkg": id, "dep_kinds": [{"kind": kind}]});
+        let metadata = json!({
+            "packages": [
+                {"id": "ours", "name": "ours", "license": OURS, "source": null},
+                package("tool", "MPL-2.0"), package("linked", "MIT"), package("below", "GPL-3.0"),
+            ],
+            "workspace_members": ["ours"],
+            "resolve": {"nodes": [
+                {"id": "ours", "deps": [edge("tool", "dev".into()), edge("linked", Value::Null)]},
+                {"id": "linked", "deps": [edge("below", Value::Null)]},
+                {"id": "tool", "deps": []}, {"id": "below", "deps": []},
+            ]},
+        });
+        let mut findings = Findings::default();
+        check(&metadata, &mut findings).unwrap();
+        assert_eq!(findings.errors.len(), 1, "{:?}", findings.errors);
+        assert!(findings.errors[0].contains("below"));
+    }
 
     #[test]
     fn expressions_are_evaluated() {
