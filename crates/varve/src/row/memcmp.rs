@@ -361,6 +361,31 @@ mod tests {
         }
     }
 
+    /// The examples of docs/format.md.
+    #[test]
+    fn encodings_have_the_documented_bytes() {
+        let long = [[0; 130].as_slice(), b"b"].concat();
+        for (value, want) in [
+            (&b""[..], &b"\0\0"[..]),
+            (b"ab", b"ab\0\0"),
+            (b"a\0\0", b"a\0\x02"),
+            (b"a\0b", b"a\0\xfeb\0\0"),
+            (&long, b"\0\x7f\0\xfcb\0\0"),
+        ] {
+            assert_eq!(escaped(value), want);
+        }
+        for (text, want) in [
+            (&b"a"[..], &b"a \x02"[..]),
+            (b"a  ", b"a \x02"),
+            (b"a  b", b"a \x03 b \x02"),
+            (b"a \tb", b"a \x01\tb \x02"),
+            (b"a\t", b"a\t \x02"),
+            (b"", b" \x02"),
+        ] {
+            assert_eq!(padded(text, b" "), want);
+        }
+    }
+
     #[test]
     fn zero_is_found_at_every_place() {
         for len in 0..20 {
