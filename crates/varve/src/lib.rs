@@ -10,6 +10,8 @@ pub mod io;
 #[doc(hidden)]
 pub mod page;
 #[doc(hidden)]
+pub mod redo;
+#[doc(hidden)]
 pub mod row;
 
 pub use base::{Error, Result};

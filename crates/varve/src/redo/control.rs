@@ -1,0 +1,275 @@
+//! The control file `varve.ctl`: where recovery begins.
+//!
+//! Two copies of one 512-byte block, at offsets 0 and 4096, each with a sequence number and a checksum. A write goes to
+//! the copy that is not the newest and is synced before it counts.
+//!
+//! - **CTL-1** At any moment at least one copy is complete, and the newest complete copy is the last one whose write
+//!   returned, or the one that was being written.
+//! - **CTL-2** The file's name is durable before `create` returns.
+//!
+//! Writers hold the file's mutex. A failed write or sync is returned; the caller poisons the database, because the
+//! state on disk is not known any more.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::intro::{FileIntro, INTRO_BYTES, NO_SPACE};
+use crate::base::{Error, Lsn, Result};
+use crate::io::{Disk, DiskFile, OpenMode};
+
+/// The control file's name in the data directory.
+pub const CONTROL_FILE: &str = "varve.ctl";
+
+const MAGIC: &[u8; 8] = b"VARVECTL";
+const COPY_BYTES: usize = 512;
+const COPY_OFFSETS: [u64; 2] = [0, 4096];
+const FILE_BYTES: u64 = 8192;
+
+/// What the control file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Control {
+    pub page_size: u32,
+    pub uuid: [u8; 16],
+    /// Replay starts here: every change below is in a synced data page.
+    pub checkpoint: Lsn,
+    /// Nothing was written after the checkpoint: no page is dirty, no transaction unfinished.
+    pub clean_shutdown: bool,
+    /// Transaction ids below this may have been used.
+    pub id_limit: u64,
+    pub next_space: u32,
+    pub next_table: u64,
+    pub next_index: u64,
+}
+
+/// The open control file.
+pub struct ControlFile {
+    file: Arc<dyn DiskFile>,
+    state: Mutex<State>,
+}
+
+struct State {
+    control: Control,
+    sequence: u64,
+    /// Index of the newest copy.
+    newest: usize,
+}
+
+impl ControlFile {
+    /// Creates the file in `dir` with `control` in it, durably.
+    pub fn create(disk: &dyn Disk, dir: &Path, control: Control) -> Result<ControlFile> {
+        let file = disk.open(&dir.join(CONTROL_FILE), OpenMode::CreateNew)?;
+        file.allocate(FILE_BYTES)?;
+        file.write_at(&encode(&control, 1), COPY_OFFSETS[0])?;
+        file.sync()?;
+        disk.sync_dir(dir)?;
+        Ok(ControlFile {
+            file,
+            state: Mutex::new(State {
+                control,
+                sequence: 1,
+                newest: 0,
+            }),
+        })
+    }
+
+    /// Opens the file in `dir` and reads its newest complete copy.
+    pub fn open(disk: &dyn Disk, dir: &Path) -> Result<ControlFile> {
+        let file = disk.open(&dir.join(CONTROL_FILE), OpenMode::Existing)?;
+        let mut best: Option<State> = None;
+        let mut refusal = None;
+        for (i, offset) in COPY_OFFSETS.into_iter().enumerate() {
+            let mut block = [0u8; COPY_BYTES];
+            file.read_at(&mut block, offset)?;
+            match decode(&block, file.path()) {
+                Ok((control, sequence)) if best.as_ref().is_none_or(|b| b.sequence < sequence) => {
+                    best = Some(State {
+                        control,
+                        sequence,
+                        newest: i,
+                    });
+                }
+                Ok(_) => {}
+                // A copy that is whole but from a newer version must not be passed over for the older copy.
+                Err(e @ Error::Unsupported { .. }) => return Err(e),
+                Err(e) => refusal = Some(e),
+            }
+        }
+        match (best, refusal) {
+            (Some(state), _) => Ok(ControlFile {
+                file,
+                state: Mutex::new(state),
+            }),
+            (None, Some(error)) => Err(error),
+            (None, None) => unreachable!("each copy is either read or refused"),
+        }
+    }
+
+    pub fn control(&self) -> Control {
+        self.state.lock().control
+    }
+
+    /// Lets `change` edit the contents, then writes and syncs the result. On an error the contents in memory stay
+    /// as they were.
+    pub fn update(&self, change: impl FnOnce(&mut Control)) -> Result<()> {
+        let mut state = self.state.lock();
+        let mut control = state.control;
+        change(&mut control);
+        let (sequence, target) = (state.sequence + 1, 1 - state.newest);
+        self.file
+            .write_at(&encode(&control, sequence), COPY_OFFSETS[target])?;
+        self.file.sync()?;
+        *state = State {
+            control,
+            sequence,
+            newest: target,
+        };
+        Ok(())
+    }
+}
+
+const CRC_AT: usize = COPY_BYTES - 4;
+
+fn encode(control: &Control, sequence: u64) -> [u8; COPY_BYTES] {
+    let mut block = [0u8; COPY_BYTES];
+    FileIntro::new(MAGIC, control.page_size, control.uuid, NO_SPACE).encode(&mut block);
+    let mut at = INTRO_BYTES;
+    let mut put = |bytes: &[u8]| {
+        block[at..at + bytes.len()].copy_from_slice(bytes);
+        at += bytes.len();
+    };
+    put(&sequence.to_le_bytes());
+    put(&control.checkpoint.0.to_le_bytes());
+    put(&control.id_limit.to_le_bytes());
+    put(&control.next_table.to_le_bytes());
+    put(&control.next_index.to_le_bytes());
+    put(&control.next_space.to_le_bytes());
+    put(&[u8::from(control.clean_shutdown)]);
+    let crc = crc32c::crc32c(&block[..CRC_AT]);
+    block[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+    block
+}
+
+fn decode(block: &[u8; COPY_BYTES], path: &Path) -> Result<(Control, u64)> {
+    let u32_at = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().unwrap());
+    let u64_at = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().unwrap());
+    let (stored, computed) = (u32_at(CRC_AT), crc32c::crc32c(&block[..CRC_AT]));
+    if stored != computed {
+        return Err(damaged(
+            path,
+            format!("checksum {computed:08x}"),
+            format!("{stored:08x}"),
+        ));
+    }
+    let intro = FileIntro::decode(MAGIC, block, path)?;
+    let clean = match block[108] {
+        0 => false,
+        1 => true,
+        other => {
+            return Err(damaged(
+                path,
+                "clean shutdown 0 or 1".into(),
+                other.to_string(),
+            ));
+        }
+    };
+    let control = Control {
+        page_size: intro.page_size,
+        uuid: intro.uuid,
+        checkpoint: Lsn(u64_at(72)),
+        id_limit: u64_at(80),
+        next_table: u64_at(88),
+        next_index: u64_at(96),
+        next_space: u32_at(104),
+        clean_shutdown: clean,
+    };
+    Ok((control, u64_at(64)))
+}
+
+fn damaged(path: &Path, expected: String, found: String) -> Error {
+    Error::CorruptFile {
+        path: PathBuf::from(path),
+        expected,
+        found,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::RealDisk;
+
+    fn sample() -> Control {
+        Control {
+            page_size: 16384,
+            uuid: [3; 16],
+            checkpoint: Lsn(8192),
+            clean_shutdown: true,
+            id_limit: 1 << 40,
+            next_space: 12,
+            next_table: 13,
+            next_index: 14,
+        }
+    }
+
+    #[test]
+    fn the_newest_update_is_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let control = ControlFile::create(&RealDisk, dir.path(), sample()).unwrap();
+        for checkpoint in [9000u64, 9008, 9016] {
+            control
+                .update(|c| {
+                    c.checkpoint = Lsn(checkpoint);
+                    c.clean_shutdown = false;
+                })
+                .unwrap();
+            let read = ControlFile::open(&RealDisk, dir.path()).unwrap().control();
+            let expected = Control {
+                checkpoint: Lsn(checkpoint),
+                clean_shutdown: false,
+                ..sample()
+            };
+            assert_eq!(read, expected);
+        }
+    }
+
+    /// CTL-1: damage any byte of the newest copy and the one before it is read; damage both and it is said.
+    #[test]
+    fn a_torn_write_leaves_the_previous_copy() {
+        let dir = tempfile::tempdir().unwrap();
+        let control = ControlFile::create(&RealDisk, dir.path(), sample()).unwrap();
+        control.update(|c| c.checkpoint = Lsn(10_000)).unwrap();
+        let file = RealDisk
+            .open(&dir.path().join(CONTROL_FILE), OpenMode::Existing)
+            .unwrap();
+        for at in 0..COPY_BYTES as u64 {
+            let mut byte = [0u8];
+            file.read_at(&mut byte, 4096 + at).unwrap();
+            file.write_at(&[byte[0] ^ 0x10], 4096 + at).unwrap();
+            let read = ControlFile::open(&RealDisk, dir.path()).unwrap().control();
+            assert_eq!(read, sample(), "byte {at} damaged");
+            file.write_at(&byte, 4096 + at).unwrap();
+        }
+        file.write_at(&[0xff], 4096 + 80).unwrap();
+        file.write_at(&[0xff], 80).unwrap();
+        let error = ControlFile::open(&RealDisk, dir.path()).err().unwrap();
+        assert!(matches!(error, Error::CorruptFile { .. }), "{error}");
+    }
+
+    /// After opening, the next write must not go over the newest copy.
+    #[test]
+    fn an_opened_file_keeps_alternating() {
+        let dir = tempfile::tempdir().unwrap();
+        let control = ControlFile::create(&RealDisk, dir.path(), sample()).unwrap();
+        control.update(|c| c.checkpoint = Lsn(10_000)).unwrap();
+        let control = ControlFile::open(&RealDisk, dir.path()).unwrap();
+        control.update(|c| c.checkpoint = Lsn(20_000)).unwrap();
+        let file = RealDisk
+            .open(&dir.path().join(CONTROL_FILE), OpenMode::Existing)
+            .unwrap();
+        file.write_at(&[0xff], 80).unwrap();
+        let read = ControlFile::open(&RealDisk, dir.path()).unwrap().control();
+        assert_eq!(read.checkpoint, Lsn(10_000));
+    }
+}

@@ -1,0 +1,99 @@
+//! The frame: how one mini-transaction's redo lies in the stream.
+//!
+//! A frame starts at an LSN that is a multiple of 8 and consists of one header word and a body:
+//!
+//! ```text
+//! 0  u32  total length, header included, a multiple of 8; its low three bits count the padding bytes at the end
+//! 4  u32  crc32c of: body | the u32 above | start LSN (u64) | log generation (u64)
+//! 8       body, then 0 to 7 zero bytes
+//! ```
+//!
+//! **RF-1** The checksum binds the frame to its place and to the log's generation, which is a new one each time the
+//! log is opened for writing: neither the leftovers of a recycled file nor frames from beyond a torn tail of an
+//! earlier run are ever taken for new ones.
+//!
+//! Pure functions; bytes from disk never panic.
+
+use crate::base::Lsn;
+
+/// Bytes of a frame's header.
+pub const FRAME_HEADER: usize = 8;
+
+/// The longest frame, header included.
+pub const MAX_FRAME_BYTES: u32 = 1 << 20;
+
+/// Bytes that a frame with a body of `body` bytes takes in the stream.
+pub const fn frame_bytes(body: usize) -> usize {
+    (FRAME_HEADER + body + 7) & !7
+}
+
+/// The first header field: total length with the padding count in its low bits.
+pub fn length_field(body: usize) -> u32 {
+    let total = frame_bytes(body);
+    assert!(
+        body > 0 && total <= MAX_FRAME_BYTES as usize,
+        "a frame of {body} bytes"
+    );
+    let pad = total - FRAME_HEADER - body;
+    (total | pad) as u32
+}
+
+/// The checksum of a body that comes in pieces.
+pub fn body_crc(parts: &[&[u8]]) -> u32 {
+    parts
+        .iter()
+        .fold(0, |crc, part| crc32c::crc32c_append(crc, part))
+}
+
+/// The header word, little-endian in the stream.
+pub fn header_word(body_crc: u32, length: u32, start: Lsn, generation: u64) -> u64 {
+    let mut tail = [0u8; 20];
+    tail[..4].copy_from_slice(&length.to_le_bytes());
+    tail[4..12].copy_from_slice(&start.0.to_le_bytes());
+    tail[12..].copy_from_slice(&generation.to_le_bytes());
+    u64::from(crc32c::crc32c_append(body_crc, &tail)) << 32 | u64::from(length)
+}
+
+/// Total length and body length that a header word claims; `None` if no frame has such a header.
+pub fn lengths(word: u64) -> Option<(usize, usize)> {
+    let field = word as u32;
+    let (total, pad) = ((field & !7) as usize, (field & 7) as usize);
+    if total > MAX_FRAME_BYTES as usize || total <= FRAME_HEADER + pad {
+        return None;
+    }
+    Some((total, total - FRAME_HEADER - pad))
+}
+
+/// Whether `body` is what the header word at `start` was made for.
+pub fn verify(word: u64, body: &[u8], start: Lsn, generation: u64) -> bool {
+    header_word(body_crc(&[body]), word as u32, start, generation) == word
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_say_their_lengths() {
+        for body in [1usize, 7, 8, 9, 100, MAX_FRAME_BYTES as usize - 8] {
+            let word = header_word(0, length_field(body), Lsn(64), 3);
+            assert_eq!(lengths(word), Some((frame_bytes(body), body)));
+            assert_eq!(frame_bytes(body) % 8, 0);
+        }
+        for bad in [0u64, 5, 8, 15, MAX_FRAME_BYTES as u64 + 8, u32::MAX as u64] {
+            assert_eq!(lengths(bad), None, "length field {bad}");
+        }
+    }
+
+    #[test]
+    fn a_frame_is_bound_to_its_place_and_generation() {
+        let body = b"some redo";
+        let length = length_field(body.len());
+        let word = header_word(body_crc(&[b"some ", b"redo"]), length, Lsn(4096), 2);
+        assert!(verify(word, body, Lsn(4096), 2));
+        assert!(!verify(word, body, Lsn(4104), 2), "another place");
+        assert!(!verify(word, body, Lsn(4096), 3), "another generation");
+        assert!(!verify(word, b"some redq", Lsn(4096), 2), "another body");
+        assert!(!verify(word ^ 1, body, Lsn(4096), 2), "another length");
+    }
+}

@@ -1,0 +1,637 @@
+//! [`RedoLog`]: reservation, append, write, group commit, checkpoint position.
+//!
+//! # Capacity
+//! `claimed` is at least `next` plus every outstanding reservation's unused rest. A reservation adds its bytes to
+//! `claimed` and keeps them only if `claimed <= checkpoint + capacity`; so **LOG-1** `next` never goes further than
+//! `capacity` from the checkpoint, and an append under a reservation never waits for the checkpoint. Who finds no room waits
+//! without latches until the checkpoint moves or a reservation is given back. Above 7/8 of the capacity the pressure callback asks
+//! the page cleaner to advance the checkpoint, once per checkpoint.
+//!
+//! # Positions
+//! `durable <= written <= complete <= next`. `written` and `durable` are published with Release after the bytes they speak of
+//! were written or synced and read with Acquire. The ring's own protocol is in `ring`.
+//!
+//! # Group commit
+//! The first committer that finds nobody syncing becomes the leader: it waits until its own LSN is complete (another mini-transaction
+//! may still be copying below it), writes everything complete, syncs, publishes `durable`. Everybody else queues and
+//! parks. The leader then wakes those whose LSN is durable, and one of the others, who leads the next group. **LOG-2** while
+//! the queue is not empty there is a leader or a woken thread that will find that there is none.
+//!
+//! # Failure
+//! WAL-4: after `poison` no position is published any more, the writer throws away what it drains so that appenders under
+//! latches never hang, and every waiting or later `sync_to`, `write_to` and `reserve` returns `Error::Poisoned`.
+
+use std::cell::Cell;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+use parking_lot::{Condvar, Mutex};
+
+use super::LogSettings;
+use super::files::{FilePool, LogFile};
+use super::frame;
+use super::ring::Ring;
+use crate::base::{Error, Lsn, Result};
+use crate::io::{Disk, DiskFile};
+
+/// The most that is written at once.
+const WRITE_CHUNK: u64 = 4 << 20;
+
+/// Waiting for capacity looks again at least this often, so that no lost wake-up can hang it.
+const RESERVE_RECHECK: Duration = Duration::from_millis(20);
+
+type Callback<T> = OnceLock<Box<dyn Fn(T) + Send + Sync>>;
+
+/// How often things happened, for status output. Only counted off the fast paths.
+#[derive(Debug, Default)]
+pub struct LogCounters {
+    /// Write calls and their bytes.
+    pub writes: AtomicU64,
+    pub written_bytes: AtomicU64,
+    /// Syncs of log files.
+    pub syncs: AtomicU64,
+    /// Committers that waited for another's sync.
+    pub sync_follows: AtomicU64,
+    /// Mini-transactions that waited for redo capacity.
+    pub capacity_waits: AtomicU64,
+    /// Mini-transactions that waited for room in the log buffer.
+    pub buffer_waits: AtomicU64,
+    /// Log files begun.
+    pub file_switches: AtomicU64,
+}
+
+fn count(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+pub struct RedoLog {
+    ring: Ring,
+    generation: u64,
+    capacity: u64,
+    /// See "Capacity"; Relaxed, as only sums matter.
+    claimed: CachePadded<AtomicU64>,
+    /// Stored with Release by `set_checkpoint`.
+    checkpoint: AtomicU64,
+    written: AtomicU64,
+    durable: CachePadded<AtomicU64>,
+    /// Threads in `wait_for_capacity`, guarded by nothing: a missed one looks again by itself.
+    capacity_waiters: AtomicU32,
+    /// Counts the wake-ups, so that a waiter sees one that came between its attempt and its wait.
+    capacity_epoch: Mutex<u64>,
+    capacity_moved: Condvar,
+    /// Whether the pressure callback was called since the checkpoint last moved.
+    pressed: AtomicBool,
+    on_pressure: Callback<()>,
+    writer: Mutex<Writer>,
+    files: Mutex<FilePool>,
+    sync: Mutex<SyncState>,
+    poisoned: AtomicBool,
+    poison_why: OnceLock<String>,
+    on_poison: Callback<String>,
+    /// What `writer.rs` waits on.
+    pub(super) alarm: Alarm,
+    counters: LogCounters,
+}
+
+/// The state of writing the ring out; its mutex makes its holder *the* writer.
+struct Writer {
+    current: LogFile,
+    /// Everything below was drained from the ring.
+    position: u64,
+    buf: Vec<u8>,
+    /// Files written to since they were last handed to a sync, oldest first.
+    unsynced: Vec<Arc<dyn DiskFile>>,
+}
+
+#[derive(Default)]
+struct SyncState {
+    leading: bool,
+    waiters: Vec<(Lsn, Thread)>,
+}
+
+/// Wakes the background writer.
+#[derive(Default)]
+pub(super) struct Alarm {
+    pub(super) state: Mutex<AlarmState>,
+    pub(super) rung: Condvar,
+    /// Whether it was rung already, so that appenders do not take the mutex each time.
+    pub(super) ringing: AtomicBool,
+}
+
+#[derive(Default)]
+pub(super) struct AlarmState {
+    pub(super) wanted: bool,
+    pub(super) stop: bool,
+}
+
+/// Redo capacity for one mini-transaction; gives back what was not used when dropped.
+pub struct Reservation<'a> {
+    log: &'a RedoLog,
+    bytes: u64,
+    used: Cell<u64>,
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        let rest = self.bytes - self.used.get();
+        if rest > 0 {
+            self.log.claimed.fetch_sub(rest, Ordering::Relaxed);
+            if self.log.capacity_waiters.load(Ordering::Relaxed) > 0 {
+                self.log.wake_capacity_waiters();
+            }
+        }
+    }
+}
+
+/// A frame that is in the log buffer but not yet complete: nothing from it on can be written until it is given to
+/// [`RedoLog::complete`].
+#[must_use = "the log stands still until the frame is completed"]
+#[derive(Debug)]
+pub struct Ticket {
+    pub start: Lsn,
+    pub end: Lsn,
+    header: u64,
+}
+
+impl RedoLog {
+    /// Creates the log in `data_dir`, empty, beginning at `start` (a multiple of 8).
+    pub fn create(
+        disk: Arc<dyn Disk>,
+        data_dir: &Path,
+        settings: LogSettings,
+        start: Lsn,
+    ) -> Result<RedoLog> {
+        settings.validate()?;
+        let (pool, first) = FilePool::create(disk, data_dir, settings, start)?;
+        Ok(RedoLog::new(&settings, pool, first, start, start))
+    }
+
+    /// Opens the log for writing after recovery read it from `checkpoint` to `end`. What lies beyond `end` is dropped.
+    pub fn open_at(
+        disk: Arc<dyn Disk>,
+        data_dir: &Path,
+        settings: LogSettings,
+        checkpoint: Lsn,
+        end: Lsn,
+    ) -> Result<RedoLog> {
+        settings.validate()?;
+        let (pool, first) = FilePool::open_at(disk, data_dir, settings, checkpoint, end)?;
+        Ok(RedoLog::new(&settings, pool, first, checkpoint, end))
+    }
+
+    fn new(
+        settings: &LogSettings,
+        pool: FilePool,
+        first: LogFile,
+        checkpoint: Lsn,
+        end: Lsn,
+    ) -> RedoLog {
+        RedoLog {
+            ring: Ring::new(settings.buffer_bytes, end),
+            generation: pool.generation(),
+            capacity: settings.capacity_bytes,
+            claimed: CachePadded::new(AtomicU64::new(end.0)),
+            checkpoint: AtomicU64::new(checkpoint.0),
+            written: AtomicU64::new(end.0),
+            durable: CachePadded::new(AtomicU64::new(end.0)),
+            capacity_waiters: AtomicU32::new(0),
+            capacity_epoch: Mutex::new(0),
+            capacity_moved: Condvar::new(),
+            pressed: AtomicBool::new(false),
+            on_pressure: OnceLock::new(),
+            writer: Mutex::new(Writer {
+                current: first,
+                position: end.0,
+                buf: Vec::new(),
+                unsynced: Vec::new(),
+            }),
+            files: Mutex::new(pool),
+            sync: Mutex::default(),
+            poisoned: AtomicBool::new(false),
+            poison_why: OnceLock::new(),
+            on_poison: OnceLock::new(),
+            alarm: Alarm::default(),
+            counters: LogCounters::default(),
+        }
+    }
+
+    /// Called, by a thread that holds no latch, when the checkpoint should advance. Set once.
+    pub fn set_on_pressure(&self, callback: impl Fn() + Send + Sync + 'static) {
+        let _ = self.on_pressure.set(Box::new(move |()| callback()));
+    }
+
+    /// Called once with the reason when the log is poisoned, possibly while the log is being written: it must not call the
+    /// log. Set once.
+    pub fn set_on_poison(&self, callback: impl Fn(String) + Send + Sync + 'static) {
+        let _ = self.on_poison.set(Box::new(callback));
+    }
+
+    pub fn counters(&self) -> &LogCounters {
+        &self.counters
+    }
+
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Where the next frame will begin, at least.
+    pub fn next_lsn(&self) -> Lsn {
+        self.ring.next()
+    }
+
+    /// The end of the contiguous stream of complete frames.
+    pub fn complete_lsn(&self) -> Lsn {
+        self.ring.advance(frame_len)
+    }
+
+    pub fn written_lsn(&self) -> Lsn {
+        Lsn(self.written.load(Ordering::Acquire))
+    }
+
+    pub fn durable_lsn(&self) -> Lsn {
+        Lsn(self.durable.load(Ordering::Acquire))
+    }
+
+    pub fn checkpoint_lsn(&self) -> Lsn {
+        Lsn(self.checkpoint.load(Ordering::Acquire))
+    }
+
+    /// Bytes of log between the checkpoint and the newest frame.
+    pub fn checkpoint_age_bytes(&self) -> u64 {
+        let checkpoint = self.checkpoint.load(Ordering::Acquire);
+        self.ring.next().0 - checkpoint
+    }
+
+    /// Says that the control file durably names `lsn` as the checkpoint: log below it may be overwritten.
+    pub fn set_checkpoint(&self, lsn: Lsn) {
+        let old = self.checkpoint.swap(lsn.0, Ordering::Release);
+        assert!(
+            old <= lsn.0,
+            "WAL-2: the checkpoint goes from {old} back to {lsn}"
+        );
+        assert!(
+            lsn <= self.durable_lsn(),
+            "WAL-2: checkpoint {lsn} above the durable log"
+        );
+        self.pressed.store(false, Ordering::Relaxed);
+        self.wake_capacity_waiters();
+    }
+
+    // --- Capacity -------------------------------------------------------------------------------------------------
+
+    /// Reserves redo capacity for one mini-transaction whose records take at most `max_bytes`. May wait for the checkpoint
+    /// to advance: hold no latch.
+    pub fn reserve(&self, max_bytes: u32) -> Result<Reservation<'_>> {
+        let bytes = frame::frame_bytes(max_bytes as usize) as u64;
+        if bytes > u64::from(frame::MAX_FRAME_BYTES) {
+            return Err(Error::TooLarge {
+                what: "mini-transaction's redo".into(),
+                size: max_bytes as usize,
+                limit: frame::MAX_FRAME_BYTES as usize - frame::FRAME_HEADER,
+            });
+        }
+        if !self.try_claim(bytes) {
+            count(&self.counters.capacity_waits, 1);
+            self.wait_for_capacity(bytes)?;
+        }
+        self.check()?;
+        Ok(Reservation {
+            log: self,
+            bytes,
+            used: Cell::new(0),
+        })
+    }
+
+    fn try_claim(&self, bytes: u64) -> bool {
+        let claimed = self.claimed.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let age = claimed.saturating_sub(self.checkpoint.load(Ordering::Acquire));
+        if age > self.capacity / 8 * 7 {
+            self.press();
+        }
+        if age > self.capacity {
+            self.claimed.fetch_sub(bytes, Ordering::Relaxed);
+            return false;
+        }
+        true
+    }
+
+    fn press(&self) {
+        if self.pressed.load(Ordering::Relaxed) || self.pressed.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        if let Some(callback) = self.on_pressure.get() {
+            callback(());
+        }
+    }
+
+    #[cold]
+    fn wait_for_capacity(&self, bytes: u64) -> Result<()> {
+        self.capacity_waiters.fetch_add(1, Ordering::Relaxed);
+        let result = loop {
+            let seen = *self.capacity_epoch.lock();
+            if let Err(e) = self.check() {
+                break Err(e);
+            }
+            // Without the mutex: this may call the pressure callback.
+            if self.try_claim(bytes) {
+                break Ok(());
+            }
+            let mut epoch = self.capacity_epoch.lock();
+            if *epoch == seen {
+                self.capacity_moved.wait_for(&mut epoch, RESERVE_RECHECK);
+            }
+        };
+        self.capacity_waiters.fetch_sub(1, Ordering::Relaxed);
+        result
+    }
+
+    fn wake_capacity_waiters(&self) {
+        *self.capacity_epoch.lock() += 1;
+        self.capacity_moved.notify_all();
+    }
+
+    // --- Append ---------------------------------------------------------------------------------------------------
+
+    /// Puts a frame whose body is the parts one after the other into the log buffer. Can't fail; waits only for the log
+    /// writer. The caller stamps its pages with the ticket's LSNs and then calls [`complete`](Self::complete); it must
+    /// not stop in between.
+    pub fn append(&self, reservation: &Reservation<'_>, parts: &[&[u8]]) -> Ticket {
+        let body: usize = parts.iter().map(|p| p.len()).sum();
+        let length = frame::length_field(body);
+        let len = u64::from(length & !7);
+        let used = reservation.used.get() + len;
+        assert!(
+            used <= reservation.bytes,
+            "a mini-transaction of {used} bytes reserved {}",
+            reservation.bytes
+        );
+        reservation.used.set(used);
+        let crc = frame::body_crc(parts);
+
+        let start = self.ring.take(len);
+        if !self.ring.has_room(start, len) {
+            self.wait_for_room(start, len);
+        }
+        self.ring.copy(Lsn(start.0 + 8), parts);
+        let header = frame::header_word(crc, length, start, self.generation);
+        Ticket {
+            start,
+            end: Lsn(start.0 + len),
+            header,
+        }
+    }
+
+    /// Lets the log go on past the frame.
+    pub fn complete(&self, ticket: Ticket) {
+        self.ring.mark(ticket.start, ticket.header);
+        if self.ring.used() > self.ring.size() / 2 {
+            self.ring_alarm();
+        }
+    }
+
+    fn ring_alarm(&self) {
+        if !self.alarm.ringing.load(Ordering::Relaxed)
+            && !self.alarm.ringing.swap(true, Ordering::Relaxed)
+        {
+            self.alarm.state.lock().wanted = true;
+            self.alarm.rung.notify_one();
+        }
+    }
+
+    #[cold]
+    fn wait_for_room(&self, start: Lsn, len: u64) {
+        count(&self.counters.buffer_waits, 1);
+        let mut backoff = Backoff::default();
+        while !self.ring.has_room(start, len) {
+            // Not to depend on the background thread: whoever needs room writes.
+            match self.writer.try_lock() {
+                Some(mut writer) => {
+                    let before = writer.position;
+                    self.write_complete(&mut writer);
+                    if writer.position == before {
+                        drop(writer);
+                        backoff.wait();
+                    }
+                }
+                None => backoff.wait(),
+            }
+        }
+    }
+
+    // --- Write and sync -------------------------------------------------------------------------------------------
+
+    /// Writes everything complete to the log files. A failure poisons.
+    fn write_complete(&self, writer: &mut Writer) {
+        let complete = self.complete_lsn().0;
+        while writer.position < complete {
+            let from = writer.position;
+            let to = complete.min(from + WRITE_CHUNK);
+            writer.buf.clear();
+            self.ring.drain(Lsn(from), Lsn(to), &mut writer.buf);
+            writer.position = to;
+            if self.poisoned.load(Ordering::Acquire) {
+                continue;
+            }
+            match self.write_chunk(writer, from) {
+                Ok(()) => self.written.store(to, Ordering::Release),
+                Err(e) => self.poison(format!("the redo log could not be written: {e}")),
+            }
+        }
+    }
+
+    fn write_chunk(&self, writer: &mut Writer, mut position: u64) -> Result<()> {
+        let buf = std::mem::take(&mut writer.buf);
+        let mut rest = &buf[..];
+        while !rest.is_empty() {
+            let room = writer.current.header.end().0 - position;
+            if room == 0 {
+                writer.current = self
+                    .files
+                    .lock()
+                    .next(&writer.current, self.checkpoint_lsn())?;
+                count(&self.counters.file_switches, 1);
+                self.ring_alarm();
+                continue;
+            }
+            let (now, later) = rest.split_at(rest.len().min(room as usize));
+            let file = &writer.current.file;
+            file.write_at(now, writer.current.offset(position))?;
+            if !writer.unsynced.last().is_some_and(|f| Arc::ptr_eq(f, file)) {
+                writer.unsynced.push(file.clone());
+            }
+            count(&self.counters.writes, 1);
+            count(&self.counters.written_bytes, now.len() as u64);
+            position += now.len() as u64;
+            rest = later;
+        }
+        writer.buf = buf;
+        Ok(())
+    }
+
+    /// Has the next log file ready before the writer needs it.
+    pub(super) fn prepare_file(&self) {
+        if let Err(e) = self.files.lock().prepare(self.checkpoint_lsn()) {
+            self.poison(format!("the next redo log file could not be prepared: {e}"));
+        }
+    }
+
+    /// Writes what is complete, without sync.
+    pub(super) fn write_out(&self) {
+        self.write_complete(&mut self.writer.lock());
+    }
+
+    /// Waits until no mini-transaction below `lsn` is still being copied.
+    fn wait_complete(&self, lsn: Lsn) -> Result<()> {
+        assert!(
+            lsn <= self.next_lsn(),
+            "LSN {lsn} is not part of the log yet"
+        );
+        let mut backoff = Backoff::default();
+        while self.complete_lsn() < lsn {
+            self.check()?;
+            backoff.wait();
+        }
+        Ok(())
+    }
+
+    /// Returns once the log up to `lsn` has been handed to the operating system: it survives the process.
+    pub fn write_to(&self, lsn: Lsn) -> Result<()> {
+        self.check()?;
+        if self.written_lsn() >= lsn {
+            return Ok(());
+        }
+        self.wait_complete(lsn)?;
+        let mut writer = self.writer.lock();
+        if writer.position < lsn.0 {
+            self.write_complete(&mut writer);
+        }
+        self.check()
+    }
+
+    /// Returns once the log up to `lsn` is durable.
+    pub fn sync_to(&self, lsn: Lsn) -> Result<()> {
+        loop {
+            self.check()?;
+            if self.durable_lsn() >= lsn {
+                return Ok(());
+            }
+            let mut sync = self.sync.lock();
+            if sync.leading {
+                sync.waiters.push((lsn, thread::current()));
+                drop(sync);
+                count(&self.counters.sync_follows, 1);
+                // Whatever woke us, the loop looks again (LOG-2); an entry that stays in the queue is harmless.
+                thread::park();
+                continue;
+            }
+            sync.leading = true;
+            drop(sync);
+            let _resign = Resign { log: self };
+            self.lead(lsn)?;
+        }
+    }
+
+    /// Writes everything complete, at least up to `lsn`, and syncs it. One thread at a time.
+    fn lead(&self, lsn: Lsn) -> Result<()> {
+        self.wait_complete(lsn)?;
+        let (files, target) = {
+            let mut writer = self.writer.lock();
+            self.write_complete(&mut writer);
+            (std::mem::take(&mut writer.unsynced), writer.position)
+        };
+        self.check()?;
+        for file in files {
+            count(&self.counters.syncs, 1);
+            if let Err(e) = file.sync() {
+                self.poison(format!("the redo log could not be synced: {e}"));
+                return self.check();
+            }
+        }
+        self.durable.fetch_max(target, Ordering::Release);
+        Ok(())
+    }
+
+    /// LOG-2: ends a leader's turn.
+    fn resign(&self) {
+        let durable = self.durable_lsn();
+        let poisoned = self.poisoned.load(Ordering::Acquire);
+        let mut woken = Vec::new();
+        {
+            let mut sync = self.sync.lock();
+            sync.leading = false;
+            // The first that is not served is woken too: it leads next.
+            let mut successor = false;
+            sync.waiters.retain(|(lsn, thread)| {
+                let wake = poisoned || *lsn <= durable || !std::mem::replace(&mut successor, true);
+                if wake {
+                    woken.push(thread.clone());
+                }
+                !wake
+            });
+        }
+        woken.iter().for_each(Thread::unpark);
+    }
+
+    // --- Failure --------------------------------------------------------------------------------------------------
+
+    /// WAL-4: stops the database. The first reason is kept.
+    pub fn poison(&self, why: impl Into<String>) {
+        let why = why.into();
+        if self.poison_why.set(why.clone()).is_err() {
+            return;
+        }
+        self.poisoned.store(true, Ordering::Release);
+        let waiters = std::mem::take(&mut self.sync.lock().waiters);
+        waiters.iter().for_each(|(_, thread)| thread.unpark());
+        self.wake_capacity_waiters();
+        if let Some(callback) = self.on_poison.get() {
+            callback(why);
+        }
+    }
+
+    /// `Error::Poisoned` once the database was stopped.
+    pub fn check(&self) -> Result<()> {
+        if !self.poisoned.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let why = self.poison_why.get().cloned().unwrap_or_default();
+        Err(Error::Poisoned { why })
+    }
+}
+
+/// A frame's length from its header word, for [`Ring::advance`].
+fn frame_len(header: u64) -> u64 {
+    header & 0xffff_fff8
+}
+
+/// Ends the leader's turn however it ends.
+struct Resign<'a> {
+    log: &'a RedoLog,
+}
+
+impl Drop for Resign<'_> {
+    fn drop(&mut self) {
+        self.log.resign();
+    }
+}
+
+/// Waiting for something that takes a few hundred nanoseconds unless its thread lost the processor.
+#[derive(Default)]
+struct Backoff {
+    rounds: u32,
+}
+
+impl Backoff {
+    fn wait(&mut self) {
+        self.rounds += 1;
+        match self.rounds {
+            0..=6 => (0..1 << self.rounds).for_each(|_| std::hint::spin_loop()),
+            7..=40 => thread::yield_now(),
+            _ => thread::sleep(Duration::from_micros(50)),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The redo log: log buffer, log files, group commit, checkpoint bookkeeping; and the control file.
+//!
+//! Everything that mini-transactions change in pages stands here first. Invariants, with the place that keeps them:
+//!
+//! - **WAL-1** A page is written only after the log is durable up to its page LSN: the flusher calls
+//!   [`RedoLog::sync_to`] first.
+//! - **WAL-2** The checkpoint LSN never passes a change that is not in a synced data page: the checkpointer's duty;
+//!   [`RedoLog::set_checkpoint`] refuses to go back or past the durable log.
+//! - **WAL-3** A torn or missing tail never replays part of a mini-transaction: [`RedoReader`], `frame`, `files`.
+//! - **WAL-4** A failed write or sync of the log poisons the database: no commit is acknowledged after it, until it is
+//!   opened again: [`RedoLog::poison`].
+//!
+//! An LSN is a byte position in the stream of frames (`frame`); file headers are not counted. `ring` is the buffer that
+//! mini-transactions fill in parallel, `files` the preallocated files it is written to, `log` ties them together,
+//! `writer` is the background thread.
+//!
+//! Mutex order: writer, file pool, then the small ones (sync queue, capacity, alarm), which are leaves. None is held while
+//! waiting for a latch or during a sync. What this layer does not do: it knows nothing of what a frame's body means.
+
+mod control;
+mod files;
+mod frame;
+mod intro;
+mod log;
+mod reader;
+mod ring;
+mod writer;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub use control::{CONTROL_FILE, Control, ControlFile};
+pub use files::REDO_DIR;
+pub use frame::{MAX_FRAME_BYTES, frame_bytes};
+pub use intro::{FORMAT_VERSION, FileIntro, INTRO_BYTES, NO_SPACE};
+pub use log::{LogCounters, RedoLog, Reservation, Ticket};
+pub use reader::{Frame, RedoReader};
+pub use writer::LogWriter;
+
+use crate::base::{Error, Result};
+
+/// How a log is laid out.
+#[derive(Clone, Copy, Debug)]
+pub struct LogSettings {
+    /// The most that may lie between the checkpoint and the newest LSN.
+    pub capacity_bytes: u64,
+    /// Size of the log buffer; a power of two, at least two of the longest frames.
+    pub buffer_bytes: u64,
+    /// Length of one log file, header included; a multiple of 4096.
+    pub file_bytes: u64,
+    pub page_size: u32,
+    pub uuid: [u8; 16],
+}
+
+impl LogSettings {
+    /// A log of `capacity_bytes` in about eight files, with a buffer of 16 MiB or a quarter of the capacity.
+    pub fn new(capacity_bytes: u64, page_size: u32, uuid: [u8; 16]) -> LogSettings {
+        let file_bytes = (capacity_bytes / 8).clamp(1 << 16, 1 << 26);
+        let least = 2 * u64::from(MAX_FRAME_BYTES);
+        LogSettings {
+            capacity_bytes,
+            buffer_bytes: (capacity_bytes / 4)
+                .clamp(least, 1 << 24)
+                .next_power_of_two(),
+            file_bytes: file_bytes.next_multiple_of(4096),
+            page_size,
+            uuid,
+        }
+    }
+
+    fn validate(&self) -> Result<()> {
+        let least = 2 * u64::from(MAX_FRAME_BYTES);
+        if self.capacity_bytes < least {
+            return Err(Error::invalid(format!(
+                "redo capacity of {} bytes; at least {least} are needed",
+                self.capacity_bytes
+            )));
+        }
+        if !self.buffer_bytes.is_power_of_two() || self.buffer_bytes < least {
+            return Err(Error::invalid(format!(
+                "log buffer of {} bytes; it takes a power of two, at least {least}",
+                self.buffer_bytes
+            )));
+        }
+        if !self.file_bytes.is_multiple_of(4096) || self.file_bytes < 16 * 4096 {
+            return Err(Error::invalid(format!(
+                "log files of {} bytes; it takes a multiple of 4096, at least 65536",
+                self.file_bytes
+            )));
+        }
+        Ok(())
+    }
+}
