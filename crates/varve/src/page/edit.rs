@@ -99,6 +99,7 @@ impl<'a> SlottedMut<'a> {
         self.page.copy_within(at..end, at + SLOT_SIZE);
         self.put_slot(at, off, len, head_of(suffix));
         put_u16(self.page, OFF_N_SLOTS, n as u16 + 1);
+        put_u16(self.page, OFF_LAST_INSERT, slot as u16 + 1);
         Ok(())
     }
 

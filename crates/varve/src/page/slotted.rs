@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 48 owner u64 | 56 level u16 | 58 n_slots u16 | 60 heap_low u32 | 64 garbage u32 | 68 next u32
-//! 72 prefix_len u16 | 74 low_len u16 | 76 high_len u16 (0xFFFF: +infinity) | 78 flags u16
+//! 72 prefix_len u16 | 74 low_len u16 | 76 high_len u16 (0xFFFF: +infinity) | 78 last_insert u16
 //! 80 user_len u16 | 82 zero | 88 user area | slots → … free … ← heap | high fence | low fence
 //! slot   = offset u16 | length u16 | head u32
 //! record = klen u16 | key suffix | payload
@@ -32,6 +32,8 @@ pub(super) const OFF_NEXT: usize = 68;
 pub(super) const OFF_PREFIX_LEN: usize = 72;
 pub(super) const OFF_LOW_LEN: usize = 74;
 pub(super) const OFF_HIGH_LEN: usize = 76;
+/// One more than the slot of the last `Insert`; 0 when the page was reorganised since.
+pub(super) const OFF_LAST_INSERT: usize = 78;
 pub(super) const OFF_USER_LEN: usize = 80;
 pub(super) const OFF_USER: usize = 88;
 
@@ -47,6 +49,27 @@ pub(super) fn head_of(suffix: &[u8]) -> u32 {
             w[..suffix.len()].copy_from_slice(suffix);
             u32::from_be_bytes(w)
         }
+    }
+}
+
+/// The eight bytes of a key suffix behind its head as a number, zero padded.
+#[inline]
+fn tail_of(suffix: &[u8]) -> u64 {
+    match suffix.len() {
+        0..=4 => 0,
+        // The last eight bytes hold the tail at their end.
+        n @ 8..12 => match suffix.last_chunk::<8>() {
+            Some(c) => u64::from_be_bytes(*c) << ((12 - n) * 8),
+            None => 0,
+        },
+        5..8 => suffix[4..]
+            .iter()
+            .zip([56, 48, 40])
+            .fold(0, |v, (&b, shift)| v | u64::from(b) << shift),
+        _ => match suffix[4..].first_chunk::<8>() {
+            Some(c) => u64::from_be_bytes(*c),
+            None => 0,
+        },
     }
 }
 
@@ -255,6 +278,17 @@ impl<'a> SlottedRef<'a> {
         self.heap_low() - self.slots_start() - self.n_slots() * SLOT_SIZE
     }
 
+    /// Where the last insertion went, unless the page was split or merged since. Tells runs from random insertions.
+    pub fn last_insert(&self) -> Option<usize> {
+        (get_u16(self.page, OFF_LAST_INSERT) as usize).checked_sub(1)
+    }
+
+    /// Bytes that one record and its slot take.
+    #[inline]
+    pub fn cost(&self, slot: usize) -> usize {
+        SLOT_SIZE + slot_place(&self.slots()[slot]).1
+    }
+
     /// Bytes that live records and their slots take.
     pub fn used_space(&self) -> usize {
         let heap = self.page.len() - self.fence_bytes() - self.heap_low();
@@ -294,25 +328,37 @@ impl<'a> SlottedRef<'a> {
         if slot_head(slot) != head {
             return Err(first);
         }
-        // Usually one record has this head; with several the suffixes are searched among them.
-        let same = slots[first + 1..]
-            .first()
-            .is_some_and(|s| slot_head(s) == head);
-        let last = if same {
-            first + partition(&slots[first..], |s| slot_head(s) <= head)
-        } else {
-            first + 1
-        };
-        let (mut lo, mut hi) = (first, last);
+        // Usually one record has this head. If more have it (leaves at the ends of an index have no prefix),
+        // the eight bytes behind it decide next, and only then whole suffixes.
+        let same = |s: &[u8; SLOT_SIZE]| slot_head(s) == head;
+        if !slots.get(first + 1).is_some_and(same) {
+            return match self.key_suffix(first).cmp(suffix) {
+                Ordering::Less => Err(first + 1),
+                Ordering::Equal => Ok(first),
+                Ordering::Greater => Err(first),
+            };
+        }
+        let last = first + partition(&slots[first..], |s| slot_head(s) <= head);
+        let tail = tail_of(suffix);
+        let mut lo = first + partition(&slots[first..last], |s| self.slot_tail(s) < tail);
+        let mut hi = last;
+        let mut mid = lo;
         while lo < hi {
-            let mid = lo + (hi - lo) / 2;
             match self.key_suffix(mid).cmp(suffix) {
                 Ordering::Less => lo = mid + 1,
                 Ordering::Greater => hi = mid,
                 Ordering::Equal => return Ok(mid),
             }
+            mid = lo + (hi - lo) / 2;
         }
         Err(lo)
+    }
+
+    #[inline]
+    fn slot_tail(&self, s: &[u8; SLOT_SIZE]) -> u64 {
+        let off = slot_place(s).0;
+        let start = off + KLEN_SIZE;
+        tail_of(&self.page[start..start + get_u16(self.page, off) as usize])
     }
 }
 

@@ -363,57 +363,59 @@ fn the_largest_keys_leave_room_for_two_children_and_a_split() {
 #[ignore = "a measurement"]
 fn measure_search() {
     use std::hint::black_box;
-    let mut page = vec![0; 16384];
-    let mut inner = vec![0; 16384];
     let key = |i: u64| (i * 977).to_be_bytes();
-    let high = u64::MAX.to_be_bytes();
-    apply(&mut page, format_op(PageType::Leaf, b"", Some(&high)));
-    apply(&mut inner, format_op(PageType::Inner, b"", Some(&high)));
-    let mut n = 0;
-    let insert = |page: &mut Vec<u8>, i: u64, payload: &[u8]| {
-        let (slot, k) = (i as u16, key(i));
-        let suffix = &k[..];
-        PageOp::Insert {
-            slot,
-            suffix,
-            payload,
-        }
-        .apply(page, ID)
-        .is_ok()
-    };
-    while insert(&mut page, n, &[7; 100]) {
-        n += 1;
-    }
-    let mut children = 0;
-    while insert(&mut inner, children, &[7; 4]) {
-        children += 1;
-    }
-    let image = InnerImage::decode(&inner, ID).expect("well-formed");
-    let rounds = 20_000_000u64;
     let mut x = 88172645463325252u64;
-    let mut next = move || {
+    let mut random = move |n: usize| {
         x ^= x << 13;
         x ^= x >> 7;
         x ^= x << 17;
-        x
+        (((x >> 32) * n as u64) >> 32) as usize
     };
-    let t = std::time::Instant::now();
-    let mut sum = 0;
-    for _ in 0..rounds {
-        let k = key(next() % n);
-        sum += SlottedRef::new(black_box(&page))
-            .search(&k)
-            .expect("present");
+    let rounds = 10_000_000;
+    for (what, high, payload) in [
+        ("leaf, heads differ", Some(&[0, 0, 0, 0, 1][..]), 100),
+        ("leaf, heads equal", None, 100),
+        ("inner", None, 4),
+    ] {
+        let mut page = vec![0; 16384];
+        let ptype = if payload == 4 {
+            PageType::Inner
+        } else {
+            PageType::Leaf
+        };
+        apply(&mut page, format_op(ptype, &[0; 5], high));
+        let skip = SlottedRef::new(&page).prefix_len();
+        let mut keys = Vec::new();
+        loop {
+            let (slot, k) = (keys.len() as u16, key(keys.len() as u64));
+            let (suffix, payload) = (&k[skip..], &[7; 100][..payload]);
+            let op = PageOp::Insert {
+                slot,
+                suffix,
+                payload,
+            };
+            if op.apply(&mut page, ID).is_err() {
+                break;
+            }
+            keys.push(k);
+        }
+        let image = (payload == 4).then(|| InnerImage::decode(&page, ID).expect("well-formed"));
+        let mut sum = 0;
+        let t = std::time::Instant::now();
+        for _ in 0..rounds {
+            let k = &keys[random(keys.len())];
+            sum += match &image {
+                Some(image) => black_box(image).child_for(k).slot,
+                None => SlottedRef::new(black_box(&page))
+                    .search(k)
+                    .expect("present"),
+            };
+        }
+        let ns = t.elapsed().as_nanos() as f64 / rounds as f64;
+        println!(
+            "{what}: {} records, {ns:.1} ns ({})",
+            keys.len(),
+            black_box(sum) % 7
+        );
     }
-    let leaf = t.elapsed().as_nanos() as f64 / rounds as f64;
-    let t = std::time::Instant::now();
-    for _ in 0..rounds {
-        let k = key(next() % children);
-        sum += black_box(&image).child_for(&k).slot;
-    }
-    let inner = t.elapsed().as_nanos() as f64 / rounds as f64;
-    black_box(sum);
-    println!(
-        "leaf of {n} records: {leaf:.1} ns; inner image of {children} children: {inner:.1} ns"
-    );
 }
