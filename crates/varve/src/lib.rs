@@ -13,6 +13,8 @@ pub mod page;
 pub mod redo;
 #[doc(hidden)]
 pub mod row;
+#[doc(hidden)]
+pub mod txn;
 
 pub use base::{Error, Result};
 pub use catalog::{IndexDef, TableDef};

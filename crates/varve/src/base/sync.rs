@@ -12,6 +12,11 @@ mod imp {
     pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
     pub use std::thread::yield_now;
 
+    /// Stands between two SeqCst accesses of one thread whose order against another thread's two matters. loom takes
+    /// SeqCst accesses for AcqRel ones, so in a model this is a fence; the accesses themselves suffice otherwise.
+    #[inline(always)]
+    pub fn between_seq_cst() {}
+
     /// A reader-writer lock for data that is read by every thread and hardly ever written: a reader touches only the
     /// shard that belongs to its thread, a writer takes all shards.
     pub struct ReadMostly<T>(crossbeam_utils::sync::ShardedLock<T>);
@@ -42,6 +47,10 @@ mod imp {
         MutexGuard, RwLockReadGuard as ReadGuard, RwLockWriteGuard as WriteGuard,
     };
     pub use loom::thread::yield_now;
+
+    pub fn between_seq_cst() {
+        fence(Ordering::SeqCst);
+    }
 
     /// loom's mutex with parking_lot's face.
     pub struct Mutex<T>(loom::sync::Mutex<T>);

@@ -1,0 +1,221 @@
+//! Every interleaving (up to a bound on preemptions) of small pieces of the protocol of txn/mod.rs. Run with
+//! `RUSTFLAGS="--cfg loom" cargo test -p varve --lib --target-dir target/loom txn::loom_tests`.
+//!
+//! The ring has eight words in four segments. Its first id is 8, so ids 8 to 15 are the first lap, and whoever draws 15
+//! retires 8 and 9.
+
+use std::sync::Arc;
+
+use loom::model::Builder;
+use loom::thread;
+
+use super::sys::Shape;
+use super::{IdLimitLog, ReadView, Sees, State, TxnSys};
+use crate::base::sync::Ordering;
+use crate::base::{Result, TrxId, TrxNo};
+
+struct NoLog;
+
+impl IdLimitLog for NoLog {
+    fn raise(&self, _: u64) -> Result<()> {
+        Ok(())
+    }
+}
+
+const FIRST: u64 = 8;
+
+fn small() -> Arc<TxnSys> {
+    let shape = Shape {
+        ring_bits: 3,
+        segment_bits: 1,
+        slots: 2,
+    };
+    let sys = TxnSys::with_shape(FIRST, Box::new(NoLog), shape);
+    // No test is about the first raise of the id limit.
+    commit(&sys, sys.assign_id().unwrap());
+    Arc::new(sys)
+}
+
+fn model(preemptions: usize, test: impl Fn() + Send + Sync + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 20_000;
+    builder.check(test);
+}
+
+fn commit(sys: &TxnSys, id: TrxId) -> TrxNo {
+    let no = sys.start_commit(id);
+    sys.finish_commit(id, no);
+    no
+}
+
+fn spawn<T: 'static>(
+    sys: &Arc<TxnSys>,
+    f: impl FnOnce(&TxnSys) -> T + 'static,
+) -> thread::JoinHandle<T> {
+    let sys = sys.clone();
+    thread::spawn(move || f(&sys))
+}
+
+/// What the view must say in the end.
+fn verdict(view: &ReadView, no: TrxNo) -> Sees {
+    if no < view.number() {
+        Sees::Yes
+    } else {
+        Sees::No
+    }
+}
+
+/// An answer that was given while the transaction committed must be the final one.
+fn check_answer(view: &ReadView, answer: Sees, no: TrxNo) {
+    if answer != Sees::Unsettled {
+        assert_eq!(answer, verdict(view, no), "VIEW-1: {view:?} number {no}");
+    }
+}
+
+#[test]
+fn a_view_never_flips() {
+    model(3, || {
+        let sys = small();
+        let id = sys.assign_id().unwrap();
+        let writer = spawn(&sys, move |sys| commit(sys, id));
+        let view = sys.open_view(None);
+        let first = view.sees(id);
+        let second = view.sees(id);
+        let no = writer.join().unwrap();
+        check_answer(&view, first, no);
+        check_answer(&view, second, no);
+        assert_eq!(view.sees(id), verdict(&view, no));
+    });
+}
+
+/// TXN-2: who starts to commit after it found another finished has the larger number, and no view sees only the later.
+#[test]
+fn dependents_have_larger_numbers() {
+    model(3, || {
+        let sys = small();
+        let a = sys.assign_id().unwrap();
+        let b = sys.assign_id().unwrap();
+        let first = spawn(&sys, move |sys| commit(sys, a));
+        let second = spawn(&sys, move |sys| {
+            let depends = !sys.is_unfinished(a);
+            (depends, commit(sys, b))
+        });
+        let view = sys.open_view(None);
+        let (sees_b, sees_a) = (view.sees(b), view.sees(a));
+        let no_a = first.join().unwrap();
+        let (depends, no_b) = second.join().unwrap();
+        if depends {
+            assert!(no_a < no_b, "{no_a} {no_b}");
+            assert!(sees_b != Sees::Yes || sees_a == Sees::Yes);
+        }
+        check_answer(&view, sees_a, no_a);
+        check_answer(&view, sees_b, no_b);
+    });
+}
+
+/// VIEW-2 and TXN-3: a limit never passes a view that is open, nor a commit that is not complete.
+#[test]
+fn the_purge_limit_passes_neither_views_nor_commits() {
+    model(3, || {
+        let sys = small();
+        let id = sys.assign_id().unwrap();
+        let writer = spawn(&sys, move |sys| commit(sys, id));
+        let purge = spawn(&sys, move |sys| {
+            let limit = sys.purge_limit();
+            (limit, sys.is_unfinished(id))
+        });
+        let view = sys.open_view(None);
+        let (limit, unfinished) = purge.join().unwrap();
+        assert!(limit <= view.number(), "VIEW-2: limit {limit} {view:?}");
+        let no = writer.join().unwrap();
+        if unfinished {
+            assert!(limit <= no, "TXN-3: limit {limit} number {no}");
+        }
+        assert!(sys.purge_limit() <= view.number());
+    });
+}
+
+/// TXN-1, with numbers and ids drawn on both sides of `low`.
+#[test]
+fn low_passes_only_what_is_finished() {
+    model(3, || {
+        let sys = small();
+        let a = sys.assign_id().unwrap();
+        let b = sys.assign_id().unwrap();
+        let first = spawn(&sys, move |sys| commit(sys, a));
+        let second = spawn(&sys, move |sys| sys.abort(b));
+        let low = sys.core.low.load(Ordering::Acquire);
+        for id in [a, b] {
+            let state = sys.core.ring.get(id.0);
+            let unfinished = matches!(state, super::ring::Word::State(s) if s.is_unfinished());
+            assert!(low <= id.0 || !unfinished, "low {low} {id:?} {state:?}");
+        }
+        first.join().unwrap();
+        second.join().unwrap();
+        commit(&sys, sys.assign_id().unwrap());
+        assert!(sys.core.low.load(Ordering::Acquire) > b.0);
+    });
+}
+
+/// A ring that is one id short of retiring its first segment: `writer` (10) is unfinished, `done` (11) committed
+/// after `old` opened.
+fn about_to_retire() -> (Arc<TxnSys>, TrxId, TrxId, ReadView) {
+    let sys = small();
+    let writer = sys.assign_id().unwrap();
+    let done = sys.assign_id().unwrap();
+    let old = sys.open_view(None);
+    commit(&sys, done);
+    while sys.next_id() < 17 {
+        commit(&sys, sys.assign_id().unwrap());
+    }
+    assert_eq!((writer, done), (TrxId(10), TrxId(11)));
+    (sys, writer, done, old)
+}
+
+/// A straggler commits while its segment is retired and reused, and views that opened before, during and after ask.
+#[test]
+fn a_straggler_commits_while_its_segment_is_retired() {
+    model(2, || {
+        let (sys, writer, done, old) = about_to_retire();
+        let committer = spawn(&sys, move |sys| commit(sys, writer));
+        // Draws 17 to 19, so that the words of 10 and 11 are written again.
+        let drawer = spawn(&sys, |sys| {
+            for _ in 0..2 {
+                sys.abort(sys.assign_id().unwrap());
+            }
+        });
+        let young = sys.open_view(None);
+        let answer = young.sees(writer);
+        assert_eq!(young.sees(done), Sees::Yes);
+        assert_eq!((old.sees(writer), old.sees(done)), (Sees::No, Sees::No));
+        drawer.join().unwrap();
+        let no = committer.join().unwrap();
+        check_answer(&young, answer, no);
+        assert_eq!(young.sees(writer), verdict(&young, no));
+        sys.abort(sys.assign_id().unwrap());
+        sys.abort(sys.assign_id().unwrap());
+        assert_eq!((old.sees(writer), old.sees(done)), (Sees::No, Sees::No));
+        assert_eq!(young.sees(writer), verdict(&young, no));
+        assert_eq!(young.sees(done), Sees::Yes);
+        assert!(!sys.is_unfinished(writer));
+    });
+}
+
+/// A straggler leaves the map while a view opens.
+#[test]
+fn a_straggler_settles_while_a_view_opens() {
+    model(3, || {
+        let (sys, writer, _, old) = about_to_retire();
+        sys.abort(sys.assign_id().unwrap());
+        sys.abort(sys.assign_id().unwrap());
+        assert_eq!(sys.core.stragglers.get(writer.0), Some(State::Active));
+        let committer = spawn(&sys, move |sys| commit(sys, writer));
+        let young = sys.open_view(None);
+        let answer = young.sees(writer);
+        let no = committer.join().unwrap();
+        check_answer(&young, answer, no);
+        assert_eq!(young.sees(writer), verdict(&young, no));
+        assert_eq!(old.sees(writer), Sees::No);
+    });
+}

@@ -1,0 +1,345 @@
+//! The transaction system: the counter, the states of all ids, the numbers of commits, the purge limit.
+//!
+//! Invariants (protocol and proofs in prose: txn/mod.rs):
+//! - TXN-1 Every id below `low` is finished or in the straggler map, and was so before `low` passed it.
+//! - TXN-2 A number is drawn after the id's state says COMMITTING, and before it says COMMITTED. So the order of the
+//!   numbers is an order in which the transactions can have happened: who could see or wait for another has a larger one.
+//! - TXN-3 `purge_limit` never returns more than the number of any view, open or to come, nor more than a number
+//!   whose transaction is not COMMITTED yet.
+//! - TXN-4 Between `assign_id` and `finish_commit` or `abort` an id belongs to one thread at a time: only that thread changes its state.
+//!
+//! No latch is held or taken. Only `assign_id` and `adopt` can fail (the id limit can't be logged, ids have run out).
+//! Who draws the middle number of a ring segment does upkeep (upkeep.rs) for the others; everybody else waits for
+//! nothing here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_utils::{Backoff, CachePadded};
+
+use super::id_limit::{IdLimit, IdLimitLog};
+use super::ring::{Ring, State, Word};
+use super::stragglers::Stragglers;
+use super::upkeep::Upkeep;
+use super::view::{Gate, ReadView, Slots};
+use crate::base::sync::{AtomicU64, Mutex, Ordering, between_seq_cst, fence, yield_now};
+use crate::base::{Result, TrxId, TrxNo};
+
+/// Sizes; tests use small ones to meet every boundary often.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// The ring has `2^ring_bits` words.
+    pub ring_bits: u32,
+    /// Ids are retired from the ring in segments of `2^segment_bits`; at least four make up the ring.
+    pub segment_bits: u32,
+    /// View slots before the first growth.
+    pub slots: usize,
+}
+
+impl Shape {
+    const NORMAL: Shape = Shape {
+        ring_bits: 20,
+        segment_bits: 16,
+        slots: 64,
+    };
+}
+
+/// What views share with the transaction system.
+pub(super) struct Core {
+    /// The counter: the next id or number. Drawn with AcqRel, so that what a transaction did before it drew its number
+    /// is seen by whoever loads a larger counter with Acquire.
+    pub next: CachePadded<AtomicU64>,
+    /// TXN-1. Only grows.
+    pub low: CachePadded<AtomicU64>,
+    pub gate: CachePadded<Gate>,
+    pub ring: Ring,
+    pub stragglers: Stragglers,
+    /// Ids below were used before the database was opened: the ring never held them.
+    pub first: u64,
+}
+
+impl Core {
+    fn new(first: u64, ring_bits: u32) -> Core {
+        Core {
+            next: CachePadded::new(AtomicU64::new(first)),
+            low: CachePadded::new(AtomicU64::new(first)),
+            gate: CachePadded::new(Gate::new()),
+            ring: Ring::new(ring_bits),
+            stragglers: Stragglers::new(),
+            first,
+        }
+    }
+
+    /// `None`: finished so long ago that no open view can doubt it (or never drawn).
+    fn state(&self, id: u64) -> Option<State> {
+        if id >= self.first {
+            match self.ring.get(id) {
+                Word::State(state) => return Some(state),
+                Word::Number | Word::Unmarked => return None,
+                Word::Moved => {}
+            }
+        }
+        self.stragglers.get(id)
+    }
+
+    /// Changes the state of an id that the caller owns (TXN-4). Returns whether it is a straggler.
+    fn set_state(&self, id: u64, to: State) -> bool {
+        if id >= self.first {
+            loop {
+                match self.ring.read(id) {
+                    // It fails when upkeep moves the id meanwhile.
+                    (raw, Word::State(_)) if self.ring.change(id, raw, to) => return false,
+                    (_, Word::State(_)) => {}
+                    (_, Word::Moved) => break,
+                    (_, word) => unreachable!("transaction id {id} was not assigned: {word:?}"),
+                }
+            }
+        }
+        self.stragglers.set(id, to);
+        true
+    }
+
+    /// Moves `low` over everything that is finished. Called by the thread that finished the id at `low`: who finds `low`
+    /// below its own id leaves the rest to the owner of an id further down. Both sides are SeqCst (finish, then look at
+    /// `low`; move `low`, then look at the next word), so one of the two sees the other.
+    pub fn advance_low(&self) {
+        let mut from = self.low.load(Ordering::SeqCst);
+        loop {
+            between_seq_cst();
+            let mut to = from;
+            while to < from + self.ring.len() && self.is_passable(to) {
+                to += 1;
+            }
+            if to == from {
+                // A newer lap's word looks passable, so this one is unfinished, or not drawn.
+                return;
+            }
+            from = match self
+                .low
+                .compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst)
+            {
+                Ok(_) => to,
+                Err(now) => now,
+            };
+        }
+    }
+
+    /// Finished, or a straggler. A word of a newer lap counts too: then `low` has passed the id long ago, and the
+    /// compare-and-swap that follows will fail.
+    fn is_passable(&self, id: u64) -> bool {
+        match self.ring.get(id) {
+            Word::State(state) => !state.is_unfinished(),
+            Word::Number | Word::Moved => true,
+            Word::Unmarked => false,
+        }
+    }
+}
+
+/// The transaction system of one database.
+pub struct TxnSys {
+    pub(super) core: Arc<Core>,
+    pub(super) slots: Slots,
+    pub(super) segment_len: u64,
+    /// Ids below may be marked in the ring. Stored with Release by upkeep, loaded with Acquire by who draws: then
+    /// everything upkeep did happens before the ring's words are overwritten.
+    pub(super) usable_end: CachePadded<AtomicU64>,
+    pub(super) upkeep: Mutex<Upkeep>,
+    id_limit: IdLimit,
+    /// The largest limit that `purge_limit` returned.
+    purge_limit: AtomicU64,
+}
+
+impl TxnSys {
+    /// A transaction system whose counter starts at `first_id`: above every id and number ever used, which after a crash
+    /// is the last logged id limit.
+    pub fn new(first_id: u64, log: Box<dyn IdLimitLog>) -> TxnSys {
+        TxnSys::with_shape(first_id, log, Shape::NORMAL)
+    }
+
+    pub(super) fn with_shape(first_id: u64, log: Box<dyn IdLimitLog>, shape: Shape) -> TxnSys {
+        assert!(shape.segment_bits + 2 <= shape.ring_bits, "{shape:?}");
+        // 0 is "older than everything".
+        let first = first_id.max(1);
+        let core = Arc::new(Core::new(first, shape.ring_bits));
+        let segment_len = 1 << shape.segment_bits;
+        let first_segment = first & !(segment_len - 1);
+        TxnSys {
+            slots: Slots::new(core.clone(), shape.slots),
+            segment_len,
+            usable_end: CachePadded::new(AtomicU64::new(first_segment + core.ring.len())),
+            upkeep: Mutex::new(Upkeep),
+            id_limit: IdLimit::new(first, log),
+            purge_limit: AtomicU64::new(0),
+            core,
+        }
+    }
+
+    /// Draws an id or number and waits until the ring has room for it, which it nearly always has.
+    fn draw(&self) -> u64 {
+        let id = self.core.next.fetch_add(1, Ordering::AcqRel);
+        if id & (self.segment_len - 1) == self.segment_len / 2 {
+            self.retire_until(id + self.segment_len);
+        }
+        // Never blocks on the upkeep mutex: its holder may be waiting for this id's mark.
+        while self.usable_end.load(Ordering::Acquire) <= id {
+            self.retire_until(id);
+            yield_now();
+        }
+        id
+    }
+
+    /// An id for a transaction that is going to write.
+    pub fn assign_id(&self) -> Result<TrxId> {
+        let id = self.draw();
+        self.core.ring.mark_active(id);
+        if let Err(e) = self.id_limit.cover(id) {
+            self.abort(TrxId(id));
+            return Err(e);
+        }
+        Ok(TrxId(id))
+    }
+
+    /// Takes over a transaction that recovery found unfinished. Before the first view opens.
+    pub fn adopt(&self, id: TrxId, state: State) -> Result<()> {
+        let core = &self.core;
+        assert!(id.0 < core.first, "recovered {id:?} is above the id limit");
+        assert!(matches!(state, State::Active | State::Prepared));
+        self.id_limit.cover(core.next.load(Ordering::Acquire))?;
+        let _alone = self.upkeep.lock();
+        core.stragglers.insert(&[(id.0, state)]);
+        Ok(())
+    }
+
+    /// The transaction is prepared: only who asks for the list of transactions sees a difference.
+    pub fn prepare(&self, id: TrxId) {
+        self.core.set_state(id.0, State::Prepared);
+    }
+
+    /// Draws the transaction's number. Until `finish_commit`, which must follow, readers that need the number wait.
+    pub fn start_commit(&self, id: TrxId) -> TrxNo {
+        let floor = self.core.next.load(Ordering::Acquire);
+        self.core.set_state(id.0, State::Committing { floor });
+        let no = self.draw();
+        assert!(self.id_limit.covers(no), "LIMIT-1: number {no}");
+        self.core.ring.mark_number(no);
+        TrxNo(no)
+    }
+
+    /// From here on every view with a larger number sees the transaction.
+    pub fn finish_commit(&self, id: TrxId, no: TrxNo) {
+        self.finish(id, State::Committed { no });
+    }
+
+    /// The transaction is rolled back completely: no record carries its id any more.
+    pub fn abort(&self, id: TrxId) {
+        let at = self.core.next.load(Ordering::Acquire);
+        self.finish(id, State::Aborted { at });
+    }
+
+    fn finish(&self, id: TrxId, state: State) {
+        if self.core.set_state(id.0, state) {
+            // `low` passed the id long ago, and may have come to its number before that was marked.
+            fence(Ordering::SeqCst);
+            self.core.advance_low();
+            self.try_settle();
+            return;
+        }
+        between_seq_cst();
+        if self.core.low.load(Ordering::SeqCst) == id.0 {
+            self.core.advance_low();
+        }
+    }
+
+    /// Opens a view that sees what was committed up to now, and the changes of `own`.
+    pub fn open_view(&self, own: Option<TrxId>) -> ReadView {
+        ReadView::open(&self.slots, own)
+    }
+
+    /// Waits while the transaction is drawing its number. Hold no latch: the committer may need it.
+    pub fn wait_settled(&self, id: TrxId) {
+        let backoff = Backoff::new();
+        while let Some(State::Committing { .. }) = self.core.state(id.0) {
+            if backoff.is_completed() {
+                // Between the two states lies a copy into the log buffer: longer means that the thread lost its
+                // processor or the log buffer is full.
+                pause();
+            } else {
+                backoff.snooze();
+            }
+        }
+    }
+
+    /// The transaction is neither committed nor rolled back completely: it holds implicit locks on what carries its id.
+    pub fn is_unfinished(&self, id: TrxId) -> bool {
+        let low = self.core.low.load(Ordering::Acquire);
+        if id.0 < low {
+            let (first, last) = self.core.stragglers.bounds();
+            if id.0 < first || id.0 > last {
+                return false;
+            }
+        }
+        self.core.state(id.0).is_some_and(State::is_unfinished)
+    }
+
+    /// The number below which every committed change is visible to all views, open and to come, and every commit is
+    /// complete. Never falls.
+    pub fn purge_limit(&self) -> TrxNo {
+        let core = &self.core;
+        let tentative = core.next.load(Ordering::Acquire);
+        core.gate.raise_limit(tentative);
+        let mut limit = tentative;
+        for (_, c, _) in self.slots.open() {
+            limit = limit.min(c);
+        }
+        // The ring first: an id that leaves it meanwhile is found in the map, or is finished.
+        for id in core.low.load(Ordering::Acquire)..tentative {
+            if let Word::State(State::Committing { floor }) = core.ring.get(id) {
+                limit = limit.min(floor);
+            }
+        }
+        for (_, state) in core.stragglers.list() {
+            if let State::Committing { floor } = state {
+                limit = limit.min(floor);
+            }
+        }
+        let before = self.purge_limit.fetch_max(limit, Ordering::AcqRel);
+        TrxNo(limit.max(before))
+    }
+
+    /// The next id or number to be drawn.
+    pub fn next_id(&self) -> u64 {
+        self.core.next.load(Ordering::Acquire)
+    }
+
+    /// What a checkpoint has to carry as the id limit, asked for after it chose its LSN.
+    pub fn id_limit(&self) -> u64 {
+        self.id_limit.announced()
+    }
+
+    /// All unfinished transactions that have an id, the oldest first.
+    pub fn unfinished(&self) -> Vec<(TrxId, State)> {
+        let core = &self.core;
+        let recent = core.low.load(Ordering::Acquire)..core.next.load(Ordering::Acquire);
+        let stragglers = core.stragglers.list().into_iter().map(|(id, _)| id);
+        let mut ids: Vec<_> = stragglers.chain(recent).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids.into_iter()
+            .filter_map(|id| Some((TrxId(id), core.state(id)?)))
+            .filter(|(_, state)| state.is_unfinished())
+            .collect()
+    }
+
+    /// The numbers of all open views, unordered.
+    pub fn view_numbers(&self) -> Vec<TrxNo> {
+        self.slots.open().map(|(_, c, _)| TrxNo(c)).collect()
+    }
+}
+
+fn pause() {
+    if cfg!(loom) {
+        yield_now();
+    } else {
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}

@@ -1,0 +1,163 @@
+//! Upkeep of the ring and of the straggler map: what keeps memory bounded however long a writer or a view lives.
+//!
+//! - `retire`: before the ids of a segment are reused, its unfinished ids move to the straggler map, `low` passes it, and
+//!   each open view that could ask about an id of it gets the few finished ones that it does not see as a list.
+//! - `settle`: a straggler that has finished leaves the map; each open view that does not see it gets it on its list.
+//!
+//! Both run under the upkeep mutex, which is a leaf that is only ever tried, except at start: nobody waits for it, and
+//! its holder waits only for threads that are between drawing an id and marking it. Nothing here can fail. The proofs
+//! are in txn/mod.rs.
+
+use super::ring::{State, Word};
+use super::sys::TxnSys;
+use crate::base::sync::{Ordering, yield_now};
+
+/// The upkeep mutex guards no data of its own but the right to enter and leave the straggler map and to raise
+/// `usable_end`.
+pub(super) struct Upkeep;
+
+impl TxnSys {
+    /// Retires segments until `id` is usable, unless another thread is at it.
+    pub(super) fn retire_until(&self, id: u64) {
+        if self.usable_end.load(Ordering::Acquire) > id {
+            return;
+        }
+        let Some(alone) = self.upkeep.try_lock() else {
+            return;
+        };
+        while self.usable_end.load(Ordering::Acquire) <= id {
+            self.settle(&alone);
+            self.retire(&alone);
+        }
+    }
+
+    /// Called when a straggler finished. If another thread is at it, the straggler leaves with the next segment.
+    pub(super) fn try_settle(&self) {
+        if let Some(alone) = self.upkeep.try_lock() {
+            self.settle(&alone);
+        }
+    }
+
+    fn retire(&self, _alone: &Upkeep) {
+        let core = &self.core;
+        let usable_end = self.usable_end.load(Ordering::Acquire);
+        let end = usable_end + self.segment_len - core.ring.len();
+        let start = (end - self.segment_len).max(core.first);
+        self.move_unfinished(start, end);
+        core.low.fetch_max(end, Ordering::SeqCst);
+        // The id at `end` may have finished while `low` was below it.
+        core.advance_low();
+        core.gate.raise_retired(end);
+        self.list_doubts(start, end);
+        self.usable_end
+            .store(usable_end + self.segment_len, Ordering::Release);
+    }
+
+    /// STRAG-1: first into the map, then the word says so. Until it does, the word is what counts.
+    fn move_unfinished(&self, start: u64, end: u64) {
+        let core = &self.core;
+        let mut entries = Vec::new();
+        for id in start..end {
+            loop {
+                match core.ring.get(id) {
+                    Word::State(state) if state.is_unfinished() => entries.push((id, state)),
+                    Word::State(_) | Word::Number => {}
+                    Word::Moved => unreachable!("id {id} left the ring twice"),
+                    Word::Unmarked => {
+                        yield_now();
+                        continue;
+                    }
+                }
+                break;
+            }
+        }
+        core.stragglers.insert(&entries);
+        let mut finished = Vec::new();
+        for (id, _) in entries {
+            loop {
+                let (raw, word) = core.ring.read(id);
+                let Word::State(state) = word else {
+                    unreachable!("id {id} left the ring twice")
+                };
+                if !state.is_unfinished() {
+                    finished.push(id);
+                    break;
+                }
+                core.stragglers.set(id, state);
+                if core.ring.change_to_moved(id, raw) {
+                    break;
+                }
+            }
+        }
+        core.stragglers.remove(&finished);
+    }
+
+    /// VIEW-3 for the finished ids of a segment. The unfinished ones are in the map, which views look at first.
+    fn list_doubts(&self, start: u64, end: u64) {
+        let doubting: Vec<_> = self
+            .slots
+            .open()
+            .filter(|&(_, c, low)| low < end && start < c)
+            .collect();
+        let Some(oldest) = doubting.iter().map(|&(_, c, _)| c).min() else {
+            return;
+        };
+        let finished: Vec<_> = (start..end)
+            .filter_map(|id| match self.core.ring.get(id) {
+                Word::State(state) => finished_at(state).map(|number| (id, number)),
+                _ => None,
+            })
+            .filter(|&(_, number)| number >= oldest)
+            .collect();
+        for (slot, c, _) in doubting {
+            slot.hand_over(c, unseen(&finished, c));
+        }
+    }
+
+    fn settle(&self, _alone: &Upkeep) {
+        let core = &self.core;
+        let finished: Vec<_> = core
+            .stragglers
+            .list()
+            .into_iter()
+            .filter_map(|(id, state)| Some((id, state, finished_at(state)?)))
+            .collect();
+        if finished.is_empty() {
+            return;
+        }
+        // A view that is opening right now and has drawn a number that does not see one of them would miss the
+        // list. What was rolled back needs no gate: nobody can meet its id any more but views that are open already.
+        let committed = finished.iter().filter_map(|(_, state, _)| match state {
+            State::Committed { no } => Some(no.0 + 1),
+            _ => None,
+        });
+        if let Some(limit) = committed.max() {
+            core.gate.raise_limit(limit);
+        }
+        let finished: Vec<_> = finished.iter().map(|&(id, _, no)| (id, no)).collect();
+        for (slot, c, _) in self.slots.open() {
+            if unseen(&finished, c).next().is_some() {
+                slot.hand_over(c, unseen(&finished, c));
+            }
+        }
+        let ids: Vec<_> = finished.iter().map(|&(id, _)| id).collect();
+        core.stragglers.remove(&ids);
+    }
+}
+
+/// The number from which on views see (or no longer meet) what the finished id wrote.
+fn finished_at(state: State) -> Option<u64> {
+    match state {
+        State::Committed { no } => Some(no.0),
+        State::Aborted { at } => Some(at),
+        _ => None,
+    }
+}
+
+/// Those ids that a view with number `c` could ask about and does not see. `id >= c` is unseen by its number alone.
+fn unseen(finished: &[(u64, u64)], c: u64) -> impl Iterator<Item = u64> {
+    finished
+        .iter()
+        .filter(move |&&(id, number)| id < c && c <= number)
+        .map(|&(id, _)| id)
+}

@@ -1,0 +1,342 @@
+//! Read views and the slots by which they are known to purge and to upkeep.
+//!
+//! A view is one number `c`, the counter when it opened, and `low`, read before it, below which every id is finished or
+//! a straggler. It sees what was committed with a number below `c`. Opening claims a slot, stores two words and looks
+//! at the gate; closing is a store. Neither takes a lock that anybody else's view takes.
+//!
+//! Invariants (the protocol in prose, with the proofs, is in txn/mod.rs):
+//! - VIEW-1 A view never changes its answer about an id, `Unsettled` apart.
+//! - VIEW-2 An open view's `c` is at least every purge limit that was or will be returned while it is open.
+//! - VIEW-3 When a ring segment is reused or a straggler forgotten, every open view that could ask about an id of it
+//!   has those that it does not see on its own list.
+//!
+//! No latch is held. `sees` never waits; its caller does (`TxnSys::wait_settled`), after it has released its latches.
+
+use std::sync::{Arc, OnceLock};
+
+use crossbeam_utils::CachePadded;
+
+use super::ring::{State, Word};
+use super::sys::Core;
+use crate::base::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, fence};
+use crate::base::{TrxId, TrxNo};
+
+/// Whether a view sees what a transaction wrote.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sees {
+    Yes,
+    No,
+    /// The transaction is drawing its number: release all latches, call `TxnSys::wait_settled`, ask again.
+    Unsettled,
+}
+
+/// `c` of a slot that nobody uses.
+const FREE: u64 = 0;
+/// `c` of a slot whose view has no number yet. It will look at the gate after it has published its number.
+const OPENING: u64 = u64::MAX;
+
+/// How many slots a view tries in one chunk before it turns to the next.
+const PROBES: usize = 16;
+/// Each chunk is twice as large as the one before: the largest index is never reached.
+const CHUNKS: usize = 26;
+
+/// What views that open have to respect. Written by purge and upkeep, read by every view after it published its slot.
+pub(super) struct Gate {
+    /// A view must have `c >= limit`: purge, or upkeep when it forgot a straggler, counted on it.
+    limit: AtomicU64,
+    /// A view must have `low >= retired`: the ring no longer holds ids below it.
+    retired: AtomicU64,
+}
+
+impl Gate {
+    pub fn new() -> Gate {
+        Gate {
+            limit: AtomicU64::new(0),
+            retired: AtomicU64::new(0),
+        }
+    }
+
+    /// After this call the caller sees the slot of every view that does not itself see the new limit. The counter
+    /// has reached `limit` before, so a view that tries again succeeds.
+    pub fn raise_limit(&self, limit: u64) {
+        self.limit.fetch_max(limit, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
+    }
+
+    /// As `raise_limit`; `low` has reached `end` before.
+    pub fn raise_retired(&self, end: u64) {
+        self.retired.fetch_max(end, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
+    }
+
+    /// The other half of the two calls above: false if a view with these numbers could have been overlooked.
+    fn lets_pass(&self, low: u64, c: u64) -> bool {
+        fence(Ordering::SeqCst);
+        self.limit.load(Ordering::Acquire) <= c && self.retired.load(Ordering::Acquire) <= low
+    }
+}
+
+/// One view's place. A slot is claimed by a compare-and-swap of `c` from `FREE`; until it is `FREE` again only the
+/// view stores in `c` and `low`.
+pub(super) struct Slot {
+    c: AtomicU64,
+    /// Stored before `c` and loaded after it, so it belongs to the `c` that was read or to a later view of the slot.
+    low: AtomicU64,
+    /// `doubts` is not empty. Stored with Release under the mutex of `doubts`.
+    listed: AtomicBool,
+    /// `(c, id)` sorted: a view with this `c` does not see `id`. An entry is true of any view with the same `c`, so one
+    /// that was handed over too late, to the slot's next view, does no harm.
+    doubts: Mutex<Vec<(u64, u64)>>,
+    /// A view asks it without going through a reference count that all views share.
+    core: Arc<Core>,
+}
+
+impl Slot {
+    fn new(core: Arc<Core>) -> Arc<CachePadded<Slot>> {
+        Arc::new(CachePadded::new(Slot {
+            c: AtomicU64::new(FREE),
+            low: AtomicU64::new(0),
+            listed: AtomicBool::new(false),
+            doubts: Mutex::new(Vec::new()),
+            core,
+        }))
+    }
+
+    fn claim(&self) -> bool {
+        // Acquire: pairs with the Release of the slot's last `close`.
+        self.c.load(Ordering::Relaxed) == FREE
+            && self
+                .c
+                .compare_exchange(FREE, OPENING, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// `(c, low)` of the slot's open view.
+    fn open_view(&self) -> Option<(u64, u64)> {
+        let c = self.c.load(Ordering::Acquire);
+        (c != FREE && c != OPENING).then(|| (c, self.low.load(Ordering::Acquire)))
+    }
+
+    /// Gives the view with number `c` ids that it does not see (VIEW-3).
+    pub fn hand_over(&self, c: u64, ids: impl Iterator<Item = u64>) {
+        let mut doubts = self.doubts.lock();
+        doubts.extend(ids.map(|id| (c, id)));
+        doubts.sort_unstable();
+        doubts.dedup();
+        self.listed.store(!doubts.is_empty(), Ordering::Release);
+    }
+
+    /// Whether `id` is on the list of a view with number `c`.
+    fn doubts(&self, c: u64, id: u64) -> bool {
+        self.listed.load(Ordering::Acquire) && self.doubts.lock().binary_search(&(c, id)).is_ok()
+    }
+
+    fn forget_doubts(&self) {
+        if self.listed.load(Ordering::Relaxed) {
+            let mut doubts = self.doubts.lock();
+            *doubts = Vec::new();
+            self.listed.store(false, Ordering::Release);
+        }
+    }
+}
+
+type Chunk = Box<[Arc<CachePadded<Slot>>]>;
+
+/// All slots, in chunks of doubling size that are never freed, so that nobody needs a lock to walk over them.
+pub(super) struct Slots {
+    chunks: [OnceLock<Chunk>; CHUNKS],
+    /// Chunks in use. Stored with Release after the chunk is there.
+    count: AtomicUsize,
+    first_len: usize,
+    core: Arc<Core>,
+}
+
+impl Slots {
+    pub fn new(core: Arc<Core>, first_len: usize) -> Slots {
+        let slots = Slots {
+            chunks: [const { OnceLock::new() }; CHUNKS],
+            count: AtomicUsize::new(0),
+            first_len,
+            core,
+        };
+        slots.grow(0);
+        slots
+    }
+
+    fn grow(&self, have: usize) {
+        let chunk = self.chunks.get(have).expect("more read views than memory");
+        chunk.get_or_init(|| {
+            (0..self.first_len << have)
+                .map(|_| Slot::new(self.core.clone()))
+                .collect()
+        });
+        self.count.fetch_max(have + 1, Ordering::AcqRel);
+    }
+
+    fn chunks(&self) -> impl DoubleEndedIterator<Item = &Chunk> {
+        let count = self.count.load(Ordering::Acquire);
+        self.chunks[..count].iter().filter_map(|chunk| chunk.get())
+    }
+
+    /// The newest chunk first: it is larger than all others together, so hardly ever full.
+    fn claim(&self) -> Arc<CachePadded<Slot>> {
+        let spot = thread_spot();
+        loop {
+            let have = self.count.load(Ordering::Acquire);
+            let near = self
+                .chunks()
+                .rev()
+                .find_map(|chunk| claim_from(chunk, spot, PROBES.min(chunk.len())));
+            let newest = || self.chunks().next_back();
+            let slot = near.or_else(|| newest().and_then(|c| claim_from(c, spot, c.len())));
+            if let Some(slot) = slot {
+                return slot;
+            }
+            self.grow(have);
+        }
+    }
+
+    /// Open views with their `(c, low)`. A view that is missing sees what the caller raised in the gate before.
+    pub fn open(&self) -> impl Iterator<Item = (&Slot, u64, u64)> {
+        self.chunks().flat_map(|chunk| {
+            chunk
+                .iter()
+                .filter_map(|slot| slot.open_view().map(|(c, low)| (&***slot, c, low)))
+        })
+    }
+}
+
+fn claim_from(chunk: &Chunk, spot: usize, probes: usize) -> Option<Arc<CachePadded<Slot>>> {
+    (spot..spot + probes)
+        .map(|at| &chunk[at % chunk.len()])
+        .find(|slot| slot.claim())
+        .cloned()
+}
+
+/// A number that differs from thread to thread, so that threads start at different slots: the address of a
+/// thread-local variable. It has no meaning beyond that.
+fn thread_spot() -> usize {
+    thread_local!(static SPOT: u8 = const { 0 });
+    let address = SPOT.with(|spot| std::ptr::from_ref(spot) as u64);
+    (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize
+}
+
+/// A consistent read view. It closes when it is dropped.
+pub struct ReadView {
+    slot: Arc<CachePadded<Slot>>,
+    c: u64,
+    low: u64,
+    /// Bounds of the straggler map, read between `low` and `c`: an id below `low` and outside of them is finished.
+    first_straggler: u64,
+    last_straggler: u64,
+    /// The transaction whose own changes the view sees; 0 for none.
+    own: u64,
+}
+
+impl ReadView {
+    pub(super) fn open(slots: &Slots, own: Option<TrxId>) -> ReadView {
+        let mut view = ReadView {
+            slot: slots.claim(),
+            c: 0,
+            low: 0,
+            first_straggler: 0,
+            last_straggler: 0,
+            own: own.map_or(0, |id| id.0),
+        };
+        view.publish();
+        view
+    }
+
+    /// Draws a number and publishes it, again until the gate lets it pass. Each retry means that purge or upkeep went
+    /// on meanwhile, and starts from numbers that pass what it saw.
+    fn publish(&mut self) {
+        let core = &self.slot.core;
+        loop {
+            // The order of these loads is the point: see "What a view may rely on" in txn/mod.rs.
+            self.low = core.low.load(Ordering::Acquire);
+            (self.first_straggler, self.last_straggler) = core.stragglers.bounds();
+            self.c = core.next.load(Ordering::Acquire);
+            self.slot.low.store(self.low, Ordering::Release);
+            self.slot.c.store(self.c, Ordering::Release);
+            if core.gate.lets_pass(self.low, self.c) {
+                return;
+            }
+        }
+    }
+
+    /// Closes the view and opens it again, now, in the same slot (READ COMMITTED: once per statement).
+    pub fn refresh(&mut self) {
+        self.slot.forget_doubts();
+        self.publish();
+    }
+
+    /// From now on the view sees what this transaction writes: it drew its id after the view was opened.
+    pub fn set_own(&mut self, own: TrxId) {
+        self.own = own.0;
+    }
+
+    /// The view sees every commit with a number below this one, and no other but its own.
+    pub fn number(&self) -> TrxNo {
+        TrxNo(self.c)
+    }
+
+    /// Whether the view sees what `id` wrote. Never waits.
+    #[inline]
+    pub fn sees(&self, id: TrxId) -> Sees {
+        let id = id.0;
+        let settled = id < self.low && (id < self.first_straggler || id > self.last_straggler);
+        if settled || id == self.own {
+            Sees::Yes
+        } else if id >= self.c {
+            Sees::No
+        } else {
+            self.sees_doubtful(id)
+        }
+    }
+
+    /// The ring, then the map, then the list: an id's word says when the map counts (STRAG-1), and an id leaves the map
+    /// only after the list has it (STRAG-3).
+    fn sees_doubtful(&self, id: u64) -> Sees {
+        let core = &self.slot.core;
+        if id >= core.first {
+            match core.ring.get(id) {
+                Word::State(state) => return self.judge(state),
+                // Nothing was written by a number, nor by an id before it is marked: a damaged page says so. The
+                // reader will find that the version behind it does not match.
+                Word::Number | Word::Unmarked => return Sees::No,
+                Word::Moved => {}
+            }
+        }
+        match core.stragglers.get(id) {
+            Some(state) => self.judge(state),
+            None if self.slot.doubts(self.c, id) => Sees::No,
+            None => Sees::Yes,
+        }
+    }
+
+    fn judge(&self, state: State) -> Sees {
+        match state {
+            State::Committed { no } if no.0 < self.c => Sees::Yes,
+            State::Committing { floor } if floor < self.c => Sees::Unsettled,
+            _ => Sees::No,
+        }
+    }
+}
+
+impl Drop for ReadView {
+    fn drop(&mut self) {
+        self.slot.forget_doubts();
+        // Release: what the view read happens before whoever finds the slot free reuses or purges it.
+        self.slot.c.store(FREE, Ordering::Release);
+    }
+}
+
+impl std::fmt::Debug for ReadView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "ReadView(number {}, all finished below {}, own {})",
+            self.c, self.low, self.own
+        )
+    }
+}
