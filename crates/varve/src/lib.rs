@@ -8,6 +8,8 @@ pub mod catalog;
 #[doc(hidden)]
 pub mod io;
 #[doc(hidden)]
+pub mod mtr;
+#[doc(hidden)]
 pub mod page;
 #[doc(hidden)]
 pub mod redo;

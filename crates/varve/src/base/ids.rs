@@ -61,6 +61,17 @@ pub const NO_PAGE: PageNo = PageNo(u32::MAX);
 /// The system tablespace: catalog, rollback segment 0.
 pub const SYSTEM_SPACE: SpaceId = SpaceId(0);
 
+/// The temporary tablespace, made anew at every start.
+pub const TEMP_SPACE: SpaceId = SpaceId(0x8000_0000);
+
+impl SpaceId {
+    /// Changes of the tablespace go to the redo log. Ids with the highest bit set are of tablespaces that don't outlive
+    /// the process; `u32::MAX` is no tablespace.
+    pub const fn is_logged(self) -> bool {
+        self.0 & 0x8000_0000 == 0
+    }
+}
+
 /// The largest value that 56 bits on disk can hold.
 pub const MAX_ID_56: u64 = (1 << 56) - 1;
 

@@ -36,13 +36,13 @@ pub struct DirtyPage {
 }
 
 impl BufferPool {
-    /// Takes up to `max` dirty pages whose first change is at or below `up_to`, about oldest first.
+    /// Takes up to `max` dirty pages whose first change is at or below `up_to`, oldest first.
     pub fn take_oldest(&self, up_to: Lsn, max: usize, out: &mut Vec<DirtyPage>) {
         if max == 0 {
             return;
         }
         let full = out.len() + max;
-        self.dirty.visit_oldest(&self.frames, up_to, |frame, _| {
+        self.dirty.visit_oldest(&self.frames, up_to, |frame| {
             out.extend(self.take(frame));
             out.len() < full
         });

@@ -151,26 +151,20 @@ impl DirtyQueue {
         least.map(Lsn)
     }
 
-    /// Shows frames with `first_change` up to `up_to`, about oldest first, until `visit` has had enough (false).
-    pub fn visit_oldest(
-        &self,
-        frames: &[Frame],
-        up_to: Lsn,
-        mut visit: impl FnMut(u32, u64) -> bool,
-    ) {
+    /// Shows frames with `first_change` up to `up_to`, oldest first, until `visit` has had enough (false).
+    pub fn visit_oldest(&self, frames: &[Frame], up_to: Lsn, mut visit: impl FnMut(u32) -> bool) {
         let walker = self.walker.lock();
         let last = bucket_of(up_to.0).min(walker.base + BUCKETS as u64 - 1);
-        let mut more = true;
+        let mut found = Vec::new();
         for n in walker.base..=last {
             if self.heads[n as usize % BUCKETS].load(Acquire) == NIL {
                 continue;
             }
-            self.walk(frames, n, |frame, change| {
-                if more && change <= up_to.0 {
-                    more = visit(frame, change);
-                }
-            });
-            if !more {
+            found.clear();
+            self.walk(frames, n, |frame, change| found.push((change, frame)));
+            found.retain(|f| f.0 <= up_to.0);
+            found.sort_unstable();
+            if !found.iter().all(|f| visit(f.1)) {
                 return;
             }
         }
@@ -235,7 +229,7 @@ mod tests {
         clean(&frames[1]);
         assert_eq!(queue.oldest(&frames, Lsn(6 << 20)), Some(Lsn(5 << 20)));
         let mut seen = vec![];
-        queue.visit_oldest(&frames, Lsn(6 << 20), |f, _| {
+        queue.visit_oldest(&frames, Lsn(6 << 20), |f| {
             seen.push(f);
             true
         });

@@ -44,6 +44,8 @@ mod clean;
 mod dirty;
 mod frame;
 mod guard;
+#[cfg(test)]
+pub(crate) mod mem_store;
 mod page_table;
 mod replace;
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The pool under load: a store in memory, a cleaner as small as one can be, and pages whose content proves itself.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
+use super::mem_store::MemStore;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -13,36 +13,6 @@ use crate::page::{PAGE_HEADER, PageOp, seal, set_page_lsn};
 
 const PAGE: usize = 4096;
 const SPACE: SpaceId = SpaceId(5);
-
-#[derive(Default)]
-struct MemStore {
-    pages: Mutex<HashMap<PageId, Vec<u8>>>,
-    reads: AtomicU64,
-    writes: AtomicU64,
-}
-
-impl PageStore for MemStore {
-    fn read(&self, page: PageId, buf: &mut [u8]) -> Result<()> {
-        self.reads.fetch_add(1, Relaxed);
-        match self.pages.lock().get(&page) {
-            Some(bytes) => buf.copy_from_slice(bytes),
-            None => return Err(Error::not_found(page.to_string())),
-        }
-        Ok(())
-    }
-    fn write(&self, page: PageId, buf: &[u8]) -> Result<()> {
-        self.writes.fetch_add(1, Relaxed);
-        page::verify(buf, page).expect("pages arrive sealed");
-        self.pages.lock().insert(page, buf.to_vec());
-        Ok(())
-    }
-    fn sync(&self, _: SpaceId) -> Result<()> {
-        Ok(())
-    }
-    fn ensure(&self, _: PageId) -> Result<bool> {
-        Ok(true)
-    }
-}
 
 fn id(no: u32) -> PageId {
     PageId::new(SPACE, PageNo(no))
@@ -223,7 +193,7 @@ fn failed_loads_leave_nothing_behind() {
             });
         }
     });
-    store.pages.lock().insert(id(1), good);
+    store.put(id(1), good);
     assert_eq!(value(&pool.shared(id(1)).unwrap(), id(1)), 7);
     assert_eq!(pool.stats().free_waits, 0);
 }

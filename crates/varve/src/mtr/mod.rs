@@ -1,0 +1,374 @@
+//! Mini-transactions: the only way to change a page of a redo-logged tablespace.
+//!
+//! A mini-transaction latches pages, changes them through [`PageOp`]s, each of which is applied and logged in one step,
+//! and commits: all its changes reach the log as one frame, or none does.
+//!
+//! # Commit
+//!
+//! 1. Take `[start, end)` of the redo stream; 2. wait for room in the log buffer (on the log writer only, which takes no
+//!    page latch); 3. copy the frame there: [`RedoLog::append`].
+//! 4. Stamp the changed pages with `end`; pages that were clean register `first_change = start`.
+//! 5. Mark `[start, end)` complete: [`RedoLog::complete`].
+//! 6. Give the latches back.
+//!
+//! # Invariants
+//!
+//! - **MTR-1** Log capacity is reserved before the first latch ([`Mtr::begin`]); nobody waits for the log's capacity with
+//!   a latch held. So a commit can't fail.
+//! - **MTR-2** Registration (4) comes before completion (5). A checkpoint that reads `complete` first therefore finds the
+//!   first change of everything below it (WAL-2).
+//! - **MTR-3** Completion (5) comes before the latches (6). Whoever sees a change and logs one that depends on it gets a
+//!   higher LSN, and a page copied for writing holds complete changes only.
+//! - **MTR-4** A page is latched at most once by a mini-transaction, and the order of latches is the caller's duty
+//!   (docs/locking.md).
+//! - **MTR-5** A mini-transaction that is dropped after it changed something, by a panic or a bug, poisons the log:
+//!   those pages are never written, and reopening the database restores them.
+//!
+//! Unlogged tablespaces (`SpaceId::is_logged`) go the same way, without redo and without an LSN.
+//!
+//! The frame is built in a buffer that belongs to [`MtrEnv`] and is used again, so that a small mini-transaction
+//! allocates nothing.
+
+pub mod record;
+pub mod replay;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use crossbeam_queue::ArrayQueue;
+use smallvec::SmallVec;
+
+pub use record::RawRecord;
+
+use crate::base::{Lsn, PageId, Result};
+use crate::buffer::{BufferPool, ExclusivePage, SharedPage};
+use crate::page::{self, PageOp};
+use crate::redo::{RedoLog, Reservation};
+
+/// The most redo that a mini-transaction can reserve, in bytes.
+pub const MAX_LOG_BYTES: u32 = crate::redo::MAX_FRAME_BYTES - 64;
+
+/// Buffers above this size are not kept.
+const KEPT_SCRATCH_BYTES: usize = 64 << 10;
+
+/// What mini-transactions work on.
+pub struct MtrEnv {
+    pub pool: Arc<BufferPool>,
+    pub log: Arc<RedoLog>,
+    /// Frame buffers that nobody uses now.
+    scratch: ArrayQueue<Vec<u8>>,
+}
+
+impl MtrEnv {
+    pub fn new(pool: Arc<BufferPool>, log: Arc<RedoLog>) -> MtrEnv {
+        MtrEnv {
+            pool,
+            log,
+            scratch: ArrayQueue::new(64),
+        }
+    }
+}
+
+/// A page that a mini-transaction has latched. Valid for that mini-transaction until it is released.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PageH(u16);
+
+enum Slot<'a> {
+    Released,
+    Shared(SharedPage<'a>),
+    Exclusive {
+        page: ExclusivePage<'a>,
+        state: State,
+    },
+}
+
+/// What a mini-transaction has done with a page that it has latched exclusively.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Unchanged,
+    /// Taken for new: its content does not matter, and the first operation starts from zeros.
+    Fresh,
+    Changed,
+    /// Changed, then taken for new again.
+    ChangedFresh,
+}
+
+pub struct Mtr<'a> {
+    env: &'a MtrEnv,
+    /// `None` if the mini-transaction reserved no log: it may read, and change unlogged tablespaces.
+    reservation: Option<Reservation<'a>>,
+    max_log_bytes: u32,
+    pages: SmallVec<[Slot<'a>; 8]>,
+    /// The frame's body so far.
+    body: Vec<u8>,
+    /// The page that the body's last operation is on.
+    current: Option<PageId>,
+    changed: bool,
+}
+
+impl<'a> Mtr<'a> {
+    /// Begins a mini-transaction whose redo takes at most `max_log_bytes`; 0 for one that only reads or only changes unlogged
+    /// tablespaces. May wait for redo capacity: hold no latch.
+    pub fn begin(env: &'a MtrEnv, max_log_bytes: u32) -> Result<Mtr<'a>> {
+        let (reservation, body) = match max_log_bytes {
+            0 => (None, Vec::new()),
+            n => {
+                let reservation = env.log.reserve(n)?;
+                (Some(reservation), env.scratch.pop().unwrap_or_default())
+            }
+        };
+        Ok(Mtr {
+            env,
+            reservation,
+            max_log_bytes,
+            pages: SmallVec::new(),
+            body,
+            current: None,
+            changed: false,
+        })
+    }
+
+    pub fn env(&self) -> &'a MtrEnv {
+        self.env
+    }
+
+    /// Latches the page shared.
+    pub fn shared(&mut self, id: PageId) -> Result<PageH> {
+        debug_assert!(self.find(id).is_none(), "{id} is latched twice");
+        let page = self.env.pool.shared(id)?;
+        Ok(self.push(Slot::Shared(page)))
+    }
+
+    /// Latches the page exclusively.
+    pub fn exclusive(&mut self, id: PageId) -> Result<PageH> {
+        debug_assert!(self.find(id).is_none(), "{id} is latched twice");
+        let page = self.env.pool.exclusive(id)?;
+        Ok(self.adopt_exclusive(page))
+    }
+
+    /// Latches the page exclusively unless somebody has it.
+    pub fn try_exclusive(&mut self, id: PageId) -> Result<Option<PageH>> {
+        debug_assert!(self.find(id).is_none(), "{id} is latched twice");
+        let page = self.env.pool.try_exclusive(id)?;
+        Ok(page.map(|p| self.adopt_exclusive(p)))
+    }
+
+    /// Latches a page whose content does not matter: it is not read from disk, and its first operation, a format, starts
+    /// from zeros. A page that this mini-transaction has latched exclusively already is taken over.
+    pub fn exclusive_new(&mut self, id: PageId) -> Result<PageH> {
+        if let Some(h) = self.find(id) {
+            match &mut self.pages[h.0 as usize] {
+                Slot::Exclusive { state, .. } => {
+                    *state = match state {
+                        State::Unchanged | State::Fresh => State::Fresh,
+                        State::Changed | State::ChangedFresh => State::ChangedFresh,
+                    };
+                }
+                _ => panic!("{id} is latched shared and wanted for new"),
+            }
+            return Ok(h);
+        }
+        let page = self.env.pool.exclusive_new(id)?;
+        let state = State::Fresh;
+        Ok(self.push(Slot::Exclusive { page, state }))
+    }
+
+    /// Takes over a page that the caller has latched outside of this mini-transaction.
+    pub fn adopt_exclusive(&mut self, page: ExclusivePage<'a>) -> PageH {
+        let state = State::Unchanged;
+        self.push(Slot::Exclusive { page, state })
+    }
+
+    /// Takes over a page that the caller has latched outside of this mini-transaction.
+    pub fn adopt_shared(&mut self, page: SharedPage<'a>) -> PageH {
+        self.push(Slot::Shared(page))
+    }
+
+    fn push(&mut self, slot: Slot<'a>) -> PageH {
+        let reuse = self.pages.iter().position(|s| matches!(s, Slot::Released));
+        let at = reuse.unwrap_or(self.pages.len());
+        match reuse {
+            Some(at) => self.pages[at] = slot,
+            None => self.pages.push(slot),
+        }
+        PageH(u16::try_from(at).expect("fewer than 65536 pages are latched at once"))
+    }
+
+    /// The page, if this mini-transaction has latched it.
+    pub fn find(&self, id: PageId) -> Option<PageH> {
+        let same = |s: &Slot<'_>| match s {
+            Slot::Released => false,
+            Slot::Shared(p) => p.id() == id,
+            Slot::Exclusive { page, .. } => page.id() == id,
+        };
+        self.pages.iter().position(same).map(|i| PageH(i as u16))
+    }
+
+    pub fn page_id(&self, h: PageH) -> PageId {
+        match &self.pages[h.0 as usize] {
+            Slot::Released => panic!("{h:?} was released"),
+            Slot::Shared(p) => p.id(),
+            Slot::Exclusive { page, .. } => page.id(),
+        }
+    }
+
+    pub fn is_exclusive(&self, h: PageH) -> bool {
+        matches!(self.pages[h.0 as usize], Slot::Exclusive { .. })
+    }
+
+    #[inline]
+    pub fn bytes(&self, h: PageH) -> &[u8] {
+        match &self.pages[h.0 as usize] {
+            Slot::Released => panic!("{h:?} was released"),
+            Slot::Shared(p) => p,
+            Slot::Exclusive { page, .. } => page,
+        }
+    }
+
+    /// Changes a page that is latched exclusively, and logs the change. An operation that does not fit the page is a bug
+    /// and panics (MTR-5); the caller has looked at the page and made sure of the room.
+    pub fn op(&mut self, h: PageH, op: PageOp<'_>) {
+        let Slot::Exclusive { page, state } = &mut self.pages[h.0 as usize] else {
+            panic!("{h:?} is changed without an exclusive latch");
+        };
+        let id = page.id();
+        let fresh = matches!(state, State::Fresh | State::ChangedFresh);
+        let bytes = page.bytes_mut();
+        if fresh {
+            bytes.fill(0);
+        }
+        self.changed = true;
+        *state = State::Changed;
+        if let Err(e) = op.apply(bytes, id) {
+            panic!("page operation: {e}");
+        }
+        if !id.space.is_logged() {
+            return;
+        }
+        if fresh || self.current != Some(id) {
+            record::put_page(&mut self.body, id, fresh);
+            self.current = Some(id);
+        }
+        op.encode(&mut self.body);
+        self.check_reserved();
+    }
+
+    /// Logs something that changes no page.
+    pub fn log_raw(&mut self, record: &RawRecord<'_>) {
+        self.changed = true;
+        record::put_raw(&mut self.body, record);
+        self.check_reserved();
+    }
+
+    fn check_reserved(&self) {
+        let (len, max) = (self.body.len(), self.max_log_bytes as usize);
+        assert!(
+            len <= max,
+            "a mini-transaction of {len} bytes of redo reserved {max}"
+        );
+    }
+
+    pub fn has_changes(&self) -> bool {
+        self.changed
+    }
+
+    /// Bytes of redo that are still reserved.
+    pub fn log_room(&self) -> usize {
+        self.max_log_bytes as usize - self.body.len()
+    }
+
+    /// Gives the latch of an unchanged page back before the end.
+    pub fn release(&mut self, h: PageH) {
+        let slot = &mut self.pages[h.0 as usize];
+        if let Slot::Exclusive { state, page } = slot {
+            let changed = matches!(state, State::Changed | State::ChangedFresh);
+            assert!(!changed, "{} is released after a change", page.id());
+        }
+        *slot = Slot::Released;
+    }
+
+    /// Gives the latches of all unchanged pages back.
+    pub fn release_all_unmodified(&mut self) {
+        for slot in &mut self.pages {
+            let changed = matches!(
+                slot,
+                Slot::Exclusive {
+                    state: State::Changed | State::ChangedFresh,
+                    ..
+                }
+            );
+            if !changed {
+                *slot = Slot::Released;
+            }
+        }
+    }
+
+    /// Makes the changes part of the log and gives the latches back. Returns the frame's end, which has to be durable before
+    /// anybody is told; `Lsn(0)` if nothing was logged.
+    pub fn commit(self) -> Lsn {
+        self.commit_with(|_, _| {})
+    }
+
+    /// Like [`Mtr::commit`]; `hook(start, end)` runs when the frame has its place in the log and before it is
+    /// complete, all latches held: whatever depends on what the hook publishes gets a higher LSN. The hook must
+    /// not wait, log or fail. It sees `Lsn(0)` twice if nothing was logged.
+    pub fn commit_with(mut self, hook: impl FnOnce(Lsn, Lsn)) -> Lsn {
+        if self.body.is_empty() {
+            hook(Lsn(0), Lsn(0));
+            self.register(Lsn(0), Lsn(0));
+            self.finish();
+            return Lsn(0);
+        }
+        let reservation = self
+            .reservation
+            .as_ref()
+            .expect("logged without a reservation");
+        let ticket = self.env.log.append(reservation, &[&self.body]);
+        let (start, end) = (ticket.start, ticket.end);
+        hook(start, end);
+        self.register(start, end);
+        self.env.log.complete(ticket);
+        self.finish();
+        end
+    }
+
+    /// Step 4 of the commit.
+    fn register(&mut self, start: Lsn, end: Lsn) {
+        for slot in &mut self.pages {
+            if let Slot::Exclusive { page, state } = slot
+                && matches!(state, State::Changed | State::ChangedFresh)
+            {
+                if page.id().space.is_logged() {
+                    page::set_page_lsn(page.bytes_mut(), end);
+                    page.changed(start);
+                } else {
+                    page.changed_unlogged();
+                }
+            }
+        }
+    }
+
+    /// Step 6 of the commit.
+    fn finish(&mut self) {
+        self.changed = false;
+        self.pages.clear();
+    }
+}
+
+impl Drop for Mtr<'_> {
+    fn drop(&mut self) {
+        if self.changed {
+            self.env
+                .log
+                .poison("a mini-transaction was abandoned halfway");
+        }
+        self.pages.clear();
+        if self.reservation.is_some() && self.body.capacity() <= KEPT_SCRATCH_BYTES {
+            let mut body = std::mem::take(&mut self.body);
+            body.clear();
+            // A full queue means that enough buffers are kept.
+            let _ = self.env.scratch.push(body);
+        }
+    }
+}

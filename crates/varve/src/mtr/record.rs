@@ -1,0 +1,296 @@
+//! The body of a redo frame: what one mini-transaction did.
+//!
+//! A body is a sequence of records. A byte below 0x80 begins a page operation (page/op.rs) on the current page; the
+//! others are:
+//!
+//! | byte | record | |
+//! |---|---|---|
+//! | 0x80 | page | the operations that follow are on this page: space, page number |
+//! | 0x81 | fresh page | the same; the page starts as zeros, whatever it held |
+//! | 0x90 | file create | space, path |
+//! | 0x91 | file rename | space, new path |
+//! | 0x92 | file delete | space, path |
+//! | 0x93 | file replace | old space, new space, path |
+//! | 0x94 | id limit | u64: transaction ids below this may be in use |
+//!
+//! Spaces and page numbers are LEB128 of u32; a path is its length (u16) and UTF-8, relative to the data directory.
+//! Decoding is total: bytes that are no record give an error, never a panic.
+
+use crate::base::{PageId, PageNo, SpaceId};
+use crate::page::PageOp;
+
+const PAGE: u8 = 0x80;
+const FRESH_PAGE: u8 = 0x81;
+const FILE_CREATE: u8 = 0x90;
+const FILE_RENAME: u8 = 0x91;
+const FILE_DELETE: u8 = 0x92;
+const FILE_REPLACE: u8 = 0x93;
+const ID_LIMIT: u8 = 0x94;
+
+/// A record that changes no page. Paths are relative to the data directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RawRecord<'a> {
+    /// The file was made, filled and synced before this was logged.
+    FileCreate {
+        space: SpaceId,
+        path: &'a str,
+    },
+    FileRename {
+        space: SpaceId,
+        path: &'a str,
+    },
+    FileDelete {
+        space: SpaceId,
+        path: &'a str,
+    },
+    /// The tablespace `new` takes the place and the path of `old`.
+    FileReplace {
+        old: SpaceId,
+        new: SpaceId,
+        path: &'a str,
+    },
+    /// Transaction ids and numbers up to here, excluded, may be in use.
+    IdLimit {
+        limit: u64,
+    },
+}
+
+/// One step of a mini-transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Record<'a> {
+    Op {
+        page: PageId,
+        /// The page starts as zeros. Only on the first operation after the page was taken for new.
+        fresh: bool,
+        op: PageOp<'a>,
+    },
+    Raw(RawRecord<'a>),
+}
+
+fn put_u32(out: &mut Vec<u8>, mut v: u32) {
+    while v >= 0x80 {
+        out.push(v as u8 | 0x80);
+        v >>= 7;
+    }
+    out.push(v as u8);
+}
+
+fn put_path(out: &mut Vec<u8>, path: &str) {
+    let len = u16::try_from(path.len()).expect("paths are shorter than 64 KiB");
+    out.extend_from_slice(&len.to_le_bytes());
+    out.extend_from_slice(path.as_bytes());
+}
+
+/// The operations that follow are on `page`.
+pub(super) fn put_page(out: &mut Vec<u8>, page: PageId, fresh: bool) {
+    out.push(if fresh { FRESH_PAGE } else { PAGE });
+    put_u32(out, page.space.0);
+    put_u32(out, page.no.0);
+}
+
+pub(super) fn put_raw(out: &mut Vec<u8>, record: &RawRecord<'_>) {
+    match *record {
+        RawRecord::FileCreate { space, path } => {
+            out.push(FILE_CREATE);
+            put_u32(out, space.0);
+            put_path(out, path);
+        }
+        RawRecord::FileRename { space, path } => {
+            out.push(FILE_RENAME);
+            put_u32(out, space.0);
+            put_path(out, path);
+        }
+        RawRecord::FileDelete { space, path } => {
+            out.push(FILE_DELETE);
+            put_u32(out, space.0);
+            put_path(out, path);
+        }
+        RawRecord::FileReplace { old, new, path } => {
+            out.push(FILE_REPLACE);
+            put_u32(out, old.0);
+            put_u32(out, new.0);
+            put_path(out, path);
+        }
+        RawRecord::IdLimit { limit } => {
+            out.push(ID_LIMIT);
+            out.extend_from_slice(&limit.to_le_bytes());
+        }
+    }
+}
+
+type Parse<T> = Result<T, &'static str>;
+
+/// Walks over a body. After an error it is at its end.
+pub struct Records<'a> {
+    rest: &'a [u8],
+    page: Option<PageId>,
+    fresh: bool,
+}
+
+/// The records of a redo frame's body.
+pub fn records(body: &[u8]) -> Records<'_> {
+    Records {
+        rest: body,
+        page: None,
+        fresh: false,
+    }
+}
+
+impl<'a> Records<'a> {
+    fn take(&mut self, n: usize) -> Parse<&'a [u8]> {
+        let (head, tail) = self.rest.split_at_checked(n).ok_or("a short record")?;
+        self.rest = tail;
+        Ok(head)
+    }
+
+    fn u32(&mut self) -> Parse<u32> {
+        let mut v = 0u64;
+        for shift in (0..35).step_by(7) {
+            let b = self.take(1)?[0];
+            v |= u64::from(b & 0x7f) << shift;
+            if b < 0x80 {
+                return u32::try_from(v).map_err(|_| "a number above 32 bits");
+            }
+        }
+        Err("a number above 32 bits")
+    }
+
+    fn space(&mut self) -> Parse<SpaceId> {
+        self.u32().map(SpaceId)
+    }
+
+    fn path(&mut self) -> Parse<&'a str> {
+        let len = self.take(2)?;
+        let bytes = self.take(u16::from_le_bytes([len[0], len[1]]) as usize)?;
+        std::str::from_utf8(bytes).map_err(|_| "a path that is not UTF-8")
+    }
+
+    fn set_page(&mut self, fresh: bool) -> Parse<()> {
+        let space = self.space()?;
+        let no = PageNo(self.u32()?);
+        self.page = Some(PageId::new(space, no));
+        self.fresh = fresh;
+        Ok(())
+    }
+
+    fn op(&mut self) -> Parse<Record<'a>> {
+        let page = self.page.ok_or("an operation without a page")?;
+        let (op, len) = PageOp::decode(self.rest)?;
+        self.take(len)?;
+        let fresh = std::mem::take(&mut self.fresh);
+        Ok(Record::Op { page, fresh, op })
+    }
+
+    fn raw(&mut self, kind: u8) -> Parse<RawRecord<'a>> {
+        Ok(match kind {
+            FILE_CREATE => RawRecord::FileCreate {
+                space: self.space()?,
+                path: self.path()?,
+            },
+            FILE_RENAME => RawRecord::FileRename {
+                space: self.space()?,
+                path: self.path()?,
+            },
+            FILE_DELETE => RawRecord::FileDelete {
+                space: self.space()?,
+                path: self.path()?,
+            },
+            FILE_REPLACE => RawRecord::FileReplace {
+                old: self.space()?,
+                new: self.space()?,
+                path: self.path()?,
+            },
+            ID_LIMIT => {
+                let bytes = self.take(8)?.try_into().expect("8 bytes were taken");
+                let limit = u64::from_le_bytes(bytes);
+                RawRecord::IdLimit { limit }
+            }
+            _ => return Err("an unknown record"),
+        })
+    }
+
+    fn step(&mut self) -> Parse<Record<'a>> {
+        loop {
+            if self.rest[0] < 0x80 {
+                return self.op();
+            }
+            let kind = self.take(1)?[0];
+            match kind {
+                PAGE | FRESH_PAGE => {
+                    self.set_page(kind == FRESH_PAGE)?;
+                    if self.rest.is_empty() {
+                        return Err("a page without an operation");
+                    }
+                }
+                _ => return self.raw(kind).map(Record::Raw),
+            }
+        }
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Parse<Record<'a>>;
+
+    fn next(&mut self) -> Option<Parse<Record<'a>>> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let step = self.step();
+        if step.is_err() {
+            self.rest = &[];
+        }
+        Some(step)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_round_trip_and_no_bytes_panic() {
+        let page = PageId::new(SpaceId(300), PageNo(u32::MAX - 1));
+        let op = PageOp::Remove { slot: 7 };
+        let path = "shop/räder.vdt";
+        let (old, new) = (SpaceId(0), SpaceId(128));
+        let raws = [
+            RawRecord::FileCreate { space: old, path },
+            RawRecord::FileRename { space: new, path },
+            RawRecord::FileDelete {
+                space: new,
+                path: "",
+            },
+            RawRecord::FileReplace { old, new, path },
+            RawRecord::IdLimit { limit: 1 << 55 },
+        ];
+        let mut body = vec![];
+        let mut want = vec![];
+        for raw in raws {
+            put_raw(&mut body, &raw);
+            want.push(Record::Raw(raw));
+        }
+        put_page(&mut body, page, true);
+        for fresh in [true, false] {
+            op.encode(&mut body);
+            want.push(Record::Op { page, fresh, op });
+        }
+        let got: Vec<_> = records(&body).map(|r| r.expect("just encoded")).collect();
+        assert_eq!(got, want);
+
+        for cut in 0..body.len() {
+            let read = records(&body[..cut]).filter(|r| r.is_ok()).count();
+            assert!(read < want.len(), "cut at {cut}");
+        }
+        for at in 0..body.len() {
+            for flip in [0x01, 0x80, 0xff] {
+                let mut bad = body.clone();
+                bad[at] ^= flip;
+                records(&bad).for_each(drop);
+            }
+        }
+        assert!(
+            records(&[0x70]).next().unwrap().is_err(),
+            "an operation without a page"
+        );
+    }
+}
