@@ -9,6 +9,7 @@ pub mod catalog;
 pub mod io;
 #[doc(hidden)]
 pub mod mtr;
+pub mod lock;
 #[doc(hidden)]
 pub mod page;
 #[doc(hidden)]
