@@ -129,6 +129,22 @@ impl<'a> Mtr<'a> {
         })
     }
 
+    /// Gives the reserved redo capacity back, so that another mini-transaction can go first: two reservations of one
+    /// thread could wait for each other's for ever. Nothing is latched or changed. [`Mtr::resume`] has to follow.
+    pub fn pause(&mut self) {
+        let idle = self.pages.iter().all(|s| matches!(s, Slot::Released));
+        assert!(idle && !self.changed, "pause in the middle of something");
+        self.reservation = None;
+    }
+
+    /// Reserves again what [`Mtr::pause`] gave back. May wait for redo capacity.
+    pub fn resume(&mut self) -> Result<()> {
+        if self.max_log_bytes > 0 {
+            self.reservation = Some(self.env.log.reserve(self.max_log_bytes)?);
+        }
+        Ok(())
+    }
+
     pub fn env(&self) -> &'a MtrEnv {
         self.env
     }

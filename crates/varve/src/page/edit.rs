@@ -34,24 +34,34 @@ pub(super) struct SlottedMut<'a> {
 
 /// Writes an empty slotted body; the header's first 48 bytes but the type stay as they are.
 pub(super) fn format(page: &mut [u8], f: Format<'_>) -> Edit {
+    check_format(page.len(), f)?;
+    page[PAGE_HEADER..].fill(0);
+    put_format(page, f);
+    Ok(())
+}
+
+fn check_format(page_size: usize, f: Format<'_>) -> Edit {
     if !f.ptype.is_slotted() {
         return Err("a page type without slots");
     }
     let high_len = f.high.map_or(0, <[u8]>::len);
     let body = OFF_USER + (f.user_len as usize).next_multiple_of(SLOT_SIZE);
-    if body + f.low.len() + high_len > page.len() || high_len >= HIGH_INFINITE as usize {
+    if body + f.low.len() + high_len > page_size || high_len >= HIGH_INFINITE as usize {
         return Err("fences larger than the page");
     }
-    page[PAGE_HEADER..].fill(0);
+    Ok(())
+}
+
+/// Writes header and fences of an empty page, whose body is zero and large enough.
+fn put_format(page: &mut [u8], f: Format<'_>) {
     set_page_type(page, f.ptype);
     put_u64(page, OFF_OWNER, f.owner);
     put_u16(page, OFF_LEVEL, f.level);
     put_u32(page, OFF_NEXT, f.next.0);
     put_u16(page, OFF_USER_LEN, f.user_len);
     put_fences(page, f.low, f.high);
-    let heap = page.len() - f.low.len() - high_len;
+    let heap = page.len() - f.low.len() - f.high.map_or(0, <[u8]>::len);
     put_u32(page, OFF_HEAP_LOW, heap as u32);
-    Ok(())
 }
 
 /// Writes both fences at the page's end, and the prefix that they share.
@@ -275,23 +285,22 @@ impl<'a> SlottedMut<'a> {
     /// without the prefix that the new fences share.
     fn rebuild(&mut self, keep: usize, high: Option<&[u8]>, next: PageNo) -> Edit {
         let old = SlottedRef::new(self.page);
-        let mut fresh = vec![0; self.page.len()];
-        fresh[..OFF_USER].copy_from_slice(&self.page[..OFF_USER]);
         let Some(ptype) = super::header::page_type(self.page) else {
             return Err("an unknown page type");
         };
-        format(
-            &mut fresh,
-            Format {
-                ptype,
-                owner: old.owner(),
-                level: old.level(),
-                user_len: old.user_len() as u16,
-                next,
-                low: old.low(),
-                high,
-            },
-        )?;
+        let f = Format {
+            ptype,
+            owner: old.owner(),
+            level: old.level(),
+            user_len: old.user_len() as u16,
+            next,
+            low: old.low(),
+            high,
+        };
+        check_format(self.page.len(), f)?;
+        let mut fresh = vec![0; self.page.len()];
+        fresh[..PAGE_HEADER].copy_from_slice(&self.page[..PAGE_HEADER]);
+        put_format(&mut fresh, f);
         let user = OFF_USER..OFF_USER + old.user_len();
         fresh[user.clone()].copy_from_slice(&self.page[user]);
         let new_prefix = SlottedRef::new(&fresh).prefix_len();
