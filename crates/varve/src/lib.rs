@@ -7,9 +7,9 @@ pub mod buffer;
 pub mod catalog;
 #[doc(hidden)]
 pub mod io;
+pub mod lock;
 #[doc(hidden)]
 pub mod mtr;
-pub mod lock;
 #[doc(hidden)]
 pub mod page;
 #[doc(hidden)]

@@ -216,9 +216,14 @@ fn fingerprint(c: &Collation, version: &str) -> u64 {
     hash.max(1)
 }
 
+/// Finds a collation of the caller's by its number; `None` if there is none.
+pub type FindCollation = Arc<dyn Fn(CollationId) -> Result<Option<Collation>> + Send + Sync>;
+
 /// The collations that a database knows.
 pub struct Collations {
     by_id: RwLock<HashMap<CollationId, Collation>>,
+    /// Asked for numbers that are not registered, so that a caller with many need not register all of them.
+    find: Option<FindCollation>,
 }
 
 impl Collations {
@@ -227,6 +232,15 @@ impl Collations {
         let own = own().expect("the library's collations are well formed");
         Collations {
             by_id: RwLock::new(own.into_iter().map(|c| (c.id, c)).collect()),
+            find: None,
+        }
+    }
+
+    /// As `new`, and what `find` knows.
+    pub fn with_finder(find: FindCollation) -> Collations {
+        Collations {
+            find: Some(find),
+            ..Collations::new()
         }
     }
 
@@ -246,11 +260,28 @@ impl Collations {
     }
 
     pub fn get(&self, id: CollationId) -> Result<Collation> {
-        self.by_id
-            .read()
-            .get(&id)
-            .cloned()
-            .ok_or_else(|| Error::not_found(format!("collation {} (register it before use)", id.0)))
+        if let Some(known) = self.by_id.read().get(&id) {
+            return Ok(known.clone());
+        }
+        // Not under the lock: the caller's function may take its time, and locks of its own.
+        let found = match &self.find {
+            Some(find) => find(id)?,
+            None => None,
+        };
+        let Some(collation) = found else {
+            return Err(Error::not_found(format!(
+                "collation {} (register it before use)",
+                id.0
+            )));
+        };
+        if collation.id != id {
+            return Err(Error::invalid(format!(
+                "collation {} was asked for, {} was given",
+                id.0, collation.id.0
+            )));
+        }
+        self.register(collation.clone())?;
+        Ok(collation)
     }
 }
 
@@ -409,6 +440,26 @@ mod tests {
             let got = all.get(id).unwrap();
             assert_eq!(got.prefix(text.as_bytes(), chars), want.as_bytes());
         }
+    }
+
+    #[test]
+    fn the_registry_asks_for_what_it_does_not_know() {
+        let find: FindCollation = Arc::new(|id| match id.0 {
+            46 | 47 => Ok(Some(Collation::bytewise(
+                CollationId(46),
+                "x_bin",
+                Pad::None,
+                Arc::new(Utf8),
+            )?)),
+            _ => Ok(None),
+        });
+        let all = Collations::with_finder(find);
+        assert_eq!(all.get(CollationId(46)).unwrap().name(), "x_bin");
+        let other = all.get(CollationId(47));
+        assert!(matches!(other, Err(Error::Invalid { .. })));
+        let none = all.get(CollationId(48));
+        assert!(matches!(none, Err(Error::NotFound { .. })));
+        assert!(all.get(CollationId::BINARY).is_ok());
     }
 
     #[test]

@@ -24,7 +24,7 @@ mod value;
 #[cfg(test)]
 mod tests;
 
-pub use collation::{Collation, CollationId, Collations, Pad, Weigh};
+pub use collation::{Collation, CollationId, Collations, FindCollation, Pad, Weigh};
 pub use datum_buf::DatumBuf;
 pub use format::{MAX_ROW_BYTES, RowFormat};
 pub use key::{
