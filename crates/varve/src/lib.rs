@@ -6,6 +6,8 @@ pub mod buffer;
 #[doc(hidden)]
 pub mod catalog;
 #[doc(hidden)]
+pub mod flush;
+#[doc(hidden)]
 pub mod io;
 pub mod lock;
 #[doc(hidden)]
