@@ -19,6 +19,8 @@ pub mod redo;
 #[doc(hidden)]
 pub mod row;
 #[doc(hidden)]
+pub mod space;
+#[doc(hidden)]
 pub mod txn;
 
 pub use base::{Error, Result};

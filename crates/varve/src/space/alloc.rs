@@ -1,0 +1,326 @@
+//! Reserving, allocating and freeing pages of a tablespace.
+//!
+//! Protocol of a change (SP-2): latch page 1, which is the file's allocation latch; choose an extent in the mirror; latch
+//! the group's allocation page; change it through the mini-transaction. The mirror follows under the same latch. The
+//! mirror is built by the first reservation, with page 1 latched shared, so that no change runs meanwhile; a page
+//! freed before that changes the allocation page only.
+//!
+//! A page that is freed and used again is safe for replay: its new user formats it as new (`Mtr::exclusive_new`), and
+//! that record does not depend on what the page held.
+
+use super::Space;
+use super::alloc_page::{EXTENT_PAGES, MIXED};
+use super::extents::{Extents, FREE};
+use super::header::{DEF, DEF_LEN, definition, definition_head, stored_definition};
+use crate::base::{Error, NO_PAGE, PageNo, Result};
+use crate::mtr::{Mtr, MtrEnv, PageH};
+use crate::page::{PageOp, PageType, page_type};
+
+/// Redo that one allocation may take, in bytes.
+pub const ALLOC_LOG_BYTES: u32 = 96;
+
+/// Redo that freeing one page may take, in bytes.
+pub const FREE_LOG_BYTES: u32 = 64;
+
+/// The most that a file is extended at once, in bytes.
+const MAX_GROWTH_BYTES: u64 = 4 << 20;
+
+/// Pages of a file that only rollback and purge may take, once the file is larger than an extent.
+const KEPT_PAGES: u32 = 16;
+
+/// Free pages promised to one mini-transaction; given back when dropped, whether used or not.
+#[must_use = "the pages are promised only as long as this lives"]
+pub struct Reserved<'a> {
+    space: &'a Space,
+    pages: u32,
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        if let Some(extents) = &mut *self.space.extents.lock() {
+            extents.reserved -= self.pages;
+        }
+    }
+}
+
+/// Who asks for pages.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Work,
+    UndoingWork,
+}
+
+impl Purpose {
+    /// Pages of a file of `size` pages that it has to leave.
+    fn leaves(self, size: u32) -> u32 {
+        match self {
+            Purpose::Work if size > EXTENT_PAGES => KEPT_PAGES,
+            Purpose::Work => 1,
+            Purpose::UndoingWork => 0,
+        }
+    }
+}
+
+impl Space {
+    /// Makes sure that `pages` allocations will find a page, extending the file if needed. Call before the
+    /// mini-transaction begins, holding no latch, and keep the result until its last allocation.
+    pub fn reserve(&self, env: &MtrEnv, pages: u32) -> Result<Reserved<'_>> {
+        self.reserve_for(env, pages, Purpose::Work)
+    }
+
+    /// Like [`Space::reserve`], for rollback and purge: may use up the pages that are kept for them.
+    pub fn reserve_for_undoing(&self, env: &MtrEnv, pages: u32) -> Result<Reserved<'_>> {
+        self.reserve_for(env, pages, Purpose::UndoingWork)
+    }
+
+    fn reserve_for(&self, env: &MtrEnv, pages: u32, purpose: Purpose) -> Result<Reserved<'_>> {
+        self.build_mirror(env)?;
+        let mut refused = None;
+        loop {
+            let size = {
+                let mut guard = self.extents.lock();
+                let extents = guard.as_mut().expect("built above");
+                extents.grow(self.size_pages());
+                let size = extents.size();
+                let enough = extents.available() >= pages.saturating_add(purpose.leaves(size));
+                // A large file keeps an extent to give away whole, unless the disk is full.
+                let scattered = size > EXTENT_PAGES && !extents.has_free_extent();
+                if enough && (!scattered || refused.is_some()) {
+                    extents.reserved += pages;
+                    return Ok(Reserved { space: self, pages });
+                }
+                size
+            };
+            if let Some(e) = refused {
+                return Err(e);
+            }
+            let step = growth(size, self.geometry.page_size).max(pages);
+            let grown = self.grow_file(size.saturating_add(step));
+            refused = grown.err().map(|e| no_space(e, &self.path()));
+        }
+    }
+
+    fn build_mirror(&self, env: &MtrEnv) -> Result<()> {
+        if self.extents.lock().is_some() {
+            return Ok(());
+        }
+        let first = env.pool.shared(self.page(PageNo(1)))?;
+        let size = self.size_pages();
+        let g = self.geometry;
+        let mut extents = Extents::new(g);
+        extents.grow(size);
+        let mut read_group = |group: u32, bytes: &[u8]| {
+            if page_type(bytes) != Some(PageType::Alloc) {
+                return;
+            }
+            extents.set_formatted(group);
+            let start = group * g.group_extents();
+            for extent in start..(start + g.group_extents()).min(size.div_ceil(EXTENT_PAGES)) {
+                extents.set_extent(extent, g.owner(bytes, extent), g.used_in(bytes, extent));
+            }
+        };
+        read_group(0, &first);
+        for group in 1..g.groups(size) {
+            let page = env.pool.shared(self.page(g.alloc_page(group)))?;
+            read_group(group, &page);
+        }
+        // Still under the latch of page 1: nothing was allocated or freed since the pages were read.
+        self.extents.lock().get_or_insert(extents);
+        Ok(())
+    }
+
+    /// Takes a free page for `owner` (an index id's low bits, say; 0 if none), near `near` if possible. The caller has a
+    /// reservation, and latches the page as new. The page's old content stays until then.
+    pub fn alloc(&self, mtr: &mut Mtr<'_>, near: PageNo, owner: u32) -> Result<PageNo> {
+        let owner = if owner == FREE { MIXED } else { owner };
+        self.latch_alloc_page(mtr, 0)?;
+        let (choice, end, formatted) = {
+            let mut guard = self.extents.lock();
+            let extents = guard.as_mut().expect("a reservation came first");
+            let choice = extents.take(owner, near).ok_or_else(|| Error::NoSpace {
+                what: format!("tablespace {} has no page left", self.header.intro.space),
+            })?;
+            let group = choice.extent / self.geometry.group_extents();
+            (choice, extents.size(), extents.is_formatted(group))
+        };
+        let group = choice.extent / self.geometry.group_extents();
+        let latched = match formatted {
+            true => self.latch_alloc_page(mtr, group),
+            false => self.format_alloc_page(mtr, group),
+        };
+        let h = latched.inspect_err(|_| self.mirror_give(choice.extent))?;
+        let from = match near {
+            NO_PAGE => near,
+            no => PageNo(no.0 + 1),
+        };
+        let free = self
+            .geometry
+            .find_free(mtr.bytes(h), choice.extent, from, end);
+        let Some(no) = free else {
+            let expected = format!("a free page in extent {}", choice.extent);
+            return Err(Error::corrupt(mtr.page_id(h), expected, "none"));
+        };
+        self.set_in_use(mtr, h, no, 1);
+        if let Some(owner) = choice.claim {
+            self.set_owner(mtr, h, choice.extent, owner);
+        }
+        Ok(no)
+    }
+
+    /// Gives a page back. The page is latched exclusively by the mini-transaction, or will be here; then it comes before
+    /// the allocation pages in the latch order: if several are freed, all are latched before the first is.
+    pub fn free(&self, mtr: &mut Mtr<'_>, no: PageNo) -> Result<()> {
+        let id = self.page(no);
+        let h = match mtr.find(id) {
+            Some(h) => h,
+            None => {
+                let in_order = mtr.find(self.page(PageNo(1))).is_none();
+                assert!(in_order, "{id} is latched after an allocation page");
+                mtr.exclusive(id)?
+            }
+        };
+        let group = self.geometry.group_of(no);
+        self.latch_alloc_page(mtr, 0)?;
+        let alloc = self.latch_alloc_page(mtr, group)?;
+        let in_use = self.geometry.in_use(mtr.bytes(alloc), no);
+        if !in_use || no.0 == 0 || no == self.geometry.alloc_page(group) {
+            let found = if in_use {
+                "a page of the file's own"
+            } else {
+                "a free one"
+            };
+            return Err(Error::corrupt(id, "a page that can be freed", found));
+        }
+        mtr.op(h, PageOp::Free);
+        self.set_in_use(mtr, alloc, no, 0);
+        let extent = no.0 / EXTENT_PAGES;
+        if self.geometry.used_in(mtr.bytes(alloc), extent) == 0 {
+            self.set_owner(mtr, alloc, extent, FREE);
+        }
+        self.mirror_give(extent);
+        Ok(())
+    }
+
+    fn mirror_give(&self, extent: u32) {
+        if let Some(extents) = &mut *self.extents.lock() {
+            extents.give(extent);
+        }
+    }
+
+    /// Whether the page is in use.
+    pub fn is_allocated(&self, env: &MtrEnv, no: PageNo) -> Result<bool> {
+        let g = self.geometry;
+        if no.0 >= self.size_pages() {
+            return Ok(false);
+        }
+        let page = env.pool.shared(self.page(g.alloc_page(g.group_of(no))))?;
+        Ok(g.in_use(&page, no))
+    }
+
+    /// Pages in use, the file's own included.
+    pub fn used_pages(&self, env: &MtrEnv) -> Result<u32> {
+        self.build_mirror(env)?;
+        Ok(self.extents.lock().as_ref().map_or(0, Extents::used))
+    }
+
+    /// Replaces the copy of the table's definition in page 0. Takes as much redo as the definition, and 64 bytes.
+    pub fn set_definition(&self, mtr: &mut Mtr<'_>, bytes: &[u8]) -> Result<()> {
+        let h = mtr.exclusive(self.page(PageNo(0)))?;
+        let stored = stored_definition(bytes, self.geometry.page_size);
+        let head = definition_head(bytes, stored);
+        let off = DEF_LEN as u16;
+        mtr.op(h, PageOp::Write { off, bytes: &head });
+        if !stored.is_empty() {
+            let off = DEF as u16;
+            mtr.op(h, PageOp::Write { off, bytes: stored });
+        }
+        Ok(())
+    }
+
+    /// The copy of the table's definition in page 0; `None` if it is too long to stand there.
+    pub fn definition(&self, env: &MtrEnv) -> Result<Option<Vec<u8>>> {
+        let id = self.page(PageNo(0));
+        let page = env.pool.shared(id)?;
+        definition(&page).map_err(|found| Error::corrupt(id, "the table's definition", found))
+    }
+
+    fn latch_alloc_page(&self, mtr: &mut Mtr<'_>, group: u32) -> Result<PageH> {
+        let id = self.page(self.geometry.alloc_page(group));
+        match mtr.find(id) {
+            Some(h) => Ok(h),
+            None => mtr.exclusive(id),
+        }
+    }
+
+    /// The first page of a group is about to be used: writes the group's allocation page.
+    fn format_alloc_page(&self, mtr: &mut Mtr<'_>, group: u32) -> Result<PageH> {
+        let g = self.geometry;
+        let own = g.alloc_page(group);
+        let h = mtr.exclusive_new(self.page(own))?;
+        let ptype = PageType::Alloc;
+        mtr.op(h, PageOp::FormatRaw { ptype });
+        let first = (own.0 - 1).to_le_bytes();
+        let bytes = &first;
+        mtr.op(h, PageOp::Write { off: 48, bytes });
+        self.set_in_use(mtr, h, own, 1);
+        self.set_owner(mtr, h, own.0 / EXTENT_PAGES, MIXED);
+        if let Some(extents) = &mut *self.extents.lock() {
+            extents.set_formatted(group);
+        }
+        Ok(h)
+    }
+
+    /// Fills page 1 of a new file, before it has a mini-transaction: pages 0 and 1 are in use.
+    pub(super) fn format_first_alloc_page(&self, page: &mut [u8]) {
+        let ptype = PageType::Alloc;
+        let formatted = PageOp::FormatRaw { ptype }.apply(page, self.page(PageNo(1)));
+        formatted.expect("any page can be formatted");
+        for no in [0, 1] {
+            let (offset, shift) = self.geometry.nibble(PageNo(no));
+            page[offset] |= 1 << shift;
+        }
+        let owner = self.geometry.owner_offset(0);
+        page[owner..owner + 4].copy_from_slice(&MIXED.to_le_bytes());
+    }
+
+    /// Writes a page's nibble.
+    fn set_in_use(&self, mtr: &mut Mtr<'_>, h: PageH, no: PageNo, nibble: u8) {
+        let (offset, shift) = self.geometry.nibble(no);
+        let others = mtr.bytes(h)[offset] & !(0xf << shift);
+        let off = offset as u16;
+        let bytes = &[others | nibble << shift];
+        mtr.op(h, PageOp::Write { off, bytes });
+    }
+
+    fn set_owner(&self, mtr: &mut Mtr<'_>, h: PageH, extent: u32, owner: u32) {
+        let off = self.geometry.owner_offset(extent) as u16;
+        let bytes = &owner.to_le_bytes();
+        mtr.op(h, PageOp::Write { off, bytes });
+    }
+}
+
+/// Pages by which a file of `size` pages is extended: doubling up to an extent, then an extent at a time, then an eighth
+/// of the file, at most 4 MiB.
+fn growth(size: u32, page_size: usize) -> u32 {
+    if size < EXTENT_PAGES {
+        return size.max(4).min(EXTENT_PAGES - size);
+    }
+    let most = (MAX_GROWTH_BYTES / page_size as u64) as u32;
+    let step = (size / 8).clamp(EXTENT_PAGES, most.max(EXTENT_PAGES));
+    step.next_multiple_of(EXTENT_PAGES)
+}
+
+/// A file that can't be extended, in the words of whoever has to make room.
+fn no_space(e: Error, path: &str) -> Error {
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    match &e {
+        Error::Io { source, .. }
+            if matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge) =>
+        {
+            Error::NoSpace {
+                what: format!("tablespace {path} can't be extended: {source}"),
+            }
+        }
+        _ => e,
+    }
+}

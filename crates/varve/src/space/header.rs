@@ -1,0 +1,172 @@
+//! Page 0 of a tablespace: what the file is, and a copy of its table's definition, so that it explains itself.
+//!
+//! After the page header (48 bytes):
+//!
+//! | offset | field |
+//! |---|---|
+//! | 48 | intro, 64 bytes: magic `VARVEDAT`, format version, page size, database uuid, tablespace, checksum kind, features |
+//! | 112 | kind u8, 7 zero bytes |
+//! | 120 | table id u64 |
+//! | 128 | crc32c u32 of bytes 48..128, 4 zero bytes |
+//! | 136 | length of the definition u32 |
+//! | 140 | bytes of it stored here u32: all, or none if it is too long for the page |
+//! | 144 | crc32c u32 of the stored bytes, 12 zero bytes |
+//! | 160 | the definition |
+//!
+//! Bytes 48..132 never change and lie in the first 512 bytes, which are written whole or not at all: a file can be
+//! recognised before a torn page 0 has been restored. The page as a whole has its checksum like any other.
+
+use std::path::Path;
+
+use crate::base::{Error, PageId, Result, SpaceId, TableId};
+use crate::io::DiskFile;
+use crate::page::{PageOp, PageType};
+use crate::redo::{FileIntro, INTRO_BYTES};
+
+const MAGIC: &[u8; 8] = b"VARVEDAT";
+const INTRO: usize = 48;
+const KIND: usize = INTRO + INTRO_BYTES;
+const TABLE: usize = 120;
+const FIXED_CRC: usize = 128;
+const FIXED_END: usize = 132;
+pub(super) const DEF_LEN: usize = 136;
+pub(super) const DEF: usize = 160;
+
+/// What a tablespace is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum SpaceKind {
+    System = 1,
+    Undo = 2,
+    Table = 3,
+    /// Made anew at every start, never redo-logged.
+    Temp = 4,
+}
+
+impl SpaceKind {
+    fn from_u8(v: u8) -> Option<SpaceKind> {
+        Some(match v {
+            1 => SpaceKind::System,
+            2 => SpaceKind::Undo,
+            3 => SpaceKind::Table,
+            4 => SpaceKind::Temp,
+            _ => return None,
+        })
+    }
+}
+
+/// The fixed part of page 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileHeader {
+    pub intro: FileIntro,
+    pub kind: SpaceKind,
+    /// The table in the file; 0 if it is no table's.
+    pub table: TableId,
+}
+
+impl FileHeader {
+    pub(super) fn new(
+        page_size: usize,
+        uuid: [u8; 16],
+        space: SpaceId,
+        kind: SpaceKind,
+        table: TableId,
+    ) -> FileHeader {
+        FileHeader {
+            intro: FileIntro::new(MAGIC, page_size as u32, uuid, space),
+            kind,
+            table,
+        }
+    }
+
+    /// Fills a zero page with the header and the definition.
+    pub(super) fn format(&self, page: &mut [u8], id: PageId, definition: &[u8]) {
+        let ptype = PageType::FileHeader;
+        let formatted = PageOp::FormatRaw { ptype }.apply(page, id);
+        formatted.expect("any page can be formatted");
+        self.intro.encode(&mut page[INTRO..KIND]);
+        page[KIND] = self.kind as u8;
+        page[TABLE..TABLE + 8].copy_from_slice(&self.table.0.to_le_bytes());
+        let crc = crc32c::crc32c(&page[INTRO..FIXED_CRC]);
+        page[FIXED_CRC..FIXED_END].copy_from_slice(&crc.to_le_bytes());
+        let stored = stored_definition(definition, page.len());
+        page[DEF_LEN..DEF_LEN + 12].copy_from_slice(&definition_head(definition, stored));
+        page[DEF..DEF + stored.len()].copy_from_slice(stored);
+    }
+
+    /// Reads and checks the fixed part from the start of a file.
+    pub(super) fn read(file: &dyn DiskFile) -> Result<FileHeader> {
+        if file.len()? < 2 * 4096 {
+            let expected = "a tablespace of two pages or more";
+            return Err(damaged(file.path(), expected, "a shorter file"));
+        }
+        let mut head = [0; DEF];
+        file.read_at(&mut head, 0)?;
+        FileHeader::decode(&head, file.path())
+    }
+
+    fn decode(head: &[u8; DEF], path: &Path) -> Result<FileHeader> {
+        let intro = FileIntro::decode(MAGIC, &head[INTRO..KIND], path)?;
+        let stored = u32_at(head, FIXED_CRC);
+        let computed = crc32c::crc32c(&head[INTRO..FIXED_CRC]);
+        if stored != computed {
+            let expected = format!("header checksum {stored:08x}");
+            return Err(damaged(path, expected, format!("{computed:08x}")));
+        }
+        let Some(kind) = SpaceKind::from_u8(head[KIND]) else {
+            let found = head[KIND].to_string();
+            return Err(damaged(path, "a kind of tablespace", found));
+        };
+        let table = u64::from_le_bytes(head[TABLE..TABLE + 8].try_into().expect("8 bytes"));
+        Ok(FileHeader {
+            intro,
+            kind,
+            table: TableId(table),
+        })
+    }
+}
+
+fn damaged(path: &Path, expected: impl Into<String>, found: impl Into<String>) -> Error {
+    Error::CorruptFile {
+        path: path.into(),
+        expected: expected.into(),
+        found: found.into(),
+    }
+}
+
+fn u32_at(b: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(b[at..at + 4].try_into().expect("4 bytes"))
+}
+
+/// What of a definition is kept in page 0: all of it, or nothing.
+pub(super) fn stored_definition(definition: &[u8], page_size: usize) -> &[u8] {
+    match definition.len() <= page_size - DEF {
+        true => definition,
+        false => &[],
+    }
+}
+
+/// The three words in front of the stored definition.
+pub(super) fn definition_head(definition: &[u8], stored: &[u8]) -> [u8; 12] {
+    let len = u32::try_from(definition.len()).expect("definitions are below 4 GiB");
+    let mut head = [0; 12];
+    head[..4].copy_from_slice(&len.to_le_bytes());
+    head[4..8].copy_from_slice(&(stored.len() as u32).to_le_bytes());
+    head[8..].copy_from_slice(&crc32c::crc32c(stored).to_le_bytes());
+    head
+}
+
+/// The definition that page 0 holds; `None` if it did not fit there, an error says what was found instead.
+pub(super) fn definition(page: &[u8]) -> std::result::Result<Option<Vec<u8>>, String> {
+    let (len, stored) = (u32_at(page, DEF_LEN), u32_at(page, DEF_LEN + 4) as usize);
+    if stored == 0 && len != 0 {
+        return Ok(None);
+    }
+    let Some(bytes) = page.get(DEF..DEF + stored) else {
+        return Err(format!("a definition of {stored} bytes"));
+    };
+    if stored != len as usize || crc32c::crc32c(bytes) != u32_at(page, DEF_LEN + 8) {
+        return Err("a damaged definition".into());
+    }
+    Ok(Some(bytes.to_vec()))
+}

@@ -1,0 +1,119 @@
+//! Tablespaces: files of pages, their registry, and which of their pages are in use.
+//!
+//! Invariants:
+//! - **SP-1** A tablespace id is never used for two files. A page of a tablespace that is gone is never read, and writing
+//!   it does nothing.
+//! - **SP-2** Whoever allocates or frees pages of a file has its page 1 latched exclusively, until commit. So one
+//!   mini-transaction at a time changes a file's allocation pages, whichever they are. In the latch order they
+//!   come last (docs/locking.md); only a page just allocated, which nobody else can be looking for, is latched after them.
+//! - **SP-3** Room is reserved before a mini-transaction begins ([`Space::reserve`]): an allocation under a reservation
+//!   finds a page. A few pages of each file are kept for rollback and purge, so that undoing work never fails for space.
+//! - **SP-4** A file is complete and durable, and so is its name, before [`Spaces::create`] returns, that is before
+//!   anything can refer to it.
+//! - **SP-5** The size of a file is a multiple of an extent once it is larger than one, so that the allocation page of its
+//!   last group is always in it.
+//!
+//! Files are read and written by the buffer pool only, through [`PageStore`]; pages 0 and 1 are written directly when a
+//! file is made. The data directory's layout belongs to the callers: paths are relative to it.
+//!
+//! Failure: an error leaves files and registry as they were, but for growth that nobody needed. `Error::NoSpace` when the
+//! disk is full.
+
+mod alloc;
+mod alloc_page;
+mod extents;
+mod header;
+mod registry;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::*};
+
+use parking_lot::Mutex;
+
+pub use alloc::{ALLOC_LOG_BYTES, FREE_LOG_BYTES, Reserved};
+pub use alloc_page::{EXTENT_PAGES, MIXED};
+pub use header::{FileHeader, SpaceKind};
+pub use registry::{NewSpace, Spaces};
+
+use crate::base::{Error, PageId, PageNo, Result, SpaceId, TableId};
+#[cfg(doc)]
+use crate::buffer::PageStore;
+use crate::io::DiskFile;
+use alloc_page::Geometry;
+use extents::Extents;
+
+/// One tablespace that is open.
+pub struct Space {
+    id: SpaceId,
+    header: FileHeader,
+    geometry: Geometry,
+    file: Arc<dyn DiskFile>,
+    /// Relative to the data directory. Changed by renaming.
+    path: Mutex<String>,
+    /// Pages in the file. Only grows, under `growing`; stored with Release after the file was extended.
+    size: AtomicU32,
+    growing: Mutex<()>,
+    /// `None` until the first reservation. Locked for a moment only; page latches come first.
+    extents: Mutex<Option<Extents>>,
+}
+
+impl Space {
+    pub fn id(&self) -> SpaceId {
+        self.id
+    }
+
+    pub fn kind(&self) -> SpaceKind {
+        self.header.kind
+    }
+
+    pub fn table(&self) -> TableId {
+        self.header.table
+    }
+
+    /// Relative to the data directory.
+    pub fn path(&self) -> String {
+        self.path.lock().clone()
+    }
+
+    pub fn size_pages(&self) -> u32 {
+        self.size.load(Acquire)
+    }
+
+    /// The file, for writing pages around the pool when nobody uses it (restoring torn pages).
+    pub fn file(&self) -> &Arc<dyn DiskFile> {
+        &self.file
+    }
+
+    fn page(&self, no: PageNo) -> PageId {
+        PageId::new(self.id, no)
+    }
+
+    fn offset(&self, no: PageNo) -> u64 {
+        u64::from(no.0) * self.geometry.page_size as u64
+    }
+
+    /// Extends the file to `pages` or more.
+    fn grow_file(&self, pages: u32) -> Result<()> {
+        let _one = self.growing.lock();
+        if pages <= self.size_pages() {
+            return Ok(());
+        }
+        let pages = round_size(pages)?;
+        self.file.allocate(self.offset(PageNo(pages)))?;
+        self.size.store(pages, Release);
+        Ok(())
+    }
+}
+
+/// SP-5.
+fn round_size(pages: u32) -> Result<u32> {
+    if pages <= EXTENT_PAGES {
+        return Ok(pages.max(2));
+    }
+    let rounded = pages.checked_next_multiple_of(EXTENT_PAGES);
+    rounded.ok_or_else(|| Error::NoSpace {
+        what: "a tablespace holds fewer than 2^32 pages".into(),
+    })
+}

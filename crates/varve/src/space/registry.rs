@@ -1,0 +1,275 @@
+//! The tablespaces that are open, and the life of their files: create, open, rename, replace, drop. See SP-1 and SP-4.
+//!
+//! File operations are durable when they return; what they mean for the catalog and in which order they are logged is
+//! the caller's business.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use parking_lot::{Mutex, RwLock};
+
+use super::alloc_page::Geometry;
+use super::header::FileHeader;
+use super::{Space, SpaceKind, round_size};
+use crate::base::{Error, PageId, PageNo, Result, SpaceId, TableId};
+use crate::buffer::PageStore;
+use crate::io::{Disk, DiskFile, OpenMode};
+use crate::page;
+
+/// What a new tablespace is told.
+#[derive(Clone, Copy)]
+pub struct NewSpace<'a> {
+    pub id: SpaceId,
+    /// Relative to the data directory, with forward slashes.
+    pub path: &'a str,
+    pub kind: SpaceKind,
+    /// 0 if it is no table's.
+    pub table: TableId,
+    /// Copied to page 0 if it fits there.
+    pub definition: &'a [u8],
+    /// Pages to begin with; two at least.
+    pub pages: u32,
+}
+
+/// The open tablespaces of one database.
+pub struct Spaces {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    page_size: usize,
+    uuid: [u8; 16],
+    spaces: RwLock<HashMap<SpaceId, Arc<Space>>>,
+}
+
+impl Spaces {
+    pub fn new(disk: Arc<dyn Disk>, dir: &Path, page_size: usize, uuid: [u8; 16]) -> Spaces {
+        Spaces {
+            disk,
+            dir: dir.into(),
+            page_size,
+            uuid,
+            spaces: RwLock::default(),
+        }
+    }
+
+    pub fn get(&self, id: SpaceId) -> Option<Arc<Space>> {
+        self.spaces.read().get(&id).cloned()
+    }
+
+    /// The tablespace, or an error that names it.
+    pub fn require(&self, id: SpaceId) -> Result<Arc<Space>> {
+        self.get(id).ok_or_else(|| unknown(id))
+    }
+
+    /// All open tablespaces, by id.
+    pub fn all(&self) -> Vec<Arc<Space>> {
+        let mut all: Vec<_> = self.spaces.read().values().cloned().collect();
+        all.sort_by_key(|s| s.id);
+        all
+    }
+
+    /// Makes the file, durable, and opens it (SP-4). Nothing remains of it if that fails. A temporary tablespace takes the
+    /// place of a file that an earlier process left.
+    pub fn create(&self, new: NewSpace<'_>) -> Result<Arc<Space>> {
+        let path = self.dir.join(new.path);
+        if self.get(new.id).is_some() {
+            let what = format!("tablespace {}", new.id);
+            return Err(Error::AlreadyExists { what });
+        }
+        self.make_parent(&path)?;
+        if new.kind == SpaceKind::Temp && self.disk.exists(&path)? {
+            self.disk.remove(&path)?;
+        }
+        let file = self.disk.open(&path, OpenMode::CreateNew)?;
+        let filled = self.fill(&new, file);
+        match filled.and_then(|space| self.sync_parent(&path).map(|()| space)) {
+            Ok(space) => Ok(self.register(space)),
+            Err(e) => {
+                // The first error is the one to report; a file left behind is refused by name at the next attempt.
+                let _ = self.disk.remove(&path);
+                Err(e)
+            }
+        }
+    }
+
+    fn fill(&self, new: &NewSpace<'_>, file: Arc<dyn DiskFile>) -> Result<Space> {
+        let header = FileHeader::new(self.page_size, self.uuid, new.id, new.kind, new.table);
+        let space = self.space(new.id, header, file, new.path, 0);
+        space.grow_file(new.pages.max(2))?;
+        let mut page = vec![0; self.page_size];
+        header.format(&mut page, space.page(PageNo(0)), new.definition);
+        page::seal(&mut page);
+        space.file.write_at(&page, 0)?;
+        page.fill(0);
+        space.format_first_alloc_page(&mut page);
+        page::seal(&mut page);
+        space.file.write_at(&page, space.offset(PageNo(1)))?;
+        space.file.sync()?;
+        Ok(space)
+    }
+
+    fn space(
+        &self,
+        id: SpaceId,
+        header: FileHeader,
+        file: Arc<dyn DiskFile>,
+        path: &str,
+        size: u32,
+    ) -> Space {
+        let page_size = self.page_size;
+        Space {
+            id,
+            header,
+            geometry: Geometry { page_size },
+            file,
+            path: Mutex::new(path.into()),
+            size: AtomicU32::new(size),
+            growing: Mutex::new(()),
+            extents: Mutex::new(None),
+        }
+    }
+
+    fn register(&self, space: Space) -> Arc<Space> {
+        let space = Arc::new(space);
+        self.spaces.write().insert(space.id, space.clone());
+        space
+    }
+
+    /// Opens a file by its path; its header says which tablespace it is.
+    pub fn open(&self, path: &str) -> Result<Arc<Space>> {
+        let full = self.dir.join(path);
+        let file = self.disk.open(&full, OpenMode::Existing)?;
+        let header = FileHeader::read(&*file)?;
+        let intro = header.intro;
+        intro.check_owner(&self.uuid, &full)?;
+        if intro.page_size as usize != self.page_size {
+            return Err(Error::CorruptFile {
+                path: full,
+                expected: format!("page size {}", self.page_size),
+                found: intro.page_size.to_string(),
+            });
+        }
+        if let Some(other) = self.get(intro.space) {
+            return Err(Error::CorruptFile {
+                path: full,
+                expected: "a tablespace of its own".into(),
+                found: format!("tablespace {}, which is {}", intro.space, other.path()),
+            });
+        }
+        let size = u32::try_from(file.len()? / self.page_size as u64).unwrap_or(u32::MAX);
+        let space = self.space(intro.space, header, file, path, size);
+        // A crash may have cut off an extension that nothing durable refers to.
+        space.grow_file(round_size(size)?)?;
+        Ok(self.register(space))
+    }
+
+    /// What a file says it is, without opening it as a tablespace.
+    pub fn inspect(&self, path: &str) -> Result<FileHeader> {
+        let file = self.disk.open(&self.dir.join(path), OpenMode::Existing)?;
+        FileHeader::read(&*file)
+    }
+
+    /// Forgets the tablespace and removes its file. Whoever still has the file open writes to nothing. Afterwards call
+    /// `BufferPool::drop_space`.
+    pub fn drop_space(&self, id: SpaceId) -> Result<()> {
+        let path = self.dir.join(self.take(id)?.path());
+        self.disk.remove(&path)?;
+        self.sync_parent(&path)
+    }
+
+    /// Forgets the tablespace and leaves its file.
+    pub fn close(&self, id: SpaceId) -> Result<()> {
+        self.take(id).map(drop)
+    }
+
+    /// Moves the file to a path that is free.
+    pub fn rename(&self, id: SpaceId, to: &str) -> Result<()> {
+        let space = self.require(id)?;
+        let target = self.dir.join(to);
+        if self.disk.exists(&target)? {
+            let what = format!("file {}", target.display());
+            return Err(Error::AlreadyExists { what });
+        }
+        self.make_parent(&target)?;
+        self.move_file(&space, to)
+    }
+
+    /// Puts the file of `new` in the place of `old`'s, which is gone then: its pages are never read again, and late writes
+    /// to it are ignored.
+    pub fn replace(&self, old: SpaceId, new: SpaceId) -> Result<()> {
+        let space = self.require(new)?;
+        let target = self.take(old)?.path();
+        self.move_file(&space, &target)
+    }
+
+    fn move_file(&self, space: &Space, to: &str) -> Result<()> {
+        let mut path = space.path.lock();
+        let (from, target) = (self.dir.join(&*path), self.dir.join(to));
+        self.disk.rename(&from, &target)?;
+        *path = to.into();
+        drop(path);
+        self.sync_parent(&target)?;
+        if from.parent() != target.parent() {
+            self.sync_parent(&from)?;
+        }
+        Ok(())
+    }
+
+    fn take(&self, id: SpaceId) -> Result<Arc<Space>> {
+        let taken = self.spaces.write().remove(&id);
+        taken.ok_or_else(|| unknown(id))
+    }
+
+    /// Makes the directory of a file that is about to be made, durable.
+    fn make_parent(&self, path: &Path) -> Result<()> {
+        let parent = path.parent().unwrap_or(&self.dir);
+        if !self.disk.exists(parent)? {
+            self.disk.create_dir_all(parent)?;
+            self.disk.sync_dir(&self.dir)?;
+        }
+        Ok(())
+    }
+
+    fn sync_parent(&self, path: &Path) -> Result<()> {
+        self.disk.sync_dir(path.parent().unwrap_or(&self.dir))
+    }
+}
+
+fn unknown(id: SpaceId) -> Error {
+    Error::not_found(format!("tablespace {id}"))
+}
+
+impl PageStore for Spaces {
+    fn read(&self, page: PageId, buf: &mut [u8]) -> Result<()> {
+        let space = self.require(page.space)?;
+        if page.no.0 >= space.size_pages() {
+            return Err(Error::not_found(page.to_string()));
+        }
+        space.file.read_at(buf, space.offset(page.no))
+    }
+
+    fn write(&self, page: PageId, buf: &[u8]) -> Result<()> {
+        match self.get(page.space) {
+            Some(space) => space.file.write_at(buf, space.offset(page.no)),
+            None => Ok(()),
+        }
+    }
+
+    fn sync(&self, space: SpaceId) -> Result<()> {
+        match self.get(space) {
+            Some(space) => space.file.sync(),
+            None => Ok(()),
+        }
+    }
+
+    fn ensure(&self, page: PageId) -> Result<bool> {
+        let Some(space) = self.get(page.space) else {
+            return Ok(false);
+        };
+        if page.no.0 >= space.size_pages() {
+            space.grow_file(page.no.0.saturating_add(1))?;
+        }
+        Ok(true)
+    }
+}

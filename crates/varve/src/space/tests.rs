@@ -1,0 +1,498 @@
+//! Tablespaces on real files, with a log and a pool: what is handed out, what survives, what is refused.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::*;
+use crate::base::{Lsn, NO_PAGE};
+use crate::buffer::{BufferPool, PageStore, PoolSettings};
+use crate::io::{DirEntry, DirLock, Disk, OpenMode, RealDisk};
+use crate::mtr::replay::apply_frame;
+use crate::mtr::{Mtr, MtrEnv};
+use crate::page::{self, PageOp, PageType};
+use crate::redo::{LogSettings, RedoLog, RedoReader};
+
+const PAGE: usize = 4096;
+const GROUP: u32 = 6144;
+const UUID: [u8; 16] = [9; 16];
+const START: Lsn = Lsn(4096);
+const ID: SpaceId = SpaceId(40);
+
+fn pool_on(spaces: &Arc<Spaces>) -> Arc<BufferPool> {
+    let settings = PoolSettings {
+        bytes: (4096 * PAGE) as u64,
+        page_size: PAGE,
+    };
+    Arc::new(BufferPool::new(settings, spaces.clone()).unwrap())
+}
+
+fn spaces_on(disk: Arc<dyn Disk>, dir: &Path) -> Arc<Spaces> {
+    Arc::new(Spaces::new(disk, dir, PAGE, UUID))
+}
+
+fn env_on(dir: &Path, spaces: &Arc<Spaces>) -> MtrEnv {
+    let settings = LogSettings::new(64 << 20, PAGE as u32, UUID);
+    let log = RedoLog::create(Arc::new(RealDisk), dir, settings, START).unwrap();
+    MtrEnv::new(pool_on(spaces), Arc::new(log))
+}
+
+fn new_table(path: &str) -> NewSpace<'_> {
+    NewSpace {
+        id: ID,
+        path,
+        kind: SpaceKind::Table,
+        table: TableId(7),
+        definition: b"definition",
+        pages: 4,
+    }
+}
+
+fn write_all(env: &MtrEnv) {
+    let mut taken = vec![];
+    let mut buf = vec![0; PAGE];
+    env.pool
+        .take_oldest(env.log.next_lsn(), usize::MAX >> 1, &mut taken);
+    for page in taken {
+        env.pool.copy_for_write(&page, &mut buf).unwrap();
+        env.pool.store().write(page.page, &buf).unwrap();
+        env.pool.write_done(page);
+    }
+}
+
+fn alloc_one(env: &MtrEnv, space: &Space, near: PageNo, owner: u32) -> PageNo {
+    let _room = space.reserve(env, 1).unwrap();
+    let mut mtr = Mtr::begin(env, ALLOC_LOG_BYTES + 32).unwrap();
+    let no = space.alloc(&mut mtr, near, owner).unwrap();
+    let h = mtr.exclusive_new(PageId::new(space.id(), no)).unwrap();
+    let ptype = PageType::Raw;
+    mtr.op(h, PageOp::FormatRaw { ptype });
+    mtr.commit();
+    no
+}
+
+fn free_one(env: &MtrEnv, space: &Space, no: PageNo) {
+    let mut mtr = Mtr::begin(env, FREE_LOG_BYTES).unwrap();
+    space.free(&mut mtr, no).unwrap();
+    mtr.commit();
+}
+
+/// Pages that the file says are in use.
+fn in_use(env: &MtrEnv, space: &Space) -> BTreeSet<u32> {
+    let pages = 0..space.size_pages();
+    pages
+        .filter(|no| space.is_allocated(env, PageNo(*no)).unwrap())
+        .collect()
+}
+
+/// Threads allocate and free against a model: no page is handed out twice, every free page is found again, and the
+/// file agrees with the model; so does the file that is opened again, and the one that replay makes from nothing but
+/// the log.
+#[test]
+fn allocation_follows_the_model_and_survives() {
+    let dir = tempfile::tempdir().unwrap();
+    let spaces = spaces_on(Arc::new(RealDisk), dir.path());
+    let env = env_on(dir.path(), &spaces);
+    let space = spaces.create(new_table("shop/a.vdt")).unwrap();
+    let seed = rand::random::<u64>();
+    println!("seed {seed}");
+    let owned = Mutex::new(BTreeMap::from([(0, 0), (1, 0)]));
+    std::thread::scope(|s| {
+        for owner in 1..=3u32 {
+            let (env, space, owned) = (&env, &space, &owned);
+            s.spawn(move || {
+                let mut rng = SmallRng::seed_from_u64(seed ^ u64::from(owner));
+                let mut mine: Vec<PageNo> = vec![];
+                for _ in 0..600 {
+                    if mine.is_empty() || rng.random_range(0..5) < 3 {
+                        let near = mine.last().copied().unwrap_or(NO_PAGE);
+                        let no = alloc_one(env, space, near, owner);
+                        let before = owned.lock().insert(no.0, owner);
+                        assert_eq!(before, None, "page {no} was handed out twice");
+                        mine.push(no);
+                    } else {
+                        let no = mine.swap_remove(rng.random_range(0..mine.len()));
+                        // Before the page is free, or another thread could get it first.
+                        owned.lock().remove(&no.0);
+                        free_one(env, space, no);
+                    }
+                }
+            });
+        }
+    });
+    let model: BTreeSet<u32> = owned.lock().keys().copied().collect();
+    assert_eq!(in_use(&env, &space), model);
+    assert_eq!(space.used_pages(&env).unwrap() as usize, model.len());
+    env.log.sync_to(env.log.next_lsn()).unwrap();
+
+    let original = std::fs::read(dir.path().join("shop/a.vdt")).unwrap();
+    write_all(&env);
+    assert_ne!(
+        std::fs::read(dir.path().join("shop/a.vdt")).unwrap(),
+        original
+    );
+    spaces.close(ID).unwrap();
+    for (what, replay) in [("written", false), ("replayed", true)] {
+        if replay {
+            // The file as it was made, shorter than it became.
+            std::fs::write(dir.path().join("shop/a.vdt"), &original[..4 * PAGE]).unwrap();
+        }
+        let spaces = spaces_on(Arc::new(RealDisk), dir.path());
+        let space = spaces.open("shop/a.vdt").unwrap();
+        let env = MtrEnv::new(pool_on(&spaces), env.log.clone());
+        if replay {
+            let mut log = RedoReader::open(&RealDisk, dir.path(), &UUID, START).unwrap();
+            while let Some(f) = log.next().unwrap() {
+                apply_frame(&env.pool, f.start, f.end, f.body, |_| Ok(())).unwrap();
+            }
+        }
+        assert_eq!(in_use(&env, &space), model, "{what}");
+        assert_eq!(
+            space.used_pages(&env).unwrap() as usize,
+            model.len(),
+            "{what}"
+        );
+        let next = alloc_one(&env, &space, NO_PAGE, 2);
+        assert!(!model.contains(&next.0), "{what}: page {next} is in use");
+    }
+}
+
+/// Users that allocate in turn still get runs of neighbouring pages, and a file of several groups uses them all.
+#[test]
+fn pages_of_one_owner_lie_together_across_groups() {
+    let dir = tempfile::tempdir().unwrap();
+    let spaces = spaces_on(Arc::new(RealDisk), dir.path());
+    let env = env_on(dir.path(), &spaces);
+    let space = spaces.create(new_table("a.vdt")).unwrap();
+    let mut last = [NO_PAGE; 4];
+    let mut neighbours = 0;
+    let mut seen = BTreeSet::from([0, 1]);
+    const EACH: u32 = 3200;
+    for _ in 0..EACH {
+        for owner in 0..4 {
+            let _room = space.reserve(&env, 1).unwrap();
+            let mut mtr = Mtr::begin(&env, ALLOC_LOG_BYTES).unwrap();
+            let no = space
+                .alloc(&mut mtr, last[owner as usize], owner + 1)
+                .unwrap();
+            mtr.commit();
+            assert!(seen.insert(no.0), "page {no} was handed out twice");
+            neighbours += u32::from(no.0 == last[owner as usize].0.wrapping_add(1));
+            last[owner as usize] = no;
+        }
+    }
+    assert!(space.size_pages() > 2 * GROUP);
+    for group in 0..3 {
+        assert!(space.is_allocated(&env, PageNo(group * GROUP + 1)).unwrap());
+        assert_eq!(seen.contains(&(group * GROUP + 1)), group == 0);
+    }
+    let share = neighbours * 100 / (4 * EACH);
+    assert!(
+        share >= 90,
+        "only {share}% of the pages follow their predecessor"
+    );
+    let waste = space.size_pages() - 4 * EACH;
+    assert!(
+        waste < 4 * EACH / 8 + 1024,
+        "{waste} pages of the file are unused"
+    );
+}
+
+#[test]
+fn freed_pages_are_used_before_the_file_grows() {
+    let dir = tempfile::tempdir().unwrap();
+    let spaces = spaces_on(Arc::new(RealDisk), dir.path());
+    let env = env_on(dir.path(), &spaces);
+    let space = spaces.create(new_table("a.vdt")).unwrap();
+    let pages: Vec<_> = (0..500)
+        .map(|_| alloc_one(&env, &space, NO_PAGE, 5))
+        .collect();
+    let size = space.size_pages();
+    for round in 0..4u32 {
+        let mut mtr = Mtr::begin(&env, 20 * FREE_LOG_BYTES).unwrap();
+        let some: Vec<_> = pages
+            .iter()
+            .skip(100 + 100 * round as usize)
+            .take(20)
+            .collect();
+        // Several in one mini-transaction: latched first, freed then.
+        for no in &some {
+            mtr.exclusive(PageId::new(ID, **no)).unwrap();
+        }
+        for no in &some {
+            space.free(&mut mtr, **no).unwrap();
+        }
+        mtr.commit();
+    }
+    for _ in 0..80 {
+        alloc_one(&env, &space, NO_PAGE, 5);
+    }
+    assert_eq!(space.size_pages(), size);
+    let mut mtr = Mtr::begin(&env, 200).unwrap();
+    let e = space
+        .free(&mut mtr, PageNo(space.size_pages() - 1))
+        .unwrap_err();
+    assert!(
+        matches!(e, Error::Corrupt { .. }),
+        "a free page can't be freed: {e}"
+    );
+}
+
+/// A disk that has room for so many bytes.
+struct SmallDisk(Arc<AtomicU64>);
+
+struct SmallFile {
+    file: Arc<dyn DiskFile>,
+    limit: Arc<AtomicU64>,
+}
+
+impl Disk for SmallDisk {
+    fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn DiskFile>> {
+        let file = RealDisk.open(path, mode)?;
+        let limit = self.0.clone();
+        Ok(Arc::new(SmallFile { file, limit }))
+    }
+    fn remove(&self, path: &Path) -> Result<()> {
+        RealDisk.remove(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        RealDisk.rename(from, to)
+    }
+    fn create_dir_all(&self, path: &Path) -> Result<()> {
+        RealDisk.create_dir_all(path)
+    }
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        RealDisk.remove_dir(path)
+    }
+    fn list(&self, path: &Path) -> Result<Vec<DirEntry>> {
+        RealDisk.list(path)
+    }
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        RealDisk.sync_dir(path)
+    }
+    fn exists(&self, path: &Path) -> Result<bool> {
+        RealDisk.exists(path)
+    }
+    fn lock_dir(&self, path: &Path) -> Result<DirLock> {
+        RealDisk.lock_dir(path)
+    }
+}
+
+impl DiskFile for SmallFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.file.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.file.write_at(buf, offset)
+    }
+    fn sync(&self) -> Result<()> {
+        self.file.sync()
+    }
+    fn len(&self) -> Result<u64> {
+        self.file.len()
+    }
+    fn allocate(&self, new_len: u64) -> Result<()> {
+        if new_len > self.limit.load(Relaxed) {
+            let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+            return Err(Error::io("allocate", self.path(), full));
+        }
+        self.file.allocate(new_len)
+    }
+    fn set_len(&self, new_len: u64) -> Result<()> {
+        self.file.set_len(new_len)
+    }
+    fn path(&self) -> &Path {
+        self.file.path()
+    }
+}
+
+/// On a full disk work is refused by name while undoing work still finds room; what failed to be made leaves no file.
+#[test]
+fn a_full_disk_leaves_room_for_undoing_work() {
+    let dir = tempfile::tempdir().unwrap();
+    let limit = Arc::new(AtomicU64::new(256 * PAGE as u64));
+    let spaces = spaces_on(Arc::new(SmallDisk(limit.clone())), dir.path());
+    let env = env_on(dir.path(), &spaces);
+    let space = spaces.create(new_table("a.vdt")).unwrap();
+    let mut taken = 0;
+    let refused = loop {
+        match space.reserve(&env, 3) {
+            Ok(room) => drop(room),
+            Err(e) => break e,
+        }
+        for _ in 0..3 {
+            alloc_one(&env, &space, NO_PAGE, 5);
+        }
+        taken += 3;
+    };
+    assert!(
+        matches!(&refused, Error::NoSpace { what } if what.contains("a.vdt")),
+        "{refused}"
+    );
+    assert!((230..=240).contains(&taken), "{taken}");
+    let room = space.reserve_for_undoing(&env, 14).unwrap();
+    assert!(
+        space.reserve_for_undoing(&env, 6).is_err(),
+        "promised to somebody else"
+    );
+    drop(room);
+    let _room = space.reserve_for_undoing(&env, 14).unwrap();
+    for _ in 0..14 {
+        let mut mtr = Mtr::begin(&env, ALLOC_LOG_BYTES).unwrap();
+        space.alloc(&mut mtr, NO_PAGE, 5).unwrap();
+        mtr.commit();
+    }
+    limit.store(8 * PAGE as u64, Relaxed);
+    let (id, path) = (SpaceId(41), "big.vdt");
+    let big = NewSpace {
+        id,
+        pages: 64,
+        path,
+        ..new_table("")
+    };
+    assert!(spaces.create(big).is_err());
+    assert!(!dir.path().join(path).exists());
+    limit.store(u64::MAX, Relaxed);
+    spaces.create(big).unwrap();
+    space.reserve(&env, 3).map(drop).unwrap();
+}
+
+#[test]
+fn files_are_created_renamed_replaced_and_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let spaces = spaces_on(Arc::new(RealDisk), dir.path());
+    let env = env_on(dir.path(), &spaces);
+    let exists = |path: &str| dir.path().join(path).exists();
+    let a = spaces.create(new_table("shop/a.vdt")).unwrap();
+    assert_eq!(
+        (a.kind(), a.table(), a.size_pages()),
+        (SpaceKind::Table, TableId(7), 4)
+    );
+    assert!(matches!(
+        spaces.create(new_table("x.vdt")),
+        Err(Error::AlreadyExists { .. })
+    ));
+    let id = SpaceId(41);
+    let b = NewSpace {
+        id,
+        ..new_table("shop/b.vdt")
+    };
+    spaces.create(b).unwrap();
+    let no = alloc_one(&env, &spaces.get(id).unwrap(), NO_PAGE, 1);
+
+    assert!(matches!(
+        spaces.rename(ID, "shop/b.vdt"),
+        Err(Error::AlreadyExists { .. })
+    ));
+    spaces.rename(ID, "other/a.vdt").unwrap();
+    assert!(exists("other/a.vdt") && !exists("shop/a.vdt"));
+    assert_eq!(a.path(), "other/a.vdt");
+
+    spaces.replace(ID, id).unwrap();
+    assert!(exists("other/a.vdt") && !exists("shop/b.vdt"));
+    assert_eq!(spaces.inspect("other/a.vdt").unwrap().intro.space, id);
+    let mut buf = vec![0; PAGE];
+    let old = PageId::new(ID, PageNo(0));
+    assert!(matches!(
+        spaces.read(old, &mut buf),
+        Err(Error::NotFound { .. })
+    ));
+    spaces.write(old, &buf).unwrap();
+    spaces.sync(ID).unwrap();
+    assert!(!spaces.ensure(old).unwrap());
+    assert_eq!(spaces.inspect("other/a.vdt").unwrap().intro.space, id);
+
+    write_all(&env);
+    spaces.close(id).unwrap();
+    assert!(spaces.all().is_empty());
+    let again = spaces.open("other/a.vdt").unwrap();
+    assert_eq!((again.id(), again.table()), (id, TableId(7)));
+    assert!(again.is_allocated(&env, no).unwrap());
+    spaces.drop_space(id).unwrap();
+    assert!(!exists("other/a.vdt"));
+    assert!(matches!(spaces.drop_space(id), Err(Error::NotFound { .. })));
+
+    let (id, kind) = (crate::base::TEMP_SPACE, SpaceKind::Temp);
+    let temp = NewSpace {
+        id,
+        kind,
+        ..new_table("temp.vdt")
+    };
+    spaces.create(temp).unwrap();
+    spaces.close(id).unwrap();
+    spaces
+        .create(temp)
+        .expect("a temporary tablespace replaces what was left of the last");
+}
+
+#[test]
+fn the_definition_stands_in_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let spaces = spaces_on(Arc::new(RealDisk), dir.path());
+    let env = env_on(dir.path(), &spaces);
+    let space = spaces.create(new_table("a.vdt")).unwrap();
+    assert_eq!(
+        space.definition(&env).unwrap().as_deref(),
+        Some(&b"definition"[..])
+    );
+    for (len, kept) in [
+        (0, true),
+        (5, true),
+        (3000, true),
+        (PAGE - 160, true),
+        (PAGE, false),
+    ] {
+        let bytes = vec![len as u8; len];
+        let mut mtr = Mtr::begin(&env, PAGE as u32 + 64).unwrap();
+        space.set_definition(&mut mtr, &bytes).unwrap();
+        mtr.commit();
+        assert_eq!(
+            space.definition(&env).unwrap(),
+            kept.then_some(bytes),
+            "{len} bytes"
+        );
+    }
+}
+
+/// Files that are not what they should be are refused, with what is wrong in the message.
+#[test]
+fn wrong_files_are_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let spaces = spaces_on(Arc::new(RealDisk), dir.path());
+    spaces.create(new_table("a.vdt")).unwrap();
+    let path = dir.path().join("a.vdt");
+    let good = std::fs::read(&path).unwrap();
+    type Damage = fn(&mut Vec<u8>);
+    let damages: [(&str, Damage); 6] = [
+        ("begins with VARVEDAT", |b| b[48] = b'X'),
+        ("header checksum", |b| b[112] = 2),
+        ("header checksum", |b| b[121] = 1),
+        ("two pages or more", |b| b.truncate(5000)),
+        ("format version", |b| b[56] = 99),
+        ("features", |b| b[104] = 1),
+    ];
+    for (what, damage) in damages {
+        let mut bytes = good.clone();
+        damage(&mut bytes);
+        std::fs::write(dir.path().join("bad.vdt"), &bytes).unwrap();
+        let e = spaces.open("bad.vdt").map(drop).unwrap_err().to_string();
+        assert!(e.contains(what) && e.contains("bad.vdt"), "{what}: {e}");
+    }
+    let e = spaces.open("a.vdt").map(drop).unwrap_err().to_string();
+    assert!(e.contains("tablespace 40"), "{e}");
+    for (uuid, page_size, what) in [([1; 16], PAGE, "database"), (UUID, 2 * PAGE, "page size")] {
+        let others = Spaces::new(Arc::new(RealDisk), dir.path(), page_size, uuid);
+        let e = others.open("a.vdt").map(drop).unwrap_err().to_string();
+        assert!(e.contains(what), "{e}");
+    }
+    // What a reader of the documented format finds.
+    assert_eq!(&good[48..56], b"VARVEDAT");
+    assert_eq!((good[80], good[112], good[120], good[136]), (40, 3, 7, 10));
+    assert_eq!(&good[160..170], b"definition");
+    page::verify(&good[..PAGE], PageId::new(ID, PageNo(0))).unwrap();
+    assert_eq!(good[PAGE + 64], 0x11);
+    assert_eq!(good[PAGE + 64 + 3072..][..4], [0xff; 4]);
+}
