@@ -581,10 +581,12 @@ impl RedoLog {
     /// WAL-4: stops the database. The first reason is kept.
     pub fn poison(&self, why: impl Into<String>) {
         let why = why.into();
-        if self.poison_why.set(why.clone()).is_err() {
+        let first = self.poison_why.set(why.clone()).is_ok();
+        // Also by a second caller: the first may not have got here yet, and nobody may go on after this returns.
+        self.poisoned.store(true, Ordering::Release);
+        if !first {
             return;
         }
-        self.poisoned.store(true, Ordering::Release);
         let waiters = std::mem::take(&mut self.sync.lock().waiters);
         waiters.iter().for_each(|(_, thread)| thread.unpark());
         self.wake_capacity_waiters();
