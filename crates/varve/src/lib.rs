@@ -2,6 +2,8 @@
 
 pub mod base;
 #[doc(hidden)]
+pub mod btree;
+#[doc(hidden)]
 pub mod buffer;
 #[doc(hidden)]
 pub mod catalog;

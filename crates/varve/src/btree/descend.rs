@@ -1,0 +1,353 @@
+//! Finding and latching leaves. See the module's introduction for why an unlatched descent is enough.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::base::{Error, PageNo, Result};
+use crate::buffer::SharedPage;
+use crate::mtr::{Mtr, PageH};
+use crate::page::{
+    ChildRef, InnerImage, PageType, SlottedRef, max_key, max_record, page_type, record_cost,
+};
+
+use super::leaf::boundary;
+use super::{LeafPos, MAX_LEVEL, OPTIMISTIC_TRIES, Purpose, Seek, SharedLeaf, Tree, type_at};
+
+/// What a descent aims at.
+#[derive(Clone, Copy)]
+pub(super) enum Aim<'a> {
+    /// The page that covers the key.
+    At(&'a [u8]),
+    /// The page that covers the greatest keys below this one.
+    Below(&'a [u8]),
+    /// The rightmost page.
+    End,
+}
+
+impl<'a> Aim<'a> {
+    /// Only nothing is below the empty key: any page will do, and the leftmost is one.
+    fn of(key: &'a [u8], seek: Seek) -> Aim<'a> {
+        match seek {
+            Seek::Lt if !key.is_empty() => Aim::Below(key),
+            _ => Aim::At(key),
+        }
+    }
+
+    #[inline]
+    pub(super) fn in_image(self, image: &InnerImage) -> bool {
+        match self {
+            Aim::At(key) => image.covers(key),
+            Aim::Below(key) => image.covers_below(key),
+            Aim::End => image.high().is_none(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn child(self, image: &InnerImage) -> ChildRef<'_> {
+        match self {
+            Aim::At(key) => image.child_for(key),
+            Aim::Below(key) => image.child_below(key),
+            Aim::End => image.child(image.n_children() - 1),
+        }
+    }
+
+    #[inline]
+    fn in_page(self, p: SlottedRef<'_>) -> bool {
+        match self {
+            Aim::At(key) => p.covers(key),
+            Aim::Below(key) => key > p.low() && p.high().is_none_or(|h| key <= h),
+            Aim::End => p.high().is_none(),
+        }
+    }
+
+    /// The slot of the child to go to in a latched inner page that has any.
+    fn slot(self, p: SlottedRef<'_>) -> usize {
+        let after = match self {
+            Aim::At(key) => boundary(p, key, Seek::Gt),
+            Aim::Below(key) => boundary(p, key, Seek::Ge),
+            Aim::End => p.n_slots(),
+        };
+        after.saturating_sub(1)
+    }
+}
+
+pub(super) enum Found {
+    Page(PageNo),
+    /// The root is below the wanted level.
+    AboveRoot,
+    /// Something changed on the way: start again.
+    Stale,
+}
+
+/// The page number in slot `slot` of a latched inner page.
+pub(super) fn child_at(p: SlottedRef<'_>, slot: usize) -> Option<PageNo> {
+    if slot >= p.n_slots() {
+        return None;
+    }
+    let bytes = p.payload(slot).try_into().ok()?;
+    Some(PageNo(u32::from_le_bytes(bytes)))
+}
+
+impl Tree {
+    /// Finds the page at `level` by images. The answer has to be checked under the page's latch.
+    #[inline]
+    pub(super) fn locate(&self, aim: Aim<'_>, level: u16) -> Result<Found> {
+        let guard = &crossbeam_epoch::pin();
+        let pool = &self.env.pool;
+        let Some(mut image) = pool.inner(self.page_id(self.root), &self.root_hint, guard)? else {
+            return Ok(match level {
+                0 => Found::Page(self.root),
+                _ => Found::AboveRoot,
+            });
+        };
+        if image.level < level {
+            return Ok(Found::AboveRoot);
+        }
+        if image.level == level {
+            return Ok(Found::Page(self.root));
+        }
+        loop {
+            if image.index != self.index || !aim.in_image(image) {
+                return Ok(Found::Stale);
+            }
+            let child = aim.child(image);
+            if image.level == level + 1 {
+                return Ok(Found::Page(child.no));
+            }
+            match pool.inner(self.page_id(child.no), child.hint, guard)? {
+                Some(next) if next.level + 1 == image.level => image = next,
+                _ => return Ok(Found::Stale),
+            }
+        }
+    }
+
+    /// A latched page is of this tree, at this level, and where the search wanted to go.
+    #[inline]
+    pub(super) fn arrived(&self, page: &[u8], aim: Aim<'_>, level: u16) -> bool {
+        if page_type(page) != Some(type_at(level)) {
+            return false;
+        }
+        let p = SlottedRef::new(page);
+        p.owner() == self.index.0 && p.level() == level && aim.in_page(p)
+    }
+
+    /// The leaf with the first candidates for the search, latched shared. The caller holds no latch.
+    #[inline]
+    pub fn latch_leaf_shared(&self, key: &[u8], seek: Seek) -> Result<SharedLeaf<'_>> {
+        let page = self.leaf_shared(Aim::of(key, seek))?;
+        let at = boundary(SlottedRef::new(&page), key, seek);
+        Ok(SharedLeaf::new(page, at))
+    }
+
+    /// The rightmost leaf, latched shared, positioned behind its last record: where a backward scan from the end starts.
+    /// The caller holds no latch.
+    pub fn latch_last_leaf(&self) -> Result<SharedLeaf<'_>> {
+        let page = self.leaf_shared(Aim::End)?;
+        let at = SlottedRef::new(&page).n_slots();
+        Ok(SharedLeaf::new(page, at))
+    }
+
+    #[inline]
+    fn leaf_shared(&self, aim: Aim<'_>) -> Result<SharedPage<'_>> {
+        for _ in 0..OPTIMISTIC_TRIES {
+            if let Found::Page(no) = self.locate(aim, 0)? {
+                let page = self.env.pool.shared(self.page_id(no))?;
+                if self.arrived(&page, aim, 0) {
+                    return Ok(page);
+                }
+            }
+            self.counters.restarts.fetch_add(1, Relaxed);
+        }
+        self.couple_to_leaf(aim)
+    }
+
+    /// The leaf that covers `key`, latched exclusively in `mtr`, which holds no latch and has changed nothing. It takes
+    /// an insert or growth of `room` bytes (`page::record_cost` for an insert): if need be, pages are split first, in
+    /// mini-transactions of their own.
+    pub fn latch_leaf_exclusive(
+        &self,
+        mtr: &mut Mtr<'_>,
+        key: &[u8],
+        room: usize,
+    ) -> Result<LeafPos> {
+        self.latch_leaf_for(mtr, key, room, Purpose::Work)
+    }
+
+    /// Like [`Tree::latch_leaf_exclusive`], for rollback and purge: does not fail as long as the tablespace has any page left.
+    pub fn latch_leaf_to_undo(
+        &self,
+        mtr: &mut Mtr<'_>,
+        key: &[u8],
+        room: usize,
+    ) -> Result<LeafPos> {
+        self.latch_leaf_for(mtr, key, room, Purpose::UndoingWork)
+    }
+
+    #[inline]
+    fn latch_leaf_for(
+        &self,
+        mtr: &mut Mtr<'_>,
+        key: &[u8],
+        room: usize,
+        purpose: Purpose,
+    ) -> Result<LeafPos> {
+        self.check_size(key, room)?;
+        loop {
+            let h = self.leaf_exclusive(mtr, key)?;
+            let p = SlottedRef::new(mtr.bytes(h));
+            if p.free_space() >= room {
+                let (slot, found) = match p.search(key) {
+                    Ok(slot) => (slot, true),
+                    Err(slot) => (slot, false),
+                };
+                let slot = slot as u16;
+                return Ok(LeafPos { h, slot, found });
+            }
+            mtr.release(h);
+            mtr.pause();
+            self.make_room(key, room, purpose)?;
+            mtr.resume()?;
+        }
+    }
+
+    /// A page that took more than this could become one that can't be split.
+    #[inline]
+    fn check_size(&self, key: &[u8], room: usize) -> Result<()> {
+        let page_size = self.page_size();
+        let room_limit = record_cost(0, max_record(page_size));
+        let (what, size, limit) = if key.len() > max_key(page_size) {
+            ("key", key.len(), max_key(page_size))
+        } else if room > room_limit {
+            ("record", room, room_limit)
+        } else {
+            return Ok(());
+        };
+        let what = format!("a {what} of index {}", self.index);
+        Err(Error::TooLarge { what, size, limit })
+    }
+
+    #[inline]
+    fn leaf_exclusive(&self, mtr: &mut Mtr<'_>, key: &[u8]) -> Result<PageH> {
+        debug_assert!(
+            !mtr.has_changes(),
+            "a descent in a changing mini-transaction"
+        );
+        let aim = Aim::At(key);
+        for _ in 0..OPTIMISTIC_TRIES {
+            if let Found::Page(no) = self.locate(aim, 0)? {
+                let h = mtr.exclusive(self.page_id(no))?;
+                if self.arrived(mtr.bytes(h), aim, 0) {
+                    return Ok(h);
+                }
+                mtr.release(h);
+            }
+            self.counters.restarts.fetch_add(1, Relaxed);
+        }
+        self.couple_to_leaf_exclusive(mtr, key)
+    }
+
+    /// Descends by latches: exact, and proof of damage if it does not arrive.
+    #[cold]
+    fn couple_to_leaf(&self, aim: Aim<'_>) -> Result<SharedPage<'_>> {
+        let pool = &self.env.pool;
+        let mut no = self.root;
+        let mut page = pool.shared(self.page_id(no))?;
+        let mut level = self.root_level(&page)?;
+        while level > 0 {
+            let child = self.step_down(&page, no, aim, level)?;
+            level -= 1;
+            no = child;
+            // The child is latched before its parent is released.
+            page = pool.shared(self.page_id(no))?;
+        }
+        self.must_arrive(&page, no, aim, 0)?;
+        Ok(page)
+    }
+
+    #[cold]
+    fn couple_to_leaf_exclusive(&self, mtr: &mut Mtr<'_>, key: &[u8]) -> Result<PageH> {
+        let aim = Aim::At(key);
+        let mut no = self.root;
+        let mut h = mtr.shared(self.page_id(no))?;
+        let mut level = self.root_level(mtr.bytes(h))?;
+        while level == 0 {
+            // The root is a leaf: its latch has to be taken anew, and meanwhile it may have become an inner page.
+            mtr.release(h);
+            h = mtr.exclusive(self.page_id(no))?;
+            level = self.root_level(mtr.bytes(h))?;
+            if level == 0 {
+                self.must_arrive(mtr.bytes(h), no, aim, 0)?;
+                return Ok(h);
+            }
+        }
+        while level > 0 {
+            let child = self.step_down(mtr.bytes(h), no, aim, level)?;
+            level -= 1;
+            no = child;
+            let below = match level {
+                0 => mtr.exclusive(self.page_id(no))?,
+                _ => mtr.shared(self.page_id(no))?,
+            };
+            mtr.release(h);
+            h = below;
+        }
+        self.must_arrive(mtr.bytes(h), no, aim, 0)?;
+        Ok(h)
+    }
+
+    /// The level of the latched root, which must be a page of this tree.
+    pub(super) fn root_level(&self, page: &[u8]) -> Result<u16> {
+        let level = match page_type(page) {
+            Some(PageType::Leaf) => 0,
+            Some(PageType::Inner) => SlottedRef::new(page).level(),
+            _ => MAX_LEVEL + 1,
+        };
+        if level > MAX_LEVEL {
+            return Err(self.damage(self.root, "the root of an index", page));
+        }
+        self.must_arrive(page, self.root, Aim::At(&[]), level)?;
+        Ok(level)
+    }
+
+    /// The child of a latched inner page that the search goes to.
+    fn step_down(&self, page: &[u8], no: PageNo, aim: Aim<'_>, level: u16) -> Result<PageNo> {
+        self.must_arrive(page, no, aim, level)?;
+        let p = SlottedRef::new(page);
+        child_at(p, aim.slot(p)).ok_or_else(|| self.damage(no, "an inner page with children", page))
+    }
+
+    /// `page` was reached by latches from its parent, so it fits or there is damage.
+    pub(super) fn must_arrive(
+        &self,
+        page: &[u8],
+        no: PageNo,
+        aim: Aim<'_>,
+        level: u16,
+    ) -> Result<()> {
+        if self.arrived(page, aim, level) {
+            return Ok(());
+        }
+        let expected = format!(
+            "a page of index {} at level {level} with the wanted range",
+            self.index
+        );
+        Err(self.damage(no, &expected, page))
+    }
+
+    pub(super) fn damage(&self, no: PageNo, expected: &str, page: &[u8]) -> Error {
+        let found = match page_type(page) {
+            Some(t) if t.is_slotted() => {
+                let p = SlottedRef::new(page);
+                format!(
+                    "{t:?} of {} at level {}, {} records from {:02x?} to {:02x?}",
+                    p.owner(),
+                    p.level(),
+                    p.n_slots(),
+                    p.low(),
+                    p.high()
+                )
+            }
+            other => format!("{other:?}"),
+        };
+        Error::corrupt(self.page_id(no), expected, found)
+    }
+}

@@ -1,0 +1,118 @@
+//! Latched leaves: where a search arrived, and the changes of single records.
+//!
+//! Whoever holds one of these holds its leaf's latch, and must not descend again before giving it back (BT-5).
+
+use crate::buffer::SharedPage;
+use crate::mtr::{Mtr, PageH};
+use crate::page::{PageOp, SlottedRef};
+
+use super::Seek;
+
+/// A leaf latched shared, and where the search arrived in it.
+pub struct SharedLeaf<'a> {
+    page: SharedPage<'a>,
+    /// A boundary between slots. Forward: the candidates are `at..n_slots`, and go on in the leaf found by `Ge` of
+    /// the high fence. Backward: they are `0..at` from the end, and go on in the leaf found by `Lt` of the low fence.
+    pub at: usize,
+}
+
+impl<'a> SharedLeaf<'a> {
+    pub(super) fn new(page: SharedPage<'a>, at: usize) -> SharedLeaf<'a> {
+        SharedLeaf { page, at }
+    }
+
+    #[inline]
+    pub fn slotted(&self) -> SlottedRef<'_> {
+        SlottedRef::new(&self.page)
+    }
+}
+
+/// The boundary at which candidates begin (forward) or end (backward).
+#[inline]
+pub(super) fn boundary(p: SlottedRef<'_>, key: &[u8], seek: Seek) -> usize {
+    match (p.search(key), seek) {
+        (Ok(slot), Seek::Gt | Seek::Le) => slot + 1,
+        (Ok(slot) | Err(slot), _) => slot,
+    }
+}
+
+/// A leaf latched exclusively in a mini-transaction: the one that covers a key, and where the key is or belongs.
+#[derive(Clone, Copy)]
+pub struct LeafPos {
+    pub h: PageH,
+    pub slot: u16,
+    /// `slot` holds a record with the key; otherwise an insert goes there.
+    pub found: bool,
+}
+
+impl LeafPos {
+    #[inline]
+    pub fn slotted<'m>(&self, mtr: &'m Mtr<'_>) -> SlottedRef<'m> {
+        SlottedRef::new(mtr.bytes(self.h))
+    }
+
+    /// The payload of the record that was found.
+    #[inline]
+    pub fn payload<'m>(&self, mtr: &'m Mtr<'_>) -> &'m [u8] {
+        assert!(self.found, "no record at this position");
+        self.slotted(mtr).payload(self.slot as usize)
+    }
+
+    /// Inserts `key`, which was not found, with the payload for which room was asked.
+    #[inline]
+    pub fn insert(&mut self, mtr: &mut Mtr<'_>, key: &[u8], payload: &[u8]) {
+        assert!(!self.found, "the key is there already");
+        let prefix_len = self.slotted(mtr).prefix_len();
+        mtr.op(
+            self.h,
+            PageOp::Insert {
+                slot: self.slot,
+                suffix: &key[prefix_len..],
+                payload,
+            },
+        );
+        self.found = true;
+    }
+
+    /// Removes the record that was found. If the leaf is `underfull` then, call `Tree::maybe_merge` after the commit.
+    #[inline]
+    pub fn remove(&mut self, mtr: &mut Mtr<'_>) {
+        assert!(self.found, "no record at this position");
+        mtr.op(self.h, PageOp::Remove { slot: self.slot });
+        self.found = false;
+    }
+
+    /// Replaces the payload of the record that was found; room was asked for what it grows by.
+    #[inline]
+    pub fn replace(&self, mtr: &mut Mtr<'_>, payload: &[u8]) {
+        assert!(self.found, "no record at this position");
+        let slot = self.slot;
+        mtr.op(self.h, PageOp::ReplacePayload { slot, payload });
+    }
+
+    /// Overwrites bytes inside the payload of the record that was found.
+    #[inline]
+    pub fn patch(&self, mtr: &mut Mtr<'_>, off: usize, bytes: &[u8]) {
+        assert!(self.found, "no record at this position");
+        mtr.op(
+            self.h,
+            PageOp::PatchPayload {
+                slot: self.slot,
+                off: off as u16,
+                bytes,
+            },
+        );
+    }
+
+    /// Less than a third of the leaf is in use: worth a `Tree::maybe_merge` once the latch is given back. Says so only for
+    /// every eighth removal, and for the last few records: if the neighbours are full, each attempt is for nothing.
+    #[inline]
+    pub fn underfull(&self, mtr: &Mtr<'_>) -> bool {
+        let p = self.slotted(mtr);
+        underfull(p) && (p.n_slots() < 4 || p.n_slots().is_multiple_of(8))
+    }
+}
+
+pub(super) fn underfull(p: SlottedRef<'_>) -> bool {
+    p.used_space() < p.capacity() / 3
+}

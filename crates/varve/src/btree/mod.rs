@@ -1,0 +1,193 @@
+//! B+trees: one index is one tree of slotted pages in one tablespace.
+//!
+//! # Shape
+//!
+//! Leaves (level 0) hold records, inner pages hold separators and children. Every page stores its range as two
+//! fence keys, `[low, high)`; at each level the ranges of the pages cut the key space into pieces without gap or
+//! overlap, and each page names its right sibling. There are no left pointers: a backward scan goes from a
+//! leaf to the key range below its low fence by a new descent. The root's page number never changes: when the
+//! root is full its content moves down into a fresh page, when it has one child left that child moves up.
+//!
+//! - **BT-1** A leaf of this index (type, owner, level) whose fences contain a key is *the* leaf for that key, however
+//!   one got to it. So arriving is checked on the page, and nothing else about the way matters.
+//! - **BT-2** An inner page's first separator equals its low fence; child `i`'s fences equal separators `i`
+//!   and `i + 1`, the last child's high fence equals the page's.
+//! - **BT-3** Whoever holds latches of tree pages takes further ones only downward (parent before child) and, at
+//!   one level, rightward; then allocation pages. Nothing is waited for but latches of that order, page reads and
+//!   the log writer.
+//! - **BT-4** A structure change is one mini-transaction that holds exclusively every page it changes, from before the
+//!   first change to the commit. So no thread sees, and no crash leaves, a split that the parent does not know.
+//! - **BT-5** Nobody descends while holding a latch: a descent may wait for the latch of an inner page.
+//!
+//! # Descending
+//!
+//! A descent reads the immutable images of inner pages ([`InnerImage`]): no latch, no pin, nothing written but
+//! usage statistics. An image may be older than its page. So at every step down the image is checked for index, level
+//! and fences, and the leaf is checked once it is latched (BT-1); if something does not fit, the descent starts
+//! again. A change clears the image under the page's exclusive latch; a descent that finds none waits on the
+//! latch of the changing page and so does not spin. A page that was freed has type `Free` or, used again, another
+//! owner, level or range; if it is a leaf of this index whose range holds the key, it is the right one.
+//!
+//! After [`OPTIMISTIC_TRIES`] failures a descent couples shared latches from the root (child latched before the parent is
+//! released). That way can't meet a half-changed tree (BT-4), so what does not fit is reported as `Corrupt`.
+//!
+//! # Splitting
+//!
+//! [`Tree::latch_leaf_exclusive`] finds a leaf without room, releases it, and splits it in a mini-transaction of its
+//! own: parent exclusive, child exclusive, allocation page, fresh right page. If the parent can't take one more
+//! separator, it is split first, in the same way and also alone; each of these steps leaves a good tree. Then
+//! everything starts again. A page is split between the nearest records to its middle (in bytes) with the shortest
+//! separator near it, or at the place of insertion if the page's last insertion was next to it: ascending and
+//! descending runs, also several in one index, leave full pages behind. Leaf separators are cut to
+//! the shortest string that separates.
+//!
+//! # Merging
+//!
+//! [`Tree::maybe_merge`] takes parent, left and right page and moves the right one's records into the left one, if the
+//! result leaves some room. It then looks one level up, and at last makes the root's only child the root.
+//! Freed pages return to the tablespace in the same mini-transaction.
+//!
+//! # What differs from the literature
+//!
+//! Lehman and Yao (and PostgreSQL's nbtree) let a split reach the parent later, and readers move right in the meantime.
+//! Here a split changes parent and child together, as Graefe's trees with fence keys do, and readers never move
+//! right: they start again, which costs two or three image look-ups. That makes deletion simple: nbtree's half-dead pages
+//! exist because readers may stand anywhere on a path of right links. It costs an exclusive latch on the parent during
+//! a split; descents pass the parent by its image until the first byte changes, so they wait only briefly.
+//!
+//! # Failure
+//!
+//! Everything that can fail (reading pages, space, redo capacity) happens before the first change of a mini-transaction,
+//! but for finding a frame for a fresh page once it is allocated: that poisons the database. Damage found on the way is `Error::Corrupt` with the page's address.
+
+mod check;
+mod count;
+mod descend;
+mod free;
+mod leaf;
+mod merge;
+mod plan;
+mod split;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use crate::base::{IndexId, NO_PAGE, PageId, PageNo, Result};
+use crate::mtr::{Mtr, MtrEnv};
+use crate::page::{PageOp, PageType};
+use crate::space::Space;
+
+pub use check::TreeReport;
+pub use count::TreeShape;
+pub use free::FreeStep;
+pub use leaf::{LeafPos, SharedLeaf};
+
+/// Descents that may fail to arrive before one goes by latches.
+const OPTIMISTIC_TRIES: usize = 16;
+
+/// Levels above this are damage: two children a page would need more pages than a tablespace has.
+const MAX_LEVEL: u16 = 40;
+
+/// Where a search goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seek {
+    /// First record ≥ key.
+    Ge,
+    /// First record > key.
+    Gt,
+    /// Last record ≤ key.
+    Le,
+    /// Last record < key.
+    Lt,
+}
+
+impl Seek {
+    pub fn is_forward(self) -> bool {
+        matches!(self, Seek::Ge | Seek::Gt)
+    }
+}
+
+/// For whom a leaf is made to have room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Purpose {
+    Work,
+    /// May use up the pages that a tablespace keeps for rollback and purge.
+    UndoingWork,
+}
+
+/// What happened to one tree since it was opened.
+#[derive(Default)]
+pub struct TreeCounters {
+    pub splits: AtomicU64,
+    pub merges: AtomicU64,
+    /// Descents that arrived at a page that had changed meanwhile, and started again.
+    pub restarts: AtomicU64,
+}
+
+/// An open index. Cheap to share; all methods take `&self`.
+pub struct Tree {
+    pub space: Arc<Space>,
+    pub root: PageNo,
+    pub index: IndexId,
+    pub counters: TreeCounters,
+    env: Arc<MtrEnv>,
+    /// Frame in which the root was found last; only a hint.
+    root_hint: AtomicU32,
+}
+
+impl Tree {
+    /// Opens a tree that `create` made.
+    pub fn open(env: Arc<MtrEnv>, space: Arc<Space>, root: PageNo, index: IndexId) -> Tree {
+        Tree {
+            space,
+            root,
+            index,
+            counters: TreeCounters::default(),
+            env,
+            root_hint: AtomicU32::new(u32::MAX),
+        }
+    }
+
+    /// Allocates and formats an empty tree's root in the caller's mini-transaction, for which the caller has reserved a
+    /// page of the tablespace.
+    pub fn create(mtr: &mut Mtr<'_>, space: &Space, index: IndexId) -> Result<PageNo> {
+        let root = space.alloc(mtr, PageNo(0), owner_tag(index))?;
+        let h = mtr.exclusive_new(PageId::new(space.id(), root))?;
+        mtr.op(
+            h,
+            PageOp::FormatSlotted {
+                ptype: PageType::Leaf,
+                owner: index.0,
+                level: 0,
+                user_len: 0,
+                next: NO_PAGE,
+                low: &[],
+                high: None,
+            },
+        );
+        Ok(root)
+    }
+
+    fn page_id(&self, no: PageNo) -> PageId {
+        PageId::new(self.space.id(), no)
+    }
+
+    pub fn page_size(&self) -> usize {
+        self.env.pool.page_size()
+    }
+}
+
+/// What allocation pages note as an extent's owner.
+fn owner_tag(index: IndexId) -> u32 {
+    index.0 as u32
+}
+
+/// The type that a page of this level has.
+fn type_at(level: u16) -> PageType {
+    match level {
+        0 => PageType::Leaf,
+        _ => PageType::Inner,
+    }
+}

@@ -1,0 +1,145 @@
+//! Where to split a page, and whether two fit in one. Pure functions of latched pages.
+//!
+//! A split point is a boundary `keep`: slots below it stay, the others go to a fresh right page. Both sides
+//! have to hold their records under the new fence. For any page that respects `page::max_key` and
+//! `page::max_record` such a boundary exists: take the largest whose left side, with the longest possible fence, fits;
+//! what is left for the right side is then less than one record and one fence, and that fits beside two fences.
+
+use crate::page::{SlottedRef, common_prefix_len};
+
+/// A split that is going to be made.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct SplitPlan {
+    pub keep: usize,
+    /// Low fence of the right page, high fence of the left one.
+    pub separator: Vec<u8>,
+}
+
+/// The shortest key above `left` and not above `right`.
+fn shortest_between(left: &[u8], right: &[u8]) -> Vec<u8> {
+    debug_assert!(left < right);
+    right[..(common_prefix_len(left, right) + 1).min(right.len())].to_vec()
+}
+
+/// A key that is about to be inserted in a leaf.
+#[derive(Clone, Copy)]
+struct Incoming<'a> {
+    key: &'a [u8],
+    pos: usize,
+}
+
+/// The separator of a split at `keep`; `None` if there is nothing to separate. A new key at the boundary goes to the right
+/// page, unless that page would have nothing but records above it and the run goes downward.
+fn separator(p: SlottedRef<'_>, keep: usize, new: Option<Incoming<'_>>) -> Option<Vec<u8>> {
+    let n = p.n_slots();
+    if p.level() > 0 {
+        return (keep > 0 && keep < n).then(|| p.key(keep));
+    }
+    match new {
+        Some(new)
+            if new.pos == keep && keep < n && (keep == 0 || p.last_insert() == Some(keep)) =>
+        {
+            Some(shortest_between(new.key, &p.key(keep)))
+        }
+        Some(new) if new.pos == keep && keep > 0 => {
+            Some(shortest_between(&p.key(keep - 1), new.key))
+        }
+        _ if keep > 0 && keep < n => Some(shortest_between(&p.key(keep - 1), &p.key(keep))),
+        _ => None,
+    }
+}
+
+/// Bytes of slots, records and fences of `p`'s records from `slots` in a page with these fences.
+fn size_under(
+    p: SlottedRef<'_>,
+    slots: std::ops::Range<usize>,
+    low: &[u8],
+    high: Option<&[u8]>,
+) -> usize {
+    let prefix = high.map_or(0, |h| common_prefix_len(low, h));
+    let fences = low.len() + high.map_or(0, <[u8]>::len);
+    let n = slots.len();
+    let records: usize = slots.map(|slot| p.cost(slot)).sum();
+    // Each key loses the new prefix and gets back the old one. The sum can't be negative.
+    fences + records + n * p.prefix_len() - n * prefix
+}
+
+fn fits(p: SlottedRef<'_>, keep: usize, separator: &[u8]) -> bool {
+    size_under(p, 0..keep, p.low(), Some(separator)) <= p.capacity()
+        && size_under(p, keep..p.n_slots(), separator, p.high()) <= p.capacity()
+}
+
+/// Chooses the boundary for a page without room for `key` (in a leaf: to be inserted; in an inner page: to be covered).
+/// `None` if no boundary helps, which in a leaf means that the record is larger than the format allows.
+pub(super) fn plan_split(p: SlottedRef<'_>, key: &[u8]) -> Option<SplitPlan> {
+    let n = p.n_slots();
+    let new = p.search(key).err().map(|pos| Incoming { key, pos });
+    let good = |keep: usize| {
+        let separator = separator(p, keep, new)?;
+        fits(p, keep, &separator).then_some(SplitPlan { keep, separator })
+    };
+    run_boundary(p, new.map(|new| new.pos))
+        .and_then(good)
+        .or_else(|| middle(p).and_then(good))
+        .or_else(|| {
+            (0..=n)
+                .filter_map(good)
+                .min_by_key(|s| s.keep.abs_diff(n / 2))
+        })
+}
+
+/// The boundary that suits a run of insertions, if the page's last one was next to this one. A run that began near the
+/// wrong end of the page would leave a page with next to nothing behind, each time: then the middle is better.
+fn run_boundary(p: SlottedRef<'_>, pos: Option<usize>) -> Option<usize> {
+    let pos = pos?;
+    let n = p.n_slots();
+    let last = p.last_insert()?;
+    let ascending = pos == last + 1 && 2 * pos >= n;
+    let descending = pos == last && 2 * pos <= n;
+    match p.level() {
+        0 if ascending || descending => Some(pos),
+        // Both sides of an inner page need a child.
+        1.. if ascending => Some(pos.min(n - 1)),
+        1.. if descending => Some(pos.max(1)),
+        _ => None,
+    }
+}
+
+/// The boundary nearest to the middle in bytes, or one near it with a shorter separator.
+fn middle(p: SlottedRef<'_>) -> Option<usize> {
+    let n = p.n_slots();
+    if n < 2 {
+        return None;
+    }
+    let half = p.used_space() / 2;
+    let mut sum = 0;
+    let mut mid = 0;
+    while mid < n && sum + p.cost(mid) / 2 < half {
+        sum += p.cost(mid);
+        mid += 1;
+    }
+    let mid = mid.clamp(1, n - 1);
+    let reach = n / 16;
+    (mid.saturating_sub(reach).max(1)..=(mid + reach).min(n - 1)).min_by_key(|&keep| {
+        let length = match p.level() {
+            0 => common_prefix_len(p.key_suffix(keep - 1), p.key_suffix(keep)),
+            _ => p.key_suffix(keep).len(),
+        };
+        (length, keep.abs_diff(mid))
+    })
+}
+
+/// `right`'s records go into `left`, its left neighbour, with room to spare: a page that is full again at once would
+/// soon be split again. An empty page goes in any case.
+pub(super) fn can_merge(left: SlottedRef<'_>, right: SlottedRef<'_>) -> bool {
+    let (low, high) = (left.low(), right.high());
+    let fences = low.len() + high.map_or(0, <[u8]>::len);
+    let sum = size_under(left, 0..left.n_slots(), low, high)
+        + size_under(right, 0..right.n_slots(), low, high)
+        - fences;
+    let spare = match left.n_slots().min(right.n_slots()) {
+        0 => 0,
+        _ => left.capacity() / 8,
+    };
+    sum + spare <= left.capacity()
+}
