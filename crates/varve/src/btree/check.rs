@@ -27,7 +27,7 @@ pub struct TreeReport {
     pub records: u64,
     /// Bytes that records and their slots take in leaves.
     pub leaf_bytes: u64,
-    /// Every page of the tree, in the order of the walk. The caller compares it with the allocation pages.
+    /// Every page of the tree, in the order of the walk. Whoever has all trees of a tablespace can tell leaked pages.
     pub pages: Vec<PageNo>,
 }
 
@@ -57,7 +57,7 @@ struct Expected {
 }
 
 impl Tree {
-    /// Checks order, fences, levels, sibling links, free space accounting, and that each page is reached once. Calls
+    /// Checks order, fences, levels, sibling links, free space accounting, and that each page is reached once and allocated. Calls
     /// `visit` for every record of the leaves, in order.
     pub fn check(&self, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<TreeReport> {
         let level = {
@@ -111,6 +111,11 @@ impl Tree {
             return;
         }
         walk.report.pages.push(no);
+        match self.space.is_allocated(&self.env, no) {
+            Ok(true) => {}
+            Ok(false) => walk.report.error(no, "is free by the allocation pages"),
+            Err(e) => walk.report.error(no, e),
+        }
         let page = match self.env.pool.shared(self.page_id(no)) {
             Ok(page) => page.to_vec(),
             Err(e) => return walk.report.error(no, e),

@@ -227,10 +227,7 @@ impl Tree {
 
     #[inline]
     fn leaf_exclusive(&self, mtr: &mut Mtr<'_>, key: &[u8]) -> Result<PageH> {
-        debug_assert!(
-            !mtr.has_changes(),
-            "a descent in a changing mini-transaction"
-        );
+        debug_assert!(mtr.is_idle(), "BT-5: a descent with latches held");
         let aim = Aim::At(key);
         for _ in 0..OPTIMISTIC_TRIES {
             if let Found::Page(no) = self.locate(aim, 0)? {

@@ -132,9 +132,13 @@ impl<'a> Mtr<'a> {
     /// Gives the reserved redo capacity back, so that another mini-transaction can go first: two reservations of one
     /// thread could wait for each other's for ever. Nothing is latched or changed. [`Mtr::resume`] has to follow.
     pub fn pause(&mut self) {
-        let idle = self.pages.iter().all(|s| matches!(s, Slot::Released));
-        assert!(idle && !self.changed, "pause in the middle of something");
+        assert!(self.is_idle(), "pause in the middle of something");
         self.reservation = None;
+    }
+
+    /// Nothing is latched and nothing was changed.
+    pub fn is_idle(&self) -> bool {
+        !self.changed && self.pages.iter().all(|s| matches!(s, Slot::Released))
     }
 
     /// Reserves again what [`Mtr::pause`] gave back. May wait for redo capacity.

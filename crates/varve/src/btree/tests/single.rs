@@ -320,6 +320,17 @@ fn check_finds_what_is_wrong() {
     );
     damaged(
         |tree, mtr| {
+            let (first, _) = two_leaves(tree, mtr);
+            let no = mtr.page_id(first).no;
+            let copy = mtr.bytes(first).to_vec();
+            tree.space.free(mtr, no).expect("freed");
+            let mut bytes = Vec::new();
+            mtr.op(first, PageOp::image_of(&copy, &mut bytes));
+        },
+        "is free by the allocation pages",
+    );
+    damaged(
+        |tree, mtr| {
             let h = mtr.exclusive(tree.page_id(tree.root)).expect("the root");
             let bytes = SlottedRef::new(mtr.bytes(h)).payload(0).to_vec();
             let (slot, off) = (1, 0);
