@@ -1,0 +1,481 @@
+//! Undo logs: the records of one transaction, in one kind of log.
+//!
+//! A log is a chain of slotted pages. The first (`UndoLog`) carries the log header in its user area; each further
+//! one (`UndoPage`) carries the number of the page before it. Only the owning transaction (or its rollback)
+//! appends, so the room left in the last page is known without a latch. Purge and readers only look.
+//!
+//! - **UNDO-3** Room for a record is made in a mini-transaction of its own, before the one that changes the row: that
+//!   one can't fail for lack of undo space.
+//! - **UNDO-4** The page that a log's header names as last is the end of the chain that starts at the header.
+
+use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, RollPtr, SpaceId, TrxId, TrxNo};
+use crate::mtr::{Mtr, PageH};
+use crate::page::{PageOp, PageType, SLOT_SIZE, SlottedRef, page_type};
+
+use super::UndoEnv;
+use super::record::{FLAG_UNDONE, FLAGS_OFFSET, UndoKind, UndoRecord};
+use super::rseg::{HistoryEntry, Rseg, set_next, u32_at, undo_page};
+
+/// User area of the first page: state, kind, flags, slot, TrxId, TrxNo, last page, page count.
+const HEADER_LEN: u16 = 40;
+const STATE: usize = 0;
+const KIND: usize = 1;
+const FLAGS: usize = 2;
+const SLOT: usize = 4;
+const TRX: usize = 8;
+const NO: usize = 16;
+const LAST: usize = 24;
+const PAGES: usize = 28;
+/// User area of a further page: the page before it.
+const LINK_LEN: u16 = 8;
+
+/// Header flag: something that the log revived was taken back, so purge must look at revives, too, and in two
+/// sweeps (entries, then rows).
+const FLAG_UNDONE_REVIVE: u8 = 1;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum LogState {
+    Active = 1,
+    Committed = 2,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum LogKind {
+    Insert = 1,
+    Update = 2,
+}
+
+/// The header of a log, read from its first page.
+#[derive(Clone, Copy, Debug)]
+pub struct LogHeader {
+    pub state: LogState,
+    pub kind: LogKind,
+    pub undone_revive: bool,
+    pub slot: u16,
+    pub trx: TrxId,
+    pub no: TrxNo,
+    pub last: PageNo,
+    pub pages: u32,
+}
+
+impl LogHeader {
+    pub fn read(page: &[u8], id: PageId) -> Result<LogHeader> {
+        let damaged = |found: String| Error::corrupt(id, "the header of an undo log", found);
+        if page_type(page) != Some(PageType::UndoLog) {
+            return Err(damaged(format!("page type {:?}", page_type(page))));
+        }
+        let user = SlottedRef::new(page).user();
+        if user.len() < HEADER_LEN as usize {
+            return Err(damaged(format!("a user area of {} bytes", user.len())));
+        }
+        let u64_at = |at: usize| u64::from_le_bytes(user[at..at + 8].try_into().expect("8 bytes"));
+        let state = match user[STATE] {
+            1 => LogState::Active,
+            2 => LogState::Committed,
+            v => return Err(damaged(format!("state {v}"))),
+        };
+        let kind = match user[KIND] {
+            1 => LogKind::Insert,
+            2 => LogKind::Update,
+            v => return Err(damaged(format!("kind {v}"))),
+        };
+        Ok(LogHeader {
+            state,
+            kind,
+            undone_revive: user[FLAGS] & FLAG_UNDONE_REVIVE != 0,
+            slot: u16::from_le_bytes([user[SLOT], user[SLOT + 1]]),
+            trx: TrxId(u64_at(TRX)),
+            no: TrxNo(u64_at(NO)),
+            last: PageNo(u32_at(user, LAST)),
+            pages: u32_at(user, PAGES),
+        })
+    }
+
+    fn encode(&self) -> [u8; HEADER_LEN as usize] {
+        let mut out = [0; HEADER_LEN as usize];
+        out[STATE] = self.state as u8;
+        out[KIND] = self.kind as u8;
+        out[FLAGS] = if self.undone_revive {
+            FLAG_UNDONE_REVIVE
+        } else {
+            0
+        };
+        out[SLOT..SLOT + 2].copy_from_slice(&self.slot.to_le_bytes());
+        out[TRX..TRX + 8].copy_from_slice(&self.trx.0.to_le_bytes());
+        out[NO..NO + 8].copy_from_slice(&self.no.0.to_le_bytes());
+        out[LAST..LAST + 4].copy_from_slice(&self.last.0.to_le_bytes());
+        out[PAGES..PAGES + 4].copy_from_slice(&self.pages.to_le_bytes());
+        out
+    }
+}
+
+/// The newest record of a log that may still have to be taken back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Top {
+    page: PageNo,
+    slot: u16,
+    undo_no: u64,
+}
+
+/// One log of a running transaction.
+#[derive(Debug)]
+pub struct UndoLog {
+    space: SpaceId,
+    first: PageNo,
+    header: LogHeader,
+    /// Bytes that records can still take in the last page.
+    room: usize,
+    /// Records in the last page.
+    last_slots: u16,
+    top: Option<Top>,
+}
+
+impl UndoLog {
+    /// Creates a log for `trx` in a slot of `rseg`.
+    pub(super) fn create(env: &UndoEnv, rseg: &Rseg, kind: LogKind, trx: TrxId) -> Result<UndoLog> {
+        let slot = rseg.take_slot()?;
+        let created = (|| {
+            if kind == LogKind::Update {
+                rseg.reserve_history(env)?;
+            }
+            UndoLog::create_in(env, rseg, kind, trx, slot).inspect_err(|_| {
+                if kind == LogKind::Update {
+                    rseg.return_history();
+                }
+            })
+        })();
+        created.inspect_err(|_| rseg.return_slot(slot))
+    }
+
+    fn create_in(
+        env: &UndoEnv,
+        rseg: &Rseg,
+        kind: LogKind,
+        trx: TrxId,
+        slot: u16,
+    ) -> Result<UndoLog> {
+        let space = env.space(rseg.space())?;
+        let _reserved = space.reserve(&env.mtr, 1)?;
+        let mut mtr = env.begin()?;
+        let rseg_h = rseg.latch(&mut mtr)?;
+        let (first, page) = rseg.take_page(env, &mut mtr, rseg_h)?;
+        let header = LogHeader {
+            state: LogState::Active,
+            kind,
+            undone_revive: false,
+            slot,
+            trx,
+            no: TrxNo(0),
+            last: first,
+            pages: 1,
+        };
+        format_page(&mut mtr, page, PageType::UndoLog, trx, HEADER_LEN);
+        mtr.op(
+            page,
+            PageOp::WriteUser {
+                off: 0,
+                bytes: &header.encode(),
+            },
+        );
+        rseg.write_slot(&mut mtr, rseg_h, slot, first);
+        let room = undo_page(mtr.bytes(page))
+            .expect("just formatted")
+            .free_space();
+        mtr.commit();
+        Ok(UndoLog {
+            space: rseg.space(),
+            first,
+            header,
+            room,
+            last_slots: 0,
+            top: None,
+        })
+    }
+
+    /// A log that recovery found in a slot.
+    pub(super) fn adopt(env: &UndoEnv, space: SpaceId, first: PageNo) -> Result<UndoLog> {
+        let id = PageId::new(space, first);
+        let header = LogHeader::read(&env.pool.shared(id)?, id)?;
+        let last = env.pool.shared(PageId::new(space, header.last))?;
+        let Some(slotted) = undo_page(&last) else {
+            return Err(Error::corrupt(
+                PageId::new(space, header.last),
+                "the last page of an undo log",
+                format!("type {:?}", page_type(&last)),
+            ));
+        };
+        let (room, last_slots) = (slotted.free_space(), slotted.n_slots() as u16);
+        drop(last);
+        let mut log = UndoLog {
+            space,
+            first,
+            header,
+            room,
+            last_slots,
+            top: None,
+        };
+        log.top = log.newest_at_or_before(env, header.last, last_slots)?;
+        Ok(log)
+    }
+
+    pub(super) fn header(&self) -> &LogHeader {
+        &self.header
+    }
+
+    pub(super) fn undone_revive(&self) -> bool {
+        self.header.undone_revive
+    }
+
+    fn page(&self, no: PageNo) -> PageId {
+        PageId::new(self.space, no)
+    }
+
+    /// Makes sure that a record of `len` bytes fits into the last page (UNDO-3).
+    pub(super) fn ensure_room(&mut self, env: &UndoEnv, rseg: &Rseg, len: usize) -> Result<()> {
+        if cost(len) <= self.room {
+            return Ok(());
+        }
+        let limit = env.page_size - 256;
+        if cost(len) > limit {
+            return Err(Error::TooLarge {
+                what: "undo record".into(),
+                size: len,
+                limit,
+            });
+        }
+        let space = env.space(self.space)?;
+        let _reserved = space.reserve(&env.mtr, 1)?;
+        let mut mtr = env.begin()?;
+        let rseg_h = rseg.latch(&mut mtr)?;
+        let header_h = mtr.exclusive(self.page(self.first))?;
+        let last_h = match self.header.last {
+            last if last == self.first => header_h,
+            last => mtr.exclusive(self.page(last))?,
+        };
+        let (no, page) = rseg.take_page(env, &mut mtr, rseg_h)?;
+        format_page(
+            &mut mtr,
+            page,
+            PageType::UndoPage,
+            self.header.trx,
+            LINK_LEN,
+        );
+        mtr.op(
+            page,
+            PageOp::WriteUser {
+                off: 0,
+                bytes: &self.header.last.0.to_le_bytes(),
+            },
+        );
+        set_next(&mut mtr, last_h, no);
+        self.header.last = no;
+        self.header.pages += 1;
+        self.write_header(&mut mtr, header_h);
+        self.room = undo_page(mtr.bytes(page))
+            .expect("just formatted")
+            .free_space();
+        self.last_slots = 0;
+        mtr.commit();
+        Ok(())
+    }
+
+    fn write_header(&self, mtr: &mut Mtr<'_>, header_h: PageH) {
+        mtr.op(
+            header_h,
+            PageOp::WriteUser {
+                off: 0,
+                bytes: &self.header.encode(),
+            },
+        );
+    }
+
+    /// Latches the page that the next record goes to.
+    pub(super) fn latch_last(&self, mtr: &mut Mtr<'_>) -> Result<PageH> {
+        mtr.exclusive(self.page(self.header.last))
+    }
+
+    /// Where the next record will stand.
+    pub(super) fn next_roll_ptr(&self, rseg: u8) -> RollPtr {
+        RollPtr::new(
+            self.header.kind == LogKind::Insert,
+            rseg,
+            self.header.last,
+            self.last_slots,
+        )
+    }
+
+    /// Appends a record for which `ensure_room` made room.
+    pub(super) fn append(&mut self, mtr: &mut Mtr<'_>, last_h: PageH, undo_no: u64, bytes: &[u8]) {
+        assert!(
+            cost(bytes.len()) <= self.room,
+            "UNDO-3: no room was made for an undo record"
+        );
+        let slot = self.last_slots;
+        mtr.op(
+            last_h,
+            PageOp::Insert {
+                slot,
+                suffix: &[],
+                payload: bytes,
+            },
+        );
+        self.room -= cost(bytes.len());
+        self.last_slots += 1;
+        self.top = Some(Top {
+            page: self.header.last,
+            slot,
+            undo_no,
+        });
+    }
+
+    /// Undo number of the newest record not taken back.
+    pub(super) fn top_no(&self) -> Option<u64> {
+        self.top.map(|t| t.undo_no)
+    }
+
+    /// Copies the newest record not taken back into `out`.
+    pub(super) fn read_top(&self, env: &UndoEnv, out: &mut Vec<u8>) -> Result<()> {
+        let top = self.top.expect("the caller looked at top_no");
+        out.clear();
+        let page = env.pool.shared(self.page(top.page))?;
+        match undo_page(&page).filter(|p| (top.slot as usize) < p.n_slots()) {
+            Some(p) => out.extend_from_slice(p.payload(top.slot as usize)),
+            None => {
+                return Err(Error::corrupt(
+                    self.page(top.page),
+                    "an undo page",
+                    "another type or fewer slots",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Latches what `mark_undone` changes; after the tree's pages.
+    pub(super) fn latch_top(&self, mtr: &mut Mtr<'_>, kind: UndoKind) -> Result<TopLatch> {
+        let top = self.top.expect("the caller looked at top_no");
+        let marks_header = kind.is_revive() && !self.header.undone_revive;
+        let header = if marks_header {
+            Some(mtr.exclusive(self.page(self.first))?)
+        } else {
+            None
+        };
+        let page = match header {
+            Some(h) if top.page == self.first => h,
+            _ => mtr.exclusive(self.page(top.page))?,
+        };
+        Ok(TopLatch { header, page })
+    }
+
+    /// Marks the top record as taken back, in the mini-transaction that took it back.
+    pub(super) fn mark_undone(&mut self, mtr: &mut Mtr<'_>, latch: TopLatch) {
+        let top = self.top.expect("the caller looked at top_no");
+        mtr.op(
+            latch.page,
+            PageOp::PatchPayload {
+                slot: top.slot,
+                off: FLAGS_OFFSET,
+                bytes: &[FLAG_UNDONE],
+            },
+        );
+        if let Some(header) = latch.header {
+            self.header.undone_revive = true;
+            self.write_header(mtr, header);
+        }
+    }
+
+    /// Moves `top` down past the record that was just marked.
+    pub(super) fn pop_top(&mut self, env: &UndoEnv) -> Result<()> {
+        let top = self.top.expect("the caller looked at top_no");
+        self.top = self.newest_at_or_before(env, top.page, top.slot)?;
+        Ok(())
+    }
+
+    /// The newest record not yet undone in the slots below `slots` of `page`, or in the pages before it.
+    fn newest_at_or_before(
+        &self,
+        env: &UndoEnv,
+        mut no: PageNo,
+        slots: u16,
+    ) -> Result<Option<Top>> {
+        let mut below = slots as usize;
+        loop {
+            let page = env.pool.shared(self.page(no))?;
+            let damaged = || {
+                Error::corrupt(
+                    self.page(no),
+                    "a page of an undo log",
+                    format!("{:?}", page_type(&page)),
+                )
+            };
+            let slotted = undo_page(&page).ok_or_else(damaged)?;
+            for slot in (0..below.min(slotted.n_slots())).rev() {
+                let record = UndoRecord::decode(slotted.payload(slot)).ok_or_else(damaged)?;
+                if !record.undone {
+                    return Ok(Some(Top {
+                        page: no,
+                        slot: slot as u16,
+                        undo_no: record.undo_no,
+                    }));
+                }
+            }
+            if no == self.first {
+                return Ok(None);
+            }
+            let before = slotted.user().get(..4).ok_or_else(damaged)?;
+            no = PageNo(u32_at(before, 0));
+            below = usize::MAX;
+        }
+    }
+
+    pub(super) fn latch_header(&self, mtr: &mut Mtr<'_>) -> Result<PageH> {
+        mtr.exclusive(self.page(self.first))
+    }
+
+    /// Turns the log into history (in the commit's mini-transaction).
+    pub(super) fn write_committed(
+        &mut self,
+        mtr: &mut Mtr<'_>,
+        header_h: PageH,
+        no: TrxNo,
+    ) -> HistoryEntry {
+        self.header.state = LogState::Committed;
+        self.header.no = no;
+        self.write_header(mtr, header_h);
+        HistoryEntry {
+            no,
+            first: self.first,
+        }
+    }
+
+    /// Gives all pages back to the rollback segment; `last_h` is the latched last page.
+    pub(super) fn give_back(&self, mtr: &mut Mtr<'_>, rseg: &Rseg, rseg_h: PageH, last_h: PageH) {
+        rseg.give_back(mtr, rseg_h, self.first, last_h, self.header.pages);
+    }
+}
+
+/// Pages that `mark_undone` changes.
+pub(super) struct TopLatch {
+    header: Option<PageH>,
+    page: PageH,
+}
+
+/// Bytes that a record of `len` takes in a page: slot, key length, content.
+fn cost(len: usize) -> usize {
+    SLOT_SIZE + 2 + len
+}
+
+fn format_page(mtr: &mut Mtr<'_>, page: PageH, ptype: PageType, trx: TrxId, user_len: u16) {
+    let op = PageOp::FormatSlotted {
+        ptype,
+        owner: trx.0,
+        level: 0,
+        user_len,
+        next: NO_PAGE,
+        low: &[],
+        high: None,
+    };
+    mtr.op(page, op);
+}

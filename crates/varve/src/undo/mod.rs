@@ -1,0 +1,531 @@
+//! Undo: what takes changes back, and what older versions are made from.
+//!
+//! Each writing transaction has up to two undo logs in one rollback segment: an **insert** log, needed only for
+//! rollback and given back at commit, and an **update** log, which at commit joins the segment's history in TrxNo
+//! order and is needed until purge has worked it off. Undo pages are redo-logged like others, so rollback after a
+//! crash needs nothing else (ARCHITECTURE.md section 8; the layout of InnoDB's rollback segments, with a queue of
+//! (TrxNo, log) pages for its linked history list).
+//!
+//! Latches: see `rseg`. Failure: an error before a mini-transaction's first change is returned and nothing happened.
+
+mod log;
+mod record;
+mod rseg;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::base::{
+    Error, IndexId, Lsn, NO_PAGE, PageId, PageNo, Result, RollPtr, SpaceId, TableId, TrxId, TrxNo,
+};
+use crate::buffer::{BufferPool, SharedPage};
+use crate::mtr::{Mtr, MtrEnv, PageH};
+use crate::page::{PageType, SlottedRef, page_type};
+use crate::space::{MIXED, Space, Spaces};
+
+pub use log::{LogHeader, LogKind, LogState};
+pub use record::{Previous, RowDiff, UndoKind, UndoRecord};
+pub use rseg::{HistoryEntry, Rseg};
+
+use log::UndoLog;
+use rseg::undo_page;
+
+/// First rollback segment that lies in an undo tablespace; 0 is the system tablespace's, 1–32 are temporary ones.
+pub const FIRST_UNDO_RSEG: u8 = 33;
+/// One past the last rollback segment.
+pub const RSEGS_END: u8 = 128;
+/// Most undo tablespaces: one for each rollback segment.
+pub const MAX_UNDO_SPACES: usize = (RSEGS_END - FIRST_UNDO_RSEG) as usize;
+/// First page of an undo tablespace that can be a rollback segment header.
+const FIRST_HEADER_PAGE: u32 = 2;
+/// Redo that one undo mini-transaction can write: a header, two history pages, an undo record.
+fn max_undo_mtr(page_size: usize) -> u32 {
+    (3 * page_size + 4096) as u32
+}
+
+/// What undo works on.
+#[derive(Clone)]
+pub struct UndoEnv {
+    pub mtr: Arc<MtrEnv>,
+    pub pool: Arc<BufferPool>,
+    pub spaces: Arc<Spaces>,
+    pub page_size: usize,
+}
+
+impl UndoEnv {
+    fn begin(&self) -> Result<Mtr<'_>> {
+        Mtr::begin(&self.mtr, max_undo_mtr(self.page_size))
+    }
+
+    /// The tablespace, in which a page is reserved before the mini-transaction that may need one.
+    fn space(&self, space: SpaceId) -> Result<Arc<Space>> {
+        self.spaces.require(space)
+    }
+
+    fn alloc_page(&self, mtr: &mut Mtr<'_>, header: PageId) -> Result<PageNo> {
+        self.space(header.space)?.alloc(mtr, header.no, header.no.0)
+    }
+
+    fn free_page(&self, mtr: &mut Mtr<'_>, id: PageId) -> Result<()> {
+        self.space(id.space)?.free(mtr, id.no)
+    }
+
+    fn history_page(&self, id: PageId) -> Result<SharedPage<'_>> {
+        let page = self.pool.shared(id)?;
+        match page_type(&page) {
+            Some(PageType::History) => Ok(page),
+            found => Err(Error::corrupt(
+                id,
+                "a page of a history queue",
+                format!("type {found:?}"),
+            )),
+        }
+    }
+}
+
+/// Tablespace index and header page of rollback segment `rseg` among `spaces` undo tablespaces.
+fn place_of(rseg: u8, spaces: usize) -> (usize, PageNo) {
+    let n = (rseg - FIRST_UNDO_RSEG) as usize;
+    (n % spaces, PageNo(FIRST_HEADER_PAGE + (n / spaces) as u32))
+}
+
+/// Formats the rollback segment headers of undo tablespace number `index` (from 0) of `spaces`.
+pub fn format_undo_space(env: &UndoEnv, space: SpaceId, index: usize, spaces: usize) -> Result<()> {
+    for rseg in FIRST_UNDO_RSEG..RSEGS_END {
+        let (at, no) = place_of(rseg, spaces);
+        if at != index {
+            continue;
+        }
+        let file = env.space(space)?;
+        let _reserved = file.reserve(&env.mtr, 1)?;
+        let mut mtr = env.begin()?;
+        let got = file.alloc(&mut mtr, PageNo(0), MIXED)?;
+        if got != no {
+            return Err(Error::corrupt(
+                PageId::new(space, no),
+                "a new undo tablespace, whose pages are allocated in order",
+                format!("page {got}"),
+            ));
+        }
+        let page = mtr.exclusive_new(PageId::new(space, no))?;
+        Rseg::format(&mut mtr, page, rseg, env.page_size);
+        mtr.commit();
+    }
+    Ok(())
+}
+
+/// All rollback segments.
+pub struct UndoSys {
+    pub env: UndoEnv,
+    /// Index 0 is rollback segment 33.
+    rsegs: Vec<Arc<Rseg>>,
+    /// Deals rollback segments to transactions in turn.
+    next: AtomicUsize,
+}
+
+impl UndoSys {
+    /// Opens the rollback segments; returns the undo of transactions that had not ended.
+    pub fn load(env: UndoEnv, spaces: &[SpaceId]) -> Result<(UndoSys, Vec<TrxUndo>)> {
+        let mut rsegs = Vec::new();
+        let mut unfinished: Vec<TrxUndo> = Vec::new();
+        for id in FIRST_UNDO_RSEG..RSEGS_END {
+            let (index, page) = place_of(id, spaces.len());
+            let (rseg, used) = Rseg::load(&env, id, PageId::new(spaces[index], page))?;
+            let rseg = Arc::new(rseg);
+            for (_, first) in used {
+                let log = UndoLog::adopt(&env, rseg.space(), first)?;
+                adopt_log(&env, &rseg, log, &mut unfinished)?;
+            }
+            rsegs.push(rseg);
+        }
+        Ok((
+            UndoSys {
+                env,
+                rsegs,
+                next: AtomicUsize::new(0),
+            },
+            unfinished,
+        ))
+    }
+
+    /// The undo of a transaction that starts to write.
+    pub fn assign(&self, trx: TrxId) -> TrxUndo {
+        // Relaxed: any distribution is correct.
+        let n = self.next.fetch_add(1, Ordering::Relaxed) % self.rsegs.len();
+        TrxUndo::new(self.rsegs[n].clone(), trx)
+    }
+
+    /// Committed update undo logs that are not purged yet.
+    pub fn history_len(&self) -> u64 {
+        self.rsegs.iter().map(|r| r.history_len()).sum()
+    }
+
+    /// The rollback segment that holds the oldest history.
+    pub fn oldest(&self) -> Option<(TrxNo, Arc<Rseg>)> {
+        let (no, rseg) = self
+            .rsegs
+            .iter()
+            .filter_map(|r| Some((r.oldest()?, r)))
+            .min_by_key(|(no, _)| *no)?;
+        Some((no, rseg.clone()))
+    }
+
+    pub fn rsegs(&self) -> &[Arc<Rseg>] {
+        &self.rsegs
+    }
+
+    /// Copies the undo record that `ptr` points at into `out`, if the slot still holds the record that `writer`
+    /// wrote for this key. `false` is a cut: the log was given back meanwhile.
+    pub fn read(&self, ptr: RollPtr, want: &UndoTarget<'_>, out: &mut Vec<u8>) -> Result<bool> {
+        let Some(rseg) = ptr
+            .rseg()
+            .checked_sub(FIRST_UNDO_RSEG)
+            .and_then(|n| self.rsegs.get(n as usize))
+        else {
+            return Ok(false);
+        };
+        let id = PageId::new(rseg.space(), ptr.page());
+        let exists = |s: Arc<Space>| id.no.0 < s.size_pages();
+        if !self.env.spaces.get(id.space).is_some_and(exists) {
+            return Ok(false);
+        }
+        let page = self.env.pool.shared(id)?;
+        let Some(slotted) = undo_page(&page).filter(|p| (ptr.slot() as usize) < p.n_slots()) else {
+            return Ok(false);
+        };
+        let bytes = slotted.payload(ptr.slot() as usize);
+        let Some(record) = UndoRecord::decode(bytes) else {
+            return Ok(false);
+        };
+        if (record.trx, record.table, record.index, record.key)
+            != (want.writer, want.table, want.index, want.key)
+        {
+            return Ok(false);
+        }
+        out.clear();
+        out.extend_from_slice(bytes);
+        Ok(true)
+    }
+
+    /// Calls `f` with each record of the log that `wanted` picks, and its place, oldest first. No latch is held during
+    /// the calls of `f`; `wanted` runs under the page's latch.
+    pub fn walk(
+        &self,
+        (space, first): (SpaceId, PageNo),
+        copies: &mut UndoCopies,
+        wanted: impl Fn(&UndoRecord<'_>) -> bool,
+        mut f: impl FnMut(PageNo, u16, UndoRecord<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let mut no = first;
+        while no != NO_PAGE {
+            let id = PageId::new(space, no);
+            copies.clear();
+            let page = self.env.pool.shared(id)?;
+            let damaged = || {
+                Error::corrupt(
+                    id,
+                    "a page of an undo log",
+                    format!("{:?}", page_type(&page)),
+                )
+            };
+            let slotted: SlottedRef<'_> = undo_page(&page).ok_or_else(damaged)?;
+            for slot in 0..slotted.n_slots() {
+                let bytes = slotted.payload(slot);
+                if wanted(&UndoRecord::decode(bytes).ok_or_else(damaged)?) {
+                    copies.push(slot as u16, bytes);
+                }
+            }
+            let next = slotted.next();
+            drop(page);
+            for (slot, bytes) in copies.iter() {
+                f(no, slot, UndoRecord::decode(bytes).expect("decoded above"))?;
+            }
+            no = next;
+        }
+        Ok(())
+    }
+
+    pub fn log_header(&self, space: SpaceId, first: PageNo) -> Result<LogHeader> {
+        let id = PageId::new(space, first);
+        LogHeader::read(&self.env.pool.shared(id)?, id)
+    }
+
+    /// Takes the oldest log of `rseg`, which has been purged, off the history and gives its pages back.
+    pub fn free_oldest(&self, rseg: &Rseg, first: PageNo) -> Result<()> {
+        let env = &self.env;
+        let header = self.log_header(rseg.space(), first)?;
+        let mut mtr = env.begin()?;
+        let rseg_h = rseg.latch(&mut mtr)?;
+        rseg.pop_history(env, &mut mtr, rseg_h)?;
+        let last_h = mtr.exclusive(PageId::new(rseg.space(), header.last))?;
+        rseg.give_back(&mut mtr, rseg_h, first, last_h, header.pages);
+        mtr.commit();
+        Ok(())
+    }
+}
+
+fn adopt_log(
+    env: &UndoEnv,
+    rseg: &Arc<Rseg>,
+    log: UndoLog,
+    unfinished: &mut Vec<TrxUndo>,
+) -> Result<()> {
+    let header = *log.header();
+    let at = match unfinished.iter().position(|u| u.trx == header.trx) {
+        Some(at) => at,
+        None => {
+            unfinished.push(TrxUndo::new(rseg.clone(), header.trx));
+            unfinished.len() - 1
+        }
+    };
+    let undo = &mut unfinished[at];
+    undo.next_no = undo.next_no.max(log.top_no().map_or(0, |no| no + 1));
+    match header.kind {
+        LogKind::Insert => undo.insert = Some(log),
+        LogKind::Update => {
+            rseg.adopt_reservation(env)?;
+            undo.update = Some(log);
+        }
+    }
+    Ok(())
+}
+
+/// Undo records copied from a page, for use without its latch.
+#[derive(Default)]
+pub struct UndoCopies {
+    bytes: Vec<u8>,
+    ends: Vec<(u16, usize)>,
+}
+
+impl UndoCopies {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    fn push(&mut self, slot: u16, record: &[u8]) {
+        self.bytes.extend_from_slice(record);
+        self.ends.push((slot, self.bytes.len()));
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (u16, &[u8])> {
+        let starts = std::iter::once(0).chain(self.ends.iter().map(|e| e.1));
+        starts
+            .zip(&self.ends)
+            .map(|(start, &(slot, end))| (slot, &self.bytes[start..end]))
+    }
+}
+
+/// What a reader expects behind a roll pointer.
+#[derive(Clone, Copy, Debug)]
+pub struct UndoTarget<'a> {
+    pub writer: TrxId,
+    pub table: TableId,
+    pub index: IndexId,
+    pub key: &'a [u8],
+}
+
+/// The undo of one transaction: both logs and the one sequence of undo numbers over them.
+pub struct TrxUndo {
+    rseg: Arc<Rseg>,
+    trx: TrxId,
+    insert: Option<UndoLog>,
+    update: Option<UndoLog>,
+    next_no: u64,
+}
+
+impl TrxUndo {
+    fn new(rseg: Arc<Rseg>, trx: TrxId) -> TrxUndo {
+        TrxUndo {
+            rseg,
+            trx,
+            insert: None,
+            update: None,
+            next_no: 0,
+        }
+    }
+
+    pub fn trx(&self) -> TrxId {
+        self.trx
+    }
+
+    /// The number that the next record will get: what a savepoint remembers.
+    pub fn next_no(&self) -> u64 {
+        self.next_no
+    }
+
+    fn log(&self, kind: UndoKind) -> &UndoLog {
+        let log = if kind.is_insert() {
+            &self.insert
+        } else {
+            &self.update
+        };
+        log.as_ref().expect("prepare created the log")
+    }
+
+    /// Makes room for a record of `len` bytes; call before the mini-transaction that will `append` it.
+    pub fn prepare(&mut self, env: &UndoEnv, kind: UndoKind, len: usize) -> Result<()> {
+        let (log, log_kind) = match kind.is_insert() {
+            true => (&mut self.insert, LogKind::Insert),
+            false => (&mut self.update, LogKind::Update),
+        };
+        if log.is_none() {
+            *log = Some(UndoLog::create(env, &self.rseg, log_kind, self.trx)?);
+        }
+        log.as_mut()
+            .expect("just created")
+            .ensure_room(env, &self.rseg, len)
+    }
+
+    /// The table that the newest record not taken back belongs to.
+    pub fn newest_table(&self, env: &UndoEnv) -> Result<Option<TableId>> {
+        let mut bytes = Vec::new();
+        Ok(match self.read_newest(env, 0, &mut bytes)? {
+            true => UndoRecord::decode(&bytes).map(|r| r.table),
+            false => None,
+        })
+    }
+
+    /// Something was written: there is a log to end.
+    pub fn has_logs(&self) -> bool {
+        self.insert.is_some() || self.update.is_some()
+    }
+
+    /// Where the next record of this kind will stand.
+    pub fn next_roll_ptr(&self, kind: UndoKind) -> RollPtr {
+        self.log(kind).next_roll_ptr(self.rseg.id())
+    }
+
+    /// Latches the undo page; after the tree's pages, before the first change of the mini-transaction.
+    pub fn latch(&self, mtr: &mut Mtr<'_>, kind: UndoKind) -> Result<PageH> {
+        self.log(kind).latch_last(mtr)
+    }
+
+    /// Appends the encoded record, which carries `next_no`.
+    pub fn append(&mut self, mtr: &mut Mtr<'_>, page: PageH, kind: UndoKind, bytes: &[u8]) {
+        let no = self.next_no;
+        let log = if kind.is_insert() {
+            &mut self.insert
+        } else {
+            &mut self.update
+        };
+        log.as_mut()
+            .expect("prepare created the log")
+            .append(mtr, page, no, bytes);
+        self.next_no += 1;
+    }
+
+    /// Copies the newest record with a number of at least `down_to` that is not taken back yet into `out`.
+    pub fn read_newest(&self, env: &UndoEnv, down_to: u64, out: &mut Vec<u8>) -> Result<bool> {
+        let top = |log: &Option<UndoLog>| log.as_ref().and_then(UndoLog::top_no);
+        let log = match (top(&self.insert), top(&self.update)) {
+            (a, b) if a.max(b).is_none_or(|no| no < down_to) => return Ok(false),
+            (a, b) if a > b => &self.insert,
+            _ => &self.update,
+        };
+        log.as_ref().expect("has a top").read_top(env, out)?;
+        Ok(true)
+    }
+
+    /// Latches what marking the newest record of this kind changes.
+    pub fn latch_undone(&self, mtr: &mut Mtr<'_>, kind: UndoKind) -> Result<UndoneLatch> {
+        Ok(UndoneLatch(kind, self.log(kind).latch_top(mtr, kind)?))
+    }
+
+    /// Marks the newest record as taken back, in the mini-transaction that took it back.
+    pub fn mark_undone(&mut self, mtr: &mut Mtr<'_>, latch: UndoneLatch) {
+        let log = if latch.0.is_insert() {
+            &mut self.insert
+        } else {
+            &mut self.update
+        };
+        log.as_mut().expect("latched").mark_undone(mtr, latch.1);
+    }
+
+    /// Goes on to the record before the one that was just taken back.
+    pub fn pop_newest(&mut self, env: &UndoEnv, kind: UndoKind) -> Result<()> {
+        let log = if kind.is_insert() {
+            &mut self.insert
+        } else {
+            &mut self.update
+        };
+        log.as_mut().expect("had a top").pop_top(env)
+    }
+
+    /// Ends the transaction's undo at commit: the update log joins the history under the number that `number`
+    /// draws, the insert log is given back. Everything that can fail happens before `number` is called.
+    /// Returns the LSN that makes it durable.
+    pub fn commit(
+        &mut self,
+        env: &UndoEnv,
+        number: impl FnOnce() -> TrxNo,
+    ) -> Result<(TrxNo, Lsn)> {
+        self.finish(env, true, |_| number())
+    }
+
+    /// Ends the transaction's undo after everything was taken back. A log in which a revive was taken back joins
+    /// the history all the same: what it restored to 'dead' may have been passed over by purge meanwhile.
+    /// `number` is told whether that is so.
+    pub fn finish_rollback(
+        &mut self,
+        env: &UndoEnv,
+        number: impl FnOnce(bool) -> TrxNo,
+    ) -> Result<(TrxNo, Lsn)> {
+        let keep = self.update.as_ref().is_some_and(UndoLog::undone_revive);
+        self.finish(env, keep, number)
+    }
+
+    fn finish(
+        &mut self,
+        env: &UndoEnv,
+        keep: bool,
+        number: impl FnOnce(bool) -> TrxNo,
+    ) -> Result<(TrxNo, Lsn)> {
+        let rseg = self.rseg.clone();
+        let mut mtr = env.begin()?;
+        let rseg_h = rseg.latch(&mut mtr)?;
+        let tail = match &self.update {
+            Some(_) if keep => Some(rseg.latch_tail(env, &mut mtr, rseg_h)?),
+            _ => None,
+        };
+        let update_h = match &self.update {
+            Some(log) if keep => Some(log.latch_header(&mut mtr)?),
+            Some(log) => Some(log.latch_last(&mut mtr)?),
+            None => None,
+        };
+        let insert_h = self
+            .insert
+            .as_ref()
+            .map(|log| log.latch_last(&mut mtr))
+            .transpose()?;
+        let no = number(tail.is_some());
+        if let (Some(log), Some(h)) = (&mut self.update, update_h) {
+            match &tail {
+                Some(tail) => {
+                    let entry = log.write_committed(&mut mtr, h, no);
+                    rseg.append_history(&mut mtr, rseg_h, tail, entry);
+                }
+                None => log.give_back(&mut mtr, &rseg, rseg_h, h),
+            }
+            rseg.write_slot(&mut mtr, rseg_h, log.header().slot, NO_PAGE);
+        }
+        if let (Some(log), Some(h)) = (&self.insert, insert_h) {
+            log.give_back(&mut mtr, &rseg, rseg_h, h);
+            rseg.write_slot(&mut mtr, rseg_h, log.header().slot, NO_PAGE);
+        }
+        let end = mtr.commit();
+        for log in [self.insert.take(), self.update.take()]
+            .into_iter()
+            .flatten()
+        {
+            rseg.return_slot(log.header().slot);
+            if log.header().kind == LogKind::Update && !keep {
+                rseg.return_history();
+            }
+        }
+        Ok((no, end))
+    }
+}
+
+/// Pages latched for `TrxUndo::mark_undone`.
+pub struct UndoneLatch(UndoKind, log::TopLatch);

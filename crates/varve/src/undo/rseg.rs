@@ -1,0 +1,534 @@
+//! Rollback segments: slots for the undo logs of running transactions, the history queue of committed ones, and
+//! a chain of free pages.
+//!
+//! A rollback segment is one header page in an undo tablespace:
+//!
+//! - **slots**: the first page of each undo log that recovery must look at (active or prepared). A committed
+//!   update undo log has left its slot: the history queue holds it.
+//! - **history queue**: pages of (TrxNo, first page of the log) in commit order. `history_head` + `position` is the
+//!   oldest entry that is not purged yet, `history_tail` the page that the next commit appends to. The tail may
+//!   have successors: room that was made before it was needed.
+//! - **free chain**: pages of finished logs, linked through the slotted page's `next` field. A whole log is
+//!   given back by linking its last page to the old head: one page changed, however long the log.
+//!
+//! Invariants:
+//! - **RSEG-1** The history queue is in TrxNo order: the number is drawn while the header is latched exclusively.
+//! - **RSEG-2** A commit never allocates: `history_room` counts queue entries that no running update undo log has
+//!   reserved, and each such log reserves one when it is created.
+//! - **RSEG-3** Every page of a log is reachable from exactly one of: a slot, a queue entry, the free chain.
+//!
+//! Latch order within: header, history pages, undo header, undo pages, allocation pages. `state` is held for
+//! moments only and never while waiting for a latch.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, SpaceId, TrxNo};
+use crate::mtr::{Mtr, PageH};
+use crate::page::{PageOp, PageType, SlottedRef, page_type};
+
+use super::UndoEnv;
+
+const ID: usize = 48;
+const SLOT_COUNT: usize = 52;
+const HISTORY_HEAD: usize = 56;
+const HISTORY_POSITION: usize = 60;
+const HISTORY_TAIL: usize = 64;
+const FREE_HEAD: usize = 68;
+const FREE_LEN: usize = 72;
+const SLOTS: usize = 80;
+
+const ENTRY_COUNT: usize = 48;
+/// Where a page's successor stands: the same offset in slotted and in history pages.
+pub(super) const NEXT: usize = 68;
+const ENTRIES: usize = 80;
+const ENTRY_SIZE: usize = 16;
+
+/// The most undo logs that one rollback segment can hold at a time, as in InnoDB (less with 4 KiB pages).
+const MAX_SLOTS: usize = 1024;
+/// Free pages kept for reuse in a rollback segment; more go back to the tablespace.
+pub const FREE_PAGES_KEPT: u32 = 64;
+/// `oldest` of an empty history queue.
+const EMPTY: u64 = u64::MAX;
+
+pub(super) fn u32_at(page: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(page[at..at + 4].try_into().expect("4 bytes"))
+}
+
+pub(super) fn u64_at(page: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(page[at..at + 8].try_into().expect("8 bytes"))
+}
+
+fn put_u32(mtr: &mut Mtr<'_>, h: PageH, at: usize, v: u32) {
+    mtr.op(
+        h,
+        PageOp::Write {
+            off: at as u16,
+            bytes: &v.to_le_bytes(),
+        },
+    );
+}
+
+/// Links a page to its successor; slotted pages have an operation of their own for it.
+pub(super) fn set_next(mtr: &mut Mtr<'_>, h: PageH, next: PageNo) {
+    match page_type(mtr.bytes(h)) {
+        Some(t) if t.is_slotted() => mtr.op(h, PageOp::SetNext { next }),
+        _ => put_u32(mtr, h, NEXT, next.0),
+    }
+}
+
+/// The oldest entry of a history queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HistoryEntry {
+    pub no: TrxNo,
+    pub first: PageNo,
+}
+
+#[derive(Default)]
+struct State {
+    free_slots: Vec<u16>,
+    /// Entries of the queue's pages that are neither used nor reserved (RSEG-2).
+    history_room: u64,
+}
+
+/// One rollback segment in memory.
+pub struct Rseg {
+    id: u8,
+    header: PageId,
+    state: Mutex<State>,
+    /// Held while the queue gets another page, so that two transactions do not both add one.
+    grow: Mutex<()>,
+    history_len: AtomicU64,
+    /// TrxNo of the oldest queue entry or `EMPTY`. Written under the header's exclusive latch; read without it by
+    /// purge as a hint (Relaxed), which then reads the entry itself under the latch.
+    oldest: AtomicU64,
+}
+
+impl Rseg {
+    pub fn slot_count(page_size: usize) -> usize {
+        MAX_SLOTS.min((page_size - SLOTS) / 4)
+    }
+
+    fn entries_per_page(page_size: usize) -> u32 {
+        ((page_size - ENTRIES) / ENTRY_SIZE) as u32
+    }
+
+    /// Formats the header page of rollback segment `id`.
+    pub fn format(mtr: &mut Mtr<'_>, h: PageH, id: u8, page_size: usize) {
+        mtr.op(
+            h,
+            PageOp::FormatRaw {
+                ptype: PageType::RsegHeader,
+            },
+        );
+        let slots = Rseg::slot_count(page_size);
+        let mut body = vec![0xff; SLOTS + slots * 4];
+        body[ID..ID + 4].copy_from_slice(&u32::from(id).to_le_bytes());
+        body[SLOT_COUNT..SLOT_COUNT + 4].copy_from_slice(&(slots as u32).to_le_bytes());
+        body[HISTORY_POSITION..HISTORY_POSITION + 4].fill(0);
+        body[FREE_LEN..FREE_LEN + 4].fill(0);
+        mtr.op(
+            h,
+            PageOp::Write {
+                off: ID as u16,
+                bytes: &body[ID..],
+            },
+        );
+    }
+
+    /// Reads the header and the queue; returns the segment and the first pages of the logs in its slots.
+    pub fn load(env: &UndoEnv, id: u8, header: PageId) -> Result<(Rseg, Vec<(u16, PageNo)>)> {
+        let page = env.pool.shared(header)?;
+        if page_type(&page) != Some(PageType::RsegHeader) || u32_at(&page, ID) != u32::from(id) {
+            return Err(Error::corrupt(
+                header,
+                format!("the header of rollback segment {id}"),
+                format!("type {:?}, id {}", page_type(&page), u32_at(&page, ID)),
+            ));
+        }
+        let (mut used, mut free_slots) = (Vec::new(), Vec::new());
+        for slot in (0..Rseg::slot_count(env.page_size) as u16).rev() {
+            match PageNo(u32_at(&page, SLOTS + slot as usize * 4)) {
+                NO_PAGE => free_slots.push(slot),
+                first => used.push((slot, first)),
+            }
+        }
+        let (head, position) = (
+            PageNo(u32_at(&page, HISTORY_HEAD)),
+            u32_at(&page, HISTORY_POSITION),
+        );
+        let tail = PageNo(u32_at(&page, HISTORY_TAIL));
+        drop(page);
+        let capacity = Rseg::entries_per_page(env.page_size);
+        let (mut len, mut room, mut oldest, mut no, mut past_tail) =
+            (0u64, 0u64, EMPTY, head, false);
+        while no != NO_PAGE {
+            let page = env.history_page(PageId::new(header.space, no))?;
+            let count = u32_at(&page, ENTRY_COUNT).min(capacity);
+            let from = if no == head { position } else { 0 };
+            len += u64::from(count.saturating_sub(from));
+            if oldest == EMPTY && from < count {
+                oldest = u64_at(&page, ENTRIES + from as usize * ENTRY_SIZE);
+            }
+            past_tail |= no == tail;
+            if past_tail {
+                room += u64::from(capacity - count);
+            }
+            no = PageNo(u32_at(&page, NEXT));
+        }
+        let state = Mutex::new(State {
+            free_slots,
+            history_room: room,
+        });
+        let (history_len, oldest) = (AtomicU64::new(len), AtomicU64::new(oldest));
+        Ok((
+            Rseg {
+                id,
+                header,
+                state,
+                grow: Mutex::new(()),
+                history_len,
+                oldest,
+            },
+            used,
+        ))
+    }
+
+    pub fn id(&self) -> u8 {
+        self.id
+    }
+
+    pub fn space(&self) -> SpaceId {
+        self.header.space
+    }
+
+    /// Committed update undo logs in this segment that are not purged yet.
+    pub fn history_len(&self) -> u64 {
+        self.history_len.load(Ordering::Relaxed)
+    }
+
+    /// TrxNo of the oldest log in the history, without a latch.
+    pub fn oldest(&self) -> Option<TrxNo> {
+        match self.oldest.load(Ordering::Relaxed) {
+            EMPTY => None,
+            no => Some(TrxNo(no)),
+        }
+    }
+
+    pub(super) fn take_slot(&self) -> Result<u16> {
+        self.state
+            .lock()
+            .free_slots
+            .pop()
+            .ok_or_else(|| Error::NoSpace {
+                what: format!(
+                    "rollback segment {} has no free undo slot; too many writing transactions",
+                    self.id
+                ),
+            })
+    }
+
+    pub(super) fn return_slot(&self, slot: u16) {
+        self.state.lock().free_slots.push(slot);
+    }
+
+    /// Reserves the queue entry that a new update undo log will need at commit (RSEG-2).
+    pub(super) fn reserve_history(&self, env: &UndoEnv) -> Result<()> {
+        loop {
+            if self.try_reserve_history() {
+                return Ok(());
+            }
+            let _growing = self.grow.lock();
+            if self.try_reserve_history() {
+                return Ok(());
+            }
+            self.grow_history(env)?;
+        }
+    }
+
+    fn try_reserve_history(&self) -> bool {
+        let mut state = self.state.lock();
+        let ok = state.history_room > 0;
+        state.history_room -= u64::from(ok);
+        ok
+    }
+
+    /// Counts a log that recovery found in a slot: it holds a reservation as if it had just been created.
+    pub(super) fn adopt_reservation(&self, env: &UndoEnv) -> Result<()> {
+        self.reserve_history(env)
+    }
+
+    /// Gives back the reservation of an update undo log that did not join the history.
+    pub(super) fn return_history(&self) {
+        self.state.lock().history_room += 1;
+    }
+
+    fn grow_history(&self, env: &UndoEnv) -> Result<()> {
+        let space = env.space(self.header.space)?;
+        let _reserved = space.reserve(&env.mtr, 1)?;
+        let mut mtr = env.begin()?;
+        let header = mtr.exclusive(self.header)?;
+        let mut last = PageNo(u32_at(mtr.bytes(header), HISTORY_TAIL));
+        let mut last_h = None;
+        while last != NO_PAGE {
+            if let Some(previous) =
+                last_h.replace(mtr.exclusive(PageId::new(self.header.space, last))?)
+            {
+                mtr.release(previous);
+            }
+            last = PageNo(u32_at(mtr.bytes(last_h.expect("just set")), NEXT));
+        }
+        let (no, page) = self.take_page(env, &mut mtr, header)?;
+        mtr.op(
+            page,
+            PageOp::FormatRaw {
+                ptype: PageType::History,
+            },
+        );
+        put_u32(&mut mtr, page, ENTRY_COUNT, 0);
+        set_next(&mut mtr, page, NO_PAGE);
+        match last_h {
+            Some(last) => set_next(&mut mtr, last, no),
+            None => {
+                put_u32(&mut mtr, header, HISTORY_HEAD, no.0);
+                put_u32(&mut mtr, header, HISTORY_POSITION, 0);
+                put_u32(&mut mtr, header, HISTORY_TAIL, no.0);
+            }
+        }
+        mtr.commit();
+        self.state.lock().history_room += u64::from(Rseg::entries_per_page(env.page_size));
+        Ok(())
+    }
+
+    pub(super) fn latch(&self, mtr: &mut Mtr<'_>) -> Result<PageH> {
+        mtr.exclusive(self.header)
+    }
+
+    /// A page for a new log or queue page: from the free chain, else from the tablespace. The caller has reserved a
+    /// page of the tablespace before the mini-transaction, and formats the page.
+    pub(super) fn take_page(
+        &self,
+        env: &UndoEnv,
+        mtr: &mut Mtr<'_>,
+        header: PageH,
+    ) -> Result<(PageNo, PageH)> {
+        let free = PageNo(u32_at(mtr.bytes(header), FREE_HEAD));
+        if free == NO_PAGE {
+            let no = env.alloc_page(mtr, self.header)?;
+            let page = mtr.exclusive_new(PageId::new(self.header.space, no))?;
+            return Ok((no, page));
+        }
+        let page = mtr.exclusive(PageId::new(self.header.space, free))?;
+        let next = u32_at(mtr.bytes(page), NEXT);
+        let len = u32_at(mtr.bytes(header), FREE_LEN).saturating_sub(1);
+        self.write_free_chain(mtr, header, next, len);
+        Ok((free, page))
+    }
+
+    fn write_free_chain(&self, mtr: &mut Mtr<'_>, header: PageH, head: u32, len: u32) {
+        let mut both = [0; 8];
+        both[..4].copy_from_slice(&head.to_le_bytes());
+        both[4..].copy_from_slice(&len.to_le_bytes());
+        mtr.op(
+            header,
+            PageOp::Write {
+                off: FREE_HEAD as u16,
+                bytes: &both,
+            },
+        );
+    }
+
+    /// Links the pages `first ..= last` (latched: `last_h`) into the free chain.
+    pub(super) fn give_back(
+        &self,
+        mtr: &mut Mtr<'_>,
+        header: PageH,
+        first: PageNo,
+        last_h: PageH,
+        pages: u32,
+    ) {
+        let (head, len) = (
+            u32_at(mtr.bytes(header), FREE_HEAD),
+            u32_at(mtr.bytes(header), FREE_LEN),
+        );
+        set_next(mtr, last_h, PageNo(head));
+        self.write_free_chain(mtr, header, first.0, len.saturating_add(pages));
+    }
+
+    pub(super) fn write_slot(&self, mtr: &mut Mtr<'_>, header: PageH, slot: u16, first: PageNo) {
+        put_u32(mtr, header, SLOTS + slot as usize * 4, first.0);
+    }
+
+    /// Latches the queue page that the next entry goes to, moving the tail on if it is full.
+    pub(super) fn latch_tail(
+        &self,
+        env: &UndoEnv,
+        mtr: &mut Mtr<'_>,
+        header: PageH,
+    ) -> Result<Tail> {
+        let space = self.header.space;
+        let no = PageNo(u32_at(mtr.bytes(header), HISTORY_TAIL));
+        let page = mtr.exclusive(PageId::new(space, no))?;
+        if u32_at(mtr.bytes(page), ENTRY_COUNT) < Rseg::entries_per_page(env.page_size) {
+            return Ok(Tail {
+                page,
+                moved_to: None,
+            });
+        }
+        let next = PageNo(u32_at(mtr.bytes(page), NEXT));
+        assert_ne!(
+            next, NO_PAGE,
+            "RSEG-2: the history queue of rollback segment {} is full",
+            self.id
+        );
+        mtr.release(page);
+        Ok(Tail {
+            page: mtr.exclusive(PageId::new(space, next))?,
+            moved_to: Some(next),
+        })
+    }
+
+    /// Appends a log to the history (RSEG-1: under the header's exclusive latch since before `no` was drawn).
+    pub(super) fn append_history(
+        &self,
+        mtr: &mut Mtr<'_>,
+        header: PageH,
+        tail: &Tail,
+        entry: HistoryEntry,
+    ) {
+        if let Some(no) = tail.moved_to {
+            put_u32(mtr, header, HISTORY_TAIL, no.0);
+        }
+        let count = u32_at(mtr.bytes(tail.page), ENTRY_COUNT);
+        let mut bytes = [0; ENTRY_SIZE];
+        bytes[..8].copy_from_slice(&entry.no.0.to_le_bytes());
+        bytes[8..12].copy_from_slice(&entry.first.0.to_le_bytes());
+        let at = ENTRIES + count as usize * ENTRY_SIZE;
+        mtr.op(
+            tail.page,
+            PageOp::Write {
+                off: at as u16,
+                bytes: &bytes,
+            },
+        );
+        put_u32(mtr, tail.page, ENTRY_COUNT, count + 1);
+        self.history_len.fetch_add(1, Ordering::Relaxed);
+        if self.oldest.load(Ordering::Relaxed) == EMPTY {
+            self.oldest.store(entry.no.0, Ordering::Relaxed);
+        }
+    }
+
+    /// The oldest log of the history.
+    pub fn oldest_entry(&self, env: &UndoEnv) -> Result<Option<HistoryEntry>> {
+        if self.oldest().is_none() {
+            return Ok(None);
+        }
+        let header = env.pool.shared(self.header)?;
+        let (no, position) = (
+            PageNo(u32_at(&header, HISTORY_HEAD)),
+            u32_at(&header, HISTORY_POSITION),
+        );
+        let page = env.history_page(PageId::new(self.header.space, no))?;
+        Ok((position < u32_at(&page, ENTRY_COUNT)).then(|| entry_at(&page, position)))
+    }
+
+    /// Takes the oldest entry off the queue, in the mini-transaction that gives its pages back. An emptied queue
+    /// page joins the free chain.
+    pub(super) fn pop_history(
+        &self,
+        env: &UndoEnv,
+        mtr: &mut Mtr<'_>,
+        header: PageH,
+    ) -> Result<()> {
+        let space = self.header.space;
+        let head = PageNo(u32_at(mtr.bytes(header), HISTORY_HEAD));
+        let position = u32_at(mtr.bytes(header), HISTORY_POSITION) + 1;
+        let page = mtr.exclusive(PageId::new(space, head))?;
+        let (count, next) = (
+            u32_at(mtr.bytes(page), ENTRY_COUNT),
+            PageNo(u32_at(mtr.bytes(page), NEXT)),
+        );
+        assert!(position <= count, "RSEG-3: popped an empty history queue");
+        let mut oldest = EMPTY;
+        if position < Rseg::entries_per_page(env.page_size) {
+            put_u32(mtr, header, HISTORY_POSITION, position);
+            if position < count {
+                oldest = entry_at(mtr.bytes(page), position).no.0;
+            }
+        } else if next == NO_PAGE {
+            // The only page, used up: it starts again, empty. Its entries count as room once more.
+            put_u32(mtr, page, ENTRY_COUNT, 0);
+            put_u32(mtr, header, HISTORY_POSITION, 0);
+            self.state.lock().history_room += u64::from(count);
+        } else {
+            let next_page = mtr.exclusive(PageId::new(space, next))?;
+            if u32_at(mtr.bytes(next_page), ENTRY_COUNT) > 0 {
+                oldest = entry_at(mtr.bytes(next_page), 0).no.0;
+            }
+            mtr.release(next_page);
+            put_u32(mtr, header, HISTORY_HEAD, next.0);
+            put_u32(mtr, header, HISTORY_POSITION, 0);
+            if u32_at(mtr.bytes(header), HISTORY_TAIL) == head.0 {
+                put_u32(mtr, header, HISTORY_TAIL, next.0);
+            }
+            self.give_back(mtr, header, head, page, 1);
+        }
+        self.oldest.store(oldest, Ordering::Relaxed);
+        self.history_len.fetch_sub(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Returns free pages above `FREE_PAGES_KEPT` to the tablespace, a few in each mini-transaction.
+    pub fn trim_free_chain(&self, env: &UndoEnv) -> Result<()> {
+        const PAGES_PER_MTR: u32 = 16;
+        loop {
+            let surplus = {
+                let header = env.pool.shared(self.header)?;
+                u32_at(&header, FREE_LEN).saturating_sub(FREE_PAGES_KEPT)
+            };
+            if surplus == 0 {
+                return Ok(());
+            }
+            let mut mtr = env.begin()?;
+            let header = mtr.exclusive(self.header)?;
+            for _ in 0..surplus.min(PAGES_PER_MTR) {
+                let (head, len) = (
+                    PageNo(u32_at(mtr.bytes(header), FREE_HEAD)),
+                    u32_at(mtr.bytes(header), FREE_LEN),
+                );
+                if head == NO_PAGE || len <= FREE_PAGES_KEPT {
+                    break;
+                }
+                let page = mtr.exclusive(PageId::new(self.header.space, head))?;
+                let next = u32_at(mtr.bytes(page), NEXT);
+                self.write_free_chain(&mut mtr, header, next, len - 1);
+                env.free_page(&mut mtr, PageId::new(self.header.space, head))?;
+            }
+            mtr.commit();
+        }
+    }
+}
+
+/// The latched page of the history queue that takes the next entry.
+pub(super) struct Tail {
+    page: PageH,
+    moved_to: Option<PageNo>,
+}
+
+fn entry_at(page: &[u8], position: u32) -> HistoryEntry {
+    let at = ENTRIES + position as usize * ENTRY_SIZE;
+    HistoryEntry {
+        no: TrxNo(u64_at(page, at)),
+        first: PageNo(u32_at(page, at + 8)),
+    }
+}
+
+/// A slotted undo page's content, as the log walker needs it.
+pub(super) fn undo_page(page: &[u8]) -> Option<SlottedRef<'_>> {
+    matches!(
+        page_type(page),
+        Some(PageType::UndoLog | PageType::UndoPage)
+    )
+    .then(|| SlottedRef::new(page))
+}
