@@ -2,9 +2,15 @@
 
 mod def;
 mod def_codec;
+mod record;
+mod table;
+mod tables;
 mod validate;
 
 #[cfg(test)]
 mod tests;
 
 pub use def::{IndexDef, MAX_COLUMNS, MAX_INDEXES, MAX_NAME_BYTES, PRIMARY_NAME, TableDef};
+pub use record::{DELETED, ENTRY_LEN, EntryRecord, ROW_AT, RowRecord, entry_state, row_header};
+pub use table::{FIRST_ROOT_PAGE, META_PAGE, OpenIndex, OpenTable};
+pub use tables::Tables;
