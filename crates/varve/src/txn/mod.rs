@@ -79,18 +79,23 @@
 //!
 //! loom_tests.rs runs the protocol under the model checker; tests.rs compares threads with a sequential oracle.
 
+mod core;
 mod id_limit;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod ring;
+mod rollback;
 mod stragglers;
 mod sys;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod transaction;
 mod upkeep;
 mod view;
 
+pub use self::core::{Core, Counters, DynamicSettings, FlushLog, LogLevel, Logger, Wakeup};
 pub use id_limit::IdLimitLog;
 pub use ring::State;
 pub use sys::TxnSys;
+pub use transaction::{Interrupt, Isolation, Savepoint, Transaction};
 pub use view::{ReadView, Sees};

@@ -1,0 +1,227 @@
+//! What transactions, purge, recovery and DDL of one database share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::base::{Error, IndexId, Lsn, Result};
+use crate::buffer::BufferPool;
+use crate::catalog::Tables;
+use crate::lock::LockManager;
+use crate::mtr::MtrEnv;
+use crate::redo::RedoLog;
+use crate::undo::UndoSys;
+
+use super::sys::TxnSys;
+
+/// When a commit's redo is made durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FlushLog {
+    /// 0: written and synced about once a second. A crash may lose the last second's commits.
+    Lazy,
+    /// 1: synced before the commit returns.
+    #[default]
+    Sync,
+    /// 2: given to the operating system before the commit returns, synced about once a second.
+    Write,
+}
+
+impl FlushLog {
+    pub fn from_number(n: u8) -> Option<FlushLog> {
+        [FlushLog::Lazy, FlushLog::Sync, FlushLog::Write]
+            .get(n as usize)
+            .copied()
+    }
+}
+
+/// How urgent a message for the administrator is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogLevel {
+    Note,
+    Warning,
+    Error,
+}
+
+/// Receives messages for the administrator.
+pub type Logger = Arc<dyn Fn(LogLevel, &str) + Send + Sync>;
+
+/// Settings that may change while the database is open.
+pub struct DynamicSettings {
+    flush_log: AtomicU8,
+    lock_wait_timeout_ms: AtomicU64,
+}
+
+impl DynamicSettings {
+    pub fn new(flush_log: FlushLog, lock_wait_timeout: Duration) -> DynamicSettings {
+        DynamicSettings {
+            flush_log: AtomicU8::new(flush_log as u8),
+            lock_wait_timeout_ms: AtomicU64::new(lock_wait_timeout.as_millis() as u64),
+        }
+    }
+
+    // Relaxed throughout: each value stands for itself.
+    pub fn flush_log(&self) -> FlushLog {
+        FlushLog::from_number(self.flush_log.load(Ordering::Relaxed))
+            .expect("only valid values are stored")
+    }
+
+    pub fn set_flush_log(&self, mode: FlushLog) {
+        self.flush_log.store(mode as u8, Ordering::Relaxed);
+    }
+
+    pub fn lock_wait_timeout(&self) -> Duration {
+        Duration::from_millis(self.lock_wait_timeout_ms.load(Ordering::Relaxed))
+    }
+
+    pub fn set_lock_wait_timeout(&self, timeout: Duration) {
+        self.lock_wait_timeout_ms
+            .store(timeout.as_millis() as u64, Ordering::Relaxed);
+    }
+}
+
+/// Wakes a background thread that sleeps while there is nothing to do.
+#[derive(Default)]
+pub struct Wakeup {
+    signalled: Mutex<bool>,
+    wake: Condvar,
+    /// 1 while somebody sleeps: a notification without a sleeper is one load.
+    sleeping: AtomicU8,
+}
+
+impl Wakeup {
+    pub fn notify(&self) {
+        // SeqCst on both sides: either the sleeper's look at the work sees ours, or we see it sleeping.
+        if self.sleeping.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        self.notify_always();
+    }
+
+    pub fn notify_always(&self) {
+        *self.signalled.lock() = true;
+        self.wake.notify_all();
+    }
+
+    /// Sleeps until notified or for `timeout`. `has_work` is asked once more after the sleeper is announced.
+    pub fn sleep(&self, timeout: Duration, has_work: impl Fn() -> bool) {
+        self.sleeping.store(1, Ordering::SeqCst);
+        if !has_work() {
+            let mut signalled = self.signalled.lock();
+            if !*signalled {
+                self.wake.wait_for(&mut signalled, timeout);
+            }
+            *signalled = false;
+        }
+        self.sleeping.store(0, Ordering::SeqCst);
+    }
+}
+
+/// Counters of row operations and their kin; Relaxed, each stands for itself.
+#[derive(Default)]
+pub struct Counters {
+    pub rows_inserted: AtomicU64,
+    pub rows_updated: AtomicU64,
+    pub rows_deleted: AtomicU64,
+    pub rows_read: AtomicU64,
+    pub commits: AtomicU64,
+    pub rollbacks: AtomicU64,
+    /// Roll pointers whose undo record was gone although the leaf record had not changed: zero in a sound database.
+    pub undo_cuts: AtomicU64,
+    pub purged_logs: AtomicU64,
+    pub purged_records: AtomicU64,
+    pub purge_batches: AtomicU64,
+}
+
+impl Counters {
+    pub fn add(counter: &AtomicU64, n: u64) {
+        counter.fetch_add(n, Ordering::Relaxed);
+    }
+}
+
+/// Number of stripes of the unique-check latches.
+const UNIQUE_STRIPES: usize = 256;
+
+/// What transactions, purge, recovery and DDL of one database share.
+pub struct Core {
+    pub mtr: Arc<MtrEnv>,
+    pub pool: Arc<BufferPool>,
+    pub log: Arc<RedoLog>,
+    pub sys: TxnSys,
+    pub locks: LockManager,
+    pub undo: UndoSys,
+    pub tables: Tables,
+    pub settings: DynamicSettings,
+    pub counters: Counters,
+    pub purge_wanted: Wakeup,
+    /// A unique check and its insert happen under the stripe of (index, unique key): two transactions that insert
+    /// the same key check one after the other. Taken before page latches, never held during a lock wait.
+    unique_stripes: Box<[Mutex<()>]>,
+    logger: Logger,
+}
+
+impl Core {
+    #[allow(clippy::too_many_arguments)]
+    pub fn new(
+        mtr: Arc<MtrEnv>,
+        pool: Arc<BufferPool>,
+        log: Arc<RedoLog>,
+        sys: TxnSys,
+        undo: UndoSys,
+        tables: Tables,
+        settings: DynamicSettings,
+        logger: Logger,
+    ) -> Core {
+        Core {
+            mtr,
+            pool,
+            log,
+            sys,
+            locks: LockManager::new(),
+            undo,
+            tables,
+            settings,
+            counters: Counters::default(),
+            purge_wanted: Wakeup::default(),
+            unique_stripes: (0..UNIQUE_STRIPES).map(|_| Mutex::new(())).collect(),
+            logger,
+        }
+    }
+
+    /// The stripe of a unique key.
+    pub fn unique_stripe(&self, index: IndexId, key: &[u8]) -> &Mutex<()> {
+        let hash = crc32c::crc32c_append(index.0 as u32, key);
+        &self.unique_stripes[hash as usize % UNIQUE_STRIPES]
+    }
+
+    /// Makes a commit that ends at `lsn` as durable as the setting asks.
+    pub fn make_durable(&self, lsn: Lsn) -> Result<()> {
+        match self.settings.flush_log() {
+            FlushLog::Sync => self.log.sync_to(lsn),
+            FlushLog::Write => self.log.write_to(lsn),
+            FlushLog::Lazy => self.log.check(),
+        }
+    }
+
+    /// An error if the database was poisoned.
+    pub fn check_usable(&self) -> Result<()> {
+        self.log.check()
+    }
+
+    pub fn warn(&self, message: &str) {
+        (self.logger)(LogLevel::Warning, message);
+    }
+
+    /// Poisons the database: something that can't be taken back failed halfway.
+    pub fn fail(&self, why: &str) {
+        self.log.poison(why);
+    }
+
+    /// The error for a damaged record, with its place.
+    pub fn damaged_record(table: &str, found: &str) -> Error {
+        Error::Invalid {
+            what: format!("table {table}: {found}; run CHECK TABLE"),
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! A transaction: its id, undo, read view and locks, from begin to the end of commit or rollback.
+//!
+//! Commit (ARCHITECTURE.md section 7) has two steps. `commit_start` does everything up to "locks released" and no
+//! I/O but reading a page that was evicted: the undo logs' mini-transaction is latched first, so that whatever can
+//! fail fails before the transaction is COMMITTING; then the number is drawn, the history written, the state set to
+//! COMMITTED, the locks released. `commit_wait` waits until the redo is as durable as `flush_log_at_trx_commit`
+//! asks. The LSN is reserved before the state says COMMITTED, so a dependent commit never becomes durable first.
+//!
+//! - **TXN-1** A transaction that did not write has no id, no undo and nothing to wait for.
+//! - **TXN-2** Dropping a transaction that did not end rolls it back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::base::{Error, IndexId, Lsn, Result, TableId, TrxId, TrxNo};
+use crate::catalog::OpenTable;
+use crate::lock::{Mode, TableMode, TrxLocks, Wait};
+use crate::undo::{TrxUndo, UndoKind};
+
+use super::core::{Core, Counters};
+use super::view::ReadView;
+
+/// What a transaction sees of others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Isolation {
+    /// Each statement sees what was committed when it started.
+    ReadCommitted,
+    /// Every statement sees what was committed when the first one read.
+    #[default]
+    RepeatableRead,
+}
+
+/// A place in a transaction to roll back to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Savepoint(pub u64);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Active,
+    /// Committed; durable once the redo up to here is (`None`: it wrote nothing).
+    Committed(Option<Lsn>),
+    RolledBack,
+}
+
+/// Buffers that a transaction's operations reuse.
+#[derive(Default)]
+pub struct Scratch {
+    pub undo: Vec<u8>,
+    pub payload: Vec<u8>,
+    pub key: Vec<u8>,
+    pub other_key: Vec<u8>,
+}
+
+/// A running transaction. It belongs to one thread at a time.
+pub struct Transaction {
+    core: Arc<Core>,
+    isolation: Isolation,
+    state: State,
+    id: Option<TrxId>,
+    pub(super) undo: Option<TrxUndo>,
+    view: Option<ReadView>,
+    locks: TrxLocks,
+    /// Table locks held, so that asking again costs a look.
+    tables: Vec<(TableId, TableMode)>,
+    own_table_locks: bool,
+    statement_start: u64,
+    lock_wait: Duration,
+    interrupt: Arc<AtomicBool>,
+    pub scratch: Scratch,
+}
+
+impl Transaction {
+    pub fn begin(core: Arc<Core>, isolation: Isolation) -> Transaction {
+        let locks = core.locks.owner();
+        let lock_wait = core.settings.lock_wait_timeout();
+        Transaction {
+            core,
+            isolation,
+            state: State::Active,
+            id: None,
+            undo: None,
+            view: None,
+            locks,
+            tables: Vec::new(),
+            own_table_locks: true,
+            statement_start: 0,
+            lock_wait,
+            interrupt: Arc::new(AtomicBool::new(false)),
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// A transaction that recovery found unfinished. It is registered as active already.
+    pub(crate) fn recovered(core: Arc<Core>, undo: TrxUndo) -> Transaction {
+        let mut trx = Transaction::begin(core, Isolation::RepeatableRead);
+        trx.id = Some(undo.trx());
+        trx.core.locks.set_trx(&trx.locks, undo.trx());
+        trx.undo = Some(undo);
+        trx
+    }
+
+    pub fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    pub fn isolation(&self) -> Isolation {
+        self.isolation
+    }
+
+    /// Changes the isolation level for what comes; a view that is open stays.
+    pub fn set_isolation(&mut self, isolation: Isolation) {
+        self.isolation = isolation;
+    }
+
+    /// The id, if the transaction has written.
+    pub fn id(&self) -> Option<TrxId> {
+        self.id
+    }
+
+    /// Setting the flag and waking the lock manager makes a lock wait end with `Interrupted`.
+    pub fn interrupt_handle(&self) -> Interrupt {
+        Interrupt {
+            core: self.core.clone(),
+            flag: self.interrupt.clone(),
+        }
+    }
+
+    /// Uses the caller's flag for interrupts: set it, then call `Database::wake_interrupted`.
+    pub fn set_interrupt(&mut self, flag: Arc<AtomicBool>) {
+        self.interrupt = flag;
+    }
+
+    /// How long a statement waits for a lock.
+    pub fn set_lock_wait_timeout(&mut self, timeout: Duration) {
+        self.lock_wait = timeout;
+    }
+
+    fn check_active(&self) -> Result<()> {
+        match self.state {
+            State::Active => Ok(()),
+            _ => Err(Error::invalid("the transaction has ended; begin a new one")),
+        }
+    }
+
+    /// Marks the start of a statement: `rollback_statement` comes back here, READ COMMITTED takes a new view.
+    pub fn start_statement(&mut self) {
+        self.statement_start = self.next_undo_no();
+        if self.isolation == Isolation::ReadCommitted {
+            self.view = None;
+        }
+    }
+
+    fn next_undo_no(&self) -> u64 {
+        self.undo.as_ref().map_or(0, TrxUndo::next_no)
+    }
+
+    pub fn savepoint(&self) -> Savepoint {
+        Savepoint(self.next_undo_no())
+    }
+
+    /// Takes back everything after the savepoint. Locks stay.
+    pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
+        self.check_active()?;
+        super::rollback::roll_back(self, savepoint.0)
+    }
+
+    /// Takes back what the statement changed.
+    pub fn rollback_statement(&mut self) -> Result<()> {
+        self.rollback_to(Savepoint(self.statement_start))
+    }
+
+    /// Opens the read view now rather than at the first read (START TRANSACTION WITH CONSISTENT SNAPSHOT).
+    pub fn take_snapshot(&mut self) {
+        self.open_view();
+    }
+
+    /// Opens the read view if there is none.
+    pub fn open_view(&mut self) {
+        if self.view.is_none() {
+            self.view = Some(self.core.sys.open_view(self.id));
+        }
+    }
+
+    /// The view if one is open.
+    pub fn current_view(&self) -> Option<&ReadView> {
+        self.view.as_ref()
+    }
+
+    /// Draws the id if this is the first write.
+    pub fn writer(&mut self) -> Result<TrxId> {
+        if let Some(id) = self.id {
+            return Ok(id);
+        }
+        self.check_active()?;
+        self.core.check_usable()?;
+        let id = self.core.sys.assign_id()?;
+        self.id = Some(id);
+        self.core.locks.set_trx(&self.locks, id);
+        if let Some(view) = &mut self.view {
+            view.set_own(id);
+        }
+        self.undo = Some(self.core.undo.assign(id));
+        Ok(id)
+    }
+
+    /// The undo logs; `writer` was called.
+    pub fn undo_mut(&mut self) -> &mut TrxUndo {
+        self.undo.as_mut().expect("writer() was called first")
+    }
+
+    /// Makes room for an undo record of `len` bytes.
+    pub fn prepare_undo(&mut self, kind: UndoKind, len: usize) -> Result<()> {
+        self.writer()?;
+        let core = self.core.clone();
+        self.undo_mut().prepare(&core.undo.env, kind, len)
+    }
+
+    /// Locks a row for as long as the transaction lives; waits as long as the lock wait timeout allows.
+    pub fn lock_record(&self, index: IndexId, key: &[u8], mode: Mode) -> Result<()> {
+        self.locks.set_weight(self.next_undo_no());
+        let wait = Wait::For {
+            timeout: self.lock_wait,
+            interrupt: &self.interrupt,
+        };
+        self.core
+            .locks
+            .lock_record(&self.locks, index, key, mode, wait)
+    }
+
+    /// Locks a row if nobody is in the way. Does not wait: may be called under a page latch.
+    pub fn try_lock_record(&self, index: IndexId, key: &[u8], mode: Mode) -> Result<bool> {
+        self.core
+            .locks
+            .try_lock_record(&self.locks, index, key, mode)
+    }
+
+    pub fn locks(&self) -> &TrxLocks {
+        &self.locks
+    }
+
+    /// The caller keeps tables from changing under the transaction by means of its own (MariaDB's metadata locks), so
+    /// that readers need no intention locks. Writers take theirs all the same: CHECK TABLE waits for them.
+    pub fn trust_metadata_locks(&mut self) {
+        self.own_table_locks = false;
+    }
+
+    /// Locks a table that an operation is about to use, and makes sure that it has not been dropped meanwhile.
+    pub fn use_table(&mut self, table: &OpenTable, mode: TableMode) -> Result<()> {
+        if self
+            .tables
+            .iter()
+            .any(|(t, m)| *t == table.id() && m.covers(mode))
+        {
+            return Ok(());
+        }
+        if self.own_table_locks || mode != TableMode::IntentionShared {
+            self.lock_table(table.id(), mode)?;
+        } else {
+            self.check_active()?;
+            self.tables.push((table.id(), mode));
+        }
+        match table.is_dropped() {
+            true => Err(Error::not_found(format!(
+                "table {} (it was dropped or renamed)",
+                table.def.name
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    /// Gives up a row lock that the transaction took but does not want.
+    pub fn unlock_record(&self, index: IndexId, key: &[u8]) {
+        self.core.locks.unlock_record(&self.locks, index, key);
+    }
+
+    /// Locks a table in an intention or full mode.
+    pub fn lock_table(&mut self, table: TableId, mode: TableMode) -> Result<()> {
+        if self
+            .tables
+            .iter()
+            .any(|(t, m)| *t == table && m.covers(mode))
+        {
+            return Ok(());
+        }
+        self.check_active()?;
+        let wait = Wait::For {
+            timeout: self.lock_wait,
+            interrupt: &self.interrupt,
+        };
+        self.core.locks.lock_table(&self.locks, table, mode, wait)?;
+        self.tables.push((table, mode));
+        Ok(())
+    }
+
+    /// Commits and waits until the commit is durable.
+    pub fn commit(mut self) -> Result<()> {
+        self.commit_start()?;
+        self.commit_wait()
+    }
+
+    /// Commits up to "locks released": others see the changes, but they may not be durable yet.
+    pub fn commit_start(&mut self) -> Result<()> {
+        self.check_active()?;
+        let mut durable_at = None;
+        if let (Some(id), Some(undo)) = (self.id, &mut self.undo) {
+            let core = &self.core;
+            match undo.has_logs() {
+                true => {
+                    let (no, end) = undo.commit(&core.undo.env, || core.sys.start_commit(id))?;
+                    core.sys.finish_commit(id, no);
+                    durable_at = Some(end);
+                    core.purge_wanted.notify();
+                    Counters::add(&core.counters.commits, 1);
+                }
+                // An id was drawn, but nothing was written under it.
+                false => core.sys.abort(id),
+            }
+        }
+        self.state = State::Committed(durable_at);
+        self.end();
+        Ok(())
+    }
+
+    /// Waits until the commit is as durable as `flush_log_at_trx_commit` asks.
+    pub fn commit_wait(&mut self) -> Result<()> {
+        match self.state {
+            State::Committed(Some(lsn)) => self.core.make_durable(lsn),
+            State::Committed(None) => Ok(()),
+            _ => Err(Error::invalid("the transaction was not committed")),
+        }
+    }
+
+    /// The redo position at which the commit is durable; `None` before the commit and for readers.
+    pub fn commit_lsn(&self) -> Option<Lsn> {
+        match self.state {
+            State::Committed(lsn) => lsn,
+            _ => None,
+        }
+    }
+
+    /// Takes everything back.
+    pub fn rollback(mut self) -> Result<()> {
+        self.check_active()?;
+        self.roll_back_all()
+    }
+
+    fn roll_back_all(&mut self) -> Result<()> {
+        super::rollback::roll_back(self, 0)?;
+        if let (Some(id), Some(undo)) = (self.id, &mut self.undo) {
+            let core = &self.core;
+            if undo.has_logs() {
+                undo.finish_rollback(&core.undo.env, |joins_history| match joins_history {
+                    true => core.sys.start_commit(id),
+                    false => TrxNo(0),
+                })?;
+            }
+            core.sys.abort(id);
+        }
+        self.state = State::RolledBack;
+        self.end();
+        Ok(())
+    }
+
+    /// Gives up view and locks once the outcome is decided.
+    fn end(&mut self) {
+        self.view = None;
+        self.undo = None;
+        self.tables.clear();
+        self.core.locks.release_all(&self.locks);
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        if self.state != State::Active {
+            return;
+        }
+        if let Err(e) = self.roll_back_all() {
+            // Its changes stay, implicitly locked, until recovery takes them back.
+            self.core.fail(&format!(
+                "rollback of transaction {:?} failed: {e}",
+                self.id
+            ));
+            self.view = None;
+        }
+    }
+}
+
+/// Ends another thread's lock wait (KILL).
+#[derive(Clone)]
+pub struct Interrupt {
+    core: Arc<Core>,
+    flag: Arc<AtomicBool>,
+}
+
+impl Interrupt {
+    /// Makes the transaction's current and later lock waits fail with `Interrupted`, until `clear`.
+    pub fn interrupt(&self) {
+        // Release: pairs with the waiter's Acquire load after it was woken.
+        self.flag.store(true, Ordering::Release);
+        self.core.locks.wake_interrupted();
+    }
+
+    /// Lets the transaction wait again.
+    pub fn clear(&self) {
+        self.flag.store(false, Ordering::Release);
+    }
+
+    pub fn is_set(&self) -> bool {
+        self.flag.load(Ordering::Acquire)
+    }
+}
