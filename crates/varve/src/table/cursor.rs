@@ -1,0 +1,742 @@
+//! Cursors: finding rows through an index, one way or the other, as a read view or as the latest version under a
+//! row lock.
+//!
+//! A **consistent read** copies a batch of records from a leaf under one shared latch and works them off without any:
+//! records whose TrxId the view sees are decided on the spot, the others when their turn comes (`version`). A
+//! secondary entry that the view sees decides on its own; otherwise the row version that the view sees is fetched and
+//! must yield the entry's key.
+//!
+//! A **locking read** takes one record at a time: the lock is granted under the leaf's latch or waited for without
+//! any, and then the place is found again by key (`rowlock`).
+//!
+//! A cursor remembers keys, never pages: splits, merges and evictions in between don't matter to it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::base::{Error, Result, TrxId};
+use crate::btree::{Seek, SharedLeaf};
+use crate::catalog::{EntryRecord, OpenIndex, OpenTable, ROW_AT, RowRecord};
+use crate::lock::{Mode, TableMode};
+use crate::row::{Datum, MAX_KEY_BYTES, RowRef, successor};
+use crate::txn::{Core, Counters, Sees, Transaction};
+
+use super::rowlock::{Granted, Locked, clustered_key, lock_latched, lock_row, wait_for_row};
+use super::version::{VersionScratch, read_leaf, sees, visible_version};
+use super::write::CurrentRow;
+
+/// Which row a search by key looks for. The key may be the first parts of the index only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeyMatch {
+    /// The first row whose key starts with the given parts.
+    Exact,
+    /// The last row whose key starts with the given parts.
+    ExactLast,
+    /// The first row at or after the key.
+    AtLeast,
+    /// The first row after all that start with the key.
+    After,
+    /// The last row at or before the key, rows that start with it included.
+    AtMost,
+    /// The last row before the key.
+    Before,
+}
+
+/// What a read does about other transactions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LockMode {
+    /// Reads the version that the transaction's view sees; waits for nobody.
+    #[default]
+    None,
+    /// Reads the latest version and keeps others from changing it.
+    Shared,
+    /// Reads the latest version and keeps others from changing or locking it.
+    Exclusive,
+}
+
+impl LockMode {
+    fn record_mode(self) -> Mode {
+        match self {
+            LockMode::Exclusive => Mode::Exclusive,
+            _ => Mode::Shared,
+        }
+    }
+
+    fn table_mode(self) -> TableMode {
+        match self {
+            LockMode::Exclusive => TableMode::IntentionExclusive,
+            _ => TableMode::IntentionShared,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Direction {
+    Forward,
+    Backward,
+}
+
+/// Where the next record is looked for.
+enum Resume {
+    At(Vec<u8>, Seek),
+    End,
+}
+
+/// One record of a batch, as ranges of the batch's bytes.
+struct Item {
+    key: Range<usize>,
+    payload: Range<usize>,
+    /// The view sees the record's TrxId.
+    seen: bool,
+}
+
+#[derive(Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    items: Vec<Item>,
+    next: usize,
+}
+
+impl Batch {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.items.clear();
+        self.next = 0;
+    }
+}
+
+/// Where the current row's record is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Current {
+    None,
+    Batch(Range<usize>),
+    Own,
+}
+
+/// Records copied from a leaf at most while a scan is young; doubles with each batch.
+const FIRST_BATCH: usize = 4;
+
+/// A position in an index of a table.
+pub struct Cursor {
+    table: Arc<OpenTable>,
+    index: usize,
+    lock: LockMode,
+    direction: Direction,
+    resume: Resume,
+    batch: Batch,
+    batch_limit: usize,
+    /// Key of the current row in the index.
+    key: Vec<u8>,
+    /// Clustered key of the current row, if the index is a secondary one.
+    clustered: Vec<u8>,
+    current: Current,
+    payload: Vec<u8>,
+    /// What `next_same` and exact searches must start with.
+    prefix: Vec<u8>,
+    bounded: bool,
+    scratch: VersionScratch,
+}
+
+impl Cursor {
+    /// A cursor over index number `index` (0: the clustered one). It has no position yet.
+    pub fn open(table: Arc<OpenTable>, index: usize) -> Result<Cursor> {
+        table.index_at(index)?;
+        Ok(Cursor {
+            table,
+            index,
+            lock: LockMode::None,
+            direction: Direction::Forward,
+            resume: Resume::End,
+            batch: Batch::default(),
+            batch_limit: FIRST_BATCH,
+            key: Vec::new(),
+            clustered: Vec::new(),
+            current: Current::None,
+            payload: Vec::new(),
+            prefix: Vec::new(),
+            bounded: false,
+            scratch: VersionScratch::default(),
+        })
+    }
+
+    pub fn table(&self) -> &Arc<OpenTable> {
+        &self.table
+    }
+
+    pub fn index_number(&self) -> usize {
+        self.index
+    }
+
+    fn index(&self) -> &OpenIndex {
+        match self.index {
+            0 => &self.table.clustered,
+            n => &self.table.secondary[n - 1],
+        }
+    }
+
+    /// Prepares for a new search.
+    fn start(&mut self, trx: &mut Transaction, lock: LockMode, direction: Direction) -> Result<()> {
+        self.lock = lock;
+        self.direction = direction;
+        self.batch.clear();
+        self.batch_limit = FIRST_BATCH;
+        self.current = Current::None;
+        self.bounded = false;
+        trx.use_table(&self.table, lock.table_mode())?;
+        if lock == LockMode::None {
+            trx.open_view();
+            let view = trx.current_view().expect("just opened");
+            if !sees(trx.core(), view, self.table.created_by) {
+                return Err(Error::DefinitionChanged {
+                    table: self.table.def.name.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Positions on a row by key. `false`: there is none.
+    pub fn seek(
+        &mut self,
+        trx: &mut Transaction,
+        values: &[Datum<'_>],
+        how: KeyMatch,
+        lock: LockMode,
+    ) -> Result<bool> {
+        use KeyMatch::*;
+        let direction = match how {
+            Exact | AtLeast | After => Direction::Forward,
+            ExactLast | AtMost | Before => Direction::Backward,
+        };
+        self.start(trx, lock, direction)?;
+        let mut key = std::mem::take(&mut self.prefix);
+        key.clear();
+        self.index().codec.encode_values(values, &mut key)?;
+        self.prefix = key;
+        let whole = self.index == 0 && values.len() == self.index().codec.len();
+        if how == Exact && whole {
+            return self.point(trx);
+        }
+        self.bounded = matches!(how, Exact | ExactLast);
+        let key = self.prefix.clone();
+        self.resume = match how {
+            Exact | AtLeast => Resume::At(key, Seek::Ge),
+            Before => Resume::At(key, Seek::Lt),
+            After => match past(key) {
+                Some(key) => Resume::At(key, Seek::Ge),
+                None => Resume::End,
+            },
+            ExactLast | AtMost => match past(key) {
+                Some(key) => Resume::At(key, Seek::Lt),
+                None => return self.edge(trx, lock, Direction::Backward),
+            },
+        };
+        self.advance(trx)
+    }
+
+    /// Positions on the row with this clustered key, as `position` returned it.
+    pub fn seek_position(
+        &mut self,
+        trx: &mut Transaction,
+        position: &[u8],
+        lock: LockMode,
+    ) -> Result<bool> {
+        self.start(trx, lock, Direction::Forward)?;
+        self.prefix.clear();
+        self.prefix.extend_from_slice(position);
+        if self.index == 0 {
+            return self.point(trx);
+        }
+        self.clustered.clear();
+        self.clustered.extend_from_slice(position);
+        self.resume = Resume::End;
+        let found = self.fetch_clustered(trx, None)?;
+        if found {
+            self.key.clear();
+            let row = RowRef::new(&self.table.format, &self.payload[ROW_AT..]).map_err(|_| {
+                Core::damaged_record(&self.table.def.name, "a row can't be decoded")
+            })?;
+            self.table.secondary[self.index - 1]
+                .codec
+                .encode_row(&row, &mut self.key)?;
+            self.key.extend_from_slice(&self.clustered);
+        }
+        Ok(found)
+    }
+
+    /// Positions on the first row of the index.
+    pub fn first(&mut self, trx: &mut Transaction, lock: LockMode) -> Result<bool> {
+        self.start(trx, lock, Direction::Forward)?;
+        self.edge(trx, lock, Direction::Forward)
+    }
+
+    /// Positions on the last row of the index.
+    pub fn last(&mut self, trx: &mut Transaction, lock: LockMode) -> Result<bool> {
+        self.start(trx, lock, Direction::Backward)?;
+        self.edge(trx, lock, Direction::Backward)
+    }
+
+    fn edge(
+        &mut self,
+        trx: &mut Transaction,
+        lock: LockMode,
+        direction: Direction,
+    ) -> Result<bool> {
+        debug_assert_eq!(self.lock, lock);
+        self.resume = match direction {
+            Direction::Forward => Resume::At(Vec::new(), Seek::Ge),
+            Direction::Backward => Resume::At(vec![0xff; MAX_KEY_BYTES + 1], Seek::Lt),
+        };
+        self.advance(trx)
+    }
+
+    /// Moves to the next row in index order. `false`: there is none, and the cursor has no row.
+    pub fn next(&mut self, trx: &mut Transaction) -> Result<bool> {
+        self.bounded = false;
+        self.go(trx, Direction::Forward)
+    }
+
+    /// Moves to the previous row in index order.
+    pub fn prev(&mut self, trx: &mut Transaction) -> Result<bool> {
+        self.bounded = false;
+        self.go(trx, Direction::Backward)
+    }
+
+    /// Moves to the next row whose key starts with what the last `seek` was given.
+    pub fn next_same(&mut self, trx: &mut Transaction) -> Result<bool> {
+        self.bounded = true;
+        self.go(trx, Direction::Forward)
+    }
+
+    fn go(&mut self, trx: &mut Transaction, direction: Direction) -> Result<bool> {
+        if self.direction != direction {
+            if self.current == Current::None {
+                return Ok(false);
+            }
+            self.turn(direction);
+        }
+        self.advance(trx)
+    }
+
+    /// Continues from the current row in the given direction, forgetting what was read ahead.
+    fn turn(&mut self, direction: Direction) {
+        self.direction = direction;
+        self.batch.clear();
+        self.batch_limit = FIRST_BATCH;
+        let seek = if direction == Direction::Forward {
+            Seek::Gt
+        } else {
+            Seek::Lt
+        };
+        self.resume = Resume::At(self.key.clone(), seek);
+    }
+
+    fn advance(&mut self, trx: &mut Transaction) -> Result<bool> {
+        let found = match self.lock {
+            LockMode::None => self.advance_consistent(trx)?,
+            _ => self.advance_locking(trx)?,
+        };
+        match found {
+            true => Counters::add(&trx.core().counters.rows_read, 1),
+            false => self.current = Current::None,
+        }
+        Ok(found)
+    }
+
+    /// A search in the clustered index by its whole key, which is `self.prefix`.
+    fn point(&mut self, trx: &mut Transaction) -> Result<bool> {
+        self.key.clear();
+        self.key.extend_from_slice(&self.prefix);
+        self.resume = Resume::At(self.prefix.clone(), Seek::Gt);
+        std::mem::swap(&mut self.key, &mut self.clustered);
+        let found = self.fetch_clustered(trx, None);
+        std::mem::swap(&mut self.key, &mut self.clustered);
+        let found = found?;
+        if found {
+            Counters::add(&trx.core().counters.rows_read, 1);
+        }
+        Ok(found)
+    }
+
+    /// Reads (or locks and reads) the row `self.clustered` into `payload`. With `entry`, the row must yield that
+    /// secondary key to count.
+    fn fetch_clustered(&mut self, trx: &mut Transaction, entry: Option<&[u8]>) -> Result<bool> {
+        self.current = Current::None;
+        if self.lock != LockMode::None {
+            let mode = self.lock.record_mode();
+            if lock_row(trx, &self.table, &self.clustered, mode, &mut self.payload)? != Locked::Live
+            {
+                return Ok(false);
+            }
+        } else {
+            let view = trx.current_view().expect("start opened it");
+            if !read_leaf(&self.table.clustered, &self.clustered, &mut self.payload)? {
+                return Ok(false);
+            }
+            let (payload, scratch) = (&mut self.payload, &mut self.scratch);
+            if !visible_version(
+                trx.core(),
+                view,
+                &self.table,
+                &self.clustered,
+                payload,
+                scratch,
+            )? {
+                return Ok(false);
+            }
+        }
+        if let Some(key) = entry
+            && !self.row_yields(key)?
+        {
+            return Ok(false);
+        }
+        self.current = Current::Own;
+        Ok(true)
+    }
+
+    /// Whether the row version in `payload` has this key in the cursor's secondary index.
+    fn row_yields(&self, key: &[u8]) -> Result<bool> {
+        let row = self
+            .table
+            .row(self.payload.get(ROW_AT..).unwrap_or_default())?;
+        let mut own = Vec::with_capacity(key.len());
+        self.index().codec.encode_row(&row, &mut own)?;
+        own.extend_from_slice(&self.clustered);
+        Ok(own == key)
+    }
+
+    fn in_bounds(&self, key: &[u8]) -> bool {
+        !self.bounded || key.starts_with(&self.prefix)
+    }
+
+    fn advance_consistent(&mut self, trx: &mut Transaction) -> Result<bool> {
+        loop {
+            while self.batch.next < self.batch.items.len() {
+                let item = &self.batch.items[self.batch.next];
+                let (key, payload, seen) = (item.key.clone(), item.payload.clone(), item.seen);
+                if !self.in_bounds(&self.batch.bytes[key.clone()]) {
+                    return Ok(false);
+                }
+                self.batch.next += 1;
+                self.key.clear();
+                self.key.extend_from_slice(&self.batch.bytes[key]);
+                if self.accept(trx, payload, seen)? {
+                    return Ok(true);
+                }
+            }
+            if !self.fill(trx)? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Decides whether the view sees the record that was copied to `payload` of the batch.
+    fn accept(&mut self, trx: &mut Transaction, payload: Range<usize>, seen: bool) -> Result<bool> {
+        if self.index == 0 {
+            if seen {
+                self.current = Current::Batch(payload);
+                return Ok(true);
+            }
+            self.payload.clear();
+            self.payload.extend_from_slice(&self.batch.bytes[payload]);
+            let view = trx.current_view().expect("start opened it");
+            let (payload, scratch) = (&mut self.payload, &mut self.scratch);
+            let found =
+                visible_version(trx.core(), view, &self.table, &self.key, payload, scratch)?;
+            self.current = if found { Current::Own } else { Current::None };
+            return Ok(found);
+        }
+        let entry = self.entry(&self.batch.bytes[payload])?;
+        self.set_clustered(&entry)?;
+        let key = std::mem::take(&mut self.key);
+        let found = self.fetch_clustered(trx, (!seen).then_some(&key[..]));
+        self.key = key;
+        found
+    }
+
+    fn entry(&self, payload: &[u8]) -> Result<EntryRecord> {
+        EntryRecord::decode(payload).ok_or_else(|| {
+            Core::damaged_record(&self.table.def.name, "a secondary entry of a wrong length")
+        })
+    }
+
+    fn set_clustered(&mut self, entry: &EntryRecord) -> Result<()> {
+        self.clustered.clear();
+        self.clustered
+            .extend_from_slice(clustered_key(&self.table, entry, &self.key)?);
+        Ok(())
+    }
+
+    /// Copies the next records of the index into the batch. `false`: there are no more.
+    fn fill(&mut self, trx: &mut Transaction) -> Result<bool> {
+        self.batch.clear();
+        let view = trx.current_view().expect("start opened it");
+        let clustered = self.index == 0;
+        while self.batch.items.is_empty() {
+            let Resume::At(from, seek) = &self.resume else {
+                return Ok(false);
+            };
+            let leaf = match self.index {
+                0 => self.table.clustered.tree.latch_leaf_shared(from, *seek)?,
+                n => self.table.secondary[n - 1]
+                    .tree
+                    .latch_leaf_shared(from, *seek)?,
+            };
+            let page = leaf.slotted();
+            let candidates = candidates(&leaf, seek.is_forward());
+            let limit = self.batch_limit;
+            let mut visit = |slot: usize| -> Result<bool> {
+                let payload = page.payload(slot);
+                let (flags, writer) = match clustered {
+                    true => RowRecord::decode(payload).map(|r| (r.is_deleted(), r.trx)),
+                    false => EntryRecord::decode(payload).map(|e| (e.is_deleted(), e.trx)),
+                }
+                .ok_or_else(|| {
+                    Core::damaged_record(&self.table.def.name, "a record is too short")
+                })?;
+                let seen = view.sees(writer) == Sees::Yes;
+                if seen && flags {
+                    return Ok(true);
+                }
+                let bytes = &mut self.batch.bytes;
+                let key_at = bytes.len();
+                page.push_key(slot, bytes);
+                let payload_at = bytes.len();
+                bytes.extend_from_slice(payload);
+                let item = Item {
+                    key: key_at..payload_at,
+                    payload: payload_at..bytes.len(),
+                    seen,
+                };
+                self.batch.items.push(item);
+                Ok(self.batch.items.len() < limit)
+            };
+            let mut complete = true;
+            match self.direction {
+                Direction::Forward => {
+                    for slot in candidates.clone() {
+                        if !visit(slot)? {
+                            complete = slot + 1 == candidates.end;
+                            break;
+                        }
+                    }
+                }
+                Direction::Backward => {
+                    for slot in candidates.clone().rev() {
+                        if !visit(slot)? {
+                            complete = slot == candidates.start;
+                            break;
+                        }
+                    }
+                }
+            }
+            self.resume = match complete {
+                true => beyond(&page, self.direction),
+                false => {
+                    let last = self
+                        .batch
+                        .items
+                        .last()
+                        .expect("the limit was reached")
+                        .key
+                        .clone();
+                    let seek = if self.direction == Direction::Forward {
+                        Seek::Gt
+                    } else {
+                        Seek::Lt
+                    };
+                    Resume::At(self.batch.bytes[last].to_vec(), seek)
+                }
+            };
+        }
+        self.batch_limit = self.batch_limit.saturating_mul(4);
+        Ok(true)
+    }
+
+    fn advance_locking(&mut self, trx: &mut Transaction) -> Result<bool> {
+        loop {
+            match self.lock_next(trx)? {
+                Step::Row => return Ok(true),
+                Step::End => return Ok(false),
+                Step::Again => {}
+            }
+        }
+    }
+
+    /// Looks at one record, or at a leaf without any that counts.
+    fn lock_next(&mut self, trx: &mut Transaction) -> Result<Step> {
+        let Resume::At(from, seek) = &self.resume else {
+            return Ok(Step::End);
+        };
+        let mode = self.lock.record_mode();
+        let table = self.table.clone();
+        let index = table.index_at(self.index)?;
+        let leaf = index.tree.latch_leaf_shared(from, *seek)?;
+        let page = leaf.slotted();
+        let candidates = candidates(&leaf, seek.is_forward());
+        let forward = self.direction == Direction::Forward;
+        for n in 0..candidates.len() {
+            let slot = if forward {
+                candidates.start + n
+            } else {
+                candidates.end - 1 - n
+            };
+            self.key.clear();
+            page.push_key(slot, &mut self.key);
+            if !self.in_bounds(&self.key) {
+                return Ok(Step::End);
+            }
+            let payload = page.payload(slot);
+            if self.index != 0 {
+                let entry = self.entry(payload)?;
+                let open = trx.id() != Some(entry.trx) && trx.core().sys.is_unfinished(entry.trx);
+                if entry.is_deleted() && !open {
+                    continue;
+                }
+                drop(leaf);
+                return self.lock_entry(trx, &entry);
+            }
+            let record = RowRecord::decode(payload).ok_or_else(|| {
+                Core::damaged_record(&table.def.name, "a clustered record is too short")
+            })?;
+            let own = trx.id() == Some(record.trx);
+            if record.is_deleted() && (own || !trx.core().sys.is_unfinished(record.trx)) {
+                continue;
+            }
+            let granted = lock_latched(trx, &table, &self.key, record.trx, mode)?;
+            if granted == Granted::Yes {
+                self.payload.clear();
+                self.payload.extend_from_slice(payload);
+                self.current = Current::Own;
+                self.resume_after_key();
+                return Ok(Step::Row);
+            }
+            drop(leaf);
+            wait_for_row(trx, trx.core(), &table, &self.key, granted, mode)?;
+            let seek = if forward { Seek::Ge } else { Seek::Le };
+            self.resume = Resume::At(self.key.clone(), seek);
+            return Ok(Step::Again);
+        }
+        self.resume = beyond(&page, self.direction);
+        Ok(Step::Again)
+    }
+
+    /// Locks the row behind the entry `self.key` and takes it if it still has that key.
+    fn lock_entry(&mut self, trx: &mut Transaction, entry: &EntryRecord) -> Result<Step> {
+        self.set_clustered(entry)?;
+        let key = std::mem::take(&mut self.key);
+        let found = self.fetch_clustered(trx, Some(&key));
+        self.key = key;
+        self.resume_after_key();
+        Ok(if found? { Step::Row } else { Step::Again })
+    }
+
+    fn resume_after_key(&mut self) {
+        let seek = if self.direction == Direction::Forward {
+            Seek::Gt
+        } else {
+            Seek::Lt
+        };
+        let mut buffer = match std::mem::replace(&mut self.resume, Resume::End) {
+            Resume::At(buffer, _) => buffer,
+            Resume::End => Vec::new(),
+        };
+        buffer.clear();
+        buffer.extend_from_slice(&self.key);
+        self.resume = Resume::At(buffer, seek);
+    }
+
+    /// The current row.
+    pub fn row(&self) -> Result<RowRef<'_>> {
+        self.table
+            .row(self.record()?.get(ROW_AT..).unwrap_or_default())
+    }
+
+    fn record(&self) -> Result<&[u8]> {
+        match &self.current {
+            Current::None => Err(Error::invalid("the cursor is not on a row")),
+            Current::Batch(range) => Ok(&self.batch.bytes[range.clone()]),
+            Current::Own => Ok(&self.payload),
+        }
+    }
+
+    /// The transaction that wrote the current row's version.
+    pub fn writer(&self) -> Result<TrxId> {
+        let record = RowRecord::decode(self.record()?);
+        Ok(record.expect("the cursor decoded it").trx)
+    }
+
+    /// Whether the cursor is on a row.
+    pub fn on_row(&self) -> bool {
+        self.current != Current::None
+    }
+
+    /// The current row's key in the index.
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// The current row's clustered key: finds the row again with `seek_position`.
+    pub fn position(&self) -> &[u8] {
+        if self.index == 0 {
+            &self.key
+        } else {
+            &self.clustered
+        }
+    }
+
+    /// The current row as update and delete need it. It must have been read with an exclusive lock.
+    pub fn current(&self) -> Result<CurrentRow<'_>> {
+        if self.lock != LockMode::Exclusive {
+            return Err(Error::invalid(
+                "a row must be read with an exclusive lock before it is changed",
+            ));
+        }
+        Ok(CurrentRow {
+            key: self.position(),
+            payload: self.record()?,
+        })
+    }
+
+    /// Gives the current row's lock up, if this cursor's read took it and the transaction changed nothing in it (READ
+    /// COMMITTED: rows that the statement does not want).
+    pub fn unlock_row(&mut self, trx: &mut Transaction) {
+        if self.lock != LockMode::None && self.on_row() {
+            trx.unlock_record(self.table.clustered.id, self.position());
+        }
+    }
+}
+
+enum Step {
+    Row,
+    End,
+    Again,
+}
+
+/// The smallest key above all that start with `key`; `None` if there is none.
+fn past(mut key: Vec<u8>) -> Option<Vec<u8>> {
+    successor(&mut key).then_some(key)
+}
+
+/// The slots that a search may return, in slot order.
+fn candidates(leaf: &SharedLeaf<'_>, forward: bool) -> Range<usize> {
+    if forward {
+        leaf.at..leaf.slotted().n_slots()
+    } else {
+        0..leaf.at
+    }
+}
+
+/// Where a scan goes on after the last record of a leaf.
+fn beyond(page: &crate::page::SlottedRef<'_>, direction: Direction) -> Resume {
+    match direction {
+        Direction::Forward => match page.high() {
+            Some(high) => Resume::At(high.to_vec(), Seek::Ge),
+            None => Resume::End,
+        },
+        Direction::Backward => match page.low() {
+            [] => Resume::End,
+            low => Resume::At(low.to_vec(), Seek::Lt),
+        },
+    }
+}

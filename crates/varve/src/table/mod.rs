@@ -1,0 +1,14 @@
+//! Rows: insert, update, delete, get and scan over one clustered and any number of secondary indexes.
+
+mod check;
+mod cursor;
+mod range;
+mod rowlock;
+mod unique;
+mod version;
+mod write;
+
+pub use check::check_table;
+pub use cursor::{Cursor, KeyMatch, LockMode};
+pub use range::records_in_range;
+pub use write::{CurrentRow, OnDuplicate, delete_row, insert_row, update_row};

@@ -1,0 +1,120 @@
+//! Locking a row, and reading the version that the lock protects.
+//!
+//! Row locks are held on the clustered key, whichever index led there. A record whose TrxId belongs to a transaction
+//! that has not ended is locked exclusively by it without an entry in the lock table (an implicit lock); whoever
+//! runs into one first turns it into an explicit lock on behalf of the holder, then waits like for any other.
+//!
+//! - **LOCK-1** A lock is granted or refused under the leaf latch, so what is read under the same latch is what the
+//!   lock protects. Waiting happens without any latch, and the row is read again afterwards.
+
+use crate::base::Result;
+use crate::btree::Seek;
+use crate::catalog::{EntryRecord, OpenTable, RowRecord};
+use crate::lock::Mode;
+use crate::txn::{Core, Transaction};
+
+/// What was found where a row was to be locked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Locked {
+    /// The row lives; the lock is held.
+    Live,
+    /// The record is delete-marked by a transaction that has ended (or by this one); the lock is held.
+    Dead,
+    /// There is no record with this key. The lock may or may not be held.
+    Absent,
+}
+
+/// Locks the row with this clustered key and copies its record into `payload`.
+pub fn lock_row(
+    trx: &Transaction,
+    table: &OpenTable,
+    key: &[u8],
+    mode: Mode,
+    payload: &mut Vec<u8>,
+) -> Result<Locked> {
+    let core = trx.core();
+    loop {
+        let leaf = table.clustered.tree.latch_leaf_shared(key, Seek::Ge)?;
+        let page = leaf.slotted();
+        let Ok(slot) = page.search(key) else {
+            return Ok(Locked::Absent);
+        };
+        let bytes = page.payload(slot);
+        let record = RowRecord::decode(bytes).ok_or_else(|| {
+            Core::damaged_record(&table.def.name, "a clustered record is too short")
+        })?;
+        let granted = lock_latched(trx, table, key, record.trx, mode)?;
+        if granted == Granted::Yes {
+            payload.clear();
+            payload.extend_from_slice(bytes);
+            return Ok(if record.is_deleted() {
+                Locked::Dead
+            } else {
+                Locked::Live
+            });
+        }
+        drop(leaf);
+        wait_for_row(trx, core, table, key, granted, mode)?;
+    }
+}
+
+/// The outcome of an attempt under a latch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Granted {
+    Yes,
+    /// Somebody holds an explicit lock.
+    Wait,
+    /// The record's writer has not ended.
+    WaitFor(crate::base::TrxId),
+}
+
+/// Tries to lock a record that the caller has latched and whose TrxId is `writer`.
+pub fn lock_latched(
+    trx: &Transaction,
+    table: &OpenTable,
+    key: &[u8],
+    writer: crate::base::TrxId,
+    mode: Mode,
+) -> Result<Granted> {
+    if trx.id() == Some(writer) {
+        // Implicitly ours: nobody else can hold a lock on it.
+        return Ok(Granted::Yes);
+    }
+    if trx.core().sys.is_unfinished(writer) {
+        return Ok(Granted::WaitFor(writer));
+    }
+    match trx.try_lock_record(table.clustered.id, key, mode)? {
+        true => Ok(Granted::Yes),
+        false => Ok(Granted::Wait),
+    }
+}
+
+/// Waits for the row's lock after `lock_latched` refused it. The lock is held afterwards; the row must be read again.
+pub fn wait_for_row(
+    trx: &Transaction,
+    core: &Core,
+    table: &OpenTable,
+    key: &[u8],
+    refused: Granted,
+    mode: Mode,
+) -> Result<()> {
+    let index = table.clustered.id;
+    if let Granted::WaitFor(holder) = refused
+        && !core.locks.convert_implicit(&core.sys, holder, index, key)
+    {
+        // The holder ended meanwhile: look again.
+        return Ok(());
+    }
+    trx.lock_record(index, key, mode)
+}
+
+/// An entry's clustered key, or damage.
+pub fn clustered_key<'a>(
+    table: &OpenTable,
+    entry: &EntryRecord,
+    key: &'a [u8],
+) -> Result<&'a [u8]> {
+    entry.clustered_key(key).ok_or_else(|| {
+        Core::damaged_record(&table.def.name, "a secondary entry's key is too short")
+    })
+}

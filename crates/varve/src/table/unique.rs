@@ -1,0 +1,90 @@
+//! Unique checks of secondary indexes.
+//!
+//! The check and the insert that follows it happen under one striped latch on (index, unique key), so that two
+//! transactions that insert the same key check one after the other: the second one finds the first one's entry.
+//! The stripe is released before any lock wait.
+//!
+//! Any entry that is not dead for good is a conflict. Its row is then locked shared, which waits for whoever is
+//! changing it; if the entry lives under that lock, it is a duplicate, and the lock keeps it from going away while the
+//! statement deals with it.
+
+use crate::base::Result;
+use crate::btree::Seek;
+use crate::catalog::{EntryRecord, OpenIndex, OpenTable};
+use crate::lock::Mode;
+use crate::txn::{Core, Transaction};
+
+use super::rowlock::{Locked, clustered_key, lock_row};
+use super::version::read_leaf;
+
+/// Another row's entry with the same unique key: its full key and its row's clustered key.
+pub struct Conflict {
+    key: Vec<u8>,
+    clustered_key: Vec<u8>,
+}
+
+impl Conflict {
+    /// Waits for the other row and says whether it really is a duplicate. No stripe or latch may be held.
+    pub fn is_duplicate(
+        &self,
+        trx: &Transaction,
+        table: &OpenTable,
+        index: &OpenIndex,
+        mode: Mode,
+    ) -> Result<bool> {
+        let mut payload = Vec::new();
+        if lock_row(trx, table, &self.clustered_key, mode, &mut payload)? != Locked::Live {
+            return Ok(false);
+        }
+        let found = read_leaf(index, &self.key, &mut payload)?;
+        Ok(found && EntryRecord::decode(&payload).is_some_and(|e| !e.is_deleted()))
+    }
+}
+
+/// Looks for another row with the same unique key: the first `unique_len` bytes of `key`, which is the full key of
+/// the entry to be inserted.
+pub fn find_conflict(
+    trx: &Transaction,
+    table: &OpenTable,
+    index: &OpenIndex,
+    key: &[u8],
+    unique_len: usize,
+) -> Result<Option<Conflict>> {
+    let prefix = &key[..unique_len];
+    let mut from = prefix.to_vec();
+    let mut other = Vec::new();
+    loop {
+        let leaf = index.tree.latch_leaf_shared(&from, Seek::Ge)?;
+        let page = leaf.slotted();
+        for slot in leaf.at..page.n_slots() {
+            other.clear();
+            page.push_key(slot, &mut other);
+            if !other.starts_with(prefix) {
+                return Ok(None);
+            }
+            if other == key {
+                // The entry of this very row, dead: the insert will revive it.
+                continue;
+            }
+            let entry = EntryRecord::decode(page.payload(slot)).ok_or_else(|| {
+                Core::damaged_record(&table.def.name, "a secondary entry of a wrong length")
+            })?;
+            let open = trx.id() != Some(entry.trx) && trx.core().sys.is_unfinished(entry.trx);
+            if !entry.is_deleted() || open {
+                let clustered_key = clustered_key(table, &entry, &other)?.to_vec();
+                return Ok(Some(Conflict {
+                    key: other,
+                    clustered_key,
+                }));
+            }
+        }
+        match page.high() {
+            Some(high) if high.starts_with(prefix) => {
+                let next = high.to_vec();
+                drop(leaf);
+                from = next;
+            }
+            _ => return Ok(None),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Finding the version of a row that a read view sees: the leaf record, or one behind its roll pointer.
+//!
+//! A reader copies the leaf record under the leaf's shared latch and follows roll pointers without one. The undo log
+//! it walks may be given back meanwhile if its writer rolled back: the undo page then holds something else, which
+//! `UndoSys::read` notices (a **cut**). The leaf record has changed in that case, so the reader starts over with it.
+//!
+//! - **MVCC-1** A log is given back by purge only when every view sees its transaction, so that a cut whose leaf
+//!   record did not change can't happen. It is counted and reported as damage.
+
+use crate::base::{Error, Result, TrxId};
+use crate::btree::Seek;
+use crate::catalog::{OpenIndex, OpenTable, RowRecord, row_header};
+use crate::txn::{Core, Counters, ReadView, Sees};
+use crate::undo::{UndoRecord, UndoTarget};
+
+/// Buffers for walking a version chain.
+#[derive(Default)]
+pub struct VersionScratch {
+    undo: Vec<u8>,
+    row: Vec<u8>,
+    leaf: Vec<u8>,
+}
+
+enum Walk {
+    /// `payload` holds the version.
+    Found,
+    /// The view sees no such row.
+    Nothing,
+    /// The chain was cut.
+    Cut,
+}
+
+/// Turns `payload`, a copy of the clustered record with this key, into the version that the view sees. `false`: the
+/// view sees no such row. No latch may be held.
+pub fn visible_version(
+    core: &Core,
+    view: &ReadView,
+    table: &OpenTable,
+    key: &[u8],
+    payload: &mut Vec<u8>,
+    scratch: &mut VersionScratch,
+) -> Result<bool> {
+    let mut at_cut: Option<Vec<u8>> = None;
+    loop {
+        let leaf_header = payload.get(..crate::catalog::ROW_AT).map(<[u8]>::to_vec);
+        match walk(core, view, table, key, payload, scratch)? {
+            Walk::Found => return Ok(true),
+            Walk::Nothing => return Ok(false),
+            Walk::Cut => {}
+        }
+        if at_cut.is_some() && at_cut == leaf_header {
+            Counters::add(&core.counters.undo_cuts, 1);
+            let found = "a row's older version is missing from the undo log";
+            return Err(Core::damaged_record(&table.def.name, found));
+        }
+        at_cut = leaf_header;
+        if !read_leaf(&table.clustered, key, &mut scratch.leaf)? {
+            return Ok(false);
+        }
+        std::mem::swap(payload, &mut scratch.leaf);
+    }
+}
+
+/// Copies the record with exactly this key; `false` if there is none.
+pub fn read_leaf(index: &OpenIndex, key: &[u8], payload: &mut Vec<u8>) -> Result<bool> {
+    let leaf = index.tree.latch_leaf_shared(key, Seek::Ge)?;
+    let page = leaf.slotted();
+    let Ok(slot) = page.search(key) else {
+        return Ok(false);
+    };
+    payload.clear();
+    payload.extend_from_slice(page.payload(slot));
+    Ok(true)
+}
+
+/// Whether the view sees what `trx` wrote, waiting for a commit number that is being drawn right now. No latch may
+/// be held.
+pub fn sees(core: &Core, view: &ReadView, trx: TrxId) -> bool {
+    loop {
+        match view.sees(trx) {
+            Sees::Yes => return true,
+            Sees::No => return false,
+            Sees::Unsettled => core.sys.wait_settled(trx),
+        }
+    }
+}
+
+fn walk(
+    core: &Core,
+    view: &ReadView,
+    table: &OpenTable,
+    key: &[u8],
+    payload: &mut Vec<u8>,
+    scratch: &mut VersionScratch,
+) -> Result<Walk> {
+    let short = || Core::damaged_record(&table.def.name, "a clustered record is too short");
+    loop {
+        let record = RowRecord::decode(payload).ok_or_else(short)?;
+        if sees(core, view, record.trx) {
+            return Ok(if record.is_deleted() {
+                Walk::Nothing
+            } else {
+                Walk::Found
+            });
+        }
+        if record.roll_ptr.is_insert() {
+            return Ok(Walk::Nothing);
+        }
+        let target = UndoTarget {
+            writer: record.trx,
+            table: table.id(),
+            index: table.clustered.id,
+            key,
+        };
+        if !core
+            .undo
+            .read(record.roll_ptr, &target, &mut scratch.undo)?
+        {
+            return Ok(Walk::Cut);
+        }
+        let damaged = |what: &str| Error::invalid(format!("table {}: {what}", table.def.name));
+        let undo = UndoRecord::decode(&scratch.undo).expect("UndoSys::read decoded it");
+        let previous = undo
+            .previous
+            .ok_or_else(|| damaged("a roll pointer leads to an insert"))?;
+        previous
+            .diff
+            .apply(record.row, &mut scratch.row)
+            .ok_or_else(|| damaged("an undo record does not fit its row"))?;
+        payload.clear();
+        payload.extend_from_slice(&row_header(previous.flags, previous.trx, previous.roll_ptr));
+        payload.extend_from_slice(&scratch.row);
+    }
+}

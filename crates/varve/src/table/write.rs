@@ -1,0 +1,582 @@
+//! Insert, update and delete of one row: the clustered record and its secondary entries.
+//!
+//! Each B+tree record is changed in one mini-transaction together with its undo record (UNDO-1). An operation that
+//! fails halfway (a duplicate in the third index, say) takes back what it did before it returns the error, so that
+//! the caller sees all of it or nothing.
+//!
+//! - **SEC-1** A secondary entry exists only while its row's record does: INSERT writes the row first, DELETE kills
+//!   the entries first and marks the row last.
+//! - **SEC-2** Only the holder of the row's exclusive lock, its rollback, or purge changes an entry.
+//!
+//! Latch order within a mini-transaction: leaf, undo page, meta page.
+
+use crate::base::{Error, IndexId, Result, RollPtr, TrxId};
+use crate::catalog::{
+    DELETED, EntryRecord, OpenIndex, OpenTable, ROW_AT, RowRecord, entry_state, row_header,
+};
+use crate::lock::Mode;
+use crate::mtr::Mtr;
+use crate::page::{PageOp, max_record, record_cost};
+use crate::row::{Datum, put_row_id};
+use crate::txn::{Core, Counters, Transaction};
+use crate::undo::{Previous, RowDiff, UndoKind, UndoRecord};
+
+use super::rowlock::{Locked, lock_row};
+use super::unique::find_conflict;
+use super::version::read_leaf;
+
+/// Redo that one row mini-transaction can write: the record, its undo, a page reorganised at worst.
+const MAX_MTR: u32 = 256 * 1024;
+
+/// The row that an update or delete starts from: its clustered key and record, under the exclusive lock.
+#[derive(Clone, Copy)]
+pub struct CurrentRow<'a> {
+    pub key: &'a [u8],
+    /// The clustered record's payload.
+    pub payload: &'a [u8],
+}
+
+impl<'a> CurrentRow<'a> {
+    fn record(&self, table: &OpenTable) -> Result<RowRecord<'a>> {
+        RowRecord::decode(self.payload)
+            .ok_or_else(|| Core::damaged_record(&table.def.name, "a clustered record is too short"))
+    }
+}
+
+/// How an insert locks the row that has its key already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnDuplicate {
+    /// Shared: the duplicate stays what it is until the transaction ends.
+    #[default]
+    LockShared,
+    /// Exclusive: the statement will change or delete it (REPLACE, ON DUPLICATE KEY UPDATE).
+    LockExclusive,
+}
+
+impl OnDuplicate {
+    pub(super) fn mode(self) -> Mode {
+        match self {
+            OnDuplicate::LockShared => Mode::Shared,
+            OnDuplicate::LockExclusive => Mode::Exclusive,
+        }
+    }
+}
+
+/// Runs `operation`; if it fails, takes back what it changed.
+fn whole(
+    trx: &mut Transaction,
+    operation: impl FnOnce(&mut Transaction) -> Result<()>,
+) -> Result<()> {
+    let before = trx.savepoint();
+    operation(trx).inspect_err(|_| {
+        if let Err(e) = trx.rollback_to(before) {
+            trx.core().fail(&format!(
+                "a failed row operation could not be taken back: {e}"
+            ));
+        }
+    })
+}
+
+/// Inserts a row.
+pub fn insert_row(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    values: &[Datum<'_>],
+    on_duplicate: OnDuplicate,
+) -> Result<()> {
+    let mut row = Vec::new();
+    table.format.encode(values, &mut row)?;
+    let mut key = std::mem::take(&mut trx.scratch.key);
+    key.clear();
+    match table.def.has_row_id() {
+        true => put_row_id(table.draw_row_id(), &mut key),
+        false => table.clustered.codec.encode_columns(values, &mut key)?,
+    }
+    check_size(table, &key, row.len())?;
+    let done = whole(trx, |trx| {
+        insert_clustered(trx, table, values, (&key, &row), on_duplicate)?;
+        insert_entries(trx, table, values, &key, on_duplicate)
+    });
+    trx.scratch.key = key;
+    done?;
+    table.count_rows(1);
+    Counters::add(&trx.core().counters.rows_inserted, 1);
+    Ok(())
+}
+
+fn check_size(table: &OpenTable, key: &[u8], row_len: usize) -> Result<()> {
+    let limit = max_record(table.clustered.tree.page_size());
+    let size = key.len() + ROW_AT + row_len;
+    if size > limit {
+        return Err(Error::TooLarge {
+            what: format!("a row of table {}", table.def.name),
+            size,
+            limit,
+        });
+    }
+    Ok(())
+}
+
+fn insert_entries(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    values: &[Datum<'_>],
+    pk: &[u8],
+    on_duplicate: OnDuplicate,
+) -> Result<()> {
+    let mut key = std::mem::take(&mut trx.scratch.other_key);
+    let done = table.secondary.iter().try_for_each(|index| {
+        key.clear();
+        index.codec.encode_columns(values, &mut key)?;
+        let unique =
+            (index.unique && !index.codec.has_null(values)).then_some((key.len(), on_duplicate));
+        key.extend_from_slice(pk);
+        insert_entry(trx, table, index, &key, unique, pk.len() as u16)
+    });
+    trx.scratch.other_key = key;
+    done
+}
+
+/// Encodes an undo record for the next undo number into the transaction's scratch buffer.
+fn encode_undo(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    (kind, index, key): (UndoKind, IndexId, &[u8]),
+    previous: Option<Previous<'_>>,
+) -> Result<TrxId> {
+    let id = trx.writer()?;
+    let undo_no = trx.undo_mut().next_no();
+    let record = UndoRecord {
+        kind,
+        undone: false,
+        undo_no,
+        trx: id,
+        table: table.id(),
+        index,
+        key,
+        previous,
+    };
+    let mut bytes = std::mem::take(&mut trx.scratch.undo);
+    bytes.clear();
+    record.encode(&mut bytes);
+    let len = bytes.len();
+    trx.scratch.undo = bytes;
+    trx.prepare_undo(kind, len)?;
+    Ok(id)
+}
+
+/// Appends the record that `encode_undo` left in the scratch buffer.
+fn append_undo(trx: &mut Transaction, mtr: &mut Mtr<'_>, page: crate::mtr::PageH, kind: UndoKind) {
+    let bytes = std::mem::take(&mut trx.scratch.undo);
+    trx.undo_mut().append(mtr, page, kind, &bytes);
+    trx.scratch.undo = bytes;
+}
+
+fn insert_clustered(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    values: &[Datum<'_>],
+    (key, row): (&[u8], &[u8]),
+    on_duplicate: OnDuplicate,
+) -> Result<()> {
+    let core = trx.core().clone();
+    let kind = UndoKind::RowInsert;
+    let room = record_cost(key.len(), ROW_AT + row.len());
+    let index = &table.clustered;
+    loop {
+        let id = encode_undo(trx, table, (kind, index.id, key), None)?;
+        let mut mtr = Mtr::begin(&core.mtr, MAX_MTR)?;
+        let mut pos = index.tree.latch_leaf_exclusive(&mut mtr, key, room)?;
+        if pos.found {
+            drop(mtr);
+            if revive_row(trx, table, values, (key, row), on_duplicate)? {
+                return Ok(());
+            }
+            continue;
+        }
+        if core
+            .locks
+            .conflicts(trx.locks(), index.id, key, Mode::Exclusive)
+        {
+            // Somebody holds a lock on the key of a row that is gone.
+            drop(mtr);
+            trx.lock_record(index.id, key, Mode::Exclusive)?;
+            continue;
+        }
+        let undo_page = trx.undo_mut().latch(&mut mtr, kind)?;
+        let roll_ptr = trx.undo_mut().next_roll_ptr(kind);
+        let payload = &mut trx.scratch.payload;
+        payload.clear();
+        payload.extend_from_slice(&row_header(0, id, roll_ptr));
+        payload.extend_from_slice(row);
+        log_counter(table, &mut mtr, values)?;
+        pos.insert(&mut mtr, key, &trx.scratch.payload);
+        append_undo(trx, &mut mtr, undo_page, kind);
+        mtr.commit();
+        return Ok(());
+    }
+}
+
+fn log_counter(table: &OpenTable, mtr: &mut Mtr<'_>, values: &[Datum<'_>]) -> Result<()> {
+    match table.auto_increment_value(values) {
+        Some(value) => {
+            table.raise_auto_increment(value.saturating_add(1));
+            table.log_auto_increment(mtr, value)
+        }
+        None => Ok(()),
+    }
+}
+
+/// Inserts where a record with this key exists. `false`: it has gone meanwhile, try again.
+fn revive_row(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    values: &[Datum<'_>],
+    (key, row): (&[u8], &[u8]),
+    on_duplicate: OnDuplicate,
+) -> Result<bool> {
+    let mut payload = Vec::new();
+    let mode = match read_leaf(&table.clustered, key, &mut payload)? {
+        false => return Ok(false),
+        true if payload.first().is_some_and(|flags| flags & DELETED != 0) => Mode::Exclusive,
+        true => on_duplicate.mode(),
+    };
+    match lock_row(trx, table, key, mode, &mut payload)? {
+        Locked::Live => {
+            return Err(Error::DuplicateKey {
+                index: table.clustered.name.clone(),
+            });
+        }
+        Locked::Absent => return Ok(false),
+        // It died while the shared lock was waited for.
+        Locked::Dead if mode == Mode::Shared => return Ok(false),
+        Locked::Dead => {}
+    }
+    change_row(
+        trx,
+        table,
+        UndoKind::RowRevive,
+        CurrentRow {
+            key,
+            payload: &payload,
+        },
+        row,
+        values,
+    )?;
+    Ok(true)
+}
+
+/// Replaces the locked record `current` by a new state: an update, a revival, or (with the same row) a delete mark.
+fn change_row(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    kind: UndoKind,
+    current: CurrentRow<'_>,
+    row: &[u8],
+    values: &[Datum<'_>],
+) -> Result<()> {
+    let core = trx.core().clone();
+    let old = current.record(table)?;
+    let previous = Previous {
+        trx: old.trx,
+        flags: old.flags,
+        roll_ptr: old.roll_ptr,
+        diff: RowDiff::between(old.row, row),
+    };
+    let index = &table.clustered;
+    let id = encode_undo(trx, table, (kind, index.id, current.key), Some(previous))?;
+    let grows = row.len() > old.row.len();
+    let room = if grows {
+        record_cost(current.key.len(), ROW_AT + row.len())
+    } else {
+        0
+    };
+    let mut mtr = Mtr::begin(&core.mtr, MAX_MTR)?;
+    let pos = index
+        .tree
+        .latch_leaf_exclusive(&mut mtr, current.key, room)?;
+    // The exclusive lock keeps the record as it was read.
+    let unchanged = pos.found && pos.payload(&mtr).get(..ROW_AT) == current.payload.get(..ROW_AT);
+    if !unchanged {
+        return Err(Core::damaged_record(
+            &table.def.name,
+            "a locked row changed under its lock",
+        ));
+    }
+    let undo_page = trx.undo_mut().latch(&mut mtr, kind)?;
+    let roll_ptr = trx.undo_mut().next_roll_ptr(kind);
+    let flags = if kind == UndoKind::RowDelete {
+        DELETED
+    } else {
+        0
+    };
+    let header = row_header(flags, id, roll_ptr);
+    if kind != UndoKind::RowDelete {
+        log_counter(table, &mut mtr, values)?;
+    }
+    if row.len() == old.row.len() {
+        mtr.op(
+            pos.h,
+            PageOp::PatchPayload {
+                slot: pos.slot,
+                off: 0,
+                bytes: &header,
+            },
+        );
+        let (from, to) = (
+            previous.diff.prefix as usize,
+            row.len() - previous.diff.suffix as usize,
+        );
+        if from < to {
+            let off = (ROW_AT + from) as u16;
+            mtr.op(
+                pos.h,
+                PageOp::PatchPayload {
+                    slot: pos.slot,
+                    off,
+                    bytes: &row[from..to],
+                },
+            );
+        }
+    } else {
+        let payload = &mut trx.scratch.payload;
+        payload.clear();
+        payload.extend_from_slice(&header);
+        payload.extend_from_slice(row);
+        mtr.op(
+            pos.h,
+            PageOp::ReplacePayload {
+                slot: pos.slot,
+                payload,
+            },
+        );
+    }
+    append_undo(trx, &mut mtr, undo_page, kind);
+    mtr.commit();
+    Ok(())
+}
+
+/// Inserts a secondary entry, or revives the dead one with the same key. `unique`: the length of the part of the key
+/// that must not occur twice, and how a row that has it already is locked.
+fn insert_entry(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    index: &OpenIndex,
+    key: &[u8],
+    unique: Option<(usize, OnDuplicate)>,
+    pk_len: u16,
+) -> Result<()> {
+    let core = trx.core().clone();
+    let Some((unique_len, on_duplicate)) = unique else {
+        return put_entry(trx, table, index, key, pk_len);
+    };
+    loop {
+        let stripe = core.unique_stripe(index.id, &key[..unique_len]).lock();
+        let Some(conflict) = find_conflict(trx, table, index, key, unique_len)? else {
+            let done = put_entry(trx, table, index, key, pk_len);
+            drop(stripe);
+            return done;
+        };
+        drop(stripe);
+        if conflict.is_duplicate(trx, table, index, on_duplicate.mode())? {
+            return Err(Error::DuplicateKey {
+                index: index.name.clone(),
+            });
+        }
+    }
+}
+
+fn put_entry(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    index: &OpenIndex,
+    key: &[u8],
+    pk_len: u16,
+) -> Result<()> {
+    let core = trx.core().clone();
+    let limit = max_record(index.tree.page_size());
+    let room = record_cost(key.len(), crate::catalog::ENTRY_LEN);
+    if room > limit {
+        return Err(Error::TooLarge {
+            what: format!("a key of index {}", index.name),
+            size: room,
+            limit,
+        });
+    }
+    loop {
+        let id = encode_undo(trx, table, (UndoKind::EntryNew, index.id, key), None)?;
+        let mut mtr = Mtr::begin(&core.mtr, MAX_MTR)?;
+        let mut pos = index.tree.latch_leaf_exclusive(&mut mtr, key, room)?;
+        if pos.found {
+            drop(mtr);
+            match set_entry(trx, table, index, UndoKind::EntryRevive, key)? {
+                Set::Done => return Ok(()),
+                Set::Absent => continue,
+            }
+        }
+        let undo_page = trx.undo_mut().latch(&mut mtr, UndoKind::EntryNew)?;
+        let entry = EntryRecord {
+            flags: 0,
+            trx: id,
+            clustered_key_len: pk_len,
+        };
+        pos.insert(&mut mtr, key, &entry.encode());
+        append_undo(trx, &mut mtr, undo_page, UndoKind::EntryNew);
+        mtr.commit();
+        return Ok(());
+    }
+}
+
+/// Kills or revives the entry with this key (SEC-2: under the row's exclusive lock).
+fn set_entry(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    index: &OpenIndex,
+    kind: UndoKind,
+    key: &[u8],
+) -> Result<Set> {
+    let core = trx.core().clone();
+    let damaged =
+        |what| Core::damaged_record(&table.def.name, &format!("index {}: {what}", index.name));
+    let revive = kind == UndoKind::EntryRevive;
+    let mut payload = Vec::new();
+    loop {
+        if !read_leaf(index, key, &mut payload)? {
+            return Ok(Set::Absent);
+        }
+        let old =
+            EntryRecord::decode(&payload).ok_or_else(|| damaged("an entry of a wrong length"))?;
+        if old.is_deleted() != revive {
+            return Err(damaged("an entry is not in the state that its row implies"));
+        }
+        let previous = Previous {
+            trx: old.trx,
+            flags: old.flags,
+            roll_ptr: RollPtr::default(),
+            diff: RowDiff::default(),
+        };
+        let id = encode_undo(trx, table, (kind, index.id, key), Some(previous))?;
+        let mut mtr = Mtr::begin(&core.mtr, MAX_MTR)?;
+        let pos = index.tree.latch_leaf_exclusive(&mut mtr, key, 0)?;
+        if !pos.found || pos.payload(&mtr) != &payload[..] {
+            // Purge removed it meanwhile.
+            continue;
+        }
+        let undo_page = trx.undo_mut().latch(&mut mtr, kind)?;
+        let flags = if revive { 0 } else { DELETED };
+        mtr.op(
+            pos.h,
+            PageOp::PatchPayload {
+                slot: pos.slot,
+                off: 0,
+                bytes: &entry_state(flags, id),
+            },
+        );
+        append_undo(trx, &mut mtr, undo_page, kind);
+        mtr.commit();
+        return Ok(Set::Done);
+    }
+}
+
+/// Kills an entry that must exist.
+fn kill_entry(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    index: &OpenIndex,
+    key: &[u8],
+) -> Result<()> {
+    match set_entry(trx, table, index, UndoKind::EntryKill, key)? {
+        Set::Done => Ok(()),
+        Set::Absent => {
+            let found = format!("index {} misses an entry of a live row", index.name);
+            Err(Core::damaged_record(&table.def.name, &found))
+        }
+    }
+}
+
+/// Whether there was an entry to change.
+enum Set {
+    Done,
+    Absent,
+}
+
+/// Deletes the row that the transaction has locked exclusively.
+pub fn delete_row(trx: &mut Transaction, table: &OpenTable, current: CurrentRow<'_>) -> Result<()> {
+    whole(trx, |trx| {
+        let record = current.record(table)?;
+        let row = table.row(record.row)?;
+        let mut key = std::mem::take(&mut trx.scratch.other_key);
+        for index in &table.secondary {
+            key.clear();
+            index.codec.encode_row(&row, &mut key)?;
+            key.extend_from_slice(current.key);
+            kill_entry(trx, table, index, &key)?;
+        }
+        trx.scratch.other_key = key;
+        change_row(trx, table, UndoKind::RowDelete, current, record.row, &[])
+    })?;
+    table.count_rows(-1);
+    Counters::add(&trx.core().counters.rows_deleted, 1);
+    Ok(())
+}
+
+/// Replaces the row that the transaction has locked exclusively by `values`.
+pub fn update_row(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    current: CurrentRow<'_>,
+    values: &[Datum<'_>],
+) -> Result<()> {
+    let record = current.record(table)?;
+    let old = table.row(record.row)?;
+    if !table.def.has_row_id() && !table.clustered.codec.same_columns(&old, values) {
+        let mut key = Vec::new();
+        table.clustered.codec.encode_columns(values, &mut key)?;
+        if key != current.key {
+            return whole(trx, |trx| {
+                delete_row(trx, table, current)?;
+                insert_row(trx, table, values, OnDuplicate::LockShared)
+            });
+        }
+    }
+    let mut row = Vec::new();
+    table.format.encode(values, &mut row)?;
+    if row == record.row {
+        return Ok(());
+    }
+    check_size(table, current.key, row.len())?;
+    whole(trx, |trx| {
+        change_row(trx, table, UndoKind::RowUpdate, current, &row, values)?;
+        for index in &table.secondary {
+            if !index.codec.same_columns(&old, values) {
+                move_entry(trx, table, index, (&old, values), current.key)?;
+            }
+        }
+        Ok(())
+    })?;
+    Counters::add(&trx.core().counters.rows_updated, 1);
+    Ok(())
+}
+
+/// Kills the entry of the old row and inserts that of the new one, if their keys differ.
+fn move_entry(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    index: &OpenIndex,
+    (old, new): (&crate::row::RowRef<'_>, &[Datum<'_>]),
+    pk: &[u8],
+) -> Result<()> {
+    let mut old_key = Vec::new();
+    index.codec.encode_row(old, &mut old_key)?;
+    let mut new_key = Vec::new();
+    index.codec.encode_columns(new, &mut new_key)?;
+    if old_key == new_key {
+        return Ok(());
+    }
+    let unique = index.unique && !index.codec.has_null(new);
+    let unique = unique.then_some((new_key.len(), OnDuplicate::LockShared));
+    old_key.extend_from_slice(pk);
+    new_key.extend_from_slice(pk);
+    kill_entry(trx, table, index, &old_key)?;
+    insert_entry(trx, table, index, &new_key, unique, pk.len() as u16)
+}
