@@ -1,0 +1,239 @@
+//! Purge: removes what no read view can see any more, and gives undo logs back.
+//!
+//! One thread takes the oldest committed update undo log of all rollback segments, as long as its TrxNo is below the
+//! limit (every open and future view sees that transaction), works through its records in order, and frees it.
+//!
+//! Rules, for a record written by T:
+//!
+//! - `EntryKill`: remove the entry if it is dead by T.
+//! - `RowDelete`: remove the row if it is dead by T and its RollPtr is this record.
+//! - a revive, if revives of this log were taken back: remove the record if it equals its previous, dead state.
+//! - anything else that was undone, and `RowUpdate`: nothing.
+//!
+//! - **PURGE-1** A row goes after its entries (SEC-1): DELETE logs the entries first. A log in which a revive was taken
+//!   back has them the other way round and is therefore worked through twice, entries then rows.
+//! - **PURGE-2** Every rule is a condition on the record's current state, so working through a log again after a crash
+//!   does no harm.
+//!
+//! Latches: one leaf at a time. A table that is dropped meanwhile is held open while one of its records is worked on
+//! and skipped afterwards. An error (a damaged page) is logged; purge waits and tries again, nothing is skipped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::base::{PageNo, Result, RollPtr};
+use crate::catalog::{EntryRecord, OpenIndex, OpenTable, RowRecord};
+use crate::mtr::Mtr;
+use crate::page::PageOp;
+use crate::txn::{Core, Counters};
+use crate::undo::{Rseg, UndoCopies, UndoKind, UndoRecord};
+
+/// Logs worked off before the limit is computed again and surplus free pages are returned.
+const BATCH: usize = 300;
+/// Redo that removing one record can write.
+const MAX_MTR: u32 = 64 * 1024;
+const SHORTEST_SLEEP: Duration = Duration::from_millis(10);
+const LONGEST_SLEEP: Duration = Duration::from_secs(10);
+
+/// The purge thread.
+pub struct Purge {
+    core: Arc<Core>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Purge {
+    pub fn start(core: Arc<Core>) -> Purge {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (thread_core, thread_stop) = (core.clone(), stop.clone());
+        let thread = std::thread::Builder::new()
+            .name("varve-purge".into())
+            .spawn(move || run(&thread_core, &thread_stop))
+            .expect("a thread can be started");
+        Purge {
+            core,
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    /// Ends the thread after the record it is at.
+    pub fn stop(&mut self) {
+        // Relaxed: the wake-up's mutex orders it.
+        self.stop.store(true, Ordering::Relaxed);
+        self.core.purge_wanted.notify_always();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            self.core.fail("the purge thread panicked");
+        }
+    }
+}
+
+impl Drop for Purge {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn run(core: &Core, stop: &AtomicBool) {
+    let body = std::panic::AssertUnwindSafe(|| {
+        let mut sleep = SHORTEST_SLEEP;
+        while !stop.load(Ordering::Relaxed) {
+            match run_batch(core, stop) {
+                Ok(0) => sleep = (sleep * 2).min(LONGEST_SLEEP),
+                Ok(_) => sleep = SHORTEST_SLEEP,
+                Err(e) => {
+                    if core.check_usable().is_err() {
+                        return;
+                    }
+                    core.warn(&format!("purge could not go on and will try again: {e}"));
+                    sleep = LONGEST_SLEEP;
+                }
+            }
+            core.purge_wanted
+                .sleep(sleep, || stop.load(Ordering::Relaxed));
+        }
+    });
+    if std::panic::catch_unwind(body).is_err() {
+        core.fail("the purge thread panicked");
+    }
+}
+
+/// Works off up to a batch of logs; returns how many.
+pub fn run_batch(core: &Core, stop: &AtomicBool) -> Result<usize> {
+    let mut done = 0;
+    let mut touched: Vec<Arc<Rseg>> = Vec::new();
+    let mut copies = UndoCopies::default();
+    'limits: loop {
+        let limit = core.sys.purge_limit();
+        let before = done;
+        while let Some((no, rseg)) = core.undo.oldest().filter(|(no, _)| *no < limit) {
+            if stop.load(Ordering::Relaxed) || done >= BATCH {
+                break 'limits;
+            }
+            let Some(entry) = rseg.oldest_entry(&core.undo.env)? else {
+                break;
+            };
+            debug_assert_eq!(entry.no, no);
+            purge_log(core, &rseg, entry.first, &mut copies)?;
+            core.undo.free_oldest(&rseg, entry.first)?;
+            Counters::add(&core.counters.purged_logs, 1);
+            done += 1;
+            if !touched.iter().any(|r| r.id() == rseg.id()) {
+                touched.push(rseg);
+            }
+        }
+        if done == before {
+            break;
+        }
+    }
+    if done > 0 {
+        Counters::add(&core.counters.purge_batches, 1);
+    }
+    touched
+        .iter()
+        .try_for_each(|rseg| rseg.trim_free_chain(&core.undo.env))?;
+    Ok(done)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sweep {
+    All,
+    Entries,
+    Rows,
+}
+
+fn purge_log(core: &Core, rseg: &Rseg, first: PageNo, copies: &mut UndoCopies) -> Result<()> {
+    let revives = core.undo.log_header(rseg.space(), first)?.undone_revive;
+    let sweeps: &[Sweep] = if revives {
+        &[Sweep::Entries, Sweep::Rows]
+    } else {
+        &[Sweep::All]
+    };
+    for &sweep in sweeps {
+        let wanted = |record: &UndoRecord<'_>| {
+            let swept = match sweep {
+                Sweep::All => true,
+                Sweep::Entries => !record.kind.is_row(),
+                Sweep::Rows => record.kind.is_row(),
+            };
+            swept && concerns_purge(record, revives)
+        };
+        core.undo.walk(
+            (rseg.space(), first),
+            copies,
+            wanted,
+            |page, slot, record| {
+                purge_record(core, &record, RollPtr::new(false, rseg.id(), page, slot))
+            },
+        )?;
+    }
+    Ok(())
+}
+
+fn concerns_purge(record: &UndoRecord<'_>, revives: bool) -> bool {
+    match record.kind {
+        UndoKind::EntryKill | UndoKind::RowDelete => !record.undone,
+        kind => revives && kind.is_revive(),
+    }
+}
+
+fn purge_record(core: &Core, record: &UndoRecord<'_>, at: RollPtr) -> Result<()> {
+    let Some(table) = core.tables.by_id(record.table) else {
+        return Ok(());
+    };
+    let Some(_held) = table.hold() else {
+        return Ok(());
+    };
+    let Some(index) = table.index(record.index) else {
+        return Ok(());
+    };
+    let mut mtr = Mtr::begin(&core.mtr, MAX_MTR)?;
+    let pos = index.tree.latch_leaf_exclusive(&mut mtr, record.key, 0)?;
+    if !pos.found || !is_garbage(&table, pos.payload(&mtr), record, at) {
+        return Ok(());
+    }
+    mtr.op(pos.h, PageOp::Remove { slot: pos.slot });
+    let sparse = pos.underfull(&mtr);
+    mtr.commit();
+    Counters::add(&core.counters.purged_records, 1);
+    if sparse {
+        merge(index, record.key)
+    } else {
+        Ok(())
+    }
+}
+
+fn merge(index: &OpenIndex, key: &[u8]) -> Result<()> {
+    index.tree.maybe_merge(key)
+}
+
+/// The rules above.
+fn is_garbage(table: &OpenTable, payload: &[u8], record: &UndoRecord<'_>, at: RollPtr) -> bool {
+    if record.kind.is_row() {
+        let Some(now) = RowRecord::decode(payload) else {
+            return false;
+        };
+        let dead = now.is_deleted();
+        return match (record.kind, &record.previous) {
+            (UndoKind::RowDelete, _) => dead && now.trx == record.trx && now.roll_ptr == at,
+            (UndoKind::RowRevive, Some(was)) => {
+                dead && now.flags == was.flags && now.trx == was.trx && now.roll_ptr == was.roll_ptr
+            }
+            _ => false,
+        };
+    }
+    debug_assert!(table.secondary.iter().any(|i| i.id == record.index));
+    let Some(now) = EntryRecord::decode(payload) else {
+        return false;
+    };
+    let dead = now.is_deleted();
+    match (record.kind, &record.previous) {
+        (UndoKind::EntryKill, _) => dead && now.trx == record.trx,
+        (UndoKind::EntryRevive, Some(was)) => dead && now.flags == was.flags && now.trx == was.trx,
+        _ => false,
+    }
+}
