@@ -1,0 +1,282 @@
+//! CREATE, DROP, RENAME and TRUNCATE TABLE, each atomic across a crash.
+//!
+//! The stored definitions (`store`) are the only truth, and they change in a transaction of their own. Files follow:
+//!
+//! - CREATE and TRUNCATE make a new file, synced, before the definition that names its tablespace commits. A crash before
+//!   the commit leaves a file whose tablespace no definition names: start-up removes it.
+//! - DROP and TRUNCATE remove the old file after the commit is durable. A crash before leaves the same kind of file.
+//! - RENAME (and TRUNCATE's last step) renames the file after the commit is durable. A crash before leaves a file whose
+//!   name is not what its definition says: start-up renames it. Files are recognised by the SpaceId in their header.
+//!
+//! - **DDL-1** After start-up the table files are exactly those that the committed definitions name.
+//!
+//! Locks: the table's exclusive lock (waits for transactions that use it), then the DDL mutex, which serialises DDL
+//! statements and is never held while waiting for a lock.
+
+mod store;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::base::{Error, IndexId, PageId, PageNo, Result, SpaceId, TableId, TrxId};
+use crate::btree::Tree;
+use crate::catalog::{FIRST_ROOT_PAGE, META_PAGE, OpenTable, TableDef};
+use crate::lock::TableMode;
+use crate::mtr::Mtr;
+use crate::page::{PageOp, PageType};
+use crate::redo::ControlFile;
+use crate::row::Collations;
+use crate::space::{MIXED, NewSpace, SpaceKind, Spaces};
+use crate::txn::{Core, Isolation, Transaction};
+
+pub use store::{FIRST_USER_ID, SYSTEM_INDEX, SYSTEM_TABLE, load_defs, system_def};
+
+/// Extension of tablespace files.
+pub const FILE_EXTENSION: &str = "vdt";
+
+/// What DDL works on.
+pub struct Ddl {
+    pub core: Arc<Core>,
+    pub spaces: Arc<Spaces>,
+    pub control: Arc<ControlFile>,
+    pub collations: Arc<Collations>,
+    pub system: Arc<OpenTable>,
+    pub mutex: Mutex<()>,
+}
+
+/// The file of the table `schema/table`, relative to the data directory.
+pub fn table_path(name: &str) -> String {
+    format!("{name}.{FILE_EXTENSION}")
+}
+
+/// A table name is `schema/table`, both usable as file names.
+fn check_name(name: &str) -> Result<()> {
+    let ok = |part: &str| !matches!(part, "" | "." | "..") && !part.contains(['/', '\\', '\0']);
+    match name.split_once('/') {
+        Some((schema, table)) if ok(schema) && ok(table) => Ok(()),
+        _ => Err(Error::invalid(format!(
+            "table name {name:?} must have the form schema/table"
+        ))),
+    }
+}
+
+impl Ddl {
+    fn begin(&self) -> Transaction {
+        Transaction::begin(self.core.clone(), Isolation::RepeatableRead)
+    }
+
+    /// Creates a table. Ids, tablespace and root pages of `def` are assigned here.
+    pub fn create_table(&self, def: &TableDef) -> Result<Arc<OpenTable>> {
+        check_name(&def.name)?;
+        def.validate()?;
+        let _serial = self.mutex.lock();
+        self.check_absent(&def.name)?;
+        let mut def = def.clone();
+        def.stamp_collations(&self.collations)?;
+        self.assign_ids(&mut def)?;
+        self.build_file(&def, &table_path(&def.name))?;
+        let stored = (|| {
+            let mut trx = self.begin();
+            store::write_def(&mut trx, &self.system, &def)?;
+            self.commit(trx)
+        })();
+        let id = match stored {
+            Ok(id) => id,
+            Err(e) => {
+                self.remove_file(def.space);
+                return Err(e);
+            }
+        };
+        self.open(def, id)
+    }
+
+    fn open(&self, def: TableDef, created_by: TrxId) -> Result<Arc<OpenTable>> {
+        let table = Arc::new(OpenTable::open(
+            def,
+            created_by,
+            &self.core.mtr,
+            &self.spaces,
+            &self.collations,
+        )?);
+        self.core.tables.add(table.clone());
+        Ok(table)
+    }
+
+    fn check_absent(&self, name: &str) -> Result<()> {
+        match self.core.tables.find(name) {
+            Some(_) => Err(Error::AlreadyExists {
+                what: format!("table {name}"),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Commits a DDL transaction durably, whatever `flush_log_at_trx_commit` says: files are removed on its strength.
+    fn commit(&self, mut trx: Transaction) -> Result<TrxId> {
+        let id = trx.id().expect("a DDL transaction writes");
+        trx.commit_start()?;
+        if let Some(lsn) = trx.commit_lsn() {
+            self.core.log.sync_to(lsn)?;
+        }
+        Ok(id)
+    }
+
+    /// Draws fresh ids for the table, its indexes and its tablespace; they are never reused.
+    fn assign_ids(&self, def: &mut TableDef) -> Result<()> {
+        let mut drawn = (0, 0, 0);
+        let indexes = 1 + def.indexes.len() as u64;
+        self.control.update(|c| {
+            drawn = (c.next_table, c.next_index, c.next_space);
+            c.next_table += 1;
+            c.next_index += indexes;
+            c.next_space += 1;
+        })?;
+        let (table, index, space) = drawn;
+        def.id = TableId(table);
+        def.space = SpaceId(space);
+        for (n, i) in std::iter::once(&mut def.primary)
+            .chain(&mut def.indexes)
+            .enumerate()
+        {
+            i.id = IndexId(index + n as u64);
+            i.root.0 = FIRST_ROOT_PAGE.0 + n as u32;
+        }
+        Ok(())
+    }
+
+    /// Creates the tablespace with its counters and empty trees.
+    fn build_file(&self, def: &TableDef, path: &str) -> Result<()> {
+        let mut copy = Vec::new();
+        def.encode(&mut copy);
+        self.spaces.create(NewSpace {
+            id: def.space,
+            path,
+            kind: SpaceKind::Table,
+            table: def.id,
+            definition: &copy,
+            pages: 4 + def.indexes.len() as u32,
+        })?;
+        self.build_trees(def)
+            .inspect_err(|_| self.remove_file(def.space))
+    }
+
+    fn build_trees(&self, def: &TableDef) -> Result<()> {
+        let space = self.spaces.require(def.space)?;
+        let _reserved = space.reserve(&self.core.mtr, 2 + def.indexes.len() as u32)?;
+        let mut mtr = Mtr::begin(&self.core.mtr, 64 * 1024)?;
+        let meta = space.alloc(&mut mtr, PageNo(0), MIXED)?;
+        assert_eq!(
+            meta, META_PAGE,
+            "a new tablespace gives out its pages in order"
+        );
+        let h = mtr.exclusive_new(PageId::new(def.space, meta))?;
+        mtr.op(
+            h,
+            PageOp::FormatRaw {
+                ptype: PageType::Raw,
+            },
+        );
+        mtr.op(
+            h,
+            PageOp::Write {
+                off: 48,
+                bytes: &1u64.to_le_bytes(),
+            },
+        );
+        mtr.commit();
+        for index in def.all_indexes() {
+            let mut mtr = Mtr::begin(&self.core.mtr, 64 * 1024)?;
+            let root = Tree::create(&mut mtr, &space, index.id)?;
+            assert_eq!(
+                root, index.root,
+                "a new tablespace gives out its pages in order"
+            );
+            mtr.commit();
+        }
+        Ok(())
+    }
+
+    /// Drops a tablespace and its file. A file that can't be removed now is removed at the next start.
+    fn remove_file(&self, space: SpaceId) {
+        if let Err(e) = self.spaces.drop_space(space) {
+            self.core.warn(&format!(
+                "the file of tablespace {space} will be removed at the next start: {e}"
+            ));
+        }
+        self.core.pool.drop_space(space);
+    }
+
+    /// A DDL transaction that holds the table's exclusive lock.
+    fn lock(&self, name: &str) -> Result<(Transaction, Arc<OpenTable>)> {
+        let table = self.core.tables.get(name)?;
+        let mut trx = self.begin();
+        trx.use_table(&table, TableMode::Exclusive)?;
+        Ok((trx, table))
+    }
+
+    /// Drops a table once nobody uses it.
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        let (mut trx, table) = self.lock(name)?;
+        let _serial = self.mutex.lock();
+        store::delete_def(&mut trx, &self.system, name)?;
+        self.retire(trx, &table)?;
+        self.core.tables.remove(&table);
+        self.remove_file(table.space());
+        Ok(())
+    }
+
+    /// Commits while the table is marked as dropped, so that whoever waited for its lock finds it gone.
+    fn retire(&self, trx: Transaction, table: &OpenTable) -> Result<TrxId> {
+        table.set_dropped(true);
+        self.commit(trx).inspect_err(|_| table.set_dropped(false))
+    }
+
+    /// Renames a table once nobody uses it.
+    pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
+        check_name(to)?;
+        let (mut trx, table) = self.lock(from)?;
+        let _serial = self.mutex.lock();
+        self.check_absent(to)?;
+        let mut def = table.def.clone();
+        def.name = to.to_string();
+        store::delete_def(&mut trx, &self.system, from)?;
+        store::write_def(&mut trx, &self.system, &def)?;
+        self.retire(trx, &table)?;
+        let moved = self.spaces.rename(table.space(), &table_path(to));
+        // Renaming does not change what older views may read: the old creator stays.
+        let renamed = OpenTable::open(
+            def,
+            table.created_by,
+            &self.core.mtr,
+            &self.spaces,
+            &self.collations,
+        )?;
+        renamed.raise_auto_increment(table.auto_increment());
+        self.core.tables.replace(&table, Arc::new(renamed));
+        moved
+    }
+
+    /// Empties a table by giving it a fresh tablespace.
+    pub fn truncate_table(&self, name: &str) -> Result<()> {
+        let (mut trx, table) = self.lock(name)?;
+        let _serial = self.mutex.lock();
+        let mut def = table.def.clone();
+        self.assign_ids(&mut def)?;
+        let schema = name.split_once('/').map_or("", |(schema, _)| schema);
+        let fresh = format!("{schema}/#truncate-{}.{FILE_EXTENSION}", def.space);
+        self.build_file(&def, &fresh)?;
+        let stored = (|| {
+            store::delete_def(&mut trx, &self.system, name)?;
+            store::write_def(&mut trx, &self.system, &def)?;
+            self.retire(trx, &table)
+        })();
+        let id = stored.inspect_err(|_| self.remove_file(def.space))?;
+        let space = def.space;
+        let emptied = OpenTable::open(def, id, &self.core.mtr, &self.spaces, &self.collations)?;
+        self.core.tables.replace(&table, Arc::new(emptied));
+        self.spaces.replace(table.space(), space)?;
+        self.core.pool.drop_space(table.space());
+        Ok(())
+    }
+}

@@ -1,0 +1,116 @@
+//! Tablespace files and the definitions that name them.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use crate::base::{Result, SpaceId};
+use crate::ddl::{FILE_EXTENSION, table_path};
+use crate::io::{Disk, OpenMode};
+use crate::space::Spaces;
+
+/// A tablespace file of the data directory.
+#[derive(Clone, Debug)]
+pub struct FoundFile {
+    /// Relative to the data directory.
+    pub path: String,
+    /// `None`: its header could not be read.
+    pub space: Option<SpaceId>,
+}
+
+/// Opens every tablespace file in the data directory and its schema directories.
+pub fn find_files(
+    disk: &dyn Disk,
+    dir: &Path,
+    spaces: &Spaces,
+    log: &dyn Fn(&str),
+) -> Result<Vec<FoundFile>> {
+    let mut found = Vec::new();
+    open_in(disk, dir, "", spaces, log, &mut found)?;
+    for entry in disk.list(dir)? {
+        if entry.is_dir {
+            open_in(
+                disk,
+                dir,
+                &format!("{}/", entry.name),
+                spaces,
+                log,
+                &mut found,
+            )?;
+        }
+    }
+    Ok(found)
+}
+
+/// `schema` is empty for the data directory itself, else ends with a slash.
+fn open_in(
+    disk: &dyn Disk,
+    dir: &Path,
+    schema: &str,
+    spaces: &Spaces,
+    log: &dyn Fn(&str),
+    found: &mut Vec<FoundFile>,
+) -> Result<()> {
+    for entry in disk.list(&dir.join(schema))? {
+        let extension = Path::new(&entry.name).extension();
+        if entry.is_dir || extension.is_none_or(|e| e != FILE_EXTENSION) {
+            continue;
+        }
+        let path = format!("{schema}{}", entry.name);
+        let space = match spaces.open(&path) {
+            Ok(space) => Some(space.id()),
+            Err(e) => {
+                log(&format!("tablespace file {path} can't be used: {e}"));
+                None
+            }
+        };
+        found.push(FoundFile { path, space });
+    }
+    Ok(())
+}
+
+/// Makes the table files those that the definitions name (DDL-1). `named` has each table's tablespace and name.
+/// Returns the names of tables whose file is missing.
+pub fn reconcile(
+    disk: &dyn Disk,
+    dir: &Path,
+    spaces: &Spaces,
+    found: &[FoundFile],
+    named: &HashMap<SpaceId, String>,
+    log: &dyn Fn(&str),
+) -> Result<Vec<String>> {
+    let tables = found.iter().filter(|f| f.path.contains('/'));
+    let mut misplaced = Vec::new();
+    let mut missing = named.clone();
+    for file in tables {
+        match file.space.map(|s| (s, named.get(&s))) {
+            Some((space, Some(name))) => {
+                missing.remove(&space);
+                let right = table_path(name);
+                if file.path != right {
+                    misplaced.push((space, &file.path, right));
+                }
+            }
+            Some((space, None)) => {
+                log(&format!(
+                    "removing {}: no table has tablespace {space}",
+                    file.path
+                ));
+                spaces.drop_space(space)?;
+            }
+            // A file whose creation was interrupted has no header yet. Anything else is left for a person to look at.
+            None if disk
+                .open(&dir.join(&file.path), OpenMode::Existing)?
+                .len()?
+                == 0 =>
+            {
+                disk.remove(&dir.join(&file.path))?;
+            }
+            None => {}
+        }
+    }
+    for (space, from, to) in misplaced {
+        log(&format!("finishing the rename of {from} to {to}"));
+        spaces.rename(space, &to)?;
+    }
+    Ok(missing.into_values().collect())
+}
