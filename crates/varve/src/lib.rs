@@ -7,27 +7,45 @@ pub mod btree;
 pub mod buffer;
 #[doc(hidden)]
 pub mod catalog;
+mod db;
+#[doc(hidden)]
+pub mod ddl;
 #[doc(hidden)]
 pub mod flush;
 #[doc(hidden)]
 pub mod io;
+#[doc(hidden)]
 pub mod lock;
 #[doc(hidden)]
 pub mod mtr;
+mod open;
 #[doc(hidden)]
 pub mod page;
+#[doc(hidden)]
+pub mod purge;
+#[doc(hidden)]
+pub mod recovery;
 #[doc(hidden)]
 pub mod redo;
 #[doc(hidden)]
 pub mod row;
 #[doc(hidden)]
 pub mod space;
+mod status;
+#[doc(hidden)]
+pub mod table;
 #[doc(hidden)]
 pub mod txn;
+#[doc(hidden)]
+pub mod undo;
 
 pub use base::{Error, Result};
 pub use catalog::{IndexDef, TableDef};
+pub use db::{CheckReport, Database, Table};
+pub use open::Options;
 pub use row::{
     Collation, CollationId, Collations, ColumnDef, ColumnType, Datum, DatumBuf, KeyPart, Pad,
     RowRef, Value, Weigh,
 };
+pub use table::{Cursor, KeyMatch, LockMode, OnDuplicate};
+pub use txn::{FlushLog, Interrupt, Isolation, LogLevel, Logger, Savepoint, Transaction};

@@ -20,6 +20,7 @@ use super::{Mode, TableMode, Wait};
 const SHARDS: usize = 128;
 
 type Shard = CachePadded<Mutex<HashTable<Queue>>>;
+type OwnerShard = CachePadded<Mutex<HashMap<u64, Arc<Owner>>>>;
 
 /// Numbers for status output.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,7 +55,7 @@ pub(super) struct Counters {
 pub struct LockManager {
     shards: Box<[Shard]>,
     /// Owners by the id of their transaction, for implicit locks.
-    by_trx: Box<[CachePadded<Mutex<HashMap<u64, Arc<Owner>>>>]>,
+    by_trx: Box<[OwnerShard]>,
     next_owner: AtomicU64,
     /// Owners that wait, for interrupts and status.
     waiters: Mutex<HashMap<u64, Arc<Owner>>>,

@@ -1,0 +1,346 @@
+//! A database: opening, closing, background threads, and the faces of tables, transactions and cursors.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::base::Result;
+use crate::catalog::OpenTable;
+use crate::ddl::Ddl;
+use crate::flush::Flusher;
+use crate::io::{Disk, RealDisk};
+use crate::purge::Purge;
+use crate::redo::LogWriter;
+use crate::row::{Collation, Datum};
+use crate::table::{Cursor, OnDuplicate, delete_row, insert_row, update_row};
+use crate::txn::{Core, FlushLog, Isolation, Transaction};
+use crate::{TableDef, base::PageNo};
+
+pub use crate::open::Options;
+
+/// Rows and structure that a check looked at, and what it found wrong.
+#[derive(Clone, Debug, Default)]
+pub struct CheckReport {
+    /// Live rows, as the newest committed state has them, and rows that are deleted but not purged.
+    pub rows: u64,
+    pub deleted_rows: u64,
+    pub pages: u64,
+    /// What is wrong, in words. Empty: the table is sound.
+    pub errors: Vec<String>,
+}
+
+/// An open database. Clones share it; it closes when `close` is called or the last clone goes.
+#[derive(Clone)]
+pub struct Database {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub core: Arc<Core>,
+    pub ddl: Ddl,
+    pub background: Mutex<Option<Background>>,
+    /// Set before the log is poisoned on purpose.
+    pub closed: Arc<AtomicBool>,
+    pub dir: PathBuf,
+    /// Keeps other processes out.
+    pub _dir_lock: Box<dyn Any + Send + Sync>,
+}
+
+/// The threads that work behind the users' backs, in the order in which they stop.
+pub(crate) struct Background {
+    pub purge: Purge,
+    pub flusher: Flusher,
+    pub log_writer: LogWriter,
+}
+
+impl Database {
+    /// Opens the database in `dir`, or creates it there if there is none and the options allow it. After a crash this
+    /// recovers it first.
+    ///
+    /// # Errors
+    ///
+    /// `InUse` if another process has it open, `NotFound` if there is none and none may be created, `Corrupt` or
+    /// `CorruptFile` for damage, `Io` for what the operating system refuses.
+    pub fn open(dir: impl AsRef<Path>, options: Options) -> Result<Database> {
+        Database::open_on(Arc::new(RealDisk), dir.as_ref(), options)
+    }
+
+    /// Like `open`, on another implementation of the disk.
+    #[doc(hidden)]
+    pub fn open_on(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Database> {
+        crate::open::open(disk, dir, options)
+    }
+
+    /// Writes everything out and stops. Other clones and transactions can't be used afterwards.
+    pub fn close(self) -> Result<()> {
+        self.inner.close()
+    }
+
+    /// Stops without writing anything out, as a crash of the process would. For tests of recovery.
+    #[doc(hidden)]
+    pub fn crash(self) {
+        self.inner.closed.store(true, Ordering::SeqCst);
+        self.inner.core.log.poison("the test crashed the database");
+        let background = self.inner.background.lock().take();
+        if let Some(mut background) = background {
+            background.purge.stop();
+            background.flusher.stop();
+        }
+    }
+
+    /// Creates a table. Names have the form `schema/table`.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists`; `Invalid` for a definition that can't be used.
+    pub fn create_table(&self, def: &TableDef) -> Result<Table> {
+        Ok(Table {
+            table: self.inner.ddl.create_table(def)?,
+        })
+    }
+
+    /// Drops a table, once no transaction uses it any more.
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        self.inner.ddl.drop_table(name)
+    }
+
+    /// Renames a table, once no transaction uses it any more. Handles on it have to be opened again.
+    pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
+        self.inner.ddl.rename_table(from, to)
+    }
+
+    /// Removes all rows at once, once no transaction uses the table any more. Handles have to be opened again.
+    pub fn truncate_table(&self, name: &str) -> Result<()> {
+        self.inner.ddl.truncate_table(name)
+    }
+
+    /// Opens a table.
+    pub fn table(&self, name: &str) -> Result<Table> {
+        Ok(Table {
+            table: self.inner.core.tables.get(name)?,
+        })
+    }
+
+    /// The names of all tables, sorted.
+    pub fn tables(&self) -> Vec<String> {
+        self.inner.core.tables.names()
+    }
+
+    /// Begins a transaction. Its read view opens at its first read.
+    pub fn begin(&self, isolation: Isolation) -> Transaction {
+        Transaction::begin(self.inner.core.clone(), isolation)
+    }
+
+    /// Registers a collation for text columns. Tables that use it must not be in use yet.
+    pub fn register_collation(&self, collation: Collation) -> Result<()> {
+        self.inner.ddl.collations.register(collation)
+    }
+
+    /// Changes when commits become durable.
+    pub fn set_flush_log_at_trx_commit(&self, mode: FlushLog) {
+        self.inner.core.settings.set_flush_log(mode);
+    }
+
+    /// Writes and syncs the redo log up to now: commits that were not waited for become durable.
+    pub fn flush_log(&self) -> Result<()> {
+        let log = &self.inner.core.log;
+        log.sync_to(log.next_lsn())
+    }
+
+    /// Wakes transactions that wait for locks, so that interrupted ones notice.
+    pub fn wake_interrupted(&self) {
+        self.inner.core.locks.wake_interrupted();
+    }
+
+    /// Poisons the database: a caller's thread failed in the middle of something.
+    #[doc(hidden)]
+    pub fn poison(&self, why: &str) {
+        self.inner.core.fail(why);
+    }
+
+    /// Changes how long new transactions wait for a lock.
+    pub fn set_lock_wait_timeout(&self, timeout: Duration) {
+        self.inner.core.settings.set_lock_wait_timeout(timeout);
+    }
+
+    /// Checks a table's trees and that rows and entries belong together. Other transactions may go on.
+    pub fn check_table(&self, table: &Table) -> Result<CheckReport> {
+        crate::table::check_table(&self.inner.core, &table.table)
+    }
+
+    /// Waits until purge has removed all that no open view needs. For tests and tools.
+    #[doc(hidden)]
+    pub fn wait_for_purge(&self, at_most: Duration) -> bool {
+        let core = &self.inner.core;
+        let end = std::time::Instant::now() + at_most;
+        while core.undo.history_len() > 0 {
+            if std::time::Instant::now() > end {
+                return false;
+            }
+            core.purge_wanted.notify_always();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+
+    /// Counters and gauges by name.
+    pub fn status(&self) -> Vec<(&'static str, u64)> {
+        let background = self.inner.background.lock();
+        crate::status::collect(&self.inner.core, background.as_ref().map(|b| &b.flusher))
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.inner.dir
+    }
+
+    #[doc(hidden)]
+    pub fn core(&self) -> &Arc<Core> {
+        &self.inner.core
+    }
+}
+
+impl Inner {
+    fn close(&self) -> Result<()> {
+        if self.closed.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        let Some(mut background) = self.background.lock().take() else {
+            return Ok(());
+        };
+        background.purge.stop();
+        let core = &self.core;
+        let done = background.flusher.shutdown_clean();
+        core.log.poison("the database was closed");
+        background.flusher.stop();
+        drop(background.log_writer);
+        done
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Err(e) = self.close() {
+            self.core.warn(&format!(
+                "closing the database failed, recovery will follow: {e}"
+            ));
+        }
+    }
+}
+
+/// A handle on a table.
+#[derive(Clone)]
+pub struct Table {
+    pub(crate) table: Arc<OpenTable>,
+}
+
+impl Table {
+    pub fn def(&self) -> &TableDef {
+        &self.table.def
+    }
+
+    /// Rows, as far as known: an estimate from when the table was opened, counted since.
+    pub fn row_count_estimate(&self) -> u64 {
+        self.table.row_count()
+    }
+
+    /// Number of an index by its name; 0 is the primary key.
+    pub fn index_by_name(&self, name: &str) -> Option<usize> {
+        self.table.def.index_number(name)
+    }
+
+    /// Rows in a key range of an index, estimated by looking at a few pages. Bounds are keys (the first parts of the index)
+    /// with whether rows that start with them belong to the range.
+    pub fn records_in_range(
+        &self,
+        index: usize,
+        low: Option<(&[Datum<'_>], bool)>,
+        high: Option<(&[Datum<'_>], bool)>,
+    ) -> Result<u64> {
+        crate::table::records_in_range(&self.table, index, low, high)
+    }
+
+    /// The next AUTO_INCREMENT value.
+    pub fn auto_increment_next(&self) -> u64 {
+        self.table.auto_increment()
+    }
+
+    /// Takes `n` consecutive AUTO_INCREMENT values; returns the first.
+    pub fn auto_increment_reserve(&self, n: u64) -> u64 {
+        self.table.reserve_auto_increment(n)
+    }
+
+    /// Makes the next AUTO_INCREMENT value at least `next`.
+    pub fn auto_increment_raise(&self, next: u64) {
+        self.table.raise_auto_increment(next);
+    }
+
+    /// Sets the next AUTO_INCREMENT value durably with the next commit.
+    pub fn set_auto_increment(&self, next: u64) -> Result<()> {
+        self.table.set_auto_increment(next)
+    }
+
+    /// Bytes of the tablespace that are in use, and that it has free.
+    pub fn used_and_free_bytes(&self) -> Result<(u64, u64)> {
+        self.table.used_and_free_bytes()
+    }
+
+    /// The longest `Cursor::position` of this table, in bytes.
+    pub fn max_position_bytes(&self) -> usize {
+        crate::row::MAX_KEY_BYTES
+    }
+
+    /// A cursor over index number `index` (0: the primary key).
+    pub fn cursor(&self, index: usize) -> Result<Cursor> {
+        Cursor::open(self.table.clone(), index)
+    }
+}
+
+impl Transaction {
+    /// Inserts a row: one datum per column, in the order of the definition.
+    ///
+    /// # Errors
+    ///
+    /// `DuplicateKey` names the index; `TooLarge`, `Invalid` for values that don't fit; `LockWaitTimeout` and `Deadlock` for
+    /// keys that others work on. The row is not there in any of these cases.
+    pub fn insert(&mut self, table: &Table, row: &[Datum<'_>]) -> Result<()> {
+        self.insert_or(table, row, OnDuplicate::LockShared)
+    }
+
+    /// Like `insert`; says how a row with the same key is locked before `DuplicateKey` is returned.
+    pub fn insert_or(
+        &mut self,
+        table: &Table,
+        row: &[Datum<'_>],
+        on_duplicate: OnDuplicate,
+    ) -> Result<()> {
+        self.use_table(&table.table, crate::lock::TableMode::IntentionExclusive)?;
+        insert_row(self, &table.table, row, on_duplicate)
+    }
+
+    /// Replaces the row that the cursor stands on, which was read with an exclusive lock.
+    pub fn update(&mut self, table: &Table, cursor: &Cursor, row: &[Datum<'_>]) -> Result<()> {
+        update_row(self, &table.table, cursor.current()?, row)
+    }
+
+    /// Deletes the row that the cursor stands on, which was read with an exclusive lock.
+    pub fn delete(&mut self, table: &Table, cursor: &Cursor) -> Result<()> {
+        delete_row(self, &table.table, cursor.current()?)
+    }
+}
+
+/// Names of tables by tablespace, as recovery wants them.
+pub(crate) fn names_by_space(
+    defs: &[(TableDef, crate::base::TrxId)],
+) -> HashMap<crate::base::SpaceId, String> {
+    defs.iter()
+        .map(|(d, _)| (d.space, d.name.clone()))
+        .collect()
+}
+
+/// The page of the system tablespace that names the undo tablespaces and the catalog's root.
+pub(crate) const DIRECTORY_PAGE: PageNo = PageNo(2);

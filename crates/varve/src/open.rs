@@ -1,0 +1,548 @@
+//! Opening a database: creation, recovery, start of the background threads.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::base::{Error, Lsn, PageId, PageNo, Result, SYSTEM_SPACE, SpaceId, TableId, TrxId};
+use crate::btree::Tree;
+use crate::buffer::{BufferPool, PoolSettings};
+use crate::catalog::{OpenTable, Tables};
+use crate::db::{Background, DIRECTORY_PAGE, Database, Inner, names_by_space};
+use crate::ddl::{self, Ddl, FIRST_USER_ID, SYSTEM_INDEX};
+use crate::flush::{FlushEnv, FlushSettings, Flusher, doublewrite};
+use crate::io::{Disk, OpenMode};
+use crate::mtr::{Mtr, MtrEnv, RawRecord};
+use crate::page::{PageOp, PageType, page_type};
+use crate::purge::Purge;
+use crate::recovery;
+use crate::redo::{CONTROL_FILE, Control, ControlFile, LogSettings, RedoLog};
+use crate::row::{Collation, Collations};
+use crate::space::{MIXED, NewSpace, SpaceKind, Spaces};
+use crate::txn::{
+    Core, DynamicSettings, FlushLog, IdLimitLog, Isolation, LogLevel, Logger, State, Transaction,
+    TxnSys,
+};
+use crate::undo::{MAX_UNDO_SPACES, TrxUndo, UndoEnv, UndoSys, format_undo_space};
+
+/// How a database is opened. `Options::default()` suits a small machine.
+#[derive(Clone)]
+pub struct Options {
+    /// Bytes of a page, fixed when the database is created: a power of two from 4096 to 65536.
+    pub page_size: u32,
+    /// Bytes of memory for pages.
+    pub buffer_pool_bytes: u64,
+    /// Bytes of redo between the checkpoint and the newest change.
+    pub redo_capacity_bytes: u64,
+    /// Bytes of the log buffer: a power of two.
+    pub log_buffer_bytes: u64,
+    /// When commits become durable.
+    pub flush_log_at_trx_commit: FlushLog,
+    /// Protects pages from being torn by a crash while they are written.
+    pub doublewrite: bool,
+    /// Pages per second that background flushing may write when it is not in a hurry.
+    pub io_capacity: u32,
+    /// Undo tablespaces, fixed when the database is created: 1 to 95.
+    pub undo_tablespaces: u32,
+    /// How long a statement waits for a lock.
+    pub lock_wait_timeout: Duration,
+    /// Collations besides the built-in ones.
+    pub collations: Vec<Collation>,
+    /// Create the database if the directory has none.
+    pub create_if_missing: bool,
+    /// Receives messages for the administrator; standard error if `None`.
+    pub logger: Option<Logger>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            page_size: 16384,
+            buffer_pool_bytes: 128 << 20,
+            redo_capacity_bytes: 96 << 20,
+            log_buffer_bytes: 16 << 20,
+            flush_log_at_trx_commit: FlushLog::Sync,
+            doublewrite: true,
+            io_capacity: 200,
+            undo_tablespaces: 2,
+            lock_wait_timeout: Duration::from_secs(50),
+            collations: Vec::new(),
+            create_if_missing: true,
+            logger: None,
+        }
+    }
+}
+
+impl Options {
+    fn validate(&self) -> Result<()> {
+        if !self.page_size.is_power_of_two() || !(4096..=65536).contains(&self.page_size) {
+            return Err(Error::invalid(format!(
+                "page_size {} is not a power of two from 4096 to 65536",
+                self.page_size
+            )));
+        }
+        if !(1..=MAX_UNDO_SPACES as u32).contains(&self.undo_tablespaces) {
+            return Err(Error::invalid(format!(
+                "undo_tablespaces {} is not between 1 and {MAX_UNDO_SPACES}",
+                self.undo_tablespaces
+            )));
+        }
+        let least = u64::from(self.page_size) * 256;
+        if self.buffer_pool_bytes < least {
+            return Err(Error::invalid(format!(
+                "buffer_pool_bytes {} is below 256 pages ({least} bytes)",
+                self.buffer_pool_bytes
+            )));
+        }
+        Ok(())
+    }
+
+    fn log_settings(&self, control: &Control) -> LogSettings {
+        let mut settings =
+            LogSettings::new(self.redo_capacity_bytes, control.page_size, control.uuid);
+        settings.buffer_bytes = self.log_buffer_bytes;
+        settings
+    }
+}
+
+/// Exists while a database is being created: what lies beside it is not a database yet.
+const CREATION_MARK: &str = "varve.creating";
+const SYSTEM_FILE: &str = "system.vdt";
+/// Where the redo stream of a new database begins.
+const FIRST_LSN: Lsn = Lsn(8192);
+/// The first transaction id.
+const FIRST_TRX: u64 = 16;
+
+/// Offsets in the directory page of the system tablespace.
+const DIR_UNDO_COUNT: usize = 48;
+const DIR_CATALOG_ROOT: usize = 52;
+const DIR_UNDO_SPACES: usize = 56;
+
+/// Logs id limits for the transaction system.
+struct LogIdLimit(Arc<MtrEnv>);
+
+impl IdLimitLog for LogIdLimit {
+    fn raise(&self, limit: u64) -> Result<()> {
+        let mut mtr = Mtr::begin(&self.0, 256)?;
+        mtr.log_raw(&RawRecord::IdLimit { limit });
+        mtr.commit();
+        Ok(())
+    }
+}
+
+pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Database> {
+    options.validate()?;
+    let logger: Logger = options.logger.clone().unwrap_or_else(to_standard_error);
+    let note = |message: &str| logger(LogLevel::Note, message);
+    if options.create_if_missing {
+        disk.create_dir_all(dir)?;
+    }
+    let dir_lock = disk.lock_dir(dir)?;
+    if !disk.exists(&dir.join(CONTROL_FILE))? || disk.exists(&dir.join(CREATION_MARK))? {
+        if !options.create_if_missing {
+            return Err(Error::not_found(format!("a database in {}", dir.display())));
+        }
+        create(&disk, dir, &options)?;
+    }
+    let control_file = Arc::new(ControlFile::open(&*disk, dir)?);
+    let control = control_file.control();
+    control_file.update(|c| c.clean_shutdown = false)?;
+    let spaces = Arc::new(Spaces::new(
+        disk.clone(),
+        dir,
+        control.page_size as usize,
+        control.uuid,
+    ));
+    let found = recovery::find_files(&*disk, dir, &spaces, &note)?;
+    let page_size = control.page_size as usize;
+    for page in doublewrite::recover(&*disk, dir, page_size, &control.uuid, &*spaces)? {
+        note(&format!(
+            "recovery: restored {page}, which was torn, from the doublewrite file"
+        ));
+    }
+    let scan = recovery::scan(&*disk, dir, &control)?;
+    let settings = options.log_settings(&control);
+    let log = Arc::new(RedoLog::open_at(
+        disk.clone(),
+        dir,
+        settings,
+        control.checkpoint,
+        scan.end,
+    )?);
+    let closing = Arc::new(AtomicBool::new(false));
+    let (poison_logger, closed) = (logger.clone(), closing.clone());
+    log.set_on_poison(move |why| {
+        if !closed.load(Ordering::Relaxed) {
+            poison_logger(LogLevel::Error, &format!("the database stops: {why}"));
+        }
+    });
+    let pool_settings = PoolSettings {
+        bytes: options.buffer_pool_bytes,
+        page_size: control.page_size as usize,
+    };
+    let pool = Arc::new(BufferPool::new(pool_settings, spaces.clone())?);
+    let log_writer = log.spawn_writer()?;
+    let id_limits: Arc<OnceLock<Arc<Core>>> = Arc::default();
+    let source = id_limits.clone();
+    let (flusher, hold) = Flusher::start_held(FlushEnv {
+        pool: pool.clone(),
+        log: log.clone(),
+        control: control_file.clone(),
+        disk: disk.clone(),
+        dir: dir.to_path_buf(),
+        settings: FlushSettings {
+            doublewrite: options.doublewrite,
+            io_capacity_pages: u64::from(options.io_capacity),
+        },
+        fill_control: Box::new(move |c| {
+            let now = source.get().map_or(0, |core| core.sys.id_limit());
+            c.id_limit = c.id_limit.max(now).max(scan.id_limit);
+        }),
+    })?;
+    if scan.frames > 0 {
+        note(&format!(
+            "recovery: applying {} bytes of redo from LSN {}",
+            scan.end.0 - control.checkpoint.0,
+            control.checkpoint
+        ));
+        recovery::replay(&*disk, dir, &control, scan.end, &pool)?;
+    }
+    drop(hold);
+    let opener = Opener {
+        disk,
+        dir,
+        options: &options,
+        logger,
+        spaces,
+        pool,
+        log,
+        control_file,
+        flusher,
+    };
+    let (core, ddl, flusher) = opener.finish(scan.id_limit, &id_limits, &found)?;
+    let purge = Purge::start(core.clone());
+    Ok(Database {
+        inner: Arc::new(Inner {
+            core,
+            ddl,
+            background: Mutex::new(Some(Background {
+                purge,
+                flusher,
+                log_writer,
+            })),
+            closed: closing,
+            dir: dir.to_path_buf(),
+            _dir_lock: dir_lock,
+        }),
+    })
+}
+
+/// What the second half of opening works with: pages are up to date, transactions and tables are not loaded yet.
+struct Opener<'a> {
+    disk: Arc<dyn Disk>,
+    dir: &'a Path,
+    options: &'a Options,
+    logger: Logger,
+    spaces: Arc<Spaces>,
+    pool: Arc<BufferPool>,
+    log: Arc<RedoLog>,
+    control_file: Arc<ControlFile>,
+    flusher: Flusher,
+}
+
+impl Opener<'_> {
+    fn finish(
+        self,
+        id_limit: u64,
+        id_limits: &OnceLock<Arc<Core>>,
+        found: &[recovery::FoundFile],
+    ) -> Result<(Arc<Core>, Ddl, Flusher)> {
+        let page_size = self.pool.page_size();
+        let mtr = Arc::new(MtrEnv::new(self.pool.clone(), self.log.clone()));
+        let directory = Directory::read(&self.pool)?;
+        let undo_env = UndoEnv {
+            mtr: mtr.clone(),
+            pool: self.pool.clone(),
+            spaces: self.spaces.clone(),
+            page_size,
+        };
+        let (undo, unfinished) = UndoSys::load(undo_env, &directory.undo_spaces)?;
+        let sys = TxnSys::new(id_limit, Box::new(LogIdLimit(mtr.clone())));
+        for trx in &unfinished {
+            sys.adopt(trx.trx(), State::Active)?;
+        }
+        let collations = Arc::new(Collations::new());
+        for collation in &self.options.collations {
+            collations.register(collation.clone())?;
+        }
+        let system_def = ddl::system_def(directory.catalog_root, page_size);
+        let system = Arc::new(OpenTable::open(
+            system_def,
+            TrxId(0),
+            &mtr,
+            &self.spaces,
+            &collations,
+        )?);
+        let tables = Tables::default();
+        tables.add_hidden(system.clone());
+        let settings = DynamicSettings::new(
+            self.options.flush_log_at_trx_commit,
+            self.options.lock_wait_timeout,
+        );
+        let logger = self.logger.clone();
+        let core = Arc::new(Core::new(
+            mtr.clone(),
+            self.pool.clone(),
+            self.log.clone(),
+            sys,
+            undo,
+            tables,
+            settings,
+            logger,
+        ));
+        let first = id_limits.set(core.clone());
+        debug_assert!(first.is_ok());
+        let ddl = Ddl {
+            core: core.clone(),
+            spaces: self.spaces.clone(),
+            control: self.control_file.clone(),
+            collations,
+            system,
+            mutex: Mutex::new(()),
+        };
+        self.finish_transactions(&core, &ddl, unfinished, found)?;
+        Ok((core, ddl, self.flusher))
+    }
+
+    /// Rolls back what had not ended and loads the tables in between: first the transactions that changed definitions,
+    /// so that the definitions are the committed ones.
+    fn finish_transactions(
+        &self,
+        core: &Arc<Core>,
+        ddl: &Ddl,
+        unfinished: Vec<TrxUndo>,
+        found: &[recovery::FoundFile],
+    ) -> Result<()> {
+        let note = |message: &str| (self.logger)(LogLevel::Note, message);
+        let mut rest = Vec::new();
+        if !unfinished.is_empty() {
+            note(&format!(
+                "recovery: rolling back {} transactions",
+                unfinished.len()
+            ));
+        }
+        for undo in unfinished {
+            match undo.newest_table(&core.undo.env)? {
+                Some(table) if table == ddl::SYSTEM_TABLE => recovery::roll_back(core, undo)?,
+                _ => rest.push(undo),
+            }
+        }
+        let mut reader = Transaction::begin(core.clone(), Isolation::RepeatableRead);
+        let defs = ddl::load_defs(&mut reader, &ddl.system)?;
+        drop(reader);
+        let named = names_by_space(&defs);
+        let missing =
+            recovery::reconcile(&*self.disk, self.dir, &self.spaces, found, &named, &note)?;
+        for (def, writer) in defs {
+            let name = def.name.clone();
+            let opened = match missing.contains(&name) {
+                true => Err(Error::not_found(format!(
+                    "the tablespace file of table {name}"
+                ))),
+                false => OpenTable::open(def, writer, &core.mtr, &self.spaces, &ddl.collations),
+            };
+            match opened {
+                Ok(table) => core.tables.add(Arc::new(table)),
+                Err(e) => {
+                    (self.logger)(LogLevel::Error, &format!("table {name} can't be used: {e}"));
+                    core.tables.add_broken(name, e);
+                }
+            }
+        }
+        rest.into_iter()
+            .try_for_each(|undo| recovery::roll_back(core, undo))
+    }
+}
+
+/// The directory page of the system tablespace.
+struct Directory {
+    undo_spaces: Vec<SpaceId>,
+    catalog_root: PageNo,
+}
+
+impl Directory {
+    const PAGE: PageId = PageId::new(SYSTEM_SPACE, DIRECTORY_PAGE);
+
+    fn read(pool: &BufferPool) -> Result<Directory> {
+        let page = pool.shared(Directory::PAGE)?;
+        let at = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().expect("4 bytes"));
+        let count = at(DIR_UNDO_COUNT) as usize;
+        if page_type(&page) != Some(PageType::UndoDir) || !(1..=MAX_UNDO_SPACES).contains(&count) {
+            let found = format!("type {:?}, {count} undo tablespaces", page_type(&page));
+            return Err(Error::corrupt(
+                Directory::PAGE,
+                "the system directory",
+                found,
+            ));
+        }
+        let undo_spaces = (0..count)
+            .map(|n| SpaceId(at(DIR_UNDO_SPACES + 4 * n)))
+            .collect();
+        Ok(Directory {
+            undo_spaces,
+            catalog_root: PageNo(at(DIR_CATALOG_ROOT)),
+        })
+    }
+
+    fn write(&self, mtr: &mut Mtr<'_>) -> Result<()> {
+        let h = mtr.exclusive_new(Directory::PAGE)?;
+        mtr.op(
+            h,
+            PageOp::FormatRaw {
+                ptype: PageType::UndoDir,
+            },
+        );
+        let mut body = Vec::new();
+        body.extend_from_slice(&(self.undo_spaces.len() as u32).to_le_bytes());
+        body.extend_from_slice(&self.catalog_root.0.to_le_bytes());
+        for space in &self.undo_spaces {
+            body.extend_from_slice(&space.0.to_le_bytes());
+        }
+        mtr.op(
+            h,
+            PageOp::Write {
+                off: DIR_UNDO_COUNT as u16,
+                bytes: &body,
+            },
+        );
+        Ok(())
+    }
+}
+
+fn to_standard_error() -> Logger {
+    Arc::new(|level, message| eprintln!("varve {level:?}: {message}"))
+}
+
+/// Creates an empty database: files and redo, and last the control file. Until the mark is gone, a crash makes the next
+/// start begin again. Pages are left to the first recovery, which finds all of them in the redo log.
+fn create(disk: &Arc<dyn Disk>, dir: &Path, options: &Options) -> Result<()> {
+    let mark = dir.join(CREATION_MARK);
+    if !disk.exists(&mark)? {
+        refuse_leftovers(&**disk, dir)?;
+        disk.open(&mark, OpenMode::CreateNew)?.sync()?;
+        disk.sync_dir(dir)?;
+    }
+    remove_leftovers(&**disk, dir)?;
+    let undo_count = options.undo_tablespaces;
+    let control = Control {
+        page_size: options.page_size,
+        uuid: *uuid::Uuid::new_v4().as_bytes(),
+        checkpoint: FIRST_LSN,
+        clean_shutdown: false,
+        id_limit: FIRST_TRX,
+        next_space: undo_count + 1,
+        next_table: FIRST_USER_ID,
+        next_index: FIRST_USER_ID,
+    };
+    let settings = options.log_settings(&control);
+    let log = Arc::new(RedoLog::create(disk.clone(), dir, settings, FIRST_LSN)?);
+    let spaces = Arc::new(Spaces::new(
+        disk.clone(),
+        dir,
+        options.page_size as usize,
+        control.uuid,
+    ));
+    let page_size = options.page_size as usize;
+    let pool_settings = PoolSettings {
+        bytes: 512 * page_size as u64,
+        page_size,
+    };
+    let pool = Arc::new(BufferPool::new(pool_settings, spaces.clone())?);
+    let mtr = Arc::new(MtrEnv::new(pool.clone(), log.clone()));
+    fill_new(
+        &spaces,
+        &UndoEnv {
+            mtr,
+            pool,
+            spaces: spaces.clone(),
+            page_size,
+        },
+        undo_count,
+    )?;
+    log.sync_to(log.next_lsn())?;
+    ControlFile::create(&**disk, dir, control)?;
+    disk.remove(&mark)?;
+    disk.sync_dir(dir)
+}
+
+fn new_space(id: SpaceId, path: &str, kind: SpaceKind) -> NewSpace<'_> {
+    NewSpace {
+        id,
+        path,
+        kind,
+        table: TableId(0),
+        definition: &[],
+        pages: 64,
+    }
+}
+
+fn fill_new(spaces: &Spaces, env: &UndoEnv, undo_count: u32) -> Result<()> {
+    let undo_spaces: Vec<SpaceId> = (1..=undo_count).map(SpaceId).collect();
+    spaces.create(new_space(SYSTEM_SPACE, SYSTEM_FILE, SpaceKind::System))?;
+    for (n, &id) in undo_spaces.iter().enumerate() {
+        spaces.create(new_space(
+            id,
+            &format!("undo_{:03}.vdt", n + 1),
+            SpaceKind::Undo,
+        ))?;
+        format_undo_space(env, id, n, undo_spaces.len())?;
+    }
+    let system = spaces.require(SYSTEM_SPACE)?;
+    let _reserved = system.reserve(&env.mtr, 2)?;
+    let mut mtr = Mtr::begin(&env.mtr, 64 * 1024)?;
+    let directory_page = system.alloc(&mut mtr, PageNo(0), MIXED)?;
+    assert_eq!(
+        directory_page, DIRECTORY_PAGE,
+        "a new tablespace gives out its pages in order"
+    );
+    let catalog_root = Tree::create(&mut mtr, &system, SYSTEM_INDEX)?;
+    Directory {
+        undo_spaces,
+        catalog_root,
+    }
+    .write(&mut mtr)?;
+    mtr.commit();
+    Ok(())
+}
+
+/// A directory that has parts of a database but no control file is not created over.
+fn refuse_leftovers(disk: &dyn Disk, dir: &Path) -> Result<()> {
+    match disk.exists(&dir.join(SYSTEM_FILE))? {
+        true => Err(Error::CorruptFile {
+            path: dir.join(CONTROL_FILE),
+            expected: "the control file of the database in this directory".into(),
+            found: "no such file; restore it from a backup, or move the directory away".into(),
+        }),
+        false => Ok(()),
+    }
+}
+
+/// Removes what an interrupted creation left.
+fn remove_leftovers(disk: &dyn Disk, dir: &Path) -> Result<()> {
+    for entry in disk.list(dir)? {
+        let engine_file = entry.name.ends_with(".vdt") || entry.name == CONTROL_FILE;
+        if !entry.is_dir && engine_file {
+            disk.remove(&dir.join(&entry.name))?;
+        }
+    }
+    let redo = dir.join(crate::redo::REDO_DIR);
+    if disk.exists(&redo)? {
+        for entry in disk.list(&redo)? {
+            disk.remove(&redo.join(&entry.name))?;
+        }
+    }
+    disk.sync_dir(dir)
+}

@@ -1,0 +1,82 @@
+//! Counters and gauges by name: what `SHOW STATUS` and `SHOW ENGINE VARVE STATUS` show. Names are InnoDB's where InnoDB
+//! has the thing.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::flush::Flusher;
+use crate::txn::Core;
+
+/// Collects everything. Values are read one after the other, not at one moment.
+pub fn collect(core: &Core, flusher: Option<&Flusher>) -> Vec<(&'static str, u64)> {
+    let count = |c: &AtomicU64| c.load(Ordering::Relaxed);
+    let (log, pool, counters) = (&core.log, &core.pool, &core.counters);
+    let mut all = vec![
+        ("rows_inserted", count(&counters.rows_inserted)),
+        ("rows_updated", count(&counters.rows_updated)),
+        ("rows_deleted", count(&counters.rows_deleted)),
+        ("rows_read", count(&counters.rows_read)),
+        ("commits", count(&counters.commits)),
+        ("rollbacks", count(&counters.rollbacks)),
+        ("history_list_length", core.undo.history_len()),
+        ("purged_logs", count(&counters.purged_logs)),
+        ("purged_records", count(&counters.purged_records)),
+        ("purge_batches", count(&counters.purge_batches)),
+        ("undo_cuts", count(&counters.undo_cuts)),
+        ("max_trx_id", core.sys.next_id()),
+        ("active_transactions", core.sys.unfinished().len() as u64),
+        ("read_views", core.sys.view_numbers().len() as u64),
+        ("lsn_current", log.next_lsn().0),
+        ("lsn_flushed", log.durable_lsn().0),
+        ("lsn_last_checkpoint", log.checkpoint_lsn().0),
+        ("checkpoint_age", log.checkpoint_age_bytes()),
+        ("checkpoint_max_age", log.capacity()),
+        ("page_size", pool.page_size() as u64),
+        ("buffer_pool_pages_total", pool.n_frames() as u64),
+        ("buffer_pool_pages_free", pool.free_frames() as u64),
+        ("buffer_pool_pages_dirty", pool.dirty_pages() as u64),
+    ];
+    let pool = pool.stats();
+    all.extend([
+        ("buffer_pool_reads", pool.loads),
+        ("buffer_pool_pages_written", pool.writes),
+        ("buffer_pool_evictions", pool.evictions),
+        ("buffer_pool_wait_free", pool.free_waits),
+        ("buffer_pool_image_builds", pool.image_builds),
+    ]);
+    let log = log.counters();
+    all.extend([
+        ("os_log_written", count(&log.written_bytes)),
+        ("log_writes", count(&log.writes)),
+        ("os_log_fsyncs", count(&log.syncs)),
+        ("log_group_follows", count(&log.sync_follows)),
+        ("log_capacity_waits", count(&log.capacity_waits)),
+        ("log_waits", count(&log.buffer_waits)),
+    ]);
+    let locks = core.locks.stats();
+    all.extend([
+        ("row_lock_waits", locks.waits),
+        ("row_lock_current_waits", locks.current_waits),
+        ("row_lock_timeouts", locks.timeouts),
+        ("deadlocks", locks.deadlocks),
+    ]);
+    if let Some(flushed) = flusher.map(Flusher::counters) {
+        all.extend([
+            (
+                "buffer_flush_adaptive_pages",
+                count(&flushed.adaptive_pages),
+            ),
+            ("buffer_flush_urgent_pages", count(&flushed.urgent_pages)),
+            ("buffer_flush_frames_pages", count(&flushed.frames_pages)),
+            ("buffer_flush_idle_pages", count(&flushed.idle_pages)),
+            (
+                "buffer_flush_requested_pages",
+                count(&flushed.requested_pages),
+            ),
+            ("dblwr_pages_written", count(&flushed.doublewrite_pages)),
+            ("dblwr_writes", count(&flushed.batches)),
+            ("data_fsyncs", count(&flushed.space_syncs)),
+            ("checkpoints", count(&flushed.checkpoints)),
+        ]);
+    }
+    all
+}
