@@ -1,4 +1,4 @@
-//! What a page costs that is in the pool: `cargo bench -p varve --bench buffer`. Beside each figure its ratio to the peer
+//! What a page costs that is in the pool, and a mini-transaction that changes one: `cargo bench -p varve --bench buffer`. Beside each figure its ratio to the peer
 //! measured in the same run: a hash map of pages under one `parking_lot::RwLock` each, behind a `RwLock`.
 
 use std::collections::HashMap;
@@ -9,13 +9,18 @@ use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
 use varve::Result;
-use varve::base::{NO_PAGE, PageId, PageNo, SpaceId};
+use varve::base::{Lsn, NO_PAGE, PageId, PageNo, SpaceId};
 use varve::buffer::{BufferPool, PageStore, PoolSettings};
+use varve::io::RealDisk;
+use varve::mtr::{Mtr, MtrEnv};
 use varve::page::{PageOp, PageType, seal};
+use varve::redo::{LogSettings, RedoLog};
 
 const PAGE: usize = 16384;
 const PAGES: u32 = 4096;
 const ROUNDS: u32 = 4_000_000;
+
+type Peer = RwLock<HashMap<PageId, RwLock<Vec<u8>>>>;
 
 struct Store(Mutex<HashMap<PageId, Vec<u8>>>);
 
@@ -137,6 +142,53 @@ fn main() {
             black_box(image.unwrap().level);
         });
         report(&format!("inner image, {threads} threads"), ours, theirs);
+    }
+    mini_transactions(pool, &peer);
+}
+
+/// One mini-transaction that overwrites 20 bytes of a record, against the same change of a page of the peer's.
+fn mini_transactions(pool: BufferPool, peer: &Peer) {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = LogSettings::new(8 << 30, PAGE as u32, [1; 16]);
+    let log = RedoLog::create(Arc::new(RealDisk), dir.path(), settings, Lsn(4096)).unwrap();
+    let env = MtrEnv::new(Arc::new(pool), Arc::new(log));
+    let _writer = env.log.spawn_writer().unwrap();
+    let payload = [7; 100];
+    for no in 64..128 {
+        let mut mtr = Mtr::begin(&env, 1000).unwrap();
+        let h = mtr.exclusive(id(no)).unwrap();
+        let (slot, suffix) = (0, &b"key"[..]);
+        let payload = &payload;
+        mtr.op(
+            h,
+            PageOp::Insert {
+                slot,
+                suffix,
+                payload,
+            },
+        );
+        mtr.commit();
+    }
+    for threads in [1, 2] {
+        let theirs = measure(threads, |i| {
+            let map = peer.read();
+            map[&id(64 + pick(i, 64))].write()[4000..4020].fill(i as u8);
+        });
+        let ours = measure(threads, |i| {
+            let mut mtr = Mtr::begin(&env, 200).unwrap();
+            let h = mtr.exclusive(id(64 + pick(i, 64))).unwrap();
+            let (slot, off) = (0, 10);
+            let bytes = &[i as u8; 20];
+            mtr.op(h, PageOp::PatchPayload { slot, off, bytes });
+            mtr.commit();
+        });
+        report(
+            &format!("mini-transaction, {threads} threads"),
+            ours,
+            theirs,
+        );
+        env.log.sync_to(env.log.next_lsn()).unwrap();
+        env.log.set_checkpoint(env.log.durable_lsn());
     }
 }
 
