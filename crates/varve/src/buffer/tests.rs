@@ -481,3 +481,55 @@ fn images_are_never_stale_after_a_change_ended() {
         }
     });
 }
+
+/// Everything that moves frames about at once: loads, failed loads, new pages kept and given up, pins, dropped spaces,
+/// cleaning. Afterwards every frame is free or holds a page, and nobody has kept a latch or a pin.
+#[test]
+fn no_frame_is_lost() {
+    let (pool, store) = pool_of(MIN_FRAMES, 150);
+    store.put(id(150), vec![1; PAGE]);
+    let spaces = AtomicU32::new(100);
+    let lsn = AtomicU64::new(8);
+    let seed = rand::random::<u64>();
+    println!("seed {seed}");
+    with_cleaner(&pool, 6, |t| {
+        let mut rng = SmallRng::seed_from_u64(seed ^ t as u64);
+        let change = |mut page: ExclusivePage<'_>| {
+            let at = page.id();
+            let ptype = PageType::Raw;
+            PageOp::FormatRaw { ptype }
+                .apply(page.bytes_mut(), at)
+                .unwrap();
+            page.changed(Lsn(lsn.fetch_add(8, Relaxed)));
+        };
+        for _ in 0..3000 {
+            let no = rng.random_range(0..150);
+            match rng.random_range(0..10) {
+                0 => assert!(pool.shared(id(150)).is_err()),
+                1 => drop(pool.exclusive_new(id(no)).unwrap()),
+                2 => change(pool.exclusive_new(id(no)).unwrap()),
+                3 => drop(pool.pin(id(no)).unwrap()),
+                4 => drop(pool.try_exclusive(id(no)).unwrap()),
+                5 => {
+                    let space = SpaceId(spaces.fetch_add(1, Relaxed));
+                    for no in 0..3 {
+                        change(pool.exclusive_new(PageId::new(space, PageNo(no))).unwrap());
+                    }
+                    pool.drop_space(space);
+                }
+                _ => drop(pool.shared(id(no)).unwrap()),
+            }
+        }
+    });
+    clean_all(&pool);
+    let mut resident = 0;
+    for (i, f) in pool.frames.iter().enumerate() {
+        if f.unpinned() {
+            resident += 1;
+            assert!(f.latch.try_lock_exclusive(), "frame {i} is still latched");
+        } else {
+            assert_eq!(f.page.load(Relaxed), u64::MAX, "frame {i} is pinned");
+        }
+    }
+    assert_eq!(resident + pool.free_frames(), MIN_FRAMES);
+}
