@@ -213,7 +213,9 @@ impl Cursor {
         key.clear();
         self.index().codec.encode_values(values, &mut key)?;
         self.prefix = key;
-        let whole = self.index == 0 && values.len() == self.index().codec.len();
+        let codec = &self.index().codec;
+        // The hidden row id has no parts to search by: no values mean all rows, as in any index.
+        let whole = self.index == 0 && !codec.is_empty() && values.len() == codec.len();
         if how == Exact && whole {
             return self.point(trx);
         }

@@ -1,0 +1,704 @@
+//! A random workload on a real database, each answer compared with the oracle's.
+//!
+//! Several transactions are open at a time and take turns in one thread, so a run is determined by its seed:
+//! a failure prints the seed, and `VARVE_MODEL_SEED=… cargo test -p varve --test model NAME` plays it again.
+//! A lock that is held by another one of them can only time out, which the oracle foresees.
+//!
+//! Between phases all tables are read through all indexes both ways, checked structurally, purged, sometimes truncated or
+//! renamed, and the database is closed and opened again. Half the phases end in a crash with transactions open.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use tempfile::TempDir;
+use varve::{
+    Cursor, Database, DatumBuf, Error, Isolation, KeyMatch, LockMode, Options, Savepoint, Table,
+    Transaction, Value,
+};
+
+use super::oracle::{Brief, Entry, Key, Mark, Oracle, Outcome, Read, Row, Tx};
+use super::tables;
+
+/// What a run is like.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub seed: u64,
+    pub steps: usize,
+    /// The database is verified and reopened after so many steps.
+    pub steps_per_phase: usize,
+    /// How many transactions are open at a time.
+    pub transactions: usize,
+    pub page_size: u32,
+    pub buffer_pool_bytes: u64,
+    /// How many different key values there are, about.
+    pub spread: u32,
+    /// Each phase starts with at least so many rows in each table.
+    pub rows: usize,
+}
+
+impl Config {
+    /// `steps` steps on a seed of `VARVE_MODEL_SEED`, or a fresh one.
+    pub fn new(steps: usize) -> Config {
+        let number = |name: &str| {
+            let value = std::env::var(name).ok()?;
+            Some(
+                value
+                    .parse()
+                    .unwrap_or_else(|_| panic!("{name}={value} is not a number")),
+            )
+        };
+        Config {
+            seed: number("VARVE_MODEL_SEED").unwrap_or_else(rand::random),
+            steps: number("VARVE_MODEL_STEPS").map_or(steps, |n| n as usize),
+            steps_per_phase: 500,
+            transactions: 4,
+            page_size: 4096,
+            buffer_pool_bytes: 1 << 20,
+            spread: 2000,
+            rows: 600,
+        }
+    }
+}
+
+/// What a run did: a workload in which nothing ever collides proves little.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Report {
+    pub written: usize,
+    pub duplicates: usize,
+    pub waits: usize,
+    pub rows_read: usize,
+    pub commits: usize,
+    pub rollbacks: usize,
+    pub most_rows: usize,
+}
+
+/// Runs the workload; panics where the database and the oracle disagree.
+pub fn run(config: &Config) -> Report {
+    let mut runner = Runner::new(config);
+    for step in 0..config.steps {
+        runner.step();
+        if (step + 1) % config.steps_per_phase == 0 {
+            runner.end_phase();
+        }
+    }
+    runner.end_phase();
+    runner.report
+}
+
+/// The last steps; printed with the seed if the run panics.
+struct Trace {
+    config: Config,
+    last: VecDeque<String>,
+    steps: usize,
+    /// The step that has not ended yet: transaction and table, and what it does.
+    who: String,
+    doing: String,
+}
+
+impl Trace {
+    fn new(config: &Config) -> Trace {
+        Trace {
+            config: config.clone(),
+            last: VecDeque::new(),
+            steps: 0,
+            who: String::new(),
+            doing: String::new(),
+        }
+    }
+
+    fn note(&mut self, what: String) {
+        self.steps += 1;
+        if self.last.len() == 40 {
+            self.last.pop_front();
+        }
+        self.last.push_back(format!("{:6} {what}", self.steps));
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for line in &self.last {
+                eprintln!("{line}");
+            }
+            eprintln!("{:6} {} failed: {}", self.steps + 1, self.who, self.doing);
+            eprintln!(
+                "replay with VARVE_MODEL_SEED={}: {:?}",
+                self.config.seed, self.config
+            );
+        }
+    }
+}
+
+struct Slot {
+    trx: Transaction,
+    tx: Tx,
+    isolation: Isolation,
+    savepoints: Vec<(Savepoint, Mark)>,
+}
+
+struct Runner {
+    trace: Trace,
+    config: Config,
+    rng: SmallRng,
+    // Before the directory, so that it is closed before the directory goes.
+    slots: Vec<Option<Slot>>,
+    tables: Vec<Table>,
+    db: Option<Database>,
+    dir: TempDir,
+    oracle: Oracle,
+    report: Report,
+}
+
+impl Runner {
+    fn new(config: &Config) -> Runner {
+        let defs = tables::definitions();
+        let dir = tempfile::tempdir().unwrap();
+        let mut runner = Runner {
+            trace: Trace::new(config),
+            config: config.clone(),
+            rng: SmallRng::seed_from_u64(config.seed),
+            slots: (0..config.transactions).map(|_| None).collect(),
+            tables: Vec::new(),
+            db: None,
+            dir,
+            oracle: Oracle::new(defs.clone()),
+            report: Report::default(),
+        };
+        let db = runner.open();
+        for def in &defs {
+            db.create_table(def).unwrap();
+        }
+        runner.db = Some(db);
+        runner.open_tables();
+        runner.fill();
+        runner
+    }
+
+    /// Inserts random rows, each table's in one transaction, until the tables have what a phase starts with.
+    fn fill(&mut self) {
+        for table in 0..self.tables.len() {
+            let mut slot = self.begin();
+            while self.oracle.rows(&slot.tx, table, Read::Latest).len() < self.config.rows {
+                self.insert(&mut slot, table);
+            }
+            slot.trx.commit().unwrap();
+            self.oracle.commit(slot.tx);
+        }
+    }
+
+    fn open(&self) -> Database {
+        let options = Options {
+            page_size: self.config.page_size,
+            buffer_pool_bytes: self.config.buffer_pool_bytes,
+            // One thread plays all parts: nobody will let a lock go while another waits.
+            lock_wait_timeout: Duration::from_millis(1),
+            ..Options::default()
+        };
+        Database::open(self.dir.path(), options).unwrap()
+    }
+
+    fn db(&self) -> &Database {
+        self.db.as_ref().expect("open between steps")
+    }
+
+    fn open_tables(&mut self) {
+        let table = |t| self.db().table(&self.oracle.def(t).name).unwrap();
+        self.tables = (0..self.oracle.tables()).map(table).collect();
+    }
+
+    fn step(&mut self) {
+        let number = self.rng.random_range(0..self.slots.len());
+        let mut slot = match self.slots[number].take() {
+            Some(slot) => slot,
+            None => self.begin(),
+        };
+        slot.trx.start_statement();
+        let table = self.rng.random_range(0..self.tables.len());
+        self.trace.who = format!(
+            "[{number}] {:?} {}",
+            slot.isolation,
+            self.oracle.def(table).name
+        );
+        let (what, open) = match self.rng.random_range(0..100) {
+            0..32 => (self.insert(&mut slot, table), true),
+            32..50 => (self.update(&mut slot, table), true),
+            50..60 => (self.delete(&mut slot, table), true),
+            60..88 => (self.scan(&mut slot, table), true),
+            88..91 => {
+                let mark = slot.tx.mark();
+                slot.savepoints.push((slot.trx.savepoint(), mark));
+                ("savepoint".into(), true)
+            }
+            91..93 => (self.rollback_to(&mut slot), true),
+            _ => ("end".into(), false),
+        };
+        self.trace.note(format!("{} {what}", self.trace.who));
+        if open {
+            self.slots[number] = Some(slot);
+        } else {
+            self.end(slot);
+        }
+    }
+
+    fn begin(&mut self) -> Slot {
+        let isolation = if self.rng.random_bool(0.3) {
+            Isolation::ReadCommitted
+        } else {
+            Isolation::RepeatableRead
+        };
+        Slot {
+            trx: self.db().begin(isolation),
+            tx: self.oracle.begin(),
+            isolation,
+            savepoints: Vec::new(),
+        }
+    }
+
+    fn end(&mut self, slot: Slot) {
+        if self.rng.random_bool(0.75) {
+            slot.trx.commit().unwrap();
+            self.oracle.commit(slot.tx);
+            self.report.commits += 1;
+        } else {
+            slot.trx.rollback().unwrap();
+            self.report.rollbacks += 1;
+        }
+    }
+
+    fn rollback_to(&mut self, slot: &mut Slot) -> String {
+        if slot.savepoints.is_empty() {
+            return "no savepoint".into();
+        }
+        let n = self.rng.random_range(0..slot.savepoints.len());
+        let (savepoint, mark) = &slot.savepoints[n];
+        slot.trx.rollback_to(*savepoint).unwrap();
+        slot.tx.rollback_to(mark);
+        slot.savepoints.truncate(n + 1);
+        format!("rollback to savepoint {n}")
+    }
+
+    /// May a statement on this table have to wait for one of the other transactions?
+    fn may_wait(&self, table: usize) -> bool {
+        self.slots.iter().flatten().any(|s| s.tx.touched[table])
+    }
+
+    fn insert(&mut self, slot: &mut Slot, table: usize) -> String {
+        let row = tables::row(self.oracle.def(table), &mut self.rng, self.config.spread);
+        let datums = self.oracle.def(table).row(&row).unwrap();
+        self.trace.doing = format!("insert {:?}", Brief(&row));
+        let before = slot.tx.mark();
+        let others: Vec<&Tx> = self.slots.iter().flatten().map(|s| &s.tx).collect();
+        let want = self
+            .oracle
+            .insert(&mut slot.tx, &others, table, row.clone());
+        slot.tx.touched[table] = true;
+        let got = slot.trx.insert(&self.tables[table], &datums.datums());
+        self.compare(slot, table, &before, want, got);
+        format!("insert {:?}", Brief(&row))
+    }
+
+    /// A write's outcome must be the oracle's, or a wait where one is possible; then nothing has changed.
+    fn compare(
+        &mut self,
+        slot: &mut Slot,
+        table: usize,
+        before: &Mark,
+        want: Outcome,
+        got: Result<(), Error>,
+    ) {
+        match (&want, &got) {
+            (Outcome::Done, Ok(())) => self.report.written += 1,
+            (Outcome::Duplicate(want), Err(Error::DuplicateKey { index })) if want == index => {
+                self.report.duplicates += 1;
+            }
+            (_, Err(Error::LockWaitTimeout)) if self.may_wait(table) => {
+                self.report.waits += 1;
+                slot.tx.rollback_to(before);
+            }
+            _ => panic!("expected {want:?}, got {got:?}"),
+        }
+    }
+
+    /// Puts a cursor on a random row, locked exclusively. `None`: there is no row, or it is locked by another one.
+    fn lock_one(&mut self, slot: &mut Slot, table: usize) -> Option<(Cursor, Key, Row)> {
+        let def = self.oracle.def(table).clone();
+        let indexes = 1 + def.indexes.len();
+        // A hidden row id can't be searched for.
+        let first = def.has_row_id() as usize;
+        let index = self.rng.random_range(first..indexes);
+        let entries = self.oracle.entries(&slot.tx, table, index, Read::Latest);
+        if entries.is_empty() {
+            return None;
+        }
+        let at = self.rng.random_range(0..entries.len());
+        let Entry { key, row_key, row } = entries[at].clone();
+        // Rows with the same key are told apart by their place among them.
+        let place = at - entries.partition_point(|e| e.key < key);
+        let values = key_values(&def, index, &row);
+        slot.tx.touched[table] = true;
+        self.trace.doing = format!("lock {:?} through index {index}", Brief(&row));
+        let mut cursor = self.tables[table].cursor(index).unwrap();
+        let search = def.key(index, &values).unwrap();
+        let mut found = cursor.seek(
+            &mut slot.trx,
+            &search.datums(),
+            KeyMatch::Exact,
+            LockMode::Exclusive,
+        );
+        for _ in 0..place {
+            if matches!(found, Ok(true)) {
+                found = cursor.next_same(&mut slot.trx);
+            }
+        }
+        match found {
+            Err(Error::LockWaitTimeout) if self.may_wait(table) => {
+                self.report.waits += 1;
+                return None;
+            }
+            Ok(true) => {}
+            other => panic!("expected a row, got {other:?}"),
+        }
+        let others: Vec<&Tx> = self.slots.iter().flatten().map(|s| &s.tx).collect();
+        assert!(
+            !Oracle::changed_by(&others, table, &row_key),
+            "read through a lock"
+        );
+        same(&cursor, &row);
+        Some((cursor, row_key, row))
+    }
+
+    fn update(&mut self, slot: &mut Slot, table: usize) -> String {
+        let Some((cursor, key, old)) = self.lock_one(slot, table) else {
+            return "update of no row".into();
+        };
+        let def = self.oracle.def(table).clone();
+        let mut new = old.clone();
+        for _ in 0..self.rng.random_range(1..3) {
+            let column = self.rng.random_range(0..new.len());
+            new[column] = tables::value(&def, column, &mut self.rng, self.config.spread);
+        }
+        let datums = def.row(&new).unwrap();
+        self.trace.doing = format!("update {:?} to {:?}", Brief(&old), Brief(&new));
+        let before = slot.tx.mark();
+        let others: Vec<&Tx> = self.slots.iter().flatten().map(|s| &s.tx).collect();
+        let want = self
+            .oracle
+            .update(&mut slot.tx, &others, table, &key, new.clone());
+        let got = slot
+            .trx
+            .update(&self.tables[table], &cursor, &datums.datums());
+        self.compare(slot, table, &before, want, got);
+        format!("update {:?} to {:?}", Brief(&old), Brief(&new))
+    }
+
+    fn delete(&mut self, slot: &mut Slot, table: usize) -> String {
+        let Some((cursor, key, old)) = self.lock_one(slot, table) else {
+            return "delete of no row".into();
+        };
+        self.trace.doing = format!("delete {:?}", Brief(&old));
+        slot.trx.delete(&self.tables[table], &cursor).unwrap();
+        self.oracle.delete(&mut slot.tx, table, &key);
+        self.report.written += 1;
+        format!("delete {:?}", Brief(&old))
+    }
+
+    /// A search by a random key, from a random match, and a walk from there.
+    fn scan(&mut self, slot: &mut Slot, table: usize) -> String {
+        let def = self.oracle.def(table).clone();
+        let index = self.rng.random_range(0..=def.indexes.len());
+        let lock = match self.rng.random_range(0..10) {
+            0 => LockMode::Shared,
+            1 => LockMode::Exclusive,
+            _ => LockMode::None,
+        };
+        let read = match (lock, slot.isolation) {
+            (LockMode::None, Isolation::RepeatableRead) => Read::Snapshot,
+            _ => Read::Latest,
+        };
+        if read == Read::Snapshot {
+            self.oracle.open_snapshot(&mut slot.tx);
+        }
+        slot.tx.touched[table] |= lock != LockMode::None;
+        let entries = self.oracle.entries(&slot.tx, table, index, read);
+        let row = match entries.len() {
+            n if n > 0 && self.rng.random_bool(0.7) => {
+                entries[self.rng.random_range(0..n)].row.clone()
+            }
+            _ => tables::row(&def, &mut self.rng, self.config.spread),
+        };
+        let mut values = key_values(&def, index, &row);
+        values.truncate(self.rng.random_range(0..=values.len()));
+        let how = [
+            KeyMatch::Exact,
+            KeyMatch::ExactLast,
+            KeyMatch::AtLeast,
+            KeyMatch::After,
+            KeyMatch::AtMost,
+            KeyMatch::Before,
+        ][self.rng.random_range(0..6)];
+        let key = self.oracle.search_key(table, index, &values);
+        let datums = def.key(index, &values).unwrap();
+        self.trace.doing = format!(
+            "{lock:?} scan of index {index} {how:?} {:?}",
+            Brief(&values)
+        );
+        let walk = Walk {
+            table,
+            index,
+            lock,
+            entries: &entries,
+        };
+        let at = find(&entries, &key, how);
+        let steps = self.rng.random_range(0..40);
+        let read = self.walk(slot, &walk, (&datums, how), at, steps);
+        format!(
+            "{lock:?} scan of index {index} {how:?} {:?}: {read} rows",
+            Brief(&values)
+        )
+    }
+
+    fn walk(
+        &mut self,
+        slot: &mut Slot,
+        walk: &Walk<'_>,
+        (key, how): (&DatumBuf, KeyMatch),
+        mut at: Option<usize>,
+        steps: usize,
+    ) -> usize {
+        let mut cursor = self.tables[walk.table].cursor(walk.index).unwrap();
+        let mut found = cursor.seek(&mut slot.trx, &key.datums(), how, walk.lock);
+        let mut forward = !matches!(
+            how,
+            KeyMatch::ExactLast | KeyMatch::AtMost | KeyMatch::Before
+        );
+        for read in 0.. {
+            if walk.lock != LockMode::None
+                && matches!(found, Err(Error::LockWaitTimeout))
+                && self.may_wait(walk.table)
+            {
+                self.report.waits += 1;
+                return read;
+            }
+            let Some(now) = at else {
+                if found.unwrap() {
+                    let row = cursor.row().unwrap().values().unwrap();
+                    panic!("row {read}: found {:?}, expected nothing", Brief(&row));
+                }
+                return read;
+            };
+            let want = &walk.entries[now];
+            assert!(
+                found.unwrap(),
+                "row {read}: found nothing, expected {:?}",
+                Brief(&want.row)
+            );
+            same(&cursor, &want.row);
+            if walk.lock != LockMode::None {
+                let others: Vec<&Tx> = self.slots.iter().flatten().map(|s| &s.tx).collect();
+                assert!(
+                    !Oracle::changed_by(&others, walk.table, &want.row_key),
+                    "read through the lock on {:?}",
+                    Brief(&want.row)
+                );
+            }
+            self.report.rows_read += 1;
+            if read == steps {
+                return read;
+            }
+            if self.rng.random_bool(0.05) {
+                forward = !forward;
+            }
+            (at, found) = if forward {
+                (
+                    (now + 1 < walk.entries.len()).then_some(now + 1),
+                    cursor.next(&mut slot.trx),
+                )
+            } else {
+                (now.checked_sub(1), cursor.prev(&mut slot.trx))
+            };
+        }
+        unreachable!("the loop ends by returning")
+    }
+
+    /// Compares everything and reopens the database: after an orderly end, or after a crash that
+    /// takes the open transactions with it.
+    fn end_phase(&mut self) {
+        if self.rng.random_bool(0.5) {
+            self.crash();
+            self.trace.note("crash".into());
+        } else {
+            for number in 0..self.slots.len() {
+                if let Some(slot) = self.slots[number].take() {
+                    self.end(slot);
+                }
+            }
+            self.trace.note("end of phase".into());
+            self.verify_all();
+            self.verify_purge();
+            self.change_a_table();
+            self.tables.clear();
+            self.db.take().expect("open").close().unwrap();
+        }
+        self.db = Some(self.open());
+        self.open_tables();
+        self.verify_all();
+        self.fill();
+    }
+
+    /// Every commit was acknowledged as durable, so it must be found again, and nothing else.
+    fn crash(&mut self) {
+        self.tables.clear();
+        self.db.take().expect("open").crash();
+        self.slots.iter_mut().for_each(|slot| *slot = None);
+    }
+
+    /// With nobody looking, purge gets rid of everything that was deleted.
+    fn verify_purge(&self) {
+        assert!(
+            self.db().wait_for_purge(Duration::from_secs(60)),
+            "purge did not come to an end"
+        );
+        for table in &self.tables {
+            let check = self.db().check_table(table).unwrap();
+            assert_eq!(
+                (check.deleted_rows, check.errors),
+                (0, Vec::new()),
+                "{}",
+                table.def().name
+            );
+        }
+    }
+
+    /// Now and then a table is emptied or gets another name and its old one back.
+    fn change_a_table(&mut self) {
+        let table = self.rng.random_range(0..self.tables.len());
+        let name = self.oracle.def(table).name.clone();
+        match self.rng.random_range(0..4) {
+            0 => {
+                self.tables.clear();
+                self.db().truncate_table(&name).unwrap();
+                let mut tx = self.oracle.begin();
+                let rows = self.oracle.rows(&tx, table, Read::Latest);
+                let keys: Vec<Key> = rows.into_keys().cloned().collect();
+                keys.iter()
+                    .for_each(|k| self.oracle.delete(&mut tx, table, k));
+                self.oracle.commit(tx);
+                self.trace.note(format!("truncate {name}"));
+            }
+            1 => {
+                self.tables.clear();
+                self.db().rename_table(&name, "model/other").unwrap();
+                self.db().rename_table("model/other", &name).unwrap();
+                self.trace.note(format!("rename {name} and back"));
+            }
+            _ => {}
+        }
+    }
+
+    fn verify_all(&mut self) {
+        let mut trx = self.db().begin(Isolation::RepeatableRead);
+        let tx = self.oracle.begin();
+        for (number, table) in self.tables.iter().enumerate() {
+            let def = self.oracle.def(number);
+            let rows = self.oracle.rows(&tx, number, Read::Latest).len();
+            self.report.most_rows = self.report.most_rows.max(rows);
+            for index in 0..=def.indexes.len() {
+                let want: Vec<Row> = (self
+                    .oracle
+                    .entries(&tx, number, index, Read::Latest)
+                    .into_iter())
+                .map(|e| e.row)
+                .collect();
+                let mut cursor = table.cursor(index).unwrap();
+                let forward = read_all(&mut cursor, &mut trx, Cursor::first, Cursor::next);
+                all_same(
+                    &forward,
+                    &want,
+                    &format!("{} index {index} forward", def.name),
+                );
+                let mut backward = read_all(&mut cursor, &mut trx, Cursor::last, Cursor::prev);
+                backward.reverse();
+                all_same(
+                    &backward,
+                    &want,
+                    &format!("{} index {index} backward", def.name),
+                );
+            }
+            let check = self.db().check_table(table).unwrap();
+            assert!(check.errors.is_empty(), "{}: {:?}", def.name, check.errors);
+            assert_eq!(check.rows, rows as u64, "{}", def.name);
+        }
+        trx.commit().unwrap();
+    }
+}
+
+/// The cursor must be on this row.
+#[track_caller]
+fn same(cursor: &Cursor, want: &Row) {
+    let got = cursor.row().unwrap().values().unwrap();
+    assert!(
+        got == *want,
+        "found {:?}, expected {:?}",
+        Brief(&got),
+        Brief(want)
+    );
+}
+
+fn read_all(
+    cursor: &mut Cursor,
+    trx: &mut Transaction,
+    start: fn(&mut Cursor, &mut Transaction, LockMode) -> varve::Result<bool>,
+    step: fn(&mut Cursor, &mut Transaction) -> varve::Result<bool>,
+) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut on_row = start(cursor, trx, LockMode::None).unwrap();
+    while on_row {
+        rows.push(cursor.row().unwrap().values().unwrap());
+        on_row = step(cursor, trx).unwrap();
+    }
+    rows
+}
+
+#[track_caller]
+fn all_same(got: &[Row], want: &[Row], what: &str) {
+    let first = got.iter().zip(want).position(|(g, w)| g != w);
+    if let Some(at) = first {
+        panic!(
+            "{what}, row {at}: found {:?}, expected {:?}",
+            Brief(&got[at]),
+            Brief(&want[at])
+        );
+    }
+    assert_eq!(got.len(), want.len(), "{what}: number of rows");
+}
+
+struct Walk<'a> {
+    table: usize,
+    index: usize,
+    lock: LockMode,
+    entries: &'a [Entry],
+}
+
+/// The values of a row for the parts of an index.
+fn key_values(def: &varve::TableDef, index: usize, row: &Row) -> Vec<Value> {
+    let parts = &def.all_indexes().nth(index).unwrap().parts;
+    parts.iter().map(|p| row[p.column].clone()).collect()
+}
+
+/// Which entry a search must find.
+fn find(entries: &[Entry], key: &Key, how: KeyMatch) -> Option<usize> {
+    let start = |e: &Entry| e.key[..key.len()].cmp(key);
+    let first = entries.partition_point(|e| start(e).is_lt());
+    let past = entries.partition_point(|e| start(e).is_le());
+    match how {
+        KeyMatch::Exact => (first < past).then_some(first),
+        KeyMatch::ExactLast => (first < past).then(|| past - 1),
+        KeyMatch::AtLeast => (first < entries.len()).then_some(first),
+        KeyMatch::After => (past < entries.len()).then_some(past),
+        KeyMatch::AtMost => past.checked_sub(1),
+        KeyMatch::Before => first.checked_sub(1),
+    }
+}
