@@ -42,7 +42,9 @@ mod imp {
 
 #[cfg(loom)]
 mod imp {
-    pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+    use loom::sync::atomic as model;
+
+    pub use loom::sync::atomic::{Ordering, fence};
     pub use loom::sync::{
         MutexGuard, RwLockReadGuard as ReadGuard, RwLockWriteGuard as WriteGuard,
     };
@@ -51,6 +53,81 @@ mod imp {
     pub fn between_seq_cst() {
         fence(Ordering::SeqCst);
     }
+
+    /// loom's atomic, with a companion that every access changes first. To find out which interleavings differ, loom
+    /// remembers only the last access to an object: a thread that loads a word before it changes it would hide another
+    /// thread's load, and interleavings would be missed. Changes of the companion conflict pairwise, so none is. They are
+    /// relaxed, and order nothing else.
+    macro_rules! atomic {
+        ($name:ident, $value:ty) => {
+            pub struct $name {
+                value: model::$name,
+                accesses: model::AtomicBool,
+            }
+
+            impl $name {
+                pub fn new(value: $value) -> $name {
+                    $name {
+                        value: model::$name::new(value),
+                        accesses: model::AtomicBool::new(false),
+                    }
+                }
+
+                fn touch(&self) -> &model::$name {
+                    self.accesses.swap(true, Ordering::Relaxed);
+                    &self.value
+                }
+
+                pub fn load(&self, order: Ordering) -> $value {
+                    self.touch().load(order)
+                }
+
+                pub fn store(&self, value: $value, order: Ordering) {
+                    self.touch().store(value, order);
+                }
+
+                pub fn swap(&self, value: $value, order: Ordering) -> $value {
+                    self.touch().swap(value, order)
+                }
+
+                pub fn compare_exchange(
+                    &self,
+                    from: $value,
+                    to: $value,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$value, $value> {
+                    self.touch().compare_exchange(from, to, success, failure)
+                }
+            }
+        };
+    }
+
+    macro_rules! arithmetic {
+        ($name:ident, $value:ty) => {
+            impl $name {
+                pub fn fetch_add(&self, n: $value, order: Ordering) -> $value {
+                    self.touch().fetch_add(n, order)
+                }
+
+                pub fn fetch_sub(&self, n: $value, order: Ordering) -> $value {
+                    self.touch().fetch_sub(n, order)
+                }
+
+                pub fn fetch_max(&self, n: $value, order: Ordering) -> $value {
+                    self.touch().fetch_max(n, order)
+                }
+            }
+        };
+    }
+
+    atomic!(AtomicBool, bool);
+    atomic!(AtomicU32, u32);
+    atomic!(AtomicU64, u64);
+    atomic!(AtomicUsize, usize);
+    arithmetic!(AtomicU32, u32);
+    arithmetic!(AtomicU64, u64);
+    arithmetic!(AtomicUsize, usize);
 
     /// loom's mutex with parking_lot's face.
     pub struct Mutex<T>(loom::sync::Mutex<T>);

@@ -1,78 +1,191 @@
-//! The deadlock search (see the module's opening for why it misses none).
+//! The waits-for graph and the search for cycles in it.
+//!
+//! A node is an owner that waits; its edges lead to the owners it waits for. Edges are not stored: they are read from
+//! the queues when they are needed, each under its shard's mutex. What is stored is which owner waits where, under the graph's mutex.
+//!
+//! Invariants:
+//! - DEAD-1 (none is missed) An owner queues its request first, then enters the graph and searches, both under the graph's
+//!   mutex. Take a cycle of waits, and the member that entered the graph last. By then all requests of the cycle were
+//!   queued and their owners were in the graph, so every edge could be read, and the search from this member finds
+//!   the cycle. An edge to an owner that is added later, without a wait beginning, comes only from a lock given to an
+//!   owner on account of an implicit lock it had: then the search is started for it (`LockManager::convert_implicit`).
+//!   The edges that an upgrade adds by going before others lead to its owner, which begins to wait itself.
+//! - DEAD-2 (none is invented) The queues are read one after the other, so a cycle that was found may never have existed
+//!   as a whole. It is checked again, edge by edge, with the same waits going on. While it waits an owner
+//!   releases nothing, so an edge between two owners that waited all the time existed all the time since it was first seen: at
+//!   the moment between the two passes all edges existed together. What is left is that a member's time ran out or
+//!   KILL reached it in that moment.
+//! - DEAD-3 While a wait is in the graph its queue exists: the owner leaves the graph before it takes its request back, and
+//!   after it was granted holds the lock.
+//! - DEAD-4 A victim is woken with `Victim` only while it waits, and gives up only if it was not granted meanwhile.
+//!
+//! Mutex order: graph, then a shard, then an owner's `WaitSlot`. Who holds a shard's mutex never takes the graph's.
+//!
+//! A search reads each queue it meets once from the back (queue.rs, `blockers`): with a thousand waiters for one hot row, a new one costs a
+//! pass over a thousand waiters, not over a million pairs.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Instant, SystemTime};
 
-use super::manager::{LockManager, grant_waiting};
-use super::owner::{Owner, WaitState};
+use super::manager::Inner;
+use super::mode::TableMode;
+use super::owner::{LockRef, Owner, OwnerKey, WaitSeq, WaitState};
+use super::status::{DeadlockMember, DeadlockReport};
 
-/// Owners looked at in one search. A waits-for graph larger than that is left to the lock wait timeout.
-const MAX_OWNERS: usize = 10_000;
+/// A wait that goes on.
+pub(super) struct Wait {
+    pub owner: Arc<Owner>,
+    pub at: LockRef,
+    pub mode: TableMode,
+    pub seq: WaitSeq,
+    pub since: Instant,
+    /// It was told to give up: its edges count no more.
+    victim: bool,
+}
 
-impl LockManager {
-    /// Ends every deadlock that `searcher`, whose request was just queued, is part of.
-    pub(super) fn break_deadlocks(&self, searcher: &Arc<Owner>) {
-        let _serial = self.search.lock();
-        while let Some(cycle) = self.find_cycle(searcher) {
-            let weight = |o: &Arc<Owner>| o.weight.load(Ordering::Relaxed);
-            // The searcher comes first, and `min_by_key` keeps the first of equals.
-            let victim = cycle
-                .iter()
-                .min_by_key(|o| weight(o))
-                .expect("a cycle has members")
-                .clone();
-            self.end_wait_of(&victim);
-            if victim.id == searcher.id {
+impl Wait {
+    pub fn new(owner: Arc<Owner>, at: LockRef, mode: TableMode, seq: WaitSeq) -> Wait {
+        Wait {
+            owner,
+            at,
+            mode,
+            seq,
+            since: Instant::now(),
+            victim: false,
+        }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Graph {
+    pub waits: HashMap<OwnerKey, Wait>,
+    pub last_deadlock: Option<DeadlockReport>,
+}
+
+impl Inner {
+    /// Enters a wait whose request is queued, and breaks the deadlocks it completes.
+    pub fn enter_wait(&self, wait: Wait) {
+        let owner = wait.owner.key;
+        let mut graph = self.graph.lock();
+        graph.waits.insert(owner, wait);
+        self.break_deadlocks(&mut graph, owner);
+    }
+
+    /// A lock was given to an owner that may be waiting.
+    pub fn search_from(&self, owner: OwnerKey) {
+        let mut graph = self.graph.lock();
+        if graph.waits.contains_key(&owner) {
+            self.break_deadlocks(&mut graph, owner);
+        }
+    }
+
+    /// Each round tells one member of a cycle to give up, so there are no more rounds than waits.
+    fn break_deadlocks(&self, graph: &mut Graph, start: OwnerKey) {
+        while let Some(cycle) = self.find_cycle(graph, start) {
+            if !self.is_cycle(graph, &cycle) {
+                // Somebody was granted or gave up in between; if a cycle is left, it is another one.
+                continue;
+            }
+            let victim = choose_victim(graph, &cycle);
+            let report = self.report(graph, &cycle, victim);
+            let Some(wait) = graph.waits.get_mut(&victim) else {
+                unreachable!("a member of the cycle is waiting");
+            };
+            wait.victim = true;
+            if wait.owner.wake(wait.seq, WaitState::Victim) {
+                graph.last_deadlock = Some(report);
+            }
+            if victim == start {
                 return;
             }
         }
     }
 
-    /// The owners that `owner` waits for.
-    fn blockers(&self, owner: &Owner) -> Vec<Arc<Owner>> {
-        let waiting_for = owner.waiting_for.lock().clone();
-        let Some(id) = waiting_for else {
-            return Vec::new();
-        };
-        self.with_existing(&id, |queue| queue.blockers(owner.id))
-            .unwrap_or_default()
-    }
-
-    /// A cycle through `from`, depth first; `from` is its first member.
-    fn find_cycle(&self, from: &Arc<Owner>) -> Option<Vec<Arc<Owner>>> {
-        let mut path: Vec<(Arc<Owner>, Vec<Arc<Owner>>)> =
-            vec![(from.clone(), self.blockers(from))];
-        let mut seen = std::collections::HashSet::from([from.id]);
-        while let Some((_, blockers)) = path.last_mut() {
-            let Some(next) = blockers.pop() else {
-                path.pop();
-                continue;
-            };
-            if next.id == from.id {
-                return Some(path.into_iter().map(|(owner, _)| owner).collect());
-            }
-            if seen.len() < MAX_OWNERS && seen.insert(next.id) {
-                let blockers = self.blockers(&next);
-                path.push((next, blockers));
+    /// Depth first from `start` along the edges until it is met again. Returns the members in the order of the waits.
+    fn find_cycle(&self, graph: &Graph, start: OwnerKey) -> Option<Vec<OwnerKey>> {
+        let mut came_from: HashMap<OwnerKey, OwnerKey> = HashMap::new();
+        let mut to_visit = vec![start];
+        while let Some(waiter) = to_visit.pop() {
+            for (blocked, blocker, waits_here) in self.blockers(graph, waiter) {
+                if blocker == start {
+                    return Some(path(&came_from, start, blocked));
+                }
+                if let Entry::Vacant(vacant) = came_from.entry(blocker) {
+                    vacant.insert(blocked);
+                    if !waits_here {
+                        to_visit.push(blocker);
+                    }
+                }
             }
         }
         None
     }
 
-    /// Makes `victim` fail with `Deadlock`, if it still waits.
-    fn end_wait_of(&self, victim: &Arc<Owner>) {
-        let waiting_for = victim.waiting_for.lock().clone();
-        let Some(id) = waiting_for else { return };
-        let ended = self.with_existing(&id, |queue| {
-            let waits = queue.remove_waiting(victim.id);
-            if waits {
-                victim.finish_wait(WaitState::Victim);
-                grant_waiting(queue);
-            }
-            waits
+    fn blockers(&self, graph: &Graph, waiter: OwnerKey) -> Vec<(OwnerKey, OwnerKey, bool)> {
+        // Who has queued a request but is not in the graph yet will search itself; who was told to give up waits no
+        // more.
+        let waits = |key| graph.waits.get(&key).filter(|wait| !wait.victim);
+        let Some(wait) = waits(waiter) else {
+            return Vec::new();
+        };
+        let shard = self.shards[wait.at.shard as usize].lock();
+        shard
+            .queue(wait.at.slot)
+            .blockers(waiter, |key| waits(key).is_some())
+    }
+
+    /// DEAD-2, second pass.
+    fn is_cycle(&self, graph: &Graph, cycle: &[OwnerKey]) -> bool {
+        let next = cycle.iter().cycle().skip(1);
+        cycle.iter().zip(next).all(|(waiter, blocker)| {
+            graph.waits.get(waiter).is_some_and(|wait| {
+                let shard = self.shards[wait.at.shard as usize].lock();
+                shard.queue(wait.at.slot).is_blocked_by(*waiter, *blocker)
+            })
+        })
+    }
+
+    fn report(&self, graph: &Graph, cycle: &[OwnerKey], victim: OwnerKey) -> DeadlockReport {
+        let members = cycle.iter().filter_map(|key| {
+            let wait = graph.waits.get(key)?;
+            Some(DeadlockMember {
+                trx: wait.owner.trx(),
+                weight: wait.owner.weight.load(Ordering::Relaxed),
+                wants: self.describe(wait.at, wait.mode),
+                victim: *key == victim,
+            })
         });
-        if ended == Some(true) {
-            self.counters.deadlocks.fetch_add(1, Ordering::Relaxed);
+        DeadlockReport {
+            when: SystemTime::now(),
+            members: members.collect(),
         }
     }
+}
+
+/// The members of the cycle that ends with `last` waiting for `start`.
+fn path(came_from: &HashMap<OwnerKey, OwnerKey>, start: OwnerKey, last: OwnerKey) -> Vec<OwnerKey> {
+    let mut members = vec![last];
+    let mut at = last;
+    while at != start {
+        at = came_from[&at];
+        members.push(at);
+    }
+    members.reverse();
+    members
+}
+
+/// Who has the least to undo; among equals who began to wait last: others wait longer already.
+fn choose_victim(graph: &Graph, cycle: &[OwnerKey]) -> OwnerKey {
+    let weight = |key: &OwnerKey| {
+        let wait = &graph.waits[key];
+        let weight = wait.owner.weight.load(Ordering::Relaxed);
+        (weight, std::cmp::Reverse(wait.since))
+    };
+    *cycle
+        .iter()
+        .min_by_key(|key| weight(key))
+        .expect("a cycle has members")
 }

@@ -1,67 +1,99 @@
-//! The lock table: sharded queues, waiting, release.
+//! The lock manager: requests, waits, releases.
+//!
+//! The lock table is split into shards by a hash of what is locked; a request that need not wait takes one shard's mutex
+//! for a few dozen instructions, and allocates nothing for keys of up to 22 bytes once the shard has its memory.
+//! Only a request that has to wait comes to the graph (deadlock.rs), which is one mutex for all.
+//!
+//! Table intents (IS, IX), which every statement takes, do not come to the lock table at all: the owner notes them in its own
+//! list, as long as nobody wants the table for itself (`Shared`, `Exclusive`: *strong* modes). Who does raises the table's
+//! count of strong requests first, then moves all noted intents into the queue, then queues up itself (LOCK-3).
+//!
+//! Invariants:
+//! - LOCK-1 A mode is granted only if it conflicts with no other owner's (queue.rs, QUEUE-1), noted intents included.
+//! - LOCK-2 No wake-up is lost: a grant is entered in the queue under the shard's mutex, the wait's state changes
+//!   under the owner's, which the waiter holds while it decides to sleep; and who gives up asks the queue.
+//! - LOCK-3 An intent is noted under the owner's `Shared` mutex, after a look at the table's strong count under the same mutex. The strong
+//!   request raises the count before it takes that mutex. So either the look sees the count, or the walk sees the intent.
+//!
+//! Never call a function that may wait while holding a latch. Mutex order: deadlock.rs and owner.rs.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
-use hashbrown::HashTable;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
+use super::deadlock::{Graph, Wait as GraphWait};
+use super::mode::{Mode, ModeSet, TableMode};
+use super::owner::{LockRef, Owner, OwnerKey, WaitSeq, WaitState};
+use super::queue::{Answer, Waiter, Wakes};
+use super::shard::{Shard, Target};
+use super::status::Counters;
 use crate::base::{Error, IndexId, Result, TableId, TrxId};
-use crate::txn::TxnSys;
 
-use super::owner::{Owner, TrxLocks, WaitState};
-use super::queue::{Asked, LockId, Queue};
-use super::{Mode, TableMode, Wait};
+/// Shards of the lock table. A power of two.
+const SHARDS: usize = 512;
+/// Parts of the registries of owners. A power of two.
+const REGISTRIES: usize = 64;
+/// Room for so many locks stays with an owner after its locks were released.
+const KEEP_LOCKS: usize = 1024;
+/// Counts of strong table requests; tables with equal hashes share one, which costs speed only.
+const STRONG_COUNTS: usize = 1024;
 
-/// Shards of the lock table, and of the look-up by transaction.
-const SHARDS: usize = 128;
-
-type Shard = CachePadded<Mutex<HashTable<Queue>>>;
-type OwnerShard = CachePadded<Mutex<HashMap<u64, Arc<Owner>>>>;
-
-/// Numbers for status output.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LockStats {
-    /// Requests that had to wait.
-    pub waits: u64,
-    pub current_waits: u64,
-    pub timeouts: u64,
-    pub deadlocks: u64,
-    /// Time spent waiting, in microseconds.
-    pub wait_us: u64,
+/// What to do when a lock can't be had at once.
+#[derive(Clone, Copy)]
+pub enum Wait<'a> {
+    /// `Error::LockWaitTimeout` (NOWAIT).
+    No,
+    /// At most this long, and until the flag is set and `LockManager::wake_interrupted` is called.
+    For {
+        timeout: Duration,
+        interrupt: &'a AtomicBool,
+    },
 }
 
-/// A wait that goes on, for people to look at.
-#[derive(Clone, Debug)]
-pub struct WaitingLock {
-    pub trx: TrxId,
-    /// Index id and key of a row, or table id and `None`.
-    pub object: u64,
-    pub key: Option<Vec<u8>>,
+/// What a successful request changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Acquired {
+    /// The owner holds a lock here that it did not hold before.
+    New,
+    /// The owner holds a stronger lock than before.
+    Upgraded,
+    /// The owner held this or a stronger lock already.
+    Already,
 }
 
-#[derive(Default)]
-pub(super) struct Counters {
-    waits: AtomicU64,
-    timeouts: AtomicU64,
-    pub deadlocks: AtomicU64,
-    wait_us: AtomicU64,
+pub(super) struct Inner {
+    pub shards: Box<[CachePadded<Mutex<Shard>>]>,
+    pub graph: Mutex<Graph>,
+    pub counters: Counters,
+    owners: Box<[Registry<OwnerKey>]>,
+    /// Owners by transaction id.
+    trxs: Box<[Registry<TrxId>]>,
+    strong: Box<[AtomicU32]>,
+    next_key: AtomicU64,
+    seed: u64,
 }
 
-/// All locks of a database.
+type Registry<K> = CachePadded<Mutex<HashMap<K, Arc<Owner>>>>;
+
+/// The locks of one database. Clones are handles of the same manager.
+#[derive(Clone)]
 pub struct LockManager {
-    shards: Box<[Shard]>,
-    /// Owners by the id of their transaction, for implicit locks.
-    by_trx: Box<[OwnerShard]>,
-    next_owner: AtomicU64,
-    /// Owners that wait, for interrupts and status.
-    waiters: Mutex<HashMap<u64, Arc<Owner>>>,
-    /// Serialises deadlock searches.
-    pub(super) search: Mutex<()>,
-    pub(super) counters: Counters,
+    pub(super) inner: Arc<Inner>,
+}
+
+/// A transaction's locks. Used by one thread at a time; usable again after `LockManager::release_all`. If it is dropped
+/// without that, its locks are released, unless `set_trx` gave it an id: then they stay until the database is closed.
+pub struct TrxLocks {
+    pub(super) owner: Arc<Owner>,
+    /// No mutex: only the transaction's own thread comes here.
+    locks: RefCell<Vec<LockRef>>,
+    inner: Arc<Inner>,
 }
 
 impl Default for LockManager {
@@ -70,90 +102,50 @@ impl Default for LockManager {
     }
 }
 
-fn hash_of(object: u64, key: Option<&[u8]>) -> u64 {
-    // Row and table locks never share a queue: `LockId::is` compares the whole identity.
-    let low = crc32c::crc32c(key.unwrap_or(b"table"));
-    let mixed = (object.rotate_left(32) ^ u64::from(low)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed ^ mixed >> 29
-}
-
 impl LockManager {
     pub fn new() -> LockManager {
+        fn parts<T: Default>(n: usize) -> Box<[T]> {
+            (0..n).map(|_| T::default()).collect()
+        }
         LockManager {
-            shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
-            by_trx: (0..SHARDS).map(|_| CachePadded::default()).collect(),
-            next_owner: AtomicU64::new(1),
-            waiters: Mutex::default(),
-            search: Mutex::default(),
-            counters: Counters::default(),
+            inner: Arc::new(Inner {
+                shards: parts(SHARDS),
+                graph: Mutex::default(),
+                counters: Counters::default(),
+                owners: parts(REGISTRIES),
+                trxs: parts(REGISTRIES),
+                strong: parts(STRONG_COUNTS),
+                next_key: AtomicU64::new(1),
+                // Keys come from users: they can't choose keys that all fall into one shard.
+                seed: RandomState::new().hash_one(0u64),
+            }),
         }
     }
 
-    /// A handle for a transaction's locks.
+    /// A new owner without locks.
     pub fn owner(&self) -> TrxLocks {
-        // Relaxed: only uniqueness counts.
+        let inner = self.inner.clone();
+        let key = OwnerKey(inner.next_key.fetch_add(1, Ordering::Relaxed));
+        let owner = Arc::new(Owner::new(key));
+        inner.owners_of(key).lock().insert(key, owner.clone());
         TrxLocks {
-            owner: Arc::new(Owner::new(self.next_owner.fetch_add(1, Ordering::Relaxed))),
+            owner,
+            locks: RefCell::default(),
+            inner,
         }
     }
 
-    /// Makes the owner known by its transaction's id. Before the transaction's first write.
-    pub fn set_trx(&self, locks: &TrxLocks, trx: TrxId) {
-        locks.owner.trx.store(trx.0, Ordering::Relaxed);
-        self.trx_shard(trx)
-            .lock()
-            .insert(trx.0, locks.owner.clone());
+    /// The owner's transaction has drawn an id: from now on others can make its implicit locks explicit. Before
+    /// anything is written under the id.
+    pub fn set_trx(&self, locks: &TrxLocks, id: TrxId) {
+        let owner = &locks.owner;
+        owner.shared.lock().trx = id.0;
+        owner.trx.store(id.0, Ordering::Relaxed);
+        let before = self.inner.trxs_of(id).lock().insert(id, owner.clone());
+        assert!(before.is_none(), "two lock owners for transaction {id}");
     }
 
-    fn trx_shard(&self, trx: TrxId) -> &Mutex<HashMap<u64, Arc<Owner>>> {
-        &self.by_trx[trx.0 as usize % SHARDS]
-    }
-
-    pub(super) fn shard(&self, hash: u64) -> &Mutex<HashTable<Queue>> {
-        &self.shards[(hash >> 57) as usize % SHARDS]
-    }
-
-    /// Runs `f` on the queue, which is made if there is none and removed if it ends up empty.
-    fn with_queue<R>(&self, object: u64, key: Option<&[u8]>, f: impl FnOnce(&mut Queue) -> R) -> R {
-        let hash = hash_of(object, key);
-        let mut shard = self.shard(hash).lock();
-        let entry = shard.entry(hash, |q| q.id.is(object, key), |q| q.id.hash);
-        let mut occupied = entry.or_insert_with(|| {
-            Queue::new(LockId {
-                hash,
-                object,
-                key: key.map(Arc::from),
-            })
-        });
-        let result = f(occupied.get_mut());
-        if occupied.get().is_empty() {
-            occupied.remove();
-        }
-        result
-    }
-
-    /// Runs `f` on the queue if there is one; removes it if it ends up empty.
-    pub(super) fn with_existing<R>(
-        &self,
-        id: &LockId,
-        f: impl FnOnce(&mut Queue) -> R,
-    ) -> Option<R> {
-        let mut shard = self.shard(id.hash).lock();
-        let mut found = shard
-            .find_entry(id.hash, |q| q.id.is(id.object, id.key.as_deref()))
-            .ok()?;
-        let result = f(found.get_mut());
-        if found.get().is_empty() {
-            found.remove();
-        }
-        Some(result)
-    }
-
-    /// Locks a row, waiting if need be. Call it without a latch.
-    ///
-    /// # Errors
-    ///
-    /// `LockWaitTimeout`, `Interrupted`, `Deadlock` if this owner is the victim.
+    /// Locks a record, whether or not there is one with this key.
     pub fn lock_record(
         &self,
         locks: &TrxLocks,
@@ -161,255 +153,431 @@ impl LockManager {
         key: &[u8],
         mode: Mode,
         wait: Wait<'_>,
-    ) -> Result<()> {
-        self.lock(locks, index.0, Some(key), mode.into(), wait)
+    ) -> Result<Acquired> {
+        self.inner
+            .acquire(locks, Target::Record(index, key), mode.into(), wait)
     }
 
-    /// Locks a table, waiting if need be. Errors as for `lock_record`.
-    pub fn lock_table(
-        &self,
-        locks: &TrxLocks,
-        table: TableId,
-        mode: TableMode,
-        wait: Wait<'_>,
-    ) -> Result<()> {
-        self.lock(locks, table.0, None, mode, wait)
-    }
-
-    /// Locks a row if nobody is in the way. Never waits.
+    /// Locks a record if nobody is in the way. Never waits: may be called under a latch.
     pub fn try_lock_record(
         &self,
         locks: &TrxLocks,
         index: IndexId,
         key: &[u8],
         mode: Mode,
-    ) -> Result<bool> {
-        let owner = &locks.owner;
-        Ok(self.with_queue(index.0, Some(key), |queue| {
-            self.ask(queue, owner, mode.into()) != Asked::Blocked
-        }))
+    ) -> Option<Acquired> {
+        self.lock_record(locks, index, key, mode, Wait::No).ok()
     }
 
-    /// Asks, and remembers what was granted in the owner's list.
-    fn ask(&self, queue: &mut Queue, owner: &Arc<Owner>, mode: TableMode) -> Asked {
-        let asked = queue.ask(owner, mode);
-        if asked == Asked::Granted {
-            owner.held.lock().locks.push(queue.id.clone());
-        }
-        asked
-    }
-
-    /// Whether somebody else has or wants a lock on the row that is incompatible with `mode`.
+    /// Whether a request for `mode` would have to wait. May be called under a latch: an insert asks under the exclusive
+    /// latch of its leaf, and needs no lock if the answer is no.
     pub fn conflicts(&self, locks: &TrxLocks, index: IndexId, key: &[u8], mode: Mode) -> bool {
-        let hash = hash_of(index.0, Some(key));
-        let shard = self.shard(hash).lock();
-        let queue = shard.find(hash, |q| q.id.is(index.0, Some(key)));
-        queue.is_some_and(|q| q.conflicts(locks.owner.id, mode.into()))
+        let found = self.inner.find(Target::Record(index, key));
+        found
+            .is_some_and(|(at, shard)| shard.queue(at.slot).conflicts(locks.owner.key, mode.into()))
     }
 
-    fn lock(
-        &self,
-        locks: &TrxLocks,
-        object: u64,
-        key: Option<&[u8]>,
-        mode: TableMode,
-        wait: Wait<'_>,
-    ) -> Result<()> {
-        let owner = &locks.owner;
-        let blocked = self.with_queue(object, key, |queue| {
-            if self.ask(queue, owner, mode) != Asked::Blocked {
-                return None;
-            }
-            *owner.state.lock() = WaitState::Pending;
-            *owner.waiting_for.lock() = Some(queue.id.clone());
-            queue.enqueue(owner, mode);
-            Some(queue.id.clone())
-        });
-        match blocked {
-            None => Ok(()),
-            Some(id) => self.wait(owner, &id, wait),
-        }
-    }
-
-    #[cold]
-    fn wait(&self, owner: &Arc<Owner>, id: &LockId, wait: Wait<'_>) -> Result<()> {
-        let started = Instant::now();
-        self.counters.waits.fetch_add(1, Ordering::Relaxed);
-        self.waiters.lock().insert(owner.id, owner.clone());
-        self.break_deadlocks(owner);
-        let outcome = self.sleep(owner, wait);
-        self.waiters.lock().remove(&owner.id);
-        let waited = started.elapsed().as_micros() as u64;
-        self.counters.wait_us.fetch_add(waited, Ordering::Relaxed);
-        match outcome {
-            Ok(()) => Ok(()),
-            Err(Error::Deadlock) => Err(Error::Deadlock),
-            Err(e) => {
-                if self.give_up(owner, id) {
-                    Err(e)
-                } else {
-                    // It was granted, or chosen as a victim, at the last moment.
-                    match *owner.state.lock() {
-                        WaitState::Victim => Err(Error::Deadlock),
-                        _ => Ok(()),
-                    }
-                }
-            }
-        }
-    }
-
-    fn sleep(&self, owner: &Owner, wait: Wait<'_>) -> Result<()> {
-        let Wait::For { timeout, interrupt } = wait;
-        let deadline = Instant::now().checked_add(timeout);
-        let mut state = owner.state.lock();
-        loop {
-            match *state {
-                WaitState::Granted => return Ok(()),
-                WaitState::Victim => return Err(Error::Deadlock),
-                WaitState::Pending => {}
-            }
-            // Acquire pairs with the Release store of whoever interrupts. It wakes us under this mutex afterwards.
-            if interrupt.load(Ordering::Acquire) {
-                return Err(Error::Interrupted);
-            }
-            match deadline {
-                None => owner.changed.wait(&mut state),
-                Some(deadline) => {
-                    let timed_out = owner.changed.wait_until(&mut state, deadline).timed_out();
-                    if timed_out && *state == WaitState::Pending {
-                        self.counters.timeouts.fetch_add(1, Ordering::Relaxed);
-                        return Err(Error::LockWaitTimeout);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Takes a waiting request out. `false` if it does not wait any more.
-    fn give_up(&self, owner: &Owner, id: &LockId) -> bool {
-        let removed = self.with_existing(id, |queue| {
-            let removed = queue.remove_waiting(owner.id);
-            if removed {
-                *owner.waiting_for.lock() = None;
-                grant_waiting(queue);
-            }
-            removed
-        });
-        removed == Some(true)
-    }
-
-    /// Makes the implicit lock of a record's writer explicit. `false`: the writer has ended meanwhile.
-    pub fn convert_implicit(
-        &self,
-        sys: &TxnSys,
-        holder: TrxId,
-        index: IndexId,
-        key: &[u8],
-    ) -> bool {
-        let Some(owner) = self.trx_shard(holder).lock().get(&holder.0).cloned() else {
-            debug_assert!(
-                !sys.is_unfinished(holder),
-                "transaction {holder} has no lock owner"
-            );
+    /// Gives up a record lock before the transaction ends: READ COMMITTED does that for rows which don't match, if the
+    /// request returned `Acquired::New`. False if the owner holds none.
+    pub fn unlock_record(&self, locks: &TrxLocks, index: IndexId, key: &[u8]) -> bool {
+        let target = Target::Record(index, key);
+        let Some((at, mut shard)) = self.inner.find(target) else {
             return false;
         };
-        self.with_queue(index.0, Some(key), |queue| {
-            let mut held = owner.held.lock();
-            if held.released {
-                return false;
-            }
-            if queue.grant_implicit(&owner, TableMode::Exclusive) {
-                held.locks.push(queue.id.clone());
-            }
-            true
+        let mut wakes = Wakes::new();
+        let modes = shard
+            .queue_mut(at.slot)
+            .release(locks.owner.key, &mut wakes);
+        shard.remove_if_empty(at.slot);
+        drop(shard);
+        if !modes.is_empty() {
+            locks.forget(at);
+        }
+        wake_all(wakes);
+        !modes.is_empty()
+    }
+
+    /// Locks a table.
+    pub fn lock_table(
+        &self,
+        locks: &TrxLocks,
+        table: TableId,
+        mode: TableMode,
+        wait: Wait<'_>,
+    ) -> Result<Acquired> {
+        if mode.is_intention()
+            && let Some(acquired) = self.inner.note_intent(&locks.owner, table, mode)
+        {
+            return Ok(acquired);
+        }
+        if !mode.is_strong() {
+            return self.inner.acquire(locks, Target::Table(table), mode, wait);
+        }
+        let strong = self.inner.strong_of(table);
+        strong.fetch_add(1, Ordering::SeqCst);
+        self.inner.move_intents(table);
+        let result = self.inner.acquire(locks, Target::Table(table), mode, wait);
+        if !matches!(result, Ok(Acquired::New | Acquired::Upgraded)) {
+            strong.fetch_sub(1, Ordering::SeqCst);
+        }
+        result
+    }
+
+    /// Gives up one mode on a table that is not an intent (AUTO-INC at the end of the statement, LOCK TABLES). False if
+    /// the owner does not hold it.
+    pub fn unlock_table(&self, locks: &TrxLocks, table: TableId, mode: TableMode) -> bool {
+        let Some((at, mut shard)) = self.inner.find(Target::Table(table)) else {
+            return false;
+        };
+        let mut wakes = Wakes::new();
+        let queue = shard.queue_mut(at.slot);
+        let Some(left) = queue.release_mode(locks.owner.key, mode, &mut wakes) else {
+            return false;
+        };
+        shard.remove_if_empty(at.slot);
+        drop(shard);
+        if left.is_empty() {
+            locks.forget(at);
+        }
+        if mode.is_strong() {
+            self.inner.strong_of(table).fetch_sub(1, Ordering::SeqCst);
+        }
+        wake_all(wakes);
+        true
+    }
+
+    /// Gives an unfinished transaction the exclusive lock that it holds implicitly on a record it wrote, so that others
+    /// can queue up behind it. False if its locks are released by now: then it has ended, look at the record again.
+    pub fn convert_implicit(&self, holder: TrxId, index: IndexId, key: &[u8]) -> bool {
+        let inner = &self.inner;
+        let Some(owner) = inner.trxs_of(holder).lock().get(&holder).cloned() else {
+            return false;
+        };
+        let target = Target::Record(index, key);
+        let (at, mut shard) = inner.find_or_insert(target);
+        let mut shared = owner.shared.lock();
+        if shared.trx != holder.0 {
+            shard.remove_if_empty(at.slot);
+            return false;
+        }
+        let queue = shard.queue_mut(at.slot);
+        if queue.grant(owner.key, TableMode::Exclusive) {
+            shared.adopted.push(at);
+        }
+        let others_wait = queue.waiters().len() > 0;
+        drop(shared);
+        drop(shard);
+        if others_wait {
+            // They wait for the holder now; if it waits for one of them, no wait that begins will notice (DEAD-1).
+            inner.search_from(owner.key);
+        }
+        true
+    }
+
+    /// Whether the owner holds this mode, or one that covers it.
+    pub fn holds_record(&self, locks: &TrxLocks, index: IndexId, key: &[u8], mode: Mode) -> bool {
+        let found = self.inner.find(Target::Record(index, key));
+        found.is_some_and(|(at, shard)| {
+            let held = shard.queue(at.slot).held_by(locks.owner.key);
+            held.covers(mode.into())
         })
     }
 
-    /// Releases one row lock early.
-    pub fn unlock_record(&self, locks: &TrxLocks, index: IndexId, key: &[u8]) {
-        let id = LockId {
-            hash: hash_of(index.0, Some(key)),
-            object: index.0,
-            key: Some(Arc::from(key)),
-        };
-        self.with_existing(&id, |queue| {
-            queue.remove_granted(locks.owner.id);
-            grant_waiting(queue);
-            let mut held = locks.owner.held.lock();
-            if let Some(at) = held.locks.iter().rposition(|l| *l == id) {
-                held.locks.swap_remove(at);
-            }
-        });
+    pub fn holds_table(&self, locks: &TrxLocks, table: TableId, mode: TableMode) -> bool {
+        let noted = noted(&locks.owner.shared.lock().intents, table);
+        if noted.covers(mode) {
+            return true;
+        }
+        let found = self.inner.find(Target::Table(table));
+        found.is_some_and(|(at, shard)| {
+            let held = shard.queue(at.slot).held_by(locks.owner.key);
+            held.covers(mode)
+        })
     }
 
-    /// Releases everything at the end of a transaction, after its state says how it ended.
-    pub fn release_all(&self, locks: &TrxLocks) {
-        let owner = &locks.owner;
-        let trx = locks.trx();
-        let held = {
-            let mut held = owner.held.lock();
-            held.released = true;
-            std::mem::take(&mut held.locks)
-        };
-        if trx.0 != 0 {
-            self.trx_shard(trx).lock().remove(&trx.0);
-        }
-        for id in &held {
-            self.with_existing(id, |queue| {
-                queue.remove_granted(owner.id);
-                grant_waiting(queue);
-            });
-        }
-    }
-
-    /// Wakes all waiters, so that interrupted ones notice.
+    /// Wakes all waiters, so that those whose flag is set notice. Set the flag first.
     pub fn wake_interrupted(&self) {
-        for owner in self.waiters.lock().values() {
-            let _state = owner.state.lock();
-            owner.changed.notify_one();
+        // Who has queued a request and is not in the graph yet enters it after this, and sees the flag.
+        for wait in self.inner.graph.lock().waits.values() {
+            wait.owner.nudge();
         }
     }
 
-    pub fn stats(&self) -> LockStats {
-        let count = |c: &AtomicU64| c.load(Ordering::Relaxed);
-        LockStats {
-            waits: count(&self.counters.waits),
-            current_waits: self.waiters.lock().len() as u64,
-            timeouts: count(&self.counters.timeouts),
-            deadlocks: count(&self.counters.deadlocks),
-            wait_us: count(&self.counters.wait_us),
-        }
-    }
-
-    /// Who waits for what, right now.
-    pub fn waiting(&self) -> Vec<WaitingLock> {
-        let owners: Vec<_> = self.waiters.lock().values().cloned().collect();
-        let describe = |owner: Arc<Owner>| {
-            let id = owner.waiting_for.lock().clone()?;
-            let trx = TrxId(owner.trx.load(Ordering::Relaxed));
-            Some(WaitingLock {
-                trx,
-                object: id.object,
-                key: id.key.map(|k| k.to_vec()),
-            })
-        };
-        owners.into_iter().filter_map(describe).collect()
-    }
-
-    /// Queues in the table: zero when nobody holds a lock.
-    #[cfg(test)]
-    pub(super) fn queue_count(&self) -> usize {
-        self.shards.iter().map(|s| s.lock().len()).sum()
+    /// Releases everything, at the end of the transaction: after its state says Committed or Aborted.
+    pub fn release_all(&self, locks: &TrxLocks) {
+        locks.release_all();
     }
 }
 
-/// Grants what can be granted, and wakes the owners. Under the shard's mutex.
-pub(super) fn grant_waiting(queue: &mut Queue) {
-    if queue.waiting.is_empty() {
-        return;
+impl TrxLocks {
+    /// How much work a rollback would undo: of a deadlock's members the lightest is rolled back.
+    pub fn set_weight(&self, weight: u64) {
+        self.owner.weight.store(weight, Ordering::Relaxed);
     }
-    for owner in queue.grant_waiting() {
-        owner.held.lock().locks.push(queue.id.clone());
-        owner.finish_wait(WaitState::Granted);
+
+    /// Locks that the transaction holds: records, and tables whose intentions are not merely noted.
+    pub fn count(&self) -> usize {
+        self.locks.borrow().len() + self.owner.shared.lock().adopted.len()
     }
+
+    /// A lock was given up early. It is usually the newest.
+    fn forget(&self, at: LockRef) {
+        let mut locks = self.locks.borrow_mut();
+        if let Some(place) = locks.iter().rposition(|l| *l == at) {
+            locks.remove(place);
+        } else {
+            let mut shared = self.owner.shared.lock();
+            shared.adopted.retain(|l| *l != at);
+        }
+    }
+
+    fn release_all(&self) {
+        let trx = self.owner.trx();
+        let adopted = {
+            let mut shared = self.owner.shared.lock();
+            shared.trx = 0;
+            shared.intents.clear();
+            std::mem::take(&mut shared.adopted)
+        };
+        if let Some(id) = trx {
+            self.owner.trx.store(0, Ordering::Relaxed);
+            self.inner.trxs_of(id).lock().remove(&id);
+        }
+        let mut locks = self.locks.borrow_mut();
+        for at in adopted.into_iter().chain(locks.drain(..)) {
+            self.inner.release(self.owner.key, at);
+        }
+        locks.shrink_to(KEEP_LOCKS);
+    }
+}
+
+impl Drop for TrxLocks {
+    fn drop(&mut self) {
+        if self.owner.trx().is_some() {
+            // How the transaction ends is not decided: others must go on waiting for it.
+            return;
+        }
+        self.release_all();
+        let key = self.owner.key;
+        self.inner.owners_of(key).lock().remove(&key);
+    }
+}
+
+fn noted(intents: &[(TableId, ModeSet)], table: TableId) -> ModeSet {
+    intents
+        .iter()
+        .find(|(t, _)| *t == table)
+        .map_or(ModeSet::EMPTY, |(_, modes)| *modes)
+}
+
+/// After the shard's mutex is released: those who wake want it.
+fn wake_all(wakes: Wakes) {
+    for (owner, seq) in wakes {
+        owner.wake(seq, WaitState::Granted);
+    }
+}
+
+impl Inner {
+    fn owners_of(&self, key: OwnerKey) -> &Registry<OwnerKey> {
+        &self.owners[key.0 as usize & (REGISTRIES - 1)]
+    }
+
+    fn trxs_of(&self, id: TrxId) -> &Registry<TrxId> {
+        &self.trxs[id.0 as usize & (REGISTRIES - 1)]
+    }
+
+    fn strong_of(&self, table: TableId) -> &AtomicU32 {
+        &self.strong[table.0 as usize & (STRONG_COUNTS - 1)]
+    }
+
+    /// For messages.
+    pub fn trx_of(&self, key: OwnerKey) -> Option<TrxId> {
+        self.owners_of(key).lock().get(&key)?.trx()
+    }
+
+    /// The shard and the hash within it.
+    fn place(&self, target: Target<'_>) -> (u16, u32) {
+        let hash = match target {
+            Target::Record(index, key) => hash_bytes(self.seed ^ index.0, key),
+            Target::Table(table) => fold(!self.seed, table.0),
+        };
+        ((hash as usize & (SHARDS - 1)) as u16, (hash >> 32) as u32)
+    }
+
+    fn find(&self, target: Target<'_>) -> Option<(LockRef, MutexGuard<'_, Shard>)> {
+        let (shard, hash) = self.place(target);
+        let guard = self.shards[shard as usize].lock();
+        let slot = guard.find(hash, target)?;
+        Some((LockRef { shard, slot }, guard))
+    }
+
+    fn find_or_insert(&self, target: Target<'_>) -> (LockRef, MutexGuard<'_, Shard>) {
+        let (shard, hash) = self.place(target);
+        let mut guard = self.shards[shard as usize].lock();
+        let slot = guard.find_or_insert(hash, target);
+        (LockRef { shard, slot }, guard)
+    }
+
+    fn acquire(
+        &self,
+        locks: &TrxLocks,
+        target: Target<'_>,
+        mode: TableMode,
+        wait: Wait<'_>,
+    ) -> Result<Acquired> {
+        let (at, mut shard) = self.find_or_insert(target);
+        let queue = shard.queue_mut(at.slot);
+        let key = locks.owner.key;
+        match queue.request(key, mode) {
+            Answer::Already => return Ok(Acquired::Already),
+            Answer::Upgraded => return Ok(Acquired::Upgraded),
+            Answer::New => {
+                drop(shard);
+                locks.locks.borrow_mut().push(at);
+                return Ok(Acquired::New);
+            }
+            Answer::Blocked => {}
+        }
+        let Wait::For { timeout, interrupt } = wait else {
+            return Err(Error::LockWaitTimeout);
+        };
+        let held_before = !queue.held_by(key).is_empty();
+        let owner = locks.owner.clone();
+        let seq = owner.begin_wait();
+        queue.enqueue(Waiter { owner, mode, seq });
+        drop(shard);
+        self.wait(&locks.owner, at, mode, seq, timeout, interrupt)?;
+        if held_before {
+            return Ok(Acquired::Upgraded);
+        }
+        // OWNER-2: meanwhile another thread may have put it on the list, for an implicit lock.
+        if !locks.owner.shared.lock().adopted.contains(&at) {
+            locks.locks.borrow_mut().push(at);
+        }
+        Ok(Acquired::New)
+    }
+
+    /// The request is queued: waits until it is granted.
+    fn wait(
+        &self,
+        owner: &Arc<Owner>,
+        at: LockRef,
+        mode: TableMode,
+        seq: WaitSeq,
+        timeout: Duration,
+        interrupt: &AtomicBool,
+    ) -> Result<()> {
+        let begun = Instant::now();
+        self.counters.begin_wait();
+        self.enter_wait(GraphWait::new(owner.clone(), at, mode, seq));
+        // A timeout beyond the clock's end is none.
+        let state = owner.sleep(begun.checked_add(timeout), interrupt);
+        self.graph.lock().waits.remove(&owner.key);
+        let granted = state == WaitState::Granted || !self.take_back(owner.key, at);
+        owner.end_wait();
+        self.counters.end_wait(begun.elapsed());
+        if granted {
+            return Ok(());
+        }
+        Err(if state == WaitState::Victim {
+            self.counters.deadlocks.fetch_add(1, Ordering::Relaxed);
+            Error::Deadlock
+        } else if interrupt.load(Ordering::Acquire) {
+            Error::Interrupted
+        } else {
+            self.counters.timeouts.fetch_add(1, Ordering::Relaxed);
+            Error::LockWaitTimeout
+        })
+    }
+
+    /// False if the request was granted before it could be taken back.
+    fn take_back(&self, key: OwnerKey, at: LockRef) -> bool {
+        let mut wakes = Wakes::new();
+        let mut shard = self.shards[at.shard as usize].lock();
+        let taken = shard.queue_mut(at.slot).cancel(key, &mut wakes);
+        if taken {
+            shard.remove_if_empty(at.slot);
+        }
+        drop(shard);
+        wake_all(wakes);
+        taken
+    }
+
+    fn release(&self, key: OwnerKey, at: LockRef) {
+        let mut wakes = Wakes::new();
+        let mut shard = self.shards[at.shard as usize].lock();
+        let modes = shard.queue_mut(at.slot).release(key, &mut wakes);
+        assert!(!modes.is_empty(), "OWNER-2: {at:?} is not held");
+        let strong = modes.iter().filter(|mode| mode.is_strong()).count() as u32;
+        if strong > 0
+            && let Target::Table(table) = shard.target(at.slot)
+        {
+            self.strong_of(table).fetch_sub(strong, Ordering::SeqCst);
+        }
+        shard.remove_if_empty(at.slot);
+        drop(shard);
+        wake_all(wakes);
+    }
+
+    /// LOCK-3. `None`: somebody wants the table for itself, so the intent has to queue up.
+    fn note_intent(&self, owner: &Owner, table: TableId, mode: TableMode) -> Option<Acquired> {
+        let mut shared = owner.shared.lock();
+        let at = shared.intents.iter().position(|(t, _)| *t == table);
+        if at.is_some_and(|at| shared.intents[at].1.covers(mode)) {
+            return Some(Acquired::Already);
+        }
+        if self.strong_of(table).load(Ordering::SeqCst) != 0 {
+            return None;
+        }
+        match at {
+            Some(at) => {
+                let modes = &mut shared.intents[at].1;
+                *modes = modes.with(mode);
+                Some(Acquired::Upgraded)
+            }
+            None => {
+                shared.intents.push((table, ModeSet::EMPTY.with(mode)));
+                Some(Acquired::New)
+            }
+        }
+    }
+
+    /// Moves all noted intents on a table into its queue. The strong count was raised before.
+    fn move_intents(&self, table: TableId) {
+        let (at, mut shard) = self.find_or_insert(Target::Table(table));
+        for registry in &self.owners {
+            let registry = registry.lock();
+            for owner in registry.values() {
+                let mut shared = owner.shared.lock();
+                let modes = noted(&shared.intents, table);
+                if modes.is_empty() {
+                    continue;
+                }
+                shared.intents.retain(|(t, _)| *t != table);
+                for mode in modes.iter() {
+                    if shard.queue_mut(at.slot).grant(owner.key, mode) {
+                        shared.adopted.push(at);
+                    }
+                }
+            }
+        }
+        shard.remove_if_empty(at.slot);
+    }
+}
+
+/// Multiplies into 128 bits and folds the halves: every input bit reaches every output bit.
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a ^ 0x9e37_79b9_7f4a_7c15) * u128::from(b ^ 0xd6e8_feb8_6659_fd93);
+    (product >> 64) as u64 ^ product as u64
+}
+
+fn hash_bytes(seed: u64, bytes: &[u8]) -> u64 {
+    let mut hash = fold(seed, bytes.len() as u64);
+    let mut chunks = bytes.chunks_exact(8);
+    for chunk in &mut chunks {
+        hash = fold(hash, u64::from_le_bytes(chunk.try_into().expect("8 bytes")));
+    }
+    let mut rest = [0; 8];
+    rest[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
+    fold(hash, u64::from_le_bytes(rest))
 }

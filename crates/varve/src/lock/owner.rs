@@ -1,82 +1,143 @@
-//! The owner of locks: one transaction, as the lock manager knows it.
+//! Owners of locks: a transaction's handle, and the part of it that other threads reach.
+//!
+//! Invariants:
+//! - OWNER-1 One thread uses a `TrxLocks` at a time, and an owner waits for one lock at a time.
+//! - OWNER-2 Every mode that an owner holds is on one of its lists: `TrxLocks::locks` for what it got itself, `adopted`
+//!   for what others gave it (an implicit lock made explicit, an intent moved to the lock table), `intents` for table
+//!   intents that are in no queue.
+//! - OWNER-3 `adopted` takes nothing more for a transaction once its locks are released: `trx` is reset first.
+//!
+//! Mutex order: shard, owner registry, then `Shared`. `WaitSlot` is a leaf.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
+use smallvec::SmallVec;
 
-use crate::base::TrxId;
+use super::mode::ModeSet;
+use crate::base::{TableId, TrxId};
 
-use super::queue::LockId;
+/// Tells owners apart, with or without a transaction id. Never reused.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(super) struct OwnerKey(pub u64);
 
-/// What became of a wait.
+/// Counts an owner's waits, so that a late wake-up for an earlier one is told apart.
+pub(super) type WaitSeq = u64;
+
+/// Where a queue is: the shard and the slot within it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum WaitState {
-    /// Not waiting, or waiting still.
-    Pending,
-    Granted,
-    /// Chosen to end a deadlock; the request is out of its queue.
-    Victim,
+pub(super) struct LockRef {
+    pub shard: u16,
+    pub slot: u32,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum WaitState {
+    Idle,
+    Waiting,
+    Granted,
+    /// Chosen to break a deadlock.
+    Victim,
+    /// The time is up, or KILL.
+    GaveUp,
+}
+
+struct WaitSlot {
+    seq: WaitSeq,
+    state: WaitState,
+}
+
+/// What other threads may touch of an owner's lists.
 #[derive(Default)]
-pub(super) struct Held {
-    pub locks: Vec<LockId>,
-    /// Everything was released and nothing may be added: the transaction has ended.
-    pub released: bool,
+pub(super) struct Shared {
+    /// The transaction that implicit locks are converted for; 0 if it has no id, or has released its locks.
+    pub trx: u64,
+    pub adopted: Vec<LockRef>,
+    pub intents: SmallVec<[(TableId, ModeSet); 4]>,
 }
 
 pub(super) struct Owner {
-    pub id: u64,
-    /// The transaction's id; 0 before it has one. Relaxed: for look-ups by people.
+    pub key: OwnerKey,
+    /// For messages: as `Shared::trx`, but read without a mutex.
     pub trx: AtomicU64,
-    /// Work that a rollback would undo; the smallest in a cycle is the victim. Relaxed: a heuristic.
+    /// How much work a rollback would undo; the deadlock search spares the heavy.
     pub weight: AtomicU64,
-    pub held: Mutex<Held>,
-    /// What the owner waits for, while it does. Written under the queue's shard mutex.
-    pub waiting_for: Mutex<Option<LockId>>,
-    pub state: Mutex<WaitState>,
-    pub changed: Condvar,
+    pub shared: Mutex<Shared>,
+    wait: Mutex<WaitSlot>,
+    woken: Condvar,
 }
 
 impl Owner {
-    pub fn new(id: u64) -> Owner {
+    pub fn new(key: OwnerKey) -> Owner {
         Owner {
-            id,
+            key,
             trx: AtomicU64::new(0),
             weight: AtomicU64::new(0),
-            held: Mutex::default(),
-            waiting_for: Mutex::new(None),
-            state: Mutex::new(WaitState::Pending),
-            changed: Condvar::new(),
+            shared: Mutex::new(Shared::default()),
+            wait: Mutex::new(WaitSlot {
+                seq: 0,
+                state: WaitState::Idle,
+            }),
+            woken: Condvar::new(),
         }
     }
 
-    /// Ends the owner's wait. Called under the mutex of the shard in which it waits.
-    pub fn finish_wait(&self, state: WaitState) {
-        *self.waiting_for.lock() = None;
-        *self.state.lock() = state;
-        self.changed.notify_one();
-    }
-}
-
-/// A transaction's handle on its locks.
-pub struct TrxLocks {
-    pub(super) owner: Arc<Owner>,
-}
-
-impl TrxLocks {
-    /// Says how much a rollback would have to take back.
-    pub fn set_weight(&self, undo_records: u64) {
-        self.owner.weight.store(undo_records, Ordering::Relaxed);
+    pub fn trx(&self) -> Option<TrxId> {
+        let id = self.trx.load(Ordering::Relaxed);
+        (id != 0).then_some(TrxId(id))
     }
 
-    pub fn trx(&self) -> TrxId {
-        TrxId(self.owner.trx.load(Ordering::Relaxed))
+    /// Called under the shard's mutex, before the request is queued: so no grant comes earlier.
+    pub fn begin_wait(&self) -> WaitSeq {
+        let mut wait = self.wait.lock();
+        assert_eq!(wait.state, WaitState::Idle, "OWNER-1");
+        wait.seq += 1;
+        wait.state = WaitState::Waiting;
+        wait.seq
     }
 
-    /// Number of locks held, table locks included.
-    pub fn count(&self) -> usize {
-        self.owner.held.lock().locks.len()
+    pub fn end_wait(&self) {
+        self.wait.lock().state = WaitState::Idle;
+    }
+
+    /// Ends the wait with this number with `state`. False if it has ended already.
+    pub fn wake(&self, seq: WaitSeq, state: WaitState) -> bool {
+        let mut wait = self.wait.lock();
+        if wait.seq != seq || wait.state != WaitState::Waiting {
+            return false;
+        }
+        wait.state = state;
+        self.woken.notify_one();
+        true
+    }
+
+    /// Makes a waiting owner look at its interrupt flag. The flag was set before: the owner looks at it under the
+    /// mutex, before it sleeps.
+    pub fn nudge(&self) {
+        let _wait = self.wait.lock();
+        self.woken.notify_one();
+    }
+
+    /// Sleeps until the wait is ended by `wake`, by the deadline, or by the flag.
+    pub fn sleep(&self, deadline: Option<Instant>, interrupt: &AtomicBool) -> WaitState {
+        let mut wait = self.wait.lock();
+        while wait.state == WaitState::Waiting {
+            if interrupt.load(Ordering::Acquire) {
+                wait.state = WaitState::GaveUp;
+                break;
+            }
+            match deadline {
+                None => self.woken.wait(&mut wait),
+                Some(deadline) => {
+                    if self.woken.wait_until(&mut wait, deadline).timed_out()
+                        && wait.state == WaitState::Waiting
+                    {
+                        wait.state = WaitState::GaveUp;
+                    }
+                }
+            }
+        }
+        wait.state
     }
 }

@@ -1,187 +1,245 @@
-//! The requests for one row or table, and the rule by which they are granted. No threads here.
+//! One locked thing: who holds it, who waits for it, and in which order they get it. No threads here; the shard's mutex
+//! is held by the caller.
+//!
+//! Invariants:
+//! - QUEUE-1 No two owners hold conflicting modes (an implicit lock made explicit is what its owner had already).
+//! - QUEUE-2 A waiter is granted as soon as its mode conflicts with no other holder and with no waiter before it. So
+//!   among conflicting requests the order is first come, first served, and nobody waits without a reason.
+//! - QUEUE-3 Who holds a mode already and asks for a stronger one stands before all who hold nothing: they would wait
+//!   for it anyway, and it for them.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::TableMode;
-use super::owner::Owner;
+use super::mode::{ModeSet, TableMode};
+use super::owner::{Owner, OwnerKey, WaitSeq};
 
-/// What a lock is on.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct LockId {
-    pub hash: u64,
-    /// Index id of a row lock, table id of a table lock.
-    pub object: u64,
-    /// The row's key; `None` for a table lock.
-    pub key: Option<Arc<[u8]>>,
+#[derive(Clone, Copy)]
+pub(super) struct Grant {
+    pub owner: OwnerKey,
+    pub modes: ModeSet,
 }
 
-impl LockId {
-    pub fn is(&self, object: u64, key: Option<&[u8]>) -> bool {
-        self.object == object && self.key.as_deref() == key
-    }
-}
-
-pub(super) struct Request {
+pub(super) struct Waiter {
     pub owner: Arc<Owner>,
     pub mode: TableMode,
+    pub seq: WaitSeq,
 }
 
-/// One queue. Granted requests are in no order, waiting ones in the order in which they will be granted.
-pub(super) struct Queue {
-    pub id: LockId,
-    pub granted: SmallVec<[Request; 2]>,
-    pub waiting: Vec<Request>,
-    /// Granted requests by mode: an intention lock on a busy table is granted without a look at each of them.
-    counts: [u32; 4],
-}
+/// Owners to wake, after the shard's mutex is released.
+pub(super) type Wakes = SmallVec<[(Arc<Owner>, WaitSeq); 2]>;
 
-/// The outcome of a request.
+/// What came of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Asked {
-    /// The owner held it before.
-    Held,
-    Granted,
-    /// Somebody is in the way.
+pub(super) enum Answer {
+    /// The owner holds this mode or a stronger one.
+    Already,
+    /// The owner held nothing here before.
+    New,
+    /// The owner held a weaker mode before.
+    Upgraded,
     Blocked,
 }
 
+#[derive(Default)]
+pub(super) struct Queue {
+    grants: SmallVec<[Grant; 1]>,
+    /// Boxed: hardly ever there, and there may be millions of queues.
+    waiting: Option<Box<Waiting>>,
+}
+
+#[derive(Default)]
+struct Waiting(VecDeque<Waiter>);
+
 impl Queue {
-    pub fn new(id: LockId) -> Queue {
-        Queue {
-            id,
-            granted: SmallVec::new(),
-            waiting: Vec::new(),
-            counts: [0; 4],
-        }
-    }
-
     pub fn is_empty(&self) -> bool {
-        self.granted.is_empty() && self.waiting.is_empty()
+        self.grants.is_empty() && self.waiting.is_none()
     }
 
-    fn conflicts_with_counts(&self, mode: TableMode) -> bool {
-        TableMode::ALL
+    pub fn grants(&self) -> &[Grant] {
+        &self.grants
+    }
+
+    pub fn waiters(&self) -> impl DoubleEndedIterator<Item = &Waiter> + ExactSizeIterator {
+        static NOBODY: VecDeque<Waiter> = VecDeque::new();
+        self.waiting.as_ref().map_or(&NOBODY, |w| &w.0).iter()
+    }
+
+    pub fn held_by(&self, owner: OwnerKey) -> ModeSet {
+        self.grants
             .iter()
-            .any(|&m| self.counts[m as usize] > 0 && !m.is_compatible(mode))
+            .find(|g| g.owner == owner)
+            .map_or(ModeSet::EMPTY, |g| g.modes)
     }
 
-    /// Whether another owner's granted request is in the way of `mode`.
-    fn blocked_by_granted(&self, owner: u64, mode: TableMode) -> bool {
-        self.conflicts_with_counts(mode)
-            && self
-                .granted
-                .iter()
-                .any(|r| r.owner.id != owner && !r.mode.is_compatible(mode))
-    }
-
-    /// Grants `mode` to the owner if nothing is in the way.
-    pub fn ask(&mut self, owner: &Arc<Owner>, mode: TableMode) -> Asked {
-        let mut held = false;
-        // Asking again for an intention lock adds a request rather than look through a long queue.
-        if self.id.key.is_some() || self.conflicts_with_counts(mode) || !self.waiting.is_empty() {
-            for request in self.granted.iter().filter(|r| r.owner.id == owner.id) {
-                if request.mode.covers(mode) {
-                    return Asked::Held;
-                }
-                held = true;
-            }
-        }
-        let behind = |r: &Request| r.owner.id != owner.id && !r.mode.is_compatible(mode);
-        // An upgrade goes before those who wait.
-        if self.blocked_by_granted(owner.id, mode) || (!held && self.waiting.iter().any(behind)) {
-            return Asked::Blocked;
-        }
-        self.grant(owner.clone(), mode);
-        Asked::Granted
-    }
-
-    fn grant(&mut self, owner: Arc<Owner>, mode: TableMode) {
-        self.counts[mode as usize] += 1;
-        self.granted.push(Request { owner, mode });
-    }
-
-    /// Grants `mode` whatever else is granted: for an implicit lock that becomes explicit.
-    pub fn grant_implicit(&mut self, owner: &Arc<Owner>, mode: TableMode) -> bool {
-        let held = self
-            .granted
+    fn holders_let(&self, owner: OwnerKey, mode: TableMode) -> bool {
+        self.grants
             .iter()
-            .any(|r| r.owner.id == owner.id && r.mode.covers(mode));
-        if !held {
-            self.grant(owner.clone(), mode);
-        }
-        !held
+            .all(|g| g.owner == owner || !g.modes.conflicts_with(mode))
     }
 
-    /// Queues a request that was `Blocked`.
-    pub fn enqueue(&mut self, owner: &Arc<Owner>, mode: TableMode) {
-        let request = Request {
-            owner: owner.clone(),
-            mode,
+    pub fn request(&mut self, owner: OwnerKey, mode: TableMode) -> Answer {
+        let held = self.held_by(owner);
+        if held.covers(mode) {
+            Answer::Already
+        } else if self.conflicts(owner, mode) {
+            Answer::Blocked
+        } else if self.grant(owner, mode) {
+            Answer::New
+        } else {
+            Answer::Upgraded
+        }
+    }
+
+    /// A request for `mode` would have to wait.
+    pub fn conflicts(&self, owner: OwnerKey, mode: TableMode) -> bool {
+        let held = self.held_by(owner);
+        let is_free = self.holders_let(owner, mode)
+            && (!held.is_empty() || !self.waiters().any(|w| w.mode.conflicts_with(mode)));
+        !held.covers(mode) && !is_free
+    }
+
+    /// Adds a mode without asking: the owner has it already in another form (implicit lock, intent noted elsewhere).
+    /// True if it held nothing here before.
+    pub fn grant(&mut self, owner: OwnerKey, mode: TableMode) -> bool {
+        if let Some(grant) = self.grants.iter_mut().find(|g| g.owner == owner) {
+            grant.modes = grant.modes.with(mode);
+            return false;
+        }
+        let modes = ModeSet::EMPTY.with(mode);
+        self.grants.push(Grant { owner, modes });
+        true
+    }
+
+    /// A blocked request takes its place.
+    pub fn enqueue(&mut self, waiter: Waiter) {
+        let holds = |queue: &Queue, key| !queue.held_by(key).is_empty();
+        let place = if holds(self, waiter.owner.key) {
+            let upgrades = self.waiters().take_while(|w| holds(self, w.owner.key));
+            upgrades.count()
+        } else {
+            self.waiters().len()
         };
-        let upgrade = self.granted.iter().any(|r| r.owner.id == owner.id);
-        if !upgrade {
-            self.waiting.push(request);
+        let waiting = self.waiting.get_or_insert_default();
+        waiting.0.insert(place, waiter);
+    }
+
+    /// Takes a request back; false if it is not waiting (any more).
+    pub fn cancel(&mut self, owner: OwnerKey, wakes: &mut Wakes) -> bool {
+        let place = self.waiters().position(|w| w.owner.key == owner);
+        let (Some(place), Some(waiting)) = (place, &mut self.waiting) else {
+            return false;
+        };
+        waiting.0.remove(place);
+        self.grant_waiters(wakes);
+        true
+    }
+
+    /// The owner gives up all its modes. Returns them.
+    pub fn release(&mut self, owner: OwnerKey, wakes: &mut Wakes) -> ModeSet {
+        let Some(at) = self.grants.iter().position(|g| g.owner == owner) else {
+            return ModeSet::EMPTY;
+        };
+        let grant = self.grants.swap_remove(at);
+        self.grant_waiters(wakes);
+        grant.modes
+    }
+
+    /// The owner gives up one mode. Returns what is left, or `None` if it did not hold the mode.
+    pub fn release_mode(
+        &mut self,
+        owner: OwnerKey,
+        mode: TableMode,
+        wakes: &mut Wakes,
+    ) -> Option<ModeSet> {
+        let at = self.grants.iter().position(|g| g.owner == owner)?;
+        let grant = &mut self.grants[at];
+        if !grant.modes.has(mode) {
+            return None;
+        }
+        grant.modes = grant.modes.without(mode);
+        let left = grant.modes;
+        if left.is_empty() {
+            self.grants.swap_remove(at);
+        }
+        self.grant_waiters(wakes);
+        Some(left)
+    }
+
+    /// QUEUE-2.
+    fn grant_waiters(&mut self, wakes: &mut Wakes) {
+        let Some(mut waiting) = self.waiting.take() else {
             return;
-        }
-        let is_upgrade = |r: &Request| self.granted.iter().any(|g| g.owner.id == r.owner.id);
-        let at = self.waiting.iter().take_while(|r| is_upgrade(r)).count();
-        self.waiting.insert(at, request);
-    }
-
-    /// Removes the owner's waiting request; `false` if it does not wait here.
-    pub fn remove_waiting(&mut self, owner: u64) -> bool {
-        let at = self.waiting.iter().position(|r| r.owner.id == owner);
-        at.map(|at| self.waiting.remove(at)).is_some()
-    }
-
-    /// Removes everything that was granted to the owner.
-    pub fn remove_granted(&mut self, owner: u64) {
-        let counts = &mut self.counts;
-        self.granted.retain(|r| {
-            let own = r.owner.id == owner;
-            counts[r.mode as usize] -= u32::from(own);
-            !own
-        });
-    }
-
-    /// Grants what can be granted now, in order; returns the owners, whose waits are over.
-    pub fn grant_waiting(&mut self) -> SmallVec<[Arc<Owner>; 4]> {
-        let mut done = SmallVec::new();
-        let mut at = 0;
-        while at < self.waiting.len() {
-            let (owner, mode) = (self.waiting[at].owner.clone(), self.waiting[at].mode);
-            let behind = |r: &Request| r.owner.id != owner.id && !r.mode.is_compatible(mode);
-            if self.blocked_by_granted(owner.id, mode) || self.waiting[..at].iter().any(behind) {
-                at += 1;
-                continue;
-            }
-            self.waiting.remove(at);
-            self.grant(owner.clone(), mode);
-            done.push(owner);
-        }
-        done
-    }
-
-    /// The owners that the waiting request of `owner` waits for.
-    pub fn blockers(&self, owner: u64) -> Vec<Arc<Owner>> {
-        let Some(at) = self.waiting.iter().position(|r| r.owner.id == owner) else {
-            return Vec::new();
         };
-        let mode = self.waiting[at].mode;
-        let others = self.granted.iter().chain(&self.waiting[..at]);
-        others
-            .filter(|r| r.owner.id != owner && !r.mode.is_compatible(mode))
-            .map(|r| r.owner.clone())
-            .collect()
+        let mut before = ModeSet::EMPTY;
+        let mut at = 0;
+        while at < waiting.0.len() && !before.has(TableMode::Exclusive) {
+            let Waiter { owner, mode, .. } = &waiting.0[at];
+            if before.conflicts_with(*mode) || !self.holders_let(owner.key, *mode) {
+                before = before.with(*mode);
+                at += 1;
+            } else if let Some(waiter) = waiting.0.remove(at) {
+                self.grant(waiter.owner.key, waiter.mode);
+                wakes.push((waiter.owner, waiter.seq));
+            }
+        }
+        if !waiting.0.is_empty() {
+            self.waiting = Some(waiting);
+        }
     }
 
-    /// Whether another owner's request, granted or waiting, is incompatible with `mode`.
-    pub fn conflicts(&self, owner: u64, mode: TableMode) -> bool {
-        let others = self.granted.iter().chain(&self.waiting);
-        others
-            .into_iter()
-            .any(|r| r.owner.id != owner && !r.mode.is_compatible(mode))
+    /// For the deadlock search: every owner that `owner`, which waits here, can't go on without, directly or through
+    /// waiters of this queue that `waits` knows; each as `(blocked, blocker, blocker waits in this queue)`. Those that
+    /// wait here need not be looked at again: what blocks them here blocks `owner` and is in the list.
+    pub fn blockers(
+        &self,
+        owner: OwnerKey,
+        waits: impl Fn(OwnerKey) -> bool,
+    ) -> Vec<(OwnerKey, OwnerKey, bool)> {
+        let mut found = Vec::new();
+        if !self.grants.iter().any(|g| waits(g.owner)) {
+            // The way out of this queue leads through its holders, and none of them waits: no cycle passes here. This
+            // is the hot row's case.
+            return found;
+        }
+        let mut blocked: SmallVec<[(OwnerKey, TableMode); 8]> = SmallVec::new();
+        for waiter in self.waiters().rev() {
+            let key = waiter.owner.key;
+            let conflicts = |(_, mode): &&(_, TableMode)| mode.conflicts_with(waiter.mode);
+            if key == owner {
+                blocked.push((key, waiter.mode));
+            } else if let Some(&(behind, _)) = blocked.iter().find(conflicts)
+                && waits(key)
+            {
+                found.push((behind, key, true));
+                blocked.push((key, waiter.mode));
+            }
+        }
+        for grant in &self.grants {
+            let blocks = |(key, mode): &&(_, TableMode)| {
+                *key != grant.owner && grant.modes.conflicts_with(*mode)
+            };
+            if let Some(&(behind, _)) = blocked.iter().find(blocks) {
+                found.push((behind, grant.owner, false));
+            }
+        }
+        found
+    }
+
+    /// `waiter` waits here, and directly for `blocker`.
+    pub fn is_blocked_by(&self, waiter: OwnerKey, blocker: OwnerKey) -> bool {
+        let Some(place) = self.waiters().position(|w| w.owner.key == waiter) else {
+            return false;
+        };
+        let mode = self.waiters().nth(place).map(|w| w.mode);
+        mode.is_some_and(|mode| {
+            self.held_by(blocker).conflicts_with(mode)
+                || self
+                    .waiters()
+                    .take(place)
+                    .any(|w| w.owner.key == blocker && w.mode.conflicts_with(mode))
+        })
     }
 }

@@ -1,381 +1,661 @@
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+//! The lock manager with threads: order, mutual exclusion, deadlocks, wake-ups. A wait that should end and does not runs
+//! into `LONG`, and the test fails by `LockWaitTimeout`.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
+use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rand::rngs::StdRng;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 
-use super::*;
-use crate::base::{Error, IndexId, Result, TableId};
+use super::Mode::{Exclusive, Shared};
+use super::{Acquired, LockManager, LockTarget, Mode, TableMode, TrxLocks, Wait};
+use crate::base::{Error, IndexId, Result, TableId, TrxId};
 
+const LONG: Duration = Duration::from_secs(60);
+static NO_KILL: AtomicBool = AtomicBool::new(false);
+const PATIENT: Wait<'static> = Wait::For {
+    timeout: LONG,
+    interrupt: &NO_KILL,
+};
 const INDEX: IndexId = IndexId(7);
-static NEVER: AtomicBool = AtomicBool::new(false);
+const TABLE: TableId = TableId(3);
 
-fn secs(s: u64) -> Wait<'static> {
-    Wait::For {
-        timeout: Duration::from_secs(s),
-        interrupt: &NEVER,
+fn lock(m: &LockManager, l: &TrxLocks, key: &[u8], mode: Mode) -> Result<Acquired> {
+    m.lock_record(l, INDEX, key, mode, PATIENT)
+}
+
+fn try_lock(m: &LockManager, l: &TrxLocks, key: &[u8], mode: Mode) -> Option<Acquired> {
+    let conflicts = m.conflicts(l, INDEX, key, mode);
+    let got = m.try_lock_record(l, INDEX, key, mode);
+    assert_eq!(got.is_none(), conflicts);
+    got
+}
+
+fn try_table(m: &LockManager, l: &TrxLocks, mode: TableMode) -> Option<Acquired> {
+    m.lock_table(l, TABLE, mode, Wait::No).ok()
+}
+
+/// Until so many requests wait.
+fn until_waiting(m: &LockManager, n: u64) {
+    while m.stats().current_waits != n {
+        thread::yield_now();
     }
 }
 
-fn until_waiting(locks: &LockManager, n: u64) {
-    while locks.stats().current_waits < n {
-        std::thread::yield_now();
-    }
+fn assert_all_free(m: &LockManager) {
+    let status = m.status();
+    assert_eq!((status.locked, status.stats.current_waits), (0, 0));
+    assert!(status.waiting.is_empty());
+    let l = m.owner();
+    assert_eq!(try_table(m, &l, TableMode::Exclusive), Some(Acquired::New));
 }
 
 #[test]
-fn modes_fit_together_as_in_the_textbook() {
-    use TableMode::*;
-    let rows = [
-        (IntentionShared, [true, true, true, false]),
-        (IntentionExclusive, [true, true, false, false]),
-        (Shared, [true, false, true, false]),
-        (Exclusive, [false; 4]),
+fn records_are_locked_by_index_and_key() {
+    let m = LockManager::new();
+    let (a, b) = (m.owner(), m.owner());
+    let long = [9; 3000];
+    for key in [&b""[..], b"k", b"a key that needs memory of its own", &long] {
+        assert_eq!(try_lock(&m, &a, key, Shared), Some(Acquired::New));
+        assert_eq!(try_lock(&m, &b, key, Shared), Some(Acquired::New));
+        assert_eq!(try_lock(&m, &a, key, Shared), Some(Acquired::Already));
+        assert_eq!(try_lock(&m, &a, key, Exclusive), None);
+        assert!(m.unlock_record(&b, INDEX, key));
+        assert!(!m.unlock_record(&b, INDEX, key), "unlocked twice");
+        assert_eq!(try_lock(&m, &a, key, Exclusive), Some(Acquired::Upgraded));
+        assert_eq!(try_lock(&m, &a, key, Shared), Some(Acquired::Already));
+        assert_eq!(try_lock(&m, &b, key, Shared), None);
+        assert!(m.holds_record(&a, INDEX, key, Exclusive));
+        assert!(!m.holds_record(&b, INDEX, key, Shared));
+        assert!(
+            m.lock_record(&b, IndexId(8), key, Exclusive, Wait::No)
+                .is_ok()
+        );
+    }
+    assert_eq!((a.count(), b.count(), m.status().locked), (4, 4, 8));
+    m.release_all(&a);
+    assert_eq!(try_lock(&m, &b, b"k", Exclusive), Some(Acquired::New));
+    drop(b);
+    assert_eq!(a.count(), 0);
+    assert_all_free(&m);
+}
+
+/// Every pair of table modes, in both orders, whether intents are noted or queued.
+#[test]
+fn table_modes_exclude_each_other() {
+    let modes = [
+        TableMode::IntentionShared,
+        TableMode::IntentionExclusive,
+        TableMode::Shared,
+        TableMode::Exclusive,
+        TableMode::AutoInc,
     ];
-    for (a, compatible) in rows {
-        for (b, expected) in TableMode::ALL.into_iter().zip(compatible) {
-            assert_eq!(a.is_compatible(b), expected, "{a:?} {b:?}");
-            assert_eq!(b.is_compatible(a), expected, "{b:?} {a:?}");
+    for first in modes {
+        for second in modes {
+            let m = LockManager::new();
+            let (a, b) = (m.owner(), m.owner());
+            assert_eq!(try_table(&m, &a, first), Some(Acquired::New));
+            let got = try_table(&m, &b, second);
+            let want = (!first.conflicts_with(second)).then_some(Acquired::New);
+            assert_eq!(got, want, "{} then {}", first.name(), second.name());
+            assert!(m.holds_table(&a, TABLE, first));
+            assert_eq!(m.holds_table(&b, TABLE, second), want.is_some());
+            // The owner itself may add any mode unless the other's is in its way.
+            let blocked = want.is_some() && second.conflicts_with(TableMode::Exclusive);
+            assert_eq!(try_table(&m, &a, TableMode::Exclusive).is_none(), blocked);
+            drop((a, b));
+            assert_all_free(&m);
         }
     }
-    assert!(Exclusive.covers(IntentionShared) && Shared.covers(IntentionShared));
-    assert!(!IntentionExclusive.covers(Shared) && !Shared.covers(IntentionExclusive));
 }
 
 #[test]
-fn a_row_lock_excludes_and_leaves_nothing_behind() {
-    let locks = LockManager::new();
-    let (a, b) = (locks.owner(), locks.owner());
-    for (first, second, granted) in [
-        (Mode::Shared, Mode::Shared, true),
-        (Mode::Shared, Mode::Exclusive, false),
-        (Mode::Exclusive, Mode::Shared, false),
-        (Mode::Exclusive, Mode::Exclusive, false),
-    ] {
-        let (a, b) = (locks.owner(), locks.owner());
-        assert!(locks.try_lock_record(&a, INDEX, b"k", first).unwrap());
-        assert!(
-            locks.try_lock_record(&a, INDEX, b"k", first).unwrap(),
-            "asking again"
-        );
-        assert_eq!(locks.conflicts(&b, INDEX, b"k", second), !granted);
-        assert_eq!(
-            locks.try_lock_record(&b, INDEX, b"k", second).unwrap(),
-            granted
-        );
-        locks.release_all(&a);
-        locks.release_all(&b);
-        assert_eq!(locks.queue_count(), 0);
-    }
-    // Another key, another index and a table of the same number are different things.
-    locks
-        .lock_record(&a, INDEX, b"k", Mode::Exclusive, secs(0))
-        .unwrap();
-    assert!(
-        locks
-            .try_lock_record(&b, INDEX, b"l", Mode::Exclusive)
-            .unwrap()
-    );
-    assert!(
-        locks
-            .try_lock_record(&b, IndexId(8), b"k", Mode::Exclusive)
-            .unwrap()
-    );
-    locks
-        .lock_table(&b, TableId(7), TableMode::Exclusive, secs(0))
-        .unwrap();
-    locks.unlock_record(&a, INDEX, b"k");
-    assert!(
-        locks
-            .try_lock_record(&b, INDEX, b"k", Mode::Exclusive)
-            .unwrap()
-    );
-    locks.release_all(&a);
-    locks.release_all(&b);
-    assert_eq!(locks.queue_count(), 0);
+fn auto_inc_is_given_up_at_the_end_of_the_statement() {
+    let m = LockManager::new();
+    let (a, b) = (m.owner(), m.owner());
+    assert!(try_table(&m, &a, TableMode::IntentionExclusive).is_some());
+    assert!(try_table(&m, &b, TableMode::IntentionExclusive).is_some());
+    assert!(try_table(&m, &a, TableMode::AutoInc).is_some());
+    assert!(try_table(&m, &b, TableMode::AutoInc).is_none());
+    assert!(m.unlock_table(&a, TABLE, TableMode::AutoInc));
+    assert!(!m.unlock_table(&a, TABLE, TableMode::AutoInc));
+    assert!(try_table(&m, &b, TableMode::AutoInc).is_some());
+    assert!(m.holds_table(&a, TABLE, TableMode::IntentionExclusive));
+    assert!(try_table(&m, &a, TableMode::Shared).is_none());
+    drop((a, b));
+    assert_all_free(&m);
 }
 
+/// Starts a waiter that notes its name when it gets the lock, then gives it up.
+fn queue_up(
+    m: &LockManager,
+    log: &Arc<Mutex<Vec<String>>>,
+    name: &str,
+    mode: Mode,
+) -> thread::JoinHandle<()> {
+    let before = m.stats().current_waits;
+    let (m2, log, name) = (m.clone(), log.clone(), name.to_string());
+    let thread = thread::spawn(move || {
+        let l = m2.owner();
+        assert_eq!(lock(&m2, &l, b"row", mode).unwrap(), Acquired::New);
+        log.lock().push(name);
+    });
+    until_waiting(m, before + 1);
+    thread
+}
+
+/// QUEUE-2: conflicting requests are granted in the order in which they came; compatible neighbours together.
 #[test]
-fn a_wait_times_out_and_an_interrupt_ends_it() {
-    let locks = LockManager::new();
-    let (a, b) = (locks.owner(), locks.owner());
-    locks
-        .lock_record(&a, INDEX, b"k", Mode::Exclusive, secs(0))
-        .unwrap();
-    let timeout = Wait::For {
-        timeout: Duration::from_millis(5),
-        interrupt: &NEVER,
-    };
-    let got = locks.lock_record(&b, INDEX, b"k", Mode::Shared, timeout);
-    assert!(matches!(got, Err(Error::LockWaitTimeout)), "{got:?}");
-    let flag = AtomicBool::new(false);
-    std::thread::scope(|s| {
-        let waiter = s.spawn(|| {
-            let wait = Wait::For {
-                timeout: Duration::from_secs(60),
-                interrupt: &flag,
+fn waiters_are_served_in_order() {
+    let m = LockManager::new();
+    let holder = m.owner();
+    lock(&m, &holder, b"row", Exclusive).unwrap();
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let names = ["X0", "S1", "S2", "X3", "S4", "X5", "X6"];
+    let threads: Vec<_> = names
+        .iter()
+        .map(|name| {
+            let mode = if name.starts_with('X') {
+                Exclusive
+            } else {
+                Shared
             };
-            locks.lock_record(&b, INDEX, b"k", Mode::Shared, wait)
-        });
-        until_waiting(&locks, 1);
-        flag.store(true, Ordering::Release);
-        locks.wake_interrupted();
-        assert!(matches!(waiter.join().unwrap(), Err(Error::Interrupted)));
-    });
-    locks.release_all(&a);
-    assert_eq!(locks.queue_count(), 0, "the requests that gave up are gone");
+            queue_up(&m, &log, name, mode)
+        })
+        .collect();
+    let late = m.owner();
+    assert_eq!(try_lock(&m, &late, b"row", Shared), None);
+    m.release_all(&holder);
+    threads.into_iter().for_each(|t| t.join().unwrap());
+    let mut log = log.lock().clone();
+    log[1..3].sort();
+    assert_eq!(log, names);
+    assert_eq!(m.stats().waits, names.len() as u64);
+    assert_all_free(&m);
 }
 
+/// A request may not overtake one that conflicts with it, even if it gets along with the holders.
 #[test]
-fn waiters_are_granted_in_their_order() {
-    let locks = LockManager::new();
-    let holder = locks.owner();
-    locks
-        .lock_record(&holder, INDEX, b"k", Mode::Exclusive, secs(0))
-        .unwrap();
-    let order = Mutex::new(Vec::new());
-    std::thread::scope(|s| {
-        for n in 0..8u64 {
-            let (locks, order) = (&locks, &order);
-            s.spawn(move || {
-                let me = locks.owner();
-                locks
-                    .lock_record(&me, INDEX, b"k", Mode::Exclusive, secs(60))
-                    .unwrap();
-                order.lock().push(n);
-                locks.release_all(&me);
-            });
-            until_waiting(locks, n + 1);
+fn a_waiting_writer_is_not_starved_by_readers() {
+    let m = LockManager::new();
+    let (reader, next) = (m.owner(), m.owner());
+    lock(&m, &reader, b"row", Shared).unwrap();
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let writer = queue_up(&m, &log, "X", Exclusive);
+    assert_eq!(try_lock(&m, &next, b"row", Shared), None);
+    drop(reader);
+    writer.join().unwrap();
+    assert_eq!(try_lock(&m, &next, b"row", Shared), Some(Acquired::New));
+}
+
+/// QUEUE-3.
+#[test]
+fn an_upgrade_goes_before_others_but_after_holders() {
+    let m = LockManager::new();
+    let (a, b) = (m.owner(), m.owner());
+    lock(&m, &a, b"row", Shared).unwrap();
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let writer = queue_up(&m, &log, "X", Exclusive);
+    // The only holder: at once.
+    assert_eq!(
+        try_lock(&m, &a, b"row", Exclusive),
+        Some(Acquired::Upgraded)
+    );
+    m.release_all(&a);
+    writer.join().unwrap();
+    lock(&m, &a, b"row", Shared).unwrap();
+    lock(&m, &b, b"row", Shared).unwrap();
+    let writer = queue_up(&m, &log, "X", Exclusive);
+    let upgrade = thread::spawn({
+        let (m, log) = (m.clone(), log.clone());
+        move || {
+            let got = lock(&m, &a, b"row", Exclusive).unwrap();
+            assert_eq!(got, Acquired::Upgraded);
+            log.lock().push("upgrade".to_string());
         }
-        locks.release_all(&holder);
     });
-    assert_eq!(*order.lock(), (0..8).collect::<Vec<_>>());
+    until_waiting(&m, 2);
+    m.release_all(&b);
+    upgrade.join().unwrap();
+    writer.join().unwrap();
+    assert_eq!(*log.lock(), ["X", "upgrade", "X"]);
+    assert_all_free(&m);
 }
 
 #[test]
-fn an_upgrade_goes_before_waiters_but_not_before_holders() {
-    let locks = LockManager::new();
-    let (a, b, c) = (locks.owner(), locks.owner(), locks.owner());
-    locks
-        .lock_record(&a, INDEX, b"k", Mode::Shared, secs(0))
-        .unwrap();
-    locks
-        .lock_record(&b, INDEX, b"k", Mode::Shared, secs(0))
-        .unwrap();
-    std::thread::scope(|s| {
-        let third = s.spawn(|| {
-            locks
-                .lock_record(&c, INDEX, b"k", Mode::Exclusive, secs(60))
-                .unwrap();
-            let queue_of_a = locks.conflicts(&c, INDEX, b"k", Mode::Exclusive);
-            locks.release_all(&c);
-            queue_of_a
-        });
-        until_waiting(&locks, 1);
-        let upgrade = s.spawn(|| locks.lock_record(&a, INDEX, b"k", Mode::Exclusive, secs(60)));
-        until_waiting(&locks, 2);
-        locks.release_all(&b);
-        upgrade.join().unwrap().unwrap();
-        assert!(
-            !locks
-                .try_lock_record(&b, INDEX, b"k", Mode::Shared)
-                .unwrap()
-        );
-        locks.release_all(&a);
-        assert!(!third.join().unwrap());
+fn a_wait_times_out_and_leaves_nothing_behind() {
+    let m = LockManager::new();
+    let (a, b) = (m.owner(), m.owner());
+    lock(&m, &a, b"row", Shared).unwrap();
+    lock(&m, &b, b"other", Exclusive).unwrap();
+    let short = Wait::For {
+        timeout: Duration::from_millis(20),
+        interrupt: &NO_KILL,
+    };
+    // Behind the writer that gives up stands a reader, which then has no reason to wait.
+    let writer = thread::spawn({
+        let m = m.clone();
+        move || {
+            let result = m.lock_record(&b, INDEX, b"row", Exclusive, short);
+            assert!(matches!(result, Err(Error::LockWaitTimeout)), "{result:?}");
+            assert!(m.holds_record(&b, INDEX, b"other", Exclusive));
+        }
     });
+    let reader = thread::spawn({
+        let m = m.clone();
+        move || lock(&m, &m.owner(), b"row", Shared).unwrap()
+    });
+    writer.join().unwrap();
+    reader.join().unwrap();
+    assert_eq!(m.stats().timeouts, 1);
+    drop(a);
+    assert_all_free(&m);
 }
 
 #[test]
-fn two_upgrades_are_a_deadlock() {
-    let locks = LockManager::new();
-    let (a, b) = (locks.owner(), locks.owner());
-    a.set_weight(10);
-    b.set_weight(5);
-    locks
-        .lock_record(&a, INDEX, b"k", Mode::Shared, secs(0))
-        .unwrap();
-    locks
-        .lock_record(&b, INDEX, b"k", Mode::Shared, secs(0))
-        .unwrap();
-    std::thread::scope(|s| {
-        let lighter = s.spawn(|| {
-            let got = locks.lock_record(&b, INDEX, b"k", Mode::Exclusive, secs(60));
-            locks.release_all(&b);
-            got
-        });
-        until_waiting(&locks, 1);
-        locks
-            .lock_record(&a, INDEX, b"k", Mode::Exclusive, secs(60))
-            .unwrap();
-        assert!(
-            matches!(lighter.join().unwrap(), Err(Error::Deadlock)),
-            "the lighter one is the victim"
-        );
+fn kill_ends_a_wait() {
+    let m = LockManager::new();
+    let holder = m.owner();
+    lock(&m, &holder, b"row", Exclusive).unwrap();
+    let killed = Arc::new(AtomicBool::new(false));
+    let l = m.owner();
+    let waiter = thread::spawn({
+        let (m, killed) = (m.clone(), killed.clone());
+        move || {
+            let wait = Wait::For {
+                timeout: LONG,
+                interrupt: &killed,
+            };
+            m.lock_record(&l, INDEX, b"row", Shared, wait)
+        }
     });
+    until_waiting(&m, 1);
+    killed.store(true, Ordering::Release);
+    m.wake_interrupted();
+    assert!(matches!(waiter.join().unwrap(), Err(Error::Interrupted)));
+    drop(holder);
+    assert_all_free(&m);
 }
 
-fn run_cycle(members: usize) -> Vec<Result<()>> {
-    let locks = LockManager::new();
-    let barrier = Barrier::new(members);
-    std::thread::scope(|s| {
-        let threads: Vec<_> = (0..members)
-            .map(|n| {
-                let (locks, barrier) = (&locks, &barrier);
-                s.spawn(move || {
-                    let me = locks.owner();
-                    let key = |n: usize| [(n % members) as u8];
-                    locks
-                        .lock_record(&me, INDEX, &key(n), Mode::Exclusive, secs(60))
-                        .unwrap();
+/// Each of `n` locks its row, then the next one's. Returns the members that were told to give up.
+fn run_cycle(m: &LockManager, n: usize, weights: &[u64], modes: [Mode; 2]) -> Vec<usize> {
+    let barrier = Barrier::new(n);
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..n)
+            .map(|i| {
+                let (m, barrier) = (m, &barrier);
+                let weight = weights[i];
+                scope.spawn(move || {
+                    let l = m.owner();
+                    l.set_weight(weight);
+                    lock(m, &l, &[i as u8], modes[0]).unwrap();
                     barrier.wait();
-                    let got = locks.lock_record(&me, INDEX, &key(n + 1), Mode::Exclusive, secs(60));
-                    locks.release_all(&me);
-                    got
+                    match lock(m, &l, &[((i + 1) % n) as u8], modes[1]) {
+                        Ok(_) => None,
+                        Err(Error::Deadlock) => Some(i),
+                        Err(e) => panic!("member {i} of {n}: {e}"),
+                    }
                 })
             })
             .collect();
-        threads.into_iter().map(|t| t.join().unwrap()).collect()
+        threads
+            .into_iter()
+            .filter_map(|t| t.join().unwrap())
+            .collect()
     })
 }
 
 #[test]
-fn every_cycle_loses_exactly_one_member() {
-    for members in 2..=5 {
-        for _ in 0..200 {
-            let results = run_cycle(members);
-            let lost = results
-                .iter()
-                .filter(|r| matches!(r, Err(Error::Deadlock)))
-                .count();
-            assert_eq!(lost, 1, "{results:?}");
+fn deadlocks_of_two_to_five_are_broken_by_the_lightest() {
+    let m = LockManager::new();
+    let mut rng = SmallRng::seed_from_u64(1);
+    let mut expected = 0;
+    for n in 2..=5 {
+        for modes in [
+            [Exclusive, Exclusive],
+            [Shared, Exclusive],
+            [Exclusive, Shared],
+        ] {
+            for _ in 0..20 {
+                let mut weights: Vec<u64> = (1..=n as u64).collect();
+                weights.shuffle(&mut rng);
+                let victims = run_cycle(&m, n, &weights, modes);
+                let lightest = weights.iter().position(|w| *w == 1).unwrap();
+                assert_eq!(victims, [lightest], "weights {weights:?}");
+                expected += 1;
+            }
         }
+    }
+    let status = m.status();
+    assert_eq!(status.stats.deadlocks, expected);
+    let report = status.last_deadlock.expect("a report");
+    assert_eq!(report.members.len(), 5);
+    assert_eq!(report.members.iter().filter(|m| m.victim).count(), 1);
+    assert_all_free(&m);
+}
+
+/// Two readers of one row who both want to write it: a cycle within one queue.
+#[test]
+fn two_upgrades_of_one_row_are_a_deadlock() {
+    let m = LockManager::new();
+    for _ in 0..200 {
+        let barrier = Barrier::new(2);
+        let run = || {
+            let l = m.owner();
+            lock(&m, &l, b"row", Shared).unwrap();
+            barrier.wait();
+            lock(&m, &l, b"row", Exclusive)
+        };
+        let results = thread::scope(|scope| {
+            let (a, b) = (scope.spawn(run), scope.spawn(run));
+            [a.join().unwrap(), b.join().unwrap()]
+        });
+        let won = results.iter().filter(|r| r.is_ok()).count();
+        let lost = results.iter().filter(|r| matches!(r, Err(Error::Deadlock)));
+        assert_eq!((won, lost.count()), (1, 1), "{results:?}");
+    }
+    assert_all_free(&m);
+}
+
+/// The cycle leads through a waiter, not a holder: C waits behind B only because B came first.
+#[test]
+fn a_cycle_through_a_waiter_is_found() {
+    let m = LockManager::new();
+    let (a, b, c) = (m.owner(), m.owner(), m.owner());
+    lock(&m, &a, b"1", Shared).unwrap();
+    lock(&m, &c, b"2", Exclusive).unwrap();
+    b.set_weight(10);
+    a.set_weight(10);
+    let spawn = |l: TrxLocks, key: &'static [u8], mode| {
+        let m = m.clone();
+        thread::spawn(move || lock(&m, &l, key, mode))
+    };
+    let b = spawn(b, b"1", Exclusive);
+    until_waiting(&m, 1);
+    let c = spawn(c, b"1", Shared);
+    until_waiting(&m, 2);
+    // A waits for C, C behind B, B for A.
+    let a = spawn(a, b"2", Exclusive);
+    assert!(matches!(c.join().unwrap(), Err(Error::Deadlock)));
+    assert!(a.join().unwrap().is_ok());
+    assert!(b.join().unwrap().is_ok());
+    assert_all_free(&m);
+}
+
+#[test]
+fn a_deadlock_between_a_row_and_a_table_is_found() {
+    let m = LockManager::new();
+    let (a, b) = (m.owner(), m.owner());
+    a.set_weight(5);
+    // The intent is only noted when B asks for the table.
+    m.lock_table(&a, TABLE, TableMode::IntentionExclusive, PATIENT)
+        .unwrap();
+    lock(&m, &b, b"row", Exclusive).unwrap();
+    let ddl = thread::spawn({
+        let m = m.clone();
+        move || {
+            m.lock_table(&b, TABLE, TableMode::Exclusive, PATIENT)
+                .map(|_| ())
+        }
+    });
+    until_waiting(&m, 1);
+    assert_eq!(lock(&m, &a, b"row", Exclusive).unwrap(), Acquired::New);
+    assert!(matches!(ddl.join().unwrap(), Err(Error::Deadlock)));
+    drop(a);
+    assert_all_free(&m);
+}
+
+#[test]
+fn status_says_who_waits_for_whom() {
+    let m = LockManager::new();
+    let holder = m.owner();
+    m.set_trx(&holder, TrxId(41));
+    assert!(m.convert_implicit(TrxId(41), INDEX, &[0xab, 1]));
+    assert!(!m.convert_implicit(TrxId(42), INDEX, &[0xab, 1]));
+    let waiter = thread::spawn({
+        let m = m.clone();
+        move || {
+            let l = m.owner();
+            m.set_trx(&l, TrxId(43));
+            lock(&m, &l, &[0xab, 1], Exclusive).unwrap();
+            m.release_all(&l);
+        }
+    });
+    until_waiting(&m, 1);
+    let status = loop {
+        let status = m.status();
+        if !status.waiting.is_empty() {
+            break status;
+        }
+    };
+    let waiting = &status.waiting[0];
+    assert_eq!(
+        (waiting.trx, &waiting.holders[..]),
+        (Some(TrxId(43)), &[TrxId(41)][..])
+    );
+    assert_eq!(
+        waiting.wants.to_string(),
+        "record lock, index 7, mode X, key 0xab01"
+    );
+    assert!(matches!(
+        &waiting.wants.target,
+        LockTarget::Record { index: INDEX, .. }
+    ));
+    m.release_all(&holder);
+    waiter.join().unwrap();
+    assert!(
+        !m.convert_implicit(TrxId(41), INDEX, &[0xab, 1]),
+        "it has ended"
+    );
+    assert_all_free(&m);
+}
+
+/// A transaction whose rollback failed must not let others change what it wrote.
+#[test]
+fn a_dropped_handle_with_an_id_keeps_its_locks() {
+    let m = LockManager::new();
+    let (reader, writer, other) = (m.owner(), m.owner(), m.owner());
+    lock(&m, &reader, b"read", Exclusive).unwrap();
+    m.set_trx(&writer, TrxId(5));
+    lock(&m, &writer, b"written", Exclusive).unwrap();
+    drop((reader, writer));
+    assert!(try_lock(&m, &other, b"read", Shared).is_some());
+    assert!(try_lock(&m, &other, b"written", Shared).is_none());
+    assert!(m.convert_implicit(TrxId(5), INDEX, b"implicit"));
+    assert!(try_lock(&m, &other, b"implicit", Shared).is_none());
+}
+
+/// OWNER-3: a lock given to a transaction that ends at the same moment is either released by it or refused.
+#[test]
+fn implicit_locks_are_converted_or_their_owner_has_ended() {
+    let m = LockManager::new();
+    let current = AtomicU64::new(0);
+    let ended = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    let converted = AtomicU64::new(0);
+    thread::scope(|scope| {
+        let writer = || {
+            let l = m.owner();
+            for id in 1..20_000 {
+                m.set_trx(&l, TrxId(id));
+                current.store(id, Ordering::SeqCst);
+                if id % 3 == 0 {
+                    thread::yield_now();
+                }
+                ended.store(id, Ordering::SeqCst);
+                m.release_all(&l);
+            }
+            stop.store(true, Ordering::SeqCst);
+        };
+        let other = || {
+            let l = m.owner();
+            while !stop.load(Ordering::SeqCst) {
+                let id = current.load(Ordering::SeqCst);
+                if id == 0 {
+                    continue;
+                }
+                if m.convert_implicit(TrxId(id), INDEX, b"row") {
+                    converted.fetch_add(1, Ordering::Relaxed);
+                    lock(&m, &l, b"row", Exclusive).unwrap();
+                }
+                assert!(
+                    ended.load(Ordering::SeqCst) >= id,
+                    "{id} still holds the row"
+                );
+                m.release_all(&l);
+            }
+        };
+        scope.spawn(writer);
+        scope.spawn(other);
+        scope.spawn(other);
+    });
+    assert!(converted.load(Ordering::Relaxed) > 0);
+    assert_all_free(&m);
+}
+
+/// What the rows' users believe: -1 a writer, n readers.
+struct Row(AtomicI64);
+
+impl Row {
+    fn enter(&self, mode: Mode) {
+        if mode == Exclusive {
+            let before = self.0.swap(-1, Ordering::SeqCst);
+            assert_eq!(before, 0, "LOCK-1: a writer met {before}");
+        } else {
+            let before = self.0.fetch_add(1, Ordering::SeqCst);
+            assert!(before >= 0, "LOCK-1: a reader met a writer");
+        }
+    }
+
+    fn leave(&self, mode: Mode) {
+        if mode == Exclusive {
+            self.0.store(0, Ordering::SeqCst);
+        } else {
+            self.0.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    fn upgrade(&self) {
+        let before = self.0.swap(-1, Ordering::SeqCst);
+        assert_eq!(before, 1, "LOCK-1: an upgrade met {before}");
     }
 }
 
-/// Threads lock random rows in random order, wait as long as it takes, and give up only as deadlock victims: a missed
-/// deadlock or a lost wake-up shows as a timeout, a wrong grant as a broken count.
+/// One transaction: a few locks in any order, some given up early. Returns false if it was a deadlock's victim.
+fn transact(m: &LockManager, l: &TrxLocks, rows: &[Row], rng: &mut SmallRng) -> bool {
+    let mut held: Vec<(usize, Mode)> = Vec::new();
+    let leave_all = |held: &[(usize, Mode)]| held.iter().for_each(|(r, m)| rows[*r].leave(*m));
+    for _ in 0..rng.random_range(1..5) {
+        let row = rng.random_range(0..rows.len());
+        let mode = if rng.random_ratio(1, 2) {
+            Shared
+        } else {
+            Exclusive
+        };
+        let timeout = if rng.random_ratio(1, 20) {
+            Duration::from_micros(rng.random_range(0..300))
+        } else {
+            LONG
+        };
+        let wait = Wait::For {
+            timeout,
+            interrupt: &NO_KILL,
+        };
+        match m.lock_record(l, INDEX, &[row as u8; 30], mode, wait) {
+            Ok(Acquired::New) => {
+                rows[row].enter(mode);
+                held.push((row, mode));
+            }
+            Ok(Acquired::Upgraded) => {
+                rows[row].upgrade();
+                held.iter_mut().find(|(r, _)| *r == row).unwrap().1 = Exclusive;
+            }
+            Ok(Acquired::Already) => {}
+            Err(Error::LockWaitTimeout) if timeout < LONG => {}
+            Err(Error::Deadlock) => {
+                leave_all(&held);
+                m.release_all(l);
+                return false;
+            }
+            Err(e) => panic!("{e}"),
+        }
+        if rng.random_ratio(1, 4)
+            && let Some((row, mode)) = held.pop()
+        {
+            rows[row].leave(mode);
+            assert!(m.unlock_record(l, INDEX, &[row as u8; 30]));
+        }
+        if rng.random_ratio(1, 8) {
+            thread::yield_now();
+        }
+    }
+    leave_all(&held);
+    m.release_all(l);
+    true
+}
+
 #[test]
-fn random_locking_excludes_and_always_ends() {
-    let seed: u64 = rand::random();
+fn locks_exclude_under_load() {
+    let seed = std::env::var("VARVE_SEED")
+        .map_or_else(|_| rand::random_range(0..1 << 40), |n| n.parse().unwrap());
     println!("seed {seed}");
-    let locks = LockManager::new();
-    const KEYS: usize = 6;
-    let readers: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
-    let writers: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
-    std::thread::scope(|s| {
-        for t in 0..6 {
-            let (locks, readers, writers) = (&locks, &readers, &writers);
-            s.spawn(move || {
-                let mut rng = StdRng::seed_from_u64(seed ^ t);
-                for _ in 0..3000 {
-                    one_transaction(locks, &mut rng, readers, writers);
+    for (threads, n_rows) in [(2, 2), (4, 3), (8, 6), (8, 50)] {
+        let m = LockManager::new();
+        let rows: Vec<_> = (0..n_rows).map(|_| Row(AtomicI64::new(0))).collect();
+        let victims = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for n in 0..threads {
+                let (m, rows, victims) = (&m, &rows, &victims);
+                scope.spawn(move || {
+                    let mut rng = SmallRng::seed_from_u64(seed + n);
+                    let l = m.owner();
+                    for _ in 0..4000 {
+                        if !transact(m, &l, rows, &mut rng) {
+                            victims.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(m.stats().deadlocks, victims.load(Ordering::Relaxed));
+        assert_all_free(&m);
+    }
+}
+
+/// LOCK-3: noted intents and strong table locks.
+#[test]
+fn intents_and_strong_table_locks_exclude_under_load() {
+    let m = LockManager::new();
+    let table = Row(AtomicI64::new(0));
+    thread::scope(|scope| {
+        for n in 0..6u64 {
+            let (m, table) = (&m, &table);
+            scope.spawn(move || {
+                let mut rng = SmallRng::seed_from_u64(n);
+                let l = m.owner();
+                for _ in 0..5000 {
+                    let ddl = rng.random_ratio(1, 40);
+                    let mode = if ddl {
+                        TableMode::Exclusive
+                    } else {
+                        TableMode::IntentionExclusive
+                    };
+                    let got = m.lock_table(&l, TABLE, mode, PATIENT).unwrap();
+                    assert_eq!(got, Acquired::New);
+                    let role = if ddl { Exclusive } else { Shared };
+                    table.enter(role);
+                    if rng.random_ratio(1, 10) {
+                        thread::yield_now();
+                    }
+                    table.leave(role);
+                    m.release_all(&l);
                 }
             });
         }
     });
-    assert_eq!(locks.queue_count(), 0);
-    assert_eq!(locks.stats().timeouts, 0, "seed {seed}");
-}
-
-fn one_transaction(
-    locks: &LockManager,
-    rng: &mut StdRng,
-    readers: &[AtomicU64],
-    writers: &[AtomicU64],
-) {
-    let me = locks.owner();
-    let mut held: HashMap<usize, Mode> = HashMap::new();
-    for _ in 0..rng.random_range(1..4) {
-        let key = rng.random_range(0..readers.len());
-        let mode = if rng.random() {
-            Mode::Shared
-        } else {
-            Mode::Exclusive
-        };
-        match locks.lock_record(&me, INDEX, &[key as u8], mode, secs(30)) {
-            Ok(()) => {}
-            Err(Error::Deadlock) => break,
-            Err(e) => panic!("{e}"),
-        }
-        match (held.get(&key), mode) {
-            (None, Mode::Shared) => {
-                assert_eq!(writers[key].load(Ordering::SeqCst), 0);
-                readers[key].fetch_add(1, Ordering::SeqCst);
-                held.insert(key, mode);
-            }
-            (None | Some(Mode::Shared), Mode::Exclusive) => {
-                let own = u64::from(held.contains_key(&key));
-                assert_eq!(readers[key].load(Ordering::SeqCst), own);
-                readers[key].fetch_sub(own, Ordering::SeqCst);
-                assert_eq!(writers[key].fetch_add(1, Ordering::SeqCst), 0);
-                held.insert(key, mode);
-            }
-            _ => {}
-        }
-    }
-    for (key, mode) in held {
-        let counts = if mode == Mode::Shared {
-            readers
-        } else {
-            writers
-        };
-        counts[key].fetch_sub(1, Ordering::SeqCst);
-    }
-    locks.release_all(&me);
-}
-
-#[test]
-fn many_intention_locks_and_one_exclusive_one() {
-    let locks = Arc::new(LockManager::new());
-    let table = TableId(3);
-    let writers: Vec<_> = (0..50).map(|_| locks.owner()).collect();
-    for w in &writers {
-        locks
-            .lock_table(w, table, TableMode::IntentionExclusive, secs(0))
-            .unwrap();
-    }
-    let ddl = locks.owner();
-    let now = Wait::For {
-        timeout: Duration::ZERO,
-        interrupt: &NEVER,
-    };
-    assert!(
-        locks
-            .lock_table(&ddl, table, TableMode::Exclusive, now)
-            .is_err()
-    );
-    writers.iter().for_each(|w| locks.release_all(w));
-    locks
-        .lock_table(&ddl, table, TableMode::Exclusive, secs(0))
-        .unwrap();
-    assert!(
-        locks
-            .lock_table(&writers[0], table, TableMode::IntentionShared, now)
-            .is_err()
-    );
-    locks.release_all(&ddl);
-    assert_eq!(locks.queue_count(), 0);
-}
-
-/// Not a test of anything: `cargo test --release -- --ignored --nocapture lock_cost`.
-#[test]
-#[ignore = "a measurement"]
-fn lock_cost() {
-    let locks = LockManager::new();
-    let (n, started) = (1_000_000u64, std::time::Instant::now());
-    for i in 0..n {
-        let me = locks.owner();
-        locks
-            .try_lock_record(&me, INDEX, &i.to_be_bytes(), Mode::Exclusive)
-            .unwrap();
-        locks.release_all(&me);
-    }
-    println!(
-        "owner + lock + release: {} ns",
-        started.elapsed().as_nanos() as u64 / n
-    );
+    assert_all_free(&m);
 }

@@ -83,7 +83,7 @@ pub fn lock_latched(
     if trx.core().sys.is_unfinished(writer) {
         return Ok(Granted::WaitFor(writer));
     }
-    match trx.try_lock_record(table.clustered.id, key, mode)? {
+    match trx.try_lock_record(table.clustered.id, key, mode) {
         true => Ok(Granted::Yes),
         false => Ok(Granted::Wait),
     }
@@ -100,8 +100,9 @@ pub fn wait_for_row(
 ) -> Result<()> {
     let index = table.clustered.id;
     if let Granted::WaitFor(holder) = refused
-        && !core.locks.convert_implicit(&core.sys, holder, index, key)
+        && !core.locks.convert_implicit(holder, index, key)
     {
+        debug_assert!(!core.sys.is_unfinished(holder), "{holder:?} has no locks");
         // The holder ended meanwhile: look again.
         return Ok(());
     }

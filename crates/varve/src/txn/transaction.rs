@@ -225,14 +225,16 @@ impl Transaction {
         };
         self.core
             .locks
-            .lock_record(&self.locks, index, key, mode, wait)
+            .lock_record(&self.locks, index, key, mode, wait)?;
+        Ok(())
     }
 
     /// Locks a row if nobody is in the way. Does not wait: may be called under a page latch.
-    pub fn try_lock_record(&self, index: IndexId, key: &[u8], mode: Mode) -> Result<bool> {
+    pub fn try_lock_record(&self, index: IndexId, key: &[u8], mode: Mode) -> bool {
         self.core
             .locks
             .try_lock_record(&self.locks, index, key, mode)
+            .is_some()
     }
 
     pub fn locks(&self) -> &TrxLocks {

@@ -1,0 +1,218 @@
+//! A part of the lock table: a hash table of queues, guarded by the shard's mutex.
+//!
+//! A queue lives in a slot whose number stays the same while anybody holds or awaits it, so that owners remember
+//! slots, not keys. A free slot's memory is used again, and all memory is given back when the shard is empty after
+//! having been large.
+
+use hashbrown::HashTable;
+
+use super::queue::Queue;
+use crate::base::{IndexId, TableId};
+
+/// What is locked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Target<'a> {
+    Record(IndexId, &'a [u8]),
+    Table(TableId),
+}
+
+/// Keys of up to this length need no memory of their own.
+const INLINE_KEY: usize = 22;
+
+enum Key {
+    Inline { len: u8, bytes: [u8; INLINE_KEY] },
+    Long(Box<[u8]>),
+}
+
+impl Key {
+    fn new(key: &[u8]) -> Key {
+        if key.len() > INLINE_KEY {
+            return Key::Long(key.into());
+        }
+        let mut bytes = [0; INLINE_KEY];
+        bytes[..key.len()].copy_from_slice(key);
+        Key::Inline {
+            len: key.len() as u8,
+            bytes,
+        }
+    }
+
+    fn get(&self) -> &[u8] {
+        match self {
+            Key::Inline { len, bytes } => &bytes[..*len as usize],
+            Key::Long(bytes) => bytes,
+        }
+    }
+}
+
+struct Entry {
+    /// The upper half of the hash; the lower half chose the shard.
+    hash: u32,
+    is_table: bool,
+    id: u64,
+    key: Key,
+    queue: Queue,
+}
+
+impl Entry {
+    fn target(&self) -> Target<'_> {
+        if self.is_table {
+            Target::Table(TableId(self.id))
+        } else {
+            Target::Record(IndexId(self.id), self.key.get())
+        }
+    }
+}
+
+/// A shard with fewer slots keeps its memory when it gets empty.
+const KEEP_SLOTS: usize = 1024;
+
+#[derive(Default)]
+pub(super) struct Shard {
+    slots_by_hash: HashTable<u32>,
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+}
+
+/// hashbrown takes bits from both ends of the hash.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl Shard {
+    pub fn len(&self) -> usize {
+        self.slots_by_hash.len()
+    }
+
+    pub fn find(&self, hash: u32, target: Target<'_>) -> Option<u32> {
+        let same = |slot: &u32| self.entries[*slot as usize].target() == target;
+        self.slots_by_hash.find(spread(hash), same).copied()
+    }
+
+    /// The slot of the target's queue, which is made if there is none: then it must not be left empty.
+    pub fn find_or_insert(&mut self, hash: u32, target: Target<'_>) -> u32 {
+        self.find(hash, target)
+            .unwrap_or_else(|| self.insert(hash, target))
+    }
+
+    fn insert(&mut self, hash: u32, target: Target<'_>) -> u32 {
+        let (is_table, id, key) = match target {
+            Target::Record(index, key) => (false, index.0, key),
+            Target::Table(table) => (true, table.0, &[][..]),
+        };
+        let entry = Entry {
+            hash,
+            is_table,
+            id,
+            key: Key::new(key),
+            queue: Queue::default(),
+        };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.entries[slot as usize] = entry;
+                slot
+            }
+            None => {
+                self.entries.push(entry);
+                u32::try_from(self.entries.len() - 1).expect("more locks than memory")
+            }
+        };
+        let entries = &self.entries;
+        self.slots_by_hash
+            .insert_unique(spread(hash), slot, |s| spread(entries[*s as usize].hash));
+        slot
+    }
+
+    pub fn queue(&self, slot: u32) -> &Queue {
+        &self.entries[slot as usize].queue
+    }
+
+    pub fn queue_mut(&mut self, slot: u32) -> &mut Queue {
+        &mut self.entries[slot as usize].queue
+    }
+
+    pub fn target(&self, slot: u32) -> Target<'_> {
+        self.entries[slot as usize].target()
+    }
+
+    /// Forgets the queue if nobody holds or awaits it any more.
+    pub fn remove_if_empty(&mut self, slot: u32) {
+        let entry = &mut self.entries[slot as usize];
+        if !entry.queue.is_empty() {
+            return;
+        }
+        let hash = spread(entry.hash);
+        // The memory of a long key is not kept: the slot may wait for long.
+        entry.key = Key::new(&[]);
+        if let Ok(found) = self.slots_by_hash.find_entry(hash, |s| *s == slot) {
+            found.remove();
+        }
+        self.free.push(slot);
+        if self.slots_by_hash.is_empty() && self.entries.len() > KEEP_SLOTS {
+            *self = Shard::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_fits_into_72_bytes() {
+        assert!(
+            std::mem::size_of::<Entry>() <= 72,
+            "{}",
+            std::mem::size_of::<Entry>()
+        );
+    }
+
+    #[test]
+    fn slots_are_found_by_target_and_used_again() {
+        let mut shard = Shard::default();
+        let long = [7u8; 100];
+        let targets = [
+            Target::Record(IndexId(1), b"a"),
+            Target::Record(IndexId(1), b"b"),
+            Target::Record(IndexId(2), b"a"),
+            Target::Record(IndexId(1), &long),
+            Target::Record(IndexId(1), &long[..99]),
+            Target::Record(IndexId(1), b""),
+            Target::Table(TableId(1)),
+        ];
+        // All with one hash: only the comparison tells them apart.
+        let slots: Vec<_> = targets
+            .iter()
+            .map(|t| shard.find_or_insert(9, *t))
+            .collect();
+        for (target, slot) in targets.iter().zip(&slots) {
+            assert_eq!(shard.find(9, *target), Some(*slot));
+            assert_eq!(shard.target(*slot), *target);
+        }
+        for slot in &slots {
+            shard.remove_if_empty(*slot);
+        }
+        assert_eq!((shard.len(), shard.find(9, targets[0])), (0, None));
+        shard.find_or_insert(9, targets[3]);
+        assert_eq!(
+            shard.entries.len(),
+            targets.len(),
+            "a free slot was not used"
+        );
+    }
+
+    #[test]
+    fn an_empty_shard_gives_its_memory_back() {
+        let mut shard = Shard::default();
+        let keys: Vec<_> = (0..5000u32).map(u32::to_be_bytes).collect();
+        let slots: Vec<_> = keys
+            .iter()
+            .map(|k| shard.find_or_insert(1, Target::Record(IndexId(1), k)))
+            .collect();
+        assert_eq!(shard.len(), keys.len());
+        for slot in slots {
+            shard.remove_if_empty(slot);
+        }
+        assert_eq!((shard.len(), shard.entries.capacity()), (0, 0));
+    }
+}

@@ -1,0 +1,181 @@
+//! What the lock manager shows: counters, who waits for whom, the last deadlock.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use super::manager::{Inner, LockManager};
+use super::mode::TableMode;
+use super::owner::LockRef;
+use super::shard::Target;
+use crate::base::{IndexId, TableId, TrxId};
+
+/// Touched only by requests that wait.
+#[derive(Default)]
+pub(super) struct Counters {
+    waits: AtomicU64,
+    waiting: AtomicU64,
+    wait_us: AtomicU64,
+    wait_us_max: AtomicU64,
+    pub deadlocks: AtomicU64,
+    pub timeouts: AtomicU64,
+}
+
+impl Counters {
+    pub fn begin_wait(&self) {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn end_wait(&self, waited: Duration) {
+        let us = waited.as_micros() as u64;
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.wait_us.fetch_add(us, Ordering::Relaxed);
+        self.wait_us_max.fetch_max(us, Ordering::Relaxed);
+    }
+}
+
+/// Numbers since the database was opened, but for `current_waits`, which is now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LockStats {
+    /// Requests that had to wait.
+    pub waits: u64,
+    /// Requests that wait now.
+    pub current_waits: u64,
+    /// How long all waits that have ended took.
+    pub wait_us: u64,
+    pub wait_us_max: u64,
+    /// Waits ended by `Error::Deadlock`.
+    pub deadlocks: u64,
+    /// Waits ended by `Error::LockWaitTimeout`.
+    pub timeouts: u64,
+}
+
+/// What is locked, with its mode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockDescription {
+    pub target: LockTarget,
+    pub mode: TableMode,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LockTarget {
+    Record { index: IndexId, key: Vec<u8> },
+    Table(TableId),
+}
+
+impl fmt::Display for LockDescription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mode = self.mode.name();
+        match &self.target {
+            LockTarget::Table(table) => write!(f, "table lock, table {table}, mode {mode}"),
+            LockTarget::Record { index, key } => {
+                write!(f, "record lock, index {index}, mode {mode}, key 0x")?;
+                key.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+    }
+}
+
+/// A transaction that waits.
+#[derive(Clone, Debug)]
+pub struct LockWaiting {
+    /// `None`: it has written nothing yet.
+    pub trx: Option<TrxId>,
+    pub wants: LockDescription,
+    pub waited: Duration,
+    /// Those with an id among the transactions that hold what it waits for.
+    pub holders: Vec<TrxId>,
+}
+
+/// A member of a deadlock.
+#[derive(Clone, Debug)]
+pub struct DeadlockMember {
+    pub trx: Option<TrxId>,
+    pub weight: u64,
+    pub wants: LockDescription,
+    /// It was told to roll back.
+    pub victim: bool,
+}
+
+/// Each member waits for the next, the last for the first.
+#[derive(Clone, Debug)]
+pub struct DeadlockReport {
+    pub when: SystemTime,
+    pub members: Vec<DeadlockMember>,
+}
+
+/// A snapshot for `SHOW ENGINE STATUS`. Not one instant's: shards are read one after the other.
+#[derive(Clone, Debug)]
+pub struct LockStatus {
+    pub stats: LockStats,
+    /// Things that are locked; table intents that nobody disputes are not counted.
+    pub locked: usize,
+    pub waiting: Vec<LockWaiting>,
+    pub last_deadlock: Option<DeadlockReport>,
+}
+
+impl LockManager {
+    pub fn stats(&self) -> LockStats {
+        let c = &self.inner.counters;
+        LockStats {
+            waits: c.waits.load(Ordering::Relaxed),
+            current_waits: c.waiting.load(Ordering::Relaxed),
+            wait_us: c.wait_us.load(Ordering::Relaxed),
+            wait_us_max: c.wait_us_max.load(Ordering::Relaxed),
+            deadlocks: c.deadlocks.load(Ordering::Relaxed),
+            timeouts: c.timeouts.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Takes every shard's mutex once, and the graph's.
+    pub fn status(&self) -> LockStatus {
+        let inner = &self.inner;
+        let locked = inner.shards.iter().map(|shard| shard.lock().len()).sum();
+        let graph = inner.graph.lock();
+        let mut waiting: Vec<_> = graph
+            .waits
+            .values()
+            .map(|wait| LockWaiting {
+                trx: wait.owner.trx(),
+                wants: inner.describe(wait.at, wait.mode),
+                waited: wait.since.elapsed(),
+                holders: inner.holders(wait.at, wait.owner.trx()),
+            })
+            .collect();
+        waiting.sort_by_key(|w| std::cmp::Reverse(w.waited));
+        LockStatus {
+            stats: self.stats(),
+            locked,
+            waiting,
+            last_deadlock: graph.last_deadlock.clone(),
+        }
+    }
+}
+
+impl Inner {
+    /// The queue must exist (DEAD-3).
+    pub fn describe(&self, at: LockRef, mode: TableMode) -> LockDescription {
+        let shard = self.shards[at.shard as usize].lock();
+        let target = match shard.target(at.slot) {
+            Target::Table(table) => LockTarget::Table(table),
+            Target::Record(index, key) => LockTarget::Record {
+                index,
+                key: key.to_vec(),
+            },
+        };
+        LockDescription { target, mode }
+    }
+
+    fn holders(&self, at: LockRef, but: Option<TrxId>) -> Vec<TrxId> {
+        let keys: Vec<_> = {
+            let shard = self.shards[at.shard as usize].lock();
+            let grants = shard.queue(at.slot).grants();
+            grants.iter().map(|g| g.owner).collect()
+        };
+        keys.into_iter()
+            .filter_map(|key| self.trx_of(key))
+            .filter(|id| Some(*id) != but)
+            .collect()
+    }
+}
