@@ -18,7 +18,6 @@ pub mod io;
 pub mod lock;
 #[doc(hidden)]
 pub mod mtr;
-mod open;
 #[doc(hidden)]
 pub mod page;
 #[doc(hidden)]
@@ -31,7 +30,6 @@ pub mod redo;
 pub mod row;
 #[doc(hidden)]
 pub mod space;
-mod status;
 #[doc(hidden)]
 pub mod table;
 #[doc(hidden)]
@@ -41,11 +39,10 @@ pub mod undo;
 
 pub use base::{Error, Result};
 pub use catalog::{IndexDef, TableDef};
-pub use db::{CheckReport, Database, Table};
-pub use open::Options;
+pub use db::{Database, Options, Table};
 pub use row::{
     Collation, CollationId, Collations, ColumnDef, ColumnType, Datum, DatumBuf, KeyPart, Pad,
     RowRef, Value, Weigh,
 };
-pub use table::{Cursor, KeyMatch, LockMode, OnDuplicate};
+pub use table::{CheckReport, Cursor, KeyMatch, LockMode, OnDuplicate};
 pub use txn::{FlushLog, Interrupt, Isolation, LogLevel, Logger, Savepoint, Transaction};

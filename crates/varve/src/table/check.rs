@@ -6,7 +6,6 @@
 
 use crate::base::{Error, Result};
 use crate::catalog::{EntryRecord, OpenIndex, OpenTable, ROW_AT, RowRecord};
-use crate::db::CheckReport;
 use crate::lock::TableMode;
 use crate::row::RowRef;
 use crate::txn::{Core, Isolation, Transaction};
@@ -15,6 +14,17 @@ use super::version::read_leaf;
 
 /// Messages about single rows beyond this many are counted, not told.
 const MAX_ERRORS: usize = 50;
+
+/// Rows and structure that a check looked at, and what it found wrong.
+#[derive(Clone, Debug, Default)]
+pub struct CheckReport {
+    /// Live rows, as the newest committed state has them, and rows that are deleted but not purged.
+    pub rows: u64,
+    pub deleted_rows: u64,
+    pub pages: u64,
+    /// What is wrong, in words. Empty: the table is sound.
+    pub errors: Vec<String>,
+}
 
 /// Checks a table; waits for transactions that write to it.
 pub fn check_table(core: &std::sync::Arc<Core>, table: &OpenTable) -> Result<CheckReport> {

@@ -8,7 +8,7 @@ mod unique;
 mod version;
 mod write;
 
-pub use check::check_table;
+pub use check::{CheckReport, check_table};
 pub use cursor::{Cursor, KeyMatch, LockMode};
 pub use range::records_in_range;
 pub use write::{CurrentRow, OnDuplicate, delete_row, insert_row, update_row};

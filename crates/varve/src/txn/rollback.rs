@@ -78,7 +78,7 @@ fn find(
     key: &[u8],
     room: usize,
 ) -> Result<LeafPos> {
-    let pos = index.tree.latch_leaf_exclusive(mtr, key, room)?;
+    let pos = index.tree.latch_leaf_to_undo(mtr, key, room)?;
     if !pos.found {
         let message = format!("rollback misses a record of index {}", index.name);
         core.warn(&message);

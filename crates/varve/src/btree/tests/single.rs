@@ -143,7 +143,7 @@ fn too_large_records_are_refused() {
         let result = f.tree.latch_leaf_exclusive(&mut mtr, &vec![1; key], room);
         match result {
             Ok(_) => assert!(fits, "a key of {key} bytes with {payload}"),
-            Err(crate::Error::TooLarge { .. }) => assert!(!fits),
+            Err(crate::base::Error::TooLarge { .. }) => assert!(!fits),
             Err(e) => panic!("{e}"),
         }
     }

@@ -1,5 +1,8 @@
 //! A database: opening, closing, background threads, and the faces of tables, transactions and cursors.
 
+mod open;
+mod status;
+
 use std::any::Any;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -9,30 +12,18 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::base::Result;
-use crate::catalog::OpenTable;
+use crate::base::{PageNo, Result};
+use crate::catalog::{OpenTable, TableDef};
 use crate::ddl::Ddl;
 use crate::flush::Flusher;
 use crate::io::{Disk, RealDisk};
 use crate::purge::Purge;
 use crate::redo::LogWriter;
 use crate::row::{Collation, Datum};
-use crate::table::{Cursor, OnDuplicate, delete_row, insert_row, update_row};
+use crate::table::{CheckReport, Cursor, OnDuplicate, delete_row, insert_row, update_row};
 use crate::txn::{Core, FlushLog, Isolation, Transaction};
-use crate::{TableDef, base::PageNo};
 
-pub use crate::open::Options;
-
-/// Rows and structure that a check looked at, and what it found wrong.
-#[derive(Clone, Debug, Default)]
-pub struct CheckReport {
-    /// Live rows, as the newest committed state has them, and rows that are deleted but not purged.
-    pub rows: u64,
-    pub deleted_rows: u64,
-    pub pages: u64,
-    /// What is wrong, in words. Empty: the table is sound.
-    pub errors: Vec<String>,
-}
+pub use open::Options;
 
 /// An open database. Clones share it; it closes when `close` is called or the last clone goes.
 #[derive(Clone)]
@@ -73,7 +64,7 @@ impl Database {
     /// Like `open`, on another implementation of the disk.
     #[doc(hidden)]
     pub fn open_on(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Database> {
-        crate::open::open(disk, dir, options)
+        open::open(disk, dir, options)
     }
 
     /// Writes everything out and stops. Other clones and transactions can't be used afterwards.
@@ -191,7 +182,7 @@ impl Database {
     /// Counters and gauges by name.
     pub fn status(&self) -> Vec<(&'static str, u64)> {
         let background = self.inner.background.lock();
-        crate::status::collect(&self.inner.core, background.as_ref().map(|b| &b.flusher))
+        status::collect(&self.inner.core, background.as_ref().map(|b| &b.flusher))
     }
 
     pub fn dir(&self) -> &Path {
