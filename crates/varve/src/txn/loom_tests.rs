@@ -224,6 +224,28 @@ fn views_open_and_ask_while_a_segment_is_retired() {
     });
 }
 
+/// A view has drawn its number and is not published yet, while a transaction commits, and its segment is retired.
+#[test]
+fn a_view_opens_while_a_commit_is_retired() {
+    model(1, || {
+        let sys = small();
+        let last = sys.assign_id().unwrap();
+        while sys.next_id() < 15 {
+            commit(&sys, sys.assign_id().unwrap());
+        }
+        let drawer = spawn(&sys, move |sys| {
+            let no = commit(sys, last);
+            reuse_words(sys);
+            no
+        });
+        let view = sys.open_view(None);
+        let answer = view.sees(last);
+        let no = drawer.join().unwrap();
+        check_answer(&view, answer, no);
+        assert_eq!(view.sees(last), verdict(&view, no));
+    });
+}
+
 /// A straggler leaves the map while a view opens.
 #[test]
 fn a_straggler_settles_while_a_view_opens() {
