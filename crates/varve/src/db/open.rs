@@ -163,7 +163,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<
             "recovery: restored {page}, which was torn, from the doublewrite file"
         ));
     }
-    let scan = recovery::scan(&*disk, dir, &control)?;
+    let (scan, redo) = recovery::scan(&*disk, dir, &control)?;
     let settings = options.log_settings(&control);
     let log = Arc::new(RedoLog::open_at(
         disk.clone(),
@@ -208,7 +208,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<
             scan.end.0 - control.checkpoint.0,
             control.checkpoint
         ));
-        recovery::replay(&*disk, dir, &control, scan.end, &pool)?;
+        recovery::replay(redo, control.checkpoint, scan.end, dir, &pool)?;
     }
     drop(hold);
     let opener = Opener {

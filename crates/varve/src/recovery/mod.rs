@@ -19,13 +19,13 @@ mod files;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::base::{Lsn, Result};
+use crate::base::{Error, Lsn, Result};
 use crate::buffer::BufferPool;
 use crate::io::Disk;
 use crate::mtr::RawRecord;
 use crate::mtr::record::{Record, records};
 use crate::mtr::replay::apply_frame;
-use crate::redo::{Control, RedoReader};
+use crate::redo::{Control, REDO_DIR, RedoReader};
 use crate::txn::{Core, Transaction};
 use crate::undo::TrxUndo;
 
@@ -39,9 +39,11 @@ pub struct Scan {
     pub frames: u64,
 }
 
-/// Reads the log from the checkpoint to its end.
-pub fn scan(disk: &dyn Disk, dir: &Path, control: &Control) -> Result<Scan> {
-    let mut reader = RedoReader::open(disk, dir, &control.uuid, control.checkpoint)?;
+/// Reads the log from the checkpoint to its end. Also returns a reader that stands at the checkpoint again, for
+/// `replay`: it has its files open, so it may be read while the log's threads take spare files into use.
+pub fn scan(disk: &dyn Disk, dir: &Path, control: &Control) -> Result<(Scan, RedoReader)> {
+    let open = || RedoReader::open(disk, dir, &control.uuid, control.checkpoint);
+    let mut reader = open()?;
     let mut found = Scan {
         end: control.checkpoint,
         id_limit: control.id_limit,
@@ -56,23 +58,29 @@ pub fn scan(disk: &dyn Disk, dir: &Path, control: &Control) -> Result<Scan> {
             }
         }
     }
-    Ok(found)
+    Ok((found, open()?))
 }
 
-/// Applies the log from the checkpoint to `end`.
+/// Applies the log from `checkpoint`, where `reader` stands, to `end`.
 pub fn replay(
-    disk: &dyn Disk,
-    dir: &Path,
-    control: &Control,
+    mut reader: RedoReader,
+    checkpoint: Lsn,
     end: Lsn,
+    dir: &Path,
     pool: &Arc<BufferPool>,
 ) -> Result<()> {
-    let mut reader = RedoReader::open(disk, dir, &control.uuid, control.checkpoint)?;
-    while let Some(frame) = reader.next()? {
-        if frame.end > end {
-            break;
-        }
+    let mut at = checkpoint;
+    // Not one frame further: what lies behind the end is being overwritten.
+    while at < end {
+        let Some(frame) = reader.next()? else {
+            return Err(Error::CorruptFile {
+                path: dir.join(REDO_DIR),
+                expected: format!("redo up to LSN {end}"),
+                found: format!("only up to LSN {at}"),
+            });
+        };
         apply_frame(pool, frame.start, frame.end, frame.body, |_| Ok(()))?;
+        at = frame.end;
     }
     Ok(())
 }
@@ -80,4 +88,70 @@ pub fn replay(
 /// Rolls a transaction back that had not ended when the database stopped. It was registered as active.
 pub fn roll_back(core: &Arc<Core>, undo: TrxUndo) -> Result<()> {
     Transaction::recovered(core.clone(), undo).rollback()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{PageId, PageNo, SpaceId};
+    use crate::buffer::PoolSettings;
+    use crate::buffer::mem_store::MemStore;
+    use crate::io::RealDisk;
+    use crate::mtr::{Mtr, MtrEnv};
+    use crate::page::{PageOp, PageType};
+    use crate::redo::{LogSettings, RedoLog};
+
+    /// The log's own threads take spare files into use while the log is being replayed. Replay that looked for its files
+    /// only then ran into a file that was listed under one name and opened under none.
+    #[test]
+    fn replay_has_its_files_open() {
+        const PAGE: usize = 4096;
+        let (dir, start, uuid) = (tempfile::tempdir().unwrap(), Lsn(4096), [3; 16]);
+        let pool = || {
+            let settings = PoolSettings {
+                bytes: (256 * PAGE) as u64,
+                page_size: PAGE,
+            };
+            Arc::new(BufferPool::new(settings, Arc::new(MemStore::default())).unwrap())
+        };
+        let disk = Arc::new(RealDisk);
+        let settings = LogSettings::new(64 << 20, PAGE as u32, uuid);
+        let log = Arc::new(RedoLog::create(disk.clone(), dir.path(), settings, start).unwrap());
+        let env = MtrEnv::new(pool(), log.clone());
+        let page = PageId::new(SpaceId(2), PageNo(7));
+        let mut mtr = Mtr::begin(&env, 4096).unwrap();
+        let h = mtr.exclusive_new(page).unwrap();
+        mtr.op(
+            h,
+            PageOp::FormatRaw {
+                ptype: PageType::Raw,
+            },
+        );
+        mtr.op(
+            h,
+            PageOp::Write {
+                off: 100,
+                bytes: b"written",
+            },
+        );
+        log.sync_to(mtr.commit()).unwrap();
+
+        let control = Control {
+            page_size: PAGE as u32,
+            uuid,
+            checkpoint: start,
+            clean_shutdown: false,
+            id_limit: 0,
+            next_space: 0,
+            next_table: 0,
+            next_index: 0,
+        };
+        let (scan, redo) = scan(&*disk, dir.path(), &control).unwrap();
+        for file in std::fs::read_dir(dir.path().join(REDO_DIR)).unwrap() {
+            std::fs::remove_file(file.unwrap().path()).unwrap();
+        }
+        let replayed = pool();
+        replay(redo, start, scan.end, dir.path(), &replayed).unwrap();
+        assert_eq!(&replayed.shared(page).unwrap()[100..107], b"written");
+    }
 }
