@@ -31,6 +31,9 @@ pub enum Isolation {
     RepeatableRead,
 }
 
+/// A commit that leaves at least this many logs in the history of its rollback segment wakes purge.
+const PURGE_WAKE_LENGTH: u64 = 32;
+
 /// A place in a transaction to roll back to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Savepoint(pub u64);
@@ -312,7 +315,11 @@ impl Transaction {
                     let (no, end) = undo.commit(&core.undo.env, || core.sys.start_commit(id))?;
                     core.sys.finish_commit(id, no);
                     durable_at = Some(end);
-                    core.purge_wanted.notify();
+                    // Purge looks by itself every few milliseconds while there is work. It is woken only if it sleeps
+                    // while a history grows: a wake-up at each commit would cost more than the purge.
+                    if undo.segment_history_len() >= PURGE_WAKE_LENGTH {
+                        core.purge_wanted.notify();
+                    }
                     Counters::add(&core.counters.commits, 1);
                 }
                 // An id was drawn, but nothing was written under it.

@@ -386,6 +386,11 @@ impl TrxUndo {
         })
     }
 
+    /// Logs in the history of the transaction's rollback segment.
+    pub fn segment_history_len(&self) -> u64 {
+        self.rseg.history_len()
+    }
+
     /// Something was written: there is a log to end.
     pub fn has_logs(&self) -> bool {
         self.insert.is_some() || self.update.is_some()
