@@ -46,6 +46,7 @@ pub fn up(workspace: &Workspace, args: UpArgs) -> Result<()> {
     let mut options: Vec<String> = [
         "--plugin-load-add=ha_varve",
         "--default-storage-engine=VARVE",
+        "--default-tmp-storage-engine=Aria",
     ]
     .map(String::from)
     .into();

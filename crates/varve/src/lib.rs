@@ -41,8 +41,8 @@ pub use base::{Error, Result};
 pub use catalog::{IndexDef, TableDef};
 pub use db::{Database, Options, Table};
 pub use row::{
-    Collation, CollationId, Collations, ColumnDef, ColumnType, Datum, DatumBuf, KeyPart, Pad,
-    RowRef, Value, Weigh,
+    Collation, CollationId, Collations, ColumnDef, ColumnType, Datum, DatumBuf, FindCollation,
+    KeyPart, Pad, RowRef, Value, Weigh,
 };
 pub use table::{CheckReport, Cursor, KeyMatch, LockMode, OnDuplicate};
 pub use txn::{FlushLog, Interrupt, Isolation, LogLevel, Logger, Savepoint, Transaction};

@@ -20,7 +20,7 @@ use crate::page::{PageOp, PageType, page_type};
 use crate::purge::Purge;
 use crate::recovery;
 use crate::redo::{CONTROL_FILE, Control, ControlFile, LogSettings, RedoLog};
-use crate::row::{Collation, Collations};
+use crate::row::{Collation, Collations, FindCollation};
 use crate::space::{MIXED, NewSpace, SpaceKind, Spaces};
 use crate::txn::{
     Core, DynamicSettings, FlushLog, IdLimitLog, Isolation, LogLevel, Logger, State, Transaction,
@@ -51,6 +51,8 @@ pub struct Options {
     pub lock_wait_timeout: Duration,
     /// Collations besides the built-in ones.
     pub collations: Vec<Collation>,
+    /// Asked for other collations when a table that uses them is created or opened.
+    pub find_collation: Option<FindCollation>,
     /// Create the database if the directory has none.
     pub create_if_missing: bool,
     /// Receives messages for the administrator; standard error if `None`.
@@ -70,6 +72,7 @@ impl Default for Options {
             undo_tablespaces: 2,
             lock_wait_timeout: Duration::from_secs(50),
             collations: Vec::new(),
+            find_collation: None,
             create_if_missing: true,
             logger: None,
         }
@@ -274,7 +277,10 @@ impl Opener<'_> {
         for trx in &unfinished {
             sys.adopt(trx.trx(), State::Active)?;
         }
-        let collations = Arc::new(Collations::new());
+        let collations = Arc::new(match &self.options.find_collation {
+            Some(find) => Collations::with_finder(find.clone()),
+            None => Collations::new(),
+        });
         for collation in &self.options.collations {
             collations.register(collation.clone())?;
         }

@@ -1,0 +1,667 @@
+// varve.h: the C interface of Varve, a transactional storage engine. Generated from crates/varve-capi; do not edit.
+//
+// - Every function may be called from any thread, but one handle (transaction, cursor) by one thread at a time.
+//   The exceptions are varve_db and varve_table handles, and varve_txn_interrupt: any thread, at any time.
+// - A function that can fail returns a varve_code. What happened, in words, is then in varve_last_error() of the
+//   calling thread until its next failing call.
+// - Pointers to rows, positions and texts that a function hands out are valid until the next call on the same handle.
+// - No call unwinds: a panic inside stops the database, and the call returns VARVE_POISONED.
+
+
+#ifndef VARVE_H
+#define VARVE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// What a call came to. Each kind of error is something that a caller can do something about.
+typedef enum varve_code {
+  VARVE_OK = 0,
+  // A look-up found nothing, or a scan is at its end. Not an error; there is no text for it.
+  VARVE_NO_ROW = 1,
+  // Bytes on disk are not what was written.
+  VARVE_CORRUPT = 2,
+  // The operating system refused an operation.
+  VARVE_IO = 3,
+  // A change failed halfway or a thread panicked: the database refuses work until it is reopened.
+  VARVE_POISONED = 4,
+  // Another row has the same key in a unique index: see varve_last_error_index.
+  VARVE_DUPLICATE_KEY = 5,
+  // Waited longer than the lock wait timeout. The transaction lives; roll the statement back.
+  VARVE_LOCK_WAIT_TIMEOUT = 6,
+  // Chosen as the victim of a deadlock: roll the transaction back.
+  VARVE_DEADLOCK = 7,
+  // varve_txn_interrupt was called.
+  VARVE_INTERRUPTED = 8,
+  VARVE_NOT_FOUND = 9,
+  VARVE_ALREADY_EXISTS = 10,
+  // A row or key is longer than the format allows.
+  VARVE_TOO_LARGE = 11,
+  // Disk full, no free undo slot, or a buffer pool too small for the pinned pages.
+  VARVE_NO_SPACE = 12,
+  VARVE_INVALID = 13,
+  // Asked for something that this version does not do.
+  VARVE_UNSUPPORTED = 14,
+  // Another process has the data directory open.
+  VARVE_IN_USE = 15,
+  // The table's definition is newer than the transaction's read view.
+  VARVE_DEFINITION_CHANGED = 16,
+} varve_code;
+
+// What a row must be to the key that is sought. A key may be only the first parts of the index's; then it stands
+// for all keys that begin with it.
+typedef enum varve_match {
+  // The first one equal to the key.
+  VARVE_EXACT = 0,
+  // The first one equal to the key or after it.
+  VARVE_AT_LEAST = 1,
+  // The first one after all that equal the key.
+  VARVE_AFTER = 2,
+  // The last one equal to the key or before it.
+  VARVE_AT_MOST = 3,
+  // The last one before all that equal the key.
+  VARVE_BEFORE = 4,
+  // The last one equal to the key.
+  VARVE_EXACT_LAST = 5,
+} varve_match;
+
+// How the rows that a cursor comes to are locked. Without a lock the cursor reads the transaction's read view, with
+// one the latest committed rows.
+typedef enum varve_lock {
+  VARVE_NO_LOCK = 0,
+  VARVE_SHARED = 1,
+  VARVE_EXCLUSIVE = 2,
+} varve_lock;
+
+// What a commit waits for.
+typedef enum varve_flush_log {
+  // Nothing: the log is written and synced once a second.
+  VARVE_FLUSH_LAZY = 0,
+  // Its log is on disk.
+  VARVE_FLUSH_SYNC = 1,
+  // Its log is with the operating system; synced once a second.
+  VARVE_FLUSH_WRITE = 2,
+} varve_flush_log;
+
+// How urgent a message is.
+typedef enum varve_log_level {
+  VARVE_LOG_NOTE = 0,
+  VARVE_LOG_WARNING = 1,
+  VARVE_LOG_ERROR = 2,
+} varve_log_level;
+
+// What kind of values a column holds.
+typedef enum varve_type {
+  // Signed integer of `size` 1, 2, 3, 4 or 8 bytes.
+  VARVE_INT = 1,
+  // Unsigned integer of `size` 1, 2, 3, 4 or 8 bytes.
+  VARVE_UINT = 2,
+  // IEEE 754, 4 bytes; `size` is not looked at.
+  VARVE_FLOAT = 3,
+  // IEEE 754, 8 bytes; `size` is not looked at.
+  VARVE_DOUBLE = 4,
+  // Exactly `size` bytes, in memcmp order.
+  VARVE_FIXED = 5,
+  // At most `size` bytes, in memcmp order.
+  VARVE_BYTES = 6,
+  // At most `size` bytes of text, in the order of `collation`.
+  VARVE_TEXT = 7,
+} varve_type;
+
+// Who sees to it that a table does not change its definition under a transaction that uses it.
+typedef enum varve_table_locks {
+  // The engine: transactions lock the tables that they use.
+  VARVE_TABLES_LOCKED_BY_ENGINE = 0,
+  // The caller, who has locks of its own.
+  VARVE_TABLES_LOCKED_BY_CALLER = 1,
+} varve_table_locks;
+
+typedef enum varve_isolation {
+  VARVE_READ_COMMITTED = 1,
+  VARVE_REPEATABLE_READ = 2,
+} varve_isolation;
+
+// What an insert does with a row that has its key already.
+typedef enum varve_on_duplicate {
+  // Lock it shared, and fail.
+  VARVE_DUPLICATE_SHARE = 0,
+  // Lock it exclusively, and fail: the caller is going to replace or update it.
+  VARVE_DUPLICATE_LOCK = 1,
+} varve_on_duplicate;
+
+// A place in an index. It belongs to no transaction: every move names the one it is made in.
+typedef struct varve_cursor varve_cursor;
+
+// An open database. Shared by all threads.
+typedef struct varve_db varve_db;
+
+// An open table. Shared by all threads.
+typedef struct varve_table varve_table;
+
+// A session: it has at most one transaction at a time, and can be used for many.
+typedef struct varve_txn varve_txn;
+
+// A column's value. `ptr` is null for SQL NULL. Integers and floats are little-endian, of the column's width; fixed
+// columns have exactly their width; an empty byte string has a pointer, which is not looked at.
+typedef struct varve_value {
+  const uint8_t *ptr;
+  uint32_t len;
+} varve_value;
+
+// A collation: an order of texts, given as a function from a text to weights whose memcmp order it is.
+//
+// The functions are called from any thread, at the same time too, as long as the database is open.
+typedef struct varve_collation {
+  // The caller's number for it, below 1 << 31.
+  uint32_t id;
+  const char *name;
+  // Names the data behind the order (a Unicode version, a library's version). An index that was built with
+  // another version is closed until it is rebuilt.
+  const char *version;
+  // The weights of a text are its bytes: `weights` is not called and may be null.
+  bool bytewise;
+  // PAD SPACE: all weights consist of units of this many bytes (1 to 4), and the first unit of `pad_weight` is
+  // that of a space. 0 for NO PAD. `weights` never pads.
+  uint8_t pad_unit;
+  uint8_t pad_weight[4];
+  // The functions' first argument.
+  void *context;
+  // Writes the weights of a text. Returns how many bytes they take; more than `capacity` if there is not room
+  // for them, and then it is called again with at least that much.
+  size_t (*weights)(void *context, const uint8_t *text, size_t len, uint8_t *out, size_t capacity);
+  // How many bytes the first `chars` characters of a text take, at most `len`.
+  size_t (*prefix_bytes)(void *context, const uint8_t *text, size_t len, size_t chars);
+} varve_collation;
+
+// How to open a database; varve_options_default fills in what most callers want.
+typedef struct varve_options {
+  // Fixed when the database is created: 4096 to 65536, a power of two. An existing database keeps its own.
+  uint32_t page_size;
+  uint64_t buffer_pool_bytes;
+  uint64_t redo_capacity_bytes;
+  uint64_t log_buffer_bytes;
+  enum varve_flush_log flush_log_at_trx_commit;
+  bool doublewrite;
+  // Pages per second that background flushing may write when it is not in a hurry.
+  uint32_t io_capacity;
+  // Number of undo tablespaces, fixed when the database is created.
+  uint32_t undo_tablespaces;
+  // How long a transaction waits for a row lock unless it says otherwise.
+  uint64_t lock_wait_timeout_ms;
+  // A directory without a database gets one; otherwise that is VARVE_NOT_FOUND.
+  bool create_if_missing;
+  // Optional; without it there are only Varve's own collations.
+  bool (*find_collation)(void *context, uint32_t id, struct varve_collation *out);
+  void *collation_context;
+  // Optional; without it messages go to standard error.
+  void (*log)(void *context, enum varve_log_level level, const char *message);
+  void *log_context;
+} varve_options;
+
+typedef struct varve_column_def {
+  const char *name;
+  enum varve_type kind;
+  uint32_t size;
+  uint32_t collation;
+  bool nullable;
+} varve_column_def;
+
+typedef struct varve_key_part {
+  // Position in the table's list of columns.
+  uint32_t column;
+  // 0 for the whole value, else only so many characters of a text or bytes of anything else.
+  uint32_t prefix;
+  bool descending;
+} varve_key_part;
+
+typedef struct varve_index_def {
+  const char *name;
+  bool unique;
+  const struct varve_key_part *parts;
+  uint32_t n_parts;
+} varve_index_def;
+
+typedef struct varve_table_def {
+  // "schema/table"
+  const char *name;
+  const struct varve_column_def *columns;
+  uint32_t n_columns;
+  // The clustered key. None: rows get a hidden id.
+  const struct varve_key_part *primary;
+  uint32_t n_primary;
+  // The secondary indexes; calls name them 1, 2, … in this order, the clustered index is 0.
+  const struct varve_index_def *indexes;
+  uint32_t n_indexes;
+  // Position of the column that the table's counter numbers, UINT32_MAX for none.
+  uint32_t auto_increment;
+} varve_table_def;
+
+// Receives one text at a time.
+typedef void (*varve_text_fn)(void *context, const char *text);
+
+// Receives one counter. `name` is lower case with underscores.
+typedef void (*varve_counter_fn)(void *context, const char *name, uint64_t value);
+
+// Figures about a table. Estimates, but the counter.
+typedef struct varve_table_stats {
+  uint64_t rows;
+  // Bytes of the table's file that are in use, and that are not.
+  uint64_t used_bytes;
+  uint64_t free_bytes;
+  // The next value of the counter.
+  uint64_t auto_increment;
+} varve_table_stats;
+
+// One end of a range of keys. `values` are the first `n` parts of the key; none mean no limit on this side.
+typedef struct varve_bound {
+  const struct varve_value *values;
+  uint32_t n;
+  bool inclusive;
+} varve_bound;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Opens a cursor on an index: 0 the clustered one, 1, 2, … the secondary ones.
+enum varve_code varve_cursor_open(const struct varve_table *table, uint32_t index, struct varve_cursor **out);
+
+void varve_cursor_close(struct varve_cursor *cursor);
+
+// Goes to a key: its first `n` parts, which may be fewer than the index has. `row` gets the row found there, one
+// value for each column.
+enum varve_code varve_cursor_seek(struct varve_cursor *cursor,
+                                  const struct varve_txn *txn,
+                                  const struct varve_value *key,
+                                  uint32_t n,
+                                  enum varve_match how,
+                                  enum varve_lock lock,
+                                  const struct varve_value **row);
+
+// Goes to the index's first row.
+enum varve_code varve_cursor_first(struct varve_cursor *cursor,
+                                   const struct varve_txn *txn,
+                                   enum varve_lock lock,
+                                   const struct varve_value **row);
+
+// Goes to the index's last row.
+enum varve_code varve_cursor_last(struct varve_cursor *cursor,
+                                  const struct varve_txn *txn,
+                                  enum varve_lock lock,
+                                  const struct varve_value **row);
+
+// Goes to the next row in the index's order, locking as the cursor did before.
+enum varve_code varve_cursor_next(struct varve_cursor *cursor,
+                                  const struct varve_txn *txn,
+                                  const struct varve_value **row);
+
+// Goes to the previous row in the index's order.
+enum varve_code varve_cursor_prev(struct varve_cursor *cursor,
+                                  const struct varve_txn *txn,
+                                  const struct varve_value **row);
+
+// Goes to the next row, if it equals the key that the last varve_cursor_seek was given. Locks no other.
+enum varve_code varve_cursor_next_same(struct varve_cursor *cursor,
+                                       const struct varve_txn *txn,
+                                       const struct varve_value **row);
+
+// The current row's position: bytes that find the row again, in any cursor on the same table. Positions of two rows
+// compare with memcmp, and a shorter one that starts another is the smaller, in the clustered index's order.
+uint32_t varve_cursor_position(const struct varve_cursor *cursor, const uint8_t **position);
+
+// Goes to the row at a position that varve_cursor_position gave. The cursor must be on the clustered index.
+enum varve_code varve_cursor_seek_position(struct varve_cursor *cursor,
+                                           const struct varve_txn *txn,
+                                           const uint8_t *position,
+                                           uint32_t len,
+                                           enum varve_lock lock,
+                                           const struct varve_value **row);
+
+// The caller has no use for the current row: under READ COMMITTED its lock is given back, if the cursor's last move
+// took it.
+enum varve_code varve_cursor_unlock_row(struct varve_cursor *cursor, const struct varve_txn *txn);
+
+// Fills `options` with the defaults.
+void varve_options_default(struct varve_options *options);
+
+// Opens the database in directory `dir`, recovering it if it was not closed. `options` may be null.
+enum varve_code varve_db_open(const char *dir, const struct varve_options *options, struct varve_db **out);
+
+// Closes the database: everything is flushed, so that opening needs no recovery. All other handles must be closed
+// before. The handle is gone even if this fails; the next open then recovers.
+enum varve_code varve_db_close(struct varve_db *db);
+
+// Creates a table, durably: it is there after a crash. VARVE_ALREADY_EXISTS if there is one of that name.
+enum varve_code varve_table_create(const struct varve_db *db, const struct varve_table_def *def);
+
+// Drops a table, durably. The caller sees to it that nobody uses it.
+enum varve_code varve_table_drop(const struct varve_db *db, const char *name);
+
+// Renames a table, durably. The caller sees to it that nobody uses it.
+enum varve_code varve_table_rename(const struct varve_db *db, const char *from, const char *to);
+
+// Empties a table, durably and at once, and starts its counter anew. The caller sees to it that nobody uses it;
+// handles of the table must be opened again.
+enum varve_code varve_table_truncate(const struct varve_db *db, const char *name);
+
+// Hands the names of all tables to `each`.
+enum varve_code varve_db_tables(const struct varve_db *db, varve_text_fn each, void *context);
+
+// Changes what commits wait for, from now on.
+void varve_db_set_flush_log(const struct varve_db *db, enum varve_flush_log mode);
+
+// Makes everything that is committed durable, whatever commits wait for.
+enum varve_code varve_db_flush_log(const struct varve_db *db);
+
+// What the calling thread's last failing call was about, in words. Valid until its next failing call.
+const char *varve_last_error(void);
+
+// Opens a cursor on an index: 0 the clustered one, 1, 2, … the secondary ones.
+enum varve_code varve_cursor_open(const struct varve_table *table, uint32_t index, struct varve_cursor **out);
+
+void varve_cursor_close(struct varve_cursor *cursor);
+
+// Goes to a key: its first `n` parts, which may be fewer than the index has. `row` gets the row found there, one
+// value for each column.
+enum varve_code varve_cursor_seek(struct varve_cursor *cursor,
+                                  const struct varve_txn *txn,
+                                  const struct varve_value *key,
+                                  uint32_t n,
+                                  enum varve_match how,
+                                  enum varve_lock lock,
+                                  const struct varve_value **row);
+
+// Goes to the index's first row.
+enum varve_code varve_cursor_first(struct varve_cursor *cursor,
+                                   const struct varve_txn *txn,
+                                   enum varve_lock lock,
+                                   const struct varve_value **row);
+
+// Goes to the index's last row.
+enum varve_code varve_cursor_last(struct varve_cursor *cursor,
+                                  const struct varve_txn *txn,
+                                  enum varve_lock lock,
+                                  const struct varve_value **row);
+
+// Goes to the next row in the index's order, locking as the cursor did before.
+enum varve_code varve_cursor_next(struct varve_cursor *cursor,
+                                  const struct varve_txn *txn,
+                                  const struct varve_value **row);
+
+// Goes to the previous row in the index's order.
+enum varve_code varve_cursor_prev(struct varve_cursor *cursor,
+                                  const struct varve_txn *txn,
+                                  const struct varve_value **row);
+
+// Goes to the next row, if it equals the key that the last varve_cursor_seek was given. Locks no other.
+enum varve_code varve_cursor_next_same(struct varve_cursor *cursor,
+                                       const struct varve_txn *txn,
+                                       const struct varve_value **row);
+
+// The current row's position: bytes that find the row again, in any cursor on the same table. Positions of two rows
+// compare with memcmp, and a shorter one that starts another is the smaller, in the clustered index's order.
+uint32_t varve_cursor_position(const struct varve_cursor *cursor, const uint8_t **position);
+
+// Goes to the row at a position that varve_cursor_position gave. The cursor must be on the clustered index.
+enum varve_code varve_cursor_seek_position(struct varve_cursor *cursor,
+                                           const struct varve_txn *txn,
+                                           const uint8_t *position,
+                                           uint32_t len,
+                                           enum varve_lock lock,
+                                           const struct varve_value **row);
+
+// The caller has no use for the current row: under READ COMMITTED its lock is given back, if the cursor's last move
+// took it.
+enum varve_code varve_cursor_unlock_row(struct varve_cursor *cursor, const struct varve_txn *txn);
+
+// Fills `options` with the defaults.
+void varve_options_default(struct varve_options *options);
+
+// Opens the database in directory `dir`, recovering it if it was not closed. `options` may be null.
+enum varve_code varve_db_open(const char *dir, const struct varve_options *options, struct varve_db **out);
+
+// Closes the database: everything is flushed, so that opening needs no recovery. All other handles must be closed
+// before. The handle is gone even if this fails; the next open then recovers.
+enum varve_code varve_db_close(struct varve_db *db);
+
+// Creates a table, durably: it is there after a crash. VARVE_ALREADY_EXISTS if there is one of that name.
+enum varve_code varve_table_create(const struct varve_db *db, const struct varve_table_def *def);
+
+// Drops a table, durably. The caller sees to it that nobody uses it.
+enum varve_code varve_table_drop(const struct varve_db *db, const char *name);
+
+// Renames a table, durably. The caller sees to it that nobody uses it.
+enum varve_code varve_table_rename(const struct varve_db *db, const char *from, const char *to);
+
+// Empties a table, durably and at once, and starts its counter anew. The caller sees to it that nobody uses it;
+// handles of the table must be opened again.
+enum varve_code varve_table_truncate(const struct varve_db *db, const char *name);
+
+// Hands the names of all tables to `each`.
+enum varve_code varve_db_tables(const struct varve_db *db, varve_text_fn each, void *context);
+
+// Changes what commits wait for, from now on.
+void varve_db_set_flush_log(const struct varve_db *db, enum varve_flush_log mode);
+
+// Makes everything that is committed durable, whatever commits wait for.
+enum varve_code varve_db_flush_log(const struct varve_db *db);
+
+// What the calling thread's last failing call was about, in words. Valid until its next failing call.
+const char *varve_last_error(void);
+
+// Hands every counter to `each`.
+enum varve_code varve_db_status(const struct varve_db *db, varve_counter_fn each, void *context);
+
+// Opens a table.
+enum varve_code varve_table_open(const struct varve_db *db, const char *name, struct varve_table **out);
+
+// Closes a table's handle; cursors on it may stay open.
+void varve_table_close(struct varve_table *table);
+
+uint32_t varve_table_n_columns(const struct varve_table *table);
+
+// Number of secondary indexes.
+uint32_t varve_table_n_indexes(const struct varve_table *table);
+
+// The longest position that varve_cursor_position can give for this table, in bytes.
+uint32_t varve_table_max_position(const struct varve_table *table);
+
+// The index of `table` that this thread's last VARVE_DUPLICATE_KEY was about: 0 the clustered one, 1, 2, … the
+// secondary ones, UINT32_MAX if it was about none of this table's.
+uint32_t varve_last_error_index(const struct varve_table *table);
+
+// Looks up a table's statistics.
+enum varve_code varve_table_get_stats(const struct varve_table *table, struct varve_table_stats *out);
+
+// Estimates the number of rows between two keys of an index.
+enum varve_code varve_table_records_in_range(const struct varve_table *table,
+                                             uint32_t index,
+                                             const struct varve_bound *low,
+                                             const struct varve_bound *high,
+                                             uint64_t *out);
+
+// Takes `n` consecutive values from the table's counter; `first` gets the first of them. Values are not given back
+// by a rollback, and never given twice, also after a crash.
+enum varve_code varve_table_auto_increment_reserve(const struct varve_table *table, uint64_t n, uint64_t *first);
+
+// Makes `next` the counter's next value, durably.
+enum varve_code varve_table_set_auto_increment(const struct varve_table *table, uint64_t next);
+
+// Checks a table's structure: order, links, counts, and that clustered and secondary entries pair up. Each thing
+// wrong goes to `each`, and makes the call return VARVE_CORRUPT. `rows` gets the number of rows.
+enum varve_code varve_table_check(const struct varve_table *table, varve_text_fn each, void *context, uint64_t *rows);
+
+// Opens a session.
+enum varve_code varve_txn_open(const struct varve_db *db, enum varve_table_locks locking, struct varve_txn **out);
+
+// Closes a session; a transaction that has not ended is rolled back.
+void varve_txn_close(struct varve_txn *txn);
+
+// Begins a transaction. It costs next to nothing until it reads or writes.
+enum varve_code varve_txn_begin(const struct varve_txn *txn, enum varve_isolation isolation);
+
+// Has a transaction begun and not ended?
+bool varve_txn_is_open(const struct varve_txn *txn);
+
+// The transaction's id, 0 as long as it has written nothing.
+uint64_t varve_txn_id(const struct varve_txn *txn);
+
+// Opens the transaction's read view now, instead of at its first read.
+enum varve_code varve_txn_take_snapshot(const struct varve_txn *txn);
+
+// A statement begins: what follows can be undone by varve_txn_rollback_statement, and under READ COMMITTED it gets a
+// read view of its own.
+enum varve_code varve_txn_start_statement(const struct varve_txn *txn);
+
+// Undoes what the statement did; nothing if no transaction is running. Its locks stay.
+enum varve_code varve_txn_rollback_statement(const struct varve_txn *txn);
+
+// Marks a point that varve_txn_rollback_to can go back to, as often as wanted.
+enum varve_code varve_txn_savepoint(const struct varve_txn *txn, uint64_t *out);
+
+// Undoes everything since the savepoint. Locks stay.
+enum varve_code varve_txn_rollback_to(const struct varve_txn *txn, uint64_t savepoint);
+
+// Commits. Returns when the commit is as durable as the database is set to make it. On an error the transaction has
+// ended too: the database is poisoned, and recovery decides.
+enum varve_code varve_txn_commit(const struct varve_txn *txn);
+
+// Rolls back; nothing if no transaction is running.
+enum varve_code varve_txn_rollback(const struct varve_txn *txn);
+
+// How long this session waits for a lock; 0 does not wait at all.
+void varve_txn_set_lock_wait_timeout(const struct varve_txn *txn, uint64_t ms);
+
+// Makes the running transaction's waits, this one and later ones, end with VARVE_INTERRUPTED. From any thread.
+void varve_txn_interrupt(const struct varve_txn *txn);
+
+// Lets the running transaction wait again.
+void varve_txn_clear_interrupt(const struct varve_txn *txn);
+
+// Inserts a row: `n` values, one for each column, in the table's order.
+enum varve_code varve_insert(const struct varve_txn *txn,
+                             const struct varve_table *table,
+                             const struct varve_value *row,
+                             uint32_t n,
+                             enum varve_on_duplicate on_duplicate);
+
+// Gives the row that the cursor stands on new values: `n`, one for each column. They may be the cursor's own.
+enum varve_code varve_update(const struct varve_txn *txn,
+                             const struct varve_cursor *cursor,
+                             const struct varve_value *row,
+                             uint32_t n);
+
+// Deletes the row that the cursor stands on. The cursor stays there and can go on.
+enum varve_code varve_delete(const struct varve_txn *txn, const struct varve_cursor *cursor);
+
+// Hands every counter to `each`.
+enum varve_code varve_db_status(const struct varve_db *db, varve_counter_fn each, void *context);
+
+// Opens a table.
+enum varve_code varve_table_open(const struct varve_db *db, const char *name, struct varve_table **out);
+
+// Closes a table's handle; cursors on it may stay open.
+void varve_table_close(struct varve_table *table);
+
+uint32_t varve_table_n_columns(const struct varve_table *table);
+
+// Number of secondary indexes.
+uint32_t varve_table_n_indexes(const struct varve_table *table);
+
+// The longest position that varve_cursor_position can give for this table, in bytes.
+uint32_t varve_table_max_position(const struct varve_table *table);
+
+// The index of `table` that this thread's last VARVE_DUPLICATE_KEY was about: 0 the clustered one, 1, 2, … the
+// secondary ones, UINT32_MAX if it was about none of this table's.
+uint32_t varve_last_error_index(const struct varve_table *table);
+
+// Looks up a table's statistics.
+enum varve_code varve_table_get_stats(const struct varve_table *table, struct varve_table_stats *out);
+
+// Estimates the number of rows between two keys of an index.
+enum varve_code varve_table_records_in_range(const struct varve_table *table,
+                                             uint32_t index,
+                                             const struct varve_bound *low,
+                                             const struct varve_bound *high,
+                                             uint64_t *out);
+
+// Takes `n` consecutive values from the table's counter; `first` gets the first of them. Values are not given back
+// by a rollback, and never given twice, also after a crash.
+enum varve_code varve_table_auto_increment_reserve(const struct varve_table *table, uint64_t n, uint64_t *first);
+
+// Makes `next` the counter's next value, durably.
+enum varve_code varve_table_set_auto_increment(const struct varve_table *table, uint64_t next);
+
+// Checks a table's structure: order, links, counts, and that clustered and secondary entries pair up. Each thing
+// wrong goes to `each`, and makes the call return VARVE_CORRUPT. `rows` gets the number of rows.
+enum varve_code varve_table_check(const struct varve_table *table, varve_text_fn each, void *context, uint64_t *rows);
+
+// Opens a session.
+enum varve_code varve_txn_open(const struct varve_db *db, enum varve_table_locks locking, struct varve_txn **out);
+
+// Closes a session; a transaction that has not ended is rolled back.
+void varve_txn_close(struct varve_txn *txn);
+
+// Begins a transaction. It costs next to nothing until it reads or writes.
+enum varve_code varve_txn_begin(const struct varve_txn *txn, enum varve_isolation isolation);
+
+// Has a transaction begun and not ended?
+bool varve_txn_is_open(const struct varve_txn *txn);
+
+// The transaction's id, 0 as long as it has written nothing.
+uint64_t varve_txn_id(const struct varve_txn *txn);
+
+// Opens the transaction's read view now, instead of at its first read.
+enum varve_code varve_txn_take_snapshot(const struct varve_txn *txn);
+
+// A statement begins: what follows can be undone by varve_txn_rollback_statement, and under READ COMMITTED it gets a
+// read view of its own.
+enum varve_code varve_txn_start_statement(const struct varve_txn *txn);
+
+// Undoes what the statement did; nothing if no transaction is running. Its locks stay.
+enum varve_code varve_txn_rollback_statement(const struct varve_txn *txn);
+
+// Marks a point that varve_txn_rollback_to can go back to, as often as wanted.
+enum varve_code varve_txn_savepoint(const struct varve_txn *txn, uint64_t *out);
+
+// Undoes everything since the savepoint. Locks stay.
+enum varve_code varve_txn_rollback_to(const struct varve_txn *txn, uint64_t savepoint);
+
+// Commits. Returns when the commit is as durable as the database is set to make it. On an error the transaction has
+// ended too: the database is poisoned, and recovery decides.
+enum varve_code varve_txn_commit(const struct varve_txn *txn);
+
+// Rolls back; nothing if no transaction is running.
+enum varve_code varve_txn_rollback(const struct varve_txn *txn);
+
+// How long this session waits for a lock; 0 does not wait at all.
+void varve_txn_set_lock_wait_timeout(const struct varve_txn *txn, uint64_t ms);
+
+// Makes the running transaction's waits, this one and later ones, end with VARVE_INTERRUPTED. From any thread.
+void varve_txn_interrupt(const struct varve_txn *txn);
+
+// Lets the running transaction wait again.
+void varve_txn_clear_interrupt(const struct varve_txn *txn);
+
+// Inserts a row: `n` values, one for each column, in the table's order.
+enum varve_code varve_insert(const struct varve_txn *txn,
+                             const struct varve_table *table,
+                             const struct varve_value *row,
+                             uint32_t n,
+                             enum varve_on_duplicate on_duplicate);
+
+// Gives the row that the cursor stands on new values: `n`, one for each column. They may be the cursor's own.
+enum varve_code varve_update(const struct varve_txn *txn,
+                             const struct varve_cursor *cursor,
+                             const struct varve_value *row,
+                             uint32_t n);
+
+// Deletes the row that the cursor stands on. The cursor stays there and can go on.
+enum varve_code varve_delete(const struct varve_txn *txn, const struct varve_cursor *cursor);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* VARVE_H */

@@ -1,0 +1,272 @@
+//! `varve_cursor`: reading a table in the order of one of its indexes.
+
+use varve::{Cursor, KeyMatch, LockMode, Table};
+
+use crate::error::guard;
+use crate::error::varve_code::{self, VARVE_NO_ROW, VARVE_OK};
+use crate::table::varve_table;
+use crate::txn::{running, varve_txn};
+use crate::value::{slice_of, varve_value, with_datums};
+
+/// A place in an index. It belongs to no transaction: every move names the one it is made in.
+pub struct varve_cursor {
+    pub(crate) table: Table,
+    pub(crate) cursor: Cursor,
+    /// The current row for C, one value for each column.
+    row: Vec<varve_value>,
+}
+
+/// What a row must be to the key that is sought. A key may be only the first parts of the index's; then it stands
+/// for all keys that begin with it.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum varve_match {
+    /// The first one equal to the key.
+    VARVE_EXACT = 0,
+    /// The first one equal to the key or after it.
+    VARVE_AT_LEAST = 1,
+    /// The first one after all that equal the key.
+    VARVE_AFTER = 2,
+    /// The last one equal to the key or before it.
+    VARVE_AT_MOST = 3,
+    /// The last one before all that equal the key.
+    VARVE_BEFORE = 4,
+    /// The last one equal to the key.
+    VARVE_EXACT_LAST = 5,
+}
+
+/// How the rows that a cursor comes to are locked. Without a lock the cursor reads the transaction's read view, with
+/// one the latest committed rows.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum varve_lock {
+    VARVE_NO_LOCK = 0,
+    VARVE_SHARED = 1,
+    VARVE_EXCLUSIVE = 2,
+}
+
+impl From<varve_lock> for LockMode {
+    fn from(lock: varve_lock) -> LockMode {
+        match lock {
+            varve_lock::VARVE_NO_LOCK => LockMode::None,
+            varve_lock::VARVE_SHARED => LockMode::Shared,
+            varve_lock::VARVE_EXCLUSIVE => LockMode::Exclusive,
+        }
+    }
+}
+
+impl From<varve_match> for KeyMatch {
+    fn from(m: varve_match) -> KeyMatch {
+        match m {
+            varve_match::VARVE_EXACT => KeyMatch::Exact,
+            varve_match::VARVE_AT_LEAST => KeyMatch::AtLeast,
+            varve_match::VARVE_AFTER => KeyMatch::After,
+            varve_match::VARVE_AT_MOST => KeyMatch::AtMost,
+            varve_match::VARVE_BEFORE => KeyMatch::Before,
+            varve_match::VARVE_EXACT_LAST => KeyMatch::ExactLast,
+        }
+    }
+}
+
+impl varve_cursor {
+    /// Hands the current row to C, if there is one.
+    #[inline]
+    fn publish(&mut self, found: bool, out: *mut *const varve_value) -> varve::Result<varve_code> {
+        if !found {
+            return Ok(VARVE_NO_ROW);
+        }
+        let row = self.cursor.row()?;
+        for (i, v) in self.row.iter_mut().enumerate() {
+            *v = varve_value::of(row.get(i));
+        }
+        // SAFETY: CAPI-2.
+        unsafe { out.write(self.row.as_ptr()) };
+        Ok(VARVE_OK)
+    }
+}
+
+/// Opens a cursor on an index: 0 the clustered one, 1, 2, … the secondary ones.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_cursor_open(
+    table: *const varve_table,
+    index: u32,
+    out: *mut *mut varve_cursor,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let table = unsafe { &*table };
+    guard(&table.db, || {
+        let cursor = varve_cursor {
+            table: table.table.clone(),
+            cursor: table.table.cursor(index as usize)?,
+            row: vec![varve_value::NULL; table.table.def().columns.len()],
+        };
+        // SAFETY: CAPI-2.
+        unsafe { out.write(Box::into_raw(Box::new(cursor))) };
+        Ok(VARVE_OK)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_cursor_close(cursor: *mut varve_cursor) {
+    // SAFETY: CAPI-2; the box came from varve_cursor_open.
+    drop(unsafe { Box::from_raw(cursor) });
+}
+
+/// Goes to a key: its first `n` parts, which may be fewer than the index has. `row` gets the row found there, one
+/// value for each column.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_cursor_seek(
+    cursor: *mut varve_cursor,
+    txn: *const varve_txn,
+    key: *const varve_value,
+    n: u32,
+    how: varve_match,
+    lock: varve_lock,
+    row: *mut *const varve_value,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (c, txn) = unsafe { (&mut *cursor, &*txn) };
+    guard(&txn.db, || {
+        // SAFETY: CAPI-2.
+        let found = unsafe {
+            let t = running(txn)?;
+            with_datums(key, n, |key| c.cursor.seek(t, key, how.into(), lock.into()))?
+        };
+        c.publish(found, row)
+    })
+}
+
+/// Goes to the index's first row.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_cursor_first(
+    cursor: *mut varve_cursor,
+    txn: *const varve_txn,
+    lock: varve_lock,
+    row: *mut *const varve_value,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (c, txn) = unsafe { (&mut *cursor, &*txn) };
+    guard(&txn.db, || {
+        // SAFETY: CAPI-2.
+        let found = c.cursor.first(unsafe { running(txn)? }, lock.into())?;
+        c.publish(found, row)
+    })
+}
+
+/// Goes to the index's last row.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_cursor_last(
+    cursor: *mut varve_cursor,
+    txn: *const varve_txn,
+    lock: varve_lock,
+    row: *mut *const varve_value,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (c, txn) = unsafe { (&mut *cursor, &*txn) };
+    guard(&txn.db, || {
+        // SAFETY: CAPI-2.
+        let found = c.cursor.last(unsafe { running(txn)? }, lock.into())?;
+        c.publish(found, row)
+    })
+}
+
+/// Goes to the next row in the index's order, locking as the cursor did before.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_cursor_next(
+    cursor: *mut varve_cursor,
+    txn: *const varve_txn,
+    row: *mut *const varve_value,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (c, txn) = unsafe { (&mut *cursor, &*txn) };
+    guard(&txn.db, || {
+        // SAFETY: CAPI-2.
+        let found = c.cursor.next(unsafe { running(txn)? })?;
+        c.publish(found, row)
+    })
+}
+
+/// Goes to the previous row in the index's order.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_cursor_prev(
+    cursor: *mut varve_cursor,
+    txn: *const varve_txn,
+    row: *mut *const varve_value,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (c, txn) = unsafe { (&mut *cursor, &*txn) };
+    guard(&txn.db, || {
+        // SAFETY: CAPI-2.
+        let found = c.cursor.prev(unsafe { running(txn)? })?;
+        c.publish(found, row)
+    })
+}
+
+/// Goes to the next row, if it equals the key that the last varve_cursor_seek was given. Locks no other.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_cursor_next_same(
+    cursor: *mut varve_cursor,
+    txn: *const varve_txn,
+    row: *mut *const varve_value,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (c, txn) = unsafe { (&mut *cursor, &*txn) };
+    guard(&txn.db, || {
+        // SAFETY: CAPI-2.
+        let found = c.cursor.next_same(unsafe { running(txn)? })?;
+        c.publish(found, row)
+    })
+}
+
+/// The current row's position: bytes that find the row again, in any cursor on the same table. Positions of two rows
+/// compare with memcmp, and a shorter one that starts another is the smaller, in the clustered index's order.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_cursor_position(
+    cursor: *const varve_cursor,
+    position: *mut *const u8,
+) -> u32 {
+    // SAFETY: CAPI-2.
+    let c = unsafe { &*cursor };
+    let at = c.cursor.position();
+    // SAFETY: CAPI-2.
+    unsafe { position.write(at.as_ptr()) };
+    at.len() as u32
+}
+
+/// Goes to the row at a position that varve_cursor_position gave. The cursor must be on the clustered index.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_cursor_seek_position(
+    cursor: *mut varve_cursor,
+    txn: *const varve_txn,
+    position: *const u8,
+    len: u32,
+    lock: varve_lock,
+    row: *mut *const varve_value,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (c, txn) = unsafe { (&mut *cursor, &*txn) };
+    guard(&txn.db, || {
+        // SAFETY: CAPI-2.
+        let found = unsafe {
+            let position = slice_of(position, len as usize);
+            (c.cursor).seek_position(running(txn)?, position, lock.into())?
+        };
+        c.publish(found, row)
+    })
+}
+
+/// The caller has no use for the current row: under READ COMMITTED its lock is given back, if the cursor's last move
+/// took it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_cursor_unlock_row(
+    cursor: *mut varve_cursor,
+    txn: *const varve_txn,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (c, txn) = unsafe { (&mut *cursor, &*txn) };
+    guard(&txn.db, || {
+        // SAFETY: CAPI-2.
+        c.cursor.unlock_row(unsafe { running(txn)? });
+        Ok(VARVE_OK)
+    })
+}

@@ -1,0 +1,286 @@
+//! `varve_db`: options, opening and closing, DDL.
+
+use std::ffi::{CString, c_char, c_void};
+use std::path::Path;
+use std::ptr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use varve::{Database, Error, FlushLog, LogLevel, Options};
+
+use crate::collation::{Finder, text, varve_collation};
+use crate::definition::{table_def, varve_table_def};
+use crate::error::varve_code::{self, VARVE_OK};
+use crate::error::{guard, guard_without_database};
+
+/// An open database. Shared by all threads.
+pub struct varve_db(pub(crate) Database);
+
+/// How urgent a message is.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum varve_log_level {
+    VARVE_LOG_NOTE = 0,
+    VARVE_LOG_WARNING = 1,
+    VARVE_LOG_ERROR = 2,
+}
+
+/// What a commit waits for.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum varve_flush_log {
+    /// Nothing: the log is written and synced once a second.
+    VARVE_FLUSH_LAZY = 0,
+    /// Its log is on disk.
+    VARVE_FLUSH_SYNC = 1,
+    /// Its log is with the operating system; synced once a second.
+    VARVE_FLUSH_WRITE = 2,
+}
+
+impl From<varve_flush_log> for FlushLog {
+    fn from(mode: varve_flush_log) -> FlushLog {
+        match mode {
+            varve_flush_log::VARVE_FLUSH_LAZY => FlushLog::Lazy,
+            varve_flush_log::VARVE_FLUSH_SYNC => FlushLog::Sync,
+            varve_flush_log::VARVE_FLUSH_WRITE => FlushLog::Write,
+        }
+    }
+}
+
+/// Receives what the engine has to tell an operator, from any thread. `message` is UTF-8 without a line end.
+pub type varve_log_fn =
+    unsafe extern "C" fn(context: *mut c_void, level: varve_log_level, message: *const c_char);
+
+/// How to open a database; varve_options_default fills in what most callers want.
+#[repr(C)]
+pub struct varve_options {
+    /// Fixed when the database is created: 4096 to 65536, a power of two. An existing database keeps its own.
+    pub page_size: u32,
+    pub buffer_pool_bytes: u64,
+    pub redo_capacity_bytes: u64,
+    pub log_buffer_bytes: u64,
+    pub flush_log_at_trx_commit: varve_flush_log,
+    pub doublewrite: bool,
+    /// Pages per second that background flushing may write when it is not in a hurry.
+    pub io_capacity: u32,
+    /// Number of undo tablespaces, fixed when the database is created.
+    pub undo_tablespaces: u32,
+    /// How long a transaction waits for a row lock unless it says otherwise.
+    pub lock_wait_timeout_ms: u64,
+    /// A directory without a database gets one; otherwise that is VARVE_NOT_FOUND.
+    pub create_if_missing: bool,
+    /// Optional; without it there are only Varve's own collations.
+    pub find_collation: Option<
+        unsafe extern "C" fn(context: *mut c_void, id: u32, out: *mut varve_collation) -> bool,
+    >,
+    pub collation_context: *mut c_void,
+    /// Optional; without it messages go to standard error.
+    pub log: Option<
+        unsafe extern "C" fn(context: *mut c_void, level: varve_log_level, message: *const c_char),
+    >,
+    pub log_context: *mut c_void,
+}
+
+struct Logger {
+    log: varve_log_fn,
+    context: *mut c_void,
+}
+
+// SAFETY: the caller promises that the function may be called from any thread with this context.
+unsafe impl Send for Logger {}
+// SAFETY: as above, at the same time too.
+unsafe impl Sync for Logger {}
+
+impl Logger {
+    fn log(&self, level: LogLevel, message: &str) {
+        let level = match level {
+            LogLevel::Note => varve_log_level::VARVE_LOG_NOTE,
+            LogLevel::Warning => varve_log_level::VARVE_LOG_WARNING,
+            LogLevel::Error => varve_log_level::VARVE_LOG_ERROR,
+        };
+        let message = CString::new(message.replace('\0', " ")).unwrap_or_default();
+        // SAFETY: the message is NUL-terminated and outlives the call.
+        unsafe { (self.log)(self.context, level, message.as_ptr()) };
+    }
+}
+
+/// Fills `options` with the defaults.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_options_default(options: *mut varve_options) {
+    let d = Options::default();
+    let defaults = varve_options {
+        page_size: d.page_size,
+        buffer_pool_bytes: d.buffer_pool_bytes,
+        redo_capacity_bytes: d.redo_capacity_bytes,
+        log_buffer_bytes: d.log_buffer_bytes,
+        flush_log_at_trx_commit: varve_flush_log::VARVE_FLUSH_SYNC,
+        doublewrite: d.doublewrite,
+        undo_tablespaces: d.undo_tablespaces,
+        io_capacity: d.io_capacity,
+        lock_wait_timeout_ms: d.lock_wait_timeout.as_millis() as u64,
+        create_if_missing: d.create_if_missing,
+        find_collation: None,
+        collation_context: ptr::null_mut(),
+        log: None,
+        log_context: ptr::null_mut(),
+    };
+    // SAFETY: CAPI-2.
+    unsafe { options.write(defaults) };
+}
+
+fn options(o: &varve_options) -> Options {
+    let mut out = Options {
+        page_size: o.page_size,
+        buffer_pool_bytes: o.buffer_pool_bytes,
+        redo_capacity_bytes: o.redo_capacity_bytes,
+        log_buffer_bytes: o.log_buffer_bytes,
+        flush_log_at_trx_commit: o.flush_log_at_trx_commit.into(),
+        doublewrite: o.doublewrite,
+        undo_tablespaces: o.undo_tablespaces,
+        io_capacity: o.io_capacity,
+        lock_wait_timeout: Duration::from_millis(o.lock_wait_timeout_ms),
+        create_if_missing: o.create_if_missing,
+        ..Options::default()
+    };
+    if let Some(log) = o.log {
+        let logger = Logger {
+            log,
+            context: o.log_context,
+        };
+        out.logger = Some(Arc::new(move |level, message: &str| {
+            logger.log(level, message)
+        }));
+    }
+    if let Some(find) = o.find_collation {
+        let finder = Finder::new(find, o.collation_context);
+        out.find_collation = Some(Arc::new(move |id| finder.find(id)));
+    }
+    out
+}
+
+/// Opens the database in directory `dir`, recovering it if it was not closed. `options` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_db_open(
+    dir: *const c_char,
+    options: *const varve_options,
+    out: *mut *mut varve_db,
+) -> varve_code {
+    guard_without_database(|| {
+        // SAFETY: CAPI-2.
+        let (dir, options) = unsafe { (text(dir, "the data directory")?, options.as_ref()) };
+        let options = options.map_or_else(Options::default, self::options);
+        let db = Database::open(Path::new(dir), options)?;
+        // SAFETY: CAPI-2.
+        unsafe { out.write(Box::into_raw(Box::new(varve_db(db)))) };
+        Ok(VARVE_OK)
+    })
+}
+
+/// Closes the database: everything is flushed, so that opening needs no recovery. All other handles must be closed
+/// before. The handle is gone even if this fails; the next open then recovers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_db_close(db: *mut varve_db) -> varve_code {
+    // SAFETY: CAPI-2; the box came from varve_db_open.
+    let db = unsafe { Box::from_raw(db) };
+    guard_without_database(|| db.0.close().map(|()| VARVE_OK))
+}
+
+/// Creates a table, durably: it is there after a crash. VARVE_ALREADY_EXISTS if there is one of that name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_table_create(
+    db: *const varve_db,
+    def: *const varve_table_def,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (db, def) = unsafe { (&*db, &*def) };
+    guard(&db.0, || {
+        // SAFETY: CAPI-2.
+        let def = unsafe { table_def(def)? };
+        db.0.create_table(&def).map(|_| VARVE_OK)
+    })
+}
+
+/// Drops a table, durably. The caller sees to it that nobody uses it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_table_drop(db: *const varve_db, name: *const c_char) -> varve_code {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    guard(&db.0, || {
+        // SAFETY: CAPI-2.
+        let name = unsafe { text(name, "the table's name")? };
+        db.0.drop_table(name).map(|()| VARVE_OK)
+    })
+}
+
+/// Renames a table, durably. The caller sees to it that nobody uses it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_table_rename(
+    db: *const varve_db,
+    from: *const c_char,
+    to: *const c_char,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    guard(&db.0, || {
+        // SAFETY: CAPI-2.
+        let (from, to) = unsafe { (text(from, "the table's name")?, text(to, "the new name")?) };
+        db.0.rename_table(from, to).map(|()| VARVE_OK)
+    })
+}
+
+/// Empties a table, durably and at once, and starts its counter anew. The caller sees to it that nobody uses it;
+/// handles of the table must be opened again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_table_truncate(
+    db: *const varve_db,
+    name: *const c_char,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    guard(&db.0, || {
+        // SAFETY: CAPI-2.
+        let name = unsafe { text(name, "the table's name")? };
+        db.0.truncate_table(name).map(|()| VARVE_OK)
+    })
+}
+
+/// Receives one text at a time.
+pub type varve_text_fn = unsafe extern "C" fn(context: *mut c_void, text: *const c_char);
+
+/// Hands the names of all tables to `each`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_db_tables(
+    db: *const varve_db,
+    each: varve_text_fn,
+    context: *mut c_void,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    guard(&db.0, || {
+        for name in db.0.tables() {
+            let name = CString::new(name).map_err(|_| Error::invalid("a NUL in a table's name"))?;
+            // SAFETY: CAPI-2; the name outlives the call.
+            unsafe { each(context, name.as_ptr()) };
+        }
+        Ok(VARVE_OK)
+    })
+}
+
+/// Changes what commits wait for, from now on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_db_set_flush_log(db: *const varve_db, mode: varve_flush_log) {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    guard(&db.0, || {
+        db.0.set_flush_log_at_trx_commit(mode.into());
+        Ok(VARVE_OK)
+    });
+}
+
+/// Makes everything that is committed durable, whatever commits wait for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_db_flush_log(db: *const varve_db) -> varve_code {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    guard(&db.0, || db.0.flush_log().map(|()| VARVE_OK))
+}

@@ -1,0 +1,149 @@
+//! Table definitions as plain structs, and their translation into the engine's.
+
+use std::ffi::c_char;
+
+use varve::{CollationId, ColumnDef, ColumnType, Error, IndexDef, KeyPart, TableDef};
+
+use crate::collation::text;
+use crate::value::slice_of;
+
+/// What kind of values a column holds.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum varve_type {
+    /// Signed integer of `size` 1, 2, 3, 4 or 8 bytes.
+    VARVE_INT = 1,
+    /// Unsigned integer of `size` 1, 2, 3, 4 or 8 bytes.
+    VARVE_UINT = 2,
+    /// IEEE 754, 4 bytes; `size` is not looked at.
+    VARVE_FLOAT = 3,
+    /// IEEE 754, 8 bytes; `size` is not looked at.
+    VARVE_DOUBLE = 4,
+    /// Exactly `size` bytes, in memcmp order.
+    VARVE_FIXED = 5,
+    /// At most `size` bytes, in memcmp order.
+    VARVE_BYTES = 6,
+    /// At most `size` bytes of text, in the order of `collation`.
+    VARVE_TEXT = 7,
+}
+
+#[repr(C)]
+pub struct varve_column_def {
+    pub name: *const c_char,
+    pub kind: varve_type,
+    pub size: u32,
+    pub collation: u32,
+    pub nullable: bool,
+}
+
+#[repr(C)]
+pub struct varve_key_part {
+    /// Position in the table's list of columns.
+    pub column: u32,
+    /// 0 for the whole value, else only so many characters of a text or bytes of anything else.
+    pub prefix: u32,
+    pub descending: bool,
+}
+
+#[repr(C)]
+pub struct varve_index_def {
+    pub name: *const c_char,
+    pub unique: bool,
+    pub parts: *const varve_key_part,
+    pub n_parts: u32,
+}
+
+#[repr(C)]
+pub struct varve_table_def {
+    /// "schema/table"
+    pub name: *const c_char,
+    pub columns: *const varve_column_def,
+    pub n_columns: u32,
+    /// The clustered key. None: rows get a hidden id.
+    pub primary: *const varve_key_part,
+    pub n_primary: u32,
+    /// The secondary indexes; calls name them 1, 2, … in this order, the clustered index is 0.
+    pub indexes: *const varve_index_def,
+    pub n_indexes: u32,
+    /// Position of the column that the table's counter numbers, UINT32_MAX for none.
+    pub auto_increment: u32,
+}
+
+fn column_type(c: &varve_column_def, name: &str) -> varve::Result<ColumnType> {
+    use varve_type::*;
+    let int = |signed| {
+        let bytes = u8::try_from(c.size).unwrap_or(0);
+        if matches!(bytes, 1 | 2 | 3 | 4 | 8) {
+            return Ok(ColumnType::Int { bytes, signed });
+        }
+        Err(Error::invalid(format!(
+            "column {name}: an integer has 1, 2, 3, 4 or 8 bytes, not {}",
+            c.size
+        )))
+    };
+    Ok(match c.kind {
+        VARVE_INT => int(true)?,
+        VARVE_UINT => int(false)?,
+        VARVE_FLOAT => ColumnType::Float,
+        VARVE_DOUBLE => ColumnType::Double,
+        VARVE_FIXED => ColumnType::Fixed(c.size),
+        VARVE_BYTES => ColumnType::Bytes(c.size),
+        VARVE_TEXT => ColumnType::text_in(CollationId(c.collation), c.size),
+    })
+}
+
+/// # Safety
+/// If `n` is not 0, `parts` points to `n` parts.
+unsafe fn key_parts(parts: *const varve_key_part, n: u32) -> Vec<KeyPart> {
+    // SAFETY: the caller's promise.
+    let parts = unsafe { slice_of(parts, n as usize) };
+    let part = |p: &varve_key_part| {
+        let mut part = KeyPart::new(p.column as usize);
+        part.descending = p.descending;
+        part.prefix_len = (p.prefix != 0).then_some(p.prefix);
+        part
+    };
+    parts.iter().map(part).collect()
+}
+
+/// The engine's definition from C's.
+///
+/// # Safety
+/// CAPI-2 for everything that `def` points to.
+pub unsafe fn table_def(def: &varve_table_def) -> varve::Result<TableDef> {
+    // SAFETY: the caller's promise.
+    let name = unsafe { text(def.name, "the table's name")? };
+    // SAFETY: the caller's promise.
+    let (columns, indexes) = unsafe {
+        (
+            slice_of(def.columns, def.n_columns as usize),
+            slice_of(def.indexes, def.n_indexes as usize),
+        )
+    };
+    let mut out = TableDef::new(name);
+    for c in columns {
+        // SAFETY: the caller's promise.
+        let name = unsafe { text(c.name, "a column's name")? };
+        let mut column = ColumnDef::new(name, column_type(c, name)?);
+        column.nullable = c.nullable;
+        out = out.add_column(column);
+    }
+    // SAFETY: the caller's promise.
+    out.primary.parts = unsafe { key_parts(def.primary, def.n_primary) };
+    for i in indexes {
+        // SAFETY: the caller's promise.
+        let (name, parts) = unsafe {
+            (
+                text(i.name, "an index's name")?,
+                key_parts(i.parts, i.n_parts),
+            )
+        };
+        let mut index = IndexDef::new(name, parts);
+        index.unique = i.unique;
+        out = out.add_index(index);
+    }
+    if def.auto_increment != u32::MAX {
+        out.auto_increment = Some(def.auto_increment as usize);
+    }
+    Ok(out)
+}

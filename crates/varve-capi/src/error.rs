@@ -1,0 +1,147 @@
+//! Codes, the calling thread's last error, and the wrapper around every entry point (CAPI-1).
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::ffi::{CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use varve::{Database, Error};
+
+/// What a call came to. Each kind of error is something that a caller can do something about.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum varve_code {
+    VARVE_OK = 0,
+    /// A look-up found nothing, or a scan is at its end. Not an error; there is no text for it.
+    VARVE_NO_ROW = 1,
+    /// Bytes on disk are not what was written.
+    VARVE_CORRUPT = 2,
+    /// The operating system refused an operation.
+    VARVE_IO = 3,
+    /// A change failed halfway or a thread panicked: the database refuses work until it is reopened.
+    VARVE_POISONED = 4,
+    /// Another row has the same key in a unique index: see varve_last_error_index.
+    VARVE_DUPLICATE_KEY = 5,
+    /// Waited longer than the lock wait timeout. The transaction lives; roll the statement back.
+    VARVE_LOCK_WAIT_TIMEOUT = 6,
+    /// Chosen as the victim of a deadlock: roll the transaction back.
+    VARVE_DEADLOCK = 7,
+    /// varve_txn_interrupt was called.
+    VARVE_INTERRUPTED = 8,
+    VARVE_NOT_FOUND = 9,
+    VARVE_ALREADY_EXISTS = 10,
+    /// A row or key is longer than the format allows.
+    VARVE_TOO_LARGE = 11,
+    /// Disk full, no free undo slot, or a buffer pool too small for the pinned pages.
+    VARVE_NO_SPACE = 12,
+    VARVE_INVALID = 13,
+    /// Asked for something that this version does not do.
+    VARVE_UNSUPPORTED = 14,
+    /// Another process has the data directory open.
+    VARVE_IN_USE = 15,
+    /// The table's definition is newer than the transaction's read view.
+    VARVE_DEFINITION_CHANGED = 16,
+}
+
+use varve_code::*;
+
+impl From<&Error> for varve_code {
+    fn from(e: &Error) -> varve_code {
+        match e {
+            Error::Corrupt { .. } | Error::CorruptFile { .. } => VARVE_CORRUPT,
+            Error::Io { .. } => VARVE_IO,
+            Error::Poisoned { .. } => VARVE_POISONED,
+            Error::DuplicateKey { .. } => VARVE_DUPLICATE_KEY,
+            Error::LockWaitTimeout => VARVE_LOCK_WAIT_TIMEOUT,
+            Error::Deadlock => VARVE_DEADLOCK,
+            Error::Interrupted => VARVE_INTERRUPTED,
+            Error::NotFound { .. } => VARVE_NOT_FOUND,
+            Error::AlreadyExists { .. } => VARVE_ALREADY_EXISTS,
+            Error::TooLarge { .. } => VARVE_TOO_LARGE,
+            Error::NoSpace { .. } => VARVE_NO_SPACE,
+            Error::Invalid { .. } => VARVE_INVALID,
+            Error::Unsupported { .. } => VARVE_UNSUPPORTED,
+            Error::InUse { .. } => VARVE_IN_USE,
+            Error::DefinitionChanged { .. } => VARVE_DEFINITION_CHANGED,
+        }
+    }
+}
+
+/// The last failure of this thread; stays until its next one.
+#[derive(Default)]
+struct LastError {
+    text: CString,
+    duplicate_index: String,
+}
+
+thread_local! {
+    static LAST: RefCell<LastError> = RefCell::default();
+}
+
+fn remember(text: String, duplicate_index: String) {
+    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+    LAST.with_borrow_mut(|last| {
+        *last = LastError {
+            text,
+            duplicate_index,
+        }
+    });
+}
+
+/// Keeps the error for `varve_last_error` and gives its code.
+pub fn fail(e: Error) -> varve_code {
+    let code = varve_code::from(&e);
+    let text = e.to_string();
+    let index = match e {
+        Error::DuplicateKey { index } => index,
+        _ => String::new(),
+    };
+    remember(text, index);
+    code
+}
+
+/// Name of the unique index that this thread's last failure was about.
+pub fn last_duplicate_index() -> String {
+    LAST.with_borrow(|last| last.duplicate_index.clone())
+}
+
+fn panic_text(panic: Box<dyn Any + Send>) -> String {
+    match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(panic) => match panic.downcast::<&'static str>() {
+            Ok(text) => (*text).to_string(),
+            Err(_) => "a panic without a message".to_string(),
+        },
+    }
+}
+
+/// Runs an entry point's body. Errors become codes; a panic poisons `db` and becomes one too (CAPI-1).
+pub fn guard(db: &Database, body: impl FnOnce() -> varve::Result<varve_code>) -> varve_code {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(code)) => code,
+        Ok(Err(e)) => fail(e),
+        Err(panic) => {
+            let why = panic_text(panic);
+            // Poisoning logs through the caller's function, which must not take us down either.
+            let _ = catch_unwind(AssertUnwindSafe(|| db.poison(&why)));
+            fail(Error::Poisoned { why })
+        }
+    }
+}
+
+/// `guard` for calls that have no database yet, or no longer.
+pub fn guard_without_database(body: impl FnOnce() -> varve::Result<varve_code>) -> varve_code {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(code)) => code,
+        Ok(Err(e)) => fail(e),
+        Err(panic) => fail(Error::Poisoned {
+            why: panic_text(panic),
+        }),
+    }
+}
+
+/// What the calling thread's last failing call was about, in words. Valid until its next failing call.
+#[unsafe(no_mangle)]
+pub extern "C" fn varve_last_error() -> *const c_char {
+    LAST.with_borrow(|last| last.text.as_ptr())
+}

@@ -1,0 +1,25 @@
+//! The C ABI of Varve. `include/varve.h` is generated from this crate and says everything a C program has to know.
+//!
+//! - `error`: codes, this thread's last error, the wrapper that stops panics (CAPI-1).
+//! - `value`: `varve_value`, the one representation of a column's value, and slices of it.
+//! - `collation`: collations that the caller brings.
+//! - `definition`: table definitions as plain structs.
+//! - `database`, `table`, `txn`, `cursor`: the handles.
+//! - `status`: counters by name.
+//!
+//! **CAPI-1** No call unwinds into C. A panic poisons the database that the handle belongs to and returns
+//! `VARVE_POISONED`.
+//! **CAPI-2** A pointer that the caller gives is either documented as optional or must be valid; nothing here can
+//! check it. That is the contract behind every `SAFETY` comment of this crate.
+#![allow(unsafe_code, non_camel_case_types)]
+#![allow(clippy::missing_safety_doc)] // CAPI-2 is the contract of all of them.
+
+pub mod collation;
+pub mod cursor;
+pub mod database;
+pub mod definition;
+pub mod error;
+pub mod status;
+pub mod table;
+pub mod txn;
+pub mod value;

@@ -1,0 +1,30 @@
+//! What the engine counts, by name.
+
+use std::ffi::{CString, c_char, c_void};
+
+use crate::database::varve_db;
+use crate::error::guard;
+use crate::error::varve_code::{self, VARVE_OK};
+
+/// Receives one counter. `name` is lower case with underscores.
+pub type varve_counter_fn =
+    unsafe extern "C" fn(context: *mut c_void, name: *const c_char, value: u64);
+
+/// Hands every counter to `each`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_db_status(
+    db: *const varve_db,
+    each: varve_counter_fn,
+    context: *mut c_void,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    guard(&db.0, || {
+        for (name, value) in db.0.status() {
+            let name = CString::new(name).unwrap_or_default();
+            // SAFETY: CAPI-2; the name outlives the call.
+            unsafe { each(context, name.as_ptr(), value) };
+        }
+        Ok(VARVE_OK)
+    })
+}

@@ -1,0 +1,229 @@
+//! `varve_table`: an open table, its statistics, its counter and its check.
+
+use std::ffi::{CString, c_char, c_void};
+
+use varve::row::MAX_KEY_BYTES;
+use varve::{ColumnType, Database, KeyPart, Table, TableDef};
+
+use crate::collation::text;
+use crate::database::{varve_db, varve_text_fn};
+use crate::error::varve_code::{self, VARVE_OK};
+use crate::error::{guard, last_duplicate_index};
+use crate::value::{varve_value, with_datums};
+
+/// An open table. Shared by all threads.
+pub struct varve_table {
+    pub(crate) db: Database,
+    pub(crate) table: Table,
+}
+
+/// Figures about a table. Estimates, but the counter.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct varve_table_stats {
+    pub rows: u64,
+    /// Bytes of the table's file that are in use, and that are not.
+    pub used_bytes: u64,
+    pub free_bytes: u64,
+    /// The next value of the counter.
+    pub auto_increment: u64,
+}
+
+/// Opens a table.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_table_open(
+    db: *const varve_db,
+    name: *const c_char,
+    out: *mut *mut varve_table,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    guard(&db.0, || {
+        // SAFETY: CAPI-2.
+        let name = unsafe { text(name, "the table's name")? };
+        let table = db.0.table(name)?;
+        let handle = varve_table {
+            db: db.0.clone(),
+            table,
+        };
+        // SAFETY: CAPI-2.
+        unsafe { out.write(Box::into_raw(Box::new(handle))) };
+        Ok(VARVE_OK)
+    })
+}
+
+/// Closes a table's handle; cursors on it may stay open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_table_close(table: *mut varve_table) {
+    // SAFETY: CAPI-2; the box came from varve_table_open.
+    drop(unsafe { Box::from_raw(table) });
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_table_n_columns(table: *const varve_table) -> u32 {
+    // SAFETY: CAPI-2.
+    unsafe { &*table }.table.def().columns.len() as u32
+}
+
+/// Number of secondary indexes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_table_n_indexes(table: *const varve_table) -> u32 {
+    // SAFETY: CAPI-2.
+    unsafe { &*table }.table.def().indexes.len() as u32
+}
+
+/// An upper bound of the clustered keys that rows of the table can have, in bytes.
+fn max_position(def: &TableDef) -> usize {
+    if def.has_row_id() {
+        return 8;
+    }
+    let part = |p: &KeyPart| {
+        let c = &def.columns[p.column];
+        let value = match c.ty {
+            // Escapes at most double it.
+            ColumnType::Bytes(max) => 2 * max as usize + 8,
+            // A character of two bytes or more can have 18 weights of two bytes, which escapes make half as long again;
+            // a character of one byte has at most two weights.
+            ColumnType::Text { max_bytes, .. } => 27 * max_bytes as usize + 8,
+            other => other.max_len(),
+        };
+        value + usize::from(c.nullable)
+    };
+    let parts: usize = def.primary.parts.iter().map(part).sum();
+    parts.min(MAX_KEY_BYTES)
+}
+
+/// The longest position that varve_cursor_position can give for this table, in bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_table_max_position(table: *const varve_table) -> u32 {
+    // SAFETY: CAPI-2.
+    max_position(unsafe { &*table }.table.def()) as u32
+}
+
+/// The index of `table` that this thread's last VARVE_DUPLICATE_KEY was about: 0 the clustered one, 1, 2, … the
+/// secondary ones, UINT32_MAX if it was about none of this table's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_last_error_index(table: *const varve_table) -> u32 {
+    // SAFETY: CAPI-2.
+    let table = unsafe { &*table };
+    let index = last_duplicate_index();
+    (table.table.index_by_name(&index)).map_or(u32::MAX, |at| at as u32)
+}
+
+/// Looks up a table's statistics.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_table_get_stats(
+    table: *const varve_table,
+    out: *mut varve_table_stats,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let table = unsafe { &*table };
+    guard(&table.db, || {
+        let t = &table.table;
+        let (used_bytes, free_bytes) = t.used_and_free_bytes()?;
+        let stats = varve_table_stats {
+            rows: t.row_count_estimate(),
+            used_bytes,
+            free_bytes,
+            auto_increment: t.auto_increment_next(),
+        };
+        // SAFETY: CAPI-2.
+        unsafe { out.write(stats) };
+        Ok(VARVE_OK)
+    })
+}
+
+/// One end of a range of keys. `values` are the first `n` parts of the key; none mean no limit on this side.
+#[repr(C)]
+pub struct varve_bound {
+    pub values: *const varve_value,
+    pub n: u32,
+    pub inclusive: bool,
+}
+
+/// Estimates the number of rows between two keys of an index.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_table_records_in_range(
+    table: *const varve_table,
+    index: u32,
+    low: *const varve_bound,
+    high: *const varve_bound,
+    out: *mut u64,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (table, low, high) = unsafe { (&*table, &*low, &*high) };
+    guard(&table.db, || {
+        // SAFETY: CAPI-2.
+        let rows = unsafe {
+            with_datums(low.values, low.n, |l| {
+                with_datums(high.values, high.n, |h| {
+                    let l = (low.n != 0).then_some((l, low.inclusive));
+                    let h = (high.n != 0).then_some((h, high.inclusive));
+                    table.table.records_in_range(index as usize, l, h)
+                })
+            })?
+        };
+        // SAFETY: CAPI-2.
+        unsafe { out.write(rows) };
+        Ok(VARVE_OK)
+    })
+}
+
+/// Takes `n` consecutive values from the table's counter; `first` gets the first of them. Values are not given back
+/// by a rollback, and never given twice, also after a crash.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_table_auto_increment_reserve(
+    table: *const varve_table,
+    n: u64,
+    first: *mut u64,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let table = unsafe { &*table };
+    guard(&table.db, || {
+        let at = table.table.auto_increment_reserve(n);
+        // SAFETY: CAPI-2.
+        unsafe { first.write(at) };
+        Ok(VARVE_OK)
+    })
+}
+
+/// Makes `next` the counter's next value, durably.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_table_set_auto_increment(
+    table: *const varve_table,
+    next: u64,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let table = unsafe { &*table };
+    guard(&table.db, || {
+        table.table.set_auto_increment(next).map(|()| VARVE_OK)
+    })
+}
+
+/// Checks a table's structure: order, links, counts, and that clustered and secondary entries pair up. Each thing
+/// wrong goes to `each`, and makes the call return VARVE_CORRUPT. `rows` gets the number of rows.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_table_check(
+    table: *const varve_table,
+    each: varve_text_fn,
+    context: *mut c_void,
+    rows: *mut u64,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let table = unsafe { &*table };
+    guard(&table.db, || {
+        let report = table.db.check_table(&table.table)?;
+        // SAFETY: CAPI-2.
+        unsafe { rows.write(report.rows) };
+        for e in &report.errors {
+            let e = CString::new(e.replace('\0', " ")).unwrap_or_default();
+            // SAFETY: CAPI-2; the text outlives the call.
+            unsafe { each(context, e.as_ptr()) };
+        }
+        if report.errors.is_empty() {
+            Ok(VARVE_OK)
+        } else {
+            Ok(varve_code::VARVE_CORRUPT)
+        }
+    })
+}

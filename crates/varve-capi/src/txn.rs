@@ -1,0 +1,350 @@
+//! `varve_txn`: a session's transactions, one after the other, and the row changes in them.
+
+use std::cell::UnsafeCell;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use varve::{Database, Error, Interrupt, Isolation, OnDuplicate, Savepoint, Transaction};
+
+use crate::cursor::varve_cursor;
+use crate::database::varve_db;
+use crate::error::guard;
+use crate::error::varve_code::{self, VARVE_OK};
+use crate::table::varve_table;
+use crate::value::{varve_value, with_datums};
+
+/// A session: it has at most one transaction at a time, and can be used for many.
+pub struct varve_txn {
+    pub(crate) db: Database,
+    locking: varve_table_locks,
+    /// Ends a wait of the running transaction. Another thread may look at nothing else.
+    interrupt: Mutex<Option<Interrupt>>,
+    /// Only the session's own thread comes here (varve.h, first rule).
+    state: UnsafeCell<State>,
+}
+
+struct State {
+    current: Option<Transaction>,
+    lock_wait_timeout: Option<Duration>,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum varve_isolation {
+    VARVE_READ_COMMITTED = 1,
+    VARVE_REPEATABLE_READ = 2,
+}
+
+impl From<varve_isolation> for Isolation {
+    fn from(isolation: varve_isolation) -> Isolation {
+        match isolation {
+            varve_isolation::VARVE_READ_COMMITTED => Isolation::ReadCommitted,
+            varve_isolation::VARVE_REPEATABLE_READ => Isolation::RepeatableRead,
+        }
+    }
+}
+
+/// Who sees to it that a table does not change its definition under a transaction that uses it.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum varve_table_locks {
+    /// The engine: transactions lock the tables that they use.
+    VARVE_TABLES_LOCKED_BY_ENGINE = 0,
+    /// The caller, who has locks of its own.
+    VARVE_TABLES_LOCKED_BY_CALLER = 1,
+}
+
+/// What an insert does with a row that has its key already.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum varve_on_duplicate {
+    /// Lock it shared, and fail.
+    VARVE_DUPLICATE_SHARE = 0,
+    /// Lock it exclusively, and fail: the caller is going to replace or update it.
+    VARVE_DUPLICATE_LOCK = 1,
+}
+
+/// The session's running transaction.
+///
+/// # Safety
+/// Only the session's own thread calls this, and keeps no reference from an earlier call.
+#[allow(clippy::mut_from_ref)]
+unsafe fn state(txn: &varve_txn) -> &mut State {
+    // SAFETY: the caller's promise.
+    unsafe { &mut *txn.state.get() }
+}
+
+/// As `state`, and the transaction in it.
+///
+/// # Safety
+/// As for `state`.
+#[allow(clippy::mut_from_ref)]
+pub(crate) unsafe fn running(txn: &varve_txn) -> varve::Result<&mut Transaction> {
+    // SAFETY: the caller's promise.
+    let state = unsafe { state(txn) };
+    (state.current.as_mut()).ok_or_else(|| Error::invalid("no transaction has begun"))
+}
+
+/// Opens a session.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_txn_open(
+    db: *const varve_db,
+    locking: varve_table_locks,
+    out: *mut *mut varve_txn,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    guard(&db.0, || {
+        let txn = varve_txn {
+            db: db.0.clone(),
+            locking,
+            interrupt: Mutex::new(None),
+            state: UnsafeCell::new(State {
+                current: None,
+                lock_wait_timeout: None,
+            }),
+        };
+        // SAFETY: CAPI-2.
+        unsafe { out.write(Box::into_raw(Box::new(txn))) };
+        Ok(VARVE_OK)
+    })
+}
+
+/// Closes a session; a transaction that has not ended is rolled back.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_txn_close(txn: *mut varve_txn) {
+    // SAFETY: CAPI-2; the box came from varve_txn_open.
+    let txn = unsafe { Box::from_raw(txn) };
+    let db = txn.db.clone();
+    guard(&db, || {
+        if let Some(t) = txn.state.into_inner().current {
+            t.rollback()?;
+        }
+        Ok(VARVE_OK)
+    });
+}
+
+/// Begins a transaction. It costs next to nothing until it reads or writes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_txn_begin(
+    txn: *const varve_txn,
+    isolation: varve_isolation,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (txn, state) = unsafe { (&*txn, state(&*txn)) };
+    guard(&txn.db, || {
+        if state.current.is_some() {
+            return Err(Error::invalid("a transaction has begun already"));
+        }
+        let mut t = txn.db.begin(isolation.into());
+        *txn.interrupt.lock() = Some(t.interrupt_handle());
+        if txn.locking == varve_table_locks::VARVE_TABLES_LOCKED_BY_CALLER {
+            t.trust_metadata_locks();
+        }
+        if let Some(timeout) = state.lock_wait_timeout {
+            t.set_lock_wait_timeout(timeout);
+        }
+        state.current = Some(t);
+        Ok(VARVE_OK)
+    })
+}
+
+/// Has a transaction begun and not ended?
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_txn_is_open(txn: *const varve_txn) -> bool {
+    // SAFETY: CAPI-2.
+    unsafe { state(&*txn) }.current.is_some()
+}
+
+/// The transaction's id, 0 as long as it has written nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_txn_id(txn: *const varve_txn) -> u64 {
+    // SAFETY: CAPI-2.
+    let state = unsafe { state(&*txn) };
+    let id = state.current.as_ref().and_then(Transaction::id);
+    id.map_or(0, |id| id.0)
+}
+
+/// Opens the transaction's read view now, instead of at its first read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_txn_take_snapshot(txn: *const varve_txn) -> varve_code {
+    // SAFETY: CAPI-2.
+    let txn = unsafe { &*txn };
+    guard(&txn.db, || {
+        // SAFETY: CAPI-2.
+        unsafe { running(txn)? }.open_view();
+        Ok(VARVE_OK)
+    })
+}
+
+/// A statement begins: what follows can be undone by varve_txn_rollback_statement, and under READ COMMITTED it gets a
+/// read view of its own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_txn_start_statement(txn: *const varve_txn) -> varve_code {
+    // SAFETY: CAPI-2.
+    let txn = unsafe { &*txn };
+    guard(&txn.db, || {
+        // SAFETY: CAPI-2.
+        let t = unsafe { running(txn)? };
+        t.start_statement();
+        Ok(VARVE_OK)
+    })
+}
+
+/// Undoes what the statement did; nothing if no transaction is running. Its locks stay.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_txn_rollback_statement(txn: *const varve_txn) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (txn, state) = unsafe { (&*txn, state(&*txn)) };
+    guard(&txn.db, || {
+        if let Some(t) = &mut state.current {
+            t.rollback_statement()?;
+        }
+        Ok(VARVE_OK)
+    })
+}
+
+/// Marks a point that varve_txn_rollback_to can go back to, as often as wanted.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_txn_savepoint(txn: *const varve_txn, out: *mut u64) -> varve_code {
+    // SAFETY: CAPI-2.
+    let txn = unsafe { &*txn };
+    guard(&txn.db, || {
+        // SAFETY: CAPI-2.
+        unsafe { out.write(running(txn)?.savepoint().0) };
+        Ok(VARVE_OK)
+    })
+}
+
+/// Undoes everything since the savepoint. Locks stay.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_txn_rollback_to(
+    txn: *const varve_txn,
+    savepoint: u64,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let txn = unsafe { &*txn };
+    guard(&txn.db, || {
+        // SAFETY: CAPI-2.
+        unsafe { running(txn)? }.rollback_to(Savepoint(savepoint))?;
+        Ok(VARVE_OK)
+    })
+}
+
+/// Commits. Returns when the commit is as durable as the database is set to make it. On an error the transaction has
+/// ended too: the database is poisoned, and recovery decides.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_txn_commit(txn: *const varve_txn) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (txn, state) = unsafe { (&*txn, state(&*txn)) };
+    guard(&txn.db, || {
+        if let Some(t) = state.current.take() {
+            t.commit()?;
+        }
+        Ok(VARVE_OK)
+    })
+}
+
+/// Rolls back; nothing if no transaction is running.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_txn_rollback(txn: *const varve_txn) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (txn, state) = unsafe { (&*txn, state(&*txn)) };
+    guard(&txn.db, || {
+        if let Some(t) = state.current.take() {
+            t.rollback()?;
+        }
+        Ok(VARVE_OK)
+    })
+}
+
+/// How long this session waits for a lock; 0 does not wait at all.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_txn_set_lock_wait_timeout(txn: *const varve_txn, ms: u64) {
+    // SAFETY: CAPI-2.
+    let state = unsafe { state(&*txn) };
+    let timeout = Duration::from_millis(ms);
+    state.lock_wait_timeout = Some(timeout);
+    if let Some(t) = &mut state.current {
+        t.set_lock_wait_timeout(timeout);
+    }
+}
+
+/// Makes the running transaction's waits, this one and later ones, end with VARVE_INTERRUPTED. From any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_txn_interrupt(txn: *const varve_txn) {
+    // SAFETY: CAPI-2. Only the interrupt handle is touched, which is made for that.
+    let txn = unsafe { &*txn };
+    guard(&txn.db, || {
+        if let Some(interrupt) = &*txn.interrupt.lock() {
+            interrupt.interrupt();
+        }
+        Ok(VARVE_OK)
+    });
+}
+
+/// Lets the running transaction wait again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_txn_clear_interrupt(txn: *const varve_txn) {
+    // SAFETY: CAPI-2.
+    let txn = unsafe { &*txn };
+    if let Some(interrupt) = &*txn.interrupt.lock() {
+        interrupt.clear();
+    }
+}
+
+/// Inserts a row: `n` values, one for each column, in the table's order.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_insert(
+    txn: *const varve_txn,
+    table: *const varve_table,
+    row: *const varve_value,
+    n: u32,
+    on_duplicate: varve_on_duplicate,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (txn, table) = unsafe { (&*txn, &*table) };
+    let on_duplicate = match on_duplicate {
+        varve_on_duplicate::VARVE_DUPLICATE_SHARE => OnDuplicate::LockShared,
+        varve_on_duplicate::VARVE_DUPLICATE_LOCK => OnDuplicate::LockExclusive,
+    };
+    // SAFETY: CAPI-2.
+    guard(&txn.db, || unsafe {
+        let t = running(txn)?;
+        with_datums(row, n, |row| t.insert_or(&table.table, row, on_duplicate))?;
+        Ok(VARVE_OK)
+    })
+}
+
+/// Gives the row that the cursor stands on new values: `n`, one for each column. They may be the cursor's own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_update(
+    txn: *const varve_txn,
+    cursor: *const varve_cursor,
+    row: *const varve_value,
+    n: u32,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (txn, cursor) = unsafe { (&*txn, &*cursor) };
+    // SAFETY: CAPI-2.
+    guard(&txn.db, || unsafe {
+        let t = running(txn)?;
+        with_datums(row, n, |row| t.update(&cursor.table, &cursor.cursor, row))?;
+        Ok(VARVE_OK)
+    })
+}
+
+/// Deletes the row that the cursor stands on. The cursor stays there and can go on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_delete(
+    txn: *const varve_txn,
+    cursor: *const varve_cursor,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (txn, cursor) = unsafe { (&*txn, &*cursor) };
+    // SAFETY: CAPI-2.
+    guard(&txn.db, || unsafe {
+        running(txn)?.delete(&cursor.table, &cursor.cursor)?;
+        Ok(VARVE_OK)
+    })
+}

@@ -1,0 +1,147 @@
+// errors.c: what goes wrong comes back as a code and a text, and leaves the transaction usable.
+
+#include <pthread.h>
+
+#include "check.h"
+
+static varve_db *db;
+static varve_table *table;
+
+static void create(void)
+{
+  varve_column_def columns[]= {
+    {.name= "id", .kind= VARVE_INT, .size= 4},
+    {.name= "data", .kind= VARVE_BYTES, .size= 100000},
+  };
+  varve_key_part primary= {.column= 0}, by_data= {.column= 1, .prefix= 4};
+  varve_index_def index= {.name= "by_data", .unique= true, .parts= &by_data, .n_parts= 1};
+  varve_table_def def= {.name= "a/t", .columns= columns, .n_columns= 2, .primary= &primary, .n_primary= 1,
+                        .indexes= &index, .n_indexes= 1, .auto_increment= UINT32_MAX};
+  OK(varve_table_create(db, &def));
+  EXPECT(VARVE_ALREADY_EXISTS, varve_table_create(db, &def));
+  CHECK(strstr(varve_last_error(), "a/t"));
+  columns[0].size= 5;
+  EXPECT(VARVE_INVALID, varve_table_create(db, &def));
+  CHECK(strstr(varve_last_error(), "id"));
+  EXPECT(VARVE_NOT_FOUND, varve_table_open(db, "a/u", &table));
+  OK(varve_table_open(db, "a/t", &table));
+}
+
+static varve_code insert(const varve_txn *txn, int32_t id, const char *data, uint32_t len)
+{
+  varve_value row[]= {number(&id), {(const uint8_t *) data, len}};
+  return varve_insert(txn, table, row, 2, VARVE_DUPLICATE_SHARE);
+}
+
+static varve_code lock(const varve_txn *txn, int32_t id)
+{
+  varve_cursor *c;
+  const varve_value *row;
+  varve_value key= number(&id);
+  OK(varve_cursor_open(table, 0, &c));
+  varve_code code= varve_cursor_seek(c, txn, &key, 1, VARVE_EXACT, VARVE_EXCLUSIVE, &row);
+  varve_cursor_close(c);
+  return code;
+}
+
+static void rows_that_do_not_fit(const varve_txn *txn)
+{
+  static char big[70000];
+  OK(varve_txn_begin(txn, VARVE_REPEATABLE_READ));
+  EXPECT(VARVE_DUPLICATE_KEY, insert(txn, 1, "else", 4));
+  CHECK(varve_last_error_index(table) == 0);
+  EXPECT(VARVE_DUPLICATE_KEY, insert(txn, 2, "one, again", 10));
+  CHECK(varve_last_error_index(table) == 1);
+  EXPECT(VARVE_TOO_LARGE, insert(txn, 3, big, sizeof big));
+  CHECK(varve_last_error()[0]);
+  varve_value null[]= {{NULL, 0}, {NULL, 0}};
+  EXPECT(VARVE_INVALID, varve_insert(txn, table, null, 2, VARVE_DUPLICATE_SHARE));
+  EXPECT(VARVE_INVALID, varve_insert(txn, table, null, 1, VARVE_DUPLICATE_SHARE));
+  OK(insert(txn, 3, "three", 5));
+  OK(varve_txn_commit(txn));
+  EXPECT(VARVE_INVALID, insert(txn, 4, "four", 4));
+  CHECK(strstr(varve_last_error(), "transaction"));
+}
+
+struct waiter
+{
+  const varve_txn *txn;
+  int32_t id;
+  varve_code code;
+};
+
+static void *wait_for_lock(void *arg)
+{
+  struct waiter *w= arg;
+  w->code= lock(w->txn, w->id);
+  if (w->code == VARVE_DEADLOCK)
+    OK(varve_txn_rollback(w->txn));
+  return NULL;
+}
+
+static void waits(const varve_txn *a, const varve_txn *b)
+{
+  pthread_t thread;
+  OK(varve_txn_begin(a, VARVE_REPEATABLE_READ));
+  OK(varve_txn_begin(b, VARVE_REPEATABLE_READ));
+  OK(lock(a, 1));
+  OK(lock(b, 3));
+  varve_txn_set_lock_wait_timeout(b, 0);
+  EXPECT(VARVE_LOCK_WAIT_TIMEOUT, lock(b, 1));
+  varve_txn_set_lock_wait_timeout(b, 60000);
+
+  // An interrupt ends the wait, whether it comes before it or during it.
+  struct waiter w= {b, 1, VARVE_OK};
+  CHECK(!pthread_create(&thread, NULL, wait_for_lock, &w));
+  varve_txn_interrupt(b);
+  CHECK(!pthread_join(thread, NULL));
+  CHECK(w.code == VARVE_INTERRUPTED);
+  varve_txn_clear_interrupt(b);
+
+  // Each wants what the other has: one of them gives way, and only by that the other gets on.
+  w.code= VARVE_OK;
+  CHECK(!pthread_create(&thread, NULL, wait_for_lock, &w));
+  varve_code mine= lock(a, 3);
+  CHECK(mine == VARVE_OK || mine == VARVE_DEADLOCK);
+  if (mine == VARVE_DEADLOCK)
+    OK(varve_txn_rollback(a));
+  CHECK(!pthread_join(thread, NULL));
+  CHECK(w.code == (mine == VARVE_OK ? VARVE_DEADLOCK : VARVE_OK));
+  OK(varve_txn_rollback(a));
+  OK(varve_txn_rollback(b));
+}
+
+int main(int argc, char **argv)
+{
+  CHECK(argc == 2);
+  varve_options options;
+  varve_options_default(&options);
+  options.create_if_missing= false;
+  EXPECT(VARVE_NOT_FOUND, varve_db_open(argv[1], &options, &db));
+  options.create_if_missing= true;
+  options.page_size= 5000;
+  EXPECT(VARVE_INVALID, varve_db_open(argv[1], &options, &db));
+  options.page_size= 16384;
+  OK(varve_db_open(argv[1], &options, &db));
+  varve_db *second;
+  EXPECT(VARVE_IN_USE, varve_db_open(argv[1], &options, &second));
+  create();
+  varve_txn *a, *b;
+  OK(varve_txn_open(db, VARVE_TABLES_LOCKED_BY_ENGINE, &a));
+  OK(varve_txn_open(db, VARVE_TABLES_LOCKED_BY_ENGINE, &b));
+  OK(varve_txn_begin(a, VARVE_REPEATABLE_READ));
+  EXPECT(VARVE_INVALID, varve_txn_begin(a, VARVE_REPEATABLE_READ));
+  OK(insert(a, 1, "one", 3));
+  OK(insert(a, 2, "one,", 4));
+  OK(varve_txn_rollback(a));
+  OK(varve_txn_begin(a, VARVE_REPEATABLE_READ));
+  OK(insert(a, 1, "one, and more", 13));
+  OK(varve_txn_commit(a));
+  rows_that_do_not_fit(a);
+  waits(a, b);
+  varve_txn_close(a);
+  varve_txn_close(b);
+  varve_table_close(table);
+  OK(varve_db_close(db));
+  return 0;
+}

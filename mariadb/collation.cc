@@ -1,0 +1,295 @@
+// collation.cc: weights of texts, from the server's strnxfrm.
+//
+// The engine wants, for each collation, a function whose results memcmp compares as the server compares the texts.
+// strnxfrm is that function within one level of a collation:
+//
+// - Binary collations of charsets with one-byte units order by the bytes themselves.
+// - Other collations with one level give the engine their weights and the weight of a space; the engine sees to PAD
+//   SPACE. Weights are units of as many bytes as that of a space has. (Asian multi-byte charsets weigh letters in one
+//   byte and others in two; read bytewise their order is still right, because a space's byte is handled the same way
+//   wherever it stands.)
+// - Collations with several levels are one text after the other: each level's weights, made self-delimiting here.
+//
+// Self-delimiting, PAD SPACE: a space's unit is followed by a byte that says whether what comes behind the run of
+// spaces is less (1) or more (3) than spaces for ever; the end is a space's unit and 2. NO PAD: the end is a zero
+// unit, which no weight is.
+//
+// None of this is taken on trust. Before a collation is used, a few hundred texts made of letters that are
+// treacherous somewhere are compared pairwise with the server's own function; one difference, and the collation is
+// not usable in indexes. A hash of their weights is the collation's version.
+
+#include "collation.h"
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace varve_plugin {
+
+namespace {
+
+constexpr size_t MAX_UNIT= 4;
+
+struct Level
+{
+  uint flags;
+  size_t unit;
+  uchar space[MAX_UNIT];
+};
+
+struct Collation
+{
+  CHARSET_INFO *charset;
+  bool pad;
+  std::vector<Level> levels;
+  std::string version;
+};
+
+std::mutex collations_mutex;
+// By number. Null: not usable.
+std::map<uint, Collation *> collations;
+
+bool is_bytewise(CHARSET_INFO *charset)
+{
+  return (charset->state & MY_CS_BINSORT) && charset->mbminlen == 1;
+}
+
+// One level's weights of a text, without padding.
+void level_weights(CHARSET_INFO *charset, const Level &level, const uchar *text, size_t length,
+                   std::string *out)
+{
+  // strnxfrm stops silently when the room is used up, so there must be some left.
+  for (size_t room= 2 * length + 16;; room*= 2)
+  {
+    out->resize(room);
+    uchar *to= reinterpret_cast<uchar *>(&(*out)[0]);
+    size_t used= charset->coll->strnxfrm(charset, to, room, uint(room), text, length, level.flags);
+    if (used + MAX_UNIT <= room)
+    {
+      out->resize(used);
+      return;
+    }
+  }
+}
+
+// Appends the weights, made self-delimiting.
+void append_padded(const Level &level, const std::string &weights, std::string *out)
+{
+  const size_t unit= level.unit;
+  const char *space= reinterpret_cast<const char *>(level.space);
+  const char *at= weights.data();
+  const char *end= at + weights.size() / unit * unit;
+  while (end != at && !memcmp(end - unit, space, unit))
+    end-= unit;
+  char behind= 0;
+  for (; at != end; at+= unit)
+  {
+    out->append(at, unit);
+    if (memcmp(at, space, unit))
+    {
+      behind= 0;
+      continue;
+    }
+    if (!behind)
+    {
+      const char *next= at;
+      while (!memcmp(next, space, unit))
+        next+= unit;
+      behind= memcmp(next, space, unit) < 0 ? 1 : 3;
+    }
+    out->push_back(behind);
+  }
+  out->append(space, unit);
+  out->push_back(2);
+}
+
+// The whole key of a text: what the engine will compare.
+void complete_weights(const Collation &c, const uchar *text, size_t length, std::string *out)
+{
+  std::string weights;
+  out->clear();
+  for (const Level &level : c.levels)
+  {
+    if (is_bytewise(c.charset))
+      weights.assign(reinterpret_cast<const char *>(text), length);
+    else
+      level_weights(c.charset, level, text, length, &weights);
+    if (c.pad)
+      append_padded(level, weights, out);
+    else
+    {
+      out->append(weights);
+      out->append(level.unit, '\0');
+    }
+  }
+}
+
+size_t weights_callback(void *context, const uint8_t *text, size_t length, uint8_t *out, size_t capacity)
+{
+  const Collation &c= *static_cast<const Collation *>(context);
+  if (c.levels.size() == 1)
+  {
+    size_t used= c.charset->coll->strnxfrm(c.charset, out, capacity, uint(capacity), text, length,
+                                           c.levels[0].flags);
+    return used + MAX_UNIT <= capacity ? used : 2 * capacity + MAX_UNIT;
+  }
+  std::string weights;
+  complete_weights(c, text, length, &weights);
+  if (weights.size() <= capacity)
+    memcpy(out, weights.data(), weights.size());
+  return weights.size();
+}
+
+size_t prefix_callback(void *context, const uint8_t *text, size_t length, size_t chars)
+{
+  const Collation &c= *static_cast<const Collation *>(context);
+  return std::min(length, c.charset->charpos(text, text + length, chars));
+}
+
+// Text in the collation's charset; false if it has no such characters.
+bool encode(CHARSET_INFO *charset, const std::u32string &text, std::string *out)
+{
+  out->clear();
+  for (char32_t ch : text)
+  {
+    uchar buffer[MY_CS_MBMAXLEN];
+    int length= charset->cset->wc_mb(charset, my_wc_t(ch), buffer, buffer + sizeof buffer);
+    if (length <= 0)
+      return false;
+    out->append(reinterpret_cast<char *>(buffer), size_t(length));
+  }
+  return true;
+}
+
+bool find_levels(Collation *c)
+{
+  CHARSET_INFO *charset= c->charset;
+  std::string space;
+  if (!encode(charset, U" ", &space))
+    return false;
+  const uint levels= charset->levels_for_order > 1 ? charset->levels_for_order : 0;
+  for (uint i= 0; i < MY_STRXFRM_NLEVELS; i++)
+  {
+    if (levels ? !(levels & (1U << i)) : i)
+      continue;
+    Level level{levels ? uint(MY_STRXFRM_LEVEL1) << i : 0U, 1, {' '}};
+    if (!is_bytewise(charset))
+    {
+      std::string weight;
+      level_weights(charset, level, reinterpret_cast<const uchar *>(space.data()), space.size(), &weight);
+      if (weight.empty() || weight.size() > MAX_UNIT)
+        return false;
+      level.unit= weight.size();
+      memcpy(level.space, weight.data(), weight.size());
+    }
+    c->levels.push_back(level);
+  }
+  return true;
+}
+
+std::vector<std::string> sample(CHARSET_INFO *charset)
+{
+  // Case, accents, expansions (ß, æ), contractions (ch, ll, dž), dotted and dotless i, final sigma, kana of both
+  // sizes and widths, a letter beyond the BMP, controls and punctuation below and above the space.
+  static const char32_t *const letters[]= {
+    U"a", U"A", U"b", U"z", U"0", U"9", U"\t", U"\x01", U"!", U"-", U"_", U"~", U"ä", U"Ä", U"à", U"å", U"ae", U"æ",
+    U"ß", U"s", U"ss", U"c", U"ch", U"CH", U"h", U"l", U"ll", U"ł", U"dž", U"ñ", U"n", U"i", U"I", U"ı", U"İ", U"ö",
+    U"o", U"ø", U"œ", U"ü", U"y", U"þ", U"σ", U"ς", U"Σ", U"ё", U"Ж", U"ж", U"か", U"が", U"カ", U"ｶ", U"っ", U"つ",
+    U"一", U"中", U"ก", U"เก", U"א", U"ا", U"한", U"\u0301", U"\u00a0", U"\u3000", U"\U0001F600"};
+  static const char32_t *const frames[][2]= {{U"", U""},   {U"", U" "},   {U"", U"  a"}, {U"a", U""},
+                                             {U" ", U"b"}, {U"a ", U""}, {U"a ", U" "}};
+  std::vector<std::string> texts{""};
+  std::string text;
+  for (auto frame : frames)
+    for (auto letter : letters)
+      if (encode(charset, std::u32string(frame[0]) + letter + frame[1], &text))
+        texts.push_back(text);
+  return texts;
+}
+
+int sign(int n)
+{
+  return (n > 0) - (n < 0);
+}
+
+// Compares the sample pairwise; a hash of its weights is the version.
+bool agrees_with_server(Collation *c)
+{
+  CHARSET_INFO *charset= c->charset;
+  const std::vector<std::string> texts= sample(charset);
+  std::vector<std::string> keys(texts.size());
+  ulonglong hash= 0xcbf29ce484222325ULL;
+  for (size_t i= 0; i < texts.size(); i++)
+  {
+    complete_weights(*c, reinterpret_cast<const uchar *>(texts[i].data()), texts[i].size(), &keys[i]);
+    for (char byte : keys[i])
+      hash= (hash ^ uchar(byte)) * 0x100000001b3ULL;
+  }
+  char digits[20];
+  snprintf(digits, sizeof digits, "%016llx", hash);
+  c->version= digits;
+  for (size_t i= 0; i < texts.size(); i++)
+    for (size_t j= 0; j < i; j++)
+      if (sign(charset->strnncollsp(texts[i].data(), texts[i].size(), texts[j].data(), texts[j].size())) !=
+          sign(keys[i].compare(keys[j])))
+        return false;
+  return true;
+}
+
+// Null if the engine can't order texts as the server does.
+Collation *examine(CHARSET_INFO *charset)
+{
+  auto c= new Collation{charset, !(charset->state & MY_CS_NOPAD), {}, {}};
+  if (find_levels(c) && agrees_with_server(c))
+    return c;
+  delete c;
+  return nullptr;
+}
+
+// The engine keeps pointers to what this returns until the database is closed.
+Collation *known_collation(CHARSET_INFO *charset)
+{
+  std::lock_guard<std::mutex> guard(collations_mutex);
+  auto known= collations.find(charset->number);
+  if (known == collations.end())
+    known= collations.emplace(charset->number, examine(charset)).first;
+  return known->second;
+}
+
+}  // namespace
+
+bool collation_usable(CHARSET_INFO *charset)
+{
+  return known_collation(charset);
+}
+
+bool find_collation(void *, uint32_t id, varve_collation *out)
+{
+  CHARSET_INFO *charset= get_charset(id, MYF(0));
+  Collation *c= charset ? known_collation(charset) : nullptr;
+  if (!c)
+    return false;
+  out->name= charset->coll_name.str;
+  out->version= c->version.c_str();
+  out->bytewise= is_bytewise(charset);
+  if (c->pad && c->levels.size() == 1)
+  {
+    out->pad_unit= uint8_t(c->levels[0].unit);
+    memcpy(out->pad_weight, c->levels[0].space, sizeof out->pad_weight);
+  }
+  out->context= c;
+  out->weights= weights_callback;
+  out->prefix_bytes= prefix_callback;
+  return true;
+}
+
+void forget_collations()
+{
+  std::lock_guard<std::mutex> guard(collations_mutex);
+  for (auto &c : collations)
+    delete c.second;
+  collations.clear();
+}
+
+}  // namespace varve_plugin

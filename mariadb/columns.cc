@@ -1,0 +1,296 @@
+// columns.cc: column types and their conversion. The table of types is in docs/mariadb.md.
+
+#include "columns.h"
+
+#include "collation.h"
+
+namespace varve_plugin {
+
+// Whether the server compares the stored bytes with memcmp. (UUID and its like say so only here: their charset() is that
+// of numbers.)
+static bool is_binary(const Field *field)
+{
+  return field->sort_charset() == &my_charset_bin;
+}
+
+static bool is_unsigned(const Field *field)
+{
+  return field->flags & UNSIGNED_FLAG;
+}
+
+// Old temporal formats are little-endian integers, newer ones are made so that memcmp compares them.
+static varve_type temporal_type(const Field *field)
+{
+  switch (field->key_type())
+  {
+  case HA_KEYTYPE_INT24:
+  case HA_KEYTYPE_LONG_INT:
+  case HA_KEYTYPE_LONGLONG:
+    return VARVE_INT;
+  case HA_KEYTYPE_UINT24:
+  case HA_KEYTYPE_ULONG_INT:
+  case HA_KEYTYPE_ULONGLONG:
+    return VARVE_UINT;
+  default:
+    return VARVE_FIXED;
+  }
+}
+
+static void describe_text(const Field *field, varve_column_def *def)
+{
+  // Text that the engine can't order is bytes to it; no index may have such a column.
+  const bool ordered= !is_binary(field) && collation_usable(field->charset());
+  def->kind= ordered ? VARVE_TEXT : VARVE_BYTES;
+  def->collation= ordered ? field->charset()->number : 0;
+}
+
+bool describe(const Field *field, varve_column_def *def, Column *column)
+{
+  *def= varve_column_def{field->field_name.str, VARVE_FIXED, field->pack_length(), 0, field->real_maybe_null()};
+  column->layout= Column::PLAIN;
+  column->length_bytes= 0;
+  column->length= field->pack_length();
+  column->charset= field->charset();
+
+  switch (field->real_type())
+  {
+  case MYSQL_TYPE_TINY:
+  case MYSQL_TYPE_SHORT:
+  case MYSQL_TYPE_INT24:
+  case MYSQL_TYPE_LONG:
+  case MYSQL_TYPE_LONGLONG:
+    def->kind= is_unsigned(field) ? VARVE_UINT : VARVE_INT;
+    return true;
+  case MYSQL_TYPE_YEAR:
+  case MYSQL_TYPE_ENUM:
+  case MYSQL_TYPE_NEWDATE:
+    def->kind= VARVE_UINT;
+    return true;
+  case MYSQL_TYPE_SET:
+    // Sets of 33 to 40 members take 5 bytes and more, but the server rounds those up to 8.
+    def->kind= VARVE_UINT;
+    return true;
+  case MYSQL_TYPE_FLOAT:
+    def->kind= VARVE_FLOAT;
+    return true;
+  case MYSQL_TYPE_DOUBLE:
+    def->kind= VARVE_DOUBLE;
+    return true;
+  case MYSQL_TYPE_DATE:
+  case MYSQL_TYPE_TIME:
+  case MYSQL_TYPE_DATETIME:
+  case MYSQL_TYPE_TIMESTAMP:
+    def->kind= temporal_type(field);
+    return true;
+  case MYSQL_TYPE_NEWDECIMAL:
+  case MYSQL_TYPE_TIMESTAMP2:
+  case MYSQL_TYPE_DATETIME2:
+  case MYSQL_TYPE_TIME2:
+  case MYSQL_TYPE_BIT:  // as bytes, most significant first, because of the missing HA_CAN_BIT_FIELD
+    return true;
+  case MYSQL_TYPE_STRING:  // also UUID, INET4 and INET6, whose stored form memcmp compares
+    if (!is_binary(field))
+    {
+      describe_text(field, def);
+      column->layout= Column::CHAR;
+    }
+    return true;
+  case MYSQL_TYPE_VARCHAR:
+  case MYSQL_TYPE_VARCHAR_COMPRESSED:
+    describe_text(field, def);
+    if (field->real_type() == MYSQL_TYPE_VARCHAR_COMPRESSED)
+      def->kind= VARVE_BYTES;
+    column->layout= Column::VARCHAR;
+    column->length_bytes= static_cast<const Field_varstring *>(field)->length_bytes;
+    column->length= def->size= field->field_length;
+    return true;
+  case MYSQL_TYPE_TINY_BLOB:
+  case MYSQL_TYPE_MEDIUM_BLOB:
+  case MYSQL_TYPE_LONG_BLOB:
+  case MYSQL_TYPE_BLOB:
+  case MYSQL_TYPE_BLOB_COMPRESSED:
+    describe_text(field, def);
+    if (field->real_type() == MYSQL_TYPE_BLOB_COMPRESSED)
+      def->kind= VARVE_BYTES;
+    column->layout= Column::BLOB;
+    column->length_bytes= static_cast<const Field_blob *>(field)->pack_length_no_ptr();
+    def->size= static_cast<const Field_blob *>(field)->max_data_length();
+    return true;
+  default:
+    return false;
+  }
+}
+
+bool Row_plan::build(const TABLE *table)
+{
+  m_columns.clear();
+  m_columns.reserve(table->s->stored_fields);
+  for (Field **at= table->field; *at; at++)
+  {
+    const Field *field= *at;
+    if (!field->stored_in_db())
+      continue;
+    varve_column_def def;
+    Column column;
+    if (!describe(field, &def, &column))
+      return false;
+    column.field_index= field->field_index;
+    column.offset= uint(field->ptr - table->record[0]);
+    column.null_bit= field->real_maybe_null() ? field->null_bit : 0;
+    column.null_offset= column.null_bit ? uint(field->null_ptr - table->record[0]) : 0;
+    m_columns.push_back(column);
+  }
+  return true;
+}
+
+static inline uint read_length(const uchar *at, uint bytes)
+{
+  switch (bytes)
+  {
+  case 1:  return at[0];
+  case 2:  return uint2korr(at);
+  case 3:  return uint3korr(at);
+  default: return uint4korr(at);
+  }
+}
+
+static inline void write_length(uchar *at, uint bytes, uint length)
+{
+  switch (bytes)
+  {
+  case 1:  at[0]= uchar(length); break;
+  case 2:  int2store(at, length); break;
+  case 3:  int3store(at, length); break;
+  default: int4store(at, length); break;
+  }
+}
+
+// How much of a CHAR the engine stores. A record has as many bytes as the longest value could take, filled up with
+// spaces. PAD SPACE: none of them count. NO PAD: the server compares the value with as many spaces as fill it up to its
+// number of characters, so those are part of it.
+static inline uint stored_length(CHARSET_INFO *charset, const uchar *at, uint length)
+{
+  if (charset->state & MY_CS_NOPAD)
+    return uint(std::min<size_t>(length, charset->charpos(at, at + length, length / charset->mbmaxlen)));
+  return uint(charset->lengthsp(reinterpret_cast<const char *>(at), length));
+}
+
+void Row_plan::to_values(const uchar *record, varve_value *out) const
+{
+  for (const Column &c : m_columns)
+  {
+    const uchar *at= record + c.offset;
+    if (c.null_bit && (record[c.null_offset] & c.null_bit))
+      *out= {nullptr, 0};
+    else if (c.layout == Column::PLAIN)
+      *out= {at, c.length};
+    else if (c.layout == Column::VARCHAR)
+      *out= {at + c.length_bytes, read_length(at, c.length_bytes)};
+    else if (c.layout == Column::CHAR)
+      *out= {at, stored_length(c.charset, at, c.length)};
+    else
+    {
+      const uchar *data;
+      memcpy(&data, at + c.length_bytes, sizeof data);
+      // The pointer of an empty value may be null, which would be NULL to the engine.
+      *out= {data ? data : at, read_length(at, c.length_bytes)};
+    }
+    out++;
+  }
+}
+
+// Values of a constant width are the bulk of most rows; the widths of integers copy in one move.
+static inline void copy_plain(uchar *to, const uint8_t *from, uint length)
+{
+  switch (length)
+  {
+  case 1:  *to= *from; break;
+  case 2:  memcpy(to, from, 2); break;
+  case 4:  memcpy(to, from, 4); break;
+  case 8:  memcpy(to, from, 8); break;
+  default: memcpy(to, from, length); break;
+  }
+}
+
+void Row_plan::to_record(const varve_value *row, const MY_BITMAP *wanted, uchar *record) const
+{
+  for (const Column &c : m_columns)
+  {
+    const varve_value value= *row++;
+    if (wanted && !bitmap_is_set(wanted, c.field_index))
+      continue;
+    if (c.null_bit)
+    {
+      if (!value.ptr)
+      {
+        record[c.null_offset]|= c.null_bit;
+        continue;
+      }
+      record[c.null_offset]&= uchar(~c.null_bit);
+    }
+    uchar *at= record + c.offset;
+    switch (c.layout)
+    {
+    case Column::PLAIN:
+      copy_plain(at, value.ptr, c.length);
+      break;
+    case Column::CHAR:
+      memcpy(at, value.ptr, value.len);
+      if (value.len < c.length)
+        c.charset->fill(reinterpret_cast<char *>(at + value.len), c.length - value.len, c.charset->pad_char);
+      break;
+    case Column::VARCHAR:
+      write_length(at, c.length_bytes, value.len);
+      memcpy(at + c.length_bytes, value.ptr, value.len);
+      break;
+    case Column::BLOB:
+      write_length(at, c.length_bytes, value.len);
+      memcpy(at + c.length_bytes, &value.ptr, sizeof value.ptr);
+      break;
+    }
+  }
+}
+
+void Key_plan::build(const KEY *key)
+{
+  m_parts.clear();
+  for (uint i= 0; i < key->user_defined_key_parts; i++)
+  {
+    const KEY_PART_INFO &part= key->key_part[i];
+    Part p;
+    varve_column_def def;
+    Column column;
+    describe(part.field, &def, &column);
+    p.layout= part.key_part_flag & (HA_VAR_LENGTH_PART | HA_BLOB_PART) ? Part::VARIABLE
+              : column.layout == Column::CHAR ? Part::CHAR : Part::PLAIN;
+    p.nullable= part.null_bit;
+    p.length= part.length;
+    p.store_length= part.store_length;
+    p.charset= column.charset;
+    m_parts.push_back(p);
+  }
+}
+
+uint Key_plan::to_values(const uchar *key, key_part_map parts, varve_value *out) const
+{
+  uint n= 0;
+  for (const Part &p : m_parts)
+  {
+    if (!(parts & (key_part_map(1) << n)))
+      break;
+    const uchar *at= key + p.nullable;
+    if (p.nullable && key[0])
+      out[n]= {nullptr, 0};
+    else if (p.layout == Part::PLAIN)
+      out[n]= {at, p.length};
+    else if (p.layout == Part::CHAR)
+      out[n]= {at, stored_length(p.charset, at, p.length)};
+    else
+      out[n]= {at + HA_KEY_BLOB_LENGTH, uint2korr(at)};
+    key+= p.store_length;
+    n++;
+  }
+  return n;
+}
+
+}  // namespace varve_plugin

@@ -1,0 +1,250 @@
+// ddl.cc: creating, dropping, renaming and truncating tables.
+//
+// The server holds a metadata lock that keeps everybody else away from the table, and its .frm file has the SQL side
+// of the definition; the engine's has what is needed to store rows and keys. Each operation here is one atomic,
+// durable engine call.
+//
+// What the engine does not do is refused here, by name, when the server would let it pass in silence.
+
+#include "ha_varve.h"
+
+#include "collation.h"
+#include "engine.h"
+#include "error_map.h"
+
+namespace varve_plugin {
+
+std::string table_name(const char *path)
+{
+  const std::string whole(path);
+  return whole.substr(whole.find_last_of('/', whole.find_last_of('/') - 1) + 1);
+}
+
+int drop_table(handlerton *, const char *path)
+{
+  // A failed CREATE TABLE ... SELECT drops its table before it rolls back what it inserted; the engine would wait for
+  // those locks.
+  THD *thd= current_thd;
+  if (thd && thd_sql_command(thd) == SQLCOM_CREATE_TABLE)
+    if (Session *session= Session::of(thd))
+      session->abandon();
+  const varve_code code= varve_table_drop(db, table_name(path).c_str());
+  if (code == VARVE_NOT_FOUND)
+    return ENOENT;  // The server asks several engines about a table whose .frm is gone.
+  return code ? report(thd, code) : 0;
+}
+
+static int refuse(const char *what)
+{
+  my_printf_error(ER_NOT_SUPPORTED_YET, "VARVE does not support %s yet", MYF(0), what);
+  return HA_ERR_UNSUPPORTED;
+}
+
+// Foreign keys never reach an engine through the table: the server drops what the engine does not ask about.
+static bool has_foreign_key(THD *thd)
+{
+  switch (thd_sql_command(thd))
+  {
+  case SQLCOM_CREATE_TABLE:
+  case SQLCOM_ALTER_TABLE:
+  case SQLCOM_CREATE_INDEX:
+    break;
+  default:
+    return false;
+  }
+  List_iterator_fast<Key> keys(thd->lex->alter_info.key_list);
+  while (const Key *key= keys++)
+    if (key->type == Key::FOREIGN_KEY)
+      return true;
+  return false;
+}
+
+static int check_options(THD *thd, const TABLE *form, const HA_CREATE_INFO *info)
+{
+  if (has_foreign_key(thd))
+    return refuse("foreign keys");
+  if (info->data_file_name || info->index_file_name)
+    return refuse("DATA DIRECTORY and INDEX DIRECTORY");
+  if (info->row_type == ROW_TYPE_COMPRESSED || info->key_block_size)
+    return refuse("compressed rows (ROW_FORMAT=COMPRESSED, KEY_BLOCK_SIZE)");
+  for (uint i= 0; i < form->s->keys; i++)
+  {
+    const KEY &key= form->key_info[i];
+    if (key.algorithm == HA_KEY_ALG_LONG_HASH)
+      return refuse("UNIQUE on columns longer than an index key");
+    for (uint part= 0; part < key.user_defined_key_parts; part++)
+      if (!key.key_part[part].field->stored_in_db())
+        return refuse("indexes on virtual columns");
+  }
+  return 0;
+}
+
+namespace {
+
+// An engine definition, and what it points to.
+class Definition
+{
+public:
+  // Returns a handler code; on an error the client has been told.
+  int build(const TABLE *form, const std::string &name);
+
+  varve_table_def def;
+
+private:
+  int add_columns(const TABLE *form);
+  int add_key_parts(const KEY &key, std::vector<varve_key_part> *parts);
+
+  std::vector<varve_column_def> m_columns;
+  // Engine column of each field.
+  std::vector<uint32_t> m_column_of_field;
+  std::vector<varve_key_part> m_primary;
+  std::vector<std::vector<varve_key_part>> m_parts;
+  std::vector<varve_index_def> m_indexes;
+};
+
+}  // namespace
+
+int Definition::add_columns(const TABLE *form)
+{
+  m_column_of_field.assign(form->s->fields, UINT32_MAX);
+  for (Field **at= form->field; *at; at++)
+  {
+    const Field *field= *at;
+    if (!field->stored_in_db())
+      continue;
+    varve_column_def column;
+    Column plan;
+    if (!describe(field, &column, &plan))
+      return refuse("the type of a column");
+    m_column_of_field[field->field_index]= uint32_t(m_columns.size());
+    m_columns.push_back(column);
+  }
+  return 0;
+}
+
+static bool is_text(const Field *field)
+{
+  varve_column_def column;
+  Column plan;
+  describe(field, &column, &plan);
+  return plan.layout != Column::PLAIN && plan.charset != &my_charset_bin;
+}
+
+int Definition::add_key_parts(const KEY &key, std::vector<varve_key_part> *parts)
+{
+  for (uint i= 0; i < key.user_defined_key_parts; i++)
+  {
+    const KEY_PART_INFO &part= key.key_part[i];
+    const Field *field= part.field;
+    const varve_column_def &column= m_columns[m_column_of_field[field->field_index]];
+    const bool text= is_text(field);
+    if (text && column.kind != VARVE_TEXT)
+    {
+      std::string what= std::string("indexes in collation ") + field->charset()->coll_name.str;
+      return refuse(what.c_str());
+    }
+    varve_key_part p{m_column_of_field[field->field_index], 0, bool(part.key_part_flag & HA_REVERSE_SORT)};
+    if (part.key_part_flag & (HA_PART_KEY_SEG | HA_BLOB_PART))
+      p.prefix= text ? part.length / field->charset()->mbmaxlen : part.length;
+    parts->push_back(p);
+  }
+  return 0;
+}
+
+int Definition::build(const TABLE *form, const std::string &name)
+{
+  if (int error= add_columns(form))
+    return error;
+  m_parts.resize(form->s->keys);
+  for (uint i= 0; i < form->s->keys; i++)
+  {
+    const KEY &key= form->key_info[i];
+    const bool primary= i == form->s->primary_key;
+    if (int error= add_key_parts(key, primary ? &m_primary : &m_parts[i]))
+      return error;
+    if (!primary)
+      m_indexes.push_back({key.name.str, bool(key.flags & HA_NOSAME), m_parts[i].data(), uint32_t(m_parts[i].size())});
+  }
+  def= varve_table_def{name.c_str(),     m_columns.data(), uint32_t(m_columns.size()), m_primary.data(),
+                       uint32_t(m_primary.size()), m_indexes.data(), uint32_t(m_indexes.size()), UINT32_MAX};
+  if (const Field *counted= form->found_next_number_field)
+  {
+    if (counted->real_type() == MYSQL_TYPE_FLOAT || counted->real_type() == MYSQL_TYPE_DOUBLE)
+      return refuse("AUTO_INCREMENT on FLOAT and DOUBLE");
+    def.auto_increment= m_column_of_field[counted->field_index];
+  }
+  return 0;
+}
+
+}  // namespace varve_plugin
+
+using namespace varve_plugin;
+
+int ha_varve::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
+{
+  THD *thd= ha_thd();
+  const std::string name= table_name(path);
+  Definition definition;
+  if (int error= check_options(thd, form, info))
+    return error;
+  if (int error= definition.build(form, name))
+    return error;
+  if (varve_code code= varve_table_create(db, &definition.def))
+    return report(thd, code);
+  if (!form->found_next_number_field || info->auto_increment_value <= 1)
+    return 0;
+  varve_table *table;
+  varve_code code= varve_table_open(db, name.c_str(), &table);
+  if (code == VARVE_OK)
+  {
+    code= varve_table_set_auto_increment(table, info->auto_increment_value);
+    varve_table_close(table);
+  }
+  return code ? report(thd, code) : 0;
+}
+
+int ha_varve::delete_table(const char *path)
+{
+  return varve_plugin::drop_table(ht, path);
+}
+
+int ha_varve::rename_table(const char *from, const char *to)
+{
+  if (varve_code code= varve_table_rename(db, table_name(from).c_str(), table_name(to).c_str()))
+    return report(ha_thd(), code);
+  return 0;
+}
+
+int ha_varve::truncate()
+{
+  close_table();
+  const varve_code code= varve_table_truncate(db, m_name.c_str());
+  const int reopened= open_table();
+  return code ? report(ha_thd(), code) : reopened;
+}
+
+void ha_varve::update_create_info(HA_CREATE_INFO *info)
+{
+  if (info->used_fields & HA_CREATE_USED_AUTO)
+    return;
+  this->info(HA_STATUS_AUTO);
+  info->auto_increment_value= stats.auto_increment_value;
+}
+
+// Names are in the engine's definition, which explains the table without the server.
+enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *alter)
+{
+  if (alter->handler_flags & (ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN | ALTER_RENAME_INDEX))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  return handler::check_if_supported_inplace_alter(altered, alter);
+}
+
+// Whether an ALTER TABLE changes only what is in the .frm file.
+bool ha_varve::check_if_incompatible_data(HA_CREATE_INFO *info, uint table_changes)
+{
+  if (table_changes != IS_EQUAL_YES)
+    return COMPATIBLE_DATA_NO;
+  if ((info->used_fields & (HA_CREATE_USED_AUTO | HA_CREATE_USED_ROW_FORMAT | HA_CREATE_USED_KEY_BLOCK_SIZE)))
+    return COMPATIBLE_DATA_NO;
+  return COMPATIBLE_DATA_YES;
+}

@@ -1,0 +1,134 @@
+// ha_varve.h: one open VARVE table of one connection.
+//
+// handler.cc opens, reads and writes; ddl.cc creates, drops, renames and truncates; admin.cc answers about the table.
+
+#ifndef HA_VARVE_H
+#define HA_VARVE_H
+
+#include "server.h"
+
+#include "columns.h"
+#include "session.h"
+
+#include <string>
+#include <vector>
+
+class ha_varve final : public handler
+{
+public:
+  ha_varve(handlerton *hton, TABLE_SHARE *share);
+
+  // What the engine can do.
+  Table_flags table_flags() const override;
+  ulong index_flags(uint index, uint part, bool all_parts) const override;
+  const char *index_type(uint) override { return "BTREE"; }
+  uint max_supported_keys() const override { return MAX_KEY; }
+  uint max_supported_key_parts() const override { return MAX_REF_PARTS; }
+  uint max_supported_key_length() const override { return 3072; }
+  uint max_supported_key_part_length() const override { return 3072; }
+  uint max_supported_record_length() const override { return HA_MAX_REC_LENGTH; }
+  uint8 table_cache_type() override { return HA_CACHE_TBL_NOCACHE; }
+
+  // Opening and closing.
+  int open(const char *name, int mode, uint test_if_locked) override;
+  int close() override;
+
+  // Statements. Rows are locked by the engine, tables by metadata locks: there are no table locks to hand out.
+  uint lock_count() const override { return 0; }
+  THR_LOCK_DATA **store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type type) override;
+  int external_lock(THD *thd, int type) override;
+  int start_stmt(THD *thd, thr_lock_type type) override;
+  int reset() override;
+  int extra(enum ha_extra_function operation) override;
+
+  // Reading.
+  int index_init(uint index, bool sorted) override;
+  int index_end() override;
+  int index_read_map(uchar *buf, const uchar *key, key_part_map parts, enum ha_rkey_function find) override;
+  int index_read_last_map(uchar *buf, const uchar *key, key_part_map parts) override;
+  int index_next(uchar *buf) override;
+  int index_next_same(uchar *buf, const uchar *key, uint key_length) override;
+  int index_prev(uchar *buf) override;
+  int index_first(uchar *buf) override;
+  int index_last(uchar *buf) override;
+  int rnd_init(bool scan) override;
+  int rnd_end() override;
+  int rnd_next(uchar *buf) override;
+  int rnd_pos(uchar *buf, uchar *position) override;
+  void position(const uchar *record) override;
+  void unlock_row() override;
+
+  // Writing.
+  int write_row(const uchar *record) override;
+  int update_row(const uchar *old_record, const uchar *new_record) override;
+  int delete_row(const uchar *record) override;
+  void get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted, ulonglong *first,
+                          ulonglong *reserved) override;
+
+  // DDL.
+  int create(const char *name, TABLE *form, HA_CREATE_INFO *info) override;
+  int delete_table(const char *name) override;
+  int rename_table(const char *from, const char *to) override;
+  int truncate() override;
+  void update_create_info(HA_CREATE_INFO *info) override;
+  enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *alter) override;
+  bool check_if_incompatible_data(HA_CREATE_INFO *info, uint table_changes) override;
+
+  // Answers about the table.
+  int info(uint flags) override;
+  ha_rows records_in_range(uint index, const key_range *low, const key_range *high, page_range *pages) override;
+  double scan_time() override;
+  double read_time(uint index, uint ranges, ha_rows rows) override;
+  int check(THD *thd, HA_CHECK_OPT *options) override;
+  int analyze(THD *thd, HA_CHECK_OPT *options) override;
+  int optimize(THD *thd, HA_CHECK_OPT *options) override;
+  void print_error(int error, myf flags) override;
+
+private:
+  int begin(THD *thd);
+  int open_table();
+  void close_table();
+  uint engine_index(uint index) const;
+  uint server_index(uint engine_index) const;
+  int cursor_for(uint engine_index, varve_cursor **cursor);
+  int fetched(varve_code code, uchar *buf, int none);
+  int failed(varve_code code);
+  std::string longest_column() const;
+
+  // Engine name of the table, and the table; null while it is closed.
+  std::string m_name;
+  varve_table *m_table;
+
+  varve_plugin::Row_plan m_row_plan;
+  std::vector<varve_plugin::Key_plan> m_key_plans;  // by the server's index numbers
+  std::vector<varve_value> m_values;                // of a row on its way to the engine
+
+  // By the engine's index numbers, opened when first used and kept until the table is closed.
+  std::vector<varve_cursor *> m_cursors;
+  // For rnd_pos, so that it can't disturb a scan.
+  varve_cursor *m_position_cursor;
+  // The one that read last: update_row, delete_row, position and unlock_row are about its row.
+  varve_cursor *m_current;
+  // The row that m_current read last.
+  const varve_value *m_row;
+
+  varve_plugin::Session *m_session;
+  // How this statement's reads lock, and what store_lock decided on for all statements of a LOCK TABLES.
+  varve_lock m_lock;
+  varve_lock m_stored_lock;
+  // The statement says SKIP LOCKED.
+  bool m_skip_locked;
+  // The next rnd_next is the scan's first.
+  bool m_scan_starts;
+  // REPLACE or ON DUPLICATE KEY UPDATE: a duplicate will be changed, so it is locked for that.
+  bool m_change_duplicates;
+
+  // What the last failure was about: its handler code, the SQL error number and the engine's words if they go to the
+  // client, and the server's index of a duplicate key.
+  int m_failure;
+  uint m_failure_number;
+  std::string m_failure_words;
+  uint m_duplicate_index;
+};
+
+#endif

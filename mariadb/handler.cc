@@ -1,0 +1,428 @@
+// handler.cc: opening a table, reading and writing its rows.
+
+#include "ha_varve.h"
+
+#include "engine.h"
+#include "error_map.h"
+
+#include <algorithm>
+
+using namespace varve_plugin;
+
+// A position (handler::ref) is the engine's, filled up with zeros, and its length in the last two bytes. Engine
+// positions are never the start of one another, so memcmp orders these as it does those.
+static const uint POSITION_LENGTH_BYTES= 2;
+
+ha_varve::ha_varve(handlerton *hton, TABLE_SHARE *share)
+  : handler(hton, share), m_table(nullptr), m_position_cursor(nullptr), m_current(nullptr), m_row(nullptr),
+    m_session(nullptr), m_lock(VARVE_NO_LOCK), m_stored_lock(VARVE_NO_LOCK), m_skip_locked(false),
+    m_scan_starts(false), m_change_duplicates(false), m_failure(0), m_failure_number(0), m_duplicate_index(MAX_KEY)
+{
+}
+
+handler::Table_flags ha_varve::table_flags() const
+{
+  Table_flags flags= HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS | HA_FAST_KEY_READ |
+                     HA_CAN_SQL_HANDLER | HA_TABLE_SCAN_ON_INDEX | HA_PRIMARY_KEY_IN_READ_INDEX |
+                     HA_CAN_VIRTUAL_COLUMNS | HA_CAN_SKIP_LOCKED | HA_BINLOG_ROW_CAPABLE;
+  // Without gap locks a statement's effect depends on more than its place in the binary log.
+  THD *thd= current_thd;
+  if (!thd || thd_tx_isolation(thd) > ISO_READ_COMMITTED)
+    flags|= HA_BINLOG_STMT_CAPABLE;
+  return flags;
+}
+
+ulong ha_varve::index_flags(uint index, uint, bool) const
+{
+  ulong flags= HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE;
+  if (index == table_share->primary_key)
+    flags|= HA_CLUSTERED_INDEX | HA_KEYREAD_ONLY;
+  return flags;
+}
+
+// The engine's clustered index is number 0; the server's primary key is usually, but not always, its first.
+uint ha_varve::engine_index(uint index) const
+{
+  const uint primary= table_share->primary_key;
+  if (index == primary)
+    return 0;
+  return index < primary ? index + 1 : index;
+}
+
+uint ha_varve::server_index(uint engine_index) const
+{
+  for (uint i= 0; i < table_share->keys; i++)
+    if (this->engine_index(i) == engine_index)
+      return i;
+  return MAX_KEY;
+}
+
+int ha_varve::open(const char *name, int, uint)
+{
+  m_name= table_name(name);
+  if (!m_row_plan.build(table))
+    return HA_ERR_TABLE_DEF_CHANGED;
+  if (int error= open_table())
+    return error;
+  if (varve_table_n_columns(m_table) != m_row_plan.size() ||
+      varve_table_n_indexes(m_table) + (table_share->primary_key != MAX_KEY) != table_share->keys)
+  {
+    close_table();
+    return HA_ERR_TABLE_DEF_CHANGED;
+  }
+  m_values.resize(m_row_plan.size());
+  m_key_plans.resize(table_share->keys);
+  for (uint i= 0; i < table_share->keys; i++)
+    m_key_plans[i].build(&table->key_info[i]);
+  ref_length= varve_table_max_position(m_table) + POSITION_LENGTH_BYTES;
+  stats.block_size= IO_SIZE;
+  return info(HA_STATUS_VARIABLE | HA_STATUS_CONST);
+}
+
+int ha_varve::open_table()
+{
+  if (varve_code code= varve_table_open(db, m_name.c_str(), &m_table))
+  {
+    m_table= nullptr;
+    return report(ha_thd(), code);
+  }
+  m_cursors.assign(varve_table_n_indexes(m_table) + 1, nullptr);
+  return 0;
+}
+
+void ha_varve::close_table()
+{
+  for (varve_cursor *cursor : m_cursors)
+    if (cursor)
+      varve_cursor_close(cursor);
+  m_cursors.clear();
+  if (m_position_cursor)
+    varve_cursor_close(m_position_cursor);
+  m_position_cursor= m_current= nullptr;
+  m_row= nullptr;
+  if (m_table)
+    varve_table_close(m_table);
+  m_table= nullptr;
+}
+
+int ha_varve::close()
+{
+  close_table();
+  return 0;
+}
+
+// Remembers what a failed call was about, for print_error and info, and translates its code.
+int ha_varve::failed(varve_code code)
+{
+  m_failure_number= own_words(code);
+  if (m_failure_number)
+    m_failure_words= varve_last_error();
+  if (code == VARVE_TOO_LARGE)
+    m_failure_words+= "; the longest column is " + longest_column();
+  if (code == VARVE_DUPLICATE_KEY)
+    m_duplicate_index= server_index(varve_last_error_index(m_table));
+  return m_failure= to_handler_code(ha_thd(), code);
+}
+
+// The column that takes most of the row in m_values, with its size.
+std::string ha_varve::longest_column() const
+{
+  auto shorter= [](const varve_value &a, const varve_value &b) { return a.len < b.len; };
+  const auto longest= std::max_element(m_values.begin(), m_values.end(), shorter);
+  const Field *field= table->field[m_row_plan.field_index(size_t(longest - m_values.begin()))];
+  return std::string(field->field_name.str) + " with " + std::to_string(longest->len) + " bytes";
+}
+
+void ha_varve::print_error(int error, myf flags)
+{
+  if (error == m_failure && m_failure_number)
+    my_printf_error(m_failure_number, "VARVE: %s", flags, m_failure_words.c_str());
+  else
+    handler::print_error(error, flags);
+}
+
+/* Statements */
+
+// Whether a statement that reads a table to write elsewhere may read it as of its own view: only if it does not
+// promise the statement's repeatability from the binary log.
+static bool reads_without_lock(THD *thd, enum thr_lock_type type)
+{
+  if (thd_tx_isolation(thd) > ISO_READ_COMMITTED || (type != TL_READ && type != TL_READ_NO_INSERT))
+    return false;
+  switch (thd_sql_command(thd))
+  {
+  case SQLCOM_INSERT_SELECT:
+  case SQLCOM_REPLACE_SELECT:
+  case SQLCOM_UPDATE:
+  case SQLCOM_CREATE_TABLE:
+    return true;
+  default:
+    return false;
+  }
+}
+
+// Decides how the coming statement reads this table, as InnoDB does: a plain SELECT reads its view, whatever reads in
+// order to write locks what it reads. What is written is locked exclusively, as external_lock will learn.
+THR_LOCK_DATA **ha_varve::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type type)
+{
+  if (type == TL_IGNORE)
+    return to;
+  // The server would ignore SKIP LOCKED if the engine did not say that it can do it; external_lock refuses.
+  m_skip_locked= type == TL_READ_SKIP_LOCKED || type == TL_WRITE_SKIP_LOCKED;
+  const int command= thd_sql_command(thd);
+  const bool plain= command == SQLCOM_SELECT && type != TL_READ_WITH_SHARED_LOCKS && type != TL_READ_NO_INSERT &&
+                    !(thd_in_lock_tables(thd) && (type == TL_READ || type == TL_READ_HIGH_PRIORITY));
+  if (plain || reads_without_lock(thd, type) || command == SQLCOM_CHECKSUM || command == SQLCOM_ANALYZE ||
+      command == SQLCOM_DROP_TABLE)
+    m_stored_lock= VARVE_NO_LOCK;
+  else
+    m_stored_lock= VARVE_SHARED;
+  m_lock= m_stored_lock;
+  return to;
+}
+
+int ha_varve::begin(THD *thd)
+{
+  m_session= Session::of(thd);
+  return m_session ? m_session->start_statement(thd) : HA_ERR_INTERNAL_ERROR;
+}
+
+int ha_varve::external_lock(THD *thd, int type)
+{
+  if (type == F_UNLCK)
+    return 0;  // The statement's end comes with its commit or rollback.
+  if (m_skip_locked)
+  {
+    my_error(ER_NOT_SUPPORTED_YET, MYF(0), "SKIP LOCKED with ENGINE=VARVE");
+    return HA_ERR_UNSUPPORTED;
+  }
+  if (type == F_WRLCK)
+    m_lock= m_stored_lock= VARVE_EXCLUSIVE;
+  return begin(thd);
+}
+
+// A statement under LOCK TABLES, or within a stored function: external_lock was called once for all of them.
+int ha_varve::start_stmt(THD *thd, thr_lock_type type)
+{
+  if (thd_sql_command(thd) == SQLCOM_SELECT && type == TL_READ)
+    m_lock= VARVE_NO_LOCK;
+  else
+    m_lock= m_stored_lock;
+  return begin(thd);
+}
+
+int ha_varve::reset()
+{
+  m_change_duplicates= false;
+  m_current= nullptr;
+  m_row= nullptr;
+  return 0;
+}
+
+int ha_varve::extra(enum ha_extra_function operation)
+{
+  switch (operation)
+  {
+  case HA_EXTRA_WRITE_CAN_REPLACE:
+  case HA_EXTRA_INSERT_WITH_UPDATE:
+    m_change_duplicates= true;
+    break;
+  case HA_EXTRA_WRITE_CANNOT_REPLACE:
+    m_change_duplicates= false;
+    break;
+  default:
+    break;
+  }
+  return 0;
+}
+
+/* Reading */
+
+int ha_varve::cursor_for(uint engine_index, varve_cursor **cursor)
+{
+  varve_cursor **slot= &m_cursors[engine_index];
+  if (!*slot)
+    if (varve_code code= varve_cursor_open(m_table, engine_index, slot))
+      return failed(code);
+  *cursor= *slot;
+  return 0;
+}
+
+// Ends a read: puts the row into `buf`, or gives `none` if there was none.
+inline int ha_varve::fetched(varve_code code, uchar *buf, int none)
+{
+  if (code == VARVE_NO_ROW)
+    return none;
+  if (code != VARVE_OK)
+    return failed(code);
+  // A row that may be written back is needed whole.
+  m_row_plan.to_record(m_row, m_lock == VARVE_NO_LOCK ? table->read_set : nullptr, buf);
+  return 0;
+}
+
+int ha_varve::index_init(uint index, bool)
+{
+  active_index= index;
+  return cursor_for(engine_index(index), &m_current);
+}
+
+int ha_varve::index_end()
+{
+  active_index= MAX_KEY;
+  return 0;
+}
+
+static bool engine_match(enum ha_rkey_function find, varve_match *match)
+{
+  switch (find)
+  {
+  case HA_READ_KEY_EXACT:          *match= VARVE_EXACT; return true;
+  case HA_READ_KEY_OR_NEXT:        *match= VARVE_AT_LEAST; return true;
+  case HA_READ_AFTER_KEY:          *match= VARVE_AFTER; return true;
+  case HA_READ_KEY_OR_PREV:
+  case HA_READ_PREFIX_LAST_OR_PREV: *match= VARVE_AT_MOST; return true;
+  case HA_READ_BEFORE_KEY:         *match= VARVE_BEFORE; return true;
+  case HA_READ_PREFIX:             *match= VARVE_EXACT; return true;
+  case HA_READ_PREFIX_LAST:        *match= VARVE_EXACT_LAST; return true;
+  default:                         return false;  // The spatial ones.
+  }
+}
+
+int ha_varve::index_read_map(uchar *buf, const uchar *key, key_part_map parts, enum ha_rkey_function find)
+{
+  if (!key)
+    return index_first(buf);
+  varve_match match;
+  if (!engine_match(find, &match))
+    return HA_ERR_WRONG_COMMAND;
+  varve_value values[MAX_REF_PARTS];
+  const uint n= m_key_plans[active_index].to_values(key, parts, values);
+  return fetched(varve_cursor_seek(m_current, m_session->txn(), values, n, match, m_lock, &m_row), buf,
+                 HA_ERR_KEY_NOT_FOUND);
+}
+
+int ha_varve::index_read_last_map(uchar *buf, const uchar *key, key_part_map parts)
+{
+  return index_read_map(buf, key, parts, HA_READ_PREFIX_LAST);
+}
+
+int ha_varve::index_next(uchar *buf)
+{
+  return fetched(varve_cursor_next(m_current, m_session->txn(), &m_row), buf, HA_ERR_END_OF_FILE);
+}
+
+// `key` is the one of the index_read_map before, which the cursor remembers.
+int ha_varve::index_next_same(uchar *buf, const uchar *, uint)
+{
+  return fetched(varve_cursor_next_same(m_current, m_session->txn(), &m_row), buf, HA_ERR_END_OF_FILE);
+}
+
+int ha_varve::index_prev(uchar *buf)
+{
+  return fetched(varve_cursor_prev(m_current, m_session->txn(), &m_row), buf, HA_ERR_END_OF_FILE);
+}
+
+int ha_varve::index_first(uchar *buf)
+{
+  return fetched(varve_cursor_first(m_current, m_session->txn(), m_lock, &m_row), buf, HA_ERR_END_OF_FILE);
+}
+
+int ha_varve::index_last(uchar *buf)
+{
+  return fetched(varve_cursor_last(m_current, m_session->txn(), m_lock, &m_row), buf, HA_ERR_END_OF_FILE);
+}
+
+int ha_varve::rnd_init(bool scan)
+{
+  m_scan_starts= scan;
+  return scan ? cursor_for(0, &m_current) : 0;
+}
+
+int ha_varve::rnd_end()
+{
+  return 0;
+}
+
+int ha_varve::rnd_next(uchar *buf)
+{
+  if (!m_scan_starts)
+    return index_next(buf);
+  m_scan_starts= false;
+  return index_first(buf);
+}
+
+void ha_varve::position(const uchar *)
+{
+  const uint8_t *at;
+  const uint room= ref_length - POSITION_LENGTH_BYTES;
+  const uint length= std::min(varve_cursor_position(m_current, &at), room);
+  memcpy(ref, at, length);
+  memset(ref + length, 0, room - length);
+  mi_int2store(ref + room, length);
+}
+
+int ha_varve::rnd_pos(uchar *buf, uchar *position)
+{
+  if (!m_position_cursor)
+    if (varve_code code= varve_cursor_open(m_table, 0, &m_position_cursor))
+      return failed(code);
+  m_current= m_position_cursor;
+  const uint length= mi_uint2korr(position + ref_length - POSITION_LENGTH_BYTES);
+  return fetched(varve_cursor_seek_position(m_current, m_session->txn(), position, length, m_lock, &m_row), buf,
+                 HA_ERR_KEY_NOT_FOUND);
+}
+
+// A row that the statement has no use for. REPEATABLE READ keeps its lock, as InnoDB does.
+void ha_varve::unlock_row()
+{
+  if (m_lock != VARVE_NO_LOCK && m_current && thd_tx_isolation(ha_thd()) <= ISO_READ_COMMITTED)
+    varve_cursor_unlock_row(m_current, m_session->txn());
+}
+
+/* Writing */
+
+int ha_varve::write_row(const uchar *record)
+{
+  if (table->next_number_field && record == table->record[0])
+    if (int error= update_auto_increment())
+      return error;
+  m_row_plan.to_values(record, m_values.data());
+  const varve_on_duplicate on_duplicate= m_change_duplicates ? VARVE_DUPLICATE_LOCK : VARVE_DUPLICATE_SHARE;
+  if (varve_code code= varve_insert(m_session->txn(), m_table, m_values.data(), uint32_t(m_values.size()), on_duplicate))
+    return failed(code);
+  return 0;
+}
+
+int ha_varve::update_row(const uchar *, const uchar *new_record)
+{
+  m_row_plan.to_values(new_record, m_values.data());
+  if (varve_code code= varve_update(m_session->txn(), m_current, m_values.data(), uint32_t(m_values.size())))
+    return failed(code);
+  return 0;
+}
+
+int ha_varve::delete_row(const uchar *)
+{
+  if (varve_code code= varve_delete(m_session->txn(), m_current))
+    return failed(code);
+  return 0;
+}
+
+// The server wants `wanted` values that are `offset` modulo `increment`. Of as many consecutive ones as are taken
+// here, just so many are.
+void ha_varve::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted, ulonglong *first,
+                                  ulonglong *reserved)
+{
+  if (increment <= 1)
+    increment= offset= 1;
+  uint64_t at;
+  if (varve_code code= varve_table_auto_increment_reserve(m_table, wanted * increment, &at))
+  {
+    failed(code);
+    *first= ~0ULL;
+    return;
+  }
+  const ulonglong beyond= (at + increment - offset % increment) % increment;
+  *first= beyond ? at + (increment - beyond) : at;
+  *reserved= wanted;
+}

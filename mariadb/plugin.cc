@@ -1,0 +1,99 @@
+// plugin.cc: the storage engine VARVE as the server loads it.
+//
+// The database is opened when the plugin is initialised and closed when it is removed; the server has then closed all
+// tables and connections' sessions. The library itself is never unloaded (-z nodelete): threads may still run its
+// thread-local destructors.
+
+#include "ha_varve.h"
+
+#include "collation.h"
+#include "engine.h"
+#include "sysvars.h"
+
+#include "sql_show.h"
+
+// The server exports it, but declares it in no header.
+void ignore_db_dirs_append(const char *directory);
+
+namespace varve_plugin {
+
+handlerton *hton;
+varve_db *db;
+
+static const char *table_file_extensions[]= {".vdt", nullptr};
+
+static handler *create_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *root)
+{
+  return new (root) ha_varve(hton, share);
+}
+
+static bool flush_logs(handlerton *)
+{
+  return varve_db_flush_log(db) != VARVE_OK;
+}
+
+// The engine's own directory is no database.
+static void hide_redo_directory()
+{
+  if (data_directory() == mysql_real_data_home && !db_name_is_in_ignore_db_dirs_list("redo"))
+    ignore_db_dirs_append("redo");
+}
+
+static int init(void *p)
+{
+  hton= static_cast<handlerton *>(p);
+  hton->db_type= DB_TYPE_AUTOASSIGN;
+  hton->create= create_handler;
+  hton->drop_table= drop_table;
+  hton->flush_logs= flush_logs;
+  hton->show_status= show_engine_status;
+  hton->tablefile_extensions= table_file_extensions;
+  hton->flags= HTON_TEMPORARY_NOT_SUPPORTED | HTON_REQUIRES_CLOSE_AFTER_TRUNCATE | HTON_TRUNCATE_REQUIRES_EXCLUSIVE_USE;
+  install_transaction_calls(hton);
+
+  const varve_options options= options_from_variables();
+  if (varve_db_open(data_directory().c_str(), &options, &db))
+  {
+    sql_print_error("VARVE: cannot open the database in %s: %s", data_directory().c_str(), varve_last_error());
+    db= nullptr;
+    return 1;
+  }
+  hide_redo_directory();
+  return 0;
+}
+
+// Called after a failed init, too.
+static int deinit(void *)
+{
+  if (!db)
+    return 0;
+  const varve_code code= varve_db_close(db);
+  if (code)
+    sql_print_error("VARVE: the database was not closed cleanly, and will be recovered when it is opened: %s",
+                    varve_last_error());
+  db= nullptr;
+  forget_collations();
+  return code != VARVE_OK;
+}
+
+}  // namespace varve_plugin
+
+static struct st_mysql_storage_engine varve_storage_engine= {MYSQL_HANDLERTON_INTERFACE_VERSION};
+
+maria_declare_plugin(varve)
+{
+  MYSQL_STORAGE_ENGINE_PLUGIN,
+  &varve_storage_engine,
+  "VARVE",
+  "The Varve authors",
+  "Transactions, row locks, consistent reads, crash recovery; purge that keeps up",
+  PLUGIN_LICENSE_GPL,
+  varve_plugin::init,
+  varve_plugin::deinit,
+  0x0001,
+  varve_plugin::status_variables,
+  varve_plugin::system_variables,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_STABLE
+}
+maria_declare_plugin_end;

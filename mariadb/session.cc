@@ -1,0 +1,201 @@
+// session.cc: transactions as the server conducts them.
+//
+// The server calls commit and rollback both at a statement's end (all = false, inside a transaction) and at a
+// transaction's. Which one a call is depends on whether the connection is in a multi-statement transaction.
+
+#include "session.h"
+
+#include "engine.h"
+#include "error_map.h"
+#include "sysvars.h"
+
+namespace varve_plugin {
+
+Session *Session::of(THD *thd)
+{
+  if (void *known= thd_get_ha_data(thd, hton))
+    return static_cast<Session *>(known);
+  varve_txn *txn;
+  if (varve_code code= varve_txn_open(db, VARVE_TABLES_LOCKED_BY_CALLER, &txn))
+  {
+    report(thd, code);
+    return nullptr;
+  }
+  auto session= new Session(txn);
+  thd_set_ha_data(thd, hton, session);
+  return session;
+}
+
+static bool in_transaction(THD *thd)
+{
+  return thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
+}
+
+int Session::begin(THD *thd)
+{
+  if (varve_txn_is_open(m_txn))
+    return 0;
+  if (thd->transaction->xid_state.is_explicit_XA())
+  {
+    my_error(ER_NOT_SUPPORTED_YET, MYF(0), "XA with ENGINE=VARVE");
+    return HA_ERR_UNSUPPORTED;
+  }
+  varve_isolation isolation= VARVE_REPEATABLE_READ;
+  switch (thd_tx_isolation(thd))
+  {
+  case ISO_READ_UNCOMMITTED:  // SQL allows more isolation than was asked for
+  case ISO_READ_COMMITTED:
+    isolation= VARVE_READ_COMMITTED;
+    break;
+  case ISO_REPEATABLE_READ:
+    break;
+  default:
+    my_error(ER_NOT_SUPPORTED_YET, MYF(0), "ISOLATION LEVEL SERIALIZABLE with ENGINE=VARVE");
+    return HA_ERR_UNSUPPORTED;
+  }
+  varve_txn_clear_interrupt(m_txn);
+  if (varve_code code= varve_txn_begin(m_txn, isolation))
+    return report(thd, code);
+  return 0;
+}
+
+int Session::start_statement(THD *thd)
+{
+  if (m_in_statement)
+    return 0;
+  if (int error= begin(thd))
+    return error;
+  varve_txn_clear_interrupt(m_txn);
+  varve_txn_set_lock_wait_timeout(m_txn, lock_wait_timeout_ms(thd));
+  if (varve_code code= varve_txn_start_statement(m_txn))
+    return report(thd, code);
+  trans_register_ha(thd, false, hton, 0);
+  if (in_transaction(thd))
+    trans_register_ha(thd, true, hton, 0);
+  m_in_statement= true;
+  return 0;
+}
+
+int Session::start_snapshot(THD *thd)
+{
+  if (int error= begin(thd))
+    return error;
+  trans_register_ha(thd, true, hton, 0);
+  if (thd_tx_isolation(thd) != ISO_REPEATABLE_READ)
+  {
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_UNSUPPORTED,
+                        "VARVE: WITH CONSISTENT SNAPSHOT was ignored because this phrase can only be used with "
+                        "REPEATABLE READ isolation level.");
+    return 0;
+  }
+  if (varve_code code= varve_txn_take_snapshot(m_txn))
+    return report(thd, code);
+  return 0;
+}
+
+void Session::abandon()
+{
+  varve_txn_rollback(m_txn);
+}
+
+int Session::commit(THD *thd, bool all)
+{
+  m_in_statement= false;
+  if (!all && in_transaction(thd))
+    return 0;
+  if (varve_code code= varve_txn_commit(m_txn))
+    return report(thd, code);
+  return 0;
+}
+
+int Session::rollback(THD *thd, bool all)
+{
+  m_in_statement= false;
+  const bool whole= all || !in_transaction(thd);
+  if (varve_code code= whole ? varve_txn_rollback(m_txn) : varve_txn_rollback_statement(m_txn))
+    return report(thd, code);
+  return 0;
+}
+
+static int commit(handlerton *, THD *thd, bool all)
+{
+  Session *session= Session::of(thd);
+  return session ? session->commit(thd, all) : HA_ERR_INTERNAL_ERROR;
+}
+
+static int rollback(handlerton *, THD *thd, bool all)
+{
+  Session *session= Session::of(thd);
+  return session ? session->rollback(thd, all) : HA_ERR_INTERNAL_ERROR;
+}
+
+// `at` is the memory that the server keeps for this savepoint.
+static int savepoint_set(handlerton *, THD *thd, void *at)
+{
+  Session *session= Session::of(thd);
+  if (!session)
+    return HA_ERR_INTERNAL_ERROR;
+  uint64_t savepoint;
+  if (varve_code code= varve_txn_savepoint(session->txn(), &savepoint))
+    return report(thd, code);
+  memcpy(at, &savepoint, sizeof savepoint);
+  return 0;
+}
+
+static int savepoint_rollback(handlerton *, THD *thd, void *at)
+{
+  Session *session= Session::of(thd);
+  if (!session)
+    return HA_ERR_INTERNAL_ERROR;
+  uint64_t savepoint;
+  memcpy(&savepoint, at, sizeof savepoint);
+  if (varve_code code= varve_txn_rollback_to(session->txn(), savepoint))
+    return report(thd, code);
+  return 0;
+}
+
+// A savepoint is a number: there is nothing to free.
+static int savepoint_release(handlerton *, THD *, void *)
+{
+  return 0;
+}
+
+static int start_consistent_snapshot(handlerton *, THD *thd)
+{
+  Session *session= Session::of(thd);
+  return session ? session->start_snapshot(thd) : HA_ERR_INTERNAL_ERROR;
+}
+
+// Runs in the killer's thread, which holds the victim's LOCK_thd_data: close_connection waits for that.
+static void kill_query(handlerton *, THD *thd, enum thd_kill_levels)
+{
+  if (void *session= thd_get_ha_data(thd, hton))
+    varve_txn_interrupt(static_cast<Session *>(session)->txn());
+}
+
+int close_connection(handlerton *, THD *thd)
+{
+  auto session= static_cast<Session *>(thd_get_ha_data(thd, hton));
+  thd_set_ha_data(thd, hton, nullptr);
+  if (session)
+  {
+    varve_txn_close(session->m_txn);
+    delete session;
+  }
+  return 0;
+}
+
+void install_transaction_calls(handlerton *hton)
+{
+  hton->commit= commit;
+  hton->rollback= rollback;
+  hton->savepoint_offset= sizeof(uint64_t);
+  hton->savepoint_set= savepoint_set;
+  hton->savepoint_rollback= savepoint_rollback;
+  hton->savepoint_release= savepoint_release;
+  hton->start_consistent_snapshot= start_consistent_snapshot;
+  hton->kill_query= kill_query;
+  hton->close_connection= close_connection;
+}
+
+}  // namespace varve_plugin

@@ -1,0 +1,53 @@
+// session.h: a connection's side of the engine, and the server's calls about transactions.
+//
+// A Session is made when a connection first touches a VARVE table and lives until it ends. Its engine transaction
+// begins with the first statement that uses one and ends with the server's commit or rollback.
+
+#ifndef VARVE_SESSION_H
+#define VARVE_SESSION_H
+
+#include "server.h"
+
+namespace varve_plugin {
+
+class Session
+{
+public:
+  // The session of a connection, made at the first call. Null if the engine could not make one; then the client has
+  // been told.
+  static Session *of(THD *thd);
+
+  const varve_txn *txn() const { return m_txn; }
+
+  // A statement begins to use a table: begins a transaction if there is none, and tells the server about it. Called
+  // for each table; all but the first call of a statement do nothing. Returns a handler code.
+  int start_statement(THD *thd);
+
+  // The server's START TRANSACTION WITH CONSISTENT SNAPSHOT.
+  int start_snapshot(THD *thd);
+
+  // Rolls the engine's transaction back ahead of the server, which will do so too.
+  void abandon();
+
+  int commit(THD *thd, bool all);
+  int rollback(THD *thd, bool all);
+
+private:
+  explicit Session(varve_txn *txn) : m_txn(txn), m_in_statement(false) {}
+  int begin(THD *thd);
+
+  friend int close_connection(handlerton *, THD *thd);
+
+  varve_txn *const m_txn;
+  // Between the first start_statement and the statement's commit or rollback.
+  bool m_in_statement;
+};
+
+int close_connection(handlerton *hton, THD *thd);
+
+// Fills in the handlerton's calls about transactions.
+void install_transaction_calls(handlerton *hton);
+
+}  // namespace varve_plugin
+
+#endif

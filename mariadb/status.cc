@@ -1,0 +1,87 @@
+// status.cc: SHOW STATUS LIKE 'Varve%' and SHOW ENGINE VARVE STATUS.
+//
+// Both show the engine's own counters under the engine's own names; only the first letters differ.
+
+#include "engine.h"
+#include "error_map.h"
+
+#include <ctime>
+#include <vector>
+
+namespace varve_plugin {
+
+namespace {
+
+struct Counter
+{
+  char name[64];
+  ulonglong value;
+};
+
+void collect(void *context, const char *name, uint64_t value)
+{
+  Counter counter{{}, value};
+  strmake(counter.name, name, sizeof counter.name - 1);
+  static_cast<std::vector<Counter> *>(context)->push_back(counter);
+}
+
+bool counters(std::vector<Counter> *out)
+{
+  return varve_db_status(db, collect, out) == VARVE_OK;
+}
+
+// The variable's value is an array of variables, which must outlive the call: it belongs to the statement.
+int show_counters(THD *thd, struct st_mysql_show_var *var, char *)
+{
+  std::vector<Counter> found;
+  counters(&found);
+  auto *values= static_cast<Counter *>(thd_memdup(thd, found.data(), uint(found.size() * sizeof(Counter))));
+  auto *array= static_cast<st_mysql_show_var *>(thd_calloc(thd, uint((found.size() + 1) * sizeof(st_mysql_show_var))));
+  var->type= SHOW_ARRAY;
+  var->value= array;
+  if (!values || !array)
+    return 1;
+  for (size_t i= 0; i < found.size(); i++)
+    array[i]= {values[i].name, &values[i].value, SHOW_ULONGLONG};
+  return 0;
+}
+
+}  // namespace
+
+struct st_mysql_show_var status_variables[]= {
+  {"Varve", reinterpret_cast<void *>(show_counters), SHOW_FUNC},
+  {nullptr, nullptr, SHOW_UNDEF}};
+
+bool show_engine_status(handlerton *hton, THD *thd, stat_print_fn *print, enum ha_stat_type kind)
+{
+  if (kind != HA_ENGINE_STATUS)
+    return false;
+  char line[160];
+  const time_t now= time(nullptr);
+  struct tm local;
+  localtime_r(&now, &local);
+  std::string text= "=====================================\n";
+  text.append(line, strftime(line, sizeof line, "%Y-%m-%d %H:%M:%S VARVE MONITOR OUTPUT\n", &local));
+  text+= "=====================================\n";
+  std::vector<Counter> found;
+  if (!counters(&found))
+    text+= std::string("The engine does not answer: ") + varve_last_error() + '\n';
+  // A counter's group is its name up to the first underscore.
+  std::string group;
+  for (const Counter &counter : found)
+  {
+    const std::string name(counter.name);
+    const std::string its_group= name.substr(0, name.find('_'));
+    if (its_group != group)
+    {
+      group= its_group;
+      text+= "------\n" + group + "\n------\n";
+    }
+    snprintf(line, sizeof line, "%-44s %20llu\n", counter.name, counter.value);
+    text+= line;
+  }
+  const LEX_CSTRING *engine= hton_name(hton);
+  return print(thd, engine->str, engine->length, "", 0, text.c_str(), text.size());
+}
+
+}  // namespace varve_plugin

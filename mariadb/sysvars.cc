@@ -1,0 +1,121 @@
+// sysvars.cc: system variables.
+
+#include "sysvars.h"
+
+#include "collation.h"
+#include "engine.h"
+
+#include "mysqld.h"
+
+namespace varve_plugin {
+
+static unsigned long long buffer_pool_size;
+static unsigned long long log_file_size;
+static unsigned int log_buffer_size;
+static unsigned long page_size;
+static unsigned long flush_log_at_trx_commit;
+static unsigned long undo_tablespaces;
+static unsigned long io_capacity;
+static my_bool doublewrite;
+static char *data_home_dir;
+
+static MYSQL_SYSVAR_ULONGLONG(buffer_pool_size, buffer_pool_size, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+  "Memory for cached pages of tables and indexes, in bytes.",
+  nullptr, nullptr, 128ULL << 20, 5ULL << 20, ~0ULL, 1ULL << 20);
+
+static MYSQL_SYSVAR_ULONGLONG(log_file_size, log_file_size, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+  "How much redo log is kept at most, in bytes: a checkpoint is made in time to stay below.",
+  nullptr, nullptr, 96ULL << 20, 4ULL << 20, 512ULL << 30, 4096);
+
+static MYSQL_SYSVAR_UINT(log_buffer_size, log_buffer_size, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+  "Memory in which redo log waits to be written, in bytes.",
+  nullptr, nullptr, 16U << 20, 2U << 20, 1U << 31, 4096);
+
+static MYSQL_SYSVAR_ULONG(page_size, page_size, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+  "Page size of a new database: 4096, 8192, 16384, 32768 or 65536. An existing one keeps its own.",
+  nullptr, nullptr, 16384, 4096, 65536, 0);
+
+static void update_flush_log(THD *, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  flush_log_at_trx_commit= *static_cast<unsigned long *>(to)= *static_cast<const unsigned long *>(from);
+  varve_db_set_flush_log(db, varve_flush_log(flush_log_at_trx_commit));
+}
+
+static MYSQL_SYSVAR_ULONG(flush_log_at_trx_commit, flush_log_at_trx_commit, PLUGIN_VAR_RQCMDARG,
+  "What a commit waits for. 1: its redo log is on disk. 2: it is with the operating system, which is told to write it "
+  "to disk once a second. 0: nothing; the log is written to disk once a second.",
+  nullptr, update_flush_log, 1, 0, 2, 0);
+
+static MYSQL_SYSVAR_ULONG(undo_tablespaces, undo_tablespaces, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+  "Number of undo tablespaces of a new database. An existing one keeps its own.",
+  nullptr, nullptr, 2, 1, 95, 0);
+
+static MYSQL_SYSVAR_ULONG(io_capacity, io_capacity, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+  "Pages per second that background flushing writes when it is not in a hurry.",
+  nullptr, nullptr, 200, 100, UINT_MAX32, 0);
+
+static MYSQL_SYSVAR_BOOL(doublewrite, doublewrite, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
+  "Write pages twice, so that one that was half written when the machine failed can be repaired.",
+  nullptr, nullptr, TRUE);
+
+static MYSQL_SYSVAR_STR(data_home_dir, data_home_dir, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+  "Where the database is. Empty: the server's data directory.",
+  nullptr, nullptr, nullptr);
+
+static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
+  "How many seconds a statement waits for a row lock before it fails with ER_LOCK_WAIT_TIMEOUT.",
+  nullptr, nullptr, 50, 0, 100000000, 0);
+
+struct st_mysql_sys_var *system_variables[]= {
+  MYSQL_SYSVAR(buffer_pool_size),
+  MYSQL_SYSVAR(data_home_dir),
+  MYSQL_SYSVAR(doublewrite),
+  MYSQL_SYSVAR(flush_log_at_trx_commit),
+  MYSQL_SYSVAR(io_capacity),
+  MYSQL_SYSVAR(lock_wait_timeout),
+  MYSQL_SYSVAR(log_buffer_size),
+  MYSQL_SYSVAR(log_file_size),
+  MYSQL_SYSVAR(page_size),
+  MYSQL_SYSVAR(undo_tablespaces),
+  nullptr
+};
+
+static void log_message(void *, varve_log_level level, const char *message)
+{
+  switch (level)
+  {
+  case VARVE_LOG_ERROR:   sql_print_error("VARVE: %s", message); break;
+  case VARVE_LOG_WARNING: sql_print_warning("VARVE: %s", message); break;
+  case VARVE_LOG_NOTE:    sql_print_information("VARVE: %s", message); break;
+  }
+}
+
+varve_options options_from_variables()
+{
+  varve_options options;
+  varve_options_default(&options);
+  options.page_size= uint32_t(page_size);
+  options.buffer_pool_bytes= buffer_pool_size;
+  options.redo_capacity_bytes= log_file_size;
+  options.log_buffer_bytes= log_buffer_size;
+  options.flush_log_at_trx_commit= varve_flush_log(flush_log_at_trx_commit);
+  options.doublewrite= doublewrite;
+  options.undo_tablespaces= uint32_t(undo_tablespaces);
+  options.io_capacity= uint32_t(io_capacity);
+  options.create_if_missing= true;
+  options.find_collation= find_collation;
+  options.log= log_message;
+  return options;
+}
+
+std::string data_directory()
+{
+  return data_home_dir && *data_home_dir ? data_home_dir : mysql_real_data_home;
+}
+
+uint64_t lock_wait_timeout_ms(THD *thd)
+{
+  return std::min<uint64_t>(THDVAR(thd, lock_wait_timeout), thd->variables.lock_wait_timeout) * 1000;
+}
+
+}  // namespace varve_plugin

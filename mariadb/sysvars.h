@@ -1,0 +1,26 @@
+// sysvars.h: the system variables, which are InnoDB's under Varve's name.
+
+#ifndef VARVE_SYSVARS_H
+#define VARVE_SYSVARS_H
+
+#include "server.h"
+
+#include <string>
+
+namespace varve_plugin {
+
+extern struct st_mysql_sys_var *system_variables[];
+
+// What the variables say about opening the database.
+varve_options options_from_variables();
+
+// Where the database is: varve_data_home_dir, or the server's data directory.
+std::string data_directory();
+
+// How long this connection waits for a row lock. NOWAIT and WAIT n of a statement shorten it, as they do the wait for
+// a metadata lock.
+uint64_t lock_wait_timeout_ms(THD *thd);
+
+}  // namespace varve_plugin
+
+#endif
