@@ -252,18 +252,39 @@ fn revive_row(
         Locked::Dead if mode == Mode::Shared => return Ok(false),
         Locked::Dead => {}
     }
-    change_row(
-        trx,
-        table,
-        UndoKind::RowRevive,
-        CurrentRow {
-            key,
-            payload: &payload,
-        },
-        row,
-        values,
-    )?;
-    Ok(true)
+    let dead = CurrentRow {
+        key,
+        payload: &payload,
+    };
+    // A dead record is locked against everybody but purge, which may have removed it by now.
+    let changed = change_row(trx, table, UndoKind::RowRevive, dead, row, values)?;
+    Ok(changed == Changed::Done)
+}
+
+/// What became of a change to a record that was read before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Changed {
+    Done,
+    /// The record is not as it was read; nothing happened.
+    Stale,
+}
+
+/// Changes a live row, which nobody but this transaction can change while it holds the row's lock.
+fn change_live_row(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    kind: UndoKind,
+    current: CurrentRow<'_>,
+    row: &[u8],
+    values: &[Datum<'_>],
+) -> Result<()> {
+    match change_row(trx, table, kind, current, row, values)? {
+        Changed::Done => Ok(()),
+        Changed::Stale => Err(Error::invalid(format!(
+            "the row of table {} was changed since the cursor read it; read it again",
+            table.def.name
+        ))),
+    }
 }
 
 /// Replaces the locked record `current` by a new state: an update, a revival, or (with the same row) a delete mark.
@@ -274,7 +295,7 @@ fn change_row(
     current: CurrentRow<'_>,
     row: &[u8],
     values: &[Datum<'_>],
-) -> Result<()> {
+) -> Result<Changed> {
     let core = trx.core().clone();
     let old = current.record(table)?;
     let previous = Previous {
@@ -295,13 +316,9 @@ fn change_row(
     let pos = index
         .tree
         .latch_leaf_exclusive(&mut mtr, current.key, room)?;
-    // The exclusive lock keeps the record as it was read.
     let unchanged = pos.found && pos.payload(&mtr).get(..ROW_AT) == current.payload.get(..ROW_AT);
     if !unchanged {
-        return Err(Core::damaged_record(
-            &table.def.name,
-            "a locked row changed under its lock",
-        ));
+        return Ok(Changed::Stale);
     }
     let undo_page = trx.undo_mut().latch(&mut mtr, kind)?;
     let roll_ptr = trx.undo_mut().next_roll_ptr(kind);
@@ -353,7 +370,7 @@ fn change_row(
     }
     append_undo(trx, &mut mtr, undo_page, kind);
     mtr.commit();
-    Ok(())
+    Ok(Changed::Done)
 }
 
 /// Inserts a secondary entry, or revives the dead one with the same key. `unique`: the length of the part of the key
@@ -513,7 +530,7 @@ pub fn delete_row(trx: &mut Transaction, table: &OpenTable, current: CurrentRow<
             kill_entry(trx, table, index, &key)?;
         }
         trx.scratch.other_key = key;
-        change_row(trx, table, UndoKind::RowDelete, current, record.row, &[])
+        change_live_row(trx, table, UndoKind::RowDelete, current, record.row, &[])
     })?;
     table.count_rows(-1);
     Counters::add(&trx.core().counters.rows_deleted, 1);
@@ -546,7 +563,7 @@ pub fn update_row(
     }
     check_size(table, current.key, row.len())?;
     whole(trx, |trx| {
-        change_row(trx, table, UndoKind::RowUpdate, current, &row, values)?;
+        change_live_row(trx, table, UndoKind::RowUpdate, current, &row, values)?;
         for index in &table.secondary {
             if !index.codec.same_columns(&old, values) {
                 move_entry(trx, table, index, (&old, values), current.key)?;

@@ -1,0 +1,72 @@
+//! Races and misuse between two or three parties, each by the fewest steps that show it.
+//!
+//! What could break here: an operation that looks, lets go of its latch, and finds something else when it comes back
+//! (purge, a rolled-back transaction, DDL were faster); bookkeeping that only the successful path keeps; a
+//! caller's mistake that costs more than an error.
+
+use std::time::Duration;
+
+use varve::{
+    ColumnType, Database, FlushLog, Isolation, KeyMatch, LockMode, Options, Table, TableDef,
+    Transaction, Value,
+};
+
+fn open(dir: &tempfile::TempDir) -> (Database, Table) {
+    let options = Options {
+        page_size: 4096,
+        buffer_pool_bytes: 2 << 20,
+        redo_capacity_bytes: 16 << 20,
+        flush_log_at_trx_commit: FlushLog::Lazy,
+        ..Options::default()
+    };
+    let db = Database::open(dir.path(), options).unwrap();
+    let def = TableDef::new("a/t")
+        .column("id", ColumnType::i64())
+        .column("k", ColumnType::i64())
+        .primary(&["id"])
+        .unique("by_k", &["k"]);
+    let table = db.create_table(&def).unwrap();
+    (db, table)
+}
+
+fn insert(trx: &mut Transaction, table: &Table, id: i64, k: i64) -> varve::Result<()> {
+    let row = table.def().row(&[Value::Int(id), Value::Int(k)]).unwrap();
+    trx.insert(table, &row.datums())
+}
+
+fn begin(db: &Database) -> Transaction {
+    db.begin(Isolation::RepeatableRead)
+}
+
+/// A cursor on the row, locked exclusively.
+fn find(trx: &mut Transaction, table: &Table, id: i64) -> varve::Cursor {
+    let mut cursor = table.cursor(0).unwrap();
+    let key = table.def().key(0, &[Value::Int(id)]).unwrap();
+    let found = cursor.seek(trx, &key.datums(), KeyMatch::Exact, LockMode::Exclusive);
+    assert!(found.unwrap(), "row {id}");
+    cursor
+}
+
+fn check(db: &Database, name: &str, rows: u64, deleted: u64) {
+    let report = db.check_table(&db.table(name).unwrap()).unwrap();
+    assert!(report.errors.is_empty(), "{:#?}", report.errors);
+    assert_eq!((report.rows, report.deleted_rows), (rows, deleted));
+}
+
+/// A dead row that an insert has found and locked may be purged before the insert comes back to revive it.
+#[test]
+fn a_deleted_row_is_inserted_again_while_purge_removes_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(&dir);
+    for round in 0..1500 {
+        let mut trx = begin(&db);
+        insert(&mut trx, &table, 1, 1).unwrap_or_else(|e| panic!("round {round}: {e}"));
+        trx.commit().unwrap();
+        let mut trx = begin(&db);
+        let cursor = find(&mut trx, &table, 1);
+        trx.delete(&table, &cursor).unwrap();
+        trx.commit().unwrap();
+    }
+    assert!(db.wait_for_purge(Duration::from_secs(60)));
+    check(&db, "a/t", 0, 0);
+}
