@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use varve::{
-    ColumnType, Database, FlushLog, Isolation, KeyMatch, LockMode, Options, Table, TableDef,
+    ColumnType, Database, Error, FlushLog, Isolation, KeyMatch, LockMode, Options, Table, TableDef,
     Transaction, Value,
 };
 
@@ -69,4 +69,29 @@ fn a_deleted_row_is_inserted_again_while_purge_removes_it() {
     }
     assert!(db.wait_for_purge(Duration::from_secs(60)));
     check(&db, "a/t", 0, 0);
+}
+
+/// Rows are counted where they are changed, so that what takes a change back finds it counted.
+#[test]
+fn failed_inserts_do_not_change_the_number_of_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(&dir);
+    let mut trx = begin(&db);
+    for id in 0..10 {
+        insert(&mut trx, &table, id, id).unwrap();
+    }
+    for id in 10..20 {
+        let duplicate = insert(&mut trx, &table, id, 5);
+        assert!(matches!(duplicate, Err(Error::DuplicateKey { .. })));
+    }
+    assert_eq!(table.row_count_estimate(), 10);
+    let savepoint = trx.savepoint();
+    let cursor = find(&mut trx, &table, 3);
+    trx.delete(&table, &cursor).unwrap();
+    insert(&mut trx, &table, 3, 33).unwrap();
+    insert(&mut trx, &table, 30, 30).unwrap();
+    trx.rollback_to(savepoint).unwrap();
+    assert_eq!(table.row_count_estimate(), 10);
+    trx.commit().unwrap();
+    check(&db, "a/t", 10, 0);
 }

@@ -186,7 +186,10 @@ impl OpenTable {
     }
 
     pub fn count_rows(&self, change: i64) {
-        self.rows.fetch_add(change, Ordering::Relaxed);
+        // Updates leave the shared cache line alone.
+        if change != 0 {
+            self.rows.fetch_add(change, Ordering::Relaxed);
+        }
     }
 
     /// Bytes of the tablespace that are in use, and that it has free.

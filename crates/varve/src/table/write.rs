@@ -99,7 +99,6 @@ pub fn insert_row(
     });
     trx.scratch.key = key;
     done?;
-    table.count_rows(1);
     Counters::add(&trx.core().counters.rows_inserted, 1);
     Ok(())
 }
@@ -213,6 +212,7 @@ fn insert_clustered(
         pos.insert(&mut mtr, key, &trx.scratch.payload);
         append_undo(trx, &mut mtr, undo_page, kind);
         mtr.commit();
+        table.count_rows(kind.row_count_change());
         return Ok(());
     }
 }
@@ -370,6 +370,7 @@ fn change_row(
     }
     append_undo(trx, &mut mtr, undo_page, kind);
     mtr.commit();
+    table.count_rows(kind.row_count_change());
     Ok(Changed::Done)
 }
 
@@ -532,7 +533,6 @@ pub fn delete_row(trx: &mut Transaction, table: &OpenTable, current: CurrentRow<
         trx.scratch.other_key = key;
         change_live_row(trx, table, UndoKind::RowDelete, current, record.row, &[])
     })?;
-    table.count_rows(-1);
     Counters::add(&trx.core().counters.rows_deleted, 1);
     Ok(())
 }

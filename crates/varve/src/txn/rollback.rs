@@ -53,11 +53,7 @@ fn take_back(core: &Core, trx: &mut Transaction, record: &UndoRecord<'_>) -> Res
         (_, Some(previous)) => restore_row(core, trx, index, record, previous)?,
         (_, None) => return Err(Error::invalid("an undo record without a previous state")),
     }
-    match record.kind {
-        UndoKind::RowInsert | UndoKind::RowRevive => table.count_rows(-1),
-        UndoKind::RowDelete => table.count_rows(1),
-        _ => {}
-    }
+    table.count_rows(-record.kind.row_count_change());
     note_merge(&table, index, record);
     Ok(())
 }

@@ -58,6 +58,15 @@ impl UndoKind {
         )
     }
 
+    /// How many more live rows there are after the change; taking it back is the opposite.
+    pub fn row_count_change(self) -> i64 {
+        match self {
+            UndoKind::RowInsert | UndoKind::RowRevive => 1,
+            UndoKind::RowDelete => -1,
+            _ => 0,
+        }
+    }
+
     pub fn is_revive(self) -> bool {
         matches!(self, UndoKind::RowRevive | UndoKind::EntryRevive)
     }
