@@ -95,3 +95,41 @@ fn failed_inserts_do_not_change_the_number_of_rows() {
     trx.commit().unwrap();
     check(&db, "a/t", 10, 0);
 }
+
+/// A statement gives up the locks that it took itself, under READ COMMITTED, and no others.
+#[test]
+fn unlocking_a_row_leaves_earlier_locks_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(&dir);
+    let mut trx = begin(&db);
+    (1..4).for_each(|id| insert(&mut trx, &table, id, id).unwrap());
+    trx.commit().unwrap();
+    for (isolation, free) in [
+        (Isolation::ReadCommitted, [false, true, true]),
+        (Isolation::RepeatableRead, [false, false, false]),
+    ] {
+        for index in [0, 1] {
+            let mut trx = db.begin(isolation);
+            find(&mut trx, &table, 1);
+            let mut cursor = table.cursor(index).unwrap();
+            let mut on_row = cursor.first(&mut trx, LockMode::Exclusive).unwrap();
+            while on_row {
+                cursor.unlock_row(&mut trx);
+                on_row = cursor.next(&mut trx).unwrap();
+            }
+            let is_free = [1, 2, 3].map(|id| {
+                let mut other = begin(&db);
+                other.set_lock_wait_timeout(Duration::ZERO);
+                let key = table.def().key(0, &[Value::Int(id)]).unwrap();
+                let mut cursor = table.cursor(0).unwrap();
+                let got = cursor.seek(&mut other, &key.datums(), KeyMatch::Exact, LockMode::Shared);
+                match got {
+                    Ok(true) => true,
+                    Err(Error::LockWaitTimeout) => false,
+                    other => panic!("row {id}: {other:?}"),
+                }
+            });
+            assert_eq!(is_free, free, "{isolation:?}, index {index}");
+        }
+    }
+}

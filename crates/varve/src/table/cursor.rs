@@ -17,9 +17,9 @@ use std::sync::Arc;
 use crate::base::{Error, Result, TrxId};
 use crate::btree::{Seek, SharedLeaf};
 use crate::catalog::{EntryRecord, OpenIndex, OpenTable, ROW_AT, RowRecord};
-use crate::lock::{Mode, TableMode};
+use crate::lock::{Acquired, Mode, TableMode};
 use crate::row::{Datum, MAX_KEY_BYTES, RowRef, successor};
-use crate::txn::{Core, Counters, Sees, Transaction};
+use crate::txn::{Core, Counters, Isolation, Sees, Transaction};
 
 use super::rowlock::{Granted, Locked, clustered_key, lock_latched, lock_row, wait_for_row};
 use super::version::{VersionScratch, read_leaf, sees, visible_version};
@@ -130,6 +130,10 @@ pub struct Cursor {
     /// Clustered key of the current row, if the index is a secondary one.
     clustered: Vec<u8>,
     current: Current,
+    /// The read of the current row took a lock that the transaction did not have before.
+    is_new_lock: bool,
+    /// Clustered key of a row for which the scan waited, and got a new lock.
+    waited_for: Vec<u8>,
     payload: Vec<u8>,
     /// What `next_same` and exact searches must start with.
     prefix: Vec<u8>,
@@ -152,6 +156,8 @@ impl Cursor {
             key: Vec::new(),
             clustered: Vec::new(),
             current: Current::None,
+            is_new_lock: false,
+            waited_for: Vec::new(),
             payload: Vec::new(),
             prefix: Vec::new(),
             bounded: false,
@@ -181,6 +187,8 @@ impl Cursor {
         self.batch.clear();
         self.batch_limit = FIRST_BATCH;
         self.current = Current::None;
+        self.is_new_lock = false;
+        self.waited_for.clear();
         self.bounded = false;
         trx.use_table(&self.table, lock.table_mode())?;
         if lock == LockMode::None {
@@ -366,8 +374,9 @@ impl Cursor {
         self.current = Current::None;
         if self.lock != LockMode::None {
             let mode = self.lock.record_mode();
-            if lock_row(trx, &self.table, &self.clustered, mode, &mut self.payload)? != Locked::Live
-            {
+            let lock = lock_row(trx, &self.table, &self.clustered, mode, &mut self.payload)?;
+            self.is_new_lock = lock.is_new;
+            if lock.found != Locked::Live {
                 return Ok(false);
             }
         } else {
@@ -606,15 +615,19 @@ impl Cursor {
                 continue;
             }
             let granted = lock_latched(trx, &table, &self.key, record.trx, mode)?;
-            if granted == Granted::Yes {
+            if let Granted::Yes(acquired) = granted {
                 self.payload.clear();
                 self.payload.extend_from_slice(payload);
                 self.current = Current::Own;
+                self.is_new_lock = acquired == Acquired::New || self.waited_for == self.key;
                 self.resume_after_key();
                 return Ok(Step::Row);
             }
             drop(leaf);
-            wait_for_row(trx, trx.core(), &table, &self.key, granted, mode)?;
+            if wait_for_row(trx, trx.core(), &table, &self.key, granted, mode)? == Acquired::New {
+                self.waited_for.clear();
+                self.waited_for.extend_from_slice(&self.key);
+            }
             let seek = if forward { Seek::Ge } else { Seek::Le };
             self.resume = Resume::At(self.key.clone(), seek);
             return Ok(Step::Again);
@@ -700,10 +713,11 @@ impl Cursor {
         })
     }
 
-    /// Gives the current row's lock up, if this cursor's read took it and the transaction changed nothing in it (READ
-    /// COMMITTED: rows that the statement does not want).
+    /// The statement does not want the current row: READ COMMITTED gives its lock up, if it was this read that took it.
+    /// REPEATABLE READ keeps all locks. Not to be called for a row that the transaction has changed.
     pub fn unlock_row(&mut self, trx: &mut Transaction) {
-        if self.lock != LockMode::None && self.on_row() {
+        let gives_up = trx.isolation() == Isolation::ReadCommitted;
+        if gives_up && self.on_row() && std::mem::take(&mut self.is_new_lock) {
             trx.unlock_record(self.table.clustered.id, self.position());
         }
     }

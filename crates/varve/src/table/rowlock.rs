@@ -10,7 +10,7 @@
 use crate::base::Result;
 use crate::btree::Seek;
 use crate::catalog::{EntryRecord, OpenTable, RowRecord};
-use crate::lock::Mode;
+use crate::lock::{Acquired, Mode};
 use crate::txn::{Core, Transaction};
 
 /// What was found where a row was to be locked.
@@ -24,6 +24,13 @@ pub enum Locked {
     Absent,
 }
 
+/// A lock on a row: what it protects, and whether the transaction had none there before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RowLock {
+    pub found: Locked,
+    pub is_new: bool,
+}
+
 /// Locks the row with this clustered key and copies its record into `payload`.
 pub fn lock_row(
     trx: &Transaction,
@@ -31,37 +38,40 @@ pub fn lock_row(
     key: &[u8],
     mode: Mode,
     payload: &mut Vec<u8>,
-) -> Result<Locked> {
+) -> Result<RowLock> {
     let core = trx.core();
+    let mut is_new = false;
     loop {
         let leaf = table.clustered.tree.latch_leaf_shared(key, Seek::Ge)?;
         let page = leaf.slotted();
         let Ok(slot) = page.search(key) else {
-            return Ok(Locked::Absent);
+            let found = Locked::Absent;
+            return Ok(RowLock { found, is_new });
         };
         let bytes = page.payload(slot);
         let record = RowRecord::decode(bytes).ok_or_else(|| {
             Core::damaged_record(&table.def.name, "a clustered record is too short")
         })?;
         let granted = lock_latched(trx, table, key, record.trx, mode)?;
-        if granted == Granted::Yes {
+        if let Granted::Yes(acquired) = granted {
             payload.clear();
             payload.extend_from_slice(bytes);
-            return Ok(if record.is_deleted() {
-                Locked::Dead
-            } else {
-                Locked::Live
-            });
+            is_new |= acquired == Acquired::New;
+            let found = match record.is_deleted() {
+                true => Locked::Dead,
+                false => Locked::Live,
+            };
+            return Ok(RowLock { found, is_new });
         }
         drop(leaf);
-        wait_for_row(trx, core, table, key, granted, mode)?;
+        is_new |= wait_for_row(trx, core, table, key, granted, mode)? == Acquired::New;
     }
 }
 
 /// The outcome of an attempt under a latch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Granted {
-    Yes,
+    Yes(Acquired),
     /// Somebody holds an explicit lock.
     Wait,
     /// The record's writer has not ended.
@@ -78,18 +88,17 @@ pub fn lock_latched(
 ) -> Result<Granted> {
     if trx.id() == Some(writer) {
         // Implicitly ours: nobody else can hold a lock on it.
-        return Ok(Granted::Yes);
+        return Ok(Granted::Yes(Acquired::Already));
     }
     if trx.core().sys.is_unfinished(writer) {
         return Ok(Granted::WaitFor(writer));
     }
-    match trx.try_lock_record(table.clustered.id, key, mode) {
-        true => Ok(Granted::Yes),
-        false => Ok(Granted::Wait),
-    }
+    let acquired = trx.try_lock_record(table.clustered.id, key, mode);
+    Ok(acquired.map_or(Granted::Wait, Granted::Yes))
 }
 
-/// Waits for the row's lock after `lock_latched` refused it. The lock is held afterwards; the row must be read again.
+/// Waits for the row's lock after `lock_latched` refused it; the row must be read again. Says whether that gave the
+/// transaction a lock.
 pub fn wait_for_row(
     trx: &Transaction,
     core: &Core,
@@ -97,14 +106,14 @@ pub fn wait_for_row(
     key: &[u8],
     refused: Granted,
     mode: Mode,
-) -> Result<()> {
+) -> Result<Acquired> {
     let index = table.clustered.id;
     if let Granted::WaitFor(holder) = refused
         && !core.locks.convert_implicit(holder, index, key)
     {
         debug_assert!(!core.sys.is_unfinished(holder), "{holder:?} has no locks");
         // The holder ended meanwhile: look again.
-        return Ok(());
+        return Ok(Acquired::Already);
     }
     trx.lock_record(index, key, mode)
 }

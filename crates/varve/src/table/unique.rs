@@ -33,7 +33,8 @@ impl Conflict {
         mode: Mode,
     ) -> Result<bool> {
         let mut payload = Vec::new();
-        if lock_row(trx, table, &self.clustered_key, mode, &mut payload)? != Locked::Live {
+        let lock = lock_row(trx, table, &self.clustered_key, mode, &mut payload)?;
+        if lock.found != Locked::Live {
             return Ok(false);
         }
         let found = read_leaf(index, &self.key, &mut payload)?;

@@ -241,7 +241,7 @@ fn revive_row(
         true if payload.first().is_some_and(|flags| flags & DELETED != 0) => Mode::Exclusive,
         true => on_duplicate.mode(),
     };
-    match lock_row(trx, table, key, mode, &mut payload)? {
+    match lock_row(trx, table, key, mode, &mut payload)?.found {
         Locked::Live => {
             return Err(Error::DuplicateKey {
                 index: table.clustered.name.clone(),

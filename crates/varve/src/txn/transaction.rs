@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::base::{Error, IndexId, Lsn, Result, TableId, TrxId, TrxNo};
 use crate::catalog::OpenTable;
-use crate::lock::{Mode, TableMode, TrxLocks, Wait};
+use crate::lock::{Acquired, Mode, TableMode, TrxLocks, Wait};
 use crate::undo::{TrxUndo, UndoKind};
 
 use super::core::{Core, Counters};
@@ -220,7 +220,7 @@ impl Transaction {
     }
 
     /// Locks a row for as long as the transaction lives; waits as long as the lock wait timeout allows.
-    pub fn lock_record(&self, index: IndexId, key: &[u8], mode: Mode) -> Result<()> {
+    pub fn lock_record(&self, index: IndexId, key: &[u8], mode: Mode) -> Result<Acquired> {
         self.locks.set_weight(self.next_undo_no());
         let wait = Wait::For {
             timeout: self.lock_wait,
@@ -228,16 +228,14 @@ impl Transaction {
         };
         self.core
             .locks
-            .lock_record(&self.locks, index, key, mode, wait)?;
-        Ok(())
+            .lock_record(&self.locks, index, key, mode, wait)
     }
 
     /// Locks a row if nobody is in the way. Does not wait: may be called under a page latch.
-    pub fn try_lock_record(&self, index: IndexId, key: &[u8], mode: Mode) -> bool {
+    pub fn try_lock_record(&self, index: IndexId, key: &[u8], mode: Mode) -> Option<Acquired> {
         self.core
             .locks
             .try_lock_record(&self.locks, index, key, mode)
-            .is_some()
     }
 
     pub fn locks(&self) -> &TrxLocks {
