@@ -2,7 +2,9 @@
 //! is held by the caller.
 //!
 //! Invariants:
-//! - QUEUE-1 No two owners hold conflicting modes (an implicit lock made explicit is what its owner had already).
+//! - QUEUE-1 No two owners hold conflicting modes, but for one case: who asked for a row that was gone by then got the lock of a
+//!   key on which another owner has inserted a row meanwhile. When that owner's implicit lock is made explicit, both
+//!   hold the key. Whoever asks again then waits for the other, although it has the mode.
 //! - QUEUE-2 A waiter is granted as soon as its mode conflicts with no other holder and with no waiter before it. So
 //!   among conflicting requests the order is first come, first served, and nobody waits without a reason.
 //! - QUEUE-3 Who holds a mode already and asks for a stronger one stands before all who hold nothing: they would wait
@@ -81,11 +83,10 @@ impl Queue {
     }
 
     pub fn request(&mut self, owner: OwnerKey, mode: TableMode) -> Answer {
-        let held = self.held_by(owner);
-        if held.covers(mode) {
-            Answer::Already
-        } else if self.conflicts(owner, mode) {
+        if self.conflicts(owner, mode) {
             Answer::Blocked
+        } else if self.held_by(owner).covers(mode) {
+            Answer::Already
         } else if self.grant(owner, mode) {
             Answer::New
         } else {
@@ -95,10 +96,10 @@ impl Queue {
 
     /// A request for `mode` would have to wait.
     pub fn conflicts(&self, owner: OwnerKey, mode: TableMode) -> bool {
-        let held = self.held_by(owner);
-        let is_free = self.holders_let(owner, mode)
-            && (!held.is_empty() || !self.waiters().any(|w| w.mode.conflicts_with(mode)));
-        !held.covers(mode) && !is_free
+        // Even an owner that has the mode waits for another holder (QUEUE-1).
+        let goes_first = !self.held_by(owner).is_empty();
+        !self.holders_let(owner, mode)
+            || !goes_first && self.waiters().any(|w| w.mode.conflicts_with(mode))
     }
 
     /// Adds a mode without asking: the owner has it already in another form (implicit lock, intent noted elsewhere).

@@ -470,6 +470,51 @@ fn a_dropped_handle_with_an_id_keeps_its_locks() {
 }
 
 /// OWNER-3: a lock given to a transaction that ends at the same moment is either released by it or refused.
+/// The row that B wanted was gone when B asked for its lock, and A has inserted it again before B looks at it.
+#[test]
+fn who_has_a_lock_waits_for_a_writer_that_has_it_too() {
+    for mode in [Shared, Exclusive] {
+        let m = LockManager::new();
+        let (a, b) = (m.owner(), m.owner());
+        m.set_trx(&a, TrxId(41));
+        assert_eq!(lock(&m, &b, b"k", mode).unwrap(), Acquired::New);
+        assert!(m.convert_implicit(TrxId(41), INDEX, b"k"));
+        thread::scope(|s| {
+            let m = &m;
+            let b = s.spawn(move || {
+                let got = lock(m, &b, b"k", mode);
+                m.release_all(&b);
+                got
+            });
+            until_waiting(m, 1);
+            m.release_all(&a);
+            assert_eq!(b.join().unwrap().unwrap(), Acquired::Upgraded);
+        });
+        assert_all_free(&m);
+    }
+    // And a deadlock that comes of it is found: A waits for B elsewhere.
+    let m = LockManager::new();
+    let (a, b) = (m.owner(), m.owner());
+    m.set_trx(&a, TrxId(41));
+    lock(&m, &b, b"k", Exclusive).unwrap();
+    lock(&m, &b, b"other", Exclusive).unwrap();
+    b.set_weight(1);
+    thread::scope(|s| {
+        let m = &m;
+        let a = s.spawn(move || {
+            let got = lock(m, &a, b"other", Exclusive);
+            m.release_all(&a);
+            got
+        });
+        until_waiting(m, 1);
+        assert!(m.convert_implicit(TrxId(41), INDEX, b"k"));
+        lock(m, &b, b"k", Exclusive).unwrap();
+        assert!(matches!(a.join().unwrap(), Err(Error::Deadlock)));
+    });
+    m.release_all(&b);
+    assert_all_free(&m);
+}
+
 #[test]
 fn implicit_locks_are_converted_or_their_owner_has_ended() {
     let m = LockManager::new();
