@@ -469,7 +469,6 @@ fn a_dropped_handle_with_an_id_keeps_its_locks() {
     assert!(try_lock(&m, &other, b"implicit", Shared).is_none());
 }
 
-/// OWNER-3: a lock given to a transaction that ends at the same moment is either released by it or refused.
 /// The row that B wanted was gone when B asked for its lock, and A has inserted it again before B looks at it.
 #[test]
 fn who_has_a_lock_waits_for_a_writer_that_has_it_too() {
@@ -515,6 +514,7 @@ fn who_has_a_lock_waits_for_a_writer_that_has_it_too() {
     assert_all_free(&m);
 }
 
+/// OWNER-3: a lock given to a transaction that ends at the same moment is either released by it or refused.
 #[test]
 fn implicit_locks_are_converted_or_their_owner_has_ended() {
     let m = LockManager::new();

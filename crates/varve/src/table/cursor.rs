@@ -21,7 +21,7 @@ use crate::lock::{Acquired, Mode, TableMode};
 use crate::row::{Datum, MAX_KEY_BYTES, RowRef, successor};
 use crate::txn::{Core, Counters, Isolation, Sees, Transaction};
 
-use super::rowlock::{Granted, Locked, clustered_key, lock_latched, lock_row, wait_for_row};
+use super::rowlock::{Locked, clustered_key, lock_latched, lock_row};
 use super::version::{VersionScratch, read_leaf, sees, visible_version};
 use super::write::CurrentRow;
 
@@ -614,8 +614,7 @@ impl Cursor {
             if record.is_deleted() && (own || !trx.core().sys.is_unfinished(record.trx)) {
                 continue;
             }
-            let granted = lock_latched(trx, &table, &self.key, record.trx, mode)?;
-            if let Granted::Yes(acquired) = granted {
+            if let Some(acquired) = lock_latched(trx, &table, &self.key, record.trx, mode) {
                 self.payload.clear();
                 self.payload.extend_from_slice(payload);
                 self.current = Current::Own;
@@ -624,7 +623,7 @@ impl Cursor {
                 return Ok(Step::Row);
             }
             drop(leaf);
-            if wait_for_row(trx, trx.core(), &table, &self.key, granted, mode)? == Acquired::New {
+            if trx.lock_record(table.clustered.id, &self.key, mode)? == Acquired::New {
                 self.waited_for.clear();
                 self.waited_for.extend_from_slice(&self.key);
             }

@@ -7,7 +7,7 @@
 //! - **LOCK-1** A lock is granted or refused under the leaf latch, so what is read under the same latch is what the
 //!   lock protects. Waiting happens without any latch, and the row is read again afterwards.
 
-use crate::base::Result;
+use crate::base::{Result, TrxId};
 use crate::btree::Seek;
 use crate::catalog::{EntryRecord, OpenTable, RowRecord};
 use crate::lock::{Acquired, Mode};
@@ -39,7 +39,6 @@ pub fn lock_row(
     mode: Mode,
     payload: &mut Vec<u8>,
 ) -> Result<RowLock> {
-    let core = trx.core();
     let mut is_new = false;
     loop {
         let leaf = table.clustered.tree.latch_leaf_shared(key, Seek::Ge)?;
@@ -52,8 +51,7 @@ pub fn lock_row(
         let record = RowRecord::decode(bytes).ok_or_else(|| {
             Core::damaged_record(&table.def.name, "a clustered record is too short")
         })?;
-        let granted = lock_latched(trx, table, key, record.trx, mode)?;
-        if let Granted::Yes(acquired) = granted {
+        if let Some(acquired) = lock_latched(trx, table, key, record.trx, mode) {
             payload.clear();
             payload.extend_from_slice(bytes);
             is_new |= acquired == Acquired::New;
@@ -64,58 +62,35 @@ pub fn lock_row(
             return Ok(RowLock { found, is_new });
         }
         drop(leaf);
-        is_new |= wait_for_row(trx, core, table, key, granted, mode)? == Acquired::New;
+        is_new |= trx.lock_record(table.clustered.id, key, mode)? == Acquired::New;
     }
 }
 
-/// The outcome of an attempt under a latch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Granted {
-    Yes(Acquired),
-    /// Somebody holds an explicit lock.
-    Wait,
-    /// The record's writer has not ended.
-    WaitFor(crate::base::TrxId),
-}
-
-/// Tries to lock a record that the caller has latched and whose TrxId is `writer`.
+/// Tries to lock a record that the caller has latched and whose TrxId is `writer`. `None`: let the latch go, wait with
+/// `Transaction::lock_record`, and read the row again.
+///
+/// The writer's implicit lock is made explicit under the latch. Later it might have rolled back to a savepoint, and be
+/// given a lock that somebody else holds by then.
 pub fn lock_latched(
     trx: &Transaction,
     table: &OpenTable,
     key: &[u8],
-    writer: crate::base::TrxId,
+    writer: TrxId,
     mode: Mode,
-) -> Result<Granted> {
+) -> Option<Acquired> {
     if trx.id() == Some(writer) {
         // Implicitly ours: nobody else can hold a lock on it.
-        return Ok(Granted::Yes(Acquired::Already));
+        return Some(Acquired::Already);
     }
-    if trx.core().sys.is_unfinished(writer) {
-        return Ok(Granted::WaitFor(writer));
-    }
-    let acquired = trx.try_lock_record(table.clustered.id, key, mode);
-    Ok(acquired.map_or(Granted::Wait, Granted::Yes))
-}
-
-/// Waits for the row's lock after `lock_latched` refused it; the row must be read again. Says whether that gave the
-/// transaction a lock.
-pub fn wait_for_row(
-    trx: &Transaction,
-    core: &Core,
-    table: &OpenTable,
-    key: &[u8],
-    refused: Granted,
-    mode: Mode,
-) -> Result<Acquired> {
+    let core = trx.core();
     let index = table.clustered.id;
-    if let Granted::WaitFor(holder) = refused
-        && !core.locks.convert_implicit(holder, index, key)
-    {
-        debug_assert!(!core.sys.is_unfinished(holder), "{holder:?} has no locks");
-        // The holder ended meanwhile: look again.
-        return Ok(Acquired::Already);
+    if core.sys.is_unfinished(writer) {
+        if core.locks.convert_implicit(writer, index, key) {
+            return None;
+        }
+        debug_assert!(!core.sys.is_unfinished(writer), "{writer:?} has no locks");
     }
-    trx.lock_record(index, key, mode)
+    trx.try_lock_record(index, key, mode)
 }
 
 /// An entry's clustered key, or damage.

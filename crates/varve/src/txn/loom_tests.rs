@@ -227,7 +227,7 @@ fn views_open_and_ask_while_a_segment_is_retired() {
 /// A view has drawn its number and is not published yet, while a transaction commits, and its segment is retired.
 #[test]
 fn a_view_opens_while_a_commit_is_retired() {
-    model(1, || {
+    model(2, || {
         let sys = small();
         let last = sys.assign_id().unwrap();
         while sys.next_id() < 15 {

@@ -1,0 +1,148 @@
+//! Row locks as transactions meet them: what a statement gives up early, and who gets a key that several want.
+
+use std::thread;
+use std::time::Duration;
+
+use varve::{
+    ColumnType, Cursor, Database, Error, Isolation, KeyMatch, LockMode, Options, Table, TableDef,
+    Transaction, Value,
+};
+
+fn open(dir: &std::path::Path) -> (Database, Table) {
+    let options = Options {
+        page_size: 4096,
+        buffer_pool_bytes: 4 << 20,
+        redo_capacity_bytes: 16 << 20,
+        ..Options::default()
+    };
+    let db = Database::open(dir, options).unwrap();
+    let def = TableDef::new("a/t")
+        .column("id", ColumnType::i64())
+        .column("k", ColumnType::i64())
+        .primary(&["id"])
+        .index("by_k", &["k"]);
+    let table = db.create_table(&def).unwrap();
+    (db, table)
+}
+
+fn insert(trx: &mut Transaction, table: &Table, id: i64) -> varve::Result<()> {
+    let row = [Value::Int(id), Value::Int(id * 10)];
+    trx.insert(table, &table.def().row(&row).unwrap().datums())
+}
+
+/// Reads the row for update through an index. The cursor stands on it.
+fn lock(
+    trx: &mut Transaction,
+    table: &Table,
+    index: usize,
+    id: i64,
+) -> varve::Result<Option<Cursor>> {
+    let mut cursor = table.cursor(index)?;
+    let key = if index == 0 { id } else { id * 10 };
+    let key = key.to_le_bytes();
+    let found = cursor.seek(trx, &[Some(&key)], KeyMatch::Exact, LockMode::Exclusive)?;
+    Ok(found.then_some(cursor))
+}
+
+fn is_locked(db: &Database, table: &Table, id: i64) -> bool {
+    let mut trx = db.begin(Isolation::ReadCommitted);
+    trx.set_lock_wait_timeout(Duration::ZERO);
+    match lock(&mut trx, table, 0, id) {
+        Ok(found) => {
+            assert!(found.is_some(), "row {id}");
+            false
+        }
+        Err(Error::LockWaitTimeout) => true,
+        Err(e) => panic!("{e}"),
+    }
+}
+
+fn until_waiting(db: &Database, n: u64) {
+    while !db.status().contains(&("row_lock_current_waits", n)) {
+        thread::yield_now();
+    }
+}
+
+/// A row that a statement does not want is unlocked, but not one that an earlier statement locked.
+#[test]
+fn only_the_read_that_took_a_lock_gives_it_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(dir.path());
+    let mut trx = db.begin(Isolation::ReadCommitted);
+    (1..=3).for_each(|id| insert(&mut trx, &table, id).unwrap());
+    trx.commit().unwrap();
+    for index in [0, 1] {
+        let mut trx = db.begin(Isolation::ReadCommitted);
+        lock(&mut trx, &table, index, 1).unwrap().unwrap();
+        let mut again = lock(&mut trx, &table, index, 1).unwrap().unwrap();
+        again.unlock_row(&mut trx);
+        let mut fresh = lock(&mut trx, &table, index, 2).unwrap().unwrap();
+        assert!(is_locked(&db, &table, 1) && is_locked(&db, &table, 2));
+        fresh.unlock_row(&mut trx);
+        assert!(
+            is_locked(&db, &table, 1),
+            "an earlier statement's lock, index {index}"
+        );
+        assert!(!is_locked(&db, &table, 2), "index {index}");
+        trx.rollback().unwrap();
+        assert!(!is_locked(&db, &table, 1));
+    }
+}
+
+/// As above, when the lock was waited for: the row is read again then, with the lock held.
+#[test]
+fn a_lock_that_was_waited_for_is_given_up_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(dir.path());
+    let mut trx = db.begin(Isolation::ReadCommitted);
+    insert(&mut trx, &table, 1).unwrap();
+    trx.commit().unwrap();
+    for index in [0, 1] {
+        let mut holder = db.begin(Isolation::ReadCommitted);
+        lock(&mut holder, &table, 0, 1).unwrap().unwrap();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let mut trx = db.begin(Isolation::ReadCommitted);
+                let mut cursor = lock(&mut trx, &table, index, 1).unwrap().unwrap();
+                assert!(is_locked(&db, &table, 1));
+                cursor.unlock_row(&mut trx);
+                assert!(!is_locked(&db, &table, 1), "index {index}");
+            });
+            until_waiting(&db, 1);
+            holder.commit().unwrap();
+            waiter.join().unwrap();
+        });
+    }
+}
+
+/// Two inserts wait for a key that a third transaction inserted and took back. The first gets it, though the second
+/// still waits: it must not wait for that one in turn.
+#[test]
+fn an_insert_that_was_granted_its_key_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(dir.path());
+    for round in 0..20 {
+        let id = 100 + round;
+        let mut holder = db.begin(Isolation::RepeatableRead);
+        let savepoint = holder.savepoint();
+        insert(&mut holder, &table, id).unwrap();
+        let run = || {
+            let mut trx = db.begin(Isolation::RepeatableRead);
+            insert(&mut trx, &table, id).map(|()| trx.commit().unwrap())
+        };
+        thread::scope(|scope| {
+            let first = scope.spawn(run);
+            until_waiting(&db, 1);
+            holder.rollback_to(savepoint).unwrap();
+            let second = scope.spawn(run);
+            until_waiting(&db, 2);
+            holder.commit().unwrap();
+            first.join().unwrap().expect("it came first");
+            let result = second.join().unwrap();
+            assert!(
+                matches!(result, Err(Error::DuplicateKey { .. })),
+                "{result:?}"
+            );
+        });
+    }
+}
