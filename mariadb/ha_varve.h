@@ -90,7 +90,9 @@ private:
   void close_table();
   uint engine_index(uint index) const;
   uint server_index(uint engine_index) const;
-  int cursor_for(uint engine_index, varve_cursor **cursor);
+  int use_index(uint engine_index);
+  void start_search();
+  int fetch_whole(uchar *buf);
   int fetched(varve_code code, uchar *buf, int none);
   int failed(varve_code code);
   std::string longest_column() const;
@@ -103,8 +105,18 @@ private:
   std::vector<varve_plugin::Key_plan> m_key_plans;  // by the server's index numbers
   std::vector<varve_value> m_values;                // of a row on its way to the engine
 
-  // By the engine's index numbers, opened when first used and kept until the table is closed.
-  std::vector<varve_cursor *> m_cursors;
+  // An index with its cursor, which is opened when first used and kept until the table is closed.
+  struct Index
+  {
+    varve_cursor *cursor= nullptr;
+    // The fields whose values the index's keys have.
+    MY_BITMAP covered;
+    // What the cursor was told: nothing but those fields is wanted.
+    bool keys_suffice= false;
+  };
+  std::vector<Index> m_indexes;  // by the engine's index numbers
+  // The one that is being searched; null for rnd_pos.
+  Index *m_index;
   // For rnd_pos, so that it can't disturb a scan.
   varve_cursor *m_position_cursor;
   // The one that read last: update_row, delete_row, position and unlock_row are about its row.

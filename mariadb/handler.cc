@@ -14,7 +14,7 @@ using namespace varve_plugin;
 static const uint POSITION_LENGTH_BYTES= 2;
 
 ha_varve::ha_varve(handlerton *hton, TABLE_SHARE *share)
-  : handler(hton, share), m_table(nullptr), m_position_cursor(nullptr), m_current(nullptr), m_row(nullptr),
+  : handler(hton, share), m_table(nullptr), m_index(nullptr), m_position_cursor(nullptr), m_current(nullptr), m_row(nullptr),
     m_session(nullptr), m_lock(VARVE_NO_LOCK), m_stored_lock(VARVE_NO_LOCK), m_skip_locked(false),
     m_scan_starts(false), m_change_duplicates(false), m_failure(0), m_failure_number(0), m_duplicate_index(MAX_KEY)
 {
@@ -32,12 +32,36 @@ handler::Table_flags ha_varve::table_flags() const
   return flags;
 }
 
-ulong ha_varve::index_flags(uint index, uint, bool) const
+// Whether a value of this field can be had from a key: not from collation weights, and minus zero is zero there.
+static bool readable_in_key(const KEY_PART_INFO &part)
 {
-  ulong flags= HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE;
+  const Field *field= part.field;
+  if (!field || (part.key_part_flag & (HA_PART_KEY_SEG | HA_BLOB_PART)))
+    return false;
+  switch (field->real_type())
+  {
+  case MYSQL_TYPE_FLOAT:
+  case MYSQL_TYPE_DOUBLE:
+    return false;
+  case MYSQL_TYPE_STRING:
+  case MYSQL_TYPE_VARCHAR:
+    return field->sort_charset() == &my_charset_bin;
+  default:
+    return true;
+  }
+}
+
+ulong ha_varve::index_flags(uint index, uint part, bool all_parts) const
+{
+  const ulong flags= HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE;
   if (index == table_share->primary_key)
-    flags|= HA_CLUSTERED_INDEX | HA_KEYREAD_ONLY;
-  return flags;
+    return flags | HA_CLUSTERED_INDEX | HA_KEYREAD_ONLY;
+  const KEY &key= table_share->key_info[index];
+  const uint last= std::min(part, key.user_defined_key_parts - 1);
+  for (uint i= all_parts ? 0 : last; i <= last; i++)
+    if (!readable_in_key(key.key_part[i]))
+      return flags;
+  return flags | HA_KEYREAD_ONLY;
 }
 
 // The engine's clustered index is number 0; the server's primary key is usually, but not always, its first.
@@ -86,16 +110,20 @@ int ha_varve::open_table()
     m_table= nullptr;
     return report(ha_thd(), code);
   }
-  m_cursors.assign(varve_table_n_indexes(m_table) + 1, nullptr);
+  m_indexes.resize(varve_table_n_indexes(m_table) + 1);
   return 0;
 }
 
 void ha_varve::close_table()
 {
-  for (varve_cursor *cursor : m_cursors)
-    if (cursor)
-      varve_cursor_close(cursor);
-  m_cursors.clear();
+  for (Index &index : m_indexes)
+    if (index.cursor)
+    {
+      varve_cursor_close(index.cursor);
+      my_bitmap_free(&index.covered);
+    }
+  m_indexes.clear();
+  m_index= nullptr;
   if (m_position_cursor)
     varve_cursor_close(m_position_cursor);
   m_position_cursor= m_current= nullptr;
@@ -238,14 +266,33 @@ int ha_varve::extra(enum ha_extra_function operation)
 
 /* Reading */
 
-int ha_varve::cursor_for(uint engine_index, varve_cursor **cursor)
+// Makes an index's cursor the current one.
+int ha_varve::use_index(uint engine_index)
 {
-  varve_cursor **slot= &m_cursors[engine_index];
-  if (!*slot)
-    if (varve_code code= varve_cursor_open(m_table, engine_index, slot))
+  Index &index= m_indexes[engine_index];
+  if (!index.cursor)
+  {
+    if (varve_code code= varve_cursor_open(m_table, engine_index, &index.cursor))
       return failed(code);
-  *cursor= *slot;
+    my_bitmap_init(&index.covered, nullptr, table_share->fields);
+    for (uint column= 0; column < m_row_plan.size(); column++)
+      if (varve_cursor_covers(index.cursor, column))
+        bitmap_set_bit(&index.covered, m_row_plan.field_index(column));
+    index.keys_suffice= false;
+  }
+  m_index= &index;
+  m_current= index.cursor;
   return 0;
+}
+
+// Tells the cursor before a search whether it must fetch rows for the index's entries.
+void ha_varve::start_search()
+{
+  Index &index= *m_index;
+  const bool suffice= &index != &m_indexes[0] && m_lock == VARVE_NO_LOCK &&
+                      bitmap_is_subset(table->read_set, &index.covered);
+  if (suffice != index.keys_suffice)
+    varve_cursor_set_keys_suffice(index.cursor, index.keys_suffice= suffice);
 }
 
 // Ends a read: puts the row into `buf`, or gives `none` if there was none.
@@ -255,15 +302,29 @@ inline int ha_varve::fetched(varve_code code, uchar *buf, int none)
     return none;
   if (code != VARVE_OK)
     return failed(code);
+  if (m_index && m_index->keys_suffice && !bitmap_is_subset(table->read_set, &m_index->covered))
+    return fetch_whole(buf);
   // A row that may be written back is needed whole.
   m_row_plan.to_record(m_row, m_lock == VARVE_NO_LOCK ? table->read_set : nullptr, buf);
   return 0;
 }
 
+// The server has come to want more columns in the middle of a search that was to need only keys.
+int ha_varve::fetch_whole(uchar *buf)
+{
+  varve_cursor *const searching= m_current;
+  Index *const index= m_index;
+  position(nullptr);
+  const int error= rnd_pos(buf, ref);
+  m_current= searching;
+  m_index= index;
+  return error;
+}
+
 int ha_varve::index_init(uint index, bool)
 {
   active_index= index;
-  return cursor_for(engine_index(index), &m_current);
+  return use_index(engine_index(index));
 }
 
 int ha_varve::index_end()
@@ -297,6 +358,7 @@ int ha_varve::index_read_map(uchar *buf, const uchar *key, key_part_map parts, e
     return HA_ERR_WRONG_COMMAND;
   varve_value values[MAX_REF_PARTS];
   const uint n= m_key_plans[active_index].to_values(key, parts, values);
+  start_search();
   return fetched(varve_cursor_seek(m_current, m_session->txn(), values, n, match, m_lock, &m_row), buf,
                  HA_ERR_KEY_NOT_FOUND);
 }
@@ -324,18 +386,20 @@ int ha_varve::index_prev(uchar *buf)
 
 int ha_varve::index_first(uchar *buf)
 {
+  start_search();
   return fetched(varve_cursor_first(m_current, m_session->txn(), m_lock, &m_row), buf, HA_ERR_END_OF_FILE);
 }
 
 int ha_varve::index_last(uchar *buf)
 {
+  start_search();
   return fetched(varve_cursor_last(m_current, m_session->txn(), m_lock, &m_row), buf, HA_ERR_END_OF_FILE);
 }
 
 int ha_varve::rnd_init(bool scan)
 {
   m_scan_starts= scan;
-  return scan ? cursor_for(0, &m_current) : 0;
+  return scan ? use_index(0) : 0;
 }
 
 int ha_varve::rnd_end()
@@ -367,6 +431,7 @@ int ha_varve::rnd_pos(uchar *buf, uchar *position)
     if (varve_code code= varve_cursor_open(m_table, 0, &m_position_cursor))
       return failed(code);
   m_current= m_position_cursor;
+  m_index= nullptr;
   const uint length= mi_uint2korr(position + ref_length - POSITION_LENGTH_BYTES);
   return fetched(varve_cursor_seek_position(m_current, m_session->txn(), position, length, m_lock, &m_row), buf,
                  HA_ERR_KEY_NOT_FOUND);

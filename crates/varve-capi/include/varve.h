@@ -269,6 +269,13 @@ enum varve_code varve_cursor_open(const struct varve_table *table, uint32_t inde
 
 void varve_cursor_close(struct varve_cursor *cursor);
 
+// Whether the value of a column can be had from the index's keys alone.
+bool varve_cursor_covers(const struct varve_cursor *cursor, uint32_t column);
+
+// Says whether the caller will look at no other columns of the rows that it searches for from now on than at those
+// that the index covers. Values of others then mean nothing, and rows need not be fetched for them.
+void varve_cursor_set_keys_suffice(struct varve_cursor *cursor, bool keys_suffice);
+
 // Goes to a key: its first `n` parts, which may be fewer than the index has. `row` gets the row found there, one
 // value for each column.
 enum varve_code varve_cursor_seek(struct varve_cursor *cursor,
@@ -361,6 +368,13 @@ const char *varve_last_error(void);
 enum varve_code varve_cursor_open(const struct varve_table *table, uint32_t index, struct varve_cursor **out);
 
 void varve_cursor_close(struct varve_cursor *cursor);
+
+// Whether the value of a column can be had from the index's keys alone.
+bool varve_cursor_covers(const struct varve_cursor *cursor, uint32_t column);
+
+// Says whether the caller will look at no other columns of the rows that it searches for from now on than at those
+// that the index covers. Values of others then mean nothing, and rows need not be fetched for them.
+void varve_cursor_set_keys_suffice(struct varve_cursor *cursor, bool keys_suffice);
 
 // Goes to a key: its first `n` parts, which may be fewer than the index has. `row` gets the row found there, one
 // value for each column.

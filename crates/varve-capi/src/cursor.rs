@@ -14,6 +14,9 @@ pub struct varve_cursor {
     pub(crate) cursor: Cursor,
     /// The current row for C, one value for each column.
     row: Vec<varve_value>,
+    keys_suffice: bool,
+    /// See `Cursor::key_columns`.
+    key_columns: Vec<(usize, bool)>,
 }
 
 /// What a row must be to the key that is sought. A key may be only the first parts of the index's; then it stands
@@ -75,9 +78,19 @@ impl varve_cursor {
         if !found {
             return Ok(VARVE_NO_ROW);
         }
-        let row = self.cursor.row()?;
-        for (i, v) in self.row.iter_mut().enumerate() {
-            *v = varve_value::of(row.get(i));
+        if self.keys_suffice
+            && let Some(values) = self.cursor.key_values()?
+        {
+            for (&(column, readable), value) in self.key_columns.iter().zip(values.iter()) {
+                if readable {
+                    self.row[column] = varve_value::of(value);
+                }
+            }
+        } else {
+            let row = self.cursor.row()?;
+            for (i, v) in self.row.iter_mut().enumerate() {
+                *v = varve_value::of(row.get(i));
+            }
         }
         // SAFETY: CAPI-2.
         unsafe { out.write(self.row.as_ptr()) };
@@ -95,9 +108,12 @@ pub unsafe extern "C" fn varve_cursor_open(
     // SAFETY: CAPI-2.
     let table = unsafe { &*table };
     guard(&table.db, || {
+        let cursor = table.table.cursor(index as usize)?;
         let cursor = varve_cursor {
             table: table.table.clone(),
-            cursor: table.table.cursor(index as usize)?,
+            keys_suffice: false,
+            key_columns: cursor.key_columns().to_vec(),
+            cursor,
             row: vec![varve_value::NULL; table.table.def().columns.len()],
         };
         // SAFETY: CAPI-2.
@@ -110,6 +126,28 @@ pub unsafe extern "C" fn varve_cursor_open(
 pub unsafe extern "C" fn varve_cursor_close(cursor: *mut varve_cursor) {
     // SAFETY: CAPI-2; the box came from varve_cursor_open.
     drop(unsafe { Box::from_raw(cursor) });
+}
+
+/// Whether the value of a column can be had from the index's keys alone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_cursor_covers(cursor: *const varve_cursor, column: u32) -> bool {
+    // SAFETY: CAPI-2.
+    let c = unsafe { &*cursor };
+    c.key_columns.contains(&(column as usize, true))
+}
+
+/// Says whether the caller will look at no other columns of the rows that it searches for from now on than at those
+/// that the index covers. Values of others then mean nothing, and rows need not be fetched for them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_cursor_set_keys_suffice(
+    cursor: *mut varve_cursor,
+    keys_suffice: bool,
+) {
+    // SAFETY: CAPI-2.
+    let c = unsafe { &mut *cursor };
+    c.keys_suffice = keys_suffice;
+    c.cursor.set_keys_suffice(keys_suffice);
+    c.row.fill(varve_value::NULL);
 }
 
 /// Goes to a key: its first `n` parts, which may be fewer than the index has. `row` gets the row found there, one

@@ -18,7 +18,7 @@ use crate::base::{Error, Result, TrxId};
 use crate::btree::{Seek, SharedLeaf};
 use crate::catalog::{EntryRecord, OpenIndex, OpenTable, ROW_AT, RowRecord};
 use crate::lock::{Acquired, Mode, TableMode};
-use crate::row::{Datum, MAX_KEY_BYTES, RowRef, successor};
+use crate::row::{Datum, DatumBuf, MAX_KEY_BYTES, RowRef, successor};
 use crate::txn::{Core, Counters, Isolation, Sees, Transaction};
 
 use super::rowlock::{Locked, clustered_key, lock_latched, lock_row};
@@ -111,6 +111,8 @@ enum Current {
     None,
     Batch(Range<usize>),
     Own,
+    /// The view decided on the secondary entry alone, and nothing but its key was asked for.
+    Entry,
 }
 
 /// Records copied from a leaf at most while a scan is young; doubles with each batch.
@@ -139,12 +141,25 @@ pub struct Cursor {
     prefix: Vec<u8>,
     bounded: bool,
     scratch: VersionScratch,
+    /// Consistent reads of a secondary index need not fetch the row.
+    keys_suffice: bool,
+    key_columns: Vec<(usize, bool)>,
+    /// The current entry's key, taken apart.
+    parts: DatumBuf,
 }
 
 impl Cursor {
     /// A cursor over index number `index` (0: the clustered one). It has no position yet.
     pub fn open(table: Arc<OpenTable>, index: usize) -> Result<Cursor> {
         table.index_at(index)?;
+        let own = (index > 0).then(|| (&table.def.indexes[index - 1], &table.secondary[index - 1]));
+        let clustered = (&table.def.primary, &table.clustered);
+        let key_columns = (own.into_iter().chain([clustered]))
+            .flat_map(|(def, open)| {
+                let parts = def.parts.iter().enumerate();
+                parts.map(|(i, part)| (part.column, open.codec.readable(i)))
+            })
+            .collect();
         Ok(Cursor {
             table,
             index,
@@ -162,6 +177,9 @@ impl Cursor {
             prefix: Vec::new(),
             bounded: false,
             scratch: VersionScratch::default(),
+            keys_suffice: false,
+            key_columns,
+            parts: DatumBuf::new(),
         })
     }
 
@@ -171,6 +189,41 @@ impl Cursor {
 
     pub fn index_number(&self) -> usize {
         self.index
+    }
+
+    /// Says whether the caller wants nothing of the rows it will search for but the columns of
+    /// [`key_columns`](Self::key_columns). Where the view can decide on a secondary entry alone, the row is then not
+    /// fetched, and [`key_values`](Self::key_values) has what there is.
+    pub fn set_keys_suffice(&mut self, keys_suffice: bool) {
+        self.keys_suffice = keys_suffice && self.index != 0;
+    }
+
+    /// The columns that `key_values` gives, in its order: the index's own, then those of the primary key. For each its
+    /// position in the table's list, and whether its value can be had from a key.
+    pub fn key_columns(&self) -> &[(usize, bool)] {
+        &self.key_columns
+    }
+
+    /// The values of `key_columns`, if the current row was not fetched.
+    pub fn key_values(&mut self) -> Result<Option<&DatumBuf>> {
+        if self.current != Current::Entry {
+            return Ok(None);
+        }
+        let mut parts = std::mem::take(&mut self.parts);
+        parts.clear();
+        let own = self.index().codec.decode(&self.key, &mut parts);
+        let all = own.and_then(|_| {
+            let clustered = &self.table.clustered.codec;
+            clustered.decode(&self.clustered, &mut parts)
+        });
+        self.parts = parts;
+        match all {
+            Ok(_) => Ok(Some(&self.parts)),
+            Err(_) => Err(Core::damaged_record(
+                &self.table.def.name,
+                "a secondary key that can't be taken apart",
+            )),
+        }
     }
 
     fn index(&self) -> &OpenIndex {
@@ -421,6 +474,8 @@ impl Cursor {
     }
 
     fn advance_consistent(&mut self, trx: &mut Transaction) -> Result<bool> {
+        // The search may have been another transaction's.
+        trx.open_view();
         loop {
             while self.batch.next < self.batch.items.len() {
                 let item = &self.batch.items[self.batch.next];
@@ -459,6 +514,10 @@ impl Cursor {
         }
         let entry = self.entry(&self.batch.bytes[payload])?;
         self.set_clustered(&entry)?;
+        if seen && self.keys_suffice {
+            self.current = Current::Entry;
+            return Ok(true);
+        }
         let key = std::mem::take(&mut self.key);
         let found = self.fetch_clustered(trx, (!seen).then_some(&key[..]));
         self.key = key;
@@ -669,6 +728,7 @@ impl Cursor {
     fn record(&self) -> Result<&[u8]> {
         match &self.current {
             Current::None => Err(Error::invalid("the cursor is not on a row")),
+            Current::Entry => Err(Error::invalid("only the row's key was asked for")),
             Current::Batch(range) => Ok(&self.batch.bytes[range.clone()]),
             Current::Own => Ok(&self.payload),
         }
