@@ -9,6 +9,8 @@ mod imp {
     use std::sync::PoisonError;
 
     pub use parking_lot::{Mutex, MutexGuard};
+    /// The atomic of a model that must stay small; see the other build.
+    pub use std::sync::atomic::AtomicU64 as BareAtomicU64;
     pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
     pub use std::thread::yield_now;
 
@@ -44,6 +46,9 @@ mod imp {
 mod imp {
     use loom::sync::atomic as model;
 
+    /// loom's atomic without the companion described below: for the words of the log buffer, each of which has one thread
+    /// that writes it at a time and none that loads it before it changes it. With companions those models do not end.
+    pub use loom::sync::atomic::AtomicU64 as BareAtomicU64;
     pub use loom::sync::atomic::{Ordering, fence};
     pub use loom::sync::{
         MutexGuard, RwLockReadGuard as ReadGuard, RwLockWriteGuard as WriteGuard,
