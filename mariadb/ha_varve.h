@@ -51,6 +51,7 @@ public:
   int index_prev(uchar *buf) override;
   int index_first(uchar *buf) override;
   int index_last(uchar *buf) override;
+  int read_range_first(const key_range *start, const key_range *end, bool is_equal, bool sorted) override;
   int rnd_init(bool scan) override;
   int rnd_end() override;
   int rnd_next(uchar *buf) override;
@@ -91,7 +92,7 @@ private:
   uint engine_index(uint index) const;
   uint server_index(uint engine_index) const;
   int use_index(uint engine_index);
-  void start_search();
+  int start_search();
   int fetch_whole(uchar *buf);
   int fetched(varve_code code, uchar *buf, int none);
   int failed(varve_code code);
@@ -113,10 +114,13 @@ private:
     MY_BITMAP covered;
     // What the cursor was told: nothing but those fields is wanted.
     bool keys_suffice= false;
+    bool has_end= false;
   };
   std::vector<Index> m_indexes;  // by the engine's index numbers
   // The one that is being searched; null for rnd_pos.
   Index *m_index;
+  // Where the range that is about to be searched ends; null if nowhere.
+  const key_range *m_range_end;
   // For rnd_pos, so that it can't disturb a scan.
   varve_cursor *m_position_cursor;
   // The one that read last: update_row, delete_row, position and unlock_row are about its row.

@@ -14,7 +14,7 @@ using namespace varve_plugin;
 static const uint POSITION_LENGTH_BYTES= 2;
 
 ha_varve::ha_varve(handlerton *hton, TABLE_SHARE *share)
-  : handler(hton, share), m_table(nullptr), m_index(nullptr), m_position_cursor(nullptr), m_current(nullptr), m_row(nullptr),
+  : handler(hton, share), m_table(nullptr), m_index(nullptr), m_range_end(nullptr), m_position_cursor(nullptr), m_current(nullptr), m_row(nullptr),
     m_session(nullptr), m_lock(VARVE_NO_LOCK), m_stored_lock(VARVE_NO_LOCK), m_skip_locked(false),
     m_scan_starts(false), m_change_duplicates(false), m_failure(0), m_failure_number(0), m_duplicate_index(MAX_KEY)
 {
@@ -285,14 +285,27 @@ int ha_varve::use_index(uint engine_index)
   return 0;
 }
 
-// Tells the cursor before a search whether it must fetch rows for the index's entries.
-void ha_varve::start_search()
+// Tells the cursor before a search where it ends, and whether it must fetch rows for the index's entries.
+int ha_varve::start_search()
 {
   Index &index= *m_index;
   const bool suffice= &index != &m_indexes[0] && m_lock == VARVE_NO_LOCK &&
                       bitmap_is_subset(table->read_set, &index.covered);
   if (suffice != index.keys_suffice)
     varve_cursor_set_keys_suffice(index.cursor, index.keys_suffice= suffice);
+  if (!m_range_end && !index.has_end)
+    return 0;
+  varve_value values[MAX_REF_PARTS];
+  varve_bound end{values, 0, true};
+  if (m_range_end)
+  {
+    end.n= m_key_plans[active_index].to_values(m_range_end->key, m_range_end->keypart_map, values);
+    end.inclusive= m_range_end->flag != HA_READ_BEFORE_KEY;
+  }
+  index.has_end= m_range_end;
+  if (varve_code code= varve_cursor_set_end(index.cursor, m_session->txn(), m_range_end ? &end : nullptr))
+    return failed(code);
+  return 0;
 }
 
 // Ends a read: puts the row into `buf`, or gives `none` if there was none.
@@ -358,7 +371,8 @@ int ha_varve::index_read_map(uchar *buf, const uchar *key, key_part_map parts, e
     return HA_ERR_WRONG_COMMAND;
   varve_value values[MAX_REF_PARTS];
   const uint n= m_key_plans[active_index].to_values(key, parts, values);
-  start_search();
+  if (int error= start_search())
+    return error;
   return fetched(varve_cursor_seek(m_current, m_session->txn(), values, n, match, m_lock, &m_row), buf,
                  HA_ERR_KEY_NOT_FOUND);
 }
@@ -386,14 +400,25 @@ int ha_varve::index_prev(uchar *buf)
 
 int ha_varve::index_first(uchar *buf)
 {
-  start_search();
+  if (int error= start_search())
+    return error;
   return fetched(varve_cursor_first(m_current, m_session->txn(), m_lock, &m_row), buf, HA_ERR_END_OF_FILE);
 }
 
 int ha_varve::index_last(uchar *buf)
 {
-  start_search();
+  if (int error= start_search())
+    return error;
   return fetched(varve_cursor_last(m_current, m_session->txn(), m_lock, &m_row), buf, HA_ERR_END_OF_FILE);
+}
+
+// A range: the cursor is told its end, so that it locks no row beyond. Equal keys end by themselves.
+int ha_varve::read_range_first(const key_range *start, const key_range *end, bool is_equal, bool sorted)
+{
+  m_range_end= is_equal ? nullptr : end;
+  const int error= handler::read_range_first(start, end, is_equal, sorted);
+  m_range_end= nullptr;
+  return error;
 }
 
 int ha_varve::rnd_init(bool scan)

@@ -149,6 +149,13 @@ typedef struct varve_value {
   uint32_t len;
 } varve_value;
 
+// One end of a range of keys. `values` are the first `n` parts of the key; none mean no limit on this side.
+typedef struct varve_bound {
+  const struct varve_value *values;
+  uint32_t n;
+  bool inclusive;
+} varve_bound;
+
 // A collation: an order of texts, given as a function from a text to weights whose memcmp order it is.
 //
 // The functions are called from any thread, at the same time too, as long as the database is open.
@@ -253,13 +260,6 @@ typedef struct varve_table_stats {
   uint64_t auto_increment;
 } varve_table_stats;
 
-// One end of a range of keys. `values` are the first `n` parts of the key; none mean no limit on this side.
-typedef struct varve_bound {
-  const struct varve_value *values;
-  uint32_t n;
-  bool inclusive;
-} varve_bound;
-
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -275,6 +275,12 @@ bool varve_cursor_covers(const struct varve_cursor *cursor, uint32_t column);
 // Says whether the caller will look at no other columns of the rows that it searches for from now on than at those
 // that the index covers. Values of others then mean nothing, and rows need not be fetched for them.
 void varve_cursor_set_keys_suffice(struct varve_cursor *cursor, bool keys_suffice);
+
+// Where the searches forward that follow end: behind the rows that equal the key `end`, or before them if it is not
+// inclusive. Rows from there on are not even locked. Null lifts the end.
+enum varve_code varve_cursor_set_end(struct varve_cursor *cursor,
+                                     const struct varve_txn *txn,
+                                     const struct varve_bound *end);
 
 // Goes to a key: its first `n` parts, which may be fewer than the index has. `row` gets the row found there, one
 // value for each column.
@@ -375,6 +381,12 @@ bool varve_cursor_covers(const struct varve_cursor *cursor, uint32_t column);
 // Says whether the caller will look at no other columns of the rows that it searches for from now on than at those
 // that the index covers. Values of others then mean nothing, and rows need not be fetched for them.
 void varve_cursor_set_keys_suffice(struct varve_cursor *cursor, bool keys_suffice);
+
+// Where the searches forward that follow end: behind the rows that equal the key `end`, or before them if it is not
+// inclusive. Rows from there on are not even locked. Null lifts the end.
+enum varve_code varve_cursor_set_end(struct varve_cursor *cursor,
+                                     const struct varve_txn *txn,
+                                     const struct varve_bound *end);
 
 // Goes to a key: its first `n` parts, which may be fewer than the index has. `row` gets the row found there, one
 // value for each column.

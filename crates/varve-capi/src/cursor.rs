@@ -4,7 +4,7 @@ use varve::{Cursor, KeyMatch, LockMode, Table};
 
 use crate::error::guard;
 use crate::error::varve_code::{self, VARVE_NO_ROW, VARVE_OK};
-use crate::table::varve_table;
+use crate::table::{varve_bound, varve_table};
 use crate::txn::{running, varve_txn};
 use crate::value::{slice_of, varve_value, with_datums};
 
@@ -148,6 +148,30 @@ pub unsafe extern "C" fn varve_cursor_set_keys_suffice(
     c.keys_suffice = keys_suffice;
     c.cursor.set_keys_suffice(keys_suffice);
     c.row.fill(varve_value::NULL);
+}
+
+/// Where the searches forward that follow end: behind the rows that equal the key `end`, or before them if it is not
+/// inclusive. Rows from there on are not even locked. Null lifts the end.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_cursor_set_end(
+    cursor: *mut varve_cursor,
+    txn: *const varve_txn,
+    end: *const varve_bound,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (c, txn, end) = unsafe { (&mut *cursor, &*txn, end.as_ref()) };
+    guard(&txn.db, || {
+        match end {
+            None => c.cursor.set_end(None)?,
+            // SAFETY: CAPI-2.
+            Some(end) => unsafe {
+                with_datums(end.values, end.n, |values| {
+                    c.cursor.set_end(Some((values, end.inclusive)))
+                })?
+            },
+        }
+        Ok(VARVE_OK)
+    })
 }
 
 /// Goes to a key: its first `n` parts, which may be fewer than the index has. `row` gets the row found there, one

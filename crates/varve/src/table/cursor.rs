@@ -140,6 +140,8 @@ pub struct Cursor {
     /// What `next_same` and exact searches must start with.
     prefix: Vec<u8>,
     bounded: bool,
+    /// Searches forward end before this key, if it is not empty.
+    end: Vec<u8>,
     scratch: VersionScratch,
     /// Consistent reads of a secondary index need not fetch the row.
     keys_suffice: bool,
@@ -176,6 +178,7 @@ impl Cursor {
             payload: Vec::new(),
             prefix: Vec::new(),
             bounded: false,
+            end: Vec::new(),
             scratch: VersionScratch::default(),
             keys_suffice: false,
             key_columns,
@@ -189,6 +192,21 @@ impl Cursor {
 
     pub fn index_number(&self) -> usize {
         self.index
+    }
+
+    /// Where the searches forward that follow end: at rows whose key comes after `values`, the first parts of the
+    /// index, or starts with them unless `inclusive`. Rows from there on are not even locked. `None` lifts the end.
+    pub fn set_end(&mut self, end: Option<(&[Datum<'_>], bool)>) -> Result<()> {
+        let mut key = std::mem::take(&mut self.end);
+        key.clear();
+        if let Some((values, inclusive)) = end {
+            self.index().codec.encode_values(values, &mut key)?;
+            if inclusive && !successor(&mut key) {
+                key.clear();
+            }
+        }
+        self.end = key;
+        Ok(())
     }
 
     /// Says whether the caller wants nothing of the rows it will search for but the columns of
@@ -470,7 +488,11 @@ impl Cursor {
     }
 
     fn in_bounds(&self, key: &[u8]) -> bool {
-        !self.bounded || key.starts_with(&self.prefix)
+        if self.bounded && !key.starts_with(&self.prefix) {
+            return false;
+        }
+        let is_beyond = self.direction == Direction::Forward && key >= &self.end[..];
+        self.end.is_empty() || !is_beyond
     }
 
     fn advance_consistent(&mut self, trx: &mut Transaction) -> Result<bool> {
