@@ -133,3 +133,49 @@ fn unlocking_a_row_leaves_earlier_locks_alone() {
         }
     }
 }
+
+/// While a table is renamed its old handle is closed and the new one is not there yet. Purge waits for it.
+#[test]
+fn purge_misses_nothing_in_a_table_that_is_renamed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, mut table) = open(&dir);
+    const ROWS: i64 = 300;
+    for round in 0..20 {
+        let mut trx = begin(&db);
+        (0..ROWS).for_each(|id| insert(&mut trx, &table, id, id).unwrap());
+        trx.commit().unwrap();
+        for id in 0..ROWS {
+            let mut trx = begin(&db);
+            let cursor = find(&mut trx, &table, id);
+            trx.delete(&table, &cursor).unwrap();
+            trx.commit().unwrap();
+        }
+        // Purge is at work on the history of these transactions now.
+        let names = ["a/t", "a/u"];
+        let (from, to) = (names[round % 2], names[(round + 1) % 2]);
+        db.rename_table(from, to).unwrap();
+        table = db.table(to).unwrap();
+        assert!(db.wait_for_purge(Duration::from_secs(60)));
+        check(&db, to, 0, 0);
+    }
+}
+
+/// CHECK TABLE keeps purge away for as long as it takes; transactions that come meanwhile don't wait for that.
+#[test]
+fn transactions_use_a_table_from_which_purge_is_kept_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(&dir);
+    let opened = db.core().tables.get("a/t").unwrap();
+    let _gate = opened.keep_purge_away();
+    let (done, finished) = std::sync::mpsc::channel();
+    let (other, other_table) = (db.clone(), table.clone());
+    std::thread::spawn(move || {
+        let mut trx = begin(&other);
+        insert(&mut trx, &other_table, 1, 1).unwrap();
+        trx.commit().unwrap();
+        done.send(()).unwrap();
+    });
+    finished
+        .recv_timeout(Duration::from_secs(30))
+        .expect("the transaction waits for the gate");
+}

@@ -1,7 +1,7 @@
 //! A table that is open: its definition, trees and codecs, and the few values that live in memory only.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -38,8 +38,11 @@ pub struct OpenTable {
     /// The transaction that created this definition: a view that does not see it must not read the table.
     pub created_by: TrxId,
     mtr: Arc<MtrEnv>,
-    /// True once the table was dropped or replaced. Purge holds it for reading while it works on a record.
-    dropped: RwLock<bool>,
+    /// The table was dropped or replaced by another handle. Stored before the transaction that did it releases its table
+    /// lock, read after that lock was waited for.
+    dropped: AtomicBool,
+    /// Held for reading by purge while it works on a record; for writing by who needs the table without purge.
+    purge_gate: RwLock<()>,
     /// Rows, as far as known: estimated when the table was opened, counted since.
     rows: AtomicI64,
     next_row_id: AtomicU64,
@@ -79,7 +82,8 @@ impl OpenTable {
             secondary,
             created_by,
             mtr: mtr.clone(),
-            dropped: RwLock::new(false),
+            dropped: AtomicBool::new(false),
+            purge_gate: RwLock::new(()),
             rows: AtomicI64::new(0),
             next_row_id: AtomicU64::new(1),
             auto_increment: AtomicU64::new(1),
@@ -160,24 +164,24 @@ impl OpenTable {
         RowRef::new(&self.format, bytes).map_err(|d| d.at(self.root_page()))
     }
 
-    /// Holds the table open for purge; `None` if it was dropped.
-    pub fn hold(&self) -> Option<RwLockReadGuard<'_, bool>> {
-        let guard = self.dropped.read();
-        (!*guard).then_some(guard)
+    /// Lets purge work on the table while the guard lives. Waits for who keeps it away; `is_dropped` is asked afterwards.
+    pub fn let_purge_in(&self) -> RwLockReadGuard<'_, ()> {
+        self.purge_gate.read()
     }
 
-    /// While set, purge and whoever has a handle leave the table alone. Waits for purge to let go of it.
+    /// Keeps purge from changing the table while the guard lives. Waits for the record that it is at.
+    pub fn keep_purge_away(&self) -> RwLockWriteGuard<'_, ()> {
+        self.purge_gate.write()
+    }
+
+    /// Whoever has a handle leaves the table alone from now on, or no longer.
     pub fn set_dropped(&self, dropped: bool) {
-        *self.dropped.write() = dropped;
-    }
-
-    /// Keeps purge from changing the table while the guard lives.
-    pub fn keep_purge_away(&self) -> RwLockWriteGuard<'_, bool> {
-        self.dropped.write()
+        // Release pairs with the Acquire below: who sees it sees what replaced the table.
+        self.dropped.store(dropped, Ordering::Release);
     }
 
     pub fn is_dropped(&self) -> bool {
-        *self.dropped.read()
+        self.dropped.load(Ordering::Acquire)
     }
 
     // Relaxed: an estimate.

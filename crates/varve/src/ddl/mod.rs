@@ -220,13 +220,15 @@ impl Ddl {
         let (mut trx, table) = self.lock(name)?;
         let _serial = self.mutex.lock();
         store::delete_def(&mut trx, &self.system, name)?;
+        let _gate = table.keep_purge_away();
         self.retire(trx, &table)?;
         self.core.tables.remove(&table);
         self.remove_file(table.space());
         Ok(())
     }
 
-    /// Commits while the table is marked as dropped, so that whoever waited for its lock finds it gone.
+    /// Commits while the table is marked as dropped, so that whoever waited for its lock finds it gone. The caller keeps
+    /// purge away until the table of that name is the new one: purge must not miss a record of a renamed table.
     fn retire(&self, trx: Transaction, table: &OpenTable) -> Result<TrxId> {
         table.set_dropped(true);
         self.commit(trx).inspect_err(|_| table.set_dropped(false))
@@ -242,6 +244,7 @@ impl Ddl {
         def.name = to.to_string();
         store::delete_def(&mut trx, &self.system, from)?;
         store::write_def(&mut trx, &self.system, &def)?;
+        let _gate = table.keep_purge_away();
         self.retire(trx, &table)?;
         let moved = self.spaces.rename(table.space(), &table_path(to));
         // Renaming does not change what older views may read: the old creator stays.
@@ -266,6 +269,7 @@ impl Ddl {
         let schema = name.split_once('/').map_or("", |(schema, _)| schema);
         let fresh = format!("{schema}/#truncate-{}.{FILE_EXTENSION}", def.space);
         self.build_file(&def, &fresh)?;
+        let _gate = table.keep_purge_away();
         let stored = (|| {
             store::delete_def(&mut trx, &self.system, name)?;
             store::write_def(&mut trx, &self.system, &def)?;

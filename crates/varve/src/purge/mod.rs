@@ -15,8 +15,8 @@
 //! - **PURGE-2** Every rule is a condition on the record's current state, so working through a log again after a crash
 //!   does no harm.
 //!
-//! Latches: one leaf at a time. A table that is dropped meanwhile is held open while one of its records is worked on
-//! and skipped afterwards. An error (a damaged page) is logged; purge waits and tries again, nothing is skipped.
+//! Latches: one leaf at a time. DDL waits at a table's gate for the record that purge is at, and closes the gate until it
+//! is through; purge then looks the table up again, and skips the records of one that is gone. An error (a damaged page) is logged; purge waits and tries again, nothing is skipped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -182,18 +182,35 @@ fn concerns_purge(record: &UndoRecord<'_>, revives: bool) -> bool {
 }
 
 fn purge_record(core: &Core, record: &UndoRecord<'_>, at: RollPtr) -> Result<()> {
-    let Some(table) = core.tables.by_id(record.table) else {
+    let Some(mut table) = core.tables.by_id(record.table) else {
         return Ok(());
     };
-    let Some(_held) = table.hold() else {
-        return Ok(());
-    };
+    loop {
+        let gate = table.let_purge_in();
+        if !table.is_dropped() {
+            return purge_in_table(core, &table, record, at);
+        }
+        drop(gate);
+        // Renamed while the gate was closed: the same table under another handle. Or it is gone.
+        match core.tables.by_id(record.table) {
+            Some(now) if !Arc::ptr_eq(&now, &table) => table = now,
+            _ => return Ok(()),
+        }
+    }
+}
+
+fn purge_in_table(
+    core: &Core,
+    table: &OpenTable,
+    record: &UndoRecord<'_>,
+    at: RollPtr,
+) -> Result<()> {
     let Some(index) = table.index(record.index) else {
         return Ok(());
     };
     let mut mtr = Mtr::begin(&core.mtr, MAX_MTR)?;
     let pos = index.tree.latch_leaf_exclusive(&mut mtr, record.key, 0)?;
-    if !pos.found || !is_garbage(&table, pos.payload(&mtr), record, at) {
+    if !pos.found || !is_garbage(table, pos.payload(&mtr), record, at) {
         return Ok(());
     }
     mtr.op(pos.h, PageOp::Remove { slot: pos.slot });
