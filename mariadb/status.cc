@@ -5,6 +5,7 @@
 #include "engine.h"
 #include "error_map.h"
 
+#include <cstring>
 #include <ctime>
 #include <vector>
 
@@ -17,6 +18,30 @@ struct Counter
   char name[64];
   ulonglong value;
 };
+
+// A section of SHOW ENGINE VARVE STATUS: the counters whose names begin with one of these words.
+struct Section
+{
+  const char *title;
+  std::vector<const char *> prefixes;
+
+  bool has(const char *name) const
+  {
+    for (const char *prefix : prefixes)
+      if (!strncmp(name, prefix, strlen(prefix)))
+        return true;
+    return false;
+  }
+};
+
+const Section sections[]= {
+  {"TRANSACTIONS", {"max_trx", "active", "read_views", "commits", "rollbacks", "history", "undo"}},
+  {"PURGE", {"purge"}},
+  {"LOCKS", {"row_lock", "lock", "deadlocks"}},
+  {"ROW OPERATIONS", {"rows"}},
+  {"LOG", {"lsn", "checkpoint", "log", "os_log"}},
+  {"BUFFER POOL AND FLUSHING", {"page_size", "buffer", "dblwr", "data"}},
+  {"OTHER", {""}}};
 
 void collect(void *context, const char *name, uint64_t value)
 {
@@ -66,19 +91,20 @@ bool show_engine_status(handlerton *hton, THD *thd, stat_print_fn *print, enum h
   std::vector<Counter> found;
   if (!counters(&found))
     text+= std::string("The engine does not answer: ") + varve_last_error() + '\n';
-  // A counter's group is its name up to the first underscore.
-  std::string group;
-  for (const Counter &counter : found)
+  std::vector<bool> shown(found.size());
+  for (const Section &section : sections)
   {
-    const std::string name(counter.name);
-    const std::string its_group= name.substr(0, name.find('_'));
-    if (its_group != group)
+    std::string lines;
+    for (size_t i= 0; i < found.size(); i++)
     {
-      group= its_group;
-      text+= "------\n" + group + "\n------\n";
+      if (shown[i] || !section.has(found[i].name))
+        continue;
+      shown[i]= true;
+      snprintf(line, sizeof line, "%-44s %20llu\n", found[i].name, found[i].value);
+      lines+= line;
     }
-    snprintf(line, sizeof line, "%-44s %20llu\n", counter.name, counter.value);
-    text+= line;
+    if (!lines.empty())
+      text+= std::string("------------\n") + section.title + "\n------------\n" + lines;
   }
   const LEX_CSTRING *engine= hton_name(hton);
   return print(thd, engine->str, engine->length, "", 0, text.c_str(), text.size());
