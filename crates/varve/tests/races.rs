@@ -179,3 +179,35 @@ fn transactions_use_a_table_from_which_purge_is_kept_away() {
         .recv_timeout(Duration::from_secs(30))
         .expect("the transaction waits for the gate");
 }
+
+/// Once a rename is committed it has to happen: what can be wrong with the name is found before.
+#[test]
+fn a_rename_that_cannot_be_done_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(&dir);
+    let mut trx = begin(&db);
+    insert(&mut trx, &table, 1, 1).unwrap();
+    trx.commit().unwrap();
+    std::fs::write(dir.path().join("a/taken.vdt"), "not a tablespace").unwrap();
+    std::fs::write(dir.path().join("file"), "").unwrap();
+    for to in [
+        &format!("a/{}", "n".repeat(252)),
+        "a/.t",
+        "a/taken",
+        "file/t",
+        "t",
+    ] {
+        assert!(db.rename_table("a/t", to).is_err(), "{to}");
+        assert_eq!(db.tables(), ["a/t"], "{to}");
+        check(&db, "a/t", 1, 0);
+    }
+    db.flush_log().unwrap();
+    db.crash();
+    let (_, db) = (
+        table,
+        Database::open(dir.path(), Options::default()).unwrap(),
+    );
+    assert_eq!(db.tables(), ["a/t"]);
+    db.rename_table("a/t", "b/u").unwrap();
+    check(&db, "b/u", 1, 0);
+}

@@ -12,7 +12,7 @@ use crate::btree::Tree;
 use crate::buffer::{BufferPool, PoolSettings};
 use crate::catalog::{OpenTable, Tables};
 use crate::db::{Background, DIRECTORY_PAGE, Database, Inner, names_by_space};
-use crate::ddl::{self, Ddl, FIRST_USER_ID, SYSTEM_INDEX};
+use crate::ddl::{self, Ddl, FILE_EXTENSION, FIRST_USER_ID, SYSTEM_INDEX};
 use crate::flush::{FlushEnv, FlushSettings, Flusher, doublewrite};
 use crate::io::{Disk, OpenMode};
 use crate::mtr::{Mtr, MtrEnv, RawRecord};
@@ -21,7 +21,7 @@ use crate::purge::Purge;
 use crate::recovery;
 use crate::redo::{CONTROL_FILE, Control, ControlFile, LogSettings, RedoLog};
 use crate::row::{Collation, Collations, FindCollation};
-use crate::space::{MIXED, NewSpace, SpaceKind, Spaces};
+use crate::space::{MIXED, NewSpace, SpaceKind, Spaces, UNFINISHED_EXTENSION};
 use crate::txn::{
     Core, DynamicSettings, FlushLog, IdLimitLog, Isolation, LogLevel, Logger, State, Transaction,
     TxnSys,
@@ -215,8 +215,6 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<
     }
     drop(hold);
     let opener = Opener {
-        disk,
-        dir,
         options: &options,
         logger,
         spaces,
@@ -245,8 +243,6 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<
 
 /// What the second half of opening works with: pages are up to date, transactions and tables are not loaded yet.
 struct Opener<'a> {
-    disk: Arc<dyn Disk>,
-    dir: &'a Path,
     options: &'a Options,
     logger: Logger,
     spaces: Arc<Spaces>,
@@ -350,8 +346,7 @@ impl Opener<'_> {
         let defs = ddl::load_defs(&mut reader, &ddl.system)?;
         drop(reader);
         let named = names_by_space(&defs);
-        let missing =
-            recovery::reconcile(&*self.disk, self.dir, &self.spaces, found, &named, &note)?;
+        let missing = recovery::reconcile(&self.spaces, found, &named, &note)?;
         for (def, writer) in defs {
             let name = def.name.clone();
             let opened = match missing.contains(&name) {
@@ -539,7 +534,10 @@ fn refuse_leftovers(disk: &dyn Disk, dir: &Path) -> Result<()> {
 /// Removes what an interrupted creation left.
 fn remove_leftovers(disk: &dyn Disk, dir: &Path) -> Result<()> {
     for entry in disk.list(dir)? {
-        let engine_file = entry.name.ends_with(".vdt") || entry.name == CONTROL_FILE;
+        let extension = Path::new(&entry.name).extension();
+        let is_tablespace =
+            extension.is_some_and(|e| e == FILE_EXTENSION || e == UNFINISHED_EXTENSION);
+        let engine_file = is_tablespace || entry.name == CONTROL_FILE;
         if !entry.is_dir && engine_file {
             disk.remove(&dir.join(&entry.name))?;
         }

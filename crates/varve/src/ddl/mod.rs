@@ -7,6 +7,9 @@
 //! - DROP and TRUNCATE remove the old file after the commit is durable. A crash before leaves the same kind of file.
 //! - RENAME (and TRUNCATE's last step) renames the file after the commit is durable. A crash before leaves a file whose
 //!   name is not what its definition says: start-up renames it. Files are recognised by the SpaceId in their header.
+//!   What can be wrong with the new path is found before the commit.
+//!
+//! After a failed sync nobody knows what is committed: then files are left to the next start.
 //!
 //! - **DDL-1** After start-up the table files are exactly those that the committed definitions name.
 //!
@@ -50,17 +53,6 @@ pub fn table_path(name: &str) -> String {
     format!("{name}.{FILE_EXTENSION}")
 }
 
-/// A table name is `schema/table`, both usable as file names.
-fn check_name(name: &str) -> Result<()> {
-    let ok = |part: &str| !matches!(part, "" | "." | "..") && !part.contains(['/', '\\', '\0']);
-    match name.split_once('/') {
-        Some((schema, table)) if ok(schema) && ok(table) => Ok(()),
-        _ => Err(Error::invalid(format!(
-            "table name {name:?} must have the form schema/table"
-        ))),
-    }
-}
-
 impl Ddl {
     fn begin(&self) -> Transaction {
         Transaction::begin(self.core.clone(), Isolation::RepeatableRead)
@@ -68,7 +60,6 @@ impl Ddl {
 
     /// Creates a table. Ids, tablespace and root pages of `def` are assigned here.
     pub fn create_table(&self, def: &TableDef) -> Result<Arc<OpenTable>> {
-        check_name(&def.name)?;
         def.validate()?;
         let _serial = self.mutex.lock();
         self.check_absent(&def.name)?;
@@ -199,6 +190,10 @@ impl Ddl {
 
     /// Drops a tablespace and its file. A file that can't be removed now is removed at the next start.
     fn remove_file(&self, space: SpaceId) {
+        if self.core.check_usable().is_err() {
+            // What has been committed is not known any more: the next start will know whose file this is.
+            return;
+        }
         if let Err(e) = self.spaces.drop_space(space) {
             self.core.warn(&format!(
                 "the file of tablespace {space} will be removed at the next start: {e}"
@@ -236,12 +231,14 @@ impl Ddl {
 
     /// Renames a table once nobody uses it.
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
-        check_name(to)?;
         let (mut trx, table) = self.lock(from)?;
         let _serial = self.mutex.lock();
-        self.check_absent(to)?;
         let mut def = table.def.clone();
         def.name = to.to_string();
+        def.validate()?;
+        self.check_absent(to)?;
+        // What can be wrong with the new path is found before the rename is decided.
+        self.spaces.prepare_rename(&table_path(to))?;
         store::delete_def(&mut trx, &self.system, from)?;
         store::write_def(&mut trx, &self.system, &def)?;
         let _gate = table.keep_purge_away();

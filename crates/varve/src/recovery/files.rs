@@ -5,8 +5,8 @@ use std::path::Path;
 
 use crate::base::{Result, SpaceId};
 use crate::ddl::{FILE_EXTENSION, table_path};
-use crate::io::{Disk, OpenMode};
-use crate::space::Spaces;
+use crate::io::Disk;
+use crate::space::{Spaces, UNFINISHED_EXTENSION};
 
 /// A tablespace file of the data directory.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ pub struct FoundFile {
     pub space: Option<SpaceId>,
 }
 
-/// Opens every tablespace file in the data directory and its schema directories.
+/// Removes files that were being made, and opens every tablespace file in the data directory and its schema directories.
 pub fn find_files(
     disk: &dyn Disk,
     dir: &Path,
@@ -51,11 +51,16 @@ fn open_in(
     found: &mut Vec<FoundFile>,
 ) -> Result<()> {
     for entry in disk.list(&dir.join(schema))? {
+        let path = format!("{schema}{}", entry.name);
         let extension = Path::new(&entry.name).extension();
+        if !entry.is_dir && extension.is_some_and(|e| e == UNFINISHED_EXTENSION) {
+            log(&format!("removing {path}, which was being made"));
+            disk.remove(&dir.join(&path))?;
+            continue;
+        }
         if entry.is_dir || extension.is_none_or(|e| e != FILE_EXTENSION) {
             continue;
         }
-        let path = format!("{schema}{}", entry.name);
         let space = match spaces.open(&path) {
             Ok(space) => Some(space.id()),
             Err(e) => {
@@ -71,8 +76,6 @@ fn open_in(
 /// Makes the table files those that the definitions name (DDL-1). `named` has each table's tablespace and name.
 /// Returns the names of tables whose file is missing.
 pub fn reconcile(
-    disk: &dyn Disk,
-    dir: &Path,
     spaces: &Spaces,
     found: &[FoundFile],
     named: &HashMap<SpaceId, String>,
@@ -97,20 +100,16 @@ pub fn reconcile(
                 ));
                 spaces.drop_space(space)?;
             }
-            // A file whose creation was interrupted has no header yet. Anything else is left for a person to look at.
-            None if disk
-                .open(&dir.join(&file.path), OpenMode::Existing)?
-                .len()?
-                == 0 =>
-            {
-                disk.remove(&dir.join(&file.path))?;
-            }
+            // Nothing of ours: a file gets its name when its header is there. It is left for a person to look at.
             None => {}
         }
     }
     for (space, from, to) in misplaced {
         log(&format!("finishing the rename of {from} to {to}"));
-        spaces.rename(space, &to)?;
+        // Tablespaces are known by their headers: the table can be used all the same.
+        if let Err(e) = spaces.rename(space, &to) {
+            log(&format!("{from} keeps its name for now: {e}"));
+        }
     }
     Ok(missing.into_values().collect())
 }

@@ -35,7 +35,7 @@ use parking_lot::Mutex;
 pub use alloc::{ALLOC_LOG_BYTES, FREE_LOG_BYTES, Reserved};
 pub use alloc_page::{EXTENT_PAGES, MIXED};
 pub use header::{FileHeader, SpaceKind};
-pub use registry::{NewSpace, Spaces};
+pub use registry::{NewSpace, Spaces, UNFINISHED_EXTENSION};
 
 use crate::base::{Error, PageId, PageNo, Result, SpaceId, TableId};
 #[cfg(doc)]

@@ -18,6 +18,9 @@ use crate::buffer::PageStore;
 use crate::io::{Disk, DiskFile, OpenMode};
 use crate::page;
 
+/// Extension of a tablespace file that is being made, in the place of its own.
+pub const UNFINISHED_EXTENSION: &str = "vdt-new";
+
 /// What a new tablespace is told.
 #[derive(Clone, Copy)]
 pub struct NewSpace<'a> {
@@ -69,31 +72,38 @@ impl Spaces {
         all
     }
 
-    /// Makes the file, durable, and opens it (SP-4). Nothing remains of it if that fails. A temporary tablespace takes the
-    /// place of a file that an earlier process left.
+    /// Makes the file, durable, and opens it (SP-4). It gets its name when it is complete; until then it has another one,
+    /// by which start-up knows what a crash left (`UNFINISHED_EXTENSION`). Nothing remains of it if this fails. A temporary
+    /// tablespace takes the place of a file that an earlier process left.
     pub fn create(&self, new: NewSpace<'_>) -> Result<Arc<Space>> {
         let path = self.dir.join(new.path);
         if self.get(new.id).is_some() {
             let what = format!("tablespace {}", new.id);
             return Err(Error::AlreadyExists { what });
         }
+        if new.kind != SpaceKind::Temp && self.disk.exists(&path)? {
+            let what = format!("file {}", path.display());
+            return Err(Error::AlreadyExists { what });
+        }
         self.make_parent(&path)?;
-        if new.kind == SpaceKind::Temp && self.disk.exists(&path)? {
-            self.disk.remove(&path)?;
+        let unfinished = path.with_extension(UNFINISHED_EXTENSION);
+        if self.disk.exists(&unfinished)? {
+            self.disk.remove(&unfinished)?;
         }
-        let file = self.disk.open(&path, OpenMode::CreateNew)?;
-        let filled = self.fill(&new, file);
-        match filled.and_then(|space| self.sync_parent(&path).map(|()| space)) {
-            Ok(space) => Ok(self.register(space)),
-            Err(e) => {
-                // The first error is the one to report; a file left behind is refused by name at the next attempt.
-                let _ = self.disk.remove(&path);
-                Err(e)
-            }
-        }
+        let file = self.disk.open(&unfinished, OpenMode::CreateNew)?;
+        let done = self.fill(&new, file).and_then(|()| {
+            self.disk.rename(&unfinished, &path)?;
+            self.sync_parent(&path)?;
+            self.open(new.path)
+        });
+        done.inspect_err(|_| {
+            // The first error is the one to report; what is left behind is removed at the next attempt or start.
+            let _ = self.disk.remove(&unfinished);
+            let _ = self.disk.remove(&path);
+        })
     }
 
-    fn fill(&self, new: &NewSpace<'_>, file: Arc<dyn DiskFile>) -> Result<Space> {
+    fn fill(&self, new: &NewSpace<'_>, file: Arc<dyn DiskFile>) -> Result<()> {
         let header = FileHeader::new(self.page_size, self.uuid, new.id, new.kind, new.table);
         let space = self.space(new.id, header, file, new.path, 0);
         space.grow_file(new.pages.max(2))?;
@@ -105,8 +115,7 @@ impl Spaces {
         space.format_first_alloc_page(&mut page);
         page::seal(&mut page);
         space.file.write_at(&page, space.offset(PageNo(1)))?;
-        space.file.sync()?;
-        Ok(space)
+        space.file.sync()
     }
 
     fn space(
@@ -186,13 +195,18 @@ impl Spaces {
     /// Moves the file to a path that is free.
     pub fn rename(&self, id: SpaceId, to: &str) -> Result<()> {
         let space = self.require(id)?;
+        self.prepare_rename(to)?;
+        self.move_file(&space, to)
+    }
+
+    /// Makes sure that nothing but the rename itself is left to fail: the path is free, its directory is there.
+    pub fn prepare_rename(&self, to: &str) -> Result<()> {
         let target = self.dir.join(to);
         if self.disk.exists(&target)? {
             let what = format!("file {}", target.display());
             return Err(Error::AlreadyExists { what });
         }
-        self.make_parent(&target)?;
-        self.move_file(&space, to)
+        self.make_parent(&target)
     }
 
     /// Puts the file of `new` in the place of `old`'s, which is gone then: its pages are never read again, and late writes

@@ -1,0 +1,507 @@
+//! CREATE, RENAME, TRUNCATE and DROP TABLE happen whole or not at all, whenever the process dies.
+//!
+//! What could break here: a definition without its file, or a file without a definition; a table under its old name
+//! after a rename that was acknowledged; rows of a truncated table; a database that does not open any more.
+//!
+//! Two tests. In the first every operation of the disk is the last one in its turn. In the second the test starts itself
+//! again as a child, which works on tables from several threads and says what it begins and what it was told is done; the
+//! parent kills it at a random moment. After reopening each thread's tables are as they were before or after what was in
+//! flight, their rows included, each passes its check, and the table files are exactly those of the tables.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use varve::io::{DirEntry, Disk, DiskFile, OpenMode, RealDisk};
+use varve::{ColumnType, Database, Error, Isolation, LockMode, Options, Result, TableDef, Value};
+
+fn options() -> Options {
+    Options {
+        page_size: 4096,
+        buffer_pool_bytes: 2 << 20,
+        redo_capacity_bytes: 8 << 20,
+        logger: Some(Arc::new(|_, _| {})),
+        ..Options::default()
+    }
+}
+
+fn definition(name: &str) -> TableDef {
+    TableDef::new(name)
+        .column("id", ColumnType::i64())
+        .column("fill", ColumnType::Bytes(300))
+        .primary(&["id"])
+        .index("by_fill", &["fill"])
+}
+
+/// Tables by name, and how many rows each has.
+type Tables = BTreeMap<String, i64>;
+
+/// What is done to tables. Each is one DDL statement or one transaction.
+#[derive(Clone, Debug)]
+enum Op {
+    Create(String),
+    Rename(String, String),
+    Truncate(String),
+    Drop(String),
+    /// Inserts so many rows.
+    Fill(String, i64),
+}
+
+impl Op {
+    fn run(&self, db: &Database) -> Result<()> {
+        match self {
+            Op::Create(name) => db.create_table(&definition(name)).map(drop),
+            Op::Rename(from, to) => db.rename_table(from, to),
+            Op::Truncate(name) => db.truncate_table(name),
+            Op::Drop(name) => db.drop_table(name),
+            Op::Fill(name, rows) => {
+                let first = count(db, name)?;
+                let table = db.table(name)?;
+                let mut trx = db.begin(Isolation::RepeatableRead);
+                for id in first..first + rows {
+                    let fill = vec![id as u8; (id % 300) as usize];
+                    let row = table.def().row(&[Value::Int(id), Value::Bytes(fill)])?;
+                    trx.insert(&table, &row.datums())?;
+                }
+                trx.commit()
+            }
+        }
+    }
+
+    fn apply(&self, tables: &mut Tables) {
+        match self {
+            Op::Create(name) => drop(tables.insert(name.clone(), 0)),
+            Op::Rename(from, to) => {
+                let rows = tables.remove(from).expect("it exists");
+                tables.insert(to.clone(), rows);
+            }
+            Op::Truncate(name) => drop(tables.insert(name.clone(), 0)),
+            Op::Drop(name) => drop(tables.remove(name)),
+            Op::Fill(name, rows) => *tables.get_mut(name).expect("it exists") += rows,
+        }
+    }
+
+    fn to_line(&self) -> String {
+        match self {
+            Op::Create(name) => format!("create {name}"),
+            Op::Rename(from, to) => format!("rename {from} {to}"),
+            Op::Truncate(name) => format!("truncate {name}"),
+            Op::Drop(name) => format!("drop {name}"),
+            Op::Fill(name, rows) => format!("fill {name} {rows}"),
+        }
+    }
+
+    fn parse(words: &[&str]) -> Op {
+        let name = |at: usize| words[at].to_string();
+        match words[0] {
+            "create" => Op::Create(name(1)),
+            "rename" => Op::Rename(name(1), name(2)),
+            "truncate" => Op::Truncate(name(1)),
+            "drop" => Op::Drop(name(1)),
+            "fill" => Op::Fill(name(1), words[2].parse().unwrap()),
+            other => panic!("{other}"),
+        }
+    }
+}
+
+/// Rows of a table, whose ids must be 0, 1, 2 …
+fn count(db: &Database, name: &str) -> Result<i64> {
+    let table = db.table(name)?;
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let mut cursor = table.cursor(0)?;
+    let mut rows = 0;
+    let mut on_row = cursor.first(&mut trx, LockMode::None)?;
+    while on_row {
+        assert_eq!(cursor.row()?.value(0)?, Value::Int(rows), "{name}");
+        rows += 1;
+        on_row = cursor.next(&mut trx)?;
+    }
+    Ok(rows)
+}
+
+fn state(db: &Database) -> Tables {
+    let rows = |name: String| {
+        let rows = count(db, &name).unwrap();
+        (name, rows)
+    };
+    db.tables().into_iter().map(rows).collect()
+}
+
+/// Tables are sound, and the files are theirs.
+fn check(db: &Database, context: &str) {
+    for name in db.tables() {
+        let report = db.check_table(&db.table(&name).unwrap()).unwrap();
+        assert_eq!(report.errors, [""; 0], "{context}: {name}");
+    }
+    let mut files = Vec::new();
+    for schema in std::fs::read_dir(db.dir()).unwrap() {
+        let schema = schema.unwrap();
+        let name = schema.file_name().into_string().unwrap();
+        if !schema.file_type().unwrap().is_dir() || name == "redo" {
+            continue;
+        }
+        for file in std::fs::read_dir(schema.path()).unwrap() {
+            files.push(format!(
+                "{name}/{}",
+                file.unwrap().file_name().to_str().unwrap()
+            ));
+        }
+    }
+    files.sort();
+    let named: Vec<_> = db.tables().iter().map(|t| format!("{t}.vdt")).collect();
+    assert_eq!(files, named, "{context}: files and tables");
+}
+
+// ---- Every operation of the disk is the last one.
+
+/// A disk of a process that dies: after so many changing operations nothing works any more.
+#[derive(Clone)]
+struct DyingDisk {
+    left: Arc<AtomicI64>,
+}
+
+impl DyingDisk {
+    fn alive(&self, op: &'static str, path: &Path, changes: i64) -> Result<()> {
+        match self.left.fetch_sub(changes, Ordering::SeqCst) {
+            left if left >= changes.max(1) => Ok(()),
+            _ => Err(Error::io(
+                op,
+                path,
+                std::io::Error::other("the process is dead"),
+            )),
+        }
+    }
+}
+
+struct DyingFile {
+    file: Arc<dyn DiskFile>,
+    disk: DyingDisk,
+}
+
+impl Disk for DyingDisk {
+    fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn DiskFile>> {
+        self.alive("open", path, i64::from(mode == OpenMode::CreateNew))?;
+        let file = RealDisk.open(path, mode)?;
+        let disk = self.clone();
+        Ok(Arc::new(DyingFile { file, disk }))
+    }
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.alive("remove", path, 1)?;
+        RealDisk.remove(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.alive("rename", from, 1)?;
+        RealDisk.rename(from, to)
+    }
+    fn create_dir_all(&self, path: &Path) -> Result<()> {
+        self.alive("create directory", path, 1)?;
+        RealDisk.create_dir_all(path)
+    }
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        self.alive("remove directory", path, 1)?;
+        RealDisk.remove_dir(path)
+    }
+    fn list(&self, path: &Path) -> Result<Vec<DirEntry>> {
+        self.alive("list", path, 0)?;
+        RealDisk.list(path)
+    }
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        self.alive("sync directory", path, 1)?;
+        RealDisk.sync_dir(path)
+    }
+    fn exists(&self, path: &Path) -> Result<bool> {
+        self.alive("look for", path, 0)?;
+        RealDisk.exists(path)
+    }
+    fn lock_dir(&self, path: &Path) -> Result<Box<dyn Any + Send + Sync>> {
+        RealDisk.lock_dir(path)
+    }
+}
+
+impl DiskFile for DyingFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.disk.alive("read", self.path(), 0)?;
+        self.file.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.disk.alive("write", self.path(), 1)?;
+        self.file.write_at(buf, offset)
+    }
+    fn sync(&self) -> Result<()> {
+        self.disk.alive("sync", self.path(), 1)?;
+        self.file.sync()
+    }
+    fn len(&self) -> Result<u64> {
+        self.file.len()
+    }
+    fn allocate(&self, new_len: u64) -> Result<()> {
+        self.disk.alive("allocate", self.path(), 1)?;
+        self.file.allocate(new_len)
+    }
+    fn set_len(&self, new_len: u64) -> Result<()> {
+        self.disk.alive("cut", self.path(), 1)?;
+        self.file.set_len(new_len)
+    }
+    fn path(&self) -> &Path {
+        self.file.path()
+    }
+}
+
+fn copy_dir(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy_dir(&entry.path(), &target),
+            false => drop(std::fs::copy(entry.path(), target).unwrap()),
+        }
+    }
+}
+
+#[test]
+fn every_operation_of_the_disk_may_be_the_last() {
+    let base = tempfile::tempdir().unwrap();
+    let db = Database::open(base.path(), options()).unwrap();
+    Op::Create("a/old".into()).run(&db).unwrap();
+    Op::Fill("a/old".into(), 50).run(&db).unwrap();
+    let before = state(&db);
+    db.close().unwrap();
+    let script = [
+        Op::Create("a/new".into()),
+        Op::Fill("a/new".into(), 20),
+        Op::Rename("a/new".into(), "b/new".into()),
+        Op::Truncate("a/old".into()),
+        Op::Fill("a/old".into(), 30),
+        Op::Truncate("b/new".into()),
+        Op::Drop("a/old".into()),
+        Op::Create("a/new".into()),
+    ];
+    let work = tempfile::tempdir().unwrap();
+    let mut deaths = [0; 8];
+    for lives in 0.. {
+        let dir = work.path().join(lives.to_string());
+        copy_dir(base.path(), &dir);
+        let left = Arc::new(AtomicI64::new(i64::MAX));
+        let disk = Arc::new(DyingDisk { left: left.clone() });
+        let db = Database::open_on(disk, &dir, options()).unwrap();
+        left.store(lives, Ordering::SeqCst);
+        let mut tables = before.clone();
+        let died_in = script.iter().find(|op| {
+            let ok = op.run(&db).is_ok();
+            if ok {
+                op.apply(&mut tables);
+            }
+            !ok
+        });
+        left.store(0, Ordering::SeqCst);
+        db.crash();
+        let context = format!("dead after {lives} operations, in {died_in:?}");
+        let db = Database::open(&dir, options()).unwrap_or_else(|e| panic!("{context}: {e}"));
+        let found = state(&db);
+        let mut after = tables.clone();
+        if let Some(op) = died_in {
+            op.apply(&mut after);
+        }
+        assert!(
+            found == tables || found == after,
+            "{context}: found {found:?}, expected {tables:?} or {after:?}"
+        );
+        check(&db, &context);
+        // Nothing that was left is in the way of the same statements.
+        if let Some(op) = died_in.filter(|_| found == tables) {
+            op.run(&db)
+                .unwrap_or_else(|e| panic!("{context}, again: {e}"));
+            check(&db, &context);
+        }
+        drop(db);
+        std::fs::remove_dir_all(&dir).unwrap();
+        match died_in {
+            None => break,
+            Some(op) => deaths[script.iter().position(|o| std::ptr::eq(o, op)).unwrap()] += 1,
+        }
+    }
+    println!("deaths in each step: {deaths:?}");
+    assert!(deaths.iter().all(|n| *n > 0), "{deaths:?}");
+}
+
+// ---- A process that is killed.
+
+const CHILD: &str = "VARVE_DDL_CRASH_DIR";
+const SEED: &str = "VARVE_DDL_CRASH_SEED";
+const THREADS: usize = 3;
+
+/// The names that a thread uses. Schemas are partly its own, partly everybody's.
+fn names(thread: usize) -> [String; 4] {
+    [
+        format!("own{thread}/t"),
+        format!("own{thread}/u"),
+        format!("all/t{thread}"),
+        format!("all/u{thread}"),
+    ]
+}
+
+fn random_op(thread: usize, tables: &Tables, rng: &mut StdRng) -> Op {
+    let names = names(thread);
+    let (there, free): (Vec<_>, Vec<_>) = names.iter().partition(|n| tables.contains_key(*n));
+    let (Some(some), Some(other)) = (there.choose(rng), free.choose(rng)) else {
+        return match free.choose(rng) {
+            Some(name) => Op::Create(name.to_string()),
+            None => Op::Drop(there.choose(rng).expect("four names").to_string()),
+        };
+    };
+    match rng.random_range(0..6) {
+        0 => Op::Create(other.to_string()),
+        1 => Op::Rename(some.to_string(), other.to_string()),
+        2 => Op::Truncate(some.to_string()),
+        3 => Op::Drop(some.to_string()),
+        _ => Op::Fill(some.to_string(), rng.random_range(1..80)),
+    }
+}
+
+fn say(line: &str) {
+    let line = format!("{line}\n");
+    std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
+}
+
+/// The child: works until it is killed.
+#[test]
+#[ignore = "started by the test below"]
+fn child() {
+    let Ok(dir) = std::env::var(CHILD) else {
+        return;
+    };
+    let seed: u64 = std::env::var(SEED).unwrap().parse().unwrap();
+    let db = Database::open(&dir, options()).unwrap();
+    let start = state(&db);
+    std::thread::scope(|s| {
+        for thread in 0..THREADS {
+            let (db, mut tables) = (&db, start.clone());
+            s.spawn(move || {
+                let mut rng = StdRng::seed_from_u64(seed ^ thread as u64);
+                loop {
+                    let op = random_op(thread, &tables, &mut rng);
+                    say(&format!("begin {thread} {}", op.to_line()));
+                    if let Err(e) = op.run(db) {
+                        say(&format!("failed {thread} {}: {e}", op.to_line()));
+                        return;
+                    }
+                    op.apply(&mut tables);
+                    say(&format!("done {thread}"));
+                }
+            });
+        }
+    });
+}
+
+/// Runs a child for a while, kills it, and returns the lines that it said.
+fn run_and_kill(dir: &Path, seed: u64, after: Duration) -> Vec<String> {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "child",
+            "--exact",
+            "--ignored",
+            "--nocapture",
+            "--test-threads=1",
+        ])
+        .env(CHILD, dir)
+        .env(SEED, seed.to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let out = BufReader::new(child.stdout.take().unwrap());
+    let reader = std::thread::spawn(move || out.lines().map_while(|l| l.ok()).collect());
+    std::thread::sleep(after);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    reader.join().unwrap()
+}
+
+/// Follows what the child said: each thread's tables before and after what was in flight.
+fn follow(lines: &[String], start: &Tables, context: &str) -> (Vec<[Tables; 2]>, usize) {
+    let mut threads = vec![[start.clone(), start.clone()]; THREADS];
+    let mut done = 0;
+    for line in lines {
+        // The test runner writes its own words before the first line.
+        let words: Vec<_> = line
+            .split_whitespace()
+            .skip_while(|w| !["begin", "done", "failed"].contains(w))
+            .collect();
+        let Some(thread) = words.get(1).and_then(|w| w.parse::<usize>().ok()) else {
+            continue;
+        };
+        let [before, after] = &mut threads[thread];
+        match words[0] {
+            "begin" => Op::parse(&words[2..]).apply(after),
+            "done" => {
+                *before = after.clone();
+                done += 1;
+            }
+            _ => panic!("{context}: {line}"),
+        }
+    }
+    (threads, done)
+}
+
+fn verify(dir: &Path, lines: &[String], start: &Tables, context: &str) -> (Tables, usize) {
+    let (threads, done) = follow(lines, start, context);
+    let db = Database::open(dir, options()).unwrap_or_else(|e| panic!("{context}: {e}"));
+    let found = state(&db);
+    for (thread, states) in threads.iter().enumerate() {
+        let own = |tables: &Tables| -> Tables {
+            let names = names(thread);
+            let own = tables.iter().filter(|(name, _)| names.contains(name));
+            own.map(|(name, rows)| (name.clone(), *rows)).collect()
+        };
+        let [found, before, after] = [&found, &states[0], &states[1]].map(own);
+        assert!(
+            found == before || found == after,
+            "{context}, thread {thread}: found {found:?}, expected {before:?} or {after:?}"
+        );
+    }
+    check(&db, context);
+    db.crash();
+    (found, done)
+}
+
+#[test]
+fn a_killed_process_leaves_tables_and_files_that_fit() {
+    let seed: u64 = match std::env::var(SEED) {
+        Ok(seed) => seed.parse().unwrap(),
+        Err(_) => rand::random(),
+    };
+    println!("{SEED}={seed}");
+    let mut rng = StdRng::seed_from_u64(seed);
+    let dir = tempfile::tempdir().unwrap();
+    let path: PathBuf = dir.path().into();
+    Database::open(&path, options()).unwrap().close().unwrap();
+    let (mut tables, mut done) = (Tables::new(), 0);
+    for round in 0..8 {
+        let context = format!("seed {seed}, round {round}");
+        let after = Duration::from_millis(rng.random_range(50..700));
+        let lines = run_and_kill(&path, rng.random(), after);
+        if rng.random_ratio(1, 3) {
+            // The next process is killed in the middle of its recovery, or soon after: then it says what it does, too.
+            let (_, more) = follow(&lines, &tables, &context);
+            done += more;
+            let (now, _) = verify(&path, &lines, &tables, &context);
+            let short = Duration::from_millis(rng.random_range(1..60));
+            let lines = run_and_kill(&path, rng.random(), short);
+            (tables, _) = verify(&path, &lines, &now, &format!("{context}, short life"));
+            continue;
+        }
+        let more;
+        (tables, more) = verify(&path, &lines, &tables, &context);
+        done += more;
+    }
+    println!("{done} statements acknowledged");
+    assert!(done > 30, "the children did too little: {done}");
+}
