@@ -454,3 +454,41 @@ fn old_views_and_indexes_stay_right_under_writers() {
     drop(plays);
     db.close().unwrap();
 }
+
+/// Undo pages of one rollback segment are of no use to the others. What a large transaction leaves goes back to the
+/// tablespace, although purge has nothing to do with an insert's undo.
+#[test]
+fn undo_pages_of_large_inserts_are_given_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(&dir);
+    let def = TableDef::new("c/large")
+        .column("key", ColumnType::Bytes(300))
+        .primary(&["key"]);
+    let table = db.create_table(&def).unwrap();
+    let before = undo_pages(&db);
+    for n in 0..8u32 {
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        for row in 0..4000u32 {
+            let mut key = vec![7; 300];
+            key[..4].copy_from_slice(&row.to_be_bytes());
+            key[4..8].copy_from_slice(&n.to_be_bytes());
+            let row = def.row(&[Value::Bytes(key)]).unwrap();
+            trx.insert(&table, &row.datums()).unwrap();
+        }
+        match n % 2 {
+            0 => trx.commit().unwrap(),
+            _ => trx.rollback().unwrap(),
+        }
+    }
+    // Each took more than 300 pages.
+    let kept = 8 * (varve::undo::FREE_PAGES_KEPT + 2);
+    let end = Instant::now() + Duration::from_secs(60);
+    while undo_pages(&db) > before + kept {
+        assert!(
+            Instant::now() < end,
+            "{} pages, {before} before",
+            undo_pages(&db)
+        );
+        thread::sleep(Duration::from_millis(20));
+    }
+}

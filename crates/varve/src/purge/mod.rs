@@ -83,6 +83,7 @@ fn run(core: &Core, stop: &AtomicBool) {
         let mut sleep = SHORTEST_SLEEP;
         while !stop.load(Ordering::Relaxed) {
             match run_batch(core, stop) {
+                Ok(BATCH) => continue,
                 Ok(0) => sleep = (sleep * 2).min(LONGEST_SLEEP),
                 Ok(_) => sleep = SHORTEST_SLEEP,
                 Err(e) => {
@@ -93,6 +94,8 @@ fn run(core: &Core, stop: &AtomicBool) {
                     sleep = LONGEST_SLEEP;
                 }
             }
+            // Commits can't wake it for a moment: while a view holds the history back, each would.
+            core.purge_wanted.pause(SHORTEST_SLEEP);
             core.purge_wanted
                 .sleep(sleep, || stop.load(Ordering::Relaxed));
         }
@@ -105,7 +108,6 @@ fn run(core: &Core, stop: &AtomicBool) {
 /// Works off up to a batch of logs; returns how many.
 pub fn run_batch(core: &Core, stop: &AtomicBool) -> Result<usize> {
     let mut done = 0;
-    let mut touched: Vec<Arc<Rseg>> = Vec::new();
     let mut copies = UndoCopies::default();
     'limits: loop {
         let limit = core.sys.purge_limit();
@@ -122,9 +124,6 @@ pub fn run_batch(core: &Core, stop: &AtomicBool) -> Result<usize> {
             core.undo.free_oldest(&rseg, entry.first)?;
             Counters::add(&core.counters.purged_logs, 1);
             done += 1;
-            if !touched.iter().any(|r| r.id() == rseg.id()) {
-                touched.push(rseg);
-            }
         }
         if done == before {
             break;
@@ -133,9 +132,10 @@ pub fn run_batch(core: &Core, stop: &AtomicBool) -> Result<usize> {
     if done > 0 {
         Counters::add(&core.counters.purge_batches, 1);
     }
-    touched
-        .iter()
-        .try_for_each(|rseg| rseg.trim_free_chain(&core.undo.env))?;
+    // Also those of insert logs, with which purge has nothing else to do.
+    for rseg in core.undo.rsegs() {
+        rseg.trim_free_chain(&core.undo.env, stop)?;
+    }
     Ok(done)
 }
 

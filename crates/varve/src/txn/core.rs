@@ -104,6 +104,15 @@ impl Wakeup {
         self.wake.notify_all();
     }
 
+    /// Sleeps for `timeout` unless `notify_always` is called; `notify` does not see a sleeper.
+    pub fn pause(&self, timeout: Duration) {
+        let mut signalled = self.signalled.lock();
+        if !*signalled {
+            self.wake.wait_for(&mut signalled, timeout);
+        }
+        // Left as it is for the `sleep` that follows.
+    }
+
     /// Sleeps until notified or for `timeout`. `has_work` is asked once more after the sleeper is announced.
     pub fn sleep(&self, timeout: Duration, has_work: impl Fn() -> bool) {
         self.sleeping.store(1, Ordering::SeqCst);

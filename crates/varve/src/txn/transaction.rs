@@ -313,11 +313,7 @@ impl Transaction {
                     let (no, end) = undo.commit(&core.undo.env, || core.sys.start_commit(id))?;
                     core.sys.finish_commit(id, no);
                     durable_at = Some(end);
-                    // Purge looks by itself every few milliseconds while there is work. It is woken only if it sleeps
-                    // while a history grows: a wake-up at each commit would cost more than the purge.
-                    if undo.segment_history_len() >= PURGE_WAKE_LENGTH {
-                        core.purge_wanted.notify();
-                    }
+                    wake_purge(core, undo);
                     Counters::add(&core.counters.commits, 1);
                 }
                 // An id was drawn, but nothing was written under it.
@@ -361,6 +357,7 @@ impl Transaction {
                     true => core.sys.start_commit(id),
                     false => TrxNo(0),
                 })?;
+                wake_purge(core, undo);
             }
             core.sys.abort(id);
         }
@@ -375,6 +372,14 @@ impl Transaction {
         self.undo = None;
         self.tables.clear();
         self.core.locks.release_all(&self.locks);
+    }
+}
+
+/// Purge looks by itself every few milliseconds while there is work. It is woken only if it sleeps while a history grows,
+/// or while a large log's pages wait to be returned: a wake-up at each commit would cost more than the purge.
+fn wake_purge(core: &Core, undo: &TrxUndo) {
+    if undo.segment_history_len() >= PURGE_WAKE_LENGTH || undo.segment_surplus_pages() > 0 {
+        core.purge_wanted.notify();
     }
 }
 

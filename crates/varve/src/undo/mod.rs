@@ -25,7 +25,7 @@ use crate::space::{MIXED, Space, Spaces};
 
 pub use log::{LogHeader, LogKind, LogState};
 pub use record::{Previous, RowDiff, UndoKind, UndoRecord};
-pub use rseg::{HistoryEntry, Rseg};
+pub use rseg::{FREE_PAGES_KEPT, HistoryEntry, Rseg};
 
 use log::UndoLog;
 use rseg::undo_page;
@@ -256,8 +256,9 @@ impl UndoSys {
         let header = self.log_header(rseg.space(), first)?;
         let mut mtr = env.begin()?;
         let rseg_h = rseg.latch(&mut mtr)?;
-        rseg.pop_history(env, &mut mtr, rseg_h)?;
+        let oldest = rseg.latch_oldest(env, &mut mtr, rseg_h)?;
         let last_h = mtr.exclusive(PageId::new(rseg.space(), header.last))?;
+        rseg.pop_history(&mut mtr, rseg_h, oldest);
         rseg.give_back(&mut mtr, rseg_h, first, last_h, header.pages);
         mtr.commit();
         Ok(())
@@ -389,6 +390,11 @@ impl TrxUndo {
     /// Logs in the history of the transaction's rollback segment.
     pub fn segment_history_len(&self) -> u64 {
         self.rseg.history_len()
+    }
+
+    /// Free pages of the transaction's rollback segment that purge should return.
+    pub fn segment_surplus_pages(&self) -> u32 {
+        self.rseg.surplus_pages()
     }
 
     /// Something was written: there is a log to end.

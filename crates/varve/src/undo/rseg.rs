@@ -20,7 +20,7 @@
 //! Latch order within: header, history pages, undo header, undo pages, allocation pages. `state` is held for
 //! moments only and never while waiting for a latch.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -103,6 +103,9 @@ pub struct Rseg {
     /// TrxNo of the oldest queue entry or `EMPTY`. Written under the header's exclusive latch; read without it by
     /// purge as a hint (Relaxed), which then reads the entry itself under the latch.
     oldest: AtomicU64,
+    /// Length of the free chain. Written under the header's exclusive latch; read without it by purge (Relaxed), which
+    /// then looks at the header.
+    free_len: AtomicU32,
 }
 
 impl Rseg {
@@ -159,6 +162,7 @@ impl Rseg {
             u32_at(&page, HISTORY_POSITION),
         );
         let tail = PageNo(u32_at(&page, HISTORY_TAIL));
+        let free_len = AtomicU32::new(u32_at(&page, FREE_LEN));
         drop(page);
         let capacity = Rseg::entries_per_page(env.page_size);
         let (mut len, mut room, mut oldest, mut no, mut past_tail) =
@@ -190,6 +194,7 @@ impl Rseg {
                 grow: Mutex::new(()),
                 history_len,
                 oldest,
+                free_len,
             },
             used,
         ))
@@ -330,6 +335,7 @@ impl Rseg {
         let mut both = [0; 8];
         both[..4].copy_from_slice(&head.to_le_bytes());
         both[4..].copy_from_slice(&len.to_le_bytes());
+        self.free_len.store(len, Ordering::Relaxed);
         mtr.op(
             header,
             PageOp::Write {
@@ -433,81 +439,116 @@ impl Rseg {
         Ok((position < u32_at(&page, ENTRY_COUNT)).then(|| entry_at(&page, position)))
     }
 
-    /// Takes the oldest entry off the queue, in the mini-transaction that gives its pages back. An emptied queue
-    /// page joins the free chain.
-    pub(super) fn pop_history(
+    /// Latches what taking the oldest entry off the queue changes and looks at.
+    pub(super) fn latch_oldest(
         &self,
         env: &UndoEnv,
         mtr: &mut Mtr<'_>,
         header: PageH,
-    ) -> Result<()> {
-        let space = self.header.space;
+    ) -> Result<Oldest> {
+        let page_id = |no| PageId::new(self.header.space, no);
         let head = PageNo(u32_at(mtr.bytes(header), HISTORY_HEAD));
         let position = u32_at(mtr.bytes(header), HISTORY_POSITION) + 1;
-        let page = mtr.exclusive(PageId::new(space, head))?;
-        let (count, next) = (
-            u32_at(mtr.bytes(page), ENTRY_COUNT),
-            PageNo(u32_at(mtr.bytes(page), NEXT)),
-        );
+        let page = mtr.exclusive(page_id(head))?;
+        let next = PageNo(u32_at(mtr.bytes(page), NEXT));
+        let is_last_entry = position >= Rseg::entries_per_page(env.page_size);
+        let successor = match is_last_entry && next != NO_PAGE {
+            true => Some(mtr.exclusive(page_id(next))?),
+            false => None,
+        };
+        Ok(Oldest {
+            head,
+            page,
+            position,
+            is_last_entry,
+            successor: successor.map(|h| (next, h)),
+        })
+    }
+
+    /// Takes the oldest entry off the queue, in the mini-transaction that gives its pages back. An emptied queue
+    /// page joins the free chain.
+    pub(super) fn pop_history(&self, mtr: &mut Mtr<'_>, header: PageH, latched: Oldest) {
+        let Oldest {
+            head,
+            page,
+            position,
+            is_last_entry,
+            successor,
+        } = latched;
+        let count = u32_at(mtr.bytes(page), ENTRY_COUNT);
         assert!(position <= count, "RSEG-3: popped an empty history queue");
         let mut oldest = EMPTY;
-        if position < Rseg::entries_per_page(env.page_size) {
+        if !is_last_entry {
             put_u32(mtr, header, HISTORY_POSITION, position);
             if position < count {
                 oldest = entry_at(mtr.bytes(page), position).no.0;
             }
-        } else if next == NO_PAGE {
-            // The only page, used up: it starts again, empty. Its entries count as room once more.
-            put_u32(mtr, page, ENTRY_COUNT, 0);
-            put_u32(mtr, header, HISTORY_POSITION, 0);
-            self.state.lock().history_room += u64::from(count);
-        } else {
-            let next_page = mtr.exclusive(PageId::new(space, next))?;
+        } else if let Some((next, next_page)) = successor {
             if u32_at(mtr.bytes(next_page), ENTRY_COUNT) > 0 {
                 oldest = entry_at(mtr.bytes(next_page), 0).no.0;
             }
-            mtr.release(next_page);
             put_u32(mtr, header, HISTORY_HEAD, next.0);
             put_u32(mtr, header, HISTORY_POSITION, 0);
             if u32_at(mtr.bytes(header), HISTORY_TAIL) == head.0 {
                 put_u32(mtr, header, HISTORY_TAIL, next.0);
             }
             self.give_back(mtr, header, head, page, 1);
+        } else {
+            // The only page, used up: it starts again, empty. Its entries count as room once more.
+            put_u32(mtr, page, ENTRY_COUNT, 0);
+            put_u32(mtr, header, HISTORY_POSITION, 0);
+            self.state.lock().history_room += u64::from(count);
         }
         self.oldest.store(oldest, Ordering::Relaxed);
         self.history_len.fetch_sub(1, Ordering::Relaxed);
-        Ok(())
     }
 
-    /// Returns free pages above `FREE_PAGES_KEPT` to the tablespace, a few in each mini-transaction.
-    pub fn trim_free_chain(&self, env: &UndoEnv) -> Result<()> {
+    /// Free pages that nobody but this segment can use, above those that it keeps.
+    pub fn surplus_pages(&self) -> u32 {
+        let free = self.free_len.load(Ordering::Relaxed);
+        free.saturating_sub(FREE_PAGES_KEPT)
+    }
+
+    /// Returns free pages above `FREE_PAGES_KEPT` to the tablespace, a few in each mini-transaction, until told to stop.
+    pub fn trim_free_chain(&self, env: &UndoEnv, stop: &AtomicBool) -> Result<()> {
         const PAGES_PER_MTR: u32 = 16;
-        loop {
-            let surplus = {
-                let header = env.pool.shared(self.header)?;
-                u32_at(&header, FREE_LEN).saturating_sub(FREE_PAGES_KEPT)
-            };
-            if surplus == 0 {
-                return Ok(());
-            }
+        while self.surplus_pages() > 0 && !stop.load(Ordering::Relaxed) {
             let mut mtr = env.begin()?;
             let header = mtr.exclusive(self.header)?;
-            for _ in 0..surplus.min(PAGES_PER_MTR) {
-                let (head, len) = (
-                    PageNo(u32_at(mtr.bytes(header), FREE_HEAD)),
-                    u32_at(mtr.bytes(header), FREE_LEN),
-                );
-                if head == NO_PAGE || len <= FREE_PAGES_KEPT {
-                    break;
-                }
+            let (mut head, mut len) = (
+                PageNo(u32_at(mtr.bytes(header), FREE_HEAD)),
+                u32_at(mtr.bytes(header), FREE_LEN),
+            );
+            // All are latched before the first is freed: allocation pages come last.
+            let mut pages = Vec::new();
+            while len > FREE_PAGES_KEPT && head != NO_PAGE && pages.len() < PAGES_PER_MTR as usize {
                 let page = mtr.exclusive(PageId::new(self.header.space, head))?;
-                let next = u32_at(mtr.bytes(page), NEXT);
-                self.write_free_chain(&mut mtr, header, next, len - 1);
-                env.free_page(&mut mtr, PageId::new(self.header.space, head))?;
+                pages.push(head);
+                head = PageNo(u32_at(mtr.bytes(page), NEXT));
+                len -= 1;
             }
+            if pages.is_empty() {
+                return Ok(());
+            }
+            for no in pages {
+                env.free_page(&mut mtr, PageId::new(self.header.space, no))?;
+            }
+            self.write_free_chain(&mut mtr, header, head.0, len);
             mtr.commit();
         }
+        Ok(())
     }
+}
+
+/// Pages latched for `Rseg::pop_history`.
+pub(super) struct Oldest {
+    head: PageNo,
+    page: PageH,
+    /// Of the entry after the oldest.
+    position: u32,
+    is_last_entry: bool,
+    /// The queue's next page, if it will be the first.
+    successor: Option<(PageNo, PageH)>,
 }
 
 /// The latched page of the history queue that takes the next entry.
