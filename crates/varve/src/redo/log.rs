@@ -559,21 +559,24 @@ impl RedoLog {
     fn resign(&self) {
         let durable = self.durable_lsn();
         let poisoned = self.poisoned.load(Ordering::Acquire);
-        let mut woken = Vec::new();
+        let (mut served, mut successor) = (Vec::new(), None);
         {
             let mut sync = self.sync.lock();
             sync.leading = false;
-            // The first that is not served is woken too: it leads next.
-            let mut successor = false;
             sync.waiters.retain(|(lsn, thread)| {
-                let wake = poisoned || *lsn <= durable || !std::mem::replace(&mut successor, true);
-                if wake {
-                    woken.push(thread.clone());
+                let done = poisoned || *lsn <= durable;
+                if done {
+                    served.push(thread.clone());
                 }
-                !wake
+                let leads_next = !done && successor.is_none();
+                if leads_next {
+                    successor = Some(thread.clone());
+                }
+                !(done || leads_next)
             });
         }
-        woken.iter().for_each(Thread::unpark);
+        // The first that is not served leads next. It is woken before the others: the disk waits for it.
+        successor.iter().chain(&served).for_each(Thread::unpark);
     }
 
     // --- Failure --------------------------------------------------------------------------------------------------
