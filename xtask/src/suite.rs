@@ -3,8 +3,6 @@
 //! Cargo's and MariaDB's test runners count each of their tests, any other step counts as one. The last
 //! line is `N passed, N failed`; the exit status says the same.
 
-use std::fs;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -26,7 +24,7 @@ pub struct TestArgs {
 
 type Step = (&'static str, fn(&Workspace) -> Result<Count>);
 
-const QUICK: [Step; 6] = [
+const QUICK: [Step; 5] = [
     ("formatting", |workspace| {
         one(command::run(
             Cmd::new(cargo())
@@ -58,7 +56,6 @@ const QUICK: [Step; 6] = [
     }),
     ("cargo test", cargo_test),
     ("interleavings (loom)", loom_tests),
-    ("C interface", c_tests),
 ];
 
 const SLOW: [Step; 3] = [
@@ -170,59 +167,6 @@ fn add_cargo_result(count: &mut Count, line: &str) {
             _ => {}
         }
     }
-}
-
-/// Each C program in varve-capi's tests is compiled against varve.h, linked with the library, and run.
-fn c_tests(workspace: &Workspace) -> Result<Count> {
-    let capi = workspace.root.join("crates/varve-capi");
-    command::run(
-        Cmd::new(cargo())
-            .args(["build", "--locked", "--package", "varve-capi"])
-            .dir(&workspace.root),
-    )?;
-    let dir = workspace.target.join("c-tests");
-    fs::create_dir_all(&dir)?;
-    let mut programs: Vec<PathBuf> = fs::read_dir(capi.join("tests"))?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .collect();
-    programs.retain(|path| path.extension().is_some_and(|extension| extension == "c"));
-    programs.sort();
-    ensure!(
-        !programs.is_empty(),
-        "{} holds no C program",
-        capi.join("tests").display()
-    );
-    let mut count = Count::default();
-    for program in programs {
-        match c_test(workspace, &program, &dir) {
-            Ok(()) => count.passed += 1,
-            Err(error) => {
-                println!("error: {}: {error:#}", program.display());
-                count.failed += 1;
-            }
-        }
-    }
-    Ok(count)
-}
-
-fn c_test(workspace: &Workspace, source: &std::path::Path, dir: &std::path::Path) -> Result<()> {
-    let program = dir.join(source.file_stem().expect("it has an extension"));
-    let include = workspace.root.join("crates/varve-capi/include");
-    command::output(
-        Cmd::new("gcc")
-            .args(["-std=c11", "-g", "-Wall", "-Wextra", "-Werror", "-I"])
-            .arg(include)
-            .arg(source)
-            .arg("-o")
-            .arg(&program)
-            .arg(workspace.target.join("debug/libvarve_capi.a"))
-            .args(plugin::LINK_LIBRARIES),
-    )?;
-    let data = dir.join("data");
-    if data.exists() {
-        fs::remove_dir_all(&data)?;
-    }
-    command::run(Cmd::new(&program).arg(&data).dir(dir))
 }
 
 #[cfg(test)]
