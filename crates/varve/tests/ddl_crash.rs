@@ -8,20 +8,21 @@
 //! parent kills it at a random moment. After reopening each thread's tables are as they were before or after what was in
 //! flight, their rows included, each passes its check, and the table files are exactly those of the tables.
 
-use std::any::Any;
+#[path = "support/dying_disk.rs"]
+mod dying_disk;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use dying_disk::DyingDisk;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use varve::io::{DirEntry, Disk, DiskFile, OpenMode, RealDisk};
-use varve::{ColumnType, Database, Error, Isolation, LockMode, Options, Result, TableDef, Value};
+use varve::{ColumnType, Database, Isolation, LockMode, Options, Result, TableDef, Value};
 
 fn options() -> Options {
     Options {
@@ -162,99 +163,6 @@ fn check(db: &Database, context: &str) {
 
 // ---- Every operation of the disk is the last one.
 
-/// A disk of a process that dies: after so many changing operations nothing works any more.
-#[derive(Clone)]
-struct DyingDisk {
-    left: Arc<AtomicI64>,
-}
-
-impl DyingDisk {
-    fn alive(&self, op: &'static str, path: &Path, changes: i64) -> Result<()> {
-        match self.left.fetch_sub(changes, Ordering::SeqCst) {
-            left if left >= changes.max(1) => Ok(()),
-            _ => Err(Error::io(
-                op,
-                path,
-                std::io::Error::other("the process is dead"),
-            )),
-        }
-    }
-}
-
-struct DyingFile {
-    file: Arc<dyn DiskFile>,
-    disk: DyingDisk,
-}
-
-impl Disk for DyingDisk {
-    fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn DiskFile>> {
-        self.alive("open", path, i64::from(mode == OpenMode::CreateNew))?;
-        let file = RealDisk.open(path, mode)?;
-        let disk = self.clone();
-        Ok(Arc::new(DyingFile { file, disk }))
-    }
-    fn remove(&self, path: &Path) -> Result<()> {
-        self.alive("remove", path, 1)?;
-        RealDisk.remove(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.alive("rename", from, 1)?;
-        RealDisk.rename(from, to)
-    }
-    fn create_dir_all(&self, path: &Path) -> Result<()> {
-        self.alive("create directory", path, 1)?;
-        RealDisk.create_dir_all(path)
-    }
-    fn remove_dir(&self, path: &Path) -> Result<()> {
-        self.alive("remove directory", path, 1)?;
-        RealDisk.remove_dir(path)
-    }
-    fn list(&self, path: &Path) -> Result<Vec<DirEntry>> {
-        self.alive("list", path, 0)?;
-        RealDisk.list(path)
-    }
-    fn sync_dir(&self, path: &Path) -> Result<()> {
-        self.alive("sync directory", path, 1)?;
-        RealDisk.sync_dir(path)
-    }
-    fn exists(&self, path: &Path) -> Result<bool> {
-        self.alive("look for", path, 0)?;
-        RealDisk.exists(path)
-    }
-    fn lock_dir(&self, path: &Path) -> Result<Box<dyn Any + Send + Sync>> {
-        RealDisk.lock_dir(path)
-    }
-}
-
-impl DiskFile for DyingFile {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.disk.alive("read", self.path(), 0)?;
-        self.file.read_at(buf, offset)
-    }
-    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.disk.alive("write", self.path(), 1)?;
-        self.file.write_at(buf, offset)
-    }
-    fn sync(&self) -> Result<()> {
-        self.disk.alive("sync", self.path(), 1)?;
-        self.file.sync()
-    }
-    fn len(&self) -> Result<u64> {
-        self.file.len()
-    }
-    fn allocate(&self, new_len: u64) -> Result<()> {
-        self.disk.alive("allocate", self.path(), 1)?;
-        self.file.allocate(new_len)
-    }
-    fn set_len(&self, new_len: u64) -> Result<()> {
-        self.disk.alive("cut", self.path(), 1)?;
-        self.file.set_len(new_len)
-    }
-    fn path(&self) -> &Path {
-        self.file.path()
-    }
-}
-
 fn copy_dir(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
@@ -290,10 +198,9 @@ fn every_operation_of_the_disk_may_be_the_last() {
     for lives in 0.. {
         let dir = work.path().join(lives.to_string());
         copy_dir(base.path(), &dir);
-        let left = Arc::new(AtomicI64::new(i64::MAX));
-        let disk = Arc::new(DyingDisk { left: left.clone() });
-        let db = Database::open_on(disk, &dir, options()).unwrap();
-        left.store(lives, Ordering::SeqCst);
+        let disk = DyingDisk::new();
+        let db = Database::open_on(Arc::new(disk.clone()), &dir, options()).unwrap();
+        disk.live_for(lives);
         let mut tables = before.clone();
         let died_in = script.iter().find(|op| {
             let ok = op.run(&db).is_ok();
@@ -302,7 +209,7 @@ fn every_operation_of_the_disk_may_be_the_last() {
             }
             !ok
         });
-        left.store(0, Ordering::SeqCst);
+        disk.live_for(0);
         db.crash();
         let context = format!("dead after {lives} operations, in {died_in:?}");
         let db = Database::open(&dir, options()).unwrap_or_else(|e| panic!("{context}: {e}"));

@@ -4,6 +4,10 @@
 //! (purge, a rolled-back transaction, DDL were faster); bookkeeping that only the successful path keeps; a
 //! caller's mistake that costs more than an error.
 
+#[path = "support/dying_disk.rs"]
+mod dying_disk;
+
+use std::sync::Arc;
 use std::time::Duration;
 
 use varve::{
@@ -210,4 +214,159 @@ fn a_rename_that_cannot_be_done_is_refused() {
     assert_eq!(db.tables(), ["a/t"]);
     db.rename_table("a/t", "b/u").unwrap();
     check(&db, "b/u", 1, 0);
+}
+
+/// A caller's mistake is an error, and nothing else.
+#[test]
+fn mistakes_of_callers_cost_no_more_than_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(&dir);
+    let other = db
+        .create_table(
+            &TableDef::new("a/other")
+                .column("id", ColumnType::i64())
+                .column("k", ColumnType::i64())
+                .primary(&["id"]),
+        )
+        .unwrap();
+    let mut trx = begin(&db);
+    insert(&mut trx, &table, 1, 1).unwrap();
+    insert(&mut trx, &other, 1, 1).unwrap();
+    trx.commit().unwrap();
+
+    let mut trx = begin(&db);
+    let cursor = find(&mut trx, &table, 1);
+    let row = table.def().row(&[Value::Int(1), Value::Int(2)]).unwrap();
+    assert!(matches!(
+        trx.update(&other, &cursor, &row.datums()),
+        Err(Error::Invalid { .. })
+    ));
+    assert!(matches!(
+        trx.delete(&other, &cursor),
+        Err(Error::Invalid { .. })
+    ));
+    // The second time the cursor's row is an old one.
+    trx.update(&table, &cursor, &row.datums()).unwrap();
+    let row = table.def().row(&[Value::Int(1), Value::Int(3)]).unwrap();
+    assert!(matches!(
+        trx.update(&table, &cursor, &row.datums()),
+        Err(Error::Invalid { .. })
+    ));
+    trx.commit_start().unwrap();
+    assert!(matches!(
+        trx.update(&table, &cursor, &row.datums()),
+        Err(Error::Invalid { .. })
+    ));
+    assert!(matches!(
+        trx.delete(&table, &cursor),
+        Err(Error::Invalid { .. })
+    ));
+    assert!(matches!(
+        insert(&mut trx, &table, 5, 5),
+        Err(Error::Invalid { .. })
+    ));
+    assert!(matches!(
+        trx.rollback_to(trx.savepoint()),
+        Err(Error::Invalid { .. })
+    ));
+    trx.commit_wait().unwrap();
+    drop(trx);
+    // The database still works, and has what was right.
+    let mut trx = begin(&db);
+    let cursor = find(&mut trx, &table, 1);
+    assert_eq!(cursor.row().unwrap().value(1).unwrap(), Value::Int(2));
+    insert(&mut trx, &table, 2, 1).unwrap();
+    trx.commit().unwrap();
+    check(&db, "a/t", 2, 0);
+    check(&db, "a/other", 1, 0);
+}
+
+/// Pages that were filled in order are full: taking back what did not change a row's length needs no room in them.
+#[test]
+fn rolling_updates_back_splits_no_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, _) = open(&dir);
+    let def = TableDef::new("a/full")
+        .column("id", ColumnType::i64())
+        .column("fill", ColumnType::Bytes(400))
+        .primary(&["id"]);
+    let table = db.create_table(&def).unwrap();
+    let row = |id, byte| {
+        let fill = Value::Bytes(vec![byte; 400]);
+        def.row(&[Value::Int(id), fill]).unwrap()
+    };
+    let mut trx = begin(&db);
+    (0..500).for_each(|id| trx.insert(&table, &row(id, 1).datums()).unwrap());
+    trx.commit().unwrap();
+    let splits = || {
+        let opened = db.core().tables.get("a/full").unwrap();
+        let splits = &opened.clustered.tree.counters.splits;
+        splits.load(std::sync::atomic::Ordering::Relaxed)
+    };
+    let before = splits();
+    assert!(before > 10);
+    let mut trx = begin(&db);
+    for id in 0..500 {
+        let cursor = find(&mut trx, &table, id);
+        trx.update(&table, &cursor, &row(id, 2).datums()).unwrap();
+    }
+    trx.rollback().unwrap();
+    assert_eq!(splits(), before);
+    check(&db, "a/full", 500, 0);
+}
+
+/// A statement that is taken back by half must not be committed, whatever the caller does about the error.
+#[test]
+fn a_rollback_to_a_savepoint_that_fails_is_no_commit() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = dying_disk::DyingDisk::new();
+    let options = Options {
+        page_size: 4096,
+        buffer_pool_bytes: 1 << 20,
+        logger: Some(Arc::new(|_, _| {})),
+        ..Options::default()
+    };
+    let db = Database::open_on(Arc::new(disk.clone()), dir.path(), options.clone()).unwrap();
+    let def = TableDef::new("a/large")
+        .column("id", ColumnType::i64())
+        .column("fill", ColumnType::Bytes(400))
+        .primary(&["id"]);
+    let table = db.create_table(&def).unwrap();
+    const ROWS: i64 = 3000;
+    let row = |id, byte| {
+        let fill = Value::Bytes(vec![byte; 400]);
+        def.row(&[Value::Int(id), fill]).unwrap()
+    };
+    let mut trx = begin(&db);
+    (0..ROWS).for_each(|id| trx.insert(&table, &row(id, 1).datums()).unwrap());
+    trx.commit().unwrap();
+    let mut trx = begin(&db);
+    let savepoint = trx.savepoint();
+    for id in 0..ROWS {
+        let cursor = find(&mut trx, &table, id);
+        trx.update(&table, &cursor, &row(id, 2).datums()).unwrap();
+    }
+    // The pool holds a part of what has to be taken back.
+    disk.fail_reads(true);
+    assert!(trx.rollback_to(savepoint).is_err());
+    disk.fail_reads(false);
+    assert!(trx.commit().is_err());
+    drop(table);
+    db.crash();
+    let db = Database::open(dir.path(), options).unwrap();
+    let table = db.table("a/large").unwrap();
+    let mut trx = begin(&db);
+    let mut cursor = table.cursor(0).unwrap();
+    let mut on_row = cursor.first(&mut trx, LockMode::None).unwrap();
+    let mut rows = 0;
+    while on_row {
+        assert_eq!(
+            cursor.row().unwrap().get(1),
+            Some(&[1; 400][..]),
+            "row {rows}"
+        );
+        rows += 1;
+        on_row = cursor.next(&mut trx).unwrap();
+    }
+    assert_eq!(rows, ROWS);
 }

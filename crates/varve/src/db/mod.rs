@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::base::{PageNo, Result};
+use crate::base::{Error, PageNo, Result};
 use crate::catalog::{OpenTable, TableDef};
 use crate::ddl::Ddl;
 use crate::flush::Flusher;
@@ -20,7 +20,9 @@ use crate::io::{Disk, RealDisk};
 use crate::purge::Purge;
 use crate::redo::LogWriter;
 use crate::row::{Collation, Datum};
-use crate::table::{CheckReport, Cursor, OnDuplicate, delete_row, insert_row, update_row};
+use crate::table::{
+    CheckReport, CurrentRow, Cursor, OnDuplicate, delete_row, insert_row, update_row,
+};
 use crate::txn::{Core, FlushLog, Isolation, Transaction};
 
 pub use open::Options;
@@ -315,13 +317,25 @@ impl Transaction {
 
     /// Replaces the row that the cursor stands on, which was read with an exclusive lock.
     pub fn update(&mut self, table: &Table, cursor: &Cursor, row: &[Datum<'_>]) -> Result<()> {
-        update_row(self, &table.table, cursor.current()?, row)
+        update_row(self, &table.table, current_of(table, cursor)?, row)
     }
 
     /// Deletes the row that the cursor stands on, which was read with an exclusive lock.
     pub fn delete(&mut self, table: &Table, cursor: &Cursor) -> Result<()> {
-        delete_row(self, &table.table, cursor.current()?)
+        delete_row(self, &table.table, current_of(table, cursor)?)
     }
+}
+
+/// The row that the cursor, which has to be one of this table's, stands on.
+fn current_of<'a>(table: &Table, cursor: &'a Cursor) -> Result<CurrentRow<'a>> {
+    if cursor.table().id() != table.table.id() {
+        return Err(Error::invalid(format!(
+            "a cursor on table {} for a row of table {}",
+            cursor.table().def.name,
+            table.table.def.name
+        )));
+    }
+    cursor.current()
 }
 
 /// Names of tables by tablespace, as recovery wants them.

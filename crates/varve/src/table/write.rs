@@ -67,13 +67,11 @@ fn whole(
     trx: &mut Transaction,
     operation: impl FnOnce(&mut Transaction) -> Result<()>,
 ) -> Result<()> {
+    trx.check_active()?;
     let before = trx.savepoint();
     operation(trx).inspect_err(|_| {
-        if let Err(e) = trx.rollback_to(before) {
-            trx.core().fail(&format!(
-                "a failed row operation could not be taken back: {e}"
-            ));
-        }
+        // If this fails, too, it has poisoned the database; the first error is the one to report.
+        let _ = trx.rollback_to(before);
     })
 }
 
@@ -306,12 +304,8 @@ fn change_row(
     };
     let index = &table.clustered;
     let id = encode_undo(trx, table, (kind, index.id, current.key), Some(previous))?;
-    let grows = row.len() > old.row.len();
-    let room = if grows {
-        record_cost(current.key.len(), ROW_AT + row.len())
-    } else {
-        0
-    };
+    // The old record's place counts as free.
+    let room = row.len().saturating_sub(old.row.len());
     let mut mtr = Mtr::begin(&core.mtr, MAX_MTR)?;
     let pos = index
         .tree

@@ -3,9 +3,9 @@
 
 use crate::base::{Error, Result};
 use crate::btree::LeafPos;
-use crate::catalog::{ENTRY_LEN, OpenIndex, OpenTable, RowRecord, entry_state, row_header};
+use crate::catalog::{ENTRY_LEN, OpenIndex, ROW_AT, RowRecord, entry_state, row_header};
 use crate::mtr::Mtr;
-use crate::page::{PageOp, record_cost};
+use crate::page::PageOp;
 use crate::undo::{Previous, UndoKind, UndoRecord};
 
 use super::core::{Core, Counters};
@@ -54,16 +54,7 @@ fn take_back(core: &Core, trx: &mut Transaction, record: &UndoRecord<'_>) -> Res
         (_, None) => return Err(Error::invalid("an undo record without a previous state")),
     }
     table.count_rows(-record.kind.row_count_change());
-    note_merge(&table, index, record);
     Ok(())
-}
-
-/// After a removal the leaf may be nearly empty.
-fn note_merge(_table: &OpenTable, index: &OpenIndex, record: &UndoRecord<'_>) {
-    if record.kind.is_insert() {
-        // A merge is an optimisation: if it fails, the tree is as correct as before.
-        let _ = index.tree.maybe_merge(record.key);
-    }
 }
 
 /// The record that the undo record speaks of, latched.
@@ -86,6 +77,26 @@ fn find(
     Ok(pos)
 }
 
+/// The same, in a leaf where the record may have a payload of `len` bytes. Most have their length: nothing is split for them.
+fn find_with_room(
+    core: &Core,
+    mtr: &mut Mtr<'_>,
+    index: &OpenIndex,
+    key: &[u8],
+    len: usize,
+) -> Result<LeafPos> {
+    let mut room = 0;
+    loop {
+        let pos = find(core, mtr, index, key, room)?;
+        let growth = len.saturating_sub(pos.payload(mtr).len());
+        if pos.slotted(mtr).free_space() >= growth {
+            return Ok(pos);
+        }
+        mtr.release(pos.h);
+        room = growth;
+    }
+}
+
 fn remove(
     core: &Core,
     trx: &mut Transaction,
@@ -98,7 +109,12 @@ fn remove(
     let latch = undo.latch_undone(&mut mtr, record.kind)?;
     mtr.op(pos.h, PageOp::Remove { slot: pos.slot });
     undo.mark_undone(&mut mtr, latch);
+    let sparse = pos.underfull(&mtr);
     mtr.commit();
+    if sparse {
+        // A merge is an optimisation: if it fails, the tree is as correct as before.
+        let _ = index.tree.maybe_merge(record.key);
+    }
     Ok(())
 }
 
@@ -138,8 +154,7 @@ fn restore_row(
     let diff = &previous.diff;
     let old_len = diff.prefix as usize + diff.middle.len() + diff.suffix as usize;
     let mut mtr = Mtr::begin(&core.mtr, MAX_MTR)?;
-    let room = record_cost(record.key.len(), old_len + crate::catalog::ROW_AT);
-    let pos = find(core, &mut mtr, index, record.key, room)?;
+    let pos = find_with_room(core, &mut mtr, index, record.key, old_len + ROW_AT)?;
     let mut row = std::mem::take(&mut trx.scratch.payload);
     let undo = trx.undo.as_mut().expect("has a log");
     let latch = undo.latch_undone(&mut mtr, record.kind)?;

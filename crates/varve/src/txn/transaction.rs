@@ -139,7 +139,8 @@ impl Transaction {
         self.lock_wait = timeout;
     }
 
-    fn check_active(&self) -> Result<()> {
+    /// An error if the transaction was committed or rolled back.
+    pub fn check_active(&self) -> Result<()> {
         match self.state {
             State::Active => Ok(()),
             _ => Err(Error::invalid("the transaction has ended; begin a new one")),
@@ -162,10 +163,16 @@ impl Transaction {
         Savepoint(self.next_undo_no())
     }
 
-    /// Takes back everything after the savepoint. Locks stay.
+    /// Takes back everything after the savepoint. Locks stay. If that fails, the database is poisoned: what is taken
+    /// back by half must not be committed.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
         self.check_active()?;
-        super::rollback::roll_back(self, savepoint.0)
+        super::rollback::roll_back(self, savepoint.0).inspect_err(|e| {
+            let id = self.id;
+            self.core.fail(&format!(
+                "rollback of transaction {id:?} to a savepoint failed: {e}"
+            ));
+        })
     }
 
     /// Takes back what the statement changed.

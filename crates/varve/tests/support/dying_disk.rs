@@ -1,0 +1,124 @@
+//! A disk that stops working in the middle, as it looks to a process that dies, or to one whose device fails.
+
+use std::any::Any;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use varve::io::{DirEntry, Disk, DiskFile, OpenMode, RealDisk};
+use varve::{Error, Result};
+
+/// A disk of a process that dies: after so many changing operations nothing works any more.
+#[derive(Clone)]
+pub struct DyingDisk {
+    left: Arc<AtomicI64>,
+    reads_fail: Arc<AtomicBool>,
+}
+
+#[allow(dead_code, reason = "each test uses its part")]
+impl DyingDisk {
+    pub fn new() -> DyingDisk {
+        DyingDisk {
+            left: Arc::new(AtomicI64::new(i64::MAX)),
+            reads_fail: Arc::default(),
+        }
+    }
+
+    pub fn live_for(&self, operations: i64) {
+        self.left.store(operations, Ordering::SeqCst);
+    }
+
+    /// Nothing can be read while this is set; writing goes on.
+    pub fn fail_reads(&self, fail: bool) {
+        self.reads_fail.store(fail, Ordering::SeqCst);
+    }
+
+    fn alive(&self, op: &'static str, path: &Path, changes: i64) -> Result<()> {
+        match self.left.fetch_sub(changes, Ordering::SeqCst) {
+            left if left >= changes.max(1) => Ok(()),
+            _ => Err(Error::io(
+                op,
+                path,
+                std::io::Error::other("the process is dead"),
+            )),
+        }
+    }
+}
+
+struct DyingFile {
+    file: Arc<dyn DiskFile>,
+    disk: DyingDisk,
+}
+
+impl Disk for DyingDisk {
+    fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn DiskFile>> {
+        self.alive("open", path, i64::from(mode == OpenMode::CreateNew))?;
+        let file = RealDisk.open(path, mode)?;
+        let disk = self.clone();
+        Ok(Arc::new(DyingFile { file, disk }))
+    }
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.alive("remove", path, 1)?;
+        RealDisk.remove(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.alive("rename", from, 1)?;
+        RealDisk.rename(from, to)
+    }
+    fn create_dir_all(&self, path: &Path) -> Result<()> {
+        self.alive("create directory", path, 1)?;
+        RealDisk.create_dir_all(path)
+    }
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        self.alive("remove directory", path, 1)?;
+        RealDisk.remove_dir(path)
+    }
+    fn list(&self, path: &Path) -> Result<Vec<DirEntry>> {
+        self.alive("list", path, 0)?;
+        RealDisk.list(path)
+    }
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        self.alive("sync directory", path, 1)?;
+        RealDisk.sync_dir(path)
+    }
+    fn exists(&self, path: &Path) -> Result<bool> {
+        self.alive("look for", path, 0)?;
+        RealDisk.exists(path)
+    }
+    fn lock_dir(&self, path: &Path) -> Result<Box<dyn Any + Send + Sync>> {
+        RealDisk.lock_dir(path)
+    }
+}
+
+impl DiskFile for DyingFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        if self.disk.reads_fail.load(Ordering::SeqCst) {
+            let why = std::io::Error::other("the test lets reads fail");
+            return Err(Error::io("read", self.path(), why));
+        }
+        self.disk.alive("read", self.path(), 0)?;
+        self.file.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.disk.alive("write", self.path(), 1)?;
+        self.file.write_at(buf, offset)
+    }
+    fn sync(&self) -> Result<()> {
+        self.disk.alive("sync", self.path(), 1)?;
+        self.file.sync()
+    }
+    fn len(&self) -> Result<u64> {
+        self.file.len()
+    }
+    fn allocate(&self, new_len: u64) -> Result<()> {
+        self.disk.alive("allocate", self.path(), 1)?;
+        self.file.allocate(new_len)
+    }
+    fn set_len(&self, new_len: u64) -> Result<()> {
+        self.disk.alive("cut", self.path(), 1)?;
+        self.file.set_len(new_len)
+    }
+    fn path(&self) -> &Path {
+        self.file.path()
+    }
+}
