@@ -189,6 +189,23 @@ static bool reads_without_lock(THD *thd, enum thr_lock_type type)
   }
 }
 
+// Whether a statement copies the whole table while its metadata lock keeps writers out: the view that it opens under
+// that lock sees the newest rows, and row locks would cost memory for each of them.
+static bool copies_table(int command)
+{
+  switch (command)
+  {
+  case SQLCOM_ALTER_TABLE:
+  case SQLCOM_CREATE_INDEX:
+  case SQLCOM_DROP_INDEX:
+  case SQLCOM_OPTIMIZE:
+  case SQLCOM_REPAIR:
+    return true;
+  default:
+    return false;
+  }
+}
+
 // Decides how the coming statement reads this table, as InnoDB does: a plain SELECT reads its view, whatever reads in
 // order to write locks what it reads. What is written is locked exclusively, as external_lock will learn.
 THR_LOCK_DATA **ha_varve::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type type)
@@ -200,7 +217,7 @@ THR_LOCK_DATA **ha_varve::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock
   const int command= thd_sql_command(thd);
   const bool plain= command == SQLCOM_SELECT && type != TL_READ_WITH_SHARED_LOCKS && type != TL_READ_NO_INSERT &&
                     !(thd_in_lock_tables(thd) && (type == TL_READ || type == TL_READ_HIGH_PRIORITY));
-  if (plain || reads_without_lock(thd, type) || command == SQLCOM_CHECKSUM || command == SQLCOM_ANALYZE ||
+  if (plain || reads_without_lock(thd, type) || copies_table(command) || command == SQLCOM_CHECKSUM || command == SQLCOM_ANALYZE ||
       command == SQLCOM_DROP_TABLE)
     m_stored_lock= VARVE_NO_LOCK;
   else
