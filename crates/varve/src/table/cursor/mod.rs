@@ -10,6 +10,17 @@
 //! any, and then the place is found again by key (`rowlock`).
 //!
 //! A cursor remembers keys, never pages: splits, merges and evictions in between don't matter to it.
+//!
+//! | file | what |
+//! |---|---|
+//! | mod.rs | searches and moves; the current row |
+//! | keys.rs | where a search ends, reads that want nothing but keys |
+//! | consistent.rs | consistent reads |
+//! | locking.rs | locking reads |
+
+mod consistent;
+mod keys;
+mod locking;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,11 +28,12 @@ use std::sync::Arc;
 use crate::base::{Error, Result, TrxId};
 use crate::btree::{Seek, SharedLeaf};
 use crate::catalog::{EntryRecord, OpenIndex, OpenTable, ROW_AT, RowRecord};
-use crate::lock::{Acquired, Mode, TableMode};
+use crate::lock::{Mode, TableMode};
 use crate::row::{Datum, DatumBuf, MAX_KEY_BYTES, RowRef, successor};
-use crate::txn::{Core, Counters, Isolation, Sees, Transaction};
+use crate::txn::{Core, Counters, Transaction};
 
-use super::rowlock::{Locked, clustered_key, lock_latched, lock_row};
+use self::consistent::{Batch, FIRST_BATCH};
+use super::rowlock::{Locked, clustered_key, lock_row};
 use super::version::{VersionScratch, read_leaf, sees, visible_version};
 use super::write::CurrentRow;
 
@@ -82,29 +94,6 @@ enum Resume {
     End,
 }
 
-/// One record of a batch, as ranges of the batch's bytes.
-struct Item {
-    key: Range<usize>,
-    payload: Range<usize>,
-    /// The view sees the record's TrxId.
-    seen: bool,
-}
-
-#[derive(Default)]
-struct Batch {
-    bytes: Vec<u8>,
-    items: Vec<Item>,
-    next: usize,
-}
-
-impl Batch {
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.items.clear();
-        self.next = 0;
-    }
-}
-
 /// Where the current row's record is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Current {
@@ -114,9 +103,6 @@ enum Current {
     /// The view decided on the secondary entry alone, and nothing but its key was asked for.
     Entry,
 }
-
-/// Records copied from a leaf at most while a scan is young; doubles with each batch.
-const FIRST_BATCH: usize = 4;
 
 /// A position in an index of a table.
 pub struct Cursor {
@@ -192,56 +178,6 @@ impl Cursor {
 
     pub fn index_number(&self) -> usize {
         self.index
-    }
-
-    /// Where the searches forward that follow end: at rows whose key comes after `values`, the first parts of the
-    /// index, or starts with them unless `inclusive`. Rows from there on are not even locked. `None` lifts the end.
-    pub fn set_end(&mut self, end: Option<(&[Datum<'_>], bool)>) -> Result<()> {
-        let mut key = std::mem::take(&mut self.end);
-        key.clear();
-        if let Some((values, inclusive)) = end {
-            self.index().codec.encode_values(values, &mut key)?;
-            if inclusive && !successor(&mut key) {
-                key.clear();
-            }
-        }
-        self.end = key;
-        Ok(())
-    }
-
-    /// Says whether the caller wants nothing of the rows it will search for but the columns of
-    /// [`key_columns`](Self::key_columns). Where the view can decide on a secondary entry alone, the row is then not
-    /// fetched, and [`key_values`](Self::key_values) has what there is.
-    pub fn set_keys_suffice(&mut self, keys_suffice: bool) {
-        self.keys_suffice = keys_suffice && self.index != 0;
-    }
-
-    /// The columns that `key_values` gives, in its order: the index's own, then those of the primary key. For each its
-    /// position in the table's list, and whether its value can be had from a key.
-    pub fn key_columns(&self) -> &[(usize, bool)] {
-        &self.key_columns
-    }
-
-    /// The values of `key_columns`, if the current row was not fetched.
-    pub fn key_values(&mut self) -> Result<Option<&DatumBuf>> {
-        if self.current != Current::Entry {
-            return Ok(None);
-        }
-        let mut parts = std::mem::take(&mut self.parts);
-        parts.clear();
-        let own = self.index().codec.decode(&self.key, &mut parts);
-        let all = own.and_then(|_| {
-            let clustered = &self.table.clustered.codec;
-            clustered.decode(&self.clustered, &mut parts)
-        });
-        self.parts = parts;
-        match all {
-            Ok(_) => Ok(Some(&self.parts)),
-            Err(_) => Err(Core::damaged_record(
-                &self.table.def.name,
-                "a secondary key that can't be taken apart",
-            )),
-        }
     }
 
     fn index(&self) -> &OpenIndex {
@@ -487,65 +423,6 @@ impl Cursor {
         Ok(own == key)
     }
 
-    fn in_bounds(&self, key: &[u8]) -> bool {
-        if self.bounded && !key.starts_with(&self.prefix) {
-            return false;
-        }
-        let is_beyond = self.direction == Direction::Forward && key >= &self.end[..];
-        self.end.is_empty() || !is_beyond
-    }
-
-    fn advance_consistent(&mut self, trx: &mut Transaction) -> Result<bool> {
-        // The search may have been another transaction's.
-        trx.open_view();
-        loop {
-            while self.batch.next < self.batch.items.len() {
-                let item = &self.batch.items[self.batch.next];
-                let (key, payload, seen) = (item.key.clone(), item.payload.clone(), item.seen);
-                if !self.in_bounds(&self.batch.bytes[key.clone()]) {
-                    return Ok(false);
-                }
-                self.batch.next += 1;
-                self.key.clear();
-                self.key.extend_from_slice(&self.batch.bytes[key]);
-                if self.accept(trx, payload, seen)? {
-                    return Ok(true);
-                }
-            }
-            if !self.fill(trx)? {
-                return Ok(false);
-            }
-        }
-    }
-
-    /// Decides whether the view sees the record that was copied to `payload` of the batch.
-    fn accept(&mut self, trx: &mut Transaction, payload: Range<usize>, seen: bool) -> Result<bool> {
-        if self.index == 0 {
-            if seen {
-                self.current = Current::Batch(payload);
-                return Ok(true);
-            }
-            self.payload.clear();
-            self.payload.extend_from_slice(&self.batch.bytes[payload]);
-            let view = trx.current_view().expect("start opened it");
-            let (payload, scratch) = (&mut self.payload, &mut self.scratch);
-            let found =
-                visible_version(trx.core(), view, &self.table, &self.key, payload, scratch)?;
-            self.current = if found { Current::Own } else { Current::None };
-            return Ok(found);
-        }
-        let entry = self.entry(&self.batch.bytes[payload])?;
-        self.set_clustered(&entry)?;
-        if seen && self.keys_suffice {
-            self.current = Current::Entry;
-            return Ok(true);
-        }
-        let key = std::mem::take(&mut self.key);
-        let found = self.fetch_clustered(trx, (!seen).then_some(&key[..]));
-        self.key = key;
-        found
-    }
-
     fn entry(&self, payload: &[u8]) -> Result<EntryRecord> {
         EntryRecord::decode(payload).ok_or_else(|| {
             Core::damaged_record(&self.table.def.name, "a secondary entry of a wrong length")
@@ -557,173 +434,6 @@ impl Cursor {
         self.clustered
             .extend_from_slice(clustered_key(&self.table, entry, &self.key)?);
         Ok(())
-    }
-
-    /// Copies the next records of the index into the batch. `false`: there are no more.
-    fn fill(&mut self, trx: &mut Transaction) -> Result<bool> {
-        self.batch.clear();
-        let view = trx.current_view().expect("start opened it");
-        let clustered = self.index == 0;
-        while self.batch.items.is_empty() {
-            let Resume::At(from, seek) = &self.resume else {
-                return Ok(false);
-            };
-            let leaf = match self.index {
-                0 => self.table.clustered.tree.latch_leaf_shared(from, *seek)?,
-                n => self.table.secondary[n - 1]
-                    .tree
-                    .latch_leaf_shared(from, *seek)?,
-            };
-            let page = leaf.slotted();
-            let candidates = candidates(&leaf, seek.is_forward());
-            let limit = self.batch_limit;
-            let mut visit = |slot: usize| -> Result<bool> {
-                let payload = page.payload(slot);
-                let (flags, writer) = match clustered {
-                    true => RowRecord::decode(payload).map(|r| (r.is_deleted(), r.trx)),
-                    false => EntryRecord::decode(payload).map(|e| (e.is_deleted(), e.trx)),
-                }
-                .ok_or_else(|| {
-                    Core::damaged_record(&self.table.def.name, "a record is too short")
-                })?;
-                let seen = view.sees(writer) == Sees::Yes;
-                if seen && flags {
-                    return Ok(true);
-                }
-                let bytes = &mut self.batch.bytes;
-                let key_at = bytes.len();
-                page.push_key(slot, bytes);
-                let payload_at = bytes.len();
-                bytes.extend_from_slice(payload);
-                let item = Item {
-                    key: key_at..payload_at,
-                    payload: payload_at..bytes.len(),
-                    seen,
-                };
-                self.batch.items.push(item);
-                Ok(self.batch.items.len() < limit)
-            };
-            let mut complete = true;
-            match self.direction {
-                Direction::Forward => {
-                    for slot in candidates.clone() {
-                        if !visit(slot)? {
-                            complete = slot + 1 == candidates.end;
-                            break;
-                        }
-                    }
-                }
-                Direction::Backward => {
-                    for slot in candidates.clone().rev() {
-                        if !visit(slot)? {
-                            complete = slot == candidates.start;
-                            break;
-                        }
-                    }
-                }
-            }
-            self.resume = match complete {
-                true => beyond(&page, self.direction),
-                false => {
-                    let last = self
-                        .batch
-                        .items
-                        .last()
-                        .expect("the limit was reached")
-                        .key
-                        .clone();
-                    let seek = if self.direction == Direction::Forward {
-                        Seek::Gt
-                    } else {
-                        Seek::Lt
-                    };
-                    Resume::At(self.batch.bytes[last].to_vec(), seek)
-                }
-            };
-        }
-        self.batch_limit = self.batch_limit.saturating_mul(4);
-        Ok(true)
-    }
-
-    fn advance_locking(&mut self, trx: &mut Transaction) -> Result<bool> {
-        loop {
-            match self.lock_next(trx)? {
-                Step::Row => return Ok(true),
-                Step::End => return Ok(false),
-                Step::Again => {}
-            }
-        }
-    }
-
-    /// Looks at one record, or at a leaf without any that counts.
-    fn lock_next(&mut self, trx: &mut Transaction) -> Result<Step> {
-        let Resume::At(from, seek) = &self.resume else {
-            return Ok(Step::End);
-        };
-        let mode = self.lock.record_mode();
-        let table = self.table.clone();
-        let index = table.index_at(self.index)?;
-        let leaf = index.tree.latch_leaf_shared(from, *seek)?;
-        let page = leaf.slotted();
-        let candidates = candidates(&leaf, seek.is_forward());
-        let forward = self.direction == Direction::Forward;
-        for n in 0..candidates.len() {
-            let slot = if forward {
-                candidates.start + n
-            } else {
-                candidates.end - 1 - n
-            };
-            self.key.clear();
-            page.push_key(slot, &mut self.key);
-            if !self.in_bounds(&self.key) {
-                return Ok(Step::End);
-            }
-            let payload = page.payload(slot);
-            if self.index != 0 {
-                let entry = self.entry(payload)?;
-                let open = trx.id() != Some(entry.trx) && trx.core().sys.is_unfinished(entry.trx);
-                if entry.is_deleted() && !open {
-                    continue;
-                }
-                drop(leaf);
-                return self.lock_entry(trx, &entry);
-            }
-            let record = RowRecord::decode(payload).ok_or_else(|| {
-                Core::damaged_record(&table.def.name, "a clustered record is too short")
-            })?;
-            let own = trx.id() == Some(record.trx);
-            if record.is_deleted() && (own || !trx.core().sys.is_unfinished(record.trx)) {
-                continue;
-            }
-            if let Some(acquired) = lock_latched(trx, &table, &self.key, record.trx, mode) {
-                self.payload.clear();
-                self.payload.extend_from_slice(payload);
-                self.current = Current::Own;
-                self.is_new_lock = acquired == Acquired::New || self.waited_for == self.key;
-                self.resume_after_key();
-                return Ok(Step::Row);
-            }
-            drop(leaf);
-            if trx.lock_record(table.clustered.id, &self.key, mode)? == Acquired::New {
-                self.waited_for.clear();
-                self.waited_for.extend_from_slice(&self.key);
-            }
-            let seek = if forward { Seek::Ge } else { Seek::Le };
-            self.resume = Resume::At(self.key.clone(), seek);
-            return Ok(Step::Again);
-        }
-        self.resume = beyond(&page, self.direction);
-        Ok(Step::Again)
-    }
-
-    /// Locks the row behind the entry `self.key` and takes it if it still has that key.
-    fn lock_entry(&mut self, trx: &mut Transaction, entry: &EntryRecord) -> Result<Step> {
-        self.set_clustered(entry)?;
-        let key = std::mem::take(&mut self.key);
-        let found = self.fetch_clustered(trx, Some(&key));
-        self.key = key;
-        self.resume_after_key();
-        Ok(if found? { Step::Row } else { Step::Again })
     }
 
     fn resume_after_key(&mut self) {
@@ -793,21 +503,6 @@ impl Cursor {
             payload: self.record()?,
         })
     }
-
-    /// The statement does not want the current row: READ COMMITTED gives its lock up, if it was this read that took it.
-    /// REPEATABLE READ keeps all locks. Not to be called for a row that the transaction has changed.
-    pub fn unlock_row(&mut self, trx: &mut Transaction) {
-        let gives_up = trx.isolation() == Isolation::ReadCommitted;
-        if gives_up && self.on_row() && std::mem::take(&mut self.is_new_lock) {
-            trx.unlock_record(self.table.clustered.id, self.position());
-        }
-    }
-}
-
-enum Step {
-    Row,
-    End,
-    Again,
 }
 
 /// The smallest key above all that start with `key`; `None` if there is none.

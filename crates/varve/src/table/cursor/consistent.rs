@@ -1,0 +1,177 @@
+//! Consistent reads: batches of records copied from a leaf under one shared latch.
+
+use std::ops::Range;
+
+use crate::base::Result;
+use crate::btree::Seek;
+use crate::catalog::{EntryRecord, RowRecord};
+use crate::txn::{Core, Sees, Transaction};
+
+use super::{Current, Cursor, Direction, Resume, beyond, candidates};
+use crate::table::version::visible_version;
+
+/// Records copied from a leaf at most while a scan is young; doubles with each batch.
+pub(super) const FIRST_BATCH: usize = 4;
+
+/// One record of a batch, as ranges of the batch's bytes.
+struct Item {
+    key: Range<usize>,
+    payload: Range<usize>,
+    /// The view sees the record's TrxId.
+    seen: bool,
+}
+
+/// Records that were copied and wait for their turn.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub(super) bytes: Vec<u8>,
+    items: Vec<Item>,
+    next: usize,
+}
+
+impl Batch {
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.items.clear();
+        self.next = 0;
+    }
+}
+
+impl Cursor {
+    pub(super) fn advance_consistent(&mut self, trx: &mut Transaction) -> Result<bool> {
+        // The search may have been another transaction's.
+        trx.open_view();
+        loop {
+            while self.batch.next < self.batch.items.len() {
+                let item = &self.batch.items[self.batch.next];
+                let (key, payload, seen) = (item.key.clone(), item.payload.clone(), item.seen);
+                if !self.in_bounds(&self.batch.bytes[key.clone()]) {
+                    return Ok(false);
+                }
+                self.batch.next += 1;
+                self.key.clear();
+                self.key.extend_from_slice(&self.batch.bytes[key]);
+                if self.accept(trx, payload, seen)? {
+                    return Ok(true);
+                }
+            }
+            if !self.fill(trx)? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Decides whether the view sees the record that was copied to `payload` of the batch.
+    fn accept(&mut self, trx: &mut Transaction, payload: Range<usize>, seen: bool) -> Result<bool> {
+        if self.index == 0 {
+            if seen {
+                self.current = Current::Batch(payload);
+                return Ok(true);
+            }
+            self.payload.clear();
+            self.payload.extend_from_slice(&self.batch.bytes[payload]);
+            let view = trx.current_view().expect("start opened it");
+            let (payload, scratch) = (&mut self.payload, &mut self.scratch);
+            let found =
+                visible_version(trx.core(), view, &self.table, &self.key, payload, scratch)?;
+            self.current = if found { Current::Own } else { Current::None };
+            return Ok(found);
+        }
+        let entry = self.entry(&self.batch.bytes[payload])?;
+        self.set_clustered(&entry)?;
+        if seen && self.keys_suffice {
+            self.current = Current::Entry;
+            return Ok(true);
+        }
+        let key = std::mem::take(&mut self.key);
+        let found = self.fetch_clustered(trx, (!seen).then_some(&key[..]));
+        self.key = key;
+        found
+    }
+
+    /// Copies the next records of the index into the batch. `false`: there are no more.
+    fn fill(&mut self, trx: &mut Transaction) -> Result<bool> {
+        self.batch.clear();
+        let view = trx.current_view().expect("start opened it");
+        let clustered = self.index == 0;
+        while self.batch.items.is_empty() {
+            let Resume::At(from, seek) = &self.resume else {
+                return Ok(false);
+            };
+            let leaf = match self.index {
+                0 => self.table.clustered.tree.latch_leaf_shared(from, *seek)?,
+                n => self.table.secondary[n - 1]
+                    .tree
+                    .latch_leaf_shared(from, *seek)?,
+            };
+            let page = leaf.slotted();
+            let candidates = candidates(&leaf, seek.is_forward());
+            let limit = self.batch_limit;
+            let mut visit = |slot: usize| -> Result<bool> {
+                let payload = page.payload(slot);
+                let (flags, writer) = match clustered {
+                    true => RowRecord::decode(payload).map(|r| (r.is_deleted(), r.trx)),
+                    false => EntryRecord::decode(payload).map(|e| (e.is_deleted(), e.trx)),
+                }
+                .ok_or_else(|| {
+                    Core::damaged_record(&self.table.def.name, "a record is too short")
+                })?;
+                let seen = view.sees(writer) == Sees::Yes;
+                if seen && flags {
+                    return Ok(true);
+                }
+                let bytes = &mut self.batch.bytes;
+                let key_at = bytes.len();
+                page.push_key(slot, bytes);
+                let payload_at = bytes.len();
+                bytes.extend_from_slice(payload);
+                let item = Item {
+                    key: key_at..payload_at,
+                    payload: payload_at..bytes.len(),
+                    seen,
+                };
+                self.batch.items.push(item);
+                Ok(self.batch.items.len() < limit)
+            };
+            let mut complete = true;
+            match self.direction {
+                Direction::Forward => {
+                    for slot in candidates.clone() {
+                        if !visit(slot)? {
+                            complete = slot + 1 == candidates.end;
+                            break;
+                        }
+                    }
+                }
+                Direction::Backward => {
+                    for slot in candidates.clone().rev() {
+                        if !visit(slot)? {
+                            complete = slot == candidates.start;
+                            break;
+                        }
+                    }
+                }
+            }
+            self.resume = match complete {
+                true => beyond(&page, self.direction),
+                false => {
+                    let last = self
+                        .batch
+                        .items
+                        .last()
+                        .expect("the limit was reached")
+                        .key
+                        .clone();
+                    let seek = if self.direction == Direction::Forward {
+                        Seek::Gt
+                    } else {
+                        Seek::Lt
+                    };
+                    Resume::At(self.batch.bytes[last].to_vec(), seek)
+                }
+            };
+        }
+        self.batch_limit = self.batch_limit.saturating_mul(4);
+        Ok(true)
+    }
+}
