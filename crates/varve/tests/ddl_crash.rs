@@ -8,13 +8,13 @@
 //! parent kills it at a random moment. After reopening each thread's tables are as they were before or after what was in
 //! flight, their rows included, each passes its check, and the table files are exactly those of the tables.
 
+#[path = "support/child.rs"]
+mod child_process;
 #[path = "support/dying_disk.rs"]
 mod dying_disk;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -274,11 +274,6 @@ fn random_op(thread: usize, tables: &Tables, rng: &mut StdRng) -> Op {
     }
 }
 
-fn say(line: &str) {
-    let line = format!("{line}\n");
-    std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
-}
-
 /// The child: works until it is killed.
 #[test]
 #[ignore = "started by the test below"]
@@ -296,13 +291,13 @@ fn child() {
                 let mut rng = StdRng::seed_from_u64(seed ^ thread as u64);
                 loop {
                     let op = random_op(thread, &tables, &mut rng);
-                    say(&format!("begin {thread} {}", op.to_line()));
+                    child_process::say(&format!("begin {thread} {}", op.to_line()));
                     if let Err(e) = op.run(db) {
-                        say(&format!("failed {thread} {}: {e}", op.to_line()));
+                        child_process::say(&format!("failed {thread} {}: {e}", op.to_line()));
                         return;
                     }
                     op.apply(&mut tables);
-                    say(&format!("done {thread}"));
+                    child_process::say(&format!("done {thread}"));
                 }
             });
         }
@@ -311,25 +306,8 @@ fn child() {
 
 /// Runs a child for a while, kills it, and returns the lines that it said.
 fn run_and_kill(dir: &Path, seed: u64, after: Duration) -> Vec<String> {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "child",
-            "--exact",
-            "--ignored",
-            "--nocapture",
-            "--test-threads=1",
-        ])
-        .env(CHILD, dir)
-        .env(SEED, seed.to_string())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let out = BufReader::new(child.stdout.take().unwrap());
-    let reader = std::thread::spawn(move || out.lines().map_while(|l| l.ok()).collect());
-    std::thread::sleep(after);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    reader.join().unwrap()
+    let (dir, seed) = (dir.to_str().unwrap(), seed.to_string());
+    child_process::run_and_kill(&[(CHILD, dir), (SEED, &seed)], after)
 }
 
 /// Follows what the child said: each thread's tables before and after what was in flight.
@@ -337,11 +315,7 @@ fn follow(lines: &[String], start: &Tables, context: &str) -> (Vec<[Tables; 2]>,
     let mut threads = vec![[start.clone(), start.clone()]; THREADS];
     let mut done = 0;
     for line in lines {
-        // The test runner writes its own words before the first line.
-        let words: Vec<_> = line
-            .split_whitespace()
-            .skip_while(|w| !["begin", "done", "failed"].contains(w))
-            .collect();
+        let words = child_process::words_from(line, &["begin", "done", "failed"]);
         let Some(thread) = words.get(1).and_then(|w| w.parse::<usize>().ok()) else {
             continue;
         };

@@ -6,10 +6,11 @@
 //! and the structure check finds nothing. Several rounds go on with the same database, so that recovery itself gets
 //! killed at times, too.
 
+#[path = "support/child.rs"]
+mod child_process;
+
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -136,8 +137,7 @@ fn child() {
                     number += 1;
                     match transfer(db, thread, number, &mut rng) {
                         Ok(true) => {
-                            let line = format!("ack {thread} {number}\n");
-                            std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
+                            child_process::say(&format!("ack {thread} {number}"));
                         }
                         Ok(false) | Err(Error::Deadlock) => {}
                         Err(e) => panic!("{e}"),
@@ -150,34 +150,13 @@ fn child() {
 
 /// Runs a child for a while, kills it, and returns what it acknowledged.
 fn run_and_kill(dir: &Path, after: Duration) -> Vec<(u64, u64)> {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "child",
-            "--exact",
-            "--ignored",
-            "--nocapture",
-            "--test-threads=1",
-        ])
-        .env(CHILD, dir)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let out = BufReader::new(child.stdout.take().unwrap());
-    let reader = std::thread::spawn(move || {
-        let parse = |line: String| {
-            let mut words = line.split_whitespace().skip_while(|w| *w != "ack").skip(1);
-            Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
-        };
-        // A last line cut by the kill is no acknowledgement anybody saw.
-        out.lines()
-            .map_while(Result::ok)
-            .filter_map(parse)
-            .collect::<Vec<_>>()
-    });
-    std::thread::sleep(after);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    reader.join().unwrap()
+    let dir = dir.to_str().unwrap();
+    let lines = child_process::run_and_kill(&[(CHILD, dir)], after);
+    let acknowledged = |line: &String| {
+        let words = child_process::words_from(line, &["ack"]);
+        Some((words.get(1)?.parse().ok()?, words.get(2)?.parse().ok()?))
+    };
+    lines.iter().filter_map(acknowledged).collect()
 }
 
 fn read_all(db: &Database, name: &str) -> Vec<Vec<i64>> {
