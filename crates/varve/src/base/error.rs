@@ -70,10 +70,18 @@ impl Error {
         }
     }
 
+    /// What the operating system refused. A full disk, a quota or the largest file size is `NoSpace`: there is something
+    /// that a caller can do about it.
     pub fn io(op: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Error {
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        let path = path.into();
+        if matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge) {
+            let what = format!("{op} {}: {source}", path.display());
+            return Error::NoSpace { what };
+        }
         Error::Io {
             op,
-            path: path.into(),
+            path,
             source: Arc::new(source),
         }
     }
@@ -158,6 +166,25 @@ impl std::error::Error for Error {
         match self {
             Error::Io { source, .. } => Some(&**source),
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_has_a_kind_of_its_own() {
+        for (kind, full) in [
+            (io::ErrorKind::StorageFull, true),
+            (io::ErrorKind::QuotaExceeded, true),
+            (io::ErrorKind::FileTooLarge, true),
+            (io::ErrorKind::PermissionDenied, false),
+        ] {
+            let e = Error::io("extend", "a/t.vdt", kind.into());
+            assert_eq!(matches!(e, Error::NoSpace { .. }), full, "{e}");
+            assert!(e.to_string().contains("extend a/t.vdt"), "{e}");
         }
     }
 }

@@ -309,7 +309,39 @@ impl Tree {
     fn step_down(&self, page: &[u8], no: PageNo, aim: Aim<'_>, level: u16) -> Result<PageNo> {
         self.must_arrive(page, no, aim, level)?;
         let p = SlottedRef::new(page);
-        child_at(p, aim.slot(p)).ok_or_else(|| self.damage(no, "an inner page with children", page))
+        // A page that names itself would be latched twice.
+        let child = child_at(p, aim.slot(p)).filter(|child| *child != no);
+        child.ok_or_else(|| self.damage(no, "an inner page with children", page))
+    }
+
+    /// Latches page `no`, the child in slot `slot` of the latched page `above`, exclusively: it must be what its parent says
+    /// (BT-2).
+    pub(super) fn latch_child_page(
+        &self,
+        mtr: &mut Mtr<'_>,
+        above: PageH,
+        (slot, no): (usize, PageNo),
+        level: u16,
+    ) -> Result<PageH> {
+        let h = mtr.exclusive(self.page_id(no))?;
+        let (above, child) = (SlottedRef::new(mtr.bytes(above)), mtr.bytes(h));
+        let low = match slot {
+            0 => above.low().to_vec(),
+            _ => above.key(slot),
+        };
+        let high = match slot + 1 < above.n_slots() {
+            true => Some(above.key(slot + 1)),
+            false => above.high().map(<[u8]>::to_vec),
+        };
+        self.must_arrive(child, no, Aim::At(&low), level)?;
+        let p = SlottedRef::new(child);
+        match p.low() == low && p.high() == high.as_deref() {
+            true => Ok(h),
+            false => {
+                let expected = format!("fences {low:02x?} and {high:02x?}, as its parent says");
+                Err(self.damage(no, &expected, child))
+            }
+        }
     }
 
     /// `page` was reached by latches from its parent, so it fits or there is damage.

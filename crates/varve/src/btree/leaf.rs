@@ -2,6 +2,7 @@
 //!
 //! Whoever holds one of these holds its leaf's latch, and must not descend again before giving it back (BT-5).
 
+use crate::base::PageId;
 use crate::buffer::SharedPage;
 use crate::mtr::{Mtr, PageH};
 use crate::page::{PageOp, SlottedRef};
@@ -24,6 +25,10 @@ impl<'a> SharedLeaf<'a> {
     #[inline]
     pub fn slotted(&self) -> SlottedRef<'_> {
         SlottedRef::new(&self.page)
+    }
+
+    pub fn page_id(&self) -> PageId {
+        self.page.id()
     }
 }
 

@@ -124,9 +124,7 @@ impl Tree {
         let Some(no) = child_at(p, slot) else {
             return Err(self.damage(parent, "children in every slot", p.bytes()));
         };
-        let low = p.key(slot);
-        let h = mtr.exclusive(self.page_id(no))?;
-        self.must_arrive(mtr.bytes(h), no, Aim::At(&low), level)?;
+        let h = self.latch_child_page(mtr, above, (slot, no), level)?;
         Ok(Half { h, no })
     }
 

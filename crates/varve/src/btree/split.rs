@@ -77,8 +77,7 @@ impl Tree {
         let Some(no) = child_at(p, slot) else {
             return Err(self.damage(parent, "an inner page with children", p.bytes()));
         };
-        let h = mtr.exclusive(self.page_id(no))?;
-        self.must_arrive(mtr.bytes(h), no, Aim::At(key), level)?;
+        let h = self.latch_child_page(&mut mtr, above, (slot, no), level)?;
         let p = SlottedRef::new(mtr.bytes(h));
         if p.free_space() >= room {
             return Ok(Outcome::Done);

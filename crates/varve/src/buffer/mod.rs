@@ -70,8 +70,8 @@ use replace::Replacement;
 
 /// Where pages come from and go to. Implemented by the tablespaces.
 pub trait PageStore: Send + Sync {
-    /// Fills `buf` with the stored page. A page past the end of its file, or of an unknown tablespace, is
-    /// `Error::NotFound`.
+    /// Fills `buf` with the stored page. An unknown tablespace is `Error::NotFound`, a page past the end of its file
+    /// `Error::Corrupt`: what named it is damaged.
     fn read(&self, page: PageId, buf: &mut [u8]) -> Result<()>;
     /// Stores a page. Ignored if the tablespace was dropped.
     fn write(&self, page: PageId, buf: &[u8]) -> Result<()>;
@@ -426,7 +426,8 @@ impl BufferPool {
             .store
             .read(id, bytes)
             .and_then(|()| page::verify(bytes, id))
-            .and_then(|()| page::validate(bytes, id));
+            .and_then(|()| page::validate(bytes, id))
+            .and_then(|()| page::validate_keys(bytes, id));
         if let Err(e) = read {
             self.give_up(index);
             return Err(e);

@@ -1,5 +1,6 @@
 //! A table that is open: its definition, trees and codecs, and the few values that live in memory only.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
@@ -9,7 +10,7 @@ use crate::base::{Error, IndexId, PageId, PageNo, Result, SpaceId, TableId, TrxI
 use crate::btree::{Seek, Tree};
 use crate::catalog::{IndexDef, TableDef};
 use crate::mtr::{Mtr, MtrEnv};
-use crate::page::PageOp;
+use crate::page::{PageOp, PageType, page_type};
 use crate::row::{Collations, ColumnType, Datum, KeyCodec, RowFormat, RowRef, row_id_of};
 use crate::space::Spaces;
 
@@ -17,6 +18,8 @@ use crate::space::Spaces;
 pub const META_PAGE: PageNo = PageNo(2);
 /// Root pages follow, in the order primary, secondary indexes.
 pub const FIRST_ROOT_PAGE: PageNo = PageNo(3);
+/// Hidden row ids from here on are refused. So many are left that threads which find none can't make the counter start again.
+pub const ROW_IDS_END: u64 = u64::MAX - (1 << 32);
 /// Offset of the AUTO_INCREMENT counter in the meta page: the next value, 8 bytes.
 const META_AUTO_INCREMENT: usize = 48;
 
@@ -24,9 +27,30 @@ const META_AUTO_INCREMENT: usize = 48;
 pub struct OpenIndex {
     pub id: IndexId,
     pub name: String,
+    /// The table's name.
+    pub table: Arc<str>,
     pub unique: bool,
     pub tree: Tree,
     pub codec: KeyCodec,
+}
+
+impl OpenIndex {
+    /// The error for a damaged record on a page of the index that the caller has latched.
+    #[cold]
+    pub fn damage_on(&self, page: PageId, expected: &str, found: impl Display) -> Error {
+        let expected = format!("{expected} of table {}, index {}", self.table, self.name);
+        Error::corrupt(page, expected, found.to_string())
+    }
+
+    /// The same for a record that was copied from its page: names the page that holds the key now. The caller holds no
+    /// latch.
+    #[cold]
+    pub fn damage_at(&self, key: &[u8], expected: &str, found: impl Display) -> Error {
+        match self.tree.latch_leaf_shared(key, Seek::Ge) {
+            Ok(leaf) => self.damage_on(leaf.page_id(), expected, found),
+            Err(e) => e,
+        }
+    }
 }
 
 /// An open table, shared by everybody who uses it.
@@ -61,10 +85,12 @@ impl OpenTable {
     ) -> Result<OpenTable> {
         let space = spaces.require(def.space)?;
         let format = def.row_format()?;
+        let name: Arc<str> = def.name.as_str().into();
         let open_index = |index: &IndexDef| -> Result<OpenIndex> {
             Ok(OpenIndex {
                 id: index.id,
                 name: index.name.clone(),
+                table: name.clone(),
                 unique: index.unique,
                 tree: Tree::open(mtr.clone(), space.clone(), index.root, index.id),
                 codec: def.key_codec(index, collations)?,
@@ -99,19 +125,35 @@ impl OpenTable {
         if self.def.has_row_id()
             && let Some(key) = self.last_key()?
         {
-            let last = row_id_of(&key).map_err(|d| d.at(self.root_page()))?;
-            self.next_row_id.store(last + 1, Ordering::Relaxed);
+            let index = &self.clustered;
+            let last = row_id_of(&key)
+                .map_err(|d| index.damage_at(&key, d.expected, format!("{} bytes", d.found)))?;
+            self.raise_row_id(last.saturating_add(1));
         }
         if self.def.auto_increment.is_some() {
-            let page = self
-                .mtr
-                .pool
-                .shared(PageId::new(self.def.space, META_PAGE))?;
-            let at = META_AUTO_INCREMENT;
-            let next = u64::from_le_bytes(page[at..at + 8].try_into().expect("8 bytes"));
+            let id = self.meta_page();
+            let page = self.mtr.pool.shared(id)?;
+            let next = self.read_auto_increment(&page, id)?;
             self.auto_increment.store(next.max(1), Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    fn meta_page(&self) -> PageId {
+        PageId::new(self.def.space, META_PAGE)
+    }
+
+    /// The counter on the meta page.
+    fn read_auto_increment(&self, page: &[u8], id: PageId) -> Result<u64> {
+        if page_type(page) != Some(PageType::Raw) {
+            let expected = format!("the counters of table {}", self.def.name);
+            let found = format!("type {:?}", page_type(page));
+            return Err(Error::corrupt(id, expected, found));
+        }
+        let at = META_AUTO_INCREMENT;
+        Ok(u64::from_le_bytes(
+            page[at..at + 8].try_into().expect("8 bytes"),
+        ))
     }
 
     /// The largest key of the clustered index, deleted rows included.
@@ -129,10 +171,6 @@ impl OpenTable {
             drop(leaf);
             leaf = self.clustered.tree.latch_leaf_shared(&low, Seek::Lt)?;
         }
-    }
-
-    fn root_page(&self) -> PageId {
-        PageId::new(self.def.space, self.def.primary.root)
     }
 
     pub fn id(&self) -> TableId {
@@ -159,9 +197,10 @@ impl OpenTable {
             .ok_or_else(|| Error::not_found(format!("index number {n} of table {}", self.def.name)))
     }
 
-    /// The row behind a clustered record.
-    pub fn row<'a>(&'a self, bytes: &'a [u8]) -> Result<RowRef<'a>> {
-        RowRef::new(&self.format, bytes).map_err(|d| d.at(self.root_page()))
+    /// The row in a clustered record, which was copied from its page, with this key.
+    pub fn row<'a>(&'a self, key: &[u8], bytes: &'a [u8]) -> Result<RowRef<'a>> {
+        RowRef::new(&self.format, bytes)
+            .map_err(|d| self.clustered.damage_at(key, d.expected, d.found))
     }
 
     /// Lets purge work on the table while the guard lives. Waits for who keeps it away; `is_dropped` is asked afterwards.
@@ -210,8 +249,23 @@ impl OpenTable {
     }
 
     /// A new hidden row id. Relaxed: only uniqueness counts.
-    pub fn draw_row_id(&self) -> u64 {
-        self.next_row_id.fetch_add(1, Ordering::Relaxed)
+    pub fn draw_row_id(&self) -> Result<u64> {
+        let id = self.next_row_id.fetch_add(1, Ordering::Relaxed);
+        if id < ROW_IDS_END {
+            return Ok(id);
+        }
+        self.next_row_id.store(ROW_IDS_END, Ordering::Relaxed);
+        Err(Error::NoSpace {
+            what: format!(
+                "table {} has used up its hidden row ids: give it a primary key",
+                self.def.name
+            ),
+        })
+    }
+
+    /// Makes the next hidden row id at least `next`.
+    pub fn raise_row_id(&self, next: u64) {
+        self.next_row_id.fetch_max(next, Ordering::Relaxed);
     }
 
     /// The next AUTO_INCREMENT value, without taking it.
@@ -219,10 +273,15 @@ impl OpenTable {
         self.auto_increment.load(Ordering::Relaxed)
     }
 
-    /// Takes `n` consecutive values; returns the first.
+    /// Takes `n` consecutive values; returns the first. At its end the counter stays at `u64::MAX`, which is returned to
+    /// everybody who comes then.
     pub fn reserve_auto_increment(&self, n: u64) -> u64 {
         // Relaxed: only uniqueness counts; the rows that use the values are ordered by their own latches.
-        self.auto_increment.fetch_add(n, Ordering::Relaxed)
+        let counter = &self.auto_increment;
+        let add = |at: u64| Some(at.saturating_add(n));
+        let (Ok(first) | Err(first)) =
+            counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        first
     }
 
     /// Makes the counter at least `next`.
@@ -239,9 +298,9 @@ impl OpenTable {
     /// Writes the counter into the meta page, in the mini-transaction that inserts a row with `value`. The page is
     /// latched after tree and undo pages, like allocation pages.
     pub fn log_auto_increment(&self, mtr: &mut Mtr<'_>, value: u64) -> Result<()> {
-        let h = mtr.exclusive(PageId::new(self.def.space, META_PAGE))?;
         let at = META_AUTO_INCREMENT;
-        let now = u64::from_le_bytes(mtr.bytes(h)[at..at + 8].try_into().expect("8 bytes"));
+        let h = mtr.exclusive(self.meta_page())?;
+        let now = self.read_auto_increment(mtr.bytes(h), self.meta_page())?;
         let next = value.saturating_add(1);
         if next > now {
             mtr.op(
@@ -258,7 +317,8 @@ impl OpenTable {
     /// Sets the persistent counter (ALTER TABLE … AUTO_INCREMENT, TRUNCATE).
     pub fn set_auto_increment(&self, next: u64) -> Result<()> {
         let mut mtr = Mtr::begin(&self.mtr, 4096)?;
-        let h = mtr.exclusive(PageId::new(self.def.space, META_PAGE))?;
+        let h = mtr.exclusive(self.meta_page())?;
+        self.read_auto_increment(mtr.bytes(h), self.meta_page())?;
         mtr.op(
             h,
             PageOp::Write {

@@ -7,14 +7,22 @@ use parking_lot::RwLock;
 
 use crate::base::{Error, Result, TableId};
 
+use super::def::TableDef;
 use super::table::OpenTable;
 
 #[derive(Default)]
 struct Maps {
     by_name: HashMap<String, Arc<OpenTable>>,
     by_id: HashMap<TableId, Arc<OpenTable>>,
-    /// Tables that are defined but can't be used, and why.
-    broken: HashMap<String, Error>,
+    broken: HashMap<String, BrokenTable>,
+}
+
+/// A table that is defined but can't be used.
+#[derive(Clone)]
+pub struct BrokenTable {
+    pub why: Error,
+    /// `None`: it is the definition that can't be read.
+    pub def: Option<TableDef>,
 }
 
 /// The open tables. Writers are DDL statements; readers hold the lock for a look-up.
@@ -28,7 +36,7 @@ impl Tables {
         let maps = self.maps.read();
         match (maps.by_name.get(name), maps.broken.get(name)) {
             (Some(table), _) => Ok(table.clone()),
-            (None, Some(why)) => Err(why.clone()),
+            (None, Some(broken)) => Err(broken.why.clone()),
             (None, None) => Err(Error::not_found(format!("table {name}"))),
         }
     }
@@ -53,8 +61,39 @@ impl Tables {
     }
 
     /// Remembers why a table can't be used.
-    pub fn add_broken(&self, name: String, why: Error) {
-        self.maps.write().broken.insert(name, why);
+    pub fn add_broken(&self, name: String, broken: BrokenTable) {
+        self.maps.write().broken.insert(name, broken);
+    }
+
+    /// A table that was opened turns out to be damaged, before anybody uses it.
+    pub fn mark_broken(&self, table: &OpenTable, why: Error) {
+        self.remove(table);
+        let def = Some(table.def.clone());
+        self.add_broken(table.def.name.clone(), BrokenTable { why, def });
+    }
+
+    pub fn broken(&self, name: &str) -> Option<BrokenTable> {
+        self.maps.read().broken.get(name).cloned()
+    }
+
+    pub fn remove_broken(&self, name: &str) {
+        self.maps.write().broken.remove(name);
+    }
+
+    pub fn is_broken(&self, id: TableId) -> bool {
+        let is = |b: &BrokenTable| b.def.as_ref().is_none_or(|def| def.id == id);
+        self.maps.read().broken.values().any(is)
+    }
+
+    /// The name of a table that can or can't be used, for messages.
+    pub fn name_of(&self, id: TableId) -> String {
+        let maps = self.maps.read();
+        let defs = maps.broken.values().filter_map(|b| b.def.as_ref());
+        let mut all = defs.chain(maps.by_id.values().map(|t| &t.def));
+        match all.find(|def| def.id == id) {
+            Some(def) => def.name.clone(),
+            None => format!("number {id}"),
+        }
     }
 
     /// Takes a table out; its handle stays usable for whoever holds it.

@@ -1,10 +1,10 @@
 //! A database: opening, closing, background threads, and the faces of tables, transactions and cursors.
 
 mod open;
+mod report;
 mod status;
 
 use std::any::Any;
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -187,6 +187,11 @@ impl Database {
         status::collect(&self.inner.core, background.as_ref().map(|b| &b.flusher))
     }
 
+    /// The last deadlock, who waits for whom, and what holds purge back: titles with lines for a person to read.
+    pub fn report(&self) -> Vec<(&'static str, String)> {
+        report::sections(&self.inner.core)
+    }
+
     pub fn dir(&self) -> &Path {
         &self.inner.dir
     }
@@ -336,15 +341,6 @@ fn current_of<'a>(table: &Table, cursor: &'a Cursor) -> Result<CurrentRow<'a>> {
         )));
     }
     cursor.current()
-}
-
-/// Names of tables by tablespace, as recovery wants them.
-pub(crate) fn names_by_space(
-    defs: &[(TableDef, crate::base::TrxId)],
-) -> HashMap<crate::base::SpaceId, String> {
-    defs.iter()
-        .map(|(d, _)| (d.space, d.name.clone()))
-        .collect()
 }
 
 /// The page of the system tablespace that names the undo tablespaces and the catalog's root.

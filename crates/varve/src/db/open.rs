@@ -1,5 +1,6 @@
 //! Opening a database: creation, recovery, start of the background threads.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,9 +11,9 @@ use parking_lot::Mutex;
 use crate::base::{Error, Lsn, PageId, PageNo, Result, SYSTEM_SPACE, SpaceId, TableId, TrxId};
 use crate::btree::Tree;
 use crate::buffer::{BufferPool, PoolSettings};
-use crate::catalog::{OpenTable, Tables};
-use crate::db::{Background, DIRECTORY_PAGE, Database, Inner, names_by_space};
-use crate::ddl::{self, Ddl, FILE_EXTENSION, FIRST_USER_ID, SYSTEM_INDEX};
+use crate::catalog::{BrokenTable, OpenTable, TableDef, Tables};
+use crate::db::{Background, DIRECTORY_PAGE, Database, Inner};
+use crate::ddl::{self, Ddl, FILE_EXTENSION, FIRST_USER_ID, SYSTEM_INDEX, StoredDef};
 use crate::flush::{FlushEnv, FlushSettings, Flusher, doublewrite};
 use crate::io::{Disk, OpenMode};
 use crate::mtr::{Mtr, MtrEnv, RawRecord};
@@ -261,14 +262,14 @@ impl Opener<'_> {
     ) -> Result<(Arc<Core>, Ddl, Flusher)> {
         let page_size = self.pool.page_size();
         let mtr = Arc::new(MtrEnv::new(self.pool.clone(), self.log.clone()));
-        let directory = Directory::read(&self.pool)?;
+        let directory = Directory::read(&self.pool, &self.spaces)?;
         let undo_env = UndoEnv {
             mtr: mtr.clone(),
             pool: self.pool.clone(),
             spaces: self.spaces.clone(),
             page_size,
         };
-        let (undo, unfinished) = UndoSys::load(undo_env, &directory.undo_spaces)?;
+        let (undo, unfinished) = UndoSys::load(undo_env, &directory.undo_spaces, id_limit)?;
         let sys = TxnSys::new(id_limit, Box::new(LogIdLimit(mtr.clone())));
         for trx in &unfinished {
             sys.adopt(trx.trx(), State::Active)?;
@@ -345,27 +346,68 @@ impl Opener<'_> {
         let mut reader = Transaction::begin(core.clone(), Isolation::RepeatableRead);
         let defs = ddl::load_defs(&mut reader, &ddl.system)?;
         drop(reader);
-        let named = names_by_space(&defs);
-        let missing = recovery::reconcile(&self.spaces, found, &named, &note)?;
-        for (def, writer) in defs {
-            let name = def.name.clone();
-            let opened = match missing.contains(&name) {
-                true => Err(Error::not_found(format!(
-                    "the tablespace file of table {name}"
-                ))),
-                false => OpenTable::open(def, writer, &core.mtr, &self.spaces, &ddl.collations),
-            };
-            match opened {
-                Ok(table) => core.tables.add(Arc::new(table)),
-                Err(e) => {
-                    (self.logger)(LogLevel::Error, &format!("table {name} can't be used: {e}"));
-                    core.tables.add_broken(name, e);
-                }
-            }
+        let named = defs.iter().filter_map(|d| d.def.as_ref().ok());
+        let named: HashMap<_, _> = named.map(|d| (d.space, d.name.clone())).collect();
+        let incomplete = defs.iter().any(|d| d.def.is_err());
+        let missing = recovery::reconcile(&self.spaces, found, (&named, incomplete), &note)?;
+        for stored in defs {
+            let file_is_missing = missing.contains(&stored.name);
+            self.open_table(core, ddl, stored, file_is_missing);
         }
         rest.into_iter()
             .try_for_each(|undo| recovery::roll_back(core, undo))
     }
+
+    /// Makes a table usable; one that can't be is remembered with the reason (REC-3).
+    fn open_table(&self, core: &Arc<Core>, ddl: &Ddl, stored: StoredDef, file_is_missing: bool) {
+        let StoredDef { name, def, writer } = stored;
+        let opened = def.as_ref().map_err(Error::clone).and_then(|def| {
+            match file_is_missing {
+                true => return Err(missing_file(self.spaces.dir(), def)),
+                false => check_file(core, &self.spaces, def)?,
+            }
+            OpenTable::open(
+                def.clone(),
+                writer,
+                &core.mtr,
+                &self.spaces,
+                &ddl.collations,
+            )
+        });
+        match opened {
+            Ok(table) => core.tables.add(Arc::new(table)),
+            Err(why) => {
+                core.error(&format!("table {name} can't be used: {why}"));
+                let def = def.ok();
+                core.tables.add_broken(name, BrokenTable { why, def });
+            }
+        }
+    }
+}
+
+fn missing_file(dir: &Path, def: &TableDef) -> Error {
+    Error::CorruptFile {
+        path: dir.join(ddl::table_path(&def.name)),
+        expected: format!("tablespace {} of table {}", def.space, def.name),
+        found: "no file that is it; put it back and start again, or drop the table".into(),
+    }
+}
+
+/// The tablespace that a definition names is that table's, and no other table has been opened in it.
+fn check_file(core: &Core, spaces: &Spaces, def: &TableDef) -> Result<()> {
+    let space = spaces.require(def.space)?;
+    let tables = core.tables.all();
+    let other = tables
+        .iter()
+        .find(|t| t.space() == def.space || t.id() == def.id);
+    let found = match (space.kind(), space.table(), other) {
+        (SpaceKind::Table, table, None) if table == def.id => return Ok(()),
+        (_, _, Some(other)) => format!("that of table {}", other.def.name),
+        (kind, table, None) => format!("{kind:?} tablespace of table number {table}"),
+    };
+    let header = PageId::new(def.space, PageNo(0));
+    let expected = format!("the tablespace of table {}, number {}", def.name, def.id);
+    Err(Error::corrupt(header, expected, found))
 }
 
 /// The directory page of the system tablespace.
@@ -377,7 +419,7 @@ struct Directory {
 impl Directory {
     const PAGE: PageId = PageId::new(SYSTEM_SPACE, DIRECTORY_PAGE);
 
-    fn read(pool: &BufferPool) -> Result<Directory> {
+    fn read(pool: &BufferPool, spaces: &Spaces) -> Result<Directory> {
         let page = pool.shared(Directory::PAGE)?;
         let at = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().expect("4 bytes"));
         let count = at(DIR_UNDO_COUNT) as usize;
@@ -389,9 +431,17 @@ impl Directory {
                 found,
             ));
         }
-        let undo_spaces = (0..count)
+        let undo_spaces: Vec<_> = (0..count)
             .map(|n| SpaceId(at(DIR_UNDO_SPACES + 4 * n)))
             .collect();
+        for (n, id) in undo_spaces.iter().enumerate() {
+            let kind = spaces.get(*id).map(|space| space.kind());
+            if kind != Some(SpaceKind::Undo) || undo_spaces[..n].contains(id) {
+                let found = format!("tablespace {id} as number {}, kind {kind:?}", n + 1);
+                let expected = "different undo tablespaces, each with its file";
+                return Err(Error::corrupt(Directory::PAGE, expected, found));
+            }
+        }
         Ok(Directory {
             undo_spaces,
             catalog_root: PageNo(at(DIR_CATALOG_ROOT)),

@@ -24,16 +24,16 @@ use parking_lot::Mutex;
 
 use crate::base::{Error, IndexId, PageId, PageNo, Result, SpaceId, TableId, TrxId};
 use crate::btree::Tree;
-use crate::catalog::{FIRST_ROOT_PAGE, META_PAGE, OpenTable, TableDef};
+use crate::catalog::{BrokenTable, FIRST_ROOT_PAGE, META_PAGE, OpenTable, TableDef};
 use crate::lock::TableMode;
 use crate::mtr::Mtr;
 use crate::page::{PageOp, PageType};
-use crate::redo::ControlFile;
+use crate::redo::{Control, ControlFile};
 use crate::row::Collations;
-use crate::space::{MIXED, NewSpace, SpaceKind, Spaces};
+use crate::space::{MIXED, NewSpace, Space, SpaceKind, Spaces};
 use crate::txn::{Core, Isolation, Transaction};
 
-pub use store::{FIRST_USER_ID, SYSTEM_INDEX, SYSTEM_TABLE, load_defs, system_def};
+pub use store::{FIRST_USER_ID, SYSTEM_INDEX, SYSTEM_TABLE, StoredDef, load_defs, system_def};
 
 /// Extension of tablespace files.
 pub const FILE_EXTENSION: &str = "vdt";
@@ -95,12 +95,13 @@ impl Ddl {
     }
 
     fn check_absent(&self, name: &str) -> Result<()> {
-        match self.core.tables.find(name) {
-            Some(_) => Err(Error::AlreadyExists {
-                what: format!("table {name}"),
-            }),
-            None => Ok(()),
-        }
+        let tables = &self.core.tables;
+        let what = match (tables.find(name), tables.broken(name)) {
+            (None, None) => return Ok(()),
+            (Some(_), _) => format!("table {name}"),
+            (None, Some(_)) => format!("table {name}, which can't be used and must be dropped,"),
+        };
+        Err(Error::AlreadyExists { what })
     }
 
     /// Commits a DDL transaction durably, whatever `flush_log_at_trx_commit` says: files are removed on its strength.
@@ -115,15 +116,10 @@ impl Ddl {
 
     /// Draws fresh ids for the table, its indexes and its tablespace; they are never reused.
     fn assign_ids(&self, def: &mut TableDef) -> Result<()> {
-        let mut drawn = (0, 0, 0);
+        let mut drawn = Err(Error::invalid("not drawn"));
         let indexes = 1 + def.indexes.len() as u64;
-        self.control.update(|c| {
-            drawn = (c.next_table, c.next_index, c.next_space);
-            c.next_table += 1;
-            c.next_index += indexes;
-            c.next_space += 1;
-        })?;
-        let (table, index, space) = drawn;
+        self.control.update(|c| drawn = draw_ids(c, indexes))?;
+        let (table, index, space) = drawn?;
         def.id = TableId(table);
         def.space = SpaceId(space);
         for (n, i) in std::iter::once(&mut def.primary)
@@ -210,8 +206,11 @@ impl Ddl {
         Ok((trx, table))
     }
 
-    /// Drops a table once nobody uses it.
+    /// Drops a table once nobody uses it; also one that can't be used.
     pub fn drop_table(&self, name: &str) -> Result<()> {
+        if let Some(broken) = self.core.tables.broken(name) {
+            return self.drop_broken(name, &broken);
+        }
         let (mut trx, table) = self.lock(name)?;
         let _serial = self.mutex.lock();
         store::delete_def(&mut trx, &self.system, name)?;
@@ -219,6 +218,39 @@ impl Ddl {
         self.retire(trx, &table)?;
         self.core.tables.remove(&table);
         self.remove_file(table.space());
+        Ok(())
+    }
+
+    /// Drops a table that can't be used: its definition, and what there is of its file.
+    fn drop_broken(&self, name: &str, broken: &BrokenTable) -> Result<()> {
+        let _serial = self.mutex.lock();
+        let mut trx = self.begin();
+        store::delete_def(&mut trx, &self.system, name)?;
+        self.commit(trx)?;
+        self.core.tables.remove_broken(name);
+        let path = table_path(name);
+        let at_path = |space: &Arc<Space>| space.path() == path;
+        let by_path = || self.spaces.all().into_iter().find(at_path).map(|s| s.id());
+        let used = |id: SpaceId| self.core.tables.all().iter().any(|t| t.space() == id);
+        let is_table = |id: SpaceId| {
+            let space = self.spaces.get(id);
+            space.is_some_and(|s| s.kind() == SpaceKind::Table) && !used(id)
+        };
+        let id = broken.def.as_ref().map(|def| def.space).or_else(by_path);
+        let file = match id.filter(|id| is_table(*id)) {
+            Some(id) => {
+                self.remove_file(id);
+                "its file is removed"
+            }
+            None => match self.spaces.remove_unopened(&path)? {
+                true => "its damaged file is removed",
+                false => "it had no file",
+            },
+        };
+        self.core.warn(&format!(
+            "table {name} was dropped, which could not be used ({}); {file}",
+            broken.why
+        ));
         Ok(())
     }
 
@@ -279,5 +311,73 @@ impl Ddl {
         self.spaces.replace(table.space(), space)?;
         self.core.pool.drop_space(table.space());
         Ok(())
+    }
+}
+
+/// Ids of tables and indexes from here on are refused: 8 bytes on disk.
+const LAST_ID: u64 = u64::MAX >> 1;
+
+/// Takes an id for a table, so many for indexes, and one for a tablespace. Changes nothing if one has run out.
+fn draw_ids(control: &mut Control, indexes: u64) -> Result<(u64, u64, u32)> {
+    let drawn = (control.next_table, control.next_index, control.next_space);
+    let (table, index, space) = drawn;
+    let ran_out = match () {
+        _ if table >= LAST_ID => "table ids",
+        _ if index.saturating_add(indexes) > LAST_ID => "index ids",
+        _ if !SpaceId(space).is_logged() => "tablespace ids",
+        _ => {
+            control.next_table += 1;
+            control.next_index += indexes;
+            control.next_space += 1;
+            return Ok(drawn);
+        }
+    };
+    let what = format!("{ran_out}: dump the data and load it into a new database");
+    Err(Error::NoSpace { what })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{Lsn, TEMP_SPACE};
+
+    #[test]
+    fn ids_that_run_out_are_refused_by_name() {
+        let fresh = Control {
+            page_size: 4096,
+            uuid: [1; 16],
+            checkpoint: Lsn(0),
+            clean_shutdown: false,
+            id_limit: 0,
+            next_space: 7,
+            next_table: 20,
+            next_index: 30,
+        };
+        let last_space = TEMP_SPACE.0 - 1;
+        for (table, index, space, refused) in [
+            (20, 30, 7, None),
+            (LAST_ID - 1, LAST_ID - 3, last_space, None),
+            (LAST_ID, 30, 7, Some("table ids")),
+            (20, LAST_ID - 2, 7, Some("index ids")),
+            (20, u64::MAX, 7, Some("index ids")),
+            (20, 30, last_space + 1, Some("tablespace ids")),
+        ] {
+            let mut control = fresh;
+            control.next_table = table;
+            control.next_index = index;
+            control.next_space = space;
+            let before = control;
+            match (draw_ids(&mut control, 3), refused) {
+                (Ok(drawn), None) => {
+                    assert_eq!(drawn, (table, index, space));
+                    assert_eq!(control.next_index, index + 3);
+                }
+                (Err(Error::NoSpace { what }), Some(refused)) => {
+                    assert!(what.starts_with(refused), "{what}");
+                    assert_eq!(control, before);
+                }
+                (got, want) => panic!("{got:?}, expected {want:?}"),
+            }
+        }
     }
 }

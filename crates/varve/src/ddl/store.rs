@@ -69,47 +69,71 @@ pub fn delete_def(trx: &mut Transaction, system: &Arc<OpenTable>, name: &str) ->
     Ok(())
 }
 
-/// All committed definitions, with the transaction that wrote each.
-pub fn load_defs(trx: &mut Transaction, system: &Arc<OpenTable>) -> Result<Vec<(TableDef, TrxId)>> {
+/// A committed definition.
+pub struct StoredDef {
+    pub name: String,
+    /// An error if the stored bytes are no definition of that name.
+    pub def: Result<TableDef>,
+    /// The transaction that wrote it.
+    pub writer: TrxId,
+}
+
+/// The pieces of a definition, as far as they have been read.
+struct Pieces {
+    name: Vec<u8>,
+    key: Vec<u8>,
+    bytes: Vec<u8>,
+    /// `None`: one is missing.
+    count: Option<u32>,
+    writer: TrxId,
+}
+
+/// All committed definitions.
+pub fn load_defs(trx: &mut Transaction, system: &Arc<OpenTable>) -> Result<Vec<StoredDef>> {
     debug_assert_eq!(trx.isolation(), Isolation::RepeatableRead);
     let mut cursor = Cursor::open(system.clone(), 0)?;
     let mut defs = Vec::new();
-    let mut pending: Option<(Vec<u8>, Vec<u8>, TrxId)> = None;
+    let mut pending: Option<Pieces> = None;
     let mut more = cursor.first(trx, LockMode::None)?;
     while more {
         let row = cursor.row()?;
-        let (name, data) = (
-            row.get(0).unwrap_or_default(),
-            row.get(2).unwrap_or_default(),
-        );
-        match &mut pending {
-            Some((of, bytes, _)) if of == name => bytes.extend_from_slice(data),
-            _ => {
-                finish(
-                    pending.replace((name.to_vec(), data.to_vec(), cursor.writer()?)),
-                    &mut defs,
-                )?;
-            }
+        let column = |n: usize| row.get(n).unwrap_or_default();
+        let (name, number, data) = (column(0), column(1), column(2));
+        if pending.as_ref().is_none_or(|p| p.name != name) {
+            let first = Pieces {
+                name: name.to_vec(),
+                key: cursor.position().to_vec(),
+                bytes: Vec::new(),
+                count: Some(0),
+                writer: cursor.writer()?,
+            };
+            defs.extend(pending.replace(first).map(|done| finish(system, done)));
         }
+        let pieces = pending.as_mut().expect("there is one now");
+        let in_order = |n: &u32| n.to_le_bytes()[..] == *number;
+        pieces.count = pieces.count.filter(in_order).map(|n| n + 1);
+        pieces.bytes.extend_from_slice(data);
         more = cursor.next(trx)?;
     }
-    finish(pending, &mut defs)?;
+    defs.extend(pending.map(|done| finish(system, done)));
     Ok(defs)
 }
 
-fn finish(
-    pending: Option<(Vec<u8>, Vec<u8>, TrxId)>,
-    defs: &mut Vec<(TableDef, TrxId)>,
-) -> Result<()> {
-    let Some((name, bytes, writer)) = pending else {
-        return Ok(());
+fn finish(system: &OpenTable, pieces: Pieces) -> StoredDef {
+    let name = String::from_utf8_lossy(&pieces.name).into_owned();
+    let def = match pieces.count {
+        Some(_) => TableDef::decode(&pieces.bytes),
+        None => Err(Error::invalid("a piece is missing")),
     };
-    let def = TableDef::decode(&bytes).map_err(|e| {
-        Error::invalid(format!(
-            "the definition of table {} is damaged: {e}",
-            String::from_utf8_lossy(&name)
-        ))
-    })?;
-    defs.push((def, writer));
-    Ok(())
+    let named = match def {
+        Ok(def) if def.name.as_bytes() == pieces.name => Ok(def),
+        Ok(def) => Err(format!("that of {}", def.name.escape_debug())),
+        Err(e) => Err(e.to_string()),
+    };
+    let expected = format!("the definition of table {}, in a row", name.escape_debug());
+    StoredDef {
+        def: named.map_err(|found| system.clustered.damage_at(&pieces.key, &expected, found)),
+        name,
+        writer: pieces.writer,
+    }
 }

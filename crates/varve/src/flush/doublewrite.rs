@@ -179,7 +179,7 @@ pub fn recover(
         match store.read(id, &mut found) {
             Ok(()) => {}
             // The tablespace is gone, or the page lies beyond its end: nothing was torn there.
-            Err(Error::NotFound { .. }) => continue,
+            Err(Error::NotFound { .. } | Error::Corrupt { .. }) => continue,
             Err(e) => return Err(e),
         }
         if page::verify(&found, id).is_err() {

@@ -19,8 +19,8 @@
 //!   first change of everything below it (WAL-2).
 //! - **MTR-3** Completion (5) comes before the latches (6). Whoever sees a change and logs one that depends on it gets a
 //!   higher LSN, and a page copied for writing holds complete changes only.
-//! - **MTR-4** A page is latched at most once by a mini-transaction, and the order of latches is the caller's duty
-//!   (docs/locking.md).
+//! - **MTR-4** A page is latched at most once by a mini-transaction: references that lead to one page twice are damage.
+//!   The order of latches is the caller's duty (docs/locking.md).
 //! - **MTR-5** A mini-transaction that is dropped after it changed something, by a panic or a bug, poisons the log:
 //!   those pages are never written, and reopening the database restores them.
 //!
@@ -41,7 +41,7 @@ use smallvec::SmallVec;
 
 pub use record::RawRecord;
 
-use crate::base::{Lsn, PageId, Result};
+use crate::base::{Error, Lsn, PageId, Result};
 use crate::buffer::{BufferPool, ExclusivePage, SharedPage};
 use crate::page::{self, PageOp};
 use crate::redo::{RedoLog, Reservation};
@@ -153,23 +153,34 @@ impl<'a> Mtr<'a> {
         self.env
     }
 
+    /// MTR-4. Waiting for one's own latch would never end. What leads to the same page twice is a damaged one.
+    fn check_not_latched(&self, id: PageId) -> Result<()> {
+        match self.find(id) {
+            None => Ok(()),
+            Some(_) => {
+                let expected = "a page that one change meets once";
+                Err(Error::corrupt(id, expected, "two references to it"))
+            }
+        }
+    }
+
     /// Latches the page shared.
     pub fn shared(&mut self, id: PageId) -> Result<PageH> {
-        debug_assert!(self.find(id).is_none(), "{id} is latched twice");
+        self.check_not_latched(id)?;
         let page = self.env.pool.shared(id)?;
         Ok(self.push(Slot::Shared(page)))
     }
 
     /// Latches the page exclusively.
     pub fn exclusive(&mut self, id: PageId) -> Result<PageH> {
-        debug_assert!(self.find(id).is_none(), "{id} is latched twice");
+        self.check_not_latched(id)?;
         let page = self.env.pool.exclusive(id)?;
         Ok(self.adopt_exclusive(page))
     }
 
     /// Latches the page exclusively unless somebody has it.
     pub fn try_exclusive(&mut self, id: PageId) -> Result<Option<PageH>> {
-        debug_assert!(self.find(id).is_none(), "{id} is latched twice");
+        self.check_not_latched(id)?;
         let page = self.env.pool.try_exclusive(id)?;
         Ok(page.map(|p| self.adopt_exclusive(p)))
     }

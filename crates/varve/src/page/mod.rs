@@ -6,6 +6,7 @@
 //!   operations on the same bytes gives the same bytes.
 //! - **PG-2** [`validate`] accepts a page ⇒ no accessor of [`SlottedRef`] panics on it, and every `PageOp`
 //!   that applies to it leaves a page that `validate` accepts again.
+//!   Pages of trees are read from disk through [`validate_keys`], too, so that searches and scans of them end.
 //! - **PG-3** A `PageOp` that can't be applied changes nothing and returns an error.
 //! - **PG-4** All keys of a slotted page lie in `[low fence, high fence)` and therefore share the page's
 //!   prefix, the common prefix of its two fences; records store only what follows it.
@@ -25,7 +26,7 @@ pub use header::{
 };
 pub use inner::{ChildRef, InnerImage};
 pub use op::{BulkRecs, BulkRecsBuilder, PageOp};
-pub use slotted::{SLOT_SIZE, SlottedRef, common_prefix_len, validate};
+pub use slotted::{SLOT_SIZE, SlottedRef, common_prefix_len, validate, validate_keys};
 
 /// The smallest and largest page sizes; sizes are powers of two.
 pub const MIN_PAGE_SIZE: usize = 4096;

@@ -17,7 +17,7 @@
 use std::cmp::Ordering;
 use std::hint::select_unpredictable;
 
-use super::header::{PAGE_HEADER, get_u16, get_u32, get_u64, page_id, page_type};
+use super::header::{PAGE_HEADER, PageType, get_u16, get_u32, get_u64, page_id, page_type};
 use crate::base::{Error, PageId, PageNo, Result};
 
 pub const SLOT_SIZE: usize = 8;
@@ -378,7 +378,7 @@ pub(super) fn partition<T>(sorted: &[T], below: impl Fn(&T) -> bool) -> usize {
 }
 
 /// Checks a slotted page's structure, so that reading it can't go out of bounds (PG-2); other pages pass.
-/// One pass over the slots: run after every page read. Key order is `Tree::check`'s business.
+/// One pass over the slots: run after every page read.
 pub fn validate(page: &[u8], id: PageId) -> Result<()> {
     if !page_type(page).is_some_and(|t| t.is_slotted()) {
         return Ok(());
@@ -425,4 +425,33 @@ fn check_slotted(page: &[u8]) -> std::result::Result<(), &'static str> {
         return Err("a heap whose records and garbage do not add up");
     }
     Ok(())
+}
+
+/// Checks what searches and scans of a tree's page rely on: heads are those of their keys, keys ascend and lie between the
+/// fences (PG-4). Other pages pass. The page was accepted by [`validate`]. One pass over the records: run after every
+/// page read.
+pub fn validate_keys(page: &[u8], id: PageId) -> Result<()> {
+    if !matches!(page_type(page), Some(PageType::Leaf | PageType::Inner)) {
+        return Ok(());
+    }
+    let p = SlottedRef::new(page);
+    // All keys and both fences start with the prefix: what follows it is compared.
+    let mut before: Option<&[u8]> = None;
+    let low = &p.low()[p.prefix_len()..];
+    for (n, slot) in p.slots().iter().enumerate() {
+        let key = p.key_suffix(n);
+        let ascends = before.map_or(key >= low, |before| key > before);
+        if !ascends || slot_head(slot) != head_of(key) {
+            let found = format!("slot {n} out of order or with a wrong head");
+            return Err(Error::corrupt(id, "ascending keys", found));
+        }
+        before = Some(key);
+    }
+    match (before, p.high()) {
+        (Some(last), Some(high)) if last >= &high[p.prefix_len()..] => {
+            let expected = "keys below the high fence";
+            Err(Error::corrupt(id, expected, "a key at or above it"))
+        }
+        _ => Ok(()),
+    }
 }

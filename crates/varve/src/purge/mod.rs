@@ -23,12 +23,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::base::{PageNo, Result, RollPtr};
+use crate::base::{Result, RollPtr};
 use crate::catalog::{EntryRecord, OpenIndex, OpenTable, RowRecord};
 use crate::mtr::Mtr;
 use crate::page::PageOp;
 use crate::txn::{Core, Counters};
-use crate::undo::{Rseg, UndoCopies, UndoKind, UndoRecord};
+use crate::undo::{HistoryEntry, Rseg, UndoCopies, UndoKind, UndoRecord};
 
 /// Logs worked off before the limit is computed again and surplus free pages are returned.
 const BATCH: usize = 300;
@@ -82,6 +82,7 @@ fn run(core: &Core, stop: &AtomicBool) {
     let body = std::panic::AssertUnwindSafe(|| {
         let mut sleep = SHORTEST_SLEEP;
         while !stop.load(Ordering::Relaxed) {
+            core.oldest_view();
             match run_batch(core, stop) {
                 Ok(BATCH) => continue,
                 Ok(0) => sleep = (sleep * 2).min(LONGEST_SLEEP),
@@ -112,16 +113,15 @@ pub fn run_batch(core: &Core, stop: &AtomicBool) -> Result<usize> {
     'limits: loop {
         let limit = core.sys.purge_limit();
         let before = done;
-        while let Some((no, rseg)) = core.undo.oldest().filter(|(no, _)| *no < limit) {
+        while let Some((_, rseg)) = core.undo.oldest().filter(|(no, _)| *no < limit) {
             if stop.load(Ordering::Relaxed) || done >= BATCH {
                 break 'limits;
             }
             let Some(entry) = rseg.oldest_entry(&core.undo.env)? else {
                 break;
             };
-            debug_assert_eq!(entry.no, no);
-            purge_log(core, &rseg, entry.first, &mut copies)?;
-            core.undo.free_oldest(&rseg, entry.first)?;
+            purge_log(core, &rseg, entry, &mut copies)?;
+            core.undo.free_oldest(&rseg, entry)?;
             Counters::add(&core.counters.purged_logs, 1);
             done += 1;
         }
@@ -146,8 +146,8 @@ enum Sweep {
     Rows,
 }
 
-fn purge_log(core: &Core, rseg: &Rseg, first: PageNo, copies: &mut UndoCopies) -> Result<()> {
-    let revives = core.undo.log_header(rseg.space(), first)?.undone_revive;
+fn purge_log(core: &Core, rseg: &Rseg, entry: HistoryEntry, copies: &mut UndoCopies) -> Result<()> {
+    let revives = core.undo.history_log(rseg, entry)?.undone_revive;
     let sweeps: &[Sweep] = if revives {
         &[Sweep::Entries, Sweep::Rows]
     } else {
@@ -163,7 +163,7 @@ fn purge_log(core: &Core, rseg: &Rseg, first: PageNo, copies: &mut UndoCopies) -
             swept && concerns_purge(record, revives)
         };
         core.undo.walk(
-            (rseg.space(), first),
+            (rseg.space(), entry.first),
             copies,
             wanted,
             |page, slot, record| {
@@ -230,6 +230,9 @@ fn merge(index: &OpenIndex, key: &[u8]) -> Result<()> {
 
 /// The rules above.
 fn is_garbage(table: &OpenTable, payload: &[u8], record: &UndoRecord<'_>, at: RollPtr) -> bool {
+    if record.kind.is_row() != (record.index == table.clustered.id) {
+        return false;
+    }
     if record.kind.is_row() {
         let Some(now) = RowRecord::decode(payload) else {
             return false;
@@ -243,7 +246,6 @@ fn is_garbage(table: &OpenTable, payload: &[u8], record: &UndoRecord<'_>, at: Ro
             _ => false,
         };
     }
-    debug_assert!(table.secondary.iter().any(|i| i.id == record.index));
     let Some(now) = EntryRecord::decode(payload) else {
         return false;
     };

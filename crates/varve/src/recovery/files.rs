@@ -73,12 +73,13 @@ fn open_in(
     Ok(())
 }
 
-/// Makes the table files those that the definitions name (DDL-1). `named` has each table's tablespace and name.
-/// Returns the names of tables whose file is missing.
+/// Makes the table files those that the definitions name (DDL-1). `named` has each table's tablespace and name; if it lacks
+/// some because their definitions can't be read (`incomplete`), no file is removed. Returns the names of tables whose file
+/// is missing.
 pub fn reconcile(
     spaces: &Spaces,
     found: &[FoundFile],
-    named: &HashMap<SpaceId, String>,
+    (named, incomplete): (&HashMap<SpaceId, String>, bool),
     log: &dyn Fn(&str),
 ) -> Result<Vec<String>> {
     let tables = found.iter().filter(|f| f.path.contains('/'));
@@ -93,6 +94,10 @@ pub fn reconcile(
                     misplaced.push((space, &file.path, right));
                 }
             }
+            Some((space, None)) if incomplete => log(&format!(
+                "{} stays: it may be tablespace {space} of a table whose definition can't be read",
+                file.path
+            )),
             Some((space, None)) => {
                 log(&format!(
                     "removing {}: no table has tablespace {space}",

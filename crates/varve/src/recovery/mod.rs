@@ -13,6 +13,9 @@
 //!
 //! - **REC-1** Nothing but replay touches a page of a logged tablespace before step 4.
 //! - **REC-2** All steps can be interrupted and started again.
+//! - **REC-3** A table that can't be used, because its file is missing or damaged or its definition can't be read, does not
+//!   keep the others from being used. It is told in the log, and refused by name until it is dropped. Its file and its undo stay,
+//!   so that it can be used again when the reason is gone; but purge passes it over, so that deleted rows may stay in it.
 
 mod files;
 
@@ -85,9 +88,18 @@ pub fn replay(
     Ok(())
 }
 
-/// Rolls a transaction back that had not ended when the database stopped. It was registered as active.
+/// Rolls a transaction back that had not ended when the database stopped. It was registered as active. What it changed in
+/// tables that can't be used is left for the next start.
 pub fn roll_back(core: &Arc<Core>, undo: TrxUndo) -> Result<()> {
-    Transaction::recovered(core.clone(), undo).rollback()
+    let trx = undo.trx();
+    let left = Transaction::recovered(core.clone(), undo).roll_back_recovered()?;
+    for table in left {
+        core.error(&format!(
+            "transaction {trx} is not rolled back in table {}, which can't be used; the next start tries again, unless the table is dropped before",
+            core.tables.name_of(table)
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

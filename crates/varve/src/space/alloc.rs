@@ -9,10 +9,10 @@
 //! that record does not depend on what the page held.
 
 use super::Space;
-use super::alloc_page::{EXTENT_PAGES, MIXED};
+use super::alloc_page::{EXTENT_PAGES, MIXED, group_start};
 use super::extents::{Extents, FREE};
 use super::header::{DEF, DEF_LEN, definition, definition_head, stored_definition};
-use crate::base::{Error, NO_PAGE, PageNo, Result};
+use crate::base::{Error, NO_PAGE, PageId, PageNo, Result};
 use crate::mtr::{Mtr, MtrEnv, PageH};
 use crate::page::{PageOp, PageType, page_type};
 
@@ -25,8 +25,9 @@ pub const FREE_LOG_BYTES: u32 = 64;
 /// The most that a file is extended at once, in bytes.
 const MAX_GROWTH_BYTES: u64 = 4 << 20;
 
-/// Pages of a file that only rollback and purge may take, once the file is larger than an extent.
-const KEPT_PAGES: u32 = 16;
+/// Of a file larger than an extent, one page in so many is kept for rollback and purge, at least `MIN_KEPT_PAGES`.
+const KEPT_ONE_IN: u32 = 64;
+const MIN_KEPT_PAGES: u32 = 16;
 
 /// Free pages promised to one mini-transaction; given back when dropped, whether used or not.
 #[must_use = "the pages are promised only as long as this lives"]
@@ -54,7 +55,7 @@ impl Purpose {
     /// Pages of a file of `size` pages that it has to leave.
     fn leaves(self, size: u32) -> u32 {
         match self {
-            Purpose::Work if size > EXTENT_PAGES => KEPT_PAGES,
+            Purpose::Work if size > EXTENT_PAGES => MIN_KEPT_PAGES.max(size / KEPT_ONE_IN),
             Purpose::Work => 1,
             Purpose::UndoingWork => 0,
         }
@@ -96,7 +97,7 @@ impl Space {
             }
             let step = growth(size, self.geometry.page_size).max(pages);
             let grown = self.grow_file(size.saturating_add(step));
-            refused = grown.err().map(|e| no_space(e, &self.path()));
+            refused = grown.err();
         }
     }
 
@@ -109,20 +110,30 @@ impl Space {
         let g = self.geometry;
         let mut extents = Extents::new(g);
         extents.grow(size);
-        let mut read_group = |group: u32, bytes: &[u8]| {
-            if page_type(bytes) != Some(PageType::Alloc) {
-                return;
+        let mut read_group = |group: u32, bytes: &[u8]| -> Result<()> {
+            let id = self.page(g.alloc_page(group));
+            if group > 0 && page_type(bytes) == Some(PageType::Unused) {
+                return Ok(());
             }
+            check_alloc_page(bytes, id)?;
             extents.set_formatted(group);
             let start = group * g.group_extents();
             for extent in start..(start + g.group_extents()).min(size.div_ceil(EXTENT_PAGES)) {
-                extents.set_extent(extent, g.owner(bytes, extent), g.used_in(bytes, extent));
+                let (owner, used) = (g.owner(bytes, extent), g.used_in(bytes, extent));
+                let most = (size - extent * EXTENT_PAGES).min(EXTENT_PAGES);
+                if used > most || (owner == FREE && used > 0) {
+                    let found = format!("{used} of {most} pages, owner {owner}");
+                    let expected = format!("what is in use of extent {extent}");
+                    return Err(Error::corrupt(id, expected, found));
+                }
+                extents.set_extent(extent, owner, used);
             }
+            Ok(())
         };
-        read_group(0, &first);
+        read_group(0, &first)?;
         for group in 1..g.groups(size) {
             let page = env.pool.shared(self.page(g.alloc_page(group)))?;
-            read_group(group, &page);
+            read_group(group, &page)?;
         }
         // Still under the latch of page 1: nothing was allocated or freed since the pages were read.
         self.extents.lock().get_or_insert(extents);
@@ -160,6 +171,12 @@ impl Space {
             let expected = format!("a free page in extent {}", choice.extent);
             return Err(Error::corrupt(mtr.page_id(h), expected, "none"));
         };
+        // What the allocation page calls free is in use for sure if it is the file's own, or latched by the caller.
+        let own = no.0 == 0 || no == self.geometry.alloc_page(group);
+        if own || mtr.find(self.page(no)).is_some() {
+            let expected = format!("page {no} in use");
+            return Err(Error::corrupt(mtr.page_id(h), expected, "a free page"));
+        }
         self.set_in_use(mtr, h, no, 1);
         if let Some(owner) = choice.claim {
             self.set_owner(mtr, h, choice.extent, owner);
@@ -182,6 +199,7 @@ impl Space {
         let group = self.geometry.group_of(no);
         self.latch_alloc_page(mtr, 0)?;
         let alloc = self.latch_alloc_page(mtr, group)?;
+        check_alloc_page(mtr.bytes(alloc), mtr.page_id(alloc))?;
         let in_use = self.geometry.in_use(mtr.bytes(alloc), no);
         if !in_use || no.0 == 0 || no == self.geometry.alloc_page(group) {
             let found = if in_use {
@@ -299,6 +317,17 @@ impl Space {
     }
 }
 
+/// The page is the allocation page that belongs there.
+fn check_alloc_page(page: &[u8], id: PageId) -> Result<()> {
+    let (ptype, first) = (page_type(page), group_start(page));
+    if ptype == Some(PageType::Alloc) && first == id.no.0 - 1 {
+        return Ok(());
+    }
+    let expected = format!("the allocation page of the pages from {} on", id.no.0 - 1);
+    let found = format!("type {ptype:?}, first page {first}");
+    Err(Error::corrupt(id, expected, found))
+}
+
 /// Pages by which a file of `size` pages is extended: doubling up to an extent, then an extent at a time, then an eighth
 /// of the file, at most 4 MiB.
 fn growth(size: u32, page_size: usize) -> u32 {
@@ -308,19 +337,4 @@ fn growth(size: u32, page_size: usize) -> u32 {
     let most = (MAX_GROWTH_BYTES / page_size as u64) as u32;
     let step = (size / 8).clamp(EXTENT_PAGES, most.max(EXTENT_PAGES));
     step.next_multiple_of(EXTENT_PAGES)
-}
-
-/// A file that can't be extended, in the words of whoever has to make room.
-fn no_space(e: Error, path: &str) -> Error {
-    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-    match &e {
-        Error::Io { source, .. }
-            if matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge) =>
-        {
-            Error::NoSpace {
-                what: format!("tablespace {path} can't be extended: {source}"),
-            }
-        }
-        _ => e,
-    }
 }

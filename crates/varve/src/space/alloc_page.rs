@@ -23,6 +23,11 @@ pub const MIXED: u32 = u32::MAX;
 
 const NIBBLES: usize = 64;
 
+/// The first page of the group that an allocation page says it describes.
+pub(super) fn group_start(alloc_page: &[u8]) -> u32 {
+    u32::from_le_bytes(alloc_page[48..52].try_into().expect("4 bytes"))
+}
+
 /// How the pages of a file of this page size are grouped.
 #[derive(Clone, Copy)]
 pub(super) struct Geometry {

@@ -117,3 +117,26 @@ fn round_size(pages: u32) -> Result<u32> {
         what: "a tablespace holds fewer than 2^32 pages".into(),
     })
 }
+
+#[cfg(test)]
+mod size_tests {
+    use super::*;
+
+    #[test]
+    fn page_numbers_that_run_out_are_refused() {
+        for (pages, size) in [
+            (1, Some(2)),
+            (64, Some(64)),
+            (65, Some(128)),
+            (u32::MAX - 63, Some(u32::MAX - 63)),
+            (u32::MAX - 62, None),
+            (u32::MAX, None),
+        ] {
+            match (round_size(pages), size) {
+                (Ok(got), Some(size)) => assert_eq!(got, size),
+                (Err(Error::NoSpace { .. }), None) => {}
+                (got, _) => panic!("{pages}: {got:?}"),
+            }
+        }
+    }
+}

@@ -56,6 +56,11 @@ impl Spaces {
         }
     }
 
+    /// The data directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     pub fn get(&self, id: SpaceId) -> Option<Arc<Space>> {
         self.spaces.read().get(&id).cloned()
     }
@@ -187,6 +192,18 @@ impl Spaces {
         self.sync_parent(&path)
     }
 
+    /// Removes a file that is not open as a tablespace: its header is damaged, or it is another's. False if there is none.
+    pub fn remove_unopened(&self, path: &str) -> Result<bool> {
+        let full = self.dir.join(path);
+        let is_open = self.all().iter().any(|space| space.path() == path);
+        if is_open || !self.disk.exists(&full)? {
+            return Ok(false);
+        }
+        self.disk.remove(&full)?;
+        self.sync_parent(&full)?;
+        Ok(true)
+    }
+
     /// Forgets the tablespace and leaves its file.
     pub fn close(&self, id: SpaceId) -> Result<()> {
         self.take(id).map(drop)
@@ -257,8 +274,10 @@ fn unknown(id: SpaceId) -> Error {
 impl PageStore for Spaces {
     fn read(&self, page: PageId, buf: &mut [u8]) -> Result<()> {
         let space = self.require(page.space)?;
-        if page.no.0 >= space.size_pages() {
-            return Err(Error::not_found(page.to_string()));
+        let size = space.size_pages();
+        if page.no.0 >= size {
+            let found = format!("a file of {size} pages");
+            return Err(Error::corrupt(page, "a page within its file", found));
         }
         space.file.read_at(buf, space.offset(page.no))
     }

@@ -8,10 +8,10 @@
 //!   lock protects. Waiting happens without any latch, and the row is read again afterwards.
 
 use crate::base::{Result, TrxId};
-use crate::btree::Seek;
-use crate::catalog::{EntryRecord, OpenTable, RowRecord};
+use crate::btree::{Seek, SharedLeaf};
+use crate::catalog::{EntryRecord, OpenIndex, OpenTable, RowRecord};
 use crate::lock::{Acquired, Mode};
-use crate::txn::{Core, Transaction};
+use crate::txn::Transaction;
 
 /// What was found where a row was to be locked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,7 +49,8 @@ pub fn lock_row(
         };
         let bytes = page.payload(slot);
         let record = RowRecord::decode(bytes).ok_or_else(|| {
-            Core::damaged_record(&table.def.name, "a clustered record is too short")
+            let found = format!("{} bytes", bytes.len());
+            table.clustered.damage_on(leaf.page_id(), "a row", found)
         })?;
         if let Some(acquired) = lock_latched(trx, table, key, record.trx, mode) {
             payload.clear();
@@ -93,13 +94,17 @@ pub fn lock_latched(
     trx.try_lock_record(index, key, mode)
 }
 
-/// An entry's clustered key, or damage.
-pub fn clustered_key<'a>(
-    table: &OpenTable,
-    entry: &EntryRecord,
+/// A secondary entry on a latched leaf with its clustered key, or damage.
+pub fn entry_of<'a>(
+    index: &OpenIndex,
+    leaf: &SharedLeaf<'_>,
     key: &'a [u8],
-) -> Result<&'a [u8]> {
-    entry.clustered_key(key).ok_or_else(|| {
-        Core::damaged_record(&table.def.name, "a secondary entry's key is too short")
+    payload: &[u8],
+) -> Result<(EntryRecord, &'a [u8])> {
+    let entry = EntryRecord::decode(payload);
+    let found = entry.and_then(|e| Some((e, e.clustered_key(key)?)));
+    found.ok_or_else(|| {
+        let found = format!("{} bytes behind a key of {}", payload.len(), key.len());
+        index.damage_on(leaf.page_id(), "an entry", found)
     })
 }

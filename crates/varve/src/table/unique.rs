@@ -12,9 +12,9 @@ use crate::base::Result;
 use crate::btree::Seek;
 use crate::catalog::{EntryRecord, OpenIndex, OpenTable};
 use crate::lock::Mode;
-use crate::txn::{Core, Transaction};
+use crate::txn::Transaction;
 
-use super::rowlock::{Locked, clustered_key, lock_row};
+use super::rowlock::{Locked, entry_of, lock_row};
 use super::version::read_leaf;
 
 /// Another row's entry with the same unique key: its full key and its row's clustered key.
@@ -46,7 +46,6 @@ impl Conflict {
 /// the entry to be inserted.
 pub fn find_conflict(
     trx: &Transaction,
-    table: &OpenTable,
     index: &OpenIndex,
     key: &[u8],
     unique_len: usize,
@@ -67,12 +66,10 @@ pub fn find_conflict(
                 // The entry of this very row, dead: the insert will revive it.
                 continue;
             }
-            let entry = EntryRecord::decode(page.payload(slot)).ok_or_else(|| {
-                Core::damaged_record(&table.def.name, "a secondary entry of a wrong length")
-            })?;
+            let (entry, clustered_key) = entry_of(index, &leaf, &other, page.payload(slot))?;
             let open = trx.id() != Some(entry.trx) && trx.core().sys.is_unfinished(entry.trx);
             if !entry.is_deleted() || open {
-                let clustered_key = clustered_key(table, &entry, &other)?.to_vec();
+                let clustered_key = clustered_key.to_vec();
                 return Ok(Some(Conflict {
                     key: other,
                     clustered_key,

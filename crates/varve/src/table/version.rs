@@ -7,11 +7,11 @@
 //! - **MVCC-1** A log is given back by purge only when every view sees its transaction, so that a cut whose leaf
 //!   record did not change can't happen. It is counted and reported as damage.
 
-use crate::base::{Error, Result, TrxId};
+use crate::base::{Result, TrxId};
 use crate::btree::Seek;
 use crate::catalog::{OpenIndex, OpenTable, RowRecord, row_header};
 use crate::txn::{Core, Counters, ReadView, Sees};
-use crate::undo::{UndoRecord, UndoTarget};
+use crate::undo::{Previous, UndoRecord, UndoTarget};
 
 /// Buffers for walking a version chain.
 #[derive(Default)]
@@ -50,8 +50,10 @@ pub fn visible_version(
         }
         if at_cut.is_some() && at_cut == leaf_header {
             Counters::add(&core.counters.undo_cuts, 1);
-            let found = "a row's older version is missing from the undo log";
-            return Err(Core::damaged_record(&table.def.name, found));
+            let found = "a row whose older version is missing there";
+            return Err(table
+                .clustered
+                .damage_at(key, "a row with its undo log", found));
         }
         at_cut = leaf_header;
         if !read_leaf(&table.clustered, key, &mut scratch.leaf)? {
@@ -59,6 +61,14 @@ pub fn visible_version(
         }
         std::mem::swap(payload, &mut scratch.leaf);
     }
+}
+
+/// A clustered record that was copied from its page.
+pub fn row_record<'a>(table: &OpenTable, key: &[u8], payload: &'a [u8]) -> Result<RowRecord<'a>> {
+    RowRecord::decode(payload).ok_or_else(|| {
+        let found = format!("{} bytes", payload.len());
+        table.clustered.damage_at(key, "a row", found)
+    })
 }
 
 /// Copies the record with exactly this key; `false` if there is none.
@@ -93,9 +103,8 @@ fn walk(
     payload: &mut Vec<u8>,
     scratch: &mut VersionScratch,
 ) -> Result<Walk> {
-    let short = || Core::damaged_record(&table.def.name, "a clustered record is too short");
     loop {
-        let record = RowRecord::decode(payload).ok_or_else(short)?;
+        let record = row_record(table, key, payload)?;
         if sees(core, view, record.trx) {
             return Ok(if record.is_deleted() {
                 Walk::Nothing
@@ -118,15 +127,14 @@ fn walk(
         {
             return Ok(Walk::Cut);
         }
-        let damaged = |what: &str| Error::invalid(format!("table {}: {what}", table.def.name));
         let undo = UndoRecord::decode(&scratch.undo).expect("UndoSys::read decoded it");
-        let previous = undo
-            .previous
-            .ok_or_else(|| damaged("a roll pointer leads to an insert"))?;
-        previous
-            .diff
-            .apply(record.row, &mut scratch.row)
-            .ok_or_else(|| damaged("an undo record does not fit its row"))?;
+        let fits = |p: &Previous<'_>| p.diff.apply(record.row, &mut scratch.row).is_some();
+        let Some(previous) = undo.previous.filter(fits) else {
+            let found = format!("one of {} that does not fit the row", record.trx);
+            return Err(table
+                .clustered
+                .damage_at(key, "the undo record of a row", found));
+        };
         payload.clear();
         payload.extend_from_slice(&row_header(previous.flags, previous.trx, previous.roll_ptr));
         payload.extend_from_slice(&scratch.row);

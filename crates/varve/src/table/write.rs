@@ -18,12 +18,12 @@ use crate::lock::Mode;
 use crate::mtr::Mtr;
 use crate::page::{PageOp, max_record, record_cost};
 use crate::row::{Datum, put_row_id};
-use crate::txn::{Core, Counters, Transaction};
+use crate::txn::{Counters, Transaction};
 use crate::undo::{Previous, RowDiff, UndoKind, UndoRecord};
 
 use super::rowlock::{Locked, lock_row};
 use super::unique::find_conflict;
-use super::version::read_leaf;
+use super::version::{read_leaf, row_record};
 
 /// Redo that one row mini-transaction can write: the record, its undo, a page reorganised at worst.
 const MAX_MTR: u32 = 256 * 1024;
@@ -38,8 +38,7 @@ pub struct CurrentRow<'a> {
 
 impl<'a> CurrentRow<'a> {
     fn record(&self, table: &OpenTable) -> Result<RowRecord<'a>> {
-        RowRecord::decode(self.payload)
-            .ok_or_else(|| Core::damaged_record(&table.def.name, "a clustered record is too short"))
+        row_record(table, self.key, self.payload)
     }
 }
 
@@ -87,7 +86,7 @@ pub fn insert_row(
     let mut key = std::mem::take(&mut trx.scratch.key);
     key.clear();
     match table.def.has_row_id() {
-        true => put_row_id(table.draw_row_id(), &mut key),
+        true => put_row_id(table.draw_row_id()?, &mut key),
         false => table.clustered.codec.encode_columns(values, &mut key)?,
     }
     check_size(table, &key, row.len())?;
@@ -384,7 +383,7 @@ fn insert_entry(
     };
     loop {
         let stripe = core.unique_stripe(index.id, &key[..unique_len]).lock();
-        let Some(conflict) = find_conflict(trx, table, index, key, unique_len)? else {
+        let Some(conflict) = find_conflict(trx, index, key, unique_len)? else {
             let done = put_entry(trx, table, index, key, pk_len);
             drop(stripe);
             return done;
@@ -448,18 +447,20 @@ fn set_entry(
     key: &[u8],
 ) -> Result<Set> {
     let core = trx.core().clone();
-    let damaged =
-        |what| Core::damaged_record(&table.def.name, &format!("index {}: {what}", index.name));
     let revive = kind == UndoKind::EntryRevive;
     let mut payload = Vec::new();
     loop {
         if !read_leaf(index, key, &mut payload)? {
             return Ok(Set::Absent);
         }
-        let old =
-            EntryRecord::decode(&payload).ok_or_else(|| damaged("an entry of a wrong length"))?;
+        let old = EntryRecord::decode(&payload)
+            .ok_or_else(|| index.damage_at(key, "an entry", format!("{} bytes", payload.len())))?;
         if old.is_deleted() != revive {
-            return Err(damaged("an entry is not in the state that its row implies"));
+            let (expected, found) = match revive {
+                true => ("a dead entry", "a live one"),
+                false => ("a live entry", "a dead one"),
+            };
+            return Err(index.damage_at(key, expected, found));
         }
         let previous = Previous {
             trx: old.trx,
@@ -499,10 +500,7 @@ fn kill_entry(
 ) -> Result<()> {
     match set_entry(trx, table, index, UndoKind::EntryKill, key)? {
         Set::Done => Ok(()),
-        Set::Absent => {
-            let found = format!("index {} misses an entry of a live row", index.name);
-            Err(Core::damaged_record(&table.def.name, &found))
-        }
+        Set::Absent => Err(index.damage_at(key, "the entry of a live row", "none")),
     }
 }
 
@@ -516,7 +514,7 @@ enum Set {
 pub fn delete_row(trx: &mut Transaction, table: &OpenTable, current: CurrentRow<'_>) -> Result<()> {
     whole(trx, |trx| {
         let record = current.record(table)?;
-        let row = table.row(record.row)?;
+        let row = table.row(current.key, record.row)?;
         let mut key = std::mem::take(&mut trx.scratch.other_key);
         for index in &table.secondary {
             key.clear();
@@ -539,7 +537,7 @@ pub fn update_row(
     values: &[Datum<'_>],
 ) -> Result<()> {
     let record = current.record(table)?;
-    let old = table.row(record.row)?;
+    let old = table.row(current.key, record.row)?;
     if !table.def.has_row_id() && !table.clustered.codec.same_columns(&old, values) {
         let mut key = Vec::new();
         table.clustered.codec.encode_columns(values, &mut key)?;

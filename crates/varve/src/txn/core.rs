@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::base::{Error, IndexId, Lsn, Result};
+use crate::base::{IndexId, Lsn, Result, TrxNo};
 use crate::buffer::BufferPool;
 use crate::catalog::Tables;
 use crate::lock::LockManager;
@@ -164,6 +164,8 @@ pub struct Core {
     pub settings: DynamicSettings,
     pub counters: Counters,
     pub purge_wanted: Wakeup,
+    /// The oldest view when somebody looked last, and since when it has been that.
+    oldest_view: Mutex<Option<(TrxNo, Instant)>>,
     /// A unique check and its insert happen under the stripe of (index, unique key): two transactions that insert
     /// the same key check one after the other. Taken before page latches, never held during a lock wait.
     unique_stripes: Box<[Mutex<()>]>,
@@ -193,9 +195,21 @@ impl Core {
             settings,
             counters: Counters::default(),
             purge_wanted: Wakeup::default(),
+            oldest_view: Mutex::new(None),
             unique_stripes: (0..UNIQUE_STRIPES).map(|_| Mutex::new(())).collect(),
             logger,
         }
+    }
+
+    /// The number of the oldest open view, which holds purge back, and for how long it is known to have been the oldest.
+    /// Views don't look at the clock when they open: purge asks here now and then.
+    pub fn oldest_view(&self) -> Option<(TrxNo, Duration)> {
+        let oldest = self.sys.view_numbers().into_iter().min();
+        let mut known = self.oldest_view.lock();
+        if oldest != known.map(|(number, _)| number) {
+            *known = oldest.map(|number| (number, Instant::now()));
+        }
+        known.map(|(number, since)| (number, since.elapsed()))
     }
 
     /// The stripe of a unique key.
@@ -222,15 +236,12 @@ impl Core {
         (self.logger)(LogLevel::Warning, message);
     }
 
+    pub fn error(&self, message: &str) {
+        (self.logger)(LogLevel::Error, message);
+    }
+
     /// Poisons the database: something that can't be taken back failed halfway.
     pub fn fail(&self, why: &str) {
         self.log.poison(why);
-    }
-
-    /// The error for a damaged record, with its place.
-    pub fn damaged_record(table: &str, found: &str) -> Error {
-        Error::Invalid {
-            what: format!("table {table}: {found}; run CHECK TABLE"),
-        }
     }
 }

@@ -1,99 +1,160 @@
 //! Rollback: each undo record, newest first, is taken back in one mini-transaction that restores exactly the
 //! previous state and marks the undo record UNDONE. A crash in between leaves a log whose marked records are done.
+//!
+//! - **RB-1** Rollback does not fail for space. Each tablespace keeps pages for it (SP-3); when they are used up on a full
+//!   disk, rollback says so in the log and waits until there is room.
+//! - **RB-2** What recovery rolls back may concern tables that can't be used (their file is missing or damaged). Those changes
+//!   are left, and with them the undo log, in its slot, and the transaction, unfinished: the next start tries again. Changes
+//!   to a table that has no definition any more are nobody's: it was dropped while it could not be used.
 
-use crate::base::{Error, Result};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use crate::base::{Error, PageId, Result, SYSTEM_SPACE, TableId};
 use crate::btree::LeafPos;
-use crate::catalog::{ENTRY_LEN, OpenIndex, ROW_AT, RowRecord, entry_state, row_header};
+use crate::catalog::{
+    ENTRY_LEN, EntryRecord, OpenIndex, OpenTable, RowRecord, entry_state, row_header,
+};
 use crate::mtr::Mtr;
 use crate::page::PageOp;
 use crate::undo::{Previous, UndoKind, UndoRecord};
 
-use super::core::{Core, Counters};
+use super::core::Core;
 use super::transaction::Transaction;
 
 /// Redo that taking back one record can write.
 const MAX_MTR: u32 = 256 * 1024;
+/// How long rollback waits before it tries again to get room on a full disk (RB-1).
+const SPACE_RETRY: Duration = Duration::from_millis(100);
+/// How often it says that it waits.
+const SPACE_TELL: Duration = Duration::from_secs(60);
 
 /// Takes back everything with an undo number of at least `down_to`.
 pub(super) fn roll_back(trx: &mut Transaction, down_to: u64) -> Result<()> {
+    each_newest(trx, down_to, |core, trx, record, page| {
+        let Some(table) = core.tables.by_id(record.table) else {
+            let expected = "an undo record of a table that is in use";
+            let found = format!("one of table number {}", record.table);
+            return Err(Error::corrupt(page, expected, found));
+        };
+        with_space(core, || take_back(core, trx, &table, record, page))
+    })
+}
+
+/// Takes back what recovery found unfinished. Returns the tables that can't be used and whose changes are left (RB-2).
+pub(super) fn roll_back_recovered(trx: &mut Transaction) -> Result<BTreeSet<TableId>> {
+    let mut left = BTreeSet::new();
+    each_newest(trx, 0, |core, trx, record, page| {
+        let Some(table) = core.tables.by_id(record.table) else {
+            left.insert(record.table);
+            return Ok(());
+        };
+        match take_back(core, trx, &table, record, page) {
+            Err(Error::Corrupt {
+                page,
+                expected,
+                found,
+            }) if page.space == table.space() && page.space != SYSTEM_SPACE => {
+                let why = Error::corrupt(page, expected, found);
+                core.error(&format!("table {} can't be used: {why}", table.def.name));
+                core.tables.mark_broken(&table, why);
+                left.insert(record.table);
+                Ok(())
+            }
+            done => done,
+        }
+    })?;
+    let core = trx.core().clone();
+    let dropped = |table: &TableId| !core.tables.is_broken(*table);
+    for table in left.iter().filter(|t| dropped(t)) {
+        core.warn(&format!(
+            "changes of transaction {:?} to table number {table} are forgotten: there is no such table any more",
+            trx.id()
+        ));
+    }
+    left.retain(|table| !dropped(table));
+    Ok(left)
+}
+
+/// Calls `f` with the undo records down to a number, the newest first, and the page that each stands on.
+fn each_newest(
+    trx: &mut Transaction,
+    down_to: u64,
+    mut f: impl FnMut(&Core, &mut Transaction, &UndoRecord<'_>, PageId) -> Result<()>,
+) -> Result<()> {
     let core = trx.core().clone();
     let mut bytes = std::mem::take(&mut trx.scratch.undo);
     let done = (|| {
         while let Some(undo) = &trx.undo
-            && undo.read_newest(&core.undo.env, down_to, &mut bytes)?
+            && let Some(page) = undo.read_newest(&core.undo.env, down_to, &mut bytes)?
         {
-            let record = UndoRecord::decode(&bytes)
-                .ok_or_else(|| Error::invalid("an undo record can't be decoded"))?;
-            take_back(&core, trx, &record)?;
+            let record = UndoRecord::decode(&bytes).expect("read_newest decoded it");
+            f(&core, trx, &record, page)?;
             let undo = trx.undo.as_mut().expect("has a log");
             undo.pop_newest(&core.undo.env, record.kind)?;
         }
         Ok(())
     })();
     trx.scratch.undo = bytes;
-    if down_to == 0 && trx.id().is_some() {
-        Counters::add(&core.counters.rollbacks, 1);
-    }
     done
 }
 
-fn take_back(core: &Core, trx: &mut Transaction, record: &UndoRecord<'_>) -> Result<()> {
-    let table = core
-        .tables
-        .by_id(record.table)
-        .ok_or_else(|| Error::not_found(format!("table {} of an undo record", record.table)))?;
+/// RB-1. `step` does nothing when it fails for space.
+fn with_space(core: &Core, mut step: impl FnMut() -> Result<()>) -> Result<()> {
+    let mut told: Option<Instant> = None;
+    loop {
+        match step() {
+            Err(Error::NoSpace { what }) if core.check_usable().is_ok() => {
+                if told.is_none_or(|at| at.elapsed() >= SPACE_TELL) {
+                    core.warn(&format!(
+                        "a rollback waits for space: {what}; make room and it goes on"
+                    ));
+                    told = Some(Instant::now());
+                }
+                std::thread::sleep(SPACE_RETRY);
+            }
+            done => return done,
+        }
+    }
+}
+
+/// `page` is the undo record's.
+fn take_back(
+    core: &Core,
+    trx: &mut Transaction,
+    table: &OpenTable,
+    record: &UndoRecord<'_>,
+    page: PageId,
+) -> Result<()> {
+    let damaged = |found: String| {
+        let expected = format!("an undo record of table {}", table.def.name);
+        Error::corrupt(page, expected, found)
+    };
     let index = table
         .index(record.index)
-        .ok_or_else(|| Error::not_found(format!("index {} of an undo record", record.index)))?;
+        .filter(|index| record.kind.is_row() == (index.id == table.clustered.id))
+        .ok_or_else(|| damaged(format!("{:?} of index {}", record.kind, record.index)))?;
     match (record.kind, &record.previous) {
         (UndoKind::RowInsert | UndoKind::EntryNew, _) => remove(core, trx, index, record)?,
         (UndoKind::EntryKill | UndoKind::EntryRevive, Some(previous)) => {
             restore_entry(core, trx, index, record, previous)?;
         }
         (_, Some(previous)) => restore_row(core, trx, index, record, previous)?,
-        (_, None) => return Err(Error::invalid("an undo record without a previous state")),
+        (_, None) => return Err(damaged("one without a previous state".into())),
     }
     table.count_rows(-record.kind.row_count_change());
     Ok(())
 }
 
 /// The record that the undo record speaks of, latched.
-fn find(
-    core: &Core,
-    mtr: &mut Mtr<'_>,
-    index: &OpenIndex,
-    key: &[u8],
-    room: usize,
-) -> Result<LeafPos> {
+fn find(mtr: &mut Mtr<'_>, index: &OpenIndex, key: &[u8], room: usize) -> Result<LeafPos> {
     let pos = index.tree.latch_leaf_to_undo(mtr, key, room)?;
-    if !pos.found {
-        let message = format!("rollback misses a record of index {}", index.name);
-        core.warn(&message);
-        return Err(Core::damaged_record(
-            &index.name,
-            "a record that rollback must restore is missing",
-        ));
-    }
-    Ok(pos)
-}
-
-/// The same, in a leaf where the record may have a payload of `len` bytes. Most have their length: nothing is split for them.
-fn find_with_room(
-    core: &Core,
-    mtr: &mut Mtr<'_>,
-    index: &OpenIndex,
-    key: &[u8],
-    len: usize,
-) -> Result<LeafPos> {
-    let mut room = 0;
-    loop {
-        let pos = find(core, mtr, index, key, room)?;
-        let growth = len.saturating_sub(pos.payload(mtr).len());
-        if pos.slotted(mtr).free_space() >= growth {
-            return Ok(pos);
+    match pos.found {
+        true => Ok(pos),
+        false => {
+            let expected = "a record that rollback has to take back";
+            Err(index.damage_on(mtr.page_id(pos.h), expected, "none with its key"))
         }
-        mtr.release(pos.h);
-        room = growth;
     }
 }
 
@@ -104,7 +165,17 @@ fn remove(
     record: &UndoRecord<'_>,
 ) -> Result<()> {
     let mut mtr = Mtr::begin(&core.mtr, MAX_MTR)?;
-    let pos = find(core, &mut mtr, index, record.key, 0)?;
+    let pos = find(&mut mtr, index, record.key, 0)?;
+    let payload = pos.payload(&mtr);
+    let writer = match record.kind.is_row() {
+        true => RowRecord::decode(payload).map(|row| row.trx),
+        false => EntryRecord::decode(payload).map(|entry| entry.trx),
+    };
+    if writer != Some(record.trx) {
+        let expected = format!("a record that transaction {} inserted", record.trx);
+        let found = format!("one of {writer:?}");
+        return Err(index.damage_on(mtr.page_id(pos.h), &expected, found));
+    }
     let undo = trx.undo.as_mut().expect("has a log");
     let latch = undo.latch_undone(&mut mtr, record.kind)?;
     mtr.op(pos.h, PageOp::Remove { slot: pos.slot });
@@ -126,10 +197,15 @@ fn restore_entry(
     previous: &Previous<'_>,
 ) -> Result<()> {
     let mut mtr = Mtr::begin(&core.mtr, MAX_MTR)?;
-    let pos = find(core, &mut mtr, index, record.key, 0)?;
+    let pos = find(&mut mtr, index, record.key, 0)?;
+    let payload = pos.payload(&mtr);
+    if EntryRecord::decode(payload).is_none_or(|now| now.trx != record.trx) {
+        let found = format!("another one of {} bytes", payload.len());
+        let expected = format!("an entry of {ENTRY_LEN} bytes written by {}", record.trx);
+        return Err(index.damage_on(mtr.page_id(pos.h), &expected, found));
+    }
     let undo = trx.undo.as_mut().expect("has a log");
     let latch = undo.latch_undone(&mut mtr, record.kind)?;
-    debug_assert_eq!(pos.payload(&mtr).len(), ENTRY_LEN);
     let state = entry_state(previous.flags, previous.trx);
     mtr.op(
         pos.h,
@@ -152,21 +228,30 @@ fn restore_row(
     previous: &Previous<'_>,
 ) -> Result<()> {
     let diff = &previous.diff;
-    let old_len = diff.prefix as usize + diff.middle.len() + diff.suffix as usize;
     let mut mtr = Mtr::begin(&core.mtr, MAX_MTR)?;
-    let pos = find_with_room(core, &mut mtr, index, record.key, old_len + ROW_AT)?;
     let mut row = std::mem::take(&mut trx.scratch.payload);
+    let mut room = 0;
+    let (pos, current_len) = loop {
+        let pos = find(&mut mtr, index, record.key, room)?;
+        let payload = pos.payload(&mtr);
+        let current = RowRecord::decode(payload).filter(|r| r.trx == record.trx);
+        let Some(current) = current.filter(|r| diff.apply(r.row, &mut row).is_some()) else {
+            let found = format!("another one of {} bytes", payload.len());
+            let expected = format!("the row as transaction {} left it", record.trx);
+            return Err(index.damage_on(mtr.page_id(pos.h), &expected, found));
+        };
+        // Most have their length: nothing is split for them.
+        let growth = row.len().saturating_sub(current.row.len());
+        if pos.slotted(&mtr).free_space() >= growth {
+            break (pos, current.row.len());
+        }
+        mtr.release(pos.h);
+        room = growth;
+    };
     let undo = trx.undo.as_mut().expect("has a log");
     let latch = undo.latch_undone(&mut mtr, record.kind)?;
-    let current = RowRecord::decode(pos.payload(&mtr))
-        .filter(|r| r.trx == record.trx)
-        .ok_or_else(|| {
-            Core::damaged_record(&index.name, "rollback found another version of a row")
-        })?;
-    diff.apply(current.row, &mut row)
-        .ok_or_else(|| Core::damaged_record(&index.name, "an undo record does not fit its row"))?;
     let header = row_header(previous.flags, previous.trx, previous.roll_ptr);
-    if row.len() == current.row.len() {
+    if row.len() == current_len {
         mtr.op(
             pos.h,
             PageOp::PatchPayload {

@@ -9,6 +9,7 @@
 //! - **TXN-1** A transaction that did not write has no id, no undo and nothing to wait for.
 //! - **TXN-2** Dropping a transaction that did not end rolls it back.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -44,6 +45,8 @@ enum State {
     /// Committed; durable once the redo up to here is (`None`: it wrote nothing).
     Committed(Option<Lsn>),
     RolledBack,
+    /// What could be taken back was. It holds the locks of what it wrote.
+    LeftToNextStart,
 }
 
 /// Buffers that a transaction's operations reuse.
@@ -357,6 +360,21 @@ impl Transaction {
 
     fn roll_back_all(&mut self) -> Result<()> {
         super::rollback::roll_back(self, 0)?;
+        self.finish_rollback()
+    }
+
+    /// Takes back what recovery found. Returns the tables that can't be used and whose changes are left (RB-2): then the
+    /// transaction stays unfinished, and its undo where the next start will find it.
+    pub(crate) fn roll_back_recovered(mut self) -> Result<BTreeSet<TableId>> {
+        let left = super::rollback::roll_back_recovered(&mut self)?;
+        match left.is_empty() {
+            true => self.finish_rollback()?,
+            false => self.state = State::LeftToNextStart,
+        }
+        Ok(left)
+    }
+
+    fn finish_rollback(&mut self) -> Result<()> {
         if let (Some(id), Some(undo)) = (self.id, &mut self.undo) {
             let core = &self.core;
             if undo.has_logs() {
@@ -367,6 +385,7 @@ impl Transaction {
                 wake_purge(core, undo);
             }
             core.sys.abort(id);
+            Counters::add(&core.counters.rollbacks, 1);
         }
         self.state = State::RolledBack;
         self.end();

@@ -81,7 +81,7 @@ impl LogHeader {
             2 => LogKind::Update,
             v => return Err(damaged(format!("kind {v}"))),
         };
-        Ok(LogHeader {
+        let header = LogHeader {
             state,
             kind,
             undone_revive: user[FLAGS] & FLAG_UNDONE_REVIVE != 0,
@@ -90,7 +90,31 @@ impl LogHeader {
             no: TrxNo(u64_at(NO)),
             last: PageNo(u32_at(user, LAST)),
             pages: u32_at(user, PAGES),
-        })
+        };
+        let owner = SlottedRef::new(page).owner();
+        let one_page = header.pages == 1;
+        if owner != header.trx.0 || one_page != (header.last == id.no) {
+            return Err(damaged(format!("{header:?} of {owner}")));
+        }
+        Ok(header)
+    }
+
+    /// A page of the log, reached by a link of another: checks that it is one.
+    pub fn check_page<'p>(&self, page: &'p [u8], id: PageId) -> Result<SlottedRef<'p>> {
+        match undo_page(page).filter(|p| p.owner() == self.trx.0) {
+            Some(slotted) => Ok(slotted),
+            None => Err(Error::corrupt(
+                id,
+                format!("a page of the undo log of transaction {}", self.trx),
+                format!("another one of type {:?}", page_type(page)),
+            )),
+        }
+    }
+
+    /// A record of the log. `None`: damaged.
+    pub fn record<'p>(&self, bytes: &'p [u8]) -> Option<UndoRecord<'p>> {
+        let is_insert = self.kind == LogKind::Insert;
+        UndoRecord::decode(bytes).filter(|r| r.trx == self.trx && r.kind.is_insert() == is_insert)
     }
 
     fn encode(&self) -> [u8; HEADER_LEN as usize] {
@@ -194,18 +218,22 @@ impl UndoLog {
         })
     }
 
-    /// A log that recovery found in a slot.
-    pub(super) fn adopt(env: &UndoEnv, space: SpaceId, first: PageNo) -> Result<UndoLog> {
+    /// A log that recovery found in this slot.
+    pub(super) fn adopt(
+        env: &UndoEnv,
+        space: SpaceId,
+        (slot, first): (u16, PageNo),
+    ) -> Result<UndoLog> {
         let id = PageId::new(space, first);
         let header = LogHeader::read(&env.pool.shared(id)?, id)?;
-        let last = env.pool.shared(PageId::new(space, header.last))?;
-        let Some(slotted) = undo_page(&last) else {
-            return Err(Error::corrupt(
-                PageId::new(space, header.last),
-                "the last page of an undo log",
-                format!("type {:?}", page_type(&last)),
-            ));
-        };
+        let is_running = header.state != LogState::Committed && header.trx.0 != 0;
+        if header.slot != slot || !is_running {
+            let expected = format!("the running undo log of slot {slot}");
+            return Err(Error::corrupt(id, expected, format!("{header:?}")));
+        }
+        let last_id = PageId::new(space, header.last);
+        let last = env.pool.shared(last_id)?;
+        let slotted = header.check_page(&last, last_id)?;
         let (room, last_slots) = (slotted.free_space(), slotted.n_slots() as u16);
         drop(last);
         let mut log = UndoLog {
@@ -232,6 +260,16 @@ impl UndoLog {
         PageId::new(self.space, no)
     }
 
+    pub(super) fn first_page(&self) -> PageId {
+        self.page(self.first)
+    }
+
+    fn latch_page(&self, mtr: &mut Mtr<'_>, no: PageNo) -> Result<PageH> {
+        let h = mtr.exclusive(self.page(no))?;
+        self.header.check_page(mtr.bytes(h), self.page(no))?;
+        Ok(h)
+    }
+
     /// Makes sure that a record of `len` bytes fits into the last page (UNDO-3).
     pub(super) fn ensure_room(&mut self, env: &UndoEnv, rseg: &Rseg, len: usize) -> Result<()> {
         if cost(len) <= self.room {
@@ -249,10 +287,10 @@ impl UndoLog {
         let _reserved = space.reserve(&env.mtr, 1)?;
         let mut mtr = env.begin()?;
         let rseg_h = rseg.latch(&mut mtr)?;
-        let header_h = mtr.exclusive(self.page(self.first))?;
+        let header_h = self.latch_page(&mut mtr, self.first)?;
         let last_h = match self.header.last {
             last if last == self.first => header_h,
-            last => mtr.exclusive(self.page(last))?,
+            last => self.latch_page(&mut mtr, last)?,
         };
         let (no, page) = rseg.take_page(env, &mut mtr, rseg_h)?;
         format_page(
@@ -293,7 +331,7 @@ impl UndoLog {
 
     /// Latches the page that the next record goes to.
     pub(super) fn latch_last(&self, mtr: &mut Mtr<'_>) -> Result<PageH> {
-        mtr.exclusive(self.page(self.header.last))
+        self.latch_page(mtr, self.header.last)
     }
 
     /// Where the next record will stand.
@@ -335,22 +373,23 @@ impl UndoLog {
         self.top.map(|t| t.undo_no)
     }
 
-    /// Copies the newest record not taken back into `out`.
-    pub(super) fn read_top(&self, env: &UndoEnv, out: &mut Vec<u8>) -> Result<()> {
+    /// Copies the newest record not taken back, which can be decoded, into `out`. Returns its page.
+    pub(super) fn read_top(&self, env: &UndoEnv, out: &mut Vec<u8>) -> Result<PageId> {
         let top = self.top.expect("the caller looked at top_no");
-        out.clear();
-        let page = env.pool.shared(self.page(top.page))?;
-        match undo_page(&page).filter(|p| (top.slot as usize) < p.n_slots()) {
-            Some(p) => out.extend_from_slice(p.payload(top.slot as usize)),
-            None => {
-                return Err(Error::corrupt(
-                    self.page(top.page),
-                    "an undo page",
-                    "another type or fewer slots",
-                ));
+        let id = self.page(top.page);
+        let page = env.pool.shared(id)?;
+        let slotted = self.header.check_page(&page, id)?;
+        let there = (top.slot as usize) < slotted.n_slots();
+        let bytes = there.then(|| slotted.payload(top.slot as usize));
+        let is_top = |r: &UndoRecord<'_>| r.undo_no == top.undo_no && !r.undone;
+        match bytes.filter(|b| self.header.record(b).is_some_and(|r| is_top(&r))) {
+            Some(bytes) => {
+                out.clear();
+                out.extend_from_slice(bytes);
+                Ok(id)
             }
+            None => Err(damaged_record(id, top.slot)),
         }
-        Ok(())
     }
 
     /// Latches what `mark_undone` changes; after the tree's pages.
@@ -358,13 +397,13 @@ impl UndoLog {
         let top = self.top.expect("the caller looked at top_no");
         let marks_header = kind.is_revive() && !self.header.undone_revive;
         let header = if marks_header {
-            Some(mtr.exclusive(self.page(self.first))?)
+            Some(self.latch_page(mtr, self.first)?)
         } else {
             None
         };
         let page = match header {
             Some(h) if top.page == self.first => h,
-            _ => mtr.exclusive(self.page(top.page))?,
+            _ => self.latch_page(mtr, top.page)?,
         };
         Ok(TopLatch { header, page })
     }
@@ -401,18 +440,14 @@ impl UndoLog {
         slots: u16,
     ) -> Result<Option<Top>> {
         let mut below = slots as usize;
-        loop {
-            let page = env.pool.shared(self.page(no))?;
-            let damaged = || {
-                Error::corrupt(
-                    self.page(no),
-                    "a page of an undo log",
-                    format!("{:?}", page_type(&page)),
-                )
-            };
-            let slotted = undo_page(&page).ok_or_else(damaged)?;
+        // No log has more pages than it says: links that go round are noticed.
+        for _ in 0..self.header.pages {
+            let id = self.page(no);
+            let page = env.pool.shared(id)?;
+            let slotted = self.header.check_page(&page, id)?;
             for slot in (0..below.min(slotted.n_slots())).rev() {
-                let record = UndoRecord::decode(slotted.payload(slot)).ok_or_else(damaged)?;
+                let record = self.header.record(slotted.payload(slot));
+                let record = record.ok_or_else(|| damaged_record(id, slot as u16))?;
                 if !record.undone {
                     return Ok(Some(Top {
                         page: no,
@@ -424,14 +459,19 @@ impl UndoLog {
             if no == self.first {
                 return Ok(None);
             }
-            let before = slotted.user().get(..4).ok_or_else(damaged)?;
+            let Some(before) = slotted.user().get(..4) else {
+                let expected = "a link to the page before it";
+                return Err(Error::corrupt(id, expected, "none"));
+            };
             no = PageNo(u32_at(before, 0));
             below = usize::MAX;
         }
+        let expected = format!("an undo log of {} pages", self.header.pages);
+        Err(Error::corrupt(self.first_page(), expected, "more"))
     }
 
     pub(super) fn latch_header(&self, mtr: &mut Mtr<'_>) -> Result<PageH> {
-        mtr.exclusive(self.page(self.first))
+        self.latch_page(mtr, self.first)
     }
 
     /// Turns the log into history (in the commit's mini-transaction).
@@ -454,6 +494,11 @@ impl UndoLog {
     pub(super) fn give_back(&self, mtr: &mut Mtr<'_>, rseg: &Rseg, rseg_h: PageH, last_h: PageH) {
         rseg.give_back(mtr, rseg_h, self.first, last_h, self.header.pages);
     }
+}
+
+pub(super) fn damaged_record(page: PageId, slot: u16) -> Error {
+    let expected = format!("an undo record of the page's log in slot {slot}");
+    Error::corrupt(page, expected, "something else")
 }
 
 /// Pages that `mark_undone` changes.

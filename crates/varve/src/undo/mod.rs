@@ -20,15 +20,14 @@ use crate::base::{
 };
 use crate::buffer::{BufferPool, SharedPage};
 use crate::mtr::{Mtr, MtrEnv, PageH};
-use crate::page::{PageType, SlottedRef, page_type};
 use crate::space::{MIXED, Space, Spaces};
 
 pub use log::{LogHeader, LogKind, LogState};
 pub use record::{Previous, RowDiff, UndoKind, UndoRecord};
 pub use rseg::{FREE_PAGES_KEPT, HistoryEntry, Rseg};
 
-use log::UndoLog;
-use rseg::undo_page;
+use log::{UndoLog, damaged_record};
+use rseg::{check_history, undo_page};
 
 /// First rollback segment that lies in an undo tablespace; 0 is the system tablespace's, 1–32 are temporary ones.
 pub const FIRST_UNDO_RSEG: u8 = 33;
@@ -72,14 +71,8 @@ impl UndoEnv {
 
     fn history_page(&self, id: PageId) -> Result<SharedPage<'_>> {
         let page = self.pool.shared(id)?;
-        match page_type(&page) {
-            Some(PageType::History) => Ok(page),
-            found => Err(Error::corrupt(
-                id,
-                "a page of a history queue",
-                format!("type {found:?}"),
-            )),
-        }
+        check_history(&page, id)?;
+        Ok(page)
     }
 }
 
@@ -124,16 +117,27 @@ pub struct UndoSys {
 }
 
 impl UndoSys {
-    /// Opens the rollback segments; returns the undo of transactions that had not ended.
-    pub fn load(env: UndoEnv, spaces: &[SpaceId]) -> Result<(UndoSys, Vec<TrxUndo>)> {
+    /// Opens the rollback segments; returns the undo of transactions that had not ended. All ids and numbers that were
+    /// ever used are below `id_limit`.
+    pub fn load(
+        env: UndoEnv,
+        spaces: &[SpaceId],
+        id_limit: u64,
+    ) -> Result<(UndoSys, Vec<TrxUndo>)> {
         let mut rsegs = Vec::new();
         let mut unfinished: Vec<TrxUndo> = Vec::new();
         for id in FIRST_UNDO_RSEG..RSEGS_END {
             let (index, page) = place_of(id, spaces.len());
-            let (rseg, used) = Rseg::load(&env, id, PageId::new(spaces[index], page))?;
+            let header = PageId::new(spaces[index], page);
+            let (rseg, used) = Rseg::load(&env, id, header, id_limit)?;
             let rseg = Arc::new(rseg);
-            for (_, first) in used {
-                let log = UndoLog::adopt(&env, rseg.space(), first)?;
+            for place in used {
+                let log = UndoLog::adopt(&env, rseg.space(), place)?;
+                let trx = log.header().trx;
+                if trx.0 >= id_limit {
+                    let expected = format!("a transaction id below {id_limit}");
+                    return Err(Error::corrupt(log.first_page(), expected, trx.to_string()));
+                }
                 adopt_log(&env, &rseg, log, &mut unfinished)?;
             }
             rsegs.push(rseg);
@@ -216,22 +220,21 @@ impl UndoSys {
         wanted: impl Fn(&UndoRecord<'_>) -> bool,
         mut f: impl FnMut(PageNo, u16, UndoRecord<'_>) -> Result<()>,
     ) -> Result<()> {
+        let header = self.log_header(space, first)?;
         let mut no = first;
-        while no != NO_PAGE {
+        // No log has more pages than it says: links that go round are noticed.
+        for _ in 0..header.pages {
+            if no == NO_PAGE {
+                return Ok(());
+            }
             let id = PageId::new(space, no);
             copies.clear();
             let page = self.env.pool.shared(id)?;
-            let damaged = || {
-                Error::corrupt(
-                    id,
-                    "a page of an undo log",
-                    format!("{:?}", page_type(&page)),
-                )
-            };
-            let slotted: SlottedRef<'_> = undo_page(&page).ok_or_else(damaged)?;
+            let slotted = header.check_page(&page, id)?;
             for slot in 0..slotted.n_slots() {
                 let bytes = slotted.payload(slot);
-                if wanted(&UndoRecord::decode(bytes).ok_or_else(damaged)?) {
+                let record = header.record(bytes);
+                if wanted(&record.ok_or_else(|| damaged_record(id, slot as u16))?) {
                     copies.push(slot as u16, bytes);
                 }
             }
@@ -242,24 +245,47 @@ impl UndoSys {
             }
             no = next;
         }
-        Ok(())
+        match no {
+            NO_PAGE => Ok(()),
+            _ => {
+                let expected = format!("an undo log of {} pages", header.pages);
+                Err(Error::corrupt(PageId::new(space, first), expected, "more"))
+            }
+        }
     }
 
-    pub fn log_header(&self, space: SpaceId, first: PageNo) -> Result<LogHeader> {
+    fn log_header(&self, space: SpaceId, first: PageNo) -> Result<LogHeader> {
         let id = PageId::new(space, first);
         LogHeader::read(&self.env.pool.shared(id)?, id)
     }
 
+    /// The header of the log that an entry of the history queue leads to.
+    pub fn history_log(&self, rseg: &Rseg, entry: HistoryEntry) -> Result<LogHeader> {
+        let header = self.log_header(rseg.space(), entry.first)?;
+        if (header.state, header.kind, header.no)
+            != (LogState::Committed, LogKind::Update, entry.no)
+        {
+            return Err(Error::corrupt(
+                PageId::new(rseg.space(), entry.first),
+                format!("the update undo log of commit {}", entry.no),
+                format!("{header:?}"),
+            ));
+        }
+        Ok(header)
+    }
+
     /// Takes the oldest log of `rseg`, which has been purged, off the history and gives its pages back.
-    pub fn free_oldest(&self, rseg: &Rseg, first: PageNo) -> Result<()> {
+    pub fn free_oldest(&self, rseg: &Rseg, entry: HistoryEntry) -> Result<()> {
         let env = &self.env;
-        let header = self.log_header(rseg.space(), first)?;
+        let header = self.history_log(rseg, entry)?;
         let mut mtr = env.begin()?;
         let rseg_h = rseg.latch(&mut mtr)?;
         let oldest = rseg.latch_oldest(env, &mut mtr, rseg_h)?;
-        let last_h = mtr.exclusive(PageId::new(rseg.space(), header.last))?;
+        let last = PageId::new(rseg.space(), header.last);
+        let last_h = mtr.exclusive(last)?;
+        header.check_page(mtr.bytes(last_h), last)?;
         rseg.pop_history(&mut mtr, rseg_h, oldest);
-        rseg.give_back(&mut mtr, rseg_h, first, last_h, header.pages);
+        rseg.give_back(&mut mtr, rseg_h, entry.first, last_h, header.pages);
         mtr.commit();
         Ok(())
     }
@@ -280,6 +306,14 @@ fn adopt_log(
         }
     };
     let undo = &mut unfinished[at];
+    let twice = match header.kind {
+        LogKind::Insert => undo.insert.is_some(),
+        LogKind::Update => undo.update.is_some(),
+    };
+    if twice || undo.rseg.id() != rseg.id() {
+        let expected = format!("one undo log of this kind of transaction {}", header.trx);
+        return Err(Error::corrupt(log.first_page(), expected, "another one"));
+    }
     undo.next_no = undo.next_no.max(log.top_no().map_or(0, |no| no + 1));
     match header.kind {
         LogKind::Insert => undo.insert = Some(log),
@@ -366,6 +400,7 @@ impl TrxUndo {
 
     /// Makes room for a record of `len` bytes; call before the mini-transaction that will `append` it.
     pub fn prepare(&mut self, env: &UndoEnv, kind: UndoKind, len: usize) -> Result<()> {
+        check_undo_no(self.trx, self.next_no)?;
         let (log, log_kind) = match kind.is_insert() {
             true => (&mut self.insert, LogKind::Insert),
             false => (&mut self.update, LogKind::Update),
@@ -381,10 +416,15 @@ impl TrxUndo {
     /// The table that the newest record not taken back belongs to.
     pub fn newest_table(&self, env: &UndoEnv) -> Result<Option<TableId>> {
         let mut bytes = Vec::new();
-        Ok(match self.read_newest(env, 0, &mut bytes)? {
-            true => UndoRecord::decode(&bytes).map(|r| r.table),
-            false => None,
-        })
+        let newest = self.read_newest(env, 0, &mut bytes)?;
+        let record = newest.and_then(|_| UndoRecord::decode(&bytes));
+        Ok(record.map(|r| r.table))
+    }
+
+    /// The first page of one of the logs, for messages.
+    pub fn page(&self) -> Option<PageId> {
+        let log = self.insert.as_ref().or(self.update.as_ref());
+        log.map(UndoLog::first_page)
     }
 
     /// Logs in the history of the transaction's rollback segment.
@@ -426,16 +466,24 @@ impl TrxUndo {
         self.next_no += 1;
     }
 
-    /// Copies the newest record with a number of at least `down_to` that is not taken back yet into `out`.
-    pub fn read_newest(&self, env: &UndoEnv, down_to: u64, out: &mut Vec<u8>) -> Result<bool> {
+    /// Copies the newest record with a number of at least `down_to` that is not taken back yet into `out`: it can be
+    /// decoded. Returns the page that it stands on, or `None` if there is none.
+    pub fn read_newest(
+        &self,
+        env: &UndoEnv,
+        down_to: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<PageId>> {
         let top = |log: &Option<UndoLog>| log.as_ref().and_then(UndoLog::top_no);
         let log = match (top(&self.insert), top(&self.update)) {
-            (a, b) if a.max(b).is_none_or(|no| no < down_to) => return Ok(false),
+            (a, b) if a.max(b).is_none_or(|no| no < down_to) => return Ok(None),
             (a, b) if a > b => &self.insert,
             _ => &self.update,
         };
-        log.as_ref().expect("has a top").read_top(env, out)?;
-        Ok(true)
+        log.as_ref()
+            .expect("has a top")
+            .read_top(env, out)
+            .map(Some)
     }
 
     /// Latches what marking the newest record of this kind changes.
@@ -540,3 +588,25 @@ impl TrxUndo {
 
 /// Pages latched for `TrxUndo::mark_undone`.
 pub struct UndoneLatch(UndoKind, log::TopLatch);
+
+/// Undo numbers have 6 bytes on disk.
+fn check_undo_no(trx: TrxId, no: u64) -> Result<()> {
+    match no >> 48 {
+        0 => Ok(()),
+        _ => Err(Error::NoSpace {
+            what: format!("transaction {trx} has made 2^48 changes: commit it or roll it back"),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn undo_numbers_that_run_out_are_refused() {
+        check_undo_no(TrxId(7), (1 << 48) - 1).unwrap();
+        let refused = check_undo_no(TrxId(7), 1 << 48).unwrap_err();
+        assert!(refused.to_string().contains("transaction 7"), "{refused}");
+    }
+}

@@ -92,6 +92,104 @@ struct State {
     history_room: u64,
 }
 
+/// The header page's fields, but for the slots.
+struct Header {
+    history_head: PageNo,
+    history_position: u32,
+    history_tail: PageNo,
+    free_len: u32,
+}
+
+impl Header {
+    /// The header of rollback segment `id`, if that is what the page is.
+    fn read(page: &[u8], at: PageId, id: u8) -> Result<Header> {
+        let slots = Rseg::slot_count(page.len()) as u32;
+        let found = (page_type(page), u32_at(page, ID), u32_at(page, SLOT_COUNT));
+        if found != (Some(PageType::RsegHeader), u32::from(id), slots) {
+            let expected = format!("the header of rollback segment {id} with {slots} slots");
+            return Err(Error::corrupt(at, expected, format!("{found:?}")));
+        }
+        Ok(Header {
+            history_head: PageNo(u32_at(page, HISTORY_HEAD)),
+            history_position: u32_at(page, HISTORY_POSITION),
+            history_tail: PageNo(u32_at(page, HISTORY_TAIL)),
+            free_len: u32_at(page, FREE_LEN),
+        })
+    }
+}
+
+/// What the pages of a history queue hold when the segment is opened.
+struct Queue {
+    /// Entries that are not purged.
+    len: u64,
+    /// Entries from the tail on that nobody uses.
+    room: u64,
+    oldest: u64,
+}
+
+impl Queue {
+    /// Walks over the queue: it ends, its pages are full before the tail and empty behind it, its numbers ascend (RSEG-1) and
+    /// are below `limit`.
+    fn read(env: &UndoEnv, at: PageId, header: &Header, limit: TrxNo) -> Result<Queue> {
+        let capacity = Rseg::entries_per_page(env.page_size);
+        let mut queue = Queue {
+            len: 0,
+            room: 0,
+            oldest: EMPTY,
+        };
+        let (mut no, mut from) = (header.history_head, header.history_position);
+        let (mut past_tail, mut newest) = (false, TrxNo(0));
+        for _ in 0..=env.space(at.space)?.size_pages() {
+            if no == NO_PAGE {
+                let tail = if past_tail {
+                    header.history_tail
+                } else {
+                    NO_PAGE
+                };
+                return match tail == header.history_tail {
+                    true => Ok(queue),
+                    false => Err(Error::corrupt(
+                        at,
+                        format!("page {} in the history queue", header.history_tail),
+                        "a queue without it",
+                    )),
+                };
+            }
+            let id = PageId::new(at.space, no);
+            let page = env.history_page(id)?;
+            let count = u32_at(&page, ENTRY_COUNT);
+            let is_tail = no == header.history_tail;
+            let full_enough = is_tail || count == if past_tail { 0 } else { capacity };
+            let entries = (from..count).map(|n| entry_at(&page, n));
+            let mut ascending = true;
+            for entry in entries {
+                ascending &= entry.no > newest;
+                newest = entry.no;
+                if queue.oldest == EMPTY {
+                    queue.oldest = entry.no.0;
+                }
+            }
+            if from > count || !full_enough || !ascending || newest >= limit {
+                let expected =
+                    format!("ascending numbers below {limit}, pages full up to the tail");
+                let found = format!("{count} entries, {from} of them purged, up to {newest}");
+                return Err(Error::corrupt(id, expected, found));
+            }
+            queue.len += u64::from(count - from);
+            past_tail |= is_tail;
+            if past_tail {
+                queue.room += u64::from(capacity - count);
+            }
+            (no, from) = (PageNo(u32_at(&page, NEXT)), 0);
+        }
+        Err(Error::corrupt(
+            at,
+            "a history queue that ends",
+            "one that leads back into itself",
+        ))
+    }
+}
+
 /// One rollback segment in memory.
 pub struct Rseg {
     id: u8,
@@ -141,15 +239,15 @@ impl Rseg {
     }
 
     /// Reads the header and the queue; returns the segment and the first pages of the logs in its slots.
-    pub fn load(env: &UndoEnv, id: u8, header: PageId) -> Result<(Rseg, Vec<(u16, PageNo)>)> {
+    pub fn load(
+        env: &UndoEnv,
+        id: u8,
+        header: PageId,
+        id_limit: u64,
+    ) -> Result<(Rseg, Vec<(u16, PageNo)>)> {
         let page = env.pool.shared(header)?;
-        if page_type(&page) != Some(PageType::RsegHeader) || u32_at(&page, ID) != u32::from(id) {
-            return Err(Error::corrupt(
-                header,
-                format!("the header of rollback segment {id}"),
-                format!("type {:?}, id {}", page_type(&page), u32_at(&page, ID)),
-            ));
-        }
+        let place = header;
+        let header = Header::read(&page, place, id)?;
         let (mut used, mut free_slots) = (Vec::new(), Vec::new());
         for slot in (0..Rseg::slot_count(env.page_size) as u16).rev() {
             match PageNo(u32_at(&page, SLOTS + slot as usize * 4)) {
@@ -157,44 +255,20 @@ impl Rseg {
                 first => used.push((slot, first)),
             }
         }
-        let (head, position) = (
-            PageNo(u32_at(&page, HISTORY_HEAD)),
-            u32_at(&page, HISTORY_POSITION),
-        );
-        let tail = PageNo(u32_at(&page, HISTORY_TAIL));
-        let free_len = AtomicU32::new(u32_at(&page, FREE_LEN));
         drop(page);
-        let capacity = Rseg::entries_per_page(env.page_size);
-        let (mut len, mut room, mut oldest, mut no, mut past_tail) =
-            (0u64, 0u64, EMPTY, head, false);
-        while no != NO_PAGE {
-            let page = env.history_page(PageId::new(header.space, no))?;
-            let count = u32_at(&page, ENTRY_COUNT).min(capacity);
-            let from = if no == head { position } else { 0 };
-            len += u64::from(count.saturating_sub(from));
-            if oldest == EMPTY && from < count {
-                oldest = u64_at(&page, ENTRIES + from as usize * ENTRY_SIZE);
-            }
-            past_tail |= no == tail;
-            if past_tail {
-                room += u64::from(capacity - count);
-            }
-            no = PageNo(u32_at(&page, NEXT));
-        }
-        let state = Mutex::new(State {
-            free_slots,
-            history_room: room,
-        });
-        let (history_len, oldest) = (AtomicU64::new(len), AtomicU64::new(oldest));
+        let queue = Queue::read(env, place, &header, TrxNo(id_limit))?;
         Ok((
             Rseg {
                 id,
-                header,
-                state,
+                header: place,
+                state: Mutex::new(State {
+                    free_slots,
+                    history_room: queue.room,
+                }),
                 grow: Mutex::new(()),
-                history_len,
-                oldest,
-                free_len,
+                history_len: AtomicU64::new(queue.len),
+                oldest: AtomicU64::new(queue.oldest),
+                free_len: AtomicU32::new(header.free_len),
             },
             used,
         ))
@@ -273,13 +347,12 @@ impl Rseg {
         let space = env.space(self.header.space)?;
         let _reserved = space.reserve(&env.mtr, 1)?;
         let mut mtr = env.begin()?;
-        let header = mtr.exclusive(self.header)?;
+        let header = self.latch(&mut mtr)?;
         let mut last = PageNo(u32_at(mtr.bytes(header), HISTORY_TAIL));
         let mut last_h = None;
+        // The chain ends: it did when the segment was opened.
         while last != NO_PAGE {
-            if let Some(previous) =
-                last_h.replace(mtr.exclusive(PageId::new(self.header.space, last))?)
-            {
+            if let Some(previous) = last_h.replace(self.latch_history(&mut mtr, last)?) {
                 mtr.release(previous);
             }
             last = PageNo(u32_at(mtr.bytes(last_h.expect("just set")), NEXT));
@@ -307,7 +380,36 @@ impl Rseg {
     }
 
     pub(super) fn latch(&self, mtr: &mut Mtr<'_>) -> Result<PageH> {
-        mtr.exclusive(self.header)
+        let h = mtr.exclusive(self.header)?;
+        Header::read(mtr.bytes(h), self.header, self.id)?;
+        Ok(h)
+    }
+
+    fn page(&self, no: PageNo) -> PageId {
+        PageId::new(self.header.space, no)
+    }
+
+    /// Latches a page of the history queue.
+    fn latch_history(&self, mtr: &mut Mtr<'_>, no: PageNo) -> Result<PageH> {
+        let h = mtr.exclusive(self.page(no))?;
+        check_history(mtr.bytes(h), self.page(no))?;
+        Ok(h)
+    }
+
+    /// Latches a page of the free chain, and says which is the next.
+    fn latch_free(&self, mtr: &mut Mtr<'_>, no: PageNo) -> Result<(PageH, PageNo)> {
+        let h = mtr.exclusive(self.page(no))?;
+        let bytes = mtr.bytes(h);
+        match page_type(bytes) {
+            Some(PageType::UndoLog | PageType::UndoPage | PageType::History) => {
+                Ok((h, PageNo(u32_at(bytes, NEXT))))
+            }
+            found => Err(Error::corrupt(
+                self.page(no),
+                format!("a free page of rollback segment {}", self.id),
+                format!("type {found:?}"),
+            )),
+        }
     }
 
     /// A page for a new log or queue page: from the free chain, else from the tablespace. The caller has reserved a
@@ -324,10 +426,9 @@ impl Rseg {
             let page = mtr.exclusive_new(PageId::new(self.header.space, no))?;
             return Ok((no, page));
         }
-        let page = mtr.exclusive(PageId::new(self.header.space, free))?;
-        let next = u32_at(mtr.bytes(page), NEXT);
+        let (page, next) = self.latch_free(mtr, free)?;
         let len = u32_at(mtr.bytes(header), FREE_LEN).saturating_sub(1);
-        self.write_free_chain(mtr, header, next, len);
+        self.write_free_chain(mtr, header, next.0, len);
         Ok((free, page))
     }
 
@@ -373,9 +474,8 @@ impl Rseg {
         mtr: &mut Mtr<'_>,
         header: PageH,
     ) -> Result<Tail> {
-        let space = self.header.space;
         let no = PageNo(u32_at(mtr.bytes(header), HISTORY_TAIL));
-        let page = mtr.exclusive(PageId::new(space, no))?;
+        let page = self.latch_history(mtr, no)?;
         if u32_at(mtr.bytes(page), ENTRY_COUNT) < Rseg::entries_per_page(env.page_size) {
             return Ok(Tail {
                 page,
@@ -383,16 +483,20 @@ impl Rseg {
             });
         }
         let next = PageNo(u32_at(mtr.bytes(page), NEXT));
-        assert_ne!(
-            next, NO_PAGE,
-            "RSEG-2: the history queue of rollback segment {} is full",
-            self.id
-        );
         mtr.release(page);
-        Ok(Tail {
-            page: mtr.exclusive(PageId::new(space, next))?,
-            moved_to: Some(next),
-        })
+        // RSEG-2: there is a next page.
+        let page = self.latch_history(mtr, next)?;
+        match u32_at(mtr.bytes(page), ENTRY_COUNT) {
+            0 => Ok(Tail {
+                page,
+                moved_to: Some(next),
+            }),
+            n => Err(Error::corrupt(
+                self.page(next),
+                "an empty page behind the tail of a history queue",
+                format!("{n} entries"),
+            )),
+        }
     }
 
     /// Appends a log to the history (RSEG-1: under the header's exclusive latch since before `no` was drawn).
@@ -430,13 +534,12 @@ impl Rseg {
         if self.oldest().is_none() {
             return Ok(None);
         }
-        let header = env.pool.shared(self.header)?;
-        let (no, position) = (
-            PageNo(u32_at(&header, HISTORY_HEAD)),
-            u32_at(&header, HISTORY_POSITION),
-        );
-        let page = env.history_page(PageId::new(self.header.space, no))?;
-        Ok((position < u32_at(&page, ENTRY_COUNT)).then(|| entry_at(&page, position)))
+        let page = env.pool.shared(self.header)?;
+        let header = Header::read(&page, self.header, self.id)?;
+        let id = self.page(header.history_head);
+        let queue = env.history_page(id)?;
+        let position = header.history_position;
+        Ok((position < u32_at(&queue, ENTRY_COUNT)).then(|| entry_at(&queue, position)))
     }
 
     /// Latches what taking the oldest entry off the queue changes and looks at.
@@ -446,22 +549,27 @@ impl Rseg {
         mtr: &mut Mtr<'_>,
         header: PageH,
     ) -> Result<Oldest> {
-        let page_id = |no| PageId::new(self.header.space, no);
-        let head = PageNo(u32_at(mtr.bytes(header), HISTORY_HEAD));
-        let position = u32_at(mtr.bytes(header), HISTORY_POSITION) + 1;
-        let page = mtr.exclusive(page_id(head))?;
+        let read = Header::read(mtr.bytes(header), self.header, self.id)?;
+        let (head, position) = (read.history_head, read.history_position);
+        let page = self.latch_history(mtr, head)?;
+        let count = u32_at(mtr.bytes(page), ENTRY_COUNT);
+        if position >= count {
+            let found = format!("{count} entries, the oldest at {position}");
+            let expected = "an entry that is not purged";
+            return Err(Error::corrupt(self.page(head), expected, found));
+        }
         let next = PageNo(u32_at(mtr.bytes(page), NEXT));
-        let is_last_entry = position >= Rseg::entries_per_page(env.page_size);
+        let is_last_entry = position + 1 >= Rseg::entries_per_page(env.page_size);
         let successor = match is_last_entry && next != NO_PAGE {
-            true => Some(mtr.exclusive(page_id(next))?),
+            true => Some((next, self.latch_history(mtr, next)?)),
             false => None,
         };
         Ok(Oldest {
             head,
             page,
-            position,
+            position: position + 1,
             is_last_entry,
-            successor: successor.map(|h| (next, h)),
+            successor,
         })
     }
 
@@ -514,7 +622,7 @@ impl Rseg {
         const PAGES_PER_MTR: u32 = 16;
         while self.surplus_pages() > 0 && !stop.load(Ordering::Relaxed) {
             let mut mtr = env.begin()?;
-            let header = mtr.exclusive(self.header)?;
+            let header = self.latch(&mut mtr)?;
             let (mut head, mut len) = (
                 PageNo(u32_at(mtr.bytes(header), FREE_HEAD)),
                 u32_at(mtr.bytes(header), FREE_LEN),
@@ -522,9 +630,9 @@ impl Rseg {
             // All are latched before the first is freed: allocation pages come last.
             let mut pages = Vec::new();
             while len > FREE_PAGES_KEPT && head != NO_PAGE && pages.len() < PAGES_PER_MTR as usize {
-                let page = mtr.exclusive(PageId::new(self.header.space, head))?;
+                let (_, next) = self.latch_free(&mut mtr, head)?;
                 pages.push(head);
-                head = PageNo(u32_at(mtr.bytes(page), NEXT));
+                head = next;
                 len -= 1;
             }
             if pages.is_empty() {
@@ -555,6 +663,21 @@ pub(super) struct Oldest {
 pub(super) struct Tail {
     page: PageH,
     moved_to: Option<PageNo>,
+}
+
+/// The page is one of a history queue, and has no more entries than fit.
+pub(super) fn check_history(page: &[u8], id: PageId) -> Result<()> {
+    let capacity = Rseg::entries_per_page(page.len());
+    let (ptype, count) = (page_type(page), u32_at(page, ENTRY_COUNT));
+    if ptype == Some(PageType::History) && count <= capacity {
+        return Ok(());
+    }
+    let expected = format!("a page of a history queue, at most {capacity} entries");
+    Err(Error::corrupt(
+        id,
+        expected,
+        format!("type {ptype:?}, {count} entries"),
+    ))
 }
 
 fn entry_at(page: &[u8], position: u32) -> HistoryEntry {

@@ -2,8 +2,8 @@
 
 use std::any::Any;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use varve::io::{DirEntry, Disk, DiskFile, OpenMode, RealDisk};
 use varve::{Error, Result};
@@ -13,6 +13,7 @@ use varve::{Error, Result};
 pub struct DyingDisk {
     left: Arc<AtomicI64>,
     reads_fail: Arc<AtomicBool>,
+    full: Arc<Mutex<Option<&'static str>>>,
 }
 
 #[allow(dead_code, reason = "each test uses its part")]
@@ -21,7 +22,17 @@ impl DyingDisk {
         DyingDisk {
             left: Arc::new(AtomicI64::new(i64::MAX)),
             reads_fail: Arc::default(),
+            full: Arc::default(),
         }
+    }
+
+    /// From now on there is no room for files whose path contains `part`: they can't become longer.
+    pub fn fill_up_for(&self, part: &'static str) {
+        *self.full.lock().unwrap() = Some(part);
+    }
+
+    pub fn make_room(&self) {
+        *self.full.lock().unwrap() = None;
     }
 
     pub fn live_for(&self, operations: i64) {
@@ -112,6 +123,12 @@ impl DiskFile for DyingFile {
     }
     fn allocate(&self, new_len: u64) -> Result<()> {
         self.disk.alive("allocate", self.path(), 1)?;
+        let is_full = |part: &str| self.path().to_string_lossy().contains(part);
+        let full = self.disk.full.lock().unwrap().is_some_and(is_full);
+        if full && new_len > self.file.len()? {
+            let full = std::io::ErrorKind::StorageFull;
+            return Err(Error::io("extend", self.path(), full.into()));
+        }
         self.file.allocate(new_len)
     }
     fn set_len(&self, new_len: u64) -> Result<()> {

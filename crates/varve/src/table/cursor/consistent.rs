@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::base::Result;
 use crate::btree::Seek;
 use crate::catalog::{EntryRecord, RowRecord};
-use crate::txn::{Core, Sees, Transaction};
+use crate::txn::{Sees, Transaction};
 
 use super::{Current, Cursor, Direction, Resume, beyond, candidates};
 use crate::table::version::visible_version;
@@ -77,8 +77,14 @@ impl Cursor {
             self.current = if found { Current::Own } else { Current::None };
             return Ok(found);
         }
-        let entry = self.entry(&self.batch.bytes[payload])?;
-        self.set_clustered(&entry)?;
+        let payload = &self.batch.bytes[payload];
+        let entry = EntryRecord::decode(payload);
+        let Some(clustered) = entry.and_then(|e| e.clustered_key(&self.key)) else {
+            let found = format!("{} bytes behind a key of {}", payload.len(), self.key.len());
+            return Err(self.index().damage_at(&self.key, "an entry", found));
+        };
+        self.clustered.clear();
+        self.clustered.extend_from_slice(clustered);
         if seen && self.keys_suffice {
             self.current = Current::Entry;
             return Ok(true);
@@ -98,12 +104,11 @@ impl Cursor {
             let Resume::At(from, seek) = &self.resume else {
                 return Ok(false);
             };
-            let leaf = match self.index {
-                0 => self.table.clustered.tree.latch_leaf_shared(from, *seek)?,
-                n => self.table.secondary[n - 1]
-                    .tree
-                    .latch_leaf_shared(from, *seek)?,
+            let index = match self.index {
+                0 => &self.table.clustered,
+                n => &self.table.secondary[n - 1],
             };
+            let leaf = index.tree.latch_leaf_shared(from, *seek)?;
             let page = leaf.slotted();
             let candidates = candidates(&leaf, seek.is_forward());
             let limit = self.batch_limit;
@@ -114,7 +119,8 @@ impl Cursor {
                     false => EntryRecord::decode(payload).map(|e| (e.is_deleted(), e.trx)),
                 }
                 .ok_or_else(|| {
-                    Core::damaged_record(&self.table.def.name, "a record is too short")
+                    let found = format!("{} bytes", payload.len());
+                    index.damage_on(leaf.page_id(), "a record", found)
                 })?;
                 let seen = view.sees(writer) == Sees::Yes;
                 if seen && flags {

@@ -2,7 +2,6 @@
 
 use crate::base::Result;
 use crate::row::{Datum, DatumBuf, successor};
-use crate::txn::Core;
 
 use super::{Current, Cursor, Direction};
 
@@ -58,10 +57,7 @@ impl Cursor {
         self.parts = parts;
         match all {
             Ok(_) => Ok(Some(&self.parts)),
-            Err(_) => Err(Core::damaged_record(
-                &self.table.def.name,
-                "a secondary key that can't be taken apart",
-            )),
+            Err(d) => Err(self.index().damage_at(&self.key, d.expected, d.found)),
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use crate::base::Result;
 use crate::btree::Seek;
-use crate::catalog::{EntryRecord, RowRecord};
+use crate::catalog::RowRecord;
 use crate::lock::Acquired;
-use crate::txn::{Core, Isolation, Transaction};
+use crate::txn::{Isolation, Transaction};
 
 use super::{Current, Cursor, Direction, Resume, beyond, candidates};
-use crate::table::rowlock::lock_latched;
+use crate::table::rowlock::{entry_of, lock_latched};
 
 enum Step {
     Row,
@@ -51,16 +51,19 @@ impl Cursor {
             }
             let payload = page.payload(slot);
             if self.index != 0 {
-                let entry = self.entry(payload)?;
+                let (entry, clustered) = entry_of(index, &leaf, &self.key, payload)?;
                 let open = trx.id() != Some(entry.trx) && trx.core().sys.is_unfinished(entry.trx);
                 if entry.is_deleted() && !open {
                     continue;
                 }
+                self.clustered.clear();
+                self.clustered.extend_from_slice(clustered);
                 drop(leaf);
-                return self.lock_entry(trx, &entry);
+                return self.lock_entry(trx);
             }
             let record = RowRecord::decode(payload).ok_or_else(|| {
-                Core::damaged_record(&table.def.name, "a clustered record is too short")
+                let found = format!("{} bytes", payload.len());
+                index.damage_on(leaf.page_id(), "a row", found)
             })?;
             let own = trx.id() == Some(record.trx);
             if record.is_deleted() && (own || !trx.core().sys.is_unfinished(record.trx)) {
@@ -87,9 +90,8 @@ impl Cursor {
         Ok(Step::Again)
     }
 
-    /// Locks the row behind the entry `self.key` and takes it if it still has that key.
-    fn lock_entry(&mut self, trx: &mut Transaction, entry: &EntryRecord) -> Result<Step> {
-        self.set_clustered(entry)?;
+    /// Locks the row `self.clustered` behind the entry `self.key` and takes it if it still has that key.
+    fn lock_entry(&mut self, trx: &mut Transaction) -> Result<Step> {
         let key = std::mem::take(&mut self.key);
         let found = self.fetch_clustered(trx, Some(&key));
         self.key = key;

@@ -27,13 +27,13 @@ use std::sync::Arc;
 
 use crate::base::{Error, Result, TrxId};
 use crate::btree::{Seek, SharedLeaf};
-use crate::catalog::{EntryRecord, OpenIndex, OpenTable, ROW_AT, RowRecord};
+use crate::catalog::{OpenIndex, OpenTable, ROW_AT, RowRecord};
 use crate::lock::{Mode, TableMode};
 use crate::row::{Datum, DatumBuf, MAX_KEY_BYTES, RowRef, successor};
-use crate::txn::{Core, Counters, Transaction};
+use crate::txn::{Counters, Transaction};
 
 use self::consistent::{Batch, FIRST_BATCH};
-use super::rowlock::{Locked, clustered_key, lock_row};
+use super::rowlock::{Locked, lock_row};
 use super::version::{VersionScratch, read_leaf, sees, visible_version};
 use super::write::CurrentRow;
 
@@ -270,9 +270,7 @@ impl Cursor {
         let found = self.fetch_clustered(trx, None)?;
         if found {
             self.key.clear();
-            let row = RowRef::new(&self.table.format, &self.payload[ROW_AT..]).map_err(|_| {
-                Core::damaged_record(&self.table.def.name, "a row can't be decoded")
-            })?;
+            let row = self.table.row(&self.clustered, &self.payload[ROW_AT..])?;
             self.table.secondary[self.index - 1]
                 .codec
                 .encode_row(&row, &mut self.key)?;
@@ -414,26 +412,12 @@ impl Cursor {
 
     /// Whether the row version in `payload` has this key in the cursor's secondary index.
     fn row_yields(&self, key: &[u8]) -> Result<bool> {
-        let row = self
-            .table
-            .row(self.payload.get(ROW_AT..).unwrap_or_default())?;
+        let row = self.payload.get(ROW_AT..).unwrap_or_default();
+        let row = self.table.row(&self.clustered, row)?;
         let mut own = Vec::with_capacity(key.len());
         self.index().codec.encode_row(&row, &mut own)?;
         own.extend_from_slice(&self.clustered);
         Ok(own == key)
-    }
-
-    fn entry(&self, payload: &[u8]) -> Result<EntryRecord> {
-        EntryRecord::decode(payload).ok_or_else(|| {
-            Core::damaged_record(&self.table.def.name, "a secondary entry of a wrong length")
-        })
-    }
-
-    fn set_clustered(&mut self, entry: &EntryRecord) -> Result<()> {
-        self.clustered.clear();
-        self.clustered
-            .extend_from_slice(clustered_key(&self.table, entry, &self.key)?);
-        Ok(())
     }
 
     fn resume_after_key(&mut self) {
@@ -453,8 +437,8 @@ impl Cursor {
 
     /// The current row.
     pub fn row(&self) -> Result<RowRef<'_>> {
-        self.table
-            .row(self.record()?.get(ROW_AT..).unwrap_or_default())
+        let row = self.record()?.get(ROW_AT..).unwrap_or_default();
+        self.table.row(self.position(), row)
     }
 
     fn record(&self) -> Result<&[u8]> {

@@ -1,0 +1,124 @@
+//! What `SHOW ENGINE VARVE STATUS` says beside counters: the last deadlock, who waits for whom, and who keeps purge from
+//! going on. For people: nothing but a test that looks for words should read it.
+
+use std::fmt::{self, Write};
+use std::time::SystemTime;
+
+use crate::base::TrxId;
+use crate::lock::{LockDescription, LockStatus, LockTarget};
+use crate::txn::Core;
+
+/// A title and its lines.
+pub type Section = (&'static str, String);
+
+pub fn sections(core: &Core) -> Vec<Section> {
+    let locks = core.locks.status();
+    let write = |f: fn(&mut String, &Core, &LockStatus) -> fmt::Result| {
+        let mut text = String::new();
+        f(&mut text, core, &locks).expect("a string takes everything");
+        text
+    };
+    vec![
+        ("LATEST DETECTED DEADLOCK", write(deadlock)),
+        ("LOCK WAITS", write(waits)),
+        ("OLDEST VIEW AND TRANSACTION", write(oldest)),
+    ]
+}
+
+fn deadlock(out: &mut String, core: &Core, locks: &LockStatus) -> fmt::Result {
+    let Some(deadlock) = &locks.last_deadlock else {
+        return writeln!(out, "none since the database was opened");
+    };
+    let ago = SystemTime::now().duration_since(deadlock.when);
+    writeln!(out, "{} seconds ago", ago.unwrap_or_default().as_secs())?;
+    for member in &deadlock.members {
+        let end = match member.victim {
+            true => "; it was rolled back",
+            false => "",
+        };
+        writeln!(
+            out,
+            "{}, {} undo records, waited for {}{end}",
+            Trx(member.trx),
+            member.weight,
+            Lock(core, &member.wants)
+        )?;
+    }
+    Ok(())
+}
+
+fn waits(out: &mut String, core: &Core, locks: &LockStatus) -> fmt::Result {
+    if locks.waiting.is_empty() {
+        return writeln!(out, "nobody waits");
+    }
+    for wait in &locks.waiting {
+        write!(
+            out,
+            "{} has waited {:.1} seconds for {}",
+            Trx(wait.trx),
+            wait.waited.as_secs_f64(),
+            Lock(core, &wait.wants)
+        )?;
+        let holders: Vec<_> = wait
+            .holders
+            .iter()
+            .map(|id| Trx(Some(*id)).to_string())
+            .collect();
+        match holders.is_empty() {
+            true => writeln!(out, "; the holders have written nothing")?,
+            false => writeln!(out, "; held by {}", holders.join(", "))?,
+        }
+    }
+    Ok(())
+}
+
+fn oldest(out: &mut String, core: &Core, _: &LockStatus) -> fmt::Result {
+    match core.oldest_view() {
+        None => writeln!(out, "no read view is open")?,
+        Some((number, known)) => writeln!(
+            out,
+            "read view {number} holds purge back, for at least {} seconds; {} numbers were drawn since",
+            known.as_secs(),
+            core.sys.next_id().saturating_sub(number.0)
+        )?,
+    }
+    match core.sys.unfinished().first() {
+        None => writeln!(out, "no transaction that has written is open"),
+        Some((id, state)) => writeln!(
+            out,
+            "transaction {id} is the oldest that has written: {state:?}"
+        ),
+    }
+}
+
+struct Trx(Option<TrxId>);
+
+impl fmt::Display for Trx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(id) => write!(f, "transaction {id}"),
+            None => write!(f, "a transaction that has written nothing"),
+        }
+    }
+}
+
+/// A lock, with the names of table and index.
+struct Lock<'a>(&'a Core, &'a LockDescription);
+
+impl fmt::Display for Lock<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Lock(core, lock) = self;
+        let name = match &lock.target {
+            LockTarget::Table(table) => core.tables.name_of(*table),
+            LockTarget::Record { index, .. } => {
+                let tables = core.tables.all();
+                let found = tables.iter().find_map(|table| table.index(*index));
+                match found {
+                    Some(index) => format!("table {}, index {}", index.table, index.name),
+                    None => "a table that was dropped".into(),
+                }
+            }
+        };
+        write!(f, "{lock} ({name})")
+    }
+}

@@ -1,0 +1,241 @@
+//! A table that can't be opened keeps nobody from using the others, can be dropped, and is whole again when its file is.
+//!
+//! What could break here: the database does not open because one table's file is gone, and a transaction that had not
+//! ended wrote to it; that transaction's other changes stay; its undo is thrown away, so that the table comes back with
+//! half a transaction in it; a broken table can't be dropped, or blocks its name.
+
+#[path = "support/mem_disk.rs"]
+mod mem_disk;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use mem_disk::MemDisk;
+use varve::io::{Disk, OpenMode};
+use varve::page::{PageType, page_type, seal};
+use varve::{ColumnType, Database, Error, Isolation, LockMode, LogLevel, Options, TableDef, Value};
+
+const PAGE: usize = 4096;
+const ROWS: i64 = 300;
+
+type Log = Arc<Mutex<Vec<String>>>;
+
+fn open(disk: &MemDisk, log: &Log) -> Database {
+    let log = log.clone();
+    let options = Options {
+        page_size: PAGE as u32,
+        buffer_pool_bytes: 2 << 20,
+        redo_capacity_bytes: 4 << 20,
+        log_buffer_bytes: 2 << 20,
+        logger: Some(Arc::new(move |level, message| {
+            if level != LogLevel::Note {
+                log.lock().unwrap().push(message.to_string());
+            }
+        })),
+        ..Options::default()
+    };
+    Database::open_on(Arc::new(disk.clone()), Path::new("/db"), options).unwrap()
+}
+
+fn definition(name: &str) -> TableDef {
+    TableDef::new(name)
+        .column("id", ColumnType::i64())
+        .column("c", ColumnType::Bytes(200))
+        .primary(&["id"])
+        .index("c", &["c"])
+}
+
+fn put(db: &Database, trx: &mut varve::Transaction, name: &str, ids: std::ops::Range<i64>) {
+    let table = db.table(name).unwrap();
+    for id in ids {
+        let row = [Value::Int(id), Value::Bytes(vec![id as u8; 50])];
+        let row = table.def().row(&row).unwrap();
+        trx.insert(&table, &row.datums()).unwrap();
+    }
+}
+
+fn rows(db: &Database, name: &str) -> i64 {
+    let table = db.table(name).unwrap();
+    let report = db.check_table(&table).unwrap();
+    assert_eq!(report.errors, [""; 0], "{name}");
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let mut cursor = table.cursor(0).unwrap();
+    let mut n = 0;
+    let mut more = cursor.first(&mut trx, LockMode::None).unwrap();
+    while more {
+        n += 1;
+        more = cursor.next(&mut trx).unwrap();
+    }
+    n
+}
+
+/// Two tables with committed rows, and a transaction that changed both and had not ended: one table first and last.
+fn build() -> MemDisk {
+    let disk = MemDisk::new();
+    let db = open(&disk, &Log::default());
+    for name in ["a/bad", "a/good"] {
+        db.create_table(&definition(name)).unwrap();
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        put(&db, &mut trx, name, 0..ROWS);
+        trx.commit().unwrap();
+    }
+    let mut loser = db.begin(Isolation::RepeatableRead);
+    put(&db, &mut loser, "a/bad", 1000..1100);
+    put(&db, &mut loser, "a/good", 1000..1100);
+    for name in ["a/good", "a/bad"] {
+        let table = db.table(name).unwrap();
+        let mut cursor = table.cursor(0).unwrap();
+        let mut more = cursor.first(&mut loser, LockMode::Exclusive).unwrap();
+        for _ in 0..100 {
+            assert!(more);
+            loser.delete(&table, &cursor).unwrap();
+            more = cursor.next(&mut loser).unwrap();
+        }
+    }
+    db.flush_log().unwrap();
+    db.close().unwrap();
+    drop(loser);
+    disk
+}
+
+/// What is wrong with the table, and what the error says.
+fn refused(db: &Database, name: &str) -> String {
+    match db.table(name).map(drop) {
+        Err(e @ (Error::Corrupt { .. } | Error::CorruptFile { .. })) => e.to_string(),
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+#[test]
+fn a_missing_file_is_waited_for_and_the_rest_rolled_back() {
+    let disk = build();
+    let (file, away) = (Path::new("/db/a/bad.vdt"), Path::new("/away"));
+    disk.rename(file, away).unwrap();
+    for life in 0..2 {
+        let log = Log::default();
+        let db = open(&disk, &log);
+        assert!(refused(&db, "a/bad").contains("no file that is it"));
+        assert_eq!(rows(&db, "a/good"), ROWS, "life {life}");
+        let said = log.lock().unwrap().join("\n");
+        for part in [
+            "table a/bad can't be used",
+            "is not rolled back in table a/bad",
+        ] {
+            assert!(said.contains(part), "{said}");
+        }
+        let taken = db.create_table(&definition("a/bad")).map(drop);
+        assert!(
+            matches!(taken, Err(Error::AlreadyExists { .. })),
+            "{taken:?}"
+        );
+        db.close().unwrap();
+    }
+    disk.rename(away, file).unwrap();
+    let log = Log::default();
+    let db = open(&disk, &log);
+    assert_eq!((rows(&db, "a/bad"), rows(&db, "a/good")), (ROWS, ROWS));
+    assert_eq!(log.lock().unwrap().len(), 0);
+    db.close().unwrap();
+}
+
+/// Damages every page of the file for which `wanted` says so.
+fn damage(disk: &MemDisk, file: &str, wanted: impl Fn(&[u8]) -> bool, change: impl Fn(&mut [u8])) {
+    let file = disk.open(Path::new(file), OpenMode::Existing).unwrap();
+    let mut page = vec![0; PAGE];
+    for at in (0..file.len().unwrap()).step_by(PAGE) {
+        file.read_at(&mut page, at).unwrap();
+        if wanted(&page) {
+            change(&mut page);
+            file.write_at(&page, at).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_broken_table_can_be_dropped_and_made_again() {
+    let leaf = |page: &[u8]| page_type(page) == Some(PageType::Leaf);
+    let header = |page: &[u8]| page_type(page) == Some(PageType::FileHeader);
+    let file = "/db/a/bad.vdt";
+    type Break<'a> = &'a dyn Fn(&MemDisk);
+    let kinds: [(&str, Break<'_>); 4] = [
+        ("missing", &|disk| disk.remove(Path::new(file)).unwrap()),
+        ("header", &|disk| {
+            damage(disk, file, header, |page| page[60] ^= 1)
+        }),
+        ("leaves, checksums", &|disk| {
+            damage(disk, file, leaf, |page| page[2000] ^= 1)
+        }),
+        ("leaves, owner", &|disk| {
+            damage(disk, file, leaf, |page| {
+                page[48] ^= 1;
+                seal(page);
+            });
+        }),
+    ];
+    for (what, make_broken) in kinds {
+        let disk = build();
+        make_broken(&disk);
+        let log = Log::default();
+        let db = open(&disk, &log);
+        refused(&db, "a/bad");
+        assert_eq!(rows(&db, "a/good"), ROWS, "{what}");
+        db.drop_table("a/bad")
+            .unwrap_or_else(|e| panic!("{what}: {e}"));
+        let said = log.lock().unwrap().join("\n");
+        assert!(said.contains("table a/bad was dropped"), "{what}: {said}");
+        assert!(!disk.exists(Path::new(file)).unwrap(), "{what}");
+        let again = db.drop_table("a/bad");
+        assert!(matches!(again, Err(Error::NotFound { .. })), "{again:?}");
+        db.create_table(&definition("a/bad")).unwrap();
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        put(&db, &mut trx, "a/bad", 0..5);
+        trx.commit().unwrap();
+        db.close().unwrap();
+        // The changes to the dropped table are nobody's now; nothing is left over.
+        for life in 0..2 {
+            let log = Log::default();
+            let db = open(&disk, &log);
+            assert_eq!(
+                (rows(&db, "a/bad"), rows(&db, "a/good")),
+                (5, ROWS),
+                "{what}"
+            );
+            let said = log.lock().unwrap().join("\n");
+            assert_eq!(said.contains("are forgotten"), life == 0, "{what}: {said}");
+            db.close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_definition_that_cannot_be_read_costs_no_file() {
+    let disk = build();
+    // The first byte of the stored definition of a/bad: the version of its encoding.
+    let name = b"a/bad";
+    let change = |page: &mut [u8]| {
+        let at = page.windows(name.len()).position(|w| w == name);
+        let second = page.windows(name.len()).rposition(|w| w == name);
+        // In the row, the name stands in the key, in its own column, and in the definition behind the table's id.
+        assert!(at.is_some() && at != second);
+        let definition = second.unwrap() - 2 - 2 - 4 - 8 - 2;
+        assert_eq!(page[definition..definition + 2], [1, 0]);
+        page[definition] = 99;
+        seal(page);
+    };
+    let has_it = |page: &[u8]| {
+        page_type(page) == Some(PageType::Leaf) && page.windows(name.len()).any(|w| w == name)
+    };
+    damage(&disk, "/db/system.vdt", has_it, change);
+    let log = Log::default();
+    let db = open(&disk, &log);
+    let why = refused(&db, "a/bad");
+    assert!(
+        why.contains("the definition of table a/bad") && why.contains("format 99"),
+        "{why}"
+    );
+    assert_eq!(rows(&db, "a/good"), ROWS);
+    assert!(disk.exists(Path::new("/db/a/bad.vdt")).unwrap());
+    db.drop_table("a/bad").unwrap();
+    assert!(!disk.exists(Path::new("/db/a/bad.vdt")).unwrap());
+    db.close().unwrap();
+}

@@ -1,0 +1,210 @@
+//! A full disk refuses new work by name, undoing work goes on, and everything goes on when there is room again.
+//!
+//! What could break here: a statement that can't have a page poisons the database or leaves half of itself; a rollback
+//! that needs pages (rows that were shortened get their length back, in leaves that others have filled) fails; the redo
+//! log wants a file more; DDL leaves files behind.
+
+#[path = "support/dying_disk.rs"]
+mod dying_disk;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use dying_disk::DyingDisk;
+use varve::{
+    ColumnType, Database, Error, Isolation, KeyMatch, LockMode, Options, Result, Table, TableDef,
+    Transaction, Value,
+};
+
+type Log = Arc<Mutex<Vec<String>>>;
+
+fn options(log: &Log) -> Options {
+    let log = log.clone();
+    Options {
+        page_size: 4096,
+        buffer_pool_bytes: 4 << 20,
+        redo_capacity_bytes: 4 << 20,
+        log_buffer_bytes: 2 << 20,
+        undo_tablespaces: 1,
+        logger: Some(Arc::new(move |_, m| log.lock().unwrap().push(m.into()))),
+        ..Options::default()
+    }
+}
+
+fn open(disk: &DyingDisk, dir: &Path, log: &Log) -> Result<Database> {
+    Database::open_on(Arc::new(disk.clone()), dir, options(log))
+}
+
+fn create(db: &Database) -> Table {
+    let def = TableDef::new("a/t")
+        .column("id", ColumnType::i64())
+        .column("c", ColumnType::Bytes(1000))
+        .primary(&["id"])
+        .add_index(varve::IndexDef::new(
+            "c",
+            vec![varve::KeyPart::new(1).prefix(20)],
+        ));
+    db.create_table(&def).unwrap()
+}
+
+fn insert(trx: &mut Transaction, table: &Table, id: i64, len: usize) -> Result<()> {
+    let row = [Value::Int(id), Value::Bytes(vec![id as u8; len])];
+    trx.insert(table, &table.def().row(&row)?.datums())
+}
+
+fn update(trx: &mut Transaction, table: &Table, id: i64, len: usize, fill: u8) -> Result<()> {
+    let mut cursor = table.cursor(0)?;
+    let key = table.def().key(0, &[Value::Int(id)])?;
+    assert!(cursor.seek(trx, &key.datums(), KeyMatch::Exact, LockMode::Exclusive)?);
+    // The index has the first 20 bytes.
+    let bytes = (0..len).map(|at| if at < 20 { id as u8 } else { fill });
+    let row = [Value::Int(id), Value::Bytes(bytes.collect())];
+    trx.update(table, &cursor, &table.def().row(&row)?.datums())
+}
+
+/// Does `work` until it is refused; returns how often it was done, and the refusal.
+fn until_refused(mut work: impl FnMut(i64) -> Result<()>) -> (i64, String) {
+    for n in 0..1_000_000 {
+        match work(n) {
+            Ok(()) => {}
+            Err(Error::NoSpace { what }) => return (n, what),
+            Err(e) => panic!("{e:?}"),
+        }
+    }
+    panic!("the disk is never full");
+}
+
+fn check(db: &Database, table: &Table, rows: i64) {
+    let report = db.check_table(table).unwrap();
+    assert_eq!((report.errors, report.rows as i64), (vec![], rows));
+}
+
+#[test]
+fn work_is_refused_and_undone_and_goes_on() {
+    let (dir, disk, log) = (
+        tempfile::tempdir().unwrap(),
+        DyingDisk::new(),
+        Log::default(),
+    );
+    let db = open(&disk, dir.path(), &log).unwrap();
+    let table = create(&db);
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    (0..300).for_each(|id| insert(&mut trx, &table, id, 300).unwrap());
+    trx.commit().unwrap();
+    disk.fill_up_for("");
+
+    // Rows that were inserted before the refusal can be kept, or taken back.
+    for (commit, from) in [(false, 1000), (true, 2000)] {
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        let (done, why) = until_refused(|n| insert(&mut trx, &table, from + n, 900));
+        assert!(why.contains("a/t.vdt") || why.contains("undo_001"), "{why}");
+        assert!(done > 0);
+        match commit {
+            false => trx.rollback().unwrap(),
+            true => trx.commit().unwrap(),
+        }
+        check(&db, &table, if commit { 300 + done } else { 300 });
+    }
+    let rows = db.check_table(&table).unwrap().rows as i64;
+
+    // Undo fills up, too: one large transaction that changes rows in place.
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let (_, why) = until_refused(|n| update(&mut trx, &table, n % 300, 300, (n / 300) as u8 ^ 77));
+    assert!(why.contains("undo_001"), "{why}");
+    trx.rollback().unwrap();
+    check(&db, &table, rows);
+
+    // DDL leaves nothing behind.
+    let refused = db.create_table(&TableDef::new("b/new").column("id", ColumnType::i64()));
+    let refused = refused.map(drop).unwrap_err();
+    assert!(
+        matches!(&refused, Error::NoSpace { what } if what.contains("b/new")),
+        "{refused}"
+    );
+    assert!(!dir.path().join("b/new.vdt").exists());
+
+    // The redo log goes round in the files that it has.
+    disk.fill_up_for("redo/");
+    let written = |db: &Database| {
+        db.status()
+            .iter()
+            .find(|s| s.0 == "os_log_written")
+            .unwrap()
+            .1
+    };
+    let (before, mut n) = (written(&db), 0);
+    while written(&db) < before + (10 << 20) {
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        (0..20).for_each(|i| update(&mut trx, &table, i, 300, n).unwrap());
+        trx.commit().unwrap();
+        n = n.wrapping_add(1);
+    }
+
+    disk.make_room();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    (5000..5300).for_each(|id| insert(&mut trx, &table, id, 900).unwrap());
+    trx.commit().unwrap();
+    check(&db, &table, rows + 300);
+    db.close().unwrap();
+}
+
+#[test]
+fn a_rollback_that_needs_more_than_is_kept_waits() {
+    let (dir, disk, log) = (
+        tempfile::tempdir().unwrap(),
+        DyingDisk::new(),
+        Log::default(),
+    );
+    let db = open(&disk, dir.path(), &log).unwrap();
+    let table = create(&db);
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    (0..600).for_each(|id| insert(&mut trx, &table, id * 10, 900).unwrap());
+    trx.commit().unwrap();
+    let mut shortened = db.begin(Isolation::RepeatableRead);
+    (0..600).for_each(|id| update(&mut shortened, &table, id * 10, 0, 0).unwrap());
+    disk.fill_up_for("a/t.vdt");
+    // Others take the place between those rows.
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let (filled, _) = until_refused(|n| insert(&mut trx, &table, n / 9 * 10 + n % 9 + 1, 200));
+    trx.commit().unwrap();
+
+    let says_it_waits = || {
+        let log = log.lock().unwrap();
+        log.iter().any(|m| m.contains("a rollback waits for space"))
+    };
+    std::thread::scope(|s| {
+        let rollback = s.spawn(|| shortened.rollback());
+        let begun = Instant::now();
+        while !says_it_waits() {
+            assert!(
+                !rollback.is_finished(),
+                "the test needs another filling: {filled}"
+            );
+            assert!(begun.elapsed() < Duration::from_secs(60));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // Others are not kept from what they can do.
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        update(&mut trx, &table, 1, 200, 9).unwrap();
+        trx.commit().unwrap();
+        disk.make_room();
+        rollback.join().unwrap().unwrap();
+    });
+    check(&db, &table, 600 + filled);
+    db.close().unwrap();
+}
+
+#[test]
+fn a_database_is_not_made_on_a_full_disk() {
+    let (dir, disk, log) = (
+        tempfile::tempdir().unwrap(),
+        DyingDisk::new(),
+        Log::default(),
+    );
+    disk.fill_up_for("");
+    let refused = open(&disk, dir.path(), &log).map(drop).unwrap_err();
+    assert!(matches!(refused, Error::NoSpace { .. }), "{refused:?}");
+    disk.make_room();
+    open(&disk, dir.path(), &log).unwrap().close().unwrap();
+}
