@@ -184,7 +184,13 @@ fn profile_worst(
     for comparison in worst.into_iter().take(args.profile) {
         let (workload, threads) = (comparison.workload, comparison.threads);
         for engine in engines {
-            prepare(engine, workload, comparison.data, threads)?;
+            // What the runs before left may be anything, tables of another workload too.
+            let fillers = if comparison.data == Data::Own {
+                threads
+            } else {
+                1
+            };
+            engine.prepare(workload, fillers)?;
             let file = target.join("perf.data");
             let time = Duration::from_secs(args.time);
             let recording = profile::Recording::start(server.pid(), time, &file)?;

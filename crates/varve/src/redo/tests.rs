@@ -320,12 +320,14 @@ fn damage_before_a_later_opening_is_reported() {
     assert!(matches!(error, Error::CorruptFile { .. }), "{error}");
 }
 
-/// A disk whose writes and syncs can be made to fail, and that counts syncs.
+/// A disk whose writes and syncs can be made to fail, and that counts syncs and remembers writes.
 #[derive(Default)]
 struct Faulty {
     fail_sync: AtomicBool,
     fail_write: AtomicBool,
     syncs: AtomicU64,
+    /// File, offset, length.
+    writes: Mutex<Vec<(PathBuf, u64, usize)>>,
 }
 
 struct FaultyDisk(Arc<Faulty>);
@@ -378,6 +380,8 @@ impl DiskFile for FaultyFile {
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         broken(&self.0.fail_write, "write", self.path())?;
+        let written = (self.path().to_path_buf(), offset, buf.len());
+        self.0.writes.lock().unwrap().push(written);
         self.1.write_at(buf, offset)
     }
     fn sync(&self) -> Result<()> {
@@ -404,6 +408,43 @@ fn create_faulty(dir: &Path) -> (Arc<Faulty>, RedoLog) {
     let disk = Arc::new(FaultyDisk(faults.clone()));
     let log = RedoLog::create(disk, dir, settings(), START).unwrap();
     (faults, log)
+}
+
+/// A block is written whole at first, so that the system need not read it: also in a recycled file, whatever the lengths.
+#[test]
+fn no_block_is_begun_in_part() {
+    let dir = tempfile::tempdir().unwrap();
+    let (disk, log) = create_faulty(dir.path());
+    let mut rng = SmallRng::seed_from_u64(5);
+    for round in 0..430 {
+        for _ in 0..rng.random_range(1..6) {
+            put(&log, &vec![round as u8; rng.random_range(1..6000)]);
+        }
+        let end = log.next_lsn();
+        log.sync_to(end).unwrap();
+        if round % 50 == 49 {
+            checkpoint(&log, end);
+        }
+    }
+    let mut writes = disk.writes.lock().unwrap().clone();
+    writes.retain(|w| w.1 >= FILE_HEADER && w.0.starts_with(dir.path().join(REDO_DIR)));
+    let mut filled = (PathBuf::new(), 0);
+    for (path, offset, len) in writes {
+        if path != filled.0 {
+            assert_eq!(offset, FILE_HEADER, "a file is written from its start");
+            filled = (path, FILE_HEADER);
+        }
+        let end = offset + len as u64;
+        assert!(offset <= filled.1, "nothing is left out");
+        assert!(
+            end <= filled.1 || end.is_multiple_of(4096),
+            "{offset} + {len}"
+        );
+        assert!(end <= settings().file_bytes, "{offset} + {len}");
+        filled.1 = filled.1.max(end);
+    }
+    let (found, end) = read(dir.path(), log.checkpoint_lsn()).unwrap();
+    assert!(end == log.next_lsn() && !found.is_empty());
 }
 
 /// WAL-4: after one failure nothing is acknowledged any more, even if the disk works again; appenders do not hang.
