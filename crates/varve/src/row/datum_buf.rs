@@ -38,6 +38,7 @@ impl DatumBuf {
     }
 
     /// Appends what `fill` appends to the buffer it gets, as one datum.
+    #[inline]
     pub fn push_with<R>(&mut self, fill: impl FnOnce(&mut Vec<u8>) -> R) -> R {
         let result = fill(&mut self.bytes);
         let end = u32::try_from(self.bytes.len()).expect("a datum buffer holds less than 4 GiB");
@@ -47,6 +48,7 @@ impl DatumBuf {
 
     /// Appends what `fill` appends as one datum, or NULL if it says that there is no value. Passes on the
     /// count that `fill` returns. Nothing is appended if it fails.
+    #[inline]
     pub(super) fn try_push_part<E>(
         &mut self,
         fill: impl FnOnce(&mut Vec<u8>) -> Result<(usize, bool), E>,
@@ -63,6 +65,7 @@ impl DatumBuf {
     }
 
     /// The datum at `i`. Panics if there is none.
+    #[inline]
     pub fn get(&self, i: usize) -> Datum<'_> {
         let (end, null) = self.ends[i];
         let start = if i == 0 { 0 } else { self.ends[i - 1].0 };

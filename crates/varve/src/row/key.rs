@@ -47,6 +47,8 @@ struct Part {
     /// Characters of a text, bytes of anything else; `usize::MAX` for the whole value.
     prefix: usize,
     kind: Kind,
+    /// See [`KeyCodec::readable`].
+    readable: bool,
     /// For messages.
     def: ColumnDef,
 }
@@ -94,6 +96,7 @@ impl KeyCodec {
                 nullable: def.nullable,
                 flip: if p.descending { 0xff } else { 0 },
                 prefix,
+                readable: prefix == usize::MAX && kind.is_readable(),
                 kind,
                 def: def.clone(),
             })
@@ -186,13 +189,7 @@ impl KeyCodec {
     /// Can the value of part `part` be read back from a key, exactly as it was stored? Not for prefixes, floating
     /// point (−0) and text under collations that change or pad it.
     pub fn readable(&self, part: usize) -> bool {
-        let part = &self.parts[part];
-        part.prefix == usize::MAX
-            && match &part.kind {
-                Kind::Int { .. } | Kind::Fixed { .. } | Kind::Bytes => true,
-                Kind::Text(c) => c.is_bytewise() && c.pad() == Pad::None,
-                Kind::Float | Kind::Double => false,
-            }
+        self.parts[part].readable
     }
 
     /// Takes the own parts of `key` apart: pushes one datum per part to `out`, NULL for those that are not
@@ -200,11 +197,30 @@ impl KeyCodec {
     /// follows there. Total on any bytes.
     pub fn decode(&self, key: &[u8], out: &mut DatumBuf) -> Result<usize, Damage> {
         let mut at = 0;
-        for (i, part) in self.parts.iter().enumerate() {
-            let readable = self.readable(i);
-            at += out.try_push_part(|bytes| part.decode(&key[at..], readable, bytes))?;
+        for part in &self.parts {
+            if let (Kind::Int { bytes, signed }, false) = (&part.kind, part.nullable) {
+                // The bulk of all key parts.
+                let Some(be) = key.get(at..at + bytes) else {
+                    return Err(Damage::new("a whole key part", key.len() - at));
+                };
+                out.push_with(|out| memcmp::get_int(be, *signed, part.flip, out));
+                at += bytes;
+                continue;
+            }
+            at += out.try_push_part(|bytes| part.decode(&key[at..], part.readable, bytes))?;
         }
         Ok(at)
+    }
+}
+
+impl Kind {
+    /// Whether a key holds the whole value as it was.
+    fn is_readable(&self) -> bool {
+        match self {
+            Kind::Int { .. } | Kind::Fixed { .. } | Kind::Bytes => true,
+            Kind::Text(c) => c.is_bytewise() && c.pad() == Pad::None,
+            Kind::Float | Kind::Double => false,
+        }
     }
 }
 
@@ -281,6 +297,7 @@ impl Part {
 
     /// Reads the part at the start of `key` into `out`; how many bytes it took, and whether it is a value (not
     /// NULL, not unreadable).
+    #[inline]
     fn decode(
         &self,
         key: &[u8],
@@ -303,11 +320,7 @@ impl Part {
         };
         let len = match &self.kind {
             Kind::Int { bytes, signed } => {
-                memcmp::get_int(fixed(*bytes)?, *signed, out);
-                out.iter_mut()
-                    .rev()
-                    .take(*bytes)
-                    .for_each(|b| *b ^= self.flip);
+                memcmp::get_int(fixed(*bytes)?, *signed, self.flip, out);
                 *bytes
             }
             Kind::Float => fixed(4)?.len(),

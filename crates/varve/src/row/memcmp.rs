@@ -54,11 +54,21 @@ pub(super) fn put_int(le: &[u8], signed: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the little-endian bytes of the encoded integer `be`.
-pub(super) fn get_int(be: &[u8], signed: bool, out: &mut Vec<u8>) {
-    out.extend(be.iter().rev());
-    if let Some(top) = out.last_mut() {
-        *top ^= (signed as u8) << 7;
+/// Appends the little-endian bytes of the encoded integer `be`; `flip` is 0xff for a descending part.
+#[inline]
+pub(super) fn get_int(be: &[u8], signed: bool, flip: u8, out: &mut Vec<u8>) {
+    let sign = (signed as u8) << 7;
+    if let Ok(four) = <[u8; 4]>::try_from(be) {
+        let v = u32::from_be_bytes(four) ^ (sign as u32) << 24 ^ u32::from_le_bytes([flip; 4]);
+        out.extend_from_slice(&v.to_le_bytes());
+    } else if let Ok(eight) = <[u8; 8]>::try_from(be) {
+        let v = u64::from_be_bytes(eight) ^ (sign as u64) << 56 ^ u64::from_le_bytes([flip; 8]);
+        out.extend_from_slice(&v.to_le_bytes());
+    } else {
+        out.extend(be.iter().rev().map(|b| b ^ flip));
+        if let Some(top) = out.last_mut() {
+            *top ^= sign;
+        }
     }
 }
 

@@ -8,10 +8,14 @@ use crate::catalog::{EntryRecord, RowRecord};
 use crate::txn::{Sees, Transaction};
 
 use super::{Current, Cursor, Direction, Resume, beyond, candidates};
+use crate::row::successor;
 use crate::table::version::visible_version;
 
 /// Records copied from a leaf at most while a scan is young; doubles with each batch.
 pub(super) const FIRST_BATCH: usize = 4;
+
+/// The same for a search that says where it ends: what is copied will be wanted, unless the caller stops early.
+const BOUNDED_BATCH: usize = 64;
 
 /// One record of a batch, as ranges of the batch's bytes.
 struct Item {
@@ -27,6 +31,8 @@ pub(super) struct Batch {
     pub(super) bytes: Vec<u8>,
     items: Vec<Item>,
     next: usize,
+    /// Nothing was copied that does not start with what the search must start with.
+    bounded: bool,
 }
 
 impl Batch {
@@ -42,12 +48,16 @@ impl Cursor {
         // The search may have been another transaction's.
         trx.open_view();
         loop {
+            // Forward, what lies beyond the bounds was not copied.
+            let is_cut =
+                self.direction == Direction::Forward && (self.batch.bounded || !self.bounded);
             while self.batch.next < self.batch.items.len() {
                 let item = &self.batch.items[self.batch.next];
                 let (key, payload, seen) = (item.key.clone(), item.payload.clone(), item.seen);
-                if !self.in_bounds(&self.batch.bytes[key.clone()]) {
+                if !is_cut && !self.in_bounds(&self.batch.bytes[key.clone()]) {
                     return Ok(false);
                 }
+                debug_assert!(self.in_bounds(&self.batch.bytes[key.clone()]));
                 self.batch.next += 1;
                 self.key.clear();
                 self.key.extend_from_slice(&self.batch.bytes[key]);
@@ -95,25 +105,58 @@ impl Cursor {
         found
     }
 
+    /// The key from which on a search forward wants nothing, if there is one: records are copied up to there only.
+    fn bound(&self) -> Option<Vec<u8>> {
+        if self.direction == Direction::Backward {
+            return None;
+        }
+        let mut past = match self.bounded {
+            true => self.prefix.clone(),
+            false => Vec::new(),
+        };
+        // The empty key has no successor.
+        let past = successor(&mut past).then_some(past);
+        let end = (!self.end.is_empty()).then(|| self.end.clone());
+        match (past, end) {
+            (Some(past), Some(end)) => Some(past.min(end)),
+            (past, end) => past.or(end),
+        }
+    }
+
     /// Copies the next records of the index into the batch. `false`: there are no more.
     fn fill(&mut self, trx: &mut Transaction) -> Result<bool> {
         self.batch.clear();
+        self.batch.bounded = self.bounded;
         let view = trx.current_view().expect("start opened it");
         let clustered = self.index == 0;
+        let bound = self.bound();
         while self.batch.items.is_empty() {
             let Resume::At(from, seek) = &self.resume else {
                 return Ok(false);
             };
+            if bound.as_ref().is_some_and(|bound| from >= bound) {
+                return Ok(false);
+            }
             let index = match self.index {
                 0 => &self.table.clustered,
                 n => &self.table.secondary[n - 1],
             };
             let leaf = index.tree.latch_leaf_shared(from, *seek)?;
             let page = leaf.slotted();
-            let candidates = candidates(&leaf, seek.is_forward());
-            let limit = self.batch_limit;
+            let mut candidates = candidates(&leaf, seek.is_forward());
+            let is_cut = bound.as_ref().is_some_and(|bound| {
+                let (Ok(end) | Err(end)) = page.search(bound);
+                let is_cut = end < candidates.end;
+                candidates.end = candidates.end.min(end).max(candidates.start);
+                is_cut
+            });
+            let limit = match bound {
+                Some(_) => self.batch_limit.max(BOUNDED_BATCH),
+                None => self.batch_limit,
+            };
+            let prefix = page.prefix();
             let mut visit = |slot: usize| -> Result<bool> {
-                let payload = page.payload(slot);
+                let (suffix, payload) = page.entry(slot);
                 let (flags, writer) = match clustered {
                     true => RowRecord::decode(payload).map(|r| (r.is_deleted(), r.trx)),
                     false => EntryRecord::decode(payload).map(|e| (e.is_deleted(), e.trx)),
@@ -128,7 +171,8 @@ impl Cursor {
                 }
                 let bytes = &mut self.batch.bytes;
                 let key_at = bytes.len();
-                page.push_key(slot, bytes);
+                bytes.extend_from_slice(prefix);
+                bytes.extend_from_slice(suffix);
                 let payload_at = bytes.len();
                 bytes.extend_from_slice(payload);
                 let item = Item {
@@ -159,6 +203,7 @@ impl Cursor {
                 }
             }
             self.resume = match complete {
+                true if is_cut => Resume::At(bound.clone().expect("it cut"), Seek::Ge),
                 true => beyond(&page, self.direction),
                 false => {
                     let last = self
