@@ -7,7 +7,7 @@
 //! | `plugin` | build and check `ha_varve.so` |
 //! | `server`, `client` | a `mariadbd` of our own, and SQL over its socket |
 //! | `up` | `up` and `down`: a server for people |
-//! | `tidy`, `suite`, `mtr`, `kill` | the tests |
+//! | `tidy`, `suite`, `mtr`, `engine_suite`, `kill` | the tests |
 //! | `bench` | benchmarks beside a peer |
 //!
 //! Nothing here needs root, a package to be installed, or a port other than those on the command line.
@@ -15,6 +15,7 @@
 mod bench;
 mod client;
 mod command;
+mod engine_suite;
 mod kill;
 mod mtr;
 mod plugin;
@@ -52,6 +53,8 @@ enum Task {
     Tidy,
     /// Run MariaDB's own test runner with the plugin
     Mtr(mtr::MtrArgs),
+    /// Run MariaDB's suite for storage engines, and compare with InnoDB
+    EngineSuite(engine_suite::EngineSuiteArgs),
     /// Kill a server under load again and again, and check what it kept
     Kill(kill::KillArgs),
     /// Run a benchmark beside its peer
@@ -81,6 +84,7 @@ fn run(workspace: &Workspace, task: Task) -> anyhow::Result<ExitCode> {
         Task::Test(args) => return suite::run(workspace, &args),
         Task::Tidy => return tidy::run(workspace),
         Task::Mtr(args) => return mtr::run(workspace, &args),
+        Task::EngineSuite(args) => return engine_suite::run(workspace, &args),
         Task::Kill(args) => kill::run(workspace, &args)?,
         Task::Bench(task) => bench::run(workspace, &task)?,
     }

@@ -11,6 +11,7 @@ use anyhow::{Result, ensure};
 
 use crate::command;
 use crate::plugin;
+use crate::prefix::Prefix;
 use crate::workspace::Workspace;
 
 #[derive(clap::Args)]
@@ -20,12 +21,25 @@ pub struct MtrArgs {
     args: Vec<String>,
 }
 
-/// How many tests of a run passed and failed.
+/// How the runner ended a test.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    Passed,
+    Failed,
+    /// Disabled, or not for this server.
+    Skipped,
+}
+
+/// How many tests of a run passed, failed and were skipped.
 #[derive(Default, Debug, PartialEq, Eq)]
 pub struct Count {
     pub passed: u32,
     pub failed: u32,
+    pub skipped: u32,
 }
+
+/// Every test, each once, two at a time.
+pub const ALL_ONCE: [&str; 4] = ["--force", "--retry=0", "--max-test-fail=0", "--parallel=2"];
 
 pub fn run(workspace: &Workspace, args: &MtrArgs) -> Result<ExitCode> {
     let default = ["--suite=varve".to_string()];
@@ -34,7 +48,8 @@ pub fn run(workspace: &Workspace, args: &MtrArgs) -> Result<ExitCode> {
     } else {
         &args.args
     };
-    let (succeeded, _) = start(workspace, args)?;
+    let prefix = plugin::build(workspace)?;
+    let succeeded = start(workspace, &prefix, args, |_, _| {})?;
     Ok(if succeeded {
         ExitCode::SUCCESS
     } else {
@@ -42,32 +57,25 @@ pub fn run(workspace: &Workspace, args: &MtrArgs) -> Result<ExitCode> {
     })
 }
 
-/// Our own suite, every test of it, each once.
+/// Our own suite.
 pub fn run_suite(workspace: &Workspace) -> Result<Count> {
-    let args = [
-        "--suite=varve",
-        "--force",
-        "--retry=0",
-        "--max-test-fail=0",
-        "--parallel=2",
-    ];
-    let (succeeded, mut count) = start(workspace, &args.map(String::from))?;
-    ensure!(
-        count.passed + count.failed > 0,
-        "the test runner ran no test"
-    );
-    if !succeeded && count.failed == 0 {
-        // It also checks the server's log and its end.
-        count.failed = 1;
-    }
-    Ok(count)
+    let prefix = plugin::build(workspace)?;
+    let mut args = ALL_ONCE.map(String::from).to_vec();
+    args.push("--suite=varve".into());
+    let mut count = Count::default();
+    let succeeded = start(workspace, &prefix, &args, |_, outcome| count.add(outcome))?;
+    count.check(succeeded)
 }
 
-fn start(workspace: &Workspace, args: &[String]) -> Result<(bool, Count)> {
-    let prefix = plugin::build(workspace)?;
+/// Runs the runner; hands it each test's name and how it ended. Whether the runner succeeded.
+pub fn start(
+    workspace: &Workspace,
+    prefix: &Prefix,
+    args: &[String],
+    mut each: impl FnMut(&str, Outcome),
+) -> Result<bool> {
     let build_thread = env::var("MTR_BUILD_THREAD").unwrap_or_else(|_| "auto".into());
-    let mut count = Count::default();
-    let succeeded = command::stream(
+    command::stream(
         prefix
             .program("perl")
             .arg("mysql-test-run.pl")
@@ -78,25 +86,44 @@ fn start(workspace: &Workspace, args: &[String]) -> Result<(bool, Count)> {
             .args(args)
             .env("MTR_BUILD_THREAD", build_thread)
             .dir(&prefix.mysql_test_dir()),
-        |line| count.read(line),
-    )?;
-    Ok((succeeded, count))
+        |line| {
+            if let Some((name, outcome)) = result(line) {
+                each(name, outcome);
+            }
+        },
+    )
+}
+
+/// Lines of results look like `varve.basic 'combination'   w1 [ pass ]    12`.
+fn result(line: &str) -> Option<(&str, Outcome)> {
+    let (test, result) = line.split_once(" [ ")?;
+    let (word, _) = result.split_once(" ]")?;
+    let outcome = match word {
+        "pass" => Outcome::Passed,
+        "fail" => Outcome::Failed,
+        "skipped" | "disabled" => Outcome::Skipped,
+        _ => return None,
+    };
+    Some((test.split_whitespace().next()?, outcome))
 }
 
 impl Count {
-    /// Lines of results look like `varve.basic 'combination'   w1 [ pass ]    12`.
-    fn read(&mut self, line: &str) {
-        let Some((_, result)) = line.split_once(" [ ") else {
-            return;
-        };
-        let Some((word, _)) = result.split_once(" ]") else {
-            return;
-        };
-        match word {
-            "pass" => self.passed += 1,
-            "fail" => self.failed += 1,
-            _ => {}
+    pub fn add(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Passed => self.passed += 1,
+            Outcome::Failed => self.failed += 1,
+            Outcome::Skipped => self.skipped += 1,
         }
+    }
+
+    /// The count of a run, with a failure for what the runner found beside its tests.
+    pub fn check(mut self, succeeded: bool) -> Result<Self> {
+        ensure!(self.passed + self.failed > 0, "the test runner ran no test");
+        if !succeeded && self.failed == 0 {
+            // It also checks the server's log and its end.
+            self.failed = 1;
+        }
+        Ok(self)
     }
 }
 
@@ -107,20 +134,33 @@ mod tests {
     #[test]
     fn result_lines_are_counted() {
         let mut count = Count::default();
+        let mut names = Vec::new();
         for line in [
             "varve.basic 'x'                   w1 [ pass ]     12",
             "varve.types                       w2 [ fail ]",
             "varve.other                       w2 [ skipped ]  no binlog",
+            "storage_engine/trx-varve.xa       w1 [ disabled ]  no XA",
             "Completed: Failed 1/2 tests, 50.00% were successful.",
         ] {
-            count.read(line);
-        }
-        assert_eq!(
-            count,
-            Count {
-                passed: 1,
-                failed: 1
+            if let Some((name, outcome)) = result(line) {
+                names.push(name);
+                count.add(outcome);
             }
+        }
+        let expected = Count {
+            passed: 1,
+            failed: 1,
+            skipped: 2,
+        };
+        assert_eq!(count, expected);
+        assert_eq!(
+            names,
+            [
+                "varve.basic",
+                "varve.types",
+                "varve.other",
+                "storage_engine/trx-varve.xa"
+            ]
         );
     }
 }

@@ -4,7 +4,7 @@
 //!   share it and never write to it; `mariadb/tools/get-mariadb.sh` makes it whole or not at all.
 //! - The *base* under `target/mariadb` is this checkout's view of it: the same tree made of symbolic
 //!   links, but with our plugin in its plugin directory and our suites in the test runner's. So several
-//!   checkouts, each with its own plugin, can run at once.
+//!   checkouts, each with its own plugin, can run at once. What the test runner writes beside lies there as a copy.
 
 use std::ffi::OsString;
 use std::fs;
@@ -28,7 +28,7 @@ pub struct Prefix {
 }
 
 /// Directories that are real in the base; everything else in it is a link into the prefix.
-const OWN_DIRS: [&str; 7] = [
+const OWN_DIRS: [&str; 10] = [
     "",
     "lib",
     "lib/mysql",
@@ -36,8 +36,17 @@ const OWN_DIRS: [&str; 7] = [
     "share",
     "share/mysql",
     "share/mysql/mysql-test",
+    OWN_SUITES,
+    "share/mysql/mysql-test/plugin/innobase",
+    "share/mysql/mysql-test/suite",
 ];
 const OWN_SUITES: &str = "share/mysql/mysql-test/plugin";
+/// Directories that the base has copies of: the test runner makes results from their files and writes those beside
+/// them, and patch(1) refuses links.
+const COPIED_DIRS: [&str; 2] = [
+    "share/mysql/mysql-test/plugin/innobase/storage_engine",
+    "share/mysql/mysql-test/suite/storage_engine",
+];
 
 impl Prefix {
     /// Unpacks the prefix if it is missing, and brings the base up to date.
@@ -114,20 +123,24 @@ impl Prefix {
     }
 
     fn refresh_base(&self, workspace: &Workspace) -> Result<()> {
-        for dir in OWN_DIRS.into_iter().chain([OWN_SUITES]) {
+        for dir in OWN_DIRS {
             let own = self.base.join(dir);
+            remove_link(&own)?;
             fs::create_dir_all(&own).with_context(|| format!("cannot create {}", own.display()))?;
             for entry in fs::read_dir(self.usr().join(dir))? {
                 let entry = entry?;
                 let path = Path::new(dir).join(entry.file_name());
                 let is_own = OWN_DIRS
                     .into_iter()
-                    .chain([OWN_SUITES])
+                    .chain(COPIED_DIRS)
                     .any(|dir| Path::new(dir) == path);
                 if !is_own {
                     link(&entry.path(), &self.base.join(path))?;
                 }
             }
+        }
+        for dir in COPIED_DIRS {
+            copy_dir(&self.usr().join(dir), &self.base.join(dir))?;
         }
         let suites = workspace.root.join("mariadb/mysql-test");
         if suites.is_dir() {
@@ -135,6 +148,35 @@ impl Prefix {
         }
         Ok(())
     }
+}
+
+/// Removes what is a link where a directory of our own belongs: the base once had fewer of those.
+fn remove_link(path: &Path) -> Result<()> {
+    let is_link = path.symlink_metadata().is_ok_and(|m| m.is_symlink());
+    if is_link {
+        fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Copies the files that are missing in `to` or have another length there.
+fn copy_dir(from: &Path, to: &Path) -> Result<()> {
+    remove_link(to)?;
+    fs::create_dir_all(to).with_context(|| format!("cannot create {}", to.display()))?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_dir(&entry.path(), &target)?;
+            continue;
+        }
+        let length = fs::metadata(entry.path())?.len();
+        if !fs::metadata(&target).is_ok_and(|copied| copied.len() == length) {
+            fs::copy(entry.path(), &target)
+                .with_context(|| format!("cannot write {}", target.display()))?;
+        }
+    }
+    Ok(())
 }
 
 /// Makes `link` a symbolic link to `target`, replacing another link.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use crate::command::{self, Cmd};
+use crate::engine_suite;
 use crate::kill::{self, KillArgs};
 use crate::mtr::{self, Count};
 use crate::plugin;
@@ -52,17 +53,19 @@ const QUICK: [Step; 5] = [
         Ok(Count {
             passed: is_clean.into(),
             failed: (!is_clean).into(),
+            skipped: 0,
         })
     }),
     ("cargo test", cargo_test),
     ("interleavings (loom)", loom_tests),
 ];
 
-const SLOW: [Step; 3] = [
+const SLOW: [Step; 4] = [
     ("plugin build, ABI and symbols", |workspace| {
         one(plugin::build(workspace).map(drop))
     }),
     ("MariaDB's test runner", mtr::run_suite),
+    ("MariaDB's suite storage_engine", engine_suite::run_ours),
     ("kill test", |workspace| {
         one(kill::run(workspace, &KillArgs::default()))
     }),
@@ -80,8 +83,8 @@ pub fn run(workspace: &Workspace, args: &TestArgs) -> Result<ExitCode> {
         let count = step(workspace).unwrap_or_else(|error| {
             println!("error: {error:#}");
             Count {
-                passed: 0,
                 failed: 1,
+                ..Count::default()
             }
         });
         report.push(line(name, &count, begin.elapsed()));
@@ -110,7 +113,7 @@ fn line(name: &str, count: &Count, time: Duration) -> String {
 fn one(result: Result<()>) -> Result<Count> {
     result.map(|()| Count {
         passed: 1,
-        failed: 0,
+        ..Count::default()
     })
 }
 
@@ -187,7 +190,8 @@ mod tests {
             count,
             Count {
                 passed: 15,
-                failed: 2
+                failed: 2,
+                skipped: 0
             }
         );
     }
