@@ -20,6 +20,7 @@
 mod control;
 mod files;
 mod frame;
+mod gather;
 mod intro;
 mod log;
 mod reader;
