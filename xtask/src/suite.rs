@@ -25,7 +25,7 @@ pub struct TestArgs {
 
 type Step = (&'static str, fn(&Workspace) -> Result<Count>);
 
-const QUICK: [Step; 5] = [
+const QUICK: [Step; 6] = [
     ("formatting", |workspace| {
         one(command::run(
             Cmd::new(cargo())
@@ -55,6 +55,11 @@ const QUICK: [Step; 5] = [
             failed: (!is_clean).into(),
             skipped: 0,
         })
+    }),
+    ("documentation", |workspace| {
+        let args = ["doc", "--workspace", "--no-deps", "--locked", "--quiet"];
+        let doc = Cmd::new(cargo()).args(args).dir(&workspace.root);
+        one(command::run(doc.env("RUSTDOCFLAGS", "-D warnings")))
     }),
     ("cargo test", cargo_test),
     ("interleavings (loom)", loom_tests),

@@ -1,6 +1,8 @@
 //! Benchmarks beside a peer: what counts is the ratio of the two in the same run on the same machine.
 
 mod bigtable;
+mod embedded;
+mod instructions;
 mod oltp;
 mod profile;
 mod sysbench;
@@ -20,12 +22,18 @@ pub enum BenchTask {
     Oltp(oltp::OltpArgs),
     /// A 1 GiB table under a 32 MiB buffer pool
     Bigtable(bigtable::BigtableArgs),
+    /// Varve as a library beside other embedded engines
+    Embedded(embedded::EmbeddedArgs),
+    /// Instructions that one operation of the library takes
+    Instructions(instructions::InstructionsArgs),
 }
 
 pub fn run(workspace: &Workspace, task: &BenchTask) -> Result<()> {
     match task {
         BenchTask::Oltp(args) => oltp::run(workspace, args),
         BenchTask::Bigtable(args) => bigtable::run(workspace, args),
+        BenchTask::Embedded(args) => embedded::run(workspace, args),
+        BenchTask::Instructions(args) => instructions::run(workspace, args),
     }
 }
 

@@ -1,0 +1,88 @@
+//! Figures of all repetitions, as a table or as JSON.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::run::{Figure, WORKLOADS};
+
+/// All repetitions of one workload on one engine.
+#[derive(Default)]
+struct Series {
+    per_second: Vec<f64>,
+    history: Option<u64>,
+}
+
+impl Series {
+    fn median(&self) -> f64 {
+        self.per_second[self.per_second.len() / 2]
+    }
+}
+
+/// The engine that ratios are of.
+const SUBJECT: &str = "varve";
+
+#[derive(Default)]
+pub struct Report {
+    engines: Vec<&'static str>,
+    series: BTreeMap<(&'static str, &'static str), Series>,
+}
+
+impl Report {
+    pub fn add(&mut self, engine: &'static str, figures: Vec<Figure>) {
+        if !self.engines.contains(&engine) {
+            self.engines.push(engine);
+        }
+        for figure in figures {
+            let series = self.series.entry((figure.workload, engine)).or_default();
+            series.per_second.push(figure.per_second);
+            series.per_second.sort_by(f64::total_cmp);
+            series.history = series.history.max(figure.history);
+        }
+    }
+
+    /// Series of one workload, in the order of the engines, with Varve's ratio to each.
+    fn lines(&self, workload: &'static str) -> Vec<(&'static str, &Series, Option<f64>)> {
+        let of = |engine| self.series.get(&(workload, engine));
+        let subject = of(SUBJECT).map(Series::median);
+        let line = |&engine: &&'static str| {
+            let series = of(engine)?;
+            let ratio = subject.filter(|_| engine != SUBJECT);
+            Some((engine, series, ratio.map(|s| s / series.median())))
+        };
+        self.engines.iter().filter_map(line).collect()
+    }
+
+    pub fn print(&self) {
+        for workload in &WORKLOADS {
+            for (n, (engine, series, ratio)) in self.lines(workload.name).into_iter().enumerate() {
+                let name = if n == 0 { workload.name } else { "" };
+                let (min, max) = (series.per_second[0], series.per_second.last().copied());
+                let ratio = ratio.map_or(String::new(), |r| format!("  varve is {r:.2} of it"));
+                let ratio = match (ratio.is_empty(), series.history) {
+                    (true, Some(history)) => format!("  history at the end {history}"),
+                    _ => ratio,
+                };
+                println!(
+                    "{name:<14} {engine:<11} {:>12.0} /s  ({min:.0} – {:.0}){ratio}",
+                    series.median(),
+                    max.unwrap_or(min),
+                );
+            }
+        }
+    }
+
+    pub fn json(&self, rows: u64, seconds: f64) -> Value {
+        let lines = WORKLOADS.iter().flat_map(|workload| {
+            let lines = self.lines(workload.name).into_iter();
+            lines.map(|(engine, series, ratio)| {
+                json!({
+                    "workload": workload.name, "threads": workload.threads, "engine": engine,
+                    "per_second": series.median(), "min": series.per_second[0], "max": series.per_second.last(),
+                    "varve_ratio": ratio, "history": series.history,
+                })
+            })
+        });
+        json!({"benchmark": "embedded", "rows": rows, "seconds": seconds, "figures": lines.collect::<Vec<_>>()})
+    }
+}

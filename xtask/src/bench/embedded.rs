@@ -1,0 +1,90 @@
+//! `bench embedded`: Varve beside other embedded engines, in a program of its own (`bench/`).
+//!
+//! The program is a workspace of its own, so that no peer is a dependency of the product. RocksDB and WiredTiger come
+//! as Debian packages, unpacked into the cache; where they can't be had they are left out, and said so.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::command::{self, Cmd};
+use crate::workspace::{Workspace, cache_dir, cargo};
+
+#[derive(clap::Args)]
+pub struct EmbeddedArgs {
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+    /// Rows of the table
+    #[arg(long, default_value_t = 1_000_000)]
+    rows: u64,
+    /// Seconds of each timed workload
+    #[arg(long, default_value_t = 5.0)]
+    time: f64,
+    /// Runs of everything; the median counts
+    #[arg(long, default_value_t = 3)]
+    repeat: usize,
+    /// Only these workloads
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Only these engines
+    #[arg(long, value_delimiter = ',')]
+    engines: Vec<String>,
+}
+
+pub fn run(workspace: &Workspace, args: &EmbeddedArgs) -> Result<()> {
+    let peers = native_peers(workspace)
+        .inspect_err(|error| eprintln!("RocksDB and WiredTiger are left out: {error:#}"))
+        .ok();
+    let target = workspace.target.join("bench");
+    build(workspace, &target, peers.as_deref())?;
+    let mut cmd = Cmd::new(target.join("release/varve-bench"))
+        .arg("--dir")
+        .arg(workspace.target.join("bench-embedded"))
+        .arg(format!("--rows={}", args.rows))
+        .arg(format!("--time={}", args.time))
+        .arg(format!("--repeat={}", args.repeat));
+    for (option, names) in [("--only", &args.only), ("--engines", &args.engines)] {
+        if !names.is_empty() {
+            cmd = cmd.arg(format!("{option}={}", names.join(",")));
+        }
+    }
+    if args.json {
+        cmd = cmd.arg("--json");
+    }
+    if let Some(peers) = &peers {
+        cmd = cmd.env("LD_LIBRARY_PATH", library_dir(peers));
+    }
+    command::run(cmd)
+}
+
+fn library_dir(peers: &Path) -> PathBuf {
+    peers.join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH))
+}
+
+/// Unpacks the peers that come as packages, once; returns where they are.
+fn native_peers(workspace: &Workspace) -> Result<PathBuf> {
+    let dir = cache_dir()?.join("bench-peers");
+    let script = workspace.root.join("bench/tools/get-peers.sh");
+    command::run(Cmd::new(script).arg(&dir)).context("their packages could not be unpacked")?;
+    Ok(dir)
+}
+
+fn build(workspace: &Workspace, target: &Path, peers: Option<&Path>) -> Result<()> {
+    let mut cmd = Cmd::new(cargo())
+        .args([
+            "build",
+            "--release",
+            "--locked",
+            "--quiet",
+            "--manifest-path",
+        ])
+        .arg(workspace.root.join("bench/Cargo.toml"))
+        .env("CARGO_TARGET_DIR", target);
+    if let Some(peers) = peers {
+        cmd = cmd
+            .args(["--features", "native"])
+            .env("VARVE_BENCH_PEERS", peers);
+    }
+    command::run(cmd)
+}
