@@ -1,11 +1,11 @@
 //! Varve: a transactional storage engine with clustered B+trees, MVCC through undo logs and a purge that keeps up.
 //!
-//! A [`Database`] is a directory. Its tables are typed ([`TableDef`]): a clustered primary key or a hidden row id, and
-//! secondary indexes that the engine keeps. Rows are read and changed in a [`Transaction`] through a [`Cursor`] over one
-//! index; values are [`Datum`]s, or typed [`Value`]s that are checked against the column.
+//! A [`Database`] is a directory; a process may have several open. Its tables are typed ([`TableDef`]): a clustered primary
+//! key or a hidden row id, and secondary indexes that the engine keeps. Rows are read and changed in a [`Transaction`],
+//! by key and by range:
 //!
 //! ```
-//! use varve::{ColumnType, Database, Isolation, KeyMatch, LockMode, Options, TableDef};
+//! use varve::{ColumnType, Database, Isolation, Options, TableDef, values};
 //!
 //! # fn main() -> varve::Result<()> {
 //! # let dir = tempfile::tempdir().unwrap();
@@ -18,18 +18,42 @@
 //!         .index("by_stock", &["stock"]),
 //! )?;
 //! let mut trx = db.begin(Isolation::RepeatableRead);
-//! trx.insert(&table, &table.def().row(&["lamp".into(), 12.into()])?.datums())?;
+//! table.insert(&mut trx, values!["lamp", 12])?;
+//! table.set(&mut trx, values!["lamp"], &[("stock", 11.into())])?;
 //! trx.commit()?;
 //!
 //! let mut trx = db.begin(Isolation::RepeatableRead);
+//! for row in table.range(&mut trx, 0, values!["a"]..values!["m"])? {
+//!     assert_eq!(row?.get::<i64>("stock")?, 11);
+//! }
+//! db.close()
+//! # }
+//! ```
+//!
+//! That is made of [`Cursor`]s over one index, which find and lock rows one by one, and of [`Datum`]s, the stored bytes of
+//! values. Programs that want every microsecond, or locks of their choice, keep a cursor and use it directly:
+//!
+//! ```
+//! # use varve::{ColumnType, Database, Isolation, KeyMatch, LockMode, Options, TableDef};
+//! # fn main() -> varve::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let db = Database::open(dir.path(), Options::default())?;
+//! # let def = TableDef::new("shop/item").column("name", ColumnType::text(100));
+//! # let table = db.create_table(&def.column("stock", ColumnType::i64()).primary(&["name"]))?;
+//! # let mut trx = db.begin(Isolation::RepeatableRead);
+//! # trx.insert(&table, &table.def().row(&["lamp".into(), 12.into()])?.datums())?;
 //! let mut cursor = table.cursor(0)?;
 //! let found = cursor.seek(&mut trx, &[Some(b"lamp")], KeyMatch::Exact, LockMode::Exclusive)?;
 //! assert!(found);
 //! trx.update(&table, &cursor, &table.def().row(&["lamp".into(), 11.into()])?.datums())?;
-//! trx.commit()?;
-//! db.close()
+//! trx.commit()
 //! # }
 //! ```
+//!
+//! # Threads
+//!
+//! [`Database`] and [`Table`] are handles: `Clone`, `Send` and `Sync`. A [`Transaction`], a [`Cursor`] and [`Rows`] belong to
+//! one thread at a time; they may be sent to another. A transaction may be used with any number of cursors.
 //!
 //! Readers wait for nobody: they see what was committed when their view opened ([`Isolation`]). Writers lock rows and
 //! wait for each other at most the lock wait timeout; a deadlock ends with [`Error::Deadlock`] for one of them.
@@ -74,10 +98,29 @@ pub mod undo;
 
 pub use base::{Error, Result};
 pub use catalog::{IndexDef, TableDef};
-pub use db::{Database, Options, Table};
+pub use db::{Database, FromValue, Options, Row, Rows, Table};
 pub use row::{
     Collation, CollationId, Collations, ColumnDef, ColumnType, Datum, DatumBuf, FindCollation,
     KeyPart, Pad, RowRef, Value, Weigh,
 };
 pub use table::{CheckReport, Cursor, KeyMatch, LockMode, OnDuplicate};
 pub use txn::{FlushLog, Interrupt, Isolation, LogLevel, Logger, Savepoint, Transaction};
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// What the crate's documentation promises under "Threads".
+    #[test]
+    fn handles_are_shared_and_the_rest_can_be_sent() {
+        fn shared<T: Send + Sync + Clone>() {}
+        fn sent<T: Send>() {}
+        shared::<Database>();
+        shared::<Table>();
+        shared::<Interrupt>();
+        sent::<Transaction>();
+        sent::<Cursor>();
+        sent::<Rows<'_>>();
+        sent::<Row>();
+    }
+}

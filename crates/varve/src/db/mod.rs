@@ -3,6 +3,7 @@
 mod open;
 mod report;
 mod status;
+mod typed;
 
 use std::any::Any;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,7 @@ use crate::table::{
 use crate::txn::{Core, FlushLog, Isolation, Transaction};
 
 pub use open::Options;
+pub use typed::{FromValue, Row, Rows};
 
 /// An open database. Clones share it; it closes when `close` is called or the last clone goes.
 #[derive(Clone)]
