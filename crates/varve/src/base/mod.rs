@@ -2,7 +2,9 @@
 
 mod error;
 mod ids;
+mod spread;
 pub mod sync;
 
 pub use error::{Error, Result};
 pub use ids::*;
+pub use spread::{Counter, thread_spot};

@@ -37,7 +37,7 @@ impl Tree {
                     break;
                 }
                 Found::Stale => std::thread::yield_now(),
-                Found::Page(no) => {
+                Found::Page(no, _) => {
                     let page = self.env.pool.shared(self.page_id(no))?;
                     if !self.arrived(&page, Aim::At(&key), 1) {
                         continue;

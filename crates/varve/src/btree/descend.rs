@@ -3,13 +3,13 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::base::{Error, PageNo, Result};
-use crate::buffer::SharedPage;
+use crate::buffer::{FrameHint, SharedPage};
 use crate::mtr::{Mtr, PageH};
 use crate::page::{
     ChildRef, InnerImage, PageType, SlottedRef, max_key, max_record, page_type, record_cost,
 };
 
-use super::leaf::boundary;
+use super::leaf::{boundary, boundary_of};
 use super::{LeafPos, MAX_LEVEL, OPTIMISTIC_TRIES, Purpose, Seek, SharedLeaf, Tree, type_at};
 
 /// What a descent aims at.
@@ -71,7 +71,8 @@ impl<'a> Aim<'a> {
 }
 
 pub(super) enum Found {
-    Page(PageNo),
+    /// The page, and for a leaf the frame in which it probably is.
+    Page(PageNo, FrameHint),
     /// The root is below the wanted level.
     AboveRoot,
     /// Something changed on the way: start again.
@@ -95,7 +96,7 @@ impl Tree {
         let pool = &self.env.pool;
         let Some(mut image) = pool.inner(self.page_id(self.root), &self.root_hint, guard)? else {
             return Ok(match level {
-                0 => Found::Page(self.root),
+                0 => Found::Page(self.root, FrameHint::NONE),
                 _ => Found::AboveRoot,
             });
         };
@@ -103,7 +104,7 @@ impl Tree {
             return Ok(Found::AboveRoot);
         }
         if image.level == level {
-            return Ok(Found::Page(self.root));
+            return Ok(Found::Page(self.root, FrameHint::NONE));
         }
         loop {
             if image.index != self.index || !aim.in_image(image) {
@@ -111,7 +112,11 @@ impl Tree {
             }
             let child = aim.child(image);
             if image.level == level + 1 {
-                return Ok(Found::Page(child.no));
+                let frame = match level {
+                    0 => pool.expect(self.page_id(child.no), child.hint),
+                    _ => FrameHint::NONE,
+                };
+                return Ok(Found::Page(child.no, frame));
             }
             match pool.inner(self.page_id(child.no), child.hint, guard)? {
                 Some(next) if next.level + 1 == image.level => image = next,
@@ -134,8 +139,9 @@ impl Tree {
     #[inline]
     pub fn latch_leaf_shared(&self, key: &[u8], seek: Seek) -> Result<SharedLeaf<'_>> {
         let page = self.leaf_shared(Aim::of(key, seek))?;
-        let at = boundary(SlottedRef::new(&page), key, seek);
-        Ok(SharedLeaf::new(page, at))
+        let found = SlottedRef::new(&page).search(key);
+        let exact = seek == Seek::Ge && found.is_ok();
+        Ok(SharedLeaf::new(page, boundary_of(found, seek), exact))
     }
 
     /// The rightmost leaf, latched shared, positioned behind its last record: where a backward scan from the end starts.
@@ -143,14 +149,14 @@ impl Tree {
     pub fn latch_last_leaf(&self) -> Result<SharedLeaf<'_>> {
         let page = self.leaf_shared(Aim::End)?;
         let at = SlottedRef::new(&page).n_slots();
-        Ok(SharedLeaf::new(page, at))
+        Ok(SharedLeaf::new(page, at, false))
     }
 
     #[inline]
     fn leaf_shared(&self, aim: Aim<'_>) -> Result<SharedPage<'_>> {
         for _ in 0..OPTIMISTIC_TRIES {
-            if let Found::Page(no) = self.locate(aim, 0)? {
-                let page = self.env.pool.shared(self.page_id(no))?;
+            if let Found::Page(no, frame) = self.locate(aim, 0)? {
+                let page = self.env.pool.shared_in(self.page_id(no), frame)?;
                 if self.arrived(&page, aim, 0) {
                     return Ok(page);
                 }
@@ -230,8 +236,8 @@ impl Tree {
         debug_assert!(mtr.is_idle(), "BT-5: a descent with latches held");
         let aim = Aim::At(key);
         for _ in 0..OPTIMISTIC_TRIES {
-            if let Found::Page(no) = self.locate(aim, 0)? {
-                let h = mtr.exclusive(self.page_id(no))?;
+            if let Found::Page(no, frame) = self.locate(aim, 0)? {
+                let h = mtr.exclusive_in(self.page_id(no), frame)?;
                 if self.arrived(mtr.bytes(h), aim, 0) {
                     return Ok(h);
                 }

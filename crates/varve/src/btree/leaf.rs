@@ -15,11 +15,13 @@ pub struct SharedLeaf<'a> {
     /// A boundary between slots. Forward: the candidates are `at..n_slots`, and go on in the leaf found by `Ge` of
     /// the high fence. Backward: they are `0..at` from the end, and go on in the leaf found by `Lt` of the low fence.
     pub at: usize,
+    /// The search was for `Ge`, and the record at `at` has the very key.
+    pub exact: bool,
 }
 
 impl<'a> SharedLeaf<'a> {
-    pub(super) fn new(page: SharedPage<'a>, at: usize) -> SharedLeaf<'a> {
-        SharedLeaf { page, at }
+    pub(super) fn new(page: SharedPage<'a>, at: usize, exact: bool) -> SharedLeaf<'a> {
+        SharedLeaf { page, at, exact }
     }
 
     #[inline]
@@ -35,7 +37,13 @@ impl<'a> SharedLeaf<'a> {
 /// The boundary at which candidates begin (forward) or end (backward).
 #[inline]
 pub(super) fn boundary(p: SlottedRef<'_>, key: &[u8], seek: Seek) -> usize {
-    match (p.search(key), seek) {
+    boundary_of(p.search(key), seek)
+}
+
+/// The same from what a search for the key found.
+#[inline]
+pub(super) fn boundary_of(found: std::result::Result<usize, usize>, seek: Seek) -> usize {
+    match (found, seek) {
         (Ok(slot), Seek::Gt | Seek::Le) => slot + 1,
         (Ok(slot) | Err(slot), _) => slot,
     }

@@ -44,7 +44,7 @@ impl Tree {
         let mut merged = false;
         for _ in 0..2 {
             let parent = match self.locate(Aim::At(key), level + 1)? {
-                Found::Page(parent) => parent,
+                Found::Page(parent, _) => parent,
                 Found::AboveRoot | Found::Stale => break,
             };
             match self.try_merge(key, parent, level)? {

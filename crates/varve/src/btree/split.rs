@@ -43,7 +43,7 @@ impl Tree {
                 Purpose::UndoingWork => self.space.reserve_for_undoing(&self.env, 1)?,
             };
             let outcome = match self.locate(Aim::At(key), level + 1)? {
-                Found::Page(parent) => self.try_split(key, parent, level, room)?,
+                Found::Page(parent, _) => self.try_split(key, parent, level, room)?,
                 Found::AboveRoot => self.push_root_down(level, room)?,
                 Found::Stale => Outcome::Stale,
             };

@@ -261,6 +261,29 @@ impl Arena {
     }
 }
 
+impl Arena {
+    /// Has the processor fetch the lines of a slotted page that a search reads first: header, fences, the middle of the
+    /// slots of a page of some dozens of records. They are fetched at the same time, not one after the other.
+    #[inline]
+    pub fn prefetch(&self, frame: u32) {
+        let page = self.page_ptr(frame);
+        for offset in [0, 64, 192, 320, 448, self.page_size - 64] {
+            fetch_line(page.wrapping_add(offset));
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn fetch_line(at: *const u8) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    // SAFETY: a hint to the processor, which reads nothing that the program sees and faults at no address.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn fetch_line(_: *const u8) {}
+
 impl Drop for Arena {
     fn drop(&mut self) {
         // SAFETY: the mapping made in `new`, unmapped once; guards borrow the pool, so none is left.

@@ -113,6 +113,14 @@ pub struct PoolStats {
     pub image_builds: u64,
 }
 
+/// The frame in which a page probably is. It may be wrong at any time: who uses it looks at the page id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FrameHint(u32);
+
+impl FrameHint {
+    pub const NONE: FrameHint = FrameHint(frame::NIL);
+}
+
 pub struct BufferPool {
     store: Arc<dyn PageStore>,
     page_size: usize,
@@ -226,6 +234,40 @@ impl BufferPool {
     pub fn exclusive(&self, id: PageId) -> Result<ExclusivePage<'_>> {
         let frame = self.acquire::<ExclusiveMode>(id)?;
         Ok(ExclusivePage::new(self, frame))
+    }
+
+    /// Where the page probably is, from a hint that is corrected; has the processor fetch what a search in the page
+    /// reads first. For a page that is going to be latched now.
+    #[inline]
+    pub fn expect(&self, id: PageId, hint: &AtomicU32) -> FrameHint {
+        let mut at = hint.load(Relaxed);
+        if !self.frames.get(at as usize).is_some_and(|f| f.holds(id)) {
+            let Some(found) = self.table.find(&self.frames, id) else {
+                return FrameHint::NONE;
+            };
+            hint.store(found, Relaxed);
+            at = found;
+        }
+        self.arena.prefetch(at);
+        FrameHint(at)
+    }
+
+    /// Like [`BufferPool::shared`]; `hint` says where the page probably is.
+    #[inline]
+    pub fn shared_in(&self, id: PageId, hint: FrameHint) -> Result<SharedPage<'_>> {
+        match hint != FrameHint::NONE && self.latch_hit::<SharedMode>(hint.0, id) {
+            true => Ok(SharedPage::new(self, hint.0)),
+            false => self.shared(id),
+        }
+    }
+
+    /// Like [`BufferPool::exclusive`]; `hint` says where the page probably is.
+    #[inline]
+    pub fn exclusive_in(&self, id: PageId, hint: FrameHint) -> Result<ExclusivePage<'_>> {
+        match hint != FrameHint::NONE && self.latch_hit::<ExclusiveMode>(hint.0, id) {
+            true => Ok(ExclusivePage::new(self, hint.0)),
+            false => self.exclusive(id),
+        }
     }
 
     /// Like [`BufferPool::shared`], but `None` instead of waiting for a latch that is taken.

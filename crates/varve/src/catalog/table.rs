@@ -75,6 +75,11 @@ pub struct OpenTable {
 }
 
 impl OpenTable {
+    /// What mini-transactions on the table's pages work on.
+    pub fn mtr_env(&self) -> &MtrEnv {
+        &self.mtr
+    }
+
     /// Opens the table's trees. Reads its counters from the tablespace.
     pub fn open(
         def: TableDef,

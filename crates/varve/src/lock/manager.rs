@@ -19,7 +19,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -79,7 +79,25 @@ pub(super) struct Inner {
     seed: u64,
 }
 
-type Registry<K> = CachePadded<Mutex<HashMap<K, Arc<Owner>>>>;
+type Registry<K> = CachePadded<Mutex<HashMap<K, Arc<Owner>, BuildHasherDefault<IdHasher>>>>;
+
+/// Hashes ids that the engine drew itself, so nobody chose them to collide.
+#[derive(Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = hash_bytes(self.0, bytes);
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        self.0 = fold(self.0, id);
+    }
+}
 
 /// The locks of one database. Clones are handles of the same manager.
 #[derive(Clone)]

@@ -42,7 +42,7 @@ use smallvec::SmallVec;
 pub use record::RawRecord;
 
 use crate::base::{Error, Lsn, PageId, Result};
-use crate::buffer::{BufferPool, ExclusivePage, SharedPage};
+use crate::buffer::{BufferPool, ExclusivePage, FrameHint, SharedPage};
 use crate::page::{self, PageOp};
 use crate::redo::{RedoLog, Reservation};
 
@@ -175,6 +175,14 @@ impl<'a> Mtr<'a> {
     pub fn exclusive(&mut self, id: PageId) -> Result<PageH> {
         self.check_not_latched(id)?;
         let page = self.env.pool.exclusive(id)?;
+        Ok(self.adopt_exclusive(page))
+    }
+
+    /// Like [`Mtr::exclusive`]; `hint` says where the page probably is.
+    #[inline]
+    pub fn exclusive_in(&mut self, id: PageId, hint: FrameHint) -> Result<PageH> {
+        self.check_not_latched(id)?;
+        let page = self.env.pool.exclusive_in(id, hint)?;
         Ok(self.adopt_exclusive(page))
     }
 

@@ -35,7 +35,8 @@ pub(super) const OFF_HIGH_LEN: usize = 76;
 /// One more than the slot of the last `Insert`; 0 when the page was reorganised since.
 pub(super) const OFF_LAST_INSERT: usize = 78;
 pub(super) const OFF_USER_LEN: usize = 80;
-pub(super) const OFF_USER: usize = 88;
+/// Where the user area begins.
+pub const OFF_USER: usize = 88;
 
 pub(super) const HIGH_INFINITE: u16 = u16::MAX;
 

@@ -1,7 +1,9 @@
 //! Purge: removes what no read view can see any more, and gives undo logs back.
 //!
-//! One thread takes the oldest committed update undo log of all rollback segments, as long as its TrxNo is below the
-//! limit (every open and future view sees that transaction), works through its records in order, and frees it.
+//! One thread takes the oldest committed update undo logs of all rollback segments, as long as their TrxNos are below the
+//! limit (every open and future view sees those transactions), in batches: it works through the records of each log
+//! in the order of the numbers, and at the end of the batch gives the logs back, several of a rollback segment in one
+//! mini-transaction. Logs whose history entry says that they only take up space are not even read.
 //!
 //! Rules, for a record written by T:
 //!
@@ -23,18 +25,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::base::{Result, RollPtr};
+use crate::base::{Result, RollPtr, TrxNo};
 use crate::catalog::{EntryRecord, OpenIndex, OpenTable, RowRecord};
 use crate::mtr::Mtr;
 use crate::page::PageOp;
 use crate::txn::{Core, Counters};
 use crate::undo::{HistoryEntry, Rseg, UndoCopies, UndoKind, UndoRecord};
 
-/// Logs worked off before the limit is computed again and surplus free pages are returned.
-const BATCH: usize = 300;
+/// A batch covers so many numbers: that many logs at most. After it the limit is computed again, and surplus free pages
+/// are returned.
+const BATCH_NUMBERS: u64 = 4096;
 /// Redo that removing one record can write.
 const MAX_MTR: u32 = 64 * 1024;
 const SHORTEST_SLEEP: Duration = Duration::from_millis(10);
+/// After a round with so many logs the next one comes sooner: the undo pages that transactions take in turn stay few
+/// enough for the processor's cache.
+const BUSY_LOGS: usize = 256;
+const BUSY_PAUSE: Duration = Duration::from_millis(2);
+/// Nobody has written for about this long: what the rollback segments have cached goes back to the tablespaces.
+const IDLE: Duration = Duration::from_secs(2);
 const LONGEST_SLEEP: Duration = Duration::from_secs(10);
 
 /// The purge thread.
@@ -80,13 +89,18 @@ impl Drop for Purge {
 
 fn run(core: &Core, stop: &AtomicBool) {
     let body = std::panic::AssertUnwindSafe(|| {
-        let mut sleep = SHORTEST_SLEEP;
+        let (mut sleep, mut pause) = (SHORTEST_SLEEP, SHORTEST_SLEEP);
         while !stop.load(Ordering::Relaxed) {
             core.oldest_view();
-            match run_batch(core, stop) {
-                Ok(BATCH) => continue,
+            match run_round(core, stop, sleep >= IDLE) {
                 Ok(0) => sleep = (sleep * 2).min(LONGEST_SLEEP),
-                Ok(_) => sleep = SHORTEST_SLEEP,
+                Ok(done) => {
+                    sleep = SHORTEST_SLEEP;
+                    pause = match done >= BUSY_LOGS {
+                        true => BUSY_PAUSE,
+                        false => SHORTEST_SLEEP,
+                    };
+                }
                 Err(e) => {
                     if core.check_usable().is_err() {
                         return;
@@ -96,7 +110,7 @@ fn run(core: &Core, stop: &AtomicBool) {
                 }
             }
             // Commits can't wake it for a moment: while a view holds the history back, each would.
-            core.purge_wanted.pause(SHORTEST_SLEEP);
+            core.purge_wanted.pause(pause);
             core.purge_wanted
                 .sleep(sleep, || stop.load(Ordering::Relaxed));
         }
@@ -106,30 +120,35 @@ fn run(core: &Core, stop: &AtomicBool) {
     }
 }
 
-/// Works off up to a batch of logs; returns how many.
-pub fn run_batch(core: &Core, stop: &AtomicBool) -> Result<usize> {
-    let mut done = 0;
-    let mut copies = UndoCopies::default();
-    'limits: loop {
-        let limit = core.sys.purge_limit();
-        let before = done;
-        while let Some((_, rseg)) = core.undo.oldest().filter(|(no, _)| *no < limit) {
-            if stop.load(Ordering::Relaxed) || done >= BATCH {
-                break 'limits;
-            }
-            let Some(entry) = rseg.oldest_entry(&core.undo.env)? else {
-                break;
-            };
-            purge_log(core, &rseg, entry, &mut copies)?;
-            core.undo.free_oldest(&rseg, entry)?;
-            Counters::add(&core.counters.purged_logs, 1);
-            done += 1;
-        }
-        if done == before {
-            break;
+/// Works off everything below the limit; returns how many logs.
+fn run_round(core: &Core, stop: &AtomicBool, is_idle: bool) -> Result<usize> {
+    let mut all = 0;
+    while !stop.load(Ordering::Relaxed) {
+        match run_batch(core, stop)? {
+            0 => break,
+            done => all += done,
         }
     }
+    if all == 0 && is_idle {
+        for rseg in core.undo.rsegs() {
+            rseg.trim_cached(&core.undo.env, stop)?;
+        }
+    }
+    Ok(all)
+}
+
+/// Works off a batch of logs; returns how many.
+pub fn run_batch(core: &Core, stop: &AtomicBool) -> Result<usize> {
+    let mut done = 0;
+    if let Some(oldest) = core.undo.oldest() {
+        let end = TrxNo(oldest.0 + BATCH_NUMBERS).min(core.sys.purge_limit());
+        let mut batch = Batch::collect(core, end)?;
+        let worked = batch.work_off(core, stop);
+        done = batch.give_back(core)?;
+        worked?;
+    }
     if done > 0 {
+        Counters::add(&core.counters.purged_logs, done as u64);
         Counters::add(&core.counters.purge_batches, 1);
     }
     // Also those of insert logs, with which purge has nothing else to do.
@@ -137,6 +156,56 @@ pub fn run_batch(core: &Core, stop: &AtomicBool) -> Result<usize> {
         rseg.trim_free_chain(&core.undo.env, stop)?;
     }
     Ok(done)
+}
+
+/// The logs of one batch, by rollback segment.
+struct Batch {
+    logs: Vec<Vec<HistoryEntry>>,
+    /// How many logs of each rollback segment are worked off.
+    done: Vec<usize>,
+}
+
+impl Batch {
+    fn collect(core: &Core, end: TrxNo) -> Result<Batch> {
+        let mut logs = Vec::new();
+        for rseg in core.undo.rsegs() {
+            let mut below = Vec::new();
+            rseg.logs_below(&core.undo.env, end, &mut below)?;
+            logs.push(below);
+        }
+        let done = vec![0; logs.len()];
+        Ok(Batch { logs, done })
+    }
+
+    /// Works through the logs in the order of their numbers, until told to stop. After an error what was done before it
+    /// counts.
+    fn work_off(&mut self, core: &Core, stop: &AtomicBool) -> Result<()> {
+        let mut order: Vec<_> = (self.logs.iter().enumerate())
+            .flat_map(|(n, logs)| logs.iter().map(move |log| (*log, n)))
+            .collect();
+        order.sort_unstable_by_key(|(log, _)| log.no);
+        let mut copies = UndoCopies::default();
+        for (log, n) in order {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            if !log.only_space {
+                purge_log(core, &core.undo.rsegs()[n], log, &mut copies)?;
+            }
+            self.done[n] += 1;
+        }
+        Ok(())
+    }
+
+    /// Gives back what was worked off; returns how many logs.
+    fn give_back(&self, core: &Core) -> Result<usize> {
+        let mut all = 0;
+        for ((rseg, logs), done) in core.undo.rsegs().iter().zip(&self.logs).zip(&self.done) {
+            core.undo.free_logs(rseg, &logs[..*done])?;
+            all += done;
+        }
+        Ok(all)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -175,9 +244,9 @@ fn purge_log(core: &Core, rseg: &Rseg, entry: HistoryEntry, copies: &mut UndoCop
 }
 
 fn concerns_purge(record: &UndoRecord<'_>, revives: bool) -> bool {
-    match record.kind {
-        UndoKind::EntryKill | UndoKind::RowDelete => !record.undone,
-        kind => revives && kind.is_revive(),
+    match record.concerns_purge() {
+        true => !record.undone,
+        false => revives && record.kind.is_revive(),
     }
 }
 

@@ -43,11 +43,11 @@ pub fn lock_row(
     loop {
         let leaf = table.clustered.tree.latch_leaf_shared(key, Seek::Ge)?;
         let page = leaf.slotted();
-        let Ok(slot) = page.search(key) else {
+        if !leaf.exact {
             let found = Locked::Absent;
             return Ok(RowLock { found, is_new });
-        };
-        let bytes = page.payload(slot);
+        }
+        let bytes = page.payload(leaf.at);
         let record = RowRecord::decode(bytes).ok_or_else(|| {
             let found = format!("{} bytes", bytes.len());
             table.clustered.damage_on(leaf.page_id(), "a row", found)

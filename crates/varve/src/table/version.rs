@@ -9,7 +9,7 @@
 
 use crate::base::{Result, TrxId};
 use crate::btree::Seek;
-use crate::catalog::{OpenIndex, OpenTable, RowRecord, row_header};
+use crate::catalog::{OpenIndex, OpenTable, ROW_AT, RowRecord, row_header};
 use crate::txn::{Core, Counters, ReadView, Sees};
 use crate::undo::{Previous, UndoRecord, UndoTarget};
 
@@ -40,9 +40,9 @@ pub fn visible_version(
     payload: &mut Vec<u8>,
     scratch: &mut VersionScratch,
 ) -> Result<bool> {
-    let mut at_cut: Option<Vec<u8>> = None;
+    let mut at_cut: Option<[u8; ROW_AT]> = None;
     loop {
-        let leaf_header = payload.get(..crate::catalog::ROW_AT).map(<[u8]>::to_vec);
+        let leaf_header = payload.first_chunk::<ROW_AT>().copied();
         match walk(core, view, table, key, payload, scratch)? {
             Walk::Found => return Ok(true),
             Walk::Nothing => return Ok(false),
@@ -74,12 +74,11 @@ pub fn row_record<'a>(table: &OpenTable, key: &[u8], payload: &'a [u8]) -> Resul
 /// Copies the record with exactly this key; `false` if there is none.
 pub fn read_leaf(index: &OpenIndex, key: &[u8], payload: &mut Vec<u8>) -> Result<bool> {
     let leaf = index.tree.latch_leaf_shared(key, Seek::Ge)?;
-    let page = leaf.slotted();
-    let Ok(slot) = page.search(key) else {
+    if !leaf.exact {
         return Ok(false);
-    };
+    }
     payload.clear();
-    payload.extend_from_slice(page.payload(slot));
+    payload.extend_from_slice(leaf.slotted().payload(leaf.at));
     Ok(true)
 }
 

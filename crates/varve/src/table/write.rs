@@ -81,7 +81,8 @@ pub fn insert_row(
     values: &[Datum<'_>],
     on_duplicate: OnDuplicate,
 ) -> Result<()> {
-    let mut row = Vec::new();
+    let mut row = std::mem::take(&mut trx.scratch.row);
+    row.clear();
     table.format.encode(values, &mut row)?;
     let mut key = std::mem::take(&mut trx.scratch.key);
     key.clear();
@@ -94,7 +95,7 @@ pub fn insert_row(
         insert_clustered(trx, table, values, (&key, &row), on_duplicate)?;
         insert_entries(trx, table, values, &key, on_duplicate)
     });
-    trx.scratch.key = key;
+    (trx.scratch.key, trx.scratch.row) = (key, row);
     done?;
     Counters::add(&trx.core().counters.rows_inserted, 1);
     Ok(())
@@ -157,6 +158,7 @@ fn encode_undo(
     record.encode(&mut bytes);
     let len = bytes.len();
     trx.scratch.undo = bytes;
+    trx.scratch.undo_concerns_purge = record.concerns_purge();
     trx.prepare_undo(kind, len)?;
     Ok(id)
 }
@@ -164,7 +166,8 @@ fn encode_undo(
 /// Appends the record that `encode_undo` left in the scratch buffer.
 fn append_undo(trx: &mut Transaction, mtr: &mut Mtr<'_>, page: crate::mtr::PageH, kind: UndoKind) {
     let bytes = std::mem::take(&mut trx.scratch.undo);
-    trx.undo_mut().append(mtr, page, kind, &bytes);
+    let record = (&bytes[..], trx.scratch.undo_concerns_purge);
+    trx.undo_mut().append(mtr, page, kind, record);
     trx.scratch.undo = bytes;
 }
 
@@ -175,13 +178,12 @@ fn insert_clustered(
     (key, row): (&[u8], &[u8]),
     on_duplicate: OnDuplicate,
 ) -> Result<()> {
-    let core = trx.core().clone();
     let kind = UndoKind::RowInsert;
     let room = record_cost(key.len(), ROW_AT + row.len());
     let index = &table.clustered;
     loop {
         let id = encode_undo(trx, table, (kind, index.id, key), None)?;
-        let mut mtr = Mtr::begin(&core.mtr, MAX_MTR)?;
+        let mut mtr = Mtr::begin(table.mtr_env(), MAX_MTR)?;
         let mut pos = index.tree.latch_leaf_exclusive(&mut mtr, key, room)?;
         if pos.found {
             drop(mtr);
@@ -190,10 +192,8 @@ fn insert_clustered(
             }
             continue;
         }
-        if core
-            .locks
-            .conflicts(trx.locks(), index.id, key, Mode::Exclusive)
-        {
+        let locks = &trx.core().locks;
+        if locks.conflicts(trx.locks(), index.id, key, Mode::Exclusive) {
             // Somebody holds a lock on the key of a row that is gone.
             drop(mtr);
             trx.lock_record(index.id, key, Mode::Exclusive)?;
@@ -293,7 +293,6 @@ fn change_row(
     row: &[u8],
     values: &[Datum<'_>],
 ) -> Result<Changed> {
-    let core = trx.core().clone();
     let old = current.record(table)?;
     let previous = Previous {
         trx: old.trx,
@@ -305,7 +304,7 @@ fn change_row(
     let id = encode_undo(trx, table, (kind, index.id, current.key), Some(previous))?;
     // The old record's place counts as free.
     let room = row.len().saturating_sub(old.row.len());
-    let mut mtr = Mtr::begin(&core.mtr, MAX_MTR)?;
+    let mut mtr = Mtr::begin(table.mtr_env(), MAX_MTR)?;
     let pos = index
         .tree
         .latch_leaf_exclusive(&mut mtr, current.key, room)?;
@@ -377,10 +376,10 @@ fn insert_entry(
     unique: Option<(usize, OnDuplicate)>,
     pk_len: u16,
 ) -> Result<()> {
-    let core = trx.core().clone();
     let Some((unique_len, on_duplicate)) = unique else {
         return put_entry(trx, table, index, key, pk_len);
     };
+    let core = trx.core().clone();
     loop {
         let stripe = core.unique_stripe(index.id, &key[..unique_len]).lock();
         let Some(conflict) = find_conflict(trx, index, key, unique_len)? else {
@@ -404,7 +403,6 @@ fn put_entry(
     key: &[u8],
     pk_len: u16,
 ) -> Result<()> {
-    let core = trx.core().clone();
     let limit = max_record(index.tree.page_size());
     let room = record_cost(key.len(), crate::catalog::ENTRY_LEN);
     if room > limit {
@@ -416,7 +414,7 @@ fn put_entry(
     }
     loop {
         let id = encode_undo(trx, table, (UndoKind::EntryNew, index.id, key), None)?;
-        let mut mtr = Mtr::begin(&core.mtr, MAX_MTR)?;
+        let mut mtr = Mtr::begin(table.mtr_env(), MAX_MTR)?;
         let mut pos = index.tree.latch_leaf_exclusive(&mut mtr, key, room)?;
         if pos.found {
             drop(mtr);
@@ -446,7 +444,6 @@ fn set_entry(
     kind: UndoKind,
     key: &[u8],
 ) -> Result<Set> {
-    let core = trx.core().clone();
     let revive = kind == UndoKind::EntryRevive;
     let mut payload = Vec::new();
     loop {
@@ -469,7 +466,7 @@ fn set_entry(
             diff: RowDiff::default(),
         };
         let id = encode_undo(trx, table, (kind, index.id, key), Some(previous))?;
-        let mut mtr = Mtr::begin(&core.mtr, MAX_MTR)?;
+        let mut mtr = Mtr::begin(table.mtr_env(), MAX_MTR)?;
         let pos = index.tree.latch_leaf_exclusive(&mut mtr, key, 0)?;
         if !pos.found || pos.payload(&mtr) != &payload[..] {
             // Purge removed it meanwhile.
@@ -548,13 +545,15 @@ pub fn update_row(
             });
         }
     }
-    let mut row = Vec::new();
+    let mut row = std::mem::take(&mut trx.scratch.row);
+    row.clear();
     table.format.encode(values, &mut row)?;
     if row == record.row {
+        trx.scratch.row = row;
         return Ok(());
     }
     check_size(table, current.key, row.len())?;
-    whole(trx, |trx| {
+    let done = whole(trx, |trx| {
         change_live_row(trx, table, UndoKind::RowUpdate, current, &row, values)?;
         for index in &table.secondary {
             if !index.codec.same_columns(&old, values) {
@@ -562,7 +561,9 @@ pub fn update_row(
             }
         }
         Ok(())
-    })?;
+    });
+    trx.scratch.row = row;
+    done?;
     Counters::add(&trx.core().counters.rows_updated, 1);
     Ok(())
 }

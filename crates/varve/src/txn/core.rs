@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::base::{IndexId, Lsn, Result, TrxNo};
+use crate::base::{Counter, IndexId, Lsn, Result, TrxNo};
 use crate::buffer::BufferPool;
 use crate::catalog::Tables;
 use crate::lock::LockManager;
@@ -14,6 +14,7 @@ use crate::mtr::MtrEnv;
 use crate::redo::RedoLog;
 use crate::undo::UndoSys;
 
+use super::parts::SpareParts;
 use super::sys::TxnSys;
 
 /// When a commit's redo is made durable.
@@ -127,25 +128,26 @@ impl Wakeup {
     }
 }
 
-/// Counters of row operations and their kin; Relaxed, each stands for itself.
+/// Counters of row operations and their kin; each stands for itself.
 #[derive(Default)]
 pub struct Counters {
-    pub rows_inserted: AtomicU64,
-    pub rows_updated: AtomicU64,
-    pub rows_deleted: AtomicU64,
-    pub rows_read: AtomicU64,
-    pub commits: AtomicU64,
-    pub rollbacks: AtomicU64,
+    pub rows_inserted: Counter,
+    pub rows_updated: Counter,
+    pub rows_deleted: Counter,
+    pub rows_read: Counter,
+    pub commits: Counter,
+    pub rollbacks: Counter,
     /// Roll pointers whose undo record was gone although the leaf record had not changed: zero in a sound database.
-    pub undo_cuts: AtomicU64,
-    pub purged_logs: AtomicU64,
-    pub purged_records: AtomicU64,
-    pub purge_batches: AtomicU64,
+    pub undo_cuts: Counter,
+    pub purged_logs: Counter,
+    pub purged_records: Counter,
+    pub purge_batches: Counter,
 }
 
 impl Counters {
-    pub fn add(counter: &AtomicU64, n: u64) {
-        counter.fetch_add(n, Ordering::Relaxed);
+    #[inline]
+    pub fn add(counter: &Counter, n: u64) {
+        counter.add(n);
     }
 }
 
@@ -163,6 +165,8 @@ pub struct Core {
     pub tables: Tables,
     pub settings: DynamicSettings,
     pub counters: Counters,
+    /// Of transactions that ended, for those to come.
+    pub(super) spare: SpareParts,
     pub purge_wanted: Wakeup,
     /// The oldest view when somebody looked last, and since when it has been that.
     oldest_view: Mutex<Option<(TrxNo, Instant)>>,
@@ -194,6 +198,7 @@ impl Core {
             tables,
             settings,
             counters: Counters::default(),
+            spare: SpareParts::default(),
             purge_wanted: Wakeup::default(),
             oldest_view: Mutex::new(None),
             unique_stripes: (0..UNIQUE_STRIPES).map(|_| Mutex::new(())).collect(),

@@ -83,6 +83,7 @@ mod core;
 mod id_limit;
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod parts;
 mod ring;
 mod rollback;
 mod stragglers;

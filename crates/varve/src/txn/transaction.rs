@@ -20,6 +20,7 @@ use crate::lock::{Acquired, Mode, TableMode, TrxLocks, Wait};
 use crate::undo::{TrxUndo, UndoKind};
 
 use super::core::{Core, Counters};
+use super::parts::{Parts, TablesHeld};
 use super::view::ReadView;
 
 /// What a transaction sees of others.
@@ -52,10 +53,27 @@ enum State {
 /// Buffers that a transaction's operations reuse.
 #[derive(Default)]
 pub struct Scratch {
+    /// An encoded undo record, and whether it concerns purge.
     pub undo: Vec<u8>,
+    pub undo_concerns_purge: bool,
     pub payload: Vec<u8>,
+    pub row: Vec<u8>,
     pub key: Vec<u8>,
     pub other_key: Vec<u8>,
+}
+
+impl Scratch {
+    /// Memory of the largest buffer.
+    pub(super) fn largest(&self) -> usize {
+        let all = [
+            &self.undo,
+            &self.payload,
+            &self.row,
+            &self.key,
+            &self.other_key,
+        ];
+        all.iter().map(|b| b.capacity()).max().unwrap_or(0)
+    }
 }
 
 /// A running transaction. It belongs to one thread at a time.
@@ -66,19 +84,26 @@ pub struct Transaction {
     id: Option<TrxId>,
     pub(super) undo: Option<TrxUndo>,
     view: Option<ReadView>,
-    locks: TrxLocks,
-    /// Table locks held, so that asking again costs a look.
-    tables: Vec<(TableId, TableMode)>,
+    /// `None` once the transaction has ended for good.
+    locks: Option<TrxLocks>,
+    tables: TablesHeld,
     own_table_locks: bool,
     statement_start: u64,
     lock_wait: Duration,
-    interrupt: Arc<AtomicBool>,
+    /// The transaction's own flag; `None` once it has ended for good.
+    own_interrupt: Option<Arc<AtomicBool>>,
+    /// The caller's flag, which counts instead.
+    interrupt: Option<Arc<AtomicBool>>,
     pub scratch: Scratch,
 }
 
 impl Transaction {
     pub fn begin(core: Arc<Core>, isolation: Isolation) -> Transaction {
-        let locks = core.locks.owner();
+        let Parts {
+            locks,
+            interrupt,
+            scratch,
+        } = core.spare.take(&core.locks);
         let lock_wait = core.settings.lock_wait_timeout();
         Transaction {
             core,
@@ -87,13 +112,14 @@ impl Transaction {
             id: None,
             undo: None,
             view: None,
-            locks,
-            tables: Vec::new(),
+            locks: Some(locks),
+            tables: TablesHeld::new(),
             own_table_locks: true,
             statement_start: 0,
             lock_wait,
-            interrupt: Arc::new(AtomicBool::new(false)),
-            scratch: Scratch::default(),
+            own_interrupt: Some(interrupt),
+            interrupt: None,
+            scratch,
         }
     }
 
@@ -101,7 +127,7 @@ impl Transaction {
     pub(crate) fn recovered(core: Arc<Core>, undo: TrxUndo) -> Transaction {
         let mut trx = Transaction::begin(core, Isolation::RepeatableRead);
         trx.id = Some(undo.trx());
-        trx.core.locks.set_trx(&trx.locks, undo.trx());
+        trx.core.locks.set_trx(trx.locks(), undo.trx());
         trx.undo = Some(undo);
         trx
     }
@@ -128,13 +154,18 @@ impl Transaction {
     pub fn interrupt_handle(&self) -> Interrupt {
         Interrupt {
             core: self.core.clone(),
-            flag: self.interrupt.clone(),
+            flag: self.interrupt().clone(),
         }
     }
 
     /// Uses the caller's flag for interrupts: set it, then call `Database::wake_interrupted`.
     pub fn set_interrupt(&mut self, flag: Arc<AtomicBool>) {
-        self.interrupt = flag;
+        self.interrupt = Some(flag);
+    }
+
+    fn interrupt(&self) -> &Arc<AtomicBool> {
+        let flag = self.interrupt.as_ref().or(self.own_interrupt.as_ref());
+        flag.expect("there until the transaction is dropped")
     }
 
     /// How long a statement waits for a lock.
@@ -209,7 +240,7 @@ impl Transaction {
         self.core.check_usable()?;
         let id = self.core.sys.assign_id()?;
         self.id = Some(id);
-        self.core.locks.set_trx(&self.locks, id);
+        self.core.locks.set_trx(self.locks(), id);
         if let Some(view) = &mut self.view {
             view.set_own(id);
         }
@@ -225,31 +256,33 @@ impl Transaction {
     /// Makes room for an undo record of `len` bytes.
     pub fn prepare_undo(&mut self, kind: UndoKind, len: usize) -> Result<()> {
         self.writer()?;
-        let core = self.core.clone();
-        self.undo_mut().prepare(&core.undo.env, kind, len)
+        let undo = self.undo.as_mut().expect("writer() was called");
+        undo.prepare(&self.core.undo.env, kind, len)
     }
 
     /// Locks a row for as long as the transaction lives; waits as long as the lock wait timeout allows.
     pub fn lock_record(&self, index: IndexId, key: &[u8], mode: Mode) -> Result<Acquired> {
-        self.locks.set_weight(self.next_undo_no());
+        self.locks().set_weight(self.next_undo_no());
         let wait = Wait::For {
             timeout: self.lock_wait,
-            interrupt: &self.interrupt,
+            interrupt: self.interrupt(),
         };
         self.core
             .locks
-            .lock_record(&self.locks, index, key, mode, wait)
+            .lock_record(self.locks(), index, key, mode, wait)
     }
 
     /// Locks a row if nobody is in the way. Does not wait: may be called under a page latch.
     pub fn try_lock_record(&self, index: IndexId, key: &[u8], mode: Mode) -> Option<Acquired> {
         self.core
             .locks
-            .try_lock_record(&self.locks, index, key, mode)
+            .try_lock_record(self.locks(), index, key, mode)
     }
 
     pub fn locks(&self) -> &TrxLocks {
-        &self.locks
+        self.locks
+            .as_ref()
+            .expect("there until the transaction is dropped")
     }
 
     /// The caller keeps tables from changing under the transaction by means of its own (MariaDB's metadata locks), so
@@ -284,7 +317,7 @@ impl Transaction {
 
     /// Gives up a row lock that the transaction took but does not want.
     pub fn unlock_record(&self, index: IndexId, key: &[u8]) {
-        self.core.locks.unlock_record(&self.locks, index, key);
+        self.core.locks.unlock_record(self.locks(), index, key);
     }
 
     /// Locks a table in an intention or full mode.
@@ -299,9 +332,11 @@ impl Transaction {
         self.check_active()?;
         let wait = Wait::For {
             timeout: self.lock_wait,
-            interrupt: &self.interrupt,
+            interrupt: self.interrupt(),
         };
-        self.core.locks.lock_table(&self.locks, table, mode, wait)?;
+        self.core
+            .locks
+            .lock_table(self.locks(), table, mode, wait)?;
         self.tables.push((table, mode));
         Ok(())
     }
@@ -397,7 +432,7 @@ impl Transaction {
         self.view = None;
         self.undo = None;
         self.tables.clear();
-        self.core.locks.release_all(&self.locks);
+        self.core.locks.release_all(self.locks());
     }
 }
 
@@ -411,16 +446,27 @@ fn wake_purge(core: &Core, undo: &TrxUndo) {
 
 impl Drop for Transaction {
     fn drop(&mut self) {
-        if self.state != State::Active {
-            return;
-        }
-        if let Err(e) = self.roll_back_all() {
+        if self.state == State::Active
+            && let Err(e) = self.roll_back_all()
+        {
             // Its changes stay, implicitly locked, until recovery takes them back.
             self.core.fail(&format!(
                 "rollback of transaction {:?} failed: {e}",
                 self.id
             ));
             self.view = None;
+            return;
+        }
+        // What was left to the next start keeps its locks.
+        let has_ended = self.state != State::LeftToNextStart;
+        if has_ended
+            && let (Some(locks), Some(interrupt)) = (self.locks.take(), self.own_interrupt.take())
+        {
+            self.core.spare.give(Parts {
+                locks,
+                interrupt,
+                scratch: std::mem::take(&mut self.scratch),
+            });
         }
     }
 }

@@ -19,7 +19,7 @@ use crossbeam_utils::CachePadded;
 use super::ring::{State, Word};
 use super::sys::Core;
 use crate::base::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, fence};
-use crate::base::{TrxId, TrxNo};
+use crate::base::{TrxId, TrxNo, thread_spot};
 
 /// Whether a view sees what a transaction wrote.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -211,14 +211,6 @@ fn claim_from(chunk: &Chunk, spot: usize, probes: usize) -> Option<Arc<CachePadd
         .map(|at| &chunk[at % chunk.len()])
         .find(|slot| slot.claim())
         .cloned()
-}
-
-/// A number that differs from thread to thread, so that threads start at different slots: the address of a
-/// thread-local variable. It has no meaning beyond that.
-fn thread_spot() -> usize {
-    thread_local!(static SPOT: u8 = const { 0 });
-    let address = SPOT.with(|spot| std::ptr::from_ref(spot) as u64);
-    (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize
 }
 
 /// A consistent read view. It closes when it is dropped.

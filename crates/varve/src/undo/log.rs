@@ -10,11 +10,11 @@
 
 use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, RollPtr, SpaceId, TrxId, TrxNo};
 use crate::mtr::{Mtr, PageH};
-use crate::page::{PageOp, PageType, SLOT_SIZE, SlottedRef, page_type};
+use crate::page::{OFF_USER, PageOp, PageType, SLOT_SIZE, SlottedRef, page_type};
 
 use super::UndoEnv;
 use super::record::{FLAG_UNDONE, FLAGS_OFFSET, UndoKind, UndoRecord};
-use super::rseg::{HistoryEntry, Rseg, set_next, u32_at, undo_page};
+use super::rseg::{Cached, HistoryEntry, Rseg, set_next, u32_at, undo_page};
 
 /// User area of the first page: state, kind, flags, slot, TrxId, TrxNo, last page, page count.
 const HEADER_LEN: u16 = 40;
@@ -99,6 +99,21 @@ impl LogHeader {
         Ok(header)
     }
 
+    /// The header of the log that an entry of the history queue leads to.
+    pub(super) fn of_history(page: &[u8], id: PageId, entry: HistoryEntry) -> Result<LogHeader> {
+        let header = LogHeader::read(page, id)?;
+        let is_it = (header.state, header.kind, header.no)
+            == (LogState::Committed, LogKind::Update, entry.no);
+        match is_it {
+            true => Ok(header),
+            false => Err(Error::corrupt(
+                id,
+                format!("the update undo log of commit {}", entry.no),
+                format!("{header:?}"),
+            )),
+        }
+    }
+
     /// A page of the log, reached by a link of another: checks that it is one.
     pub fn check_page<'p>(&self, page: &'p [u8], id: PageId) -> Result<SlottedRef<'p>> {
         match undo_page(page).filter(|p| p.owner() == self.trx.0) {
@@ -149,6 +164,10 @@ pub struct UndoLog {
     space: SpaceId,
     first: PageNo,
     header: LogHeader,
+    /// The first record was written, and with it the header. Until then the log is a cached page of its rollback segment.
+    begun: bool,
+    /// A record tells purge to do something once the transaction has committed.
+    concerns_purge: bool,
     /// Bytes that records can still take in the last page.
     room: usize,
     /// Records in the last page.
@@ -157,65 +176,62 @@ pub struct UndoLog {
 }
 
 impl UndoLog {
-    /// Creates a log for `trx` in a slot of `rseg`.
+    /// A log for `trx` on a cached page of `rseg`. Nothing is written before the first record.
     pub(super) fn create(env: &UndoEnv, rseg: &Rseg, kind: LogKind, trx: TrxId) -> Result<UndoLog> {
-        let slot = rseg.take_slot()?;
-        let created = (|| {
+        if kind == LogKind::Update {
+            rseg.reserve_history(env)?;
+        }
+        let cached = rseg.take_cached(env).inspect_err(|_| {
             if kind == LogKind::Update {
-                rseg.reserve_history(env)?;
+                rseg.return_history();
             }
-            UndoLog::create_in(env, rseg, kind, trx, slot).inspect_err(|_| {
-                if kind == LogKind::Update {
-                    rseg.return_history();
-                }
-            })
-        })();
-        created.inspect_err(|_| rseg.return_slot(slot))
-    }
-
-    fn create_in(
-        env: &UndoEnv,
-        rseg: &Rseg,
-        kind: LogKind,
-        trx: TrxId,
-        slot: u16,
-    ) -> Result<UndoLog> {
-        let space = env.space(rseg.space())?;
-        let _reserved = space.reserve(&env.mtr, 1)?;
-        let mut mtr = env.begin()?;
-        let rseg_h = rseg.latch(&mut mtr)?;
-        let (first, page) = rseg.take_page(env, &mut mtr, rseg_h)?;
+        })?;
         let header = LogHeader {
             state: LogState::Active,
             kind,
             undone_revive: false,
-            slot,
+            slot: cached.slot,
             trx,
             no: TrxNo(0),
-            last: first,
+            last: cached.page,
             pages: 1,
         };
-        format_page(&mut mtr, page, PageType::UndoLog, trx, HEADER_LEN);
-        mtr.op(
-            page,
-            PageOp::WriteUser {
-                off: 0,
-                bytes: &header.encode(),
-            },
-        );
-        rseg.write_slot(&mut mtr, rseg_h, slot, first);
-        let room = undo_page(mtr.bytes(page))
-            .expect("just formatted")
-            .free_space();
-        mtr.commit();
         Ok(UndoLog {
             space: rseg.space(),
-            first,
+            first: cached.page,
             header,
-            room,
+            begun: false,
+            concerns_purge: false,
+            room: room_of_first_page(env.page_size),
             last_slots: 0,
             top: None,
         })
+    }
+
+    /// Formats the first page for the log, in the mini-transaction of the first record.
+    fn begin(&mut self, mtr: &mut Mtr<'_>, page: PageH) {
+        format_page(mtr, page, PageType::UndoLog, self.header.trx, HEADER_LEN);
+        self.write_header(mtr, page);
+        let room = undo_page(mtr.bytes(page)).map(|p| p.free_space());
+        assert_eq!(room, Some(self.room), "UNDO-3: room in an empty undo page");
+        self.begun = true;
+    }
+
+    /// Whether anything was written. If not, the page is still a cached one, and has to be returned as such.
+    pub(super) fn is_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// The slot and first page.
+    pub(super) fn place(&self) -> Cached {
+        Cached {
+            slot: self.header.slot,
+            page: self.first,
+        }
+    }
+
+    pub(super) fn is_one_page(&self) -> bool {
+        self.header.pages == 1
     }
 
     /// A log that recovery found in this slot.
@@ -240,6 +256,8 @@ impl UndoLog {
             space,
             first,
             header,
+            begun: true,
+            concerns_purge: true,
             room,
             last_slots,
             top: None,
@@ -266,8 +284,20 @@ impl UndoLog {
 
     fn latch_page(&self, mtr: &mut Mtr<'_>, no: PageNo) -> Result<PageH> {
         let h = mtr.exclusive(self.page(no))?;
-        self.header.check_page(mtr.bytes(h), self.page(no))?;
-        Ok(h)
+        let (bytes, id) = (mtr.bytes(h), self.page(no));
+        if self.begun {
+            self.header.check_page(bytes, id)?;
+            return Ok(h);
+        }
+        let header = LogHeader::read(bytes, id)?;
+        match (header.state, header.pages) {
+            (LogState::Committed, 1) => Ok(h),
+            _ => Err(Error::corrupt(
+                id,
+                format!("a cached page in slot {}", self.header.slot),
+                format!("{header:?}"),
+            )),
+        }
     }
 
     /// Makes sure that a record of `len` bytes fits into the last page (UNDO-3).
@@ -283,6 +313,7 @@ impl UndoLog {
                 limit,
             });
         }
+        assert!(self.begun, "UNDO-3: an empty page has room for any record");
         let space = env.space(self.space)?;
         let _reserved = space.reserve(&env.mtr, 1)?;
         let mut mtr = env.begin()?;
@@ -345,11 +376,21 @@ impl UndoLog {
     }
 
     /// Appends a record for which `ensure_room` made room.
-    pub(super) fn append(&mut self, mtr: &mut Mtr<'_>, last_h: PageH, undo_no: u64, bytes: &[u8]) {
+    pub(super) fn append(
+        &mut self,
+        mtr: &mut Mtr<'_>,
+        last_h: PageH,
+        undo_no: u64,
+        (bytes, concerns_purge): (&[u8], bool),
+    ) {
         assert!(
             cost(bytes.len()) <= self.room,
             "UNDO-3: no room was made for an undo record"
         );
+        if !self.begun {
+            self.begin(mtr, last_h);
+        }
+        self.concerns_purge |= concerns_purge;
         let slot = self.last_slots;
         mtr.op(
             last_h,
@@ -487,7 +528,20 @@ impl UndoLog {
         HistoryEntry {
             no,
             first: self.first,
+            only_space: self.is_one_page() && !self.concerns_purge && !self.undone_revive(),
         }
+    }
+
+    /// Ends a log of one page that nobody needs any more: in its slot, it is a cached page now.
+    pub(super) fn write_cached(&mut self, mtr: &mut Mtr<'_>, header_h: PageH) {
+        self.header.state = LogState::Committed;
+        mtr.op(
+            header_h,
+            PageOp::WriteUser {
+                off: STATE as u16,
+                bytes: &[LogState::Committed as u8],
+            },
+        );
     }
 
     /// Gives all pages back to the rollback segment; `last_h` is the latched last page.
@@ -505,6 +559,33 @@ pub(super) fn damaged_record(page: PageId, slot: u16) -> Error {
 pub(super) struct TopLatch {
     header: Option<PageH>,
     page: PageH,
+}
+
+/// Bytes for records in an empty first page.
+fn room_of_first_page(page_size: usize) -> usize {
+    page_size - OFF_USER - (HEADER_LEN as usize).next_multiple_of(SLOT_SIZE)
+}
+
+/// A page for a rollback segment's cache: the header of a log that has ended, and no records.
+pub(super) fn format_cached(mtr: &mut Mtr<'_>, page: PageH, slot: u16, no: PageNo) {
+    let header = LogHeader {
+        state: LogState::Committed,
+        kind: LogKind::Insert,
+        undone_revive: false,
+        slot,
+        trx: TrxId(0),
+        no: TrxNo(0),
+        last: no,
+        pages: 1,
+    };
+    format_page(mtr, page, PageType::UndoLog, TrxId(0), HEADER_LEN);
+    mtr.op(
+        page,
+        PageOp::WriteUser {
+            off: 0,
+            bytes: &header.encode(),
+        },
+    );
 }
 
 /// Bytes that a record of `len` takes in a page: slot, key length, content.

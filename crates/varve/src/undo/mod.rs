@@ -13,10 +13,10 @@ mod record;
 mod rseg;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::base::{
     Error, IndexId, Lsn, NO_PAGE, PageId, PageNo, Result, RollPtr, SpaceId, TableId, TrxId, TrxNo,
+    thread_spot,
 };
 use crate::buffer::{BufferPool, SharedPage};
 use crate::mtr::{Mtr, MtrEnv, PageH};
@@ -24,10 +24,10 @@ use crate::space::{MIXED, Space, Spaces};
 
 pub use log::{LogHeader, LogKind, LogState};
 pub use record::{Previous, RowDiff, UndoKind, UndoRecord};
-pub use rseg::{FREE_PAGES_KEPT, HistoryEntry, Rseg};
+pub use rseg::{CACHED_PAGES_KEPT, FREE_PAGES_KEPT, HistoryEntry, Rseg};
 
 use log::{UndoLog, damaged_record};
-use rseg::{check_history, undo_page};
+use rseg::{Cached, check_history, undo_page};
 
 /// First rollback segment that lies in an undo tablespace; 0 is the system tablespace's, 1–32 are temporary ones.
 pub const FIRST_UNDO_RSEG: u8 = 33;
@@ -37,6 +37,9 @@ pub const RSEGS_END: u8 = 128;
 pub const MAX_UNDO_SPACES: usize = (RSEGS_END - FIRST_UNDO_RSEG) as usize;
 /// First page of an undo tablespace that can be a rollback segment header.
 const FIRST_HEADER_PAGE: u32 = 2;
+/// Rollback segments that one thread's transactions take in turn: purge mostly works on another one than the thread. Ids
+/// of one thread's transactions are two apart if nobody else draws any.
+const RSEGS_PER_THREAD: usize = 4;
 /// Redo that one undo mini-transaction can write: a header, two history pages, an undo record.
 fn max_undo_mtr(page_size: usize) -> u32 {
     (3 * page_size + 4096) as u32
@@ -112,8 +115,6 @@ pub struct UndoSys {
     pub env: UndoEnv,
     /// Index 0 is rollback segment 33.
     rsegs: Vec<Arc<Rseg>>,
-    /// Deals rollback segments to transactions in turn.
-    next: AtomicUsize,
 }
 
 impl UndoSys {
@@ -131,8 +132,11 @@ impl UndoSys {
             let header = PageId::new(spaces[index], page);
             let (rseg, used) = Rseg::load(&env, id, header, id_limit)?;
             let rseg = Arc::new(rseg);
-            for place in used {
-                let log = UndoLog::adopt(&env, rseg.space(), place)?;
+            for (slot, first) in used {
+                if cached_page(&env, &rseg, slot, first)? {
+                    continue;
+                }
+                let log = UndoLog::adopt(&env, rseg.space(), (slot, first))?;
                 let trx = log.header().trx;
                 if trx.0 >= id_limit {
                     let expected = format!("a transaction id below {id_limit}");
@@ -142,21 +146,19 @@ impl UndoSys {
             }
             rsegs.push(rseg);
         }
-        Ok((
-            UndoSys {
-                env,
-                rsegs,
-                next: AtomicUsize::new(0),
-            },
-            unfinished,
-        ))
+        Ok((UndoSys { env, rsegs }, unfinished))
     }
 
-    /// The undo of a transaction that starts to write.
+    /// The undo of a transaction that starts to write. A thread takes turns among a few rollback segments, whose pages
+    /// stay in its processor's cache, and goes on to others when they are full.
     pub fn assign(&self, trx: TrxId) -> TrxUndo {
-        // Relaxed: any distribution is correct.
-        let n = self.next.fetch_add(1, Ordering::Relaxed) % self.rsegs.len();
-        TrxUndo::new(self.rsegs[n].clone(), trx)
+        let first = thread_spot() + (trx.0 / 2) as usize % RSEGS_PER_THREAD;
+        let all = (0..self.rsegs.len()).map(|n| &self.rsegs[(first + n) % self.rsegs.len()]);
+        let rseg = all
+            .clone()
+            .find(|rseg| rseg.has_room())
+            .or(all.clone().next());
+        TrxUndo::new(rseg.expect("there is one").clone(), trx)
     }
 
     /// Committed update undo logs that are not purged yet.
@@ -164,14 +166,9 @@ impl UndoSys {
         self.rsegs.iter().map(|r| r.history_len()).sum()
     }
 
-    /// The rollback segment that holds the oldest history.
-    pub fn oldest(&self) -> Option<(TrxNo, Arc<Rseg>)> {
-        let (no, rseg) = self
-            .rsegs
-            .iter()
-            .filter_map(|r| Some((r.oldest()?, r)))
-            .min_by_key(|(no, _)| *no)?;
-        Some((no, rseg.clone()))
+    /// The number of the oldest log in the history.
+    pub fn oldest(&self) -> Option<TrxNo> {
+        self.rsegs.iter().filter_map(|r| r.oldest()).min()
     }
 
     pub fn rsegs(&self) -> &[Arc<Rseg>] {
@@ -261,34 +258,29 @@ impl UndoSys {
 
     /// The header of the log that an entry of the history queue leads to.
     pub fn history_log(&self, rseg: &Rseg, entry: HistoryEntry) -> Result<LogHeader> {
-        let header = self.log_header(rseg.space(), entry.first)?;
-        if (header.state, header.kind, header.no)
-            != (LogState::Committed, LogKind::Update, entry.no)
-        {
-            return Err(Error::corrupt(
-                PageId::new(rseg.space(), entry.first),
-                format!("the update undo log of commit {}", entry.no),
-                format!("{header:?}"),
-            ));
-        }
-        Ok(header)
+        let id = PageId::new(rseg.space(), entry.first);
+        LogHeader::of_history(&self.env.pool.shared(id)?, id, entry)
     }
 
-    /// Takes the oldest log of `rseg`, which has been purged, off the history and gives its pages back.
-    pub fn free_oldest(&self, rseg: &Rseg, entry: HistoryEntry) -> Result<()> {
-        let env = &self.env;
-        let header = self.history_log(rseg, entry)?;
-        let mut mtr = env.begin()?;
-        let rseg_h = rseg.latch(&mut mtr)?;
-        let oldest = rseg.latch_oldest(env, &mut mtr, rseg_h)?;
-        let last = PageId::new(rseg.space(), header.last);
-        let last_h = mtr.exclusive(last)?;
-        header.check_page(mtr.bytes(last_h), last)?;
-        rseg.pop_history(&mut mtr, rseg_h, oldest);
-        rseg.give_back(&mut mtr, rseg_h, entry.first, last_h, header.pages);
-        mtr.commit();
-        Ok(())
+    /// Takes the oldest logs of `rseg`, which have been purged, off the history and gives their pages back.
+    pub fn free_logs(&self, rseg: &Rseg, logs: &[HistoryEntry]) -> Result<()> {
+        rseg.free_logs(&self.env, logs)
     }
+}
+
+/// Whether a slot holds a cached page (RSEG-4), which is one from then on.
+fn cached_page(env: &UndoEnv, rseg: &Rseg, slot: u16, page: PageNo) -> Result<bool> {
+    let id = PageId::new(rseg.space(), page);
+    let header = LogHeader::read(&env.pool.shared(id)?, id)?;
+    if header.state != LogState::Committed {
+        return Ok(false);
+    }
+    if header.pages != 1 {
+        let expected = format!("one page in slot {slot}");
+        return Err(Error::corrupt(id, expected, format!("{header:?}")));
+    }
+    rseg.return_cached(Cached { slot, page });
+    Ok(true)
 }
 
 fn adopt_log(
@@ -439,7 +431,8 @@ impl TrxUndo {
 
     /// Something was written: there is a log to end.
     pub fn has_logs(&self) -> bool {
-        self.insert.is_some() || self.update.is_some()
+        let begun = |log: &Option<UndoLog>| log.as_ref().is_some_and(UndoLog::is_begun);
+        begun(&self.insert) || begun(&self.update)
     }
 
     /// Where the next record of this kind will stand.
@@ -452,8 +445,14 @@ impl TrxUndo {
         self.log(kind).latch_last(mtr)
     }
 
-    /// Appends the encoded record, which carries `next_no`.
-    pub fn append(&mut self, mtr: &mut Mtr<'_>, page: PageH, kind: UndoKind, bytes: &[u8]) {
+    /// Appends the encoded record, which carries `next_no`; with what `UndoRecord::concerns_purge` says of it.
+    pub fn append(
+        &mut self,
+        mtr: &mut Mtr<'_>,
+        page: PageH,
+        kind: UndoKind,
+        record: (&[u8], bool),
+    ) {
         let no = self.next_no;
         let log = if kind.is_insert() {
             &mut self.insert
@@ -462,7 +461,7 @@ impl TrxUndo {
         };
         log.as_mut()
             .expect("prepare created the log")
-            .append(mtr, page, no, bytes);
+            .append(mtr, page, no, record);
         self.next_no += 1;
     }
 
@@ -540,49 +539,103 @@ impl TrxUndo {
         keep: bool,
         number: impl FnOnce(bool) -> TrxNo,
     ) -> Result<(TrxNo, Lsn)> {
-        let rseg = self.rseg.clone();
+        self.return_unused();
+        let rseg = &*self.rseg;
+        let logs = [&mut self.update, &mut self.insert];
+        let mut logs = logs.map(|log| log.as_mut().map(|log| (End::of(log, keep), log)));
+        let ends = |wanted: &[End]| (logs.iter().flatten()).any(|(end, _)| wanted.contains(end));
+        let joins_history = ends(&[End::History]);
         let mut mtr = env.begin()?;
-        let rseg_h = rseg.latch(&mut mtr)?;
-        let tail = match &self.update {
-            Some(_) if keep => Some(rseg.latch_tail(env, &mut mtr, rseg_h)?),
-            _ => None,
+        // A log whose page stays where it is changes nothing in the rollback segment's header.
+        let rseg_h = match joins_history || ends(&[End::FreeChain]) {
+            true => Some(rseg.latch(&mut mtr)?),
+            false => None,
         };
-        let update_h = match &self.update {
-            Some(log) if keep => Some(log.latch_header(&mut mtr)?),
-            Some(log) => Some(log.latch_last(&mut mtr)?),
+        let tail = match rseg_h.filter(|_| joins_history) {
+            Some(rseg_h) => Some(rseg.latch_tail(env, &mut mtr, rseg_h)?),
             None => None,
         };
-        let insert_h = self
-            .insert
-            .as_ref()
-            .map(|log| log.latch_last(&mut mtr))
-            .transpose()?;
-        let no = number(tail.is_some());
-        if let (Some(log), Some(h)) = (&mut self.update, update_h) {
-            match &tail {
-                Some(tail) => {
-                    let entry = log.write_committed(&mut mtr, h, no);
-                    rseg.append_history(&mut mtr, rseg_h, tail, entry);
-                }
-                None => log.give_back(&mut mtr, &rseg, rseg_h, h),
-            }
-            rseg.write_slot(&mut mtr, rseg_h, log.header().slot, NO_PAGE);
-        }
-        if let (Some(log), Some(h)) = (&self.insert, insert_h) {
-            log.give_back(&mut mtr, &rseg, rseg_h, h);
-            rseg.write_slot(&mut mtr, rseg_h, log.header().slot, NO_PAGE);
-        }
-        let end = mtr.commit();
-        for log in [self.insert.take(), self.update.take()]
-            .into_iter()
-            .flatten()
+        let mut pages = [None; 2];
+        for (page, (end, log)) in pages
+            .iter_mut()
+            .zip(&logs)
+            .filter_map(|(p, l)| Some((p, l.as_ref()?)))
         {
-            rseg.return_slot(log.header().slot);
-            if log.header().kind == LogKind::Update && !keep {
+            *page = Some(match end {
+                End::FreeChain => log.latch_last(&mut mtr)?,
+                End::History | End::Cache => log.latch_header(&mut mtr)?,
+            });
+        }
+        let no = number(joins_history);
+        for (page, log) in pages.into_iter().zip(&mut logs) {
+            let (Some(page), Some((end, log))) = (page, log) else {
+                continue;
+            };
+            match (end, rseg_h, &tail) {
+                (End::Cache, ..) => log.write_cached(&mut mtr, page),
+                (End::History, Some(rseg_h), Some(tail)) => {
+                    let entry = log.write_committed(&mut mtr, page, no);
+                    rseg.append_history(&mut mtr, rseg_h, tail, entry);
+                    rseg.write_slot(&mut mtr, rseg_h, log.header().slot, NO_PAGE);
+                }
+                (End::FreeChain, Some(rseg_h), _) => {
+                    log.give_back(&mut mtr, rseg, rseg_h, page);
+                    rseg.write_slot(&mut mtr, rseg_h, log.header().slot, NO_PAGE);
+                }
+                _ => unreachable!("the header was latched for it"),
+            }
+        }
+        let lsn = mtr.commit();
+        for (end, log) in logs.iter().flatten() {
+            match end {
+                End::Cache => rseg.return_cached(log.place()),
+                End::History | End::FreeChain => rseg.return_slot(log.header().slot),
+            }
+            if log.header().kind == LogKind::Update && *end != End::History {
                 rseg.return_history();
             }
         }
-        Ok((no, end))
+        (self.insert, self.update) = (None, None);
+        Ok((no, lsn))
+    }
+
+    /// Returns logs that were created, but not written to.
+    fn return_unused(&mut self) {
+        for log in [&mut self.insert, &mut self.update] {
+            if let Some(unused) = log.take_if(|log| !log.is_begun()) {
+                self.rseg.return_cached(unused.place());
+                if unused.header().kind == LogKind::Update {
+                    self.rseg.return_history();
+                }
+            }
+        }
+    }
+}
+
+impl Drop for TrxUndo {
+    fn drop(&mut self) {
+        self.return_unused();
+    }
+}
+
+/// Where a log goes at the end of its transaction.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    History,
+    /// It stays in its slot, as a cached page.
+    Cache,
+    FreeChain,
+}
+
+impl End {
+    fn of(log: &UndoLog, keep: bool) -> End {
+        if keep && log.header().kind == LogKind::Update {
+            End::History
+        } else if log.is_one_page() {
+            End::Cache
+        } else {
+            End::FreeChain
+        }
     }
 }
 

@@ -217,6 +217,16 @@ impl<'a> Reader<'a> {
 }
 
 impl<'a> UndoRecord<'a> {
+    /// Purge has something to do for the record once its transaction has committed, unless it was taken back. A log without
+    /// such records, and without a revive that was taken back, is given back unread.
+    pub fn concerns_purge(&self) -> bool {
+        use UndoKind::*;
+        match self.kind {
+            RowDelete | EntryKill => true,
+            RowInsert | EntryNew | RowUpdate | RowRevive | EntryRevive => false,
+        }
+    }
+
     pub fn encode(&self, out: &mut Vec<u8>) {
         debug_assert_eq!(self.previous.is_none(), self.kind.is_insert());
         out.push(self.kind as u8);

@@ -4,7 +4,9 @@
 //! A rollback segment is one header page in an undo tablespace:
 //!
 //! - **slots**: the first page of each undo log that recovery must look at (active or prepared). A committed
-//!   update undo log has left its slot: the history queue holds it.
+//!   update undo log has left its slot: the history queue holds it. A page in a slot whose header says *committed* is
+//!   **cached**: nobody's, and the next log begins on it by writing that page alone. Insert logs of one page stay in
+//!   their slots that way, purge puts others back.
 //! - **history queue**: pages of (TrxNo, first page of the log) in commit order. `history_head` + `position` is the
 //!   oldest entry that is not purged yet, `history_tail` the page that the next commit appends to. The tail may
 //!   have successors: room that was made before it was needed.
@@ -16,6 +18,7 @@
 //! - **RSEG-2** A commit never allocates: `history_room` counts queue entries that no running update undo log has
 //!   reserved, and each such log reserves one when it is created.
 //! - **RSEG-3** Every page of a log is reachable from exactly one of: a slot, a queue entry, the free chain.
+//! - **RSEG-4** A slot is in exactly one of: the free slots, the cached pages, the logs of running transactions.
 //!
 //! Latch order within: header, history pages, undo header, undo pages, allocation pages. `state` is held for
 //! moments only and never while waiting for a latch.
@@ -23,12 +26,14 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, SpaceId, TrxNo};
 use crate::mtr::{Mtr, PageH};
 use crate::page::{PageOp, PageType, SlottedRef, page_type};
 
 use super::UndoEnv;
+use super::log::{LogHeader, format_cached};
 
 const ID: usize = 48;
 const SLOT_COUNT: usize = 52;
@@ -49,6 +54,15 @@ const ENTRY_SIZE: usize = 16;
 const MAX_SLOTS: usize = 1024;
 /// Free pages kept for reuse in a rollback segment; more go back to the tablespace.
 pub const FREE_PAGES_KEPT: u32 = 64;
+/// Cached pages that stay when nobody writes for a while; more go back to the tablespace. Under load there are as many as
+/// transactions end between two rounds of purge.
+pub const CACHED_PAGES_KEPT: usize = 48;
+/// Pages that go back to the tablespace in one mini-transaction.
+const PAGES_PER_MTR: usize = 16;
+/// Logs that purge gives back in one mini-transaction: their redo stays below that of three pages.
+const LOGS_PER_MTR: usize = 32;
+/// Flag of a queue entry: `HistoryEntry::only_space`.
+const ENTRY_ONLY_SPACE: u32 = 1;
 /// `oldest` of an empty history queue.
 const EMPTY: u64 = u64::MAX;
 
@@ -83,11 +97,21 @@ pub(super) fn set_next(mtr: &mut Mtr<'_>, h: PageH, next: PageNo) {
 pub struct HistoryEntry {
     pub no: TrxNo,
     pub first: PageNo,
+    /// The log is one page, and no record of it concerns purge. `false` if that is not known.
+    pub only_space: bool,
+}
+
+/// A slot and the page in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Cached {
+    pub slot: u16,
+    pub page: PageNo,
 }
 
 #[derive(Default)]
 struct State {
     free_slots: Vec<u16>,
+    cached: Vec<Cached>,
     /// Entries of the queue's pages that are neither used nor reserved (RSEG-2).
     history_room: u64,
 }
@@ -263,6 +287,7 @@ impl Rseg {
                 header: place,
                 state: Mutex::new(State {
                     free_slots,
+                    cached: Vec::new(),
                     history_room: queue.room,
                 }),
                 grow: Mutex::new(()),
@@ -295,7 +320,7 @@ impl Rseg {
         }
     }
 
-    pub(super) fn take_slot(&self) -> Result<u16> {
+    fn take_slot(&self) -> Result<u16> {
         self.state
             .lock()
             .free_slots
@@ -306,6 +331,82 @@ impl Rseg {
                     self.id
                 ),
             })
+    }
+
+    /// Whether a transaction that begins to write finds a slot here. Only a hint.
+    pub(super) fn has_room(&self) -> bool {
+        let state = self.state.lock();
+        !state.cached.is_empty() || !state.free_slots.is_empty()
+    }
+
+    /// A cached page for a new log.
+    pub(super) fn take_cached(&self, env: &UndoEnv) -> Result<Cached> {
+        let cached = self.state.lock().cached.pop();
+        match cached {
+            Some(cached) => Ok(cached),
+            None => {
+                let slot = self.take_slot()?;
+                let page = self.put_page_in(env, slot);
+                page.inspect_err(|_| self.return_slot(slot))
+            }
+        }
+    }
+
+    fn put_page_in(&self, env: &UndoEnv, slot: u16) -> Result<Cached> {
+        let space = env.space(self.space())?;
+        let _reserved = space.reserve(&env.mtr, 1)?;
+        let mut mtr = env.begin()?;
+        let header = self.latch(&mut mtr)?;
+        let (no, page) = self.take_page(env, &mut mtr, header)?;
+        format_cached(&mut mtr, page, slot, no);
+        self.write_slot(&mut mtr, header, slot, no);
+        mtr.commit();
+        Ok(Cached { slot, page: no })
+    }
+
+    /// A page whose log has ended, or never began, is cached from now on.
+    pub(super) fn return_cached(&self, cached: Cached) {
+        self.state.lock().cached.push(cached);
+    }
+
+    /// Gives cached pages above `CACHED_PAGES_KEPT` back to the tablespace, a few in each mini-transaction, until told to
+    /// stop. For times when nobody writes.
+    pub fn trim_cached(&self, env: &UndoEnv, stop: &AtomicBool) -> Result<()> {
+        while !stop.load(Ordering::Relaxed) {
+            let mut surplus: SmallVec<[Cached; PAGES_PER_MTR]> = {
+                let mut state = self.state.lock();
+                let (len, kept) = (state.cached.len(), CACHED_PAGES_KEPT);
+                let from = len.saturating_sub(PAGES_PER_MTR).max(kept).min(len);
+                state.cached.drain(from..).collect()
+            };
+            if surplus.is_empty() {
+                return Ok(());
+            }
+            let freed = self.free_cached(env, &surplus);
+            let mut state = self.state.lock();
+            match freed {
+                Ok(()) => state.free_slots.extend(surplus.iter().map(|c| c.slot)),
+                Err(_) => state.cached.extend(surplus.drain(..)),
+            }
+            drop(state);
+            freed?;
+        }
+        Ok(())
+    }
+
+    fn free_cached(&self, env: &UndoEnv, surplus: &[Cached]) -> Result<()> {
+        let mut mtr = env.begin()?;
+        let header = self.latch(&mut mtr)?;
+        // All are latched before the first is freed: allocation pages come last.
+        for cached in surplus {
+            mtr.exclusive(PageId::new(self.header.space, cached.page))?;
+        }
+        for cached in surplus {
+            env.free_page(&mut mtr, PageId::new(self.header.space, cached.page))?;
+            self.write_slot(&mut mtr, header, cached.slot, NO_PAGE);
+        }
+        mtr.commit();
+        Ok(())
     }
 
     pub(super) fn return_slot(&self, slot: u16) {
@@ -514,6 +615,12 @@ impl Rseg {
         let mut bytes = [0; ENTRY_SIZE];
         bytes[..8].copy_from_slice(&entry.no.0.to_le_bytes());
         bytes[8..12].copy_from_slice(&entry.first.0.to_le_bytes());
+        let flags = if entry.only_space {
+            ENTRY_ONLY_SPACE
+        } else {
+            0
+        };
+        bytes[12..].copy_from_slice(&flags.to_le_bytes());
         let at = ENTRIES + count as usize * ENTRY_SIZE;
         mtr.op(
             tail.page,
@@ -529,37 +636,124 @@ impl Rseg {
         }
     }
 
-    /// The oldest log of the history.
-    pub fn oldest_entry(&self, env: &UndoEnv) -> Result<Option<HistoryEntry>> {
-        if self.oldest().is_none() {
-            return Ok(None);
+    /// Appends the logs of the history with numbers below `limit` to `out`, the oldest first.
+    pub fn logs_below(
+        &self,
+        env: &UndoEnv,
+        limit: TrxNo,
+        out: &mut Vec<HistoryEntry>,
+    ) -> Result<()> {
+        if self.oldest().is_none_or(|no| no >= limit) {
+            return Ok(());
         }
         let page = env.pool.shared(self.header)?;
         let header = Header::read(&page, self.header, self.id)?;
-        let id = self.page(header.history_head);
-        let queue = env.history_page(id)?;
-        let position = header.history_position;
-        Ok((position < u32_at(&queue, ENTRY_COUNT)).then(|| entry_at(&queue, position)))
+        // Only purge takes entries away, and this is purge. The chain ends: it did when the segment was opened.
+        drop(page);
+        let capacity = Rseg::entries_per_page(env.page_size);
+        let (mut no, mut position) = (header.history_head, header.history_position);
+        while no != NO_PAGE {
+            let page = env.history_page(self.page(no))?;
+            let count = u32_at(&page, ENTRY_COUNT);
+            while position < count {
+                let entry = entry_at(&page, position);
+                if entry.no >= limit {
+                    return Ok(());
+                }
+                out.push(entry);
+                position += 1;
+            }
+            if count < capacity {
+                return Ok(());
+            }
+            (no, position) = (PageNo(u32_at(&page, NEXT)), 0);
+        }
+        Ok(())
     }
 
-    /// Latches what taking the oldest entry off the queue changes and looks at.
-    pub(super) fn latch_oldest(
+    /// Takes the oldest logs of the history, which have been purged, off the queue and gives their pages back, a few in
+    /// each mini-transaction.
+    pub(super) fn free_logs(&self, env: &UndoEnv, mut logs: &[HistoryEntry]) -> Result<()> {
+        while !logs.is_empty() {
+            let mut kept = SmallVec::new();
+            let freed = self.free_some(env, &logs[..logs.len().min(LOGS_PER_MTR)], &mut kept);
+            let mut state = self.state.lock();
+            match &freed {
+                Ok(_) => state.cached.extend(kept),
+                Err(_) => state.free_slots.extend(kept.iter().map(|c| c.slot)),
+            }
+            drop(state);
+            logs = &logs[freed?..];
+        }
+        Ok(())
+    }
+
+    /// One mini-transaction of `free_logs`: returns how many logs it gave back. `kept`: those that became cached pages.
+    fn free_some(
+        &self,
+        env: &UndoEnv,
+        logs: &[HistoryEntry],
+        kept: &mut SmallVec<[Cached; LOGS_PER_MTR]>,
+    ) -> Result<usize> {
+        let mut mtr = env.begin()?;
+        let header = self.latch(&mut mtr)?;
+        let oldest = self.latch_oldest(env, &mut mtr, header, logs.len() as u32)?;
+        let count = oldest.count as usize;
+        let mut chained: SmallVec<[(PageNo, PageH, u32); LOGS_PER_MTR]> = SmallVec::new();
+        for log in &logs[..count] {
+            let page = log.first;
+            match log.only_space.then(|| self.take_slot().ok()).flatten() {
+                Some(slot) => kept.push(Cached { slot, page }),
+                None => chained.push(self.latch_end(&mut mtr, *log)?),
+            }
+        }
+        self.pop_history(&mut mtr, header, oldest);
+        for cached in kept.iter() {
+            self.write_slot(&mut mtr, header, cached.slot, cached.page);
+        }
+        for (first, last_h, pages) in chained {
+            self.give_back(&mut mtr, header, first, last_h, pages);
+        }
+        mtr.commit();
+        Ok(count)
+    }
+
+    /// Latches the last page of a log of the history; for `give_back`.
+    fn latch_end(&self, mtr: &mut Mtr<'_>, entry: HistoryEntry) -> Result<(PageNo, PageH, u32)> {
+        let first = entry.first;
+        let first_h = mtr.exclusive(self.page(first))?;
+        let log = LogHeader::of_history(mtr.bytes(first_h), self.page(first), entry)?;
+        if log.last == first {
+            return Ok((first, first_h, log.pages));
+        }
+        mtr.release(first_h);
+        let last_h = mtr.exclusive(self.page(log.last))?;
+        log.check_page(mtr.bytes(last_h), self.page(log.last))?;
+        Ok((first, last_h, log.pages))
+    }
+
+    /// Latches what taking the oldest entries, at most `wanted`, off the queue changes and looks at: as many as lie in its
+    /// first page.
+    fn latch_oldest(
         &self,
         env: &UndoEnv,
         mtr: &mut Mtr<'_>,
         header: PageH,
+        wanted: u32,
     ) -> Result<Oldest> {
         let read = Header::read(mtr.bytes(header), self.header, self.id)?;
-        let (head, position) = (read.history_head, read.history_position);
+        let (head, before) = (read.history_head, read.history_position);
         let page = self.latch_history(mtr, head)?;
-        let count = u32_at(mtr.bytes(page), ENTRY_COUNT);
-        if position >= count {
-            let found = format!("{count} entries, the oldest at {position}");
+        let there = u32_at(mtr.bytes(page), ENTRY_COUNT);
+        if before >= there {
+            let found = format!("{there} entries, the oldest at {before}");
             let expected = "an entry that is not purged";
             return Err(Error::corrupt(self.page(head), expected, found));
         }
+        let count = wanted.min(there - before);
+        let position = before + count;
         let next = PageNo(u32_at(mtr.bytes(page), NEXT));
-        let is_last_entry = position + 1 >= Rseg::entries_per_page(env.page_size);
+        let is_last_entry = position >= Rseg::entries_per_page(env.page_size);
         let successor = match is_last_entry && next != NO_PAGE {
             true => Some((next, self.latch_history(mtr, next)?)),
             false => None,
@@ -567,24 +761,29 @@ impl Rseg {
         Ok(Oldest {
             head,
             page,
-            position: position + 1,
+            count,
+            position,
             is_last_entry,
             successor,
         })
     }
 
-    /// Takes the oldest entry off the queue, in the mini-transaction that gives its pages back. An emptied queue
+    /// Takes the oldest entries off the queue, in the mini-transaction that gives their pages back. An emptied queue
     /// page joins the free chain.
-    pub(super) fn pop_history(&self, mtr: &mut Mtr<'_>, header: PageH, latched: Oldest) {
+    fn pop_history(&self, mtr: &mut Mtr<'_>, header: PageH, latched: Oldest) {
         let Oldest {
             head,
             page,
+            count: popped,
             position,
             is_last_entry,
             successor,
         } = latched;
         let count = u32_at(mtr.bytes(page), ENTRY_COUNT);
-        assert!(position <= count, "RSEG-3: popped an empty history queue");
+        assert!(
+            popped > 0 && position <= count,
+            "RSEG-3: popped an empty history queue"
+        );
         let mut oldest = EMPTY;
         if !is_last_entry {
             put_u32(mtr, header, HISTORY_POSITION, position);
@@ -608,7 +807,8 @@ impl Rseg {
             self.state.lock().history_room += u64::from(count);
         }
         self.oldest.store(oldest, Ordering::Relaxed);
-        self.history_len.fetch_sub(1, Ordering::Relaxed);
+        self.history_len
+            .fetch_sub(u64::from(popped), Ordering::Relaxed);
     }
 
     /// Free pages that nobody but this segment can use, above those that it keeps.
@@ -619,7 +819,6 @@ impl Rseg {
 
     /// Returns free pages above `FREE_PAGES_KEPT` to the tablespace, a few in each mini-transaction, until told to stop.
     pub fn trim_free_chain(&self, env: &UndoEnv, stop: &AtomicBool) -> Result<()> {
-        const PAGES_PER_MTR: u32 = 16;
         while self.surplus_pages() > 0 && !stop.load(Ordering::Relaxed) {
             let mut mtr = env.begin()?;
             let header = self.latch(&mut mtr)?;
@@ -629,7 +828,7 @@ impl Rseg {
             );
             // All are latched before the first is freed: allocation pages come last.
             let mut pages = Vec::new();
-            while len > FREE_PAGES_KEPT && head != NO_PAGE && pages.len() < PAGES_PER_MTR as usize {
+            while len > FREE_PAGES_KEPT && head != NO_PAGE && pages.len() < PAGES_PER_MTR {
                 let (_, next) = self.latch_free(&mut mtr, head)?;
                 pages.push(head);
                 head = next;
@@ -652,7 +851,9 @@ impl Rseg {
 pub(super) struct Oldest {
     head: PageNo,
     page: PageH,
-    /// Of the entry after the oldest.
+    /// Entries to take.
+    count: u32,
+    /// Of the entry after them.
     position: u32,
     is_last_entry: bool,
     /// The queue's next page, if it will be the first.
@@ -685,6 +886,7 @@ fn entry_at(page: &[u8], position: u32) -> HistoryEntry {
     HistoryEntry {
         no: TrxNo(u64_at(page, at)),
         first: PageNo(u32_at(page, at + 8)),
+        only_space: u32_at(page, at + 12) & ENTRY_ONLY_SPACE != 0,
     }
 }
 

@@ -17,12 +17,24 @@ pub(super) const FIRST_BATCH: usize = 4;
 /// The same for a search that says where it ends: what is copied will be wanted, unless the caller stops early.
 const BOUNDED_BATCH: usize = 64;
 
-/// One record of a batch, as ranges of the batch's bytes.
+/// One record of a batch, as places in the batch's bytes. A batch is a part of one page.
+#[derive(Clone, Copy)]
 struct Item {
-    key: Range<usize>,
-    payload: Range<usize>,
+    key_at: u32,
+    payload_at: u32,
+    end: u32,
     /// The view sees the record's TrxId.
     seen: bool,
+}
+
+impl Item {
+    fn key(self) -> Range<usize> {
+        self.key_at as usize..self.payload_at as usize
+    }
+
+    fn payload(self) -> Range<usize> {
+        self.payload_at as usize..self.end as usize
+    }
 }
 
 /// Records that were copied and wait for their turn.
@@ -41,6 +53,21 @@ impl Batch {
         self.items.clear();
         self.next = 0;
     }
+
+    fn push(&mut self, (prefix, suffix): (&[u8], &[u8]), payload: &[u8], seen: bool) {
+        let bytes = &mut self.bytes;
+        let key_at = bytes.len() as u32;
+        bytes.extend_from_slice(prefix);
+        bytes.extend_from_slice(suffix);
+        let payload_at = bytes.len() as u32;
+        bytes.extend_from_slice(payload);
+        self.items.push(Item {
+            key_at,
+            payload_at,
+            end: bytes.len() as u32,
+            seen,
+        });
+    }
 }
 
 impl Cursor {
@@ -51,17 +78,16 @@ impl Cursor {
             // Forward, what lies beyond the bounds was not copied.
             let is_cut =
                 self.direction == Direction::Forward && (self.batch.bounded || !self.bounded);
-            while self.batch.next < self.batch.items.len() {
-                let item = &self.batch.items[self.batch.next];
-                let (key, payload, seen) = (item.key.clone(), item.payload.clone(), item.seen);
-                if !is_cut && !self.in_bounds(&self.batch.bytes[key.clone()]) {
+            while let Some(&item) = self.batch.items.get(self.batch.next) {
+                let key = &self.batch.bytes[item.key()];
+                if !is_cut && !self.in_bounds(key) {
                     return Ok(false);
                 }
-                debug_assert!(self.in_bounds(&self.batch.bytes[key.clone()]));
+                debug_assert!(self.in_bounds(key));
                 self.batch.next += 1;
                 self.key.clear();
-                self.key.extend_from_slice(&self.batch.bytes[key]);
-                if self.accept(trx, payload, seen)? {
+                self.key.extend_from_slice(key);
+                if self.accept(trx, item.payload(), item.seen)? {
                     return Ok(true);
                 }
             }
@@ -169,18 +195,7 @@ impl Cursor {
                 if seen && flags {
                     return Ok(true);
                 }
-                let bytes = &mut self.batch.bytes;
-                let key_at = bytes.len();
-                bytes.extend_from_slice(prefix);
-                bytes.extend_from_slice(suffix);
-                let payload_at = bytes.len();
-                bytes.extend_from_slice(payload);
-                let item = Item {
-                    key: key_at..payload_at,
-                    payload: payload_at..bytes.len(),
-                    seen,
-                };
-                self.batch.items.push(item);
+                self.batch.push((prefix, suffix), payload, seen);
                 Ok(self.batch.items.len() < limit)
             };
             let mut complete = true;
@@ -206,13 +221,8 @@ impl Cursor {
                 true if is_cut => Resume::At(bound.clone().expect("it cut"), Seek::Ge),
                 true => beyond(&page, self.direction),
                 false => {
-                    let last = self
-                        .batch
-                        .items
-                        .last()
-                        .expect("the limit was reached")
-                        .key
-                        .clone();
+                    let last = self.batch.items.last();
+                    let last = last.expect("the limit was reached").key();
                     let seek = if self.direction == Direction::Forward {
                         Seek::Gt
                     } else {

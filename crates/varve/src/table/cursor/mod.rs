@@ -362,7 +362,7 @@ impl Cursor {
     fn point(&mut self, trx: &mut Transaction) -> Result<bool> {
         self.key.clear();
         self.key.extend_from_slice(&self.prefix);
-        self.resume = Resume::At(self.prefix.clone(), Seek::Gt);
+        self.resume_after_key();
         std::mem::swap(&mut self.key, &mut self.clustered);
         let found = self.fetch_clustered(trx, None);
         std::mem::swap(&mut self.key, &mut self.clustered);
