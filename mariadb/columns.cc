@@ -94,6 +94,8 @@ bool describe(const Field *field, varve_column_def *def, Column *column)
       describe_text(field, def);
       column->layout= Column::CHAR;
     }
+    else if (!def->size)  // BINARY(0), the type of NULL: fixed widths begin at one byte
+      def->kind= VARVE_BYTES;
     return true;
   case MYSQL_TYPE_VARCHAR:
   case MYSQL_TYPE_VARCHAR_COMPRESSED:
