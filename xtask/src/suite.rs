@@ -23,6 +23,9 @@ pub struct TestArgs {
     quick: bool,
 }
 
+/// With it a database does one thing wrong if it is told to, so that tests can show that they notice.
+const SABOTAGE: &str = "varve/sabotage";
+
 type Step = (&'static str, fn(&Workspace) -> Result<Count>);
 
 const QUICK: [Step; 6] = [
@@ -40,6 +43,8 @@ const QUICK: [Step; 6] = [
             "--all-targets",
             "--locked",
             "--quiet",
+            "--features",
+            SABOTAGE,
             "--",
             "-D",
             "warnings",
@@ -123,7 +128,14 @@ fn one(result: Result<()>) -> Result<Count> {
 }
 
 fn cargo_test(workspace: &Workspace) -> Result<Count> {
-    let args = ["test", "--workspace", "--locked", "--no-fail-fast"];
+    let args = [
+        "test",
+        "--workspace",
+        "--locked",
+        "--no-fail-fast",
+        "--features",
+        SABOTAGE,
+    ];
     count_cargo_results(Cmd::new(cargo()).args(args).dir(&workspace.root))
 }
 

@@ -4,23 +4,20 @@
 //! ended wrote to it; that transaction's other changes stay; its undo is thrown away, so that the table comes back with
 //! half a transaction in it; a broken table can't be dropped, or blocks its name.
 
-#[path = "support/mem_disk.rs"]
-mod mem_disk;
-
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use mem_disk::MemDisk;
 use varve::io::{Disk, OpenMode};
 use varve::page::{PageType, page_type, seal};
 use varve::{ColumnType, Database, Error, Isolation, LockMode, LogLevel, Options, TableDef, Value};
+use varve_sim::SimDisk;
 
 const PAGE: usize = 4096;
 const ROWS: i64 = 300;
 
 type Log = Arc<Mutex<Vec<String>>>;
 
-fn open(disk: &MemDisk, log: &Log) -> Database {
+fn open(disk: &SimDisk, log: &Log) -> Database {
     let log = log.clone();
     let options = Options {
         page_size: PAGE as u32,
@@ -70,8 +67,8 @@ fn rows(db: &Database, name: &str) -> i64 {
 }
 
 /// Two tables with committed rows, and a transaction that changed both and had not ended: one table first and last.
-fn build() -> MemDisk {
-    let disk = MemDisk::new();
+fn build() -> SimDisk {
+    let disk = SimDisk::default();
     let db = open(&disk, &Log::default());
     for name in ["a/bad", "a/good"] {
         db.create_table(&definition(name)).unwrap();
@@ -139,7 +136,7 @@ fn a_missing_file_is_waited_for_and_the_rest_rolled_back() {
 }
 
 /// Damages every page of the file for which `wanted` says so.
-fn damage(disk: &MemDisk, file: &str, wanted: impl Fn(&[u8]) -> bool, change: impl Fn(&mut [u8])) {
+fn damage(disk: &SimDisk, file: &str, wanted: impl Fn(&[u8]) -> bool, change: impl Fn(&mut [u8])) {
     let file = disk.open(Path::new(file), OpenMode::Existing).unwrap();
     let mut page = vec![0; PAGE];
     for at in (0..file.len().unwrap()).step_by(PAGE) {
@@ -156,7 +153,7 @@ fn a_broken_table_can_be_dropped_and_made_again() {
     let leaf = |page: &[u8]| page_type(page) == Some(PageType::Leaf);
     let header = |page: &[u8]| page_type(page) == Some(PageType::FileHeader);
     let file = "/db/a/bad.vdt";
-    type Break<'a> = &'a dyn Fn(&MemDisk);
+    type Break<'a> = &'a dyn Fn(&SimDisk);
     let kinds: [(&str, Break<'_>); 4] = [
         ("missing", &|disk| disk.remove(Path::new(file)).unwrap()),
         ("header", &|disk| {

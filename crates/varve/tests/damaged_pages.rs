@@ -7,14 +7,10 @@
 //! purge from, and a transaction that had not ended. One test changes fields one by one and knows what to expect; one
 //! changes records of rows and entries; the last changes random bytes, `VARVE_DAMAGE_ROUNDS` times from `VARVE_SEED` on.
 
-#[path = "support/mem_disk.rs"]
-mod mem_disk;
-
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use mem_disk::MemDisk;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -24,6 +20,7 @@ use varve::{
     ColumnType, Cursor, Database, Error, Isolation, KeyMatch, LockMode, Options, Result, Table,
     TableDef, Transaction, Value,
 };
+use varve_sim::SimDisk;
 
 const PAGE: usize = 4096;
 const DIR: &str = "/db";
@@ -42,7 +39,7 @@ fn options() -> Options {
     }
 }
 
-fn open(disk: &MemDisk) -> Result<Database> {
+fn open(disk: &SimDisk) -> Result<Database> {
     Database::open_on(Arc::new(disk.clone()), Path::new(DIR), options())
 }
 
@@ -97,8 +94,8 @@ fn change(trx: &mut Transaction, table: &Table, step: i64, fill: &str) -> Result
 }
 
 /// A database that was closed while a view was open and a transaction had not ended.
-fn build() -> MemDisk {
-    let disk = MemDisk::new();
+fn build() -> SimDisk {
+    let disk = SimDisk::default();
     let db = open(&disk).unwrap();
     let tables = definitions().map(|def| db.create_table(&def).unwrap());
     for table in &tables {
@@ -138,7 +135,7 @@ struct Place {
 }
 
 impl Place {
-    fn read(&self, disk: &MemDisk) -> Vec<u8> {
+    fn read(&self, disk: &SimDisk) -> Vec<u8> {
         let mut page = vec![0; PAGE];
         let file = disk.open(&self.file, OpenMode::Existing).unwrap();
         file.read_at(&mut page, self.no * PAGE as u64).unwrap();
@@ -146,7 +143,7 @@ impl Place {
     }
 
     /// Changes the page and gives it the checksum that fits.
-    fn change(&self, disk: &MemDisk, change: impl FnOnce(&mut [u8])) {
+    fn change(&self, disk: &SimDisk, change: impl FnOnce(&mut [u8])) {
         let mut page = self.read(disk);
         change(&mut page);
         seal(&mut page);
@@ -155,7 +152,7 @@ impl Place {
     }
 }
 
-fn pages(disk: &MemDisk, wanted: impl Fn(&Path, &[u8]) -> bool) -> Vec<Place> {
+fn pages(disk: &SimDisk, wanted: impl Fn(&Path, &[u8]) -> bool) -> Vec<Place> {
     let mut found = Vec::new();
     for file in disk.files() {
         if file.extension().is_none_or(|e| e != "vdt") {
@@ -296,7 +293,7 @@ fn read_all(db: &Database, name: &str, index: usize, lock: LockMode, forward: bo
 }
 
 /// The rightmost leaf of an index: it has no high fence, so that its last key may become longer.
-fn last_leaf(disk: &MemDisk, index: u64) -> Place {
+fn last_leaf(disk: &SimDisk, index: u64) -> Place {
     let mut found = pages(disk, |_, page| {
         page_type(page) == Some(PageType::Leaf) && {
             let p = SlottedRef::new(page);
@@ -426,7 +423,7 @@ fn random_damage(page: &mut [u8], rng: &mut SmallRng, other_pages: u32) {
 }
 
 /// Everything that a user may do, whatever comes of it.
-fn use_database(disk: &MemDisk) -> Result<()> {
+fn use_database(disk: &SimDisk) -> Result<()> {
     let db = open(disk)?;
     let ignore = |_: Result<()>| ();
     for def in definitions() {

@@ -2,9 +2,11 @@
 
 mod error;
 mod ids;
+mod sabotage;
 mod spread;
 pub mod sync;
 
 pub use error::{Error, Result};
 pub use ids::*;
+pub use sabotage::Sabotage;
 pub use spread::{Counter, thread_spot};

@@ -58,6 +58,9 @@ pub struct Options {
     pub create_if_missing: bool,
     /// Receives messages for the administrator; standard error if `None`.
     pub logger: Option<Logger>,
+    /// What the database does wrong on purpose, for tests of tests.
+    #[cfg(feature = "sabotage")]
+    pub sabotage: Option<crate::base::Sabotage>,
 }
 
 impl Default for Options {
@@ -76,6 +79,8 @@ impl Default for Options {
             find_collation: None,
             create_if_missing: true,
             logger: None,
+            #[cfg(feature = "sabotage")]
+            sabotage: None,
         }
     }
 }
@@ -108,6 +113,10 @@ impl Options {
         let mut settings =
             LogSettings::new(self.redo_capacity_bytes, control.page_size, control.uuid);
         settings.buffer_bytes = self.log_buffer_bytes;
+        #[cfg(feature = "sabotage")]
+        {
+            settings.sabotage = self.sabotage;
+        }
         settings
     }
 }
@@ -142,7 +151,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<
     let logger: Logger = options.logger.clone().unwrap_or_else(to_standard_error);
     let note = |message: &str| logger(LogLevel::Note, message);
     if options.create_if_missing {
-        disk.create_dir_all(dir)?;
+        create_directory(&*disk, dir)?;
     }
     let dir_lock = disk.lock_dir(dir)?;
     if !disk.exists(&dir.join(CONTROL_FILE))? || disk.exists(&dir.join(CREATION_MARK))? {
@@ -471,6 +480,27 @@ impl Directory {
         );
         Ok(())
     }
+}
+
+/// Creates the data directory and its missing parents, and makes their names durable: what is committed in a directory
+/// that a crash takes away is lost.
+fn create_directory(disk: &dyn Disk, dir: &Path) -> Result<()> {
+    let mut created = Vec::new();
+    for dir in dir.ancestors().filter(|d| !d.as_os_str().is_empty()) {
+        if disk.exists(dir)? {
+            break;
+        }
+        created.push(dir);
+    }
+    disk.create_dir_all(dir)?;
+    for dir in created {
+        match dir.parent() {
+            Some(parent) if parent.as_os_str().is_empty() => disk.sync_dir(Path::new("."))?,
+            Some(parent) => disk.sync_dir(parent)?,
+            None => {}
+        }
+    }
+    Ok(())
 }
 
 fn to_standard_error() -> Logger {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::doublewrite::{Doublewrite, HEADER_BYTES};
 use super::{Cause, FlushCounters, count};
-use crate::base::{Lsn, PageId, Result, SpaceId};
+use crate::base::{Lsn, PageId, Result, Sabotage, SpaceId};
 use crate::buffer::{BufferPool, DirtyPage};
 use crate::redo::RedoLog;
 
@@ -106,11 +106,13 @@ impl BatchWriter {
 
     /// Makes the copies durable in place.
     fn store(&mut self, copied: &[DirtyPage], newest: Lsn) -> Result<()> {
-        self.log.sync_to(newest)?;
-        assert!(
-            self.log.durable_lsn() >= newest,
-            "WAL-1: page LSN {newest} is not durable"
-        );
+        if !self.log.is_sabotaged(Sabotage::WriteAheadForgotten) {
+            self.log.sync_to(newest)?;
+            assert!(
+                self.log.durable_lsn() >= newest,
+                "WAL-1: page LSN {newest} is not durable"
+            );
+        }
         let size = self.pool.page_size();
         let used = HEADER_BYTES + copied.len() * size;
         if let Some(doublewrite) = &mut self.doublewrite {

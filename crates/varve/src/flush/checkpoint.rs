@@ -18,7 +18,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::{FlushCounters, count};
-use crate::base::{Lsn, Result};
+use crate::base::{Lsn, Result, Sabotage};
 use crate::buffer::BufferPool;
 use crate::redo::{Control, ControlFile, RedoLog};
 
@@ -123,8 +123,10 @@ impl Checkpointer {
         let holds = self.holds.lock();
         let complete = holds.limit(self.log.complete_lsn());
         let lsn = match self.pool.min_first_change(complete) {
-            Some(oldest) => oldest.min(complete),
-            None => complete,
+            Some(oldest) if !self.log.is_sabotaged(Sabotage::CheckpointTooFar) => {
+                oldest.min(complete)
+            }
+            _ => complete,
         };
         let clean = clean && lsn == self.log.next_lsn();
         let old = self.log.checkpoint_lsn();

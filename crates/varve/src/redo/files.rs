@@ -426,6 +426,7 @@ mod tests {
             file_bytes: 65_536,
             page_size: 16_384,
             uuid: [5; 16],
+            sabotage: None,
         }
     }
 

@@ -40,7 +40,7 @@ use super::files::{FilePool, LogFile};
 use super::frame;
 use super::gather::Gather;
 use super::ring::Ring;
-use crate::base::{Error, Lsn, Result};
+use crate::base::{Error, Lsn, Result, Sabotage};
 use crate::io::{Disk, DiskFile};
 
 /// The most that is written at once.
@@ -80,6 +80,8 @@ pub struct RedoLog {
     ring: Ring,
     generation: u64,
     capacity: u64,
+    /// What the database does wrong on purpose. It stands here because every part of it can reach the log.
+    sabotage: Option<Sabotage>,
     /// See "Capacity"; Relaxed, as only sums matter.
     claimed: CachePadded<AtomicU64>,
     /// Stored with Release by `set_checkpoint`.
@@ -207,6 +209,7 @@ impl RedoLog {
             ring: Ring::new(settings.buffer_bytes, end),
             generation: pool.generation(),
             capacity: settings.capacity_bytes,
+            sabotage: settings.sabotage,
             claimed: CachePadded::new(AtomicU64::new(end.0)),
             checkpoint: AtomicU64::new(checkpoint.0),
             written: AtomicU64::new(end.0),
@@ -632,6 +635,12 @@ impl RedoLog {
     }
 
     // --- Failure --------------------------------------------------------------------------------------------------
+
+    /// Whether the database is to do this wrong.
+    #[inline]
+    pub fn is_sabotaged(&self, sabotage: Sabotage) -> bool {
+        cfg!(feature = "sabotage") && self.sabotage == Some(sabotage)
+    }
 
     /// WAL-4: stops the database. The first reason is kept.
     pub fn poison(&self, why: impl Into<String>) {

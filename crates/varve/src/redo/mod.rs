@@ -38,7 +38,7 @@ pub use log::{LogCounters, RedoLog, Reservation, Ticket};
 pub use reader::{Frame, RedoReader};
 pub use writer::LogWriter;
 
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, Sabotage};
 
 /// How a log is laid out.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +51,8 @@ pub struct LogSettings {
     pub file_bytes: u64,
     pub page_size: u32,
     pub uuid: [u8; 16],
+    /// What the database does wrong on purpose, for tests of tests.
+    pub sabotage: Option<Sabotage>,
 }
 
 impl LogSettings {
@@ -66,6 +68,7 @@ impl LogSettings {
             file_bytes: file_bytes.next_multiple_of(4096),
             page_size,
             uuid,
+            sabotage: None,
         }
     }
 

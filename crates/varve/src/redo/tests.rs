@@ -23,6 +23,7 @@ fn settings() -> LogSettings {
         file_bytes: 65_536,
         page_size: 16_384,
         uuid: UUID,
+        sabotage: None,
     }
 }
 

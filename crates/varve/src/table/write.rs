@@ -10,7 +10,7 @@
 //!
 //! Latch order within a mini-transaction: leaf, undo page, meta page.
 
-use crate::base::{Error, IndexId, Result, RollPtr, TrxId};
+use crate::base::{Error, IndexId, Result, RollPtr, Sabotage, TrxId};
 use crate::catalog::{
     DELETED, EntryRecord, OpenIndex, OpenTable, ROW_AT, RowRecord, entry_state, row_header,
 };
@@ -165,6 +165,10 @@ fn encode_undo(
 
 /// Appends the record that `encode_undo` left in the scratch buffer.
 fn append_undo(trx: &mut Transaction, mtr: &mut Mtr<'_>, page: crate::mtr::PageH, kind: UndoKind) {
+    let log = &trx.core().log;
+    if kind == UndoKind::EntryKill && log.is_sabotaged(Sabotage::UndoSkipped) {
+        return;
+    }
     let bytes = std::mem::take(&mut trx.scratch.undo);
     let record = (&bytes[..], trx.scratch.undo_concerns_purge);
     trx.undo_mut().append(mtr, page, kind, record);

@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::base::{Error, PageId, Result, SYSTEM_SPACE, TableId};
+use crate::base::{Error, PageId, Result, SYSTEM_SPACE, Sabotage, TableId};
 use crate::btree::LeafPos;
 use crate::catalog::{
     ENTRY_LEN, EntryRecord, OpenIndex, OpenTable, RowRecord, entry_state, row_header,
@@ -178,7 +178,11 @@ fn remove(
     }
     let undo = trx.undo.as_mut().expect("has a log");
     let latch = undo.latch_undone(&mut mtr, record.kind)?;
-    mtr.op(pos.h, PageOp::Remove { slot: pos.slot });
+    let forgets =
+        record.kind == UndoKind::EntryNew && core.log.is_sabotaged(Sabotage::EntryLeftByRollback);
+    if !forgets {
+        mtr.op(pos.h, PageOp::Remove { slot: pos.slot });
+    }
     undo.mark_undone(&mut mtr, latch);
     let sparse = pos.underfull(&mtr);
     mtr.commit();

@@ -34,7 +34,7 @@ pub enum KeyPartValue {
 
 pub type Key = Vec<KeyPartValue>;
 
-type State = BTreeMap<Key, Row>;
+pub type State = BTreeMap<Key, Row>;
 
 /// Committed contents of all tables.
 pub struct Oracle {
@@ -121,6 +121,11 @@ impl Oracle {
 
     pub fn tables(&self) -> usize {
         self.defs.len()
+    }
+
+    /// What is committed now: each table's rows in clustered order.
+    pub fn committed(&self) -> Vec<Rc<State>> {
+        self.committed.clone()
     }
 
     pub fn begin(&self) -> Tx {

@@ -8,6 +8,8 @@
 //! renamed, and the database is closed and opened again. Half the phases end in a crash with transactions open.
 
 use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
@@ -18,6 +20,9 @@ use varve::{
     Transaction, Value,
 };
 
+use varve_sim::SimDisk;
+
+use super::history::History;
 use super::oracle::{Brief, Entry, Key, Mark, Oracle, Outcome, Read, Row, Tx};
 use super::tables;
 
@@ -36,7 +41,16 @@ pub struct Config {
     pub spread: u32,
     /// Each phase starts with at least so many rows in each table.
     pub rows: usize,
+    /// Runs on this disk, in [`SIM_DIR`], instead of in a temporary directory.
+    pub disk: Option<SimDisk>,
+    pub doublewrite: bool,
+    /// What the database does wrong on purpose.
+    #[cfg(feature = "sabotage")]
+    pub sabotage: Option<varve::base::Sabotage>,
 }
+
+/// Where a simulated disk has the database.
+pub const SIM_DIR: &str = "/data/db";
 
 impl Config {
     /// `steps` steps on a seed of `VARVE_MODEL_SEED`, or a fresh one.
@@ -58,6 +72,36 @@ impl Config {
             buffer_pool_bytes: 1 << 20,
             spread: 2000,
             rows: 600,
+            disk: None,
+            doublewrite: true,
+            #[cfg(feature = "sabotage")]
+            sabotage: None,
+        }
+    }
+
+    /// Opens the database in `dir`, or on the simulated disk.
+    pub fn open(&self, dir: &Path) -> varve::Result<Database> {
+        let options = Options {
+            page_size: self.page_size,
+            buffer_pool_bytes: self.buffer_pool_bytes,
+            // One thread plays all parts: nobody will let a lock go while another waits.
+            lock_wait_timeout: Duration::from_millis(1),
+            doublewrite: self.doublewrite,
+            #[cfg(feature = "sabotage")]
+            sabotage: self.sabotage,
+            ..Options::default()
+        };
+        match &self.disk {
+            Some(disk) => {
+                let options = Options {
+                    redo_capacity_bytes: 4 << 20,
+                    log_buffer_bytes: 2 << 20,
+                    logger: Some(Arc::new(|_, _| {})),
+                    ..options
+                };
+                Database::open_on(Arc::new(disk.clone()), Path::new(SIM_DIR), options)
+            }
+            None => Database::open(dir, options),
         }
     }
 }
@@ -85,6 +129,20 @@ pub fn run(config: &Config) -> Report {
     }
     runner.end_phase();
     runner.report
+}
+
+/// Runs the workload on `config.disk`; returns what was promised when.
+pub fn record(config: &Config) -> History {
+    assert!(config.disk.is_some(), "nothing else keeps a journal");
+    let mut runner = Runner::new(config);
+    for step in 0..config.steps {
+        runner.step();
+        if (step + 1) % config.steps_per_phase == 0 {
+            runner.end_phase();
+        }
+    }
+    runner.crash();
+    std::mem::take(&mut runner.history)
 }
 
 /// The last steps; printed with the seed if the run panics.
@@ -149,6 +207,7 @@ struct Runner {
     db: Option<Database>,
     dir: TempDir,
     oracle: Oracle,
+    history: History,
     report: Report,
 }
 
@@ -165,13 +224,16 @@ impl Runner {
             db: None,
             dir,
             oracle: Oracle::new(defs.clone()),
+            history: History::new(defs.len()),
             report: Report::default(),
         };
-        let db = runner.open();
-        for def in &defs {
-            db.create_table(def).unwrap();
+        runner.db = Some(runner.open());
+        for (number, def) in defs.iter().enumerate() {
+            let started = runner.operations();
+            runner.db().create_table(def).unwrap();
+            runner.history.name(number, &def.name);
+            runner.acknowledged(started);
         }
-        runner.db = Some(db);
         runner.open_tables();
         runner.fill();
         runner
@@ -184,20 +246,32 @@ impl Runner {
             while self.oracle.rows(&slot.tx, table, Read::Latest).len() < self.config.rows {
                 self.insert(&mut slot, table);
             }
-            slot.trx.commit().unwrap();
-            self.oracle.commit(slot.tx);
+            self.commit(slot);
         }
     }
 
     fn open(&self) -> Database {
-        let options = Options {
-            page_size: self.config.page_size,
-            buffer_pool_bytes: self.config.buffer_pool_bytes,
-            // One thread plays all parts: nobody will let a lock go while another waits.
-            lock_wait_timeout: Duration::from_millis(1),
-            ..Options::default()
-        };
-        Database::open(self.dir.path(), options).unwrap()
+        self.config.open(self.dir.path()).unwrap()
+    }
+
+    fn commit(&mut self, slot: Slot) {
+        let started = self.operations();
+        slot.trx.commit().unwrap();
+        self.oracle.commit(slot.tx);
+        self.acknowledged(started);
+    }
+
+    fn operations(&self) -> usize {
+        self.config.disk.as_ref().map_or(0, SimDisk::operations)
+    }
+
+    /// Notes the state that the database must be in from now on.
+    fn acknowledged(&mut self, started: usize) {
+        if self.config.disk.is_some() {
+            let acknowledged = self.operations();
+            self.history
+                .push(started..acknowledged, self.oracle.committed());
+        }
     }
 
     fn db(&self) -> &Database {
@@ -259,8 +333,7 @@ impl Runner {
 
     fn end(&mut self, slot: Slot) {
         if self.rng.random_bool(0.75) {
-            slot.trx.commit().unwrap();
-            self.oracle.commit(slot.tx);
+            self.commit(slot);
             self.report.commits += 1;
         } else {
             slot.trx.rollback().unwrap();
@@ -579,6 +652,7 @@ impl Runner {
         match self.rng.random_range(0..4) {
             0 => {
                 self.tables.clear();
+                let started = self.operations();
                 self.db().truncate_table(&name).unwrap();
                 let mut tx = self.oracle.begin();
                 let rows = self.oracle.rows(&tx, table, Read::Latest);
@@ -586,12 +660,17 @@ impl Runner {
                 keys.iter()
                     .for_each(|k| self.oracle.delete(&mut tx, table, k));
                 self.oracle.commit(tx);
+                self.acknowledged(started);
                 self.trace.note(format!("truncate {name}"));
             }
             1 => {
                 self.tables.clear();
-                self.db().rename_table(&name, "model/other").unwrap();
-                self.db().rename_table("model/other", &name).unwrap();
+                for (from, to) in [(&*name, "other/place"), ("other/place", &*name)] {
+                    let started = self.operations();
+                    self.db().rename_table(from, to).unwrap();
+                    self.history.name(table, to);
+                    self.acknowledged(started);
+                }
                 self.trace.note(format!("rename {name} and back"));
             }
             _ => {}

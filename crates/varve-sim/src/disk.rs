@@ -1,0 +1,410 @@
+//! [`SimDisk`]: the traits of `varve::io` on memory, with a journal of everything that changes.
+//!
+//! One mutex guards the whole disk; the order in which operations take it is the order of the journal.
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{fmt, io};
+
+use parking_lot::Mutex;
+use varve::io::{DirEntry, DirLock, Disk, DiskFile, OpenMode};
+use varve::{Error, Result};
+
+use crate::SECTOR;
+use crate::contents::Contents;
+use crate::fault::{Failure, Fault, Lie, Operation};
+use crate::image::{Image, Node};
+use crate::journal::{FileId, Journal, Op};
+
+/// A disk in memory. Clones are the same disk.
+#[derive(Clone)]
+pub struct SimDisk {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Clone, Copy)]
+enum Name {
+    Dir,
+    File(FileId),
+}
+
+struct State {
+    start: Image,
+    names: BTreeMap<PathBuf, Name>,
+    files: Vec<Contents>,
+    ops: Vec<Op>,
+    faults: Vec<Fault>,
+    lies: Vec<Lie>,
+    capacity: u64,
+    locked: BTreeSet<PathBuf>,
+}
+
+impl Default for SimDisk {
+    fn default() -> SimDisk {
+        SimDisk::new(Image::new())
+    }
+}
+
+impl fmt::Debug for SimDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SimDisk after {} operations", self.operations())
+    }
+}
+
+impl SimDisk {
+    /// A disk that holds `image`, all of it durable.
+    pub fn new(image: Image) -> SimDisk {
+        let (mut names, mut files) = (BTreeMap::new(), Vec::new());
+        for (path, node) in &image.nodes {
+            let name = match node {
+                Node::Dir => Name::Dir,
+                Node::File(contents) => {
+                    files.push(contents.clone());
+                    Name::File(FileId(files.len() - 1))
+                }
+            };
+            names.insert(path.clone(), name);
+        }
+        SimDisk {
+            state: Arc::new(Mutex::new(State {
+                start: image,
+                names,
+                files,
+                ops: Vec::new(),
+                faults: Vec::new(),
+                lies: Vec::new(),
+                capacity: u64::MAX,
+                locked: BTreeSet::new(),
+            })),
+        }
+    }
+
+    /// Another disk with the same content, all of it durable.
+    pub fn copy(&self) -> SimDisk {
+        let state = self.state.lock();
+        let node = |name: &Name| match name {
+            Name::Dir => Node::Dir,
+            Name::File(id) => Node::File(state.files[id.0].clone()),
+        };
+        let nodes = state.names.iter();
+        SimDisk::new(Image {
+            nodes: nodes
+                .map(|(path, name)| (path.clone(), node(name)))
+                .collect(),
+        })
+    }
+
+    /// The names of all files, sorted.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let state = self.state.lock();
+        let is_file = |name: &Name| matches!(name, Name::File(_));
+        let files = state.names.iter().filter(|(_, name)| is_file(name));
+        files.map(|(path, _)| path.clone()).collect()
+    }
+
+    /// How many operations have changed the disk.
+    pub fn operations(&self) -> usize {
+        self.state.lock().ops.len()
+    }
+
+    /// Everything that happened so far.
+    pub fn journal(&self) -> Journal {
+        let state = self.state.lock();
+        Journal {
+            start: state.start.clone(),
+            ops: state.ops.clone().into(),
+        }
+    }
+
+    /// Lets operations fail from now on.
+    pub fn inject(&self, fault: Fault) {
+        self.state.lock().faults.push(fault);
+    }
+
+    /// From now on operations of this kind are reported as done but are not.
+    pub fn lie(&self, lie: Lie) {
+        self.state.lock().lies.push(lie);
+    }
+
+    /// Nothing fails any more.
+    pub fn heal(&self) {
+        let mut state = self.state.lock();
+        state.faults.clear();
+        state.capacity = u64::MAX;
+    }
+
+    /// Files can't grow beyond so many bytes together.
+    pub fn set_capacity(&self, bytes: u64) {
+        self.state.lock().capacity = bytes;
+    }
+
+    /// Bytes of all files.
+    pub fn used(&self) -> u64 {
+        self.state.lock().used()
+    }
+}
+
+impl State {
+    fn used(&self) -> u64 {
+        let len = |name: &Name| match name {
+            Name::Dir => 0,
+            Name::File(id) => self.files[id.0].len(),
+        };
+        self.names.values().map(len).sum()
+    }
+
+    fn strike(&mut self, operation: Operation, path: &Path) -> Option<Failure> {
+        self.faults
+            .iter_mut()
+            .find_map(|fault| fault.strikes(operation, path))
+    }
+
+    fn check(&mut self, operation: Operation, op: &'static str, path: &Path) -> Result<()> {
+        match self.strike(operation, path) {
+            Some(failure) => Err(Error::io(op, path, failure.error())),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a file may become `new_len` long.
+    fn check_growth(
+        &self,
+        op: &'static str,
+        file: FileId,
+        path: &Path,
+        new_len: u64,
+    ) -> Result<()> {
+        let more = new_len.saturating_sub(self.files[file.0].len());
+        if more > 0 && self.capacity < u64::MAX && self.used().saturating_add(more) > self.capacity
+        {
+            return Err(Error::io(op, path, Failure::NoSpace.error()));
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, file: FileId, offset: u64, bytes: &[u8]) {
+        self.files[file.0].write(bytes, offset);
+        self.ops.push(Op::Write(file, offset, bytes.into()));
+    }
+
+    fn name(&self, op: &'static str, path: &Path) -> Result<Name> {
+        if path == Path::new("/") {
+            return Ok(Name::Dir);
+        }
+        let missing = || Error::io(op, path, io::ErrorKind::NotFound.into());
+        self.names.get(path).copied().ok_or_else(missing)
+    }
+
+    fn require_parent(&self, op: &'static str, path: &Path) -> Result<()> {
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        self.name(op, parent).map(|_| ())
+    }
+
+    /// The names directly in a directory.
+    fn children<'a>(&'a self, dir: &'a Path) -> impl Iterator<Item = (&'a Path, Name)> {
+        self.names
+            .range(dir.to_path_buf()..)
+            .take_while(move |(path, _)| path.starts_with(dir))
+            .filter(move |(path, _)| path.parent() == Some(dir))
+            .map(|(path, name)| (path.as_path(), *name))
+    }
+}
+
+impl Disk for SimDisk {
+    fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn DiskFile>> {
+        let mut state = self.state.lock();
+        let id = match mode {
+            OpenMode::Existing => match state.name("open", path)? {
+                Name::File(id) => id,
+                Name::Dir => {
+                    let why = io::Error::from(io::ErrorKind::IsADirectory);
+                    return Err(Error::io("open", path, why));
+                }
+            },
+            OpenMode::CreateNew => {
+                state.check(Operation::Names, "create", path)?;
+                state.require_parent("create", path)?;
+                if state.names.contains_key(path) {
+                    let why = io::Error::from(io::ErrorKind::AlreadyExists);
+                    return Err(Error::io("create", path, why));
+                }
+                state.files.push(Contents::default());
+                let id = FileId(state.files.len() - 1);
+                state.names.insert(path.to_path_buf(), Name::File(id));
+                state.ops.push(Op::Create(path.to_path_buf(), id));
+                id
+            }
+        };
+        Ok(Arc::new(SimFile {
+            disk: self.clone(),
+            id,
+            path: path.to_path_buf(),
+        }))
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        let mut state = self.state.lock();
+        state.check(Operation::Names, "remove", path)?;
+        state.name("remove", path)?;
+        state.names.remove(path);
+        state.ops.push(Op::Remove(path.to_path_buf()));
+        Ok(())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        let mut state = self.state.lock();
+        state.check(Operation::Names, "rename", from)?;
+        let name = state.name("rename", from)?;
+        state.require_parent("rename", to)?;
+        state.names.remove(from);
+        state.names.insert(to.to_path_buf(), name);
+        state.ops.push(Op::Rename(from.into(), to.into()));
+        Ok(())
+    }
+
+    fn create_dir_all(&self, path: &Path) -> Result<()> {
+        let mut state = self.state.lock();
+        state.check(Operation::Names, "create directory", path)?;
+        let mut missing: Vec<&Path> = path
+            .ancestors()
+            .take_while(|p| p.parent().is_some() && !state.names.contains_key(*p))
+            .collect();
+        while let Some(dir) = missing.pop() {
+            state.names.insert(dir.to_path_buf(), Name::Dir);
+            state.ops.push(Op::CreateDir(dir.to_path_buf()));
+        }
+        Ok(())
+    }
+
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        let mut state = self.state.lock();
+        state.check(Operation::Names, "remove directory", path)?;
+        state.name("remove directory", path)?;
+        if state.children(path).next().is_some() {
+            let why = io::Error::from(io::ErrorKind::DirectoryNotEmpty);
+            return Err(Error::io("remove directory", path, why));
+        }
+        state.names.remove(path);
+        state.ops.push(Op::Remove(path.to_path_buf()));
+        Ok(())
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<DirEntry>> {
+        let state = self.state.lock();
+        state.name("list", path)?;
+        let entry = |(path, name): (&Path, Name)| DirEntry {
+            name: path
+                .file_name()
+                .expect("a child has a name")
+                .to_string_lossy()
+                .into_owned(),
+            is_dir: matches!(name, Name::Dir),
+            len: match name {
+                Name::Dir => 0,
+                Name::File(id) => state.files[id.0].len(),
+            },
+        };
+        Ok(state.children(path).map(entry).collect())
+    }
+
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        let mut state = self.state.lock();
+        state.check(Operation::Names, "sync directory", path)?;
+        state.name("sync directory", path)?;
+        if !state.lies.contains(&Lie::SyncDir) {
+            state.ops.push(Op::SyncDir(path.to_path_buf()));
+        }
+        Ok(())
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        Ok(self.state.lock().names.contains_key(path))
+    }
+
+    fn lock_dir(&self, path: &Path) -> Result<DirLock> {
+        if !self.state.lock().locked.insert(path.to_path_buf()) {
+            return Err(Error::InUse { path: path.into() });
+        }
+        Ok(Box::new(Lock(self.clone(), path.into())) as Box<dyn Any + Send + Sync>)
+    }
+}
+
+struct Lock(SimDisk, PathBuf);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        self.0.state.lock().locked.remove(&self.1);
+    }
+}
+
+struct SimFile {
+    disk: SimDisk,
+    id: FileId,
+    path: PathBuf,
+}
+
+impl DiskFile for SimFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let mut state = self.disk.state.lock();
+        state.check(Operation::Read, "read", &self.path)?;
+        match state.files[self.id.0].read(buf, offset) {
+            true => Ok(()),
+            false => {
+                let why = io::Error::from(io::ErrorKind::UnexpectedEof);
+                Err(Error::io("read", &self.path, why))
+            }
+        }
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        let mut state = self.disk.state.lock();
+        if let Some(failure) = state.strike(Operation::Write, &self.path) {
+            if failure == Failure::Io {
+                // FAULT-6: the first half of its sectors.
+                let half = buf.len() / 2 / SECTOR * SECTOR;
+                state.write(self.id, offset, &buf[..half]);
+            }
+            return Err(Error::io("write", &self.path, failure.error()));
+        }
+        state.check_growth("write", self.id, &self.path, offset + buf.len() as u64)?;
+        state.write(self.id, offset, buf);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        let mut state = self.disk.state.lock();
+        state.check(Operation::Sync, "sync", &self.path)?;
+        let extension = self.path.extension().unwrap_or_default();
+        let lies = |lie: &Lie| matches!(lie, Lie::Sync { files } if extension == *files);
+        if !state.lies.iter().any(lies) {
+            state.ops.push(Op::Sync(self.id));
+        }
+        Ok(())
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(self.disk.state.lock().files[self.id.0].len())
+    }
+
+    fn allocate(&self, new_len: u64) -> Result<()> {
+        if new_len <= self.len()? {
+            return Ok(());
+        }
+        self.set_len(new_len)
+    }
+
+    fn set_len(&self, new_len: u64) -> Result<()> {
+        let mut state = self.disk.state.lock();
+        state.check(Operation::Extend, "extend", &self.path)?;
+        state.check_growth("extend", self.id, &self.path, new_len)?;
+        state.files[self.id.0].set_len(new_len);
+        state.ops.push(Op::SetLen(self.id, new_len));
+        Ok(())
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}

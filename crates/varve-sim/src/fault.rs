@@ -1,0 +1,99 @@
+//! Operations that fail on demand.
+
+use std::io;
+use std::path::Path;
+
+/// What may be made to fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    Read,
+    Write,
+    Sync,
+    /// Reserving space or changing a length.
+    Extend,
+    /// Creating, removing, renaming, syncing a directory.
+    Names,
+}
+
+/// How it fails.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// An I/O error. A write may have written some of its sectors.
+    Io,
+    /// No space left on the device.
+    NoSpace,
+}
+
+impl Failure {
+    pub(crate) fn error(self) -> io::Error {
+        match self {
+            Failure::Io => io::Error::other("injected I/O error"),
+            Failure::NoSpace => io::Error::from(io::ErrorKind::StorageFull),
+        }
+    }
+}
+
+/// Lets some operations fail.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    pub operation: Operation,
+    /// Only files whose path contains this.
+    pub path: String,
+    /// So many of them succeed before.
+    pub after: u64,
+    /// So many of them fail then.
+    pub times: u64,
+    pub failure: Failure,
+}
+
+impl Fault {
+    /// Every such operation on any file fails from now on.
+    pub fn always(operation: Operation, failure: Failure) -> Fault {
+        Fault {
+            operation,
+            path: String::new(),
+            after: 0,
+            times: u64::MAX,
+            failure,
+        }
+    }
+
+    /// Only on files whose path contains `path`.
+    pub fn on(self, path: &str) -> Fault {
+        Fault {
+            path: path.into(),
+            ..self
+        }
+    }
+
+    /// Only `times` of them, after `after` that succeed.
+    pub fn limited(self, after: u64, times: u64) -> Fault {
+        Fault {
+            after,
+            times,
+            ..self
+        }
+    }
+
+    /// Whether this operation fails; counts it.
+    pub(crate) fn strikes(&mut self, operation: Operation, path: &Path) -> Option<Failure> {
+        if operation != self.operation || !path.to_string_lossy().contains(&self.path) {
+            return None;
+        }
+        if self.after > 0 {
+            self.after -= 1;
+            return None;
+        }
+        self.times = self.times.checked_sub(1)?;
+        Some(self.failure)
+    }
+}
+
+/// A promise that the disk breaks, for tests of tests: no engine is safe on such a disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lie {
+    /// Syncing files with this extension does nothing.
+    Sync { files: &'static str },
+    /// Syncing directories does nothing.
+    SyncDir,
+}

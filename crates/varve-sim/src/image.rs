@@ -1,0 +1,50 @@
+//! What a disk holds: names, and the bytes behind them.
+
+use std::collections::BTreeMap;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use crate::contents::Contents;
+
+/// What a name stands for.
+#[derive(Clone)]
+pub(crate) enum Node {
+    Dir,
+    File(Contents),
+}
+
+/// The state of a disk: what is found on it after a crash, and what a new [`SimDisk`](crate::SimDisk) starts with.
+#[derive(Clone, Default)]
+pub struct Image {
+    pub(crate) nodes: BTreeMap<PathBuf, Node>,
+}
+
+impl Image {
+    /// An empty disk.
+    pub fn new() -> Image {
+        Image::default()
+    }
+
+    /// Writes everything below `root` into a directory of the real disk, where it can be opened and looked at.
+    pub fn export(&self, root: &Path, to: &Path) -> io::Result<()> {
+        std::fs::create_dir_all(to)?;
+        for (path, node) in &self.nodes {
+            let Ok(relative) = path.strip_prefix(root) else {
+                continue;
+            };
+            let target = to.join(relative);
+            match node {
+                Node::Dir => std::fs::create_dir_all(&target)?,
+                Node::File(contents) => {
+                    let mut file = std::fs::File::create(&target)?;
+                    for (offset, bytes) in contents.chunks() {
+                        file.seek(SeekFrom::Start(offset))?;
+                        file.write_all(bytes)?;
+                    }
+                    file.set_len(contents.len())?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
