@@ -100,6 +100,8 @@ int ha_varve::open(const char *name, int, uint)
     m_key_plans[i].build(&table->key_info[i]);
   ref_length= varve_table_max_position(m_table) + POSITION_LENGTH_BYTES;
   stats.block_size= IO_SIZE;
+  // Or an UPDATE that moves rows of the clustered index would meet them again further on.
+  key_used_on_scan= table_share->primary_key;
   return info(HA_STATUS_VARIABLE | HA_STATUS_CONST);
 }
 
