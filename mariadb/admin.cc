@@ -5,41 +5,69 @@
 #include "engine.h"
 #include "error_map.h"
 
+#include "mysqld.h"
+
 using namespace varve_plugin;
+
+// Tells the optimizer how many rows share a key's first columns. It can do without: who reads a damaged page will say so.
+void ha_varve::refresh_estimates()
+{
+  double rows[MAX_SEARCH_VALUES];
+  for (uint i= 0; i < table_share->keys; i++)
+  {
+    KEY &key= table->key_info[i];
+    const uint parts= m_key_plans[i].engine_parts(key.ext_key_parts);
+    if (varve_table_rows_per_key(m_table, engine_index(i), rows, parts))
+      return;
+    for (uint part= 0; part < key.ext_key_parts; part++)
+    {
+      // Halved: the server takes searches by key for dearer than they are, as InnoDB found out.
+      const double shared= rows[m_key_plans[i].engine_parts(part + 1) - 1] / 2;
+      key.rec_per_key[part]= shared < 1 ? 1 : ulong(shared + 0.5);
+    }
+  }
+}
 
 int ha_varve::info(uint flags)
 {
-  if (flags & (HA_STATUS_VARIABLE | HA_STATUS_AUTO))
+  if (flags & (HA_STATUS_VARIABLE | HA_STATUS_AUTO | HA_STATUS_CONST))
   {
     varve_table_stats s;
     if (varve_code code= varve_table_get_stats(m_table, &s))
       return failed(code);
+    if (flags & HA_STATUS_CONST || (flags & HA_STATUS_VARIABLE && s.is_stale))
+    {
+      refresh_estimates();
+      if (varve_code code= varve_table_get_stats(m_table, &s))
+        return failed(code);
+    }
     stats.auto_increment_value= s.auto_increment;
     // The optimizer takes 0 rows for the truth, but this is an estimate. SHOW TABLE STATUS may see it.
     stats.records= s.rows || (flags & HA_STATUS_TIME) ? s.rows : 1;
     stats.deleted= 0;
-    // One file holds all indexes; the clustered one is by far the largest in most.
-    stats.data_file_length= s.used_bytes;
-    stats.index_file_length= 0;
+    stats.block_size= s.page_bytes;
+    stats.data_file_length= s.used_bytes - s.index_bytes;
+    stats.index_file_length= s.index_bytes;
     stats.delete_length= s.free_bytes;
-    stats.mean_rec_length= s.rows ? ulong(s.used_bytes / s.rows) : 0;
+    stats.mean_rec_length= s.rows ? ulong(stats.data_file_length / s.rows) : 0;
   }
-  if (flags & HA_STATUS_CONST)
-    for (uint i= 0; i < table_share->keys; i++)
-    {
-      // Only what is certain: the optimizer has its own guess for the rest.
-      KEY &key= table->key_info[i];
-      if (key.flags & HA_NOSAME)
-        key.rec_per_key[key.user_defined_key_parts - 1]= 1;
-    }
+  if (flags & HA_STATUS_TIME)
+  {
+    // A rebuilt table is a new one, and so is its definition's file.
+    MY_STAT file;
+    const std::string path= std::string(table_share->normalized_path.str) + reg_ext;
+    if (my_stat(path.c_str(), &file, MYF(0)))
+      stats.create_time= ulong(file.st_ctime);
+  }
+  // A partitioned table may ask another of its handlers than the one that found the duplicate.
   if (flags & HA_STATUS_ERRKEY)
-    errkey= m_duplicate_index;
+    errkey= server_index(varve_last_error_index(m_table));
   return 0;
 }
 
 ha_rows ha_varve::records_in_range(uint index, const key_range *low, const key_range *high, page_range *)
 {
-  varve_value low_values[MAX_REF_PARTS], high_values[MAX_REF_PARTS];
+  varve_value low_values[MAX_SEARCH_VALUES], high_values[MAX_SEARCH_VALUES];
   varve_bound low_bound{low_values, 0, true}, high_bound{high_values, 0, true};
   if (low)
   {
@@ -94,9 +122,13 @@ int ha_varve::check(THD *thd, HA_CHECK_OPT *)
   return HA_ADMIN_FAILED;
 }
 
-// There are no statistics to collect yet but those that are always up to date.
 int ha_varve::analyze(THD *, HA_CHECK_OPT *)
 {
+  if (varve_code code= varve_table_analyze(m_table))
+  {
+    failed(code);
+    return HA_ADMIN_FAILED;
+  }
   return info(HA_STATUS_VARIABLE | HA_STATUS_CONST) ? HA_ADMIN_FAILED : HA_ADMIN_OK;
 }
 

@@ -4,6 +4,8 @@
 
 #include "collation.h"
 
+#include <algorithm>
+
 namespace varve_plugin {
 
 // Whether the server compares the stored bytes with memcmp. (UUID and its like say so only here: their charset() is that
@@ -123,14 +125,28 @@ bool describe(const Field *field, varve_column_def *def, Column *column)
   }
 }
 
+bool is_stored(const TABLE *table, const Field *field)
+{
+  if (field->stored_in_db())
+    return true;
+  for (uint i= 0; i < table->s->keys; i++)
+  {
+    const KEY &key= table->key_info[i];
+    for (uint part= 0; part < key.user_defined_key_parts; part++)
+      if (key.key_part[part].fieldnr == field->field_index + 1)
+        return true;
+  }
+  return false;
+}
+
 bool Row_plan::build(const TABLE *table)
 {
   m_columns.clear();
-  m_columns.reserve(table->s->stored_fields);
+  m_columns.reserve(table->s->fields);
   for (Field **at= table->field; *at; at++)
   {
     const Field *field= *at;
-    if (!field->stored_in_db())
+    if (!is_stored(table, field))
       continue;
     varve_column_def def;
     Column column;
@@ -253,10 +269,12 @@ void Row_plan::to_record(const varve_value *row, const MY_BITMAP *wanted, uchar 
   }
 }
 
-void Key_plan::build(const KEY *key)
+void Key_plan::build(const KEY *key, const KEY *primary)
 {
   m_parts.clear();
-  for (uint i= 0; i < key->user_defined_key_parts; i++)
+  m_primary.clear();
+  m_own= key->user_defined_key_parts;
+  for (uint i= 0; i < key->ext_key_parts; i++)
   {
     const KEY_PART_INFO &part= key->key_part[i];
     Part p;
@@ -270,6 +288,17 @@ void Key_plan::build(const KEY *key)
     p.store_length= part.store_length;
     p.charset= column.charset;
     m_parts.push_back(p);
+  }
+  if (!primary || primary == key || key->ext_key_parts == m_own)
+    return;
+  for (uint i= 0; i < primary->user_defined_key_parts; i++)
+  {
+    uint at= 0;
+    while (at < key->ext_key_parts && key->key_part[at].fieldnr != primary->key_part[i].fieldnr)
+      at++;
+    if (at == key->ext_key_parts)
+      break;
+    m_primary.push_back(at);
   }
 }
 
@@ -292,7 +321,26 @@ uint Key_plan::to_values(const uchar *key, key_part_map parts, varve_value *out)
     key+= p.store_length;
     n++;
   }
-  return n;
+  if (n <= m_own)
+    return n;
+  // Those of the primary key's columns that the index has itself come again.
+  varve_value given[MAX_REF_PARTS];
+  std::copy(out, out + n, given);
+  const uint all= engine_parts(n);
+  for (uint i= m_own; i < all; i++)
+    out[i]= given[m_primary[i - m_own]];
+  return all;
+}
+
+uint Key_plan::engine_parts(uint n) const
+{
+  if (n <= m_own)
+    return n;
+  // The extended parts stand in the primary key's order: the last of them ends the engine's key.
+  uint i= 0;
+  while (m_primary[i] != n - 1)
+    i++;
+  return m_own + i + 1;
 }
 
 }  // namespace varve_plugin

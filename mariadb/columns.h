@@ -13,6 +13,10 @@
 
 namespace varve_plugin {
 
+// Whether the engine has a column for this field of `table`: it is one of the stored columns, or an index needs its
+// values. Those of other virtual columns are the server's affair.
+bool is_stored(const TABLE *table, const Field *field);
+
 // One stored column of a table.
 struct Column
 {
@@ -56,15 +60,25 @@ private:
   std::vector<Column> m_columns;
 };
 
+// The most values that a search key can have for the engine.
+static const uint MAX_SEARCH_VALUES= 2 * MAX_REF_PARTS;
+
 // The parts of one index, for translating the server's search keys.
+//
+// A secondary index that is not unique is extended with the primary key. The server's extended key has those of the
+// primary key's columns that the index lacks; the engine's has them all, in the primary key's order.
 class Key_plan
 {
 public:
-  void build(const KEY *key);
+  // `primary` is null if there is none.
+  void build(const KEY *key, const KEY *primary);
 
-  // Fills `out`, which has room for MAX_REF_PARTS values, with those of the parts in `parts`, and returns how many
-  // there are. They point into `key`.
+  // Fills `out`, which has room for MAX_SEARCH_VALUES, with the engine's values of the parts in `parts`, and returns how
+  // many there are. They point into `key`.
   uint to_values(const uchar *key, key_part_map parts, varve_value *out) const;
+
+  // How many parts the engine's key has that has the values of the server's first `n` parts.
+  uint engine_parts(uint n) const;
 
 private:
   struct Part
@@ -75,7 +89,11 @@ private:
     uint store_length;  // all bytes that the part takes in a key
     CHARSET_INFO *charset;
   };
+  // The server's parts; the first m_own are the index's own.
   std::vector<Part> m_parts;
+  uint m_own;
+  // For the primary key's columns, in its order and as far as they are known: which of the parts has the value.
+  std::vector<uint> m_primary;
 };
 
 }  // namespace varve_plugin

@@ -59,7 +59,7 @@ static bool has_foreign_key(THD *thd)
   return false;
 }
 
-static int check_options(THD *thd, const TABLE *form, const HA_CREATE_INFO *info)
+static int check_options(THD *thd, const HA_CREATE_INFO *info)
 {
   if (has_foreign_key(thd))
     return refuse("foreign keys");
@@ -67,15 +67,6 @@ static int check_options(THD *thd, const TABLE *form, const HA_CREATE_INFO *info
     return refuse("DATA DIRECTORY and INDEX DIRECTORY");
   if (info->row_type == ROW_TYPE_COMPRESSED || info->key_block_size)
     return refuse("compressed rows (ROW_FORMAT=COMPRESSED, KEY_BLOCK_SIZE)");
-  for (uint i= 0; i < form->s->keys; i++)
-  {
-    const KEY &key= form->key_info[i];
-    if (key.algorithm == HA_KEY_ALG_LONG_HASH)
-      return refuse("UNIQUE on columns longer than an index key");
-    for (uint part= 0; part < key.user_defined_key_parts; part++)
-      if (!key.key_part[part].field->stored_in_db())
-        return refuse("indexes on virtual columns");
-  }
   return 0;
 }
 
@@ -110,7 +101,7 @@ int Definition::add_columns(const TABLE *form)
   for (Field **at= form->field; *at; at++)
   {
     const Field *field= *at;
-    if (!field->stored_in_db())
+    if (!is_stored(form, field))
       continue;
     varve_column_def column;
     Column plan;
@@ -185,7 +176,7 @@ int ha_varve::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
   THD *thd= ha_thd();
   const std::string name= table_name(path);
   Definition definition;
-  if (int error= check_options(thd, form, info))
+  if (int error= check_options(thd, info))
     return error;
   if (int error= definition.build(form, name))
     return error;
@@ -231,10 +222,11 @@ void ha_varve::update_create_info(HA_CREATE_INFO *info)
   info->auto_increment_value= stats.auto_increment_value;
 }
 
-// Names are in the engine's definition, which explains the table without the server.
+// Names are in the engine's definition, which explains the table without the server; an indexed virtual column's values
+// are in its rows.
 enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *alter)
 {
-  if (alter->handler_flags & (ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN | ALTER_RENAME_INDEX))
+  if (alter->handler_flags & (ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN | ALTER_RENAME_INDEX | ALTER_VIRTUAL_GCOL_EXPR))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   return handler::check_if_supported_inplace_alter(altered, alter);
 }

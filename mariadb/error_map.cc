@@ -4,6 +4,20 @@
 
 namespace varve_plugin {
 
+// Whether a client can tell each error from the others: it comes with the engine's own words, or its handler code is no
+// other's.
+static constexpr bool all_errors_differ()
+{
+  for (int a= VARVE_CORRUPT; a <= VARVE_DEFINITION_CHANGED; a++)
+    for (int b= VARVE_NO_ROW; b < a; b++)
+      if (!own_words(varve_code(a)) && handler_code(varve_code(a)) == handler_code(varve_code(b)))
+        return false;
+  return true;
+}
+
+static_assert(all_errors_differ(), "two engine errors look the same to the client");
+static_assert(handler_code(VARVE_OK) == 0, "0 is success everywhere in the server");
+
 int to_handler_code(THD *thd, varve_code code)
 {
   if (code == VARVE_DEADLOCK)

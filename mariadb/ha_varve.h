@@ -1,6 +1,7 @@
 // ha_varve.h: one open VARVE table of one connection.
 //
-// handler.cc opens, reads and writes; ddl.cc creates, drops, renames and truncates; admin.cc answers about the table.
+// handler.cc opens, reads and writes; pushdown.cc does what the optimizer hands down; ddl.cc creates, drops, renames and
+// truncates; admin.cc answers about the table.
 
 #ifndef HA_VARVE_H
 #define HA_VARVE_H
@@ -32,6 +33,7 @@ public:
   // Opening and closing.
   int open(const char *name, int mode, uint test_if_locked) override;
   int close() override;
+  handler *clone(const char *name, MEM_ROOT *mem_root) override;
 
   // Statements. Rows are locked by the engine, tables by metadata locks: there are no table locks to hand out.
   uint lock_count() const override { return 0; }
@@ -52,12 +54,23 @@ public:
   int index_first(uchar *buf) override;
   int index_last(uchar *buf) override;
   int read_range_first(const key_range *start, const key_range *end, bool is_equal, bool sorted) override;
+  int prepare_range_scan(const key_range *begin, const key_range *end) override;
   int rnd_init(bool scan) override;
   int rnd_end() override;
   int rnd_next(uchar *buf) override;
   int rnd_pos(uchar *buf, uchar *position) override;
   void position(const uchar *record) override;
   void unlock_row() override;
+
+  // What the optimizer hands down: conditions on an index's columns, and many ranges at once.
+  Item *idx_cond_push(uint index, Item *condition) override;
+  int multi_range_read_init(RANGE_SEQ_IF *seq, void *param, uint n_ranges, uint mode, HANDLER_BUFFER *buffer) override;
+  int multi_range_read_next(range_id_t *range) override;
+  ha_rows multi_range_read_info_const(uint index, RANGE_SEQ_IF *seq, void *param, uint n_ranges, uint *buffer_size,
+                                      uint *flags, Cost_estimate *cost) override;
+  ha_rows multi_range_read_info(uint index, uint n_ranges, uint keys, uint key_parts, uint *buffer_size, uint *flags,
+                                Cost_estimate *cost) override;
+  int multi_range_read_explain_info(uint mode, char *text, size_t size) override;
 
   // Writing.
   int write_row(const uchar *record) override;
@@ -86,17 +99,26 @@ public:
   void print_error(int error, myf flags) override;
 
 private:
+  struct Index;
+
   int begin(THD *thd);
   int open_table();
   void close_table();
   uint engine_index(uint index) const;
   uint server_index(uint engine_index) const;
+  int open_index(uint engine_index);
   int use_index(uint engine_index);
+  bool keys_give_all(const Index &index);
+  bool checks_hash(enum ha_rkey_function find) const;
   int start_search();
+  int set_limit(decltype(varve_cursor_set_end) *set, const key_range *limit, bool inclusive);
+  static varve_verdict ask_about_entry(void *handler, const varve_value *row);
+  varve_verdict check_entry(const varve_value *row);
   int fetch_whole(uchar *buf);
   int fetched(varve_code code, uchar *buf, int none);
   int failed(varve_code code);
   std::string longest_column() const;
+  void refresh_estimates();
 
   // Engine name of the table, and the table; null while it is closed.
   std::string m_name;
@@ -110,16 +132,21 @@ private:
   struct Index
   {
     varve_cursor *cursor= nullptr;
-    // The fields whose values the index's keys have.
+    // The fields whose values the index's keys have, and the others that are in the index or the primary key.
     MY_BITMAP covered;
-    // What the cursor was told: nothing but those fields is wanted.
+    MY_BITMAP uncovered;
+    // What the cursor was told: nothing but the covered fields is wanted; where searches end; whom to ask about entries.
     bool keys_suffice= false;
+    bool has_begin= false;
     bool has_end= false;
+    bool has_filter= false;
   };
   std::vector<Index> m_indexes;  // by the engine's index numbers
   // The one that is being searched; null for rnd_pos.
   Index *m_index;
-  // Where the range that is about to be searched ends; null if nowhere.
+  // Where the range that is about to be searched begins, if it is searched backward, and ends; null if nowhere. The
+  // server's, gone when the search has started.
+  const key_range *m_range_begin;
   const key_range *m_range_end;
   // For rnd_pos, so that it can't disturb a scan.
   varve_cursor *m_position_cursor;
@@ -127,6 +154,9 @@ private:
   varve_cursor *m_current;
   // The row that m_current read last.
   const varve_value *m_row;
+
+  // The server's way of reading many ranges, on top of the calls above.
+  DsMrr_impl m_mrr;
 
   varve_plugin::Session *m_session;
   // How this statement's reads lock, and what store_lock decided on for all statements of a LOCK TABLES.
@@ -138,13 +168,14 @@ private:
   bool m_scan_starts;
   // REPLACE or ON DUPLICATE KEY UPDATE: a duplicate will be changed, so it is locked for that.
   bool m_change_duplicates;
+  // The server reads keys only (HA_EXTRA_KEYREAD).
+  bool m_keys_only;
 
-  // What the last failure was about: its handler code, the SQL error number and the engine's words if they go to the
-  // client, and the server's index of a duplicate key.
+  // What the last failure was about: its handler code, and the SQL error number and the engine's words if they go to the
+  // client.
   int m_failure;
   uint m_failure_number;
   std::string m_failure_words;
-  uint m_duplicate_index;
 };
 
 #endif

@@ -14,9 +14,10 @@ using namespace varve_plugin;
 static const uint POSITION_LENGTH_BYTES= 2;
 
 ha_varve::ha_varve(handlerton *hton, TABLE_SHARE *share)
-  : handler(hton, share), m_table(nullptr), m_index(nullptr), m_range_end(nullptr), m_position_cursor(nullptr), m_current(nullptr), m_row(nullptr),
+  : handler(hton, share), m_table(nullptr), m_index(nullptr), m_range_begin(nullptr), m_range_end(nullptr),
+    m_position_cursor(nullptr), m_current(nullptr), m_row(nullptr), m_mrr(),
     m_session(nullptr), m_lock(VARVE_NO_LOCK), m_stored_lock(VARVE_NO_LOCK), m_skip_locked(false),
-    m_scan_starts(false), m_change_duplicates(false), m_failure(0), m_failure_number(0), m_duplicate_index(MAX_KEY)
+    m_scan_starts(false), m_change_duplicates(false), m_keys_only(false), m_failure(0), m_failure_number(0)
 {
 }
 
@@ -57,11 +58,13 @@ ulong ha_varve::index_flags(uint index, uint part, bool all_parts) const
   if (index == table_share->primary_key)
     return flags | HA_CLUSTERED_INDEX | HA_KEYREAD_ONLY;
   const KEY &key= table_share->key_info[index];
-  const uint last= std::min(part, key.user_defined_key_parts - 1);
+  if (key.algorithm == HA_KEY_ALG_LONG_HASH)
+    return flags;
+  const uint last= std::min(part, key.ext_key_parts - 1);
   for (uint i= all_parts ? 0 : last; i <= last; i++)
     if (!readable_in_key(key.key_part[i]))
-      return flags;
-  return flags | HA_KEYREAD_ONLY;
+      return flags | HA_DO_INDEX_COND_PUSHDOWN;
+  return flags | HA_DO_INDEX_COND_PUSHDOWN | HA_KEYREAD_ONLY;
 }
 
 // The engine's clustered index is number 0; the server's primary key is usually, but not always, its first.
@@ -92,16 +95,20 @@ int ha_varve::open(const char *name, int, uint)
       varve_table_n_indexes(m_table) + (table_share->primary_key != MAX_KEY) != table_share->keys)
   {
     close_table();
-    return HA_ERR_TABLE_DEF_CHANGED;
+    // The server would look for a newer definition elsewhere, and say that there is no such table.
+    my_printf_error(ER_GET_ERRMSG, "VARVE: the .frm file of %s is not that of the table in the engine", MYF(0), name);
+    return HA_ERR_GENERIC;
   }
   m_values.resize(m_row_plan.size());
   m_key_plans.resize(table_share->keys);
+  const KEY *primary= table_share->primary_key == MAX_KEY ? nullptr : &table->key_info[table_share->primary_key];
   for (uint i= 0; i < table_share->keys; i++)
-    m_key_plans[i].build(&table->key_info[i]);
+    m_key_plans[i].build(&table->key_info[i], primary);
   ref_length= varve_table_max_position(m_table) + POSITION_LENGTH_BYTES;
-  stats.block_size= IO_SIZE;
   // Or an UPDATE that moves rows of the clustered index would meet them again further on.
   key_used_on_scan= table_share->primary_key;
+  stats.mrr_length_per_rec= ref_length + sizeof(range_id_t);
+  m_mrr.init(this, table);
   return info(HA_STATUS_VARIABLE | HA_STATUS_CONST);
 }
 
@@ -123,6 +130,7 @@ void ha_varve::close_table()
     {
       varve_cursor_close(index.cursor);
       my_bitmap_free(&index.covered);
+      my_bitmap_free(&index.uncovered);
     }
   m_indexes.clear();
   m_index= nullptr;
@@ -149,8 +157,6 @@ int ha_varve::failed(varve_code code)
     m_failure_words= varve_last_error();
   if (code == VARVE_TOO_LARGE)
     m_failure_words+= "; the longest column is " + longest_column();
-  if (code == VARVE_DUPLICATE_KEY)
-    m_duplicate_index= server_index(varve_last_error_index(m_table));
   return m_failure= to_handler_code(ha_thd(), code);
 }
 
@@ -219,7 +225,7 @@ THR_LOCK_DATA **ha_varve::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock
   const int command= thd_sql_command(thd);
   const bool plain= command == SQLCOM_SELECT && type != TL_READ_WITH_SHARED_LOCKS && type != TL_READ_NO_INSERT &&
                     !(thd_in_lock_tables(thd) && (type == TL_READ || type == TL_READ_HIGH_PRIORITY));
-  if (plain || reads_without_lock(thd, type) || copies_table(command) || command == SQLCOM_CHECKSUM || command == SQLCOM_ANALYZE ||
+  if (plain || command == SQLCOM_HA_READ || reads_without_lock(thd, type) || copies_table(command) || command == SQLCOM_CHECKSUM || command == SQLCOM_ANALYZE ||
       command == SQLCOM_DROP_TABLE)
     m_stored_lock= VARVE_NO_LOCK;
   else
@@ -260,7 +266,9 @@ int ha_varve::start_stmt(THD *thd, thr_lock_type type)
 
 int ha_varve::reset()
 {
-  m_change_duplicates= false;
+  m_mrr.dsmrr_close();
+  m_change_duplicates= m_keys_only= false;
+  m_range_begin= m_range_end= nullptr;
   m_current= nullptr;
   m_row= nullptr;
   return 0;
@@ -277,6 +285,12 @@ int ha_varve::extra(enum ha_extra_function operation)
   case HA_EXTRA_WRITE_CANNOT_REPLACE:
     m_change_duplicates= false;
     break;
+  case HA_EXTRA_KEYREAD:
+    m_keys_only= true;
+    break;
+  case HA_EXTRA_NO_KEYREAD:
+    m_keys_only= false;
+    break;
   default:
     break;
   }
@@ -285,46 +299,81 @@ int ha_varve::extra(enum ha_extra_function operation)
 
 /* Reading */
 
+// Opens an index's cursor, unless it is open.
+int ha_varve::open_index(uint engine_index)
+{
+  Index &index= m_indexes[engine_index];
+  if (index.cursor)
+    return 0;
+  if (varve_code code= varve_cursor_open(m_table, engine_index, &index.cursor))
+    return failed(code);
+  my_bitmap_init(&index.covered, nullptr, table_share->fields);
+  my_bitmap_init(&index.uncovered, nullptr, table_share->fields);
+  for (uint column= 0; column < m_row_plan.size(); column++)
+    if (varve_cursor_covers(index.cursor, column))
+      bitmap_set_bit(&index.covered, m_row_plan.field_index(column));
+  for (uint number : {server_index(engine_index), table_share->primary_key})
+    for (uint part= 0; number != MAX_KEY && part < table->key_info[number].user_defined_key_parts; part++)
+      bitmap_set_bit(&index.uncovered, table->key_info[number].key_part[part].fieldnr - 1);
+  bitmap_subtract(&index.uncovered, &index.covered);
+  index.keys_suffice= index.has_begin= index.has_end= index.has_filter= false;
+  return 0;
+}
+
 // Makes an index's cursor the current one.
 int ha_varve::use_index(uint engine_index)
 {
-  Index &index= m_indexes[engine_index];
-  if (!index.cursor)
-  {
-    if (varve_code code= varve_cursor_open(m_table, engine_index, &index.cursor))
-      return failed(code);
-    my_bitmap_init(&index.covered, nullptr, table_share->fields);
-    for (uint column= 0; column < m_row_plan.size(); column++)
-      if (varve_cursor_covers(index.cursor, column))
-        bitmap_set_bit(&index.covered, m_row_plan.field_index(column));
-    index.keys_suffice= false;
-  }
-  m_index= &index;
-  m_current= index.cursor;
+  if (int error= open_index(engine_index))
+    return error;
+  m_index= &m_indexes[engine_index];
+  m_current= m_index->cursor;
+  m_range_begin= m_range_end= nullptr;
   return 0;
+}
+
+// Whether the server wants nothing but what the index's keys give. While it reads keys only, it looks at no columns but
+// those of the index and of the primary key, whatever else the statement reads. A multi-range read says so by `extra`
+// alone: the server goes on computing virtual columns then, for which it needs others.
+bool ha_varve::keys_give_all(const Index &index)
+{
+  if (bitmap_is_subset(table->read_set, &index.covered))
+    return true;
+  return (keyread_enabled() || (m_keys_only && !table->vfield)) &&
+         !bitmap_is_overlapping(table->read_set, &index.uncovered);
 }
 
 // Tells the cursor before a search where it ends, and whether it must fetch rows for the index's entries.
 int ha_varve::start_search()
 {
   Index &index= *m_index;
-  const bool suffice= &index != &m_indexes[0] && m_lock == VARVE_NO_LOCK &&
-                      bitmap_is_subset(table->read_set, &index.covered);
+  const bool suffice= &index != &m_indexes[0] && m_lock == VARVE_NO_LOCK && keys_give_all(index);
   if (suffice != index.keys_suffice)
     varve_cursor_set_keys_suffice(index.cursor, index.keys_suffice= suffice);
-  if (!m_range_end && !index.has_end)
-    return 0;
-  varve_value values[MAX_REF_PARTS];
-  varve_bound end{values, 0, true};
-  if (m_range_end)
-  {
-    end.n= m_key_plans[active_index].to_values(m_range_end->key, m_range_end->keypart_map, values);
-    end.inclusive= m_range_end->flag != HA_READ_BEFORE_KEY;
-  }
-  index.has_end= m_range_end;
-  if (varve_code code= varve_cursor_set_end(index.cursor, m_session->txn(), m_range_end ? &end : nullptr))
-    return failed(code);
+  const bool filter= pushed_idx_cond && pushed_idx_cond_keyno == active_index;
+  if (filter != index.has_filter)
+    varve_cursor_set_filter(index.cursor, (index.has_filter= filter) ? ask_about_entry : nullptr, this);
+  const key_range *begin= m_range_begin, *end= m_range_end;
+  m_range_begin= m_range_end= nullptr;
+  if (begin || index.has_begin)
+    if (int error= set_limit(varve_cursor_set_begin, begin, begin && begin->flag != HA_READ_AFTER_KEY))
+      return error;
+  if (end || index.has_end)
+    if (int error= set_limit(varve_cursor_set_end, end, end && end->flag != HA_READ_BEFORE_KEY))
+      return error;
+  index.has_begin= begin;
+  index.has_end= end;
   return 0;
+}
+
+// Sets one of the two limits of the current cursor's searches; null lifts it.
+int ha_varve::set_limit(decltype(varve_cursor_set_end) *set, const key_range *limit, bool inclusive)
+{
+  varve_value values[MAX_SEARCH_VALUES];
+  varve_bound bound{values, 0, inclusive};
+  if (limit)
+    bound.n= m_key_plans[active_index].to_values(limit->key, limit->keypart_map, values);
+  const varve_code code= set(m_current, m_session->txn(), limit ? &bound : nullptr);
+  return code ? failed(code) : 0;
 }
 
 // Ends a read: puts the row into `buf`, or gives `none` if there was none.
@@ -334,10 +383,15 @@ inline int ha_varve::fetched(varve_code code, uchar *buf, int none)
     return none;
   if (code != VARVE_OK)
     return failed(code);
-  if (m_index && m_index->keys_suffice && !bitmap_is_subset(table->read_set, &m_index->covered))
-    return fetch_whole(buf);
+  const MY_BITMAP *wanted= table->read_set;
+  if (m_index && m_index->keys_suffice && !bitmap_is_subset(wanted, &m_index->covered))
+  {
+    if (!keys_give_all(*m_index))
+      return fetch_whole(buf);
+    wanted= &m_index->covered;
+  }
   // A row that may be written back is needed whole.
-  m_row_plan.to_record(m_row, m_lock == VARVE_NO_LOCK ? table->read_set : nullptr, buf);
+  m_row_plan.to_record(m_row, m_lock == VARVE_NO_LOCK ? wanted : nullptr, buf);
   return 0;
 }
 
@@ -362,6 +416,7 @@ int ha_varve::index_init(uint index, bool)
 int ha_varve::index_end()
 {
   active_index= MAX_KEY;
+  m_mrr.dsmrr_close();
   return 0;
 }
 
@@ -381,6 +436,15 @@ static bool engine_match(enum ha_rkey_function find, varve_match *match)
   }
 }
 
+// Whether this search looks for duplicates of a row that is about to be written in a UNIQUE key too long for an index. The
+// server keeps such keys itself, by an index on a hash of their columns. The hash is locked, or two connections could write
+// duplicates at once; a table that nobody else can see yet needs no locks.
+inline bool ha_varve::checks_hash(enum ha_rkey_function find) const
+{
+  return table->key_info[active_index].algorithm == HA_KEY_ALG_LONG_HASH && m_lock == VARVE_EXCLUSIVE &&
+         find == HA_READ_KEY_EXACT && !copies_table(thd_sql_command(table->in_use));
+}
+
 int ha_varve::index_read_map(uchar *buf, const uchar *key, key_part_map parts, enum ha_rkey_function find)
 {
   if (!key)
@@ -388,8 +452,11 @@ int ha_varve::index_read_map(uchar *buf, const uchar *key, key_part_map parts, e
   varve_match match;
   if (!engine_match(find, &match))
     return HA_ERR_WRONG_COMMAND;
-  varve_value values[MAX_REF_PARTS];
+  varve_value values[MAX_SEARCH_VALUES];
   const uint n= m_key_plans[active_index].to_values(key, parts, values);
+  if (checks_hash(find))
+    if (varve_code code= varve_lock_key(m_session->txn(), m_table, engine_index(active_index), values, n))
+      return failed(code);
   if (int error= start_search())
     return error;
   return fetched(varve_cursor_seek(m_current, m_session->txn(), values, n, match, m_lock, &m_row), buf,
@@ -435,9 +502,15 @@ int ha_varve::index_last(uchar *buf)
 int ha_varve::read_range_first(const key_range *start, const key_range *end, bool is_equal, bool sorted)
 {
   m_range_end= is_equal ? nullptr : end;
-  const int error= handler::read_range_first(start, end, is_equal, sorted);
-  m_range_end= nullptr;
-  return error;
+  return handler::read_range_first(start, end, is_equal, sorted);
+}
+
+// A range that is about to be searched backward.
+int ha_varve::prepare_range_scan(const key_range *begin, const key_range *end)
+{
+  m_range_begin= begin;
+  m_range_end= end;
+  return 0;
 }
 
 int ha_varve::rnd_init(bool scan)
@@ -448,6 +521,7 @@ int ha_varve::rnd_init(bool scan)
 
 int ha_varve::rnd_end()
 {
+  m_mrr.dsmrr_close();
   return 0;
 }
 

@@ -49,6 +49,14 @@ typedef enum varve_code {
   VARVE_DEFINITION_CHANGED = 16,
 } varve_code;
 
+// Whether a row is wanted, as far as its entry in a secondary index tells.
+typedef enum varve_verdict {
+  VARVE_WANTED = 0,
+  VARVE_UNWANTED = 1,
+  // The search is to end with VARVE_INTERRUPTED.
+  VARVE_INTERRUPT = 2,
+} varve_verdict;
+
 // What a row must be to the key that is sought. A key may be only the first parts of the index's; then it stands
 // for all keys that begin with it.
 typedef enum varve_match {
@@ -149,12 +157,17 @@ typedef struct varve_value {
   uint32_t len;
 } varve_value;
 
-// One end of a range of keys. `values` are the first `n` parts of the key; none mean no limit on this side.
+// One end of a range of keys. `values` are the first `n` parts of the key, as varve_cursor_seek takes them; none mean no
+// limit on this side.
 typedef struct varve_bound {
   const struct varve_value *values;
   uint32_t n;
   bool inclusive;
 } varve_bound;
+
+// Decides on an entry. `row` has one value for each column; those of columns that varve_cursor_covers denies mean
+// nothing. It must not use the cursor, nor the transaction.
+typedef enum varve_verdict (*varve_filter_fn)(void *context, const struct varve_value *row);
 
 // A collation: an order of texts, given as a function from a text to weights whose memcmp order it is.
 //
@@ -258,6 +271,11 @@ typedef struct varve_table_stats {
   uint64_t free_bytes;
   // The next value of the counter.
   uint64_t auto_increment;
+  // The part of `used_bytes` that is the secondary indexes'; 0 before the first varve_table_rows_per_key.
+  uint64_t index_bytes;
+  uint32_t page_bytes;
+  // varve_table_rows_per_key would look at the table again.
+  bool is_stale;
 } varve_table_stats;
 
 #ifdef __cplusplus
@@ -282,7 +300,18 @@ enum varve_code varve_cursor_set_end(struct varve_cursor *cursor,
                                      const struct varve_txn *txn,
                                      const struct varve_bound *end);
 
-// Goes to a key: its first `n` parts, which may be fewer than the index has. `row` gets the row found there, one
+// Where the searches backward that follow end: before the rows that equal the key `begin`, or behind them if it is not
+// inclusive. Rows from there on are not even locked. Null lifts the end.
+enum varve_code varve_cursor_set_begin(struct varve_cursor *cursor,
+                                       const struct varve_txn *txn,
+                                       const struct varve_bound *begin);
+
+// Has `filter` asked about each entry of the secondary index before its row is locked or fetched, from the next search
+// on. Null asks nobody.
+void varve_cursor_set_filter(struct varve_cursor *cursor, varve_filter_fn filter, void *context);
+
+// Goes to a key: its first `n` parts, which may be fewer than the index has. In a secondary index values of the primary
+// key's columns, all in its order, may follow those of the index's own. `row` gets the row found there, one
 // value for each column.
 enum varve_code varve_cursor_seek(struct varve_cursor *cursor,
                                   const struct varve_txn *txn,
@@ -388,7 +417,18 @@ enum varve_code varve_cursor_set_end(struct varve_cursor *cursor,
                                      const struct varve_txn *txn,
                                      const struct varve_bound *end);
 
-// Goes to a key: its first `n` parts, which may be fewer than the index has. `row` gets the row found there, one
+// Where the searches backward that follow end: before the rows that equal the key `begin`, or behind them if it is not
+// inclusive. Rows from there on are not even locked. Null lifts the end.
+enum varve_code varve_cursor_set_begin(struct varve_cursor *cursor,
+                                       const struct varve_txn *txn,
+                                       const struct varve_bound *begin);
+
+// Has `filter` asked about each entry of the secondary index before its row is locked or fetched, from the next search
+// on. Null asks nobody.
+void varve_cursor_set_filter(struct varve_cursor *cursor, varve_filter_fn filter, void *context);
+
+// Goes to a key: its first `n` parts, which may be fewer than the index has. In a secondary index values of the primary
+// key's columns, all in its order, may follow those of the index's own. `row` gets the row found there, one
 // value for each column.
 enum varve_code varve_cursor_seek(struct varve_cursor *cursor,
                                   const struct varve_txn *txn,
@@ -500,6 +540,17 @@ uint32_t varve_last_error_index(const struct varve_table *table);
 // Looks up a table's statistics.
 enum varve_code varve_table_get_stats(const struct varve_table *table, struct varve_table_stats *out);
 
+// Estimates for each n = 1, 2, … how many rows share the first n parts of their key, on average: the index's own parts,
+// then in a secondary index those of the primary key. `out` gets at most `n` of them. Estimates are kept, and made again
+// when a tenth of the rows has come or gone.
+enum varve_code varve_table_rows_per_key(const struct varve_table *table,
+                                         uint32_t index,
+                                         double *out,
+                                         uint32_t n);
+
+// Makes the estimates about all indexes anew.
+enum varve_code varve_table_analyze(const struct varve_table *table);
+
 // Estimates the number of rows between two keys of an index.
 enum varve_code varve_table_records_in_range(const struct varve_table *table,
                                              uint32_t index,
@@ -564,6 +615,14 @@ void varve_txn_interrupt(const struct varve_txn *txn);
 
 // Lets the running transaction wait again.
 void varve_txn_clear_interrupt(const struct varve_txn *txn);
+
+// Locks a search key exclusively, whether or not any row has it, against those who do the same: so a caller can keep
+// keys unique that the engine does not.
+enum varve_code varve_lock_key(const struct varve_txn *txn,
+                               const struct varve_table *table,
+                               uint32_t index,
+                               const struct varve_value *key,
+                               uint32_t n);
 
 // Inserts a row: `n` values, one for each column, in the table's order.
 enum varve_code varve_insert(const struct varve_txn *txn,
@@ -605,6 +664,17 @@ uint32_t varve_last_error_index(const struct varve_table *table);
 // Looks up a table's statistics.
 enum varve_code varve_table_get_stats(const struct varve_table *table, struct varve_table_stats *out);
 
+// Estimates for each n = 1, 2, … how many rows share the first n parts of their key, on average: the index's own parts,
+// then in a secondary index those of the primary key. `out` gets at most `n` of them. Estimates are kept, and made again
+// when a tenth of the rows has come or gone.
+enum varve_code varve_table_rows_per_key(const struct varve_table *table,
+                                         uint32_t index,
+                                         double *out,
+                                         uint32_t n);
+
+// Makes the estimates about all indexes anew.
+enum varve_code varve_table_analyze(const struct varve_table *table);
+
 // Estimates the number of rows between two keys of an index.
 enum varve_code varve_table_records_in_range(const struct varve_table *table,
                                              uint32_t index,
@@ -669,6 +739,14 @@ void varve_txn_interrupt(const struct varve_txn *txn);
 
 // Lets the running transaction wait again.
 void varve_txn_clear_interrupt(const struct varve_txn *txn);
+
+// Locks a search key exclusively, whether or not any row has it, against those who do the same: so a caller can keep
+// keys unique that the engine does not.
+enum varve_code varve_lock_key(const struct varve_txn *txn,
+                               const struct varve_table *table,
+                               uint32_t index,
+                               const struct varve_value *key,
+                               uint32_t n);
 
 // Inserts a row: `n` values, one for each column, in the table's order.
 enum varve_code varve_insert(const struct varve_txn *txn,

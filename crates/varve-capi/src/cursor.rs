@@ -1,6 +1,8 @@
 //! `varve_cursor`: reading a table in the order of one of its indexes.
 
-use varve::{Cursor, KeyMatch, LockMode, Table};
+use std::ffi::c_void;
+
+use varve::{Cursor, DatumBuf, Error, KeyMatch, LockMode, Table};
 
 use crate::error::guard;
 use crate::error::varve_code::{self, VARVE_NO_ROW, VARVE_OK};
@@ -48,6 +50,54 @@ pub enum varve_lock {
     VARVE_EXCLUSIVE = 2,
 }
 
+/// Whether a row is wanted, as far as its entry in a secondary index tells.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum varve_verdict {
+    VARVE_WANTED = 0,
+    VARVE_UNWANTED = 1,
+    /// The search is to end with VARVE_INTERRUPTED.
+    VARVE_INTERRUPT = 2,
+}
+
+/// Decides on an entry. `row` has one value for each column; those of columns that varve_cursor_covers denies mean
+/// nothing. It must not use the cursor, nor the transaction.
+pub type varve_filter_fn =
+    Option<unsafe extern "C" fn(context: *mut c_void, row: *const varve_value) -> varve_verdict>;
+
+/// C's filter, with what it is given.
+struct Filter {
+    ask: unsafe extern "C" fn(*mut c_void, *const varve_value) -> varve_verdict,
+    context: *mut c_void,
+    row: Vec<varve_value>,
+    key_columns: Vec<(usize, bool)>,
+}
+
+// SAFETY: a cursor's handle is used by one thread at a time, and the filter only through it.
+unsafe impl Send for Filter {}
+
+impl Filter {
+    fn wants(&mut self, values: &DatumBuf) -> varve::Result<bool> {
+        fill(&mut self.row, &self.key_columns, values);
+        // SAFETY: CAPI-2; the row outlives the call.
+        match unsafe { (self.ask)(self.context, self.row.as_ptr()) } {
+            varve_verdict::VARVE_WANTED => Ok(true),
+            varve_verdict::VARVE_UNWANTED => Ok(false),
+            varve_verdict::VARVE_INTERRUPT => Err(Error::Interrupted),
+        }
+    }
+}
+
+/// Puts the values of an entry where their columns stand in a row.
+#[inline]
+fn fill(row: &mut [varve_value], key_columns: &[(usize, bool)], values: &DatumBuf) {
+    for (&(column, readable), value) in key_columns.iter().zip(values.iter()) {
+        if readable {
+            row[column] = varve_value::of(value);
+        }
+    }
+}
+
 impl From<varve_lock> for LockMode {
     fn from(lock: varve_lock) -> LockMode {
         match lock {
@@ -81,11 +131,7 @@ impl varve_cursor {
         if self.keys_suffice
             && let Some(values) = self.cursor.key_values()?
         {
-            for (&(column, readable), value) in self.key_columns.iter().zip(values.iter()) {
-                if readable {
-                    self.row[column] = varve_value::of(value);
-                }
-            }
+            fill(&mut self.row, &self.key_columns, values);
         } else {
             let row = self.cursor.row()?;
             for (i, v) in self.row.iter_mut().enumerate() {
@@ -174,7 +220,54 @@ pub unsafe extern "C" fn varve_cursor_set_end(
     })
 }
 
-/// Goes to a key: its first `n` parts, which may be fewer than the index has. `row` gets the row found there, one
+/// Where the searches backward that follow end: before the rows that equal the key `begin`, or behind them if it is not
+/// inclusive. Rows from there on are not even locked. Null lifts the end.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_cursor_set_begin(
+    cursor: *mut varve_cursor,
+    txn: *const varve_txn,
+    begin: *const varve_bound,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (c, txn, begin) = unsafe { (&mut *cursor, &*txn, begin.as_ref()) };
+    guard(&txn.db, || {
+        match begin {
+            None => c.cursor.set_begin(None)?,
+            // SAFETY: CAPI-2.
+            Some(begin) => unsafe {
+                with_datums(begin.values, begin.n, |values| {
+                    c.cursor.set_begin(Some((values, begin.inclusive)))
+                })?
+            },
+        }
+        Ok(VARVE_OK)
+    })
+}
+
+/// Has `filter` asked about each entry of the secondary index before its row is locked or fetched, from the next search
+/// on. Null asks nobody.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_cursor_set_filter(
+    cursor: *mut varve_cursor,
+    filter: varve_filter_fn,
+    context: *mut c_void,
+) {
+    // SAFETY: CAPI-2.
+    let c = unsafe { &mut *cursor };
+    let Some(ask) = filter else {
+        return c.cursor.set_filter(None);
+    };
+    let mut filter = Filter {
+        ask,
+        context,
+        row: vec![varve_value::NULL; c.row.len()],
+        key_columns: c.key_columns.clone(),
+    };
+    (c.cursor).set_filter(Some(Box::new(move |values| filter.wants(values))));
+}
+
+/// Goes to a key: its first `n` parts, which may be fewer than the index has. In a secondary index values of the primary
+/// key's columns, all in its order, may follow those of the index's own. `row` gets the row found there, one
 /// value for each column.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_cursor_seek(

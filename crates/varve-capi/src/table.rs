@@ -27,6 +27,11 @@ pub struct varve_table_stats {
     pub free_bytes: u64,
     /// The next value of the counter.
     pub auto_increment: u64,
+    /// The part of `used_bytes` that is the secondary indexes'; 0 before the first varve_table_rows_per_key.
+    pub index_bytes: u64,
+    pub page_bytes: u32,
+    /// varve_table_rows_per_key would look at the table again.
+    pub is_stale: bool,
 }
 
 /// Opens a table.
@@ -126,6 +131,9 @@ pub unsafe extern "C" fn varve_table_get_stats(
             used_bytes,
             free_bytes,
             auto_increment: t.auto_increment_next(),
+            index_bytes: t.secondary_bytes_estimate().min(used_bytes),
+            page_bytes: t.page_size() as u32,
+            is_stale: t.estimates_are_stale(),
         };
         // SAFETY: CAPI-2.
         unsafe { out.write(stats) };
@@ -133,7 +141,38 @@ pub unsafe extern "C" fn varve_table_get_stats(
     })
 }
 
-/// One end of a range of keys. `values` are the first `n` parts of the key; none mean no limit on this side.
+/// Estimates for each n = 1, 2, … how many rows share the first n parts of their key, on average: the index's own parts,
+/// then in a secondary index those of the primary key. `out` gets at most `n` of them. Estimates are kept, and made again
+/// when a tenth of the rows has come or gone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_table_rows_per_key(
+    table: *const varve_table,
+    index: u32,
+    out: *mut f64,
+    n: u32,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let table = unsafe { &*table };
+    guard(&table.db, || {
+        let estimate = table.table.index_estimate(index as usize)?;
+        for (i, rows) in estimate.rows_per_key.iter().take(n as usize).enumerate() {
+            // SAFETY: CAPI-2.
+            unsafe { out.add(i).write(*rows) };
+        }
+        Ok(VARVE_OK)
+    })
+}
+
+/// Makes the estimates about all indexes anew.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_table_analyze(table: *const varve_table) -> varve_code {
+    // SAFETY: CAPI-2.
+    let table = unsafe { &*table };
+    guard(&table.db, || table.table.analyze().map(|()| VARVE_OK))
+}
+
+/// One end of a range of keys. `values` are the first `n` parts of the key, as varve_cursor_seek takes them; none mean no
+/// limit on this side.
 #[repr(C)]
 pub struct varve_bound {
     pub values: *const varve_value,

@@ -293,6 +293,26 @@ pub unsafe extern "C" fn varve_txn_clear_interrupt(txn: *const varve_txn) {
     }
 }
 
+/// Locks a search key exclusively, whether or not any row has it, against those who do the same: so a caller can keep
+/// keys unique that the engine does not.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_lock_key(
+    txn: *const varve_txn,
+    table: *const varve_table,
+    index: u32,
+    key: *const varve_value,
+    n: u32,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (txn, table) = unsafe { (&*txn, &*table) };
+    // SAFETY: CAPI-2.
+    guard(&txn.db, || unsafe {
+        let t = running(txn)?;
+        with_datums(key, n, |key| t.lock_key(&table.table, index as usize, key))?;
+        Ok(VARVE_OK)
+    })
+}
+
 /// Inserts a row: `n` values, one for each column, in the table's order.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_insert(

@@ -90,6 +90,8 @@ pub mod row;
 #[doc(hidden)]
 pub mod space;
 #[doc(hidden)]
+pub mod stats;
+#[doc(hidden)]
 pub mod table;
 #[doc(hidden)]
 pub mod txn;
@@ -97,13 +99,13 @@ pub mod txn;
 pub mod undo;
 
 pub use base::{Error, Result};
-pub use catalog::{IndexDef, TableDef};
+pub use catalog::{IndexDef, IndexEstimate, TableDef};
 pub use db::{Database, FromValue, Options, Row, Rows, Table};
 pub use row::{
     Collation, CollationId, Collations, ColumnDef, ColumnType, Datum, DatumBuf, FindCollation,
     KeyPart, Pad, RowRef, Value, Weigh,
 };
-pub use table::{CheckReport, Cursor, KeyMatch, LockMode, OnDuplicate};
+pub use table::{CheckReport, Cursor, EntryFilter, KeyMatch, LockMode, OnDuplicate};
 pub use txn::{FlushLog, Interrupt, Isolation, LogLevel, Logger, Savepoint, Transaction};
 
 #[cfg(all(test, not(loom)))]

@@ -79,6 +79,32 @@ impl Tree {
         Ok(from.slotted().n_slots().saturating_sub(from.at) as u64)
     }
 
+    /// Where the leaf begins that has the share `fraction` (0 to 1) of the leaves to its left, taking all children of
+    /// a page for equally large. By images; a little out of date if the tree changes.
+    pub fn leaf_low_at(&self, fraction: f64) -> Result<Vec<u8>> {
+        let guard = &crossbeam_epoch::pin();
+        let pool = &self.env.pool;
+        let mut low = Vec::new();
+        let mut rest = fraction.clamp(0.0, 1.0);
+        let mut image = pool.inner(self.page_id(self.root), &self.root_hint, guard)?;
+        while let Some(inner) = image {
+            if inner.index != self.index {
+                break;
+            }
+            let n = inner.n_children();
+            let at = rest * n as f64;
+            let slot = (at as usize).min(n - 1);
+            rest = at - slot as f64;
+            low = inner.separator(slot);
+            if inner.level == 1 {
+                break;
+            }
+            let child = inner.child(slot);
+            image = pool.inner(self.page_id(child.no), child.hint, guard)?;
+        }
+        Ok(low)
+    }
+
     /// `None` if the tree changed under the descent.
     fn path(&self, aim: Aim<'_>) -> Result<Option<Path>> {
         let mut steps = Vec::new();

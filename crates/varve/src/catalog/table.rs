@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::base::{Error, IndexId, PageId, PageNo, Result, SpaceId, TableId, TrxId};
 use crate::btree::{Seek, Tree};
@@ -53,6 +53,25 @@ impl OpenIndex {
     }
 }
 
+/// What `stats` found out about one index.
+#[derive(Clone, PartialEq, Debug)]
+pub struct IndexEstimate {
+    /// For n = 1, 2, …: how many rows share the first n parts of their key, on average. The parts are the index's own,
+    /// then in a secondary index those of the primary key.
+    pub rows_per_key: Vec<f64>,
+    pub leaf_pages: u64,
+}
+
+/// What `stats` found out about a table.
+#[derive(Default)]
+pub struct Estimates {
+    /// By index number; empty until somebody asks. Held while pages are read.
+    pub indexes: Mutex<Vec<IndexEstimate>>,
+    /// How many rows the table had then.
+    pub made_at_rows: AtomicU64,
+    pub secondary_pages: AtomicU64,
+}
+
 /// An open table, shared by everybody who uses it.
 pub struct OpenTable {
     pub def: TableDef,
@@ -72,6 +91,7 @@ pub struct OpenTable {
     next_row_id: AtomicU64,
     /// Next value for AUTO_INCREMENT. The meta page holds the same or, until the row is written, less.
     auto_increment: AtomicU64,
+    pub estimates: Estimates,
 }
 
 impl OpenTable {
@@ -118,6 +138,7 @@ impl OpenTable {
             rows: AtomicI64::new(0),
             next_row_id: AtomicU64::new(1),
             auto_increment: AtomicU64::new(1),
+            estimates: Estimates::default(),
             def,
         };
         table.load_counters()?;
@@ -202,6 +223,18 @@ impl OpenTable {
             .ok_or_else(|| Error::not_found(format!("index number {n} of table {}", self.def.name)))
     }
 
+    /// Appends the encoding of a search key of index number `n`: values of its first parts, and in a secondary index,
+    /// if they are all given, of the first parts of the primary key.
+    pub fn encode_search(&self, n: usize, values: &[Datum<'_>], out: &mut Vec<u8>) -> Result<()> {
+        let codec = &self.index_at(n)?.codec;
+        if n == 0 || values.len() <= codec.len() {
+            return codec.encode_values(values, out);
+        }
+        let (own, clustered) = values.split_at(codec.len());
+        codec.encode_values(own, out)?;
+        self.clustered.codec.encode_values(clustered, out)
+    }
+
     /// The row in a clustered record, which was copied from its page, with this key.
     pub fn row<'a>(&'a self, key: &[u8], bytes: &'a [u8]) -> Result<RowRef<'a>> {
         RowRef::new(&self.format, bytes)
@@ -238,6 +271,13 @@ impl OpenTable {
         if change != 0 {
             self.rows.fetch_add(change, Ordering::Relaxed);
         }
+    }
+
+    /// The number of rows has changed so much since the estimates were made that they should be made again.
+    pub fn estimates_are_stale(&self) -> bool {
+        let then = self.estimates.made_at_rows.load(Ordering::Relaxed);
+        // A few rows more or less make no difference in a small table.
+        self.row_count().abs_diff(then) > 16 + then / 10
     }
 
     /// Bytes of the tablespace that are in use, and that it has free.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::base::{Error, PageNo, Result};
-use crate::catalog::{OpenTable, TableDef};
+use crate::catalog::{IndexEstimate, OpenTable, TableDef};
 use crate::ddl::Ddl;
 use crate::flush::Flusher;
 use crate::io::{Disk, RealDisk};
@@ -22,7 +22,8 @@ use crate::purge::Purge;
 use crate::redo::LogWriter;
 use crate::row::{Collation, Datum};
 use crate::table::{
-    CheckReport, CurrentRow, Cursor, OnDuplicate, delete_row, insert_row, update_row,
+    CheckReport, CurrentRow, Cursor, OnDuplicate, delete_row, insert_row, lock_search_key,
+    update_row,
 };
 use crate::txn::{Core, FlushLog, Isolation, Transaction};
 
@@ -264,6 +265,32 @@ impl Table {
         crate::table::records_in_range(&self.table, index, low, high)
     }
 
+    /// What a sample says about index number `index`: how many rows share the first columns of a key, how many leaf pages
+    /// there are. Kept in memory, and made again when a tenth of the rows has come or gone.
+    pub fn index_estimate(&self, index: usize) -> Result<IndexEstimate> {
+        crate::stats::index_estimate(&self.table, index)
+    }
+
+    /// Makes the estimates about all indexes anew.
+    pub fn analyze(&self) -> Result<()> {
+        crate::stats::analyze(&self.table)
+    }
+
+    /// `index_estimate` would look at the table again.
+    pub fn estimates_are_stale(&self) -> bool {
+        self.table.estimates_are_stale()
+    }
+
+    /// Bytes of the secondary indexes' leaves, as estimated last; 0 if nobody has asked for estimates yet.
+    pub fn secondary_bytes_estimate(&self) -> u64 {
+        let pages = self.table.estimates.secondary_pages.load(Ordering::Relaxed);
+        pages * self.page_size() as u64
+    }
+
+    pub fn page_size(&self) -> usize {
+        self.table.clustered.tree.page_size()
+    }
+
     /// The next AUTO_INCREMENT value.
     pub fn auto_increment_next(&self) -> u64 {
         self.table.auto_increment()
@@ -320,6 +347,13 @@ impl Transaction {
     ) -> Result<()> {
         self.use_table(&table.table, crate::lock::TableMode::IntentionExclusive)?;
         insert_row(self, &table.table, row, on_duplicate)
+    }
+
+    /// Locks a search key exclusively, whether or not any row has it, against those who do the same. Who does so before
+    /// looking for rows with that key can keep it unique in an index that is not: others wait until this transaction
+    /// has ended, and find its row then.
+    pub fn lock_key(&mut self, table: &Table, index: usize, key: &[Datum<'_>]) -> Result<()> {
+        lock_search_key(self, &table.table, index, key)
     }
 
     /// Replaces the row that the cursor stands on, which was read with an exclusive lock.

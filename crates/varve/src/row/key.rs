@@ -211,6 +211,23 @@ impl KeyCodec {
         }
         Ok(at)
     }
+
+    /// Appends to `ends` where each of the own parts of `key` ends, the first of which starts at `at`. Total on any
+    /// bytes.
+    pub fn part_ends(
+        &self,
+        key: &[u8],
+        mut at: usize,
+        ends: &mut Vec<usize>,
+    ) -> Result<(), Damage> {
+        let mut unused = Vec::new();
+        for part in &self.parts {
+            let rest = key.get(at..).unwrap_or_default();
+            at += part.decode(rest, false, &mut unused)?.0;
+            ends.push(at);
+        }
+        Ok(())
+    }
 }
 
 impl Kind {

@@ -9,6 +9,7 @@ mod version;
 mod write;
 
 pub use check::{CheckReport, check_table};
-pub use cursor::{Cursor, KeyMatch, LockMode};
+pub use cursor::{Cursor, EntryFilter, KeyMatch, LockMode};
 pub use range::records_in_range;
+pub use rowlock::lock_search_key;
 pub use write::{CurrentRow, OnDuplicate, delete_row, insert_row, update_row};

@@ -4,7 +4,7 @@ use crate::base::Result;
 use crate::catalog::OpenTable;
 use crate::row::{Datum, successor};
 
-/// A bound: the first parts of a key, and whether rows that start with them belong to the range.
+/// A bound: the first parts of a search key (`OpenTable::encode_search`), and whether rows that start with them belong to the range.
 pub type Bound<'a> = Option<(&'a [Datum<'a>], bool)>;
 
 /// Estimates the rows of index number `index` between two bounds from a few pages.
@@ -14,10 +14,9 @@ pub fn records_in_range(
     low: Bound<'_>,
     high: Bound<'_>,
 ) -> Result<u64> {
-    let index = table.index_at(index)?;
     let mut from = Vec::new();
     if let Some((values, inclusive)) = low {
-        index.codec.encode_values(values, &mut from)?;
+        table.encode_search(index, values, &mut from)?;
         if !inclusive && !successor(&mut from) {
             return Ok(0);
         }
@@ -25,9 +24,10 @@ pub fn records_in_range(
     let mut to = None;
     if let Some((values, inclusive)) = high {
         let mut key = Vec::new();
-        index.codec.encode_values(values, &mut key)?;
+        table.encode_search(index, values, &mut key)?;
         let bounded = !inclusive || successor(&mut key);
         to = bounded.then_some(key);
     }
-    index.tree.estimate_between(&from, to.as_deref())
+    let tree = &table.index_at(index)?.tree;
+    tree.estimate_between(&from, to.as_deref())
 }

@@ -10,7 +10,8 @@
 use crate::base::{Result, TrxId};
 use crate::btree::{Seek, SharedLeaf};
 use crate::catalog::{EntryRecord, OpenIndex, OpenTable, RowRecord};
-use crate::lock::{Acquired, Mode};
+use crate::lock::{Acquired, Mode, TableMode};
+use crate::row::Datum;
 use crate::txn::Transaction;
 
 /// What was found where a row was to be locked.
@@ -65,6 +66,21 @@ pub fn lock_row(
         drop(leaf);
         is_new |= trx.lock_record(table.clustered.id, key, mode)? == Acquired::New;
     }
+}
+
+/// Locks a search key of an index exclusively, whether or not any row has it. It is a lock on the key itself: it keeps out
+/// nobody but those who ask for the same.
+pub fn lock_search_key(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    index: usize,
+    values: &[Datum<'_>],
+) -> Result<()> {
+    trx.use_table(table, TableMode::IntentionExclusive)?;
+    let mut key = Vec::new();
+    table.encode_search(index, values, &mut key)?;
+    let index = table.index_at(index)?.id;
+    trx.lock_record(index, &key, Mode::Exclusive).map(drop)
 }
 
 /// Tries to lock a record that the caller has latched and whose TrxId is `writer`. `None`: let the latch go, wait with

@@ -121,6 +121,9 @@ impl Cursor {
         };
         self.clustered.clear();
         self.clustered.extend_from_slice(clustered);
+        if !self.is_wanted()? {
+            return Ok(false);
+        }
         if seen && self.keys_suffice {
             self.current = Current::Entry;
             return Ok(true);

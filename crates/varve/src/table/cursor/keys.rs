@@ -1,18 +1,22 @@
 //! What the caller says about the keys that it wants: where a search ends, and whether the rows are wanted at all.
 
 use crate::base::Result;
-use crate::row::{Datum, DatumBuf, successor};
+use crate::row::{Datum, DatumBuf, MAX_KEY_BYTES, successor};
 
 use super::{Current, Cursor, Direction};
 
+/// Asked about each entry of a secondary index before its row is locked or fetched, with the values of
+/// [`Cursor::key_columns`]; NULL for those that can't be had from a key. `false` passes the row over. No latch is held.
+pub type EntryFilter = Box<dyn FnMut(&DatumBuf) -> Result<bool> + Send>;
+
 impl Cursor {
-    /// Where the searches forward that follow end: at rows whose key comes after `values`, the first parts of the
-    /// index, or starts with them unless `inclusive`. Rows from there on are not even locked. `None` lifts the end.
+    /// Where the searches forward that follow end: at rows whose key comes after `values`, the first parts of a
+    /// search key, or starts with them unless `inclusive`. Rows from there on are not even locked. `None` lifts the end.
     pub fn set_end(&mut self, end: Option<(&[Datum<'_>], bool)>) -> Result<()> {
         let mut key = std::mem::take(&mut self.end);
         key.clear();
         if let Some((values, inclusive)) = end {
-            self.index().codec.encode_values(values, &mut key)?;
+            self.table.encode_search(self.index, values, &mut key)?;
             if inclusive && !successor(&mut key) {
                 key.clear();
             }
@@ -21,12 +25,45 @@ impl Cursor {
         Ok(())
     }
 
+    /// Where the searches backward that follow end: at rows whose key comes before `values`, the first parts of a search
+    /// key, or starts with them unless `inclusive`. Rows from there on are not even locked. `None` lifts the end.
+    pub fn set_begin(&mut self, begin: Option<(&[Datum<'_>], bool)>) -> Result<()> {
+        let mut key = std::mem::take(&mut self.begin);
+        key.clear();
+        if let Some((values, inclusive)) = begin {
+            self.table.encode_search(self.index, values, &mut key)?;
+            if !inclusive && !successor(&mut key) {
+                key = vec![0xff; MAX_KEY_BYTES + 1];
+            }
+        }
+        self.begin = key;
+        Ok(())
+    }
+
     pub(super) fn in_bounds(&self, key: &[u8]) -> bool {
         if self.bounded && !key.starts_with(&self.prefix) {
             return false;
         }
-        let is_beyond = self.direction == Direction::Forward && key >= &self.end[..];
-        self.end.is_empty() || !is_beyond
+        match self.direction {
+            Direction::Forward => self.end.is_empty() || key < &self.end[..],
+            Direction::Backward => key >= &self.begin[..],
+        }
+    }
+
+    /// Passes over the rows of a secondary index whose entries the filter does not want, from the next search on.
+    pub fn set_filter(&mut self, filter: Option<EntryFilter>) {
+        self.filter = filter;
+    }
+
+    /// Whether the filter wants the entry `self.key` of row `self.clustered`. An entry's key never changes, so what it
+    /// says holds for every version of the row that yields it.
+    pub(super) fn is_wanted(&mut self) -> Result<bool> {
+        let Some(mut filter) = self.filter.take() else {
+            return Ok(true);
+        };
+        let wanted = self.take_apart().and_then(|()| filter(&self.parts));
+        self.filter = Some(filter);
+        wanted
     }
 
     /// Says whether the caller wants nothing of the rows it will search for but the columns of
@@ -47,6 +84,12 @@ impl Cursor {
         if self.current != Current::Entry {
             return Ok(None);
         }
+        self.take_apart()?;
+        Ok(Some(&self.parts))
+    }
+
+    /// Fills `parts` with the values of the entry `self.key` of row `self.clustered`.
+    fn take_apart(&mut self) -> Result<()> {
         let mut parts = std::mem::take(&mut self.parts);
         parts.clear();
         let own = self.index().codec.decode(&self.key, &mut parts);
@@ -56,7 +99,7 @@ impl Cursor {
         });
         self.parts = parts;
         match all {
-            Ok(_) => Ok(Some(&self.parts)),
+            Ok(_) => Ok(()),
             Err(d) => Err(self.index().damage_at(&self.key, d.expected, d.found)),
         }
     }

@@ -92,6 +92,10 @@ impl Cursor {
 
     /// Locks the row `self.clustered` behind the entry `self.key` and takes it if it still has that key.
     fn lock_entry(&mut self, trx: &mut Transaction) -> Result<Step> {
+        if !self.is_wanted()? {
+            self.resume_after_key();
+            return Ok(Step::Again);
+        }
         let key = std::mem::take(&mut self.key);
         let found = self.fetch_clustered(trx, Some(&key));
         self.key = key;

@@ -22,6 +22,8 @@ mod consistent;
 mod keys;
 mod locking;
 
+pub use keys::EntryFilter;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -128,6 +130,9 @@ pub struct Cursor {
     bounded: bool,
     /// Searches forward end before this key, if it is not empty.
     end: Vec<u8>,
+    /// Searches backward end behind this key, which may be empty.
+    begin: Vec<u8>,
+    filter: Option<EntryFilter>,
     scratch: VersionScratch,
     /// Consistent reads of a secondary index need not fetch the row.
     keys_suffice: bool,
@@ -165,6 +170,8 @@ impl Cursor {
             prefix: Vec::new(),
             bounded: false,
             end: Vec::new(),
+            begin: Vec::new(),
+            filter: None,
             scratch: VersionScratch::default(),
             keys_suffice: false,
             key_columns,
@@ -226,7 +233,7 @@ impl Cursor {
         self.start(trx, lock, direction)?;
         let mut key = std::mem::take(&mut self.prefix);
         key.clear();
-        self.index().codec.encode_values(values, &mut key)?;
+        self.table.encode_search(self.index, values, &mut key)?;
         self.prefix = key;
         let codec = &self.index().codec;
         // The hidden row id has no parts to search by: no values mean all rows, as in any index.

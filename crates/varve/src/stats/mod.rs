@@ -1,0 +1,210 @@
+//! Statistics for whoever chooses between indexes: how many rows share the first columns of a key, and how many leaf
+//! pages an index has. They live in memory, are made when first asked for and again when the number of rows has changed
+//! by a tenth since, or on request.
+//!
+//! For each index a few leaves are read, spread evenly over the tree ([`SAMPLED_LEAVES`]). In them, each pair of
+//! neighbouring keys either agrees in its first n columns or not; the share of pairs that don't, times the rows,
+//! estimates how many different values the first n columns have. That is too coarse where there are few different
+//! values, so those are counted: from each value the search goes on behind all keys that start with it, at most
+//! [`COUNTED_VALUES`] times.
+//!
+//! Delete-marked records count as long as they are there. Pages are read one at a time; the result is no snapshot.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::base::Result;
+use crate::btree::{Seek, Tree};
+use crate::catalog::{IndexEstimate, OpenIndex, OpenTable};
+use crate::page::common_prefix_len;
+use crate::row::{KeyCodec, successor};
+
+/// Leaves of an index that are looked at.
+const SAMPLED_LEAVES: usize = 12;
+
+/// Up to so many different values are counted instead of estimated.
+const COUNTED_VALUES: u64 = 40;
+
+/// Makes the table's statistics anew. Waits for whoever is doing so already.
+pub fn analyze(table: &OpenTable) -> Result<()> {
+    refresh(table, &mut table.estimates.indexes.lock())
+}
+
+/// The statistics of index number `index` (0: the clustered one), made now if there are none or they are too old. Waits
+/// for whoever is making them.
+pub fn index_estimate(table: &OpenTable, index: usize) -> Result<IndexEstimate> {
+    table.index_at(index)?;
+    let mut indexes = table.estimates.indexes.lock();
+    if indexes.is_empty() || table.estimates_are_stale() {
+        refresh(table, &mut indexes)?;
+    }
+    Ok(indexes[index].clone())
+}
+
+fn refresh(table: &OpenTable, indexes: &mut Vec<IndexEstimate>) -> Result<()> {
+    let rows = table.row_count();
+    let made = (table.indexes().enumerate())
+        .map(|(number, index)| estimate(table, number, index, rows))
+        .collect::<Result<Vec<_>>>()?;
+    let secondary_pages = made[1..].iter().map(|e| e.leaf_pages).sum();
+    *indexes = made;
+    // Relaxed: estimates, each of them meaningful alone.
+    table.estimates.made_at_rows.store(rows, Relaxed);
+    table
+        .estimates
+        .secondary_pages
+        .store(secondary_pages, Relaxed);
+    Ok(())
+}
+
+/// What a sample of leaves says.
+struct Sample {
+    leaves: u64,
+    records: u64,
+    /// Neighbouring keys that were compared.
+    pairs: u64,
+    /// For n = 1, 2, …: pairs that differ in their first n parts.
+    changes: Vec<u64>,
+}
+
+fn estimate(
+    table: &OpenTable,
+    number: usize,
+    index: &OpenIndex,
+    rows: u64,
+) -> Result<IndexEstimate> {
+    let codecs = Codecs {
+        own: &index.codec,
+        clustered: (number > 0).then_some(&table.clustered.codec),
+    };
+    let sample = sample(&index.tree, &codecs)?;
+    let mut rows_per_key = Vec::with_capacity(sample.changes.len());
+    for (n, changes) in sample.changes.iter().enumerate() {
+        let unique = index.unique && n + 1 >= index.codec.len();
+        let values = match unique {
+            true => rows as f64,
+            false => values_of(&index.tree, &codecs, n + 1, *changes, &sample, rows)?,
+        };
+        rows_per_key.push(rows as f64 / values.max(1.0));
+    }
+    let per_leaf = (sample.records as f64 / sample.leaves as f64).max(1.0);
+    Ok(IndexEstimate {
+        rows_per_key,
+        leaf_pages: ((rows as f64 / per_leaf).ceil() as u64).max(1),
+    })
+}
+
+/// How many different values the first `n` parts have.
+fn values_of(
+    tree: &Tree,
+    codecs: &Codecs<'_>,
+    n: usize,
+    changes: u64,
+    sample: &Sample,
+    rows: u64,
+) -> Result<f64> {
+    let share = changes as f64 / sample.pairs.max(1) as f64;
+    let estimated = 1.0 + share * rows.saturating_sub(1) as f64;
+    if estimated > 8.0 * COUNTED_VALUES as f64 {
+        return Ok(estimated);
+    }
+    Ok(match count_values(tree, codecs, n)? {
+        Some(counted) => counted as f64,
+        None => estimated.max(COUNTED_VALUES as f64),
+    })
+}
+
+/// Counts the different values of the first `n` parts; `None` if there are more than [`COUNTED_VALUES`].
+fn count_values(tree: &Tree, codecs: &Codecs<'_>, n: usize) -> Result<Option<u64>> {
+    let mut values = 0;
+    let (mut from, mut key, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+    loop {
+        let leaf = tree.latch_leaf_shared(&from, Seek::Ge)?;
+        let page = leaf.slotted();
+        if leaf.at == page.n_slots() {
+            match page.high() {
+                Some(high) => from = high.to_vec(),
+                None => return Ok(Some(values)),
+            }
+            continue;
+        }
+        if values == COUNTED_VALUES {
+            return Ok(None);
+        }
+        values += 1;
+        key.clear();
+        page.push_key(leaf.at, &mut key);
+        drop(leaf);
+        codecs.part_ends(&key, &mut ends);
+        let Some(&end) = ends.get(n - 1) else {
+            return Ok(None);
+        };
+        key.truncate(end);
+        std::mem::swap(&mut from, &mut key);
+        if !successor(&mut from) {
+            return Ok(Some(values));
+        }
+    }
+}
+
+fn sample(tree: &Tree, codecs: &Codecs<'_>) -> Result<Sample> {
+    let mut sample = Sample {
+        leaves: 0,
+        records: 0,
+        pairs: 0,
+        changes: vec![0; codecs.n_parts()],
+    };
+    let mut previous_low: Option<Vec<u8>> = None;
+    let mut ends = Vec::new();
+    for i in 0..SAMPLED_LEAVES {
+        let at = (i as f64 + 0.5) / SAMPLED_LEAVES as f64;
+        let leaf = tree.latch_leaf_shared(&tree.leaf_low_at(at)?, Seek::Ge)?;
+        let page = leaf.slotted();
+        // A tree with fewer leaves shows one of them several times in a row.
+        if previous_low.as_deref() == Some(page.low()) {
+            continue;
+        }
+        previous_low = Some(page.low().to_vec());
+        let (mut key, mut before) = (Vec::new(), Vec::new());
+        for slot in 0..page.n_slots() {
+            std::mem::swap(&mut key, &mut before);
+            key.clear();
+            page.push_key(slot, &mut key);
+            if slot == 0 {
+                continue;
+            }
+            let common = common_prefix_len(&key, &before);
+            codecs.part_ends(&key, &mut ends);
+            // KEY-2: keys agree in their first parts if they have the same bytes up to where these end.
+            for (changes, &end) in sample.changes.iter_mut().zip(&ends) {
+                *changes += u64::from(end > common);
+            }
+        }
+        sample.leaves += 1;
+        sample.records += page.n_slots() as u64;
+        sample.pairs += page.n_slots().saturating_sub(1) as u64;
+    }
+    Ok(sample)
+}
+
+/// The parts of an index's keys: its own, then in a secondary index those of the clustered key.
+struct Codecs<'a> {
+    own: &'a KeyCodec,
+    clustered: Option<&'a KeyCodec>,
+}
+
+impl Codecs<'_> {
+    fn n_parts(&self) -> usize {
+        self.own.len() + self.clustered.map_or(0, KeyCodec::len)
+    }
+
+    /// Where each part of `key` ends; fewer for a damaged key, which whoever reads the row will report.
+    fn part_ends(&self, key: &[u8], ends: &mut Vec<usize>) {
+        ends.clear();
+        if self.own.part_ends(key, 0, ends).is_ok()
+            && let Some(clustered) = self.clustered
+        {
+            let at = ends.last().copied().unwrap_or(0);
+            let _ = clustered.part_ends(key, at, ends);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Where searches end, which entries a filter passes over, and search keys that reach into the primary key. A limit that
+//! is off by one row loses rows in SQL ranges, or locks rows that a statement has nothing to do with.
+
+use std::time::Duration;
+
+use varve::{
+    ColumnType, Cursor, Database, Datum, Error, Isolation, KeyMatch, LockMode, Options, Table,
+    TableDef, Transaction, Value,
+};
+
+fn open(dir: &tempfile::TempDir) -> (Database, Table) {
+    let options = Options {
+        page_size: 4096,
+        buffer_pool_bytes: 4 << 20,
+        redo_capacity_bytes: 16 << 20,
+        ..Options::default()
+    };
+    let db = Database::open(dir.path(), options).unwrap();
+    let def = TableDef::new("a/t")
+        .column("a", ColumnType::i64())
+        .column("b", ColumnType::i64())
+        .nullable("k", ColumnType::i64())
+        .column("pad", ColumnType::text(200))
+        .primary(&["a", "b"])
+        .index("by_k", &["k"]);
+    let table = db.create_table(&def).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    for id in 0..600 {
+        let k = (id % 4 != 3).then_some(id % 4);
+        let row = [
+            (id / 10).into(),
+            (id % 10).into(),
+            k.into(),
+            "x".repeat(50).into(),
+        ];
+        (trx.insert(&table, &table.def().row(&row).unwrap().datums())).unwrap();
+    }
+    trx.commit().unwrap();
+    (db, table)
+}
+
+/// The row's number, as `open` counted them.
+fn id(cursor: &Cursor) -> i64 {
+    let row = cursor.row().unwrap();
+    let int = |column| i64::from_le_bytes(row.get(column).unwrap().try_into().unwrap());
+    int(0) * 10 + int(1)
+}
+
+fn ids(cursor: &mut Cursor, trx: &mut Transaction, mut found: bool, forward: bool) -> Vec<i64> {
+    let mut ids = Vec::new();
+    while found {
+        ids.push(id(cursor));
+        found = match forward {
+            true => cursor.next(trx).unwrap(),
+            false => cursor.prev(trx).unwrap(),
+        };
+    }
+    ids
+}
+
+fn key(values: &[Value]) -> Vec<Option<Vec<u8>>> {
+    let bytes = |v: &Value| match v {
+        Value::Int(i) => Some(i.to_le_bytes().to_vec()),
+        _ => None,
+    };
+    values.iter().map(bytes).collect()
+}
+
+fn datums(key: &[Option<Vec<u8>>]) -> Vec<Datum<'_>> {
+    key.iter().map(|v| v.as_deref()).collect()
+}
+
+const MODES: [LockMode; 3] = [LockMode::None, LockMode::Shared, LockMode::Exclusive];
+
+#[test]
+fn searches_end_at_their_limits_both_ways() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(&dir);
+    // (k, a): k = 1 has the ids 1, 5, 9, …, a is id / 10.
+    type Limit<'a> = (&'a [Value], fn(i64) -> i64);
+    let limits: [Limit<'_>; 3] = [
+        (&[Value::Int(1)], |_| 0),
+        (&[Value::Int(1), Value::Int(20)], |id| {
+            (id / 10).cmp(&20) as i64
+        }),
+        (&[Value::Int(1), Value::Int(20), Value::Int(5)], |id| {
+            id.cmp(&205) as i64
+        }),
+    ];
+    for (values, compare) in limits {
+        for inclusive in [false, true] {
+            for mode in MODES {
+                let mut trx = db.begin(Isolation::RepeatableRead);
+                let mut cursor = table.cursor(1).unwrap();
+                let limit = key(values);
+                let limit = datums(&limit);
+                let of_k = |k: i64| (0..600).filter(move |id| id % 4 == k);
+                let in_limit = |c: i64| c < 0 || (c == 0 && inclusive);
+
+                cursor.set_end(Some((&limit, inclusive))).unwrap();
+                let from = key(&[Value::Int(0)]);
+                let found = cursor
+                    .seek(&mut trx, &datums(&from), KeyMatch::AtLeast, mode)
+                    .unwrap();
+                let want: Vec<i64> = (of_k(0))
+                    .chain(of_k(1).filter(|id| in_limit(compare(*id))))
+                    .collect();
+                assert_eq!(
+                    ids(&mut cursor, &mut trx, found, true),
+                    want,
+                    "{values:?} {inclusive} {mode:?}"
+                );
+
+                cursor.set_begin(Some((&limit, inclusive))).unwrap();
+                let found = cursor.last(&mut trx, mode).unwrap();
+                let mut want: Vec<i64> = (of_k(1).filter(|id| in_limit(-compare(*id))))
+                    .chain(of_k(2))
+                    .collect();
+                want.reverse();
+                assert_eq!(
+                    ids(&mut cursor, &mut trx, found, false),
+                    want,
+                    "{values:?} {inclusive} {mode:?}"
+                );
+                trx.commit().unwrap();
+            }
+        }
+    }
+    db.close().unwrap();
+}
+
+#[test]
+fn search_keys_reach_into_the_primary_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(&dir);
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let mut cursor = table.cursor(1).unwrap();
+    let search = key(&[Value::Int(2), Value::Int(7)]);
+    for mode in MODES {
+        let mut found = (cursor.seek(&mut trx, &datums(&search), KeyMatch::Exact, mode)).unwrap();
+        let mut ids = Vec::new();
+        while found {
+            ids.push(id(&cursor));
+            found = cursor.next_same(&mut trx).unwrap();
+        }
+        assert_eq!(ids, [70, 74, 78]);
+        let last = cursor.seek(&mut trx, &datums(&search), KeyMatch::ExactLast, mode);
+        assert!(last.unwrap() && id(&cursor) == 78);
+    }
+    let one = |n: usize, bound: &[Option<Vec<u8>>]| {
+        let bound = datums(&bound[..n]);
+        (table.records_in_range(1, Some((&bound, true)), Some((&bound, true)))).unwrap()
+    };
+    let bound = key(&[Value::Int(2), Value::Int(7), Value::Int(4)]);
+    assert_eq!((one(2, &bound), one(3, &bound)), (3, 1));
+    let too_many = key(&[Value::Int(2), Value::Int(7), Value::Int(4), Value::Int(1)]);
+    let refused = cursor.seek(
+        &mut trx,
+        &datums(&too_many),
+        KeyMatch::Exact,
+        LockMode::None,
+    );
+    assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
+    drop(trx);
+    db.close().unwrap();
+}
+
+#[test]
+fn filters_see_keys_and_leave_other_rows_unlocked() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(&dir);
+    let asked = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    for mode in MODES {
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        let mut cursor = table.cursor(1).unwrap();
+        let log = asked.clone();
+        cursor.set_filter(Some(Box::new(move |key| {
+            let int = |i| {
+                key.get(i)
+                    .map(|v| i64::from_le_bytes(v.try_into().unwrap()))
+            };
+            let (k, a, b) = (int(0), int(1).unwrap(), int(2).unwrap());
+            log.lock().unwrap().push((k, a * 10 + b));
+            Ok(b == 3)
+        })));
+        let null = [None];
+        let found = cursor.seek(&mut trx, &null, KeyMatch::Exact, mode).unwrap();
+        let wanted = ids(&mut cursor, &mut trx, found, true);
+        let want: Vec<i64> = (0..600).filter(|id| id % 4 == 3 && id % 10 == 3).collect();
+        // `ids` goes on behind NULL, as `next` does.
+        assert_eq!(wanted[..want.len()], want, "{mode:?}");
+        let asked = std::mem::take(&mut *asked.lock().unwrap());
+        assert!(
+            asked.starts_with(&[(None, 3), (None, 7), (None, 11)]),
+            "{asked:?}"
+        );
+        assert_eq!(asked.len(), 600, "{mode:?}");
+
+        // 7 was not wanted, 3 was.
+        let mut other = db.begin(Isolation::RepeatableRead);
+        other.set_lock_wait_timeout(Duration::ZERO);
+        let mut rows = table.cursor(0).unwrap();
+        for (b, free) in [(7, true), (3, mode == LockMode::None)] {
+            let at = key(&[Value::Int(0), Value::Int(b)]);
+            let got = rows.seek(
+                &mut other,
+                &datums(&at),
+                KeyMatch::Exact,
+                LockMode::Exclusive,
+            );
+            assert_eq!(got.is_ok(), free, "{mode:?} {b}: {got:?}");
+        }
+        other.rollback().unwrap();
+
+        cursor.set_filter(Some(Box::new(|_| Err(Error::Interrupted))));
+        let stopped = cursor.first(&mut trx, mode);
+        assert!(matches!(stopped, Err(Error::Interrupted)), "{stopped:?}");
+        cursor.set_filter(None);
+        assert!(cursor.first(&mut trx, mode).unwrap());
+        trx.rollback().unwrap();
+    }
+    db.close().unwrap();
+}
+
+#[test]
+fn locked_keys_keep_out_those_who_ask_for_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(&dir);
+    let mut one = db.begin(Isolation::ReadCommitted);
+    let mut two = db.begin(Isolation::ReadCommitted);
+    two.set_lock_wait_timeout(Duration::ZERO);
+    let (here, absent) = (key(&[Value::Int(1)]), key(&[Value::Int(77)]));
+    one.lock_key(&table, 1, &datums(&here)).unwrap();
+    one.lock_key(&table, 1, &datums(&absent)).unwrap();
+    for k in [&here, &absent] {
+        let refused = two.lock_key(&table, 1, &datums(k));
+        assert!(
+            matches!(refused, Err(Error::LockWaitTimeout)),
+            "{refused:?}"
+        );
+    }
+    two.lock_key(&table, 1, &datums(&key(&[Value::Int(78)])))
+        .unwrap();
+    // Rows are another matter.
+    let mut cursor = table.cursor(1).unwrap();
+    let found = cursor.seek(
+        &mut two,
+        &datums(&here),
+        KeyMatch::Exact,
+        LockMode::Exclusive,
+    );
+    assert!(found.unwrap());
+    one.commit().unwrap();
+    two.lock_key(&table, 1, &datums(&absent)).unwrap();
+    two.commit().unwrap();
+    db.close().unwrap();
+}

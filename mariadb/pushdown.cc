@@ -1,0 +1,98 @@
+// pushdown.cc: what the optimizer hands down to the engine.
+//
+// Index conditions: the part of a WHERE clause that needs nothing but an index's columns is asked about each entry, on a
+// copy and without any latch, before its row is locked or fetched. An entry whose condition is false is passed over, and
+// its row stays unlocked: whoever wants to give the row a key that fits has to make a new entry.
+//
+// Multi-range reads are the server's own: it sorts keys or positions and calls the handler. While it collects positions
+// it reads keys only, with a second handler on the same table.
+
+#include "ha_varve.h"
+
+using namespace varve_plugin;
+
+// A second handler of the same statement, for index merge and multi-range reads: it has cursors of its own, and locks
+// as this one does.
+handler *ha_varve::clone(const char *name, MEM_ROOT *mem_root)
+{
+  auto copy= static_cast<ha_varve *>(handler::clone(name, mem_root));
+  if (copy)
+  {
+    copy->m_lock= m_lock;
+    copy->m_stored_lock= m_stored_lock;
+  }
+  return copy;
+}
+
+// Whether all fields of the table in a condition are among `fields`. The server takes every column of the primary key for
+// part of every index, but some can't be had from keys.
+static bool reads_only(Item *condition, const TABLE *table, const MY_BITMAP *fields)
+{
+  List<Item_field> items;
+  condition->walk(&Item::collect_item_field_processor, false, &items);
+  List_iterator_fast<Item_field> it(items);
+  while (const Item_field *item= it++)
+    if (item->field->table == table && !bitmap_is_set(fields, item->field->field_index))
+      return false;
+  return true;
+}
+
+// Returns what of the condition the server has to check itself: all or nothing.
+Item *ha_varve::idx_cond_push(uint index, Item *condition)
+{
+  const uint number= engine_index(index);
+  if (open_index(number) || !reads_only(condition, table, &m_indexes[number].covered))
+    return condition;
+  pushed_idx_cond= condition;
+  pushed_idx_cond_keyno= index;
+  return nullptr;
+}
+
+varve_verdict ha_varve::ask_about_entry(void *handler, const varve_value *row)
+{
+  return static_cast<ha_varve *>(handler)->check_entry(row);
+}
+
+varve_verdict ha_varve::check_entry(const varve_value *row)
+{
+  THD *thd= table->in_use;
+  if (thd_kill_level(thd) > THD_ABORT_SOFTLY)
+    return VARVE_INTERRUPT;
+  if (!pushed_idx_cond)
+    return VARVE_WANTED;
+  m_row_plan.to_record(row, &m_index->covered, table->record[0]);
+  status_var_increment(thd->status_var.ha_icp_attempts);
+  if (!pushed_idx_cond->val_bool())
+    return VARVE_UNWANTED;
+  status_var_increment(thd->status_var.ha_icp_match);
+  return VARVE_WANTED;
+}
+
+int ha_varve::multi_range_read_init(RANGE_SEQ_IF *seq, void *param, uint n_ranges, uint mode, HANDLER_BUFFER *buffer)
+{
+  return m_mrr.dsmrr_init(this, seq, param, n_ranges, mode, buffer);
+}
+
+int ha_varve::multi_range_read_next(range_id_t *range)
+{
+  return m_mrr.dsmrr_next(range);
+}
+
+ha_rows ha_varve::multi_range_read_info_const(uint index, RANGE_SEQ_IF *seq, void *param, uint n_ranges,
+                                              uint *buffer_size, uint *flags, Cost_estimate *cost)
+{
+  m_mrr.init(this, table);
+  return m_mrr.dsmrr_info_const(index, seq, param, n_ranges, buffer_size, flags, cost);
+}
+
+ha_rows ha_varve::multi_range_read_info(uint index, uint n_ranges, uint keys, uint key_parts, uint *buffer_size,
+                                        uint *flags, Cost_estimate *cost)
+{
+  m_mrr.init(this, table);
+  return m_mrr.dsmrr_info(index, n_ranges, keys, key_parts, buffer_size, flags, cost);
+}
+
+int ha_varve::multi_range_read_explain_info(uint mode, char *text, size_t size)
+{
+  return m_mrr.dsmrr_explain_info(mode, text, size);
+}
