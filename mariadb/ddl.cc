@@ -4,6 +4,9 @@
 // of the definition; the engine's has what is needed to store rows and keys. Each operation here is one atomic,
 // durable engine call.
 //
+// A temporary table is known to the engine by the name of the file that the server keeps its definition in: one that no
+// other connection's table has, whatever the users call theirs.
+//
 // What the engine does not do is refused here, by name, when the server would let it pass in silence.
 
 #include "ha_varve.h"
@@ -22,13 +25,21 @@ std::string table_name(const char *path)
 
 int drop_table(handlerton *, const char *path)
 {
-  // A failed CREATE TABLE ... SELECT drops its table before it rolls back what it inserted; the engine would wait for
-  // those locks.
   THD *thd= current_thd;
-  if (thd && thd_sql_command(thd) == SQLCOM_CREATE_TABLE)
-    if (Session *session= Session::of(thd))
+  const std::string name= table_name(path);
+  Session *session= thd ? Session::known(thd) : nullptr;
+  if (session && varve_txn_is_open(session->txn()))
+  {
+    // Temporary tables come and go within transactions, which may have used them.
+    const varve_code code= varve_txn_drop_temporary(session->txn(), name.c_str());
+    if (code != VARVE_NOT_FOUND)
+      return code ? report(thd, code) : 0;
+    // A failed CREATE TABLE ... SELECT drops its table before it rolls back what it inserted; the engine would wait for
+    // those locks.
+    if (thd_sql_command(thd) == SQLCOM_CREATE_TABLE)
       session->abandon();
-  const varve_code code= varve_table_drop(db, table_name(path).c_str());
+  }
+  const varve_code code= varve_table_drop(db, name.c_str());
   if (code == VARVE_NOT_FOUND)
     return ENOENT;  // The server asks several engines about a table whose .frm is gone.
   return code ? report(thd, code) : 0;
@@ -77,7 +88,7 @@ class Definition
 {
 public:
   // Returns a handler code; on an error the client has been told.
-  int build(const TABLE *form, const std::string &name);
+  int build(const TABLE *form, const std::string &name, bool temporary);
 
   varve_table_def def;
 
@@ -142,7 +153,7 @@ int Definition::add_key_parts(const KEY &key, std::vector<varve_key_part> *parts
   return 0;
 }
 
-int Definition::build(const TABLE *form, const std::string &name)
+int Definition::build(const TABLE *form, const std::string &name, bool temporary)
 {
   if (int error= add_columns(form))
     return error;
@@ -157,7 +168,8 @@ int Definition::build(const TABLE *form, const std::string &name)
       m_indexes.push_back({key.name.str, bool(key.flags & HA_NOSAME), m_parts[i].data(), uint32_t(m_parts[i].size())});
   }
   def= varve_table_def{name.c_str(),     m_columns.data(), uint32_t(m_columns.size()), m_primary.data(),
-                       uint32_t(m_primary.size()), m_indexes.data(), uint32_t(m_indexes.size()), UINT32_MAX};
+                       uint32_t(m_primary.size()), m_indexes.data(), uint32_t(m_indexes.size()), UINT32_MAX,
+                       temporary};
   if (const Field *counted= form->found_next_number_field)
   {
     if (counted->real_type() == MYSQL_TYPE_FLOAT || counted->real_type() == MYSQL_TYPE_DOUBLE)
@@ -178,7 +190,7 @@ int ha_varve::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
   Definition definition;
   if (int error= check_options(thd, info))
     return error;
-  if (int error= definition.build(form, name))
+  if (int error= definition.build(form, name, info->tmp_table()))
     return error;
   if (varve_code code= varve_table_create(db, &definition.def))
     return report(thd, code);

@@ -11,10 +11,15 @@
 
 namespace varve_plugin {
 
+Session *Session::known(THD *thd)
+{
+  return static_cast<Session *>(thd_get_ha_data(thd, hton));
+}
+
 Session *Session::of(THD *thd)
 {
-  if (void *known= thd_get_ha_data(thd, hton))
-    return static_cast<Session *>(known);
+  if (Session *session= known(thd))
+    return session;
   varve_txn *txn;
   if (varve_code code= varve_txn_open(db, VARVE_TABLES_LOCKED_BY_CALLER, &txn))
   {
@@ -169,13 +174,13 @@ static int start_consistent_snapshot(handlerton *, THD *thd)
 // Runs in the killer's thread, which holds the victim's LOCK_thd_data: close_connection waits for that.
 static void kill_query(handlerton *, THD *thd, enum thd_kill_levels)
 {
-  if (void *session= thd_get_ha_data(thd, hton))
-    varve_txn_interrupt(static_cast<Session *>(session)->txn());
+  if (Session *session= Session::known(thd))
+    varve_txn_interrupt(session->txn());
 }
 
 int close_connection(handlerton *, THD *thd)
 {
-  auto session= static_cast<Session *>(thd_get_ha_data(thd, hton));
+  Session *session= Session::known(thd);
   thd_set_ha_data(thd, hton, nullptr);
   if (session)
   {

@@ -17,6 +17,9 @@ public:
   // been told.
   static Session *of(THD *thd);
 
+  // The session of a connection that has one, else null.
+  static Session *known(THD *thd);
+
   const varve_txn *txn() const { return m_txn; }
 
   // A statement begins to use a table: begins a transaction if there is none, and tells the server about it. Called

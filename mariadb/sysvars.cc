@@ -47,8 +47,8 @@ static MYSQL_SYSVAR_ULONG(flush_log_at_trx_commit, flush_log_at_trx_commit, PLUG
   nullptr, update_flush_log, 1, 0, 2, 0);
 
 static MYSQL_SYSVAR_ULONG(undo_tablespaces, undo_tablespaces, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
-  "Number of undo tablespaces of a new database. An existing one keeps its own.",
-  nullptr, nullptr, 2, 1, 95, 0);
+  "Number of undo tablespaces of a new database; 0: undo is in the system tablespace. An existing one keeps its own.",
+  nullptr, nullptr, 2, 0, 95, 0);
 
 static MYSQL_SYSVAR_ULONG(io_capacity, io_capacity, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
   "Pages per second that background flushing writes when it is not in a hurry.",

@@ -255,6 +255,9 @@ typedef struct varve_table_def {
   uint32_t n_indexes;
   // Position of the column that the table's counter numbers, UINT32_MAX for none.
   uint32_t auto_increment;
+  // Its rows are in no log, and the table ends when it is dropped or the database is closed. One transaction at a time
+  // can use it.
+  bool temporary;
 } varve_table_def;
 
 // Receives one text at a time.
@@ -374,8 +377,10 @@ enum varve_code varve_db_open(const char *dir, const struct varve_options *optio
 // before. The handle is gone even if this fails; the next open then recovers.
 enum varve_code varve_db_close(struct varve_db *db);
 
-// Creates a table, durably: it is there after a crash. VARVE_ALREADY_EXISTS if there is one of that name.
-enum varve_code varve_table_create(const struct varve_db *db, const struct varve_table_def *def);
+// Creates a table, durably (it is there after a crash) unless it is a temporary one. VARVE_ALREADY_EXISTS if there is one
+// of that name.
+enum varve_code varve_table_create(const struct varve_db *db,
+                                   const struct varve_table_def *def);
 
 // Drops a table, durably. The caller sees to it that nobody uses it.
 enum varve_code varve_table_drop(const struct varve_db *db, const char *name);
@@ -387,7 +392,7 @@ enum varve_code varve_table_rename(const struct varve_db *db, const char *from, 
 // handles of the table must be opened again.
 enum varve_code varve_table_truncate(const struct varve_db *db, const char *name);
 
-// Hands the names of all tables to `each`.
+// Hands the names of all tables but temporary ones to `each`.
 enum varve_code varve_db_tables(const struct varve_db *db, varve_text_fn each, void *context);
 
 // Changes what commits wait for, from now on.
@@ -491,8 +496,10 @@ enum varve_code varve_db_open(const char *dir, const struct varve_options *optio
 // before. The handle is gone even if this fails; the next open then recovers.
 enum varve_code varve_db_close(struct varve_db *db);
 
-// Creates a table, durably: it is there after a crash. VARVE_ALREADY_EXISTS if there is one of that name.
-enum varve_code varve_table_create(const struct varve_db *db, const struct varve_table_def *def);
+// Creates a table, durably (it is there after a crash) unless it is a temporary one. VARVE_ALREADY_EXISTS if there is one
+// of that name.
+enum varve_code varve_table_create(const struct varve_db *db,
+                                   const struct varve_table_def *def);
 
 // Drops a table, durably. The caller sees to it that nobody uses it.
 enum varve_code varve_table_drop(const struct varve_db *db, const char *name);
@@ -504,7 +511,7 @@ enum varve_code varve_table_rename(const struct varve_db *db, const char *from, 
 // handles of the table must be opened again.
 enum varve_code varve_table_truncate(const struct varve_db *db, const char *name);
 
-// Hands the names of all tables to `each`.
+// Hands the names of all tables but temporary ones to `each`.
 enum varve_code varve_db_tables(const struct varve_db *db, varve_text_fn each, void *context);
 
 // Changes what commits wait for, from now on.
@@ -606,6 +613,11 @@ enum varve_code varve_txn_commit(const struct varve_txn *txn);
 
 // Rolls back; nothing if no transaction is running.
 enum varve_code varve_txn_rollback(const struct varve_txn *txn);
+
+// Drops a temporary table that the running transaction may have used; it goes on. VARVE_NOT_FOUND if there is no temporary
+// table of that name. Handles and cursors of the table must be closed, not used any more.
+enum varve_code varve_txn_drop_temporary(const struct varve_txn *txn,
+                                         const char *name);
 
 // How long this session waits for a lock; 0 does not wait at all.
 void varve_txn_set_lock_wait_timeout(const struct varve_txn *txn, uint64_t ms);
@@ -730,6 +742,11 @@ enum varve_code varve_txn_commit(const struct varve_txn *txn);
 
 // Rolls back; nothing if no transaction is running.
 enum varve_code varve_txn_rollback(const struct varve_txn *txn);
+
+// Drops a temporary table that the running transaction may have used; it goes on. VARVE_NOT_FOUND if there is no temporary
+// table of that name. Handles and cursors of the table must be closed, not used any more.
+enum varve_code varve_txn_drop_temporary(const struct varve_txn *txn,
+                                         const char *name);
 
 // How long this session waits for a lock; 0 does not wait at all.
 void varve_txn_set_lock_wait_timeout(const struct varve_txn *txn, uint64_t ms);

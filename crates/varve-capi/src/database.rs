@@ -185,7 +185,8 @@ pub unsafe extern "C" fn varve_db_close(db: *mut varve_db) -> varve_code {
     guard_without_database(|| db.0.close().map(|()| VARVE_OK))
 }
 
-/// Creates a table, durably: it is there after a crash. VARVE_ALREADY_EXISTS if there is one of that name.
+/// Creates a table, durably (it is there after a crash) unless it is a temporary one. VARVE_ALREADY_EXISTS if there is one
+/// of that name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_table_create(
     db: *const varve_db,
@@ -195,8 +196,12 @@ pub unsafe extern "C" fn varve_table_create(
     let (db, def) = unsafe { (&*db, &*def) };
     guard(&db.0, || {
         // SAFETY: CAPI-2.
-        let def = unsafe { table_def(def)? };
-        db.0.create_table(&def).map(|_| VARVE_OK)
+        let engine_def = unsafe { table_def(def)? };
+        match def.temporary {
+            true => db.0.create_temporary_table(&engine_def)?,
+            false => db.0.create_table(&engine_def)?,
+        };
+        Ok(VARVE_OK)
     })
 }
 
@@ -247,7 +252,7 @@ pub unsafe extern "C" fn varve_table_truncate(
 /// Receives one text at a time.
 pub type varve_text_fn = unsafe extern "C" fn(context: *mut c_void, text: *const c_char);
 
-/// Hands the names of all tables to `each`.
+/// Hands the names of all tables but temporary ones to `each`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_db_tables(
     db: *const varve_db,

@@ -1,11 +1,13 @@
 //! `varve_txn`: a session's transactions, one after the other, and the row changes in them.
 
 use std::cell::UnsafeCell;
+use std::ffi::c_char;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use varve::{Database, Error, Interrupt, Isolation, OnDuplicate, Savepoint, Transaction};
 
+use crate::collation::text;
 use crate::cursor::varve_cursor;
 use crate::database::varve_db;
 use crate::error::guard;
@@ -254,6 +256,27 @@ pub unsafe extern "C" fn varve_txn_rollback(txn: *const varve_txn) -> varve_code
         if let Some(t) = state.current.take() {
             t.rollback()?;
         }
+        Ok(VARVE_OK)
+    })
+}
+
+/// Drops a temporary table that the running transaction may have used; it goes on. VARVE_NOT_FOUND if there is no temporary
+/// table of that name. Handles and cursors of the table must be closed, not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_txn_drop_temporary(
+    txn: *const varve_txn,
+    name: *const c_char,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let txn = unsafe { &*txn };
+    guard(&txn.db, || {
+        // SAFETY: CAPI-2.
+        let (name, trx) = unsafe { (text(name, "the table's name")?, running(txn)?) };
+        let table = txn.db.table(name)?;
+        if !table.is_temporary() {
+            return Err(Error::not_found(format!("temporary table {name}")));
+        }
+        trx.drop_temporary_table(&table)?;
         Ok(VARVE_OK)
     })
 }

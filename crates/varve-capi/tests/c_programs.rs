@@ -72,3 +72,8 @@ fn rows_through_the_c_interface() {
 fn errors_through_the_c_interface() {
     compile_and_run("errors");
 }
+
+#[test]
+fn temporary_tables_through_the_c_interface() {
+    compile_and_run("temporary");
+}

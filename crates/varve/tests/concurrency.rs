@@ -407,8 +407,7 @@ impl Game {
 /// Pages in use in all undo tablespaces.
 fn undo_pages(db: &Database) -> u32 {
     let env = &db.core().undo.env;
-    let ids: std::collections::BTreeSet<_> =
-        db.core().undo.rsegs().iter().map(|r| r.space()).collect();
+    let ids: std::collections::BTreeSet<_> = db.core().undo.rsegs().map(|r| r.space()).collect();
     let used = |id| {
         env.spaces
             .require(id)

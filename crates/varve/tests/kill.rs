@@ -4,7 +4,7 @@
 //! line after each commit it was told of. The parent kills it with SIGKILL at a random moment, opens the database, and
 //! compares: each acknowledged transfer has its journal row, each journal row has both legs, the sum is what it was,
 //! and the structure check finds nothing. Several rounds go on with the same database, so that recovery itself gets
-//! killed at times, too.
+//! killed at times, too. Each transfer also writes to a temporary table, of which nothing must be left.
 
 #[path = "support/child.rs"]
 mod child_process;
@@ -66,6 +66,10 @@ fn set_up(dir: &Path) {
     db.close().unwrap();
 }
 
+fn scratch(thread: u64) -> String {
+    format!("tmp/scratch{thread}")
+}
+
 /// Adds `amount` to an account; the row's length changes, too.
 fn add(
     db: &Database,
@@ -97,6 +101,10 @@ fn transfer(db: &Database, thread: u64, number: u64, rng: &mut StdRng) -> varve:
     add(db, &mut trx, to, amount + 7, rng)?;
     trx.rollback_to(savepoint)?;
     add(db, &mut trx, to, amount, rng)?;
+    // A table that no other process will see; what is done to it must not get in recovery's way.
+    let scratch = db.table(&scratch(thread))?;
+    let row = [Value::UInt(number), Value::Bytes(vec![1; amount as usize])];
+    trx.insert(&scratch, &scratch.def().row(&row)?.datums())?;
     let table = db.table("bank/journal")?;
     let (thread, number) = (Value::UInt(thread), Value::UInt(number));
     let row = [
@@ -128,6 +136,11 @@ fn child() {
             let db = &db;
             s.spawn(move || {
                 let mut rng = StdRng::from_os_rng();
+                let notes = TableDef::new(scratch(thread))
+                    .column("number", ColumnType::u64())
+                    .column("note", ColumnType::Bytes(100))
+                    .primary(&["number"]);
+                db.create_temporary_table(&notes).unwrap();
                 // Numbers never repeat: each life of the process starts far above the last one.
                 let life = std::time::SystemTime::now()
                     .duration_since(std::time::UNIX_EPOCH)
@@ -198,6 +211,8 @@ fn verify(dir: &Path, acknowledged: &[(u64, u64)], context: &str) -> usize {
             row[0]
         );
     }
+    assert_eq!(db.tables(), ["bank/accounts", "bank/journal"]);
+    assert!(db.table(&scratch(0)).is_err(), "{context}");
     for name in db.tables() {
         let report = db.check_table(&db.table(&name).unwrap()).unwrap();
         assert!(

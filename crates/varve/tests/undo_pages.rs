@@ -60,8 +60,7 @@ fn sum(db: &Database, table: &Table) -> i64 {
 
 fn undo_pages(db: &Database) -> u32 {
     let env = &db.core().undo.env;
-    let ids: std::collections::BTreeSet<_> =
-        db.core().undo.rsegs().iter().map(|r| r.space()).collect();
+    let ids: std::collections::BTreeSet<_> = db.core().undo.rsegs().map(|r| r.space()).collect();
     let used = |id| {
         env.spaces
             .require(id)

@@ -72,6 +72,16 @@ impl SpaceId {
     }
 }
 
+/// The first id of temporary tables, and of their indexes. They are counted anew at every start.
+pub const FIRST_TEMPORARY_ID: u64 = 1 << 63;
+
+impl TableId {
+    /// The table lies in the temporary tablespace, and ends with the process.
+    pub const fn is_temporary(self) -> bool {
+        self.0 >= FIRST_TEMPORARY_ID
+    }
+}
+
 /// The largest value that 56 bits on disk can hold.
 pub const MAX_ID_56: u64 = (1 << 56) - 1;
 

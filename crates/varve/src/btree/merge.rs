@@ -76,7 +76,7 @@ impl Tree {
     }
 
     fn try_merge(&self, key: &[u8], parent: PageNo, level: u16) -> Result<Outcome> {
-        let mut mtr = Mtr::begin(&self.env, self.structure_log_bytes())?;
+        let mut mtr = self.begin_structure_change()?;
         let above = mtr.exclusive(self.page_id(parent))?;
         if !self.arrived(mtr.bytes(above), Aim::At(key), level + 1) {
             return Ok(Outcome::Nothing);
@@ -157,7 +157,7 @@ impl Tree {
     /// As long as the root has a single child, the child's content becomes the root's.
     fn pull_up_only_child(&self) -> Result<()> {
         loop {
-            let mut mtr = Mtr::begin(&self.env, self.structure_log_bytes())?;
+            let mut mtr = self.begin_structure_change()?;
             let h = mtr.exclusive(self.page_id(self.root))?;
             let p = SlottedRef::new(mtr.bytes(h));
             if page_type(p.bytes()) != Some(PageType::Inner) || p.n_slots() != 1 {

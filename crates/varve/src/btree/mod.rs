@@ -72,7 +72,7 @@ mod split;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::base::{IndexId, NO_PAGE, PageId, PageNo, Result};
 use crate::mtr::{Mtr, MtrEnv};
@@ -81,7 +81,7 @@ use crate::space::Space;
 
 pub use check::TreeReport;
 pub use count::TreeShape;
-pub use free::FreeStep;
+pub use free::{FreeStep, empty_trees};
 pub use leaf::{LeafPos, SharedLeaf};
 
 /// Descents that may fail to arrive before one goes by latches.
@@ -168,6 +168,13 @@ impl Tree {
             },
         );
         Ok(root)
+    }
+
+    /// The tree's pages, had it been a single one when it was opened; levels that were added are not counted.
+    pub fn pages_since_opened(&self) -> u64 {
+        let splits = self.counters.splits.load(Relaxed);
+        let merges = self.counters.merges.load(Relaxed);
+        1 + splits.saturating_sub(merges)
     }
 
     fn page_id(&self, no: PageNo) -> PageId {

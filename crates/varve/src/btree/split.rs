@@ -56,18 +56,16 @@ impl Tree {
         }
     }
 
-    /// Redo bytes that a split or a merge writes at most: a page's records twice (a root that moves down is formatted
-    /// and filled elsewhere), fences and separators, page addresses, allocation.
-    pub(super) fn structure_log_bytes(&self) -> u32 {
-        if !self.space.id().is_logged() {
-            return 0;
-        }
+    /// Begins a mini-transaction for a split or a merge, which write at most a page's records twice (a root that moves down
+    /// is formatted and filled elsewhere), fences and separators, page addresses, allocation.
+    pub(super) fn begin_structure_change(&self) -> Result<Mtr<'_>> {
         let page = self.page_size();
-        (2 * page + 8 * max_key(page) + 4096) as u32
+        let max_log_bytes = (2 * page + 8 * max_key(page) + 4096) as u32;
+        Mtr::begin_in(&self.env, self.space.id(), max_log_bytes)
     }
 
     fn try_split(&self, key: &[u8], parent: PageNo, level: u16, room: usize) -> Result<Outcome> {
-        let mut mtr = Mtr::begin(&self.env, self.structure_log_bytes())?;
+        let mut mtr = self.begin_structure_change()?;
         let above = mtr.exclusive(self.page_id(parent))?;
         if !self.arrived(mtr.bytes(above), Aim::At(key), level + 1) {
             return Ok(Outcome::Stale);
@@ -161,7 +159,7 @@ impl Tree {
 
     /// The root, at `level`, has no room: its content moves into a fresh page, which becomes its only child.
     fn push_root_down(&self, level: u16, room: usize) -> Result<Outcome> {
-        let mut mtr = Mtr::begin(&self.env, self.structure_log_bytes())?;
+        let mut mtr = self.begin_structure_change()?;
         let h = mtr.exclusive(self.page_id(self.root))?;
         match self.root_level(mtr.bytes(h))?.cmp(&level) {
             // The tree shrank: there is nothing left to split at this level.

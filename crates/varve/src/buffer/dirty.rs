@@ -10,7 +10,8 @@
 //!   `Frame::queued` says so. The chain is that of its `first_change` or of an older one: `first_change` only moves up,
 //!   and the walker moves such a frame when it meets it.
 //! - **DQ-2** `Walker::base` is at most the bucket of every present and future `first_change`.
-//! - **DQ-3** Clean frames may linger in a chain. The walker drops them.
+//! - **DQ-3** Clean frames may linger in a chain, and so may a frame that was used again for a page of an unlogged
+//!   tablespace. The walker drops them: such a frame, left in a chain, would be in the wrong one when its next page is changed.
 //!
 //! DQ-1 across the race of "walker drops a clean frame" with "writer dirties it": the writer stores `first_change`, then
 //! swaps `queued` to true and pushes if it was false; the walker swaps `queued` to false, then reads `first_change`
@@ -45,6 +46,14 @@ struct Walker {
 
 fn bucket_of(change: u64) -> u64 {
     change >> BUCKET_SHIFT
+}
+
+/// The frame's `first_change`; 0 if it is clean, or dirty in a way that concerns no checkpoint.
+fn logged_change(f: &Frame) -> u64 {
+    match f.first_change.load(Acquire) {
+        UNLOGGED_CHANGE => 0,
+        change => change,
+    }
 }
 
 impl DirtyQueue {
@@ -103,10 +112,10 @@ impl DirtyQueue {
         while at != NIL {
             let f = &frames[at as usize];
             let next = f.dirty_next.load(Relaxed);
-            let mut change = f.first_change.load(Acquire);
+            let mut change = logged_change(f);
             if change == 0 {
                 f.queued.swap(false, AcqRel);
-                change = f.first_change.load(Acquire);
+                change = logged_change(f);
                 if change != 0 {
                     self.enqueue(frames, at, change);
                 }
@@ -234,6 +243,23 @@ mod tests {
             true
         });
         assert_eq!(seen, [0]);
+    }
+
+    /// A frame changes hands while it lingers in a chain: from a logged page to an unlogged one and back. In between it is
+    /// in no chain (DQ-3): its next first change may be older than whatever bucket it would be found in.
+    #[test]
+    fn a_frame_used_for_an_unlogged_page_leaves_its_chain() {
+        let frames = frames(2);
+        let queue = DirtyQueue::new();
+        queue.register(&frames, 0, 100);
+        clean(&frames[0]);
+        queue.register(&frames, 0, UNLOGGED_CHANGE);
+        assert_eq!(queue.oldest(&frames, Lsn(1000)), None);
+        assert!(!frames[0].queued.load(Relaxed));
+        clean(&frames[0]);
+        queue.register(&frames, 0, 5 << 20);
+        queue.register(&frames, 1, 6 << 20);
+        assert_eq!(queue.oldest(&frames, Lsn(7 << 20)), Some(Lsn(5 << 20)));
     }
 
     /// DQ-1 and DQ-2 under concurrency: writers register ever later changes, cleaners clean, and the walker's answer

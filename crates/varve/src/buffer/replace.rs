@@ -241,26 +241,41 @@ impl BufferPool {
     /// the cleaner, whose writes the store ignores: a frame that is in use just now is left to it, and becomes clean and
     /// free in the usual way. That is harmless, since tablespace ids are never used again.
     pub fn drop_space(&self, space: SpaceId) {
-        for (i, f) in self.frames.iter().enumerate() {
-            if f.page_id().space != space || f.page.load(Relaxed) == NO_PAGE_ID || !f.try_claim() {
-                continue;
-            }
-            if !f.latch.try_lock_exclusive() {
-                f.unclaim();
-                continue;
-            }
-            if f.page_id().space == space {
-                f.with_dirty_state(|| {
-                    f.next_first_change.store(0, Relaxed);
-                    f.first_change.store(0, Release);
-                });
-                self.empty(i as u32);
-                self.push_free(i as u32);
-            } else {
-                // SAFETY: latched above.
-                unsafe { f.latch.unlock_exclusive() };
-                f.unclaim();
-            }
+        for index in 0..self.frames.len() as u32 {
+            self.forget_if(index, |page| page.space == space);
+        }
+    }
+
+    /// Forgets a page whose content nobody will look at again, without writing it. If its frame is in use just now (the
+    /// cleaner may be writing it), it stays there, and becomes clean and free in the usual way.
+    pub fn forget(&self, id: PageId) {
+        if let Some(index) = self.table.find(&self.frames, id) {
+            self.forget_if(index, |page| page == id);
+        }
+    }
+
+    /// Empties a frame that nobody uses, if it holds such a page.
+    fn forget_if(&self, index: u32, is_it: impl Fn(PageId) -> bool) {
+        let f = &self.frames[index as usize];
+        let may_be = f.page.load(Relaxed) != NO_PAGE_ID && is_it(f.page_id());
+        if !may_be || !f.try_claim() {
+            return;
+        }
+        if !f.latch.try_lock_exclusive() {
+            f.unclaim();
+            return;
+        }
+        if f.page.load(Relaxed) != NO_PAGE_ID && is_it(f.page_id()) {
+            f.with_dirty_state(|| {
+                f.next_first_change.store(0, Relaxed);
+                f.first_change.store(0, Release);
+            });
+            self.empty(index);
+            self.push_free(index);
+        } else {
+            // SAFETY: latched above.
+            unsafe { f.latch.unlock_exclusive() };
+            f.unclaim();
         }
     }
 

@@ -317,6 +317,30 @@ fn unlogged_pages_are_cleaned_for_their_frames_only() {
     assert_eq!(value(&pool.shared(id(0)).unwrap(), id(0)), 5);
 }
 
+/// A page that is forgotten is not written, and its frame is free; one that is in use stays.
+#[test]
+fn a_forgotten_page_leaves_nothing() {
+    let (pool, store) = pool_of(MIN_FRAMES, 3);
+    for no in 0..3 {
+        let mut page = pool.exclusive(id(no)).unwrap();
+        fill(page.bytes_mut(), 7);
+        page.changed_unlogged();
+    }
+    let free = pool.free_frames();
+    pool.forget(id(0));
+    let latched = pool.shared(id(1)).unwrap();
+    pool.forget(id(1));
+    drop(latched);
+    let pin = pool.pin(id(2)).unwrap();
+    pool.forget(id(2));
+    drop(pin);
+    pool.forget(id(99));
+    assert_eq!((pool.free_frames(), pool.dirty_pages()), (free + 1, 2));
+    assert!(!pool.is_resident(id(0)) && pool.is_resident(id(1)) && pool.is_resident(id(2)));
+    assert_ne!(value(&pool.shared(id(0)).unwrap(), id(0)), 7);
+    assert_eq!(store.writes.load(Relaxed), 0);
+}
+
 #[test]
 fn dropping_a_space_forgets_its_pages_unwritten() {
     let (pool, store) = pool_of(MIN_FRAMES, 20);

@@ -13,6 +13,6 @@ mod tests;
 pub use def::{IndexDef, MAX_COLUMNS, MAX_INDEXES, MAX_NAME_BYTES, PRIMARY_NAME, TableDef};
 pub use record::{DELETED, ENTRY_LEN, EntryRecord, ROW_AT, RowRecord, entry_state, row_header};
 pub use table::{
-    Estimates, FIRST_ROOT_PAGE, IndexEstimate, META_PAGE, OpenIndex, OpenTable, ROW_IDS_END,
+    Claim, Estimates, FIRST_ROOT_PAGE, IndexEstimate, META_PAGE, OpenIndex, OpenTable, ROW_IDS_END,
 };
 pub use tables::{BrokenTable, Tables};

@@ -51,6 +51,10 @@ impl OpenIndex {
             Err(e) => e,
         }
     }
+
+    pub fn space(&self) -> SpaceId {
+        self.tree.space.id()
+    }
 }
 
 /// What `stats` found out about one index.
@@ -84,6 +88,8 @@ pub struct OpenTable {
     /// The table was dropped or replaced by another handle. Stored before the transaction that did it releases its table
     /// lock, read after that lock was waited for.
     dropped: AtomicBool,
+    /// A transaction uses the table, which is a temporary one (TEMP-1).
+    claimed: Arc<AtomicBool>,
     /// Held for reading by purge while it works on a record; for writing by who needs the table without purge.
     purge_gate: RwLock<()>,
     /// Rows, as far as known: estimated when the table was opened, counted since.
@@ -134,6 +140,7 @@ impl OpenTable {
             created_by,
             mtr: mtr.clone(),
             dropped: AtomicBool::new(false),
+            claimed: Arc::default(),
             purge_gate: RwLock::new(()),
             rows: AtomicI64::new(0),
             next_row_id: AtomicU64::new(1),
@@ -156,7 +163,7 @@ impl OpenTable {
                 .map_err(|d| index.damage_at(&key, d.expected, format!("{} bytes", d.found)))?;
             self.raise_row_id(last.saturating_add(1));
         }
-        if self.def.auto_increment.is_some() {
+        if self.def.auto_increment.is_some() && !self.is_temporary() {
             let id = self.meta_page();
             let page = self.mtr.pool.shared(id)?;
             let next = self.read_auto_increment(&page, id)?;
@@ -207,6 +214,11 @@ impl OpenTable {
         self.def.space
     }
 
+    /// The table lies in the temporary tablespace (see `ddl::temporary`).
+    pub fn is_temporary(&self) -> bool {
+        self.id().is_temporary()
+    }
+
     /// The index with this id, whichever kind it is.
     pub fn index(&self, id: IndexId) -> Option<&OpenIndex> {
         self.indexes().find(|i| i.id == id)
@@ -239,6 +251,14 @@ impl OpenTable {
     pub fn row<'a>(&'a self, key: &[u8], bytes: &'a [u8]) -> Result<RowRef<'a>> {
         RowRef::new(&self.format, bytes)
             .map_err(|d| self.clustered.damage_at(key, d.expected, d.found))
+    }
+
+    /// Takes a temporary table for one transaction. `None`: another one has it.
+    pub fn claim(&self) -> Option<Claim> {
+        debug_assert!(self.is_temporary());
+        // Acquire pairs with the Release of the last claim's end: that transaction has ended for whoever looks from now on.
+        let is_ours = !self.claimed.swap(true, Ordering::Acquire);
+        is_ours.then(|| Claim(self.claimed.clone()))
     }
 
     /// Lets purge work on the table while the guard lives. Waits for who keeps it away; `is_dropped` is asked afterwards.
@@ -280,12 +300,24 @@ impl OpenTable {
         self.row_count().abs_diff(then) > 16 + then / 10
     }
 
-    /// Bytes of the tablespace that are in use, and that it has free.
+    /// All rows are gone: row ids and the AUTO_INCREMENT counter start again.
+    pub fn restart_counters(&self) {
+        self.rows.store(0, Ordering::Relaxed);
+        self.next_row_id.store(1, Ordering::Relaxed);
+        self.auto_increment.store(1, Ordering::Relaxed);
+    }
+
+    /// Bytes of the tablespace that are in use, and that it has free. Of the temporary one, which it shares with others, a
+    /// temporary table has its trees' pages, as far as known.
     pub fn used_and_free_bytes(&self) -> Result<(u64, u64)> {
         let (space, page) = (
             &self.clustered.tree.space,
             self.clustered.tree.page_size() as u64,
         );
+        if self.is_temporary() {
+            let pages: u64 = self.indexes().map(|i| i.tree.pages_since_opened()).sum();
+            return Ok((pages * page, 0));
+        }
         let (used, size) = (
             u64::from(space.used_pages(&self.mtr)?),
             u64::from(space.size_pages()),
@@ -341,8 +373,11 @@ impl OpenTable {
     }
 
     /// Writes the counter into the meta page, in the mini-transaction that inserts a row with `value`. The page is
-    /// latched after tree and undo pages, like allocation pages.
+    /// latched after tree and undo pages, like allocation pages. A temporary table's counter is in memory only.
     pub fn log_auto_increment(&self, mtr: &mut Mtr<'_>, value: u64) -> Result<()> {
+        if self.is_temporary() {
+            return Ok(());
+        }
         let at = META_AUTO_INCREMENT;
         let h = mtr.exclusive(self.meta_page())?;
         let now = self.read_auto_increment(mtr.bytes(h), self.meta_page())?;
@@ -361,6 +396,10 @@ impl OpenTable {
 
     /// Sets the persistent counter (ALTER TABLE … AUTO_INCREMENT, TRUNCATE).
     pub fn set_auto_increment(&self, next: u64) -> Result<()> {
+        if self.is_temporary() {
+            self.auto_increment.store(next, Ordering::Relaxed);
+            return Ok(());
+        }
         let mut mtr = Mtr::begin(&self.mtr, 4096)?;
         let h = mtr.exclusive(self.meta_page())?;
         self.read_auto_increment(mtr.bytes(h), self.meta_page())?;
@@ -384,6 +423,15 @@ impl OpenTable {
         high: Option<&[u8]>,
     ) -> Result<u64> {
         index.tree.estimate_between(low, high)
+    }
+}
+
+/// A transaction's right to a temporary table, until dropped.
+pub struct Claim(Arc<AtomicBool>);
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 

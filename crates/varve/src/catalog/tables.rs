@@ -118,8 +118,11 @@ impl Tables {
         maps.by_name.insert(new.def.name.clone(), new);
     }
 
+    /// The names of all tables but temporary ones, sorted.
     pub fn names(&self) -> Vec<String> {
-        let mut names: Vec<_> = self.maps.read().by_name.keys().cloned().collect();
+        let maps = self.maps.read();
+        let lasting = maps.by_name.values().filter(|t| !t.is_temporary());
+        let mut names: Vec<_> = lasting.map(|t| t.def.name.clone()).collect();
         names.sort();
         names
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::base::{Error, PageNo, Result};
+use crate::base::{Error, PageNo, Result, TEMP_SPACE};
 use crate::catalog::{IndexEstimate, OpenTable, TableDef};
 use crate::ddl::Ddl;
 use crate::flush::Flusher;
@@ -97,6 +97,20 @@ impl Database {
     pub fn create_table(&self, def: &TableDef) -> Result<Table> {
         Ok(Table {
             table: self.inner.ddl.create_table(def)?,
+        })
+    }
+
+    /// Creates a temporary table: its rows are in no log, and end with the table or when the database is closed or
+    /// crashes. It is found under its name, which no other table may have, but is not among `tables`. One transaction at a
+    /// time can use it, from its first use of the table to its end, and sees its newest rows; others get `Invalid`. Otherwise
+    /// it is a table like others: with indexes, savepoints and rollback.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists`; `Invalid` for a definition that can't be used; `NoSpace`.
+    pub fn create_temporary_table(&self, def: &TableDef) -> Result<Table> {
+        Ok(Table {
+            table: self.inner.ddl.create_temporary_table(def)?,
         })
     }
 
@@ -219,6 +233,8 @@ impl Inner {
         core.log.poison("the database was closed");
         background.flusher.stop();
         drop(background.log_writer);
+        // What remains of it after a crash is replaced at the next start.
+        let _ = self.ddl.spaces.drop_space(TEMP_SPACE);
         done
     }
 }
@@ -242,6 +258,11 @@ pub struct Table {
 impl Table {
     pub fn def(&self) -> &TableDef {
         &self.table.def
+    }
+
+    /// Whether `Database::create_temporary_table` made it.
+    pub fn is_temporary(&self) -> bool {
+        self.table.is_temporary()
     }
 
     /// Rows, as far as known: an estimate from when the table was opened, counted since.
@@ -361,6 +382,16 @@ impl Transaction {
         update_row(self, &table.table, current_of(table, cursor)?, row)
     }
 
+    /// Drops a temporary table that this transaction may have used, for good: a rollback does not bring it back. Cursors on it
+    /// can't be used any more.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a table that is not temporary or that another transaction uses; `NotFound` if it is gone.
+    pub fn drop_temporary_table(&mut self, table: &Table) -> Result<()> {
+        crate::ddl::drop_temporary_table(self, &table.table)
+    }
+
     /// Deletes the row that the cursor stands on, which was read with an exclusive lock.
     pub fn delete(&mut self, table: &Table, cursor: &Cursor) -> Result<()> {
         delete_row(self, &table.table, current_of(table, cursor)?)
@@ -375,6 +406,10 @@ fn current_of<'a>(table: &Table, cursor: &'a Cursor) -> Result<CurrentRow<'a>> {
             cursor.table().def.name,
             table.table.def.name
         )));
+    }
+    if table.table.is_dropped() {
+        let name = &table.table.def.name;
+        return Err(Error::not_found(format!("table {name} (it was dropped)")));
     }
     cursor.current()
 }

@@ -2,13 +2,15 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::base::{Error, Lsn, PageId, PageNo, Result, SYSTEM_SPACE, SpaceId, TableId, TrxId};
+use crate::base::{
+    Error, FIRST_TEMPORARY_ID, Lsn, PageId, PageNo, Result, SYSTEM_SPACE, SpaceId, TableId, TrxId,
+};
 use crate::btree::Tree;
 use crate::buffer::{BufferPool, PoolSettings};
 use crate::catalog::{BrokenTable, OpenTable, TableDef, Tables};
@@ -27,7 +29,9 @@ use crate::txn::{
     Core, DynamicSettings, FlushLog, IdLimitLog, Isolation, LogLevel, Logger, State, Transaction,
     TxnSys,
 };
-use crate::undo::{MAX_UNDO_SPACES, TrxUndo, UndoEnv, UndoSys, format_undo_space};
+use crate::undo::{
+    MAX_UNDO_SPACES, TrxUndo, UndoEnv, UndoSys, format_rollback_segments, format_temporary_segments,
+};
 
 /// How a database is opened. `Options::default()` suits a small machine.
 #[derive(Clone)]
@@ -46,7 +50,8 @@ pub struct Options {
     pub doublewrite: bool,
     /// Pages per second that background flushing may write when it is not in a hurry.
     pub io_capacity: u32,
-    /// Undo tablespaces, fixed when the database is created: 1 to 95.
+    /// Undo tablespaces, fixed when the database is created: 1 to 95, or 0 for a single rollback segment in the system
+    /// tablespace, which suits small databases with few writers.
     pub undo_tablespaces: u32,
     /// How long a statement waits for a lock.
     pub lock_wait_timeout: Duration,
@@ -93,9 +98,9 @@ impl Options {
                 self.page_size
             )));
         }
-        if !(1..=MAX_UNDO_SPACES as u32).contains(&self.undo_tablespaces) {
+        if self.undo_tablespaces > MAX_UNDO_SPACES as u32 {
             return Err(Error::invalid(format!(
-                "undo_tablespaces {} is not between 1 and {MAX_UNDO_SPACES}",
+                "undo_tablespaces {} is above {MAX_UNDO_SPACES}",
                 self.undo_tablespaces
             )));
         }
@@ -278,6 +283,8 @@ impl Opener<'_> {
             spaces: self.spaces.clone(),
             page_size,
         };
+        ddl::create_temporary_space(&self.spaces)?;
+        format_temporary_segments(&undo_env)?;
         let (undo, unfinished) = UndoSys::load(undo_env, &directory.undo_spaces, id_limit)?;
         let sys = TxnSys::new(id_limit, Box::new(LogIdLimit(mtr.clone())));
         for trx in &unfinished {
@@ -324,6 +331,7 @@ impl Opener<'_> {
             collations,
             system,
             mutex: Mutex::new(()),
+            next_temporary: AtomicU64::new(FIRST_TEMPORARY_ID),
         };
         self.finish_transactions(&core, &ddl, unfinished, found)?;
         Ok((core, ddl, self.flusher))
@@ -432,7 +440,7 @@ impl Directory {
         let page = pool.shared(Directory::PAGE)?;
         let at = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().expect("4 bytes"));
         let count = at(DIR_UNDO_COUNT) as usize;
-        if page_type(&page) != Some(PageType::UndoDir) || !(1..=MAX_UNDO_SPACES).contains(&count) {
+        if page_type(&page) != Some(PageType::UndoDir) || count > MAX_UNDO_SPACES {
             let found = format!("type {:?}, {count} undo tablespaces", page_type(&page));
             return Err(Error::corrupt(
                 Directory::PAGE,
@@ -574,21 +582,22 @@ fn fill_new(spaces: &Spaces, env: &UndoEnv, undo_count: u32) -> Result<()> {
     let undo_spaces: Vec<SpaceId> = (1..=undo_count).map(SpaceId).collect();
     spaces.create(new_space(SYSTEM_SPACE, SYSTEM_FILE, SpaceKind::System))?;
     for (n, &id) in undo_spaces.iter().enumerate() {
-        spaces.create(new_space(
-            id,
-            &format!("undo_{:03}.vdt", n + 1),
-            SpaceKind::Undo,
-        ))?;
-        format_undo_space(env, id, n, undo_spaces.len())?;
+        let path = format!("undo_{:03}.vdt", n + 1);
+        spaces.create(new_space(id, &path, SpaceKind::Undo))?;
     }
     let system = spaces.require(SYSTEM_SPACE)?;
-    let _reserved = system.reserve(&env.mtr, 2)?;
+    let reserved = system.reserve(&env.mtr, 1)?;
     let mut mtr = Mtr::begin(&env.mtr, 64 * 1024)?;
     let directory_page = system.alloc(&mut mtr, PageNo(0), MIXED)?;
     assert_eq!(
         directory_page, DIRECTORY_PAGE,
         "a new tablespace gives out its pages in order"
     );
+    mtr.commit();
+    drop(reserved);
+    format_rollback_segments(env, &undo_spaces)?;
+    let _reserved = system.reserve(&env.mtr, 1)?;
+    let mut mtr = Mtr::begin(&env.mtr, 64 * 1024)?;
     let catalog_root = Tree::create(&mut mtr, &system, SYSTEM_INDEX)?;
     Directory {
         undo_spaces,

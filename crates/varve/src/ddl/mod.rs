@@ -13,12 +13,16 @@
 //!
 //! - **DDL-1** After start-up the table files are exactly those that the committed definitions name.
 //!
-//! Locks: the table's exclusive lock (waits for transactions that use it), then the DDL mutex, which serialises DDL
+//! Temporary tables have neither stored definitions nor files: `temporary`.
+//!
+//! Locks: the table's exclusive lock (waits for transactions that use it; temporary ones are claimed instead), then the DDL mutex, which serialises DDL
 //! statements and is never held while waiting for a lock.
 
 mod store;
+mod temporary;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
 
@@ -34,6 +38,7 @@ use crate::space::{MIXED, NewSpace, Space, SpaceKind, Spaces};
 use crate::txn::{Core, Isolation, Transaction};
 
 pub use store::{FIRST_USER_ID, SYSTEM_INDEX, SYSTEM_TABLE, StoredDef, load_defs, system_def};
+pub use temporary::{TEMP_FILE, create_temporary_space, drop_temporary_table};
 
 /// Extension of tablespace files.
 pub const FILE_EXTENSION: &str = "vdt";
@@ -46,6 +51,8 @@ pub struct Ddl {
     pub collations: Arc<Collations>,
     pub system: Arc<OpenTable>,
     pub mutex: Mutex<()>,
+    /// The next id of a temporary table or of one of its indexes.
+    pub next_temporary: AtomicU64,
 }
 
 /// The file of the table `schema/table`, relative to the data directory.
@@ -198,7 +205,7 @@ impl Ddl {
         self.core.pool.drop_space(space);
     }
 
-    /// A DDL transaction that holds the table's exclusive lock.
+    /// A DDL transaction that has the table for itself.
     fn lock(&self, name: &str) -> Result<(Transaction, Arc<OpenTable>)> {
         let table = self.core.tables.get(name)?;
         let mut trx = self.begin();
@@ -212,6 +219,10 @@ impl Ddl {
             return self.drop_broken(name, &broken);
         }
         let (mut trx, table) = self.lock(name)?;
+        if table.is_temporary() {
+            drop_temporary_table(&mut trx, &table)?;
+            return trx.commit();
+        }
         let _serial = self.mutex.lock();
         store::delete_def(&mut trx, &self.system, name)?;
         let _gate = table.keep_purge_away();
@@ -264,6 +275,9 @@ impl Ddl {
     /// Renames a table once nobody uses it.
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         let (mut trx, table) = self.lock(from)?;
+        if table.is_temporary() {
+            return self.rename_temporary(&table, to);
+        }
         let _serial = self.mutex.lock();
         let mut def = table.def.clone();
         def.name = to.to_string();
@@ -292,6 +306,9 @@ impl Ddl {
     /// Empties a table by giving it a fresh tablespace.
     pub fn truncate_table(&self, name: &str) -> Result<()> {
         let (mut trx, table) = self.lock(name)?;
+        if table.is_temporary() {
+            return self.truncate_temporary(&table);
+        }
         let _serial = self.mutex.lock();
         let mut def = table.def.clone();
         self.assign_ids(&mut def)?;

@@ -24,7 +24,15 @@
 //! - **MTR-5** A mini-transaction that is dropped after it changed something, by a panic or a bug, poisons the log:
 //!   those pages are never written, and reopening the database restores them.
 //!
-//! Unlogged tablespaces (`SpaceId::is_logged`) go the same way, without redo and without an LSN.
+//! - **MTR-6** A mini-transaction changes pages of redo-logged tablespaces or of others, never both, and reserves redo only
+//!   for the former. So it is in the log as a whole or not at all.
+//!
+//! # Unlogged tablespaces
+//!
+//! Their pages (`SpaceId::is_logged`: the temporary tablespace) are latched and changed in the same way, by the same
+//! operations, but nothing is reserved and nothing is written to the log. The page LSN stays 0, so WAL-1 holds whenever they
+//! are written. They are dirty only as far as replacement is concerned: they are written before their frame is reused, and no
+//! checkpoint waits for them. Replay refuses them (RPL-4): after a crash the tablespace is made anew.
 //!
 //! The frame is built in a buffer that belongs to [`MtrEnv`] and is used again, so that a small mini-transaction
 //! allocates nothing.
@@ -41,7 +49,7 @@ use smallvec::SmallVec;
 
 pub use record::RawRecord;
 
-use crate::base::{Error, Lsn, PageId, Result};
+use crate::base::{Error, Lsn, PageId, Result, SpaceId};
 use crate::buffer::{BufferPool, ExclusivePage, FrameHint, SharedPage};
 use crate::page::{self, PageOp};
 use crate::redo::{RedoLog, Reservation};
@@ -83,6 +91,14 @@ enum Slot<'a> {
     },
 }
 
+/// What a mini-transaction has changed (MTR-6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Changes {
+    Nothing,
+    Logged,
+    Unlogged,
+}
+
 /// What a mini-transaction has done with a page that it has latched exclusively.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -104,7 +120,7 @@ pub struct Mtr<'a> {
     body: Vec<u8>,
     /// The page that the body's last operation is on.
     current: Option<PageId>,
-    changed: bool,
+    changes: Changes,
 }
 
 impl<'a> Mtr<'a> {
@@ -125,8 +141,18 @@ impl<'a> Mtr<'a> {
             pages: SmallVec::new(),
             body,
             current: None,
-            changed: false,
+            changes: Changes::Nothing,
         })
+    }
+
+    /// Begins a mini-transaction that changes pages of `space` only: like [`Mtr::begin`] if the tablespace is redo-logged;
+    /// otherwise nothing is reserved, and nothing waited for. Fails if the database is poisoned.
+    pub fn begin_in(env: &'a MtrEnv, space: SpaceId, max_log_bytes: u32) -> Result<Mtr<'a>> {
+        if space.is_logged() {
+            return Mtr::begin(env, max_log_bytes);
+        }
+        env.log.check()?;
+        Mtr::begin(env, 0)
     }
 
     /// Gives the reserved redo capacity back, so that another mini-transaction can go first: two reservations of one
@@ -138,7 +164,7 @@ impl<'a> Mtr<'a> {
 
     /// Nothing is latched and nothing was changed.
     pub fn is_idle(&self) -> bool {
-        !self.changed && self.pages.iter().all(|s| matches!(s, Slot::Released))
+        !self.has_changes() && self.pages.iter().all(|s| matches!(s, Slot::Released))
     }
 
     /// Reserves again what [`Mtr::pause`] gave back. May wait for redo capacity.
@@ -272,17 +298,30 @@ impl<'a> Mtr<'a> {
             panic!("{h:?} is changed without an exclusive latch");
         };
         let id = page.id();
+        let class = match id.space.is_logged() {
+            true => Changes::Logged,
+            false => Changes::Unlogged,
+        };
+        assert!(
+            self.changes == class || self.changes == Changes::Nothing,
+            "MTR-6: a mini-transaction with {:?} changes changes {id}, too",
+            self.changes
+        );
+        assert!(
+            class == Changes::Logged || self.max_log_bytes == 0,
+            "MTR-6: redo was reserved for a change of {id}"
+        );
+        self.changes = class;
         let fresh = matches!(state, State::Fresh | State::ChangedFresh);
+        *state = State::Changed;
         let bytes = page.bytes_mut();
         if fresh {
             bytes.fill(0);
         }
-        self.changed = true;
-        *state = State::Changed;
         if let Err(e) = op.apply(bytes, id) {
             panic!("page operation: {e}");
         }
-        if !id.space.is_logged() {
+        if class == Changes::Unlogged {
             return;
         }
         if fresh || self.current != Some(id) {
@@ -295,7 +334,8 @@ impl<'a> Mtr<'a> {
 
     /// Logs something that changes no page.
     pub fn log_raw(&mut self, record: &RawRecord<'_>) {
-        self.changed = true;
+        assert_ne!(self.changes, Changes::Unlogged, "MTR-6: {record:?}");
+        self.changes = Changes::Logged;
         record::put_raw(&mut self.body, record);
         self.check_reserved();
     }
@@ -309,7 +349,7 @@ impl<'a> Mtr<'a> {
     }
 
     pub fn has_changes(&self) -> bool {
-        self.changed
+        self.changes != Changes::Nothing
     }
 
     /// Bytes of redo that are still reserved.
@@ -390,14 +430,14 @@ impl<'a> Mtr<'a> {
 
     /// Step 6 of the commit.
     fn finish(&mut self) {
-        self.changed = false;
+        self.changes = Changes::Nothing;
         self.pages.clear();
     }
 }
 
 impl Drop for Mtr<'_> {
     fn drop(&mut self) {
-        if self.changed {
+        if self.has_changes() {
             self.env
                 .log
                 .poison("a mini-transaction was abandoned halfway");

@@ -6,6 +6,7 @@
 //! - **RPL-2** A page that was changed registers the frame's *start* as its first change, as the mini-transaction did.
 //! - **RPL-3** A page taken for new needs no readable old content: if what is stored is damaged or missing, it starts as
 //!   zeros.
+//! - **RPL-4** Pages of unlogged tablespaces are in no frame: one that names such a page is damaged.
 //!
 //! Frames are replayed in order, each by one thread; pages are latched in the order of the frame's records. Pages of
 //! a tablespace that is gone are skipped. Bytes that don't fit give `Error::Corrupt` and leave the page as it was.
@@ -36,6 +37,10 @@ pub fn apply_frame(
     for record in records(body) {
         match record.map_err(|what| damaged(start, what))? {
             Record::Raw(raw) => on_raw(raw)?,
+            Record::Op { page, .. } if !page.space.is_logged() => {
+                let what = format!("a change of {page}, which is not logged");
+                return Err(damaged(start, &what));
+            }
             Record::Op { page, fresh, op } => {
                 let at = match pages.iter().position(|p| p.id == page) {
                     Some(at) => at,

@@ -290,6 +290,84 @@ fn reads_and_unlogged_changes_leave_no_trace_in_the_log() {
     assert_eq!(env.pool.min_first_change(START), None);
 }
 
+/// Pages of unlogged tablespaces keep their LSN of 0 (WAL-1 holds whenever they are written), leave the pool dirty and come back
+/// as they were.
+#[test]
+fn unlogged_pages_have_no_lsn_and_survive_eviction() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(MemStore::default());
+    let env = env_in(dir.path(), &store);
+    let temp = |no| PageId::new(TEMP_SPACE, PageNo(no));
+    for no in 0..200u32 {
+        let mut mtr = Mtr::begin_in(&env, TEMP_SPACE, 4000).unwrap();
+        let h = mtr.exclusive_new(temp(no)).unwrap();
+        mtr.op(h, format(PageType::Raw));
+        let bytes = &no.to_le_bytes();
+        mtr.op(h, PageOp::Write { off: 200, bytes });
+        assert_eq!(page::page_lsn(mtr.bytes(h)), Lsn(0));
+        mtr.commit();
+    }
+    let mut taken = vec![];
+    env.pool.take_unused(usize::MAX, usize::MAX, &mut taken);
+    assert_eq!(taken.len(), 200);
+    let mut copy = vec![0; PAGE];
+    for page in taken {
+        assert_eq!(page.first_change, None);
+        assert_eq!(env.pool.copy_for_write(&page, &mut copy), Some(Lsn(0)));
+        env.pool.store().write(page.page, &copy).unwrap();
+        env.pool.write_done(page);
+    }
+    let again = pool_on(&store);
+    for no in 0..200u32 {
+        let page = again.shared(temp(no)).unwrap();
+        assert_eq!(page[200..204], no.to_le_bytes());
+    }
+    assert_eq!(env.log.next_lsn(), START);
+}
+
+/// MTR-6: a mini-transaction is in the log as a whole or not at all.
+#[test]
+fn logged_and_unlogged_changes_do_not_mix() {
+    let temp = PageId::new(TEMP_SPACE, PageNo(1));
+    for (redo, pages) in [
+        (4000, [id(1), temp]),
+        (4000, [temp, id(1)]),
+        (0, [temp, id(1)]),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Arc::new(MemStore::default());
+        let env = env_in(dir.path(), &store);
+        let mixed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let mut mtr = Mtr::begin(&env, redo).unwrap();
+            for page in pages {
+                let h = mtr.exclusive_new(page).unwrap();
+                mtr.op(h, format(PageType::Raw));
+            }
+            mtr.commit();
+        }));
+        let panic = *mixed.unwrap_err().downcast::<String>().unwrap();
+        assert!(panic.contains("MTR-6"), "{panic}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let env = env_in(dir.path(), &Arc::default());
+    env.log.poison("the test");
+    assert!(Mtr::begin_in(&env, TEMP_SPACE, 0).is_err());
+}
+
+/// RPL-4: a frame that names an unlogged page is damaged, and changes nothing.
+#[test]
+fn replay_refuses_unlogged_pages() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(MemStore::default());
+    let env = env_in(dir.path(), &store);
+    let mut body = vec![];
+    record::put_page(&mut body, PageId::new(TEMP_SPACE, PageNo(3)), true);
+    format(PageType::Raw).encode(&mut body);
+    let e = apply_frame(&env.pool, START, Lsn(START.0 + 64), &body, |_| Ok(())).unwrap_err();
+    assert!(e.to_string().contains("not logged"), "{e}");
+    assert_eq!(env.pool.dirty_pages(), 0);
+}
+
 /// MTR-5, and what is refused: an operation that does not fit, more redo than was reserved, a change of an unlatched or
 /// shared page.
 #[test]

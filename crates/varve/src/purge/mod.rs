@@ -17,6 +17,9 @@
 //! - **PURGE-2** Every rule is a condition on the record's current state, so working through a log again after a crash
 //!   does no harm.
 //!
+//! - **PURGE-3** The history of temporary rollback segments has no limit: it is worked off at once. A view never looks at
+//!   older versions of temporary tables (TEMP-2), and a transaction whose log is in the history can't roll back any more.
+//!
 //! Latches: one leaf at a time. DDL waits at a table's gate for the record that purge is at, and closes the gate until it
 //! is through; purge then looks the table up again, and skips the records of one that is gone. An error (a damaged page) is logged; purge waits and tries again, nothing is skipped.
 
@@ -140,12 +143,14 @@ fn run_round(core: &Core, stop: &AtomicBool, is_idle: bool) -> Result<usize> {
 /// Works off a batch of logs; returns how many.
 pub fn run_batch(core: &Core, stop: &AtomicBool) -> Result<usize> {
     let mut done = 0;
+    // PURGE-3: without a limit.
+    if let Some(oldest) = core.undo.oldest_temporary() {
+        let end = TrxNo(oldest.0 + BATCH_NUMBERS);
+        done += purge_below(core, core.undo.temporary(), end, stop)?;
+    }
     if let Some(oldest) = core.undo.oldest() {
         let end = TrxNo(oldest.0 + BATCH_NUMBERS).min(core.sys.purge_limit());
-        let mut batch = Batch::collect(core, end)?;
-        let worked = batch.work_off(core, stop);
-        done = batch.give_back(core)?;
-        worked?;
+        done += purge_below(core, core.undo.logged(), end, stop)?;
     }
     if done > 0 {
         Counters::add(&core.counters.purged_logs, done as u64);
@@ -158,23 +163,33 @@ pub fn run_batch(core: &Core, stop: &AtomicBool) -> Result<usize> {
     Ok(done)
 }
 
+/// Works off the logs of these rollback segments with numbers below `end`; returns how many.
+fn purge_below(core: &Core, rsegs: &[Arc<Rseg>], end: TrxNo, stop: &AtomicBool) -> Result<usize> {
+    let mut batch = Batch::collect(core, rsegs, end)?;
+    let worked = batch.work_off(core, stop);
+    let done = batch.give_back(core)?;
+    worked?;
+    Ok(done)
+}
+
 /// The logs of one batch, by rollback segment.
-struct Batch {
+struct Batch<'a> {
+    rsegs: &'a [Arc<Rseg>],
     logs: Vec<Vec<HistoryEntry>>,
     /// How many logs of each rollback segment are worked off.
     done: Vec<usize>,
 }
 
-impl Batch {
-    fn collect(core: &Core, end: TrxNo) -> Result<Batch> {
+impl Batch<'_> {
+    fn collect<'a>(core: &Core, rsegs: &'a [Arc<Rseg>], end: TrxNo) -> Result<Batch<'a>> {
         let mut logs = Vec::new();
-        for rseg in core.undo.rsegs() {
+        for rseg in rsegs {
             let mut below = Vec::new();
             rseg.logs_below(&core.undo.env, end, &mut below)?;
             logs.push(below);
         }
         let done = vec![0; logs.len()];
-        Ok(Batch { logs, done })
+        Ok(Batch { rsegs, logs, done })
     }
 
     /// Works through the logs in the order of their numbers, until told to stop. After an error what was done before it
@@ -190,7 +205,7 @@ impl Batch {
                 break;
             }
             if !log.only_space {
-                purge_log(core, &core.undo.rsegs()[n], log, &mut copies)?;
+                purge_log(core, &self.rsegs[n], log, &mut copies)?;
             }
             self.done[n] += 1;
         }
@@ -200,7 +215,7 @@ impl Batch {
     /// Gives back what was worked off; returns how many logs.
     fn give_back(&self, core: &Core) -> Result<usize> {
         let mut all = 0;
-        for ((rseg, logs), done) in core.undo.rsegs().iter().zip(&self.logs).zip(&self.done) {
+        for ((rseg, logs), done) in self.rsegs.iter().zip(&self.logs).zip(&self.done) {
             core.undo.free_logs(rseg, &logs[..*done])?;
             all += done;
         }
@@ -277,7 +292,7 @@ fn purge_in_table(
     let Some(index) = table.index(record.index) else {
         return Ok(());
     };
-    let mut mtr = Mtr::begin(&core.mtr, MAX_MTR)?;
+    let mut mtr = Mtr::begin_in(&core.mtr, index.space(), MAX_MTR)?;
     let pos = index.tree.latch_leaf_exclusive(&mut mtr, record.key, 0)?;
     if !pos.found || !is_garbage(table, pos.payload(&mtr), record, at) {
         return Ok(());

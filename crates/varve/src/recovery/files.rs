@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use crate::base::{Result, SpaceId};
-use crate::ddl::{FILE_EXTENSION, table_path};
+use crate::ddl::{FILE_EXTENSION, TEMP_FILE, table_path};
 use crate::io::Disk;
 use crate::space::{Spaces, UNFINISHED_EXTENSION};
 
@@ -17,7 +17,8 @@ pub struct FoundFile {
     pub space: Option<SpaceId>,
 }
 
-/// Removes files that were being made, and opens every tablespace file in the data directory and its schema directories.
+/// Removes files that were being made, and opens every tablespace file in the data directory and its schema directories, except
+/// what is left of an earlier process's temporary tablespace: it means nothing any more.
 pub fn find_files(
     disk: &dyn Disk,
     dir: &Path,
@@ -58,7 +59,8 @@ fn open_in(
             disk.remove(&dir.join(&path))?;
             continue;
         }
-        if entry.is_dir || extension.is_none_or(|e| e != FILE_EXTENSION) {
+        let is_tablespace = extension.is_some_and(|e| e == FILE_EXTENSION);
+        if entry.is_dir || !is_tablespace || path == TEMP_FILE {
             continue;
         }
         let space = match spaces.open(&path) {

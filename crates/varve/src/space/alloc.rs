@@ -29,6 +29,9 @@ const MAX_GROWTH_BYTES: u64 = 4 << 20;
 const KEPT_ONE_IN: u32 = 64;
 const MIN_KEPT_PAGES: u32 = 16;
 
+/// Pages that are given back under one latch of the allocation page.
+const DISCARDED_AT_ONCE: usize = 512;
+
 /// Free pages promised to one mini-transaction; given back when dropped, whether used or not.
 #[must_use = "the pages are promised only as long as this lives"]
 pub struct Reserved<'a> {
@@ -196,27 +199,70 @@ impl Space {
                 mtr.exclusive(id)?
             }
         };
-        let group = self.geometry.group_of(no);
         self.latch_alloc_page(mtr, 0)?;
-        let alloc = self.latch_alloc_page(mtr, group)?;
-        check_alloc_page(mtr.bytes(alloc), mtr.page_id(alloc))?;
-        let in_use = self.geometry.in_use(mtr.bytes(alloc), no);
-        if !in_use || no.0 == 0 || no == self.geometry.alloc_page(group) {
-            let found = if in_use {
-                "a page of the file's own"
-            } else {
-                "a free one"
-            };
-            return Err(Error::corrupt(id, "a page that can be freed", found));
-        }
+        let alloc = self.latch_alloc_page(mtr, self.geometry.group_of(no))?;
+        self.check_can_free(mtr.bytes(alloc), no)?;
         mtr.op(h, PageOp::Free);
+        self.clear_in_use(mtr, alloc, no);
+        Ok(())
+    }
+
+    /// Gives pages of an unlogged tablespace back, in ascending order, without reading or writing them (SP-6). Nobody refers
+    /// to them any more. If this fails, some of them are lost until the tablespace is made anew.
+    pub fn discard(&self, env: &MtrEnv, pages: &[PageNo]) -> Result<()> {
+        assert!(
+            !self.id.is_logged(),
+            "SP-6: pages of {} are discarded",
+            self.path()
+        );
+        debug_assert!(pages.is_sorted());
+        let group_of = |no: PageNo| self.geometry.group_of(no);
+        let groups = pages.chunk_by(|a, b| group_of(*a) == group_of(*b));
+        for pages in groups.flat_map(|group| group.chunks(DISCARDED_AT_ONCE)) {
+            pages.iter().for_each(|no| env.pool.forget(self.page(*no)));
+            let mut mtr = Mtr::begin_in(env, self.id, 0)?;
+            self.latch_alloc_page(&mut mtr, 0)?;
+            let alloc = self.latch_alloc_page(&mut mtr, group_of(pages[0]))?;
+            for no in pages {
+                self.check_can_free(mtr.bytes(alloc), *no)?;
+            }
+            for no in pages {
+                self.clear_in_use(&mut mtr, alloc, *no);
+            }
+            mtr.commit();
+        }
+        Ok(())
+    }
+
+    /// The user of this number has given all its pages back, and will take none any more.
+    pub fn forget_user(&self, owner: u32) {
+        if let Some(extents) = &mut *self.extents.lock() {
+            extents.forget_user(owner);
+        }
+    }
+
+    fn check_can_free(&self, alloc_page: &[u8], no: PageNo) -> Result<()> {
+        let alloc_no = self.geometry.alloc_page(self.geometry.group_of(no));
+        check_alloc_page(alloc_page, self.page(alloc_no))?;
+        let in_use = self.geometry.in_use(alloc_page, no);
+        let own = no.0 == 0 || no == alloc_no;
+        let found = match (in_use, own) {
+            (true, false) => return Ok(()),
+            (true, true) => "a page of the file's own",
+            (false, _) => "a free one",
+        };
+        let expected = "a page that can be freed";
+        Err(Error::corrupt(self.page(no), expected, found))
+    }
+
+    /// The page is free again. The caller has checked that it was in use, and latched its allocation page.
+    fn clear_in_use(&self, mtr: &mut Mtr<'_>, alloc: PageH, no: PageNo) {
         self.set_in_use(mtr, alloc, no, 0);
         let extent = no.0 / EXTENT_PAGES;
         if self.geometry.used_in(mtr.bytes(alloc), extent) == 0 {
             self.set_owner(mtr, alloc, extent, FREE);
         }
         self.mirror_give(extent);
-        Ok(())
     }
 
     fn mirror_give(&self, extent: u32) {

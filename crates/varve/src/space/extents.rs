@@ -140,6 +140,23 @@ impl Extents {
         let user = self.users.entry(owner).or_default();
         let extents = user.extents.checked_add_signed(by);
         user.extents = extents.expect("counted before");
+        self.forget_if_nothing(owner);
+    }
+
+    /// The user has given all its pages back, and will take none any more.
+    pub fn forget_user(&mut self, owner: u32) {
+        if let Some(user) = self.users.get_mut(&owner) {
+            user.shared = 0;
+        }
+        self.forget_if_nothing(owner);
+    }
+
+    fn forget_if_nothing(&mut self, owner: u32) {
+        if let Some(user) = self.users.get(&owner)
+            && (user.extents, user.shared) == (0, 0)
+        {
+            self.users.remove(&owner);
+        }
     }
 
     fn note_room(&mut self, extent: u32) {
@@ -248,6 +265,23 @@ mod tests {
         assert_eq!(e.take(7, PageNo(4 * 64)), choice(4, Some(7)));
         assert_eq!(e.take(7, PageNo(4 * 64)), choice(4, None));
         assert_eq!(e.used(), 1 + 40 + 1 + 56 + 2);
+    }
+
+    /// A file that lives long has had many users; only those of today are remembered.
+    #[test]
+    fn users_that_are_gone_are_forgotten() {
+        let mut e = of_size(64 * 3);
+        let before = e.users.len();
+        for owner in 100..200 {
+            let taken: Vec<u32> = (0..40)
+                .map(|_| e.take(owner, NO_PAGE).unwrap().extent)
+                .collect();
+            assert_eq!(e.users.len(), before + 1);
+            taken.into_iter().for_each(|extent| e.give(extent));
+            e.forget_user(owner);
+            assert_eq!(e.users.len(), before, "owner {owner}");
+        }
+        assert_eq!(e.used(), 1);
     }
 
     #[test]

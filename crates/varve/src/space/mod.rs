@@ -12,6 +12,10 @@
 //!   anything can refer to it.
 //! - **SP-5** The size of a file is a multiple of an extent once it is larger than one, so that the allocation page of its
 //!   last group is always in it.
+//! - **SP-6** Pages of an unlogged tablespace may be given back unread and unwritten ([`Space::discard`]): what a free page
+//!   holds means nothing, and whoever takes it formats it as new. In a logged one the page itself says that it is free.
+//!
+//! The temporary tablespace is made anew at every start, in the place of what is left of the last one, and never synced.
 //!
 //! Files are read and written by the buffer pool only, through [`PageStore`]; pages 0 and 1 are written directly when a
 //! file is made. The data directory's layout belongs to the callers: paths are relative to it.

@@ -79,8 +79,9 @@ impl Spaces {
 
     /// Makes the file, durable, and opens it (SP-4). It gets its name when it is complete; until then it has another one,
     /// by which start-up knows what a crash left (`UNFINISHED_EXTENSION`). Nothing remains of it if this fails. A temporary
-    /// tablespace takes the place of a file that an earlier process left.
+    /// tablespace takes the place of a file that an earlier process left, and is not made durable: no later process reads it.
     pub fn create(&self, new: NewSpace<'_>) -> Result<Arc<Space>> {
+        assert_eq!(new.kind == SpaceKind::Temp, !new.id.is_logged(), "SP-6");
         let path = self.dir.join(new.path);
         if self.get(new.id).is_some() {
             let what = format!("tablespace {}", new.id);
@@ -98,7 +99,9 @@ impl Spaces {
         let file = self.disk.open(&unfinished, OpenMode::CreateNew)?;
         let done = self.fill(&new, file).and_then(|()| {
             self.disk.rename(&unfinished, &path)?;
-            self.sync_parent(&path)?;
+            if new.kind != SpaceKind::Temp {
+                self.sync_parent(&path)?;
+            }
             self.open(new.path)
         });
         done.inspect_err(|_| {
@@ -120,7 +123,10 @@ impl Spaces {
         space.format_first_alloc_page(&mut page);
         page::seal(&mut page);
         space.file.write_at(&page, space.offset(PageNo(1)))?;
-        space.file.sync()
+        match new.kind {
+            SpaceKind::Temp => Ok(()),
+            _ => space.file.sync(),
+        }
     }
 
     fn space(

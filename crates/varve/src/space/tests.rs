@@ -428,6 +428,59 @@ fn files_are_created_renamed_replaced_and_dropped() {
         .expect("a temporary tablespace replaces what was left of the last");
 }
 
+/// SP-6: pages of the temporary tablespace are given back without being read or written, across allocation pages.
+#[test]
+fn discarded_pages_are_free_and_unread() {
+    let dir = tempfile::tempdir().unwrap();
+    let spaces = spaces_on(Arc::new(RealDisk), dir.path());
+    let env = env_on(dir.path(), &spaces);
+    let temp = NewSpace {
+        id: crate::base::TEMP_SPACE,
+        kind: SpaceKind::Temp,
+        ..new_table("temp.vdt")
+    };
+    let space = spaces.create(temp).unwrap();
+    let mut taken: Vec<PageNo> = vec![];
+    while taken.len() < GROUP as usize + 200 {
+        let _room = space.reserve(&env, 64).unwrap();
+        let mut mtr = Mtr::begin_in(&env, space.id(), 4096).unwrap();
+        for owner in 1..=64 {
+            taken.push(space.alloc(&mut mtr, NO_PAGE, owner % 3 + 1).unwrap());
+        }
+        mtr.commit();
+    }
+    taken.sort();
+    assert_eq!(space.used_pages(&env).unwrap() as usize, taken.len() + 3);
+    let changed = PageId::new(space.id(), taken[7]);
+    let mut mtr = Mtr::begin_in(&env, space.id(), 4096).unwrap();
+    let h = mtr.exclusive_new(changed).unwrap();
+    let ptype = PageType::Raw;
+    mtr.op(h, PageOp::FormatRaw { ptype });
+    mtr.commit();
+    let loads = env.pool.stats().loads;
+    space.discard(&env, &taken).unwrap();
+    (1..=3).for_each(|owner| space.forget_user(owner));
+    assert_eq!(env.pool.stats().loads, loads);
+    assert!(!env.pool.is_resident(changed));
+    assert_eq!(in_use(&env, &space), BTreeSet::from([0, 1, GROUP + 1]));
+    let again = space.discard(&env, &taken[..1]).unwrap_err();
+    assert!(again.to_string().contains("a free one"), "{again}");
+    assert!(space.discard(&env, &[PageNo(1)]).is_err());
+    assert_eq!(env.log.next_lsn(), START);
+    env.log.check().unwrap();
+}
+
+#[test]
+#[should_panic(expected = "SP-6")]
+fn pages_of_logged_tablespaces_are_not_discarded() {
+    let dir = tempfile::tempdir().unwrap();
+    let spaces = spaces_on(Arc::new(RealDisk), dir.path());
+    let env = env_on(dir.path(), &spaces);
+    let space = spaces.create(new_table("a.vdt")).unwrap();
+    let no = alloc_one(&env, &space, NO_PAGE, 1);
+    let _ = space.discard(&env, &[no]);
+}
+
 #[test]
 fn the_definition_stands_in_the_file() {
     let dir = tempfile::tempdir().unwrap();

@@ -100,6 +100,11 @@ pub fn lock_latched(
         return Some(Acquired::Already);
     }
     let core = trx.core();
+    if table.is_temporary() {
+        // The transaction has the whole table (TEMP-1).
+        debug_assert!(!core.sys.is_unfinished(writer), "TEMP-1: {writer:?}");
+        return Some(Acquired::Already);
+    }
     let index = table.clustered.id;
     if core.sys.is_unfinished(writer) {
         if core.locks.convert_implicit(writer, index, key) {

@@ -10,7 +10,7 @@
 //!
 //! Latch order within a mini-transaction: leaf, undo page, meta page.
 
-use crate::base::{Error, IndexId, Result, RollPtr, Sabotage, TrxId};
+use crate::base::{Error, IndexId, Result, RollPtr, Sabotage, TableId, TrxId};
 use crate::catalog::{
     DELETED, EntryRecord, OpenIndex, OpenTable, ROW_AT, RowRecord, entry_state, row_header,
 };
@@ -159,19 +159,24 @@ fn encode_undo(
     let len = bytes.len();
     trx.scratch.undo = bytes;
     trx.scratch.undo_concerns_purge = record.concerns_purge();
-    trx.prepare_undo(kind, len)?;
+    trx.prepare_undo(table.id(), kind, len)?;
     Ok(id)
 }
 
 /// Appends the record that `encode_undo` left in the scratch buffer.
-fn append_undo(trx: &mut Transaction, mtr: &mut Mtr<'_>, page: crate::mtr::PageH, kind: UndoKind) {
+fn append_undo(
+    trx: &mut Transaction,
+    mtr: &mut Mtr<'_>,
+    page: crate::mtr::PageH,
+    about: (TableId, UndoKind),
+) {
     let log = &trx.core().log;
-    if kind == UndoKind::EntryKill && log.is_sabotaged(Sabotage::UndoSkipped) {
+    if about.1 == UndoKind::EntryKill && log.is_sabotaged(Sabotage::UndoSkipped) {
         return;
     }
     let bytes = std::mem::take(&mut trx.scratch.undo);
     let record = (&bytes[..], trx.scratch.undo_concerns_purge);
-    trx.undo_mut().append(mtr, page, kind, record);
+    trx.undo_mut().append(mtr, page, about, record);
     trx.scratch.undo = bytes;
 }
 
@@ -187,7 +192,7 @@ fn insert_clustered(
     let index = &table.clustered;
     loop {
         let id = encode_undo(trx, table, (kind, index.id, key), None)?;
-        let mut mtr = Mtr::begin(table.mtr_env(), MAX_MTR)?;
+        let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
         let mut pos = index.tree.latch_leaf_exclusive(&mut mtr, key, room)?;
         if pos.found {
             drop(mtr);
@@ -203,15 +208,15 @@ fn insert_clustered(
             trx.lock_record(index.id, key, Mode::Exclusive)?;
             continue;
         }
-        let undo_page = trx.undo_mut().latch(&mut mtr, kind)?;
-        let roll_ptr = trx.undo_mut().next_roll_ptr(kind);
+        let undo_page = trx.undo_mut().latch(&mut mtr, table.id(), kind)?;
+        let roll_ptr = trx.undo_mut().next_roll_ptr(table.id(), kind);
         let payload = &mut trx.scratch.payload;
         payload.clear();
         payload.extend_from_slice(&row_header(0, id, roll_ptr));
         payload.extend_from_slice(row);
         log_counter(table, &mut mtr, values)?;
         pos.insert(&mut mtr, key, &trx.scratch.payload);
-        append_undo(trx, &mut mtr, undo_page, kind);
+        append_undo(trx, &mut mtr, undo_page, (table.id(), kind));
         mtr.commit();
         table.count_rows(kind.row_count_change());
         return Ok(());
@@ -308,7 +313,7 @@ fn change_row(
     let id = encode_undo(trx, table, (kind, index.id, current.key), Some(previous))?;
     // The old record's place counts as free.
     let room = row.len().saturating_sub(old.row.len());
-    let mut mtr = Mtr::begin(table.mtr_env(), MAX_MTR)?;
+    let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
     let pos = index
         .tree
         .latch_leaf_exclusive(&mut mtr, current.key, room)?;
@@ -316,8 +321,8 @@ fn change_row(
     if !unchanged {
         return Ok(Changed::Stale);
     }
-    let undo_page = trx.undo_mut().latch(&mut mtr, kind)?;
-    let roll_ptr = trx.undo_mut().next_roll_ptr(kind);
+    let undo_page = trx.undo_mut().latch(&mut mtr, table.id(), kind)?;
+    let roll_ptr = trx.undo_mut().next_roll_ptr(table.id(), kind);
     let flags = if kind == UndoKind::RowDelete {
         DELETED
     } else {
@@ -364,7 +369,7 @@ fn change_row(
             },
         );
     }
-    append_undo(trx, &mut mtr, undo_page, kind);
+    append_undo(trx, &mut mtr, undo_page, (table.id(), kind));
     mtr.commit();
     table.count_rows(kind.row_count_change());
     Ok(Changed::Done)
@@ -418,7 +423,7 @@ fn put_entry(
     }
     loop {
         let id = encode_undo(trx, table, (UndoKind::EntryNew, index.id, key), None)?;
-        let mut mtr = Mtr::begin(table.mtr_env(), MAX_MTR)?;
+        let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
         let mut pos = index.tree.latch_leaf_exclusive(&mut mtr, key, room)?;
         if pos.found {
             drop(mtr);
@@ -427,14 +432,16 @@ fn put_entry(
                 Set::Absent => continue,
             }
         }
-        let undo_page = trx.undo_mut().latch(&mut mtr, UndoKind::EntryNew)?;
+        let undo_page = trx
+            .undo_mut()
+            .latch(&mut mtr, table.id(), UndoKind::EntryNew)?;
         let entry = EntryRecord {
             flags: 0,
             trx: id,
             clustered_key_len: pk_len,
         };
         pos.insert(&mut mtr, key, &entry.encode());
-        append_undo(trx, &mut mtr, undo_page, UndoKind::EntryNew);
+        append_undo(trx, &mut mtr, undo_page, (table.id(), UndoKind::EntryNew));
         mtr.commit();
         return Ok(());
     }
@@ -470,13 +477,13 @@ fn set_entry(
             diff: RowDiff::default(),
         };
         let id = encode_undo(trx, table, (kind, index.id, key), Some(previous))?;
-        let mut mtr = Mtr::begin(table.mtr_env(), MAX_MTR)?;
+        let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
         let pos = index.tree.latch_leaf_exclusive(&mut mtr, key, 0)?;
         if !pos.found || pos.payload(&mtr) != &payload[..] {
             // Purge removed it meanwhile.
             continue;
         }
-        let undo_page = trx.undo_mut().latch(&mut mtr, kind)?;
+        let undo_page = trx.undo_mut().latch(&mut mtr, table.id(), kind)?;
         let flags = if revive { 0 } else { DELETED };
         mtr.op(
             pos.h,
@@ -486,7 +493,7 @@ fn set_entry(
                 bytes: &entry_state(flags, id),
             },
         );
-        append_undo(trx, &mut mtr, undo_page, kind);
+        append_undo(trx, &mut mtr, undo_page, (table.id(), kind));
         mtr.commit();
         return Ok(Set::Done);
     }

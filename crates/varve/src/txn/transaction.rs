@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::base::{Error, IndexId, Lsn, Result, TableId, TrxId, TrxNo};
-use crate::catalog::OpenTable;
+use crate::catalog::{Claim, OpenTable};
 use crate::lock::{Acquired, Mode, TableMode, TrxLocks, Wait};
 use crate::undo::{TrxUndo, UndoKind};
 
@@ -43,7 +43,7 @@ pub struct Savepoint(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Active,
-    /// Committed; durable once the redo up to here is (`None`: it wrote nothing).
+    /// Committed; durable once the redo up to here is (`None`: it wrote nothing, or only temporary tables).
     Committed(Option<Lsn>),
     RolledBack,
     /// What could be taken back was. It holds the locks of what it wrote.
@@ -86,7 +86,9 @@ pub struct Transaction {
     view: Option<ReadView>,
     /// `None` once the transaction has ended for good.
     locks: Option<TrxLocks>,
+    /// Temporary tables that are claimed are among them.
     tables: TablesHeld,
+    claims: Vec<Claim>,
     own_table_locks: bool,
     statement_start: u64,
     lock_wait: Duration,
@@ -114,6 +116,7 @@ impl Transaction {
             view: None,
             locks: Some(locks),
             tables: TablesHeld::new(),
+            claims: Vec::new(),
             own_table_locks: true,
             statement_start: 0,
             lock_wait,
@@ -253,11 +256,11 @@ impl Transaction {
         self.undo.as_mut().expect("writer() was called first")
     }
 
-    /// Makes room for an undo record of `len` bytes.
-    pub fn prepare_undo(&mut self, kind: UndoKind, len: usize) -> Result<()> {
+    /// Makes room for an undo record of `len` bytes about `table`.
+    pub fn prepare_undo(&mut self, table: TableId, kind: UndoKind, len: usize) -> Result<()> {
         self.writer()?;
         let undo = self.undo.as_mut().expect("writer() was called");
-        undo.prepare(&self.core.undo.env, kind, len)
+        self.core.undo.prepare(undo, table, kind, len)
     }
 
     /// Locks a row for as long as the transaction lives; waits as long as the lock wait timeout allows.
@@ -293,18 +296,15 @@ impl Transaction {
 
     /// Locks a table that an operation is about to use, and makes sure that it has not been dropped meanwhile.
     pub fn use_table(&mut self, table: &OpenTable, mode: TableMode) -> Result<()> {
-        if self
-            .tables
-            .iter()
-            .any(|(t, m)| *t == table.id() && m.covers(mode))
-        {
-            return Ok(());
-        }
-        if self.own_table_locks || mode != TableMode::IntentionShared {
-            self.lock_table(table.id(), mode)?;
-        } else {
-            self.check_active()?;
-            self.tables.push((table.id(), mode));
+        if table.is_temporary() {
+            self.claim_table(table)?;
+        } else if !self.has_table(table.id(), mode) {
+            if self.own_table_locks || mode != TableMode::IntentionShared {
+                self.lock_table(table.id(), mode)?;
+            } else {
+                self.check_active()?;
+                self.tables.push((table.id(), mode));
+            }
         }
         match table.is_dropped() {
             true => Err(Error::not_found(format!(
@@ -315,6 +315,28 @@ impl Transaction {
         }
     }
 
+    /// TEMP-1. Nobody waits: a temporary table belongs to one session, which has one transaction at a time.
+    fn claim_table(&mut self, table: &OpenTable) -> Result<()> {
+        if self.has_table(table.id(), TableMode::Exclusive) {
+            return Ok(());
+        }
+        self.check_active()?;
+        let claim = table.claim().ok_or_else(|| {
+            let name = &table.def.name;
+            Error::invalid(format!(
+                "another transaction is using the temporary table {name}; end it first"
+            ))
+        })?;
+        self.claims.push(claim);
+        self.tables.push((table.id(), TableMode::Exclusive));
+        Ok(())
+    }
+
+    fn has_table(&self, table: TableId, mode: TableMode) -> bool {
+        let covers = |(t, m): &(TableId, TableMode)| *t == table && m.covers(mode);
+        self.tables.iter().any(covers)
+    }
+
     /// Gives up a row lock that the transaction took but does not want.
     pub fn unlock_record(&self, index: IndexId, key: &[u8]) {
         self.core.locks.unlock_record(self.locks(), index, key);
@@ -322,11 +344,7 @@ impl Transaction {
 
     /// Locks a table in an intention or full mode.
     pub fn lock_table(&mut self, table: TableId, mode: TableMode) -> Result<()> {
-        if self
-            .tables
-            .iter()
-            .any(|(t, m)| *t == table && m.covers(mode))
-        {
+        if self.has_table(table, mode) {
             return Ok(());
         }
         self.check_active()?;
@@ -357,7 +375,7 @@ impl Transaction {
                 true => {
                     let (no, end) = undo.commit(&core.undo.env, || core.sys.start_commit(id))?;
                     core.sys.finish_commit(id, no);
-                    durable_at = Some(end);
+                    durable_at = end;
                     wake_purge(core, undo);
                     Counters::add(&core.counters.commits, 1);
                 }
@@ -379,7 +397,7 @@ impl Transaction {
         }
     }
 
-    /// The redo position at which the commit is durable; `None` before the commit and for readers.
+    /// The redo position at which the commit is durable; `None` before the commit, and if there is nothing to wait for.
     pub fn commit_lsn(&self) -> Option<Lsn> {
         match self.state {
             State::Committed(lsn) => lsn,
@@ -432,6 +450,7 @@ impl Transaction {
         self.view = None;
         self.undo = None;
         self.tables.clear();
+        self.claims.clear();
         self.core.locks.release_all(self.locks());
     }
 }

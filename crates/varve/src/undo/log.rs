@@ -316,7 +316,7 @@ impl UndoLog {
         assert!(self.begun, "UNDO-3: an empty page has room for any record");
         let space = env.space(self.space)?;
         let _reserved = space.reserve(&env.mtr, 1)?;
-        let mut mtr = env.begin()?;
+        let mut mtr = env.begin(self.space)?;
         let rseg_h = rseg.latch(&mut mtr)?;
         let header_h = self.latch_page(&mut mtr, self.first)?;
         let last_h = match self.header.last {

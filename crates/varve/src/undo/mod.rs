@@ -6,36 +6,48 @@
 //! crash needs nothing else (ARCHITECTURE.md section 8; the layout of InnoDB's rollback segments, with a queue of
 //! (TrxNo, log) pages for its linked history list).
 //!
+//! - **TEMP-4** What a transaction does to temporary tables is in two further logs, of a rollback segment of the temporary
+//!   tablespace, and in no other. So redo-logged undo never speaks of a table that a crash takes away, and undo that
+//!   a crash takes away never speaks of one that stays. One sequence of undo numbers runs through all of its logs.
+//!
 //! Latches: see `rseg`. Failure: an error before a mini-transaction's first change is returned and nothing happened.
 
 mod log;
+mod pair;
 mod record;
 mod rseg;
 
 use std::sync::Arc;
 
 use crate::base::{
-    Error, IndexId, Lsn, NO_PAGE, PageId, PageNo, Result, RollPtr, SpaceId, TableId, TrxId, TrxNo,
-    thread_spot,
+    Error, IndexId, Lsn, NO_PAGE, PageId, PageNo, Result, RollPtr, SYSTEM_SPACE, SpaceId,
+    TEMP_SPACE, TableId, TrxId, TrxNo, thread_spot,
 };
 use crate::buffer::{BufferPool, SharedPage};
 use crate::mtr::{Mtr, MtrEnv, PageH};
 use crate::space::{MIXED, Space, Spaces};
 
 pub use log::{LogHeader, LogKind, LogState};
+use pair::{Ending, Ends, LogPair};
 pub use record::{Previous, RowDiff, UndoKind, UndoRecord};
 pub use rseg::{CACHED_PAGES_KEPT, FREE_PAGES_KEPT, HistoryEntry, Rseg};
 
 use log::{UndoLog, damaged_record};
 use rseg::{Cached, check_history, undo_page};
 
-/// First rollback segment that lies in an undo tablespace; 0 is the system tablespace's, 1–32 are temporary ones.
+/// The rollback segment of the system tablespace, which is there if there are no undo tablespaces.
+const SYSTEM_RSEG: u8 = 0;
+/// Its header; the page before it is the system directory.
+const SYSTEM_RSEG_PAGE: PageNo = PageNo(3);
+/// First of the rollback segments of the temporary tablespace.
+const FIRST_TEMPORARY_RSEG: u8 = 1;
+/// First rollback segment that lies in an undo tablespace.
 pub const FIRST_UNDO_RSEG: u8 = 33;
 /// One past the last rollback segment.
 pub const RSEGS_END: u8 = 128;
 /// Most undo tablespaces: one for each rollback segment.
 pub const MAX_UNDO_SPACES: usize = (RSEGS_END - FIRST_UNDO_RSEG) as usize;
-/// First page of an undo tablespace that can be a rollback segment header.
+/// First page of an undo tablespace, or of the temporary one, that can be a rollback segment header.
 const FIRST_HEADER_PAGE: u32 = 2;
 /// Rollback segments that one thread's transactions take in turn: purge mostly works on another one than the thread. Ids
 /// of one thread's transactions are two apart if nobody else draws any.
@@ -55,8 +67,8 @@ pub struct UndoEnv {
 }
 
 impl UndoEnv {
-    fn begin(&self) -> Result<Mtr<'_>> {
-        Mtr::begin(&self.mtr, max_undo_mtr(self.page_size))
+    fn begin(&self, space: SpaceId) -> Result<Mtr<'_>> {
+        Mtr::begin_in(&self.mtr, space, max_undo_mtr(self.page_size))
     }
 
     /// The tablespace, in which a page is reserved before the mini-transaction that may need one.
@@ -79,31 +91,49 @@ impl UndoEnv {
     }
 }
 
-/// Tablespace index and header page of rollback segment `rseg` among `spaces` undo tablespaces.
-fn place_of(rseg: u8, spaces: usize) -> (usize, PageNo) {
-    let n = (rseg - FIRST_UNDO_RSEG) as usize;
-    (n % spaces, PageNo(FIRST_HEADER_PAGE + (n / spaces) as u32))
+/// Where the rollback segments over these undo tablespaces have their headers. Without any there is one, in the system
+/// tablespace.
+fn places(spaces: &[SpaceId]) -> Vec<(u8, PageId)> {
+    if spaces.is_empty() {
+        return vec![(SYSTEM_RSEG, PageId::new(SYSTEM_SPACE, SYSTEM_RSEG_PAGE))];
+    }
+    let place = |id: u8| {
+        let n = (id - FIRST_UNDO_RSEG) as usize;
+        let no = PageNo(FIRST_HEADER_PAGE + (n / spaces.len()) as u32);
+        (id, PageId::new(spaces[n % spaces.len()], no))
+    };
+    (FIRST_UNDO_RSEG..RSEGS_END).map(place).collect()
 }
 
-/// Formats the rollback segment headers of undo tablespace number `index` (from 0) of `spaces`.
-pub fn format_undo_space(env: &UndoEnv, space: SpaceId, index: usize, spaces: usize) -> Result<()> {
-    for rseg in FIRST_UNDO_RSEG..RSEGS_END {
-        let (at, no) = place_of(rseg, spaces);
-        if at != index {
-            continue;
-        }
-        let file = env.space(space)?;
+/// The same for those of the temporary tablespace.
+fn temporary_places() -> Vec<(u8, PageId)> {
+    let page = |id: u8| PageNo(FIRST_HEADER_PAGE + u32::from(id - FIRST_TEMPORARY_RSEG));
+    let place = |id| (id, PageId::new(TEMP_SPACE, page(id)));
+    (FIRST_TEMPORARY_RSEG..FIRST_UNDO_RSEG).map(place).collect()
+}
+
+/// Formats the rollback segment headers over these new undo tablespaces; without any, that in the system tablespace, of which
+/// only the directory page has been allocated.
+pub fn format_rollback_segments(env: &UndoEnv, spaces: &[SpaceId]) -> Result<()> {
+    format_headers(env, &places(spaces))
+}
+
+/// Formats those of the temporary tablespace, which has just been made.
+pub fn format_temporary_segments(env: &UndoEnv) -> Result<()> {
+    format_headers(env, &temporary_places())
+}
+
+fn format_headers(env: &UndoEnv, places: &[(u8, PageId)]) -> Result<()> {
+    for &(rseg, header) in places {
+        let file = env.space(header.space)?;
         let _reserved = file.reserve(&env.mtr, 1)?;
-        let mut mtr = env.begin()?;
+        let mut mtr = env.begin(header.space)?;
         let got = file.alloc(&mut mtr, PageNo(0), MIXED)?;
-        if got != no {
-            return Err(Error::corrupt(
-                PageId::new(space, no),
-                "a new undo tablespace, whose pages are allocated in order",
-                format!("page {got}"),
-            ));
+        if got != header.no {
+            let expected = "a new tablespace, whose pages are allocated in order";
+            return Err(Error::corrupt(header, expected, format!("page {got}")));
         }
-        let page = mtr.exclusive_new(PageId::new(space, no))?;
+        let page = mtr.exclusive_new(header)?;
         Rseg::format(&mut mtr, page, rseg, env.page_size);
         mtr.commit();
     }
@@ -113,23 +143,25 @@ pub fn format_undo_space(env: &UndoEnv, space: SpaceId, index: usize, spaces: us
 /// All rollback segments.
 pub struct UndoSys {
     pub env: UndoEnv,
-    /// Index 0 is rollback segment 33.
-    rsegs: Vec<Arc<Rseg>>,
+    /// Those whose pages are redo-logged.
+    logged: Vec<Arc<Rseg>>,
+    /// Those of the temporary tablespace.
+    temporary: Vec<Arc<Rseg>>,
+    /// All of them, by number.
+    by_id: Vec<Option<Arc<Rseg>>>,
 }
 
 impl UndoSys {
-    /// Opens the rollback segments; returns the undo of transactions that had not ended. All ids and numbers that were
-    /// ever used are below `id_limit`.
+    /// Opens the rollback segments over the undo tablespaces and those of the new temporary one; returns the undo of
+    /// transactions that had not ended. All ids and numbers that were ever used are below `id_limit`.
     pub fn load(
         env: UndoEnv,
         spaces: &[SpaceId],
         id_limit: u64,
     ) -> Result<(UndoSys, Vec<TrxUndo>)> {
-        let mut rsegs = Vec::new();
+        let (mut logged, mut temporary) = (Vec::new(), Vec::new());
         let mut unfinished: Vec<TrxUndo> = Vec::new();
-        for id in FIRST_UNDO_RSEG..RSEGS_END {
-            let (index, page) = place_of(id, spaces.len());
-            let header = PageId::new(spaces[index], page);
+        for (id, header) in places(spaces) {
             let (rseg, used) = Rseg::load(&env, id, header, id_limit)?;
             let rseg = Arc::new(rseg);
             for (slot, first) in used {
@@ -144,45 +176,80 @@ impl UndoSys {
                 }
                 adopt_log(&env, &rseg, log, &mut unfinished)?;
             }
-            rsegs.push(rseg);
+            logged.push(rseg);
         }
-        Ok((UndoSys { env, rsegs }, unfinished))
+        for (id, header) in temporary_places() {
+            let (rseg, used) = Rseg::load(&env, id, header, id_limit)?;
+            assert!(used.is_empty(), "TEMP-4: undo of an earlier process");
+            temporary.push(Arc::new(rseg));
+        }
+        let mut by_id = vec![None; RSEGS_END as usize];
+        for rseg in logged.iter().chain(&temporary) {
+            by_id[rseg.id() as usize] = Some(rseg.clone());
+        }
+        let sys = UndoSys {
+            env,
+            logged,
+            temporary,
+            by_id,
+        };
+        Ok((sys, unfinished))
     }
 
     /// The undo of a transaction that starts to write. A thread takes turns among a few rollback segments, whose pages
     /// stay in its processor's cache, and goes on to others when they are full.
     pub fn assign(&self, trx: TrxId) -> TrxUndo {
-        let first = thread_spot() + (trx.0 / 2) as usize % RSEGS_PER_THREAD;
-        let all = (0..self.rsegs.len()).map(|n| &self.rsegs[(first + n) % self.rsegs.len()]);
-        let rseg = all
-            .clone()
-            .find(|rseg| rseg.has_room())
-            .or(all.clone().next());
-        TrxUndo::new(rseg.expect("there is one").clone(), trx)
+        TrxUndo::new(deal(&self.logged, trx), trx)
+    }
+
+    /// Makes room for a record of `len` bytes about `table`; call before the mini-transaction that will `append` it.
+    pub fn prepare(
+        &self,
+        undo: &mut TrxUndo,
+        table: TableId,
+        kind: UndoKind,
+        len: usize,
+    ) -> Result<()> {
+        check_undo_no(undo.trx, undo.next_no)?;
+        let trx = undo.trx;
+        if table.is_temporary() && undo.temporary.is_none() {
+            undo.temporary = Some(LogPair::new(deal(&self.temporary, trx)));
+        }
+        undo.pair_mut(table).prepare(&self.env, trx, kind, len)
     }
 
     /// Committed update undo logs that are not purged yet.
     pub fn history_len(&self) -> u64 {
-        self.rsegs.iter().map(|r| r.history_len()).sum()
+        self.rsegs().map(|r| r.history_len()).sum()
     }
 
-    /// The number of the oldest log in the history.
+    /// The number of the oldest log in the redo-logged history.
     pub fn oldest(&self) -> Option<TrxNo> {
-        self.rsegs.iter().filter_map(|r| r.oldest()).min()
+        self.logged.iter().filter_map(|r| r.oldest()).min()
     }
 
-    pub fn rsegs(&self) -> &[Arc<Rseg>] {
-        &self.rsegs
+    /// The same for the history of temporary tables.
+    pub fn oldest_temporary(&self) -> Option<TrxNo> {
+        self.temporary.iter().filter_map(|r| r.oldest()).min()
+    }
+
+    /// The redo-logged rollback segments.
+    pub fn logged(&self) -> &[Arc<Rseg>] {
+        &self.logged
+    }
+
+    pub fn temporary(&self) -> &[Arc<Rseg>] {
+        &self.temporary
+    }
+
+    pub fn rsegs(&self) -> impl Iterator<Item = &Arc<Rseg>> {
+        self.logged.iter().chain(&self.temporary)
     }
 
     /// Copies the undo record that `ptr` points at into `out`, if the slot still holds the record that `writer`
     /// wrote for this key. `false` is a cut: the log was given back meanwhile.
     pub fn read(&self, ptr: RollPtr, want: &UndoTarget<'_>, out: &mut Vec<u8>) -> Result<bool> {
-        let Some(rseg) = ptr
-            .rseg()
-            .checked_sub(FIRST_UNDO_RSEG)
-            .and_then(|n| self.rsegs.get(n as usize))
-        else {
+        let Some(rseg) = &self.by_id[ptr.rseg() as usize] else {
             return Ok(false);
         };
         let id = PageId::new(rseg.space(), ptr.page());
@@ -283,6 +350,15 @@ fn cached_page(env: &UndoEnv, rseg: &Rseg, slot: u16, page: PageNo) -> Result<bo
     Ok(true)
 }
 
+/// A rollback segment for a transaction. A thread takes turns among a few of them, whose pages stay in its processor's cache,
+/// and goes on to others when they are full.
+fn deal(rsegs: &[Arc<Rseg>], trx: TrxId) -> Arc<Rseg> {
+    let first = thread_spot() + (trx.0 / 2) as usize % RSEGS_PER_THREAD;
+    let mut all = (0..rsegs.len()).map(|n| &rsegs[(first + n) % rsegs.len()]);
+    let with_room = all.clone().find(|rseg| rseg.has_room());
+    with_room.or(all.next()).expect("there is one").clone()
+}
+
 fn adopt_log(
     env: &UndoEnv,
     rseg: &Arc<Rseg>,
@@ -298,23 +374,12 @@ fn adopt_log(
         }
     };
     let undo = &mut unfinished[at];
-    let twice = match header.kind {
-        LogKind::Insert => undo.insert.is_some(),
-        LogKind::Update => undo.update.is_some(),
-    };
-    if twice || undo.rseg.id() != rseg.id() {
+    if undo.logged.has_log(header.kind) || undo.logged.rseg.id() != rseg.id() {
         let expected = format!("one undo log of this kind of transaction {}", header.trx);
         return Err(Error::corrupt(log.first_page(), expected, "another one"));
     }
     undo.next_no = undo.next_no.max(log.top_no().map_or(0, |no| no + 1));
-    match header.kind {
-        LogKind::Insert => undo.insert = Some(log),
-        LogKind::Update => {
-            rseg.adopt_reservation(env)?;
-            undo.update = Some(log);
-        }
-    }
-    Ok(())
+    undo.logged.adopt(env, log)
 }
 
 /// Undo records copied from a page, for use without its latch.
@@ -352,22 +417,22 @@ pub struct UndoTarget<'a> {
     pub key: &'a [u8],
 }
 
-/// The undo of one transaction: both logs and the one sequence of undo numbers over them.
+/// The undo of one transaction: its logs, and the one sequence of undo numbers over all of them.
 pub struct TrxUndo {
-    rseg: Arc<Rseg>,
     trx: TrxId,
-    insert: Option<UndoLog>,
-    update: Option<UndoLog>,
+    /// What has to be taken back after a crash.
+    logged: LogPair,
+    /// What concerns temporary tables, once there is any (TEMP-4).
+    temporary: Option<LogPair>,
     next_no: u64,
 }
 
 impl TrxUndo {
     fn new(rseg: Arc<Rseg>, trx: TrxId) -> TrxUndo {
         TrxUndo {
-            rseg,
             trx,
-            insert: None,
-            update: None,
+            logged: LogPair::new(rseg),
+            temporary: None,
             next_no: 0,
         }
     }
@@ -381,28 +446,23 @@ impl TrxUndo {
         self.next_no
     }
 
-    fn log(&self, kind: UndoKind) -> &UndoLog {
-        let log = if kind.is_insert() {
-            &self.insert
-        } else {
-            &self.update
-        };
-        log.as_ref().expect("prepare created the log")
+    fn pairs(&self) -> impl Iterator<Item = &LogPair> {
+        std::iter::once(&self.logged).chain(&self.temporary)
     }
 
-    /// Makes room for a record of `len` bytes; call before the mini-transaction that will `append` it.
-    pub fn prepare(&mut self, env: &UndoEnv, kind: UndoKind, len: usize) -> Result<()> {
-        check_undo_no(self.trx, self.next_no)?;
-        let (log, log_kind) = match kind.is_insert() {
-            true => (&mut self.insert, LogKind::Insert),
-            false => (&mut self.update, LogKind::Update),
-        };
-        if log.is_none() {
-            *log = Some(UndoLog::create(env, &self.rseg, log_kind, self.trx)?);
+    /// The logs of records about `table` (TEMP-4).
+    fn pair(&self, table: TableId) -> &LogPair {
+        match table.is_temporary() {
+            true => self.temporary.as_ref().expect("prepare made it"),
+            false => &self.logged,
         }
-        log.as_mut()
-            .expect("just created")
-            .ensure_room(env, &self.rseg, len)
+    }
+
+    fn pair_mut(&mut self, table: TableId) -> &mut LogPair {
+        match table.is_temporary() {
+            true => self.temporary.as_mut().expect("prepare made it"),
+            false => &mut self.logged,
+        }
     }
 
     /// The table that the newest record not taken back belongs to.
@@ -415,34 +475,32 @@ impl TrxUndo {
 
     /// The first page of one of the logs, for messages.
     pub fn page(&self) -> Option<PageId> {
-        let log = self.insert.as_ref().or(self.update.as_ref());
-        log.map(UndoLog::first_page)
+        self.pairs().find_map(LogPair::first_page)
     }
 
-    /// Logs in the history of the transaction's rollback segment.
+    /// Logs in the history of the transaction's rollback segments.
     pub fn segment_history_len(&self) -> u64 {
-        self.rseg.history_len()
+        self.pairs().map(|p| p.rseg.history_len()).sum()
     }
 
-    /// Free pages of the transaction's rollback segment that purge should return.
+    /// Free pages of the transaction's rollback segments that purge should return.
     pub fn segment_surplus_pages(&self) -> u32 {
-        self.rseg.surplus_pages()
+        self.pairs().map(|p| p.rseg.surplus_pages()).sum()
     }
 
     /// Something was written: there is a log to end.
     pub fn has_logs(&self) -> bool {
-        let begun = |log: &Option<UndoLog>| log.as_ref().is_some_and(UndoLog::is_begun);
-        begun(&self.insert) || begun(&self.update)
+        self.pairs().any(LogPair::has_logs)
     }
 
-    /// Where the next record of this kind will stand.
-    pub fn next_roll_ptr(&self, kind: UndoKind) -> RollPtr {
-        self.log(kind).next_roll_ptr(self.rseg.id())
+    /// Where the next record of this kind about `table` will stand.
+    pub fn next_roll_ptr(&self, table: TableId, kind: UndoKind) -> RollPtr {
+        self.pair(table).next_roll_ptr(kind)
     }
 
     /// Latches the undo page; after the tree's pages, before the first change of the mini-transaction.
-    pub fn latch(&self, mtr: &mut Mtr<'_>, kind: UndoKind) -> Result<PageH> {
-        self.log(kind).latch_last(mtr)
+    pub fn latch(&self, mtr: &mut Mtr<'_>, table: TableId, kind: UndoKind) -> Result<PageH> {
+        self.pair(table).log(kind).latch_last(mtr)
     }
 
     /// Appends the encoded record, which carries `next_no`; with what `UndoRecord::concerns_purge` says of it.
@@ -450,18 +508,12 @@ impl TrxUndo {
         &mut self,
         mtr: &mut Mtr<'_>,
         page: PageH,
-        kind: UndoKind,
+        (table, kind): (TableId, UndoKind),
         record: (&[u8], bool),
     ) {
         let no = self.next_no;
-        let log = if kind.is_insert() {
-            &mut self.insert
-        } else {
-            &mut self.update
-        };
-        log.as_mut()
-            .expect("prepare created the log")
-            .append(mtr, page, no, record);
+        let log = self.pair_mut(table).log_mut(kind);
+        log.append(mtr, page, no, record);
         self.next_no += 1;
     }
 
@@ -473,174 +525,83 @@ impl TrxUndo {
         down_to: u64,
         out: &mut Vec<u8>,
     ) -> Result<Option<PageId>> {
-        let top = |log: &Option<UndoLog>| log.as_ref().and_then(UndoLog::top_no);
-        let log = match (top(&self.insert), top(&self.update)) {
-            (a, b) if a.max(b).is_none_or(|no| no < down_to) => return Ok(None),
-            (a, b) if a > b => &self.insert,
-            _ => &self.update,
-        };
-        log.as_ref()
-            .expect("has a top")
-            .read_top(env, out)
-            .map(Some)
+        let newest = self.pairs().filter_map(LogPair::newest);
+        match newest.max_by_key(|(no, _)| *no) {
+            Some((no, log)) if no >= down_to => log.read_top(env, out).map(Some),
+            _ => Ok(None),
+        }
     }
 
-    /// Latches what marking the newest record of this kind changes.
-    pub fn latch_undone(&self, mtr: &mut Mtr<'_>, kind: UndoKind) -> Result<UndoneLatch> {
-        Ok(UndoneLatch(kind, self.log(kind).latch_top(mtr, kind)?))
+    /// Latches what marking the newest record, of this kind and about this table, changes.
+    pub fn latch_undone(
+        &self,
+        mtr: &mut Mtr<'_>,
+        table: TableId,
+        kind: UndoKind,
+    ) -> Result<UndoneLatch> {
+        let top = self.pair(table).log(kind).latch_top(mtr, kind)?;
+        Ok(UndoneLatch { table, kind, top })
     }
 
     /// Marks the newest record as taken back, in the mini-transaction that took it back.
     pub fn mark_undone(&mut self, mtr: &mut Mtr<'_>, latch: UndoneLatch) {
-        let log = if latch.0.is_insert() {
-            &mut self.insert
-        } else {
-            &mut self.update
-        };
-        log.as_mut().expect("latched").mark_undone(mtr, latch.1);
+        let log = self.pair_mut(latch.table).log_mut(latch.kind);
+        log.mark_undone(mtr, latch.top);
     }
 
     /// Goes on to the record before the one that was just taken back.
-    pub fn pop_newest(&mut self, env: &UndoEnv, kind: UndoKind) -> Result<()> {
-        let log = if kind.is_insert() {
-            &mut self.insert
-        } else {
-            &mut self.update
-        };
-        log.as_mut().expect("had a top").pop_top(env)
+    pub fn pop_newest(&mut self, env: &UndoEnv, table: TableId, kind: UndoKind) -> Result<()> {
+        self.pair_mut(table).log_mut(kind).pop_top(env)
     }
 
-    /// Ends the transaction's undo at commit: the update log joins the history under the number that `number`
-    /// draws, the insert log is given back. Everything that can fail happens before `number` is called.
-    /// Returns the LSN that makes it durable.
+    /// Ends the transaction's undo at commit: the update logs join the history under the number that `number`
+    /// draws, the insert logs are given back. Everything that can fail happens before `number` is called.
+    /// Returns the LSN that makes it durable; `None` if nothing was written but temporary tables.
     pub fn commit(
         &mut self,
         env: &UndoEnv,
         number: impl FnOnce() -> TrxNo,
-    ) -> Result<(TrxNo, Lsn)> {
-        self.finish(env, true, |_| number())
+    ) -> Result<(TrxNo, Option<Lsn>)> {
+        self.finish(env, Ends::Committed, |_| number())
     }
 
-    /// Ends the transaction's undo after everything was taken back. A log in which a revive was taken back joins
-    /// the history all the same: what it restored to 'dead' may have been passed over by purge meanwhile.
-    /// `number` is told whether that is so.
+    /// Ends the transaction's undo after everything was taken back. `number` is told whether a log joins the history.
     pub fn finish_rollback(
         &mut self,
         env: &UndoEnv,
         number: impl FnOnce(bool) -> TrxNo,
-    ) -> Result<(TrxNo, Lsn)> {
-        let keep = self.update.as_ref().is_some_and(UndoLog::undone_revive);
-        self.finish(env, keep, number)
+    ) -> Result<(TrxNo, Option<Lsn>)> {
+        self.finish(env, Ends::RolledBack, number)
     }
 
     fn finish(
         &mut self,
         env: &UndoEnv,
-        keep: bool,
+        how: Ends,
         number: impl FnOnce(bool) -> TrxNo,
-    ) -> Result<(TrxNo, Lsn)> {
-        self.return_unused();
-        let rseg = &*self.rseg;
-        let logs = [&mut self.update, &mut self.insert];
-        let mut logs = logs.map(|log| log.as_mut().map(|log| (End::of(log, keep), log)));
-        let ends = |wanted: &[End]| (logs.iter().flatten()).any(|(end, _)| wanted.contains(end));
-        let joins_history = ends(&[End::History]);
-        let mut mtr = env.begin()?;
-        // A log whose page stays where it is changes nothing in the rollback segment's header.
-        let rseg_h = match joins_history || ends(&[End::FreeChain]) {
-            true => Some(rseg.latch(&mut mtr)?),
-            false => None,
-        };
-        let tail = match rseg_h.filter(|_| joins_history) {
-            Some(rseg_h) => Some(rseg.latch_tail(env, &mut mtr, rseg_h)?),
+    ) -> Result<(TrxNo, Option<Lsn>)> {
+        let logged = self.logged.latch_end(env, how)?;
+        let temporary = match &mut self.temporary {
+            Some(pair) => pair.latch_end(env, how)?,
             None => None,
         };
-        let mut pages = [None; 2];
-        for (page, (end, log)) in pages
-            .iter_mut()
-            .zip(&logs)
-            .filter_map(|(p, l)| Some((p, l.as_ref()?)))
-        {
-            *page = Some(match end {
-                End::FreeChain => log.latch_last(&mut mtr)?,
-                End::History | End::Cache => log.latch_header(&mut mtr)?,
-            });
+        let joins =
+            |ending: &Option<Ending<'_>>| ending.as_ref().is_some_and(Ending::joins_history);
+        let no = number(joins(&logged) || joins(&temporary));
+        let end = logged.map(|ending| self.logged.end(ending, no));
+        if let (Some(pair), Some(ending)) = (&mut self.temporary, temporary) {
+            pair.end(ending, no);
         }
-        let no = number(joins_history);
-        for (page, log) in pages.into_iter().zip(&mut logs) {
-            let (Some(page), Some((end, log))) = (page, log) else {
-                continue;
-            };
-            match (end, rseg_h, &tail) {
-                (End::Cache, ..) => log.write_cached(&mut mtr, page),
-                (End::History, Some(rseg_h), Some(tail)) => {
-                    let entry = log.write_committed(&mut mtr, page, no);
-                    rseg.append_history(&mut mtr, rseg_h, tail, entry);
-                    rseg.write_slot(&mut mtr, rseg_h, log.header().slot, NO_PAGE);
-                }
-                (End::FreeChain, Some(rseg_h), _) => {
-                    log.give_back(&mut mtr, rseg, rseg_h, page);
-                    rseg.write_slot(&mut mtr, rseg_h, log.header().slot, NO_PAGE);
-                }
-                _ => unreachable!("the header was latched for it"),
-            }
-        }
-        let lsn = mtr.commit();
-        for (end, log) in logs.iter().flatten() {
-            match end {
-                End::Cache => rseg.return_cached(log.place()),
-                End::History | End::FreeChain => rseg.return_slot(log.header().slot),
-            }
-            if log.header().kind == LogKind::Update && *end != End::History {
-                rseg.return_history();
-            }
-        }
-        (self.insert, self.update) = (None, None);
-        Ok((no, lsn))
-    }
-
-    /// Returns logs that were created, but not written to.
-    fn return_unused(&mut self) {
-        for log in [&mut self.insert, &mut self.update] {
-            if let Some(unused) = log.take_if(|log| !log.is_begun()) {
-                self.rseg.return_cached(unused.place());
-                if unused.header().kind == LogKind::Update {
-                    self.rseg.return_history();
-                }
-            }
-        }
-    }
-}
-
-impl Drop for TrxUndo {
-    fn drop(&mut self) {
-        self.return_unused();
-    }
-}
-
-/// Where a log goes at the end of its transaction.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    History,
-    /// It stays in its slot, as a cached page.
-    Cache,
-    FreeChain,
-}
-
-impl End {
-    fn of(log: &UndoLog, keep: bool) -> End {
-        if keep && log.header().kind == LogKind::Update {
-            End::History
-        } else if log.is_one_page() {
-            End::Cache
-        } else {
-            End::FreeChain
-        }
+        Ok((no, end))
     }
 }
 
 /// Pages latched for `TrxUndo::mark_undone`.
-pub struct UndoneLatch(UndoKind, log::TopLatch);
+pub struct UndoneLatch {
+    table: TableId,
+    kind: UndoKind,
+    top: log::TopLatch,
+}
 
 /// Undo numbers have 6 bytes on disk.
 fn check_undo_no(trx: TrxId, no: u64) -> Result<()> {

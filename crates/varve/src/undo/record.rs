@@ -9,6 +9,8 @@
 
 use crate::base::{IndexId, RollPtr, TableId, TrxId, get_u56};
 
+use super::log::LogKind;
+
 /// What was changed. The numbers are on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -48,6 +50,14 @@ impl UndoKind {
     /// The record belongs into the insert log, which is freed at commit.
     pub fn is_insert(self) -> bool {
         matches!(self, UndoKind::RowInsert | UndoKind::EntryNew)
+    }
+
+    /// The log that the record belongs into.
+    pub(super) fn log_kind(self) -> LogKind {
+        match self.is_insert() {
+            true => LogKind::Insert,
+            false => LogKind::Update,
+        }
     }
 
     /// The change was made to the clustered record (else to a secondary entry).

@@ -355,7 +355,7 @@ impl Rseg {
     fn put_page_in(&self, env: &UndoEnv, slot: u16) -> Result<Cached> {
         let space = env.space(self.space())?;
         let _reserved = space.reserve(&env.mtr, 1)?;
-        let mut mtr = env.begin()?;
+        let mut mtr = env.begin(self.space())?;
         let header = self.latch(&mut mtr)?;
         let (no, page) = self.take_page(env, &mut mtr, header)?;
         format_cached(&mut mtr, page, slot, no);
@@ -395,7 +395,7 @@ impl Rseg {
     }
 
     fn free_cached(&self, env: &UndoEnv, surplus: &[Cached]) -> Result<()> {
-        let mut mtr = env.begin()?;
+        let mut mtr = env.begin(self.space())?;
         let header = self.latch(&mut mtr)?;
         // All are latched before the first is freed: allocation pages come last.
         for cached in surplus {
@@ -447,7 +447,7 @@ impl Rseg {
     fn grow_history(&self, env: &UndoEnv) -> Result<()> {
         let space = env.space(self.header.space)?;
         let _reserved = space.reserve(&env.mtr, 1)?;
-        let mut mtr = env.begin()?;
+        let mut mtr = env.begin(self.space())?;
         let header = self.latch(&mut mtr)?;
         let mut last = PageNo(u32_at(mtr.bytes(header), HISTORY_TAIL));
         let mut last_h = None;
@@ -695,7 +695,7 @@ impl Rseg {
         logs: &[HistoryEntry],
         kept: &mut SmallVec<[Cached; LOGS_PER_MTR]>,
     ) -> Result<usize> {
-        let mut mtr = env.begin()?;
+        let mut mtr = env.begin(self.space())?;
         let header = self.latch(&mut mtr)?;
         let oldest = self.latch_oldest(env, &mut mtr, header, logs.len() as u32)?;
         let count = oldest.count as usize;
@@ -820,7 +820,7 @@ impl Rseg {
     /// Returns free pages above `FREE_PAGES_KEPT` to the tablespace, a few in each mini-transaction, until told to stop.
     pub fn trim_free_chain(&self, env: &UndoEnv, stop: &AtomicBool) -> Result<()> {
         while self.surplus_pages() > 0 && !stop.load(Ordering::Relaxed) {
-            let mut mtr = env.begin()?;
+            let mut mtr = env.begin(self.space())?;
             let header = self.latch(&mut mtr)?;
             let (mut head, mut len) = (
                 PageNo(u32_at(mtr.bytes(header), FREE_HEAD)),

@@ -158,6 +158,11 @@ impl Oracle {
         }
     }
 
+    /// The table is empty. No transaction is open.
+    pub fn truncate(&mut self, table: usize) {
+        self.committed[table] = Rc::default();
+    }
+
     /// What `tx` sees of a table, in clustered order.
     pub fn rows<'a>(&'a self, tx: &'a Tx, table: usize, read: Read) -> BTreeMap<&'a Key, &'a Row> {
         let base = match read {

@@ -47,6 +47,9 @@ pub struct Config {
     /// What the database does wrong on purpose.
     #[cfg(feature = "sabotage")]
     pub sabotage: Option<varve::base::Sabotage>,
+    /// Every second table is a temporary one: made anew, and empty, whenever the database was opened.
+    pub temporary: bool,
+    pub undo_tablespaces: u32,
 }
 
 /// Where a simulated disk has the database.
@@ -76,6 +79,8 @@ impl Config {
             doublewrite: true,
             #[cfg(feature = "sabotage")]
             sabotage: None,
+            temporary: false,
+            undo_tablespaces: 2,
         }
     }
 
@@ -84,6 +89,7 @@ impl Config {
         let options = Options {
             page_size: self.page_size,
             buffer_pool_bytes: self.buffer_pool_bytes,
+            undo_tablespaces: self.undo_tablespaces,
             // One thread plays all parts: nobody will let a lock go while another waits.
             lock_wait_timeout: Duration::from_millis(1),
             doublewrite: self.doublewrite,
@@ -229,11 +235,15 @@ impl Runner {
         };
         runner.db = Some(runner.open());
         for (number, def) in defs.iter().enumerate() {
+            if runner.is_temporary(number) {
+                continue;
+            }
             let started = runner.operations();
             runner.db().create_table(def).unwrap();
             runner.history.name(number, &def.name);
             runner.acknowledged(started);
         }
+        runner.create_temporary_tables();
         runner.open_tables();
         runner.fill();
         runner
@@ -276,6 +286,25 @@ impl Runner {
 
     fn db(&self) -> &Database {
         self.db.as_ref().expect("open between steps")
+    }
+
+    fn is_temporary(&self, table: usize) -> bool {
+        self.config.temporary && table.is_multiple_of(2)
+    }
+
+    /// Makes the temporary tables anew after the database was opened: nothing is left of the last ones.
+    fn create_temporary_tables(&mut self) {
+        for table in 0..self.oracle.tables() {
+            if self.is_temporary(table) {
+                let def = self.oracle.def(table);
+                assert!(matches!(
+                    self.db().table(&def.name).map(drop),
+                    Err(Error::NotFound { .. })
+                ));
+                self.db().create_temporary_table(def).unwrap();
+                self.oracle.truncate(table);
+            }
+        }
     }
 
     fn open_tables(&mut self) {
@@ -616,6 +645,7 @@ impl Runner {
             self.db.take().expect("open").close().unwrap();
         }
         self.db = Some(self.open());
+        self.create_temporary_tables();
         self.open_tables();
         self.verify_all();
         self.fill();
@@ -654,12 +684,7 @@ impl Runner {
                 self.tables.clear();
                 let started = self.operations();
                 self.db().truncate_table(&name).unwrap();
-                let mut tx = self.oracle.begin();
-                let rows = self.oracle.rows(&tx, table, Read::Latest);
-                let keys: Vec<Key> = rows.into_keys().cloned().collect();
-                keys.iter()
-                    .for_each(|k| self.oracle.delete(&mut tx, table, k));
-                self.oracle.commit(tx);
+                self.oracle.truncate(table);
                 self.acknowledged(started);
                 self.trace.note(format!("truncate {name}"));
             }
@@ -706,11 +731,15 @@ impl Runner {
                     &format!("{} index {index} backward", def.name),
                 );
             }
-            let check = self.db().check_table(table).unwrap();
-            assert!(check.errors.is_empty(), "{}: {:?}", def.name, check.errors);
-            assert_eq!(check.rows, rows as u64, "{}", def.name);
         }
         trx.commit().unwrap();
+        for (number, table) in self.tables.iter().enumerate() {
+            let name = &self.oracle.def(number).name;
+            let rows = self.oracle.rows(&tx, number, Read::Latest).len();
+            let check = self.db().check_table(table).unwrap();
+            assert!(check.errors.is_empty(), "{name}: {:?}", check.errors);
+            assert_eq!(check.rows, rows as u64, "{name}");
+        }
     }
 }
 

@@ -331,6 +331,10 @@ impl Cursor {
     }
 
     fn go(&mut self, trx: &mut Transaction, direction: Direction) -> Result<bool> {
+        if self.table.is_temporary() {
+            // Its own transaction may have dropped it meanwhile.
+            trx.use_table(&self.table, self.lock.table_mode())?;
+        }
         if self.direction != direction {
             if self.current == Current::None {
                 return Ok(false);
