@@ -21,14 +21,14 @@
 //!
 //! # Descending
 //!
-//! A descent reads the immutable images of inner pages ([`InnerImage`]): no latch, no pin, nothing written but
+//! A descent reads the immutable images of inner pages (`InnerImage`): no latch, no pin, nothing written but
 //! usage statistics. An image may be older than its page. So at every step down the image is checked for index, level
 //! and fences, and the leaf is checked once it is latched (BT-1); if something does not fit, the descent starts
 //! again. A change clears the image under the page's exclusive latch; a descent that finds none waits on the
 //! latch of the changing page and so does not spin. A page that was freed has type `Free` or, used again, another
 //! owner, level or range; if it is a leaf of this index whose range holds the key, it is the right one.
 //!
-//! After [`OPTIMISTIC_TRIES`] failures a descent couples shared latches from the root (child latched before the parent is
+//! After `OPTIMISTIC_TRIES` failures a descent couples shared latches from the root (child latched before the parent is
 //! released). That way can't meet a half-changed tree (BT-4), so what does not fit is reported as `Corrupt`.
 //!
 //! # Splitting

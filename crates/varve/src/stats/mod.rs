@@ -2,11 +2,11 @@
 //! pages an index has. They live in memory, are made when first asked for and again when the number of rows has changed
 //! by a tenth since, or on request.
 //!
-//! For each index a few leaves are read, spread evenly over the tree ([`SAMPLED_LEAVES`]). In them, each pair of
+//! For each index a few leaves are read, spread evenly over the tree (`SAMPLED_LEAVES`). In them, each pair of
 //! neighbouring keys either agrees in its first n columns or not; the share of pairs that don't, times the rows,
 //! estimates how many different values the first n columns have. That is too coarse where there are few different
 //! values, so those are counted: from each value the search goes on behind all keys that start with it, at most
-//! [`COUNTED_VALUES`] times.
+//! `COUNTED_VALUES` times.
 //!
 //! Delete-marked records count as long as they are there. Pages are read one at a time; the result is no snapshot.
 
@@ -113,7 +113,7 @@ fn values_of(
     })
 }
 
-/// Counts the different values of the first `n` parts; `None` if there are more than [`COUNTED_VALUES`].
+/// Counts the different values of the first `n` parts; `None` if there are more than `COUNTED_VALUES`.
 fn count_values(tree: &Tree, codecs: &Codecs<'_>, n: usize) -> Result<Option<u64>> {
     let mut values = 0;
     let (mut from, mut key, mut ends) = (Vec::new(), Vec::new(), Vec::new());
