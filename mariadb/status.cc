@@ -50,6 +50,16 @@ void collect(void *context, const char *name, uint64_t value)
   static_cast<std::vector<Counter> *>(context)->push_back(counter);
 }
 
+void collect_text(void *context, const char *text)
+{
+  static_cast<std::vector<std::string> *>(context)->emplace_back(text);
+}
+
+void add_section(std::string *text, const std::string &title, const std::string &lines)
+{
+  *text+= "------------\n" + title + "\n------------\n" + lines;
+}
+
 bool counters(std::vector<Counter> *out)
 {
   return varve_db_status(db, collect, out) == VARVE_OK;
@@ -91,6 +101,10 @@ bool show_engine_status(handlerton *hton, THD *thd, stat_print_fn *print, enum h
   std::vector<Counter> found;
   if (!counters(&found))
     text+= std::string("The engine does not answer: ") + varve_last_error() + '\n';
+  std::vector<std::string> report;
+  varve_db_report(db, collect_text, &report);
+  for (size_t i= 0; i + 1 < report.size(); i+= 2)
+    add_section(&text, report[i], report[i + 1]);
   std::vector<bool> shown(found.size());
   for (const Section &section : sections)
   {
@@ -104,7 +118,7 @@ bool show_engine_status(handlerton *hton, THD *thd, stat_print_fn *print, enum h
       lines+= line;
     }
     if (!lines.empty())
-      text+= std::string("------------\n") + section.title + "\n------------\n" + lines;
+      add_section(&text, section.title, lines);
   }
   const LEX_CSTRING *engine= hton_name(hton);
   return print(thd, engine->str, engine->length, "", 0, text.c_str(), text.size());

@@ -526,6 +526,12 @@ const char *varve_last_error(void);
 // Hands every counter to `each`.
 enum varve_code varve_db_status(const struct varve_db *db, varve_counter_fn each, void *context);
 
+// Hands what `SHOW ENGINE STATUS` says beside counters to `each`, by turns a title and its lines: the last deadlock, lock
+// waits, what holds purge back.
+enum varve_code varve_db_report(const struct varve_db *db,
+                                varve_text_fn each,
+                                void *context);
+
 // Opens a table.
 enum varve_code varve_table_open(const struct varve_db *db, const char *name, struct varve_table **out);
 
@@ -654,6 +660,12 @@ enum varve_code varve_delete(const struct varve_txn *txn, const struct varve_cur
 
 // Hands every counter to `each`.
 enum varve_code varve_db_status(const struct varve_db *db, varve_counter_fn each, void *context);
+
+// Hands what `SHOW ENGINE STATUS` says beside counters to `each`, by turns a title and its lines: the last deadlock, lock
+// waits, what holds purge back.
+enum varve_code varve_db_report(const struct varve_db *db,
+                                varve_text_fn each,
+                                void *context);
 
 // Opens a table.
 enum varve_code varve_table_open(const struct varve_db *db, const char *name, struct varve_table **out);

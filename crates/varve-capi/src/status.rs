@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_char, c_void};
 
-use crate::database::varve_db;
+use crate::database::{varve_db, varve_text_fn};
 use crate::error::guard;
 use crate::error::varve_code::{self, VARVE_OK};
 
@@ -24,6 +24,28 @@ pub unsafe extern "C" fn varve_db_status(
             let name = CString::new(name).unwrap_or_default();
             // SAFETY: CAPI-2; the name outlives the call.
             unsafe { each(context, name.as_ptr(), value) };
+        }
+        Ok(VARVE_OK)
+    })
+}
+
+/// Hands what `SHOW ENGINE STATUS` says beside counters to `each`, by turns a title and its lines: the last deadlock, lock
+/// waits, what holds purge back.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_db_report(
+    db: *const varve_db,
+    each: varve_text_fn,
+    context: *mut c_void,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    guard(&db.0, || {
+        for (title, lines) in db.0.report() {
+            for text in [title.to_string(), lines] {
+                let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+                // SAFETY: CAPI-2; the text outlives the call.
+                unsafe { each(context, text.as_ptr()) };
+            }
         }
         Ok(VARVE_OK)
     })
