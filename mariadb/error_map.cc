@@ -20,7 +20,7 @@ static_assert(handler_code(VARVE_OK) == 0, "0 is success everywhere in the serve
 
 int to_handler_code(THD *thd, varve_code code)
 {
-  if (code == VARVE_DEADLOCK)
+  if (code == VARVE_DEADLOCK || code == VARVE_LOCK_TABLE_FULL)
     thd->mark_transaction_to_rollback(true);
   else if (code == VARVE_LOCK_WAIT_TIMEOUT)
     thd->mark_transaction_to_rollback(false);

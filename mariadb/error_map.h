@@ -29,6 +29,7 @@ constexpr int handler_code(varve_code code)
   case VARVE_UNSUPPORTED:        return HA_ERR_UNSUPPORTED;
   case VARVE_IN_USE:             return HA_ERR_GENERIC;
   case VARVE_DEFINITION_CHANGED: return HA_ERR_TABLE_DEF_CHANGED;
+  case VARVE_LOCK_TABLE_FULL:    return HA_ERR_LOCK_TABLE_FULL;
   }
   return HA_ERR_INTERNAL_ERROR;
 }
@@ -51,7 +52,7 @@ constexpr unsigned int own_words(varve_code code)
   }
 }
 
-// Translates an engine error of the session `thd`. A deadlock also tells the server to roll the whole transaction
+// Translates an engine error of the session `thd`. A deadlock and a full lock table also tell the server to roll the whole transaction
 // back, a lock wait timeout to roll back the statement.
 int to_handler_code(THD *thd, varve_code code);
 

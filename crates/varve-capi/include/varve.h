@@ -47,6 +47,8 @@ typedef enum varve_code {
   VARVE_IN_USE = 15,
   // The table's definition is newer than the transaction's read view.
   VARVE_DEFINITION_CHANGED = 16,
+  // Row locks take all the memory that they may: roll the transaction back.
+  VARVE_LOCK_TABLE_FULL = 17,
 } varve_code;
 
 // Whether a row is wanted, as far as its entry in a secondary index tells.

@@ -41,6 +41,8 @@ pub enum varve_code {
     VARVE_IN_USE = 15,
     /// The table's definition is newer than the transaction's read view.
     VARVE_DEFINITION_CHANGED = 16,
+    /// Row locks take all the memory that they may: roll the transaction back.
+    VARVE_LOCK_TABLE_FULL = 17,
 }
 
 use varve_code::*;
@@ -54,6 +56,7 @@ impl From<&Error> for varve_code {
             Error::DuplicateKey { .. } => VARVE_DUPLICATE_KEY,
             Error::LockWaitTimeout => VARVE_LOCK_WAIT_TIMEOUT,
             Error::Deadlock => VARVE_DEADLOCK,
+            Error::LockTableFull => VARVE_LOCK_TABLE_FULL,
             Error::Interrupted => VARVE_INTERRUPTED,
             Error::NotFound { .. } => VARVE_NOT_FOUND,
             Error::AlreadyExists { .. } => VARVE_ALREADY_EXISTS,

@@ -37,6 +37,9 @@ pub enum Error {
     LockWaitTimeout,
     /// This transaction was chosen as the victim of a deadlock and must be rolled back.
     Deadlock,
+    /// The transaction's row locks, with those of others, take all the memory that they may. Roll it back; lock fewer rows
+    /// at a time.
+    LockTableFull,
     /// The statement was interrupted (KILL).
     Interrupted,
     /// No such table, index, column, savepoint … `what` names it.
@@ -135,6 +138,10 @@ impl fmt::Display for Error {
                 write!(f, "lock wait timeout exceeded; try the statement again")
             }
             Error::Deadlock => write!(f, "deadlock found; roll back and try the transaction again"),
+            Error::LockTableFull => write!(
+                f,
+                "row locks take all the memory that they may; roll back and lock fewer rows at a time"
+            ),
             Error::Interrupted => write!(f, "the statement was interrupted"),
             Error::NotFound { what } => write!(f, "{what} does not exist"),
             Error::AlreadyExists { what } => write!(f, "{what} exists already"),

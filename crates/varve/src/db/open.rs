@@ -55,6 +55,8 @@ pub struct Options {
     pub undo_tablespaces: u32,
     /// How long a statement waits for a lock.
     pub lock_wait_timeout: Duration,
+    /// Bytes that row locks may take: more are refused with `LockTableFull`.
+    pub lock_memory_bytes: u64,
     /// Collations besides the built-in ones.
     pub collations: Vec<Collation>,
     /// Asked for other collations when a table that uses them is created or opened.
@@ -80,6 +82,7 @@ impl Default for Options {
             io_capacity: 200,
             undo_tablespaces: 2,
             lock_wait_timeout: Duration::from_secs(50),
+            lock_memory_bytes: 1 << 30,
             collations: Vec::new(),
             find_collation: None,
             create_if_missing: true,
@@ -322,6 +325,7 @@ impl Opener<'_> {
             settings,
             logger,
         ));
+        core.locks.set_memory_limit(self.options.lock_memory_bytes);
         let first = id_limits.set(core.clone());
         debug_assert!(first.is_ok());
         let ddl = Ddl {

@@ -21,7 +21,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
@@ -75,6 +75,8 @@ pub(super) struct Inner {
     /// Owners by transaction id.
     trxs: Box<[Registry<TrxId>]>,
     strong: Box<[AtomicU32]>,
+    /// Bytes that the queues of one shard may take before it refuses to lock further records. Relaxed: it stands for itself.
+    shard_bytes: AtomicUsize,
     next_key: AtomicU64,
     seed: u64,
 }
@@ -133,11 +135,19 @@ impl LockManager {
                 owners: parts(REGISTRIES),
                 trxs: parts(REGISTRIES),
                 strong: parts(STRONG_COUNTS),
+                shard_bytes: AtomicUsize::new(usize::MAX),
                 next_key: AtomicU64::new(1),
                 // Keys come from users: they can't choose keys that all fall into one shard.
                 seed: RandomState::new().hash_one(0u64),
             }),
         }
+    }
+
+    /// Record locks are refused with `LockTableFull` when they take about so much memory. Keys fall evenly into the shards, so
+    /// each has its part, and nobody counts them all.
+    pub fn set_memory_limit(&self, bytes: u64) {
+        let part = usize::try_from(bytes / SHARDS as u64).unwrap_or(usize::MAX);
+        self.inner.shard_bytes.store(part, Ordering::Relaxed);
     }
 
     /// A new owner without locks.
@@ -430,10 +440,19 @@ impl Inner {
     }
 
     fn find_or_insert(&self, target: Target<'_>) -> (LockRef, MutexGuard<'_, Shard>) {
+        let found = self.find_or_insert_within(target, usize::MAX);
+        found.expect("there is no limit")
+    }
+
+    fn find_or_insert_within(
+        &self,
+        target: Target<'_>,
+        limit: usize,
+    ) -> Option<(LockRef, MutexGuard<'_, Shard>)> {
         let (shard, hash) = self.place(target);
         let mut guard = self.shards[shard as usize].lock();
-        let slot = guard.find_or_insert(hash, target);
-        (LockRef { shard, slot }, guard)
+        let slot = guard.find_or_insert_within(hash, target, limit)?;
+        Some((LockRef { shard, slot }, guard))
     }
 
     fn acquire(
@@ -443,7 +462,12 @@ impl Inner {
         mode: TableMode,
         wait: Wait<'_>,
     ) -> Result<Acquired> {
-        let (at, mut shard) = self.find_or_insert(target);
+        let limit = match target {
+            Target::Record(..) => self.shard_bytes.load(Ordering::Relaxed),
+            Target::Table(_) => usize::MAX,
+        };
+        let found = self.find_or_insert_within(target, limit);
+        let (at, mut shard) = found.ok_or(Error::LockTableFull)?;
         let queue = shard.queue_mut(at.slot);
         let key = locks.owner.key;
         match queue.request(key, mode) {

@@ -37,6 +37,15 @@ impl Key {
         }
     }
 
+    /// Bytes beside the entry.
+    fn long_bytes(&self) -> usize {
+        match self {
+            Key::Inline { .. } => 0,
+            // And what the allocator takes for itself.
+            Key::Long(bytes) => bytes.len() + 16,
+        }
+    }
+
     fn get(&self) -> &[u8] {
         match self {
             Key::Inline { len, bytes } => &bytes[..*len as usize],
@@ -64,6 +73,9 @@ impl Entry {
     }
 }
 
+/// What a lock takes here and in its owner's list, with what growing leaves unused; a long key comes on top.
+pub(super) const LOCK_BYTES: usize = 100;
+
 /// A shard with fewer slots keeps its memory when it gets empty.
 const KEEP_SLOTS: usize = 1024;
 
@@ -72,6 +84,7 @@ pub(super) struct Shard {
     slots_by_hash: HashTable<u32>,
     entries: Vec<Entry>,
     free: Vec<u32>,
+    long_key_bytes: usize,
 }
 
 /// hashbrown takes bits from both ends of the hash.
@@ -89,10 +102,23 @@ impl Shard {
         self.slots_by_hash.find(spread(hash), same).copied()
     }
 
-    /// The slot of the target's queue, which is made if there is none: then it must not be left empty.
-    pub fn find_or_insert(&mut self, hash: u32, target: Target<'_>) -> u32 {
-        self.find(hash, target)
-            .unwrap_or_else(|| self.insert(hash, target))
+    /// The slot of the target's queue, which is made if there is none: then it must not be left empty. `None`: it would have
+    /// to be made, and the shard's queues take `limit` bytes already.
+    pub fn find_or_insert_within(
+        &mut self,
+        hash: u32,
+        target: Target<'_>,
+        limit: usize,
+    ) -> Option<u32> {
+        let found = self.find(hash, target);
+        let bytes = self.len() * LOCK_BYTES + self.long_key_bytes;
+        found.or_else(|| (bytes < limit).then(|| self.insert(hash, target)))
+    }
+
+    #[cfg(test)]
+    fn find_or_insert(&mut self, hash: u32, target: Target<'_>) -> u32 {
+        let slot = self.find_or_insert_within(hash, target, usize::MAX);
+        slot.expect("there is no limit")
     }
 
     fn insert(&mut self, hash: u32, target: Target<'_>) -> u32 {
@@ -107,6 +133,7 @@ impl Shard {
             key: Key::new(key),
             queue: Queue::default(),
         };
+        self.long_key_bytes += entry.key.long_bytes();
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.entries[slot as usize] = entry;
@@ -146,6 +173,7 @@ impl Shard {
             return;
         }
         let hash = spread(entry.hash);
+        self.long_key_bytes -= entry.key.long_bytes();
         // The memory of a long key is not kept: the slot may wait for long.
         entry.key = Key::new(&[]);
         if let Ok(found) = self.slots_by_hash.find_entry(hash, |s| *s == slot) {

@@ -85,6 +85,38 @@ fn records_are_locked_by_index_and_key() {
 }
 
 /// Every pair of table modes, in both orders, whether intents are noted or queued.
+/// Each shard has its part of the memory, so the total is met within a few locks per shard.
+#[test]
+fn locks_beyond_the_memory_limit_are_refused() {
+    let m = LockManager::new();
+    m.set_memory_limit(512 * 1000);
+    let (a, b) = (m.owner(), m.owner());
+    let keys: Vec<_> = (0..20_000u32).map(u32::to_be_bytes).collect();
+    let mut taken = Vec::new();
+    for key in &keys {
+        match lock(&m, &a, key, Mode::Exclusive) {
+            Ok(_) => taken.push(key),
+            Err(Error::LockTableFull) => {}
+            Err(e) => panic!("{e}"),
+        }
+    }
+    assert!((4000..=5120).contains(&taken.len()), "{}", taken.len());
+    // What is held is held, tables can be locked, and what is given up is room for others.
+    assert!(lock(&m, &a, taken[0], Mode::Exclusive).is_ok());
+    assert!(try_table(&m, &b, TableMode::IntentionExclusive).is_some());
+    m.release_all(&a);
+    assert!(lock(&m, &b, taken[0], Mode::Exclusive).is_ok());
+    // Long keys count with their length.
+    let long: Vec<_> = (0..1000u32)
+        .map(|n| [&n.to_be_bytes()[..], &[7; 900]].concat())
+        .collect();
+    let held = long
+        .iter()
+        .filter(|key| lock(&m, &b, key, Mode::Shared).is_ok());
+    assert!((400..=512).contains(&held.count()));
+    m.release_all(&b);
+}
+
 #[test]
 fn table_modes_exclude_each_other() {
     let modes = [
