@@ -236,3 +236,35 @@ fn a_definition_that_cannot_be_read_costs_no_file() {
     assert!(!disk.exists(Path::new("/db/a/bad.vdt")).unwrap());
     db.close().unwrap();
 }
+
+/// What recovery could not apply is gone: a file that comes back later would be old without anybody noticing.
+#[test]
+fn a_file_that_missed_a_recovery_is_not_used_again() {
+    let disk = build();
+    let log = Log::default();
+    let db = open(&disk, &log);
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    put(&db, &mut trx, "a/bad", 2000..2010);
+    trx.commit().unwrap();
+    db.crash();
+    let (file, away) = (Path::new("/db/a/bad.vdt"), Path::new("/away"));
+    disk.rename(file, away).unwrap();
+    let db = open(&disk, &log);
+    assert!(refused(&db, "a/bad").contains("no file that is it"));
+    db.close().unwrap();
+    disk.rename(away, file).unwrap();
+    for _ in 0..2 {
+        let db = open(&disk, &log);
+        assert!(refused(&db, "a/bad").contains("was missing while a crash was recovered"));
+        assert_eq!(rows(&db, "a/good"), ROWS);
+        db.close().unwrap();
+    }
+    let db = open(&disk, &log);
+    db.drop_table("a/bad").unwrap();
+    let left = disk
+        .files()
+        .into_iter()
+        .filter(|f| f.to_string_lossy().contains("bad"));
+    assert_eq!(left.collect::<Vec<_>>(), Vec::<std::path::PathBuf>::new());
+    db.close().unwrap();
+}

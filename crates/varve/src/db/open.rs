@@ -373,15 +373,27 @@ impl Opener<'_> {
         let missing = recovery::reconcile(&self.spaces, found, (&named, incomplete), &note)?;
         for stored in defs {
             let file_is_missing = missing.contains(&stored.name);
-            self.open_table(core, ddl, stored, file_is_missing);
+            self.open_table(core, ddl, stored, file_is_missing)?;
         }
         rest.into_iter()
             .try_for_each(|undo| recovery::roll_back(core, undo))
     }
 
     /// Makes a table usable; one that can't be is remembered with the reason (REC-3).
-    fn open_table(&self, core: &Arc<Core>, ddl: &Ddl, stored: StoredDef, file_is_missing: bool) {
+    fn open_table(
+        &self,
+        core: &Arc<Core>,
+        ddl: &Ddl,
+        stored: StoredDef,
+        file_is_missing: bool,
+    ) -> Result<()> {
         let StoredDef { name, def, writer } = stored;
+        if let Ok(def) = &def
+            && file_is_missing
+            && self.spaces.missed_replay(def.space)
+        {
+            self.spaces.put_mark(&ddl::lost_mark_path(def))?;
+        }
         let opened = def.as_ref().map_err(Error::clone).and_then(|def| {
             match file_is_missing {
                 true => return Err(missing_file(self.spaces.dir(), def)),
@@ -403,6 +415,7 @@ impl Opener<'_> {
                 core.tables.add_broken(name, BrokenTable { why, def });
             }
         }
+        Ok(())
     }
 }
 
@@ -414,8 +427,15 @@ fn missing_file(dir: &Path, def: &TableDef) -> Error {
     }
 }
 
-/// The tablespace that a definition names is that table's, and no other table has been opened in it.
+/// The tablespace that a definition names is that table's, has all changes, and no other table has been opened in it.
 fn check_file(core: &Core, spaces: &Spaces, def: &TableDef) -> Result<()> {
+    if spaces.has_mark(&ddl::lost_mark_path(def))? {
+        return Err(Error::CorruptFile {
+            path: spaces.dir().join(ddl::table_path(&def.name)),
+            expected: format!("all changes to table {}", def.name),
+            found: "a file that was missing while a crash was recovered; drop the table".into(),
+        });
+    }
     let space = spaces.require(def.space)?;
     let tables = core.tables.all();
     let other = tables

@@ -60,6 +60,11 @@ pub fn table_path(name: &str) -> String {
     format!("{name}.{FILE_EXTENSION}")
 }
 
+/// Exists if the tablespace was missing while a crash was recovered: should its file come back, it lacks changes.
+pub fn lost_mark_path(def: &TableDef) -> String {
+    format!("{}.{}.lost", def.name, def.space)
+}
+
 impl Ddl {
     fn begin(&self) -> Transaction {
         Transaction::begin(self.core.clone(), Isolation::RepeatableRead)
@@ -258,6 +263,9 @@ impl Ddl {
                 false => "it had no file",
             },
         };
+        if let Some(def) = &broken.def {
+            self.spaces.remove_unopened(&lost_mark_path(def))?;
+        }
         self.core.warn(&format!(
             "table {name} was dropped, which could not be used ({}); {file}",
             broken.why

@@ -15,7 +15,8 @@
 //! - **REC-2** All steps can be interrupted and started again.
 //! - **REC-3** A table that can't be used, because its file is missing or damaged or its definition can't be read, does not
 //!   keep the others from being used. It is told in the log, and refused by name until it is dropped. Its file and its undo stay,
-//!   so that it can be used again when the reason is gone; but purge passes it over, so that deleted rows may stay in it.
+//!   so that it can be used again when the reason is gone; but purge passes it over, so that deleted rows may stay in it. A file
+//!   that was missing while redo was applied to others lacks changes: a mark beside it says so, and it is not used again.
 
 mod files;
 

@@ -3,7 +3,7 @@
 //! File operations are durable when they return; what they mean for the catalog and in which order they are logged is
 //! the caller's business.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -43,6 +43,8 @@ pub struct Spaces {
     page_size: usize,
     uuid: [u8; 16],
     spaces: RwLock<HashMap<SpaceId, Arc<Space>>>,
+    /// Tablespaces that replay would have changed.
+    missed: Mutex<BTreeSet<SpaceId>>,
 }
 
 impl Spaces {
@@ -53,6 +55,7 @@ impl Spaces {
             page_size,
             uuid,
             spaces: RwLock::default(),
+            missed: Mutex::default(),
         }
     }
 
@@ -210,6 +213,26 @@ impl Spaces {
         Ok(true)
     }
 
+    /// Replay had changes for this tablespace, and it was not there.
+    pub fn missed_replay(&self, id: SpaceId) -> bool {
+        self.missed.lock().contains(&id)
+    }
+
+    /// Makes an empty file, durable, if there is none.
+    pub fn put_mark(&self, path: &str) -> Result<()> {
+        let full = self.dir.join(path);
+        if self.disk.exists(&full)? {
+            return Ok(());
+        }
+        self.make_parent(&full)?;
+        self.disk.open(&full, OpenMode::CreateNew)?.sync()?;
+        self.sync_parent(&full)
+    }
+
+    pub fn has_mark(&self, path: &str) -> Result<bool> {
+        self.disk.exists(&self.dir.join(path))
+    }
+
     /// Forgets the tablespace and leaves its file.
     pub fn close(&self, id: SpaceId) -> Result<()> {
         self.take(id).map(drop)
@@ -304,6 +327,7 @@ impl PageStore for Spaces {
 
     fn ensure(&self, page: PageId) -> Result<bool> {
         let Some(space) = self.get(page.space) else {
+            self.missed.lock().insert(page.space);
             return Ok(false);
         };
         if page.no.0 >= space.size_pages() {
