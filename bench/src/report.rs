@@ -10,12 +10,17 @@ use crate::run::{Figure, WORKLOADS};
 #[derive(Default)]
 struct Series {
     per_second: Vec<f64>,
+    per_cpu_second: Vec<f64>,
     history: Option<u64>,
+}
+
+fn median(sorted: &[f64]) -> f64 {
+    sorted[sorted.len() / 2]
 }
 
 impl Series {
     fn median(&self) -> f64 {
-        self.per_second[self.per_second.len() / 2]
+        median(&self.per_second)
     }
 }
 
@@ -37,6 +42,8 @@ impl Report {
             let series = self.series.entry((figure.workload, engine)).or_default();
             series.per_second.push(figure.per_second);
             series.per_second.sort_by(f64::total_cmp);
+            series.per_cpu_second.push(figure.per_cpu_second);
+            series.per_cpu_second.sort_by(f64::total_cmp);
             series.history = series.history.max(figure.history);
         }
     }
@@ -64,9 +71,10 @@ impl Report {
                     _ => ratio,
                 };
                 println!(
-                    "{name:<14} {engine:<11} {:>12.0} /s  ({min:.0} – {:.0}){ratio}",
+                    "{name:<14} {engine:<11} {:>12.0} /s  ({min:.0} – {:.0})  {:.0} per cpu second{ratio}",
                     series.median(),
                     max.unwrap_or(min),
+                    median(&series.per_cpu_second),
                 );
             }
         }
@@ -79,7 +87,7 @@ impl Report {
                 json!({
                     "workload": workload.name, "threads": workload.threads, "engine": engine,
                     "per_second": series.median(), "min": series.per_second[0], "max": series.per_second.last(),
-                    "varve_ratio": ratio, "history": series.history,
+                    "per_cpu_second": median(&series.per_cpu_second), "varve_ratio": ratio, "history": series.history,
                 })
             })
         });

@@ -69,6 +69,9 @@ impl Plan {
 pub struct Figure {
     pub workload: &'static str,
     pub per_second: f64,
+    /// Operations in a second of processor time of all the engine's threads: what is left of the figure when the machine
+    /// does other things, too.
+    pub per_cpu_second: f64,
     /// `Engine::history` at the end of an update workload.
     pub history: Option<u64>,
 }
@@ -117,28 +120,42 @@ fn fresh(peer: Peer, dir: &Path) -> Result<Box<dyn Engine>> {
 fn load(engine: &dyn Engine, keys: &[u64], workload: &Workload) -> Result<Figure> {
     let mut worker = engine.worker(Durability::Lazy)?;
     let mut values = vec![0; LOAD_BATCH * VALUE_BYTES];
-    let mut spent = Duration::ZERO;
+    let (mut spent, mut cpu) = (Duration::ZERO, Duration::ZERO);
     for batch in keys.chunks(LOAD_BATCH) {
         for (key, value) in batch.iter().zip(values.chunks_mut(VALUE_BYTES)) {
             fill(*key, value);
         }
         // Making the rows is not the engine's work.
-        let begin = Instant::now();
+        let (begin, cpu_before) = (Instant::now(), cpu_time());
         worker.load(batch, &values[..batch.len() * VALUE_BYTES])?;
         spent += begin.elapsed();
+        cpu += cpu_time() - cpu_before;
     }
     Ok(Figure {
         workload: workload.name,
         per_second: keys.len() as f64 / spent.as_secs_f64(),
+        per_cpu_second: keys.len() as f64 / cpu.as_secs_f64(),
         history: None,
     })
+}
+
+/// Processor time that all threads of the process have used.
+fn cpu_time() -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the clock exists and the result has a place.
+    let code = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+    assert_eq!(code, 0, "the processor time can't be read");
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Runs a workload for the plan's time; also returns how many operations were acknowledged.
 fn timed(engine: &dyn Engine, workload: &Workload, plan: &Plan) -> Result<(Figure, u64)> {
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let start = Barrier::new(workload.threads + 1);
-    let spent = std::thread::scope(|scope| -> Result<Duration> {
+    let (spent, cpu) = std::thread::scope(|scope| -> Result<(Duration, Duration)> {
         let threads: Vec<_> = (0..workload.threads)
             .map(|n| {
                 let (stop, done, start) = (&stop, &done, &start);
@@ -164,13 +181,13 @@ fn timed(engine: &dyn Engine, workload: &Workload, plan: &Plan) -> Result<(Figur
             })
             .collect();
         start.wait();
-        let begin = Instant::now();
+        let (begin, cpu_before) = (Instant::now(), cpu_time());
         std::thread::sleep(plan.time);
         stop.store(true, Ordering::Relaxed);
         for thread in threads {
             thread.join().expect("a worker panicked")?;
         }
-        Ok(begin.elapsed())
+        Ok((begin.elapsed(), cpu_time() - cpu_before))
     })?;
     let operations = done.load(Ordering::Relaxed);
     let history = match workload.kind {
@@ -180,6 +197,7 @@ fn timed(engine: &dyn Engine, workload: &Workload, plan: &Plan) -> Result<(Figur
     let figure = Figure {
         workload: workload.name,
         per_second: operations as f64 / spent.as_secs_f64(),
+        per_cpu_second: operations as f64 / cpu.as_secs_f64(),
         history,
     };
     Ok((figure, operations))
