@@ -237,7 +237,15 @@ THR_LOCK_DATA **ha_varve::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock
 int ha_varve::begin(THD *thd)
 {
   m_session= Session::of(thd);
-  return m_session ? m_session->start_statement(thd) : HA_ERR_INTERNAL_ERROR;
+  if (!m_session)
+    return HA_ERR_INTERNAL_ERROR;
+  if (int error= m_session->start_statement(thd))
+    return error;
+  // A prepared transaction whose connection is gone has no metadata lock, and its rows would not be copied.
+  if (m_lock == VARVE_NO_LOCK && copies_table(thd_sql_command(thd)))
+    if (varve_code code= varve_txn_lock_table_shared(m_session->txn(), m_table))
+      return failed(code);
+  return 0;
 }
 
 int ha_varve::external_lock(THD *thd, int type)

@@ -1,7 +1,8 @@
 // session.cc: transactions as the server conducts them.
 //
 // The server calls commit and rollback both at a statement's end (all = false, inside a transaction) and at a
-// transaction's. Which one a call is depends on whether the connection is in a multi-statement transaction.
+// transaction's. Which one a call is depends on whether the connection is in a multi-statement transaction. What comes
+// before a commit that somebody coordinates is in xa.cc.
 
 #include "session.h"
 
@@ -31,7 +32,7 @@ Session *Session::of(THD *thd)
   return session;
 }
 
-static bool in_transaction(THD *thd)
+bool in_transaction(THD *thd)
 {
   return thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
 }
@@ -40,11 +41,7 @@ int Session::begin(THD *thd)
 {
   if (varve_txn_is_open(m_txn))
     return 0;
-  if (thd->transaction->xid_state.is_explicit_XA())
-  {
-    my_error(ER_NOT_SUPPORTED_YET, MYF(0), "XA with ENGINE=VARVE");
-    return HA_ERR_UNSUPPORTED;
-  }
+  m_is_prepared= m_holds_commit= m_is_ordered= false;
   varve_isolation isolation= VARVE_REPEATABLE_READ;
   switch (thd_tx_isolation(thd))
   {
@@ -108,18 +105,49 @@ int Session::commit(THD *thd, bool all)
   m_in_statement= false;
   if (!all && in_transaction(thd))
     return 0;
-  if (varve_code code= varve_txn_commit(m_txn))
-    return report(thd, code);
-  return 0;
+  varve_code code;
+  if (m_is_prepared)
+    code= varve_db_commit_prepared(db, &m_prepared_xid);
+  else if (m_is_ordered)
+    code= varve_txn_commit_decided(m_txn);
+  else
+    code= commit_alone(thd);
+  m_is_prepared= m_holds_commit= m_is_ordered= false;
+  return code ? report(thd, code) : 0;
+}
+
+// Nobody has ordered this commit among others: whoever replicates after it can go on once its place is fixed.
+varve_code Session::commit_alone(THD *thd)
+{
+  if (varve_txn_is_open(m_txn))
+  {
+    if (varve_code code= varve_txn_commit_start(m_txn))
+    {
+      // If it is prepared, whoever decides has decided, and will again after a restart.
+      bool is_prepared;
+      if (varve_txn_detach(m_txn, &is_prepared) || !is_prepared)
+        varve_txn_rollback(m_txn);
+      return code;
+    }
+    thd_wakeup_subsequent_commits(thd, 0);
+  }
+  return varve_txn_commit(m_txn);
 }
 
 int Session::rollback(THD *thd, bool all)
 {
   m_in_statement= false;
   const bool whole= all || !in_transaction(thd);
-  if (varve_code code= whole ? varve_txn_rollback(m_txn) : varve_txn_rollback_statement(m_txn))
-    return report(thd, code);
-  return 0;
+  varve_code code;
+  if (!whole)
+    code= varve_txn_rollback_statement(m_txn);
+  else if (m_is_prepared)
+    code= varve_db_rollback_prepared(db, &m_prepared_xid);
+  else
+    code= varve_txn_rollback(m_txn);
+  if (whole)
+    m_is_prepared= m_holds_commit= m_is_ordered= false;
+  return code ? report(thd, code) : 0;
 }
 
 static int commit(handlerton *, THD *thd, bool all)
@@ -201,6 +229,7 @@ void install_transaction_calls(handlerton *hton)
   hton->start_consistent_snapshot= start_consistent_snapshot;
   hton->kill_query= kill_query;
   hton->close_connection= close_connection;
+  install_two_phase_calls(hton);
 }
 
 }  // namespace varve_plugin

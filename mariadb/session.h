@@ -32,24 +32,45 @@ public:
   // Rolls the engine's transaction back ahead of the server, which will do so too.
   void abandon();
 
+  // xa.cc: the two phases that come before a commit if somebody coordinates it.
+  int prepare(THD *thd, bool all);
+  void commit_ordered(THD *thd, bool all);
+
   int commit(THD *thd, bool all);
   int rollback(THD *thd, bool all);
 
 private:
-  explicit Session(varve_txn *txn) : m_txn(txn), m_in_statement(false) {}
+  explicit Session(varve_txn *txn)
+    : m_txn(txn), m_prepared_xid{}, m_in_statement(false), m_is_prepared(false), m_holds_commit(false),
+      m_is_ordered(false)
+  {
+  }
   int begin(THD *thd);
+  varve_code commit_alone(THD *thd);
 
   friend int close_connection(handlerton *, THD *thd);
 
   varve_txn *const m_txn;
+  // What XA PREPARE of this connection has let go, for its own XA COMMIT or XA ROLLBACK.
+  varve_xid m_prepared_xid;
   // Between the first start_statement and the statement's commit or rollback.
   bool m_in_statement;
+  // m_prepared_xid is valid. What the connection does next ends it, or means that the server has let it go, too.
+  bool m_is_prepared;
+  // The server has prepared the transaction, and can call commit_ordered.
+  bool m_holds_commit;
+  // commit_ordered was called: the changes are visible, and the server's log has decided.
+  bool m_is_ordered;
 };
+
+// Whether the connection is in a transaction of several statements.
+bool in_transaction(THD *thd);
 
 int close_connection(handlerton *hton, THD *thd);
 
 // Fills in the handlerton's calls about transactions.
 void install_transaction_calls(handlerton *hton);
+void install_two_phase_calls(handlerton *hton);
 
 }  // namespace varve_plugin
 

@@ -35,7 +35,7 @@ struct Section
 };
 
 const Section sections[]= {
-  {"TRANSACTIONS", {"max_trx", "active", "read_views", "commits", "rollbacks", "history", "undo"}},
+  {"TRANSACTIONS", {"max_trx", "active", "prepared", "read_views", "commits", "rollbacks", "history", "undo"}},
   {"PURGE", {"purge"}},
   {"LOCKS", {"row_lock", "lock", "deadlocks"}},
   {"ROW OPERATIONS", {"rows"}},

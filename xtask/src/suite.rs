@@ -70,7 +70,7 @@ const QUICK: [Step; 6] = [
     ("interleavings (loom)", loom_tests),
 ];
 
-const SLOW: [Step; 4] = [
+const SLOW: [Step; 5] = [
     ("plugin build, ABI and symbols", |workspace| {
         one(plugin::build(workspace).map(drop))
     }),
@@ -78,6 +78,14 @@ const SLOW: [Step; 4] = [
     ("MariaDB's suite storage_engine", engine_suite::run_ours),
     ("kill test", |workspace| {
         one(kill::run(workspace, &KillArgs::default()))
+    }),
+    ("kill test with the binary log", |workspace| {
+        let args = KillArgs {
+            rounds: 3,
+            binlog: true,
+            ..KillArgs::default()
+        };
+        one(kill::run(workspace, &args))
     }),
 ];
 

@@ -265,6 +265,22 @@ typedef struct varve_table_def {
 // Receives one text at a time.
 typedef void (*varve_text_fn)(void *context, const char *text);
 
+// The name of a prepared transaction, as in X/Open XA. Names are equal if both their parts are.
+typedef struct varve_xid {
+  int64_t format;
+  // 1 to 64 bytes of `parts`.
+  uint32_t global_len;
+  // At most 64 bytes of `parts`, behind the global part.
+  uint32_t branch_len;
+  uint8_t parts[128];
+} varve_xid;
+
+// Receives one name at a time.
+typedef void (*varve_xid_fn)(void *context, const struct varve_xid *xid);
+
+// Is told that something has happened.
+typedef void (*varve_notify_fn)(void *context);
+
 // Receives one counter. `name` is lower case with underscores.
 typedef void (*varve_counter_fn)(void *context, const char *name, uint64_t value);
 
@@ -525,6 +541,48 @@ enum varve_code varve_db_flush_log(const struct varve_db *db);
 // What the calling thread's last failing call was about, in words. Valid until its next failing call.
 const char *varve_last_error(void);
 
+// Promises, as durably as commits are, that the running transaction's commit will not fail. After it only varve_txn_commit
+// and its kin, varve_txn_rollback or varve_txn_detach may be called. Does nothing if the transaction wrote nothing.
+// VARVE_ALREADY_EXISTS if another one is prepared under the name.
+enum varve_code varve_txn_prepare(const struct varve_txn *txn,
+                                  const struct varve_xid *xid);
+
+// Gets hold of what the running transaction's commit needs, so that varve_txn_commit_start neither fails nor waits for a
+// disk. May wait itself.
+enum varve_code varve_txn_hold_commit(const struct varve_txn *txn);
+
+// Commits as far as others see: the changes are visible and the locks are released, but a crash may still undo it.
+// varve_txn_commit or varve_txn_commit_decided ends it. Another thread than the session's own may call this, while that one
+// waits for it.
+enum varve_code varve_txn_commit_start(const struct varve_txn *txn);
+
+// Ends what varve_txn_commit_start began, without waiting: the transaction was prepared, and its coordinator has logged the
+// decision, which it will repeat if there is a crash before the commit is durable.
+enum varve_code varve_txn_commit_decided(const struct varve_txn *txn);
+
+// Lets a prepared transaction go: the session has no transaction any more, and anybody can decide by
+// varve_db_commit_prepared or varve_db_rollback_prepared. `*out` says whether there was one; a transaction that is not prepared stays.
+enum varve_code varve_txn_detach(const struct varve_txn *txn,
+                                 bool *out);
+
+// Commits a prepared transaction that its session has let go, or that a crash left. VARVE_NOT_FOUND if none is prepared
+// under the name.
+enum varve_code varve_db_commit_prepared(const struct varve_db *db, const struct varve_xid *xid);
+
+// Rolls it back.
+enum varve_code varve_db_rollback_prepared(const struct varve_db *db, const struct varve_xid *xid);
+
+// Hands the names of all prepared transactions to `each`, in order.
+enum varve_code varve_db_prepared(const struct varve_db *db, varve_xid_fn each, void *context);
+
+// Has `notify` called once everything that is committed now is durable: at once if it is, otherwise soon, from another
+// thread. Does not wait. It is not called if the database is poisoned or closed before.
+enum varve_code varve_db_notify_durable(const struct varve_db *db, varve_notify_fn notify, void *context);
+
+// Locks a whole table for reading, until the transaction ends: waits for those who changed it, prepared transactions
+// without a session among them.
+enum varve_code varve_txn_lock_table_shared(const struct varve_txn *txn, const struct varve_table *table);
+
 // Hands every counter to `each`.
 enum varve_code varve_db_status(const struct varve_db *db, varve_counter_fn each, void *context);
 
@@ -615,8 +673,8 @@ enum varve_code varve_txn_savepoint(const struct varve_txn *txn, uint64_t *out);
 // Undoes everything since the savepoint. Locks stay.
 enum varve_code varve_txn_rollback_to(const struct varve_txn *txn, uint64_t savepoint);
 
-// Commits. Returns when the commit is as durable as the database is set to make it. On an error the transaction has
-// ended too: the database is poisoned, and recovery decides.
+// Commits, or ends what varve_txn_commit_start began. Returns when the commit is as durable as the database is set to
+// make it. On an error the transaction has ended too: the database is poisoned, and recovery decides.
 enum varve_code varve_txn_commit(const struct varve_txn *txn);
 
 // Rolls back; nothing if no transaction is running.
@@ -660,6 +718,48 @@ enum varve_code varve_update(const struct varve_txn *txn,
 // Deletes the row that the cursor stands on. The cursor stays there and can go on.
 enum varve_code varve_delete(const struct varve_txn *txn, const struct varve_cursor *cursor);
 
+// Promises, as durably as commits are, that the running transaction's commit will not fail. After it only varve_txn_commit
+// and its kin, varve_txn_rollback or varve_txn_detach may be called. Does nothing if the transaction wrote nothing.
+// VARVE_ALREADY_EXISTS if another one is prepared under the name.
+enum varve_code varve_txn_prepare(const struct varve_txn *txn,
+                                  const struct varve_xid *xid);
+
+// Gets hold of what the running transaction's commit needs, so that varve_txn_commit_start neither fails nor waits for a
+// disk. May wait itself.
+enum varve_code varve_txn_hold_commit(const struct varve_txn *txn);
+
+// Commits as far as others see: the changes are visible and the locks are released, but a crash may still undo it.
+// varve_txn_commit or varve_txn_commit_decided ends it. Another thread than the session's own may call this, while that one
+// waits for it.
+enum varve_code varve_txn_commit_start(const struct varve_txn *txn);
+
+// Ends what varve_txn_commit_start began, without waiting: the transaction was prepared, and its coordinator has logged the
+// decision, which it will repeat if there is a crash before the commit is durable.
+enum varve_code varve_txn_commit_decided(const struct varve_txn *txn);
+
+// Lets a prepared transaction go: the session has no transaction any more, and anybody can decide by
+// varve_db_commit_prepared or varve_db_rollback_prepared. `*out` says whether there was one; a transaction that is not prepared stays.
+enum varve_code varve_txn_detach(const struct varve_txn *txn,
+                                 bool *out);
+
+// Commits a prepared transaction that its session has let go, or that a crash left. VARVE_NOT_FOUND if none is prepared
+// under the name.
+enum varve_code varve_db_commit_prepared(const struct varve_db *db, const struct varve_xid *xid);
+
+// Rolls it back.
+enum varve_code varve_db_rollback_prepared(const struct varve_db *db, const struct varve_xid *xid);
+
+// Hands the names of all prepared transactions to `each`, in order.
+enum varve_code varve_db_prepared(const struct varve_db *db, varve_xid_fn each, void *context);
+
+// Has `notify` called once everything that is committed now is durable: at once if it is, otherwise soon, from another
+// thread. Does not wait. It is not called if the database is poisoned or closed before.
+enum varve_code varve_db_notify_durable(const struct varve_db *db, varve_notify_fn notify, void *context);
+
+// Locks a whole table for reading, until the transaction ends: waits for those who changed it, prepared transactions
+// without a session among them.
+enum varve_code varve_txn_lock_table_shared(const struct varve_txn *txn, const struct varve_table *table);
+
 // Hands every counter to `each`.
 enum varve_code varve_db_status(const struct varve_db *db, varve_counter_fn each, void *context);
 
@@ -750,8 +850,8 @@ enum varve_code varve_txn_savepoint(const struct varve_txn *txn, uint64_t *out);
 // Undoes everything since the savepoint. Locks stay.
 enum varve_code varve_txn_rollback_to(const struct varve_txn *txn, uint64_t savepoint);
 
-// Commits. Returns when the commit is as durable as the database is set to make it. On an error the transaction has
-// ended too: the database is poisoned, and recovery decides.
+// Commits, or ends what varve_txn_commit_start began. Returns when the commit is as durable as the database is set to
+// make it. On an error the transaction has ended too: the database is poisoned, and recovery decides.
 enum varve_code varve_txn_commit(const struct varve_txn *txn);
 
 // Rolls back; nothing if no transaction is running.

@@ -5,6 +5,7 @@
 //! - `collation`: collations that the caller brings.
 //! - `definition`: table definitions as plain structs.
 //! - `database`, `table`, `txn`, `cursor`: the handles.
+//! - `prepared`: two-phase commit.
 //! - `status`: counters by name.
 //!
 //! **CAPI-1** No call unwinds into C. A panic poisons the database that the handle belongs to and returns
@@ -19,6 +20,7 @@ pub mod cursor;
 pub mod database;
 pub mod definition;
 pub mod error;
+pub mod prepared;
 pub mod status;
 pub mod table;
 pub mod txn;

@@ -25,8 +25,8 @@ pub struct varve_txn {
     state: UnsafeCell<State>,
 }
 
-struct State {
-    current: Option<Transaction>,
+pub(crate) struct State {
+    pub(crate) current: Option<Transaction>,
     lock_wait_timeout: Option<Duration>,
 }
 
@@ -71,7 +71,7 @@ pub enum varve_on_duplicate {
 /// # Safety
 /// Only the session's own thread calls this, and keeps no reference from an earlier call.
 #[allow(clippy::mut_from_ref)]
-unsafe fn state(txn: &varve_txn) -> &mut State {
+pub(crate) unsafe fn state(txn: &varve_txn) -> &mut State {
     // SAFETY: the caller's promise.
     unsafe { &mut *txn.state.get() }
 }
@@ -233,15 +233,18 @@ pub unsafe extern "C" fn varve_txn_rollback_to(
     })
 }
 
-/// Commits. Returns when the commit is as durable as the database is set to make it. On an error the transaction has
-/// ended too: the database is poisoned, and recovery decides.
+/// Commits, or ends what varve_txn_commit_start began. Returns when the commit is as durable as the database is set to
+/// make it. On an error the transaction has ended too: the database is poisoned, and recovery decides.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_txn_commit(txn: *const varve_txn) -> varve_code {
     // SAFETY: CAPI-2.
     let (txn, state) = unsafe { (&*txn, state(&*txn)) };
     guard(&txn.db, || {
-        if let Some(t) = state.current.take() {
-            t.commit()?;
+        if let Some(mut t) = state.current.take() {
+            if !t.is_committed() {
+                t.commit_start()?;
+            }
+            t.commit_wait()?;
         }
         Ok(VARVE_OK)
     })

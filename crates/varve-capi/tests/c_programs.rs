@@ -77,3 +77,8 @@ fn errors_through_the_c_interface() {
 fn temporary_tables_through_the_c_interface() {
     compile_and_run("temporary");
 }
+
+#[test]
+fn two_phase_commit_through_the_c_interface() {
+    compile_and_run("xa");
+}

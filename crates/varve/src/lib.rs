@@ -98,7 +98,7 @@ pub mod txn;
 #[doc(hidden)]
 pub mod undo;
 
-pub use base::{Error, Result};
+pub use base::{Error, Result, Xid};
 pub use catalog::{IndexDef, IndexEstimate, TableDef};
 pub use db::{Database, FromValue, Options, Row, Rows, Table};
 pub use row::{

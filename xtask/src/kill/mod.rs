@@ -10,12 +10,14 @@
 //!   start plus its legs; the marker is the client's last transaction;
 //! - **KILL-3** the sum is unchanged, by every index; so it was in each snapshot under load;
 //! - **KILL-4** CHECK TABLE finds nothing;
-//! - **KILL-5** a table under DDL is as the last acknowledged statement left it, or the one in flight.
+//! - **KILL-5** a table under DDL is as the last acknowledged statement left it, or the one in flight;
+//! - **KILL-6** with the binary log on, the tables hold exactly what its transactions add up to.
 //!
 //! Every third restart is killed as well, somewhere in its recovery. A failed run prints its seed and
 //! keeps the data directory; the seed repeats the load and the moments, the interleaving is the machine's.
 
 mod bank;
+mod binlog;
 mod ddl;
 mod verify;
 
@@ -28,6 +30,7 @@ use anyhow::{Context, Result, bail};
 use fastrand::Rng;
 
 use self::bank::{CLIENTS, Fate, Round};
+use self::binlog::Replica;
 use self::ddl::DdlFate;
 use crate::client::Client;
 use crate::plugin;
@@ -39,18 +42,21 @@ use crate::workspace::Workspace;
 pub struct KillArgs {
     /// How often the server is killed
     #[arg(long, default_value_t = 10)]
-    rounds: u32,
+    pub rounds: u32,
     /// Seconds of load before the kill, on average
     #[arg(long, default_value_t = 3.0)]
-    seconds: f64,
+    pub seconds: f64,
     /// Repeats a run
     #[arg(long)]
-    seed: Option<u64>,
+    pub seed: Option<u64>,
+    /// Run with the binary log, and compare the tables with it
+    #[arg(long)]
+    pub binlog: bool,
     #[arg(long, value_enum, default_value_t = Engine::Varve)]
-    engine: Engine,
+    pub engine: Engine,
     /// Options for mariadbd
     #[arg(last = true, value_name = "MARIADBD OPTIONS")]
-    options: Vec<String>,
+    pub options: Vec<String>,
 }
 
 impl Default for KillArgs {
@@ -59,6 +65,7 @@ impl Default for KillArgs {
             rounds: 10,
             seconds: 3.0,
             seed: None,
+            binlog: false,
             engine: Engine::Varve,
             options: Vec::new(),
         }
@@ -95,6 +102,7 @@ pub fn run(workspace: &Workspace, args: &KillArgs) -> Result<()> {
         rng: Rng::with_seed(seed),
         fates: Vec::new(),
         ddl_fate: DdlFate::default(),
+        replica: args.binlog.then(Replica::default),
     };
     test.fates.resize_with(CLIENTS as usize, Fate::default);
     test.run(|| DataDir(dir.clone())).with_context(|| {
@@ -120,6 +128,9 @@ fn server_options(args: &KillArgs) -> Vec<String> {
     options.push(format!("--{engine}-buffer-pool-size=8M"));
     options.push(format!("--{engine}-log-file-size=8M"));
     options.push(format!("--{engine}-flush-log-at-trx-commit=1"));
+    if args.binlog {
+        options.extend(binlog::SERVER_OPTIONS.map(String::from));
+    }
     options.extend(args.options.iter().cloned());
     options
 }
@@ -131,6 +142,7 @@ struct Test<'a> {
     rng: Rng,
     fates: Vec<Fate>,
     ddl_fate: DdlFate,
+    replica: Option<Replica>,
 }
 
 impl Test<'_> {
@@ -154,6 +166,12 @@ impl Test<'_> {
                 self.ddl_fate.steps,
                 restart.as_secs_f64()
             );
+            if let Some(replica) = &self.replica {
+                let transactions = replica.transactions;
+                println!(
+                    "round {round}: the tables agree with {transactions} transactions in the binary log"
+                );
+            }
         }
         server.stop()?;
         let mut server = Server::start(&self.prefix, datadir(), None, &self.options)?;
@@ -215,6 +233,10 @@ impl Test<'_> {
     fn verify(&mut self, server: &Server) -> Result<()> {
         let mut client = server.connect()?;
         verify::everything(&mut client, &mut self.fates)?;
+        if let Some(replica) = &mut self.replica {
+            replica.follow(&self.prefix, &server.datadir.0)?;
+            replica.compare(&mut client)?;
+        }
         ddl::verify(&mut client, &mut self.ddl_fate, &server.datadir.0)
     }
 

@@ -5,8 +5,10 @@ mod ids;
 mod sabotage;
 mod spread;
 pub mod sync;
+mod xid;
 
 pub use error::{Error, Result};
 pub use ids::*;
 pub use sabotage::Sabotage;
 pub use spread::{Counter, thread_spot};
+pub use xid::{XID_MAX_ENCODED, Xid};

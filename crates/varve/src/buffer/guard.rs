@@ -91,6 +91,10 @@ impl<'a> ExclusivePage<'a> {
         self.pool.frames[self.frame as usize].page_id()
     }
 
+    pub(super) fn frame(&self) -> u32 {
+        self.frame
+    }
+
     fn raw_mut(&mut self) -> &mut [u8] {
         // SAFETY: the exclusive latch is held as long as `self` lives, and `&mut self` makes this the only slice.
         unsafe {

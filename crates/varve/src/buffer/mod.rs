@@ -311,6 +311,16 @@ impl BufferPool {
         Ok(Pin::new(self.clone(), frame))
     }
 
+    /// Keeps a page that the caller has latched in the pool beyond the latch.
+    pub fn pin_latched(self: &Arc<Self>, page: &ExclusivePage<'_>) -> Pin {
+        let frame = page.frame();
+        // Recyclers claim a frame before they try its latch, and give the claim up in a moment.
+        while !self.frames[frame as usize].try_pin() {
+            std::thread::yield_now();
+        }
+        Pin::new(self.clone(), frame)
+    }
+
     /// The page is in the pool now. A guess by the time the caller looks at the answer.
     pub fn is_resident(&self, id: PageId) -> bool {
         self.table.find(&self.frames, id).is_some()

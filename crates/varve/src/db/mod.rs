@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::base::{Error, PageNo, Result, TEMP_SPACE};
+use crate::base::{Error, PageNo, Result, TEMP_SPACE, Xid};
 use crate::catalog::{IndexEstimate, OpenTable, TableDef};
 use crate::ddl::Ddl;
 use crate::flush::Flusher;
@@ -144,6 +144,33 @@ impl Database {
     /// Begins a transaction. Its read view opens at its first read.
     pub fn begin(&self, isolation: Isolation) -> Transaction {
         Transaction::begin(self.inner.core.clone(), isolation)
+    }
+
+    /// The names of all prepared transactions: of those that a crash or the end of their session left, which wait for
+    /// `commit_prepared` or `rollback_prepared`, and of those whose [`Transaction`] is still there.
+    pub fn prepared(&self) -> Vec<Xid> {
+        self.inner.core.prepared.names()
+    }
+
+    /// Commits a prepared transaction that was left.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if none is prepared under the name, `Invalid` if its [`Transaction`] is still there.
+    pub fn commit_prepared(&self, xid: &Xid) -> Result<()> {
+        Transaction::find_prepared(self.inner.core.clone(), xid)?.commit()
+    }
+
+    /// Rolls back a prepared transaction that was left. Errors as for `commit_prepared`.
+    pub fn rollback_prepared(&self, xid: &Xid) -> Result<()> {
+        Transaction::find_prepared(self.inner.core.clone(), xid)?.rollback()
+    }
+
+    /// Has `tell` called once every commit up to now is durable: by this thread if they are, otherwise soon, by another.
+    /// Does not wait. If the database is poisoned before, `tell` is dropped without a call.
+    pub fn when_durable(&self, tell: impl FnOnce() + Send + 'static) {
+        let log = &self.inner.core.log;
+        log.when_durable(log.next_lsn(), tell);
     }
 
     /// Registers a collation for text columns. Tables that use it must not be in use yet.
@@ -375,6 +402,12 @@ impl Transaction {
     /// has ended, and find its row then.
     pub fn lock_key(&mut self, table: &Table, index: usize, key: &[Datum<'_>]) -> Result<()> {
         lock_search_key(self, &table.table, index, key)
+    }
+
+    /// Locks a whole table for reading until the transaction ends: waits for whoever changed it, prepared transactions
+    /// included.
+    pub fn lock_table_shared(&mut self, table: &Table) -> Result<()> {
+        self.use_table(&table.table, crate::lock::TableMode::Shared)
     }
 
     /// Replaces the row that the cursor stands on, which was read with an exclusive lock.

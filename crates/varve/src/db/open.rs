@@ -291,7 +291,11 @@ impl Opener<'_> {
         let (undo, unfinished) = UndoSys::load(undo_env, &directory.undo_spaces, id_limit)?;
         let sys = TxnSys::new(id_limit, Box::new(LogIdLimit(mtr.clone())));
         for trx in &unfinished {
-            sys.adopt(trx.trx(), State::Active)?;
+            let state = match trx.xid() {
+                Some(_) => State::Prepared,
+                None => State::Active,
+            };
+            sys.adopt(trx.trx(), state)?;
         }
         let collations = Arc::new(match &self.options.find_collation {
             Some(find) => Collations::with_finder(find.clone()),
@@ -342,7 +346,8 @@ impl Opener<'_> {
     }
 
     /// Rolls back what had not ended and loads the tables in between: first the transactions that changed definitions,
-    /// so that the definitions are the committed ones.
+    /// so that the definitions are the committed ones. What was prepared gets its locks and waits for its coordinator. Losers
+    /// need no locks: they are gone before anybody can meet them.
     fn finish_transactions(
         &self,
         core: &Arc<Core>,
@@ -352,13 +357,24 @@ impl Opener<'_> {
     ) -> Result<()> {
         let note = |message: &str| (self.logger)(LogLevel::Note, message);
         let mut rest = Vec::new();
-        if !unfinished.is_empty() {
+        let (prepared, losers): (Vec<_>, Vec<_>) = unfinished
+            .into_iter()
+            .partition(|undo| undo.xid().is_some());
+        if !losers.is_empty() {
             note(&format!(
                 "recovery: rolling back {} transactions",
-                unfinished.len()
+                losers.len()
             ));
         }
-        for undo in unfinished {
+        for undo in prepared {
+            let trx = Transaction::recovered_prepared(core.clone(), undo)?;
+            let (id, xid) = (trx.id(), trx.xid());
+            let (id, xid) = id.zip(xid).expect("a prepared transaction has both");
+            note(&format!(
+                "recovery: transaction {id} is prepared under the name {xid}"
+            ));
+        }
+        for undo in losers {
             match undo.newest_table(&core.undo.env)? {
                 Some(table) if table == ddl::SYSTEM_TABLE => recovery::roll_back(core, undo)?,
                 _ => rest.push(undo),

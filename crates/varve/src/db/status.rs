@@ -24,6 +24,7 @@ pub fn collect(core: &Core, flusher: Option<&Flusher>) -> Vec<(&'static str, u64
         ("undo_cuts", counters.undo_cuts.get()),
         ("max_trx_id", core.sys.next_id()),
         ("active_transactions", core.sys.unfinished().len() as u64),
+        ("prepared_transactions", core.prepared.count() as u64),
         ("read_views", core.sys.view_numbers().len() as u64),
         ("lsn_current", log.next_lsn().0),
         ("lsn_flushed", log.durable_lsn().0),

@@ -50,9 +50,9 @@ use smallvec::SmallVec;
 pub use record::RawRecord;
 
 use crate::base::{Error, Lsn, PageId, Result, SpaceId};
-use crate::buffer::{BufferPool, ExclusivePage, FrameHint, SharedPage};
+use crate::buffer::{BufferPool, ExclusivePage, FrameHint, Pin, SharedPage};
 use crate::page::{self, PageOp};
-use crate::redo::{RedoLog, Reservation};
+use crate::redo::{HeldCapacity, RedoLog, Reservation};
 
 /// The most redo that a mini-transaction can reserve, in bytes.
 pub const MAX_LOG_BYTES: u32 = crate::redo::MAX_FRAME_BYTES - 64;
@@ -127,14 +127,25 @@ impl<'a> Mtr<'a> {
     /// Begins a mini-transaction whose redo takes at most `max_log_bytes`; 0 for one that only reads or only changes unlogged
     /// tablespaces. May wait for redo capacity: hold no latch.
     pub fn begin(env: &'a MtrEnv, max_log_bytes: u32) -> Result<Mtr<'a>> {
-        let (reservation, body) = match max_log_bytes {
-            0 => (None, Vec::new()),
-            n => {
-                let reservation = env.log.reserve(n)?;
-                (Some(reservation), env.scratch.pop().unwrap_or_default())
-            }
+        let reservation = match max_log_bytes {
+            0 => None,
+            n => Some(env.log.reserve(n)?),
         };
-        Ok(Mtr {
+        Ok(Mtr::new(env, reservation, max_log_bytes))
+    }
+
+    /// Begins one whose redo takes at most what `held` has: it neither waits nor fails. The capacity is used up.
+    pub fn begin_held(env: &'a MtrEnv, held: &HeldCapacity) -> Mtr<'a> {
+        let max_log_bytes = held.max_bytes();
+        Mtr::new(env, Some(held.reservation(&env.log)), max_log_bytes)
+    }
+
+    fn new(env: &'a MtrEnv, reservation: Option<Reservation<'a>>, max_log_bytes: u32) -> Mtr<'a> {
+        let body = match &reservation {
+            None => Vec::new(),
+            Some(_) => env.scratch.pop().unwrap_or_default(),
+        };
+        Mtr {
             env,
             reservation,
             max_log_bytes,
@@ -142,7 +153,7 @@ impl<'a> Mtr<'a> {
             body,
             current: None,
             changes: Changes::Nothing,
-        })
+        }
     }
 
     /// Begins a mini-transaction that changes pages of `space` only: like [`Mtr::begin`] if the tablespace is redo-logged;
@@ -275,6 +286,14 @@ impl<'a> Mtr<'a> {
             Slot::Released => panic!("{h:?} was released"),
             Slot::Shared(p) => p.id(),
             Slot::Exclusive { page, .. } => page.id(),
+        }
+    }
+
+    /// Keeps a page that is latched exclusively in the pool beyond the latch.
+    pub fn pin(&self, h: PageH) -> Pin {
+        match &self.pages[h.0 as usize] {
+            Slot::Exclusive { page, .. } => self.env.pool.pin_latched(page),
+            _ => panic!("{h:?} is pinned without an exclusive latch"),
         }
     }
 

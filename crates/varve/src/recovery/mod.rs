@@ -7,8 +7,8 @@
 //! 2. the log is read once to find its end and the id limit, and opened there for writing (`scan`);
 //! 3. it is read again and applied page by page (`replay`), while the page cleaner already writes pages out;
 //!    the checkpoint stays where it was until the replay is through;
-//! 4. transactions whose undo logs are still in their slots are rolled back: first those that changed
-//!    definitions, then, with the definitions loaded, all others;
+//! 4. transactions whose undo logs are still in their slots are rolled back, unless they are prepared: first those that
+//!    changed definitions, then, with the definitions loaded, all others;
 //! 5. files that no definition names are removed, files under another name than their definition's are renamed.
 //!
 //! - **REC-1** Nothing but replay touches a page of a logged tablespace before step 4.

@@ -53,6 +53,7 @@ const WRITE_BLOCK: u64 = 4096;
 const RESERVE_RECHECK: Duration = Duration::from_millis(20);
 
 type Callback<T> = OnceLock<Box<dyn Fn(T) + Send + Sync>>;
+type Watcher = Box<dyn FnOnce() + Send>;
 
 /// How often things happened, for status output. Only counted off the fast paths.
 #[derive(Debug, Default)]
@@ -104,6 +105,8 @@ pub struct RedoLog {
     poisoned: AtomicBool,
     poison_why: OnceLock<String>,
     on_poison: Callback<String>,
+    /// Who wants to be told, by `writer.rs`, when the log is durable up to where.
+    watchers: Mutex<Vec<(Lsn, Watcher)>>,
     /// What `writer.rs` waits on.
     pub(super) alarm: Alarm,
     counters: LogCounters,
@@ -159,6 +162,36 @@ impl Drop for Reservation<'_> {
                 self.log.wake_capacity_waiters();
             }
         }
+    }
+}
+
+/// Redo capacity for one mini-transaction that will begin later, and must not wait then.
+pub struct HeldCapacity {
+    log: Arc<RedoLog>,
+    max_bytes: u32,
+    /// Claimed, and not handed on to a reservation.
+    bytes: Cell<u64>,
+}
+
+impl HeldCapacity {
+    pub fn max_bytes(&self) -> u32 {
+        self.max_bytes
+    }
+
+    /// Hands the capacity on to the mini-transaction. Once; later reservations are empty.
+    pub fn reservation<'a>(&self, log: &'a RedoLog) -> Reservation<'a> {
+        assert!(std::ptr::eq(&*self.log, log), "capacity of another log");
+        Reservation {
+            log,
+            bytes: self.bytes.take(),
+            used: Cell::new(0),
+        }
+    }
+}
+
+impl Drop for HeldCapacity {
+    fn drop(&mut self) {
+        drop(self.reservation(&self.log));
     }
 }
 
@@ -231,6 +264,7 @@ impl RedoLog {
             poisoned: AtomicBool::new(false),
             poison_why: OnceLock::new(),
             on_poison: OnceLock::new(),
+            watchers: Mutex::default(),
             alarm: Alarm::default(),
             counters: LogCounters::default(),
         }
@@ -320,6 +354,18 @@ impl RedoLog {
             log: self,
             bytes,
             used: Cell::new(0),
+        })
+    }
+
+    /// Like [`reserve`](Self::reserve), for a mini-transaction that begins later.
+    pub fn hold(self: &Arc<Self>, max_bytes: u32) -> Result<HeldCapacity> {
+        let reservation = self.reserve(max_bytes)?;
+        let bytes = Cell::new(reservation.bytes);
+        std::mem::forget(reservation);
+        Ok(HeldCapacity {
+            log: self.clone(),
+            max_bytes,
+            bytes,
         })
     }
 
@@ -584,6 +630,35 @@ impl RedoLog {
         sync.wanted = 0;
         let came = sync.waiters.len();
         sync.gather.came(came, others);
+    }
+
+    /// Has `tell` called once the log up to `lsn` is durable: now if it is, otherwise by the background writer, which syncs
+    /// for it. Does not wait. Never called if the log is poisoned before.
+    pub fn when_durable(&self, lsn: Lsn, tell: impl FnOnce() + Send + 'static) {
+        if self.durable_lsn() >= lsn {
+            return tell();
+        }
+        self.watchers.lock().push((lsn, Box::new(tell)));
+        // Not `ring_alarm`: one that rings already may have been heard before we were in the list.
+        self.alarm.state.lock().wanted = true;
+        self.alarm.rung.notify_one();
+    }
+
+    /// Syncs as far as somebody wants to be told, and tells. For the background writer.
+    pub(super) fn serve_watchers(&self) -> Result<()> {
+        let Some(lsn) = self.watchers.lock().iter().map(|(lsn, _)| *lsn).max() else {
+            return Ok(());
+        };
+        self.sync_to(lsn)?;
+        let durable = self.durable_lsn();
+        let served: Vec<(Lsn, Watcher)> = {
+            let mut watchers = self.watchers.lock();
+            let (served, rest) = watchers.drain(..).partition(|(lsn, _)| *lsn <= durable);
+            *watchers = rest;
+            served
+        };
+        served.into_iter().for_each(|(_, tell)| tell());
+        Ok(())
     }
 
     /// Writes everything complete, at least up to `lsn`, and syncs it. One thread at a time.

@@ -34,7 +34,7 @@ pub use control::{CONTROL_FILE, Control, ControlFile};
 pub use files::REDO_DIR;
 pub use frame::{MAX_FRAME_BYTES, frame_bytes};
 pub use intro::{FORMAT_VERSION, FileIntro, INTRO_BYTES, NO_SPACE};
-pub use log::{LogCounters, RedoLog, Reservation, Ticket};
+pub use log::{HeldCapacity, LogCounters, RedoLog, Reservation, Ticket};
 pub use reader::{Frame, RedoReader};
 pub use writer::LogWriter;
 

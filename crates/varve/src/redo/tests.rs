@@ -599,6 +599,62 @@ fn waiting_for_capacity_ends_when_the_log_is_poisoned() {
     });
 }
 
+/// Held capacity is there when its mini-transaction comes, and comes back if that never does.
+#[test]
+fn held_capacity_is_nobody_elses() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Arc::new(create(dir.path()));
+    // Together a little less than the capacity.
+    let (held, free) = (1_000_000, 1_090_000);
+    let first = log.hold(held).unwrap();
+    let rest = log.reserve(free / 2).unwrap();
+    let rest = (rest, log.reserve(free / 2).unwrap());
+    // Nothing is left, so a reservation would wait; what is held is used all the same.
+    let reservation = first.reservation(&log);
+    let ticket = log.append(&reservation, &[&[1; 1000]]);
+    let end = ticket.end;
+    log.complete(ticket);
+    drop((reservation, first, rest));
+    checkpoint(&log, end);
+    for _ in 0..3 {
+        drop(log.hold(held).unwrap());
+        let second = log.hold(held).unwrap();
+        drop(log.reserve(free / 2).unwrap());
+        drop(second);
+    }
+    assert!(log.counters().capacity_waits.load(Ordering::Relaxed) == 0);
+}
+
+/// Whoever asked is told once the log is durable far enough, by the writer, and never if that will not come.
+#[test]
+fn watchers_are_told_when_the_log_is_durable() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Arc::new(create(dir.path()));
+    let told = Arc::new(AtomicU64::new(0));
+    let ask = |lsn| {
+        let (watched, told) = (log.clone(), told.clone());
+        log.when_durable(lsn, move || {
+            assert!(watched.durable_lsn() >= lsn);
+            told.fetch_add(1, Ordering::SeqCst);
+        });
+    };
+    let first = put(&log, b"first");
+    ask(first);
+    assert_eq!(told.load(Ordering::SeqCst), 0);
+    let writer = log.spawn_writer().unwrap();
+    while told.load(Ordering::SeqCst) < 1 {
+        std::thread::yield_now();
+    }
+    ask(first);
+    assert_eq!(told.load(Ordering::SeqCst), 2, "durable already");
+    drop(writer);
+    let last = put(&log, b"last");
+    log.poison("test");
+    ask(last);
+    assert!(log.serve_watchers().is_err());
+    assert_eq!(told.load(Ordering::SeqCst), 2);
+}
+
 /// Modes 0 and 2: without anybody asking, the log becomes durable within about a second.
 #[test]
 fn the_background_writer_syncs_by_itself() {

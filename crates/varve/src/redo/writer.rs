@@ -1,5 +1,5 @@
 //! The background log writer: writes when half the log buffer is used, writes and syncs once a second, and has the
-//! next log file ready before the current one is full.
+//! next log file ready before the current one is full. It also syncs for those who asked to be told (`when_durable`).
 //!
 //! Commits do not depend on it: they write and sync themselves, and so does whoever finds the buffer full. What it does
 //! bound is how much is lost with `flush_log_at_trx_commit` 0 and 2: about a second.
@@ -64,8 +64,9 @@ fn run(log: &RedoLog) {
     log.prepare_file();
     let mut synced = Instant::now();
     while wait(log, synced + SYNC_INTERVAL) {
+        // An error has poisoned the log; its users are told by their own calls.
+        let _ = log.serve_watchers();
         if synced.elapsed() >= SYNC_INTERVAL {
-            // An error has poisoned the log; its users are told by their own calls.
             let _ = log.sync_to(log.complete_lsn());
             synced = Instant::now();
         } else {

@@ -15,6 +15,7 @@ use crate::redo::RedoLog;
 use crate::undo::UndoSys;
 
 use super::parts::SpareParts;
+use super::prepared::Prepared;
 use super::sys::TxnSys;
 
 /// When a commit's redo is made durable.
@@ -170,6 +171,7 @@ pub struct Core {
     pub purge_wanted: Wakeup,
     /// The oldest view when somebody looked last, and since when it has been that.
     oldest_view: Mutex<Option<(TrxNo, Instant)>>,
+    pub prepared: Prepared,
     /// A unique check and its insert happen under the stripe of (index, unique key): two transactions that insert
     /// the same key check one after the other. Taken before page latches, never held during a lock wait.
     unique_stripes: Box<[Mutex<()>]>,
@@ -201,6 +203,7 @@ impl Core {
             spare: SpareParts::default(),
             purge_wanted: Wakeup::default(),
             oldest_view: Mutex::new(None),
+            prepared: Prepared::default(),
             unique_stripes: (0..UNIQUE_STRIPES).map(|_| Mutex::new(())).collect(),
             logger,
         }

@@ -8,6 +8,8 @@
 //! | upkeep.rs | retires ring segments, forgets finished stragglers, hands views what they doubt |
 //! | view.rs | read views, their slots, the gate |
 //! | id_limit.rs | the logged limit from which the counter starts after a crash |
+//! | transaction.rs, rollback.rs | a transaction from begin to its end |
+//! | prepared.rs | transactions that wait for their coordinator's decision |
 //!
 //! # The protocol
 //!
@@ -84,6 +86,7 @@ mod id_limit;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod parts;
+mod prepared;
 mod ring;
 mod rollback;
 mod stragglers;

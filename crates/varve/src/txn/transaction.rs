@@ -7,20 +7,24 @@
 //! asks. The LSN is reserved before the state says COMMITTED, so a dependent commit never becomes durable first.
 //!
 //! - **TXN-1** A transaction that did not write has no id, no undo and nothing to wait for.
-//! - **TXN-2** Dropping a transaction that did not end rolls it back.
+//! - **TXN-2** Dropping a transaction that did not end rolls it back, unless it is prepared.
+//! - **PREP-3** From `prepare` on only `commit` and `rollback` change anything. A prepared transaction survives its handle and
+//!   the database: it is then found by its name (prepared.rs), with its locks.
+//! - **PREP-4** After `hold_commit`, `commit_start` neither fails nor does I/O, unless the database was poisoned.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::base::{Error, IndexId, Lsn, Result, TableId, TrxId, TrxNo};
+use crate::base::{Error, IndexId, Lsn, Result, TableId, TrxId, TrxNo, Xid};
 use crate::catalog::{Claim, OpenTable};
 use crate::lock::{Acquired, Mode, TableMode, TrxLocks, Wait};
 use crate::undo::{TrxUndo, UndoKind};
 
 use super::core::{Core, Counters};
 use super::parts::{Parts, TablesHeld};
+use super::prepared::Parked;
 use super::view::ReadView;
 
 /// What a transaction sees of others.
@@ -43,6 +47,8 @@ pub struct Savepoint(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Active,
+    /// Its coordinator decides. It has undo logs, and they have its name.
+    Prepared,
     /// Committed; durable once the redo up to here is (`None`: it wrote nothing, or only temporary tables).
     Committed(Option<Lsn>),
     RolledBack,
@@ -126,6 +132,33 @@ impl Transaction {
         }
     }
 
+    /// A transaction that recovery found prepared, with the locks that keep DDL away from what it changed. Nobody else uses
+    /// the database yet. Dropped, it waits for its coordinator.
+    pub(crate) fn recovered_prepared(core: Arc<Core>, undo: TrxUndo) -> Result<Transaction> {
+        let xid = *undo.xid().expect("recovery looked at it");
+        let tables = undo.tables(&core.undo)?;
+        core.prepared.enter(&xid)?;
+        let mut trx = Transaction::recovered(core, undo);
+        trx.state = State::Prepared;
+        for table in tables {
+            let mode = TableMode::IntentionExclusive;
+            let locks = &trx.core.locks;
+            locks.lock_table(trx.locks(), table, mode, Wait::No)?;
+        }
+        Ok(trx)
+    }
+
+    /// Takes over a prepared transaction that no handle stands for.
+    pub(crate) fn find_prepared(core: Arc<Core>, xid: &Xid) -> Result<Transaction> {
+        let parked = core.prepared.take(xid)?;
+        let mut trx = Transaction::begin(core, Isolation::RepeatableRead);
+        trx.id = Some(parked.undo.trx());
+        trx.undo = Some(parked.undo);
+        trx.locks = Some(parked.locks);
+        trx.state = State::Prepared;
+        Ok(trx)
+    }
+
     /// A transaction that recovery found unfinished. It is registered as active already.
     pub(crate) fn recovered(core: Arc<Core>, undo: TrxUndo) -> Transaction {
         let mut trx = Transaction::begin(core, Isolation::RepeatableRead);
@@ -176,10 +209,20 @@ impl Transaction {
         self.lock_wait = timeout;
     }
 
-    /// An error if the transaction was committed or rolled back.
+    /// An error if the transaction was prepared, committed or rolled back.
     pub fn check_active(&self) -> Result<()> {
         match self.state {
-            State::Active => Ok(()),
+            State::Prepared => Err(Error::invalid(
+                "the transaction is prepared; commit it or roll it back",
+            )),
+            _ => self.check_open(),
+        }
+    }
+
+    /// An error if the transaction was committed or rolled back.
+    fn check_open(&self) -> Result<()> {
+        match self.state {
+            State::Active | State::Prepared => Ok(()),
             _ => Err(Error::invalid("the transaction has ended; begin a new one")),
         }
     }
@@ -258,6 +301,7 @@ impl Transaction {
 
     /// Makes room for an undo record of `len` bytes about `table`.
     pub fn prepare_undo(&mut self, table: TableId, kind: UndoKind, len: usize) -> Result<()> {
+        self.check_active()?;
         self.writer()?;
         let undo = self.undo.as_mut().expect("writer() was called");
         self.core.undo.prepare(undo, table, kind, len)
@@ -359,6 +403,44 @@ impl Transaction {
         Ok(())
     }
 
+    /// Promises, as durably as `flush_log_at_trx_commit` asks, that a commit will not fail: the first phase of a two-phase
+    /// commit, whose coordinator knows the transaction by this name. What follows is `commit` or `rollback`. If the
+    /// transaction is dropped instead, or the database crashes, it waits, with the locks on what it changed, for
+    /// [`Database::commit_prepared`](crate::Database::commit_prepared) or `rollback_prepared`. One that wrote nothing has
+    /// nothing to promise, and is not listed by `prepared`.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists` if another transaction is prepared under the name. The transaction is active as before.
+    pub fn prepare(&mut self, xid: &Xid) -> Result<()> {
+        self.check_active()?;
+        let (Some(id), Some(undo)) = (self.id, &mut self.undo) else {
+            return Ok(());
+        };
+        if !undo.has_logged() {
+            return Ok(());
+        }
+        let core = &self.core;
+        core.prepared.enter(xid)?;
+        let end = undo
+            .write_prepared(&core.undo.env, xid)
+            .inspect_err(|_| core.prepared.leave(xid))?;
+        core.sys.prepare(id);
+        self.state = State::Prepared;
+        self.view = None;
+        core.make_durable(end)
+    }
+
+    /// Gets hold of what the commit needs, which may wait: from here on `commit_start` neither fails nor waits for a disk
+    /// (PREP-4). For commits under a mutex of the caller.
+    pub fn hold_commit(&mut self) -> Result<()> {
+        self.check_open()?;
+        match &mut self.undo {
+            Some(undo) => undo.hold_commit(&self.core.undo.env),
+            None => Ok(()),
+        }
+    }
+
     /// Commits and waits until the commit is durable.
     pub fn commit(mut self) -> Result<()> {
         self.commit_start()?;
@@ -367,7 +449,8 @@ impl Transaction {
 
     /// Commits up to "locks released": others see the changes, but they may not be durable yet.
     pub fn commit_start(&mut self) -> Result<()> {
-        self.check_active()?;
+        self.check_open()?;
+        let xid = self.xid();
         let mut durable_at = None;
         if let (Some(id), Some(undo)) = (self.id, &mut self.undo) {
             let core = &self.core;
@@ -385,7 +468,24 @@ impl Transaction {
         }
         self.state = State::Committed(durable_at);
         self.end();
+        self.forget_prepared(xid);
         Ok(())
+    }
+
+    /// `commit_start` has been there, `commit_wait` may have.
+    pub fn is_committed(&self) -> bool {
+        matches!(self.state, State::Committed(_))
+    }
+
+    /// The name under which the transaction is prepared.
+    pub fn xid(&self) -> Option<Xid> {
+        self.undo.as_ref().and_then(TrxUndo::xid).copied()
+    }
+
+    fn forget_prepared(&self, xid: Option<Xid>) {
+        if let Some(xid) = xid {
+            self.core.prepared.leave(&xid);
+        }
     }
 
     /// Waits until the commit is as durable as `flush_log_at_trx_commit` asks.
@@ -393,6 +493,15 @@ impl Transaction {
         match self.state {
             State::Committed(Some(lsn)) => self.core.make_durable(lsn),
             State::Committed(None) => Ok(()),
+            _ => Err(Error::invalid("the transaction was not committed")),
+        }
+    }
+
+    /// Ends a prepared transaction's commit without waiting: its coordinator has logged the decision, and will repeat it if
+    /// a crash comes before the redo is durable.
+    pub fn commit_decided(&mut self) -> Result<()> {
+        match self.state {
+            State::Committed(_) => self.core.check_usable(),
             _ => Err(Error::invalid("the transaction was not committed")),
         }
     }
@@ -407,11 +516,20 @@ impl Transaction {
 
     /// Takes everything back.
     pub fn rollback(mut self) -> Result<()> {
-        self.check_active()?;
+        self.check_open()?;
         self.roll_back_all()
     }
 
     fn roll_back_all(&mut self) -> Result<()> {
+        if let (State::Prepared, Some(undo)) = (self.state, &mut self.undo) {
+            // First: what is taken back by half must not be found prepared (UNDO-5).
+            let xid = undo.xid().copied();
+            let end = undo.write_active(&self.core.undo.env)?;
+            self.state = State::Active;
+            self.forget_prepared(xid);
+            // The coordinator will not be asked again.
+            self.core.make_durable(end)?;
+        }
         super::rollback::roll_back(self, 0)?;
         self.finish_rollback()
     }
@@ -463,8 +581,21 @@ fn wake_purge(core: &Core, undo: &TrxUndo) {
     }
 }
 
+impl Transaction {
+    /// The handle goes, the prepared transaction stays.
+    fn park(&mut self) {
+        if let (Some(mut undo), Some(locks)) = (self.undo.take(), self.locks.take()) {
+            undo.release_hold();
+            self.core.prepared.park(Parked { undo, locks });
+        }
+    }
+}
+
 impl Drop for Transaction {
     fn drop(&mut self) {
+        if self.state == State::Prepared {
+            return self.park();
+        }
         if self.state == State::Active
             && let Err(e) = self.roll_back_all()
         {

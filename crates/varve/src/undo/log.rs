@@ -7,8 +7,13 @@
 //! - **UNDO-3** Room for a record is made in a mini-transaction of its own, before the one that changes the row: that
 //!   one can't fail for lack of undo space.
 //! - **UNDO-4** The page that a log's header names as last is the end of the chain that starts at the header.
+//! - **UNDO-5** A transaction's logs become prepared, and active again, in one mini-transaction for both: recovery never
+//!   finds one of them prepared alone. Rollback makes them active first: what is taken back by half is not prepared.
 
-use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, RollPtr, SpaceId, TrxId, TrxNo};
+use crate::base::{
+    Error, NO_PAGE, PageId, PageNo, Result, RollPtr, SpaceId, TrxId, TrxNo, XID_MAX_ENCODED, Xid,
+};
+use crate::buffer::Pin;
 use crate::mtr::{Mtr, PageH};
 use crate::page::{OFF_USER, PageOp, PageType, SLOT_SIZE, SlottedRef, page_type};
 
@@ -18,6 +23,10 @@ use super::rseg::{Cached, HistoryEntry, Rseg, set_next, u32_at, undo_page};
 
 /// User area of the first page: state, kind, flags, slot, TrxId, TrxNo, last page, page count.
 const HEADER_LEN: u16 = 40;
+/// Behind that: the name of a prepared transaction.
+const XID: u16 = HEADER_LEN;
+/// The whole user area of the first page.
+const FIRST_LEN: u16 = (XID as usize + XID_MAX_ENCODED).next_multiple_of(8) as u16;
 const STATE: usize = 0;
 const KIND: usize = 1;
 const FLAGS: usize = 2;
@@ -38,6 +47,8 @@ const FLAG_UNDONE_REVIVE: u8 = 1;
 pub enum LogState {
     Active = 1,
     Committed = 2,
+    /// The transaction's coordinator decides how it ends: see `UndoLog::xid`.
+    Prepared = 3,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,6 +85,7 @@ impl LogHeader {
         let state = match user[STATE] {
             1 => LogState::Active,
             2 => LogState::Committed,
+            3 => LogState::Prepared,
             v => return Err(damaged(format!("state {v}"))),
         };
         let kind = match user[KIND] {
@@ -150,6 +162,16 @@ impl LogHeader {
     }
 }
 
+/// The name of a prepared transaction, from the first page of one of its logs.
+fn read_xid(page: &[u8], id: PageId) -> Result<Xid> {
+    let user = undo_page(page).map_or(&[][..], |p| p.user());
+    let xid = user.get(XID as usize..).and_then(Xid::decode);
+    xid.ok_or_else(|| {
+        let expected = "the name of a prepared transaction";
+        Error::corrupt(id, expected, "lengths out of bounds")
+    })
+}
+
 /// The newest record of a log that may still have to be taken back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Top {
@@ -210,7 +232,7 @@ impl UndoLog {
 
     /// Formats the first page for the log, in the mini-transaction of the first record.
     fn begin(&mut self, mtr: &mut Mtr<'_>, page: PageH) {
-        format_page(mtr, page, PageType::UndoLog, self.header.trx, HEADER_LEN);
+        format_page(mtr, page, PageType::UndoLog, self.header.trx, FIRST_LEN);
         self.write_header(mtr, page);
         let room = undo_page(mtr.bytes(page)).map(|p| p.free_space());
         assert_eq!(room, Some(self.room), "UNDO-3: room in an empty undo page");
@@ -305,7 +327,7 @@ impl UndoLog {
         if cost(len) <= self.room {
             return Ok(());
         }
-        let limit = env.page_size - 256;
+        let limit = room_of_first_page(env.page_size);
         if cost(len) > limit {
             return Err(Error::TooLarge {
                 what: "undo record".into(),
@@ -515,6 +537,46 @@ impl UndoLog {
         self.latch_page(mtr, self.first)
     }
 
+    /// Says in the header that the transaction is prepared, under this name.
+    pub(super) fn write_prepared(&mut self, mtr: &mut Mtr<'_>, header_h: PageH, xid: &Xid) {
+        self.header.state = LogState::Prepared;
+        self.write_header(mtr, header_h);
+        let mut bytes = Vec::with_capacity(XID_MAX_ENCODED);
+        xid.encode(&mut bytes);
+        mtr.op(
+            header_h,
+            PageOp::WriteUser {
+                off: XID,
+                bytes: &bytes,
+            },
+        );
+    }
+
+    /// Takes that back: the transaction is going to be rolled back.
+    pub(super) fn write_active(&mut self, mtr: &mut Mtr<'_>, header_h: PageH) {
+        self.header.state = LogState::Active;
+        self.write_header(mtr, header_h);
+    }
+
+    /// The name of a prepared transaction; `None` if the log is not prepared.
+    pub(super) fn xid(&self, env: &UndoEnv) -> Result<Option<Xid>> {
+        if self.header.state != LogState::Prepared {
+            return Ok(None);
+        }
+        let id = self.page(self.first);
+        read_xid(&env.pool.shared(id)?, id).map(Some)
+    }
+
+    /// The pages that `TrxUndo::commit` changes, pinned.
+    pub(super) fn pin_for_commit(&self, env: &UndoEnv) -> Result<Pin> {
+        // An update log's header is written, an insert log is given back by its end.
+        let no = match self.header.kind {
+            LogKind::Update => self.first,
+            LogKind::Insert => self.header.last,
+        };
+        env.pool.pin(self.page(no))
+    }
+
     /// Turns the log into history (in the commit's mini-transaction).
     pub(super) fn write_committed(
         &mut self,
@@ -563,7 +625,7 @@ pub(super) struct TopLatch {
 
 /// Bytes for records in an empty first page.
 fn room_of_first_page(page_size: usize) -> usize {
-    page_size - OFF_USER - (HEADER_LEN as usize).next_multiple_of(SLOT_SIZE)
+    page_size - OFF_USER - FIRST_LEN as usize
 }
 
 /// A page for a rollback segment's cache: the header of a log that has ended, and no records.
@@ -578,7 +640,7 @@ pub(super) fn format_cached(mtr: &mut Mtr<'_>, page: PageH, slot: u16, no: PageN
         last: no,
         pages: 1,
     };
-    format_page(mtr, page, PageType::UndoLog, TrxId(0), HEADER_LEN);
+    format_page(mtr, page, PageType::UndoLog, TrxId(0), FIRST_LEN);
     mtr.op(
         page,
         PageOp::WriteUser {
@@ -604,4 +666,74 @@ fn format_page(mtr: &mut Mtr<'_>, page: PageH, ptype: PageType, trx: TrxId, user
         high: None,
     };
     mtr.op(page, op);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: PageId = PageId::new(SpaceId(1), PageNo(7));
+
+    fn write_user(page: &mut [u8], off: u16, bytes: &[u8]) {
+        PageOp::WriteUser { off, bytes }.apply(page, ID).unwrap();
+    }
+
+    fn first_page() -> Vec<u8> {
+        let mut page = vec![0; 4096];
+        let format = PageOp::FormatSlotted {
+            ptype: PageType::UndoLog,
+            owner: 300,
+            level: 0,
+            user_len: FIRST_LEN,
+            next: NO_PAGE,
+            low: &[],
+            high: None,
+        };
+        format.apply(&mut page, ID).unwrap();
+        page
+    }
+
+    #[test]
+    fn headers_survive_the_round_trip() {
+        let mut page = first_page();
+        for state in [LogState::Active, LogState::Prepared, LogState::Committed] {
+            for kind in [LogKind::Insert, LogKind::Update] {
+                let header = LogHeader {
+                    state,
+                    kind,
+                    undone_revive: kind == LogKind::Update,
+                    slot: 513,
+                    trx: TrxId(300),
+                    no: TrxNo(77 << 40),
+                    last: PageNo(9),
+                    pages: 3,
+                };
+                write_user(&mut page, 0, &header.encode());
+                let back = LogHeader::read(&page, ID).unwrap();
+                assert_eq!(format!("{back:?}"), format!("{header:?}"));
+            }
+        }
+        for (at, damage) in [(STATE, 0), (STATE, 4), (KIND, 0), (KIND, 3)] {
+            let mut page = page.clone();
+            write_user(&mut page, at as u16, &[damage]);
+            assert!(LogHeader::read(&page, ID).is_err(), "{damage} at {at}");
+        }
+    }
+
+    #[test]
+    fn a_prepared_log_has_its_name() {
+        let mut page = first_page();
+        assert!(read_xid(&page, ID).is_err(), "an empty name");
+        let long = [b'x'; 64];
+        for (global, branch) in [(&long[..], &long[..]), (b"short", b"")] {
+            let xid = Xid::new(-3, global, branch).unwrap();
+            let mut bytes = Vec::new();
+            xid.encode(&mut bytes);
+            write_user(&mut page, XID, &bytes);
+            let back = read_xid(&page, ID).unwrap();
+            assert_eq!((back, back.format()), (xid, -3));
+        }
+        write_user(&mut page, XID + 9, &[65]);
+        assert!(read_xid(&page, ID).is_err(), "a branch of 65 bytes");
+    }
 }

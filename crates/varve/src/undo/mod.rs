@@ -12,16 +12,18 @@
 //!
 //! Latches: see `rseg`. Failure: an error before a mini-transaction's first change is returned and nothing happened.
 
+mod hold;
 mod log;
 mod pair;
 mod record;
 mod rseg;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::base::{
     Error, IndexId, Lsn, NO_PAGE, PageId, PageNo, Result, RollPtr, SYSTEM_SPACE, SpaceId,
-    TEMP_SPACE, TableId, TrxId, TrxNo, thread_spot,
+    TEMP_SPACE, TableId, TrxId, TrxNo, Xid, thread_spot,
 };
 use crate::buffer::{BufferPool, SharedPage};
 use crate::mtr::{Mtr, MtrEnv, PageH};
@@ -378,6 +380,9 @@ fn adopt_log(
         let expected = format!("one undo log of this kind of transaction {}", header.trx);
         return Err(Error::corrupt(log.first_page(), expected, "another one"));
     }
+    if let Some(xid) = log.xid(env)? {
+        undo.xid = Some(Box::new(xid));
+    }
     undo.next_no = undo.next_no.max(log.top_no().map_or(0, |no| no + 1));
     undo.logged.adopt(env, log)
 }
@@ -425,6 +430,8 @@ pub struct TrxUndo {
     /// What concerns temporary tables, once there is any (TEMP-4).
     temporary: Option<LogPair>,
     next_no: u64,
+    /// The name under which the transaction is prepared.
+    xid: Option<Box<Xid>>,
 }
 
 impl TrxUndo {
@@ -434,6 +441,7 @@ impl TrxUndo {
             logged: LogPair::new(rseg),
             temporary: None,
             next_no: 0,
+            xid: None,
         }
     }
 
@@ -552,6 +560,69 @@ impl TrxUndo {
     /// Goes on to the record before the one that was just taken back.
     pub fn pop_newest(&mut self, env: &UndoEnv, table: TableId, kind: UndoKind) -> Result<()> {
         self.pair_mut(table).log_mut(kind).pop_top(env)
+    }
+
+    /// The name under which the transaction is prepared.
+    pub fn xid(&self) -> Option<&Xid> {
+        self.xid.as_deref()
+    }
+
+    /// Something was written that a crash does not take away: there is something to promise.
+    pub fn has_logged(&self) -> bool {
+        self.logged.has_logs()
+    }
+
+    /// Says in the logs' headers that the transaction is prepared under this name (UNDO-5). Returns the LSN that makes it
+    /// durable.
+    pub fn write_prepared(&mut self, env: &UndoEnv, xid: &Xid) -> Result<Lsn> {
+        let write = |log: &mut UndoLog, mtr: &mut Mtr<'_>, h| log.write_prepared(mtr, h, xid);
+        let end = self.logged.write_headers(env, write)?;
+        self.xid = Some(Box::new(*xid));
+        Ok(end)
+    }
+
+    /// Takes `write_prepared` back, before the first record is taken back (UNDO-5). Returns the LSN that makes it durable.
+    pub fn write_active(&mut self, env: &UndoEnv) -> Result<Lsn> {
+        self.release_hold();
+        let end = self.logged.write_headers(env, UndoLog::write_active)?;
+        self.xid = None;
+        Ok(end)
+    }
+
+    /// Gets hold of what the commit needs, so that `commit` neither fails nor waits for a disk or for redo capacity.
+    pub fn hold_commit(&mut self, env: &UndoEnv) -> Result<()> {
+        self.logged.hold_commit(env)?;
+        match &mut self.temporary {
+            Some(pair) => pair.hold_commit(env),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives that back: the transaction will not end soon.
+    pub fn release_hold(&mut self) {
+        self.logged.release_hold();
+        if let Some(pair) = &mut self.temporary {
+            pair.release_hold();
+        }
+    }
+
+    /// The tables, but for temporary ones, whose records the transaction changed and has not taken back.
+    pub fn tables(&self, sys: &UndoSys) -> Result<Vec<TableId>> {
+        let mut tables = Vec::new();
+        let mut copies = UndoCopies::default();
+        let newest = Cell::new(None);
+        for first in self.logged.logs().map(UndoLog::first_page) {
+            let wanted =
+                |r: &UndoRecord<'_>| !r.undone && newest.replace(Some(r.table)) != Some(r.table);
+            let place = (first.space, first.no);
+            sys.walk(place, &mut copies, wanted, |_, _, record| {
+                if !tables.contains(&record.table) {
+                    tables.push(record.table);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(tables)
     }
 
     /// Ends the transaction's undo at commit: the update logs join the history under the number that `number`

@@ -10,6 +10,7 @@ use crate::base::{Lsn, NO_PAGE, PageId, Result, RollPtr, TrxId, TrxNo};
 use crate::mtr::{Mtr, PageH};
 
 use super::UndoEnv;
+use super::hold::{CommitHold, MAX_COMMIT_MTR};
 use super::log::{LogKind, UndoLog};
 use super::record::UndoKind;
 use super::rseg::{Rseg, Tail};
@@ -18,6 +19,8 @@ pub(super) struct LogPair {
     pub rseg: Arc<Rseg>,
     insert: Option<UndoLog>,
     update: Option<UndoLog>,
+    /// What the commit will need is at hand.
+    hold: Option<Box<CommitHold>>,
 }
 
 /// What becomes of the update log when its transaction ends.
@@ -74,6 +77,7 @@ impl LogPair {
             rseg,
             insert: None,
             update: None,
+            hold: None,
         }
     }
 
@@ -150,6 +154,43 @@ impl LogPair {
             .max_by_key(|(no, _)| *no)
     }
 
+    /// The update and the insert log.
+    pub fn logs(&self) -> impl Iterator<Item = &UndoLog> {
+        [&self.update, &self.insert].into_iter().flatten()
+    }
+
+    /// Changes the headers of both logs in one mini-transaction (UNDO-5).
+    pub fn write_headers(
+        &mut self,
+        env: &UndoEnv,
+        write: impl Fn(&mut UndoLog, &mut Mtr<'_>, PageH),
+    ) -> Result<Lsn> {
+        self.return_unused();
+        let mut mtr = Mtr::begin_in(&env.mtr, self.rseg.space(), MAX_COMMIT_MTR)?;
+        let mut latched = Vec::with_capacity(2);
+        for log in self.logs() {
+            latched.push(log.latch_header(&mut mtr)?);
+        }
+        let logs = [&mut self.update, &mut self.insert].into_iter().flatten();
+        for (log, h) in logs.zip(latched) {
+            write(log, &mut mtr, h);
+        }
+        Ok(mtr.commit())
+    }
+
+    pub fn hold_commit(&mut self, env: &UndoEnv) -> Result<()> {
+        self.return_unused();
+        if self.hold.is_none() && self.has_logs() {
+            let hold = CommitHold::take(env, &self.rseg, self.logs())?;
+            self.hold = Some(Box::new(hold));
+        }
+        Ok(())
+    }
+
+    pub fn release_hold(&mut self) {
+        self.hold = None;
+    }
+
     /// Latches what the end changes: everything that can fail. `None` if nothing was written.
     pub fn latch_end<'a>(&mut self, env: &'a UndoEnv, how: Ends) -> Result<Option<Ending<'a>>> {
         self.return_unused();
@@ -159,7 +200,10 @@ impl LogPair {
         let logs = [&self.update, &self.insert];
         let ends = logs.map(|log| log.as_ref().map(|log| End::of(log, how)));
         let joins_history = ends.contains(&Some(End::History));
-        let mut mtr = env.begin(self.rseg.space())?;
+        let mut mtr = match &self.hold {
+            Some(hold) => hold.begin(env)?,
+            None => Mtr::begin_in(&env.mtr, self.rseg.space(), MAX_COMMIT_MTR)?,
+        };
         let rseg = match joins_history || ends.contains(&Some(End::FreeChain)) {
             true => Some(self.rseg.latch(&mut mtr)?),
             false => None,
@@ -217,6 +261,7 @@ impl LogPair {
             }
         }
         let lsn = mtr.commit();
+        self.hold = None;
         for (log, latched) in logs.iter().zip(latched) {
             let (Some(log), Some((end, _))) = (log, latched) else {
                 continue;

@@ -23,12 +23,14 @@
 //! Latch order within: header, history pages, undo header, undo pages, allocation pages. `state` is held for
 //! moments only and never while waiting for a latch.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, SpaceId, TrxNo};
+use crate::buffer::Pin;
 use crate::mtr::{Mtr, PageH};
 use crate::page::{PageOp, PageType, SlottedRef, page_type};
 
@@ -214,6 +216,15 @@ impl Queue {
     }
 }
 
+/// The pages of the segment that every commit in it changes, pinned as long as somebody has a share (HOLD-1).
+#[derive(Default)]
+struct CommitPins {
+    shares: usize,
+    _header: Option<Pin>,
+    /// The history queue from its tail to its end.
+    queue: VecDeque<(PageNo, Pin)>,
+}
+
 /// One rollback segment in memory.
 pub struct Rseg {
     id: u8,
@@ -228,6 +239,8 @@ pub struct Rseg {
     /// Length of the free chain. Written under the header's exclusive latch; read without it by purge (Relaxed), which
     /// then looks at the header.
     free_len: AtomicU32,
+    /// The first share is taken, and the queue is changed, under the header's exclusive latch.
+    commit_pins: Mutex<CommitPins>,
 }
 
 impl Rseg {
@@ -294,6 +307,7 @@ impl Rseg {
                 history_len: AtomicU64::new(queue.len),
                 oldest: AtomicU64::new(queue.oldest),
                 free_len: AtomicU32::new(header.free_len),
+                commit_pins: Mutex::default(),
             },
             used,
         ))
@@ -475,9 +489,66 @@ impl Rseg {
                 put_u32(&mut mtr, header, HISTORY_TAIL, no.0);
             }
         }
+        self.pin_new_queue_page(&mtr, no, page);
         mtr.commit();
         self.state.lock().history_room += u64::from(Rseg::entries_per_page(env.page_size));
         Ok(())
+    }
+
+    /// Takes a share in the pins on what a commit changes in the segment (HOLD-1). Reads pages that were evicted.
+    pub(super) fn pin_for_commit(&self, env: &UndoEnv) -> Result<()> {
+        let header = env.pool.exclusive(self.header)?;
+        {
+            let mut pins = self.commit_pins.lock();
+            if pins.shares > 0 {
+                pins.shares += 1;
+                return Ok(());
+            }
+        }
+        // Nobody else gets here, or changes the queue: that takes the header's latch.
+        let mut queue = VecDeque::new();
+        let mut no = PageNo(u32_at(&header, HISTORY_TAIL));
+        while no != NO_PAGE {
+            let id = PageId::new(self.header.space, no);
+            queue.push_back((no, env.pool.pin(id)?));
+            no = PageNo(u32_at(&env.history_page(id)?, NEXT));
+        }
+        *self.commit_pins.lock() = CommitPins {
+            shares: 1,
+            _header: Some(env.pool.pin_latched(&header)),
+            queue,
+        };
+        Ok(())
+    }
+
+    /// Gives a share back.
+    pub(super) fn unpin_after_commit(&self) {
+        let mut pins = self.commit_pins.lock();
+        pins.shares -= 1;
+        if pins.shares == 0 {
+            *pins = CommitPins::default();
+        }
+    }
+
+    /// The queue got another page at its end. Under the header's exclusive latch, and the page's.
+    fn pin_new_queue_page(&self, mtr: &Mtr<'_>, no: PageNo, page: PageH) {
+        let mut pins = self.commit_pins.lock();
+        if pins.shares > 0 {
+            pins.queue.push_back((no, mtr.pin(page)));
+        }
+    }
+
+    /// The queue's tail has moved on. Under the header's exclusive latch.
+    fn unpin_before_tail(&self, tail: PageNo) {
+        let mut pins = self.commit_pins.lock();
+        while pins.queue.front().is_some_and(|(no, _)| *no != tail) {
+            pins.queue.pop_front();
+        }
+        assert!(
+            pins.shares == 0 || !pins.queue.is_empty(),
+            "HOLD-1: the new tail of rollback segment {} is not pinned",
+            self.id
+        );
     }
 
     pub(super) fn latch(&self, mtr: &mut Mtr<'_>) -> Result<PageH> {
@@ -610,6 +681,7 @@ impl Rseg {
     ) {
         if let Some(no) = tail.moved_to {
             put_u32(mtr, header, HISTORY_TAIL, no.0);
+            self.unpin_before_tail(no);
         }
         let count = u32_at(mtr.bytes(tail.page), ENTRY_COUNT);
         let mut bytes = [0; ENTRY_SIZE];
@@ -798,6 +870,7 @@ impl Rseg {
             put_u32(mtr, header, HISTORY_POSITION, 0);
             if u32_at(mtr.bytes(header), HISTORY_TAIL) == head.0 {
                 put_u32(mtr, header, HISTORY_TAIL, next.0);
+                self.unpin_before_tail(next);
             }
             self.give_back(mtr, header, head, page, 1);
         } else {

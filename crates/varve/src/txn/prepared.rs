@@ -1,0 +1,93 @@
+//! Transactions that are prepared: promised to a coordinator, who decides how they end and knows them by their names.
+//!
+//! A prepared transaction belongs to a handle (`Transaction`), or to nobody after its handle was dropped or a crash: then
+//! what there is of it waits here, its undo logs and its locks. Who decides takes it over under its name.
+//!
+//! - **PREP-1** A name stands for at most one prepared transaction.
+//! - **PREP-2** Whoever is not in the map is not prepared: a transaction enters before its undo logs say so, and leaves after they
+//!   say something else.
+//! - **PREP-3**, **PREP-4**: transaction.rs.
+//!
+//! The mutex is held for a moment; latches and other mutexes are not taken under it.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use parking_lot::Mutex;
+
+use crate::base::{Error, Result, Xid};
+use crate::lock::TrxLocks;
+use crate::undo::TrxUndo;
+
+/// What there is of a transaction without a handle.
+pub struct Parked {
+    pub undo: TrxUndo,
+    pub locks: TrxLocks,
+}
+
+enum Owner {
+    Handle,
+    Nobody(Box<Parked>),
+}
+
+/// The prepared transactions of one database.
+#[derive(Default)]
+pub struct Prepared {
+    owners: Mutex<HashMap<Xid, Owner>>,
+}
+
+impl Prepared {
+    /// A transaction with a handle is going to be prepared (PREP-1).
+    pub(super) fn enter(&self, xid: &Xid) -> Result<()> {
+        match self.owners.lock().entry(*xid) {
+            Entry::Occupied(_) => Err(Error::AlreadyExists {
+                what: format!("a prepared transaction {xid}"),
+            }),
+            Entry::Vacant(free) => {
+                free.insert(Owner::Handle);
+                Ok(())
+            }
+        }
+    }
+
+    /// It is not prepared any more.
+    pub(super) fn leave(&self, xid: &Xid) {
+        self.owners.lock().remove(xid);
+    }
+
+    /// Its handle is gone.
+    pub(super) fn park(&self, parked: Parked) {
+        let xid = *parked.undo.xid().expect("a prepared transaction");
+        let parked = Owner::Nobody(Box::new(parked));
+        let before = self.owners.lock().insert(xid, parked);
+        assert!(
+            matches!(before, Some(Owner::Handle)),
+            "PREP-2: {xid} was not prepared"
+        );
+    }
+
+    /// Takes it over; the caller is its handle now.
+    pub(super) fn take(&self, xid: &Xid) -> Result<Parked> {
+        let mut owners = self.owners.lock();
+        let Some(owner) = owners.get_mut(xid) else {
+            return Err(Error::not_found(format!("a prepared transaction {xid}")));
+        };
+        match std::mem::replace(owner, Owner::Handle) {
+            Owner::Nobody(parked) => Ok(*parked),
+            Owner::Handle => Err(Error::invalid(format!(
+                "prepared transaction {xid} belongs to a handle that has not let it go"
+            ))),
+        }
+    }
+
+    pub fn count(&self) -> usize {
+        self.owners.lock().len()
+    }
+
+    /// The names of all prepared transactions, in order.
+    pub fn names(&self) -> Vec<Xid> {
+        let mut names: Vec<Xid> = self.owners.lock().keys().copied().collect();
+        names.sort_by(|a, b| (a.global(), a.branch()).cmp(&(b.global(), b.branch())));
+        names
+    }
+}

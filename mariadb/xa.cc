@@ -1,0 +1,159 @@
+// xa.cc: two-phase commit with the server's binary log, and with coordinators outside (XA).
+//
+// With the binary log on, the server is the coordinator of each transaction: prepare makes it durable here, the binary
+// log's sync decides, commit_ordered makes it visible in the log's order, and commit has nothing to wait for. After a crash
+// recover() says what is prepared, and the server decides by what its log has.
+//
+// XA PREPARE lets the engine's transaction go at once: it belongs to nobody but its name, whether or not the connection
+// lives on, so that XA COMMIT and XA ROLLBACK of any connection find it.
+
+#include "session.h"
+
+#include "engine.h"
+#include "error_map.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace varve_plugin {
+
+namespace {
+
+// What X/Open has the *_by_xid calls return.
+const int XA_NO_SUCH_TRANSACTION= -4;
+const int XA_RESOURCE_MANAGER_FAILED= -3;
+
+varve_xid to_engine(const XID &xid)
+{
+  varve_xid out{};
+  out.format= xid.formatID;
+  out.global_len= uint32_t(xid.gtrid_length);
+  out.branch_len= uint32_t(xid.bqual_length);
+  memcpy(out.parts, xid.data, std::min(sizeof out.parts, size_t(xid.gtrid_length + xid.bqual_length)));
+  return out;
+}
+
+void to_server(const varve_xid &xid, XID *out)
+{
+  const char *parts= reinterpret_cast<const char *>(xid.parts);
+  out->set(long(xid.format), parts, long(xid.global_len), parts + xid.global_len, long(xid.branch_len));
+}
+
+int prepare(handlerton *, THD *thd, bool all)
+{
+  Session *session= Session::of(thd);
+  return session ? session->prepare(thd, all) : HA_ERR_INTERNAL_ERROR;
+}
+
+// Serialised by the server, possibly in the thread of another connection while this one's waits: nothing here may use
+// the thread's own data, or fail.
+void commit_ordered(handlerton *, THD *thd, bool all)
+{
+  if (void *session= thd_get_ha_data(thd, hton))
+    static_cast<Session *>(session)->commit_ordered(thd, all);
+}
+
+// At start-up there is no connection to tell.
+int by_xid_result(varve_code code)
+{
+  if (code == VARVE_OK)
+    return 0;
+  if (code == VARVE_NOT_FOUND)
+    return XA_NO_SUCH_TRANSACTION;
+  if (THD *thd= current_thd)
+    report(thd, code);
+  sql_print_error("VARVE: a prepared transaction could not be ended: %s", varve_last_error());
+  return XA_RESOURCE_MANAGER_FAILED;
+}
+
+int commit_by_xid(handlerton *, XID *xid)
+{
+  const varve_xid id= to_engine(*xid);
+  return by_xid_result(varve_db_commit_prepared(db, &id));
+}
+
+int rollback_by_xid(handlerton *, XID *xid)
+{
+  const varve_xid id= to_engine(*xid);
+  return by_xid_result(varve_db_rollback_prepared(db, &id));
+}
+
+void collect(void *context, const varve_xid *xid)
+{
+  static_cast<std::vector<varve_xid> *>(context)->push_back(*xid);
+}
+
+// The server asks again as long as its list was filled. Only start-up asks, with one thread.
+int recover(handlerton *, XID *list, uint length)
+{
+  static std::vector<varve_xid> left;
+  static bool asked;
+  if (!asked)
+  {
+    left.clear();
+    if (varve_db_prepared(db, collect, &left))
+    {
+      sql_print_error("VARVE: cannot list prepared transactions: %s", varve_last_error());
+      return 0;
+    }
+  }
+  uint n= 0;
+  for (; n < length && !left.empty(); n++, left.pop_back())
+    to_server(left.back(), list + n);
+  asked= n == length;
+  return int(n);
+}
+
+// The binary log wants to forget the transactions that it would repeat after a crash. If the engine has failed, it is never
+// told that it may: a restart needs them.
+void commit_checkpoint_request(void *cookie)
+{
+  if (varve_db_notify_durable(db, commit_checkpoint_notify_ha, cookie))
+    sql_print_error("VARVE: cannot make commits durable: %s", varve_last_error());
+}
+
+}  // namespace
+
+int Session::prepare(THD *thd, bool all)
+{
+  if ((!all && in_transaction(thd)) || !varve_txn_is_open(m_txn))
+    return 0;  // The end of a statement; or nothing to promise.
+  XID xid;
+  thd_get_xid(thd, reinterpret_cast<MYSQL_XID *>(&xid));
+  const varve_xid id= to_engine(xid);
+  if (varve_code code= varve_txn_prepare(m_txn, &id))
+    return report(thd, code);
+  if (thd_sql_command(thd) == SQLCOM_XA_PREPARE)
+  {
+    m_prepared_xid= id;
+    if (varve_code code= varve_txn_detach(m_txn, &m_is_prepared))
+      return report(thd, code);
+    return 0;
+  }
+  if (varve_code code= varve_txn_hold_commit(m_txn))
+    return report(thd, code);
+  m_holds_commit= true;
+  return 0;
+}
+
+void Session::commit_ordered(THD *thd, bool all)
+{
+  if (!all && in_transaction(thd))
+    return;
+  // If it was not prepared, it only read. A failure means that the engine has stopped: commit will say so.
+  if (m_holds_commit)
+    m_is_ordered= varve_txn_commit_start(m_txn) == VARVE_OK;
+  m_holds_commit= false;
+}
+
+void install_two_phase_calls(handlerton *hton)
+{
+  hton->prepare= prepare;
+  hton->commit_ordered= commit_ordered;
+  hton->recover= recover;
+  hton->commit_by_xid= commit_by_xid;
+  hton->rollback_by_xid= rollback_by_xid;
+  hton->commit_checkpoint_request= commit_checkpoint_request;
+}
+
+}  // namespace varve_plugin
