@@ -40,6 +40,8 @@ public:
   THR_LOCK_DATA **store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type type) override;
   int external_lock(THD *thd, int type) override;
   int start_stmt(THD *thd, thr_lock_type type) override;
+  // HANDLER reads as a plain SELECT does. Its store_lock was that of HANDLER ... OPEN.
+  void init_table_handle_for_HANDLER() override { m_lock= VARVE_NO_LOCK; }
   int reset() override;
   int extra(enum ha_extra_function operation) override;
 

@@ -225,7 +225,7 @@ THR_LOCK_DATA **ha_varve::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock
   const int command= thd_sql_command(thd);
   const bool plain= command == SQLCOM_SELECT && type != TL_READ_WITH_SHARED_LOCKS && type != TL_READ_NO_INSERT &&
                     !(thd_in_lock_tables(thd) && (type == TL_READ || type == TL_READ_HIGH_PRIORITY));
-  if (plain || command == SQLCOM_HA_READ || reads_without_lock(thd, type) || copies_table(command) || command == SQLCOM_CHECKSUM || command == SQLCOM_ANALYZE ||
+  if (plain || reads_without_lock(thd, type) || copies_table(command) || command == SQLCOM_CHECKSUM || command == SQLCOM_ANALYZE ||
       command == SQLCOM_DROP_TABLE)
     m_stored_lock= VARVE_NO_LOCK;
   else
