@@ -315,6 +315,16 @@ bool varve_cursor_covers(const struct varve_cursor *cursor, uint32_t column);
 // that the index covers. Values of others then mean nothing, and rows need not be fetched for them.
 void varve_cursor_set_keys_suffice(struct varve_cursor *cursor, bool keys_suffice);
 
+// Says which columns the caller will look at in the rows that it searches for from now on: `n` flags, one for each
+// column of the table, 0 for those it will not. A null pointer: all of them. Long values of others are not fetched from
+// where they lie, and come as null.
+void varve_cursor_set_wanted_columns(struct varve_cursor *cursor,
+                                     const uint8_t *wanted,
+                                     uint32_t n);
+
+// Gives back memory that long values took. The current row's values are gone then; the cursor keeps its place.
+void varve_cursor_release_values(struct varve_cursor *cursor);
+
 // Where the searches forward that follow end: behind the rows that equal the key `end`, or before them if it is not
 // inclusive. Rows from there on are not even locked. Null lifts the end.
 enum varve_code varve_cursor_set_end(struct varve_cursor *cursor,
@@ -433,6 +443,16 @@ bool varve_cursor_covers(const struct varve_cursor *cursor, uint32_t column);
 // Says whether the caller will look at no other columns of the rows that it searches for from now on than at those
 // that the index covers. Values of others then mean nothing, and rows need not be fetched for them.
 void varve_cursor_set_keys_suffice(struct varve_cursor *cursor, bool keys_suffice);
+
+// Says which columns the caller will look at in the rows that it searches for from now on: `n` flags, one for each
+// column of the table, 0 for those it will not. A null pointer: all of them. Long values of others are not fetched from
+// where they lie, and come as null.
+void varve_cursor_set_wanted_columns(struct varve_cursor *cursor,
+                                     const uint8_t *wanted,
+                                     uint32_t n);
+
+// Gives back memory that long values took. The current row's values are gone then; the cursor keeps its place.
+void varve_cursor_release_values(struct varve_cursor *cursor);
 
 // Where the searches forward that follow end: behind the rows that equal the key `end`, or before them if it is not
 // inclusive. Rows from there on are not even locked. Null lifts the end.

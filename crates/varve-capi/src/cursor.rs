@@ -135,7 +135,8 @@ impl varve_cursor {
         } else {
             let row = self.cursor.row()?;
             for (i, v) in self.row.iter_mut().enumerate() {
-                *v = varve_value::of(row.get(i));
+                // A long value that nobody wants was not fetched.
+                *v = row.fetched(i).map_or(varve_value::NULL, varve_value::of);
             }
         }
         // SAFETY: CAPI-2.
@@ -194,6 +195,32 @@ pub unsafe extern "C" fn varve_cursor_set_keys_suffice(
     c.keys_suffice = keys_suffice;
     c.cursor.set_keys_suffice(keys_suffice);
     c.row.fill(varve_value::NULL);
+}
+
+/// Says which columns the caller will look at in the rows that it searches for from now on: `n` flags, one for each
+/// column of the table, 0 for those it will not. A null pointer: all of them. Long values of others are not fetched from
+/// where they lie, and come as null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_cursor_set_wanted_columns(
+    cursor: *mut varve_cursor,
+    wanted: *const u8,
+    n: u32,
+) {
+    // SAFETY: CAPI-2.
+    let c = unsafe { &mut *cursor };
+    // SAFETY: CAPI-2.
+    let flags = (!wanted.is_null()).then(|| unsafe { slice_of(wanted, n as usize) });
+    let flags: Option<Vec<bool>> = flags.map(|f| f.iter().map(|w| *w != 0).collect());
+    c.cursor.set_wanted_columns(flags.as_deref());
+}
+
+/// Gives back memory that long values took. The current row's values are gone then; the cursor keeps its place.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_cursor_release_values(cursor: *mut varve_cursor) {
+    // SAFETY: CAPI-2.
+    let c = unsafe { &mut *cursor };
+    c.row.fill(varve_value::NULL);
+    c.cursor.release_values();
 }
 
 /// Where the searches forward that follow end: behind the rows that equal the key `end`, or before them if it is not

@@ -36,7 +36,7 @@ fn accounts() -> TableDef {
     TableDef::new("bank/accounts")
         .column("id", ColumnType::i64())
         .column("balance", ColumnType::i64())
-        .column("note", ColumnType::text(200))
+        .column("note", ColumnType::text(40_000))
         .primary(&["id"])
         .index("by_balance", &["balance"])
 }
@@ -83,7 +83,9 @@ fn add(
     let key = table.def().key(0, &[Value::Int(id)])?;
     assert!(cursor.seek(trx, &key.datums(), KeyMatch::Exact, LockMode::Exclusive)?);
     let balance = i64::from_le_bytes(cursor.row()?.get(1).unwrap().try_into().unwrap());
-    let note = "x".repeat(rng.random_range(0..200));
+    // Sometimes more than fits in a page.
+    let most = if rng.random_ratio(1, 5) { 30_000 } else { 200 };
+    let note = "x".repeat(rng.random_range(0..most));
     let row = [
         Value::Int(id),
         Value::Int(balance + amount),

@@ -2,6 +2,7 @@
 
 mod def;
 mod def_codec;
+mod overflow;
 mod record;
 mod table;
 mod tables;
@@ -11,7 +12,10 @@ mod validate;
 mod tests;
 
 pub use def::{IndexDef, MAX_COLUMNS, MAX_INDEXES, MAX_NAME_BYTES, PRIMARY_NAME, TableDef};
-pub use record::{DELETED, ENTRY_LEN, EntryRecord, ROW_AT, RowRecord, entry_state, row_header};
+pub use overflow::{ChainWalk, OVERFLOW_HEADER_AT, OverflowPage, overflow_capacity};
+pub use record::{
+    DELETED, ENTRY_LEN, EntryRecord, LONG, ROW_AT, RowRecord, entry_state, row_header,
+};
 pub use table::{
     Claim, Estimates, FIRST_ROOT_PAGE, IndexEstimate, META_PAGE, OpenIndex, OpenTable, ROW_IDS_END,
 };

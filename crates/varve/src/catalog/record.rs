@@ -7,6 +7,8 @@ use crate::base::{RollPtr, TrxId, get_u56, put_u56};
 
 /// Flag of a record or entry that is deleted for everybody who sees its TrxId.
 pub const DELETED: u8 = 1;
+/// Flag of a clustered record with values on overflow pages.
+pub const LONG: u8 = 2;
 
 /// Bytes before the row in a clustered record: flags 1, TrxId 7, RollPtr 7.
 pub const ROW_AT: usize = 15;
@@ -35,6 +37,10 @@ impl<'a> RowRecord<'a> {
 
     pub fn is_deleted(&self) -> bool {
         self.flags & DELETED != 0
+    }
+
+    pub fn has_long_values(&self) -> bool {
+        self.flags & LONG != 0
     }
 
     pub fn header(&self) -> [u8; ROW_AT] {

@@ -307,6 +307,16 @@ impl OpenTable {
         self.auto_increment.store(1, Ordering::Relaxed);
     }
 
+    /// The pages of the tablespace that are in use, but for those that say which are.
+    pub fn pages_in_use(&self) -> Result<Vec<PageNo>> {
+        self.clustered.tree.space.pages_in_use(&self.mtr)
+    }
+
+    pub fn page_type(&self, no: PageNo) -> Result<Option<PageType>> {
+        let page = self.mtr.pool.shared(PageId::new(self.def.space, no))?;
+        Ok(page_type(&page))
+    }
+
     /// Bytes of the tablespace that are in use, and that it has free. Of the temporary one, which it shares with others, a
     /// temporary table has its trees' pages, as far as known.
     pub fn used_and_free_bytes(&self) -> Result<(u64, u64)> {

@@ -28,10 +28,10 @@ use parking_lot::Mutex;
 
 use crate::base::{Error, IndexId, PageId, PageNo, Result, SpaceId, TableId, TrxId};
 use crate::btree::Tree;
-use crate::catalog::{BrokenTable, FIRST_ROOT_PAGE, META_PAGE, OpenTable, TableDef};
+use crate::catalog::{BrokenTable, FIRST_ROOT_PAGE, META_PAGE, OpenTable, ROW_AT, TableDef};
 use crate::lock::TableMode;
 use crate::mtr::Mtr;
-use crate::page::{PageOp, PageType};
+use crate::page::{PageOp, PageType, max_record};
 use crate::redo::{Control, ControlFile};
 use crate::row::Collations;
 use crate::space::{MIXED, NewSpace, Space, SpaceKind, Spaces};
@@ -73,6 +73,7 @@ impl Ddl {
     /// Creates a table. Ids, tablespace and root pages of `def` are assigned here.
     pub fn create_table(&self, def: &TableDef) -> Result<Arc<OpenTable>> {
         def.validate()?;
+        self.check_row_fits(def)?;
         let _serial = self.mutex.lock();
         self.check_absent(&def.name)?;
         let mut def = def.clone();
@@ -92,6 +93,23 @@ impl Ddl {
             }
         };
         self.open(def, id)
+    }
+
+    /// A table of which not even the emptiest row would fit in a page is of no use. What is longer may be moved out.
+    fn check_row_fits(&self, def: &TableDef) -> Result<()> {
+        let limit = max_record(self.core.pool.page_size());
+        let size = def.row_format()?.shortest_row() + ROW_AT;
+        if size <= limit {
+            return Ok(());
+        }
+        Err(Error::TooLarge {
+            what: format!(
+                "a row of table {}, even with nothing in its columns of variable length,",
+                def.name
+            ),
+            size,
+            limit,
+        })
     }
 
     fn open(&self, def: TableDef, created_by: TrxId) -> Result<Arc<OpenTable>> {

@@ -9,8 +9,9 @@
 //!
 //! - `EntryKill`: remove the entry if it is dead by T.
 //! - `RowDelete`: remove the row if it is dead by T and its RollPtr is this record.
+//! - `RowUpdate` and `RowDelete`: free the long values that the record lists (`chains`).
 //! - a revive, if revives of this log were taken back: remove the record if it equals its previous, dead state.
-//! - anything else that was undone, and `RowUpdate`: nothing.
+//! - anything else that was undone: nothing.
 //!
 //! - **PURGE-1** A row goes after its entries (SEC-1): DELETE logs the entries first. A log in which a revive was taken
 //!   back has them the other way round and is therefore worked through twice, entries then rows.
@@ -22,6 +23,8 @@
 //!
 //! Latches: one leaf at a time. DDL waits at a table's gate for the record that purge is at, and closes the gate until it
 //! is through; purge then looks the table up again, and skips the records of one that is gone. An error (a damaged page) is logged; purge waits and tries again, nothing is skipped.
+
+mod chains;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -266,19 +269,36 @@ fn concerns_purge(record: &UndoRecord<'_>, revives: bool) -> bool {
 }
 
 fn purge_record(core: &Core, record: &UndoRecord<'_>, at: RollPtr) -> Result<()> {
+    if record.kind != UndoKind::RowUpdate {
+        in_table(core, record, |table| {
+            purge_in_table(core, table, record, at)
+        })?;
+    }
+    for n in 0..record.frees().len() {
+        chains::free(core, record, n, at)?;
+    }
+    Ok(())
+}
+
+/// Calls `f` with the record's table, while nobody drops or renames it; not at all if it is gone.
+fn in_table<R: Default>(
+    core: &Core,
+    record: &UndoRecord<'_>,
+    f: impl FnOnce(&OpenTable) -> Result<R>,
+) -> Result<R> {
     let Some(mut table) = core.tables.by_id(record.table) else {
-        return Ok(());
+        return Ok(R::default());
     };
     loop {
         let gate = table.let_purge_in();
         if !table.is_dropped() {
-            return purge_in_table(core, &table, record, at);
+            return f(&table);
         }
         drop(gate);
         // Renamed while the gate was closed: the same table under another handle. Or it is gone.
         match core.tables.by_id(record.table) {
             Some(now) if !Arc::ptr_eq(&now, &table) => table = now,
-            _ => return Ok(()),
+            _ => return Ok(R::default()),
         }
     }
 }

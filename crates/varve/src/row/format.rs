@@ -10,8 +10,8 @@
 //! constant time, and a row is as long as its values.
 //!
 //! Invariants:
-//! * **ROW-2**: a row is at most [`MAX_ROW_BYTES`] long, so an end offset has its top bit free. The bit is
-//!   reserved for columns that overflow to their own pages; a reader that meets it refuses the row.
+//! * **ROW-2**: a row is at most [`MAX_ROW_BYTES`] long, so an end offset has its top bit free. It says that the column
+//!   is *long*: its value lies on overflow pages, and the data holds a [`LongRef`](super::LongRef) to them instead.
 //! * **ROW-3**: a layout is a function of the columns with `added_in` ≤ schema version, in id order, and
 //!   nothing else. A row is read by the layout of the version it carries, so adding a column
 //!   rewrites no row: the columns it lacks read as their defaults.
@@ -20,6 +20,7 @@
 
 use crate::base::{Error, Result};
 
+use super::long::{LONG_BIT, LONG_REF_BYTES, LongRef};
 use super::{ColumnDef, Datum};
 
 /// The longest row (ROW-2). What fits in a page of the database is usually less; the table layer checks
@@ -31,6 +32,17 @@ pub(super) const NOT_NULLABLE: u16 = u16::MAX;
 
 /// Bytes of the schema version at the start of a row.
 pub(super) const VERSION_LEN: usize = 2;
+
+/// Values that are not longer stay in the row: moving them would save next to nothing.
+pub const MAX_SHORT_BYTES: usize = 40;
+
+/// A column whose value lies on overflow pages, and where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Moved {
+    /// Position in the table's list of columns.
+    pub column: usize,
+    pub to: LongRef,
+}
 
 /// Where a column is found in the rows of one schema version.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +68,8 @@ pub(super) struct Layout {
     pub(super) since: u16,
     /// By column position in the table's current definition.
     pub(super) places: Vec<Place>,
+    /// Positions of the variable columns, in the order in which rows store them.
+    pub(super) vars: Vec<u16>,
     /// Offset of the end offsets.
     pub(super) ends_at: usize,
     /// Offset of the variable data.
@@ -118,15 +132,94 @@ impl RowFormat {
         self.older.iter().find(|l| l.since <= version)
     }
 
+    /// Bytes of the shortest row: all that has a fixed length, and no data of other columns.
+    pub fn shortest_row(&self) -> usize {
+        self.current.data_at
+    }
+
+    /// Bytes that the row of `values` takes if all of them stand in it.
+    #[inline]
+    pub fn encoded_len(&self, values: &[Datum<'_>]) -> usize {
+        let vars = self.current.vars.iter();
+        let data: usize = vars.map(|&c| len_of(values, c)).sum();
+        self.current.data_at + data
+    }
+
+    /// The columns that have to move to overflow pages so that the row of `values` takes at most `limit` bytes: the
+    /// longest values first, as few as will do. Fails if what can't be moved is too long.
+    pub fn columns_to_move(&self, values: &[Datum<'_>], limit: usize) -> Result<Vec<usize>> {
+        let mut len = self.encoded_len(values);
+        let mut longest: Vec<u16> = (self.current.vars.iter().copied())
+            .filter(|&c| len_of(values, c) > MAX_SHORT_BYTES)
+            .collect();
+        // A stable order: columns of one length in the order of their ids.
+        longest.sort_by_key(|&c| std::cmp::Reverse(len_of(values, c)));
+        let mut moved = Vec::new();
+        for c in longest {
+            if len <= limit {
+                break;
+            }
+            len -= len_of(values, c) - LONG_REF_BYTES;
+            moved.push(c as usize);
+        }
+        if len > limit {
+            return Err(Error::TooLarge {
+                what: "what a row keeps in its page".into(),
+                size: len,
+                limit,
+            });
+        }
+        Ok(moved)
+    }
+
+    /// Appends the row of `values` to `out`; those in `moved` are on overflow pages already.
+    pub fn encode_moved(
+        &self,
+        values: &[Datum<'_>],
+        moved: &[Moved],
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        self.check_count(values)?;
+        let refs: Vec<_> = moved.iter().map(|m| m.to.encode()).collect();
+        let mut stored = values.to_vec();
+        for (m, bytes) in moved.iter().zip(&refs) {
+            self.columns[m.column].check(values[m.column])?;
+            stored[m.column] = Some(bytes);
+        }
+        let base = out.len();
+        self.encode(&stored, out)?;
+        for m in moved {
+            let Slot::Var { index, .. } = self.current.places[m.column].slot else {
+                unreachable!("only variable columns are moved");
+            };
+            let high_byte = base + self.current.ends_at + 2 * index as usize + 1;
+            out[high_byte] |= (LONG_BIT >> 8) as u8;
+        }
+        Ok(())
+    }
+
+    /// Does each value fit its column? The error names the first that does not.
+    pub fn check(&self, values: &[Datum<'_>]) -> Result<()> {
+        self.check_count(values)?;
+        let mut pairs = self.columns.iter().zip(values);
+        pairs.try_for_each(|(column, value)| column.check(*value))
+    }
+
+    /// Is there one value for each column?
+    pub fn check_count(&self, values: &[Datum<'_>]) -> Result<()> {
+        if values.len() == self.columns.len() {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "a row of this table has {} columns, got {}",
+            self.columns.len(),
+            values.len()
+        )))
+    }
+
     /// Appends the row of `values`, one datum per column in definition order, to `out`.
     pub fn encode(&self, values: &[Datum<'_>], out: &mut Vec<u8>) -> Result<()> {
-        if values.len() != self.columns.len() {
-            return Err(Error::invalid(format!(
-                "a row of this table has {} columns, got {}",
-                self.columns.len(),
-                values.len()
-            )));
-        }
+        self.check_count(values)?;
         let base = out.len();
         out.resize(base + self.current.data_at, 0);
         out[base..base + VERSION_LEN].copy_from_slice(&self.schema_version.to_le_bytes());
@@ -207,6 +300,13 @@ impl RowFormat {
     }
 }
 
+/// Length of a value; 0 for NULL, and for one that the caller forgot.
+#[inline]
+fn len_of(values: &[Datum<'_>], column: u16) -> usize {
+    let value = values.get(column as usize).copied().flatten();
+    value.map_or(0, <[u8]>::len)
+}
+
 impl Layout {
     fn new(columns: &[ColumnDef], physical: &[u16], version: u16) -> Result<Layout> {
         let here = |c: &&u16| columns[**c as usize].added_in <= version;
@@ -217,7 +317,8 @@ impl Layout {
             slot: Slot::Missing,
         };
         let mut places = vec![missing; columns.len()];
-        let (mut null_bits, mut vars) = (0, 0);
+        let mut null_bits = 0;
+        let mut vars: Vec<u16> = Vec::new();
         for &c in physical.iter().filter(here) {
             let (column, place) = (&columns[c as usize], &mut places[c as usize]);
             if column.nullable {
@@ -235,21 +336,22 @@ impl Layout {
                     Slot::Fixed { offset, len }
                 }
                 None => {
-                    vars += 1;
+                    vars.push(c);
                     Slot::Var {
-                        index: vars - 1,
+                        index: vars.len() as u16 - 1,
                         max: column.ty.max_len() as u32,
                     }
                 }
             };
         }
-        let data_at = at + 2 * vars as usize;
+        let data_at = at + 2 * vars.len();
         if data_at > MAX_ROW_BYTES {
             return Err(fixed_part_too_long(data_at));
         }
         Ok(Layout {
             since: version,
             places,
+            vars,
             ends_at: at,
             data_at,
         })

@@ -32,6 +32,9 @@ pub const MAX_KEY_SOURCE_BYTES: usize = 3072;
 /// How many columns an index may have.
 pub const MAX_KEY_PARTS: usize = 32;
 
+/// More than the longest character of any character set has.
+const MAX_CHAR_BYTES: usize = 8;
+
 /// Encodes and decodes the keys of one index.
 #[derive(Clone, Debug)]
 pub struct KeyCodec {
@@ -118,6 +121,16 @@ impl KeyCodec {
     /// The column positions of the parts.
     pub fn columns(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
         self.parts.iter().map(|p| p.column)
+    }
+
+    /// How many bytes of the value of `column` its key parts may depend on; 0 if the index does not have the column.
+    pub fn bytes_needed(&self, column: usize) -> usize {
+        let parts = self.parts.iter().filter(|p| p.column == column);
+        let needed = parts.map(|p| match p.kind {
+            Kind::Text(_) => p.prefix.saturating_mul(MAX_CHAR_BYTES),
+            _ => p.prefix,
+        });
+        needed.max().unwrap_or(0)
     }
 
     /// Appends the key of a stored row to `out`.

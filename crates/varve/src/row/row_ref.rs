@@ -1,11 +1,12 @@
 //! Reading a row's bytes: checked once, then every column in constant time.
 //!
 //! Invariant **ROW-4**: a `RowRef` exists only for bytes whose version is known, whose end offsets ascend and
-//! end exactly at the end of the bytes. So `get` never leaves the row, whatever was on the page. The bytes may be
-//! anything: `new` is total.
+//! end exactly at the end of the bytes, and whose long columns have as many bytes as a reference. So `get` never leaves
+//! the row, whatever was on the page. The bytes may be anything: `new` is total.
 
 use super::format::{Layout, NOT_NULLABLE, Slot, VERSION_LEN};
-use super::{Damage, Datum, MAX_ROW_BYTES, RowFormat};
+use super::long::LONG_BIT;
+use super::{Damage, Datum, LONG_REF_BYTES, LongRef, LongValues, MAX_ROW_BYTES, RowFormat};
 
 /// A row in its stored form. Cheap to copy.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +14,8 @@ pub struct RowRef<'a> {
     format: &'a RowFormat,
     layout: &'a Layout,
     bytes: &'a [u8],
+    /// Long values that were fetched.
+    long: Option<&'a LongValues>,
 }
 
 impl<'a> RowRef<'a> {
@@ -37,9 +40,13 @@ impl<'a> RowRef<'a> {
         };
         let mut previous = 0;
         for end in bytes[layout.ends_at..layout.data_at].chunks_exact(2) {
-            let end = u16::from_le_bytes([end[0], end[1]]) as usize;
+            let word = u16::from_le_bytes([end[0], end[1]]);
+            let end = (word & !LONG_BIT) as usize;
             if end < previous || end > data_len {
                 return Err(Damage::new("ascending ends within the row", end));
+            }
+            if word & LONG_BIT != 0 && end - previous != LONG_REF_BYTES {
+                return Err(Damage::new("a reference of 21 bytes", end - previous));
             }
             previous = end;
         }
@@ -53,7 +60,19 @@ impl<'a> RowRef<'a> {
             format,
             layout,
             bytes,
+            long: None,
         })
+    }
+
+    /// The same row with long values that were fetched for it.
+    pub fn with_long<'b>(self, values: &'b LongValues) -> RowRef<'b>
+    where
+        'a: 'b,
+    {
+        RowRef {
+            long: Some(values),
+            ..self
+        }
     }
 
     /// The stored bytes.
@@ -80,32 +99,70 @@ impl<'a> RowRef<'a> {
     }
 
     /// The value of the column at position `column` of the table's definition. Panics if there is no such
-    /// column.
+    /// column, or if its value is long and was not fetched (ROW-5).
     #[inline]
     pub fn get(&self, column: usize) -> Datum<'a> {
+        match self.fetched(column) {
+            Some(datum) => datum,
+            None => self.not_fetched(column),
+        }
+    }
+
+    #[cold]
+    fn not_fetched(&self, column: usize) -> ! {
+        let name = &self.format.columns[column].name;
+        panic!("ROW-5: the long value of column {name} was not fetched");
+    }
+
+    /// The same; `None` if the value is long and was not fetched.
+    #[inline]
+    pub fn fetched(&self, column: usize) -> Option<Datum<'a>> {
         let place = &self.layout.places[column];
         let bit = place.null_bit;
         if bit != NOT_NULLABLE && self.bytes[VERSION_LEN + bit as usize / 8] >> (bit % 8) & 1 != 0 {
-            return None;
+            return Some(None);
         }
-        match place.slot {
+        Some(match place.slot {
             Slot::Fixed { offset, len } => {
                 Some(&self.bytes[offset as usize..offset as usize + len as usize])
             }
             Slot::Var { index, .. } => {
                 let index = index as usize;
-                let start = if index == 0 { 0 } else { self.end(index - 1) };
-                let data = &self.bytes[self.layout.data_at..];
-                Some(&data[start..self.end(index)])
+                let (start, end) = (self.start(index), self.end_word(index));
+                if end & LONG_BIT != 0 {
+                    return Some(Some(self.long?.get(column)?));
+                }
+                Some(&self.bytes[self.layout.data_at..][start..end as usize])
             }
             Slot::Missing => self.format.columns[column].default.as_deref(),
+        })
+    }
+
+    /// Where the `index`-th variable column starts in the data.
+    #[inline]
+    fn start(&self, index: usize) -> usize {
+        match index {
+            0 => 0,
+            n => (self.end_word(n - 1) & !LONG_BIT) as usize,
         }
     }
 
     #[inline]
-    fn end(&self, index: usize) -> usize {
+    fn end_word(&self, index: usize) -> u16 {
         let at = self.layout.ends_at + 2 * index;
-        u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]]) as usize
+        u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]])
+    }
+
+    /// The columns whose values are long, and where these are.
+    pub fn long_columns(&self) -> impl Iterator<Item = (usize, LongRef)> + use<'a> {
+        let row = *self;
+        let long = move |&(index, _): &(usize, &u16)| row.end_word(index) & LONG_BIT != 0;
+        let vars = row.layout.vars.iter().enumerate();
+        vars.filter(long).map(move |(index, &column)| {
+            let bytes = &row.bytes[row.layout.data_at + row.start(index)..];
+            let bytes = bytes.first_chunk().expect("ROW-4");
+            (column as usize, LongRef::decode(bytes))
+        })
     }
 
     /// The position of the column called `name`, in any case of ASCII letters.

@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::base::Error;
+use crate::base::{Error, PageNo, TrxId};
 
 /// Short texts of few characters: equal, nearly equal and padded ones are frequent.
 fn text() -> impl Strategy<Value = Vec<u8>> {
@@ -302,8 +302,9 @@ proptest! {
         let mut out = DatumBuf::new();
         for bytes in [&stored[..], &stored[..cut.index(stored.len())], &noise] {
             if let Ok(row) = RowRef::new(&format, bytes) {
-                let total: usize = row.iter().map(|d| d.map_or(0, <[u8]>::len)).sum();
-                prop_assert!(total <= bytes.len());
+                let columns = (0..row.len()).filter_map(|c| row.fetched(c).flatten());
+                prop_assert!(columns.map(<[u8]>::len).sum::<usize>() <= bytes.len());
+                prop_assert!(row.long_columns().count() * LONG_REF_BYTES <= bytes.len());
             }
             let _ = codec.decode(bytes, &mut out);
         }
@@ -330,9 +331,105 @@ fn a_row_has_the_documented_bytes() {
         .unwrap();
     #[rustfmt::skip]
     assert_eq!(out, [1, 0, 0b10, 0xfe, 0xff, 0xff, 0xff, 0, 0, 2, 0, 3, 0, b'x', b'y', b'z']);
-    // The top bit of an end offset is reserved (ROW-2).
+    // The top bit of an end offset says that a reference stands there, which has its length (ROW-2, ROW-4).
     out[10] = 0x80;
     RowRef::new(&format, &out).unwrap_err();
+}
+
+#[test]
+fn long_values_leave_the_row_longest_first() {
+    let columns: Vec<ColumnDef> = [
+        ColumnDef::new("a", ColumnType::Bytes(1 << 20)).nullable(),
+        ColumnDef::new("b", ColumnType::text(100_000)),
+        ColumnDef::new("n", ColumnType::u32()),
+        ColumnDef::new("c", ColumnType::Bytes(1 << 20)),
+    ]
+    .into_iter()
+    .zip([1, 2, 3, 4])
+    .map(|(c, id)| ColumnDef { id, ..c })
+    .collect();
+    let format = RowFormat::new(&columns, 1).unwrap();
+    let (a, b, c) = (vec![b'a'; 5000], vec![b'b'; 70_000], vec![b'c'; 40]);
+    let values: [Datum<'_>; 4] = [Some(&a), Some(&b), Some(&[1, 2, 3, 4]), Some(&c)];
+    let fixed = 2 + 1 + 4 + 6;
+    assert_eq!(format.encoded_len(&values), fixed + 75_040);
+    for (limit, want) in [
+        (80_000, Some(&[][..])),
+        (fixed + 5000 + 40 + 21, Some(&[1])),
+        (fixed + 5000 + 40 + 20, Some(&[1, 0])),
+        (fixed + 40 + 42, Some(&[1, 0])),
+        // What is 40 bytes long stays.
+        (fixed + 40 + 41, None),
+    ] {
+        let moved = format.columns_to_move(&values, limit).ok();
+        assert_eq!(moved.as_deref(), want, "limit {limit}");
+    }
+    let to = |column, seq| Moved {
+        column,
+        to: LongRef {
+            page: PageNo(9),
+            len: values[column].unwrap().len() as u32,
+            trx: TrxId(5),
+            seq,
+        },
+    };
+    let moved = [to(1, 77), to(0, 78)];
+    let mut out = b"head".to_vec();
+    format.encode_moved(&values, &moved, &mut out).unwrap();
+    assert_eq!(out.len(), 4 + fixed + 40 + 42);
+    let row = RowRef::new(&format, &out[4..]).unwrap();
+    let found: Vec<_> = row.long_columns().map(|(c, r)| (c, r.seq)).collect();
+    assert_eq!(found, [(0, 78), (1, 77)]);
+    assert_eq!((row.fetched(1), row.fetched(3)), (None, Some(Some(&c[..]))));
+    let mut long = LongValues::default();
+    long.push_with(1, |out| out.extend_from_slice(&b));
+    let row = row.with_long(&long);
+    assert_eq!(row.get(1), Some(&b[..]));
+    assert_eq!(row.fetched(0), None);
+    let short = |bytes: u32| [ColumnDef::new("s", ColumnType::Bytes(bytes))];
+    let format = RowFormat::new(&short(60), 1).unwrap();
+    let too_long = vec![0; 61];
+    let refused = format.encode_moved(&[Some(&too_long)], &[to(0, 1)], &mut out);
+    assert!(matches!(refused, Err(Error::TooLarge { .. })));
+}
+
+#[test]
+#[should_panic(expected = "ROW-5: the long value of column a")]
+fn a_long_value_that_was_not_fetched_is_nothing_else() {
+    let columns = [ColumnDef::new("a", ColumnType::Bytes(1000))];
+    let format = RowFormat::new(&columns, 1).unwrap();
+    let to = LongRef {
+        page: PageNo(9),
+        len: 900,
+        trx: TrxId(5),
+        seq: 1,
+    };
+    let (value, mut out) = (vec![0; 900], Vec::new());
+    let moved = [Moved { column: 0, to }];
+    format
+        .encode_moved(&[Some(&value)], &moved, &mut out)
+        .unwrap();
+    RowRef::new(&format, &out).unwrap().get(0);
+}
+
+#[test]
+fn keys_say_how_much_of_a_value_they_need() {
+    let columns = [
+        ColumnDef::new("b", ColumnType::Bytes(1 << 20)),
+        ColumnDef::new("t", ColumnType::text(1 << 20)),
+        ColumnDef::new("u", ColumnType::text(100)),
+    ];
+    let parts = [
+        KeyPart::new(0).prefix(10),
+        KeyPart::new(1).prefix(10),
+        KeyPart::new(2),
+    ];
+    let codec = KeyCodec::new(&columns[..], &parts, &Collations::new()).unwrap();
+    assert_eq!(codec.bytes_needed(0), 10);
+    assert!(codec.bytes_needed(1) >= 40);
+    assert_eq!(codec.bytes_needed(2), usize::MAX);
+    let codec = KeyCodec::new(&columns, &parts[..1], &Collations::new()).unwrap();
+    assert_eq!(codec.bytes_needed(1), 0);
 }
 
 #[test]

@@ -281,6 +281,25 @@ impl Space {
         Ok(g.in_use(&page, no))
     }
 
+    /// Every page in use, but for the file's own: the file header and the allocation pages.
+    pub fn pages_in_use(&self, env: &MtrEnv) -> Result<Vec<PageNo>> {
+        let (g, size) = (self.geometry, self.size_pages());
+        let mut pages = Vec::new();
+        for group in 0..g.groups(size) {
+            let own = g.alloc_page(group);
+            let page = env.pool.shared(self.page(own))?;
+            // A group whose allocation page was never written has no other page in use.
+            if page_type(&page) != Some(PageType::Alloc) {
+                continue;
+            }
+            let first = group * g.group_pages();
+            let end = first.saturating_add(g.group_pages()).min(size);
+            let used = (first..end).map(PageNo).filter(|no| g.in_use(&page, *no));
+            pages.extend(used.filter(|no| no.0 != 0 && *no != own));
+        }
+        Ok(pages)
+    }
+
     /// Pages in use, the file's own included.
     pub fn used_pages(&self, env: &MtrEnv) -> Result<u32> {
         self.build_mirror(env)?;

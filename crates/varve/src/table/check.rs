@@ -3,13 +3,21 @@
 //! The checker holds the table's shared lock, so that no transaction has uncommitted changes in it, and keeps purge
 //! away; readers go on. Under that, each live row must have exactly one live entry in each secondary index (SEC-1): every
 //! row's entry is looked up, and the numbers of live rows and entries must agree.
+//!
+//! The live rows' long values are read, and each page in use must belong to exactly one tree or long value. Overflow pages
+//! of no live row belong to older versions (UNDO-5): they are counted, and there are none once purge has caught up.
 
-use crate::base::{Error, Result};
-use crate::catalog::{EntryRecord, OpenIndex, OpenTable, ROW_AT, RowRecord};
+use std::collections::HashSet;
+
+use crate::base::{Error, PageNo, Result};
+use crate::btree::TreeReport;
+use crate::catalog::{ChainWalk, EntryRecord, META_PAGE, OpenIndex, OpenTable, ROW_AT, RowRecord};
 use crate::lock::TableMode;
-use crate::row::RowRef;
+use crate::page::PageType;
+use crate::row::{LongValues, RowRef};
 use crate::txn::{Core, Isolation, Transaction};
 
+use super::long::{damaged, row_for_keys};
 use super::version::read_leaf;
 
 /// Messages about single rows beyond this many are counted, not told.
@@ -21,7 +29,11 @@ pub struct CheckReport {
     /// Live rows, as the newest committed state has them, and rows that are deleted but not purged.
     pub rows: u64,
     pub deleted_rows: u64,
+    /// Pages of the table's trees.
     pub pages: u64,
+    /// Overflow pages of live rows, and of versions that purge will free.
+    pub overflow_pages: u64,
+    pub old_overflow_pages: u64,
     /// What is wrong, in words. Empty: the table is sound.
     pub errors: Vec<String>,
 }
@@ -32,9 +44,14 @@ pub fn check_table(core: &std::sync::Arc<Core>, table: &OpenTable) -> Result<Che
     trx.use_table(table, TableMode::Shared)?;
     let _no_purge = table.keep_purge_away();
     let mut report = CheckReport::default();
-    check_rows(table, &mut report)?;
+    let mut pages = PageSet::default();
+    check_rows(table, &mut report, &mut pages)?;
     for index in &table.secondary {
-        check_entries(index, &mut report)?;
+        check_entries(index, &mut report, &mut pages)?;
+    }
+    // The temporary tablespace has pages of many tables.
+    if !table.is_temporary() {
+        check_pages(table, &mut report, &pages)?;
     }
     trx.commit()?;
     Ok(report)
@@ -46,7 +63,11 @@ fn tell(report: &mut CheckReport, what: String) {
     }
 }
 
-fn check_rows(table: &OpenTable, report: &mut CheckReport) -> Result<()> {
+/// Pages that something refers to.
+#[derive(Default)]
+struct PageSet(HashSet<PageNo>);
+
+fn check_rows(table: &OpenTable, report: &mut CheckReport, pages: &mut PageSet) -> Result<()> {
     let mut errors = Vec::new();
     let (mut rows, mut deleted) = (0, 0);
     let mut entry = Entry::default();
@@ -64,12 +85,17 @@ fn check_rows(table: &OpenTable, report: &mut CheckReport) -> Result<()> {
         match RowRef::new(&table.format, &payload[ROW_AT..]) {
             Err(damage) => errors.push(format!("row {key:02x?}: {damage:?}")),
             Ok(row) => {
-                for index in &table.secondary {
-                    match entry.of(index, &row, key) {
-                        Ok(None) => {}
-                        Ok(Some(what)) => errors.push(what),
-                        Err(e) => failed = Some(e),
+                let wrong = check_long(table, &record, &row, pages).and_then(|wrong| {
+                    let wrong = wrong.map(|what| format!("row {key:02x?}: {what}"));
+                    // Without its long values the row's keys can't be told.
+                    if wrong.is_some() {
+                        return Ok(wrong);
                     }
+                    entry.check_all(table, record.row, key)
+                });
+                match wrong {
+                    Ok(wrong) => errors.extend(wrong),
+                    Err(e) => failed = Some(e),
                 }
             }
         }
@@ -80,10 +106,83 @@ fn check_rows(table: &OpenTable, report: &mut CheckReport) -> Result<()> {
     report.rows = rows;
     report.deleted_rows = deleted;
     report.pages += tree.leaf_pages + tree.inner_pages;
-    tree.errors
-        .into_iter()
-        .for_each(|e| tell(report, format!("index {}: {e}", table.clustered.name)));
+    report.overflow_pages = pages.0.len() as u64;
+    note_tree(&table.clustered, tree, report, pages);
     errors.into_iter().for_each(|e| tell(report, e));
+    Ok(())
+}
+
+/// The tree's own errors, and its pages.
+fn note_tree(index: &OpenIndex, tree: TreeReport, report: &mut CheckReport, pages: &mut PageSet) {
+    for e in tree.errors {
+        tell(report, format!("index {}: {e}", index.name));
+    }
+    for no in tree.pages {
+        if !pages.0.insert(no) {
+            let name = &index.name;
+            tell(
+                report,
+                format!("page {no} of index {name} is also another's"),
+            );
+        }
+    }
+}
+
+/// What is wrong with the long values of a live row. Their pages go into the set.
+fn check_long(
+    table: &OpenTable,
+    record: &RowRecord<'_>,
+    row: &RowRef<'_>,
+    pages: &mut PageSet,
+) -> Result<Option<String>> {
+    if record.has_long_values() != row.long_columns().next().is_some() {
+        return Ok(Some(
+            "its flags do not say whether it has long values".into(),
+        ));
+    }
+    for (column, chain) in row.long_columns() {
+        let mut shared = None;
+        let walk = table.walk_chain(&chain, usize::MAX, |no, _| {
+            if !pages.0.insert(no) {
+                shared = Some(no);
+            }
+            true
+        })?;
+        let name = &table.def.columns[column].name;
+        if let Some(no) = shared {
+            let what = format!("overflow page {no} of column {name} is also another's");
+            return Ok(Some(what));
+        }
+        if walk != ChainWalk::Done {
+            return Ok(Some(format!(
+                "an overflow page of column {name} is missing"
+            )));
+        }
+    }
+    Ok(None)
+}
+
+/// Each page in use must be referred to, and each that is referred to must be in use.
+fn check_pages(table: &OpenTable, report: &mut CheckReport, pages: &PageSet) -> Result<()> {
+    let mut in_use = 0;
+    for no in table.pages_in_use()? {
+        if pages.0.contains(&no) {
+            in_use += 1;
+            continue;
+        }
+        match table.page_type(no)? {
+            _ if no == META_PAGE => {}
+            Some(PageType::Overflow) => report.old_overflow_pages += 1,
+            _ => tell(
+                report,
+                format!("page {no} is in use, but nothing refers to it"),
+            ),
+        }
+    }
+    if in_use != pages.0.len() {
+        let n = pages.0.len() - in_use;
+        tell(report, format!("{n} pages that are referred to are free"));
+    }
     Ok(())
 }
 
@@ -92,9 +191,26 @@ fn check_rows(table: &OpenTable, report: &mut CheckReport) -> Result<()> {
 struct Entry {
     key: Vec<u8>,
     payload: Vec<u8>,
+    long: LongValues,
 }
 
 impl Entry {
+    /// What is wrong with the entries of a live row.
+    fn check_all(&mut self, table: &OpenTable, row: &[u8], pk: &[u8]) -> Result<Option<String>> {
+        let codecs: Vec<_> = table.secondary.iter().map(|index| &index.codec).collect();
+        let mut long = std::mem::take(&mut self.long);
+        let row = row_for_keys(table, &codecs, (pk, row), &mut long)?;
+        let row = row.ok_or_else(|| damaged(table, pk))?;
+        for index in &table.secondary {
+            let wrong = self.of(index, &row, pk)?;
+            if wrong.is_some() {
+                return Ok(wrong);
+            }
+        }
+        self.long = long;
+        Ok(None)
+    }
+
     /// What is wrong with the entry of a live row.
     fn of(&mut self, index: &OpenIndex, row: &RowRef<'_>, pk: &[u8]) -> Result<Option<String>> {
         self.key.clear();
@@ -117,15 +233,13 @@ impl Entry {
     }
 }
 
-fn check_entries(index: &OpenIndex, report: &mut CheckReport) -> Result<()> {
+fn check_entries(index: &OpenIndex, report: &mut CheckReport, pages: &mut PageSet) -> Result<()> {
     let mut live = 0u64;
     let tree = index.tree.check(&mut |_, payload| {
         live += u64::from(EntryRecord::decode(payload).is_some_and(|e| !e.is_deleted()));
     })?;
     report.pages += tree.leaf_pages + tree.inner_pages;
-    tree.errors
-        .into_iter()
-        .for_each(|e| tell(report, format!("index {}: {e}", index.name)));
+    note_tree(index, tree, report, pages);
     if live != report.rows {
         let rows = report.rows;
         tell(

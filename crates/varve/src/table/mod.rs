@@ -2,6 +2,7 @@
 
 mod check;
 mod cursor;
+mod long;
 mod range;
 mod rowlock;
 mod unique;

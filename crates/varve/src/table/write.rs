@@ -12,15 +12,16 @@
 
 use crate::base::{Error, IndexId, Result, RollPtr, Sabotage, TableId, TrxId};
 use crate::catalog::{
-    DELETED, EntryRecord, OpenIndex, OpenTable, ROW_AT, RowRecord, entry_state, row_header,
+    DELETED, EntryRecord, LONG, OpenIndex, OpenTable, ROW_AT, RowRecord, entry_state, row_header,
 };
 use crate::lock::Mode;
 use crate::mtr::Mtr;
 use crate::page::{PageOp, max_record, record_cost};
-use crate::row::{Datum, put_row_id};
+use crate::row::{Datum, LongValues, RowRef, put_row_id};
 use crate::txn::{Counters, Transaction};
 use crate::undo::{Previous, RowDiff, UndoKind, UndoRecord};
 
+use super::long::{StoredRow, damaged, dropped_refs, row_for_keys, store_row};
 use super::rowlock::{Locked, lock_row};
 use super::unique::find_conflict;
 use super::version::{read_leaf, row_record};
@@ -81,37 +82,29 @@ pub fn insert_row(
     values: &[Datum<'_>],
     on_duplicate: OnDuplicate,
 ) -> Result<()> {
-    let mut row = std::mem::take(&mut trx.scratch.row);
-    row.clear();
-    table.format.encode(values, &mut row)?;
+    table.format.check_count(values)?;
     let mut key = std::mem::take(&mut trx.scratch.key);
     key.clear();
     match table.def.has_row_id() {
         true => put_row_id(table.draw_row_id()?, &mut key),
-        false => table.clustered.codec.encode_columns(values, &mut key)?,
+        false => encode_key(table, values, &mut key)?,
     }
-    check_size(table, &key, row.len())?;
     let done = whole(trx, |trx| {
+        let row = store_row(trx, table, values, key.len(), None)?;
         insert_clustered(trx, table, values, (&key, &row), on_duplicate)?;
+        row.give_back(trx);
         insert_entries(trx, table, values, &key, on_duplicate)
     });
-    (trx.scratch.key, trx.scratch.row) = (key, row);
+    trx.scratch.key = key;
     done?;
     Counters::add(&trx.core().counters.rows_inserted, 1);
     Ok(())
 }
 
-fn check_size(table: &OpenTable, key: &[u8], row_len: usize) -> Result<()> {
-    let limit = max_record(table.clustered.tree.page_size());
-    let size = key.len() + ROW_AT + row_len;
-    if size > limit {
-        return Err(Error::TooLarge {
-            what: format!("a row of table {}", table.def.name),
-            size,
-            limit,
-        });
-    }
-    Ok(())
+fn encode_key(table: &OpenTable, values: &[Datum<'_>], key: &mut Vec<u8>) -> Result<()> {
+    let encoded = table.clustered.codec.encode_columns(values, key);
+    // What is wrong with a value says more than what is wrong with the key made of it.
+    encoded.or_else(|e| table.format.check(values).and(Err(e)))
 }
 
 fn insert_entries(
@@ -134,15 +127,21 @@ fn insert_entries(
     done
 }
 
-/// Encodes an undo record for the next undo number into the transaction's scratch buffer.
-fn encode_undo(
+/// Encodes an undo record for the next undo number into the transaction's scratch buffer, and makes room for it. `list`:
+/// the pages of an `OverflowAlloc`, the references that an update or a deletion drops.
+pub(super) fn encode_undo(
     trx: &mut Transaction,
     table: &OpenTable,
     (kind, index, key): (UndoKind, IndexId, &[u8]),
     previous: Option<Previous<'_>>,
+    list: &[u8],
 ) -> Result<TrxId> {
     let id = trx.writer()?;
     let undo_no = trx.undo_mut().next_no();
+    let (pages, frees): (&[u8], &[u8]) = match kind {
+        UndoKind::OverflowAlloc => (list, &[]),
+        _ => (&[], list),
+    };
     let record = UndoRecord {
         kind,
         undone: false,
@@ -152,6 +151,8 @@ fn encode_undo(
         index,
         key,
         previous,
+        pages,
+        frees,
     };
     let mut bytes = std::mem::take(&mut trx.scratch.undo);
     bytes.clear();
@@ -164,7 +165,7 @@ fn encode_undo(
 }
 
 /// Appends the record that `encode_undo` left in the scratch buffer.
-fn append_undo(
+pub(super) fn append_undo(
     trx: &mut Transaction,
     mtr: &mut Mtr<'_>,
     page: crate::mtr::PageH,
@@ -184,14 +185,14 @@ fn insert_clustered(
     trx: &mut Transaction,
     table: &OpenTable,
     values: &[Datum<'_>],
-    (key, row): (&[u8], &[u8]),
+    (key, row): (&[u8], &StoredRow<'_>),
     on_duplicate: OnDuplicate,
 ) -> Result<()> {
     let kind = UndoKind::RowInsert;
-    let room = record_cost(key.len(), ROW_AT + row.len());
+    let room = record_cost(key.len(), ROW_AT + row.bytes.len());
     let index = &table.clustered;
     loop {
-        let id = encode_undo(trx, table, (kind, index.id, key), None)?;
+        let id = encode_undo(trx, table, (kind, index.id, key), None, &[])?;
         let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
         let mut pos = index.tree.latch_leaf_exclusive(&mut mtr, key, room)?;
         if pos.found {
@@ -212,8 +213,8 @@ fn insert_clustered(
         let roll_ptr = trx.undo_mut().next_roll_ptr(table.id(), kind);
         let payload = &mut trx.scratch.payload;
         payload.clear();
-        payload.extend_from_slice(&row_header(0, id, roll_ptr));
-        payload.extend_from_slice(row);
+        payload.extend_from_slice(&row_header(row.flags, id, roll_ptr));
+        payload.extend_from_slice(&row.bytes);
         log_counter(table, &mut mtr, values)?;
         pos.insert(&mut mtr, key, &trx.scratch.payload);
         append_undo(trx, &mut mtr, undo_page, (table.id(), kind));
@@ -238,7 +239,7 @@ fn revive_row(
     trx: &mut Transaction,
     table: &OpenTable,
     values: &[Datum<'_>],
-    (key, row): (&[u8], &[u8]),
+    (key, row): (&[u8], &StoredRow<'_>),
     on_duplicate: OnDuplicate,
 ) -> Result<bool> {
     let mut payload = Vec::new();
@@ -281,16 +282,20 @@ fn change_live_row(
     table: &OpenTable,
     kind: UndoKind,
     current: CurrentRow<'_>,
-    row: &[u8],
+    row: &StoredRow<'_>,
     values: &[Datum<'_>],
 ) -> Result<()> {
     match change_row(trx, table, kind, current, row, values)? {
         Changed::Done => Ok(()),
-        Changed::Stale => Err(Error::invalid(format!(
-            "the row of table {} was changed since the cursor read it; read it again",
-            table.def.name
-        ))),
+        Changed::Stale => Err(stale(table)),
     }
+}
+
+fn stale(table: &OpenTable) -> Error {
+    Error::invalid(format!(
+        "the row of table {} was changed since the cursor read it; read it again",
+        table.def.name
+    ))
 }
 
 /// Replaces the locked record `current` by a new state: an update, a revival, or (with the same row) a delete mark.
@@ -299,10 +304,12 @@ fn change_row(
     table: &OpenTable,
     kind: UndoKind,
     current: CurrentRow<'_>,
-    row: &[u8],
+    row: &StoredRow<'_>,
     values: &[Datum<'_>],
 ) -> Result<Changed> {
     let old = current.record(table)?;
+    let frees = dropped_by(table, (kind, current.key), &old, row)?;
+    let (flags, row) = (row.flags, &row.bytes[..]);
     let previous = Previous {
         trx: old.trx,
         flags: old.flags,
@@ -310,7 +317,8 @@ fn change_row(
         diff: RowDiff::between(old.row, row),
     };
     let index = &table.clustered;
-    let id = encode_undo(trx, table, (kind, index.id, current.key), Some(previous))?;
+    let what = (kind, index.id, current.key);
+    let id = encode_undo(trx, table, what, Some(previous), &frees)?;
     // The old record's place counts as free.
     let room = row.len().saturating_sub(old.row.len());
     let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
@@ -323,12 +331,12 @@ fn change_row(
     }
     let undo_page = trx.undo_mut().latch(&mut mtr, table.id(), kind)?;
     let roll_ptr = trx.undo_mut().next_roll_ptr(table.id(), kind);
-    let flags = if kind == UndoKind::RowDelete {
+    let mark = if kind == UndoKind::RowDelete {
         DELETED
     } else {
         0
     };
-    let header = row_header(flags, id, roll_ptr);
+    let header = row_header(flags | mark, id, roll_ptr);
     if kind != UndoKind::RowDelete {
         log_counter(table, &mut mtr, values)?;
     }
@@ -373,6 +381,24 @@ fn change_row(
     mtr.commit();
     table.count_rows(kind.row_count_change());
     Ok(Changed::Done)
+}
+
+/// The long values that nobody but older versions refers to once `old` is replaced by `row`. A dead row's are on the
+/// list of its deletion already.
+fn dropped_by(
+    table: &OpenTable,
+    (kind, key): (UndoKind, &[u8]),
+    old: &RowRecord<'_>,
+    row: &StoredRow<'_>,
+) -> Result<Vec<u8>> {
+    if !old.has_long_values() || kind == UndoKind::RowRevive {
+        return Ok(Vec::new());
+    }
+    let old = table.row(key, old.row)?;
+    Ok(match kind {
+        UndoKind::RowDelete => dropped_refs(&old, None),
+        _ => dropped_refs(&old, Some(&table.row(key, &row.bytes)?)),
+    })
 }
 
 /// Inserts a secondary entry, or revives the dead one with the same key. `unique`: the length of the part of the key
@@ -422,7 +448,8 @@ fn put_entry(
         });
     }
     loop {
-        let id = encode_undo(trx, table, (UndoKind::EntryNew, index.id, key), None)?;
+        let what = (UndoKind::EntryNew, index.id, key);
+        let id = encode_undo(trx, table, what, None, &[])?;
         let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
         let mut pos = index.tree.latch_leaf_exclusive(&mut mtr, key, room)?;
         if pos.found {
@@ -476,7 +503,7 @@ fn set_entry(
             roll_ptr: RollPtr::default(),
             diff: RowDiff::default(),
         };
-        let id = encode_undo(trx, table, (kind, index.id, key), Some(previous))?;
+        let id = encode_undo(trx, table, (kind, index.id, key), Some(previous), &[])?;
         let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
         let pos = index.tree.latch_leaf_exclusive(&mut mtr, key, 0)?;
         if !pos.found || pos.payload(&mtr) != &payload[..] {
@@ -518,11 +545,35 @@ enum Set {
     Absent,
 }
 
+/// The row to be changed, with what the keys of all indexes are made of. Under its lock no long value can be missing,
+/// unless the transaction has changed the row since.
+fn row_to_change<'a>(
+    table: &'a OpenTable,
+    current: CurrentRow<'a>,
+    values: &'a mut LongValues,
+) -> Result<RowRef<'a>> {
+    let record = current.record(table)?;
+    if !record.has_long_values() {
+        return table.row(current.key, record.row);
+    }
+    let codecs: Vec<_> = table.indexes().map(|index| &index.codec).collect();
+    if let Some(row) = row_for_keys(table, &codecs, (current.key, record.row), values)? {
+        return Ok(row);
+    }
+    let mut now = Vec::new();
+    let found = read_leaf(&table.clustered, current.key, &mut now)?;
+    Err(match found && now == current.payload {
+        true => damaged(table, current.key),
+        false => stale(table),
+    })
+}
+
 /// Deletes the row that the transaction has locked exclusively.
 pub fn delete_row(trx: &mut Transaction, table: &OpenTable, current: CurrentRow<'_>) -> Result<()> {
     whole(trx, |trx| {
         let record = current.record(table)?;
-        let row = table.row(current.key, record.row)?;
+        let mut long = LongValues::default();
+        let row = row_to_change(table, current, &mut long)?;
         let mut key = std::mem::take(&mut trx.scratch.other_key);
         for index in &table.secondary {
             key.clear();
@@ -531,7 +582,11 @@ pub fn delete_row(trx: &mut Transaction, table: &OpenTable, current: CurrentRow<
             kill_entry(trx, table, index, &key)?;
         }
         trx.scratch.other_key = key;
-        change_live_row(trx, table, UndoKind::RowDelete, current, record.row, &[])
+        let dead = StoredRow {
+            bytes: record.row.into(),
+            flags: record.flags & LONG,
+        };
+        change_live_row(trx, table, UndoKind::RowDelete, current, &dead, &[])
     })?;
     Counters::add(&trx.core().counters.rows_deleted, 1);
     Ok(())
@@ -544,8 +599,10 @@ pub fn update_row(
     current: CurrentRow<'_>,
     values: &[Datum<'_>],
 ) -> Result<()> {
+    table.format.check_count(values)?;
     let record = current.record(table)?;
-    let old = table.row(current.key, record.row)?;
+    let mut long = LongValues::default();
+    let old = row_to_change(table, current, &mut long)?;
     if !table.def.has_row_id() && !table.clustered.codec.same_columns(&old, values) {
         let mut key = Vec::new();
         table.clustered.codec.encode_columns(values, &mut key)?;
@@ -556,26 +613,26 @@ pub fn update_row(
             });
         }
     }
-    let mut row = std::mem::take(&mut trx.scratch.row);
-    row.clear();
-    table.format.encode(values, &mut row)?;
-    if row == record.row {
-        trx.scratch.row = row;
-        return Ok(());
-    }
-    check_size(table, current.key, row.len())?;
-    let done = whole(trx, |trx| {
+    let mut changes = true;
+    whole(trx, |trx| {
+        let row = store_row(trx, table, values, current.key.len(), Some(&old))?;
+        if row.bytes[..] == *record.row {
+            changes = false;
+            row.give_back(trx);
+            return Ok(());
+        }
         change_live_row(trx, table, UndoKind::RowUpdate, current, &row, values)?;
         for index in &table.secondary {
             if !index.codec.same_columns(&old, values) {
                 move_entry(trx, table, index, (&old, values), current.key)?;
             }
         }
+        row.give_back(trx);
         Ok(())
-    });
-    trx.scratch.row = row;
-    done?;
-    Counters::add(&trx.core().counters.rows_updated, 1);
+    })?;
+    if changes {
+        Counters::add(&trx.core().counters.rows_updated, 1);
+    }
     Ok(())
 }
 
@@ -584,7 +641,7 @@ fn move_entry(
     trx: &mut Transaction,
     table: &OpenTable,
     index: &OpenIndex,
-    (old, new): (&crate::row::RowRef<'_>, &[Datum<'_>]),
+    (old, new): (&RowRef<'_>, &[Datum<'_>]),
     pk: &[u8],
 ) -> Result<()> {
     let mut old_key = Vec::new();

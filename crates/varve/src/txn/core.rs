@@ -136,6 +136,11 @@ pub struct Counters {
     pub rows_updated: Counter,
     pub rows_deleted: Counter,
     pub rows_read: Counter,
+    /// Long values that were written to overflow pages, and that readers fetched from there.
+    pub long_values_written: Counter,
+    pub long_values_read: Counter,
+    /// Overflow pages that purge and rollback gave back.
+    pub overflow_pages_freed: Counter,
     pub commits: Counter,
     pub rollbacks: Counter,
     /// Roll pointers whose undo record was gone although the leaf record had not changed: zero in a sound database.

@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::base::{Error, PageId, Result, SYSTEM_SPACE, Sabotage, TableId};
+use crate::base::{Error, PageId, PageNo, Result, SYSTEM_SPACE, Sabotage, TableId};
 use crate::btree::LeafPos;
 use crate::catalog::{
     ENTRY_LEN, EntryRecord, OpenIndex, OpenTable, RowRecord, entry_state, row_header,
@@ -19,7 +19,7 @@ use crate::mtr::Mtr;
 use crate::page::PageOp;
 use crate::undo::{Previous, UndoKind, UndoRecord};
 
-use super::core::Core;
+use super::core::{Core, Counters};
 use super::transaction::Transaction;
 
 /// Redo that taking back one record can write.
@@ -136,10 +136,11 @@ fn take_back(
     };
     let index = table
         .index(record.index)
-        .filter(|index| record.kind.is_row() == (index.id == table.clustered.id))
+        .filter(|index| record.kind.is_about_rows() == (index.id == table.clustered.id))
         .ok_or_else(|| damaged(format!("{:?} of index {}", record.kind, record.index)))?;
     match (record.kind, &record.previous) {
         (UndoKind::RowInsert | UndoKind::EntryNew, _) => remove(core, trx, index, record)?,
+        (UndoKind::OverflowAlloc, _) => free_overflow(core, trx, table, record)?,
         (UndoKind::EntryKill | UndoKind::EntryRevive, Some(previous)) => {
             restore_entry(core, trx, index, record, previous)?;
         }
@@ -194,6 +195,27 @@ fn remove(
         // A merge is an optimisation: if it fails, the tree is as correct as before.
         let _ = index.tree.maybe_merge(record.key);
     }
+    Ok(())
+}
+
+/// Frees overflow pages. The row that referred to them is gone, or never came to be: its record was taken back before.
+fn free_overflow(
+    core: &Core,
+    trx: &mut Transaction,
+    table: &OpenTable,
+    record: &UndoRecord<'_>,
+) -> Result<()> {
+    let pages: Vec<PageNo> = record.pages().collect();
+    let mut mtr = Mtr::begin(&core.mtr, MAX_MTR)?;
+    table.latch_overflow(&mut mtr, &pages, record.trx)?;
+    let undo = trx.undo.as_mut().expect("has a log");
+    let latch = undo.latch_undone(&mut mtr, record.table, record.kind)?;
+    for &no in &pages {
+        table.clustered.tree.space.free(&mut mtr, no)?;
+    }
+    undo.mark_undone(&mut mtr, latch);
+    mtr.commit();
+    Counters::add(&core.counters.overflow_pages_freed, pages.len() as u64);
     Ok(())
 }
 

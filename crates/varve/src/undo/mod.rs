@@ -31,7 +31,7 @@ use crate::space::{MIXED, Space, Spaces};
 
 pub use log::{LogHeader, LogKind, LogState};
 use pair::{Ending, Ends, LogPair};
-pub use record::{Previous, RowDiff, UndoKind, UndoRecord};
+pub use record::{PAGE_NO_BYTES, Previous, RowDiff, UndoKind, UndoRecord};
 pub use rseg::{CACHED_PAGES_KEPT, FREE_PAGES_KEPT, HistoryEntry, Rseg};
 
 use log::{UndoLog, damaged_record};
@@ -246,6 +246,15 @@ impl UndoSys {
 
     pub fn rsegs(&self) -> impl Iterator<Item = &Arc<Rseg>> {
         self.logged.iter().chain(&self.temporary)
+    }
+
+    /// The page of the record that a roll pointer of a log that still exists points at.
+    pub fn page_of(&self, ptr: RollPtr) -> Result<PageId> {
+        let rseg = self.by_id.get(ptr.rseg() as usize).and_then(|r| r.as_ref());
+        let rseg = rseg.ok_or_else(|| {
+            Error::invalid(format!("there is no rollback segment {}", ptr.rseg()))
+        })?;
+        Ok(PageId::new(rseg.space(), ptr.page()))
     }
 
     /// Copies the undo record that `ptr` points at into `out`, if the slot still holds the record that `writer`

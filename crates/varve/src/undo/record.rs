@@ -4,10 +4,15 @@
 //! - **UNDO-2** Each record names its writer, table and key, so that whoever follows a roll pointer can tell
 //!   whether the slot still holds what it was pointed at.
 //!
+//! - **UNDO-5** Every overflow page is named by exactly one party: the `OverflowAlloc` of an unfinished transaction, a live
+//!   row, or the list `frees` of the update or deletion by which the last such row ceased to refer to it. An update
+//!   and a deletion that are not undone own what they list; purge frees it.
+//!
 //! Layout (docs/format.md): kind, flags, undo number (6 bytes), writer's TrxId (7), table id, index id, key, then
 //! what the kind needs. Lengths and ids are LEB128 varints. Decoding is total: damaged bytes give `None`.
 
-use crate::base::{IndexId, RollPtr, TableId, TrxId, get_u56};
+use crate::base::{IndexId, PageNo, RollPtr, TableId, TrxId, get_u56};
+use crate::row::{LONG_REF_BYTES, LongRef};
 
 use super::log::LogKind;
 
@@ -19,6 +24,8 @@ pub enum UndoKind {
     RowInsert = 1,
     /// Insert log: a secondary entry was inserted where none was.
     EntryNew = 2,
+    /// Insert log: overflow pages were taken and filled for a row that is about to be written.
+    OverflowAlloc = 3,
     /// Update log: a live row was replaced by a new version.
     RowUpdate = 10,
     /// Update log: a row was delete-marked.
@@ -37,6 +44,7 @@ impl UndoKind {
         [
             RowInsert,
             EntryNew,
+            OverflowAlloc,
             RowUpdate,
             RowDelete,
             RowRevive,
@@ -49,7 +57,8 @@ impl UndoKind {
 
     /// The record belongs into the insert log, which is freed at commit.
     pub fn is_insert(self) -> bool {
-        matches!(self, UndoKind::RowInsert | UndoKind::EntryNew)
+        use UndoKind::*;
+        matches!(self, RowInsert | EntryNew | OverflowAlloc)
     }
 
     /// The log that the record belongs into.
@@ -66,6 +75,11 @@ impl UndoKind {
             self,
             UndoKind::RowInsert | UndoKind::RowUpdate | UndoKind::RowDelete | UndoKind::RowRevive
         )
+    }
+
+    /// The record names the clustered index.
+    pub fn is_about_rows(self) -> bool {
+        self.is_row() || self == UndoKind::OverflowAlloc
     }
 
     /// How many more live rows there are after the change; taking it back is the opposite.
@@ -180,7 +194,15 @@ pub struct UndoRecord<'a> {
     pub key: &'a [u8],
     /// `None` for the insert log's kinds.
     pub previous: Option<Previous<'a>>,
+    /// `OverflowAlloc` only: the pages, 4 bytes each.
+    pub pages: &'a [u8],
+    /// `RowUpdate` and `RowDelete` only: the long values that the row ceased to refer to, as references. These are the record's
+    /// last bytes. Purge moves a reference to the page after the last one that it has freed.
+    pub frees: &'a [u8],
 }
+
+/// Bytes of a page number in `UndoRecord::pages`.
+pub const PAGE_NO_BYTES: usize = 4;
 
 fn put_varint(out: &mut Vec<u8>, mut v: u64) {
     while v >= 0x80 {
@@ -221,8 +243,13 @@ impl<'a> Reader<'a> {
     }
 
     fn bytes(&mut self) -> Option<&'a [u8]> {
+        self.array(1)
+    }
+
+    /// A number of things of `each` bytes, and these.
+    fn array(&mut self, each: usize) -> Option<&'a [u8]> {
         let n = usize::try_from(self.varint()?).ok()?;
-        self.take(n)
+        self.take(n.checked_mul(each)?)
     }
 }
 
@@ -233,7 +260,8 @@ impl<'a> UndoRecord<'a> {
         use UndoKind::*;
         match self.kind {
             RowDelete | EntryKill => true,
-            RowInsert | EntryNew | RowUpdate | RowRevive | EntryRevive => false,
+            RowUpdate => !self.frees.is_empty(),
+            RowInsert | EntryNew | OverflowAlloc | RowRevive | EntryRevive => false,
         }
     }
 
@@ -247,6 +275,10 @@ impl<'a> UndoRecord<'a> {
         put_varint(out, self.index.0);
         put_varint(out, self.key.len() as u64);
         out.extend_from_slice(self.key);
+        if self.kind == UndoKind::OverflowAlloc {
+            put_varint(out, (self.pages.len() / PAGE_NO_BYTES) as u64);
+            out.extend_from_slice(self.pages);
+        }
         let Some(previous) = &self.previous else {
             return;
         };
@@ -258,7 +290,23 @@ impl<'a> UndoRecord<'a> {
             put_varint(out, previous.diff.suffix.into());
             put_varint(out, previous.diff.middle.len() as u64);
             out.extend_from_slice(previous.diff.middle);
+            if !self.frees.is_empty() {
+                put_varint(out, (self.frees.len() / LONG_REF_BYTES) as u64);
+                out.extend_from_slice(self.frees);
+            }
         }
+    }
+
+    /// The pages of an `OverflowAlloc`.
+    pub fn pages(&self) -> impl ExactSizeIterator<Item = PageNo> + use<'a> {
+        let numbers = self.pages.chunks_exact(PAGE_NO_BYTES);
+        numbers.map(|n| PageNo(u32::from_le_bytes(n.try_into().expect("4 bytes"))))
+    }
+
+    /// The long values that the row ceased to refer to.
+    pub fn frees(&self) -> impl ExactSizeIterator<Item = LongRef> + use<'a> {
+        let refs = self.frees.chunks_exact(LONG_REF_BYTES);
+        refs.map(|r| LongRef::decode(r.try_into().expect("21 bytes")))
     }
 
     pub fn decode(bytes: &'a [u8]) -> Option<UndoRecord<'a>> {
@@ -276,7 +324,12 @@ impl<'a> UndoRecord<'a> {
             index: IndexId(r.varint()?),
             key: r.bytes()?,
             previous: None,
+            pages: &[],
+            frees: &[],
         };
+        if kind == UndoKind::OverflowAlloc {
+            record.pages = r.array(PAGE_NO_BYTES)?;
+        }
         if !kind.is_insert() {
             let (trx, flags) = (TrxId(r.u56()?), r.u8()?);
             let (mut roll_ptr, mut diff) = (RollPtr::default(), RowDiff::default());
@@ -285,6 +338,9 @@ impl<'a> UndoRecord<'a> {
                 diff.prefix = u32::try_from(r.varint()?).ok()?;
                 diff.suffix = u32::try_from(r.varint()?).ok()?;
                 diff.middle = r.bytes()?;
+                if !r.0.is_empty() {
+                    record.frees = r.array(LONG_REF_BYTES)?;
+                }
             }
             record.previous = Some(Previous {
                 trx,
@@ -334,6 +390,13 @@ mod tests {
 
     fn sample(kind: UndoKind, key: &[u8], middle: &[u8]) -> Vec<u8> {
         let row = kind.is_row();
+        let refs = [1, 2].map(|n| LongRef {
+            page: PageNo(n),
+            len: 70_000,
+            trx: TrxId(77),
+            seq: n.into(),
+        });
+        let frees = refs.map(|r| r.encode()).concat();
         let previous = (!kind.is_insert()).then(|| Previous {
             trx: TrxId(77),
             flags: 1,
@@ -361,10 +424,26 @@ mod tests {
             index: IndexId(5),
             key,
             previous,
+            pages: match kind {
+                UndoKind::OverflowAlloc => &[7, 0, 0, 0, 0, 1, 0, 0],
+                _ => &[],
+            },
+            frees: match row && previous.is_some() {
+                true => &frees,
+                false => &[],
+            },
         };
         let mut out = Vec::new();
         record.encode(&mut out);
         assert_eq!(UndoRecord::decode(&out), Some(record));
+        if kind == UndoKind::OverflowAlloc {
+            assert!(record.pages().eq([PageNo(7), PageNo(256)]));
+        }
+        assert!(
+            record
+                .frees()
+                .eq(refs.into_iter().take(record.frees().len()))
+        );
         out
     }
 
@@ -374,6 +453,7 @@ mod tests {
         for kind in [
             RowInsert,
             EntryNew,
+            OverflowAlloc,
             RowUpdate,
             RowDelete,
             RowRevive,
@@ -381,7 +461,10 @@ mod tests {
             EntryRevive,
         ] {
             let bytes = sample(kind, b"some key", b"old bytes");
-            for cut in 0..bytes.len() {
+            let list = UndoRecord::decode(&bytes).expect("whole").frees.len();
+            // A record without a list of references is whole, too.
+            let whole = (list > 0).then(|| bytes.len() - list - 1);
+            for cut in (0..bytes.len()).filter(|cut| Some(*cut) != whole) {
                 assert_eq!(
                     UndoRecord::decode(&bytes[..cut]),
                     None,

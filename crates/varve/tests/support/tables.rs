@@ -40,6 +40,14 @@ pub fn definitions() -> Vec<TableDef> {
             .column("fill", ColumnType::Bytes(1200))
             .primary(&["key"])
             .add_index(IndexDef::new("fill", vec![KeyPart::new(1).prefix(60)])),
+        TableDef::new("model/overflow")
+            .column("id", ColumnType::i32())
+            .nullable("body", ColumnType::Bytes(200_000))
+            .column("n", ColumnType::u16())
+            .column("more", ColumnType::Bytes(20_000))
+            .primary(&["id"])
+            .index("n", &["n"])
+            .add_index(IndexDef::new("body", vec![KeyPart::new(1).prefix(30)])),
     ];
     // The builder's names stand for whole ascending columns; these two are neither.
     defs[1].primary.parts[1].descending = true;
@@ -72,6 +80,7 @@ pub fn value(def: &TableDef, column: usize, rng: &mut SmallRng, spread: u32) -> 
         ColumnType::Fixed(len) => {
             Value::Bytes((0..len).map(|i| (n >> (i % 4 * 8)) as u8).collect())
         }
+        ColumnType::Bytes(max) if max >= 10_000 => Value::Bytes(long(n, max as usize, rng)),
         ColumnType::Bytes(max) => Value::Bytes(bytes(n, max as usize, rng)),
         ColumnType::Text { .. } => Value::Text(text(n, rng)),
     }
@@ -86,6 +95,22 @@ fn bytes(n: u32, max: usize, rng: &mut SmallRng) -> Vec<u8> {
     } else {
         out.resize(max.min(4 + (n as usize * 7) % max), n as u8);
     }
+    out
+}
+
+/// Mostly short, at times longer than a page, rarely so long that it takes several mini-transactions to write. No piece of it is
+/// like another.
+fn long(n: u32, max: usize, rng: &mut SmallRng) -> Vec<u8> {
+    let most = match rng.random_range(0..100) {
+        0..55 => 60,
+        55..82 => 3_000,
+        82..98 => 12_000,
+        _ => max,
+    };
+    let len = rng.random_range(4..=most.min(max - 4));
+    let word = |i: u32| (n.rotate_left(7) ^ i.wrapping_mul(0x9e37_79b9)).to_le_bytes();
+    let mut out = n.to_be_bytes().to_vec();
+    out.extend((0..len as u32 / 4).flat_map(word));
     out
 }
 

@@ -219,7 +219,11 @@ struct Runner {
 
 impl Runner {
     fn new(config: &Config) -> Runner {
-        let defs = tables::definitions();
+        let mut defs = tables::definitions();
+        if config.temporary {
+            // Their rows have no long values.
+            defs.retain(|def| def.name != "model/overflow");
+        }
         let dir = tempfile::tempdir().unwrap();
         let mut runner = Runner {
             trace: Trace::new(config),
@@ -667,8 +671,8 @@ impl Runner {
         for table in &self.tables {
             let check = self.db().check_table(table).unwrap();
             assert_eq!(
-                (check.deleted_rows, check.errors),
-                (0, Vec::new()),
+                (check.deleted_rows, check.old_overflow_pages, check.errors),
+                (0, 0, Vec::new()),
                 "{}",
                 table.def().name
             );

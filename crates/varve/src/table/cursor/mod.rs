@@ -17,10 +17,12 @@
 //! | keys.rs | where a search ends, reads that want nothing but keys |
 //! | consistent.rs | consistent reads |
 //! | locking.rs | locking reads |
+//! | long.rs | long values of the current row, and of rows whose keys are made again |
 
 mod consistent;
 mod keys;
 mod locking;
+mod long;
 
 pub use keys::EntryFilter;
 
@@ -35,6 +37,7 @@ use crate::row::{Datum, DatumBuf, MAX_KEY_BYTES, RowRef, successor};
 use crate::txn::{Counters, Transaction};
 
 use self::consistent::{Batch, FIRST_BATCH};
+use super::long::LongColumns;
 use super::rowlock::{Locked, lock_row};
 use super::version::{VersionScratch, read_leaf, sees, visible_version};
 use super::write::CurrentRow;
@@ -139,6 +142,7 @@ pub struct Cursor {
     key_columns: Vec<(usize, bool)>,
     /// The current entry's key, taken apart.
     parts: DatumBuf,
+    long: LongColumns,
 }
 
 impl Cursor {
@@ -176,6 +180,7 @@ impl Cursor {
             keys_suffice: false,
             key_columns,
             parts: DatumBuf::new(),
+            long: LongColumns::default(),
         })
     }
 
@@ -204,6 +209,7 @@ impl Cursor {
         self.is_new_lock = false;
         self.waited_for.clear();
         self.bounded = false;
+        self.long.release();
         trx.use_table(&self.table, lock.table_mode())?;
         if lock == LockMode::None {
             trx.open_view();
@@ -274,16 +280,17 @@ impl Cursor {
         self.clustered.clear();
         self.clustered.extend_from_slice(position);
         self.resume = Resume::End;
-        let found = self.fetch_clustered(trx, None)?;
-        if found {
-            self.key.clear();
-            let row = self.table.row(&self.clustered, &self.payload[ROW_AT..])?;
-            self.table.secondary[self.index - 1]
-                .codec
-                .encode_row(&row, &mut self.key)?;
-            self.key.extend_from_slice(&self.clustered);
+        while self.fetch_clustered(trx, None)? {
+            let mut key = std::mem::take(&mut self.key);
+            let made = self.make_key(&mut key)?;
+            self.key = key;
+            if made {
+                return self.fetch_long(trx);
+            }
+            self.long
+                .note_cut(&self.table, &self.clustered, &self.payload)?;
         }
-        Ok(found)
+        Ok(false)
     }
 
     /// Positions on the first row of the index.
@@ -358,15 +365,20 @@ impl Cursor {
     }
 
     fn advance(&mut self, trx: &mut Transaction) -> Result<bool> {
-        let found = match self.lock {
-            LockMode::None => self.advance_consistent(trx)?,
-            _ => self.advance_locking(trx)?,
-        };
-        match found {
-            true => Counters::add(&trx.core().counters.rows_read, 1),
-            false => self.current = Current::None,
+        loop {
+            let found = match self.lock {
+                LockMode::None => self.advance_consistent(trx)?,
+                _ => self.advance_locking(trx)?,
+            };
+            if !found {
+                self.current = Current::None;
+                return Ok(false);
+            }
+            if self.fetch_long(trx)? {
+                Counters::add(&trx.core().counters.rows_read, 1);
+                return Ok(true);
+            }
         }
-        Ok(found)
     }
 
     /// A search in the clustered index by its whole key, which is `self.prefix`.
@@ -374,10 +386,7 @@ impl Cursor {
         self.key.clear();
         self.key.extend_from_slice(&self.prefix);
         self.resume_after_key();
-        std::mem::swap(&mut self.key, &mut self.clustered);
-        let found = self.fetch_clustered(trx, None);
-        std::mem::swap(&mut self.key, &mut self.clustered);
-        let found = found?;
+        let found = self.fetch_again(trx)? && self.fetch_long(trx)?;
         if found {
             Counters::add(&trx.core().counters.rows_read, 1);
         }
@@ -412,23 +421,19 @@ impl Cursor {
                 return Ok(false);
             }
         }
-        if let Some(key) = entry
-            && !self.row_yields(key)?
-        {
-            return Ok(false);
+        if let Some(key) = entry {
+            match self.row_yields(key)? {
+                Some(true) => {}
+                Some(false) => return Ok(false),
+                None => {
+                    self.long
+                        .note_cut(&self.table, &self.clustered, &self.payload)?;
+                    return self.fetch_clustered(trx, entry);
+                }
+            }
         }
         self.current = Current::Own;
         Ok(true)
-    }
-
-    /// Whether the row version in `payload` has this key in the cursor's secondary index.
-    fn row_yields(&self, key: &[u8]) -> Result<bool> {
-        let row = self.payload.get(ROW_AT..).unwrap_or_default();
-        let row = self.table.row(&self.clustered, row)?;
-        let mut own = Vec::with_capacity(key.len());
-        self.index().codec.encode_row(&row, &mut own)?;
-        own.extend_from_slice(&self.clustered);
-        Ok(own == key)
     }
 
     fn resume_after_key(&mut self) {
@@ -448,8 +453,9 @@ impl Cursor {
 
     /// The current row.
     pub fn row(&self) -> Result<RowRef<'_>> {
-        let row = self.record()?.get(ROW_AT..).unwrap_or_default();
-        self.table.row(self.position(), row)
+        let bytes = self.record()?.get(ROW_AT..).unwrap_or_default();
+        let row = self.table.row(self.position(), bytes)?;
+        Ok(row.with_long(&self.long.values))
     }
 
     fn record(&self) -> Result<&[u8]> {

@@ -1,0 +1,103 @@
+//! Freeing the long values that a row ceased to refer to.
+//!
+//! The undo record of the update or deletion lists them (UNDO-5), so purge need not know the row, which may have changed
+//! ten times since, or be gone. A long chain takes several mini-transactions. Each frees some pages and moves the
+//! reference in the undo record to the page after them, so that a crash neither leaks pages nor frees them twice:
+//! whoever works through the record again goes on where the reference points. `NO_PAGE` there says that nothing is left.
+//!
+//! A revived row shares no long value with the dead one before it, whose values are on the list of the deletion. So the
+//! list may be worked off whether or not the row was revived, and a dead row may refer to pages that are gone:
+//! whoever could still read it sees the deletion.
+//!
+//! Latches: the chain's pages, then the undo page, then allocation pages. A table's gate is held for one mini-transaction at a
+//! time, so DDL does not wait for a whole chain.
+
+use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, RollPtr};
+use crate::catalog::OpenTable;
+use crate::mtr::Mtr;
+use crate::page::{PageOp, PageType, SlottedRef, page_type};
+use crate::row::{LONG_REF_BYTES, LongRef};
+use crate::space::FREE_LOG_BYTES;
+use crate::txn::{Core, Counters};
+use crate::undo::UndoRecord;
+
+/// Pages freed in one mini-transaction.
+const PAGES_PER_STEP: usize = 32;
+
+/// Redo that one step can write: the pages, and the reference that moves.
+const MAX_MTR: u32 = PAGES_PER_STEP as u32 * FREE_LOG_BYTES + 256;
+
+/// Frees what is left of long value number `n` on the record's list; `at` is where the record stands.
+pub(super) fn free(core: &Core, record: &UndoRecord<'_>, n: usize, at: RollPtr) -> Result<()> {
+    let mut chain = record.frees().nth(n).expect("the caller counted them");
+    while chain.page != NO_PAGE {
+        let behind_end = record.frees.len() - n * LONG_REF_BYTES;
+        let next = super::in_table(core, record, |table| {
+            free_some(core, table, &chain, (at, behind_end)).map(Some)
+        })?;
+        match next {
+            Some(next) => chain.page = next,
+            // The table is gone, and its file with it.
+            None => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+/// Frees some pages of a chain and moves the reference, which begins `behind_end` bytes before the end of the undo
+/// record at `at`. Returns the chain's first page that is left.
+fn free_some(
+    core: &Core,
+    table: &OpenTable,
+    chain: &LongRef,
+    (at, behind_end): (RollPtr, usize),
+) -> Result<PageNo> {
+    let undo_page = core.undo.page_of(at)?;
+    let mut mtr = Mtr::begin(&core.mtr, MAX_MTR)?;
+    let (pages, next) = table.latch_chain(&mut mtr, chain, PAGES_PER_STEP)?;
+    let undo_h = mtr.exclusive(undo_page)?;
+    let off = reference_at(mtr.bytes(undo_h), undo_page, at, behind_end, chain)?;
+    mtr.op(
+        undo_h,
+        PageOp::PatchPayload {
+            slot: at.slot(),
+            off,
+            bytes: &next.0.to_le_bytes(),
+        },
+    );
+    for &no in &pages {
+        table.clustered.tree.space.free(&mut mtr, no)?;
+    }
+    mtr.commit();
+    Counters::add(&core.counters.overflow_pages_freed, pages.len() as u64);
+    Ok(next)
+}
+
+/// Where in the undo record the reference begins, whose first bytes are its page number; damage if it is not `chain`.
+fn reference_at(
+    page: &[u8],
+    id: PageId,
+    at: RollPtr,
+    behind_end: usize,
+    chain: &LongRef,
+) -> Result<u16> {
+    let damaged = |found: &str| Error::corrupt(id, "the undo record of a row change", found);
+    if !matches!(
+        page_type(page),
+        Some(PageType::UndoLog | PageType::UndoPage)
+    ) {
+        return Err(damaged("a page of another type"));
+    }
+    let page = SlottedRef::new(page);
+    if at.slot() as usize >= page.n_slots() {
+        return Err(damaged("fewer slots"));
+    }
+    let payload = page.payload(at.slot() as usize);
+    let off = payload.len().checked_sub(behind_end);
+    let off = off.ok_or_else(|| damaged("a shorter record"))?;
+    let stored = payload[off..].first_chunk().map(LongRef::decode);
+    match stored == Some(*chain) {
+        true => Ok(off as u16),
+        false => Err(damaged("another reference")),
+    }
+}

@@ -1,0 +1,101 @@
+//! Long values: of the current row, as far as the caller wants them, and of rows whose keys have to be made again.
+//!
+//! They are fetched without a latch, after the row version was copied or found, and may turn out to be gone: a cut (`table/long.rs`).
+//! Then the row is read again from its leaf, and may be another version then, or none.
+
+use crate::base::Result;
+use crate::catalog::{LONG, ROW_AT};
+use crate::txn::{Counters, Transaction};
+
+use super::{Current, Cursor};
+use crate::table::long::row_for_keys;
+
+impl Cursor {
+    /// Says which columns the caller will look at in the rows that it searches for from now on: one flag for each
+    /// column of the table. `None`: all of them. Long values of others are not fetched, and
+    /// [`RowRef::get`](crate::row::RowRef::get) must not be asked for them.
+    pub fn set_wanted_columns(&mut self, wanted: Option<&[bool]>) {
+        self.long.set_wanted(wanted);
+    }
+
+    /// Gives back memory that long values took. Those of the current row must not be looked at any more; the cursor keeps
+    /// its place.
+    pub fn release_values(&mut self) {
+        self.long.release();
+    }
+
+    /// Makes `key` the key of the row version in `payload` in the cursor's secondary index. `false` is a cut.
+    pub(super) fn make_key(&mut self, key: &mut Vec<u8>) -> Result<bool> {
+        let bytes = self.payload.get(ROW_AT..).unwrap_or_default();
+        let codec = &self.table.secondary[self.index - 1].codec;
+        let values = &mut self.long.for_keys;
+        let Some(row) = row_for_keys(&self.table, &[codec], (&self.clustered, bytes), values)?
+        else {
+            return Ok(false);
+        };
+        key.clear();
+        codec.encode_row(&row, key)?;
+        key.extend_from_slice(&self.clustered);
+        Ok(true)
+    }
+
+    /// Whether the row version in `payload` has this key in the cursor's secondary index. `None` is a cut.
+    pub(super) fn row_yields(&mut self, key: &[u8]) -> Result<Option<bool>> {
+        let mut own = Vec::with_capacity(key.len());
+        let made = self.make_key(&mut own)?;
+        Ok(made.then(|| own == key))
+    }
+
+    /// Reads the row with the cursor's key from the clustered index.
+    pub(super) fn fetch_again(&mut self, trx: &mut Transaction) -> Result<bool> {
+        if self.index == 0 {
+            std::mem::swap(&mut self.key, &mut self.clustered);
+            let found = self.fetch_clustered(trx, None);
+            std::mem::swap(&mut self.key, &mut self.clustered);
+            return found;
+        }
+        let key = std::mem::take(&mut self.key);
+        let found = self.fetch_clustered(trx, Some(&key));
+        self.key = key;
+        found
+    }
+
+    /// Fetches the long values of the current row that the caller wants. `false`: the row is not there any more.
+    #[inline]
+    pub(super) fn fetch_long(&mut self, trx: &mut Transaction) -> Result<bool> {
+        let flags = match &self.current {
+            Current::Batch(range) => self.batch.bytes.get(range.start),
+            Current::Own => self.payload.first(),
+            Current::None | Current::Entry => None,
+        };
+        match flags {
+            Some(flags) if flags & LONG != 0 => self.fetch_long_values(trx),
+            _ => Ok(true),
+        }
+    }
+
+    #[cold]
+    fn fetch_long_values(&mut self, trx: &mut Transaction) -> Result<bool> {
+        loop {
+            // Taken out of the cursor meanwhile, whose record it is compared with.
+            let mut long = std::mem::take(&mut self.long);
+            let fetched = self.record().and_then(|record| {
+                let whole = long.fetch(&self.table, self.position(), record)?;
+                if !whole {
+                    long.note_cut(&self.table, self.position(), record)?;
+                }
+                Ok(whole)
+            });
+            self.long = long;
+            if fetched? {
+                let n = self.long.values.len() as u64;
+                Counters::add(&trx.core().counters.long_values_read, n);
+                return Ok(true);
+            }
+            if !self.fetch_again(trx)? {
+                self.current = Current::None;
+                return Ok(false);
+            }
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! Rows that are too long for their page: moving values to overflow pages, and fetching them again.
+//!
+//! # Writing
+//!
+//! A row that takes more than half a page gives up its longest values, until the rest fits. Each is written as a chain of
+//! overflow pages (`catalog/overflow.rs`) before the row itself, from its end to its beginning, because a page names
+//! the one after it. A mini-transaction takes and fills some pages and logs an `OverflowAlloc` undo record that
+//! names them. So at any moment, whatever fails, rollback finds the pages that no row refers to (UNDO-5), newest first
+//! like everything else: the row's own undo record is newer and is taken back before the pages go.
+//!
+//! An update shares the long values that it does not change: the new row has the same references, and no page is written.
+//! Values are compared with what is on the pages, so callers need not say what changed. References of the old row that
+//! the new one does not have go on the update's list, references of a deleted row on the deletion's; purge frees them
+//! (`purge/chains.rs`). A revived row shares none: the dead row's values are on the deletion's list already.
+//!
+//! # Reading
+//!
+//! A reader has copied a row, holds no latch, and fetches the values that it wants page by page. What can go wrong is a
+//! **cut**: a page is not the chain's any more (OVF-2). It never gets wrong bytes. When can it be cut?
+//!
+//! - Under the row's lock never: nobody else can replace the row, and its writer's rollback would need the same lock.
+//! - A version that a read view sees is freed by purge only after a transaction that replaced it is seen by every view; but
+//!   then the view would have decided for the newer version. So never, as long as the row was copied under this view.
+//! - A cursor may have copied the row under an earlier view, or before its own transaction took something back, or read
+//!   what was not committed. Then the leaf has changed since.
+//!
+//! - **LONG-1** So after a cut the reader starts over from the leaf. If it arrives at a row with the same TrxId and
+//!   RollPtr and is cut again, the chain is damaged, and that is what it reports.
+
+use std::borrow::Cow;
+
+use crate::base::{Error, NO_PAGE, PageId, PageNo, Result};
+use crate::catalog::{
+    ChainWalk, LONG, OVERFLOW_HEADER_AT, OpenTable, OverflowPage, ROW_AT, overflow_capacity,
+};
+use crate::mtr::Mtr;
+use crate::page::{PageOp, PageType, max_record};
+use crate::row::{Datum, KeyCodec, LongRef, LongValues, Moved, RowRef};
+use crate::space::ALLOC_LOG_BYTES;
+use crate::txn::{Counters, Transaction};
+use crate::undo::{PAGE_NO_BYTES, UndoKind};
+
+use super::write::{append_undo, encode_undo};
+
+/// Redo of one batch of overflow pages, about.
+const BATCH_LOG_BYTES: usize = 256 << 10;
+const MAX_BATCH_PAGES: usize = 32;
+
+/// Redo that a fresh overflow page takes beside its content: the operations' heads.
+const PAGE_LOG_BYTES: usize = 64;
+/// Redo for the undo record of a batch.
+const UNDO_LOG_BYTES: usize = 512;
+
+/// A row as it is going to stand behind the header of a clustered record.
+#[derive(Debug)]
+pub struct StoredRow<'a> {
+    pub bytes: Cow<'a, [u8]>,
+    /// `LONG`, if some of its values are on overflow pages; otherwise 0.
+    pub flags: u8,
+}
+
+impl StoredRow<'_> {
+    /// Gives the buffer back to the transaction, for its next row.
+    pub fn give_back(self, trx: &mut Transaction) {
+        if let Cow::Owned(bytes) = self.bytes {
+            trx.scratch.row = bytes;
+        }
+    }
+}
+
+/// Bytes that a row may take beside a clustered key of `key_len` bytes.
+fn row_limit(table: &OpenTable, key_len: usize) -> usize {
+    let limit = max_record(table.clustered.tree.page_size());
+    limit.saturating_sub(key_len + ROW_AT)
+}
+
+/// Makes `values` a row that fits in its page; writes overflow pages if it must. `old` is the row that it replaces, whose
+/// long values it may share. What was written belongs to the transaction: if it takes the row back, they go, too.
+pub fn store_row(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    values: &[Datum<'_>],
+    key_len: usize,
+    old: Option<&RowRef<'_>>,
+) -> Result<StoredRow<'static>> {
+    let mut bytes = std::mem::take(&mut trx.scratch.row);
+    bytes.clear();
+    let limit = row_limit(table, key_len);
+    if table.format.encoded_len(values) <= limit {
+        table.format.encode(values, &mut bytes)?;
+        let (bytes, flags) = (Cow::Owned(bytes), 0);
+        return Ok(StoredRow { bytes, flags });
+    }
+    // Before anything is written, what does not fit is refused.
+    table.format.check(values)?;
+    if table.is_temporary() {
+        // Their tablespace is not theirs alone, and dropping such a table frees its trees only.
+        return Err(Error::TooLarge {
+            what: format!("a row of temporary table {}", table.def.name),
+            size: table.format.encoded_len(values),
+            limit,
+        });
+    }
+    let columns = table.format.columns_to_move(values, limit);
+    let columns = columns.map_err(|e| too_large(table, e))?;
+    let mut moved = Vec::with_capacity(columns.len());
+    for column in columns {
+        let value = values[column].expect("only long values are moved");
+        let to = match shared(table, old, column, value)? {
+            Some(same) => same,
+            None => write_chain(trx, table, value)?,
+        };
+        moved.push(Moved { column, to });
+    }
+    table.format.encode_moved(values, &moved, &mut bytes)?;
+    let (bytes, flags) = (Cow::Owned(bytes), LONG);
+    Ok(StoredRow { bytes, flags })
+}
+
+/// Names the table in an error about the size of one of its rows.
+fn too_large(table: &OpenTable, e: Error) -> Error {
+    match e {
+        Error::TooLarge { size, limit, .. } => Error::TooLarge {
+            what: format!(
+                "what a row of table {} keeps in its page, long columns moved out,",
+                table.def.name
+            ),
+            size,
+            limit,
+        },
+        e => e,
+    }
+}
+
+/// The old row's reference for a column, if the value there is the same.
+fn shared(
+    table: &OpenTable,
+    old: Option<&RowRef<'_>>,
+    column: usize,
+    value: &[u8],
+) -> Result<Option<LongRef>> {
+    let find = |old: &RowRef<'_>| old.long_columns().find(|(c, _)| *c == column);
+    let Some((_, chain)) = old.and_then(find) else {
+        return Ok(None);
+    };
+    if chain.len as usize != value.len() {
+        return Ok(None);
+    }
+    let mut rest = value;
+    let walk = table.walk_chain(&chain, usize::MAX, |_, piece| {
+        let same = rest.starts_with(piece);
+        rest = &rest[piece.len().min(rest.len())..];
+        same
+    })?;
+    Ok((walk == ChainWalk::Done).then_some(chain))
+}
+
+/// Writes a value to overflow pages.
+fn write_chain(trx: &mut Transaction, table: &OpenTable, value: &[u8]) -> Result<LongRef> {
+    let page_size = table.clustered.tree.page_size();
+    let capacity = overflow_capacity(page_size);
+    let per_batch = (BATCH_LOG_BYTES / page_size).clamp(1, MAX_BATCH_PAGES);
+    let mut chain = LongRef {
+        page: NO_PAGE,
+        len: value.len() as u32,
+        trx: trx.writer()?,
+        seq: trx.undo_mut().next_no(),
+    };
+    let mut end = value.len().div_ceil(capacity);
+    while end > 0 {
+        let start = (end - 1) / per_batch * per_batch;
+        let bytes = &value[start * capacity..value.len().min(end * capacity)];
+        chain.page = write_batch(trx, table, &chain, (start as u32, bytes))?;
+        end = start;
+    }
+    Counters::add(&trx.core().counters.long_values_written, 1);
+    Ok(chain)
+}
+
+/// Writes the pages of a chain from `first` on, before those that `chain` has so far; returns the new first page.
+fn write_batch(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    chain: &LongRef,
+    (first, bytes): (u32, &[u8]),
+) -> Result<PageNo> {
+    let core = trx.core().clone();
+    let kind = UndoKind::OverflowAlloc;
+    let page_size = table.clustered.tree.page_size();
+    let pieces = bytes.chunks(overflow_capacity(page_size));
+    let n = pieces.len();
+    // Which pages is not known yet, but how long the undo record will be.
+    let unknown = vec![0; n * PAGE_NO_BYTES];
+    encode_undo(trx, table, (kind, table.clustered.id, &[]), None, &unknown)?;
+    let space = &table.clustered.tree.space;
+    let _reserved = space.reserve(&core.mtr, n as u32)?;
+    let log_bytes = n * (page_size + ALLOC_LOG_BYTES as usize + PAGE_LOG_BYTES) + UNDO_LOG_BYTES;
+    let mut mtr = Mtr::begin_in(&core.mtr, table.space(), log_bytes as u32)?;
+    let undo_page = trx.undo_mut().latch(&mut mtr, table.id(), kind)?;
+    let mut pages: Vec<PageNo> = Vec::with_capacity(n);
+    for _ in 0..n {
+        let near = pages.last().copied().unwrap_or(chain.page);
+        pages.push(space.alloc(&mut mtr, near, owner_tag(table))?);
+    }
+    let mut content = Vec::with_capacity(page_size);
+    for (i, data) in pieces.enumerate() {
+        let page = OverflowPage {
+            table: table.id(),
+            trx: chain.trx,
+            seq: chain.seq,
+            index: first + i as u32,
+            next: pages.get(i + 1).copied().unwrap_or(chain.page),
+            data,
+        };
+        page.encode(&mut content);
+        let h = mtr.exclusive_new(PageId::new(table.space(), pages[i]))?;
+        let ptype = PageType::Overflow;
+        mtr.op(h, PageOp::FormatRaw { ptype });
+        let off = OVERFLOW_HEADER_AT;
+        let bytes = &content[..];
+        mtr.op(h, PageOp::Write { off, bytes });
+    }
+    // They are the record's last bytes.
+    let list = trx.scratch.undo.len() - unknown.len();
+    let places = trx.scratch.undo[list..].chunks_exact_mut(PAGE_NO_BYTES);
+    for (place, no) in places.zip(&pages) {
+        place.copy_from_slice(&no.0.to_le_bytes());
+    }
+    append_undo(trx, &mut mtr, undo_page, (table.id(), kind));
+    mtr.commit();
+    Ok(pages[0])
+}
+
+/// What allocation pages note as the owner of extents with the table's overflow pages: none of its index ids.
+fn owner_tag(table: &OpenTable) -> u32 {
+    table.clustered.id.0 as u32 ^ (1 << 31)
+}
+
+/// The references of `old` that `new` does not have, encoded for an undo record's list.
+pub fn dropped_refs(old: &RowRef<'_>, new: Option<&RowRef<'_>>) -> Vec<u8> {
+    let kept = |r: &LongRef| new.is_some_and(|new| new.long_columns().any(|(_, n)| n == *r));
+    let dropped = old.long_columns().map(|(_, r)| r).filter(|r| !kept(r));
+    dropped.flat_map(|r| r.encode()).collect()
+}
+
+/// Fetches of each long column of `row` as many bytes as `wanted` says, at most; nothing of those for which it says 0.
+/// `false` is a cut. No latch may be held.
+pub fn fetch(
+    table: &OpenTable,
+    row: &RowRef<'_>,
+    wanted: impl Fn(usize) -> usize,
+    values: &mut LongValues,
+) -> Result<bool> {
+    let file_bytes = u64::from(table.clustered.tree.space.size_pages())
+        * overflow_capacity(table.clustered.tree.page_size()) as u64;
+    values.clear();
+    let bytes_of = |(column, r): (usize, LongRef)| wanted(column).min(r.len as usize);
+    let total: usize = row.long_columns().map(bytes_of).sum();
+    // Nothing damaged makes us ask for more memory than the file could fill.
+    if total as u64 > file_bytes {
+        return Ok(false);
+    }
+    values.start(total)?;
+    for (column, chain) in row.long_columns() {
+        let bytes = bytes_of((column, chain));
+        if bytes == 0 {
+            continue;
+        }
+        let walk = values.push_with(column, |out| {
+            table.walk_chain(&chain, bytes, |_, piece| {
+                out.extend_from_slice(piece);
+                true
+            })
+        })?;
+        if walk == ChainWalk::Cut {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The row in `bytes`, under clustered key `key`, with as much of its long values as the keys of these indexes are made of. `None` is a cut.
+pub fn row_for_keys<'a>(
+    table: &'a OpenTable,
+    indexes: &[&KeyCodec],
+    (key, bytes): (&[u8], &'a [u8]),
+    values: &'a mut LongValues,
+) -> Result<Option<RowRef<'a>>> {
+    let row = table.row(key, bytes)?;
+    if row.long_columns().next().is_none() {
+        return Ok(Some(row));
+    }
+    let needed = |column| indexes.iter().map(|codec| codec.bytes_needed(column)).max();
+    if !fetch(table, &row, |column| needed(column).unwrap_or(0), values)? {
+        return Ok(None);
+    }
+    Ok(Some(row.with_long(values)))
+}
+
+/// What a cursor has of its rows' long values.
+#[derive(Default)]
+pub struct LongColumns {
+    /// The current row's.
+    pub values: LongValues,
+    /// Starts of values, for making keys.
+    pub for_keys: LongValues,
+    /// Flags by column; none: all are wanted.
+    wanted: Option<Box<[bool]>>,
+    /// Header of the record at which the last cut was met.
+    cut_at: Option<[u8; ROW_AT]>,
+}
+
+impl LongColumns {
+    pub fn set_wanted(&mut self, wanted: Option<&[bool]>) {
+        self.wanted = wanted.map(Into::into);
+    }
+
+    /// Forgets all values, and gives back memory that large ones took.
+    pub fn release(&mut self) {
+        self.values.release();
+        self.for_keys.release();
+        self.cut_at = None;
+    }
+
+    /// Fetches what is wanted of the row behind a clustered record. `false` is a cut.
+    pub fn fetch(&mut self, table: &OpenTable, key: &[u8], record: &[u8]) -> Result<bool> {
+        let row = table.row(key, record.get(ROW_AT..).unwrap_or_default())?;
+        let wanted = |column: usize| match &self.wanted {
+            Some(flags) if !flags.get(column).copied().unwrap_or(true) => 0,
+            _ => usize::MAX,
+        };
+        let whole = fetch(table, &row, wanted, &mut self.values)?;
+        match whole {
+            true => self.cut_at = None,
+            false => self.values.clear(),
+        }
+        Ok(whole)
+    }
+
+    /// Remembers where a reader was cut; fails if it was cut there before (LONG-1).
+    pub fn note_cut(&mut self, table: &OpenTable, key: &[u8], record: &[u8]) -> Result<()> {
+        let header = record.first_chunk::<ROW_AT>().copied();
+        if header.is_none() || header == self.cut_at {
+            return Err(damaged(table, key));
+        }
+        self.cut_at = header;
+        Ok(())
+    }
+}
+
+/// The error for a chain that is cut although the row that refers to it is the one to be read (LONG-1).
+pub fn damaged(table: &OpenTable, key: &[u8]) -> Error {
+    let expected = "a row with all its overflow pages";
+    table
+        .clustered
+        .damage_at(key, expected, "one that is missing")
+}
