@@ -164,7 +164,7 @@ private:
   // How this statement's reads lock, and what store_lock decided on for all statements of a LOCK TABLES.
   varve_lock m_lock;
   varve_lock m_stored_lock;
-  // The statement says SKIP LOCKED.
+  // The statement says SKIP LOCKED of this table.
   bool m_skip_locked;
   // The next rnd_next is the scan's first.
   bool m_scan_starts;
@@ -178,6 +178,8 @@ private:
   int m_failure;
   uint m_failure_number;
   std::string m_failure_words;
+  // Why get_auto_increment failed, which the server reports as a failure to read the counter; 0 if it did not.
+  int m_counter_failure;
 };
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "engine.h"
 #include "error_map.h"
+#include "sysvars.h"
 
 #include <algorithm>
 
@@ -17,7 +18,8 @@ ha_varve::ha_varve(handlerton *hton, TABLE_SHARE *share)
   : handler(hton, share), m_table(nullptr), m_index(nullptr), m_range_begin(nullptr), m_range_end(nullptr),
     m_position_cursor(nullptr), m_current(nullptr), m_row(nullptr), m_mrr(),
     m_session(nullptr), m_lock(VARVE_NO_LOCK), m_stored_lock(VARVE_NO_LOCK), m_skip_locked(false),
-    m_scan_starts(false), m_change_duplicates(false), m_keys_only(false), m_failure(0), m_failure_number(0)
+    m_scan_starts(false), m_change_duplicates(false), m_keys_only(false), m_failure(0), m_failure_number(0),
+    m_counter_failure(0)
 {
 }
 
@@ -26,7 +28,7 @@ handler::Table_flags ha_varve::table_flags() const
   Table_flags flags= HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS | HA_FAST_KEY_READ |
                      HA_CAN_SQL_HANDLER | HA_TABLE_SCAN_ON_INDEX | HA_PRIMARY_KEY_IN_READ_INDEX |
                      HA_CAN_VIRTUAL_COLUMNS | HA_CAN_SKIP_LOCKED | HA_BINLOG_ROW_CAPABLE;
-  // Without gap locks a statement's effect depends on more than its place in the binary log.
+  // Where gaps are not locked a statement's effect depends on more than its place in the binary log.
   THD *thd= current_thd;
   if (!thd || thd_tx_isolation(thd) > ISO_READ_COMMITTED)
     flags|= HA_BINLOG_STMT_CAPABLE;
@@ -220,16 +222,16 @@ THR_LOCK_DATA **ha_varve::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock
 {
   if (type == TL_IGNORE)
     return to;
-  // The server would ignore SKIP LOCKED if the engine did not say that it can do it; external_lock refuses.
   m_skip_locked= type == TL_READ_SKIP_LOCKED || type == TL_WRITE_SKIP_LOCKED;
   const int command= thd_sql_command(thd);
-  const bool plain= command == SQLCOM_SELECT && type != TL_READ_WITH_SHARED_LOCKS && type != TL_READ_NO_INSERT &&
+  const bool plain= command == SQLCOM_SELECT && type != TL_READ_WITH_SHARED_LOCKS && type != TL_READ_SKIP_LOCKED &&
+                    type != TL_READ_NO_INSERT &&
                     !(thd_in_lock_tables(thd) && (type == TL_READ || type == TL_READ_HIGH_PRIORITY));
   if (plain || reads_without_lock(thd, type) || copies_table(command) || command == SQLCOM_CHECKSUM || command == SQLCOM_ANALYZE ||
       command == SQLCOM_DROP_TABLE)
     m_stored_lock= VARVE_NO_LOCK;
   else
-    m_stored_lock= VARVE_SHARED;
+    m_stored_lock= m_skip_locked ? VARVE_SHARED_SKIP_LOCKED : VARVE_SHARED;
   m_lock= m_stored_lock;
   return to;
 }
@@ -252,13 +254,8 @@ int ha_varve::external_lock(THD *thd, int type)
 {
   if (type == F_UNLCK)
     return 0;  // The statement's end comes with its commit or rollback.
-  if (m_skip_locked)
-  {
-    my_error(ER_NOT_SUPPORTED_YET, MYF(0), "SKIP LOCKED with ENGINE=VARVE");
-    return HA_ERR_UNSUPPORTED;
-  }
   if (type == F_WRLCK)
-    m_lock= m_stored_lock= VARVE_EXCLUSIVE;
+    m_lock= m_stored_lock= m_skip_locked ? VARVE_EXCLUSIVE_SKIP_LOCKED : VARVE_EXCLUSIVE;
   return begin(thd);
 }
 
@@ -575,8 +572,11 @@ void ha_varve::unlock_row()
 int ha_varve::write_row(const uchar *record)
 {
   if (table->next_number_field && record == table->record[0])
+  {
+    m_counter_failure= 0;
     if (int error= update_auto_increment())
-      return error;
+      return m_counter_failure ? m_counter_failure : error;
+  }
   m_row_plan.to_values(record, m_values.data());
   const varve_on_duplicate on_duplicate= m_change_duplicates ? VARVE_DUPLICATE_LOCK : VARVE_DUPLICATE_SHARE;
   if (varve_code code= varve_insert(m_session->txn(), m_table, m_values.data(), uint32_t(m_values.size()), on_duplicate))
@@ -599,6 +599,29 @@ int ha_varve::delete_row(const uchar *)
   return 0;
 }
 
+// How the statement draws values of the counter: varve_autoinc_lock_mode, as InnoDB reads its own.
+static varve_auto_increment_lock counter_lock(THD *thd)
+{
+  switch (autoinc_lock_mode())
+  {
+  case 0:
+    return VARVE_COUNTER_LOCKED;
+  case 2:
+    return VARVE_COUNTER_NOT_LOCKED;
+  default:
+    break;
+  }
+  switch (thd_sql_command(thd))
+  {
+  case SQLCOM_INSERT:
+  case SQLCOM_REPLACE:
+  case SQLCOM_END:  // a row event from a replication source
+    return VARVE_COUNTER_AFTER_OTHERS;
+  default:
+    return VARVE_COUNTER_LOCKED;
+  }
+}
+
 // The server wants `wanted` values that are `offset` modulo `increment`. Of as many consecutive ones as are taken
 // here, just so many are.
 void ha_varve::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted, ulonglong *first,
@@ -607,9 +630,10 @@ void ha_varve::get_auto_increment(ulonglong offset, ulonglong increment, ulonglo
   if (increment <= 1)
     increment= offset= 1;
   uint64_t at;
-  if (varve_code code= varve_table_auto_increment_reserve(m_table, wanted * increment, &at))
+  const varve_txn *txn= m_session->txn();
+  if (varve_code code= varve_auto_increment_reserve(txn, m_table, wanted * increment, counter_lock(ha_thd()), &at))
   {
-    failed(code);
+    m_counter_failure= failed(code);
     *first= ~0ULL;
     return;
   }

@@ -37,26 +37,30 @@ bool in_transaction(THD *thd)
   return thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
 }
 
+// The engine's isolation level for a transaction that begins now. A SELECT that is a transaction of its own is serializable
+// without locks: it takes effect when its view opens. Whatever else locks does so under REPEATABLE READ in the same way.
+static varve_isolation isolation_of(THD *thd)
+{
+  switch (thd_tx_isolation(thd))
+  {
+  case ISO_READ_UNCOMMITTED:
+    return VARVE_READ_UNCOMMITTED;
+  case ISO_READ_COMMITTED:
+    return VARVE_READ_COMMITTED;
+  case ISO_SERIALIZABLE:
+    return in_transaction(thd) ? VARVE_SERIALIZABLE : VARVE_REPEATABLE_READ;
+  default:
+    return VARVE_REPEATABLE_READ;
+  }
+}
+
 int Session::begin(THD *thd)
 {
   if (varve_txn_is_open(m_txn))
     return 0;
   m_is_prepared= m_holds_commit= m_is_ordered= false;
-  varve_isolation isolation= VARVE_REPEATABLE_READ;
-  switch (thd_tx_isolation(thd))
-  {
-  case ISO_READ_UNCOMMITTED:  // SQL allows more isolation than was asked for
-  case ISO_READ_COMMITTED:
-    isolation= VARVE_READ_COMMITTED;
-    break;
-  case ISO_REPEATABLE_READ:
-    break;
-  default:
-    my_error(ER_NOT_SUPPORTED_YET, MYF(0), "ISOLATION LEVEL SERIALIZABLE with ENGINE=VARVE");
-    return HA_ERR_UNSUPPORTED;
-  }
   varve_txn_clear_interrupt(m_txn);
-  if (varve_code code= varve_txn_begin(m_txn, isolation))
+  if (varve_code code= varve_txn_begin(m_txn, isolation_of(thd)))
     return report(thd, code);
   return 0;
 }
@@ -104,7 +108,10 @@ int Session::commit(THD *thd, bool all)
 {
   m_in_statement= false;
   if (!all && in_transaction(thd))
-    return 0;
+  {
+    const varve_code ended= varve_txn_end_statement(m_txn);
+    return ended ? report(thd, ended) : 0;
+  }
   varve_code code;
   if (m_is_prepared)
     code= varve_db_commit_prepared(db, &m_prepared_xid);

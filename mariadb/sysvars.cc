@@ -18,6 +18,7 @@ static unsigned long undo_tablespaces;
 static unsigned long io_capacity;
 static my_bool doublewrite;
 static char *data_home_dir;
+static long autoinc_lock_mode_value;
 
 static MYSQL_SYSVAR_ULONGLONG(buffer_pool_size, buffer_pool_size, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
   "Memory for cached pages of tables and indexes, in bytes.",
@@ -62,11 +63,17 @@ static MYSQL_SYSVAR_STR(data_home_dir, data_home_dir, PLUGIN_VAR_RQCMDARG | PLUG
   "Where the database is. Empty: the server's data directory.",
   nullptr, nullptr, nullptr);
 
+static MYSQL_SYSVAR_LONG(autoinc_lock_mode, autoinc_lock_mode_value, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+  "How INSERT draws AUTO_INCREMENT values. 0: it locks the table's counter until it ends. 1: only if it does not know "
+  "how many rows it inserts. 2: never; the values of such a statement may not be consecutive.",
+  nullptr, nullptr, 1, 0, 2, 0);
+
 static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
   "How many seconds a statement waits for a row lock before it fails with ER_LOCK_WAIT_TIMEOUT.",
   nullptr, nullptr, 50, 0, 100000000, 0);
 
 struct st_mysql_sys_var *system_variables[]= {
+  MYSQL_SYSVAR(autoinc_lock_mode),
   MYSQL_SYSVAR(buffer_pool_size),
   MYSQL_SYSVAR(data_home_dir),
   MYSQL_SYSVAR(doublewrite),
@@ -111,6 +118,11 @@ varve_options options_from_variables()
 std::string data_directory()
 {
   return data_home_dir && *data_home_dir ? data_home_dir : mysql_real_data_home;
+}
+
+long autoinc_lock_mode()
+{
+  return autoinc_lock_mode_value;
 }
 
 uint64_t lock_wait_timeout_ms(THD *thd)

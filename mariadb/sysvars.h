@@ -17,6 +17,9 @@ varve_options options_from_variables();
 // Where the database is: varve_data_home_dir, or the server's data directory.
 std::string data_directory();
 
+// varve_autoinc_lock_mode: 0, 1 or 2.
+long autoinc_lock_mode();
+
 // How long this connection waits for a row lock. NOWAIT and WAIT n of a statement shorten it, as they do the wait for
 // a metadata lock.
 uint64_t lock_wait_timeout_ms(THD *thd);

@@ -77,11 +77,15 @@ typedef enum varve_match {
 } varve_match;
 
 // How the rows that a cursor comes to are locked. Without a lock the cursor reads the transaction's read view, with
-// one the latest committed rows.
+// one the latest committed rows. In a serializable transaction VARVE_NO_LOCK is VARVE_SHARED.
 typedef enum varve_lock {
   VARVE_NO_LOCK = 0,
   VARVE_SHARED = 1,
   VARVE_EXCLUSIVE = 2,
+  // As VARVE_SHARED, but passes over rows that would have to be waited for.
+  VARVE_SHARED_SKIP_LOCKED = 3,
+  // As VARVE_EXCLUSIVE, but passes over rows that would have to be waited for.
+  VARVE_EXCLUSIVE_SKIP_LOCKED = 4,
 } varve_lock;
 
 // What a commit waits for.
@@ -119,6 +123,16 @@ typedef enum varve_type {
   VARVE_TEXT = 7,
 } varve_type;
 
+// Whether a statement keeps others from drawing values of a table's counter between its own.
+typedef enum varve_auto_increment_lock {
+  // It does not, and draws between those of others.
+  VARVE_COUNTER_NOT_LOCKED = 0,
+  // It draws all its values at once, but not between those of a statement that locks the counter.
+  VARVE_COUNTER_AFTER_OTHERS = 1,
+  // It locks the counter until it ends.
+  VARVE_COUNTER_LOCKED = 2,
+} varve_auto_increment_lock;
+
 // Who sees to it that a table does not change its definition under a transaction that uses it.
 typedef enum varve_table_locks {
   // The engine: transactions lock the tables that they use.
@@ -128,8 +142,10 @@ typedef enum varve_table_locks {
 } varve_table_locks;
 
 typedef enum varve_isolation {
+  VARVE_READ_UNCOMMITTED = 0,
   VARVE_READ_COMMITTED = 1,
   VARVE_REPEATABLE_READ = 2,
+  VARVE_SERIALIZABLE = 3,
 } varve_isolation;
 
 // What an insert does with a row that has its key already.
@@ -651,16 +667,20 @@ enum varve_code varve_table_records_in_range(const struct varve_table *table,
                                              const struct varve_bound *high,
                                              uint64_t *out);
 
-// Takes `n` consecutive values from the table's counter; `first` gets the first of them. Values are not given back
-// by a rollback, and never given twice, also after a crash.
-enum varve_code varve_table_auto_increment_reserve(const struct varve_table *table, uint64_t n, uint64_t *first);
-
 // Makes `next` the counter's next value, durably.
 enum varve_code varve_table_set_auto_increment(const struct varve_table *table, uint64_t next);
 
 // Checks a table's structure: order, links, counts, and that clustered and secondary entries pair up. Each thing
 // wrong goes to `each`, and makes the call return VARVE_CORRUPT. `rows` gets the number of rows.
 enum varve_code varve_table_check(const struct varve_table *table, varve_text_fn each, void *context, uint64_t *rows);
+
+// Takes `n` consecutive values from a table's counter for the running statement; `first` gets the first of them. Values
+// are not given back by a rollback, and never given twice, also after a crash.
+enum varve_code varve_auto_increment_reserve(const struct varve_txn *txn,
+                                             const struct varve_table *table,
+                                             uint64_t n,
+                                             enum varve_auto_increment_lock lock,
+                                             uint64_t *first);
 
 // Opens a session.
 enum varve_code varve_txn_open(const struct varve_db *db, enum varve_table_locks locking, struct varve_txn **out);
@@ -684,7 +704,10 @@ enum varve_code varve_txn_take_snapshot(const struct varve_txn *txn);
 // read view of its own.
 enum varve_code varve_txn_start_statement(const struct varve_txn *txn);
 
-// Undoes what the statement did; nothing if no transaction is running. Its locks stay.
+// A statement has ended well: it gives up the locks on tables' counters that it took.
+enum varve_code varve_txn_end_statement(const struct varve_txn *txn);
+
+// Undoes what the statement did; nothing if no transaction is running. Its locks on rows and gaps stay.
 enum varve_code varve_txn_rollback_statement(const struct varve_txn *txn);
 
 // Marks a point that varve_txn_rollback_to can go back to, as often as wanted.
@@ -828,16 +851,20 @@ enum varve_code varve_table_records_in_range(const struct varve_table *table,
                                              const struct varve_bound *high,
                                              uint64_t *out);
 
-// Takes `n` consecutive values from the table's counter; `first` gets the first of them. Values are not given back
-// by a rollback, and never given twice, also after a crash.
-enum varve_code varve_table_auto_increment_reserve(const struct varve_table *table, uint64_t n, uint64_t *first);
-
 // Makes `next` the counter's next value, durably.
 enum varve_code varve_table_set_auto_increment(const struct varve_table *table, uint64_t next);
 
 // Checks a table's structure: order, links, counts, and that clustered and secondary entries pair up. Each thing
 // wrong goes to `each`, and makes the call return VARVE_CORRUPT. `rows` gets the number of rows.
 enum varve_code varve_table_check(const struct varve_table *table, varve_text_fn each, void *context, uint64_t *rows);
+
+// Takes `n` consecutive values from a table's counter for the running statement; `first` gets the first of them. Values
+// are not given back by a rollback, and never given twice, also after a crash.
+enum varve_code varve_auto_increment_reserve(const struct varve_txn *txn,
+                                             const struct varve_table *table,
+                                             uint64_t n,
+                                             enum varve_auto_increment_lock lock,
+                                             uint64_t *first);
 
 // Opens a session.
 enum varve_code varve_txn_open(const struct varve_db *db, enum varve_table_locks locking, struct varve_txn **out);
@@ -861,7 +888,10 @@ enum varve_code varve_txn_take_snapshot(const struct varve_txn *txn);
 // read view of its own.
 enum varve_code varve_txn_start_statement(const struct varve_txn *txn);
 
-// Undoes what the statement did; nothing if no transaction is running. Its locks stay.
+// A statement has ended well: it gives up the locks on tables' counters that it took.
+enum varve_code varve_txn_end_statement(const struct varve_txn *txn);
+
+// Undoes what the statement did; nothing if no transaction is running. Its locks on rows and gaps stay.
 enum varve_code varve_txn_rollback_statement(const struct varve_txn *txn);
 
 // Marks a point that varve_txn_rollback_to can go back to, as often as wanted.

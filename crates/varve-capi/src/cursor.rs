@@ -41,13 +41,17 @@ pub enum varve_match {
 }
 
 /// How the rows that a cursor comes to are locked. Without a lock the cursor reads the transaction's read view, with
-/// one the latest committed rows.
+/// one the latest committed rows. In a serializable transaction VARVE_NO_LOCK is VARVE_SHARED.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum varve_lock {
     VARVE_NO_LOCK = 0,
     VARVE_SHARED = 1,
     VARVE_EXCLUSIVE = 2,
+    /// As VARVE_SHARED, but passes over rows that would have to be waited for.
+    VARVE_SHARED_SKIP_LOCKED = 3,
+    /// As VARVE_EXCLUSIVE, but passes over rows that would have to be waited for.
+    VARVE_EXCLUSIVE_SKIP_LOCKED = 4,
 }
 
 /// Whether a row is wanted, as far as its entry in a secondary index tells.
@@ -104,6 +108,8 @@ impl From<varve_lock> for LockMode {
             varve_lock::VARVE_NO_LOCK => LockMode::None,
             varve_lock::VARVE_SHARED => LockMode::Shared,
             varve_lock::VARVE_EXCLUSIVE => LockMode::Exclusive,
+            varve_lock::VARVE_SHARED_SKIP_LOCKED => LockMode::SharedSkipLocked,
+            varve_lock::VARVE_EXCLUSIVE_SKIP_LOCKED => LockMode::ExclusiveSkipLocked,
         }
     }
 }

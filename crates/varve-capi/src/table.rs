@@ -208,24 +208,6 @@ pub unsafe extern "C" fn varve_table_records_in_range(
     })
 }
 
-/// Takes `n` consecutive values from the table's counter; `first` gets the first of them. Values are not given back
-/// by a rollback, and never given twice, also after a crash.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn varve_table_auto_increment_reserve(
-    table: *const varve_table,
-    n: u64,
-    first: *mut u64,
-) -> varve_code {
-    // SAFETY: CAPI-2.
-    let table = unsafe { &*table };
-    guard(&table.db, || {
-        let at = table.table.auto_increment_reserve(n);
-        // SAFETY: CAPI-2.
-        unsafe { first.write(at) };
-        Ok(VARVE_OK)
-    })
-}
-
 /// Makes `next` the counter's next value, durably.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_table_set_auto_increment(

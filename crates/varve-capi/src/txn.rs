@@ -5,7 +5,9 @@ use std::ffi::c_char;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use varve::{Database, Error, Interrupt, Isolation, OnDuplicate, Savepoint, Transaction};
+use varve::{
+    AutoIncLock, Database, Error, Interrupt, Isolation, OnDuplicate, Savepoint, Transaction,
+};
 
 use crate::collation::text;
 use crate::cursor::varve_cursor;
@@ -33,15 +35,19 @@ pub(crate) struct State {
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum varve_isolation {
+    VARVE_READ_UNCOMMITTED = 0,
     VARVE_READ_COMMITTED = 1,
     VARVE_REPEATABLE_READ = 2,
+    VARVE_SERIALIZABLE = 3,
 }
 
 impl From<varve_isolation> for Isolation {
     fn from(isolation: varve_isolation) -> Isolation {
         match isolation {
+            varve_isolation::VARVE_READ_UNCOMMITTED => Isolation::ReadUncommitted,
             varve_isolation::VARVE_READ_COMMITTED => Isolation::ReadCommitted,
             varve_isolation::VARVE_REPEATABLE_READ => Isolation::RepeatableRead,
+            varve_isolation::VARVE_SERIALIZABLE => Isolation::Serializable,
         }
     }
 }
@@ -64,6 +70,50 @@ pub enum varve_on_duplicate {
     VARVE_DUPLICATE_SHARE = 0,
     /// Lock it exclusively, and fail: the caller is going to replace or update it.
     VARVE_DUPLICATE_LOCK = 1,
+}
+
+/// Whether a statement keeps others from drawing values of a table's counter between its own.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum varve_auto_increment_lock {
+    /// It does not, and draws between those of others.
+    VARVE_COUNTER_NOT_LOCKED = 0,
+    /// It draws all its values at once, but not between those of a statement that locks the counter.
+    VARVE_COUNTER_AFTER_OTHERS = 1,
+    /// It locks the counter until it ends.
+    VARVE_COUNTER_LOCKED = 2,
+}
+
+impl From<varve_auto_increment_lock> for AutoIncLock {
+    fn from(lock: varve_auto_increment_lock) -> AutoIncLock {
+        match lock {
+            varve_auto_increment_lock::VARVE_COUNTER_NOT_LOCKED => AutoIncLock::None,
+            varve_auto_increment_lock::VARVE_COUNTER_AFTER_OTHERS => AutoIncLock::AfterOthers,
+            varve_auto_increment_lock::VARVE_COUNTER_LOCKED => AutoIncLock::Statement,
+        }
+    }
+}
+
+/// Takes `n` consecutive values from a table's counter for the running statement; `first` gets the first of them. Values
+/// are not given back by a rollback, and never given twice, also after a crash.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_auto_increment_reserve(
+    txn: *const varve_txn,
+    table: *const varve_table,
+    n: u64,
+    lock: varve_auto_increment_lock,
+    first: *mut u64,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (txn, table) = unsafe { (&*txn, &*table) };
+    guard(&txn.db, || {
+        // SAFETY: CAPI-2.
+        let t = unsafe { running(txn)? };
+        let at = t.auto_increment_reserve(&table.table, n, lock.into())?;
+        // SAFETY: CAPI-2.
+        unsafe { first.write(at) };
+        Ok(VARVE_OK)
+    })
 }
 
 /// The session's running transaction.
@@ -193,7 +243,20 @@ pub unsafe extern "C" fn varve_txn_start_statement(txn: *const varve_txn) -> var
     })
 }
 
-/// Undoes what the statement did; nothing if no transaction is running. Its locks stay.
+/// A statement has ended well: it gives up the locks on tables' counters that it took.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_txn_end_statement(txn: *const varve_txn) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (txn, state) = unsafe { (&*txn, state(&*txn)) };
+    guard(&txn.db, || {
+        if let Some(t) = &mut state.current {
+            t.end_statement();
+        }
+        Ok(VARVE_OK)
+    })
+}
+
+/// Undoes what the statement did; nothing if no transaction is running. Its locks on rows and gaps stay.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_txn_rollback_statement(txn: *const varve_txn) -> varve_code {
     // SAFETY: CAPI-2.

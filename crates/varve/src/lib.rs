@@ -55,7 +55,8 @@
 //! [`Database`] and [`Table`] are handles: `Clone`, `Send` and `Sync`. A [`Transaction`], a [`Cursor`] and [`Rows`] belong to
 //! one thread at a time; they may be sent to another. A transaction may be used with any number of cursors.
 //!
-//! Readers wait for nobody: they see what was committed when their view opened ([`Isolation`]). Writers lock rows and
+//! Plain reads wait for nobody: they see what was committed when their view opened, unless the transaction is to be
+//! serializable ([`Isolation`]). Writers lock rows, and the gaps between those they looked for, and
 //! wait for each other at most the lock wait timeout; a deadlock ends with [`Error::Deadlock`] for one of them.
 //! [`Error`] says what a caller can do about each failure.
 
@@ -106,7 +107,9 @@ pub use row::{
     KeyPart, Pad, RowRef, Value, Weigh,
 };
 pub use table::{CheckReport, Cursor, EntryFilter, KeyMatch, LockMode, OnDuplicate};
-pub use txn::{FlushLog, Interrupt, Isolation, LogLevel, Logger, Savepoint, Transaction};
+pub use txn::{
+    AutoIncLock, FlushLog, Interrupt, Isolation, LogLevel, Logger, Savepoint, Transaction,
+};
 
 #[cfg(all(test, not(loom)))]
 mod tests {

@@ -214,11 +214,14 @@ int main(int argc, char **argv)
   OK(varve_txn_commit(txn));
 
   uint64_t first, rows, n;
-  OK(varve_table_auto_increment_reserve(table, 2, &first));
+  OK(varve_txn_begin(txn, VARVE_SERIALIZABLE));
+  OK(varve_auto_increment_reserve(txn, table, 2, VARVE_COUNTER_LOCKED, &first));
   CHECK(first == 4);
+  OK(varve_txn_end_statement(txn));
   OK(varve_table_set_auto_increment(table, 100));
-  OK(varve_table_auto_increment_reserve(table, 1, &first));
+  OK(varve_auto_increment_reserve(txn, table, 1, VARVE_COUNTER_AFTER_OTHERS, &first));
   CHECK(first == 100);
+  OK(varve_txn_commit(txn));
   varve_table_stats stats;
   OK(varve_table_get_stats(table, &stats));
   CHECK(stats.rows == 3 && stats.used_bytes > 0 && stats.auto_increment == 101);

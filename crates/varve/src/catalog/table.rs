@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -98,6 +98,9 @@ pub struct OpenTable {
     /// Next value for AUTO_INCREMENT. The meta page holds the same or, until the row is written, less.
     auto_increment: AtomicU64,
     pub estimates: Estimates,
+    /// Statements that hold or await the AUTO-INC lock (txn/auto_inc.rs), and what those who draw without it go through.
+    auto_inc_lockers: AtomicU32,
+    auto_inc_gate: RwLock<()>,
 }
 
 impl OpenTable {
@@ -146,6 +149,8 @@ impl OpenTable {
             next_row_id: AtomicU64::new(1),
             auto_increment: AtomicU64::new(1),
             estimates: Estimates::default(),
+            auto_inc_lockers: AtomicU32::new(0),
+            auto_inc_gate: RwLock::new(()),
             def,
         };
         table.load_counters()?;
@@ -369,6 +374,26 @@ impl OpenTable {
         let (Ok(first) | Err(first)) =
             counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
         first
+    }
+
+    /// As above, unless a statement holds or awaits the AUTO-INC lock.
+    pub fn reserve_auto_increment_unlocked(&self, n: u64) -> Option<u64> {
+        let _gate = self.auto_inc_gate.read();
+        // Relaxed: the gate orders it.
+        let locked = self.auto_inc_lockers.load(Ordering::Relaxed) != 0;
+        (!locked).then(|| self.reserve_auto_increment(n))
+    }
+
+    /// A statement is about to ask for the AUTO-INC lock. When this returns, nobody draws without it.
+    pub fn announce_auto_inc_lock(&self) {
+        self.auto_inc_lockers.fetch_add(1, Ordering::Relaxed);
+        drop(self.auto_inc_gate.write());
+    }
+
+    /// It has given the lock up, or not got it.
+    pub fn withdraw_auto_inc_lock(&self) {
+        let before = self.auto_inc_lockers.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "AUTOINC-1: more were withdrawn than announced");
     }
 
     /// Makes the counter at least `next`.

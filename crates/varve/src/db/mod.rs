@@ -25,7 +25,7 @@ use crate::table::{
     CheckReport, CurrentRow, Cursor, OnDuplicate, delete_row, insert_row, lock_search_key,
     update_row,
 };
-use crate::txn::{Core, FlushLog, Isolation, Transaction};
+use crate::txn::{AutoIncLock, Core, FlushLog, Isolation, Transaction};
 
 pub use open::Options;
 pub use typed::{FromValue, Row, Rows};
@@ -408,6 +408,17 @@ impl Transaction {
     /// included.
     pub fn lock_table_shared(&mut self, table: &Table) -> Result<()> {
         self.use_table(&table.table, crate::lock::TableMode::Shared)
+    }
+
+    /// Takes `n` consecutive AUTO_INCREMENT values for the running statement; returns the first. A statement that locks the
+    /// counter gives it up at `end_statement`, `start_statement`, or the transaction's end.
+    pub fn auto_increment_reserve(
+        &mut self,
+        table: &Table,
+        n: u64,
+        lock: AutoIncLock,
+    ) -> Result<u64> {
+        self.draw_auto_increment(&table.table, n, lock)
     }
 
     /// Replaces the row that the cursor stands on, which was read with an exclusive lock.

@@ -110,7 +110,7 @@ impl fmt::Display for Lock<'_> {
         let Lock(core, lock) = self;
         let name = match &lock.target {
             LockTarget::Table(table) => core.tables.name_of(*table),
-            LockTarget::Record { index, .. } => {
+            LockTarget::Record { index, .. } | LockTarget::Insert { index, .. } => {
                 let tables = core.tables.all();
                 let found = tables.iter().find_map(|table| table.index(*index));
                 match found {

@@ -9,7 +9,8 @@
 //!   queued and their owners were in the graph, so every edge could be read, and the search from this member finds
 //!   the cycle. An edge to an owner that is added later, without a wait beginning, comes only from a lock given to an
 //!   owner on account of an implicit lock it had: then the search is started for it (`LockManager::convert_implicit`).
-//!   The edges that an upgrade adds by going before others lead to its owner, which begins to wait itself.
+//!   The edges that an upgrade adds by going before others lead to its owner, which begins to wait itself. A gap lock
+//!   that is taken over a key which others wait to insert adds edges to its owner, which is running; when it waits, it searches.
 //! - DEAD-2 (none is invented) The queues are read one after the other, so a cycle that was found may never have existed
 //!   as a whole. It is checked again, edge by edge, with the same waits going on. While it waits an owner
 //!   releases nothing, so an edge between two owners that waited all the time existed all the time since it was first seen: at
@@ -19,7 +20,7 @@
 //!   after it was granted holds the lock.
 //! - DEAD-4 A victim is woken with `Victim` only while it waits, and gives up only if it was not granted meanwhile.
 //!
-//! Mutex order: graph, then a shard, then an owner's `WaitSlot`. Who holds a shard's mutex never takes the graph's.
+//! Mutex order: graph, then a shard (of queues or of gaps), then an owner's `WaitSlot`. Who holds a shard's mutex never takes the graph's.
 //!
 //! A search reads each queue it meets once from the back (queue.rs, `blockers`): with a thousand waiters for one hot row, a new one costs a
 //! pass over a thousand waiters, not over a million pairs.
@@ -34,12 +35,21 @@ use super::manager::Inner;
 use super::mode::TableMode;
 use super::owner::{LockRef, Owner, OwnerKey, WaitSeq, WaitState};
 use super::status::{DeadlockMember, DeadlockReport};
+use crate::base::IndexId;
+
+/// What a wait is for.
+#[derive(Clone)]
+pub(super) enum Wanted {
+    /// A mode in a queue.
+    Lock { at: LockRef, mode: TableMode },
+    /// To put a key into an index, where others hold gap locks (gap.rs).
+    Insert { index: IndexId, key: Arc<[u8]> },
+}
 
 /// A wait that goes on.
 pub(super) struct Wait {
     pub owner: Arc<Owner>,
-    pub at: LockRef,
-    pub mode: TableMode,
+    pub wanted: Wanted,
     pub seq: WaitSeq,
     pub since: Instant,
     /// It was told to give up: its edges count no more.
@@ -47,11 +57,10 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    pub fn new(owner: Arc<Owner>, at: LockRef, mode: TableMode, seq: WaitSeq) -> Wait {
+    pub fn new(owner: Arc<Owner>, wanted: Wanted, seq: WaitSeq) -> Wait {
         Wait {
             owner,
-            at,
-            mode,
+            wanted,
             seq,
             since: Instant::now(),
             victim: false,
@@ -131,19 +140,35 @@ impl Inner {
         let Some(wait) = waits(waiter) else {
             return Vec::new();
         };
-        let shard = self.shards[wait.at.shard as usize].lock();
-        shard
-            .queue(wait.at.slot)
-            .blockers(waiter, |key| waits(key).is_some())
+        match &wait.wanted {
+            Wanted::Lock { at, .. } => {
+                let shard = self.shards[at.shard as usize].lock();
+                shard
+                    .queue(at.slot)
+                    .blockers(waiter, |key| waits(key).is_some())
+            }
+            Wanted::Insert { index, key } => {
+                let holders = self.gaps.blockers(waiter, *index, key);
+                let edge = |holder| (waiter, holder, false);
+                holders.into_iter().map(edge).collect()
+            }
+        }
     }
 
     /// DEAD-2, second pass.
     fn is_cycle(&self, graph: &Graph, cycle: &[OwnerKey]) -> bool {
         let next = cycle.iter().cycle().skip(1);
         cycle.iter().zip(next).all(|(waiter, blocker)| {
-            graph.waits.get(waiter).is_some_and(|wait| {
-                let shard = self.shards[wait.at.shard as usize].lock();
-                shard.queue(wait.at.slot).is_blocked_by(*waiter, *blocker)
+            let wait = graph.waits.get(waiter);
+            wait.is_some_and(|wait| match &wait.wanted {
+                Wanted::Lock { at, .. } => {
+                    let shard = self.shards[at.shard as usize].lock();
+                    shard.queue(at.slot).is_blocked_by(*waiter, *blocker)
+                }
+                Wanted::Insert { index, key } => {
+                    let holders = self.gaps.blockers(*waiter, *index, key);
+                    holders.contains(blocker)
+                }
             })
         })
     }
@@ -154,7 +179,7 @@ impl Inner {
             Some(DeadlockMember {
                 trx: wait.owner.trx(),
                 weight: wait.owner.weight.load(Ordering::Relaxed),
-                wants: self.describe(wait.at, wait.mode),
+                wants: self.describe(&wait.wanted),
                 victim: *key == victim,
             })
         });

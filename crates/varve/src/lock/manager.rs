@@ -26,8 +26,10 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
 
-use super::deadlock::{Graph, Wait as GraphWait};
+use super::deadlock::{Graph, Wait as GraphWait, Wanted};
+use super::gap::GapTable;
 use super::mode::{Mode, ModeSet, TableMode};
 use super::owner::{LockRef, Owner, OwnerKey, WaitSeq, WaitState};
 use super::queue::{Answer, Waiter, Wakes};
@@ -69,6 +71,7 @@ pub enum Acquired {
 
 pub(super) struct Inner {
     pub shards: Box<[CachePadded<Mutex<Shard>>]>,
+    pub gaps: GapTable,
     pub graph: Mutex<Graph>,
     pub counters: Counters,
     owners: Box<[Registry<OwnerKey>]>,
@@ -113,6 +116,8 @@ pub struct TrxLocks {
     pub(super) owner: Arc<Owner>,
     /// No mutex: only the transaction's own thread comes here.
     locks: RefCell<Vec<LockRef>>,
+    /// The indexes in which it has gap locks.
+    pub(super) gaps: RefCell<SmallVec<[IndexId; 2]>>,
     inner: Arc<Inner>,
 }
 
@@ -130,6 +135,7 @@ impl LockManager {
         LockManager {
             inner: Arc::new(Inner {
                 shards: parts(SHARDS),
+                gaps: GapTable::new(),
                 graph: Mutex::default(),
                 counters: Counters::default(),
                 owners: parts(REGISTRIES),
@@ -159,6 +165,7 @@ impl LockManager {
         TrxLocks {
             owner,
             locks: RefCell::default(),
+            gaps: RefCell::default(),
             inner,
         }
     }
@@ -376,6 +383,9 @@ impl TrxLocks {
             self.inner.release(self.owner.key, at);
         }
         locks.shrink_to(KEEP_LOCKS);
+        for index in self.gaps.borrow_mut().drain(..) {
+            self.inner.gaps.release(self.owner.key, index);
+        }
     }
 }
 
@@ -399,7 +409,7 @@ fn noted(intents: &[(TableId, ModeSet)], table: TableId) -> ModeSet {
 }
 
 /// After the shard's mutex is released: those who wake want it.
-fn wake_all(wakes: Wakes) {
+pub(super) fn wake_all(wakes: Wakes) {
     for (owner, seq) in wakes {
         owner.wake(seq, WaitState::Granted);
     }
@@ -488,7 +498,8 @@ impl Inner {
         let seq = owner.begin_wait();
         queue.enqueue(Waiter { owner, mode, seq });
         drop(shard);
-        self.wait(&locks.owner, at, mode, seq, timeout, interrupt)?;
+        let wanted = Wanted::Lock { at, mode };
+        self.wait(&locks.owner, wanted, seq, timeout, interrupt)?;
         if held_before {
             return Ok(Acquired::Upgraded);
         }
@@ -500,22 +511,21 @@ impl Inner {
     }
 
     /// The request is queued: waits until it is granted.
-    fn wait(
+    pub fn wait(
         &self,
         owner: &Arc<Owner>,
-        at: LockRef,
-        mode: TableMode,
+        wanted: Wanted,
         seq: WaitSeq,
         timeout: Duration,
         interrupt: &AtomicBool,
     ) -> Result<()> {
         let begun = Instant::now();
         self.counters.begin_wait();
-        self.enter_wait(GraphWait::new(owner.clone(), at, mode, seq));
+        self.enter_wait(GraphWait::new(owner.clone(), wanted.clone(), seq));
         // A timeout beyond the clock's end is none.
         let state = owner.sleep(begun.checked_add(timeout), interrupt);
         self.graph.lock().waits.remove(&owner.key);
-        let granted = state == WaitState::Granted || !self.take_back(owner.key, at);
+        let granted = state == WaitState::Granted || !self.take_back(owner.key, &wanted);
         owner.end_wait();
         self.counters.end_wait(begun.elapsed());
         if granted {
@@ -533,7 +543,11 @@ impl Inner {
     }
 
     /// False if the request was granted before it could be taken back.
-    fn take_back(&self, key: OwnerKey, at: LockRef) -> bool {
+    fn take_back(&self, key: OwnerKey, wanted: &Wanted) -> bool {
+        let at = match *wanted {
+            Wanted::Lock { at, .. } => at,
+            Wanted::Insert { index, .. } => return self.gaps.take_back(key, index),
+        };
         let mut wakes = Wakes::new();
         let mut shard = self.shards[at.shard as usize].lock();
         let taken = shard.queue_mut(at.slot).cancel(key, &mut wakes);

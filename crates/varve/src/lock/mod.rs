@@ -1,4 +1,4 @@
-//! Locks of transactions: on records, keyed (index, key), and on tables.
+//! Locks of transactions: on records, keyed (index, key), on the gaps between them, and on tables.
 //!
 //! | file | what |
 //! |---|---|
@@ -6,23 +6,27 @@
 //! | queue.rs | one locked thing: holders, waiters, their order |
 //! | shard.rs | a part of the lock table |
 //! | owner.rs | a transaction's side: its lists, its wait |
+//! | gap.rs | gap locks, and the waits of inserts for them |
+//! | intervals.rs | a set of keys as intervals |
 //! | manager.rs | requests, waits, releases, table intents |
 //! | deadlock.rs | the waits-for graph and its cycles |
 //! | status.rs | counters and snapshots |
 //!
 //! A lock is not a latch: it protects rows, until the transaction ends, and its waits can end in an error. The lock table is a
-//! leaf: no function here takes a latch, and none that may wait may be called while holding one (`try_lock_record`, `conflicts`, `unlock_record` do not wait).
+//! leaf: no function here takes a latch, and none that may wait may be called while holding one (`try_lock_record`, `conflicts`, `unlock_record`,
+//! `lock_gap` and `keeps_out` do not wait).
 //!
 //! A transaction holds what it wrote *implicitly*: the record's TrxId says so. Who wants such a record calls
 //! `convert_implicit` first, which makes the lock explicit, and then queues up behind it.
 //!
 //! Errors: `Deadlock` (roll the transaction back), `LockWaitTimeout` and `Interrupted` (roll the statement back). After any of
 //! them the request is gone; locks held before are still held.
-//!
-//! Gap locks are not here. They will be key intervals beside the queues (ARCHITECTURE.md, section 12): an interval
-//! needs order, which a hash table has not; owners, modes, waits, deadlocks stay as they are.
 
 mod deadlock;
+mod gap;
+#[cfg(all(test, not(loom)))]
+mod gap_tests;
+mod intervals;
 mod manager;
 mod mode;
 mod owner;

@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use super::deadlock::Wanted;
 use super::manager::{Inner, LockManager};
 use super::mode::TableMode;
-use super::owner::LockRef;
+use super::owner::OwnerKey;
 use super::shard::Target;
 use crate::base::{IndexId, TableId, TrxId};
 
@@ -60,8 +61,16 @@ pub struct LockDescription {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockTarget {
-    Record { index: IndexId, key: Vec<u8> },
+    Record {
+        index: IndexId,
+        key: Vec<u8>,
+    },
     Table(TableId),
+    /// A place in an index for this key, where others hold gap locks.
+    Insert {
+        index: IndexId,
+        key: Vec<u8>,
+    },
 }
 
 impl fmt::Display for LockDescription {
@@ -71,6 +80,10 @@ impl fmt::Display for LockDescription {
             LockTarget::Table(table) => write!(f, "table lock, table {table}, mode {mode}"),
             LockTarget::Record { index, key } => {
                 write!(f, "record lock, index {index}, mode {mode}, key 0x")?;
+                key.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+            LockTarget::Insert { index, key } => {
+                write!(f, "insert intention, index {index}, key 0x")?;
                 key.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
             }
         }
@@ -111,6 +124,8 @@ pub struct LockStatus {
     pub stats: LockStats,
     /// Things that are locked; table intents that nobody disputes are not counted.
     pub locked: usize,
+    /// Pairs of a transaction and an index in which it holds gap locks.
+    pub gaps: usize,
     pub waiting: Vec<LockWaiting>,
     pub last_deadlock: Option<DeadlockReport>,
 }
@@ -138,15 +153,16 @@ impl LockManager {
             .values()
             .map(|wait| LockWaiting {
                 trx: wait.owner.trx(),
-                wants: inner.describe(wait.at, wait.mode),
+                wants: inner.describe(&wait.wanted),
                 waited: wait.since.elapsed(),
-                holders: inner.holders(wait.at, wait.owner.trx()),
+                holders: inner.holders(wait.owner.key, &wait.wanted),
             })
             .collect();
         waiting.sort_by_key(|w| std::cmp::Reverse(w.waited));
         LockStatus {
             stats: self.stats(),
             locked,
+            gaps: inner.gaps.len(),
             waiting,
             last_deadlock: graph.last_deadlock.clone(),
         }
@@ -155,7 +171,16 @@ impl LockManager {
 
 impl Inner {
     /// The queue must exist (DEAD-3).
-    pub fn describe(&self, at: LockRef, mode: TableMode) -> LockDescription {
+    pub fn describe(&self, wanted: &Wanted) -> LockDescription {
+        let (at, mode) = match wanted {
+            Wanted::Lock { at, mode } => (at, *mode),
+            Wanted::Insert { index, key } => {
+                let (index, key) = (*index, key.to_vec());
+                let target = LockTarget::Insert { index, key };
+                let mode = TableMode::Exclusive;
+                return LockDescription { target, mode };
+            }
+        };
         let shard = self.shards[at.shard as usize].lock();
         let target = match shard.target(at.slot) {
             Target::Table(table) => LockTarget::Table(table),
@@ -167,15 +192,18 @@ impl Inner {
         LockDescription { target, mode }
     }
 
-    fn holders(&self, at: LockRef, but: Option<TrxId>) -> Vec<TrxId> {
-        let keys: Vec<_> = {
-            let shard = self.shards[at.shard as usize].lock();
-            let grants = shard.queue(at.slot).grants();
-            grants.iter().map(|g| g.owner).collect()
+    fn holders(&self, waiter: OwnerKey, wanted: &Wanted) -> Vec<TrxId> {
+        let keys: Vec<_> = match wanted {
+            Wanted::Lock { at, .. } => {
+                let shard = self.shards[at.shard as usize].lock();
+                let grants = shard.queue(at.slot).grants();
+                grants.iter().map(|g| g.owner).collect()
+            }
+            Wanted::Insert { index, key } => self.gaps.blockers(waiter, *index, key),
         };
         keys.into_iter()
+            .filter(|key| *key != waiter)
             .filter_map(|key| self.trx_of(key))
-            .filter(|id| Some(*id) != but)
             .collect()
     }
 }

@@ -4,7 +4,7 @@
 //! that has not ended is locked exclusively by it without an entry in the lock table (an implicit lock); whoever
 //! runs into one first turns it into an explicit lock on behalf of the holder, then waits like for any other.
 //!
-//! - **LOCK-1** A lock is granted or refused under the leaf latch, so what is read under the same latch is what the
+//! - **ROWLOCK-1** A lock is granted or refused under the leaf latch, so what is read under the same latch is what the
 //!   lock protects. Waiting happens without any latch, and the row is read again afterwards.
 
 use crate::base::{Result, TrxId};
@@ -23,6 +23,17 @@ pub enum Locked {
     Dead,
     /// There is no record with this key. The lock may or may not be held.
     Absent,
+    /// Somebody else has locked it, and it is to be skipped.
+    Busy,
+}
+
+/// What to do about a row that somebody else has locked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IfLocked {
+    /// Wait, as long as the transaction's lock wait timeout allows.
+    Wait,
+    /// Do without the row (SKIP LOCKED).
+    Skip,
 }
 
 /// A lock on a row: what it protects, and whether the transaction had none there before.
@@ -40,11 +51,24 @@ pub fn lock_row(
     mode: Mode,
     payload: &mut Vec<u8>,
 ) -> Result<RowLock> {
+    lock_row_or(trx, table, key, (mode, IfLocked::Wait), payload, || ())
+}
+
+/// As `lock_row`, or skips it; `gone` is called under the leaf's latch if there is no live row.
+pub fn lock_row_or(
+    trx: &Transaction,
+    table: &OpenTable,
+    key: &[u8],
+    (mode, if_locked): (Mode, IfLocked),
+    payload: &mut Vec<u8>,
+    gone: impl Fn(),
+) -> Result<RowLock> {
     let mut is_new = false;
     loop {
         let leaf = table.clustered.tree.latch_leaf_shared(key, Seek::Ge)?;
         let page = leaf.slotted();
         if !leaf.exact {
+            gone();
             let found = Locked::Absent;
             return Ok(RowLock { found, is_new });
         }
@@ -61,9 +85,16 @@ pub fn lock_row(
                 true => Locked::Dead,
                 false => Locked::Live,
             };
+            if found == Locked::Dead {
+                gone();
+            }
             return Ok(RowLock { found, is_new });
         }
         drop(leaf);
+        if if_locked == IfLocked::Skip {
+            let found = Locked::Busy;
+            return Ok(RowLock { found, is_new });
+        }
         is_new |= trx.lock_record(table.clustered.id, key, mode)? == Acquired::New;
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! Any entry that is not dead for good is a conflict. Its row is then locked shared, which waits for whoever is
 //! changing it; if the entry lives under that lock, it is a duplicate, and the lock keeps it from going away while the
-//! statement deals with it.
+//! statement deals with it. No gap needs to be locked for that: while the row lives, nobody else can have its unique key.
 
 use crate::base::Result;
 use crate::btree::Seek;

@@ -10,7 +10,7 @@
 use crate::base::{Result, TrxId};
 use crate::btree::Seek;
 use crate::catalog::{OpenIndex, OpenTable, ROW_AT, RowRecord, row_header};
-use crate::txn::{Core, Counters, ReadView, Sees};
+use crate::txn::{Core, Counters, ReadView, Sees, Transaction};
 use crate::undo::{Previous, UndoRecord, UndoTarget};
 
 /// Buffers for walking a version chain.
@@ -60,6 +60,21 @@ pub fn visible_version(
             return Ok(false);
         }
         std::mem::swap(payload, &mut scratch.leaf);
+    }
+}
+
+/// Turns `payload`, a copy of the clustered record with this key, into the version that a plain read of this transaction
+/// is to see, if there is one: under READ UNCOMMITTED the record as it is.
+pub fn visible_or_newest(
+    trx: &Transaction,
+    table: &OpenTable,
+    key: &[u8],
+    payload: &mut Vec<u8>,
+    scratch: &mut VersionScratch,
+) -> Result<bool> {
+    match trx.read_view() {
+        Some(view) => visible_version(trx.core(), view, table, key, payload, scratch),
+        None => Ok(!row_record(table, key, payload)?.is_deleted()),
     }
 }
 

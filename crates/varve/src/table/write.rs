@@ -7,6 +7,8 @@
 //! - **SEC-1** A secondary entry exists only while its row's record does: INSERT writes the row first, DELETE kills
 //!   the entries first and marks the row last.
 //! - **SEC-2** Only the holder of the row's exclusive lock, its rollback, or purge changes an entry.
+//! - **GAP-1** A record is inserted or revived only if no other transaction's gap lock keeps its key out, as seen under the
+//!   exclusive latch of its leaf. Otherwise everything is let go, the stripe of a unique check too, before it is waited.
 //!
 //! Latch order within a mini-transaction: leaf, undo page, meta page.
 
@@ -209,6 +211,11 @@ fn insert_clustered(
             trx.lock_record(index.id, key, Mode::Exclusive)?;
             continue;
         }
+        if trx.is_kept_out(index.id, key) {
+            drop(mtr);
+            trx.wait_to_insert(index.id, key)?;
+            continue;
+        }
         let undo_page = trx.undo_mut().latch(&mut mtr, table.id(), kind)?;
         let roll_ptr = trx.undo_mut().next_roll_ptr(table.id(), kind);
         let payload = &mut trx.scratch.payload;
@@ -255,6 +262,7 @@ fn revive_row(
             });
         }
         Locked::Absent => return Ok(false),
+        Locked::Busy => unreachable!("locked rows are waited for here"),
         // It died while the shared lock was waited for.
         Locked::Dead if mode == Mode::Shared => return Ok(false),
         Locked::Dead => {}
@@ -265,6 +273,9 @@ fn revive_row(
     };
     // A dead record is locked against everybody but purge, which may have removed it by now.
     let changed = change_row(trx, table, UndoKind::RowRevive, dead, row, values)?;
+    if changed == Changed::KeptOut {
+        trx.wait_to_insert(table.clustered.id, key)?;
+    }
     Ok(changed == Changed::Done)
 }
 
@@ -274,6 +285,8 @@ enum Changed {
     Done,
     /// The record is not as it was read; nothing happened.
     Stale,
+    /// Somebody's gap lock forbids to revive it; nothing happened.
+    KeptOut,
 }
 
 /// Changes a live row, which nobody but this transaction can change while it holds the row's lock.
@@ -288,6 +301,7 @@ fn change_live_row(
     match change_row(trx, table, kind, current, row, values)? {
         Changed::Done => Ok(()),
         Changed::Stale => Err(stale(table)),
+        Changed::KeptOut => unreachable!("gap locks keep nobody from a live row"),
     }
 }
 
@@ -328,6 +342,9 @@ fn change_row(
     let unchanged = pos.found && pos.payload(&mtr).get(..ROW_AT) == current.payload.get(..ROW_AT);
     if !unchanged {
         return Ok(Changed::Stale);
+    }
+    if kind == UndoKind::RowRevive && trx.is_kept_out(index.id, current.key) {
+        return Ok(Changed::KeptOut);
     }
     let undo_page = trx.undo_mut().latch(&mut mtr, table.id(), kind)?;
     let roll_ptr = trx.undo_mut().next_roll_ptr(table.id(), kind);
@@ -412,15 +429,22 @@ fn insert_entry(
     pk_len: u16,
 ) -> Result<()> {
     let Some((unique_len, on_duplicate)) = unique else {
-        return put_entry(trx, table, index, key, pk_len);
+        while put_entry(trx, table, index, key, pk_len)? == Set::KeptOut {
+            trx.wait_to_insert(index.id, key)?;
+        }
+        return Ok(());
     };
     let core = trx.core().clone();
     loop {
         let stripe = core.unique_stripe(index.id, &key[..unique_len]).lock();
         let Some(conflict) = find_conflict(trx, index, key, unique_len)? else {
-            let done = put_entry(trx, table, index, key, pk_len);
+            let put = put_entry(trx, table, index, key, pk_len);
             drop(stripe);
-            return done;
+            if put? != Set::KeptOut {
+                return Ok(());
+            }
+            trx.wait_to_insert(index.id, key)?;
+            continue;
         };
         drop(stripe);
         if conflict.is_duplicate(trx, table, index, on_duplicate.mode())? {
@@ -431,13 +455,14 @@ fn insert_entry(
     }
 }
 
+/// Makes the entry live, unless it is kept out.
 fn put_entry(
     trx: &mut Transaction,
     table: &OpenTable,
     index: &OpenIndex,
     key: &[u8],
     pk_len: u16,
-) -> Result<()> {
+) -> Result<Set> {
     let limit = max_record(index.tree.page_size());
     let room = record_cost(key.len(), crate::catalog::ENTRY_LEN);
     if room > limit {
@@ -455,9 +480,12 @@ fn put_entry(
         if pos.found {
             drop(mtr);
             match set_entry(trx, table, index, UndoKind::EntryRevive, key)? {
-                Set::Done => return Ok(()),
                 Set::Absent => continue,
+                set => return Ok(set),
             }
+        }
+        if trx.is_kept_out(index.id, key) {
+            return Ok(Set::KeptOut);
         }
         let undo_page = trx
             .undo_mut()
@@ -470,7 +498,7 @@ fn put_entry(
         pos.insert(&mut mtr, key, &entry.encode());
         append_undo(trx, &mut mtr, undo_page, (table.id(), UndoKind::EntryNew));
         mtr.commit();
-        return Ok(());
+        return Ok(Set::Done);
     }
 }
 
@@ -510,6 +538,9 @@ fn set_entry(
             // Purge removed it meanwhile.
             continue;
         }
+        if revive && trx.is_kept_out(index.id, key) {
+            return Ok(Set::KeptOut);
+        }
         let undo_page = trx.undo_mut().latch(&mut mtr, table.id(), kind)?;
         let flags = if revive { 0 } else { DELETED };
         mtr.op(
@@ -535,14 +566,19 @@ fn kill_entry(
 ) -> Result<()> {
     match set_entry(trx, table, index, UndoKind::EntryKill, key)? {
         Set::Done => Ok(()),
+        Set::KeptOut => unreachable!("gap locks keep nobody from killing an entry"),
         Set::Absent => Err(index.damage_at(key, "the entry of a live row", "none")),
     }
 }
 
-/// Whether there was an entry to change.
+/// What became of a change to an entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Set {
     Done,
+    /// There was none.
     Absent,
+    /// Somebody's gap lock forbids to make it live; nothing happened.
+    KeptOut,
 }
 
 /// The row to be changed, with what the keys of all indexes are made of. Under its lock no long value can be missing,

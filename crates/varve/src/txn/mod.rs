@@ -81,6 +81,7 @@
 //!
 //! loom_tests.rs runs the protocol under the model checker; tests.rs compares threads with a sequential oracle.
 
+mod auto_inc;
 mod core;
 mod id_limit;
 #[cfg(all(test, loom))]
@@ -98,6 +99,7 @@ mod upkeep;
 mod view;
 
 pub use self::core::{Core, Counters, DynamicSettings, FlushLog, LogLevel, Logger, Wakeup};
+pub use auto_inc::AutoIncLock;
 pub use id_limit::IdLimitLog;
 pub use ring::State;
 pub use sys::TxnSys;

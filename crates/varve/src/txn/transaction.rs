@@ -30,11 +30,23 @@ use super::view::ReadView;
 /// What a transaction sees of others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Isolation {
+    /// Reads see the newest version of each row, committed or not.
+    ReadUncommitted,
     /// Each statement sees what was committed when it started.
     ReadCommitted,
-    /// Every statement sees what was committed when the first one read.
+    /// Every statement sees what was committed when the first one read. Locking reads keep others from adding rows
+    /// where they looked.
     #[default]
     RepeatableRead,
+    /// Reads lock what they read, shared, as far as they don't lock it anyway; otherwise as `RepeatableRead`.
+    Serializable,
+}
+
+impl Isolation {
+    /// Locking reads lock the gaps that they pass, and keep the locks of rows that the statement did not want.
+    pub fn locks_gaps(self) -> bool {
+        matches!(self, Isolation::RepeatableRead | Isolation::Serializable)
+    }
 }
 
 /// A commit that leaves at least this many logs in the history of its rollback segment wakes purge.
@@ -95,6 +107,8 @@ pub struct Transaction {
     /// Temporary tables that are claimed are among them.
     tables: TablesHeld,
     claims: Vec<Claim>,
+    /// Tables whose AUTO-INC lock the statement holds (auto_inc.rs).
+    pub(super) auto_inc: Vec<Arc<OpenTable>>,
     own_table_locks: bool,
     statement_start: u64,
     lock_wait: Duration,
@@ -123,6 +137,7 @@ impl Transaction {
             locks: Some(locks),
             tables: TablesHeld::new(),
             claims: Vec::new(),
+            auto_inc: Vec::new(),
             own_table_locks: true,
             statement_start: 0,
             lock_wait,
@@ -229,8 +244,9 @@ impl Transaction {
 
     /// Marks the start of a statement: `rollback_statement` comes back here, READ COMMITTED takes a new view.
     pub fn start_statement(&mut self) {
+        self.end_statement();
         self.statement_start = self.next_undo_no();
-        if self.isolation == Isolation::ReadCommitted {
+        if !self.isolation.locks_gaps() {
             self.view = None;
         }
     }
@@ -257,7 +273,9 @@ impl Transaction {
 
     /// Takes back what the statement changed.
     pub fn rollback_statement(&mut self) -> Result<()> {
-        self.rollback_to(Savepoint(self.statement_start))
+        self.rollback_to(Savepoint(self.statement_start))?;
+        self.end_statement();
+        Ok(())
     }
 
     /// Opens the read view now rather than at the first read (START TRANSACTION WITH CONSISTENT SNAPSHOT).
@@ -275,6 +293,19 @@ impl Transaction {
     /// The view if one is open.
     pub fn current_view(&self) -> Option<&ReadView> {
         self.view.as_ref()
+    }
+
+    /// Opens the view that plain reads go by, if the isolation level has them go by one.
+    pub fn open_read_view(&mut self) {
+        if self.isolation != Isolation::ReadUncommitted {
+            self.open_view();
+        }
+    }
+
+    /// The view that plain reads go by; `None` if they see the newest versions. `open_read_view` was called.
+    pub fn read_view(&self) -> Option<&ReadView> {
+        let by_view = self.isolation != Isolation::ReadUncommitted;
+        by_view.then(|| self.view.as_ref().expect("open_read_view was called"))
     }
 
     /// Draws the id if this is the first write.
@@ -309,14 +340,38 @@ impl Transaction {
 
     /// Locks a row for as long as the transaction lives; waits as long as the lock wait timeout allows.
     pub fn lock_record(&self, index: IndexId, key: &[u8], mode: Mode) -> Result<Acquired> {
-        self.locks().set_weight(self.next_undo_no());
-        let wait = Wait::For {
-            timeout: self.lock_wait,
-            interrupt: self.interrupt(),
-        };
         self.core
             .locks
-            .lock_record(self.locks(), index, key, mode, wait)
+            .lock_record(self.locks(), index, key, mode, self.wait())
+    }
+
+    /// How this transaction waits for a lock. Tells the lock table what rolling it back would cost.
+    pub(super) fn wait(&self) -> Wait<'_> {
+        self.locks().set_weight(self.next_undo_no());
+        Wait::For {
+            timeout: self.lock_wait,
+            interrupt: self.interrupt(),
+        }
+    }
+
+    /// Keeps others from putting keys from `low` up to `high` into an index, for as long as the transaction lives. Does
+    /// not wait: called under the latch of the leaf that these keys belong to.
+    pub fn lock_gap(&self, index: IndexId, low: &[u8], high: Option<&[u8]>) {
+        self.core.locks.lock_gap(self.locks(), index, low, high);
+    }
+
+    /// Whether somebody's gap lock keeps this transaction from putting the key into the index. Does not wait: called under the exclusive
+    /// latch of the key's leaf, before the key goes there.
+    #[inline]
+    pub fn is_kept_out(&self, index: IndexId, key: &[u8]) -> bool {
+        self.core.locks.keeps_out(self.locks(), index, key)
+    }
+
+    /// Waits until nobody keeps the key out of the index any more. No latch may be held; look again afterwards.
+    pub fn wait_to_insert(&self, index: IndexId, key: &[u8]) -> Result<()> {
+        self.core
+            .locks
+            .wait_to_insert(self.locks(), index, key, self.wait())
     }
 
     /// Locks a row if nobody is in the way. Does not wait: may be called under a page latch.
@@ -392,13 +447,9 @@ impl Transaction {
             return Ok(());
         }
         self.check_active()?;
-        let wait = Wait::For {
-            timeout: self.lock_wait,
-            interrupt: self.interrupt(),
-        };
         self.core
             .locks
-            .lock_table(self.locks(), table, mode, wait)?;
+            .lock_table(self.locks(), table, mode, self.wait())?;
         self.tables.push((table, mode));
         Ok(())
     }
@@ -569,6 +620,7 @@ impl Transaction {
         self.undo = None;
         self.tables.clear();
         self.claims.clear();
+        self.end_statement();
         self.core.locks.release_all(self.locks());
     }
 }

@@ -8,8 +8,7 @@ use crate::catalog::{EntryRecord, RowRecord};
 use crate::txn::{Sees, Transaction};
 
 use super::{Current, Cursor, Direction, Resume, beyond, candidates};
-use crate::row::successor;
-use crate::table::version::visible_version;
+use crate::table::version::visible_or_newest;
 
 /// Records copied from a leaf at most while a scan is young; doubles with each batch.
 pub(super) const FIRST_BATCH: usize = 4;
@@ -23,7 +22,7 @@ struct Item {
     key_at: u32,
     payload_at: u32,
     end: u32,
-    /// The view sees the record's TrxId.
+    /// The view sees the record's TrxId, or there is no view.
     seen: bool,
 }
 
@@ -73,7 +72,7 @@ impl Batch {
 impl Cursor {
     pub(super) fn advance_consistent(&mut self, trx: &mut Transaction) -> Result<bool> {
         // The search may have been another transaction's.
-        trx.open_view();
+        trx.open_read_view();
         loop {
             // Forward, what lies beyond the bounds was not copied.
             let is_cut =
@@ -106,10 +105,8 @@ impl Cursor {
             }
             self.payload.clear();
             self.payload.extend_from_slice(&self.batch.bytes[payload]);
-            let view = trx.current_view().expect("start opened it");
             let (payload, scratch) = (&mut self.payload, &mut self.scratch);
-            let found =
-                visible_version(trx.core(), view, &self.table, &self.key, payload, scratch)?;
+            let found = visible_or_newest(trx, &self.table, &self.key, payload, scratch)?;
             self.current = if found { Current::Own } else { Current::None };
             return Ok(found);
         }
@@ -128,35 +125,19 @@ impl Cursor {
             self.current = Current::Entry;
             return Ok(true);
         }
+        // Without a view the row may be newer than its entry.
+        let decides = seen && trx.read_view().is_some();
         let key = std::mem::take(&mut self.key);
-        let found = self.fetch_clustered(trx, (!seen).then_some(&key[..]));
+        let found = self.fetch_clustered(trx, (!decides).then_some(&key[..]));
         self.key = key;
         found
-    }
-
-    /// The key from which on a search forward wants nothing, if there is one: records are copied up to there only.
-    fn bound(&self) -> Option<Vec<u8>> {
-        if self.direction == Direction::Backward {
-            return None;
-        }
-        let mut past = match self.bounded {
-            true => self.prefix.clone(),
-            false => Vec::new(),
-        };
-        // The empty key has no successor.
-        let past = successor(&mut past).then_some(past);
-        let end = (!self.end.is_empty()).then(|| self.end.clone());
-        match (past, end) {
-            (Some(past), Some(end)) => Some(past.min(end)),
-            (past, end) => past.or(end),
-        }
     }
 
     /// Copies the next records of the index into the batch. `false`: there are no more.
     fn fill(&mut self, trx: &mut Transaction) -> Result<bool> {
         self.batch.clear();
         self.batch.bounded = self.bounded;
-        let view = trx.current_view().expect("start opened it");
+        let view = trx.read_view();
         let clustered = self.index == 0;
         let bound = self.bound();
         while self.batch.items.is_empty() {
@@ -195,7 +176,8 @@ impl Cursor {
                     index.damage_on(leaf.page_id(), "a record", found)
                 })?;
                 // TEMP-2: of a temporary table the newest version counts.
-                let seen = self.table.is_temporary() || view.sees(writer) == Sees::Yes;
+                let seen = self.table.is_temporary()
+                    || view.is_none_or(|view| view.sees(writer) == Sees::Yes);
                 if seen && flags {
                     return Ok(true);
                 }

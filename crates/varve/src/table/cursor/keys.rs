@@ -40,6 +40,32 @@ impl Cursor {
         Ok(())
     }
 
+    /// The key below which a search backward wants nothing.
+    pub(super) fn floor(&self) -> &[u8] {
+        match self.bounded && self.prefix > self.begin {
+            true => &self.prefix,
+            false => &self.begin,
+        }
+    }
+
+    /// The key from which on a search forward wants nothing, if there is one.
+    pub(super) fn bound(&self) -> Option<Vec<u8>> {
+        if self.direction == Direction::Backward {
+            return None;
+        }
+        let mut past = match self.bounded {
+            true => self.prefix.clone(),
+            false => Vec::new(),
+        };
+        // The empty key has no successor.
+        let past = successor(&mut past).then_some(past);
+        let end = (!self.end.is_empty()).then(|| self.end.clone());
+        match (past, end) {
+            (Some(past), Some(end)) => Some(past.min(end)),
+            (past, end) => past.or(end),
+        }
+    }
+
     pub(super) fn in_bounds(&self, key: &[u8]) -> bool {
         if self.bounded && !key.starts_with(&self.prefix) {
             return false;

@@ -1,13 +1,43 @@
 //! Locking reads: one record at a time, its lock granted under the leaf's latch or waited for without any.
+//!
+//! # Gaps
+//!
+//! Under REPEATABLE READ and SERIALIZABLE a locking search also keeps others from putting keys where it looked. What it locks
+//! is an interval of keys, from where the search began to where it has got: `covered` is that place. It grows piece by
+//! piece, each under the shared latch of the leaf whose fences contain it: up to and including a record that is about to
+//! be locked, up to the search's end when a record beyond that end is met, up to the leaf's fence before the scan leaves
+//! the leaf. A record that has to be waited for adds nothing yet: the scan then looks again from where it was.
+//!
+//! - GAP-2 What a locking search has passed is covered without a hole: each piece begins where the last one ended, and
+//!   that place is within the leaf's fences or at one of them, so that nothing can have been added in between.
+//!
+//! A search for all parts of a unique key without NULL is different if it finds the row: the row's lock alone keeps any other
+//! from having that key, so nothing is covered. If the row turns out to be gone, the search begins again and covers what it
+//! passes, like any other.
+//!
+//! The interval of a search by key ends where the search does, not at the next record, wherever that may be. So what is locked
+//! follows from the statement and the rows that it found, not from their neighbours or from where pages begin.
 
-use crate::base::Result;
+use crate::base::{IndexId, Result};
 use crate::btree::Seek;
 use crate::catalog::RowRecord;
 use crate::lock::Acquired;
-use crate::txn::{Isolation, Transaction};
+use crate::page::SlottedRef;
+use crate::txn::Transaction;
 
 use super::{Current, Cursor, Direction, Resume, beyond, candidates};
-use crate::table::rowlock::{entry_of, lock_latched};
+use crate::table::rowlock::{IfLocked, entry_of, lock_latched};
+
+/// What a search does about the gaps that it passes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Gaps {
+    /// Nothing.
+    Open,
+    /// It locks them.
+    Locked,
+    /// It locks them, unless it finds the one row that can be there.
+    LockedIfAbsent,
+}
 
 enum Step {
     Row,
@@ -31,22 +61,21 @@ impl Cursor {
         let Resume::At(from, seek) = &self.resume else {
             return Ok(Step::End);
         };
-        let mode = self.lock.record_mode();
         let table = self.table.clone();
         let index = table.index_at(self.index)?;
         let leaf = index.tree.latch_leaf_shared(from, *seek)?;
         let page = leaf.slotted();
         let candidates = candidates(&leaf, seek.is_forward());
-        let forward = self.direction == Direction::Forward;
+        self.check_place(page);
         for n in 0..candidates.len() {
-            let slot = if forward {
-                candidates.start + n
-            } else {
-                candidates.end - 1 - n
+            let slot = match self.direction {
+                Direction::Forward => candidates.start + n,
+                Direction::Backward => candidates.end - 1 - n,
             };
             self.key.clear();
             page.push_key(slot, &mut self.key);
             if !self.in_bounds(&self.key) {
+                self.cover_to_end(trx, index.id);
                 return Ok(Step::End);
             }
             let payload = page.payload(slot);
@@ -58,6 +87,9 @@ impl Cursor {
                 }
                 self.clustered.clear();
                 self.clustered.extend_from_slice(clustered);
+                if self.gaps != Gaps::LockedIfAbsent {
+                    self.cover_key(trx, index.id);
+                }
                 drop(leaf);
                 return self.lock_entry(trx);
             }
@@ -69,7 +101,9 @@ impl Cursor {
             if record.is_deleted() && (own || !trx.core().sys.is_unfinished(record.trx)) {
                 continue;
             }
+            let mode = self.lock.record_mode();
             if let Some(acquired) = lock_latched(trx, &table, &self.key, record.trx, mode) {
+                self.cover_key(trx, index.id);
                 self.payload.clear();
                 self.payload.extend_from_slice(payload);
                 self.current = Current::Own;
@@ -77,36 +111,136 @@ impl Cursor {
                 self.resume_after_key();
                 return Ok(Step::Row);
             }
+            if self.lock.if_locked() == IfLocked::Skip {
+                continue;
+            }
             drop(leaf);
             if trx.lock_record(table.clustered.id, &self.key, mode)? == Acquired::New {
                 self.waited_for.clear();
                 self.waited_for.extend_from_slice(&self.key);
             }
-            let seek = if forward { Seek::Ge } else { Seek::Le };
-            self.resume = Resume::At(self.key.clone(), seek);
+            // Meanwhile others may have put rows before this one.
             return Ok(Step::Again);
         }
+        Ok(self.leave(trx, index.id, page))
+    }
+
+    /// The latched leaf has no more candidates.
+    fn leave(&mut self, trx: &Transaction, index: IndexId, page: SlottedRef<'_>) -> Step {
+        if self.ends_within(page) {
+            self.cover_to_end(trx, index);
+            return Step::End;
+        }
+        match self.direction {
+            Direction::Forward => self.cover_up_to(trx, index, page.high()),
+            Direction::Backward => self.cover_down_to(trx, index, page.low()),
+        }
         self.resume = beyond(&page, self.direction);
-        Ok(Step::Again)
+        Step::Again
+    }
+
+    /// No key of another leaf can be in bounds.
+    fn ends_within(&self, page: SlottedRef<'_>) -> bool {
+        match self.direction {
+            Direction::Forward => page.high().is_none_or(|high| !self.in_bounds(high)),
+            Direction::Backward => page.low() <= self.floor(),
+        }
     }
 
     /// Locks the row `self.clustered` behind the entry `self.key` and takes it if it still has that key.
     fn lock_entry(&mut self, trx: &mut Transaction) -> Result<Step> {
-        if !self.is_wanted()? {
+        let found = self.is_wanted()? && self.lock_entry_row(trx)?;
+        if self.gaps == Gaps::LockedIfAbsent {
+            self.gaps = Gaps::Locked;
+            if !found {
+                self.resume_at(self.prefix.clone(), Seek::Ge);
+                return Ok(Step::Again);
+            }
+            self.resume_at(self.key.clone(), Seek::Gt);
+        } else {
             self.resume_after_key();
-            return Ok(Step::Again);
         }
+        Ok(if found { Step::Row } else { Step::Again })
+    }
+
+    fn lock_entry_row(&mut self, trx: &mut Transaction) -> Result<bool> {
         let key = std::mem::take(&mut self.key);
         let found = self.fetch_clustered(trx, Some(&key));
         self.key = key;
-        self.resume_after_key();
-        Ok(if found? { Step::Row } else { Step::Again })
+        found
+    }
+
+    /// GAP-2.
+    fn check_place(&self, page: SlottedRef<'_>) {
+        if self.gaps == Gaps::Open {
+            return;
+        }
+        let covered = &self.covered[..];
+        let adjoins = match self.direction {
+            Direction::Forward => page.low() <= covered,
+            Direction::Backward => page.high().is_none_or(|high| covered <= high),
+        };
+        assert!(adjoins, "GAP-2: a scan left a gap behind");
+    }
+
+    /// Covers what lies before the record `self.key`, and its key.
+    fn cover_key(&mut self, trx: &Transaction, index: IndexId) {
+        let mut key = std::mem::take(&mut self.key);
+        match self.direction {
+            Direction::Forward => {
+                // The smallest key behind it.
+                key.push(0);
+                self.cover_up_to(trx, index, Some(&key));
+                key.pop();
+            }
+            Direction::Backward => self.cover_down_to(trx, index, &key),
+        }
+        self.key = key;
+    }
+
+    /// Covers the rest of what is in bounds, all of which the latched leaf contains.
+    fn cover_to_end(&mut self, trx: &Transaction, index: IndexId) {
+        if self.gaps == Gaps::Open {
+            return;
+        }
+        match self.direction {
+            Direction::Forward => {
+                let end = self.bound();
+                self.cover_up_to(trx, index, end.as_deref());
+            }
+            Direction::Backward => {
+                let begin = self.floor().to_vec();
+                self.cover_down_to(trx, index, &begin);
+            }
+        }
+        // The row is absent; a move beyond is a scan.
+        self.gaps = Gaps::Locked;
+    }
+
+    fn cover_up_to(&mut self, trx: &Transaction, index: IndexId, high: Option<&[u8]>) {
+        if self.gaps == Gaps::Open || high.is_some_and(|high| high <= &self.covered[..]) {
+            return;
+        }
+        trx.lock_gap(index, &self.covered, high);
+        if let Some(high) = high {
+            self.covered.clear();
+            self.covered.extend_from_slice(high);
+        }
+    }
+
+    fn cover_down_to(&mut self, trx: &Transaction, index: IndexId, low: &[u8]) {
+        if self.gaps == Gaps::Open || low >= &self.covered[..] {
+            return;
+        }
+        trx.lock_gap(index, low, Some(&self.covered));
+        self.covered.clear();
+        self.covered.extend_from_slice(low);
     }
 
     /// The statement does not want the current row: READ COMMITTED gives its lock up, if it was this read that took it.
     /// REPEATABLE READ keeps all locks. Not to be called for a row that the transaction has changed.
     pub fn unlock_row(&mut self, trx: &mut Transaction) {
-        let gives_up = trx.isolation() == Isolation::ReadCommitted;
+        let gives_up = !trx.isolation().locks_gaps();
         if gives_up && self.on_row() && std::mem::take(&mut self.is_new_lock) {
             trx.unlock_record(self.table.clustered.id, self.position());
         }

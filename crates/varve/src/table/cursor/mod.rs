@@ -7,7 +7,8 @@
 //! must yield the entry's key.
 //!
 //! A **locking read** takes one record at a time: the lock is granted under the leaf's latch or waited for without
-//! any, and then the place is found again by key (`rowlock`).
+//! any, and then the place is found again by key (`rowlock`). Under REPEATABLE READ and SERIALIZABLE it also locks the
+//! gaps that it passes (`locking`).
 //!
 //! A cursor remembers keys, never pages: splits, merges and evictions in between don't matter to it.
 //!
@@ -34,12 +35,13 @@ use crate::btree::{Seek, SharedLeaf};
 use crate::catalog::{OpenIndex, OpenTable, ROW_AT, RowRecord};
 use crate::lock::{Mode, TableMode};
 use crate::row::{Datum, DatumBuf, MAX_KEY_BYTES, RowRef, successor};
-use crate::txn::{Counters, Transaction};
+use crate::txn::{Counters, Isolation, Transaction};
 
 use self::consistent::{Batch, FIRST_BATCH};
+use self::locking::Gaps;
 use super::long::LongColumns;
-use super::rowlock::{Locked, lock_row};
-use super::version::{VersionScratch, read_leaf, sees, visible_version};
+use super::rowlock::{IfLocked, Locked, lock_row_or};
+use super::version::{VersionScratch, read_leaf, sees, visible_or_newest};
 use super::write::CurrentRow;
 
 /// Which row a search by key looks for. The key may be the first parts of the index only.
@@ -69,20 +71,39 @@ pub enum LockMode {
     Shared,
     /// Reads the latest version and keeps others from changing or locking it.
     Exclusive,
+    /// As `Shared`, but passes over rows that others have locked exclusively.
+    SharedSkipLocked,
+    /// As `Exclusive`, but passes over rows that others have locked.
+    ExclusiveSkipLocked,
 }
 
 impl LockMode {
     fn record_mode(self) -> Mode {
         match self {
-            LockMode::Exclusive => Mode::Exclusive,
+            LockMode::Exclusive | LockMode::ExclusiveSkipLocked => Mode::Exclusive,
             _ => Mode::Shared,
         }
     }
 
     fn table_mode(self) -> TableMode {
+        match self.record_mode() {
+            Mode::Exclusive => TableMode::IntentionExclusive,
+            Mode::Shared => TableMode::IntentionShared,
+        }
+    }
+
+    fn if_locked(self) -> IfLocked {
         match self {
-            LockMode::Exclusive => TableMode::IntentionExclusive,
-            _ => TableMode::IntentionShared,
+            LockMode::SharedSkipLocked | LockMode::ExclusiveSkipLocked => IfLocked::Skip,
+            _ => IfLocked::Wait,
+        }
+    }
+
+    /// What a read in a transaction of this isolation level does if it was asked for `self`.
+    fn under(self, isolation: Isolation) -> LockMode {
+        match (self, isolation) {
+            (LockMode::None, Isolation::Serializable) => LockMode::Shared,
+            _ => self,
         }
     }
 }
@@ -127,6 +148,9 @@ pub struct Cursor {
     is_new_lock: bool,
     /// Clustered key of a row for which the scan waited, and got a new lock.
     waited_for: Vec<u8>,
+    /// Whether the search locks the gaps that it passes, and how far it has done so (GAP-2).
+    gaps: Gaps,
+    covered: Vec<u8>,
     payload: Vec<u8>,
     /// What `next_same` and exact searches must start with.
     prefix: Vec<u8>,
@@ -170,6 +194,8 @@ impl Cursor {
             current: Current::None,
             is_new_lock: false,
             waited_for: Vec::new(),
+            gaps: Gaps::Open,
+            covered: Vec::new(),
             payload: Vec::new(),
             prefix: Vec::new(),
             bounded: false,
@@ -201,7 +227,12 @@ impl Cursor {
 
     /// Prepares for a new search.
     fn start(&mut self, trx: &mut Transaction, lock: LockMode, direction: Direction) -> Result<()> {
+        let lock = lock.under(trx.isolation());
         self.lock = lock;
+        self.gaps = match lock != LockMode::None && trx.isolation().locks_gaps() {
+            true => Gaps::Locked,
+            false => Gaps::Open,
+        };
         self.direction = direction;
         self.batch.clear();
         self.batch_limit = FIRST_BATCH;
@@ -211,14 +242,16 @@ impl Cursor {
         self.bounded = false;
         self.long.release();
         trx.use_table(&self.table, lock.table_mode())?;
-        if lock == LockMode::None {
-            trx.open_view();
-            let view = trx.current_view().expect("just opened");
-            if !sees(trx.core(), view, self.table.created_by) {
-                return Err(Error::DefinitionChanged {
-                    table: self.table.def.name.clone(),
-                });
-            }
+        if lock != LockMode::None {
+            return Ok(());
+        }
+        trx.open_read_view();
+        if let Some(view) = trx.read_view()
+            && !sees(trx.core(), view, self.table.created_by)
+        {
+            return Err(Error::DefinitionChanged {
+                table: self.table.def.name.clone(),
+            });
         }
         Ok(())
     }
@@ -248,20 +281,45 @@ impl Cursor {
             return self.point(trx);
         }
         self.bounded = matches!(how, Exact | ExactLast);
+        if how == Exact && self.gaps == Gaps::Locked && self.is_unique_key(values) {
+            self.gaps = Gaps::LockedIfAbsent;
+        }
         let key = self.prefix.clone();
-        self.resume = match how {
-            Exact | AtLeast => Resume::At(key, Seek::Ge),
-            Before => Resume::At(key, Seek::Lt),
+        match how {
+            Exact | AtLeast => self.resume_at(key, Seek::Ge),
+            Before => self.resume_at(key, Seek::Lt),
             After => match past(key) {
-                Some(key) => Resume::At(key, Seek::Ge),
-                None => Resume::End,
+                Some(key) => self.resume_at(key, Seek::Ge),
+                None => self.resume = Resume::End,
             },
             ExactLast | AtMost => match past(key) {
-                Some(key) => Resume::At(key, Seek::Lt),
-                None => return self.edge(trx, lock, Direction::Backward),
+                Some(key) => self.resume_at(key, Seek::Lt),
+                None => return self.edge(trx, Direction::Backward),
             },
-        };
+        }
         self.advance(trx)
+    }
+
+    /// At most one row can have these values in the secondary index.
+    fn is_unique_key(&self, values: &[Datum<'_>]) -> bool {
+        let index = self.index();
+        self.index != 0
+            && index.unique
+            && values.len() == index.codec.len()
+            && values.iter().all(Option::is_some)
+    }
+
+    /// The search goes on at this key.
+    fn resume_at(&mut self, key: Vec<u8>, seek: Seek) {
+        if self.gaps != Gaps::Open {
+            self.covered.clear();
+            self.covered.extend_from_slice(&key);
+            if seek == Seek::Gt {
+                // The smallest key behind it.
+                self.covered.push(0);
+            }
+        }
+        self.resume = Resume::At(key, seek);
     }
 
     /// Positions on the row with this clustered key, as `position` returned it.
@@ -296,26 +354,21 @@ impl Cursor {
     /// Positions on the first row of the index.
     pub fn first(&mut self, trx: &mut Transaction, lock: LockMode) -> Result<bool> {
         self.start(trx, lock, Direction::Forward)?;
-        self.edge(trx, lock, Direction::Forward)
+        self.edge(trx, Direction::Forward)
     }
 
     /// Positions on the last row of the index.
     pub fn last(&mut self, trx: &mut Transaction, lock: LockMode) -> Result<bool> {
         self.start(trx, lock, Direction::Backward)?;
-        self.edge(trx, lock, Direction::Backward)
+        self.edge(trx, Direction::Backward)
     }
 
-    fn edge(
-        &mut self,
-        trx: &mut Transaction,
-        lock: LockMode,
-        direction: Direction,
-    ) -> Result<bool> {
-        debug_assert_eq!(self.lock, lock);
-        self.resume = match direction {
-            Direction::Forward => Resume::At(Vec::new(), Seek::Ge),
-            Direction::Backward => Resume::At(vec![0xff; MAX_KEY_BYTES + 1], Seek::Lt),
-        };
+    fn edge(&mut self, trx: &mut Transaction, direction: Direction) -> Result<bool> {
+        match direction {
+            Direction::Forward => self.resume_at(Vec::new(), Seek::Ge),
+            // Above all keys that there can be.
+            Direction::Backward => self.resume_at(vec![0xff; MAX_KEY_BYTES + 1], Seek::Lt),
+        }
         self.advance(trx)
     }
 
@@ -361,7 +414,7 @@ impl Cursor {
         } else {
             Seek::Lt
         };
-        self.resume = Resume::At(self.key.clone(), seek);
+        self.resume_at(self.key.clone(), seek);
     }
 
     fn advance(&mut self, trx: &mut Transaction) -> Result<bool> {
@@ -386,6 +439,12 @@ impl Cursor {
         self.key.clear();
         self.key.extend_from_slice(&self.prefix);
         self.resume_after_key();
+        if self.gaps != Gaps::Open {
+            // The smallest key behind it.
+            self.covered.clear();
+            self.covered.extend_from_slice(&self.key);
+            self.covered.push(0);
+        }
         let found = self.fetch_again(trx)? && self.fetch_long(trx)?;
         if found {
             Counters::add(&trx.core().counters.rows_read, 1);
@@ -397,29 +456,12 @@ impl Cursor {
     /// secondary key to count.
     fn fetch_clustered(&mut self, trx: &mut Transaction, entry: Option<&[u8]>) -> Result<bool> {
         self.current = Current::None;
-        if self.lock != LockMode::None {
-            let mode = self.lock.record_mode();
-            let lock = lock_row(trx, &self.table, &self.clustered, mode, &mut self.payload)?;
-            self.is_new_lock = lock.is_new;
-            if lock.found != Locked::Live {
-                return Ok(false);
-            }
-        } else {
-            let view = trx.current_view().expect("start opened it");
-            if !read_leaf(&self.table.clustered, &self.clustered, &mut self.payload)? {
-                return Ok(false);
-            }
-            let (payload, scratch) = (&mut self.payload, &mut self.scratch);
-            if !visible_version(
-                trx.core(),
-                view,
-                &self.table,
-                &self.clustered,
-                payload,
-                scratch,
-            )? {
-                return Ok(false);
-            }
+        let is_row = match self.lock {
+            LockMode::None => self.read_clustered(trx)?,
+            _ => self.lock_clustered(trx)?,
+        };
+        if !is_row {
+            return Ok(false);
         }
         if let Some(key) = entry {
             match self.row_yields(key)? {
@@ -434,6 +476,37 @@ impl Cursor {
         }
         self.current = Current::Own;
         Ok(true)
+    }
+
+    /// Copies the version of the row `self.clustered` that the transaction sees to `payload`.
+    fn read_clustered(&mut self, trx: &mut Transaction) -> Result<bool> {
+        if !read_leaf(&self.table.clustered, &self.clustered, &mut self.payload)? {
+            return Ok(false);
+        }
+        let (key, payload, scratch) = (&self.clustered, &mut self.payload, &mut self.scratch);
+        visible_or_newest(trx, &self.table, key, payload, scratch)
+    }
+
+    /// Locks the row `self.clustered` and copies it to `payload`.
+    fn lock_clustered(&mut self, trx: &mut Transaction) -> Result<bool> {
+        let how = (self.lock.record_mode(), self.lock.if_locked());
+        let (key, payload, trx) = (&self.clustered, &mut self.payload, &*trx);
+        // A scan has locked the gap of the entry that led here.
+        let locks_gap = self.index == 0 && self.gaps != Gaps::Open;
+        let gone = || {
+            // In a search for this key `covered` is behind it; a scan that reads its row again has covered it.
+            if locks_gap && key < &self.covered {
+                trx.lock_gap(self.table.clustered.id, key, Some(&self.covered[..]));
+            }
+        };
+        let lock = lock_row_or(trx, &self.table, key, how, payload, gone)?;
+        let is_live = lock.found == Locked::Live;
+        if !is_live && lock.is_new {
+            // Whether purge has removed a dead row makes no difference: its place is a gap.
+            trx.unlock_record(self.table.clustered.id, &self.clustered);
+        }
+        self.is_new_lock = lock.is_new && is_live;
+        Ok(is_live)
     }
 
     fn resume_after_key(&mut self) {
@@ -494,7 +567,7 @@ impl Cursor {
 
     /// The current row as update and delete need it. It must have been read with an exclusive lock.
     pub fn current(&self) -> Result<CurrentRow<'_>> {
-        if self.lock != LockMode::Exclusive {
+        if self.lock.record_mode() != Mode::Exclusive {
             return Err(Error::invalid(
                 "a row must be read with an exclusive lock before it is changed",
             ));

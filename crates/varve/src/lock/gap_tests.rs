@@ -1,0 +1,303 @@
+//! Gap locks against a naive model, and their waits with threads. A wait that should end and does not runs into `LONG`.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::Mode::Exclusive;
+use super::{LockManager, LockTarget, TrxLocks, Wait};
+use crate::base::{Error, IndexId, Result, TrxId};
+
+const LONG: Duration = Duration::from_secs(60);
+static NO_KILL: AtomicBool = AtomicBool::new(false);
+const PATIENT: Wait<'static> = Wait::For {
+    timeout: LONG,
+    interrupt: &NO_KILL,
+};
+const INDEX: IndexId = IndexId(7);
+/// Shares its count with `INDEX`.
+const NAMESAKE: IndexId = IndexId(7 + 1024);
+
+fn gap(m: &LockManager, l: &TrxLocks, low: &str, high: &str) {
+    m.lock_gap(l, INDEX, low.as_bytes(), Some(high.as_bytes()));
+}
+
+fn keeps_out(m: &LockManager, l: &TrxLocks, key: &str) -> bool {
+    m.keeps_out(l, INDEX, key.as_bytes())
+}
+
+fn insert(m: &LockManager, l: &TrxLocks, key: &str, wait: Wait<'_>) -> Result<()> {
+    m.wait_to_insert(l, INDEX, key.as_bytes(), wait)
+}
+
+fn until_waiting(m: &LockManager, n: u64) {
+    while m.stats().current_waits != n {
+        thread::yield_now();
+    }
+}
+
+fn assert_all_free(m: &LockManager) {
+    let status = m.status();
+    assert_eq!((status.gaps, status.locked), (0, 0));
+    assert_eq!(status.stats.current_waits, 0);
+    let l = m.owner();
+    assert!(!m.keeps_out(&l, INDEX, b"c"));
+}
+
+#[test]
+fn gaps_get_along_and_keep_others_out() {
+    let m = LockManager::new();
+    let (a, b, c) = (m.owner(), m.owner(), m.owner());
+    assert!(!keeps_out(&m, &c, "c"));
+    gap(&m, &a, "b", "e");
+    gap(&m, &b, "d", "g");
+    m.lock_gap(&b, INDEX, b"x", None);
+    for (key, for_a, for_b, for_c) in [
+        ("a", false, false, false),
+        ("b", false, true, true),
+        ("d", true, true, true),
+        ("e", true, false, true),
+        ("g", false, false, false),
+        ("z", true, false, true),
+    ] {
+        assert_eq!(keeps_out(&m, &a, key), for_a, "{key}");
+        assert_eq!(keeps_out(&m, &b, key), for_b, "{key}");
+        assert_eq!(keeps_out(&m, &c, key), for_c, "{key}");
+    }
+    assert!(!m.keeps_out(&c, NAMESAKE, b"d"));
+    assert!(insert(&m, &c, "g", Wait::No).is_ok());
+    assert!(matches!(
+        insert(&m, &c, "d", Wait::No),
+        Err(Error::LockWaitTimeout)
+    ));
+    m.release_all(&a);
+    assert!(!keeps_out(&m, &c, "b") && keeps_out(&m, &c, "d"));
+    drop(b);
+    assert_all_free(&m);
+}
+
+/// GAP-1, GAP-5: against lists of intervals, with owners that come and go and two indexes with one count.
+#[test]
+fn random_gaps_keep_out_what_a_naive_model_keeps_out() {
+    for seed in 0..30 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let m = LockManager::new();
+        let owners: Vec<_> = (0..5).map(|_| m.owner()).collect();
+        let mut model: Vec<(usize, IndexId, u8, u16)> = Vec::new();
+        for _ in 0..300 {
+            let owner = rng.random_range(0..owners.len());
+            let index = [INDEX, NAMESAKE][rng.random_range(0..2)];
+            match rng.random_range(0..10) {
+                0 => {
+                    m.release_all(&owners[owner]);
+                    model.retain(|(o, ..)| *o != owner);
+                }
+                1..4 => {
+                    let low: u8 = rng.random();
+                    let high = u16::from(low) + rng.random_range(1..20);
+                    let bound = (high < 256).then_some([high as u8]);
+                    m.lock_gap(
+                        &owners[owner],
+                        index,
+                        &[low],
+                        bound.as_ref().map(|b| &b[..]),
+                    );
+                    model.push((owner, index, low, high));
+                }
+                _ => {
+                    let key: u8 = rng.random();
+                    let naive = model.iter().any(|(o, i, low, high)| {
+                        *o != owner && *i == index && *low <= key && u16::from(key) < *high
+                    });
+                    let got = m.keeps_out(&owners[owner], index, &[key]);
+                    assert_eq!(got, naive, "seed {seed}, key {key}");
+                }
+            }
+        }
+        drop(owners);
+        assert_all_free(&m);
+    }
+}
+
+/// GAP-4.
+#[test]
+fn inserts_go_on_when_nobody_is_in_their_way() {
+    let m = LockManager::new();
+    let (a, b) = (m.owner(), m.owner());
+    gap(&m, &a, "b", "e");
+    gap(&m, &b, "d", "g");
+    thread::scope(|scope| {
+        let run = |key| {
+            let m = &m;
+            move || insert(m, &m.owner(), key, PATIENT).unwrap()
+        };
+        let in_a = scope.spawn(run("b"));
+        let in_both = scope.spawn(run("d"));
+        let in_b = scope.spawn(run("f"));
+        until_waiting(&m, 3);
+        // One that comes now over the key of a waiter makes it wait longer, and nobody else.
+        let late = m.owner();
+        gap(&m, &late, "f", "g");
+        m.release_all(&a);
+        in_a.join().unwrap();
+        until_waiting(&m, 2);
+        m.release_all(&b);
+        in_both.join().unwrap();
+        until_waiting(&m, 1);
+        drop(late);
+        in_b.join().unwrap();
+    });
+    assert_all_free(&m);
+}
+
+#[test]
+fn a_wait_times_out_or_is_killed_and_leaves_nothing_behind() {
+    let m = LockManager::new();
+    let a = m.owner();
+    gap(&m, &a, "b", "e");
+    let b = m.owner();
+    let short = Wait::For {
+        timeout: Duration::from_millis(20),
+        interrupt: &NO_KILL,
+    };
+    assert!(matches!(
+        insert(&m, &b, "c", short),
+        Err(Error::LockWaitTimeout)
+    ));
+    let killed = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (m, killed, b) = (&m, &killed, b);
+        let waiter = scope.spawn(move || {
+            let wait = Wait::For {
+                timeout: LONG,
+                interrupt: killed,
+            };
+            insert(m, &b, "c", wait)
+        });
+        until_waiting(m, 1);
+        killed.store(true, Ordering::Release);
+        m.wake_interrupted();
+        assert!(matches!(waiter.join().unwrap(), Err(Error::Interrupted)));
+    });
+    drop(a);
+    assert_all_free(&m);
+}
+
+/// Both have locked the gap and want to insert into it. The one with less to undo gives way.
+#[test]
+fn two_that_insert_into_a_gap_they_share_are_a_deadlock() {
+    let m = LockManager::new();
+    for round in 0..100 {
+        let barrier = Barrier::new(2);
+        let run = |weight| {
+            let (m, barrier) = (&m, &barrier);
+            move || {
+                let l = m.owner();
+                l.set_weight(weight);
+                gap(m, &l, "b", "e");
+                barrier.wait();
+                insert(m, &l, "c", PATIENT)
+            }
+        };
+        let (light, heavy) = thread::scope(|scope| {
+            let (light, heavy) = (scope.spawn(run(1)), scope.spawn(run(2)));
+            (light.join().unwrap(), heavy.join().unwrap())
+        });
+        assert!(matches!(light, Err(Error::Deadlock)), "round {round}");
+        assert!(heavy.is_ok(), "round {round}: {heavy:?}");
+    }
+    assert_eq!(m.stats().deadlocks, 100);
+    assert_all_free(&m);
+}
+
+/// DEAD-1: the edge to B appears while A waits already; B's own wait completes the cycle.
+#[test]
+fn a_deadlock_between_a_gap_and_a_row_is_found() {
+    let m = LockManager::new();
+    let (a, b, first) = (m.owner(), m.owner(), m.owner());
+    m.set_trx(&b, TrxId(42));
+    b.set_weight(5);
+    m.lock_record(&a, INDEX, b"row", Exclusive, PATIENT)
+        .unwrap();
+    gap(&m, &first, "b", "e");
+    thread::scope(|scope| {
+        let m = &m;
+        let a = scope.spawn(move || insert(m, &a, "c", PATIENT));
+        until_waiting(m, 1);
+        gap(m, &b, "c", "d");
+        m.release_all(&first);
+        let waiting = loop {
+            if let Some(waiting) = m.status().waiting.pop() {
+                break waiting;
+            }
+        };
+        assert_eq!(waiting.holders, [TrxId(42)]);
+        assert_eq!(
+            waiting.wants.to_string(),
+            "insert intention, index 7, key 0x63"
+        );
+        assert!(matches!(waiting.wants.target, LockTarget::Insert { .. }));
+        m.lock_record(&b, INDEX, b"row", Exclusive, PATIENT)
+            .unwrap();
+        assert!(matches!(a.join().unwrap(), Err(Error::Deadlock)));
+        m.release_all(&b);
+    });
+    assert_all_free(&m);
+}
+
+/// Threads lock ranges and insert into them, as transactions do: a look, then a wait, then another look. A range that one
+/// has locked does not change under it.
+#[test]
+fn nobody_gets_into_a_locked_gap() {
+    use parking_lot::Mutex;
+    let m = LockManager::new();
+    // The index: its "leaf latch", and how often each key was inserted.
+    let leaf = Mutex::new([0u32; 16]);
+    let phantoms = |rng: &mut SmallRng| -> Result<()> {
+        let l = m.owner();
+        let low = rng.random_range(0..12u8);
+        let high = low + rng.random_range(1..4);
+        let count = |leaf: &[u32; 16]| -> u32 { leaf[low as usize..high as usize].iter().sum() };
+        let before = {
+            let leaf = leaf.lock();
+            m.lock_gap(&l, INDEX, &[low], Some(&[high]));
+            count(&leaf)
+        };
+        let mut own = 0;
+        for _ in 0..3 {
+            let key = rng.random_range(0..16u8);
+            loop {
+                let mut leaf = leaf.lock();
+                if !m.keeps_out(&l, INDEX, &[key]) {
+                    leaf[key as usize] += 1;
+                    own += u32::from((low..high).contains(&key));
+                    break;
+                }
+                drop(leaf);
+                m.wait_to_insert(&l, INDEX, &[key], PATIENT)?;
+            }
+            thread::yield_now();
+        }
+        assert_eq!(count(&leaf.lock()), before + own, "a phantom");
+        Ok(())
+    };
+    thread::scope(|scope| {
+        for seed in 0..4 {
+            let phantoms = &phantoms;
+            scope.spawn(move || {
+                let mut rng = SmallRng::seed_from_u64(seed);
+                for _ in 0..500 {
+                    match phantoms(&mut rng) {
+                        Ok(()) | Err(Error::Deadlock) => {}
+                        Err(e) => panic!("{e}"),
+                    }
+                }
+            });
+        }
+    });
+    assert_all_free(&m);
+}
