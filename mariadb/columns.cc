@@ -141,8 +141,12 @@ bool is_stored(const TABLE *table, const Field *field)
 
 bool Row_plan::build(const TABLE *table)
 {
+  // No page is so small that rows like these would not fit.
+  static const uint ALWAYS_SHORT= 1024;
+  const bool may_be_long= table->s->blob_fields || table->s->reclength > ALWAYS_SHORT;
   m_columns.clear();
   m_columns.reserve(table->s->fields);
+  m_long_columns.clear();
   for (Field **at= table->field; *at; at++)
   {
     const Field *field= *at;
@@ -156,8 +160,42 @@ bool Row_plan::build(const TABLE *table)
     column.offset= uint(field->ptr - table->record[0]);
     column.null_bit= field->real_maybe_null() ? field->null_bit : 0;
     column.null_offset= column.null_bit ? uint(field->null_ptr - table->record[0]) : 0;
+    if (may_be_long && (def.kind == VARVE_TEXT || def.kind == VARVE_BYTES))
+      m_long_columns.push_back(uint(m_columns.size()));
     m_columns.push_back(column);
   }
+  return true;
+}
+
+void Wanted_values::tell(varve_cursor *cursor, const Row_plan &plan, const MY_BITMAP *read_set)
+{
+  if (plan.long_columns().empty() || (!read_set && m_flags.empty()))
+    return;
+  if (!read_set)
+  {
+    m_flags.clear();
+    varve_cursor_set_wanted_columns(cursor, nullptr, 0);
+    return;
+  }
+  bool changed= m_flags.empty();
+  m_flags.resize(plan.size(), 1);
+  for (uint column : plan.long_columns())
+  {
+    const uint8_t wanted= bitmap_is_set(read_set, plan.field_index(column));
+    changed|= m_flags[column] != wanted;
+    m_flags[column]= wanted;
+  }
+  if (changed)
+    varve_cursor_set_wanted_columns(cursor, m_flags.data(), uint32_t(m_flags.size()));
+}
+
+bool Wanted_values::cover(const Row_plan &plan, const MY_BITMAP *read_set) const
+{
+  if (m_flags.empty())
+    return true;
+  for (uint column : plan.long_columns())
+    if (!m_flags[column] && bitmap_is_set(read_set, plan.field_index(column)))
+      return false;
   return true;
 }
 

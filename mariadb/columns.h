@@ -56,8 +56,27 @@ public:
   // means all are wanted.
   void to_record(const varve_value *row, const MY_BITMAP *wanted, uchar *record) const;
 
+  // Columns whose values may lie outside of their rows, as engine columns.
+  const std::vector<uint> &long_columns() const { return m_long_columns; }
+
 private:
   std::vector<Column> m_columns;
+  std::vector<uint> m_long_columns;
+};
+
+// What a cursor was told about the long values that it is to fetch.
+class Wanted_values
+{
+public:
+  // Before a search: only columns in `read_set` will be looked at; null means all.
+  void tell(varve_cursor *cursor, const Row_plan &plan, const MY_BITMAP *read_set);
+
+  // Whether what was told suffices for `read_set`.
+  bool cover(const Row_plan &plan, const MY_BITMAP *read_set) const;
+
+private:
+  // A flag for each engine column; empty: all are wanted.
+  std::vector<uint8_t> m_flags;
 };
 
 // The most values that a search key can have for the engine.

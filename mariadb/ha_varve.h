@@ -117,9 +117,10 @@ private:
   static varve_verdict ask_about_entry(void *handler, const varve_value *row);
   varve_verdict check_entry(const varve_value *row);
   int fetch_whole(uchar *buf);
+  const MY_BITMAP *wanted_columns() const;
+  void release_values();
   int fetched(varve_code code, uchar *buf, int none);
   int failed(varve_code code);
-  std::string longest_column() const;
   void refresh_estimates();
 
   // Engine name of the table, and the table; null while it is closed.
@@ -142,6 +143,7 @@ private:
     bool has_begin= false;
     bool has_end= false;
     bool has_filter= false;
+    varve_plugin::Wanted_values wanted;
   };
   std::vector<Index> m_indexes;  // by the engine's index numbers
   // The one that is being searched; null for rnd_pos.
@@ -152,6 +154,7 @@ private:
   const key_range *m_range_end;
   // For rnd_pos, so that it can't disturb a scan.
   varve_cursor *m_position_cursor;
+  varve_plugin::Wanted_values m_position_wanted;
   // The one that read last: update_row, delete_row, position and unlock_row are about its row.
   varve_cursor *m_current;
   // The row that m_current read last.

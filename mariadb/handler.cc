@@ -139,6 +139,7 @@ void ha_varve::close_table()
   if (m_position_cursor)
     varve_cursor_close(m_position_cursor);
   m_position_cursor= m_current= nullptr;
+  m_position_wanted= Wanted_values();
   m_row= nullptr;
   if (m_table)
     varve_table_close(m_table);
@@ -157,18 +158,7 @@ int ha_varve::failed(varve_code code)
   m_failure_number= own_words(code);
   if (m_failure_number)
     m_failure_words= varve_last_error();
-  if (code == VARVE_TOO_LARGE)
-    m_failure_words+= "; the longest column is " + longest_column();
   return m_failure= to_handler_code(ha_thd(), code);
-}
-
-// The column that takes most of the row in m_values, with its size.
-std::string ha_varve::longest_column() const
-{
-  auto shorter= [](const varve_value &a, const varve_value &b) { return a.len < b.len; };
-  const auto longest= std::max_element(m_values.begin(), m_values.end(), shorter);
-  const Field *field= table->field[m_row_plan.field_index(size_t(longest - m_values.begin()))];
-  return std::string(field->field_name.str) + " with " + std::to_string(longest->len) + " bytes";
 }
 
 void ha_varve::print_error(int error, myf flags)
@@ -276,7 +266,20 @@ int ha_varve::reset()
   m_range_begin= m_range_end= nullptr;
   m_current= nullptr;
   m_row= nullptr;
+  release_values();
   return 0;
+}
+
+// A handler may wait in the table cache for long: it must not keep a row of many megabytes.
+void ha_varve::release_values()
+{
+  if (m_row_plan.long_columns().empty())
+    return;
+  for (const Index &index : m_indexes)
+    if (index.cursor)
+      varve_cursor_release_values(index.cursor);
+  if (m_position_cursor)
+    varve_cursor_release_values(m_position_cursor);
 }
 
 int ha_varve::extra(enum ha_extra_function operation)
@@ -347,10 +350,18 @@ bool ha_varve::keys_give_all(const Index &index)
          !bitmap_is_overlapping(table->read_set, &index.uncovered);
 }
 
-// Tells the cursor before a search where it ends, and whether it must fetch rows for the index's entries.
+// The columns that a read must give; null: all. A row that may be written back is needed whole.
+const MY_BITMAP *ha_varve::wanted_columns() const
+{
+  return m_lock == VARVE_NO_LOCK ? table->read_set : nullptr;
+}
+
+// Tells the cursor before a search where it ends, and whether it must fetch rows for the index's entries, and which of
+// their long values.
 int ha_varve::start_search()
 {
   Index &index= *m_index;
+  index.wanted.tell(index.cursor, m_row_plan, wanted_columns());
   const bool suffice= &index != &m_indexes[0] && m_lock == VARVE_NO_LOCK && keys_give_all(index);
   if (suffice != index.keys_suffice)
     varve_cursor_set_keys_suffice(index.cursor, index.keys_suffice= suffice);
@@ -388,19 +399,20 @@ inline int ha_varve::fetched(varve_code code, uchar *buf, int none)
     return none;
   if (code != VARVE_OK)
     return failed(code);
-  const MY_BITMAP *wanted= table->read_set;
-  if (m_index && m_index->keys_suffice && !bitmap_is_subset(wanted, &m_index->covered))
+  const MY_BITMAP *wanted= wanted_columns();
+  if (m_index && m_index->keys_suffice && !bitmap_is_subset(table->read_set, &m_index->covered))
   {
     if (!keys_give_all(*m_index))
       return fetch_whole(buf);
     wanted= &m_index->covered;
   }
-  // A row that may be written back is needed whole.
-  m_row_plan.to_record(m_row, m_lock == VARVE_NO_LOCK ? wanted : nullptr, buf);
+  else if (m_index && !m_index->wanted.cover(m_row_plan, table->read_set))
+    return fetch_whole(buf);
+  m_row_plan.to_record(m_row, wanted, buf);
   return 0;
 }
 
-// The server has come to want more columns in the middle of a search that was to need only keys.
+// The server has come to want more columns in the middle of a search that was to need only some.
 int ha_varve::fetch_whole(uchar *buf)
 {
   varve_cursor *const searching= m_current;
@@ -555,6 +567,7 @@ int ha_varve::rnd_pos(uchar *buf, uchar *position)
       return failed(code);
   m_current= m_position_cursor;
   m_index= nullptr;
+  m_position_wanted.tell(m_position_cursor, m_row_plan, wanted_columns());
   const uint length= mi_uint2korr(position + ref_length - POSITION_LENGTH_BYTES);
   return fetched(varve_cursor_seek_position(m_current, m_session->txn(), position, length, m_lock, &m_row), buf,
                  HA_ERR_KEY_NOT_FOUND);

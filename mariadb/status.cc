@@ -38,7 +38,7 @@ const Section sections[]= {
   {"TRANSACTIONS", {"max_trx", "active", "prepared", "read_views", "commits", "rollbacks", "history", "undo"}},
   {"PURGE", {"purge"}},
   {"LOCKS", {"row_lock", "lock", "deadlocks"}},
-  {"ROW OPERATIONS", {"rows"}},
+  {"ROW OPERATIONS", {"rows", "long_values", "overflow"}},
   {"LOG", {"lsn", "checkpoint", "log", "os_log"}},
   {"BUFFER POOL AND FLUSHING", {"page_size", "buffer", "dblwr", "data"}},
   {"OTHER", {""}}};
