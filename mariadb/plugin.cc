@@ -48,7 +48,7 @@ static int init(void *p)
   hton->flush_logs= flush_logs;
   hton->show_status= show_engine_status;
   hton->tablefile_extensions= table_file_extensions;
-  hton->flags= HTON_TEMPORARY_NOT_SUPPORTED | HTON_REQUIRES_CLOSE_AFTER_TRUNCATE | HTON_TRUNCATE_REQUIRES_EXCLUSIVE_USE |
+  hton->flags= HTON_REQUIRES_CLOSE_AFTER_TRUNCATE | HTON_TRUNCATE_REQUIRES_EXCLUSIVE_USE |
                HTON_SUPPORTS_EXTENDED_KEYS;
   install_transaction_calls(hton);
 
