@@ -334,9 +334,7 @@ void varve_cursor_set_keys_suffice(struct varve_cursor *cursor, bool keys_suffic
 // Says which columns the caller will look at in the rows that it searches for from now on: `n` flags, one for each
 // column of the table, 0 for those it will not. A null pointer: all of them. Long values of others are not fetched from
 // where they lie, and come as null.
-void varve_cursor_set_wanted_columns(struct varve_cursor *cursor,
-                                     const uint8_t *wanted,
-                                     uint32_t n);
+void varve_cursor_set_wanted_columns(struct varve_cursor *cursor, const uint8_t *wanted, uint32_t n);
 
 // Gives back memory that long values took. The current row's values are gone then; the cursor keeps its place.
 void varve_cursor_release_values(struct varve_cursor *cursor);
@@ -463,9 +461,7 @@ void varve_cursor_set_keys_suffice(struct varve_cursor *cursor, bool keys_suffic
 // Says which columns the caller will look at in the rows that it searches for from now on: `n` flags, one for each
 // column of the table, 0 for those it will not. A null pointer: all of them. Long values of others are not fetched from
 // where they lie, and come as null.
-void varve_cursor_set_wanted_columns(struct varve_cursor *cursor,
-                                     const uint8_t *wanted,
-                                     uint32_t n);
+void varve_cursor_set_wanted_columns(struct varve_cursor *cursor, const uint8_t *wanted, uint32_t n);
 
 // Gives back memory that long values took. The current row's values are gone then; the cursor keeps its place.
 void varve_cursor_release_values(struct varve_cursor *cursor);
