@@ -1,0 +1,242 @@
+//! Rollback segments: slots for the undo logs of running transactions, the history queue of committed ones, and
+//! a chain of free pages.
+//!
+//! A rollback segment is one header page in an undo tablespace:
+//!
+//! - **slots**: the first page of each undo log that recovery must look at (active or prepared). A committed
+//!   update undo log has left its slot: the history queue holds it. A page in a slot whose header says *committed* is
+//!   **cached**: nobody's, and the next log begins on it by writing that page alone. Insert logs of one page stay in
+//!   their slots that way, purge puts others back.
+//! - **history queue**: pages of (TrxNo, first page of the log) in commit order. `history_head` + `position` is the
+//!   oldest entry that is not purged yet, `history_tail` the page that the next commit appends to. The tail may
+//!   have successors: room that was made before it was needed.
+//! - **free chain**: pages of finished logs, linked through the slotted page's `next` field. A whole log is
+//!   given back by linking its last page to the old head: one page changed, however long the log.
+//!
+//! - **RSEG-1**, **RSEG-2**: history.rs. **RSEG-4**: pages.rs.
+//! - **RSEG-3** Every page of a log is reachable from exactly one of: a slot, a queue entry, the free chain.
+//!
+//! Latch order within: header, history pages, undo header, undo pages, allocation pages. `state` is held for
+//! moments only and never while waiting for a latch.
+
+mod history;
+mod pages;
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, SpaceId, TrxNo};
+use crate::mtr::{Mtr, PageH};
+use crate::page::{PageOp, PageType, SlottedRef, page_type};
+
+use super::UndoEnv;
+pub use history::HistoryEntry;
+pub(super) use history::{Tail, check_history};
+pub(super) use pages::Cached;
+pub use pages::{CACHED_PAGES_KEPT, FREE_PAGES_KEPT};
+
+use history::{CommitPins, EMPTY, Queue};
+
+const ID: usize = 48;
+const SLOT_COUNT: usize = 52;
+const HISTORY_HEAD: usize = 56;
+const HISTORY_POSITION: usize = 60;
+const HISTORY_TAIL: usize = 64;
+const FREE_HEAD: usize = 68;
+const FREE_LEN: usize = 72;
+const SLOTS: usize = 80;
+
+/// Where a page's successor stands: the same offset in slotted and in history pages.
+pub(super) const NEXT: usize = 68;
+/// The most undo logs that one rollback segment can hold at a time, as in InnoDB (less with 4 KiB pages).
+const MAX_SLOTS: usize = 1024;
+
+pub(super) fn u32_at(page: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(page[at..at + 4].try_into().expect("4 bytes"))
+}
+
+pub(super) fn u64_at(page: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(page[at..at + 8].try_into().expect("8 bytes"))
+}
+
+fn put_u32(mtr: &mut Mtr<'_>, h: PageH, at: usize, v: u32) {
+    mtr.op(
+        h,
+        PageOp::Write {
+            off: at as u16,
+            bytes: &v.to_le_bytes(),
+        },
+    );
+}
+
+/// Links a page to its successor; slotted pages have an operation of their own for it.
+pub(super) fn set_next(mtr: &mut Mtr<'_>, h: PageH, next: PageNo) {
+    match page_type(mtr.bytes(h)) {
+        Some(t) if t.is_slotted() => mtr.op(h, PageOp::SetNext { next }),
+        _ => put_u32(mtr, h, NEXT, next.0),
+    }
+}
+
+#[derive(Default)]
+struct State {
+    free_slots: Vec<u16>,
+    cached: Vec<Cached>,
+    /// Entries of the queue's pages that are neither used nor reserved (RSEG-2).
+    history_room: u64,
+}
+
+/// The header page's fields, but for the slots.
+struct Header {
+    history_head: PageNo,
+    history_position: u32,
+    history_tail: PageNo,
+    free_len: u32,
+}
+
+impl Header {
+    /// The header of rollback segment `id`, if that is what the page is.
+    fn read(page: &[u8], at: PageId, id: u8) -> Result<Header> {
+        let slots = Rseg::slot_count(page.len()) as u32;
+        let found = (page_type(page), u32_at(page, ID), u32_at(page, SLOT_COUNT));
+        if found != (Some(PageType::RsegHeader), u32::from(id), slots) {
+            let expected = format!("the header of rollback segment {id} with {slots} slots");
+            return Err(Error::corrupt(at, expected, format!("{found:?}")));
+        }
+        Ok(Header {
+            history_head: PageNo(u32_at(page, HISTORY_HEAD)),
+            history_position: u32_at(page, HISTORY_POSITION),
+            history_tail: PageNo(u32_at(page, HISTORY_TAIL)),
+            free_len: u32_at(page, FREE_LEN),
+        })
+    }
+}
+
+/// One rollback segment in memory.
+pub struct Rseg {
+    id: u8,
+    header: PageId,
+    state: Mutex<State>,
+    /// Held while the queue gets another page, so that two transactions do not both add one.
+    grow: Mutex<()>,
+    history_len: AtomicU64,
+    /// TrxNo of the oldest queue entry or `EMPTY`. Written under the header's exclusive latch; read without it by
+    /// purge as a hint (Relaxed), which then reads the entry itself under the latch.
+    oldest: AtomicU64,
+    /// Length of the free chain. Written under the header's exclusive latch; read without it by purge (Relaxed), which
+    /// then looks at the header.
+    free_len: AtomicU32,
+    /// The first share is taken, and the queue is changed, under the header's exclusive latch.
+    commit_pins: Mutex<CommitPins>,
+}
+
+impl Rseg {
+    pub fn slot_count(page_size: usize) -> usize {
+        MAX_SLOTS.min((page_size - SLOTS) / 4)
+    }
+
+    /// Formats the header page of rollback segment `id`.
+    pub fn format(mtr: &mut Mtr<'_>, h: PageH, id: u8, page_size: usize) {
+        mtr.op(
+            h,
+            PageOp::FormatRaw {
+                ptype: PageType::RsegHeader,
+            },
+        );
+        let slots = Rseg::slot_count(page_size);
+        let mut body = vec![0xff; SLOTS + slots * 4];
+        body[ID..ID + 4].copy_from_slice(&u32::from(id).to_le_bytes());
+        body[SLOT_COUNT..SLOT_COUNT + 4].copy_from_slice(&(slots as u32).to_le_bytes());
+        body[HISTORY_POSITION..HISTORY_POSITION + 4].fill(0);
+        body[FREE_LEN..FREE_LEN + 4].fill(0);
+        mtr.op(
+            h,
+            PageOp::Write {
+                off: ID as u16,
+                bytes: &body[ID..],
+            },
+        );
+    }
+
+    /// Reads the header and the queue; returns the segment and the first pages of the logs in its slots.
+    pub fn load(
+        env: &UndoEnv,
+        id: u8,
+        header: PageId,
+        id_limit: u64,
+    ) -> Result<(Rseg, Vec<(u16, PageNo)>)> {
+        let page = env.pool.shared(header)?;
+        let place = header;
+        let header = Header::read(&page, place, id)?;
+        let (mut used, mut free_slots) = (Vec::new(), Vec::new());
+        for slot in (0..Rseg::slot_count(env.page_size) as u16).rev() {
+            match PageNo(u32_at(&page, SLOTS + slot as usize * 4)) {
+                NO_PAGE => free_slots.push(slot),
+                first => used.push((slot, first)),
+            }
+        }
+        drop(page);
+        let queue = Queue::read(env, place, &header, TrxNo(id_limit))?;
+        Ok((
+            Rseg {
+                id,
+                header: place,
+                state: Mutex::new(State {
+                    free_slots,
+                    cached: Vec::new(),
+                    history_room: queue.room,
+                }),
+                grow: Mutex::new(()),
+                history_len: AtomicU64::new(queue.len),
+                oldest: AtomicU64::new(queue.oldest),
+                free_len: AtomicU32::new(header.free_len),
+                commit_pins: Mutex::default(),
+            },
+            used,
+        ))
+    }
+
+    pub fn id(&self) -> u8 {
+        self.id
+    }
+
+    pub fn space(&self) -> SpaceId {
+        self.header.space
+    }
+
+    /// Committed update undo logs in this segment that are not purged yet.
+    pub fn history_len(&self) -> u64 {
+        self.history_len.load(Ordering::Relaxed)
+    }
+
+    /// TrxNo of the oldest log in the history, without a latch.
+    pub fn oldest(&self) -> Option<TrxNo> {
+        match self.oldest.load(Ordering::Relaxed) {
+            EMPTY => None,
+            no => Some(TrxNo(no)),
+        }
+    }
+
+    pub(super) fn latch(&self, mtr: &mut Mtr<'_>) -> Result<PageH> {
+        let h = mtr.exclusive(self.header)?;
+        Header::read(mtr.bytes(h), self.header, self.id)?;
+        Ok(h)
+    }
+
+    fn page(&self, no: PageNo) -> PageId {
+        PageId::new(self.header.space, no)
+    }
+
+    pub(super) fn write_slot(&self, mtr: &mut Mtr<'_>, header: PageH, slot: u16, first: PageNo) {
+        put_u32(mtr, header, SLOTS + slot as usize * 4, first.0);
+    }
+}
+
+/// A slotted undo page's content, as the log walker needs it.
+pub(super) fn undo_page(page: &[u8]) -> Option<SlottedRef<'_>> {
+    matches!(
+        page_type(page),
+        Some(PageType::UndoLog | PageType::UndoPage)
+    )
+    .then(|| SlottedRef::new(page))
+}

@@ -1,0 +1,227 @@
+//! The slots, the cached pages in them, and the chain of free pages.
+//!
+//! - **RSEG-4** A slot is in exactly one of: the free slots, the cached pages, the logs of running transactions.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use smallvec::SmallVec;
+
+use crate::base::{Error, NO_PAGE, PageId, PageNo, Result};
+use crate::mtr::{Mtr, PageH};
+use crate::page::{PageOp, PageType, page_type};
+use crate::undo::UndoEnv;
+use crate::undo::log::format_cached;
+
+use super::{FREE_HEAD, FREE_LEN, NEXT, Rseg, set_next, u32_at};
+
+/// Free pages kept for reuse in a rollback segment; more go back to the tablespace.
+pub const FREE_PAGES_KEPT: u32 = 64;
+/// Cached pages that stay when nobody writes for a while; more go back to the tablespace. Under load there are as many as
+/// transactions end between two rounds of purge.
+pub const CACHED_PAGES_KEPT: usize = 48;
+/// Pages that go back to the tablespace in one mini-transaction.
+const PAGES_PER_MTR: usize = 16;
+
+/// A slot and the page in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::undo) struct Cached {
+    pub slot: u16,
+    pub page: PageNo,
+}
+
+impl Rseg {
+    pub(super) fn take_slot(&self) -> Result<u16> {
+        self.state
+            .lock()
+            .free_slots
+            .pop()
+            .ok_or_else(|| Error::NoSpace {
+                what: format!(
+                    "rollback segment {} has no free undo slot; too many writing transactions",
+                    self.id
+                ),
+            })
+    }
+
+    /// Whether a transaction that begins to write finds a slot here. Only a hint.
+    pub(in crate::undo) fn has_room(&self) -> bool {
+        let state = self.state.lock();
+        !state.cached.is_empty() || !state.free_slots.is_empty()
+    }
+
+    /// A cached page for a new log.
+    pub(in crate::undo) fn take_cached(&self, env: &UndoEnv) -> Result<Cached> {
+        let cached = self.state.lock().cached.pop();
+        match cached {
+            Some(cached) => Ok(cached),
+            None => {
+                let slot = self.take_slot()?;
+                let page = self.put_page_in(env, slot);
+                page.inspect_err(|_| self.return_slot(slot))
+            }
+        }
+    }
+
+    fn put_page_in(&self, env: &UndoEnv, slot: u16) -> Result<Cached> {
+        let space = env.space(self.space())?;
+        let _reserved = space.reserve(&env.mtr, 1)?;
+        let mut mtr = env.begin(self.space())?;
+        let header = self.latch(&mut mtr)?;
+        let (no, page) = self.take_page(env, &mut mtr, header)?;
+        format_cached(&mut mtr, page, slot, no);
+        self.write_slot(&mut mtr, header, slot, no);
+        mtr.commit();
+        Ok(Cached { slot, page: no })
+    }
+
+    /// A page whose log has ended, or never began, is cached from now on.
+    pub(in crate::undo) fn return_cached(&self, cached: Cached) {
+        self.state.lock().cached.push(cached);
+    }
+
+    /// Gives cached pages above `CACHED_PAGES_KEPT` back to the tablespace, a few in each mini-transaction, until told to
+    /// stop. For times when nobody writes.
+    pub fn trim_cached(&self, env: &UndoEnv, stop: &AtomicBool) -> Result<()> {
+        while !stop.load(Ordering::Relaxed) {
+            let mut surplus: SmallVec<[Cached; PAGES_PER_MTR]> = {
+                let mut state = self.state.lock();
+                let (len, kept) = (state.cached.len(), CACHED_PAGES_KEPT);
+                let from = len.saturating_sub(PAGES_PER_MTR).max(kept).min(len);
+                state.cached.drain(from..).collect()
+            };
+            if surplus.is_empty() {
+                return Ok(());
+            }
+            let freed = self.free_cached(env, &surplus);
+            let mut state = self.state.lock();
+            match freed {
+                Ok(()) => state.free_slots.extend(surplus.iter().map(|c| c.slot)),
+                Err(_) => state.cached.extend(surplus.drain(..)),
+            }
+            drop(state);
+            freed?;
+        }
+        Ok(())
+    }
+
+    fn free_cached(&self, env: &UndoEnv, surplus: &[Cached]) -> Result<()> {
+        let mut mtr = env.begin(self.space())?;
+        let header = self.latch(&mut mtr)?;
+        // All are latched before the first is freed: allocation pages come last.
+        for cached in surplus {
+            mtr.exclusive(PageId::new(self.header.space, cached.page))?;
+        }
+        for cached in surplus {
+            env.free_page(&mut mtr, PageId::new(self.header.space, cached.page))?;
+            self.write_slot(&mut mtr, header, cached.slot, NO_PAGE);
+        }
+        mtr.commit();
+        Ok(())
+    }
+
+    pub(in crate::undo) fn return_slot(&self, slot: u16) {
+        self.state.lock().free_slots.push(slot);
+    }
+
+    /// Latches a page of the free chain, and says which is the next.
+    fn latch_free(&self, mtr: &mut Mtr<'_>, no: PageNo) -> Result<(PageH, PageNo)> {
+        let h = mtr.exclusive(self.page(no))?;
+        let bytes = mtr.bytes(h);
+        match page_type(bytes) {
+            Some(PageType::UndoLog | PageType::UndoPage | PageType::History) => {
+                Ok((h, PageNo(u32_at(bytes, NEXT))))
+            }
+            found => Err(Error::corrupt(
+                self.page(no),
+                format!("a free page of rollback segment {}", self.id),
+                format!("type {found:?}"),
+            )),
+        }
+    }
+
+    /// A page for a new log or queue page: from the free chain, else from the tablespace. The caller has reserved a
+    /// page of the tablespace before the mini-transaction, and formats the page.
+    pub(in crate::undo) fn take_page(
+        &self,
+        env: &UndoEnv,
+        mtr: &mut Mtr<'_>,
+        header: PageH,
+    ) -> Result<(PageNo, PageH)> {
+        let free = PageNo(u32_at(mtr.bytes(header), FREE_HEAD));
+        if free == NO_PAGE {
+            let no = env.alloc_page(mtr, self.header)?;
+            let page = mtr.exclusive_new(PageId::new(self.header.space, no))?;
+            return Ok((no, page));
+        }
+        let (page, next) = self.latch_free(mtr, free)?;
+        let len = u32_at(mtr.bytes(header), FREE_LEN).saturating_sub(1);
+        self.write_free_chain(mtr, header, next.0, len);
+        Ok((free, page))
+    }
+
+    fn write_free_chain(&self, mtr: &mut Mtr<'_>, header: PageH, head: u32, len: u32) {
+        let mut both = [0; 8];
+        both[..4].copy_from_slice(&head.to_le_bytes());
+        both[4..].copy_from_slice(&len.to_le_bytes());
+        self.free_len.store(len, Ordering::Relaxed);
+        mtr.op(
+            header,
+            PageOp::Write {
+                off: FREE_HEAD as u16,
+                bytes: &both,
+            },
+        );
+    }
+
+    /// Links the pages `first ..= last` (latched: `last_h`) into the free chain.
+    pub(in crate::undo) fn give_back(
+        &self,
+        mtr: &mut Mtr<'_>,
+        header: PageH,
+        first: PageNo,
+        last_h: PageH,
+        pages: u32,
+    ) {
+        let (head, len) = (
+            u32_at(mtr.bytes(header), FREE_HEAD),
+            u32_at(mtr.bytes(header), FREE_LEN),
+        );
+        set_next(mtr, last_h, PageNo(head));
+        self.write_free_chain(mtr, header, first.0, len.saturating_add(pages));
+    }
+
+    /// Free pages that nobody but this segment can use, above those that it keeps.
+    pub fn surplus_pages(&self) -> u32 {
+        let free = self.free_len.load(Ordering::Relaxed);
+        free.saturating_sub(FREE_PAGES_KEPT)
+    }
+
+    /// Returns free pages above `FREE_PAGES_KEPT` to the tablespace, a few in each mini-transaction, until told to stop.
+    pub fn trim_free_chain(&self, env: &UndoEnv, stop: &AtomicBool) -> Result<()> {
+        while self.surplus_pages() > 0 && !stop.load(Ordering::Relaxed) {
+            let mut mtr = env.begin(self.space())?;
+            let header = self.latch(&mut mtr)?;
+            let (mut head, mut len) = (
+                PageNo(u32_at(mtr.bytes(header), FREE_HEAD)),
+                u32_at(mtr.bytes(header), FREE_LEN),
+            );
+            // All are latched before the first is freed: allocation pages come last.
+            let mut pages = Vec::new();
+            while len > FREE_PAGES_KEPT && head != NO_PAGE && pages.len() < PAGES_PER_MTR {
+                let (_, next) = self.latch_free(&mut mtr, head)?;
+                pages.push(head);
+                head = next;
+                len -= 1;
+            }
+            if pages.is_empty() {
+                return Ok(());
+            }
+            for no in pages {
+                env.free_page(&mut mtr, PageId::new(self.header.space, no))?;
+            }
+            self.write_free_chain(&mut mtr, header, head.0, len);
+            mtr.commit();
+        }
+        Ok(())
+    }
+}
