@@ -423,7 +423,8 @@ impl Transaction {
 
     /// Replaces the row that the cursor stands on, which was read with an exclusive lock.
     pub fn update(&mut self, table: &Table, cursor: &Cursor, row: &[Datum<'_>]) -> Result<()> {
-        update_row(self, &table.table, current_of(table, cursor)?, row)
+        let current = current_of(self, table, cursor)?;
+        update_row(self, &table.table, current, row)
     }
 
     /// Drops a temporary table that this transaction may have used, for good: a rollback does not bring it back. Cursors on it
@@ -438,13 +439,15 @@ impl Transaction {
 
     /// Deletes the row that the cursor stands on, which was read with an exclusive lock.
     pub fn delete(&mut self, table: &Table, cursor: &Cursor) -> Result<()> {
-        delete_row(self, &table.table, current_of(table, cursor)?)
+        let current = current_of(self, table, cursor)?;
+        delete_row(self, &table.table, current)
     }
 }
 
 /// The row that the cursor, which has to be one of this table's, stands on.
-fn current_of<'a>(table: &Table, cursor: &'a Cursor) -> Result<CurrentRow<'a>> {
-    if cursor.table().id() != table.table.id() {
+fn current_of<'a>(trx: &Transaction, table: &Table, cursor: &'a Cursor) -> Result<CurrentRow<'a>> {
+    let is_same = std::ptr::eq(cursor.table().mtr_env(), table.table.mtr_env());
+    if !is_same || cursor.table().id() != table.table.id() {
         return Err(Error::invalid(format!(
             "a cursor on table {} for a row of table {}",
             cursor.table().def.name,
@@ -455,7 +458,7 @@ fn current_of<'a>(table: &Table, cursor: &'a Cursor) -> Result<CurrentRow<'a>> {
         let name = &table.table.def.name;
         return Err(Error::not_found(format!("table {name} (it was dropped)")));
     }
-    cursor.current()
+    cursor.current(trx)
 }
 
 /// The page of the system tablespace that names the undo tablespaces and the catalog's root.

@@ -162,11 +162,13 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<
         create_directory(&*disk, dir)?;
     }
     let dir_lock = disk.lock_dir(dir)?;
-    if !disk.exists(&dir.join(CONTROL_FILE))? || disk.exists(&dir.join(CREATION_MARK))? {
+    let is_new = !disk.exists(&dir.join(CONTROL_FILE))? || disk.exists(&dir.join(CREATION_MARK))?;
+    if is_new {
         if !options.create_if_missing {
             return Err(Error::not_found(format!("a database in {}", dir.display())));
         }
         create(&disk, dir, &options)?;
+        note(&format!("created a database in {}", dir.display()));
     }
     let control_file = Arc::new(ControlFile::open(&*disk, dir)?);
     let control = control_file.control();
@@ -224,11 +226,13 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<
         }),
     })?;
     if scan.frames > 0 {
-        note(&format!(
-            "recovery: applying {} bytes of redo from LSN {}",
-            scan.end.0 - control.checkpoint.0,
-            control.checkpoint
-        ));
+        if !is_new {
+            note(&format!(
+                "recovery: applying {} bytes of redo from LSN {}",
+                scan.end.0 - control.checkpoint.0,
+                control.checkpoint
+            ));
+        }
         recovery::replay(redo, control.checkpoint, scan.end, dir, &pool)?;
     }
     drop(hold);

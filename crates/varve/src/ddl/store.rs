@@ -63,7 +63,7 @@ pub fn delete_def(trx: &mut Transaction, system: &Arc<OpenTable>, name: &str) ->
         return Err(Error::not_found(format!("table {name}")));
     }
     while found {
-        delete_row(trx, system, cursor.current()?)?;
+        delete_row(trx, system, cursor.current(trx)?)?;
         found = cursor.next_same(trx)?;
     }
     Ok(())

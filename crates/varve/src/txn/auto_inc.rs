@@ -50,6 +50,7 @@ impl Transaction {
 
     fn lock_auto_inc(&mut self, table: &Arc<OpenTable>) -> Result<()> {
         self.check_active()?;
+        self.check_database(table)?;
         table.announce_auto_inc_lock();
         let locks = &self.core().locks;
         let mode = TableMode::AutoInc;

@@ -101,6 +101,7 @@ mod view;
 pub use self::core::{Core, Counters, DynamicSettings, FlushLog, LogLevel, Logger, Wakeup};
 pub use auto_inc::AutoIncLock;
 pub use id_limit::IdLimitLog;
+pub use parts::TrxNumber;
 pub use ring::State;
 pub use sys::TxnSys;
 pub use transaction::{Interrupt, Isolation, Savepoint, Transaction};

@@ -23,7 +23,7 @@ use crate::lock::{Acquired, Mode, TableMode, TrxLocks, Wait};
 use crate::undo::{TrxUndo, UndoKind};
 
 use super::core::{Core, Counters};
-use super::parts::{Parts, TablesHeld};
+use super::parts::{Parts, TablesHeld, TrxNumber};
 use super::prepared::Parked;
 use super::view::ReadView;
 
@@ -97,6 +97,7 @@ impl Scratch {
 /// A running transaction. It belongs to one thread at a time.
 pub struct Transaction {
     core: Arc<Core>,
+    number: TrxNumber,
     isolation: Isolation,
     state: State,
     id: Option<TrxId>,
@@ -121,14 +122,16 @@ pub struct Transaction {
 
 impl Transaction {
     pub fn begin(core: Arc<Core>, isolation: Isolation) -> Transaction {
+        let (parts, number) = core.spare.take(&core.locks);
         let Parts {
             locks,
             interrupt,
             scratch,
-        } = core.spare.take(&core.locks);
+        } = parts;
         let lock_wait = core.settings.lock_wait_timeout();
         Transaction {
             core,
+            number,
             isolation,
             state: State::Active,
             id: None,
@@ -185,6 +188,11 @@ impl Transaction {
 
     pub fn core(&self) -> &Arc<Core> {
         &self.core
+    }
+
+    /// Tells the transaction from all others of the process, those that have ended included.
+    pub fn number(&self) -> TrxNumber {
+        self.number
     }
 
     pub fn isolation(&self) -> Isolation {
@@ -395,6 +403,7 @@ impl Transaction {
 
     /// Locks a table that an operation is about to use, and makes sure that it has not been dropped meanwhile.
     pub fn use_table(&mut self, table: &OpenTable, mode: TableMode) -> Result<()> {
+        self.check_database(table)?;
         if table.is_temporary() {
             self.claim_table(table)?;
         } else if !self.has_table(table.id(), mode) {
@@ -412,6 +421,16 @@ impl Transaction {
             ))),
             false => Ok(()),
         }
+    }
+
+    pub(super) fn check_database(&self, table: &OpenTable) -> Result<()> {
+        if std::ptr::eq(table.mtr_env(), &*self.core.mtr) {
+            return Ok(());
+        }
+        let name = &table.def.name;
+        Err(Error::invalid(format!(
+            "table {name} belongs to another database than the transaction"
+        )))
     }
 
     /// TEMP-1. Nobody waits: a temporary table belongs to one session, which has one transaction at a time.

@@ -70,8 +70,26 @@ impl Batch {
 }
 
 impl Cursor {
+    /// Forgets what was read ahead: it will be read again.
+    pub(super) fn unread(&mut self) {
+        if let Some(item) = self.batch.items.get(self.batch.next) {
+            let mut key = self.batch.bytes[item.key()].to_vec();
+            let seek = match self.direction {
+                Direction::Forward => Seek::Ge,
+                Direction::Backward => {
+                    // The smallest key behind it.
+                    key.push(0);
+                    Seek::Lt
+                }
+            };
+            self.resume_at(key, seek);
+        }
+        self.batch.clear();
+        self.batch_limit = FIRST_BATCH;
+    }
+
     pub(super) fn advance_consistent(&mut self, trx: &mut Transaction) -> Result<bool> {
-        // The search may have been another transaction's.
+        // At READ COMMITTED each statement opens a view of its own.
         trx.open_read_view();
         loop {
             // Forward, what lies beyond the bounds was not copied.

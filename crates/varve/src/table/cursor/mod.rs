@@ -35,7 +35,7 @@ use crate::btree::{Seek, SharedLeaf};
 use crate::catalog::{OpenIndex, OpenTable, ROW_AT, RowRecord};
 use crate::lock::{Mode, TableMode};
 use crate::row::{Datum, DatumBuf, MAX_KEY_BYTES, RowRef, successor};
-use crate::txn::{Counters, Isolation, Transaction};
+use crate::txn::{Counters, Isolation, Transaction, TrxNumber};
 
 use self::consistent::{Batch, FIRST_BATCH};
 use self::locking::Gaps;
@@ -134,6 +134,10 @@ enum Current {
 pub struct Cursor {
     table: Arc<OpenTable>,
     index: usize,
+    /// Whose search it is. Another transaction that goes on with it gets its own view and locks from there on.
+    searcher: TrxNumber,
+    asked: LockMode,
+    /// What was asked for, as the searcher's isolation level has it.
     lock: LockMode,
     direction: Direction,
     resume: Resume,
@@ -184,6 +188,8 @@ impl Cursor {
         Ok(Cursor {
             table,
             index,
+            searcher: TrxNumber::NONE,
+            asked: LockMode::None,
             lock: LockMode::None,
             direction: Direction::Forward,
             resume: Resume::End,
@@ -227,12 +233,6 @@ impl Cursor {
 
     /// Prepares for a new search.
     fn start(&mut self, trx: &mut Transaction, lock: LockMode, direction: Direction) -> Result<()> {
-        let lock = lock.under(trx.isolation());
-        self.lock = lock;
-        self.gaps = match lock != LockMode::None && trx.isolation().locks_gaps() {
-            true => Gaps::Locked,
-            false => Gaps::Open,
-        };
         self.direction = direction;
         self.batch.clear();
         self.batch_limit = FIRST_BATCH;
@@ -241,18 +241,31 @@ impl Cursor {
         self.waited_for.clear();
         self.bounded = false;
         self.long.release();
+        self.join(trx, lock)
+    }
+
+    /// The search is this transaction's from here on.
+    fn join(&mut self, trx: &mut Transaction, lock: LockMode) -> Result<()> {
+        self.searcher = TrxNumber::NONE;
+        self.asked = lock;
+        let lock = lock.under(trx.isolation());
+        self.lock = lock;
+        self.gaps = match lock != LockMode::None && trx.isolation().locks_gaps() {
+            true => Gaps::Locked,
+            false => Gaps::Open,
+        };
         trx.use_table(&self.table, lock.table_mode())?;
-        if lock != LockMode::None {
-            return Ok(());
+        if lock == LockMode::None {
+            trx.open_read_view();
+            if let Some(view) = trx.read_view()
+                && !sees(trx.core(), view, self.table.created_by)
+            {
+                return Err(Error::DefinitionChanged {
+                    table: self.table.def.name.clone(),
+                });
+            }
         }
-        trx.open_read_view();
-        if let Some(view) = trx.read_view()
-            && !sees(trx.core(), view, self.table.created_by)
-        {
-            return Err(Error::DefinitionChanged {
-                table: self.table.def.name.clone(),
-            });
-        }
+        self.searcher = trx.number();
         Ok(())
     }
 
@@ -391,14 +404,19 @@ impl Cursor {
     }
 
     fn go(&mut self, trx: &mut Transaction, direction: Direction) -> Result<bool> {
-        if self.table.is_temporary() {
+        let is_passed_on = self.searcher != trx.number();
+        if is_passed_on {
+            self.unread();
+            self.join(trx, self.asked)?;
+        } else if self.table.is_temporary() {
             // Its own transaction may have dropped it meanwhile.
             trx.use_table(&self.table, self.lock.table_mode())?;
         }
-        if self.direction != direction {
-            if self.current == Current::None {
-                return Ok(false);
-            }
+        let has_row = self.current != Current::None;
+        if self.direction != direction && !has_row {
+            return Ok(false);
+        }
+        if self.direction != direction || (is_passed_on && has_row) {
             self.turn(direction);
         }
         self.advance(trx)
@@ -565,8 +583,13 @@ impl Cursor {
         }
     }
 
-    /// The current row as update and delete need it. It must have been read with an exclusive lock.
-    pub fn current(&self) -> Result<CurrentRow<'_>> {
+    /// The current row as update and delete need it. The transaction must have read it with an exclusive lock.
+    pub fn current(&self, trx: &Transaction) -> Result<CurrentRow<'_>> {
+        if self.searcher != trx.number() {
+            return Err(Error::invalid(
+                "a row must be read by the transaction that changes it; this cursor was used by another one",
+            ));
+        }
         if self.lock.record_mode() != Mode::Exclusive {
             return Err(Error::invalid(
                 "a row must be read with an exclusive lock before it is changed",
