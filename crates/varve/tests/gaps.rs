@@ -223,6 +223,40 @@ fn a_range_is_locked_to_its_end() {
     }
 }
 
+/// A filter that passes an entry over leaves its row unlocked, but not its place: what is put there instead might pass.
+#[test]
+fn what_a_filter_passes_over_is_covered() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(&dir);
+    fill(&db, &table);
+    for (index, search) in [(1, (AtLeast, 150)), (1, (Exact, 200)), (2, (Exact, 200))] {
+        let mut trx = db.begin(RepeatableRead);
+        let mut cursor = table.cursor(index).unwrap();
+        cursor.set_filter(Some(Box::new(|_| Ok(false))));
+        let end = 250i64.to_le_bytes();
+        cursor.set_end(Some((&[Some(&end[..])], true))).unwrap();
+        let found = read(&mut trx, &mut cursor, search, ALL, LockMode::Exclusive).unwrap();
+        assert_eq!(found, []);
+        // The row is free: another may take it away.
+        let mut other = db.begin(ReadCommitted);
+        other.set_lock_wait_timeout(Duration::ZERO);
+        let mut rows = table.cursor(0).unwrap();
+        read(&mut other, &mut rows, (Exact, 20), 1, LockMode::Exclusive).unwrap();
+        other.delete(&table, &rows).unwrap();
+        // Nobody puts a row where the entry was, nor makes the entry live again.
+        for id in [20, 77] {
+            let before = other.savepoint();
+            let put = put(&mut other, &table, id, 200, Some(200));
+            other.rollback_to(before).unwrap();
+            let what = format!("{search:?} of index {index}, {id}");
+            assert!(matches!(put, Err(Error::LockWaitTimeout)), "{what}");
+        }
+        assert!(!is_kept_out(&db, &table, (77, 251, Some(251))));
+        other.rollback().unwrap();
+        trx.rollback().unwrap();
+    }
+}
+
 /// A dead row that purge has not removed is a place like any other: neither it nor its entries may come back to life.
 #[test]
 fn dead_records_in_a_gap_stay_dead() {
