@@ -156,6 +156,7 @@ bool Row_plan::build(const TABLE *table)
     Column column;
     if (!describe(field, &def, &column))
       return false;
+    column.number= uint(m_columns.size());
     column.field_index= field->field_index;
     column.offset= uint(field->ptr - table->record[0]);
     column.null_bit= field->real_maybe_null() ? field->null_bit : 0;
@@ -164,38 +165,6 @@ bool Row_plan::build(const TABLE *table)
       m_long_columns.push_back(uint(m_columns.size()));
     m_columns.push_back(column);
   }
-  return true;
-}
-
-void Wanted_values::tell(varve_cursor *cursor, const Row_plan &plan, const MY_BITMAP *read_set)
-{
-  if (plan.long_columns().empty() || (!read_set && m_flags.empty()))
-    return;
-  if (!read_set)
-  {
-    m_flags.clear();
-    varve_cursor_set_wanted_columns(cursor, nullptr, 0);
-    return;
-  }
-  bool changed= m_flags.empty();
-  m_flags.resize(plan.size(), 1);
-  for (uint column : plan.long_columns())
-  {
-    const uint8_t wanted= bitmap_is_set(read_set, plan.field_index(column));
-    changed|= m_flags[column] != wanted;
-    m_flags[column]= wanted;
-  }
-  if (changed)
-    varve_cursor_set_wanted_columns(cursor, m_flags.data(), uint32_t(m_flags.size()));
-}
-
-bool Wanted_values::cover(const Row_plan &plan, const MY_BITMAP *read_set) const
-{
-  if (m_flags.empty())
-    return true;
-  for (uint column : plan.long_columns())
-    if (!m_flags[column] && bitmap_is_set(read_set, plan.field_index(column)))
-      return false;
   return true;
 }
 
@@ -268,43 +237,78 @@ static inline void copy_plain(uchar *to, const uint8_t *from, uint length)
   }
 }
 
-void Row_plan::to_record(const varve_value *row, const MY_BITMAP *wanted, uchar *record) const
+// The value of one column.
+static inline void to_record(const Column &c, varve_value value, uchar *record)
+{
+  if (c.null_bit)
+  {
+    if (!value.ptr)
+    {
+      record[c.null_offset]|= c.null_bit;
+      return;
+    }
+    record[c.null_offset]&= uchar(~c.null_bit);
+  }
+  uchar *at= record + c.offset;
+  switch (c.layout)
+  {
+  case Column::PLAIN:
+    copy_plain(at, value.ptr, c.length);
+    break;
+  case Column::CHAR:
+    memcpy(at, value.ptr, value.len);
+    if (value.len < c.length)
+      c.charset->fill(reinterpret_cast<char *>(at + value.len), c.length - value.len, c.charset->pad_char);
+    break;
+  case Column::VARCHAR:
+    write_length(at, c.length_bytes, value.len);
+    memcpy(at + c.length_bytes, value.ptr, value.len);
+    break;
+  case Column::BLOB:
+    write_length(at, c.length_bytes, value.len);
+    memcpy(at + c.length_bytes, &value.ptr, sizeof value.ptr);
+    break;
+  }
+}
+
+void Row_plan::to_record(const varve_value *row, const MY_BITMAP &wanted, uchar *record) const
 {
   for (const Column &c : m_columns)
-  {
-    const varve_value value= *row++;
-    if (wanted && !bitmap_is_set(wanted, c.field_index))
-      continue;
-    if (c.null_bit)
+    if (bitmap_is_set(&wanted, c.field_index))
+      varve_plugin::to_record(c, row[c.number], record);
+}
+
+void Wanted_columns::tell(varve_cursor *cursor, const Row_plan &plan, const MY_BITMAP *wanted)
+{
+  if (wanted ? equals(wanted) : m_all)
+    return;
+  m_all= !wanted;
+  m_wanted.clear();
+  if (wanted)
+    m_wanted.assign(wanted->bitmap, wanted->last_word_ptr + 1);
+  m_columns.clear();
+  m_flags.assign(plan.size(), 0);
+  for (const Column &c : plan.columns())
+    if (m_all || bitmap_is_set(wanted, c.field_index))
     {
-      if (!value.ptr)
-      {
-        record[c.null_offset]|= c.null_bit;
-        continue;
-      }
-      record[c.null_offset]&= uchar(~c.null_bit);
+      m_flags[c.number]= 1;
+      m_columns.push_back(c);
     }
-    uchar *at= record + c.offset;
-    switch (c.layout)
-    {
-    case Column::PLAIN:
-      copy_plain(at, value.ptr, c.length);
-      break;
-    case Column::CHAR:
-      memcpy(at, value.ptr, value.len);
-      if (value.len < c.length)
-        c.charset->fill(reinterpret_cast<char *>(at + value.len), c.length - value.len, c.charset->pad_char);
-      break;
-    case Column::VARCHAR:
-      write_length(at, c.length_bytes, value.len);
-      memcpy(at + c.length_bytes, value.ptr, value.len);
-      break;
-    case Column::BLOB:
-      write_length(at, c.length_bytes, value.len);
-      memcpy(at + c.length_bytes, &value.ptr, sizeof value.ptr);
-      break;
-    }
-  }
+  varve_cursor_set_wanted_columns(cursor, m_all ? nullptr : m_flags.data(), uint32_t(m_flags.size()));
+}
+
+bool Wanted_columns::have(const Row_plan &plan, const MY_BITMAP *read_set) const
+{
+  for (const Column &c : plan.columns())
+    if (bitmap_is_set(read_set, c.field_index) && !m_flags[c.number])
+      return false;
+  return true;
+}
+
+void Wanted_columns::to_record(const varve_value *row, uchar *record) const
+{
+  for (const Column &c : m_columns)
+    varve_plugin::to_record(c, row[c.number], record);
 }
 
 void Key_plan::build(const KEY *key, const KEY *primary)

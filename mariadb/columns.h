@@ -30,6 +30,7 @@ struct Column
   Layout layout;
   uint8 length_bytes;
   uchar null_bit;      // 0 for NOT NULL
+  uint number;         // of the engine's column
   uint field_index;
   uint null_offset;
   uint offset;
@@ -48,13 +49,13 @@ public:
 
   size_t size() const { return m_columns.size(); }
   uint field_index(size_t column) const { return m_columns[column].field_index; }
+  const std::vector<Column> &columns() const { return m_columns; }
 
   // Fills `out` with one value for each column. They point into the record.
   void to_values(const uchar *record, varve_value *out) const;
 
-  // Writes a row into a record. A column that is not in `wanted` may keep whatever the record had there; null
-  // means all are wanted.
-  void to_record(const varve_value *row, const MY_BITMAP *wanted, uchar *record) const;
+  // Writes those columns of a row that are in `wanted` into a record.
+  void to_record(const varve_value *row, const MY_BITMAP &wanted, uchar *record) const;
 
   // Columns whose values may lie outside of their rows, as engine columns.
   const std::vector<uint> &long_columns() const { return m_long_columns; }
@@ -64,18 +65,36 @@ private:
   std::vector<uint> m_long_columns;
 };
 
-// What a cursor was told about the long values that it is to fetch.
-class Wanted_values
+// Which columns a cursor was asked for, and their way into a record.
+class Wanted_columns
 {
 public:
-  // Before a search: only columns in `read_set` will be looked at; null means all.
-  void tell(varve_cursor *cursor, const Row_plan &plan, const MY_BITMAP *read_set);
+  // Before a search: no columns will be looked at but those in `wanted`; null means all.
+  void tell(varve_cursor *cursor, const Row_plan &plan, const MY_BITMAP *wanted);
 
-  // Whether what was told suffices for `read_set`.
-  bool cover(const Row_plan &plan, const MY_BITMAP *read_set) const;
+  // Whether all of `read_set` was asked for.
+  bool suffice(const Row_plan &plan, const MY_BITMAP *read_set) const
+  {
+    return m_all || equals(read_set) || have(plan, read_set);
+  }
+
+  // Writes a row into a record. What was not asked for keeps whatever the record had there.
+  void to_record(const varve_value *row, uchar *record) const;
 
 private:
-  // A flag for each engine column; empty: all are wanted.
+  bool equals(const MY_BITMAP *set) const
+  {
+    if (m_wanted.size() == 1)
+      return m_wanted[0] == set->bitmap[0];
+    return !m_wanted.empty() && !memcmp(m_wanted.data(), set->bitmap, m_wanted.size() * sizeof m_wanted[0]);
+  }
+  bool have(const Row_plan &plan, const MY_BITMAP *read_set) const;
+
+  bool m_all= false;
+  // The words of what `tell` was given; empty before it was called, and if everything was asked for.
+  std::vector<my_bitmap_map> m_wanted;
+  std::vector<Column> m_columns;
+  // A flag for each engine column.
   std::vector<uint8_t> m_flags;
 };
 

@@ -56,6 +56,7 @@ public:
   int index_first(uchar *buf) override;
   int index_last(uchar *buf) override;
   int read_range_first(const key_range *start, const key_range *end, bool is_equal, bool sorted) override;
+  int read_range_next() override;
   int prepare_range_scan(const key_range *begin, const key_range *end) override;
   int rnd_init(bool scan) override;
   int rnd_end() override;
@@ -144,7 +145,9 @@ private:
     bool has_begin= false;
     bool has_end= false;
     bool has_filter= false;
-    varve_plugin::Wanted_values wanted;
+    // It gives all covered fields, though the server's read_set has others.
+    bool gives_covered= false;
+    varve_plugin::Wanted_columns wanted;
   };
   std::vector<Index> m_indexes;  // by the engine's index numbers
   // The one that is being searched; null for rnd_pos.
@@ -155,7 +158,7 @@ private:
   const key_range *m_range_end;
   // For rnd_pos, so that it can't disturb a scan.
   varve_cursor *m_position_cursor;
-  varve_plugin::Wanted_values m_position_wanted;
+  varve_plugin::Wanted_columns m_position_wanted;
   // The one that read last: update_row, delete_row, position and unlock_row are about its row.
   varve_cursor *m_current;
   // The row that m_current read last.

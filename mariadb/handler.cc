@@ -139,7 +139,7 @@ void ha_varve::close_table()
   if (m_position_cursor)
     varve_cursor_close(m_position_cursor);
   m_position_cursor= m_current= nullptr;
-  m_position_wanted= Wanted_values();
+  m_position_wanted= Wanted_columns();
   m_row= nullptr;
   if (m_table)
     varve_table_close(m_table);
@@ -376,8 +376,10 @@ const MY_BITMAP *ha_varve::wanted_columns() const
 int ha_varve::start_search()
 {
   Index &index= *m_index;
-  index.wanted.tell(index.cursor, m_row_plan, wanted_columns());
   const bool suffice= &index != &m_indexes[0] && m_lock == VARVE_NO_LOCK && keys_give_all(index);
+  // What is wanted may change while keys are read, as long as keys give it.
+  index.gives_covered= suffice && !bitmap_is_subset(table->read_set, &index.covered);
+  index.wanted.tell(index.cursor, m_row_plan, index.gives_covered ? &index.covered : wanted_columns());
   if (suffice != index.keys_suffice)
     varve_cursor_set_keys_suffice(index.cursor, index.keys_suffice= suffice);
   const bool filter= pushed_idx_cond && pushed_idx_cond_keyno == active_index;
@@ -414,16 +416,12 @@ inline int ha_varve::fetched(varve_code code, uchar *buf, int none)
     return none;
   if (code != VARVE_OK)
     return failed(code);
-  const MY_BITMAP *wanted= wanted_columns();
-  if (m_index && m_index->keys_suffice && !bitmap_is_subset(table->read_set, &m_index->covered))
-  {
-    if (!keys_give_all(*m_index))
-      return fetch_whole(buf);
-    wanted= &m_index->covered;
-  }
-  else if (m_index && !m_index->wanted.cover(m_row_plan, table->read_set))
+  if (!m_index)
+    m_position_wanted.to_record(m_row, buf);
+  else if (m_index->wanted.suffice(m_row_plan, table->read_set) || (m_index->gives_covered && keys_give_all(*m_index)))
+    m_index->wanted.to_record(m_row, buf);
+  else
     return fetch_whole(buf);
-  m_row_plan.to_record(m_row, wanted, buf);
   return 0;
 }
 
@@ -530,11 +528,24 @@ int ha_varve::index_last(uchar *buf)
   return fetched(varve_cursor_last(m_current, m_session->txn(), m_lock, &m_row), buf, HA_ERR_END_OF_FILE);
 }
 
-// A range: the cursor is told its end, so that it locks no row beyond. Equal keys end by themselves.
+// A range: the cursor is told its end, so that it neither locks nor gives a row beyond, and nobody else need look. Equal keys
+// end by themselves.
 int ha_varve::read_range_first(const key_range *start, const key_range *end, bool is_equal, bool sorted)
 {
-  m_range_end= is_equal ? nullptr : end;
-  return handler::read_range_first(start, end, is_equal, sorted);
+  if (is_equal)
+    return handler::read_range_first(start, end, is_equal, sorted);
+  eq_range= false;
+  set_end_range(end);
+  range_key_part= table->key_info[active_index].key_part;
+  m_range_end= end;
+  uchar *const record= table->record[0];
+  const int error= start ? ha_index_read_map(record, start->key, start->keypart_map, start->flag) : ha_index_first(record);
+  return error == HA_ERR_KEY_NOT_FOUND ? HA_ERR_END_OF_FILE : error;
+}
+
+int ha_varve::read_range_next()
+{
+  return eq_range ? handler::read_range_next() : ha_index_next(table->record[0]);
 }
 
 // A range that is about to be searched backward.

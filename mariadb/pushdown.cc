@@ -60,7 +60,7 @@ varve_verdict ha_varve::check_entry(const varve_value *row)
     return VARVE_INTERRUPT;
   if (!pushed_idx_cond)
     return VARVE_WANTED;
-  m_row_plan.to_record(row, &m_index->covered, table->record[0]);
+  m_row_plan.to_record(row, m_index->covered, table->record[0]);
   status_var_increment(thd->status_var.ha_icp_attempts);
   if (!pushed_idx_cond->val_bool())
     return VARVE_UNWANTED;

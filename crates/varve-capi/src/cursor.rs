@@ -1,8 +1,11 @@
 //! `varve_cursor`: reading a table in the order of one of its indexes.
+//!
+//! A row goes to C as an array of values, of which only those of wanted columns are set at each move. They point into the
+//! cursor's copy of the row, or into `values` if the index's key gave them.
 
 use std::ffi::c_void;
 
-use varve::{Cursor, DatumBuf, Error, KeyMatch, LockMode, Table};
+use varve::{Cursor, Datum, DatumBuf, Error, KeyField, KeyMatch, LockMode, Table, Transaction};
 
 use crate::error::guard;
 use crate::error::varve_code::{self, VARVE_NO_ROW, VARVE_OK};
@@ -14,11 +17,18 @@ use crate::value::{slice_of, varve_value, with_datums};
 pub struct varve_cursor {
     pub(crate) table: Table,
     pub(crate) cursor: Cursor,
-    /// The current row for C, one value for each column.
+    /// The current row for C, one value for each column; null for those that are not wanted.
     row: Vec<varve_value>,
+    /// Columns that the caller will look at.
+    wanted: Vec<usize>,
     keys_suffice: bool,
     /// See `Cursor::key_columns`.
     key_columns: Vec<(usize, bool)>,
+    /// See `Cursor::key_fields`.
+    key_fields: Vec<KeyField>,
+    /// Those that are read, if they give everything that is wanted of a key, and what was read.
+    fields: Option<Vec<KeyField>>,
+    values: Vec<u8>,
 }
 
 /// What a row must be to the key that is sought. A key may be only the first parts of the index's; then it stands
@@ -134,21 +144,78 @@ impl varve_cursor {
         if !found {
             return Ok(VARVE_NO_ROW);
         }
-        if self.keys_suffice
-            && let Some(values) = self.cursor.key_values()?
-        {
-            fill(&mut self.row, &self.key_columns, values);
-        } else {
+        if !(self.keys_suffice && self.publish_key()?) {
             let row = self.cursor.row()?;
-            for (i, v) in self.row.iter_mut().enumerate() {
+            for &column in &self.wanted {
                 // A long value that nobody wants was not fetched.
-                *v = row.fetched(i).map_or(varve_value::NULL, varve_value::of);
+                let value = row.fetched(column);
+                self.row[column] = value.map_or(varve_value::NULL, varve_value::of);
             }
         }
         // SAFETY: CAPI-2.
         unsafe { out.write(self.row.as_ptr()) };
         Ok(VARVE_OK)
     }
+
+    /// Takes the current row's values from its key. `false` if the row was fetched.
+    #[inline]
+    fn publish_key(&mut self) -> varve::Result<bool> {
+        let Some(fields) = &self.fields else {
+            let values = self.cursor.key_values()?;
+            if let Some(values) = values {
+                fill(&mut self.row, &self.key_columns, values);
+            }
+            return Ok(values.is_some());
+        };
+        if !self.cursor.read_fields(fields, &mut self.values)? {
+            return Ok(false);
+        }
+        let mut rest = &self.values[..];
+        for field in fields {
+            let (value, behind) = rest.split_at(field.len());
+            self.row[field.column] = varve_value::of(Some(value));
+            rest = behind;
+        }
+        Ok(true)
+    }
+
+    /// The caller wants other columns than before, or has other means to get them.
+    fn plan(&mut self) {
+        self.row.fill(varve_value::NULL);
+        let readable = |column: &&usize| self.key_columns.contains(&(**column, true));
+        let field = |column: &usize| {
+            let mut fields = self.key_fields.iter().copied();
+            fields.find(|f| f.column == *column)
+        };
+        let wanted = self.wanted.iter().filter(readable);
+        self.fields = match self.keys_suffice {
+            true => wanted.map(field).collect(),
+            false => None,
+        };
+        let fields = self.fields.iter().flatten();
+        let bytes = fields.map(KeyField::len).sum();
+        self.values.resize(bytes, 0);
+    }
+}
+
+/// Moves a cursor and hands the row that it found to C.
+///
+/// # Safety
+/// CAPI-2 holds for the handles and for `row`.
+#[inline]
+unsafe fn go(
+    cursor: *mut varve_cursor,
+    txn: *const varve_txn,
+    row: *mut *const varve_value,
+    how: impl FnOnce(&mut Cursor, &mut Transaction) -> varve::Result<bool>,
+) -> varve_code {
+    // SAFETY: the caller's promise.
+    let (c, txn) = unsafe { (&mut *cursor, &*txn) };
+    guard(&txn.db, || {
+        // SAFETY: the caller's promise.
+        let found = how(&mut c.cursor, unsafe { running(txn)? })?;
+        c.publish(found, row)
+    })
 }
 
 /// Opens a cursor on an index: 0 the clustered one, 1, 2, … the secondary ones.
@@ -162,12 +229,17 @@ pub unsafe extern "C" fn varve_cursor_open(
     let table = unsafe { &*table };
     guard(&table.db, || {
         let cursor = table.table.cursor(index as usize)?;
+        let columns = table.table.def().columns.len();
         let cursor = varve_cursor {
             table: table.table.clone(),
+            row: vec![varve_value::NULL; columns],
+            wanted: (0..columns).collect(),
             keys_suffice: false,
             key_columns: cursor.key_columns().to_vec(),
+            key_fields: cursor.key_fields(),
+            fields: None,
+            values: Vec::new(),
             cursor,
-            row: vec![varve_value::NULL; table.table.def().columns.len()],
         };
         // SAFETY: CAPI-2.
         unsafe { out.write(Box::into_raw(Box::new(cursor))) };
@@ -200,12 +272,12 @@ pub unsafe extern "C" fn varve_cursor_set_keys_suffice(
     let c = unsafe { &mut *cursor };
     c.keys_suffice = keys_suffice;
     c.cursor.set_keys_suffice(keys_suffice);
-    c.row.fill(varve_value::NULL);
+    c.plan();
 }
 
 /// Says which columns the caller will look at in the rows that it searches for from now on: `n` flags, one for each
-/// column of the table, 0 for those it will not. A null pointer: all of them. Long values of others are not fetched from
-/// where they lie, and come as null.
+/// column of the table, 0 for those it will not. A null pointer: all of them. Values of others come as null, and long ones
+/// are not fetched from where they lie.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_cursor_set_wanted_columns(
     cursor: *mut varve_cursor,
@@ -218,6 +290,13 @@ pub unsafe extern "C" fn varve_cursor_set_wanted_columns(
     let flags = (!wanted.is_null()).then(|| unsafe { slice_of(wanted, n as usize) });
     let flags: Option<Vec<bool>> = flags.map(|f| f.iter().map(|w| *w != 0).collect());
     c.cursor.set_wanted_columns(flags.as_deref());
+    let is_wanted = |column: &usize| match &flags {
+        Some(flags) => flags.get(*column) == Some(&true),
+        None => true,
+    };
+    c.wanted.clear();
+    c.wanted.extend((0..c.row.len()).filter(is_wanted));
+    c.plan();
 }
 
 /// Gives back memory that long values took. The current row's values are gone then; the cursor keeps its place.
@@ -229,6 +308,32 @@ pub unsafe extern "C" fn varve_cursor_release_values(cursor: *mut varve_cursor) 
     c.cursor.release_values();
 }
 
+/// Tells the cursor where searches end.
+///
+/// # Safety
+/// CAPI-2 holds for the handles and for `bound`.
+unsafe fn limit(
+    cursor: *mut varve_cursor,
+    txn: *const varve_txn,
+    bound: *const varve_bound,
+    set: impl FnOnce(&mut Cursor, Option<(&[Datum<'_>], bool)>) -> varve::Result<()>,
+) -> varve_code {
+    // SAFETY: the caller's promise.
+    let (c, txn, bound) = unsafe { (&mut *cursor, &*txn, bound.as_ref()) };
+    guard(&txn.db, || {
+        match bound {
+            None => set(&mut c.cursor, None)?,
+            // SAFETY: the caller's promise.
+            Some(bound) => unsafe {
+                with_datums(bound.values, bound.n, |values| {
+                    set(&mut c.cursor, Some((values, bound.inclusive)))
+                })?
+            },
+        }
+        Ok(VARVE_OK)
+    })
+}
+
 /// Where the searches forward that follow end: behind the rows that equal the key `end`, or before them if it is not
 /// inclusive. Rows from there on are not even locked. Null lifts the end.
 #[unsafe(no_mangle)]
@@ -238,19 +343,7 @@ pub unsafe extern "C" fn varve_cursor_set_end(
     end: *const varve_bound,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    let (c, txn, end) = unsafe { (&mut *cursor, &*txn, end.as_ref()) };
-    guard(&txn.db, || {
-        match end {
-            None => c.cursor.set_end(None)?,
-            // SAFETY: CAPI-2.
-            Some(end) => unsafe {
-                with_datums(end.values, end.n, |values| {
-                    c.cursor.set_end(Some((values, end.inclusive)))
-                })?
-            },
-        }
-        Ok(VARVE_OK)
-    })
+    unsafe { limit(cursor, txn, end, |cursor, end| cursor.set_end(end)) }
 }
 
 /// Where the searches backward that follow end: before the rows that equal the key `begin`, or behind them if it is not
@@ -262,19 +355,7 @@ pub unsafe extern "C" fn varve_cursor_set_begin(
     begin: *const varve_bound,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    let (c, txn, begin) = unsafe { (&mut *cursor, &*txn, begin.as_ref()) };
-    guard(&txn.db, || {
-        match begin {
-            None => c.cursor.set_begin(None)?,
-            // SAFETY: CAPI-2.
-            Some(begin) => unsafe {
-                with_datums(begin.values, begin.n, |values| {
-                    c.cursor.set_begin(Some((values, begin.inclusive)))
-                })?
-            },
-        }
-        Ok(VARVE_OK)
-    })
+    unsafe { limit(cursor, txn, begin, |cursor, begin| cursor.set_begin(begin)) }
 }
 
 /// Has `filter` asked about each entry of the secondary index before its row is locked or fetched, from the next search
@@ -313,15 +394,11 @@ pub unsafe extern "C" fn varve_cursor_seek(
     row: *mut *const varve_value,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    let (c, txn) = unsafe { (&mut *cursor, &*txn) };
-    guard(&txn.db, || {
-        // SAFETY: CAPI-2.
-        let found = unsafe {
-            let t = running(txn)?;
-            with_datums(key, n, |key| c.cursor.seek(t, key, how.into(), lock.into()))?
-        };
-        c.publish(found, row)
-    })
+    unsafe {
+        go(cursor, txn, row, |cursor, trx| {
+            with_datums(key, n, |key| cursor.seek(trx, key, how.into(), lock.into()))
+        })
+    }
 }
 
 /// Goes to the index's first row.
@@ -333,12 +410,11 @@ pub unsafe extern "C" fn varve_cursor_first(
     row: *mut *const varve_value,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    let (c, txn) = unsafe { (&mut *cursor, &*txn) };
-    guard(&txn.db, || {
-        // SAFETY: CAPI-2.
-        let found = c.cursor.first(unsafe { running(txn)? }, lock.into())?;
-        c.publish(found, row)
-    })
+    unsafe {
+        go(cursor, txn, row, |cursor, trx| {
+            cursor.first(trx, lock.into())
+        })
+    }
 }
 
 /// Goes to the index's last row.
@@ -350,12 +426,11 @@ pub unsafe extern "C" fn varve_cursor_last(
     row: *mut *const varve_value,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    let (c, txn) = unsafe { (&mut *cursor, &*txn) };
-    guard(&txn.db, || {
-        // SAFETY: CAPI-2.
-        let found = c.cursor.last(unsafe { running(txn)? }, lock.into())?;
-        c.publish(found, row)
-    })
+    unsafe {
+        go(cursor, txn, row, |cursor, trx| {
+            cursor.last(trx, lock.into())
+        })
+    }
 }
 
 /// Goes to the next row in the index's order, locking as the cursor did before.
@@ -366,12 +441,7 @@ pub unsafe extern "C" fn varve_cursor_next(
     row: *mut *const varve_value,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    let (c, txn) = unsafe { (&mut *cursor, &*txn) };
-    guard(&txn.db, || {
-        // SAFETY: CAPI-2.
-        let found = c.cursor.next(unsafe { running(txn)? })?;
-        c.publish(found, row)
-    })
+    unsafe { go(cursor, txn, row, Cursor::next) }
 }
 
 /// Goes to the previous row in the index's order.
@@ -382,12 +452,7 @@ pub unsafe extern "C" fn varve_cursor_prev(
     row: *mut *const varve_value,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    let (c, txn) = unsafe { (&mut *cursor, &*txn) };
-    guard(&txn.db, || {
-        // SAFETY: CAPI-2.
-        let found = c.cursor.prev(unsafe { running(txn)? })?;
-        c.publish(found, row)
-    })
+    unsafe { go(cursor, txn, row, Cursor::prev) }
 }
 
 /// Goes to the next row, if it equals the key that the last varve_cursor_seek was given. Locks no other.
@@ -398,12 +463,7 @@ pub unsafe extern "C" fn varve_cursor_next_same(
     row: *mut *const varve_value,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    let (c, txn) = unsafe { (&mut *cursor, &*txn) };
-    guard(&txn.db, || {
-        // SAFETY: CAPI-2.
-        let found = c.cursor.next_same(unsafe { running(txn)? })?;
-        c.publish(found, row)
-    })
+    unsafe { go(cursor, txn, row, Cursor::next_same) }
 }
 
 /// The current row's position: bytes that find the row again, in any cursor on the same table. Positions of two rows
@@ -432,15 +492,12 @@ pub unsafe extern "C" fn varve_cursor_seek_position(
     row: *mut *const varve_value,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    let (c, txn) = unsafe { (&mut *cursor, &*txn) };
-    guard(&txn.db, || {
-        // SAFETY: CAPI-2.
-        let found = unsafe {
-            let position = slice_of(position, len as usize);
-            (c.cursor).seek_position(running(txn)?, position, lock.into())?
-        };
-        c.publish(found, row)
-    })
+    unsafe {
+        let position = slice_of(position, len as usize);
+        go(cursor, txn, row, |cursor, trx| {
+            cursor.seek_position(trx, position, lock.into())
+        })
+    }
 }
 
 /// The caller has no use for the current row: under READ COMMITTED its lock is given back, if the cursor's last move

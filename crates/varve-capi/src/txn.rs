@@ -2,12 +2,11 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::c_char;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use varve::{
-    AutoIncLock, Database, Error, Interrupt, Isolation, OnDuplicate, Savepoint, Transaction,
-};
+use varve::{AutoIncLock, Database, Error, Isolation, OnDuplicate, Savepoint, Transaction};
 
 use crate::collation::text;
 use crate::cursor::varve_cursor;
@@ -21,8 +20,8 @@ use crate::value::{varve_value, with_datums};
 pub struct varve_txn {
     pub(crate) db: Database,
     locking: varve_table_locks,
-    /// Ends a wait of the running transaction. Another thread may look at nothing else.
-    interrupt: Mutex<Option<Interrupt>>,
+    /// Ends waits of the session's transactions. Another thread may look at nothing else.
+    interrupt: Arc<AtomicBool>,
     /// Only the session's own thread comes here (varve.h, first rule).
     state: UnsafeCell<State>,
 }
@@ -150,7 +149,7 @@ pub unsafe extern "C" fn varve_txn_open(
         let txn = varve_txn {
             db: db.0.clone(),
             locking,
-            interrupt: Mutex::new(None),
+            interrupt: Arc::new(AtomicBool::new(false)),
             state: UnsafeCell::new(State {
                 current: None,
                 lock_wait_timeout: None,
@@ -189,7 +188,8 @@ pub unsafe extern "C" fn varve_txn_begin(
             return Err(Error::invalid("a transaction has begun already"));
         }
         let mut t = txn.db.begin(isolation.into());
-        *txn.interrupt.lock() = Some(t.interrupt_handle());
+        clear_interrupt(txn);
+        t.set_interrupt(txn.interrupt.clone());
         if txn.locking == varve_table_locks::VARVE_TABLES_LOCKED_BY_CALLER {
             t.trust_metadata_locks();
         }
@@ -362,12 +362,12 @@ pub unsafe extern "C" fn varve_txn_set_lock_wait_timeout(txn: *const varve_txn, 
 /// Makes the running transaction's waits, this one and later ones, end with VARVE_INTERRUPTED. From any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_txn_interrupt(txn: *const varve_txn) {
-    // SAFETY: CAPI-2. Only the interrupt handle is touched, which is made for that.
+    // SAFETY: CAPI-2. Nothing is touched but what any thread may touch.
     let txn = unsafe { &*txn };
     guard(&txn.db, || {
-        if let Some(interrupt) = &*txn.interrupt.lock() {
-            interrupt.interrupt();
-        }
+        // Release: pairs with the waiter's Acquire load after it was woken.
+        txn.interrupt.store(true, Ordering::Release);
+        txn.db.wake_interrupted();
         Ok(VARVE_OK)
     });
 }
@@ -376,9 +376,13 @@ pub unsafe extern "C" fn varve_txn_interrupt(txn: *const varve_txn) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_txn_clear_interrupt(txn: *const varve_txn) {
     // SAFETY: CAPI-2.
-    let txn = unsafe { &*txn };
-    if let Some(interrupt) = &*txn.interrupt.lock() {
-        interrupt.clear();
+    clear_interrupt(unsafe { &*txn });
+}
+
+fn clear_interrupt(txn: &varve_txn) {
+    // A store would take the line from whoever reads it, for nothing nearly always.
+    if txn.interrupt.load(Ordering::Relaxed) {
+        txn.interrupt.store(false, Ordering::Release);
     }
 }
 

@@ -57,10 +57,7 @@ pub unsafe fn slice_of<'a, T>(ptr: *const T, len: usize) -> &'a [T] {
     unsafe { std::slice::from_raw_parts(ptr, len) }
 }
 
-/// Most values that are converted without allocating.
-const INLINE: usize = 64;
-
-/// Calls `f` with the values as datums.
+/// Calls `f` with the values as datums, without allocating unless there are many.
 ///
 /// # Safety
 /// As for `varve_value::datum`, for each of the `n` values at `values`, for the time of the call.
@@ -72,15 +69,24 @@ pub unsafe fn with_datums<R>(
 ) -> R {
     // SAFETY: the caller's promise.
     let values = unsafe { slice_of(values, n as usize) };
-    if values.len() <= INLINE {
-        let mut datums: [Datum<'_>; INLINE] = [None; INLINE];
-        for (d, v) in datums.iter_mut().zip(values) {
-            // SAFETY: the caller's promise.
-            *d = unsafe { v.datum() };
-        }
-        return f(&datums[..values.len()]);
-    }
     // SAFETY: the caller's promise.
-    let datums: Vec<Datum<'_>> = values.iter().map(|v| unsafe { v.datum() }).collect();
-    f(&datums)
+    let datums = values.iter().map(|v| unsafe { v.datum() });
+    // Nearly all search keys and many rows have so few that clearing the room for more would show.
+    match values.len() {
+        0..=8 => f(filled(&mut [None; 8], datums)),
+        9..=64 => f(filled(&mut [None; 64], datums)),
+        _ => f(&datums.collect::<Vec<_>>()),
+    }
+}
+
+#[inline]
+fn filled<'a, 'v>(
+    room: &'a mut [Datum<'v>],
+    datums: impl ExactSizeIterator<Item = Datum<'v>>,
+) -> &'a [Datum<'v>] {
+    let n = datums.len();
+    room.iter_mut()
+        .zip(datums)
+        .for_each(|(to, datum)| *to = datum);
+    &room[..n]
 }

@@ -104,7 +104,7 @@ pub use catalog::{IndexDef, IndexEstimate, TableDef};
 pub use db::{Database, FromValue, Options, Row, Rows, Table};
 pub use row::{
     Collation, CollationId, Collations, ColumnDef, ColumnType, Datum, DatumBuf, FindCollation,
-    KeyPart, Pad, RowRef, Value, Weigh,
+    KeyField, KeyPart, Pad, RowRef, Value, Weigh,
 };
 pub use table::{CheckReport, Cursor, EntryFilter, KeyMatch, LockMode, OnDuplicate};
 pub use txn::{

@@ -38,26 +38,26 @@ const MAX_CHAR_BYTES: usize = 8;
 /// Encodes and decodes the keys of one index.
 #[derive(Clone, Debug)]
 pub struct KeyCodec {
-    parts: Vec<Part>,
+    pub(super) parts: Vec<Part>,
 }
 
 #[derive(Clone, Debug)]
-struct Part {
-    column: usize,
-    nullable: bool,
+pub(super) struct Part {
+    pub(super) column: usize,
+    pub(super) nullable: bool,
     /// 0xff for a descending part, 0 otherwise: what the bytes are XORed with.
-    flip: u8,
+    pub(super) flip: u8,
     /// Characters of a text, bytes of anything else; `usize::MAX` for the whole value.
-    prefix: usize,
-    kind: Kind,
+    pub(super) prefix: usize,
+    pub(super) kind: Kind,
     /// See [`KeyCodec::readable`].
-    readable: bool,
+    pub(super) readable: bool,
     /// For messages.
     def: ColumnDef,
 }
 
 #[derive(Clone, Debug)]
-enum Kind {
+pub(super) enum Kind {
     Int { bytes: usize, signed: bool },
     Float,
     Double,

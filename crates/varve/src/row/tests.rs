@@ -281,6 +281,25 @@ proptest! {
         for len in 0..own {
             prop_assert!(codec.decode(&key[..len], &mut out).is_err(), "cut at {}", len);
         }
+        // Fields say the same (KEY-4), wherever the key begins.
+        for at in [0, 3] {
+            let mut fields = Vec::new();
+            let end = codec.fields(at, &mut fields);
+            prop_assert!(end.is_none_or(|end| end == at + own));
+            let moved = [&vec![7; at], &key[..own]].concat();
+            for field in &fields {
+                let mut value = vec![0; field.len()];
+                field.read(&moved, &mut value).unwrap();
+                prop_assert_eq!(rows[0][field.column].as_deref(), Some(&value[..]));
+                prop_assert!(field.read(&moved[..at], &mut value).is_err());
+            }
+            let constant = parts.iter().enumerate().take_while(|(_, part)| {
+                let column = &columns[part.column];
+                !column.nullable && column.ty.fixed_len().is_some()
+            });
+            let readable = constant.filter(|(i, _)| codec.readable(*i)).count();
+            prop_assert_eq!(fields.len(), readable);
+        }
     }
 
     #[test]

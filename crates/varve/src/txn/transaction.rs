@@ -52,6 +52,9 @@ impl Isolation {
 /// A commit that leaves at least this many logs in the history of its rollback segment wakes purge.
 const PURGE_WAKE_LENGTH: u64 = 32;
 
+/// How many rows a transaction reads before it adds them to the counter of all.
+const MOST_ROWS_UNTOLD: u64 = 1024;
+
 /// A place in a transaction to roll back to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Savepoint(pub u64);
@@ -113,6 +116,8 @@ pub struct Transaction {
     own_table_locks: bool,
     statement_start: u64,
     lock_wait: Duration,
+    /// Rows read that the counter of all does not have yet: adding to it for each would be dear.
+    rows_read: u64,
     /// The transaction's own flag; `None` once it has ended for good.
     own_interrupt: Option<Arc<AtomicBool>>,
     /// The caller's flag, which counts instead.
@@ -144,6 +149,7 @@ impl Transaction {
             own_table_locks: true,
             statement_start: 0,
             lock_wait,
+            rows_read: 0,
             own_interrupt: Some(interrupt),
             interrupt: None,
             scratch,
@@ -232,6 +238,22 @@ impl Transaction {
         self.lock_wait = timeout;
     }
 
+    /// A cursor has come to a row. Told to the counter at the statement's end and every so often.
+    #[inline]
+    pub fn count_row(&mut self) {
+        self.rows_read += 1;
+        if self.rows_read == MOST_ROWS_UNTOLD {
+            self.tell_rows_read();
+        }
+    }
+
+    fn tell_rows_read(&mut self) {
+        let n = std::mem::take(&mut self.rows_read);
+        if n > 0 {
+            Counters::add(&self.core.counters.rows_read, n);
+        }
+    }
+
     /// An error if the transaction was prepared, committed or rolled back.
     pub fn check_active(&self) -> Result<()> {
         match self.state {
@@ -252,6 +274,7 @@ impl Transaction {
 
     /// Marks the start of a statement: `rollback_statement` comes back here, READ COMMITTED takes a new view.
     pub fn start_statement(&mut self) {
+        self.tell_rows_read();
         self.end_statement();
         self.statement_start = self.next_undo_no();
         if !self.isolation.locks_gaps() {
@@ -635,6 +658,7 @@ impl Transaction {
 
     /// Gives up view and locks once the outcome is decided.
     fn end(&mut self) {
+        self.tell_rows_read();
         self.view = None;
         self.undo = None;
         self.tables.clear();

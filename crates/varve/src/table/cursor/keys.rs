@@ -1,7 +1,7 @@
 //! What the caller says about the keys that it wants: where a search ends, and whether the rows are wanted at all.
 
 use crate::base::Result;
-use crate::row::{Datum, DatumBuf, MAX_KEY_BYTES, successor};
+use crate::row::{Datum, DatumBuf, KeyField, MAX_KEY_BYTES, successor};
 
 use super::{Current, Cursor, Direction};
 
@@ -112,6 +112,37 @@ impl Cursor {
         }
         self.take_apart()?;
         Ok(Some(&self.parts))
+    }
+
+    /// The columns of `key_columns` whose values stand at constant places in the index's keys.
+    pub fn key_fields(&self) -> Vec<KeyField> {
+        let mut fields = Vec::new();
+        let clustered = &self.table.clustered.codec;
+        let end = match self.index {
+            0 => Some(0),
+            _ => self.index().codec.fields(0, &mut fields),
+        };
+        if let Some(end) = end {
+            clustered.fields(end, &mut fields);
+        }
+        fields
+    }
+
+    /// Reads fields of the current row's key, if the row was not fetched: `out` gets their values one behind the other, and has
+    /// just the room for them. `false` if it was.
+    #[inline]
+    pub fn read_fields(&self, fields: &[KeyField], mut out: &mut [u8]) -> Result<bool> {
+        if self.current != Current::Entry {
+            return Ok(false);
+        }
+        for field in fields {
+            let (value, rest) = out.split_at_mut(field.len());
+            if let Err(d) = field.read(&self.key, value) {
+                return Err(self.index().damage_at(&self.key, d.expected, d.found));
+            }
+            out = rest;
+        }
+        Ok(true)
     }
 
     /// Fills `parts` with the values of the entry `self.key` of row `self.clustered`.

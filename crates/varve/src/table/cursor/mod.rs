@@ -35,7 +35,7 @@ use crate::btree::{Seek, SharedLeaf};
 use crate::catalog::{OpenIndex, OpenTable, ROW_AT, RowRecord};
 use crate::lock::{Mode, TableMode};
 use crate::row::{Datum, DatumBuf, MAX_KEY_BYTES, RowRef, successor};
-use crate::txn::{Counters, Isolation, Transaction, TrxNumber};
+use crate::txn::{Isolation, Transaction, TrxNumber};
 
 use self::consistent::{Batch, FIRST_BATCH};
 use self::locking::Gaps;
@@ -446,7 +446,7 @@ impl Cursor {
                 return Ok(false);
             }
             if self.fetch_long(trx)? {
-                Counters::add(&trx.core().counters.rows_read, 1);
+                trx.count_row();
                 return Ok(true);
             }
         }
@@ -465,7 +465,7 @@ impl Cursor {
         }
         let found = self.fetch_again(trx)? && self.fetch_long(trx)?;
         if found {
-            Counters::add(&trx.core().counters.rows_read, 1);
+            trx.count_row();
         }
         Ok(found)
     }

@@ -1,0 +1,114 @@
+//! Values that stand at the same place in every key of an index: those in front of the first part whose length depends on
+//! its value. Reading one is a copy, where taking a key apart walks over all parts.
+//!
+//! - **KEY-4** Keys of one index agree in the place and the length of each field.
+//!
+//! What is not a field (parts behind a text or a nullable column, floating point) is read by [`KeyCodec::decode`].
+
+use super::key::{Kind, Part};
+use super::{Damage, KeyCodec};
+
+/// One value at a constant place in the keys of an index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeyField {
+    /// The column's position in the table's list.
+    pub column: usize,
+    at: usize,
+    len: usize,
+    kind: FieldKind,
+    flip: u8,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum FieldKind {
+    Int { signed: bool },
+    Bytes,
+}
+
+impl Part {
+    /// Bytes that the part takes in every key, if they are always as many.
+    fn constant_len(&self) -> Option<usize> {
+        if self.nullable {
+            return None;
+        }
+        match self.kind {
+            Kind::Int { bytes, .. } => Some(bytes),
+            Kind::Float => Some(4),
+            Kind::Double => Some(8),
+            Kind::Fixed { len } => Some(self.prefix.min(len)),
+            Kind::Bytes | Kind::Text(_) => None,
+        }
+    }
+}
+
+impl KeyCodec {
+    /// Appends to `out` the fields of the parts that stand at constant places, if the first part starts at `at`. Returns where
+    /// the last part ends, if all of them do.
+    pub fn fields(&self, mut at: usize, out: &mut Vec<KeyField>) -> Option<usize> {
+        for part in &self.parts {
+            let len = part.constant_len()?;
+            let kind = match part.kind {
+                Kind::Int { signed, .. } => FieldKind::Int { signed },
+                _ => FieldKind::Bytes,
+            };
+            if part.readable {
+                out.push(KeyField {
+                    column: part.column,
+                    at,
+                    len,
+                    kind,
+                    flip: part.flip,
+                });
+            }
+            at += len;
+        }
+        Some(at)
+    }
+}
+
+impl KeyField {
+    /// Bytes of the value.
+    #[allow(
+        clippy::len_without_is_empty,
+        reason = "no column has values without bytes"
+    )]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Copies the value from a key to `out`, which is as long as the value. Total on any bytes.
+    #[inline]
+    pub fn read(&self, key: &[u8], out: &mut [u8]) -> Result<(), Damage> {
+        let Some(value) = key.get(self.at..self.at + self.len) else {
+            return Err(Damage::new("a whole key part", key.len()));
+        };
+        match self.kind {
+            FieldKind::Int { signed } => self.read_int(value, signed, out),
+            FieldKind::Bytes => {
+                for (to, from) in out.iter_mut().zip(value) {
+                    *to = from ^ self.flip;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn read_int(&self, be: &[u8], signed: bool, out: &mut [u8]) {
+        let (flip, sign) = (self.flip, u8::from(signed) << 7);
+        if let Ok(four) = <[u8; 4]>::try_from(be) {
+            let mask = u32::from_le_bytes([flip; 4]) ^ u32::from(sign) << 24;
+            out.copy_from_slice(&(u32::from_be_bytes(four) ^ mask).to_le_bytes());
+        } else if let Ok(eight) = <[u8; 8]>::try_from(be) {
+            let mask = u64::from_le_bytes([flip; 8]) ^ u64::from(sign) << 56;
+            out.copy_from_slice(&(u64::from_be_bytes(eight) ^ mask).to_le_bytes());
+        } else {
+            for (to, from) in out.iter_mut().zip(be.iter().rev()) {
+                *to = from ^ flip;
+            }
+            if let Some(top) = out.last_mut() {
+                *top ^= sign;
+            }
+        }
+    }
+}
