@@ -11,25 +11,11 @@ use crate::command::{self, Cmd};
 use crate::workspace::{Workspace, cache_dir, cargo};
 
 #[derive(clap::Args)]
+#[command(disable_help_flag = true)]
 pub struct EmbeddedArgs {
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
-    /// Rows of the table
-    #[arg(long, default_value_t = 1_000_000)]
-    rows: u64,
-    /// Seconds of each timed workload
-    #[arg(long, default_value_t = 5.0)]
-    time: f64,
-    /// Runs of everything; the median counts
-    #[arg(long, default_value_t = 3)]
-    repeat: usize,
-    /// Only these workloads
-    #[arg(long, value_delimiter = ',')]
-    only: Vec<String>,
-    /// Only these engines
-    #[arg(long, value_delimiter = ',')]
-    engines: Vec<String>,
+    /// What the program is told; `--help` lists its options
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    options: Vec<String>,
 }
 
 pub fn run(workspace: &Workspace, args: &EmbeddedArgs) -> Result<()> {
@@ -41,17 +27,7 @@ pub fn run(workspace: &Workspace, args: &EmbeddedArgs) -> Result<()> {
     let mut cmd = Cmd::new(target.join("release/varve-bench"))
         .arg("--dir")
         .arg(workspace.target.join("bench-embedded"))
-        .arg(format!("--rows={}", args.rows))
-        .arg(format!("--time={}", args.time))
-        .arg(format!("--repeat={}", args.repeat));
-    for (option, names) in [("--only", &args.only), ("--engines", &args.engines)] {
-        if !names.is_empty() {
-            cmd = cmd.arg(format!("{option}={}", names.join(",")));
-        }
-    }
-    if args.json {
-        cmd = cmd.arg("--json");
-    }
+        .args(&args.options);
     if let Some(peers) = &peers {
         cmd = cmd.env("LD_LIBRARY_PATH", library_dir(peers));
     }

@@ -316,7 +316,12 @@ impl Ddl {
         let _gate = table.keep_purge_away();
         self.retire(trx, &table)?;
         let moved = self.spaces.rename(table.space(), &table_path(to));
-        // Renaming does not change what older views may read: the old creator stays.
+        self.core.tables.replace(&table, self.reopen(&table, def)?);
+        moved
+    }
+
+    /// The table under another name. Renaming does not change what older views may read: the old creator stays.
+    fn reopen(&self, table: &OpenTable, def: TableDef) -> Result<Arc<OpenTable>> {
         let renamed = OpenTable::open(
             def,
             table.created_by,
@@ -325,8 +330,7 @@ impl Ddl {
             &self.collations,
         )?;
         renamed.raise_auto_increment(table.auto_increment());
-        self.core.tables.replace(&table, Arc::new(renamed));
-        moved
+        Ok(Arc::new(renamed))
     }
 
     /// Empties a table by giving it a fresh tablespace.

@@ -109,16 +109,9 @@ impl Ddl {
         def.validate()?;
         self.check_absent(to)?;
         let _gate = table.keep_purge_away();
-        let renamed = OpenTable::open(
-            def,
-            table.created_by,
-            &self.core.mtr,
-            &self.spaces,
-            &self.collations,
-        )?;
-        renamed.raise_auto_increment(table.auto_increment());
+        let renamed = self.reopen(table, def)?;
         table.set_dropped(true);
-        self.core.tables.replace(table, Arc::new(renamed));
+        self.core.tables.replace(table, renamed);
         Ok(())
     }
 
