@@ -61,10 +61,10 @@ struct Thread<'a> {
 impl Worker for Thread<'_> {
     fn load(&mut self, keys: &[u64], values: &[u8]) -> Result<()> {
         let mut trx = self.engine.db.begin(Isolation::RepeatableRead);
-        for (key, value) in keys.iter().zip(values.chunks(VALUE_BYTES)) {
-            let row = [Some(&key.to_le_bytes()[..]), Some(value)];
-            trx.insert(&self.engine.table, &row)?;
-        }
+        let keys: Vec<[u8; 8]> = keys.iter().map(|key| key.to_le_bytes()).collect();
+        let rows = keys.iter().zip(values.chunks(VALUE_BYTES));
+        let rows: Vec<_> = rows.map(|(k, v)| [Some(&k[..]), Some(v)]).collect();
+        trx.insert_many(&self.engine.table, &rows)?;
         Ok(trx.commit()?)
     }
 

@@ -201,18 +201,28 @@ impl Tree {
             let h = self.leaf_exclusive(mtr, key)?;
             let p = SlottedRef::new(mtr.bytes(h));
             if p.free_space() >= room {
-                let (slot, found) = match p.search(key) {
-                    Ok(slot) => (slot, true),
-                    Err(slot) => (slot, false),
-                };
-                let slot = slot as u16;
-                return Ok(LeafPos { h, slot, found });
+                return Ok(LeafPos::search(h, p, key));
             }
             mtr.release(h);
             mtr.pause();
             self.make_room(key, room, purpose)?;
             mtr.resume()?;
         }
+    }
+
+    /// Where `key` is or belongs in a leaf that `mtr` has latched exclusively already. `None` if that is another leaf, or if this one
+    /// has no `room`: then commit, and go by [`Tree::latch_leaf_exclusive`].
+    #[inline]
+    pub fn place_in_leaf(
+        &self,
+        mtr: &Mtr<'_>,
+        h: PageH,
+        key: &[u8],
+        room: usize,
+    ) -> Option<LeafPos> {
+        let p = SlottedRef::new(mtr.bytes(h));
+        let fits = p.covers(key) && p.free_space() >= room && self.check_size(key, room).is_ok();
+        fits.then(|| LeafPos::search(h, p, key))
     }
 
     /// A page that took more than this could become one that can't be split.

@@ -59,6 +59,17 @@ pub struct LeafPos {
 }
 
 impl LeafPos {
+    /// Where `key` is or belongs in the leaf `p`, which covers it.
+    #[inline]
+    pub(super) fn search(h: PageH, p: SlottedRef<'_>, key: &[u8]) -> LeafPos {
+        let (slot, found) = match p.search(key) {
+            Ok(slot) => (slot, true),
+            Err(slot) => (slot, false),
+        };
+        let slot = slot as u16;
+        LeafPos { h, slot, found }
+    }
+
     #[inline]
     pub fn slotted<'m>(&self, mtr: &'m Mtr<'_>) -> SlottedRef<'m> {
         SlottedRef::new(mtr.bytes(self.h))

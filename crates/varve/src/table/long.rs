@@ -69,7 +69,7 @@ impl StoredRow<'_> {
 }
 
 /// Bytes that a row may take beside a clustered key of `key_len` bytes.
-fn row_limit(table: &OpenTable, key_len: usize) -> usize {
+pub(super) fn row_limit(table: &OpenTable, key_len: usize) -> usize {
     let limit = max_record(table.clustered.tree.page_size());
     limit.saturating_sub(key_len + ROW_AT)
 }

@@ -1,5 +1,6 @@
 //! Rows: insert, update, delete, get and scan over one clustered and any number of secondary indexes.
 
+mod bulk;
 mod check;
 mod cursor;
 mod long;
@@ -9,6 +10,7 @@ mod unique;
 mod version;
 mod write;
 
+pub use bulk::insert_rows;
 pub use check::{CheckReport, check_table};
 pub use cursor::{Cursor, EntryFilter, KeyMatch, LockMode};
 pub use range::records_in_range;

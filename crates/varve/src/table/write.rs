@@ -29,7 +29,7 @@ use super::unique::find_conflict;
 use super::version::{read_leaf, row_record};
 
 /// Redo that one row mini-transaction can write: the record, its undo, a page reorganised at worst.
-const MAX_MTR: u32 = 256 * 1024;
+pub(super) const MAX_MTR: u32 = 256 * 1024;
 
 /// The row that an update or delete starts from: its clustered key and record, under the exclusive lock.
 #[derive(Clone, Copy)]
@@ -65,7 +65,7 @@ impl OnDuplicate {
 }
 
 /// Runs `operation`; if it fails, takes back what it changed.
-fn whole(
+pub(super) fn whole(
     trx: &mut Transaction,
     operation: impl FnOnce(&mut Transaction) -> Result<()>,
 ) -> Result<()> {
@@ -103,7 +103,7 @@ pub fn insert_row(
     Ok(())
 }
 
-fn encode_key(table: &OpenTable, values: &[Datum<'_>], key: &mut Vec<u8>) -> Result<()> {
+pub(super) fn encode_key(table: &OpenTable, values: &[Datum<'_>], key: &mut Vec<u8>) -> Result<()> {
     let encoded = table.clustered.codec.encode_columns(values, key);
     // What is wrong with a value says more than what is wrong with the key made of it.
     encoded.or_else(|e| table.format.check(values).and(Err(e)))
@@ -139,6 +139,20 @@ pub(super) fn encode_undo(
     list: &[u8],
 ) -> Result<TrxId> {
     let id = trx.writer()?;
+    write_undo(trx, id, table, (kind, index, key), previous, list);
+    trx.prepare_undo(table.id(), kind, trx.scratch.undo.len())?;
+    Ok(id)
+}
+
+/// The part of `encode_undo` that can't fail: room is the caller's business.
+pub(super) fn write_undo(
+    trx: &mut Transaction,
+    id: TrxId,
+    table: &OpenTable,
+    (kind, index, key): (UndoKind, IndexId, &[u8]),
+    previous: Option<Previous<'_>>,
+    list: &[u8],
+) {
     let undo_no = trx.undo_mut().next_no();
     let (pages, frees): (&[u8], &[u8]) = match kind {
         UndoKind::OverflowAlloc => (list, &[]),
@@ -159,11 +173,8 @@ pub(super) fn encode_undo(
     let mut bytes = std::mem::take(&mut trx.scratch.undo);
     bytes.clear();
     record.encode(&mut bytes);
-    let len = bytes.len();
     trx.scratch.undo = bytes;
     trx.scratch.undo_concerns_purge = record.concerns_purge();
-    trx.prepare_undo(table.id(), kind, len)?;
-    Ok(id)
 }
 
 /// Appends the record that `encode_undo` left in the scratch buffer.
@@ -183,7 +194,7 @@ pub(super) fn append_undo(
     trx.scratch.undo = bytes;
 }
 
-fn insert_clustered(
+pub(super) fn insert_clustered(
     trx: &mut Transaction,
     table: &OpenTable,
     values: &[Datum<'_>],
@@ -420,7 +431,7 @@ fn dropped_by(
 
 /// Inserts a secondary entry, or revives the dead one with the same key. `unique`: the length of the part of the key
 /// that must not occur twice, and how a row that has it already is locked.
-fn insert_entry(
+pub(super) fn insert_entry(
     trx: &mut Transaction,
     table: &OpenTable,
     index: &OpenIndex,

@@ -372,6 +372,11 @@ impl UndoLog {
         Ok(())
     }
 
+    /// Whether a record of `len` bytes fits into the last page as it is.
+    pub(super) fn has_room(&self, len: usize) -> bool {
+        cost(len) <= self.room
+    }
+
     fn write_header(&self, mtr: &mut Mtr<'_>, header_h: PageH) {
         mtr.op(
             header_h,

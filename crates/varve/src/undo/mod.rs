@@ -510,6 +510,11 @@ impl TrxUndo {
         self.pairs().any(LogPair::has_logs)
     }
 
+    /// Whether a record of `len` bytes goes where the last one went, without `UndoSys::prepare`.
+    pub fn has_room(&self, table: TableId, kind: UndoKind, len: usize) -> bool {
+        check_undo_no(self.trx, self.next_no).is_ok() && self.pair(table).log(kind).has_room(len)
+    }
+
     /// Where the next record of this kind about `table` will stand.
     pub fn next_roll_ptr(&self, table: TableId, kind: UndoKind) -> RollPtr {
         self.pair(table).next_roll_ptr(kind)

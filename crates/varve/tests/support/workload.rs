@@ -330,7 +330,8 @@ impl Runner {
             self.oracle.def(table).name
         );
         let (what, open) = match self.rng.random_range(0..100) {
-            0..32 => (self.insert(&mut slot, table), true),
+            0..28 => (self.insert(&mut slot, table), true),
+            28..32 => (self.insert_many(&mut slot, table), true),
             32..50 => (self.update(&mut slot, table), true),
             50..60 => (self.delete(&mut slot, table), true),
             60..88 => (self.scan(&mut slot, table), true),
@@ -404,6 +405,44 @@ impl Runner {
         let got = slot.trx.insert(&self.tables[table], &datums.datums());
         self.compare(slot, table, &before, want, got);
         format!("insert {:?}", Brief(&row))
+    }
+
+    /// A batch is all there or not at all. Which of several faults is reported is the engine's choice.
+    fn insert_many(&mut self, slot: &mut Slot, table: usize) -> String {
+        let def = self.oracle.def(table).clone();
+        let rows: Vec<Row> = (0..self.rng.random_range(1..40))
+            .map(|_| tables::row(&def, &mut self.rng, self.config.spread))
+            .collect();
+        let encoded: Vec<DatumBuf> = rows.iter().map(|row| def.row(row).unwrap()).collect();
+        let datums: Vec<_> = encoded.iter().map(DatumBuf::datums).collect();
+        self.trace.doing = format!(
+            "insert {} rows, the first {:?}",
+            rows.len(),
+            Brief(&rows[0])
+        );
+        let before = slot.tx.mark();
+        let others: Vec<&Tx> = self.slots.iter().flatten().map(|s| &s.tx).collect();
+        let wants: Vec<Outcome> = rows
+            .iter()
+            .map(|row| {
+                self.oracle
+                    .insert(&mut slot.tx, &others, table, row.clone())
+            })
+            .collect();
+        slot.tx.touched[table] = true;
+        let got = slot.trx.insert_many(&self.tables[table], &datums);
+        let is_wanted = |index: &String| wants.contains(&Outcome::Duplicate(index.clone()));
+        match got {
+            Ok(()) if wants.iter().all(|want| *want == Outcome::Done) => {
+                self.report.written += rows.len();
+                return self.trace.doing.clone();
+            }
+            Err(Error::DuplicateKey { index }) if is_wanted(&index) => self.report.duplicates += 1,
+            Err(Error::LockWaitTimeout) if self.may_wait(table) => self.report.waits += 1,
+            got => panic!("expected {wants:?}, got {got:?}"),
+        }
+        slot.tx.rollback_to(&before);
+        format!("did not {}", self.trace.doing)
     }
 
     /// A write's outcome must be the oracle's, or a wait where one is possible; then nothing has changed.

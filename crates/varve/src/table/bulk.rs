@@ -1,0 +1,289 @@
+//! Inserting many rows at once: in the order of their keys, and with one mini-transaction for all that go into one leaf.
+//!
+//! Such a **run** descends once, latches leaf and undo page once, and takes one place in the log. What is left to do for a row is
+//! a search in the latched leaf, its record there, and its undo record (UNDO-1). All rows go before all entries (SEC-1), and
+//! each index gets its entries in the order of their keys, too.
+//!
+//! - **BULK-1** Nothing that may wait or fail happens between the first change of a run and its commit. So a run ends before a row
+//!   that needs another leaf, a split, room for its undo record, a lock, a gap that somebody holds, or overflow pages, or
+//!   whose key is there. The next run begins with it, or it is inserted by itself, as `insert_row` does.
+//!
+//! Entries of unique indexes are inserted by themselves: the check of each one holds its stripe (unique.rs).
+
+use crate::base::{Result, RollPtr, TrxId};
+use crate::catalog::{EntryRecord, OpenIndex, OpenTable, ROW_AT, entry_state, row_header};
+use crate::lock::Mode;
+use crate::mtr::Mtr;
+use crate::page::{max_record, record_cost};
+use crate::row::{Datum, put_row_id};
+use crate::txn::{Counters, Transaction};
+use crate::undo::UndoKind;
+
+use super::long::{row_limit, store_row};
+use super::write::{
+    MAX_MTR, OnDuplicate, append_undo, encode_key, encode_undo, insert_clustered, insert_entry,
+    whole, write_undo,
+};
+
+/// Redo of an inserted record and its undo record, beside the key and the payload: the heads of the operations.
+const RECORD_LOG_BYTES: usize = 128;
+
+/// Keys of rows that are going to be inserted in one index.
+#[derive(Default)]
+struct Keys {
+    bytes: Vec<u8>,
+    places: Vec<Place>,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    /// Of the key in `Keys::bytes`.
+    start: usize,
+    end: usize,
+    /// Number of the row in the batch.
+    row: usize,
+    /// Bytes of the clustered key at the end of an entry's key.
+    clustered_len: usize,
+}
+
+impl Keys {
+    fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    #[inline]
+    fn key(&self, n: usize) -> &[u8] {
+        let place = &self.places[n];
+        &self.bytes[place.start..place.end]
+    }
+
+    /// The key that was written to the end of `bytes` since there were `start` of them is that of a row.
+    fn end_key(&mut self, start: usize, row: usize, clustered_len: usize) {
+        self.places.push(Place {
+            start,
+            end: self.bytes.len(),
+            row,
+            clustered_len,
+        });
+    }
+
+    fn sort(&mut self) {
+        let bytes = &self.bytes;
+        let key = |place: &Place| &bytes[place.start..place.end];
+        // They often come in their order.
+        if !self.places.is_sorted_by_key(key) {
+            self.places
+                .sort_unstable_by(|a, b| key(a).cmp(key(b)).then(a.row.cmp(&b.row)));
+        }
+    }
+
+    /// The clustered keys of rows.
+    fn of_rows(table: &OpenTable, rows: &[&[Datum<'_>]]) -> Result<Keys> {
+        let mut keys = Keys::default();
+        for (n, row) in rows.iter().enumerate() {
+            let start = keys.bytes.len();
+            match table.def.has_row_id() {
+                true => put_row_id(table.draw_row_id()?, &mut keys.bytes),
+                false => encode_key(table, row, &mut keys.bytes)?,
+            }
+            keys.end_key(start, n, 0);
+        }
+        keys.sort();
+        Ok(keys)
+    }
+
+    /// The keys of the same rows' entries in a secondary index.
+    fn of_entries(&self, index: &OpenIndex, rows: &[&[Datum<'_>]]) -> Result<Keys> {
+        let mut keys = Keys::default();
+        for (n, place) in self.places.iter().enumerate() {
+            let (start, clustered) = (keys.bytes.len(), self.key(n));
+            let row = rows[place.row];
+            index.codec.encode_columns(row, &mut keys.bytes)?;
+            keys.bytes.extend_from_slice(clustered);
+            keys.end_key(start, place.row, clustered.len());
+        }
+        keys.sort();
+        Ok(keys)
+    }
+}
+
+/// What the records of one index are made of.
+struct Batch<'a> {
+    table: &'a OpenTable,
+    index: &'a OpenIndex,
+    kind: UndoKind,
+    keys: &'a Keys,
+    rows: &'a [&'a [Datum<'a>]],
+    /// The greatest AUTO_INCREMENT value of the rows.
+    counter: Option<u64>,
+}
+
+/// Inserts rows, one datum per column each. If one can't be inserted, none is.
+pub fn insert_rows(trx: &mut Transaction, table: &OpenTable, rows: &[&[Datum<'_>]]) -> Result<()> {
+    rows.iter()
+        .try_for_each(|row| table.format.check_count(row))?;
+    let keys = Keys::of_rows(table, rows)?;
+    let counters = rows
+        .iter()
+        .filter_map(|row| table.auto_increment_value(row));
+    let clustered = Batch {
+        table,
+        index: &table.clustered,
+        kind: UndoKind::RowInsert,
+        keys: &keys,
+        rows,
+        counter: counters.max(),
+    };
+    whole(trx, |trx| {
+        clustered.insert(trx)?;
+        for index in &table.secondary {
+            let entries = Batch {
+                index,
+                kind: UndoKind::EntryNew,
+                keys: &keys.of_entries(index, rows)?,
+                counter: None,
+                ..clustered
+            };
+            entries.insert(trx)?;
+        }
+        Ok(())
+    })?;
+    Counters::add(&trx.core().counters.rows_inserted, rows.len() as u64);
+    Ok(())
+}
+
+impl Batch<'_> {
+    fn insert(&self, trx: &mut Transaction) -> Result<()> {
+        let mut payload = Vec::new();
+        let mut n = 0;
+        while n < self.keys.len() {
+            let run = match self.index.unique && !self.kind.is_row() {
+                true => 0,
+                false => self.insert_run(trx, n, &mut payload)?,
+            };
+            if run == 0 {
+                self.insert_one(trx, n)?;
+            }
+            n += run.max(1);
+        }
+        Ok(())
+    }
+
+    /// Inserts the record by itself.
+    fn insert_one(&self, trx: &mut Transaction, n: usize) -> Result<()> {
+        let (place, key) = (self.keys.places[n], self.keys.key(n));
+        let values = self.rows[place.row];
+        let on_duplicate = OnDuplicate::LockShared;
+        if self.kind.is_row() {
+            let row = store_row(trx, self.table, values, key.len(), None)?;
+            insert_clustered(trx, self.table, values, (key, &row), on_duplicate)?;
+            row.give_back(trx);
+            return Ok(());
+        }
+        let unique = self.index.unique && !self.index.codec.has_null(values);
+        let unique = unique.then_some((key.len() - place.clustered_len, on_duplicate));
+        let clustered_len = place.clustered_len as u16;
+        insert_entry(trx, self.table, self.index, key, unique, clustered_len)
+    }
+
+    /// Inserts as many records as go into one leaf, from number `first` on. Returns how many: none if the first one needs more.
+    fn insert_run(
+        &self,
+        trx: &mut Transaction,
+        first: usize,
+        payload: &mut Vec<u8>,
+    ) -> Result<usize> {
+        let (table, kind) = (self.table, self.kind);
+        let what = |n| (kind, self.index.id, self.keys.key(n));
+        if !self.encode(first, payload) {
+            return Ok(0);
+        }
+        let id = encode_undo(trx, table, what(first), None, &[])?;
+        let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
+        let key = self.keys.key(first);
+        let room = record_cost(key.len(), payload.len());
+        let tree = &self.index.tree;
+        let mut pos = tree.latch_leaf_exclusive(&mut mtr, key, room)?;
+        if pos.found || self.is_in_the_way(trx, key) {
+            return Ok(0);
+        }
+        let undo_page = trx.undo_mut().latch(&mut mtr, table.id(), kind)?;
+        if let Some(value) = self.counter {
+            table.raise_auto_increment(value.saturating_add(1));
+            table.log_auto_increment(&mut mtr, value)?;
+        }
+        // BULK-1: from here on nothing fails.
+        let mut n = first;
+        loop {
+            let roll_ptr = trx.undo_mut().next_roll_ptr(table.id(), kind);
+            self.stamp(payload, id, roll_ptr);
+            pos.insert(&mut mtr, self.keys.key(n), payload);
+            append_undo(trx, &mut mtr, undo_page, (table.id(), kind));
+            n += 1;
+            if n == self.keys.len() || !self.encode(n, payload) {
+                break;
+            }
+            write_undo(trx, id, table, what(n), None, &[]);
+            let key = self.keys.key(n);
+            let room = record_cost(key.len(), payload.len());
+            match tree.place_in_leaf(&mtr, pos.h, key, room) {
+                Some(next) if !next.found && self.goes_on(trx, &mtr, key, payload.len()) => {
+                    pos = next;
+                }
+                _ => break,
+            }
+        }
+        mtr.commit();
+        table.count_rows(kind.row_count_change() * (n - first) as i64);
+        Ok(n - first)
+    }
+
+    /// The record that is encoded needs nothing but its places in the latched leaf and undo page.
+    fn goes_on(&self, trx: &mut Transaction, mtr: &Mtr<'_>, key: &[u8], payload: usize) -> bool {
+        let undo = trx.scratch.undo.len();
+        let log_bytes = key.len() + payload + undo + RECORD_LOG_BYTES;
+        log_bytes <= mtr.log_room()
+            && trx.undo_mut().has_room(self.table.id(), self.kind, undo)
+            && !self.is_in_the_way(trx, key)
+    }
+
+    /// Somebody's lock or gap lock keeps the key out.
+    fn is_in_the_way(&self, trx: &Transaction, key: &[u8]) -> bool {
+        let (locks, index) = (&trx.core().locks, self.index.id);
+        let locked =
+            self.kind.is_row() && locks.conflicts(trx.locks(), index, key, Mode::Exclusive);
+        locked || trx.is_kept_out(index, key)
+    }
+
+    /// Makes the payload of a record, but for what `stamp` writes. False if `insert_one` has to look at it: it does not fit, or
+    /// not without overflow pages.
+    fn encode(&self, n: usize, payload: &mut Vec<u8>) -> bool {
+        let (place, key) = (self.keys.places[n], self.keys.key(n));
+        let table = self.table;
+        payload.clear();
+        if self.kind.is_row() {
+            let values = self.rows[place.row];
+            let is_short = table.format.encoded_len(values) <= row_limit(table, key.len());
+            payload.resize(ROW_AT, 0);
+            return is_short && table.format.encode(values, payload).is_ok();
+        }
+        let entry = EntryRecord {
+            flags: 0,
+            trx: TrxId(0),
+            clustered_key_len: place.clustered_len as u16,
+        };
+        payload.extend_from_slice(&entry.encode());
+        record_cost(key.len(), payload.len()) <= max_record(self.index.tree.page_size())
+    }
+
+    /// Says in a payload who writes it, and where its undo record is.
+    fn stamp(&self, payload: &mut [u8], id: TrxId, roll_ptr: RollPtr) {
+        match self.kind.is_row() {
+            true => payload[..ROW_AT].copy_from_slice(&row_header(0, id, roll_ptr)),
+            false => {
+                let state = entry_state(0, id);
+                payload[..state.len()].copy_from_slice(&state);
+            }
+        }
+    }
+}
