@@ -146,14 +146,19 @@ impl Tree {
             },
         );
         let prefix_len = SlottedRef::new(mtr.bytes(above)).prefix_len();
+        let suffix = &separator[prefix_len..];
+        let image = mtr.map_image(above, |old| old.with_child(slot + 1, suffix, right_no));
         mtr.op(
             above,
             PageOp::Insert {
                 slot: slot as u16 + 1,
-                suffix: &separator[prefix_len..],
+                suffix,
                 payload: &right_no.0.to_le_bytes(),
             },
         );
+        if let Some(image) = image {
+            mtr.set_image(above, image);
+        }
         Ok(())
     }
 

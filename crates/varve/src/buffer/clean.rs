@@ -104,7 +104,7 @@ impl BufferPool {
             f.first_change
                 .store(f.next_first_change.load(Relaxed), Release);
             f.next_first_change.store(0, Relaxed);
-            f.copied.store(false, Relaxed);
+            f.copied.store(false, Release);
         });
         self.counters.writes.fetch_add(1, Relaxed);
         self.put_back(taken);
@@ -115,7 +115,7 @@ impl BufferPool {
         let f = &self.frames[taken.frame as usize];
         f.with_dirty_state(|| {
             f.next_first_change.store(0, Relaxed);
-            f.copied.store(false, Relaxed);
+            f.copied.store(false, Release);
         });
         self.put_back(taken);
     }

@@ -68,6 +68,11 @@ impl DirtyQueue {
     #[inline]
     pub fn register(&self, frames: &[Frame], frame: u32, start: u64) {
         let f = &frames[frame as usize];
+        // Nobody sets `copied` while the page is latched exclusively, and as long as it is not set nobody but the latch's
+        // holder changes `first_change`. Acquire pairs with the Release of who cleared `copied` after changing it.
+        if !f.copied.load(Acquire) && f.first_change.load(Relaxed) != 0 {
+            return;
+        }
         let became_dirty = f.with_dirty_state(|| {
             if f.copied.load(Relaxed) {
                 if f.next_first_change.load(Relaxed) == 0 {

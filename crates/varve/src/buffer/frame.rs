@@ -8,7 +8,8 @@
 //!   latch, or needs the frame to stay without one.
 //! - **BUF-3** A free frame is claimed, exclusively latched, names no page and is in no hash chain.
 //! - **BUF-4** `first_change`, `next_first_change` and `copied` change only under `dirty_mutex`; the mutex is held for
-//!   a few instructions and nothing is waited for under it.
+//!   a few instructions and nothing is waited for under it. `copied` is set under the page's latch, too, and while it is
+//!   not set `first_change` changes only under the exclusive latch.
 
 #![allow(unsafe_code)]
 
@@ -60,7 +61,7 @@ pub(super) struct Frame {
     pub first_change: AtomicU64,
     /// The same for the changes made since the page was copied for writing.
     pub next_first_change: AtomicU64,
-    /// Decoded form of an inner page, or null. Published under the shared latch, cleared under the exclusive one.
+    /// Decoded form of an inner page, or null. Published under the latch in either mode, cleared under the exclusive one.
     pub image: epoch::Atomic<InnerImage>,
     dirty_mutex: RawMutex,
     /// A write of this page is under way and the copy has been taken.
@@ -176,6 +177,16 @@ impl Frame {
         // SAFETY: locked two lines above; `f` does not panic (BUF-4: a few loads and stores).
         unsafe { self.dirty_mutex.unlock() };
         out
+    }
+
+    pub fn image<'g>(&self, guard: &'g epoch::Guard) -> Option<&'g InnerImage> {
+        // SAFETY: images are freed through epochs only, after they can't be reached any more.
+        unsafe { self.image.load(Acquire, guard).as_ref() }
+    }
+
+    /// The frame has no image, and the caller its exclusive latch. Release: pairs with the Acquire of who finds it.
+    pub fn publish_image(&self, image: InnerImage) {
+        self.image.store(epoch::Owned::new(image), Release);
     }
 
     /// Throws the decoded image away; readers that have it keep it until their epoch ends.

@@ -7,10 +7,12 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crossbeam_epoch::Guard;
 use parking_lot::lock_api::{RawRwLock as _, RawRwLockDowngrade as _};
 
 use super::BufferPool;
 use crate::base::{Lsn, PageId};
+use crate::page::InnerImage;
 
 /// A page latched shared: its bytes don't change while this lives.
 pub struct SharedPage<'a> {
@@ -23,6 +25,8 @@ pub struct ExclusivePage<'a> {
     pool: &'a BufferPool,
     frame: u32,
     origin: Origin,
+    /// The frame has no image, and nobody else gives it one as long as the latch is held.
+    has_no_image: bool,
 }
 
 /// Where an exclusively latched page's bytes came from.
@@ -73,6 +77,7 @@ impl<'a> ExclusivePage<'a> {
             pool,
             frame,
             origin: Origin::Page,
+            has_no_image: false,
         }
     }
 
@@ -82,6 +87,7 @@ impl<'a> ExclusivePage<'a> {
             pool,
             frame,
             origin: Origin::Unread,
+            has_no_image: false,
         };
         page.raw_mut().fill(0);
         page
@@ -110,8 +116,33 @@ impl<'a> ExclusivePage<'a> {
     /// image are sent to the latch from now on.
     #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        self.pool.frames[self.frame as usize].clear_image();
+        if !self.has_no_image {
+            self.pool.frames[self.frame as usize].clear_image();
+            self.has_no_image = true;
+        }
         self.raw_mut()
+    }
+
+    /// The page's image, if it has one.
+    pub(crate) fn image<'g>(&self, guard: &'g Guard) -> Option<&'g InnerImage> {
+        self.pool.frames[self.frame as usize].image(guard)
+    }
+
+    /// Gives the page, whose image was thrown away because it changed, the image of what it holds now.
+    pub(crate) fn publish_image(&mut self, image: InnerImage) {
+        assert!(self.has_no_image, "{}: a second image", self.id());
+        debug_assert!(
+            InnerImage::decode(self, self.id()).is_ok_and(|now| now.says_the_same(&image)),
+            "{}: an image of something else",
+            self.id()
+        );
+        self.pool.frames[self.frame as usize].publish_image(image);
+        self.has_no_image = false;
+    }
+
+    /// The page was not read, and no change of it was registered: unless something was written since, its bytes are zero.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.origin == Origin::Unread
     }
 
     /// Registers a change: the page is dirty at least from LSN `start` on.

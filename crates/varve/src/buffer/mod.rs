@@ -24,7 +24,7 @@
 //!
 //! **Images.** [`BufferPool::inner`] returns an inner page's decoded image. It is published under the shared latch with
 //! a compare-and-swap from null, so it is what the page holds; it is cleared under the exclusive latch before the first
-//! change, and when the frame is recycled. A reader that got an image just before that goes on with a page as it was:
+//! change, and when the frame is recycled. Who made a change may publish the image of the result, under the same latch. A reader that got an image just before that goes on with a page as it was:
 //! descents check where they arrive (docs/locking.md). Images are freed when no pinned epoch can hold them. The
 //! hint that leads to a frame is only a number; the id inside the image decides.
 //!
@@ -335,14 +335,12 @@ impl BufferPool {
         hint: &AtomicU32,
         guard: &'g Guard,
     ) -> Result<Option<&'g InnerImage>> {
-        if let Some(frame) = self.frames.get(hint.load(Relaxed) as usize) {
-            // SAFETY: images are freed through epochs only, after they can't be reached any more.
-            if let Some(image) = unsafe { frame.image.load(Acquire, guard).as_ref() }
-                && image.id == id
-            {
-                frame.touch(self.replacement.tick());
-                return Ok(Some(image));
-            }
+        if let Some(frame) = self.frames.get(hint.load(Relaxed) as usize)
+            && let Some(image) = frame.image(guard)
+            && image.id == id
+        {
+            frame.touch(self.replacement.tick());
+            return Ok(Some(image));
         }
         self.inner_from_page(id, hint, guard)
     }

@@ -14,6 +14,9 @@
 //!   under the owner's, which the waiter holds while it decides to sleep; and who gives up asks the queue.
 //! - LOCK-3 An intent is noted under the owner's `Shared` mutex, after a look at the table's strong count under the same mutex. The strong
 //!   request raises the count before it takes that mutex. So either the look sees the count, or the walk sees the intent.
+//! - LOCK-4 An insert of a key takes no mutex if the key's shard holds no lock at all. It asks under the exclusive latch of the key's leaf.
+//!   Who locks a key that has no record looks for the record afterwards, under that leaf's latch: if it did before the insert
+//!   latched the leaf, the latch orders the shard's count before the insert's load; if it does later, it finds the record.
 //!
 //! Never call a function that may wait while holding a latch. Mutex order: deadlock.rs and owner.rs.
 
@@ -25,7 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::deadlock::{Graph, Wait as GraphWait, Wanted};
@@ -33,7 +36,7 @@ use super::gap::GapTable;
 use super::mode::{Mode, ModeSet, TableMode};
 use super::owner::{LockRef, Owner, OwnerKey, WaitSeq, WaitState};
 use super::queue::{Answer, Waiter, Wakes};
-use super::shard::{Shard, Target};
+use super::shard::{ShardCell, ShardGuard, Target};
 use super::status::Counters;
 use crate::base::{Error, IndexId, Result, TableId, TrxId};
 
@@ -70,7 +73,7 @@ pub enum Acquired {
 }
 
 pub(super) struct Inner {
-    pub shards: Box<[CachePadded<Mutex<Shard>>]>,
+    pub shards: Box<[CachePadded<ShardCell>]>,
     pub gaps: GapTable,
     pub graph: Mutex<Graph>,
     pub counters: Counters,
@@ -204,10 +207,15 @@ impl LockManager {
         self.lock_record(locks, index, key, mode, Wait::No).ok()
     }
 
-    /// Whether a request for `mode` would have to wait. May be called under a latch: an insert asks under the exclusive
-    /// latch of its leaf, and needs no lock if the answer is no.
+    /// Whether a request for `mode` on a key that has no record would have to wait. To be called under the exclusive latch of
+    /// the key's leaf: an insert asks there, and needs no lock if the answer is no (LOCK-4).
     pub fn conflicts(&self, locks: &TrxLocks, index: IndexId, key: &[u8], mode: Mode) -> bool {
-        let found = self.inner.find(Target::Record(index, key));
+        let target = Target::Record(index, key);
+        // LOCK-4.
+        if self.inner.shard_of(target).was_empty() {
+            return false;
+        }
+        let found = self.inner.find(target);
         found
             .is_some_and(|(at, shard)| shard.queue(at.slot).conflicts(locks.owner.key, mode.into()))
     }
@@ -442,14 +450,19 @@ impl Inner {
         ((hash as usize & (SHARDS - 1)) as u16, (hash >> 32) as u32)
     }
 
-    fn find(&self, target: Target<'_>) -> Option<(LockRef, MutexGuard<'_, Shard>)> {
+    #[inline]
+    fn shard_of(&self, target: Target<'_>) -> &ShardCell {
+        &self.shards[self.place(target).0 as usize]
+    }
+
+    fn find(&self, target: Target<'_>) -> Option<(LockRef, ShardGuard<'_>)> {
         let (shard, hash) = self.place(target);
         let guard = self.shards[shard as usize].lock();
         let slot = guard.find(hash, target)?;
         Some((LockRef { shard, slot }, guard))
     }
 
-    fn find_or_insert(&self, target: Target<'_>) -> (LockRef, MutexGuard<'_, Shard>) {
+    fn find_or_insert(&self, target: Target<'_>) -> (LockRef, ShardGuard<'_>) {
         let found = self.find_or_insert_within(target, usize::MAX);
         found.expect("there is no limit")
     }
@@ -458,7 +471,7 @@ impl Inner {
         &self,
         target: Target<'_>,
         limit: usize,
-    ) -> Option<(LockRef, MutexGuard<'_, Shard>)> {
+    ) -> Option<(LockRef, ShardGuard<'_>)> {
         let (shard, hash) = self.place(target);
         let mut guard = self.shards[shard as usize].lock();
         let slot = guard.find_or_insert_within(hash, target, limit)?;

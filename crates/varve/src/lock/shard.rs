@@ -4,7 +4,11 @@
 //! slots, not keys. A free slot's memory is used again, and all memory is given back when the shard is empty after
 //! having been large.
 
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use hashbrown::HashTable;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::queue::Queue;
 use crate::base::{IndexId, TableId};
@@ -78,6 +82,59 @@ pub(super) const LOCK_BYTES: usize = 100;
 
 /// A shard with fewer slots keeps its memory when it gets empty.
 const KEEP_SLOTS: usize = 1024;
+
+/// A shard, its mutex, and beside it how many queues the shard has.
+#[derive(Default)]
+pub(super) struct ShardCell {
+    shard: Mutex<Shard>,
+    /// Stored before the mutex is released. Relaxed: what orders it for those who read it without the mutex is theirs.
+    len: AtomicUsize,
+}
+
+/// A shard whose mutex is held.
+pub(super) struct ShardGuard<'a> {
+    shard: MutexGuard<'a, Shard>,
+    len: &'a AtomicUsize,
+}
+
+impl ShardCell {
+    #[inline]
+    pub fn lock(&self) -> ShardGuard<'_> {
+        ShardGuard {
+            shard: self.shard.lock(),
+            len: &self.len,
+        }
+    }
+
+    /// The shard had no queue when its mutex was released last.
+    #[inline]
+    pub fn was_empty(&self) -> bool {
+        self.len.load(Ordering::Relaxed) == 0
+    }
+}
+
+impl Deref for ShardGuard<'_> {
+    type Target = Shard;
+
+    #[inline]
+    fn deref(&self) -> &Shard {
+        &self.shard
+    }
+}
+
+impl DerefMut for ShardGuard<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Shard {
+        &mut self.shard
+    }
+}
+
+impl Drop for ShardGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.len.store(self.shard.len(), Ordering::Relaxed);
+    }
+}
 
 #[derive(Default)]
 pub(super) struct Shard {

@@ -34,24 +34,24 @@
 //! are written. They are dirty only as far as replacement is concerned: they are written before their frame is reused, and no
 //! checkpoint waits for them. Replay refuses them (RPL-4): after a crash the tablespace is made anew.
 //!
-//! The frame is built in a buffer that belongs to [`MtrEnv`] and is used again, so that a small mini-transaction
-//! allocates nothing.
+//! The frame is built in a buffer that the thread keeps for its next mini-transaction, so that a small one allocates
+//! nothing.
 
 pub mod record;
 pub mod replay;
 #[cfg(test)]
 mod tests;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
-use crossbeam_queue::ArrayQueue;
 use smallvec::SmallVec;
 
 pub use record::RawRecord;
 
 use crate::base::{Error, Lsn, PageId, Result, SpaceId};
 use crate::buffer::{BufferPool, ExclusivePage, FrameHint, Pin, SharedPage};
-use crate::page::{self, PageOp};
+use crate::page::{self, InnerImage, PageOp};
 use crate::redo::{HeldCapacity, RedoLog, Reservation};
 
 /// The most redo that a mini-transaction can reserve, in bytes.
@@ -64,18 +64,17 @@ const KEPT_SCRATCH_BYTES: usize = 64 << 10;
 pub struct MtrEnv {
     pub pool: Arc<BufferPool>,
     pub log: Arc<RedoLog>,
-    /// Frame buffers that nobody uses now.
-    scratch: ArrayQueue<Vec<u8>>,
 }
 
 impl MtrEnv {
     pub fn new(pool: Arc<BufferPool>, log: Arc<RedoLog>) -> MtrEnv {
-        MtrEnv {
-            pool,
-            log,
-            scratch: ArrayQueue::new(64),
-        }
+        MtrEnv { pool, log }
     }
+}
+
+thread_local! {
+    /// The buffer of the thread's last mini-transaction, for its next one: empty, but for its memory.
+    static SPARE_BODY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// A page that a mini-transaction has latched. Valid for that mini-transaction until it is released.
@@ -121,6 +120,8 @@ pub struct Mtr<'a> {
     /// The page that the body's last operation is on.
     current: Option<PageId>,
     changes: Changes,
+    /// What a changed inner page's image will be.
+    image: Option<(PageH, InnerImage)>,
 }
 
 impl<'a> Mtr<'a> {
@@ -143,7 +144,8 @@ impl<'a> Mtr<'a> {
     fn new(env: &'a MtrEnv, reservation: Option<Reservation<'a>>, max_log_bytes: u32) -> Mtr<'a> {
         let body = match &reservation {
             None => Vec::new(),
-            Some(_) => env.scratch.pop().unwrap_or_default(),
+            // A thread that is ending has none any more.
+            Some(_) => SPARE_BODY.try_with(Cell::take).unwrap_or_default(),
         };
         Mtr {
             env,
@@ -153,6 +155,7 @@ impl<'a> Mtr<'a> {
             body,
             current: None,
             changes: Changes::Nothing,
+            image: None,
         }
     }
 
@@ -332,9 +335,10 @@ impl<'a> Mtr<'a> {
         );
         self.changes = class;
         let fresh = matches!(state, State::Fresh | State::ChangedFresh);
+        let is_zero = *state == State::Fresh && page.is_unread();
         *state = State::Changed;
         let bytes = page.bytes_mut();
-        if fresh {
+        if fresh && !is_zero {
             bytes.fill(0);
         }
         if let Err(e) = op.apply(bytes, id) {
@@ -349,6 +353,23 @@ impl<'a> Mtr<'a> {
         }
         op.encode(&mut self.body);
         self.check_reserved();
+    }
+
+    /// What `f` makes of an inner page's image before it is changed; `None` if it has none.
+    pub fn map_image(
+        &self,
+        h: PageH,
+        f: impl FnOnce(&InnerImage) -> InnerImage,
+    ) -> Option<InnerImage> {
+        let Slot::Exclusive { page, .. } = &self.pages[h.0 as usize] else {
+            panic!("{h:?} is about to be changed without an exclusive latch");
+        };
+        page.image(&crossbeam_epoch::pin()).map(f)
+    }
+
+    /// Gives a page that was changed this image at the end, so that descents need not decode it anew.
+    pub fn set_image(&mut self, h: PageH, image: InnerImage) {
+        self.image = Some((h, image));
     }
 
     /// Logs something that changes no page.
@@ -449,6 +470,11 @@ impl<'a> Mtr<'a> {
 
     /// Step 6 of the commit.
     fn finish(&mut self) {
+        if let Some((h, image)) = self.image.take()
+            && let Slot::Exclusive { page, .. } = &mut self.pages[h.0 as usize]
+        {
+            page.publish_image(image);
+        }
         self.changes = Changes::Nothing;
         self.pages.clear();
     }
@@ -465,8 +491,7 @@ impl Drop for Mtr<'_> {
         if self.reservation.is_some() && self.body.capacity() <= KEPT_SCRATCH_BYTES {
             let mut body = std::mem::take(&mut self.body);
             body.clear();
-            // A full queue means that enough buffers are kept.
-            let _ = self.env.scratch.push(body);
+            let _ = SPARE_BODY.try_with(|spare| spare.set(body));
         }
     }
 }

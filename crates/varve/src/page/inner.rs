@@ -7,7 +7,7 @@
 //! Entries carry eight bytes of the separator (after the page's prefix) as a number, so that most searches
 //! touch nothing but the entry array. The child and the hint stand in the same cache line as what led there.
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::header::{PageType, page_type};
 use super::slotted::{SlottedRef, partition};
@@ -104,6 +104,63 @@ impl InnerImage {
             ends: ends.into(),
             keys: keys.into(),
         })
+    }
+
+    /// The image of the same page with one more child, in slot `slot` from the separator with this suffix on. What is known
+    /// of where the others are stays known.
+    pub fn with_child(&self, slot: usize, suffix: &[u8], child: PageNo) -> InnerImage {
+        let new = Entry {
+            head: head64(suffix),
+            child,
+            hint: AtomicU32::new(NO_HINT),
+        };
+        let copy = |e: &Entry| Entry {
+            head: e.head,
+            child: e.child,
+            hint: AtomicU32::new(e.hint.load(Relaxed)),
+        };
+        let (before, after) = self.entries.split_at(slot);
+        let entries = before.iter().map(copy).chain([new]);
+        let key_at = match slot {
+            0 => 0,
+            _ => self.ends[slot - 1],
+        };
+        let len = suffix.len() as u32;
+        let ends = self.ends[..slot].iter().copied().chain([key_at + len]);
+        let (keys_before, keys_after) = self.keys.split_at(key_at as usize);
+        InnerImage {
+            id: self.id,
+            index: self.index,
+            level: self.level,
+            next: self.next,
+            low: self.low.clone(),
+            high: self.high.clone(),
+            prefix_len: self.prefix_len,
+            entries: entries.chain(after.iter().map(copy)).collect(),
+            ends: ends
+                .chain(self.ends[slot..].iter().map(|end| end + len))
+                .collect(),
+            keys: [keys_before, suffix, keys_after].concat().into(),
+        }
+    }
+
+    /// Says the same about the page, whatever is known of where the children are.
+    pub fn says_the_same(&self, other: &InnerImage) -> bool {
+        let children = |image: &InnerImage| -> Vec<_> {
+            let entries = image.entries.iter();
+            entries.map(|e| (e.head, e.child)).collect()
+        };
+        (self.id, self.index, self.level, self.next, self.prefix_len)
+            == (
+                other.id,
+                other.index,
+                other.level,
+                other.next,
+                other.prefix_len,
+            )
+            && (&self.low, &self.high, &self.ends, &self.keys)
+                == (&other.low, &other.high, &other.ends, &other.keys)
+            && children(self) == children(other)
     }
 
     #[inline]

@@ -76,6 +76,11 @@ impl Ring {
         &self.words[(position & (self.size - 1)) as usize / WORD as usize]
     }
 
+    /// The words from a position to the ring's end.
+    fn words_from(&self, position: u64) -> &[AtomicU64] {
+        &self.words[(position & (self.size - 1)) as usize / WORD as usize..]
+    }
+
     pub fn size(&self) -> u64 {
         self.size
     }
@@ -155,13 +160,19 @@ impl Ring {
             from.0 == self.freed.load(Ordering::Relaxed)
                 && to.0 <= self.complete.load(Ordering::Relaxed)
         );
+        let before = out.len();
+        out.resize(before + (to.0 - from.0) as usize, 0);
+        let mut rest = out[before..].as_chunks_mut::<8>().0;
         let mut at = from.0;
-        out.reserve((to.0 - from.0) as usize);
-        while at < to.0 {
-            let word = self.word(at);
-            out.extend_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
-            word.store(0, Ordering::Relaxed);
-            at += WORD;
+        while !rest.is_empty() {
+            let words = self.words_from(at);
+            let (now, later) = rest.split_at_mut(rest.len().min(words.len()));
+            for (to, word) in now.iter_mut().zip(words) {
+                *to = word.load(Ordering::Relaxed).to_le_bytes();
+                word.store(0, Ordering::Relaxed);
+            }
+            at += now.len() as u64 * WORD;
+            rest = later;
         }
         self.freed.store(to.0, Ordering::Release);
     }
@@ -182,13 +193,26 @@ impl WordWriter<'_> {
         self.position += WORD;
     }
 
+    /// Stores words while none is being filled.
+    fn store_all(&mut self, mut words: &[[u8; 8]]) {
+        while !words.is_empty() {
+            let room = self.ring.words_from(self.position);
+            let (now, later) = words.split_at(words.len().min(room.len()));
+            for (to, word) in room.iter().zip(now) {
+                to.store(u64::from_le_bytes(*word), Ordering::Relaxed);
+            }
+            self.position += now.len() as u64 * WORD;
+            words = later;
+        }
+    }
+
     fn put(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks::<8>();
-        for word in words {
-            let word = u64::from_le_bytes(*word);
-            if self.bits == 0 {
-                self.store(word);
-            } else {
+        if self.bits == 0 {
+            self.store_all(words);
+        } else {
+            for word in words {
+                let word = u64::from_le_bytes(*word);
                 self.store(self.partial | word << self.bits);
                 self.partial = word >> (64 - self.bits);
             }
