@@ -17,6 +17,7 @@ static unsigned long flush_log_at_trx_commit;
 static unsigned long undo_tablespaces;
 static unsigned long io_capacity;
 static my_bool doublewrite;
+static my_bool log_file_buffering;
 static char *data_home_dir;
 static long autoinc_lock_mode_value;
 
@@ -27,6 +28,11 @@ static MYSQL_SYSVAR_ULONGLONG(buffer_pool_size, buffer_pool_size, PLUGIN_VAR_RQC
 static MYSQL_SYSVAR_ULONGLONG(log_file_size, log_file_size, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
   "How much redo log is kept at most, in bytes: a checkpoint is made in time to stay below.",
   nullptr, nullptr, 96ULL << 20, 4ULL << 20, 512ULL << 30, 4096);
+
+static MYSQL_SYSVAR_BOOL(log_file_buffering, log_file_buffering, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
+  "Write the redo log through the operating system's cache. If the server starts with varve_flush_log_at_trx_commit=2, that "
+  "is done anyway.",
+  nullptr, nullptr, FALSE);
 
 static MYSQL_SYSVAR_UINT(log_buffer_size, log_buffer_size, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
   "Memory in which redo log waits to be written, in bytes.",
@@ -81,6 +87,7 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(io_capacity),
   MYSQL_SYSVAR(lock_wait_timeout),
   MYSQL_SYSVAR(log_buffer_size),
+  MYSQL_SYSVAR(log_file_buffering),
   MYSQL_SYSVAR(log_file_size),
   MYSQL_SYSVAR(page_size),
   MYSQL_SYSVAR(undo_tablespaces),
@@ -106,6 +113,7 @@ varve_options options_from_variables()
   options.redo_capacity_bytes= log_file_size;
   options.log_buffer_bytes= log_buffer_size;
   options.flush_log_at_trx_commit= varve_flush_log(flush_log_at_trx_commit);
+  options.log_file_buffering= log_file_buffering;
   options.doublewrite= doublewrite;
   options.undo_tablespaces= uint32_t(undo_tablespaces);
   options.io_capacity= uint32_t(io_capacity);

@@ -220,6 +220,8 @@ typedef struct varve_options {
   uint64_t redo_capacity_bytes;
   uint64_t log_buffer_bytes;
   enum varve_flush_log flush_log_at_trx_commit;
+  // Write the redo log through the operating system's cache. With VARVE_FLUSH_WRITE that is done anyway.
+  bool log_file_buffering;
   bool doublewrite;
   // Pages per second that background flushing may write when it is not in a hurry.
   uint32_t io_capacity;

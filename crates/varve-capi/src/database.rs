@@ -60,6 +60,8 @@ pub struct varve_options {
     pub redo_capacity_bytes: u64,
     pub log_buffer_bytes: u64,
     pub flush_log_at_trx_commit: varve_flush_log,
+    /// Write the redo log through the operating system's cache. With VARVE_FLUSH_WRITE that is done anyway.
+    pub log_file_buffering: bool,
     pub doublewrite: bool,
     /// Pages per second that background flushing may write when it is not in a hurry.
     pub io_capacity: u32,
@@ -114,6 +116,7 @@ pub unsafe extern "C" fn varve_options_default(options: *mut varve_options) {
         redo_capacity_bytes: d.redo_capacity_bytes,
         log_buffer_bytes: d.log_buffer_bytes,
         flush_log_at_trx_commit: varve_flush_log::VARVE_FLUSH_SYNC,
+        log_file_buffering: d.log_file_buffering,
         doublewrite: d.doublewrite,
         undo_tablespaces: d.undo_tablespaces,
         io_capacity: d.io_capacity,
@@ -135,6 +138,7 @@ fn options(o: &varve_options) -> Options {
         redo_capacity_bytes: o.redo_capacity_bytes,
         log_buffer_bytes: o.log_buffer_bytes,
         flush_log_at_trx_commit: o.flush_log_at_trx_commit.into(),
+        log_file_buffering: o.log_file_buffering,
         doublewrite: o.doublewrite,
         undo_tablespaces: o.undo_tablespaces,
         io_capacity: o.io_capacity,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::{fmt, io};
 
 use parking_lot::Mutex;
-use varve::io::{DirEntry, DirLock, Disk, DiskFile, OpenMode};
+use varve::io::{DIRECT_BLOCK, DirEntry, DirLock, Disk, DiskFile, OpenMode};
 use varve::{Error, Result};
 
 use crate::SECTOR;
@@ -144,6 +144,19 @@ impl SimDisk {
     pub fn used(&self) -> u64 {
         self.state.lock().used()
     }
+
+    fn file(&self, id: FileId, path: &Path, is_direct: bool) -> Arc<SimFile> {
+        Arc::new(SimFile {
+            disk: self.clone(),
+            id,
+            path: path.to_path_buf(),
+            is_direct,
+        })
+    }
+}
+
+fn is_a_directory(path: &Path) -> Error {
+    Error::io("open", path, io::ErrorKind::IsADirectory.into())
 }
 
 impl State {
@@ -218,10 +231,7 @@ impl Disk for SimDisk {
         let id = match mode {
             OpenMode::Existing => match state.name("open", path)? {
                 Name::File(id) => id,
-                Name::Dir => {
-                    let why = io::Error::from(io::ErrorKind::IsADirectory);
-                    return Err(Error::io("open", path, why));
-                }
+                Name::Dir => return Err(is_a_directory(path)),
             },
             OpenMode::CreateNew => {
                 state.check(Operation::Names, "create", path)?;
@@ -237,11 +247,14 @@ impl Disk for SimDisk {
                 id
             }
         };
-        Ok(Arc::new(SimFile {
-            disk: self.clone(),
-            id,
-            path: path.to_path_buf(),
-        }))
+        Ok(self.file(id, path, false))
+    }
+
+    fn open_direct(&self, path: &Path) -> Result<Arc<dyn DiskFile>> {
+        match self.state.lock().name("open", path)? {
+            Name::File(id) => Ok(self.file(id, path, true)),
+            Name::Dir => Err(is_a_directory(path)),
+        }
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
@@ -343,6 +356,19 @@ struct SimFile {
     disk: SimDisk,
     id: FileId,
     path: PathBuf,
+    is_direct: bool,
+}
+
+impl SimFile {
+    /// IO-6: a real disk may refuse it, or not.
+    fn check_direct(&self, places: &[u64]) {
+        let is_aligned = |at: &u64| at.is_multiple_of(DIRECT_BLOCK as u64);
+        assert!(
+            !self.is_direct || places.iter().all(is_aligned),
+            "IO-6: {places:#x?} of {}",
+            self.path.display()
+        );
+    }
 }
 
 impl DiskFile for SimFile {
@@ -359,6 +385,7 @@ impl DiskFile for SimFile {
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.check_direct(&[buf.as_ptr().addr() as u64, buf.len() as u64, offset]);
         let mut state = self.disk.state.lock();
         if let Some(failure) = state.strike(Operation::Write, &self.path) {
             if failure == Failure::Io {
@@ -393,6 +420,13 @@ impl DiskFile for SimFile {
             return Ok(());
         }
         self.set_len(new_len)
+    }
+
+    /// Here space that is reserved is like any other.
+    fn fill(&self, from: u64) -> Result<()> {
+        self.check_direct(&[from, self.len()?]);
+        let mut state = self.disk.state.lock();
+        state.check(Operation::Write, "fill", &self.path)
     }
 
     fn set_len(&self, new_len: u64) -> Result<()> {

@@ -46,6 +46,9 @@ pub struct Options {
     pub log_buffer_bytes: u64,
     /// When commits become durable.
     pub flush_log_at_trx_commit: FlushLog,
+    /// Writes the redo log through the operating system's cache: of use only where commits wait for no disk. With
+    /// [`FlushLog::Write`] it is done anyway.
+    pub log_file_buffering: bool,
     /// Protects pages from being torn by a crash while they are written.
     pub doublewrite: bool,
     /// Pages per second that background flushing may write when it is not in a hurry.
@@ -78,6 +81,7 @@ impl Default for Options {
             redo_capacity_bytes: 96 << 20,
             log_buffer_bytes: 16 << 20,
             flush_log_at_trx_commit: FlushLog::Sync,
+            log_file_buffering: false,
             doublewrite: true,
             io_capacity: 200,
             undo_tablespaces: 2,
@@ -121,6 +125,8 @@ impl Options {
         let mut settings =
             LogSettings::new(self.redo_capacity_bytes, control.page_size, control.uuid);
         settings.buffer_bytes = self.log_buffer_bytes;
+        settings.buffered =
+            self.log_file_buffering || self.flush_log_at_trx_commit == FlushLog::Write;
         #[cfg(feature = "sabotage")]
         {
             settings.sabotage = self.sabotage;

@@ -11,9 +11,12 @@
 //! - **IO-4** After `sync` failed the state of all writes since the last successful one is unknown; calling it again
 //!   proves nothing. Callers poison the database.
 //! - **IO-5** Bytes that `allocate` or `set_len` added read as zero.
+//! - **IO-6** A file from `open_direct` is written in whole blocks of [`DIRECT_BLOCK`] bytes, at multiples of it, from
+//!   memory that is aligned to it ([`AlignedBuf`]): the system may refuse anything else.
 //!
 //! No latch is held and no caching is done here. Every error names the operation and the path.
 
+mod aligned;
 mod real;
 
 use std::any::Any;
@@ -22,6 +25,7 @@ use std::sync::Arc;
 
 use crate::base::Result;
 
+pub use aligned::{AlignedBuf, DIRECT_BLOCK};
 pub use real::RealDisk;
 
 /// How [`Disk::open`] treats a file that exists or does not.
@@ -47,6 +51,9 @@ pub type DirLock = Box<dyn Any + Send + Sync>;
 /// A file system. Paths are used as given.
 pub trait Disk: Send + Sync {
     fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn DiskFile>>;
+    /// Opens an existing file to write it past the operating system's cache, if the file system can do that; if not, as
+    /// `open` does. IO-6. Nothing else of the contract changes: what is written still needs `sync`.
+    fn open_direct(&self, path: &Path) -> Result<Arc<dyn DiskFile>>;
     fn remove(&self, path: &Path) -> Result<()>;
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
     /// Creates the directory and its missing parents; fine if it exists.
@@ -78,6 +85,9 @@ pub trait DiskFile: Send + Sync {
     /// Extends the file to `new_len` with its space reserved on the device, so that later writes below `new_len` do
     /// not fail for space. The new bytes read as zero. Does nothing if the file is that long already.
     fn allocate(&self, new_len: u64) -> Result<()>;
+    /// Writes zeros from `from` to the end, where the file has only reserved space, so that a later `sync` of writes there
+    /// need not record that the space is now used. To readers nothing changes. IO-6 holds for `from` and the length.
+    fn fill(&self, from: u64) -> Result<()>;
     /// Cuts or extends the file (without reserving space).
     fn set_len(&self, new_len: u64) -> Result<()>;
     fn path(&self) -> &Path;

@@ -7,11 +7,11 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{DirEntry, DirLock, Disk, DiskFile, OpenMode};
+use super::{AlignedBuf, DIRECT_BLOCK, DirEntry, DirLock, Disk, DiskFile, OpenMode};
 use crate::base::{Error, Result};
 
 /// The name of the file that carries the directory lock.
@@ -37,6 +37,22 @@ impl Disk for RealDisk {
             }
         };
         let file = fail(op, path, options.open(path))?;
+        Ok(Arc::new(RealFile {
+            file,
+            path: path.to_path_buf(),
+        }))
+    }
+
+    fn open_direct(&self, path: &Path) -> Result<Arc<dyn DiskFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).custom_flags(libc::O_DIRECT);
+        let file = match options.open(path) {
+            // The file system knows no direct writes.
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
+                return self.open(path, OpenMode::Existing);
+            }
+            opened => fail("open", path, opened)?,
+        };
         Ok(Arc::new(RealFile {
             file,
             path: path.to_path_buf(),
@@ -147,6 +163,11 @@ impl DiskFile for RealFile {
         }
     }
 
+    fn fill(&self, from: u64) -> Result<()> {
+        let len = self.len()?;
+        fail("fill", &self.path, write_zeros(&self.file, from, len))
+    }
+
     fn set_len(&self, new_len: u64) -> Result<()> {
         fail("set length of", &self.path, self.file.set_len(new_len))
     }
@@ -173,7 +194,8 @@ fn fallocate(file: &File, offset: u64, len: u64) -> io::Result<()> {
 }
 
 fn write_zeros(file: &File, from: u64, to: u64) -> io::Result<()> {
-    let zeros = vec![0u8; 1 << 20];
+    let least = ((to - from) as usize).next_multiple_of(DIRECT_BLOCK);
+    let zeros = AlignedBuf::new(least.min(1 << 20));
     let mut at = from;
     while at < to {
         let n = (to - at).min(zeros.len() as u64);
@@ -243,6 +265,27 @@ mod tests {
         .unwrap();
         file.read_at(&mut b[..10], 0).unwrap();
         assert_eq!(b[..10], [7, 7, 7, 7, 7, 0, 0, 0, 7, 7]);
+    }
+
+    #[test]
+    fn direct_writes_are_like_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let len = 5 * DIRECT_BLOCK;
+        let file = RealDisk.open(&path, OpenMode::CreateNew).unwrap();
+        file.write_at(&[1; DIRECT_BLOCK], 0).unwrap();
+        file.allocate(len as u64).unwrap();
+        let direct = RealDisk.open_direct(&path).unwrap();
+        direct.fill(DIRECT_BLOCK as u64).unwrap();
+        let mut block = AlignedBuf::new(2 * DIRECT_BLOCK);
+        block.fill(9);
+        direct.write_at(&block, 2 * DIRECT_BLOCK as u64).unwrap();
+        direct.sync().unwrap();
+        let mut read = vec![7; len];
+        file.read_at(&mut read, 0).unwrap();
+        let expected = [1, 0, 9, 9, 0].map(|byte| [byte; DIRECT_BLOCK]);
+        assert_eq!(read, expected.as_flattened());
+        assert!(RealDisk.open_direct(&dir.path().join("b")).is_err());
     }
 
     #[test]

@@ -10,6 +10,8 @@ const PART_OF_SYNC: u32 = 2;
 const LONGEST: Duration = Duration::from_micros(200);
 /// Shorter waits are not worth a sleep.
 const SHORTEST: Duration = Duration::from_micros(20);
+/// Of a group of so many, a sync is a small part of the work: it waits for nobody.
+const ENOUGH: usize = 16;
 /// Groups that don't wait after a wait in vain.
 const ROUNDS_OFF: u32 = 32;
 
@@ -25,7 +27,7 @@ pub(super) struct Gather {
 impl Gather {
     /// A group begins with `waiting` others in the queue: how many there should be, and how long to wait for them.
     pub fn company(&mut self, waiting: usize) -> Option<(usize, Duration)> {
-        let others = self.expected.saturating_sub(1);
+        let others = self.expected.saturating_sub(1).min(ENOUGH);
         let at_most = (self.sync_time / PART_OF_SYNC).min(LONGEST);
         self.rounds_off = self.rounds_off.saturating_sub(1);
         self.had = waiting;
@@ -91,6 +93,16 @@ mod tests {
         gather.came(0, others);
         gather.ended(2, 0);
         assert_eq!(gather.company(0), None);
+    }
+
+    #[test]
+    fn a_large_group_does_not_wait() {
+        let mut gather = Gather::default();
+        gather.synced(SYNC);
+        gather.ended(ENOUGH, 3 * ENOUGH);
+        assert_eq!(gather.company(ENOUGH), None);
+        let (others, _) = gather.company(2).expect("a small one does");
+        assert_eq!(others, ENOUGH, "but not for all");
     }
 
     #[test]

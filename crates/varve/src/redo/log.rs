@@ -40,14 +40,9 @@ use super::files::{FilePool, LogFile};
 use super::frame;
 use super::gather::Gather;
 use super::ring::Ring;
+use super::write::Writer;
 use crate::base::{Error, Lsn, Result, Sabotage};
-use crate::io::{Disk, DiskFile};
-
-/// The most that is written at once.
-const WRITE_CHUNK: u64 = 4 << 20;
-
-/// Block size of file systems; a file's header and length are multiples of it.
-const WRITE_BLOCK: u64 = 4096;
+use crate::io::Disk;
 
 /// Waiting for capacity looks again at least this often, so that no lost wake-up can hang it.
 const RESERVE_RECHECK: Duration = Duration::from_millis(20);
@@ -73,12 +68,12 @@ pub struct LogCounters {
     pub file_switches: AtomicU64,
 }
 
-fn count(counter: &AtomicU64, n: u64) {
+pub(super) fn count(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }
 
 pub struct RedoLog {
-    ring: Ring,
+    pub(super) ring: Ring,
     generation: u64,
     capacity: u64,
     /// What the database does wrong on purpose. It stands here because every part of it can reach the log.
@@ -87,7 +82,7 @@ pub struct RedoLog {
     claimed: CachePadded<AtomicU64>,
     /// Stored with Release by `set_checkpoint`.
     checkpoint: AtomicU64,
-    written: AtomicU64,
+    pub(super) written: AtomicU64,
     durable: CachePadded<AtomicU64>,
     /// Threads in `wait_for_capacity`, guarded by nothing: a missed one looks again by itself.
     capacity_waiters: AtomicU32,
@@ -97,29 +92,19 @@ pub struct RedoLog {
     /// Whether the pressure callback was called since the checkpoint last moved.
     pressed: AtomicBool,
     on_pressure: Callback<()>,
-    writer: Mutex<Writer>,
-    files: Mutex<FilePool>,
+    pub(super) writer: Mutex<Writer>,
+    pub(super) files: Mutex<FilePool>,
     sync: Mutex<SyncState>,
     /// Wakes a leader that waits for company.
     gathered: Condvar,
-    poisoned: AtomicBool,
+    pub(super) poisoned: AtomicBool,
     poison_why: OnceLock<String>,
     on_poison: Callback<String>,
     /// Who wants to be told, by `writer.rs`, when the log is durable up to where.
     watchers: Mutex<Vec<(Lsn, Watcher)>>,
     /// What `writer.rs` waits on.
     pub(super) alarm: Alarm,
-    counters: LogCounters,
-}
-
-/// The state of writing the ring out; its mutex makes its holder *the* writer.
-struct Writer {
-    current: LogFile,
-    /// Everything below was drained from the ring.
-    position: u64,
-    buf: Vec<u8>,
-    /// Files written to since they were last handed to a sync, oldest first.
-    unsynced: Vec<Arc<dyn DiskFile>>,
+    pub(super) counters: LogCounters,
 }
 
 #[derive(Default)]
@@ -252,12 +237,7 @@ impl RedoLog {
             capacity_moved: Condvar::new(),
             pressed: AtomicBool::new(false),
             on_pressure: OnceLock::new(),
-            writer: Mutex::new(Writer {
-                current: first,
-                position: end.0,
-                buf: Vec::new(),
-                unsynced: Vec::new(),
-            }),
+            writer: Mutex::new(Writer::new(first)),
             files: Mutex::new(pool),
             sync: Mutex::default(),
             gathered: Condvar::new(),
@@ -456,7 +436,7 @@ impl RedoLog {
         }
     }
 
-    fn ring_alarm(&self) {
+    pub(super) fn ring_alarm(&self) {
         if !self.alarm.ringing.load(Ordering::Relaxed)
             && !self.alarm.ringing.swap(true, Ordering::Relaxed)
         {
@@ -471,121 +451,13 @@ impl RedoLog {
         let mut backoff = Backoff::default();
         while !self.ring.has_room(start, len) {
             // Not to depend on the background thread: whoever needs room writes.
-            match self.writer.try_lock() {
-                Some(mut writer) => {
-                    let before = writer.position;
-                    self.write_complete(&mut writer);
-                    if writer.position == before {
-                        drop(writer);
-                        backoff.wait();
-                    }
-                }
-                None => backoff.wait(),
+            if !self.try_write_out() {
+                backoff.wait();
             }
         }
     }
 
-    // --- Write and sync -------------------------------------------------------------------------------------------
-
-    /// Writes everything complete to the log files. A failure poisons.
-    fn write_complete(&self, writer: &mut Writer) {
-        let complete = self.complete_lsn().0;
-        while writer.position < complete {
-            let from = writer.position;
-            let to = complete.min(from + WRITE_CHUNK);
-            writer.buf.clear();
-            self.ring.drain(Lsn(from), Lsn(to), &mut writer.buf);
-            writer.position = to;
-            if self.poisoned.load(Ordering::Acquire) {
-                continue;
-            }
-            match self.write_chunk(writer, from) {
-                Ok(()) => self.written.store(to, Ordering::Release),
-                Err(e) => self.poison(format!("the redo log could not be written: {e}")),
-            }
-        }
-    }
-
-    /// Writes `writer.buf` to the files from `position` on.
-    ///
-    /// A write that ends within a block of the file system is filled up with zeros to the block's end, unless an earlier
-    /// one did that already: a block that is written whole need not be read first. (A recycled file holds old redo, of
-    /// which the system's cache has forgotten the most. InnoDB's `innodb_log_write_ahead_size` is for the same.) What
-    /// follows overwrites the zeros; until then they end the log as old frames would (WAL-3).
-    fn write_chunk(&self, writer: &mut Writer, mut position: u64) -> Result<()> {
-        let mut buf = std::mem::take(&mut writer.buf);
-        let mut len = buf.len();
-        buf.resize(
-            len.next_multiple_of(WRITE_BLOCK as usize) + WRITE_BLOCK as usize,
-            0,
-        );
-        let mut rest = &buf[..];
-        while len > 0 {
-            let room = writer.current.header.end().0 - position;
-            if room == 0 {
-                writer.current = self
-                    .files
-                    .lock()
-                    .next(&writer.current, self.checkpoint_lsn())?;
-                count(&self.counters.file_switches, 1);
-                self.ring_alarm();
-                continue;
-            }
-            let n = len.min(room as usize);
-            let file = &writer.current.file;
-            let offset = writer.current.offset(position);
-            file.write_at(&rest[..n + filler(offset, n)], offset)?;
-            if !writer.unsynced.last().is_some_and(|f| Arc::ptr_eq(f, file)) {
-                writer.unsynced.push(file.clone());
-            }
-            count(&self.counters.writes, 1);
-            count(&self.counters.written_bytes, n as u64);
-            position += n as u64;
-            (rest, len) = (&rest[n..], len - n);
-        }
-        writer.buf = buf;
-        Ok(())
-    }
-
-    /// Has the next log file ready before the writer needs it.
-    pub(super) fn prepare_file(&self) {
-        if let Err(e) = self.files.lock().prepare(self.checkpoint_lsn()) {
-            self.poison(format!("the next redo log file could not be prepared: {e}"));
-        }
-    }
-
-    /// Writes what is complete, without sync.
-    pub(super) fn write_out(&self) {
-        self.write_complete(&mut self.writer.lock());
-    }
-
-    /// Waits until no mini-transaction below `lsn` is still being copied.
-    fn wait_complete(&self, lsn: Lsn) -> Result<()> {
-        assert!(
-            lsn <= self.next_lsn(),
-            "LSN {lsn} is not part of the log yet"
-        );
-        let mut backoff = Backoff::default();
-        while self.complete_lsn() < lsn {
-            self.check()?;
-            backoff.wait();
-        }
-        Ok(())
-    }
-
-    /// Returns once the log up to `lsn` has been handed to the operating system: it survives the process.
-    pub fn write_to(&self, lsn: Lsn) -> Result<()> {
-        self.check()?;
-        if self.written_lsn() >= lsn {
-            return Ok(());
-        }
-        self.wait_complete(lsn)?;
-        let mut writer = self.writer.lock();
-        if writer.position < lsn.0 {
-            self.write_complete(&mut writer);
-        }
-        self.check()
-    }
+    // --- Sync -------------------------------------------------------------------------------------------------
 
     /// Returns once the log up to `lsn` is durable.
     pub fn sync_to(&self, lsn: Lsn) -> Result<()> {
@@ -664,11 +536,7 @@ impl RedoLog {
     /// Writes everything complete, at least up to `lsn`, and syncs it. One thread at a time.
     fn lead(&self, lsn: Lsn) -> Result<()> {
         self.wait_complete(lsn)?;
-        let (files, target) = {
-            let mut writer = self.writer.lock();
-            self.write_complete(&mut writer);
-            (std::mem::take(&mut writer.unsynced), writer.position)
-        };
+        let (files, target) = self.write_to_sync();
         self.check()?;
         let begun = Instant::now();
         for file in files {
@@ -744,15 +612,6 @@ impl RedoLog {
     }
 }
 
-/// How many zeros to write behind `len` bytes at `offset`: up to the end of a block that they are the first to touch.
-fn filler(offset: u64, len: usize) -> usize {
-    let end = offset + len as u64;
-    match end / WRITE_BLOCK * WRITE_BLOCK >= offset {
-        true => (end.next_multiple_of(WRITE_BLOCK) - end) as usize,
-        false => 0,
-    }
-}
-
 /// A frame's length from its header word, for [`Ring::advance`].
 fn frame_len(header: u64) -> u64 {
     header & 0xffff_fff8
@@ -771,12 +630,12 @@ impl Drop for Resign<'_> {
 
 /// Waiting for something that takes a few hundred nanoseconds unless its thread lost the processor.
 #[derive(Default)]
-struct Backoff {
+pub(super) struct Backoff {
     rounds: u32,
 }
 
 impl Backoff {
-    fn wait(&mut self) {
+    pub(super) fn wait(&mut self) {
         self.rounds += 1;
         match self.rounds {
             0..=6 => (0..1 << self.rounds).for_each(|_| std::hint::spin_loop()),

@@ -11,8 +11,8 @@
 //!   opened again: [`RedoLog::poison`].
 //!
 //! An LSN is a byte position in the stream of frames (`frame`); file headers are not counted. `ring` is the buffer that
-//! mini-transactions fill in parallel, `files` the preallocated files it is written to, `log` ties them together,
-//! `writer` is the background thread.
+//! mini-transactions fill in parallel, `files` the preallocated files it is written to, `write` writes it there, `log` ties
+//! them together, `writer` is the background thread.
 //!
 //! Mutex order: writer, file pool, then the small ones (sync queue, capacity, alarm), which are leaves. None is held while
 //! waiting for a latch or during a sync. What this layer does not do: it knows nothing of what a frame's body means.
@@ -25,6 +25,7 @@ mod intro;
 mod log;
 mod reader;
 mod ring;
+mod write;
 mod writer;
 
 #[cfg(all(test, not(loom)))]
@@ -51,6 +52,8 @@ pub struct LogSettings {
     pub file_bytes: u64,
     pub page_size: u32,
     pub uuid: [u8; 16],
+    /// Whether the log is written through the operating system's cache.
+    pub buffered: bool,
     /// What the database does wrong on purpose, for tests of tests.
     pub sabotage: Option<Sabotage>,
 }
@@ -68,6 +71,7 @@ impl LogSettings {
             file_bytes: file_bytes.next_multiple_of(4096),
             page_size,
             uuid,
+            buffered: false,
             sabotage: None,
         }
     }

@@ -153,16 +153,15 @@ impl Ring {
         }
     }
 
-    /// Step 6: appends `[from, to)` to `out` and frees the room. `from` is where the previous drain ended, `to` is not
-    /// above `complete`. One thread at a time.
-    pub fn drain(&self, from: Lsn, to: Lsn, out: &mut Vec<u8>) {
+    /// Step 6: copies `[from, to)` to `out`, which is as long, and frees the room. `from` is where the previous drain ended,
+    /// `to` is not above `complete`. One thread at a time.
+    pub fn drain(&self, from: Lsn, to: Lsn, out: &mut [u8]) {
         assert!(
             from.0 == self.freed.load(Ordering::Relaxed)
                 && to.0 <= self.complete.load(Ordering::Relaxed)
         );
-        let before = out.len();
-        out.resize(before + (to.0 - from.0) as usize, 0);
-        let mut rest = out[before..].as_chunks_mut::<8>().0;
+        assert_eq!(to.0 - from.0, out.len() as u64);
+        let mut rest = out.as_chunks_mut::<8>().0;
         let mut at = from.0;
         while !rest.is_empty() {
             let words = self.words_from(at);
@@ -255,7 +254,7 @@ mod tests {
             ring.mark(start, 208);
             let end = ring.advance(|h| h);
             assert_eq!(end, Lsn(4088 + 208));
-            let mut out = Vec::new();
+            let mut out = [0; 208];
             ring.drain(start, end, &mut out);
             assert_eq!(&out[8..], bytes, "cut at {cuts:?}");
         }
@@ -273,8 +272,7 @@ mod tests {
         assert_eq!(ring.advance(|h| h), Lsn(32));
         let start = ring.take(16);
         assert!(!ring.has_room(start, 16));
-        let mut out = Vec::new();
-        ring.drain(Lsn(0), Lsn(16), &mut out);
+        ring.drain(Lsn(0), Lsn(16), &mut [0; 16]);
         assert!(ring.has_room(start, 16));
         assert_eq!(
             ring.advance(|h| h),
@@ -320,7 +318,7 @@ mod loom_tests {
         let mut at = 0;
         while at < end {
             let complete = ring.advance(|header| header & 0xffff_ffff);
-            let mut out = Vec::new();
+            let mut out = vec![0; (complete.0 - at) as usize];
             ring.drain(Lsn(at), complete, &mut out);
             for (i, bytes) in out.chunks(16).enumerate() {
                 let (header, body) = frame(Lsn(at + 16 * i as u64));

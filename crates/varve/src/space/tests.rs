@@ -255,6 +255,10 @@ impl Disk for SmallDisk {
         let limit = self.0.clone();
         Ok(Arc::new(SmallFile { file, limit }))
     }
+    fn open_direct(&self, path: &Path) -> Result<Arc<dyn DiskFile>> {
+        let (file, limit) = (RealDisk.open_direct(path)?, self.0.clone());
+        Ok(Arc::new(SmallFile { file, limit }))
+    }
     fn remove(&self, path: &Path) -> Result<()> {
         RealDisk.remove(path)
     }
@@ -300,6 +304,9 @@ impl DiskFile for SmallFile {
             return Err(Error::io("allocate", self.path(), full));
         }
         self.file.allocate(new_len)
+    }
+    fn fill(&self, from: u64) -> Result<()> {
+        self.file.fill(from)
     }
     fn set_len(&self, new_len: u64) -> Result<()> {
         self.file.set_len(new_len)

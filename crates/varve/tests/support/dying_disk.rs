@@ -68,6 +68,11 @@ impl Disk for DyingDisk {
         let disk = self.clone();
         Ok(Arc::new(DyingFile { file, disk }))
     }
+    fn open_direct(&self, path: &Path) -> Result<Arc<dyn DiskFile>> {
+        self.alive("open", path, 0)?;
+        let (file, disk) = (RealDisk.open_direct(path)?, self.clone());
+        Ok(Arc::new(DyingFile { file, disk }))
+    }
     fn remove(&self, path: &Path) -> Result<()> {
         self.alive("remove", path, 1)?;
         RealDisk.remove(path)
@@ -130,6 +135,10 @@ impl DiskFile for DyingFile {
             return Err(Error::io("extend", self.path(), full.into()));
         }
         self.file.allocate(new_len)
+    }
+    fn fill(&self, from: u64) -> Result<()> {
+        self.disk.alive("fill", self.path(), 1)?;
+        self.file.fill(from)
     }
     fn set_len(&self, new_len: u64) -> Result<()> {
         self.disk.alive("cut", self.path(), 1)?;
