@@ -318,7 +318,10 @@ fn a_damaged_record_is_told_with_page_table_and_index() {
     let db = open(&disk).unwrap();
     let table = db.table("a/t").unwrap();
     let mut trx = db.begin(Isolation::RepeatableRead);
-    insert(&mut trx, &table, 10 * ROWS, "the last row").unwrap();
+    // A text of 21 bytes, as many as a reference to a long value has.
+    let last = 70 * ROWS;
+    let fill = &"the last row ......"[..19 - last.to_string().len()];
+    insert(&mut trx, &table, last, fill).unwrap();
     trx.commit().unwrap();
     assert!(db.wait_for_purge(Duration::from_secs(60)));
     let def = table.def().clone();
@@ -326,7 +329,7 @@ fn a_damaged_record_is_told_with_page_table_and_index() {
     let (row, entry) = (def.primary.id.0, def.indexes[0].id.0);
     // Of a page, where its last record begins and how long key and payload are.
     type Damage = fn(&mut [u8], usize, (usize, usize));
-    let cases: [(&str, u64, &str, Damage); 5] = [
+    let cases: [(&str, u64, &str, Damage); 6] = [
         ("a short row", row, "PRIMARY", |page, at, (key, payload)| {
             // The key takes all but 9 bytes of the payload.
             put(page, at, &((key + payload - 9) as u16).to_le_bytes());
@@ -334,6 +337,12 @@ fn a_damaged_record_is_told_with_page_table_and_index() {
         ("a schema version", row, "PRIMARY", |page, at, (key, _)| {
             put(page, at + 2 + key + 15, &[9, 9]);
         }),
+        (
+            "flags that deny a long value",
+            row,
+            "PRIMARY",
+            |page, at, (key, payload)| page[at + 2 + key + payload - 21 - 1] |= 0x80,
+        ),
         ("an older version", row, "PRIMARY", |page, at, (key, _)| {
             // Written by nobody, and its RollPtr leads to no undo record.
             put(page, at + 2 + key + 1, &[255, 255, 255, 255, 0, 0, 0]);

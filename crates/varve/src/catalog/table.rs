@@ -8,7 +8,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::base::{Error, IndexId, PageId, PageNo, Result, SpaceId, TableId, TrxId};
 use crate::btree::{Seek, Tree};
-use crate::catalog::{IndexDef, TableDef};
+use crate::catalog::{IndexDef, RowRecord, TableDef};
 use crate::mtr::{Mtr, MtrEnv};
 use crate::page::{PageOp, PageType, page_type};
 use crate::row::{Collations, ColumnType, Datum, KeyCodec, RowFormat, RowRef, row_id_of};
@@ -256,6 +256,19 @@ impl OpenTable {
     pub fn row<'a>(&'a self, key: &[u8], bytes: &'a [u8]) -> Result<RowRef<'a>> {
         RowRef::new(&self.format, bytes)
             .map_err(|d| self.clustered.damage_at(key, d.expected, d.found))
+    }
+
+    /// The row of a clustered record, under clustered key `key`. Flags that deny its long values are damage: who believed them would not
+    /// fetch these.
+    pub fn row_of<'a>(&'a self, key: &[u8], record: &RowRecord<'a>) -> Result<RowRef<'a>> {
+        let row = self.row(key, record.row)?;
+        match row.has_long_values() && !record.has_long_values() {
+            false => Ok(row),
+            true => {
+                let expected = "a row whose flags say that it has long values";
+                Err(self.clustered.damage_at(key, expected, "flags without it"))
+            }
+        }
     }
 
     /// Takes a temporary table for one transaction. `None`: another one has it.

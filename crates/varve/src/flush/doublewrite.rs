@@ -178,7 +178,11 @@ pub fn recover(
     for (id, copy) in read_copies(disk, dir, page_size, uuid)? {
         match store.read(id, &mut found) {
             Ok(()) => {}
-            // The tablespace is gone, or the page lies beyond its end: nothing was torn there.
+            // Nothing was torn there, and damage is not hidden: `read` checks no page. The first says that there is no such
+            // tablespace now: it was dropped, or its file is missing, which recovery tells by itself when redo names it. The second
+            // says that the page lies beyond the file's end. A crash takes away the end of a file only if it was never synced, and
+            // then redo begins before the first change of the page. If somebody else cut the file off, redo that begins later
+            // finds a page of zeros, to which its records do not apply, and a reader finds none: both tell the page.
             Err(Error::NotFound { .. } | Error::Corrupt { .. }) => continue,
             Err(e) => return Err(e),
         }

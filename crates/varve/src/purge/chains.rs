@@ -27,9 +27,13 @@ const PAGES_PER_STEP: usize = 32;
 /// Redo that one step can write: the pages, and the reference that moves.
 const MAX_MTR: u32 = PAGES_PER_STEP as u32 * FREE_LOG_BYTES + 256;
 
-/// Frees what is left of long value number `n` on the record's list; `at` is where the record stands.
-pub(super) fn free(core: &Core, record: &UndoRecord<'_>, n: usize, at: RollPtr) -> Result<()> {
-    let mut chain = record.frees().nth(n).expect("the caller counted them");
+/// Frees what is left of a long value, the `n`-th on the record's list; `at` is where the record stands.
+pub(super) fn free(
+    core: &Core,
+    record: &UndoRecord<'_>,
+    (n, mut chain): (usize, LongRef),
+    at: RollPtr,
+) -> Result<()> {
     while chain.page != NO_PAGE {
         let behind_end = record.frees.len() - n * LONG_REF_BYTES;
         let next = super::in_table(core, record, |table| {

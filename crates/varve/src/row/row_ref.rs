@@ -14,6 +14,8 @@ pub struct RowRef<'a> {
     format: &'a RowFormat,
     layout: &'a Layout,
     bytes: &'a [u8],
+    /// A column's value is long.
+    has_long: bool,
     /// Long values that were fetched.
     long: Option<&'a LongValues>,
 }
@@ -38,7 +40,7 @@ impl<'a> RowRef<'a> {
         let Some(data_len) = bytes.len().checked_sub(layout.data_at) else {
             return Err(Damage::new("a row with all fixed columns", bytes.len()));
         };
-        let mut previous = 0;
+        let (mut previous, mut words) = (0, 0);
         for end in bytes[layout.ends_at..layout.data_at].chunks_exact(2) {
             let word = u16::from_le_bytes([end[0], end[1]]);
             let end = (word & !LONG_BIT) as usize;
@@ -49,6 +51,7 @@ impl<'a> RowRef<'a> {
                 return Err(Damage::new("a reference of 21 bytes", end - previous));
             }
             previous = end;
+            words |= word;
         }
         if previous != data_len {
             return Err(Damage::new(
@@ -60,6 +63,7 @@ impl<'a> RowRef<'a> {
             format,
             layout,
             bytes,
+            has_long: words & LONG_BIT != 0,
             long: None,
         })
     }
@@ -151,6 +155,11 @@ impl<'a> RowRef<'a> {
     fn end_word(&self, index: usize) -> u16 {
         let at = self.layout.ends_at + 2 * index;
         u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]])
+    }
+
+    /// Some values are long.
+    pub fn has_long_values(&self) -> bool {
+        self.has_long
     }
 
     /// The columns whose values are long, and where these are.

@@ -601,7 +601,7 @@ fn row_to_change<'a>(
 ) -> Result<RowRef<'a>> {
     let record = current.record(table)?;
     if !record.has_long_values() {
-        return table.row(current.key, record.row);
+        return table.row_of(current.key, &record);
     }
     let codecs: Vec<_> = table.indexes().map(|index| &index.codec).collect();
     if let Some(row) = row_for_keys(table, &codecs, (current.key, record.row), values)? {

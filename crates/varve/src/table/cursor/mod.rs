@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use crate::base::{Error, Result, TrxId};
 use crate::btree::{Seek, SharedLeaf};
-use crate::catalog::{OpenIndex, OpenTable, ROW_AT, RowRecord};
+use crate::catalog::{OpenIndex, OpenTable, RowRecord};
 use crate::lock::{Mode, TableMode};
 use crate::row::{Datum, DatumBuf, MAX_KEY_BYTES, RowRef, successor};
 use crate::txn::{Isolation, Transaction, TrxNumber};
@@ -41,7 +41,7 @@ use self::consistent::{Batch, FIRST_BATCH};
 use self::locking::Gaps;
 use super::long::LongColumns;
 use super::rowlock::{IfLocked, Locked, lock_row_or};
-use super::version::{VersionScratch, read_leaf, sees, visible_or_newest};
+use super::version::{VersionScratch, read_leaf, row_record, sees, visible_or_newest};
 use super::write::CurrentRow;
 
 /// Which row a search by key looks for. The key may be the first parts of the index only.
@@ -544,8 +544,8 @@ impl Cursor {
 
     /// The current row.
     pub fn row(&self) -> Result<RowRef<'_>> {
-        let bytes = self.record()?.get(ROW_AT..).unwrap_or_default();
-        let row = self.table.row(self.position(), bytes)?;
+        let record = row_record(&self.table, self.position(), self.record()?)?;
+        let row = self.table.row_of(self.position(), &record)?;
         Ok(row.with_long(&self.long.values))
     }
 
