@@ -1,4 +1,4 @@
-//! Does one kind of operation a given number of times: `operations read|update|scan|insert COUNT`. For profilers and for
+//! Does one kind of operation a given number of times: `operations read|update|scan|insert|purge COUNT`. For profilers and for
 //! counting instructions (`cargo xtask bench instructions`): what COUNT adds to a run is what the operations cost, the work
 //! of background threads included.
 
@@ -75,9 +75,43 @@ impl Bench {
     }
 }
 
+/// Updates an indexed column `count` times in as many transactions while a view is open, then has that purged: prints how many
+/// transactions a second.
+fn purge(db: &Database, count: u64) -> varve::Result<()> {
+    let def = TableDef::new("bench/indexed")
+        .column("id", ColumnType::u64())
+        .column("k", ColumnType::u64())
+        .primary(&["id"])
+        .index("k", &["k"]);
+    let table = db.create_table(&def)?;
+    let mut cursor = table.cursor(0)?;
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    for id in 0..ROWS {
+        let id = id.to_le_bytes();
+        trx.insert(&table, &[Some(&id), Some(&id)])?;
+    }
+    trx.commit()?;
+    let mut old = db.begin(Isolation::RepeatableRead);
+    old.take_snapshot();
+    for n in 0..count {
+        let (id, k) = ((n * 7919 % ROWS).to_le_bytes(), (ROWS + n).to_le_bytes());
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        let how = (KeyMatch::Exact, LockMode::Exclusive);
+        assert!(cursor.seek(&mut trx, &[Some(&id)], how.0, how.1)?);
+        trx.update(&table, &cursor, &[Some(&id), Some(&k)])?;
+        trx.commit()?;
+    }
+    old.commit()?;
+    let begun = std::time::Instant::now();
+    assert!(db.wait_for_purge(std::time::Duration::from_secs(600)));
+    let rate = count as f64 / begun.elapsed().as_secs_f64();
+    println!("{rate:.0} transactions purged in a second");
+    Ok(())
+}
+
 fn main() -> varve::Result<()> {
     let mut args = std::env::args().skip(1);
-    let kind = args.next().expect("read, update, scan or insert");
+    let kind = args.next().expect("read, update, scan, insert or purge");
     let count: u64 = args.next().and_then(|n| n.parse().ok()).expect("a number");
     let dir = tempfile::tempdir().expect("a temporary directory");
     let options = Options {
@@ -102,6 +136,7 @@ fn main() -> varve::Result<()> {
         "read" => (0..count).try_for_each(|_| bench.read())?,
         "update" => (0..count).try_for_each(|_| bench.update())?,
         "scan" => bench.scan(count)?,
+        "purge" => purge(&bench.db, count)?,
         "insert" => (ROWS..ROWS + count).try_for_each(|key| bench.insert(key..key + 1))?,
         other => panic!("unknown operation {other}"),
     }

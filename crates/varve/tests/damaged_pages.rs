@@ -197,7 +197,7 @@ fn a_wrong_field_stops_the_opening_with_the_page() {
         page_type(page) == Some(PageType::RsegHeader) && u32_at(page, 56) != u32::MAX
     };
     let running = |_: &Path, page: &[u8]| {
-        page_type(page) == Some(PageType::UndoLog) && page[UNDO] == 1 && u32_at(page, UNDO + 28) > 2
+        page_type(page) == Some(PageType::UndoLog) && page[UNDO] == 1 && u32_at(page, UNDO + 20) > 2
     };
     let further = |_: &Path, page: &[u8]| page_type(page) == Some(PageType::UndoPage);
     type Pick<'a> = &'a dyn Fn(&Path, &[u8]) -> bool;
@@ -229,15 +229,20 @@ fn a_wrong_field_stops_the_opening_with_the_page() {
             vec![255, 255, 255, 255],
         ),
         ("entry's number", &with_history, 80, vec![255; 8]),
+        ("entry's transaction", &with_history, 88, vec![255; 7]),
+        ("entry that closes nothing", &with_history, 95, vec![0]),
+        ("entry's page", &with_history, 95, vec![0, 255, 255, 0, 0]),
+        ("entry's records", &with_history, 100, vec![255, 255, 0, 0]),
         ("queue that goes round", &with_history, 68, vec![]),
         ("state of a log", &running, UNDO, vec![9]),
         ("committed log in a slot", &running, UNDO, vec![2]),
         ("kind of a log", &running, UNDO + 1, vec![0]),
         ("slot in a log", &running, UNDO + 4, vec![1, 1]),
         ("transaction of a log", &running, UNDO + 8, vec![255; 7]),
-        ("last page of a log", &running, UNDO + 24, vec![2, 0, 0, 0]),
-        ("pages of a log", &running, UNDO + 28, vec![1, 0, 0, 0]),
-        ("no pages of a log", &running, UNDO + 28, vec![0, 0, 0, 0]),
+        ("first record of a log", &running, UNDO + 6, vec![255, 255]),
+        ("last page of a log", &running, UNDO + 16, vec![2, 0, 0, 0]),
+        ("pages of a log", &running, UNDO + 20, vec![1, 0, 0, 0]),
+        ("no pages of a log", &running, UNDO + 20, vec![0, 0, 0, 0]),
         ("page owned by another", &further, 48, vec![1, 0, 0, 0]),
         ("page that leads to itself", &further, UNDO, vec![]),
         ("no undo tablespaces", &directory, 48, vec![0]),

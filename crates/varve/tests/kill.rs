@@ -223,6 +223,7 @@ fn verify(dir: &Path, acknowledged: &[(u64, u64)], context: &str) -> usize {
             report.errors
         );
     }
+    db.core().undo.check().expect(context);
     db.crash();
     journal.len()
 }

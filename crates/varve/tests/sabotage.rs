@@ -47,6 +47,7 @@ fn every_sabotage_is_noticed() {
         Sabotage::AcknowledgedTooEarly,
         Sabotage::UndoSkipped,
         Sabotage::EntryLeftByRollback,
+        Sabotage::UndoPageTakenTooEarly,
     ] {
         let config = || Config {
             sabotage: Some(sabotage),

@@ -14,4 +14,6 @@ pub enum Sabotage {
     UndoSkipped,
     /// Rollback leaves new secondary entries where they are.
     EntryLeftByRollback,
+    /// An undo log starts its page anew although older logs there are still needed.
+    UndoPageTakenTooEarly,
 }

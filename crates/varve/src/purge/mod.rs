@@ -2,7 +2,7 @@
 //!
 //! One thread takes the oldest committed update undo logs of all rollback segments, as long as their TrxNos are below the
 //! limit (every open and future view sees those transactions), in batches: it works through the records of each log
-//! in the order of the numbers, and at the end of the batch gives the logs back, several of a rollback segment in one
+//! in the order of the numbers, and at the end of the batch takes the logs off the history, many of a rollback segment in one
 //! mini-transaction. Logs whose history entry says that they only take up space are not even read.
 //!
 //! Rules, for a record written by T:
@@ -98,7 +98,13 @@ fn run(core: &Core, stop: &AtomicBool) {
         let (mut sleep, mut pause) = (SHORTEST_SLEEP, SHORTEST_SLEEP);
         while !stop.load(Ordering::Relaxed) {
             core.oldest_view();
-            match run_round(core, stop, sleep >= IDLE) {
+            let done = run_round(core, stop).and_then(|done| {
+                if done == 0 && sleep >= IDLE {
+                    trim_caches(core, stop)?;
+                }
+                Ok(done)
+            });
+            match done {
                 Ok(0) => sleep = (sleep * 2).min(LONGEST_SLEEP),
                 Ok(done) => {
                     sleep = SHORTEST_SLEEP;
@@ -127,7 +133,7 @@ fn run(core: &Core, stop: &AtomicBool) {
 }
 
 /// Works off everything below the limit; returns how many logs.
-fn run_round(core: &Core, stop: &AtomicBool, is_idle: bool) -> Result<usize> {
+fn run_round(core: &Core, stop: &AtomicBool) -> Result<usize> {
     let mut all = 0;
     while !stop.load(Ordering::Relaxed) {
         match run_batch(core, stop)? {
@@ -135,12 +141,13 @@ fn run_round(core: &Core, stop: &AtomicBool, is_idle: bool) -> Result<usize> {
             done => all += done,
         }
     }
-    if all == 0 && is_idle {
-        for rseg in core.undo.rsegs() {
-            rseg.trim_cached(&core.undo.env, stop)?;
-        }
-    }
     Ok(all)
+}
+
+/// Gives back what the rollback segments have cached for transactions that do not come.
+fn trim_caches(core: &Core, stop: &AtomicBool) -> Result<()> {
+    let mut rsegs = core.undo.rsegs();
+    rsegs.try_for_each(|rseg| rseg.trim_cached(&core.undo.env, stop))
 }
 
 /// Works off a batch of logs; returns how many.
@@ -148,11 +155,11 @@ pub fn run_batch(core: &Core, stop: &AtomicBool) -> Result<usize> {
     let mut done = 0;
     // PURGE-3: without a limit.
     if let Some(oldest) = core.undo.oldest_temporary() {
-        let end = TrxNo(oldest.0 + BATCH_NUMBERS);
+        let end = TrxNo(oldest.0.saturating_add(BATCH_NUMBERS));
         done += purge_below(core, core.undo.temporary(), end, stop)?;
     }
     if let Some(oldest) = core.undo.oldest() {
-        let end = TrxNo(oldest.0 + BATCH_NUMBERS).min(core.sys.purge_limit());
+        let end = TrxNo(oldest.0.saturating_add(BATCH_NUMBERS)).min(core.sys.purge_limit());
         done += purge_below(core, core.undo.logged(), end, stop)?;
     }
     if done > 0 {
@@ -208,7 +215,7 @@ impl Batch<'_> {
                 break;
             }
             if !log.only_space {
-                purge_log(core, &self.rsegs[n], log, &mut copies)?;
+                purge_log(core, &self.rsegs[n], &log, &mut copies)?;
             }
             self.done[n] += 1;
         }
@@ -233,8 +240,14 @@ enum Sweep {
     Rows,
 }
 
-fn purge_log(core: &Core, rseg: &Rseg, entry: HistoryEntry, copies: &mut UndoCopies) -> Result<()> {
-    let revives = core.undo.history_log(rseg, entry)?.undone_revive;
+fn purge_log(
+    core: &Core,
+    rseg: &Rseg,
+    entry: &HistoryEntry,
+    copies: &mut UndoCopies,
+) -> Result<()> {
+    let log = core.undo.history_log(rseg, entry)?;
+    let revives = entry.undone_revive;
     let sweeps: &[Sweep] = if revives {
         &[Sweep::Entries, Sweep::Rows]
     } else {
@@ -250,7 +263,7 @@ fn purge_log(core: &Core, rseg: &Rseg, entry: HistoryEntry, copies: &mut UndoCop
             swept && concerns_purge(record, revives)
         };
         core.undo.walk(
-            (rseg.space(), entry.first),
+            (rseg.space(), &log),
             copies,
             wanted,
             |page, slot, record| {
@@ -274,8 +287,8 @@ fn purge_record(core: &Core, record: &UndoRecord<'_>, at: RollPtr) -> Result<()>
             purge_in_table(core, table, record, at)
         })?;
     }
-    for n in 0..record.frees().len() {
-        chains::free(core, record, n, at)?;
+    for (n, chain) in record.frees().enumerate() {
+        chains::free(core, record, (n, chain), at)?;
     }
     Ok(())
 }

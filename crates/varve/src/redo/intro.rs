@@ -22,8 +22,9 @@ use crate::base::{Error, Result, SpaceId};
 /// Bytes that [`FileIntro::encode`] fills.
 pub const INTRO_BYTES: usize = 64;
 
-/// The format version that this program writes, and the oldest one it opens.
-pub const FORMAT_VERSION: u32 = 1;
+/// The format version that this program writes, and the oldest one it opens. Version 1, of before the first release, had an undo log
+/// page for each transaction.
+pub const FORMAT_VERSION: u32 = 2;
 
 /// `SpaceId` of files that are no tablespaces.
 pub const NO_SPACE: SpaceId = SpaceId(u32::MAX);

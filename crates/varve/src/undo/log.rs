@@ -1,17 +1,33 @@
 //! Undo logs: the records of one transaction, in one kind of log.
 //!
-//! A log is a chain of slotted pages. The first (`UndoLog`) carries the log header in its user area; each further
-//! one (`UndoPage`) carries the number of the page before it. Only the owning transaction (or its rollback)
-//! appends, so the room left in the last page is known without a latch. Purge and readers only look.
+//! # Logs that share a page
 //!
-//! - **UNDO-3** Room for a record is made in a mini-transaction of its own, before the one that changes the row: that
-//!   one can't fail for lack of undo space.
+//! A log begins on a page of its rollback segment (`UndoLog`) behind the records of logs that have ended, and goes on, if it grows,
+//! on further pages of its own (`UndoPage`), each with the number of the page before it. The user area of the first page is
+//! the header of the newest log there. An older log needs none: its entry in the history queue says where its records begin and
+//! end. So a small transaction writes a few bytes of header, its records, and at its end one byte, and formats no page.
+//!
+//! A page belongs to one transaction at a time, and is cached by its rollback segment between two of them (RSEG-4). Thus the logs
+//! of a page follow each other in the order of their slots and of their TrxNos. An update log that ends with less than a
+//! quarter of the page left, or that took further pages, **closes** the page: the page leaves its slot, and purge gives it
+//! back with that log, the last one of the page to be purged. Insert logs leave nothing that anybody needs: a page of these is
+//! started anew when it is full, and so is one of update logs if all of them have been purged.
+//!
+//! Only the owning transaction (or its rollback) appends, so the room left in the last page is known without a latch. Purge and
+//! readers only look, and find each record by its slot, which it keeps as long as the page is not started anew.
+//!
+//! - **UNDO-3** Room for a record is made before the mini-transaction that changes the row: that one can't fail for lack of
+//!   undo space.
 //! - **UNDO-4** The page that a log's header names as last is the end of the chain that starts at the header.
 //! - **UNDO-5** A transaction's logs become prepared, and active again, in one mini-transaction for both: recovery never
 //!   finds one of them prepared alone. Rollback makes them active first: what is taken back by half is not prepared.
+//! - **UNDO-6** A page is started anew only if no log on it is in the history (RSEG-5).
+
+use std::ops::Range;
 
 use crate::base::{
-    Error, NO_PAGE, PageId, PageNo, Result, RollPtr, SpaceId, TrxId, TrxNo, XID_MAX_ENCODED, Xid,
+    Error, NO_PAGE, PageId, PageNo, Result, RollPtr, Sabotage, SpaceId, TrxId, TrxNo,
+    XID_MAX_ENCODED, Xid,
 };
 use crate::buffer::Pin;
 use crate::mtr::{Mtr, PageH};
@@ -19,10 +35,10 @@ use crate::page::{OFF_USER, PageOp, PageType, SLOT_SIZE, SlottedRef, page_type};
 
 use super::UndoEnv;
 use super::record::{FLAG_UNDONE, FLAGS_OFFSET, UndoKind, UndoRecord};
-use super::rseg::{Cached, HistoryEntry, Rseg, set_next, u32_at, undo_page};
+use super::rseg::{Cached, HistoryEntry, NEXT, Rseg, set_next, u16_at, u32_at, u64_at, undo_page};
 
-/// User area of the first page: state, kind, flags, slot, TrxId, TrxNo, last page, page count.
-const HEADER_LEN: u16 = 40;
+/// User area of the first page: state, kind, flags, slot, first record, TrxId, last page, page count.
+const HEADER_LEN: u16 = 32;
 /// Behind that: the name of a prepared transaction.
 const XID: u16 = HEADER_LEN;
 /// The whole user area of the first page.
@@ -31,10 +47,12 @@ const STATE: usize = 0;
 const KIND: usize = 1;
 const FLAGS: usize = 2;
 const SLOT: usize = 4;
+const START: usize = 6;
 const TRX: usize = 8;
-const NO: usize = 16;
-const LAST: usize = 24;
-const PAGES: usize = 28;
+const LAST: usize = 16;
+const PAGES: usize = 20;
+/// What a log writes that begins behind others: the rest stays as it is in a cached page.
+const BEGIN_LEN: usize = LAST;
 /// User area of a further page: the page before it.
 const LINK_LEN: u16 = 8;
 
@@ -58,15 +76,16 @@ pub enum LogKind {
     Update = 2,
 }
 
-/// The header of a log, read from its first page.
+/// The header of the newest log of a first page.
 #[derive(Clone, Copy, Debug)]
 pub struct LogHeader {
     pub state: LogState,
     pub kind: LogKind,
     pub undone_revive: bool,
     pub slot: u16,
+    /// Where its records begin in the first page.
+    pub start: u16,
     pub trx: TrxId,
-    pub no: TrxNo,
     pub last: PageNo,
     pub pages: u32,
 }
@@ -77,11 +96,11 @@ impl LogHeader {
         if page_type(page) != Some(PageType::UndoLog) {
             return Err(damaged(format!("page type {:?}", page_type(page))));
         }
-        let user = SlottedRef::new(page).user();
-        if user.len() < HEADER_LEN as usize {
+        let slotted = SlottedRef::new(page);
+        let user = slotted.user();
+        if user.len() != FIRST_LEN as usize {
             return Err(damaged(format!("a user area of {} bytes", user.len())));
         }
-        let u64_at = |at: usize| u64::from_le_bytes(user[at..at + 8].try_into().expect("8 bytes"));
         let state = match user[STATE] {
             1 => LogState::Active,
             2 => LogState::Committed,
@@ -97,25 +116,27 @@ impl LogHeader {
             state,
             kind,
             undone_revive: user[FLAGS] & FLAG_UNDONE_REVIVE != 0,
-            slot: u16::from_le_bytes([user[SLOT], user[SLOT + 1]]),
-            trx: TrxId(u64_at(TRX)),
-            no: TrxNo(u64_at(NO)),
+            slot: u16_at(user, SLOT),
+            start: u16_at(user, START),
+            trx: TrxId(u64_at(user, TRX)),
             last: PageNo(u32_at(user, LAST)),
             pages: u32_at(user, PAGES),
         };
-        let owner = SlottedRef::new(page).owner();
         let one_page = header.pages == 1;
-        if owner != header.trx.0 || one_page != (header.last == id.no) {
-            return Err(damaged(format!("{header:?} of {owner}")));
+        if header.start as usize > slotted.n_slots() || one_page != (header.last == id.no) {
+            return Err(damaged(format!(
+                "{header:?} over {} records",
+                slotted.n_slots()
+            )));
         }
         Ok(header)
     }
 
-    /// The header of the log that an entry of the history queue leads to.
-    pub(super) fn of_history(page: &[u8], id: PageId, entry: HistoryEntry) -> Result<LogHeader> {
+    /// The header of a page that a log of the history has closed: it is that log's.
+    pub(super) fn of_history(page: &[u8], id: PageId, entry: &HistoryEntry) -> Result<LogHeader> {
         let header = LogHeader::read(page, id)?;
-        let is_it = (header.state, header.kind, header.no)
-            == (LogState::Committed, LogKind::Update, entry.no);
+        let is_it = (header.state, header.kind, header.trx, header.start)
+            == (LogState::Committed, LogKind::Update, entry.trx, entry.start);
         match is_it {
             true => Ok(header),
             false => Err(Error::corrupt(
@@ -126,22 +147,15 @@ impl LogHeader {
         }
     }
 
-    /// A page of the log, reached by a link of another: checks that it is one.
-    pub fn check_page<'p>(&self, page: &'p [u8], id: PageId) -> Result<SlottedRef<'p>> {
-        match undo_page(page).filter(|p| p.owner() == self.trx.0) {
-            Some(slotted) => Ok(slotted),
-            None => Err(Error::corrupt(
-                id,
-                format!("a page of the undo log of transaction {}", self.trx),
-                format!("another one of type {:?}", page_type(page)),
-            )),
+    /// Where the log's records are.
+    pub(super) fn span(&self, first: PageNo) -> LogSpan {
+        LogSpan {
+            trx: self.trx,
+            kind: self.kind,
+            first,
+            records: self.start..TO_THE_END,
+            pages: self.pages,
         }
-    }
-
-    /// A record of the log. `None`: damaged.
-    pub fn record<'p>(&self, bytes: &'p [u8]) -> Option<UndoRecord<'p>> {
-        let is_insert = self.kind == LogKind::Insert;
-        UndoRecord::decode(bytes).filter(|r| r.trx == self.trx && r.kind.is_insert() == is_insert)
     }
 
     fn encode(&self) -> [u8; HEADER_LEN as usize] {
@@ -154,11 +168,63 @@ impl LogHeader {
             0
         };
         out[SLOT..SLOT + 2].copy_from_slice(&self.slot.to_le_bytes());
+        out[START..START + 2].copy_from_slice(&self.start.to_le_bytes());
         out[TRX..TRX + 8].copy_from_slice(&self.trx.0.to_le_bytes());
-        out[NO..NO + 8].copy_from_slice(&self.no.0.to_le_bytes());
         out[LAST..LAST + 4].copy_from_slice(&self.last.0.to_le_bytes());
         out[PAGES..PAGES + 4].copy_from_slice(&self.pages.to_le_bytes());
         out
+    }
+}
+
+/// As the end of a log's records in its first page: all that are there. More slots than a page has.
+const TO_THE_END: u16 = u16::MAX;
+
+/// Where the records of one log are.
+#[derive(Clone, Debug)]
+pub struct LogSpan {
+    pub trx: TrxId,
+    pub kind: LogKind,
+    pub first: PageNo,
+    /// Slots in the first page.
+    pub records: Range<u16>,
+    /// With the first one.
+    pub pages: u32,
+}
+
+impl LogSpan {
+    /// A page of the log, reached by a link or number that stands elsewhere: checks that it is one. Returns where the log's records are
+    /// in it.
+    pub fn check_page<'p>(
+        &self,
+        page: &'p [u8],
+        id: PageId,
+    ) -> Result<(SlottedRef<'p>, Range<usize>)> {
+        let found = undo_page(page).and_then(|p| {
+            let slots = p.n_slots();
+            let records = match (page_type(page), id.no == self.first) {
+                (Some(PageType::UndoLog), true) => match self.records.end {
+                    TO_THE_END => self.records.start.into()..slots,
+                    end => self.records.start.into()..end.into(),
+                },
+                (Some(PageType::UndoPage), false) if p.owner() == self.trx.0 => 0..slots,
+                _ => return None,
+            };
+            let there = records.start <= records.end && records.end <= slots;
+            there.then_some((p, records))
+        });
+        found.ok_or_else(|| {
+            Error::corrupt(
+                id,
+                format!("a page of the undo log of transaction {}", self.trx),
+                format!("another one of type {:?}", page_type(page)),
+            )
+        })
+    }
+
+    /// A record of the log. `None`: damaged.
+    pub fn record<'p>(&self, bytes: &'p [u8]) -> Option<UndoRecord<'p>> {
+        let is_insert = self.kind == LogKind::Insert;
+        UndoRecord::decode(bytes).filter(|r| r.trx == self.trx && r.kind.is_insert() == is_insert)
     }
 }
 
@@ -180,41 +246,67 @@ pub(super) struct Top {
     undo_no: u64,
 }
 
+/// How a log takes its first page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Begins {
+    /// Behind the logs that are there.
+    Behind,
+    /// It starts the page anew (UNDO-6).
+    Anew,
+    /// It has begun.
+    Begun,
+}
+
 /// One log of a running transaction.
 #[derive(Debug)]
 pub struct UndoLog {
     space: SpaceId,
     first: PageNo,
     header: LogHeader,
-    /// The first record was written, and with it the header. Until then the log is a cached page of its rollback segment.
-    begun: bool,
+    /// The header is written with the first record. Until then the page is a cached one of the rollback segment.
+    begins: Begins,
+    /// The cached page as it was taken.
+    taken: Cached,
     /// A record tells purge to do something once the transaction has committed.
     concerns_purge: bool,
     /// Bytes that records can still take in the last page.
     room: usize,
-    /// Records in the last page.
+    /// Records in the last page, those of other logs included.
     last_slots: u16,
     top: Option<Top>,
 }
 
 impl UndoLog {
-    /// A log for `trx` on a cached page of `rseg`. Nothing is written before the first record.
-    pub(super) fn create(env: &UndoEnv, rseg: &Rseg, kind: LogKind, trx: TrxId) -> Result<UndoLog> {
+    /// A log for `trx` whose first record takes `len` bytes, on a cached page of `rseg`. Nothing is written before that record.
+    pub(super) fn create(
+        env: &UndoEnv,
+        rseg: &Rseg,
+        (kind, len): (LogKind, usize),
+        trx: TrxId,
+    ) -> Result<UndoLog> {
         if kind == LogKind::Update {
             rseg.reserve_history(env)?;
         }
-        let cached = rseg.take_cached(env).inspect_err(|_| {
+        let cached = rseg.take_cached(env, kind).inspect_err(|_| {
             if kind == LogKind::Update {
                 rseg.return_history();
             }
         })?;
+        let wanted = cost(len).max(room_to_share(env.page_size));
+        // RSEG-5, and whether there is anything to be won.
+        let anew = cached.kind != kind || (cached.room < wanted && rseg.is_purged(&cached));
+        let too_early = env.mtr.log.is_sabotaged(Sabotage::UndoPageTakenTooEarly);
+        let (begins, room, start) = match anew || too_early {
+            true => (Begins::Anew, room_of_first_page(env.page_size), 0),
+            false => (Begins::Behind, cached.room, cached.records),
+        };
         let header = LogHeader {
             state: LogState::Active,
             kind,
             undone_revive: false,
             slot: cached.slot,
+            start,
             trx,
-            no: TrxNo(0),
             last: cached.page,
             pages: 1,
         };
@@ -222,33 +314,54 @@ impl UndoLog {
             space: rseg.space(),
             first: cached.page,
             header,
-            begun: false,
+            begins,
+            taken: cached,
             concerns_purge: false,
-            room: room_of_first_page(env.page_size),
-            last_slots: 0,
+            room,
+            last_slots: start,
             top: None,
         })
     }
 
-    /// Formats the first page for the log, in the mini-transaction of the first record.
+    /// Writes the header, in the mini-transaction of the first record or of the page that it goes to.
     fn begin(&mut self, mtr: &mut Mtr<'_>, page: PageH) {
-        format_page(mtr, page, PageType::UndoLog, self.header.trx, FIRST_LEN);
-        self.write_header(mtr, page);
-        let room = undo_page(mtr.bytes(page)).map(|p| p.free_space());
-        assert_eq!(room, Some(self.room), "UNDO-3: room in an empty undo page");
-        self.begun = true;
+        match self.begins {
+            Begins::Behind => {
+                let header = self.header.encode();
+                write_user(mtr, page, 0, &header[..BEGIN_LEN]);
+            }
+            Begins::Anew => {
+                format_page(mtr, page, PageType::UndoLog, TrxId(0), FIRST_LEN);
+                self.write_header(mtr, page);
+                let room = undo_page(mtr.bytes(page)).map(|p| p.free_space());
+                assert_eq!(room, Some(self.room), "UNDO-3: room in an empty undo page");
+                self.taken.newest = TrxNo(0);
+            }
+            Begins::Begun => {}
+        }
+        self.begins = Begins::Begun;
     }
 
     /// Whether anything was written. If not, the page is still a cached one, and has to be returned as such.
     pub(super) fn is_begun(&self) -> bool {
-        self.begun
+        self.begins == Begins::Begun
     }
 
-    /// The slot and first page.
-    pub(super) fn place(&self) -> Cached {
+    /// The page as it was before the log, which has not begun.
+    pub(super) fn taken(&self) -> Cached {
+        assert!(!self.is_begun(), "RSEG-4: a page in use is cached");
+        self.taken
+    }
+
+    /// The page for the cache, after the log, which has one page, has ended. `newest`: its number if it joined the history.
+    pub(super) fn cached(&self, newest: Option<TrxNo>) -> Cached {
+        assert!(self.is_one_page(), "RSEG-4: a cached page of a longer log");
         Cached {
-            slot: self.header.slot,
-            page: self.first,
+            kind: self.header.kind,
+            newest: newest.unwrap_or(self.taken.newest),
+            records: self.last_slots,
+            room: self.room,
+            ..self.taken
         }
     }
 
@@ -256,11 +369,22 @@ impl UndoLog {
         self.header.pages == 1
     }
 
-    /// A log that recovery found in this slot.
+    /// Whether another log is to begin on the page after this one.
+    pub(super) fn leaves_room(&self, env: &UndoEnv) -> bool {
+        self.is_one_page() && self.room >= room_to_share(env.page_size)
+    }
+
+    /// Nobody needs an older log of the first page.
+    pub(super) fn is_alone(&self, rseg: &Rseg) -> bool {
+        rseg.is_purged(&self.taken)
+    }
+
+    /// A log that recovery found in this slot. `newest`: the number of the newest log of the history in its first page.
     pub(super) fn adopt(
         env: &UndoEnv,
         space: SpaceId,
         (slot, first): (u16, PageNo),
+        newest: TrxNo,
     ) -> Result<UndoLog> {
         let id = PageId::new(space, first);
         let header = LogHeader::read(&env.pool.shared(id)?, id)?;
@@ -271,14 +395,22 @@ impl UndoLog {
         }
         let last_id = PageId::new(space, header.last);
         let last = env.pool.shared(last_id)?;
-        let slotted = header.check_page(&last, last_id)?;
+        let (slotted, _) = header.span(first).check_page(&last, last_id)?;
         let (room, last_slots) = (slotted.free_space(), slotted.n_slots() as u16);
         drop(last);
         let mut log = UndoLog {
             space,
             first,
             header,
-            begun: true,
+            begins: Begins::Begun,
+            taken: Cached {
+                slot,
+                page: first,
+                kind: header.kind,
+                newest,
+                records: header.start,
+                room,
+            },
             concerns_purge: true,
             room,
             last_slots,
@@ -296,6 +428,11 @@ impl UndoLog {
         self.header.undone_revive
     }
 
+    /// Where its records are.
+    pub(super) fn span(&self) -> LogSpan {
+        self.header.span(self.first)
+    }
+
     fn page(&self, no: PageNo) -> PageId {
         PageId::new(self.space, no)
     }
@@ -304,20 +441,35 @@ impl UndoLog {
         self.page(self.first)
     }
 
+    /// Latches a page of the log.
     fn latch_page(&self, mtr: &mut Mtr<'_>, no: PageNo) -> Result<PageH> {
-        let h = mtr.exclusive(self.page(no))?;
-        let (bytes, id) = (mtr.bytes(h), self.page(no));
-        if self.begun {
-            self.header.check_page(bytes, id)?;
-            return Ok(h);
+        if no == self.first {
+            return self.latch_header(mtr);
         }
-        let header = LogHeader::read(bytes, id)?;
-        match (header.state, header.pages) {
-            (LogState::Committed, 1) => Ok(h),
-            _ => Err(Error::corrupt(
-                id,
-                format!("a cached page in slot {}", self.header.slot),
-                format!("{header:?}"),
+        let h = mtr.exclusive(self.page(no))?;
+        self.span().check_page(mtr.bytes(h), self.page(no))?;
+        Ok(h)
+    }
+
+    /// Latches the first page: the log's own, or the cached one that it will begin on.
+    pub(super) fn latch_header(&self, mtr: &mut Mtr<'_>) -> Result<PageH> {
+        let h = mtr.exclusive(self.page(self.first))?;
+        let found = LogHeader::read(mtr.bytes(h), self.page(self.first))?;
+        let is_it = match self.is_begun() {
+            true => {
+                (found.state, found.trx, found.start)
+                    == (self.header.state, self.header.trx, self.header.start)
+            }
+            false => {
+                (found.state, found.kind, found.pages) == (LogState::Committed, self.taken.kind, 1)
+            }
+        };
+        match is_it && found.slot == self.header.slot {
+            true => Ok(h),
+            false => Err(Error::corrupt(
+                self.page(self.first),
+                format!("{:?} ({:?})", self.header, self.begins),
+                format!("{found:?}"),
             )),
         }
     }
@@ -335,17 +487,17 @@ impl UndoLog {
                 limit,
             });
         }
-        assert!(self.begun, "UNDO-3: an empty page has room for any record");
         let space = env.space(self.space)?;
         let _reserved = space.reserve(&env.mtr, 1)?;
         let mut mtr = env.begin(self.space)?;
         let rseg_h = rseg.latch(&mut mtr)?;
-        let header_h = self.latch_page(&mut mtr, self.first)?;
+        let header_h = self.latch_header(&mut mtr)?;
         let last_h = match self.header.last {
             last if last == self.first => header_h,
             last => self.latch_page(&mut mtr, last)?,
         };
         let (no, page) = rseg.take_page(env, &mut mtr, rseg_h)?;
+        self.begin(&mut mtr, header_h);
         format_page(
             &mut mtr,
             page,
@@ -353,13 +505,7 @@ impl UndoLog {
             self.header.trx,
             LINK_LEN,
         );
-        mtr.op(
-            page,
-            PageOp::WriteUser {
-                off: 0,
-                bytes: &self.header.last.0.to_le_bytes(),
-            },
-        );
+        write_user(&mut mtr, page, 0, &self.header.last.0.to_le_bytes());
         set_next(&mut mtr, last_h, no);
         self.header.last = no;
         self.header.pages += 1;
@@ -378,18 +524,22 @@ impl UndoLog {
     }
 
     fn write_header(&self, mtr: &mut Mtr<'_>, header_h: PageH) {
-        mtr.op(
-            header_h,
-            PageOp::WriteUser {
-                off: 0,
-                bytes: &self.header.encode(),
-            },
-        );
+        write_user(mtr, header_h, 0, &self.header.encode());
     }
 
     /// Latches the page that the next record goes to.
     pub(super) fn latch_last(&self, mtr: &mut Mtr<'_>) -> Result<PageH> {
-        self.latch_page(mtr, self.header.last)
+        let h = self.latch_page(mtr, self.header.last)?;
+        if self.begins != Begins::Anew {
+            let id = self.page(self.header.last);
+            let found = undo_page(mtr.bytes(h)).map(|p| (p.n_slots(), p.free_space()));
+            let expected = (self.last_slots.into(), self.room);
+            if found != Some(expected) {
+                let expected = format!("(records, bytes left) {expected:?}");
+                return Err(Error::corrupt(id, expected, format!("{found:?}")));
+            }
+        }
+        Ok(h)
     }
 
     /// Where the next record will stand.
@@ -414,7 +564,7 @@ impl UndoLog {
             cost(bytes.len()) <= self.room,
             "UNDO-3: no room was made for an undo record"
         );
-        if !self.begun {
+        if !self.is_begun() {
             self.begin(mtr, last_h);
         }
         self.concerns_purge |= concerns_purge;
@@ -446,11 +596,12 @@ impl UndoLog {
         let top = self.top.expect("the caller looked at top_no");
         let id = self.page(top.page);
         let page = env.pool.shared(id)?;
-        let slotted = self.header.check_page(&page, id)?;
-        let there = (top.slot as usize) < slotted.n_slots();
+        let span = self.span();
+        let (slotted, records) = span.check_page(&page, id)?;
+        let there = records.contains(&top.slot.into());
         let bytes = there.then(|| slotted.payload(top.slot as usize));
         let is_top = |r: &UndoRecord<'_>| r.undo_no == top.undo_no && !r.undone;
-        match bytes.filter(|b| self.header.record(b).is_some_and(|r| is_top(&r))) {
+        match bytes.filter(|b| span.record(b).is_some_and(|r| is_top(&r))) {
             Some(bytes) => {
                 out.clear();
                 out.extend_from_slice(bytes);
@@ -465,7 +616,7 @@ impl UndoLog {
         let top = self.top.expect("the caller looked at top_no");
         let marks_header = kind.is_revive() && !self.header.undone_revive;
         let header = if marks_header {
-            Some(self.latch_page(mtr, self.first)?)
+            Some(self.latch_header(mtr)?)
         } else {
             None
         };
@@ -473,7 +624,14 @@ impl UndoLog {
             Some(h) if top.page == self.first => h,
             _ => self.latch_page(mtr, top.page)?,
         };
-        Ok(TopLatch { header, page })
+        // It was read under an earlier latch.
+        let there = undo_page(mtr.bytes(page))
+            .filter(|p| (top.slot as usize) < p.n_slots())
+            .and_then(|p| self.span().record(p.payload(top.slot.into())));
+        match there {
+            Some(_) => Ok(TopLatch { header, page }),
+            None => Err(damaged_record(self.page(top.page), top.slot)),
+        }
     }
 
     /// Marks the top record as taken back, in the mini-transaction that took it back.
@@ -508,13 +666,14 @@ impl UndoLog {
         slots: u16,
     ) -> Result<Option<Top>> {
         let mut below = slots as usize;
+        let span = self.span();
         // No log has more pages than it says: links that go round are noticed.
         for _ in 0..self.header.pages {
             let id = self.page(no);
             let page = env.pool.shared(id)?;
-            let slotted = self.header.check_page(&page, id)?;
-            for slot in (0..below.min(slotted.n_slots())).rev() {
-                let record = self.header.record(slotted.payload(slot));
+            let (slotted, records) = span.check_page(&page, id)?;
+            for slot in (records.start..below.min(records.end)).rev() {
+                let record = span.record(slotted.payload(slot));
                 let record = record.ok_or_else(|| damaged_record(id, slot as u16))?;
                 if !record.undone {
                     return Ok(Some(Top {
@@ -538,23 +697,13 @@ impl UndoLog {
         Err(Error::corrupt(self.first_page(), expected, "more"))
     }
 
-    pub(super) fn latch_header(&self, mtr: &mut Mtr<'_>) -> Result<PageH> {
-        self.latch_page(mtr, self.first)
-    }
-
     /// Says in the header that the transaction is prepared, under this name.
     pub(super) fn write_prepared(&mut self, mtr: &mut Mtr<'_>, header_h: PageH, xid: &Xid) {
         self.header.state = LogState::Prepared;
         self.write_header(mtr, header_h);
         let mut bytes = Vec::with_capacity(XID_MAX_ENCODED);
         xid.encode(&mut bytes);
-        mtr.op(
-            header_h,
-            PageOp::WriteUser {
-                off: XID,
-                bytes: &bytes,
-            },
-        );
+        write_user(mtr, header_h, XID, &bytes);
     }
 
     /// Takes that back: the transaction is going to be rolled back.
@@ -582,33 +731,51 @@ impl UndoLog {
         env.pool.pin(self.page(no))
     }
 
-    /// Turns the log into history (in the commit's mini-transaction).
-    pub(super) fn write_committed(
-        &mut self,
-        mtr: &mut Mtr<'_>,
-        header_h: PageH,
-        no: TrxNo,
-    ) -> HistoryEntry {
+    /// Ends the log, in the mini-transaction of its end: its page is nobody's now.
+    pub(super) fn write_ended(&mut self, mtr: &mut Mtr<'_>, header_h: PageH) {
         self.header.state = LogState::Committed;
-        self.header.no = no;
-        self.write_header(mtr, header_h);
+        write_user(mtr, header_h, STATE as u16, &[LogState::Committed as u8]);
+    }
+
+    /// What the history queue says of the log, whose header page is latched.
+    pub(super) fn history_entry(&self, first_page: &[u8], no: TrxNo, closes: bool) -> HistoryEntry {
+        let end = SlottedRef::new(first_page).n_slots() as u16;
+        let silent = !self.concerns_purge && !self.undone_revive();
         HistoryEntry {
             no,
+            trx: self.header.trx,
             first: self.first,
-            only_space: self.is_one_page() && !self.concerns_purge && !self.undone_revive(),
+            start: self.header.start,
+            end,
+            only_space: silent,
+            closes,
+            undone_revive: self.undone_revive(),
         }
     }
 
-    /// Ends a log of one page that nobody needs any more: in its slot, it is a cached page now.
-    pub(super) fn write_cached(&mut self, mtr: &mut Mtr<'_>, header_h: PageH) {
-        self.header.state = LogState::Committed;
-        mtr.op(
-            header_h,
-            PageOp::WriteUser {
-                off: STATE as u16,
-                bytes: &[LogState::Committed as u8],
-            },
-        );
+    /// The first of the further pages. The header page is latched.
+    fn second_page(&self, first_page: &[u8]) -> PageNo {
+        PageNo(u32_at(first_page, NEXT))
+    }
+
+    /// Latches the last page, for the end of a log that gives pages back.
+    pub(super) fn latch_end(&self, mtr: &mut Mtr<'_>) -> Result<PageH> {
+        self.latch_page(mtr, self.header.last)
+    }
+
+    /// Gives the further pages back, up to the latched last one, so that only the first is left.
+    pub(super) fn cut_off(
+        &mut self,
+        mtr: &mut Mtr<'_>,
+        (rseg, rseg_h): (&Rseg, PageH),
+        (header_h, last_h): (PageH, PageH),
+    ) {
+        let second = self.second_page(mtr.bytes(header_h));
+        rseg.give_back(mtr, rseg_h, second, last_h, self.header.pages - 1);
+        set_next(mtr, header_h, NO_PAGE);
+        self.header.last = self.first;
+        self.header.pages = 1;
+        self.write_header(mtr, header_h);
     }
 
     /// Gives all pages back to the rollback segment; `last_h` is the latched last page.
@@ -633,26 +800,68 @@ fn room_of_first_page(page_size: usize) -> usize {
     page_size - OFF_USER - FIRST_LEN as usize
 }
 
-/// A page for a rollback segment's cache: the header of a log that has ended, and no records.
-pub(super) fn format_cached(mtr: &mut Mtr<'_>, page: PageH, slot: u16, no: PageNo) {
+/// Bytes that have to be left in a page so that another log begins on it.
+fn room_to_share(page_size: usize) -> usize {
+    page_size / 4
+}
+
+/// An empty page for a rollback segment's cache.
+pub(super) fn format_cached(
+    mtr: &mut Mtr<'_>,
+    page: PageH,
+    (slot, no, kind): (u16, PageNo, LogKind),
+) -> Cached {
     let header = LogHeader {
         state: LogState::Committed,
-        kind: LogKind::Insert,
+        kind,
         undone_revive: false,
         slot,
+        start: 0,
         trx: TrxId(0),
-        no: TrxNo(0),
         last: no,
         pages: 1,
     };
     format_page(mtr, page, PageType::UndoLog, TrxId(0), FIRST_LEN);
-    mtr.op(
-        page,
-        PageOp::WriteUser {
-            off: 0,
-            bytes: &header.encode(),
-        },
-    );
+    write_user(mtr, page, 0, &header.encode());
+    Cached {
+        slot,
+        page: no,
+        kind,
+        newest: TrxNo(0),
+        records: 0,
+        room: room_of_first_page(mtr.bytes(page).len()),
+    }
+}
+
+/// What is cached in this slot; `None` if a log is running there. `newest`: the number of the newest log of the history in the page.
+pub(super) fn read_cached(
+    env: &UndoEnv,
+    id: PageId,
+    slot: u16,
+    newest: TrxNo,
+) -> Result<Option<Cached>> {
+    let page = env.pool.shared(id)?;
+    let header = LogHeader::read(&page, id)?;
+    if header.state != LogState::Committed {
+        return Ok(None);
+    }
+    if header.pages != 1 || header.slot != slot {
+        let expected = format!("one page in slot {slot}");
+        return Err(Error::corrupt(id, expected, format!("{header:?}")));
+    }
+    let slotted = SlottedRef::new(&page);
+    Ok(Some(Cached {
+        slot,
+        page: id.no,
+        kind: header.kind,
+        newest,
+        records: slotted.n_slots() as u16,
+        room: slotted.free_space(),
+    }))
+}
+
+fn write_user(mtr: &mut Mtr<'_>, h: PageH, off: u16, bytes: &[u8]) {
+    mtr.op(h, PageOp::WriteUser { off, bytes });
 }
 
 /// Bytes that a record of `len` takes in a page: slot, key length, content.
@@ -687,7 +896,7 @@ mod tests {
         let mut page = vec![0; 4096];
         let format = PageOp::FormatSlotted {
             ptype: PageType::UndoLog,
-            owner: 300,
+            owner: 0,
             level: 0,
             user_len: FIRST_LEN,
             next: NO_PAGE,
@@ -708,8 +917,8 @@ mod tests {
                     kind,
                     undone_revive: kind == LogKind::Update,
                     slot: 513,
-                    trx: TrxId(300),
-                    no: TrxNo(77 << 40),
+                    start: 0,
+                    trx: TrxId(300 << 40),
                     last: PageNo(9),
                     pages: 3,
                 };
@@ -718,7 +927,8 @@ mod tests {
                 assert_eq!(format!("{back:?}"), format!("{header:?}"));
             }
         }
-        for (at, damage) in [(STATE, 0), (STATE, 4), (KIND, 0), (KIND, 3)] {
+        let wrong = [(STATE, 0), (STATE, 4), (KIND, 0), (KIND, 3), (START, 1)];
+        for (at, damage) in wrong {
             let mut page = page.clone();
             write_user(&mut page, at as u16, &[damage]);
             assert!(LogHeader::read(&page, ID).is_err(), "{damage} at {at}");

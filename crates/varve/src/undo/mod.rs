@@ -4,7 +4,7 @@
 //! rollback and given back at commit, and an **update** log, which at commit joins the segment's history in TrxNo
 //! order and is needed until purge has worked it off. Undo pages are redo-logged like others, so rollback after a
 //! crash needs nothing else (ARCHITECTURE.md section 8; the layout of InnoDB's rollback segments, with a queue of
-//! (TrxNo, log) pages for its linked history list).
+//! (TrxNo, log) pages for its linked history list). Small logs share pages: see `log`.
 //!
 //! - **TEMP-4** What a transaction does to temporary tables is in two further logs, of a rollback segment of the temporary
 //!   tablespace, and in no other. So redo-logged undo never speaks of a table that a crash takes away, and undo that
@@ -29,13 +29,13 @@ use crate::buffer::{BufferPool, SharedPage};
 use crate::mtr::{Mtr, MtrEnv, PageH};
 use crate::space::{MIXED, Space, Spaces};
 
-pub use log::{LogHeader, LogKind, LogState};
+pub use log::{LogHeader, LogKind, LogSpan, LogState};
 use pair::{Ending, Ends, LogPair};
 pub use record::{PAGE_NO_BYTES, Previous, RowDiff, UndoKind, UndoRecord};
 pub use rseg::{CACHED_PAGES_KEPT, FREE_PAGES_KEPT, HistoryEntry, Rseg};
 
-use log::{UndoLog, damaged_record};
-use rseg::{Cached, check_history, undo_page};
+use log::{UndoLog, damaged_record, read_cached};
+use rseg::{UsedSlot, check_history, undo_page};
 
 /// The rollback segment of the system tablespace, which is there if there are no undo tablespaces.
 const SYSTEM_RSEG: u8 = 0;
@@ -166,11 +166,18 @@ impl UndoSys {
         for (id, header) in places(spaces) {
             let (rseg, used) = Rseg::load(&env, id, header, id_limit)?;
             let rseg = Arc::new(rseg);
-            for (slot, first) in used {
-                if cached_page(&env, &rseg, slot, first)? {
+            for UsedSlot {
+                slot,
+                first,
+                newest,
+            } in used
+            {
+                let id = PageId::new(rseg.space(), first);
+                if let Some(cached) = read_cached(&env, id, slot, newest)? {
+                    rseg.return_cached(cached);
                     continue;
                 }
-                let log = UndoLog::adopt(&env, rseg.space(), (slot, first))?;
+                let log = UndoLog::adopt(&env, rseg.space(), (slot, first), newest)?;
                 let trx = log.header().trx;
                 if trx.0 >= id_limit {
                     let expected = format!("a transaction id below {id_limit}");
@@ -248,6 +255,12 @@ impl UndoSys {
         self.logged.iter().chain(&self.temporary)
     }
 
+    /// Looks at every page of the redo-logged rollback segments (RSEG-3) and returns how many there are; an error names one that
+    /// is lost, used twice, or holds something else. Transactions may go on.
+    pub fn check(&self) -> Result<u32> {
+        self.logged.iter().map(|rseg| rseg.check(&self.env)).sum()
+    }
+
     /// The page of the record that a roll pointer of a log that still exists points at.
     pub fn page_of(&self, ptr: RollPtr) -> Result<PageId> {
         let rseg = self.by_id.get(ptr.rseg() as usize).and_then(|r| r.as_ref());
@@ -290,30 +303,33 @@ impl UndoSys {
     /// the calls of `f`; `wanted` runs under the page's latch.
     pub fn walk(
         &self,
-        (space, first): (SpaceId, PageNo),
+        (space, log): (SpaceId, &LogSpan),
         copies: &mut UndoCopies,
         wanted: impl Fn(&UndoRecord<'_>) -> bool,
         mut f: impl FnMut(PageNo, u16, UndoRecord<'_>) -> Result<()>,
     ) -> Result<()> {
-        let header = self.log_header(space, first)?;
-        let mut no = first;
+        let mut no = log.first;
         // No log has more pages than it says: links that go round are noticed.
-        for _ in 0..header.pages {
+        for _ in 0..log.pages {
             if no == NO_PAGE {
                 return Ok(());
             }
             let id = PageId::new(space, no);
             copies.clear();
             let page = self.env.pool.shared(id)?;
-            let slotted = header.check_page(&page, id)?;
-            for slot in 0..slotted.n_slots() {
+            let (slotted, records) = log.check_page(&page, id)?;
+            for slot in records {
                 let bytes = slotted.payload(slot);
-                let record = header.record(bytes);
+                let record = log.record(bytes);
                 if wanted(&record.ok_or_else(|| damaged_record(id, slot as u16))?) {
                     copies.push(slot as u16, bytes);
                 }
             }
-            let next = slotted.next();
+            // What a log of one page shares with later ones may lead to their further pages.
+            let next = match log.pages {
+                1 => NO_PAGE,
+                _ => slotted.next(),
+            };
             drop(page);
             for (slot, bytes) in copies.iter() {
                 f(no, slot, UndoRecord::decode(bytes).expect("decoded above"))?;
@@ -323,42 +339,37 @@ impl UndoSys {
         match no {
             NO_PAGE => Ok(()),
             _ => {
-                let expected = format!("an undo log of {} pages", header.pages);
-                Err(Error::corrupt(PageId::new(space, first), expected, "more"))
+                let expected = format!("an undo log of {} pages", log.pages);
+                Err(Error::corrupt(
+                    PageId::new(space, log.first),
+                    expected,
+                    "more",
+                ))
             }
         }
     }
 
-    fn log_header(&self, space: SpaceId, first: PageNo) -> Result<LogHeader> {
-        let id = PageId::new(space, first);
-        LogHeader::read(&self.env.pool.shared(id)?, id)
-    }
-
-    /// The header of the log that an entry of the history queue leads to.
-    pub fn history_log(&self, rseg: &Rseg, entry: HistoryEntry) -> Result<LogHeader> {
+    /// Where the records are of the log that an entry of the history queue leads to.
+    pub fn history_log(&self, rseg: &Rseg, entry: &HistoryEntry) -> Result<LogSpan> {
         let id = PageId::new(rseg.space(), entry.first);
-        LogHeader::of_history(&self.env.pool.shared(id)?, id, entry)
+        let pages = match entry.closes {
+            // The page's header is still this log's.
+            true => LogHeader::of_history(&self.env.pool.shared(id)?, id, entry)?.pages,
+            false => 1,
+        };
+        Ok(LogSpan {
+            trx: entry.trx,
+            kind: LogKind::Update,
+            first: entry.first,
+            records: entry.start..entry.end,
+            pages,
+        })
     }
 
     /// Takes the oldest logs of `rseg`, which have been purged, off the history and gives their pages back.
     pub fn free_logs(&self, rseg: &Rseg, logs: &[HistoryEntry]) -> Result<()> {
         rseg.free_logs(&self.env, logs)
     }
-}
-
-/// Whether a slot holds a cached page (RSEG-4), which is one from then on.
-fn cached_page(env: &UndoEnv, rseg: &Rseg, slot: u16, page: PageNo) -> Result<bool> {
-    let id = PageId::new(rseg.space(), page);
-    let header = LogHeader::read(&env.pool.shared(id)?, id)?;
-    if header.state != LogState::Committed {
-        return Ok(false);
-    }
-    if header.pages != 1 {
-        let expected = format!("one page in slot {slot}");
-        return Err(Error::corrupt(id, expected, format!("{header:?}")));
-    }
-    rseg.return_cached(Cached { slot, page });
-    Ok(true)
 }
 
 /// A rollback segment for a transaction. A thread takes turns among a few of them, whose pages stay in its processor's cache,
@@ -625,11 +636,11 @@ impl TrxUndo {
         let mut tables = Vec::new();
         let mut copies = UndoCopies::default();
         let newest = Cell::new(None);
-        for first in self.logged.logs().map(UndoLog::first_page) {
+        let space = self.logged.rseg.space();
+        for log in self.logged.logs().map(UndoLog::span) {
             let wanted =
                 |r: &UndoRecord<'_>| !r.undone && newest.replace(Some(r.table)) != Some(r.table);
-            let place = (first.space, first.no);
-            sys.walk(place, &mut copies, wanted, |_, _, record| {
+            sys.walk((space, &log), &mut copies, wanted, |_, _, record| {
                 if !tables.contains(&record.table) {
                     tables.push(record.table);
                 }

@@ -32,37 +32,83 @@ pub(super) enum Ends {
     RolledBack,
 }
 
-/// Where a log goes at the end of its transaction.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// Where a log and its pages go at the end of its transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
-    History,
-    /// It stays in its slot, as a cached page.
+    /// It joins the history. Its page stays in its slot, as a cached one.
+    Share,
+    /// It joins the history and closes its page.
+    Close,
+    /// The same, after its further pages went to the free chain: everything on them was taken back.
+    CutAndClose,
+    /// Nobody needs it. Its only page stays in its slot, as a cached one.
     Cache,
-    FreeChain,
+    /// Nobody needs it. All its pages go to the free chain.
+    Free,
 }
 
 impl End {
-    fn of(log: &UndoLog, how: Ends) -> End {
-        let joins = how == Ends::Committed || log.undone_revive();
-        if joins && log.header().kind == LogKind::Update {
-            End::History
-        } else if log.is_one_page() {
-            End::Cache
-        } else {
-            End::FreeChain
+    fn of(log: &UndoLog, env: &UndoEnv, rseg: &Rseg, how: Ends) -> End {
+        let is_update = log.header().kind == LogKind::Update;
+        if is_update && (how == Ends::Committed || log.undone_revive()) {
+            return match log.leaves_room(env) {
+                true => End::Share,
+                false => End::Close,
+            };
         }
+        // What is left of an update log that was taken back stands between others. If there is no room behind it, only the
+        // history can take the page.
+        match (log.is_one_page(), is_update && !log.is_alone(rseg)) {
+            (true, true) if !log.leaves_room(env) => End::Close,
+            (true, _) => End::Cache,
+            (false, true) => End::CutAndClose,
+            (false, false) => End::Free,
+        }
+    }
+
+    fn joins_history(self) -> bool {
+        matches!(self, End::Share | End::Close | End::CutAndClose)
+    }
+
+    /// The log's slot becomes free.
+    fn frees_slot(self) -> bool {
+        matches!(self, End::Close | End::CutAndClose | End::Free)
+    }
+}
+
+/// A log's pages, latched for its end.
+#[derive(Clone, Copy)]
+struct EndPages {
+    end: End,
+    /// `None` for `Free`.
+    first: Option<PageH>,
+    /// For `Free` and `CutAndClose`.
+    last: Option<PageH>,
+}
+
+impl EndPages {
+    fn latch(log: &UndoLog, end: End, mtr: &mut Mtr<'_>) -> Result<EndPages> {
+        let first = match end {
+            End::Free => None,
+            _ => Some(log.latch_header(mtr)?),
+        };
+        let last = match end {
+            End::Free | End::CutAndClose => Some(log.latch_end(mtr)?),
+            _ => None,
+        };
+        Ok(EndPages { end, first, last })
     }
 }
 
 /// The latched pages by which a pair ends.
 pub(super) struct Ending<'a> {
     mtr: Mtr<'a>,
-    /// A log whose page stays where it is changes nothing in the rollback segment's header.
+    /// A log that nobody needs, and whose page stays where it is, has nothing to do with the rollback segment's header.
     rseg: Option<PageH>,
     /// Where the update log joins the history, if it does.
     tail: Option<Tail>,
     /// Of the update and the insert log.
-    logs: [Option<(End, PageH)>; 2],
+    logs: [Option<EndPages>; 2],
 }
 
 impl Ending<'_> {
@@ -137,7 +183,7 @@ impl LogPair {
             LogKind::Update => &mut self.update,
         };
         if log.is_none() {
-            *log = Some(UndoLog::create(env, rseg, kind, trx)?);
+            *log = Some(UndoLog::create(env, rseg, (kind, len), trx)?);
         }
         let log = log.as_mut().expect("just created");
         log.ensure_room(env, rseg, len)
@@ -198,13 +244,15 @@ impl LogPair {
             return Ok(None);
         }
         let logs = [&self.update, &self.insert];
-        let ends = logs.map(|log| log.as_ref().map(|log| End::of(log, how)));
-        let joins_history = ends.contains(&Some(End::History));
+        let end_of = |log: &UndoLog| End::of(log, env, &self.rseg, how);
+        let ends = logs.map(|log| log.as_ref().map(end_of));
+        let any = |which: fn(End) -> bool| ends.iter().flatten().any(|end| which(*end));
+        let joins_history = any(End::joins_history);
         let mut mtr = match &self.hold {
             Some(hold) => hold.begin(env)?,
             None => Mtr::begin_in(&env.mtr, self.rseg.space(), MAX_COMMIT_MTR)?,
         };
-        let rseg = match joins_history || ends.contains(&Some(End::FreeChain)) {
+        let rseg = match joins_history || any(End::frees_slot) {
             true => Some(self.rseg.latch(&mut mtr)?),
             false => None,
         };
@@ -214,14 +262,9 @@ impl LogPair {
         };
         let mut latched = [None; 2];
         for ((log, end), latched) in logs.into_iter().zip(ends).zip(&mut latched) {
-            let (Some(log), Some(end)) = (log, end) else {
-                continue;
-            };
-            let page = match end {
-                End::FreeChain => log.latch_last(&mut mtr)?,
-                End::History | End::Cache => log.latch_header(&mut mtr)?,
-            };
-            *latched = Some((end, page));
+            if let (Some(log), Some(end)) = (log, end) {
+                *latched = Some(EndPages::latch(log, end, &mut mtr)?);
+            }
         }
         Ok(Some(Ending {
             mtr,
@@ -242,35 +285,44 @@ impl LogPair {
         } = ending;
         let rseg = &self.rseg;
         let mut logs = [self.update.take(), self.insert.take()];
-        for (log, latched) in logs.iter_mut().zip(latched) {
-            let (Some(log), Some((end, page))) = (log, latched) else {
+        for (log, pages) in logs.iter_mut().zip(latched) {
+            let (Some(log), Some(pages)) = (log, pages) else {
                 continue;
             };
-            match (end, rseg_h, &tail) {
-                (End::Cache, ..) => log.write_cached(&mut mtr, page),
-                (End::History, Some(rseg_h), Some(tail)) => {
-                    let entry = log.write_committed(&mut mtr, page, no);
-                    rseg.append_history(&mut mtr, rseg_h, tail, entry);
-                    rseg.write_slot(&mut mtr, rseg_h, log.header().slot, NO_PAGE);
-                }
-                (End::FreeChain, Some(rseg_h), _) => {
-                    log.give_back(&mut mtr, rseg, rseg_h, page);
-                    rseg.write_slot(&mut mtr, rseg_h, log.header().slot, NO_PAGE);
-                }
-                _ => unreachable!("the header was latched for it"),
+            let EndPages { end, first, last } = pages;
+            if let (End::CutAndClose, Some(rseg_h), Some(first), Some(last)) =
+                (end, rseg_h, first, last)
+            {
+                log.cut_off(&mut mtr, (rseg, rseg_h), (first, last));
+            }
+            if let Some(first) = first {
+                log.write_ended(&mut mtr, first);
+            }
+            if let (true, Some(rseg_h), Some(tail), Some(first)) =
+                (end.joins_history(), rseg_h, &tail, first)
+            {
+                let entry = log.history_entry(mtr.bytes(first), no, end.frees_slot());
+                rseg.append_history(&mut mtr, rseg_h, tail, entry);
+            }
+            if let (End::Free, Some(rseg_h), Some(last)) = (end, rseg_h, last) {
+                log.give_back(&mut mtr, rseg, rseg_h, last);
+            }
+            if let (true, Some(rseg_h)) = (end.frees_slot(), rseg_h) {
+                rseg.write_slot(&mut mtr, rseg_h, log.header().slot, NO_PAGE);
             }
         }
         let lsn = mtr.commit();
         self.hold = None;
-        for (log, latched) in logs.iter().zip(latched) {
-            let (Some(log), Some((end, _))) = (log, latched) else {
+        for (log, pages) in logs.iter().zip(latched) {
+            let (Some(log), Some(EndPages { end, .. })) = (log, pages) else {
                 continue;
             };
-            match end {
-                End::Cache => rseg.return_cached(log.place()),
-                End::History | End::FreeChain => rseg.return_slot(log.header().slot),
+            let joined = end.joins_history();
+            match end.frees_slot() {
+                true => rseg.return_slot(log.header().slot),
+                false => rseg.return_cached(log.cached(joined.then_some(no))),
             }
-            if log.header().kind == LogKind::Update && end != End::History {
+            if log.header().kind == LogKind::Update && !joined {
                 rseg.return_history();
             }
         }
@@ -281,7 +333,7 @@ impl LogPair {
     fn return_unused(&mut self) {
         for log in [&mut self.insert, &mut self.update] {
             if let Some(unused) = log.take_if(|log| !log.is_begun()) {
-                self.rseg.return_cached(unused.place());
+                self.rseg.return_cached(unused.taken());
                 if unused.header().kind == LogKind::Update {
                     self.rseg.return_history();
                 }

@@ -124,6 +124,7 @@ fn row(cursor: &Cursor, found: varve::Result<bool>) -> Result<Option<Row>, Strin
 }
 
 fn check(db: &Database) -> Result<(), String> {
+    db.core().undo.check().map_err(|e| e.to_string())?;
     for name in db.tables() {
         let table = db.table(&name).map_err(|e| e.to_string())?;
         let report = db.check_table(&table).map_err(|e| e.to_string())?;

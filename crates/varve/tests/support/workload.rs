@@ -708,6 +708,7 @@ impl Runner {
             self.db().wait_for_purge(Duration::from_secs(60)),
             "purge did not come to an end"
         );
+        self.db().core().undo.check().unwrap();
         for table in &self.tables {
             let check = self.db().check_table(table).unwrap();
             assert_eq!(

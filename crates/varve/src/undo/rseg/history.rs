@@ -1,4 +1,4 @@
-//! The history queue: pages of (TrxNo, first page of the log) in commit order.
+//! The history queue: pages of entries, one for each committed update log, in commit order.
 //!
 //! `history_head` + `position` in the segment's header is the oldest entry that is not purged yet, `history_tail` the page that
 //! the next commit appends to. The tail may have successors: room that was made before it was needed.
@@ -7,12 +7,12 @@
 //! - **RSEG-2** A commit never allocates: `history_room` counts queue entries that no running update undo log has
 //!   reserved, and each such log reserves one when it is created.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 
-use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, TrxNo};
+use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, TrxId, TrxNo, get_u56, put_u56};
 use crate::buffer::Pin;
 use crate::mtr::{Mtr, PageH};
 use crate::page::{PageOp, PageType, page_type};
@@ -20,27 +20,81 @@ use crate::undo::UndoEnv;
 use crate::undo::log::LogHeader;
 
 use super::{
-    Cached, HISTORY_HEAD, HISTORY_POSITION, HISTORY_TAIL, Header, NEXT, Rseg, put_u32, set_next,
+    HISTORY_HEAD, HISTORY_POSITION, HISTORY_TAIL, Header, NEXT, Rseg, put_u32, set_next, u16_at,
     u32_at, u64_at,
 };
 
-const ENTRY_COUNT: usize = 48;
+pub(super) const ENTRY_COUNT: usize = 48;
 const ENTRIES: usize = 80;
-const ENTRY_SIZE: usize = 16;
-/// Flag of a queue entry: `HistoryEntry::only_space`.
-const ENTRY_ONLY_SPACE: u32 = 1;
-/// Logs that purge gives back in one mini-transaction: their redo stays below that of three pages.
-const LOGS_PER_MTR: usize = 32;
+const ENTRY_SIZE: usize = 24;
+/// Within an entry: TrxNo, TrxId, flags, first page, first record, one past the last record there.
+const ENTRY_TRX: usize = 8;
+const ENTRY_FLAGS: usize = 15;
+const ENTRY_FIRST: usize = 16;
+const ENTRY_START: usize = 20;
+const ENTRY_END: usize = 22;
+/// Flags of an entry: the fields of `HistoryEntry` with these names.
+const ONLY_SPACE: u8 = 1;
+const CLOSES: u8 = 2;
+const UNDONE_REVIVE: u8 = 4;
+/// Logs whose pages purge gives back in one mini-transaction: their redo stays below that of three pages.
+const CLOSED_PER_MTR: usize = 32;
 /// `oldest` of an empty history queue.
 pub(super) const EMPTY: u64 = u64::MAX;
 
-/// The oldest entry of a history queue.
+/// What the history queue says of a committed update log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HistoryEntry {
     pub no: TrxNo,
+    pub trx: TrxId,
+    /// The page on which the log begins.
     pub first: PageNo,
-    /// The log is one page, and no record of it concerns purge. `false` if that is not known.
+    /// The slots of its records there.
+    pub start: u16,
+    pub end: u16,
+    /// No record of the log concerns purge. `false` if that is not known.
     pub only_space: bool,
+    /// The page has left its slot: it is given back with this log, and further pages of the log, if it has any.
+    pub closes: bool,
+    /// A revive of the log was taken back.
+    pub undone_revive: bool,
+}
+
+impl HistoryEntry {
+    fn encode(&self) -> [u8; ENTRY_SIZE] {
+        let mut out = [0; ENTRY_SIZE];
+        let flags = [
+            (self.only_space, ONLY_SPACE),
+            (self.closes, CLOSES),
+            (self.undone_revive, UNDONE_REVIVE),
+        ];
+        out[..ENTRY_TRX].copy_from_slice(&self.no.0.to_le_bytes());
+        put_u56(&mut out[ENTRY_TRX..], self.trx.0);
+        out[ENTRY_FLAGS] = flags.iter().filter(|f| f.0).map(|f| f.1).sum();
+        out[ENTRY_FIRST..ENTRY_START].copy_from_slice(&self.first.0.to_le_bytes());
+        out[ENTRY_START..ENTRY_END].copy_from_slice(&self.start.to_le_bytes());
+        out[ENTRY_END..].copy_from_slice(&self.end.to_le_bytes());
+        out
+    }
+
+    /// The id was drawn before the number, from one counter.
+    fn is_sane(&self) -> bool {
+        self.trx.0 < self.no.0 && self.start <= self.end
+    }
+
+    fn decode(bytes: &[u8]) -> HistoryEntry {
+        let flags = bytes[ENTRY_FLAGS];
+        HistoryEntry {
+            no: TrxNo(u64_at(bytes, 0)),
+            trx: TrxId(get_u56(&bytes[ENTRY_TRX..])),
+            first: PageNo(u32_at(bytes, ENTRY_FIRST)),
+            start: u16_at(bytes, ENTRY_START),
+            end: u16_at(bytes, ENTRY_END),
+            only_space: flags & ONLY_SPACE != 0,
+            closes: flags & CLOSES != 0,
+            undone_revive: flags & UNDONE_REVIVE != 0,
+        }
+    }
 }
 
 /// What the pages of a history queue hold when the segment is opened.
@@ -50,6 +104,8 @@ pub(super) struct Queue {
     /// Entries from the tail on that nobody uses.
     pub room: u64,
     pub oldest: u64,
+    /// Pages with logs of the queue that none of them closes, and the number of the newest.
+    pub open: HashMap<PageNo, TrxNo>,
 }
 
 impl Queue {
@@ -61,6 +117,7 @@ impl Queue {
             len: 0,
             room: 0,
             oldest: EMPTY,
+            open: HashMap::new(),
         };
         let (mut no, mut from) = (header.history_head, header.history_position);
         let (mut past_tail, mut newest) = (false, TrxNo(0));
@@ -88,15 +145,20 @@ impl Queue {
             let entries = (from..count).map(|n| entry_at(&page, n));
             let mut ascending = true;
             for entry in entries {
-                ascending &= entry.no > newest;
+                ascending &= entry.no > newest && entry.is_sane();
                 newest = entry.no;
+                match entry.closes {
+                    true => queue.open.remove(&entry.first),
+                    false => queue.open.insert(entry.first, entry.no),
+                };
                 if queue.oldest == EMPTY {
                     queue.oldest = entry.no.0;
                 }
             }
             if from > count || !full_enough || !ascending || newest >= limit {
-                let expected =
-                    format!("ascending numbers below {limit}, pages full up to the tail");
+                let expected = format!(
+                    "entries with ascending numbers below {limit}, pages full up to the tail"
+                );
                 let found = format!("{count} entries, {from} of them purged, up to {newest}");
                 return Err(Error::corrupt(id, expected, found));
             }
@@ -135,6 +197,22 @@ pub(in crate::undo) struct Oldest {
     is_last_entry: bool,
     /// The queue's next page, if it will be the first.
     successor: Option<(PageNo, PageH)>,
+}
+
+/// Counts links that are followed, so that those that go round are noticed: pages may be damaged after the segment was opened.
+pub(super) struct Links {
+    header: PageId,
+    left: u32,
+}
+
+impl Links {
+    pub fn follow(&mut self) -> Result<()> {
+        self.left = self
+            .left
+            .checked_sub(1)
+            .ok_or_else(|| Error::corrupt(self.header, "links that end", "ones that go round"))?;
+        Ok(())
+    }
 }
 
 /// The latched page of the history queue that takes the next entry.
@@ -186,8 +264,9 @@ impl Rseg {
         let header = self.latch(&mut mtr)?;
         let mut last = PageNo(u32_at(mtr.bytes(header), HISTORY_TAIL));
         let mut last_h = None;
-        // The chain ends: it did when the segment was opened.
+        let mut links = self.links(env)?;
         while last != NO_PAGE {
+            links.follow()?;
             if let Some(previous) = last_h.replace(self.latch_history(&mut mtr, last)?) {
                 mtr.release(previous);
             }
@@ -229,7 +308,9 @@ impl Rseg {
         // Nobody else gets here, or changes the queue: that takes the header's latch.
         let mut queue = VecDeque::new();
         let mut no = PageNo(u32_at(&header, HISTORY_TAIL));
+        let mut links = self.links(env)?;
         while no != NO_PAGE {
+            links.follow()?;
             let id = PageId::new(self.header.space, no);
             queue.push_back((no, env.pool.pin(id)?));
             no = PageNo(u32_at(&env.history_page(id)?, NEXT));
@@ -270,6 +351,13 @@ impl Rseg {
             "HOLD-1: the new tail of rollback segment {} is not pinned",
             self.id
         );
+    }
+
+    pub(super) fn links(&self, env: &UndoEnv) -> Result<Links> {
+        Ok(Links {
+            header: self.header,
+            left: env.space(self.space())?.size_pages(),
+        })
     }
 
     /// Latches a page of the history queue.
@@ -324,27 +412,18 @@ impl Rseg {
             self.unpin_before_tail(no);
         }
         let count = u32_at(mtr.bytes(tail.page), ENTRY_COUNT);
-        let mut bytes = [0; ENTRY_SIZE];
-        bytes[..8].copy_from_slice(&entry.no.0.to_le_bytes());
-        bytes[8..12].copy_from_slice(&entry.first.0.to_le_bytes());
-        let flags = if entry.only_space {
-            ENTRY_ONLY_SPACE
-        } else {
-            0
-        };
-        bytes[12..].copy_from_slice(&flags.to_le_bytes());
         let at = ENTRIES + count as usize * ENTRY_SIZE;
         mtr.op(
             tail.page,
             PageOp::Write {
                 off: at as u16,
-                bytes: &bytes,
+                bytes: &entry.encode(),
             },
         );
         put_u32(mtr, tail.page, ENTRY_COUNT, count + 1);
         self.history_len.fetch_add(1, Ordering::Relaxed);
         if self.oldest.load(Ordering::Relaxed) == EMPTY {
-            self.oldest.store(entry.no.0, Ordering::Relaxed);
+            self.oldest.store(entry.no.0, Ordering::Release);
         }
     }
 
@@ -360,11 +439,13 @@ impl Rseg {
         }
         let page = env.pool.shared(self.header)?;
         let header = Header::read(&page, self.header, self.id)?;
-        // Only purge takes entries away, and this is purge. The chain ends: it did when the segment was opened.
+        // Only purge takes entries away, and this is purge.
         drop(page);
+        let mut links = self.links(env)?;
         let capacity = Rseg::entries_per_page(env.page_size);
         let (mut no, mut position) = (header.history_head, header.history_position);
         while no != NO_PAGE {
+            links.follow()?;
             let page = env.history_page(self.page(no))?;
             let count = u32_at(&page, ENTRY_COUNT);
             while position < count {
@@ -383,59 +464,44 @@ impl Rseg {
         Ok(())
     }
 
-    /// Takes the oldest logs of the history, which have been purged, off the queue and gives their pages back, a few in
-    /// each mini-transaction.
+    /// Takes the oldest logs of the history, which have been purged, off the queue, and gives the pages back that these
+    /// close, in few mini-transactions.
     pub(in crate::undo) fn free_logs(
         &self,
         env: &UndoEnv,
         mut logs: &[HistoryEntry],
     ) -> Result<()> {
         while !logs.is_empty() {
-            let mut kept = SmallVec::new();
-            let freed = self.free_some(env, &logs[..logs.len().min(LOGS_PER_MTR)], &mut kept);
-            let mut state = self.state.lock();
-            match &freed {
-                Ok(_) => state.cached.extend(kept),
-                Err(_) => state.free_slots.extend(kept.iter().map(|c| c.slot)),
-            }
-            drop(state);
-            logs = &logs[freed?..];
+            let freed = self.free_some(env, logs)?;
+            logs = &logs[freed..];
         }
         Ok(())
     }
 
-    /// One mini-transaction of `free_logs`: returns how many logs it gave back. `kept`: those that became cached pages.
-    fn free_some(
-        &self,
-        env: &UndoEnv,
-        logs: &[HistoryEntry],
-        kept: &mut SmallVec<[Cached; LOGS_PER_MTR]>,
-    ) -> Result<usize> {
+    /// One mini-transaction of `free_logs`: returns how many logs it took.
+    fn free_some(&self, env: &UndoEnv, logs: &[HistoryEntry]) -> Result<usize> {
+        let mut closing = logs.iter().enumerate().filter(|(_, log)| log.closes);
+        let most = closing.nth(CLOSED_PER_MTR).map_or(logs.len(), |(n, _)| n);
         let mut mtr = env.begin(self.space())?;
         let header = self.latch(&mut mtr)?;
-        let oldest = self.latch_oldest(env, &mut mtr, header, logs.len() as u32)?;
-        let count = oldest.count as usize;
-        let mut chained: SmallVec<[(PageNo, PageH, u32); LOGS_PER_MTR]> = SmallVec::new();
-        for log in &logs[..count] {
-            let page = log.first;
-            match log.only_space.then(|| self.take_slot().ok()).flatten() {
-                Some(slot) => kept.push(Cached { slot, page }),
-                None => chained.push(self.latch_end(&mut mtr, *log)?),
-            }
+        let taken = self.latch_oldest(env, &mut mtr, header, most as u32)?;
+        let count = taken.count as usize;
+        let mut chained: SmallVec<[(PageNo, PageH, u32); CLOSED_PER_MTR]> = SmallVec::new();
+        for log in logs[..count].iter().filter(|log| log.closes) {
+            chained.push(self.latch_end(&mut mtr, log)?);
         }
-        self.pop_history(&mut mtr, header, oldest);
-        for cached in kept.iter() {
-            self.write_slot(&mut mtr, header, cached.slot, cached.page);
-        }
+        let oldest = self.pop_history(&mut mtr, header, taken);
         for (first, last_h, pages) in chained {
             self.give_back(&mut mtr, header, first, last_h, pages);
         }
-        mtr.commit();
+        // RSEG-5: not before this has its place in the log.
+        mtr.commit_with(|_, _| self.oldest.store(oldest, Ordering::Release));
+        self.history_len.fetch_sub(count as u64, Ordering::Relaxed);
         Ok(count)
     }
 
-    /// Latches the last page of a log of the history; for `give_back`.
-    fn latch_end(&self, mtr: &mut Mtr<'_>, entry: HistoryEntry) -> Result<(PageNo, PageH, u32)> {
+    /// Latches the last page of a log of the history that closes its page; for `give_back`.
+    fn latch_end(&self, mtr: &mut Mtr<'_>, entry: &HistoryEntry) -> Result<(PageNo, PageH, u32)> {
         let first = entry.first;
         let first_h = mtr.exclusive(self.page(first))?;
         let log = LogHeader::of_history(mtr.bytes(first_h), self.page(first), entry)?;
@@ -444,7 +510,8 @@ impl Rseg {
         }
         mtr.release(first_h);
         let last_h = mtr.exclusive(self.page(log.last))?;
-        log.check_page(mtr.bytes(last_h), self.page(log.last))?;
+        log.span(first)
+            .check_page(mtr.bytes(last_h), self.page(log.last))?;
         Ok((first, last_h, log.pages))
     }
 
@@ -485,8 +552,8 @@ impl Rseg {
     }
 
     /// Takes the oldest entries off the queue, in the mini-transaction that gives their pages back. An emptied queue
-    /// page joins the free chain.
-    fn pop_history(&self, mtr: &mut Mtr<'_>, header: PageH, latched: Oldest) {
+    /// page joins the free chain. Returns what `oldest` is now.
+    fn pop_history(&self, mtr: &mut Mtr<'_>, header: PageH, latched: Oldest) -> u64 {
         let Oldest {
             head,
             page,
@@ -523,9 +590,7 @@ impl Rseg {
             put_u32(mtr, header, HISTORY_POSITION, 0);
             self.state.lock().history_room += u64::from(count);
         }
-        self.oldest.store(oldest, Ordering::Relaxed);
-        self.history_len
-            .fetch_sub(u64::from(popped), Ordering::Relaxed);
+        oldest
     }
 }
 
@@ -544,11 +609,6 @@ pub(in crate::undo) fn check_history(page: &[u8], id: PageId) -> Result<()> {
     ))
 }
 
-fn entry_at(page: &[u8], position: u32) -> HistoryEntry {
-    let at = ENTRIES + position as usize * ENTRY_SIZE;
-    HistoryEntry {
-        no: TrxNo(u64_at(page, at)),
-        first: PageNo(u32_at(page, at + 8)),
-        only_space: u32_at(page, at + 12) & ENTRY_ONLY_SPACE != 0,
-    }
+pub(super) fn entry_at(page: &[u8], position: u32) -> HistoryEntry {
+    HistoryEntry::decode(&page[ENTRIES + position as usize * ENTRY_SIZE..][..ENTRY_SIZE])
 }

@@ -3,22 +3,28 @@
 //!
 //! A rollback segment is one header page in an undo tablespace:
 //!
-//! - **slots**: the first page of each undo log that recovery must look at (active or prepared). A committed
-//!   update undo log has left its slot: the history queue holds it. A page in a slot whose header says *committed* is
-//!   **cached**: nobody's, and the next log begins on it by writing that page alone. Insert logs of one page stay in
-//!   their slots that way, purge puts others back.
-//! - **history queue**: pages of (TrxNo, first page of the log) in commit order. `history_head` + `position` is the
-//!   oldest entry that is not purged yet, `history_tail` the page that the next commit appends to. The tail may
-//!   have successors: room that was made before it was needed.
+//! - **slots**: pages on which undo logs begin. Such a page has the log of a running transaction, which recovery must look
+//!   at (active or prepared), or is **cached**: its header says *committed*, it is nobody's, and the next log begins on it by
+//!   writing that page alone, behind the records that are there. A page that is full of update logs leaves its slot with the last
+//!   of them (`log`).
+//! - **history queue**: pages of entries in commit order, one for each committed update log: its number, its transaction, and where its
+//!   records are. `history_head` + `position` is the oldest entry that is not purged yet, `history_tail` the page that the
+//!   next commit appends to. The tail may have successors: room that was made before it was needed.
 //! - **free chain**: pages of finished logs, linked through the slotted page's `next` field. A whole log is
 //!   given back by linking its last page to the old head: one page changed, however long the log.
 //!
-//! - **RSEG-1**, **RSEG-2**: history.rs. **RSEG-4**: pages.rs.
-//! - **RSEG-3** Every page of a log is reachable from exactly one of: a slot, a queue entry, the free chain.
+//! What purge does for a log that shares its page is to move `position`: several hundred logs in one mini-transaction that
+//! touches no undo page. The entry that closes a page gives it back, with the log's further pages.
+//!
+//! - **RSEG-1**, **RSEG-2**: history.rs. **RSEG-4**, **RSEG-5**: pages.rs.
+//! - **RSEG-3** Every page is reachable from exactly one of: a slot (with the further pages of a running log), an entry that closes
+//!   it, the free chain, the queue. An entry that does not close its page leads to one in a slot, or to one that a later entry
+//!   closes (`check`).
 //!
 //! Latch order within: header, history pages, undo header, undo pages, allocation pages. `state` is held for
 //! moments only and never while waiting for a latch.
 
+mod check;
 mod history;
 mod pages;
 
@@ -52,6 +58,10 @@ pub(super) const NEXT: usize = 68;
 /// The most undo logs that one rollback segment can hold at a time, as in InnoDB (less with 4 KiB pages).
 const MAX_SLOTS: usize = 1024;
 
+pub(super) fn u16_at(page: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([page[at], page[at + 1]])
+}
+
 pub(super) fn u32_at(page: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(page[at..at + 4].try_into().expect("4 bytes"))
 }
@@ -81,7 +91,8 @@ pub(super) fn set_next(mtr: &mut Mtr<'_>, h: PageH, next: PageNo) {
 #[derive(Default)]
 struct State {
     free_slots: Vec<u16>,
-    cached: Vec<Cached>,
+    cached_insert: Vec<Cached>,
+    cached_update: Vec<Cached>,
     /// Entries of the queue's pages that are neither used nor reserved (RSEG-2).
     history_room: u64,
 }
@@ -112,6 +123,14 @@ impl Header {
     }
 }
 
+/// A slot that is not free, when the segment is opened.
+pub(super) struct UsedSlot {
+    pub slot: u16,
+    pub first: PageNo,
+    /// The newest log of the history on that page; 0: none.
+    pub newest: TrxNo,
+}
+
 /// One rollback segment in memory.
 pub struct Rseg {
     id: u8,
@@ -120,8 +139,9 @@ pub struct Rseg {
     /// Held while the queue gets another page, so that two transactions do not both add one.
     grow: Mutex<()>,
     history_len: AtomicU64,
-    /// TrxNo of the oldest queue entry or `EMPTY`. Written under the header's exclusive latch; read without it by
-    /// purge as a hint (Relaxed), which then reads the entry itself under the latch.
+    /// TrxNo of the oldest queue entry or `EMPTY`. Written under the header's exclusive latch, with Release: by what takes entries
+    /// off when that has its place in the redo log. Read without it by purge as a hint (Relaxed), which then reads the entry itself under
+    /// the latch, and by `is_purged` (Acquire).
     oldest: AtomicU64,
     /// Length of the free chain. Written under the header's exclusive latch; read without it by purge (Relaxed), which
     /// then looks at the header.
@@ -158,42 +178,51 @@ impl Rseg {
         );
     }
 
-    /// Reads the header and the queue; returns the segment and the first pages of the logs in its slots.
-    pub fn load(
+    /// Reads the header and the queue; returns the segment and the pages in its slots.
+    pub(super) fn load(
         env: &UndoEnv,
         id: u8,
         header: PageId,
         id_limit: u64,
-    ) -> Result<(Rseg, Vec<(u16, PageNo)>)> {
+    ) -> Result<(Rseg, Vec<UsedSlot>)> {
         let page = env.pool.shared(header)?;
         let place = header;
         let header = Header::read(&page, place, id)?;
         let (mut used, mut free_slots) = (Vec::new(), Vec::new());
         for slot in (0..Rseg::slot_count(env.page_size) as u16).rev() {
-            match PageNo(u32_at(&page, SLOTS + slot as usize * 4)) {
+            match slot_at(&page, slot) {
                 NO_PAGE => free_slots.push(slot),
                 first => used.push((slot, first)),
             }
         }
         drop(page);
-        let queue = Queue::read(env, place, &header, TrxNo(id_limit))?;
-        Ok((
-            Rseg {
-                id,
-                header: place,
-                state: Mutex::new(State {
-                    free_slots,
-                    cached: Vec::new(),
-                    history_room: queue.room,
-                }),
-                grow: Mutex::new(()),
-                history_len: AtomicU64::new(queue.len),
-                oldest: AtomicU64::new(queue.oldest),
-                free_len: AtomicU32::new(header.free_len),
-                commit_pins: Mutex::default(),
-            },
-            used,
-        ))
+        let mut queue = Queue::read(env, place, &header, TrxNo(id_limit))?;
+        let with_newest = |(slot, first)| UsedSlot {
+            slot,
+            first,
+            newest: queue.open.remove(&first).unwrap_or_default(),
+        };
+        let used = used.into_iter().map(with_newest).collect();
+        // RSEG-3
+        if let Some((first, no)) = queue.open.iter().next() {
+            let expected = format!("a slot with page {first}, where the log of commit {no} is");
+            return Err(Error::corrupt(place, expected, "none"));
+        }
+        let rseg = Rseg {
+            id,
+            header: place,
+            state: Mutex::new(State {
+                free_slots,
+                history_room: queue.room,
+                ..State::default()
+            }),
+            grow: Mutex::new(()),
+            history_len: AtomicU64::new(queue.len),
+            oldest: AtomicU64::new(queue.oldest),
+            free_len: AtomicU32::new(header.free_len),
+            commit_pins: Mutex::default(),
+        };
+        Ok((rseg, used))
     }
 
     pub fn id(&self) -> u8 {
@@ -230,6 +259,10 @@ impl Rseg {
     pub(super) fn write_slot(&self, mtr: &mut Mtr<'_>, header: PageH, slot: u16, first: PageNo) {
         put_u32(mtr, header, SLOTS + slot as usize * 4, first.0);
     }
+}
+
+fn slot_at(header: &[u8], slot: u16) -> PageNo {
+    PageNo(u32_at(header, SLOTS + slot as usize * 4))
 }
 
 /// A slotted undo page's content, as the log walker needs it.

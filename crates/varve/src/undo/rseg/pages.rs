@@ -1,104 +1,145 @@
 //! The slots, the cached pages in them, and the chain of free pages.
 //!
+//! A page stays in its slot from the log that takes it first until a log closes it (`log`). Between two logs it is cached: its
+//! header says *committed*, and here is noted what the next log needs to know, so that taking it looks at no page.
+//!
 //! - **RSEG-4** A slot is in exactly one of: the free slots, the cached pages, the logs of running transactions.
+//! - **RSEG-5** A cached page whose newest log of the history is older than the oldest entry of the queue has none there: the logs
+//!   of a page are in the queue in the order of their numbers. Whoever finds that (`is_purged`) and starts the page anew, or frees it,
+//!   gets a higher LSN than the mini-transaction that took the log off the queue. So a crash never leaves an entry whose records are gone.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
-use crate::base::{Error, NO_PAGE, PageId, PageNo, Result};
+use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, TrxNo};
 use crate::mtr::{Mtr, PageH};
 use crate::page::{PageOp, PageType, page_type};
 use crate::undo::UndoEnv;
-use crate::undo::log::format_cached;
+use crate::undo::log::{LogKind, format_cached};
 
-use super::{FREE_HEAD, FREE_LEN, NEXT, Rseg, set_next, u32_at};
+use super::{FREE_HEAD, FREE_LEN, NEXT, Rseg, State, set_next, u32_at};
 
 /// Free pages kept for reuse in a rollback segment; more go back to the tablespace.
 pub const FREE_PAGES_KEPT: u32 = 64;
 /// Cached pages that stay when nobody writes for a while; more go back to the tablespace. Under load there are as many as
-/// transactions end between two rounds of purge.
+/// logs were written at the same time.
 pub const CACHED_PAGES_KEPT: usize = 48;
 /// Pages that go back to the tablespace in one mini-transaction.
 const PAGES_PER_MTR: usize = 16;
 
-/// A slot and the page in it.
+/// A page between two logs, and its slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::undo) struct Cached {
     pub slot: u16,
     pub page: PageNo,
+    /// What kind of logs it has had.
+    pub kind: LogKind,
+    /// The number of the newest of its logs that joined the history; 0: none.
+    pub newest: TrxNo,
+    /// How many records it has, those of insert logs that have ended included.
+    pub records: u16,
+    /// Bytes that further ones can take.
+    pub room: usize,
+}
+
+impl State {
+    fn cached(&mut self, kind: LogKind) -> &mut Vec<Cached> {
+        match kind {
+            LogKind::Insert => &mut self.cached_insert,
+            LogKind::Update => &mut self.cached_update,
+        }
+    }
+
+    fn cached_len(&self) -> usize {
+        self.cached_insert.len() + self.cached_update.len()
+    }
+
+    /// Takes up to `most` cached pages that nobody needs, those of insert logs first.
+    fn take_purged(&mut self, rseg: &Rseg, most: usize) -> SmallVec<[Cached; PAGES_PER_MTR]> {
+        let inserts = self.cached_insert.extract_if(.., |_| true);
+        let purged = self.cached_update.extract_if(.., |c| rseg.is_purged(c));
+        inserts.chain(purged).take(most).collect()
+    }
 }
 
 impl Rseg {
-    pub(super) fn take_slot(&self) -> Result<u16> {
-        self.state
-            .lock()
-            .free_slots
-            .pop()
-            .ok_or_else(|| Error::NoSpace {
-                what: format!(
-                    "rollback segment {} has no free undo slot; too many writing transactions",
-                    self.id
-                ),
-            })
+    /// RSEG-5. Under no latch; the answer stays right, since no log joins the history on a page that nobody has.
+    pub(in crate::undo) fn is_purged(&self, page: &Cached) -> bool {
+        // Acquire pairs with the Release of `free_some`: what follows gets a higher LSN. `EMPTY` is above all numbers.
+        page.newest.0 < self.oldest.load(Ordering::Acquire)
     }
 
     /// Whether a transaction that begins to write finds a slot here. Only a hint.
     pub(in crate::undo) fn has_room(&self) -> bool {
         let state = self.state.lock();
-        !state.cached.is_empty() || !state.free_slots.is_empty()
+        !state.free_slots.is_empty() || state.cached_len() > 0
     }
 
-    /// A cached page for a new log.
-    pub(in crate::undo) fn take_cached(&self, env: &UndoEnv) -> Result<Cached> {
-        let cached = self.state.lock().cached.pop();
-        match cached {
-            Some(cached) => Ok(cached),
-            None => {
-                let slot = self.take_slot()?;
-                let page = self.put_page_in(env, slot);
-                page.inspect_err(|_| self.return_slot(slot))
+    /// A cached page for a new log: of this kind, or one that can be started anew for it.
+    pub(in crate::undo) fn take_cached(&self, env: &UndoEnv, kind: LogKind) -> Result<Cached> {
+        let slot = {
+            let mut state = self.state.lock();
+            if let Some(cached) = state.cached(kind).pop() {
+                return Ok(cached);
             }
-        }
+            match state.free_slots.pop() {
+                Some(slot) => slot,
+                None => return self.take_other(&mut state),
+            }
+        };
+        let page = self.put_page_in(env, slot, kind);
+        page.inspect_err(|_| self.return_slot(slot))
     }
 
-    fn put_page_in(&self, env: &UndoEnv, slot: u16) -> Result<Cached> {
+    /// All slots are taken: a cached page of the other kind, if nobody needs what is there.
+    fn take_other(&self, state: &mut State) -> Result<Cached> {
+        let other = state.take_purged(self, 1).pop();
+        other.ok_or_else(|| Error::NoSpace {
+            what: format!(
+                "rollback segment {} has no free undo slot; too many writing transactions",
+                self.id
+            ),
+        })
+    }
+
+    fn put_page_in(&self, env: &UndoEnv, slot: u16, kind: LogKind) -> Result<Cached> {
         let space = env.space(self.space())?;
         let _reserved = space.reserve(&env.mtr, 1)?;
         let mut mtr = env.begin(self.space())?;
         let header = self.latch(&mut mtr)?;
         let (no, page) = self.take_page(env, &mut mtr, header)?;
-        format_cached(&mut mtr, page, slot, no);
+        let cached = format_cached(&mut mtr, page, (slot, no, kind));
         self.write_slot(&mut mtr, header, slot, no);
         mtr.commit();
-        Ok(Cached { slot, page: no })
+        Ok(cached)
     }
 
     /// A page whose log has ended, or never began, is cached from now on.
     pub(in crate::undo) fn return_cached(&self, cached: Cached) {
-        self.state.lock().cached.push(cached);
+        self.state.lock().cached(cached.kind).push(cached);
     }
 
-    /// Gives cached pages above `CACHED_PAGES_KEPT` back to the tablespace, a few in each mini-transaction, until told to
-    /// stop. For times when nobody writes.
+    /// Gives cached pages above `CACHED_PAGES_KEPT` that nobody needs back to the tablespace, a few in each mini-transaction,
+    /// until told to stop. For times when nobody writes.
     pub fn trim_cached(&self, env: &UndoEnv, stop: &AtomicBool) -> Result<()> {
         while !stop.load(Ordering::Relaxed) {
-            let mut surplus: SmallVec<[Cached; PAGES_PER_MTR]> = {
+            let surplus = {
                 let mut state = self.state.lock();
-                let (len, kept) = (state.cached.len(), CACHED_PAGES_KEPT);
-                let from = len.saturating_sub(PAGES_PER_MTR).max(kept).min(len);
-                state.cached.drain(from..).collect()
+                let most = state.cached_len().saturating_sub(CACHED_PAGES_KEPT);
+                state.take_purged(self, most.min(PAGES_PER_MTR))
             };
             if surplus.is_empty() {
                 return Ok(());
             }
             let freed = self.free_cached(env, &surplus);
-            let mut state = self.state.lock();
             match freed {
-                Ok(()) => state.free_slots.extend(surplus.iter().map(|c| c.slot)),
-                Err(_) => state.cached.extend(surplus.drain(..)),
+                Ok(()) => {
+                    let slots = surplus.iter().map(|c| c.slot);
+                    self.state.lock().free_slots.extend(slots);
+                }
+                Err(_) => surplus.into_iter().for_each(|c| self.return_cached(c)),
             }
-            drop(state);
             freed?;
         }
         Ok(())
