@@ -29,6 +29,7 @@
 //! operations, and the crash states that an abstract persistence model allows for each prefix of it. It differs in drawing
 //! states at random where enumerating them would take too long.
 
+pub mod anomalies;
 mod contents;
 mod crash;
 mod disk;

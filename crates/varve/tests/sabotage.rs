@@ -3,12 +3,16 @@
 //!
 //! `cargo test -p varve --features sabotage --test sabotage`
 
+#[path = "support/lists.rs"]
+mod lists;
 mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use support::crashes::crash_anywhere;
 use support::workload::Config;
+use varve::Isolation::{self, ReadCommitted, RepeatableRead, Serializable};
+use varve::Options;
 use varve::base::Sabotage;
 use varve_sim::{Lie, SimDisk};
 
@@ -80,5 +84,34 @@ fn a_disk_that_lies_is_noticed() {
             disk
         };
         is_caught(&format!("{lie:?}"), config, disk);
+    }
+}
+
+/// Histories at the weakest level that forbids what goes wrong.
+#[test]
+fn broken_isolation_is_noticed() {
+    let cases: [(Sabotage, Isolation); 4] = [
+        (Sabotage::ViewSeesUnfinished, ReadCommitted),
+        (Sabotage::ViewMoves, RepeatableRead),
+        (Sabotage::GapsOpen, RepeatableRead),
+        (Sabotage::SharedLocksForgotten, Serializable),
+    ];
+    for (sabotage, level) in cases {
+        let notices = |seed| {
+            let plan = lists::Plan::new(level, seed);
+            let options = Options {
+                sabotage: Some(sabotage),
+                ..plan.options
+            };
+            let run = || lists::run(lists::Plan { options, ..plan }).1;
+            let noticed = match catch_unwind(AssertUnwindSafe(run)) {
+                Ok(found) => found.first().map(|anomaly| format!("{:?}", anomaly.kind)),
+                Err(_) => Some("a session noticed it".to_string()),
+            };
+            noticed
+                .inspect(|how| println!("{sabotage:?}: {how}"))
+                .is_some()
+        };
+        assert!((1..20).any(notices), "nobody noticed: {sabotage:?}");
     }
 }

@@ -16,4 +16,12 @@ pub enum Sabotage {
     EntryLeftByRollback,
     /// An undo log starts its page anew although older logs there are still needed.
     UndoPageTakenTooEarly,
+    /// Views see what was committed after they opened.
+    ViewMoves,
+    /// Views see what is not committed.
+    ViewSeesUnfinished,
+    /// Locking reads lock no gaps.
+    GapsOpen,
+    /// Shared row locks are given up at once.
+    SharedLocksForgotten,
 }

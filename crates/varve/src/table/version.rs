@@ -7,7 +7,7 @@
 //! - **MVCC-1** A log is given back by purge only when every view sees its transaction, so that a cut whose leaf
 //!   record did not change can't happen. It is counted and reported as damage.
 
-use crate::base::{Result, TrxId};
+use crate::base::{Result, Sabotage, TrxId};
 use crate::btree::Seek;
 use crate::catalog::{OpenIndex, OpenTable, ROW_AT, RowRecord, row_header};
 use crate::txn::{Core, Counters, ReadView, Sees, Transaction};
@@ -97,13 +97,18 @@ pub fn read_leaf(index: &OpenIndex, key: &[u8], payload: &mut Vec<u8>) -> Result
     Ok(true)
 }
 
+fn is_seen_wrongly(core: &Core, trx: TrxId) -> bool {
+    core.log.is_sabotaged(Sabotage::ViewSeesUnfinished)
+        || (core.log.is_sabotaged(Sabotage::ViewMoves) && !core.sys.is_unfinished(trx))
+}
+
 /// Whether the view sees what `trx` wrote, waiting for a commit number that is being drawn right now. No latch may
 /// be held.
 pub fn sees(core: &Core, view: &ReadView, trx: TrxId) -> bool {
     loop {
         match view.sees(trx) {
             Sees::Yes => return true,
-            Sees::No => return false,
+            Sees::No => return is_seen_wrongly(core, trx),
             Sees::Unsettled => core.sys.wait_settled(trx),
         }
     }

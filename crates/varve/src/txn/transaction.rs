@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::base::{Error, IndexId, Lsn, Result, TableId, TrxId, TrxNo, Xid};
+use crate::base::{Error, IndexId, Lsn, Result, Sabotage, TableId, TrxId, TrxNo, Xid};
 use crate::catalog::{Claim, OpenTable};
 use crate::lock::{Acquired, Mode, TableMode, TrxLocks, Wait};
 use crate::undo::{TrxUndo, UndoKind};
@@ -371,9 +371,16 @@ impl Transaction {
 
     /// Locks a row for as long as the transaction lives; waits as long as the lock wait timeout allows.
     pub fn lock_record(&self, index: IndexId, key: &[u8], mode: Mode) -> Result<Acquired> {
-        self.core
-            .locks
-            .lock_record(self.locks(), index, key, mode, self.wait())
+        let got = (self.core.locks).lock_record(self.locks(), index, key, mode, self.wait())?;
+        self.maybe_forget(index, key, mode, got);
+        Ok(got)
+    }
+
+    fn maybe_forget(&self, index: IndexId, key: &[u8], mode: Mode, got: Acquired) {
+        let is_new_and_shared = mode == Mode::Shared && got == Acquired::New;
+        if is_new_and_shared && self.core.log.is_sabotaged(Sabotage::SharedLocksForgotten) {
+            self.unlock_record(index, key);
+        }
     }
 
     /// How this transaction waits for a lock. Tells the lock table what rolling it back would cost.
@@ -388,7 +395,9 @@ impl Transaction {
     /// Keeps others from putting keys from `low` up to `high` into an index, for as long as the transaction lives. Does
     /// not wait: called under the latch of the leaf that these keys belong to.
     pub fn lock_gap(&self, index: IndexId, low: &[u8], high: Option<&[u8]>) {
-        self.core.locks.lock_gap(self.locks(), index, low, high);
+        if !self.core.log.is_sabotaged(Sabotage::GapsOpen) {
+            self.core.locks.lock_gap(self.locks(), index, low, high);
+        }
     }
 
     /// Whether somebody's gap lock keeps this transaction from putting the key into the index. Does not wait: called under the exclusive
@@ -407,9 +416,9 @@ impl Transaction {
 
     /// Locks a row if nobody is in the way. Does not wait: may be called under a page latch.
     pub fn try_lock_record(&self, index: IndexId, key: &[u8], mode: Mode) -> Option<Acquired> {
-        self.core
-            .locks
-            .try_lock_record(self.locks(), index, key, mode)
+        let got = (self.core.locks).try_lock_record(self.locks(), index, key, mode)?;
+        self.maybe_forget(index, key, mode, got);
+        Some(got)
     }
 
     pub fn locks(&self) -> &TrxLocks {
