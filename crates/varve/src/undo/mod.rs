@@ -12,6 +12,7 @@
 //!
 //! Latches: see `rseg`. Failure: an error before a mini-transaction's first change is returned and nothing happened.
 
+mod header;
 mod hold;
 mod log;
 mod pair;
@@ -29,12 +30,13 @@ use crate::buffer::{BufferPool, SharedPage};
 use crate::mtr::{Mtr, MtrEnv, PageH};
 use crate::space::{MIXED, Space, Spaces};
 
-pub use log::{LogHeader, LogKind, LogSpan, LogState};
+pub use header::{LogHeader, LogKind, LogSpan, LogState};
 use pair::{Ending, Ends, LogPair};
 pub use record::{PAGE_NO_BYTES, Previous, RowDiff, UndoKind, UndoRecord};
 pub use rseg::{CACHED_PAGES_KEPT, FREE_PAGES_KEPT, HistoryEntry, Rseg};
 
-use log::{UndoLog, damaged_record, read_cached};
+use header::read_cached;
+use log::{UndoLog, damaged_record};
 use rseg::{UsedSlot, check_history, undo_page};
 
 /// The rollback segment of the system tablespace, which is there if there are no undo tablespaces.

@@ -10,8 +10,9 @@ use crate::base::{Lsn, NO_PAGE, PageId, Result, RollPtr, TrxId, TrxNo};
 use crate::mtr::{Mtr, PageH};
 
 use super::UndoEnv;
+use super::header::LogKind;
 use super::hold::{CommitHold, MAX_COMMIT_MTR};
-use super::log::{LogKind, UndoLog};
+use super::log::UndoLog;
 use super::record::UndoKind;
 use super::rseg::{Rseg, Tail};
 

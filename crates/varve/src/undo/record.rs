@@ -14,7 +14,7 @@
 use crate::base::{IndexId, PageNo, RollPtr, TableId, TrxId, get_u56};
 use crate::row::{LONG_REF_BYTES, LongRef};
 
-use super::log::LogKind;
+use super::header::LogKind;
 
 /// What was changed. The numbers are on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry;
 use crate::base::{Error, NO_PAGE, PageId, PageNo, Result};
 use crate::buffer::SharedPage;
 use crate::undo::UndoEnv;
-use crate::undo::log::{LogHeader, LogSpan};
+use crate::undo::header::{LogHeader, LogSpan};
 
 use super::history::{ENTRY_COUNT, HistoryEntry, entry_at};
 use super::{FREE_HEAD, FREE_LEN, Header, NEXT, Rseg, slot_at, u32_at};

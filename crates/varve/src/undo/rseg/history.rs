@@ -17,7 +17,7 @@ use crate::buffer::Pin;
 use crate::mtr::{Mtr, PageH};
 use crate::page::{PageOp, PageType, page_type};
 use crate::undo::UndoEnv;
-use crate::undo::log::LogHeader;
+use crate::undo::header::LogHeader;
 
 use super::{
     HISTORY_HEAD, HISTORY_POSITION, HISTORY_TAIL, Header, NEXT, Rseg, put_u32, set_next, u16_at,

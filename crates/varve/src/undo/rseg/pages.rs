@@ -16,7 +16,7 @@ use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, TrxNo};
 use crate::mtr::{Mtr, PageH};
 use crate::page::{PageOp, PageType, page_type};
 use crate::undo::UndoEnv;
-use crate::undo::log::{LogKind, format_cached};
+use crate::undo::header::{LogKind, format_cached};
 
 use super::{FREE_HEAD, FREE_LEN, NEXT, Rseg, State, set_next, u32_at};
 
