@@ -113,6 +113,7 @@ bool describe(const Field *field, varve_column_def *def, Column *column)
   case MYSQL_TYPE_LONG_BLOB:
   case MYSQL_TYPE_BLOB:
   case MYSQL_TYPE_BLOB_COMPRESSED:
+  case MYSQL_TYPE_GEOMETRY:
     describe_text(field, def);
     if (field->real_type() == MYSQL_TYPE_BLOB_COMPRESSED)
       def->kind= VARVE_BYTES;
