@@ -23,6 +23,23 @@ std::string table_name(const char *path)
   return whole.substr(whole.find_last_of('/', whole.find_last_of('/') - 1) + 1);
 }
 
+// Waits until nobody has uncommitted changes in a table: a prepared branch whose connection is gone has no metadata lock. A table
+// that can't be opened has none to wait for.
+static int wait_for_writers(THD *thd, const std::string &name)
+{
+  varve_table *table;
+  if (varve_table_open(db, name.c_str(), &table))
+    return 0;
+  int error= 0;
+  if (!varve_table_is_temporary(table))
+  {
+    Session *session= Session::of(thd);
+    error= session ? session->wait_for_writers(thd, table) : HA_ERR_INTERNAL_ERROR;
+  }
+  varve_table_close(table);
+  return error;
+}
+
 int drop_table(handlerton *, const char *path)
 {
   THD *thd= current_thd;
@@ -39,16 +56,12 @@ int drop_table(handlerton *, const char *path)
     if (thd_sql_command(thd) == SQLCOM_CREATE_TABLE)
       session->abandon();
   }
+  if (int error= thd ? wait_for_writers(thd, name) : 0)
+    return error;
   const varve_code code= varve_table_drop(db, name.c_str());
   if (code == VARVE_NOT_FOUND)
     return ENOENT;  // The server asks several engines about a table whose .frm is gone.
   return code ? report(thd, code) : 0;
-}
-
-static int refuse(const char *what)
-{
-  my_printf_error(ER_NOT_SUPPORTED_YET, "VARVE does not support %s yet", MYF(0), what);
-  return HA_ERR_UNSUPPORTED;
 }
 
 // Foreign keys never reach an engine through the table: the server drops what the engine does not ask about.
@@ -213,6 +226,8 @@ int ha_varve::delete_table(const char *path)
 
 int ha_varve::rename_table(const char *from, const char *to)
 {
+  if (int error= wait_for_writers(ha_thd(), table_name(from)))
+    return error;
   if (varve_code code= varve_table_rename(db, table_name(from).c_str(), table_name(to).c_str()))
     return report(ha_thd(), code);
   return 0;
@@ -220,6 +235,8 @@ int ha_varve::rename_table(const char *from, const char *to)
 
 int ha_varve::truncate()
 {
+  if (int error= wait_for_writers(ha_thd(), m_name))
+    return error;
   close_table();
   const varve_code code= varve_table_truncate(db, m_name.c_str());
   const int reopened= open_table();

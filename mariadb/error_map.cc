@@ -34,4 +34,10 @@ int report(THD *thd, varve_code code)
   return to_handler_code(thd, code);
 }
 
+int refuse(const char *what)
+{
+  my_printf_error(ER_NOT_SUPPORTED_YET, "VARVE does not support %s yet", MYF(0), what);
+  return HA_ERR_UNSUPPORTED;
+}
+
 }  // namespace varve_plugin

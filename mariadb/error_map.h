@@ -59,6 +59,9 @@ int to_handler_code(THD *thd, varve_code code);
 // As above, outside a row operation (DDL, commit): the engine's words go to the client at once.
 int report(THD *thd, varve_code code);
 
+// Tells the client what the engine does not do, by name.
+int refuse(const char *what);
+
 }  // namespace varve_plugin
 
 #endif

@@ -105,7 +105,6 @@ private:
   struct Index;
 
   int begin(THD *thd);
-  int wait_for_prepared(THD *thd);
   int open_table();
   void close_table();
   uint engine_index(uint index) const;

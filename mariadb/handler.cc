@@ -234,25 +234,9 @@ int ha_varve::begin(THD *thd)
   if (int error= m_session->start_statement(thd))
     return error;
   if (m_lock == VARVE_NO_LOCK && copies_table(thd_sql_command(thd)))
-    return wait_for_prepared(thd);
+    // What others have prepared would not be copied.
+    return m_session->wait_for_writers(thd, m_table);
   return 0;
-}
-
-// A prepared transaction whose connection is gone has no metadata lock, and its rows would not be copied. The statement's own
-// metadata lock keeps new writers out, so the engine's lock need only be had once; kept, it would be in the way of the
-// statement itself, which may drop the table of a partition.
-int ha_varve::wait_for_prepared(THD *thd)
-{
-  varve_txn *waiter;
-  if (varve_code code= varve_txn_open(db, VARVE_TABLES_LOCKED_BY_ENGINE, &waiter))
-    return failed(code);
-  varve_txn_set_lock_wait_timeout(waiter, lock_wait_timeout_ms(thd));
-  varve_code code= varve_txn_begin(waiter, VARVE_READ_COMMITTED);
-  if (!code)
-    code= varve_txn_lock_table_shared(waiter, m_table);
-  const int error= code ? failed(code) : 0;
-  varve_txn_close(waiter);
-  return error;
 }
 
 int ha_varve::external_lock(THD *thd, int type)

@@ -99,6 +99,33 @@ int Session::start_snapshot(THD *thd)
   return 0;
 }
 
+int Session::wait_for_writers(THD *thd, const varve_table *table)
+{
+  if (!m_waiter.load())
+  {
+    varve_txn *waiter;
+    if (varve_code code= varve_txn_open(db, VARVE_TABLES_LOCKED_BY_ENGINE, &waiter))
+      return report(thd, code);
+    m_waiter.store(waiter);
+  }
+  varve_txn *const waiter= m_waiter.load();
+  varve_txn_set_lock_wait_timeout(waiter, lock_wait_timeout_ms(thd));
+  varve_code code= varve_txn_begin(waiter, VARVE_READ_COMMITTED);
+  // Who kills from here on interrupts it; who did before is seen.
+  if (!code)
+    code= thd_kill_level(thd) > THD_ABORT_SOFTLY ? VARVE_INTERRUPTED : varve_txn_lock_table_shared(waiter, table);
+  const int error= code ? report(thd, code) : 0;
+  varve_txn_rollback(waiter);
+  return error;
+}
+
+void Session::interrupt()
+{
+  varve_txn_interrupt(m_txn);
+  if (varve_txn *waiter= m_waiter.load())
+    varve_txn_interrupt(waiter);
+}
+
 void Session::abandon()
 {
   varve_txn_rollback(m_txn);
@@ -207,10 +234,10 @@ static int start_consistent_snapshot(handlerton *, THD *thd)
 }
 
 // Runs in the killer's thread, which holds the victim's LOCK_thd_data: close_connection waits for that.
-static void kill_query(handlerton *, THD *thd, enum thd_kill_levels)
+void kill_query(handlerton *, THD *thd, enum thd_kill_levels)
 {
   if (Session *session= Session::known(thd))
-    varve_txn_interrupt(session->txn());
+    session->interrupt();
 }
 
 int close_connection(handlerton *, THD *thd)
@@ -220,6 +247,8 @@ int close_connection(handlerton *, THD *thd)
   if (session)
   {
     varve_txn_close(session->m_txn);
+    if (varve_txn *waiter= session->m_waiter.load())
+      varve_txn_close(waiter);
     delete session;
   }
   return 0;

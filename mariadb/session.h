@@ -8,6 +8,8 @@
 
 #include "server.h"
 
+#include <atomic>
+
 namespace varve_plugin {
 
 class Session
@@ -29,6 +31,11 @@ public:
   // The server's START TRANSACTION WITH CONSISTENT SNAPSHOT.
   int start_snapshot(THD *thd);
 
+  // A statement has a table's metadata lock to itself: waits until no transaction has uncommitted changes in the table. A
+  // prepared one whose connection is gone has no metadata lock. Keeps no lock: new writers can't come, and it would be in the way of
+  // the statement itself, which may drop the table.
+  int wait_for_writers(THD *thd, const varve_table *table);
+
   // Rolls the engine's transaction back ahead of the server, which will do so too.
   void abandon();
 
@@ -41,16 +48,20 @@ public:
 
 private:
   explicit Session(varve_txn *txn)
-    : m_txn(txn), m_prepared_xid{}, m_in_statement(false), m_is_prepared(false), m_holds_commit(false),
+    : m_txn(txn), m_waiter(nullptr), m_prepared_xid{}, m_in_statement(false), m_is_prepared(false), m_holds_commit(false),
       m_is_ordered(false)
   {
   }
   int begin(THD *thd);
   varve_code commit_alone(THD *thd);
+  void interrupt();
 
   friend int close_connection(handlerton *, THD *thd);
+  friend void kill_query(handlerton *, THD *thd, enum thd_kill_levels);
 
   varve_txn *const m_txn;
+  // For wait_for_writers, from its first use on. Whoever kills the connection looks at it, too.
+  std::atomic<varve_txn *> m_waiter;
   // What XA PREPARE of this connection has let go, for its own XA COMMIT or XA ROLLBACK.
   varve_xid m_prepared_xid;
   // Between the first start_statement and the statement's commit or rollback.
@@ -67,6 +78,7 @@ private:
 bool in_transaction(THD *thd);
 
 int close_connection(handlerton *hton, THD *thd);
+void kill_query(handlerton *hton, THD *thd, enum thd_kill_levels level);
 
 // Fills in the handlerton's calls about transactions.
 void install_transaction_calls(handlerton *hton);

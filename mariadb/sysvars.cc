@@ -7,6 +7,8 @@
 
 #include "mysqld.h"
 
+#include <algorithm>
+
 namespace varve_plugin {
 
 static unsigned long long buffer_pool_size;
@@ -16,6 +18,8 @@ static unsigned long page_size;
 static unsigned long flush_log_at_trx_commit;
 static unsigned long undo_tablespaces;
 static unsigned long io_capacity;
+static unsigned long open_files;
+static unsigned long long lock_memory_size;
 static my_bool doublewrite;
 static my_bool log_file_buffering;
 static char *data_home_dir;
@@ -61,6 +65,22 @@ static MYSQL_SYSVAR_ULONG(io_capacity, io_capacity, PLUGIN_VAR_RQCMDARG | PLUGIN
   "Pages per second that background flushing writes when it is not in a hurry.",
   nullptr, nullptr, 200, 100, UINT_MAX32, 0);
 
+static MYSQL_SYSVAR_ULONG(open_files, open_files, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+  "How many table files are open at the same time at most; those used longest ago are closed. 0: as many as half of "
+  "open_files_limit, but not more than 2000.",
+  nullptr, nullptr, 0, 0, UINT_MAX32, 0);
+
+static void update_lock_memory(THD *, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  lock_memory_size= *static_cast<unsigned long long *>(to)= *static_cast<const unsigned long long *>(from);
+  varve_db_set_lock_memory(db, lock_memory_size);
+}
+
+static MYSQL_SYSVAR_ULONGLONG(lock_memory_size, lock_memory_size, PLUGIN_VAR_RQCMDARG,
+  "Memory that locks of rows and gaps may take, in bytes. A statement that needs more fails with ER_LOCK_TABLE_FULL, and "
+  "its transaction is rolled back.",
+  nullptr, update_lock_memory, 1ULL << 30, 1ULL << 20, ~0ULL, 0);
+
 static MYSQL_SYSVAR_BOOL(doublewrite, doublewrite, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
   "Write pages twice, so that one that was half written when the machine failed can be repaired.",
   nullptr, nullptr, TRUE);
@@ -85,10 +105,12 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(doublewrite),
   MYSQL_SYSVAR(flush_log_at_trx_commit),
   MYSQL_SYSVAR(io_capacity),
+  MYSQL_SYSVAR(lock_memory_size),
   MYSQL_SYSVAR(lock_wait_timeout),
   MYSQL_SYSVAR(log_buffer_size),
   MYSQL_SYSVAR(log_file_buffering),
   MYSQL_SYSVAR(log_file_size),
+  MYSQL_SYSVAR(open_files),
   MYSQL_SYSVAR(page_size),
   MYSQL_SYSVAR(undo_tablespaces),
   nullptr
@@ -104,6 +126,12 @@ static void log_message(void *, varve_log_level level, const char *message)
   }
 }
 
+static uint32_t table_files()
+{
+  const unsigned long usual= std::min(open_files_limit / 2, 2000UL);
+  return uint32_t(std::max(open_files ? open_files : usual, 10UL));
+}
+
 varve_options options_from_variables()
 {
   varve_options options;
@@ -117,6 +145,8 @@ varve_options options_from_variables()
   options.doublewrite= doublewrite;
   options.undo_tablespaces= uint32_t(undo_tablespaces);
   options.io_capacity= uint32_t(io_capacity);
+  options.open_files= table_files();
+  options.lock_memory_bytes= lock_memory_size;
   options.create_if_missing= true;
   options.find_collation= find_collation;
   options.log= log_message;

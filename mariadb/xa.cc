@@ -118,12 +118,16 @@ int Session::prepare(THD *thd, bool all)
 {
   if ((!all && in_transaction(thd)) || !varve_txn_is_open(m_txn))
     return 0;  // The end of a statement; or nothing to promise.
+  const bool lets_go= thd_sql_command(thd) == SQLCOM_XA_PREPARE;
+  if (lets_go && varve_txn_has_temporary_changes(m_txn))
+    // They belong to the connection, and end with it; the branch does not.
+    return refuse("XA PREPARE of a branch that has changed temporary tables");
   XID xid;
   thd_get_xid(thd, reinterpret_cast<MYSQL_XID *>(&xid));
   const varve_xid id= to_engine(xid);
   if (varve_code code= varve_txn_prepare(m_txn, &id))
     return report(thd, code);
-  if (thd_sql_command(thd) == SQLCOM_XA_PREPARE)
+  if (lets_go)
   {
     m_prepared_xid= id;
     if (varve_code code= varve_txn_detach(m_txn, &m_is_prepared))

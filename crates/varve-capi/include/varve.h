@@ -227,6 +227,10 @@ typedef struct varve_options {
   uint32_t io_capacity;
   // Number of undo tablespaces, fixed when the database is created.
   uint32_t undo_tablespaces;
+  // How many table files may be open at the same time, 10 at least; the database has about 20 more files open.
+  uint32_t open_files;
+  // Memory that locks of rows and gaps may take.
+  uint64_t lock_memory_bytes;
   // How long a transaction waits for a row lock unless it says otherwise.
   uint64_t lock_wait_timeout_ms;
   // A directory without a database gets one; otherwise that is VARVE_NOT_FOUND.
@@ -444,6 +448,9 @@ enum varve_code varve_db_tables(const struct varve_db *db, varve_text_fn each, v
 // Changes what commits wait for, from now on.
 void varve_db_set_flush_log(const struct varve_db *db, enum varve_flush_log mode);
 
+// Changes how much memory locks of rows and gaps may take. Those that are held stay.
+void varve_db_set_lock_memory(const struct varve_db *db, uint64_t bytes);
+
 // Makes everything that is committed durable, whatever commits wait for.
 enum varve_code varve_db_flush_log(const struct varve_db *db);
 
@@ -455,6 +462,10 @@ const char *varve_last_error(void);
 // VARVE_ALREADY_EXISTS if another one is prepared under the name.
 enum varve_code varve_txn_prepare(const struct varve_txn *txn,
                                   const struct varve_xid *xid);
+
+// Has the running transaction changed temporary tables? Nobody else can use them until it has ended, even if its session lets
+// it go.
+bool varve_txn_has_temporary_changes(const struct varve_txn *txn);
 
 // Gets hold of what the running transaction's commit needs, so that varve_txn_commit_start neither fails nor waits for a
 // disk. May wait itself.
@@ -508,6 +519,9 @@ enum varve_code varve_table_open(const struct varve_db *db, const char *name, st
 void varve_table_close(struct varve_table *table);
 
 uint32_t varve_table_n_columns(const struct varve_table *table);
+
+// Is it a temporary table? Nobody else can use it, so there is nobody to wait for.
+bool varve_table_is_temporary(const struct varve_table *table);
 
 // Number of secondary indexes.
 uint32_t varve_table_n_indexes(const struct varve_table *table);

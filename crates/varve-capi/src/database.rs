@@ -67,6 +67,10 @@ pub struct varve_options {
     pub io_capacity: u32,
     /// Number of undo tablespaces, fixed when the database is created.
     pub undo_tablespaces: u32,
+    /// How many table files may be open at the same time, 10 at least; the database has about 20 more files open.
+    pub open_files: u32,
+    /// Memory that locks of rows and gaps may take.
+    pub lock_memory_bytes: u64,
     /// How long a transaction waits for a row lock unless it says otherwise.
     pub lock_wait_timeout_ms: u64,
     /// A directory without a database gets one; otherwise that is VARVE_NOT_FOUND.
@@ -119,6 +123,8 @@ pub unsafe extern "C" fn varve_options_default(options: *mut varve_options) {
         log_file_buffering: d.log_file_buffering,
         doublewrite: d.doublewrite,
         undo_tablespaces: d.undo_tablespaces,
+        open_files: d.open_files,
+        lock_memory_bytes: d.lock_memory_bytes,
         io_capacity: d.io_capacity,
         lock_wait_timeout_ms: d.lock_wait_timeout.as_millis() as u64,
         create_if_missing: d.create_if_missing,
@@ -141,6 +147,8 @@ fn options(o: &varve_options) -> Options {
         log_file_buffering: o.log_file_buffering,
         doublewrite: o.doublewrite,
         undo_tablespaces: o.undo_tablespaces,
+        open_files: o.open_files,
+        lock_memory_bytes: o.lock_memory_bytes,
         io_capacity: o.io_capacity,
         lock_wait_timeout: Duration::from_millis(o.lock_wait_timeout_ms),
         create_if_missing: o.create_if_missing,
@@ -282,6 +290,17 @@ pub unsafe extern "C" fn varve_db_set_flush_log(db: *const varve_db, mode: varve
     let db = unsafe { &*db };
     guard(&db.0, || {
         db.0.set_flush_log_at_trx_commit(mode.into());
+        Ok(VARVE_OK)
+    });
+}
+
+/// Changes how much memory locks of rows and gaps may take. Those that are held stay.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_db_set_lock_memory(db: *const varve_db, bytes: u64) {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    guard(&db.0, || {
+        db.0.set_lock_memory_bytes(bytes);
         Ok(VARVE_OK)
     });
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use varve::{Error, Xid};
+use varve::{Error, Transaction, Xid};
 
 use crate::database::varve_db;
 use crate::error::guard;
@@ -67,6 +67,15 @@ pub unsafe extern "C" fn varve_txn_prepare(
         unsafe { running(txn)? }.prepare(&Xid::try_from(xid)?)?;
         Ok(VARVE_OK)
     })
+}
+
+/// Has the running transaction changed temporary tables? Nobody else can use them until it has ended, even if its session lets
+/// it go.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_txn_has_temporary_changes(txn: *const varve_txn) -> bool {
+    // SAFETY: CAPI-2.
+    let state = unsafe { state(&*txn) };
+    (state.current.as_ref()).is_some_and(Transaction::has_temporary_changes)
 }
 
 /// Gets hold of what the running transaction's commit needs, so that varve_txn_commit_start neither fails nor waits for a

@@ -70,6 +70,13 @@ pub unsafe extern "C" fn varve_table_n_columns(table: *const varve_table) -> u32
     unsafe { &*table }.table.def().columns.len() as u32
 }
 
+/// Is it a temporary table? Nobody else can use it, so there is nobody to wait for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_table_is_temporary(table: *const varve_table) -> bool {
+    // SAFETY: CAPI-2.
+    unsafe { &*table }.table.is_temporary()
+}
+
 /// Number of secondary indexes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_table_n_indexes(table: *const varve_table) -> u32 {

@@ -9,7 +9,10 @@ use std::sync::{Arc, Mutex};
 
 use varve::io::{Disk, OpenMode};
 use varve::page::{PageType, page_type, seal};
-use varve::{ColumnType, Database, Error, Isolation, LockMode, LogLevel, Options, TableDef, Value};
+use varve::{
+    ColumnType, Database, Error, Isolation, KeyMatch, LockMode, LogLevel, Options, TableDef, Value,
+    Xid,
+};
 use varve_sim::SimDisk;
 
 const PAGE: usize = 4096;
@@ -68,6 +71,11 @@ fn rows(db: &Database, name: &str) -> i64 {
 
 /// Two tables with committed rows, and a transaction that changed both and had not ended: one table first and last.
 fn build() -> SimDisk {
+    build_with(|_| {})
+}
+
+/// The same; `end` may do something with the transaction.
+fn build_with(end: impl FnOnce(&mut varve::Transaction)) -> SimDisk {
     let disk = SimDisk::default();
     let db = open(&disk, &Log::default());
     for name in ["a/bad", "a/good"] {
@@ -89,10 +97,82 @@ fn build() -> SimDisk {
             more = cursor.next(&mut loser).unwrap();
         }
     }
+    end(&mut loser);
     db.flush_log().unwrap();
     db.close().unwrap();
     drop(loser);
     disk
+}
+
+fn damage_leaves(disk: &SimDisk) {
+    let leaf = |page: &[u8]| page_type(page) == Some(PageType::Leaf);
+    damage(disk, "/db/a/bad.vdt", leaf, |page| page[2000] ^= 1);
+}
+
+/// Row 0 of a table can be had: nobody holds a lock on it.
+fn lock_first_row(db: &Database, name: &str) {
+    let table = db.table(name).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    trx.set_lock_wait_timeout(std::time::Duration::ZERO);
+    let mut cursor = table.cursor(0).unwrap();
+    let key = 0i64.to_le_bytes();
+    let found = cursor.seek(
+        &mut trx,
+        &[Some(&key)],
+        KeyMatch::Exact,
+        LockMode::Exclusive,
+    );
+    assert!(found.unwrap(), "{name}");
+}
+
+/// A rollback that meets damage takes back what it can and leaves the rest to the next start; the database goes on.
+#[test]
+fn a_prepared_transaction_is_rolled_back_in_spite_of_a_broken_table() {
+    let xid = Xid::new(1, b"x", b"").unwrap();
+    let (file, away) = (Path::new("/db/a/bad.vdt"), Path::new("/away"));
+    let disk = build_with(|trx| trx.prepare(&xid).unwrap());
+    disk.rename(file, away).unwrap();
+    let log = Log::default();
+    let db = open(&disk, &log);
+    assert_eq!(db.prepared(), [xid]);
+    db.rollback_prepared(&xid).unwrap();
+    assert_eq!(db.prepared(), []);
+    let said = log.lock().unwrap().join("\n");
+    assert!(said.contains("is not rolled back in table a/bad"), "{said}");
+    assert_eq!(rows(&db, "a/good"), ROWS);
+    lock_first_row(&db, "a/good");
+    db.close().unwrap();
+    disk.rename(away, file).unwrap();
+    let db = open(&disk, &Log::default());
+    assert_eq!((rows(&db, "a/bad"), rows(&db, "a/good")), (ROWS, ROWS));
+    db.close().unwrap();
+}
+
+/// The same while a session uses the table: it is told what is wrong, and nobody goes on with half a transaction.
+#[test]
+fn a_rollback_that_finds_damage_closes_the_table() {
+    let xid = Xid::new(1, b"x", b"").unwrap();
+    let disk = build_with(|trx| trx.prepare(&xid).unwrap());
+    let log = Log::default();
+    let db = open(&disk, &log);
+    let table = db.table("a/bad").unwrap();
+    damage_leaves(&disk);
+    db.rollback_prepared(&xid).unwrap();
+    assert_eq!(rows(&db, "a/good"), ROWS);
+    lock_first_row(&db, "a/good");
+    let why = refused(&db, "a/bad");
+    let row = [Value::Int(5000), Value::Bytes(vec![1])];
+    let row = table.def().row(&row).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let refused = trx.insert(&table, &row.datums()).unwrap_err();
+    assert_eq!(refused.to_string(), why);
+    drop(trx);
+    db.drop_table("a/bad").unwrap();
+    db.create_table(&definition("a/bad")).unwrap();
+    db.close().unwrap();
+    let db = open(&disk, &Log::default());
+    assert_eq!((rows(&db, "a/bad"), rows(&db, "a/good")), (0, ROWS));
+    db.close().unwrap();
 }
 
 /// What is wrong with the table, and what the error says.

@@ -510,3 +510,43 @@ fn undo_in_the_system_tablespace() {
     assert_eq!(db.check_table(&table).unwrap().deleted_rows, 0);
     db.close().unwrap();
 }
+
+/// A prepared transaction that nobody has a handle of keeps others from the temporary tables if it has changed one.
+#[test]
+fn a_prepared_transaction_keeps_the_tables_that_it_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let lasting = db.create_table(&def("a/lasting")).unwrap();
+    let temporary = db.create_temporary_table(&def("a/temporary")).unwrap();
+    let xid = varve::Xid::new(1, b"x", b"").unwrap();
+    for (changes, commits, rows) in [
+        (false, true, (1, 0)),
+        (true, true, (2, 1)),
+        (true, false, (2, 1)),
+    ] {
+        let id = count(&db, &lasting) as i64;
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        insert(&mut trx, &lasting, id, 1, 10).unwrap();
+        let before = ids(&mut trx, &temporary, 0);
+        if changes {
+            insert(&mut trx, &temporary, id, 1, 10).unwrap();
+        }
+        assert_eq!(trx.has_temporary_changes(), changes);
+        trx.prepare(&xid).unwrap();
+        drop(trx);
+        let mut other = db.begin(Isolation::RepeatableRead);
+        match (changes, insert(&mut other, &temporary, 100, 1, 10)) {
+            (true, Err(Error::Invalid { .. })) => {}
+            (false, Ok(())) => assert_eq!(ids(&mut other, &temporary, 0).len(), before.len() + 1),
+            (_, other) => panic!("{other:?}"),
+        }
+        other.rollback().unwrap();
+        match commits {
+            true => db.commit_prepared(&xid).unwrap(),
+            false => db.rollback_prepared(&xid).unwrap(),
+        }
+        assert_eq!((count(&db, &lasting), count(&db, &temporary)), rows);
+    }
+    db.drop_table("a/temporary").unwrap();
+    db.close().unwrap();
+}

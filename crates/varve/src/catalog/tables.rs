@@ -65,11 +65,12 @@ impl Tables {
         self.maps.write().broken.insert(name, broken);
     }
 
-    /// A table that was opened turns out to be damaged, before anybody uses it.
+    /// A table that was opened turns out to be damaged. Who has it open can't go on.
     pub fn mark_broken(&self, table: &OpenTable, why: Error) {
-        self.remove(table);
         let def = Some(table.def.clone());
         self.add_broken(table.def.name.clone(), BrokenTable { why, def });
+        self.remove(table);
+        table.set_dropped(true);
     }
 
     pub fn broken(&self, name: &str) -> Option<BrokenTable> {

@@ -205,6 +205,11 @@ impl Database {
         self.inner.core.settings.set_lock_wait_timeout(timeout);
     }
 
+    /// Changes how much memory locks may take (`Options::lock_memory_bytes`). Those that are held stay.
+    pub fn set_lock_memory_bytes(&self, bytes: u64) {
+        self.inner.core.locks.set_memory_limit(bytes);
+    }
+
     /// Checks a table's trees and that rows and entries belong together. Other transactions may go on.
     pub fn check_table(&self, table: &Table) -> Result<CheckReport> {
         crate::table::check_table(&self.inner.core, &table.table)
@@ -228,7 +233,12 @@ impl Database {
     /// Counters and gauges by name.
     pub fn status(&self) -> Vec<(&'static str, u64)> {
         let background = self.inner.background.lock();
-        status::collect(&self.inner.core, background.as_ref().map(|b| &b.flusher))
+        let files = self.inner.ddl.spaces.files();
+        status::collect(
+            &self.inner.core,
+            files,
+            background.as_ref().map(|b| &b.flusher),
+        )
     }
 
     /// The last deadlock, who waits for whom, and what holds purge back: titles with lines for a person to read.

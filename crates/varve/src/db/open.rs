@@ -53,12 +53,15 @@ pub struct Options {
     pub doublewrite: bool,
     /// Pages per second that background flushing may write when it is not in a hurry.
     pub io_capacity: u32,
+    /// How many table files may be open at the same time: at least 10. Others are opened when they are needed, in the place of
+    /// those used longest ago. The database has about 20 more files open.
+    pub open_files: u32,
     /// Undo tablespaces, fixed when the database is created: 1 to 95, or 0 for a single rollback segment in the system
     /// tablespace, which suits small databases with few writers.
     pub undo_tablespaces: u32,
     /// How long a statement waits for a lock.
     pub lock_wait_timeout: Duration,
-    /// Bytes that row locks may take: more are refused with `LockTableFull`.
+    /// Bytes that locks of rows and gaps may take: more are refused with `LockTableFull`.
     pub lock_memory_bytes: u64,
     /// Collations besides the built-in ones.
     pub collations: Vec<Collation>,
@@ -84,6 +87,7 @@ impl Default for Options {
             log_file_buffering: false,
             doublewrite: true,
             io_capacity: 200,
+            open_files: 512,
             undo_tablespaces: 2,
             lock_wait_timeout: Duration::from_secs(50),
             lock_memory_bytes: 1 << 30,
@@ -111,6 +115,12 @@ impl Options {
                 self.undo_tablespaces
             )));
         }
+        if self.open_files < LEAST_OPEN_FILES {
+            return Err(Error::invalid(format!(
+                "open_files {} is below {LEAST_OPEN_FILES}",
+                self.open_files
+            )));
+        }
         let least = u64::from(self.page_size) * 256;
         if self.buffer_pool_bytes < least {
             return Err(Error::invalid(format!(
@@ -135,6 +145,7 @@ impl Options {
     }
 }
 
+const LEAST_OPEN_FILES: u32 = 10;
 /// Exists while a database is being created: what lies beside it is not a database yet.
 const CREATION_MARK: &str = "varve.creating";
 const SYSTEM_FILE: &str = "system.vdt";
@@ -184,6 +195,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<
         dir,
         control.page_size as usize,
         control.uuid,
+        options.open_files as usize,
     ));
     let found = recovery::find_files(&*disk, dir, &spaces, &note)?;
     let page_size = control.page_size as usize;
@@ -593,6 +605,7 @@ fn create(disk: &Arc<dyn Disk>, dir: &Path, options: &Options) -> Result<()> {
         dir,
         options.page_size as usize,
         control.uuid,
+        options.open_files as usize,
     ));
     let page_size = options.page_size as usize;
     let pool_settings = PoolSettings {

@@ -4,10 +4,15 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::flush::Flusher;
+use crate::space::OpenFiles;
 use crate::txn::Core;
 
 /// Collects everything. Values are read one after the other, not at one moment.
-pub fn collect(core: &Core, flusher: Option<&Flusher>) -> Vec<(&'static str, u64)> {
+pub fn collect(
+    core: &Core,
+    files: &OpenFiles,
+    flusher: Option<&Flusher>,
+) -> Vec<(&'static str, u64)> {
     let count = |c: &AtomicU64| c.load(Ordering::Relaxed);
     let (log, pool, counters) = (&core.log, &core.pool, &core.counters);
     let mut all = vec![
@@ -35,6 +40,8 @@ pub fn collect(core: &Core, flusher: Option<&Flusher>) -> Vec<(&'static str, u64
         ("checkpoint_age", log.checkpoint_age_bytes()),
         ("checkpoint_max_age", log.capacity()),
         ("page_size", pool.page_size() as u64),
+        ("num_open_files", files.count() as u64),
+        ("num_reopened_files", files.reopened()),
         ("buffer_pool_pages_total", pool.n_frames() as u64),
         ("buffer_pool_pages_free", pool.free_frames() as u64),
         ("buffer_pool_pages_dirty", pool.dirty_pages() as u64),
@@ -61,6 +68,7 @@ pub fn collect(core: &Core, flusher: Option<&Flusher>) -> Vec<(&'static str, u64
         ("row_lock_waits", locks.waits),
         ("row_lock_current_waits", locks.current_waits),
         ("row_lock_timeouts", locks.timeouts),
+        ("lock_memory_bytes", core.locks.memory_bytes() as u64),
         ("deadlocks", locks.deadlocks),
     ]);
     if let Some(flushed) = flusher.map(Flusher::counters) {

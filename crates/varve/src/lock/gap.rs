@@ -24,7 +24,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard};
@@ -94,6 +94,16 @@ type Shard = HashMap<IndexId, IndexGaps>;
 pub(super) struct GapTable {
     counts: Box<[AtomicU32]>,
     shards: Box<[CachePadded<Mutex<Shard>>]>,
+    /// Memory of all intervals, about. Relaxed: a sum that no memory hangs on.
+    bytes: AtomicUsize,
+}
+
+/// What became of an interval that was added.
+struct Added {
+    /// The owner had none in this index before.
+    is_first: bool,
+    /// All intervals' memory before and now.
+    bytes: (usize, usize),
 }
 
 impl GapTable {
@@ -101,6 +111,7 @@ impl GapTable {
         GapTable {
             counts: (0..COUNTS).map(|_| AtomicU32::new(0)).collect(),
             shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
+            bytes: AtomicUsize::new(0),
         }
     }
 
@@ -120,8 +131,11 @@ impl GapTable {
         self.shards.iter().map(in_shard).sum()
     }
 
-    /// True if it is the owner's first interval in this index.
-    fn add(&self, owner: OwnerKey, index: IndexId, low: &[u8], high: Option<&[u8]>) -> bool {
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, owner: OwnerKey, index: IndexId, low: &[u8], high: Option<&[u8]>) -> Added {
         let mut shard = self.shard(index);
         let gaps = shard.entry(index).or_default();
         let mut is_first = false;
@@ -131,8 +145,15 @@ impl GapTable {
             self.count(index).fetch_add(1, Ordering::Relaxed);
             Intervals::default()
         });
+        let before = intervals.bytes();
         intervals.add(low, high);
-        is_first
+        // An interval that swallows others leaves less: then this wraps, as the sum does back.
+        let change = intervals.bytes().wrapping_sub(before);
+        let all = self.bytes.fetch_add(change, Ordering::Relaxed);
+        Added {
+            is_first,
+            bytes: (all, all.wrapping_add(change)),
+        }
     }
 
     #[inline]
@@ -179,7 +200,8 @@ impl GapTable {
         let gaps = shard.get_mut(&index);
         let gaps = gaps.expect("OWNER-2: an index on the list has the owner's intervals");
         let held = gaps.holders.remove(&owner);
-        assert!(held.is_some(), "OWNER-2: no intervals in index {index}");
+        let held = held.unwrap_or_else(|| panic!("OWNER-2: no intervals in index {index}"));
+        self.bytes.fetch_sub(held.bytes(), Ordering::Relaxed);
         let wakes = gaps.let_in();
         if gaps.holders.is_empty() {
             assert!(gaps.waiting.is_empty(), "GAP-4: waits for nobody");
@@ -201,9 +223,25 @@ impl GapTable {
 impl LockManager {
     /// Keeps others from putting keys from `low` up to, but not including, `high` into the index (`None`: all keys from
     /// `low` on). Never waits. To be called under the latch of the leaf whose fences contain the interval (GAP-1).
-    pub fn lock_gap(&self, locks: &TrxLocks, index: IndexId, low: &[u8], high: Option<&[u8]>) {
-        if self.inner.gaps.add(locks.owner.key, index, low, high) {
+    ///
+    /// # Errors
+    ///
+    /// `LockTableFull`. The interval is locked all the same: nothing else says what the transaction has read.
+    pub fn lock_gap(
+        &self,
+        locks: &TrxLocks,
+        index: IndexId,
+        low: &[u8],
+        high: Option<&[u8]>,
+    ) -> Result<()> {
+        let added = self.inner.gaps.add(locks.owner.key, index, low, high);
+        if added.is_first {
             locks.gaps.borrow_mut().push(index);
+        }
+        let (before, now) = added.bytes;
+        match now != before && !self.inner.has_gap_memory(before, now) && now > before {
+            true => Err(Error::LockTableFull),
+            false => Ok(()),
         }
     }
 

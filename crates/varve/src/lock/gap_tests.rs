@@ -23,7 +23,8 @@ const INDEX: IndexId = IndexId(7);
 const NAMESAKE: IndexId = IndexId(7 + 1024);
 
 fn gap(m: &LockManager, l: &TrxLocks, low: &str, high: &str) {
-    m.lock_gap(l, INDEX, low.as_bytes(), Some(high.as_bytes()));
+    m.lock_gap(l, INDEX, low.as_bytes(), Some(high.as_bytes()))
+        .unwrap();
 }
 
 fn keeps_out(m: &LockManager, l: &TrxLocks, key: &str) -> bool {
@@ -55,7 +56,7 @@ fn gaps_get_along_and_keep_others_out() {
     assert!(!keeps_out(&m, &c, "c"));
     gap(&m, &a, "b", "e");
     gap(&m, &b, "d", "g");
-    m.lock_gap(&b, INDEX, b"x", None);
+    m.lock_gap(&b, INDEX, b"x", None).unwrap();
     for (key, for_a, for_b, for_c) in [
         ("a", false, false, false),
         ("b", false, true, true),
@@ -105,7 +106,8 @@ fn random_gaps_keep_out_what_a_naive_model_keeps_out() {
                         index,
                         &[low],
                         bound.as_ref().map(|b| &b[..]),
-                    );
+                    )
+                    .unwrap();
                     model.push((owner, index, low, high));
                 }
                 _ => {
@@ -264,7 +266,7 @@ fn nobody_gets_into_a_locked_gap() {
         let count = |leaf: &[u32; 16]| -> u32 { leaf[low as usize..high as usize].iter().sum() };
         let before = {
             let leaf = leaf.lock();
-            m.lock_gap(&l, INDEX, &[low], Some(&[high]));
+            m.lock_gap(&l, INDEX, &[low], Some(&[high])).unwrap();
             count(&leaf)
         };
         let mut own = 0;
@@ -300,4 +302,49 @@ fn nobody_gets_into_a_locked_gap() {
         }
     });
     assert_all_free(&m);
+}
+
+/// Gap locks and record locks have one memory limit together; what one kind gives back is room for the other.
+#[test]
+fn gaps_share_the_memory_of_locks() {
+    const LIMIT: usize = 1 << 20;
+    let m = LockManager::new();
+    m.set_memory_limit(LIMIT as u64);
+    let (a, b) = (m.owner(), m.owner());
+    let index = |n: u32| IndexId(u64::from(n % 7));
+    let gap = |n: u32| {
+        let low = (2 * n).to_be_bytes();
+        m.lock_gap(&a, index(n), &low, Some(&(2 * n + 1).to_be_bytes()))
+    };
+    let record = |n: u32| {
+        m.lock_record(
+            &b,
+            index(n),
+            &n.to_be_bytes(),
+            super::Mode::Shared,
+            Wait::No,
+        )
+    };
+    // Half of it for records, the rest for gaps.
+    let records = (0..20_000).take_while(|n| m.memory_bytes() < LIMIT / 2 && record(*n).is_ok());
+    assert!(records.count() > 4000);
+    let gaps = (0..20_000).take_while(|n| gap(*n).is_ok()).count();
+    assert!((4000..6000).contains(&gaps), "{gaps}");
+    assert!(
+        m.memory_bytes() <= LIMIT + (64 << 10),
+        "{}",
+        m.memory_bytes()
+    );
+    let more = (50_000..51_000).filter(|n| record(*n).is_ok()).count();
+    assert!(more < 500, "{more}");
+    // An interval that grows over others leaves less of them.
+    for n in 0..7 {
+        m.lock_gap(&a, index(n), &[], None).unwrap();
+    }
+    assert!(m.memory_bytes() < LIMIT * 6 / 10);
+    m.release_all(&b);
+    assert!((60_000..63_000).all(|n| record(n).is_ok()));
+    m.release_all(&a);
+    m.release_all(&b);
+    assert_eq!(m.memory_bytes(), 0);
 }

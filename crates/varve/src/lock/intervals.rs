@@ -9,10 +9,19 @@
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
+/// What an interval takes beside its bounds: its place in the map, and what the allocator takes for the bounds.
+const INTERVAL_BYTES: usize = 100;
+
 #[derive(Default)]
 pub(super) struct Intervals {
     /// Where each interval ends, by where it begins. `None`: nowhere.
     ends: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// Memory of all of them, about.
+    bytes: usize,
+}
+
+fn bound_bytes(bound: Option<&[u8]>) -> usize {
+    bound.map_or(0, <[u8]>::len)
 }
 
 /// An interval up to `high` contains everything below `other`.
@@ -28,11 +37,13 @@ impl Intervals {
     /// Adds the keys from `low` up to `high`.
     pub fn add(&mut self, low: &[u8], high: Option<&[u8]>) {
         assert!(high.is_none_or(|high| low < high), "an empty interval");
+        let mut before = 0;
         match self.end_of(low) {
             Some(end) if reaches(end.as_deref(), Some(low)) => {
                 if reaches(end.as_deref(), high) {
                     return;
                 }
+                before = bound_bytes(end.as_deref());
                 // A scan comes here with each row: the memory is used again.
                 match (end, high) {
                     (Some(end), Some(high)) => {
@@ -44,8 +55,10 @@ impl Intervals {
             }
             _ => {
                 self.ends.insert(low.to_vec(), high.map(<[u8]>::to_vec));
+                self.bytes += INTERVAL_BYTES + low.len();
             }
         }
+        self.bytes = self.bytes + bound_bytes(high) - before;
         self.absorb(low, high);
     }
 
@@ -70,13 +83,16 @@ impl Intervals {
             let Some(end) = self.ends.remove(&next) else {
                 return;
             };
+            self.bytes -= INTERVAL_BYTES + next.len();
             if !reaches(high, end.as_deref()) {
                 // It ends beyond, so it was the last one within reach.
+                self.bytes -= bound_bytes(high);
                 if let Some(to) = self.end_of(low) {
                     *to = end;
                 }
                 return;
             }
+            self.bytes -= bound_bytes(end.as_deref());
         }
     }
 
@@ -84,6 +100,10 @@ impl Intervals {
         let before = (Unbounded, Included(key));
         let last = self.ends.range::<[u8], _>(before).next_back();
         last.is_some_and(|(_, end)| end.as_deref().is_none_or(|end| key < end))
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     #[cfg(test)]
@@ -109,6 +129,11 @@ mod tests {
             }
             before = Some(end);
         }
+        let bytes = set
+            .ends
+            .iter()
+            .map(|(low, end)| INTERVAL_BYTES + low.len() + bound_bytes(end.as_deref()));
+        assert_eq!(set.bytes(), bytes.sum(), "{:?}", set.ends);
     }
 
     fn of(parts: &[(&str, &str)]) -> Intervals {

@@ -46,6 +46,8 @@ const SHARDS: usize = 512;
 const REGISTRIES: usize = 64;
 /// Room for so many locks stays with an owner after its locks were released.
 const KEEP_LOCKS: usize = 1024;
+/// When gap locks take so many bytes more or less, the memory is divided again.
+const DIVIDE_BYTES: usize = 64 << 10;
 /// Counts of strong table requests; tables with equal hashes share one, which costs speed only.
 const STRONG_COUNTS: usize = 1024;
 
@@ -81,8 +83,12 @@ pub(super) struct Inner {
     /// Owners by transaction id.
     trxs: Box<[Registry<TrxId>]>,
     strong: Box<[AtomicU32]>,
-    /// Bytes that the queues of one shard may take before it refuses to lock further records. Relaxed: it stands for itself.
+    /// Bytes that all locks may take. Relaxed, as are the two parts: each stands for itself.
+    limit_bytes: AtomicUsize,
+    /// Bytes that the queues of one shard may take before it refuses to lock further records.
     shard_bytes: AtomicUsize,
+    /// Bytes that gap locks may take.
+    gap_bytes: AtomicUsize,
     next_key: AtomicU64,
     seed: u64,
 }
@@ -144,7 +150,9 @@ impl LockManager {
                 owners: parts(REGISTRIES),
                 trxs: parts(REGISTRIES),
                 strong: parts(STRONG_COUNTS),
+                limit_bytes: AtomicUsize::new(usize::MAX),
                 shard_bytes: AtomicUsize::new(usize::MAX),
+                gap_bytes: AtomicUsize::new(usize::MAX),
                 next_key: AtomicU64::new(1),
                 // Keys come from users: they can't choose keys that all fall into one shard.
                 seed: RandomState::new().hash_one(0u64),
@@ -152,11 +160,16 @@ impl LockManager {
         }
     }
 
-    /// Record locks are refused with `LockTableFull` when they take about so much memory. Keys fall evenly into the shards, so
-    /// each has its part, and nobody counts them all.
+    /// Locks of records and gaps are refused with `LockTableFull` when together they take about so much memory.
     pub fn set_memory_limit(&self, bytes: u64) {
-        let part = usize::try_from(bytes / SHARDS as u64).unwrap_or(usize::MAX);
-        self.inner.shard_bytes.store(part, Ordering::Relaxed);
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        self.inner.limit_bytes.store(bytes, Ordering::Relaxed);
+        self.inner.divide_memory();
+    }
+
+    /// What locks of records and gaps take, about.
+    pub fn memory_bytes(&self) -> usize {
+        self.inner.record_bytes() + self.inner.gaps.bytes()
     }
 
     /// A new owner without locks.
@@ -350,6 +363,11 @@ impl LockManager {
     pub fn release_all(&self, locks: &TrxLocks) {
         locks.release_all();
     }
+
+    /// Releases everything but what the transaction holds implicitly on what it wrote.
+    pub fn release_explicit(&self, locks: &TrxLocks) {
+        locks.release_explicit();
+    }
 }
 
 impl TrxLocks {
@@ -375,24 +393,31 @@ impl TrxLocks {
     }
 
     fn release_all(&self) {
-        let trx = self.owner.trx();
-        let adopted = {
-            let mut shared = self.owner.shared.lock();
-            shared.trx = 0;
-            shared.intents.clear();
-            std::mem::take(&mut shared.adopted)
-        };
-        if let Some(id) = trx {
+        if let Some(id) = self.owner.trx() {
+            self.owner.shared.lock().trx = 0;
             self.owner.trx.store(0, Ordering::Relaxed);
             self.inner.trxs_of(id).lock().remove(&id);
         }
+        self.release_explicit();
+    }
+
+    fn release_explicit(&self) {
+        let adopted = {
+            let mut shared = self.owner.shared.lock();
+            shared.intents.clear();
+            std::mem::take(&mut shared.adopted)
+        };
         let mut locks = self.locks.borrow_mut();
         for at in adopted.into_iter().chain(locks.drain(..)) {
             self.inner.release(self.owner.key, at);
         }
         locks.shrink_to(KEEP_LOCKS);
+        let before = self.inner.gaps.bytes();
         for index in self.gaps.borrow_mut().drain(..) {
             self.inner.gaps.release(self.owner.key, index);
+        }
+        if before / DIVIDE_BYTES != self.inner.gaps.bytes() / DIVIDE_BYTES {
+            self.inner.divide_memory();
         }
     }
 }
@@ -460,6 +485,31 @@ impl Inner {
         let guard = self.shards[shard as usize].lock();
         let slot = guard.find(hash, target)?;
         Some((LockRef { shard, slot }, guard))
+    }
+
+    fn record_bytes(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().bytes()).sum()
+    }
+
+    /// Gap locks get what record locks leave, and the other way round. Keys fall evenly into the shards, so each has its part,
+    /// and nobody counts all records' locks but now and then here.
+    fn divide_memory(&self) {
+        let limit = self.limit_bytes.load(Ordering::Relaxed);
+        let for_records = limit.saturating_sub(self.gaps.bytes());
+        self.shard_bytes
+            .store(for_records / SHARDS, Ordering::Relaxed);
+        let for_gaps = limit.saturating_sub(self.record_bytes());
+        self.gap_bytes.store(for_gaps, Ordering::Relaxed);
+    }
+
+    /// Gap locks took `before` bytes and take `now`: whether that is allowed.
+    pub fn has_gap_memory(&self, before: usize, now: usize) -> bool {
+        if before / DIVIDE_BYTES != now / DIVIDE_BYTES
+            || now > self.gap_bytes.load(Ordering::Relaxed)
+        {
+            self.divide_memory();
+        }
+        now <= self.gap_bytes.load(Ordering::Relaxed)
     }
 
     fn find_or_insert(&self, target: Target<'_>) -> (LockRef, ShardGuard<'_>) {

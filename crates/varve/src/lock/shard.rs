@@ -154,6 +154,11 @@ impl Shard {
         self.slots_by_hash.len()
     }
 
+    /// Memory of the queues, about.
+    pub fn bytes(&self) -> usize {
+        self.len() * LOCK_BYTES + self.long_key_bytes
+    }
+
     pub fn find(&self, hash: u32, target: Target<'_>) -> Option<u32> {
         let same = |slot: &u32| self.entries[*slot as usize].target() == target;
         self.slots_by_hash.find(spread(hash), same).copied()
@@ -168,8 +173,7 @@ impl Shard {
         limit: usize,
     ) -> Option<u32> {
         let found = self.find(hash, target);
-        let bytes = self.len() * LOCK_BYTES + self.long_key_bytes;
-        found.or_else(|| (bytes < limit).then(|| self.insert(hash, target)))
+        found.or_else(|| (self.bytes() < limit).then(|| self.insert(hash, target)))
     }
 
     #[cfg(test)]

@@ -92,15 +92,7 @@ pub fn replay(
 /// Rolls a transaction back that had not ended when the database stopped. It was registered as active. What it changed in
 /// tables that can't be used is left for the next start.
 pub fn roll_back(core: &Arc<Core>, undo: TrxUndo) -> Result<()> {
-    let trx = undo.trx();
-    let left = Transaction::recovered(core.clone(), undo).roll_back_recovered()?;
-    for table in left {
-        core.error(&format!(
-            "transaction {trx} is not rolled back in table {}, which can't be used; the next start tries again, unless the table is dropped before",
-            core.tables.name_of(table)
-        ));
-    }
-    Ok(())
+    Transaction::recovered(core.clone(), undo).roll_back_recovered()
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@
 mod alloc;
 mod alloc_page;
 mod extents;
+mod file;
 mod header;
 mod registry;
 #[cfg(test)]
@@ -38,24 +39,23 @@ use parking_lot::Mutex;
 
 pub use alloc::{ALLOC_LOG_BYTES, FREE_LOG_BYTES, Reserved};
 pub use alloc_page::{EXTENT_PAGES, MIXED};
+pub use file::OpenFiles;
 pub use header::{FileHeader, SpaceKind};
 pub use registry::{NewSpace, Spaces, UNFINISHED_EXTENSION};
 
 use crate::base::{Error, PageId, PageNo, Result, SpaceId, TableId};
 #[cfg(doc)]
 use crate::buffer::PageStore;
-use crate::io::DiskFile;
 use alloc_page::Geometry;
 use extents::Extents;
+use file::SpaceFile;
 
 /// One tablespace that is open.
 pub struct Space {
     id: SpaceId,
     header: FileHeader,
     geometry: Geometry,
-    file: Arc<dyn DiskFile>,
-    /// Relative to the data directory. Changed by renaming.
-    path: Mutex<String>,
+    file: Arc<SpaceFile>,
     /// Pages in the file. Only grows, under `growing`; stored with Release after the file was extended.
     size: AtomicU32,
     growing: Mutex<()>,
@@ -78,16 +78,11 @@ impl Space {
 
     /// Relative to the data directory.
     pub fn path(&self) -> String {
-        self.path.lock().clone()
+        self.file.path()
     }
 
     pub fn size_pages(&self) -> u32 {
         self.size.load(Acquire)
-    }
-
-    /// The file, for writing pages around the pool when nobody uses it (restoring torn pages).
-    pub fn file(&self) -> &Arc<dyn DiskFile> {
-        &self.file
     }
 
     fn page(&self, no: PageNo) -> PageId {

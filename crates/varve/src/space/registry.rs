@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicU32;
 use parking_lot::{Mutex, RwLock};
 
 use super::alloc_page::Geometry;
+use super::file::{OpenFiles, SpaceFile};
 use super::header::FileHeader;
 use super::{Space, SpaceKind, round_size};
 use crate::base::{Error, PageId, PageNo, Result, SpaceId, TableId};
@@ -43,13 +44,22 @@ pub struct Spaces {
     page_size: usize,
     uuid: [u8; 16],
     spaces: RwLock<HashMap<SpaceId, Arc<Space>>>,
+    files: Arc<OpenFiles>,
     /// Tablespaces that replay would have changed.
     missed: Mutex<BTreeSet<SpaceId>>,
 }
 
 impl Spaces {
-    pub fn new(disk: Arc<dyn Disk>, dir: &Path, page_size: usize, uuid: [u8; 16]) -> Spaces {
+    /// At most about `open_files` files of tables are open at the same time.
+    pub fn new(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        page_size: usize,
+        uuid: [u8; 16],
+        open_files: usize,
+    ) -> Spaces {
         Spaces {
+            files: OpenFiles::new(disk.clone(), dir.into(), open_files),
             disk,
             dir: dir.into(),
             page_size,
@@ -62,6 +72,10 @@ impl Spaces {
     /// The data directory.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    pub fn files(&self) -> &Arc<OpenFiles> {
+        &self.files
     }
 
     pub fn get(&self, id: SpaceId) -> Option<Arc<Space>> {
@@ -116,7 +130,8 @@ impl Spaces {
 
     fn fill(&self, new: &NewSpace<'_>, file: Arc<dyn DiskFile>) -> Result<()> {
         let header = FileHeader::new(self.page_size, self.uuid, new.id, new.kind, new.table);
-        let space = self.space(new.id, header, file, new.path, 0);
+        let file = SpaceFile::kept_open(&self.files, new.path, file);
+        let space = self.space(new.id, header, file, 0);
         space.grow_file(new.pages.max(2))?;
         let mut page = vec![0; self.page_size];
         header.format(&mut page, space.page(PageNo(0)), new.definition);
@@ -132,21 +147,13 @@ impl Spaces {
         }
     }
 
-    fn space(
-        &self,
-        id: SpaceId,
-        header: FileHeader,
-        file: Arc<dyn DiskFile>,
-        path: &str,
-        size: u32,
-    ) -> Space {
+    fn space(&self, id: SpaceId, header: FileHeader, file: Arc<SpaceFile>, size: u32) -> Space {
         let page_size = self.page_size;
         Space {
             id,
             header,
             geometry: Geometry { page_size },
             file,
-            path: Mutex::new(path.into()),
             size: AtomicU32::new(size),
             growing: Mutex::new(()),
             extents: Mutex::new(None),
@@ -181,7 +188,11 @@ impl Spaces {
             });
         }
         let size = u32::try_from(file.len()? / self.page_size as u64).unwrap_or(u32::MAX);
-        let space = self.space(intro.space, header, file, path, size);
+        let file = match header.kind {
+            SpaceKind::Table => SpaceFile::counted(&self.files, path, file),
+            _ => SpaceFile::kept_open(&self.files, path, file),
+        };
+        let space = self.space(intro.space, header, file, size);
         // A crash may have cut off an extension that nothing durable refers to.
         space.grow_file(round_size(size)?)?;
         Ok(self.register(space))
@@ -193,7 +204,7 @@ impl Spaces {
         FileHeader::read(&*file)
     }
 
-    /// Forgets the tablespace and removes its file. Whoever still has the file open writes to nothing. Afterwards call
+    /// Forgets the tablespace and removes its file. Late writes are ignored. Afterwards call
     /// `BufferPool::drop_space`.
     pub fn drop_space(&self, id: SpaceId) -> Result<()> {
         let path = self.dir.join(self.take(id)?.path());
@@ -264,11 +275,12 @@ impl Spaces {
     }
 
     fn move_file(&self, space: &Space, to: &str) -> Result<()> {
-        let mut path = space.path.lock();
-        let (from, target) = (self.dir.join(&*path), self.dir.join(to));
-        self.disk.rename(&from, &target)?;
-        *path = to.into();
-        drop(path);
+        let target = self.dir.join(to);
+        let mut from = PathBuf::new();
+        space.file.rename(to, |path| {
+            from = self.dir.join(path);
+            self.disk.rename(&from, &target)
+        })?;
         self.sync_parent(&target)?;
         if from.parent() != target.parent() {
             self.sync_parent(&from)?;
@@ -278,7 +290,9 @@ impl Spaces {
 
     fn take(&self, id: SpaceId) -> Result<Arc<Space>> {
         let taken = self.spaces.write().remove(&id);
-        taken.ok_or_else(|| unknown(id))
+        let space = taken.ok_or_else(|| unknown(id))?;
+        space.file.give_up();
+        Ok(space)
     }
 
     /// Makes the directory of a file that is about to be made, durable.

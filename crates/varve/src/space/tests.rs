@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use super::*;
 use crate::base::{Lsn, NO_PAGE};
 use crate::buffer::{BufferPool, PageStore, PoolSettings};
-use crate::io::{DirEntry, DirLock, Disk, OpenMode, RealDisk};
+use crate::io::{DirEntry, DirLock, Disk, DiskFile, OpenMode, RealDisk};
 use crate::mtr::replay::apply_frame;
 use crate::mtr::{Mtr, MtrEnv};
 use crate::page::{self, PageOp, PageType};
@@ -31,7 +31,7 @@ fn pool_on(spaces: &Arc<Spaces>) -> Arc<BufferPool> {
 }
 
 fn spaces_on(disk: Arc<dyn Disk>, dir: &Path) -> Arc<Spaces> {
-    Arc::new(Spaces::new(disk, dir, PAGE, UUID))
+    Arc::new(Spaces::new(disk, dir, PAGE, UUID, 10))
 }
 
 fn env_on(dir: &Path, spaces: &Arc<Spaces>) -> MtrEnv {
@@ -544,7 +544,7 @@ fn wrong_files_are_refused_by_name() {
     let e = spaces.open("a.vdt").map(drop).unwrap_err().to_string();
     assert!(e.contains("tablespace 40"), "{e}");
     for (uuid, page_size, what) in [([1; 16], PAGE, "database"), (UUID, 2 * PAGE, "page size")] {
-        let others = Spaces::new(Arc::new(RealDisk), dir.path(), page_size, uuid);
+        let others = Spaces::new(Arc::new(RealDisk), dir.path(), page_size, uuid, 10);
         let e = others.open("a.vdt").map(drop).unwrap_err().to_string();
         assert!(e.contains(what), "{e}");
     }
@@ -555,4 +555,67 @@ fn wrong_files_are_refused_by_name() {
     page::verify(&good[..PAGE], PageId::new(ID, PageNo(0))).unwrap();
     assert_eq!(good[PAGE + 64], 0x11);
     assert_eq!(good[PAGE + 64 + 3072..][..4], [0xff; 4]);
+}
+
+/// Table files by the dozen: those that are idle are closed, those that owe a sync are not, and each is found again under the
+/// name that it has by then.
+#[test]
+fn idle_files_are_closed_and_opened_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let spaces = spaces_on(Arc::new(RealDisk), dir.path());
+    let (n, limit) = (30, 10);
+    let ids: Vec<SpaceId> = (0..n).map(|n| SpaceId(50 + n)).collect();
+    let page = |id: SpaceId| PageId::new(id, PageNo(3));
+    let content = |id: SpaceId| vec![id.0 as u8; PAGE];
+    for &id in &ids {
+        let path = format!("s/{id}.vdt");
+        let new = NewSpace {
+            id,
+            path: &path,
+            ..new_table("")
+        };
+        spaces.create(new).unwrap();
+        assert!(spaces.files().count() <= limit);
+    }
+    for &id in &ids {
+        spaces.write(page(id), &content(id)).unwrap();
+    }
+    assert_eq!(spaces.files().count(), ids.len(), "FILE-1: all owe a sync");
+    for &id in &ids {
+        spaces.sync(id).unwrap();
+    }
+    let reopened = spaces.files().reopened();
+    let read = |id: SpaceId| {
+        let mut buf = vec![0; PAGE];
+        spaces.read(page(id), &mut buf).map(|()| buf)
+    };
+    // The files are closed with the next open of any.
+    let extra = NewSpace {
+        id: SpaceId(49),
+        ..new_table("s/extra.vdt")
+    };
+    spaces.create(extra).unwrap();
+    assert!(spaces.files().count() <= limit, "FILE-3");
+    assert_eq!(spaces.files().reopened(), reopened);
+    // All but the newest are closed. FILE-2: renamed, replaced and removed meanwhile.
+    spaces.rename(ids[0], "s/renamed.vdt").unwrap();
+    spaces.rename(ids[1], &format!("s/{}.vdt", ids[0])).unwrap();
+    spaces.replace(ids[2], ids[3]).unwrap();
+    let late = spaces.get(ids[4]).unwrap();
+    spaces.drop_space(ids[4]).unwrap();
+    late.file.write_at(&content(ids[4]), 0).unwrap();
+    late.file.sync().unwrap();
+    let refused = late.file.read_at(&mut [0; 10], 0);
+    assert!(matches!(refused, Err(Error::NotFound { .. })));
+    assert!(!dir.path().join(format!("s/{}.vdt", ids[4])).exists());
+    let gone = [ids[2], ids[4]];
+    for &id in ids.iter().filter(|id| !gone.contains(id)) {
+        assert_eq!(read(id).unwrap(), content(id), "{id}");
+        assert!(spaces.files().count() <= limit);
+    }
+    assert!(spaces.files().reopened() >= reopened + 15);
+    for id in gone {
+        assert!(matches!(read(id), Err(Error::NotFound { .. })));
+    }
+    drop((late, spaces));
 }

@@ -51,7 +51,7 @@ pub fn lock_row(
     mode: Mode,
     payload: &mut Vec<u8>,
 ) -> Result<RowLock> {
-    lock_row_or(trx, table, key, (mode, IfLocked::Wait), payload, || ())
+    lock_row_or(trx, table, key, (mode, IfLocked::Wait), payload, || Ok(()))
 }
 
 /// As `lock_row`, or skips it; `gone` is called under the leaf's latch if there is no live row.
@@ -61,14 +61,14 @@ pub fn lock_row_or(
     key: &[u8],
     (mode, if_locked): (Mode, IfLocked),
     payload: &mut Vec<u8>,
-    gone: impl Fn(),
+    gone: impl Fn() -> Result<()>,
 ) -> Result<RowLock> {
     let mut is_new = false;
     loop {
         let leaf = table.clustered.tree.latch_leaf_shared(key, Seek::Ge)?;
         let page = leaf.slotted();
         if !leaf.exact {
-            gone();
+            gone()?;
             let found = Locked::Absent;
             return Ok(RowLock { found, is_new });
         }
@@ -86,7 +86,7 @@ pub fn lock_row_or(
                 false => Locked::Live,
             };
             if found == Locked::Dead {
-                gone();
+                gone()?;
             }
             return Ok(RowLock { found, is_new });
         }

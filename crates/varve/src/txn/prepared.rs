@@ -16,6 +16,7 @@ use std::collections::hash_map::Entry;
 use parking_lot::Mutex;
 
 use crate::base::{Error, Result, Xid};
+use crate::catalog::Claim;
 use crate::lock::TrxLocks;
 use crate::undo::TrxUndo;
 
@@ -23,6 +24,8 @@ use crate::undo::TrxUndo;
 pub struct Parked {
     pub undo: TrxUndo,
     pub locks: TrxLocks,
+    /// To the temporary tables that it used, if it has changed one (TEMP-1).
+    pub claims: Vec<Claim>,
 }
 
 enum Owner {

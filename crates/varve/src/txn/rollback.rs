@@ -3,9 +3,10 @@
 //!
 //! - **RB-1** Rollback does not fail for space. Each tablespace keeps pages for it (SP-3); when they are used up on a full
 //!   disk, rollback says so in the log and waits until there is room.
-//! - **RB-2** What recovery rolls back may concern tables that can't be used (their file is missing or damaged). Those changes
+//! - **RB-2** What is rolled back as a whole may concern tables that can't be used (their file is missing or damaged). Those changes
 //!   are left, and with them the undo log, in its slot, and the transaction, unfinished: the next start tries again. Changes
-//!   to a table that has no definition any more are nobody's: it was dropped while it could not be used.
+//!   to a table that has no definition any more are nobody's: it was dropped while it could not be used. A rollback to a savepoint
+//!   can leave nothing: what is taken back by half could be committed.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -30,7 +31,7 @@ const SPACE_RETRY: Duration = Duration::from_millis(100);
 const SPACE_TELL: Duration = Duration::from_secs(60);
 
 /// Takes back everything with an undo number of at least `down_to`.
-pub(super) fn roll_back(trx: &mut Transaction, down_to: u64) -> Result<()> {
+pub(super) fn roll_back_to(trx: &mut Transaction, down_to: u64) -> Result<()> {
     each_newest(trx, down_to, |core, trx, record, page| {
         let Some(table) = core.tables.by_id(record.table) else {
             if record.table.is_temporary() {
@@ -45,15 +46,32 @@ pub(super) fn roll_back(trx: &mut Transaction, down_to: u64) -> Result<()> {
     })
 }
 
-/// Takes back what recovery found unfinished. Returns the tables that can't be used and whose changes are left (RB-2).
+/// Takes back everything. Returns the tables that can't be used and whose changes are left (RB-2).
+pub(super) fn roll_back_whole(trx: &mut Transaction) -> Result<BTreeSet<TableId>> {
+    take_back_whole(trx, |core, trx, table, record, page| {
+        with_space(core, || take_back(core, trx, table, record, page))
+    })
+}
+
+/// Takes back what recovery found unfinished. There is nobody who could make room on a full disk: that is an error.
 pub(super) fn roll_back_recovered(trx: &mut Transaction) -> Result<BTreeSet<TableId>> {
+    take_back_whole(trx, take_back)
+}
+
+/// RB-2. `take` takes back one record.
+fn take_back_whole(
+    trx: &mut Transaction,
+    mut take: impl FnMut(&Core, &mut Transaction, &OpenTable, &UndoRecord<'_>, PageId) -> Result<()>,
+) -> Result<BTreeSet<TableId>> {
     let mut left = BTreeSet::new();
     each_newest(trx, 0, |core, trx, record, page| {
         let Some(table) = core.tables.by_id(record.table) else {
-            left.insert(record.table);
+            if !record.table.is_temporary() {
+                left.insert(record.table);
+            }
             return Ok(());
         };
-        match take_back(core, trx, &table, record, page) {
+        match take(core, trx, &table, record, page) {
             Err(Error::Corrupt {
                 page,
                 expected,
@@ -69,15 +87,22 @@ pub(super) fn roll_back_recovered(trx: &mut Transaction) -> Result<BTreeSet<Tabl
         }
     })?;
     let core = trx.core().clone();
-    let dropped = |table: &TableId| !core.tables.is_broken(*table);
-    for table in left.iter().filter(|t| dropped(t)) {
+    let (broken, dropped): (Vec<_>, Vec<_>) =
+        (left.iter().copied()).partition(|table| core.tables.is_broken(*table));
+    for table in dropped {
         core.warn(&format!(
             "changes of transaction {:?} to table number {table} are forgotten: there is no such table any more",
             trx.id()
         ));
     }
-    left.retain(|table| !dropped(table));
-    Ok(left)
+    for table in &broken {
+        core.error(&format!(
+            "transaction {:?} is not rolled back in table {}, which can't be used; the next start tries again, unless the table is dropped before",
+            trx.id(),
+            core.tables.name_of(*table)
+        ));
+    }
+    Ok(broken.into_iter().collect())
 }
 
 /// Calls `f` with the undo records down to a number, the newest first, and the page that each stands on.

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::base::{Error, IndexId, Lsn, Result, Sabotage, TableId, TrxId, TrxNo, Xid};
-use crate::catalog::{Claim, OpenTable};
+use crate::catalog::{Claim, OpenTable, TableDef};
 use crate::lock::{Acquired, Mode, TableMode, TrxLocks, Wait};
 use crate::undo::{TrxUndo, UndoKind};
 
@@ -67,7 +67,7 @@ enum State {
     /// Committed; durable once the redo up to here is (`None`: it wrote nothing, or only temporary tables).
     Committed(Option<Lsn>),
     RolledBack,
-    /// What could be taken back was. It holds the locks of what it wrote.
+    /// What could be taken back was (RB-2).
     LeftToNextStart,
 }
 
@@ -179,6 +179,7 @@ impl Transaction {
         trx.id = Some(parked.undo.trx());
         trx.undo = Some(parked.undo);
         trx.locks = Some(parked.locks);
+        trx.claims = parked.claims;
         trx.state = State::Prepared;
         Ok(trx)
     }
@@ -294,7 +295,7 @@ impl Transaction {
     /// back by half must not be committed.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
         self.check_active()?;
-        super::rollback::roll_back(self, savepoint.0).inspect_err(|e| {
+        super::rollback::roll_back_to(self, savepoint.0).inspect_err(|e| {
             let id = self.id;
             self.core.fail(&format!(
                 "rollback of transaction {id:?} to a savepoint failed: {e}"
@@ -394,9 +395,10 @@ impl Transaction {
 
     /// Keeps others from putting keys from `low` up to `high` into an index, for as long as the transaction lives. Does
     /// not wait: called under the latch of the leaf that these keys belong to.
-    pub fn lock_gap(&self, index: IndexId, low: &[u8], high: Option<&[u8]>) {
-        if !self.core.log.is_sabotaged(Sabotage::GapsOpen) {
-            self.core.locks.lock_gap(self.locks(), index, low, high);
+    pub fn lock_gap(&self, index: IndexId, low: &[u8], high: Option<&[u8]>) -> Result<()> {
+        match self.core.log.is_sabotaged(Sabotage::GapsOpen) {
+            true => Ok(()),
+            false => self.core.locks.lock_gap(self.locks(), index, low, high),
         }
     }
 
@@ -446,12 +448,17 @@ impl Transaction {
                 self.tables.push((table.id(), mode));
             }
         }
-        match table.is_dropped() {
-            true => Err(Error::not_found(format!(
-                "table {} (it was dropped or renamed)",
-                table.def.name
+        if !table.is_dropped() {
+            return Ok(());
+        }
+        let name = &table.def.name;
+        // A rollback has found it damaged meanwhile, unless it was dropped.
+        let is_it = |def: &TableDef| def.id == table.id();
+        match self.core.tables.broken(name) {
+            Some(broken) if broken.def.as_ref().is_some_and(is_it) => Err(broken.why),
+            _ => Err(Error::not_found(format!(
+                "table {name} (it was dropped or renamed)"
             ))),
-            false => Ok(()),
         }
     }
 
@@ -531,6 +538,11 @@ impl Transaction {
         self.state = State::Prepared;
         self.view = None;
         core.make_durable(end)
+    }
+
+    /// Whether the transaction has changed temporary tables, which nobody else can use until it has ended.
+    pub fn has_temporary_changes(&self) -> bool {
+        self.undo.as_ref().is_some_and(TrxUndo::has_temporary)
     }
 
     /// Gets hold of what the commit needs, which may wait: from here on `commit_start` neither fails nor waits for a disk
@@ -632,19 +644,29 @@ impl Transaction {
             // The coordinator will not be asked again.
             self.core.make_durable(end)?;
         }
-        super::rollback::roll_back(self, 0)?;
-        self.finish_rollback()
+        let left = super::rollback::roll_back_whole(self)?;
+        self.end_rollback(&left)
     }
 
-    /// Takes back what recovery found. Returns the tables that can't be used and whose changes are left (RB-2): then the
-    /// transaction stays unfinished, and its undo where the next start will find it.
-    pub(crate) fn roll_back_recovered(mut self) -> Result<BTreeSet<TableId>> {
+    /// Takes back what recovery found.
+    pub(crate) fn roll_back_recovered(mut self) -> Result<()> {
         let left = super::rollback::roll_back_recovered(&mut self)?;
-        match left.is_empty() {
-            true => self.finish_rollback()?,
-            false => self.state = State::LeftToNextStart,
+        self.end_rollback(&left)
+    }
+
+    /// RB-2: if changes are left, the transaction stays unfinished, and its undo where the next start will find it. Of its locks
+    /// it keeps those that it holds implicitly on what is left.
+    fn end_rollback(&mut self, left: &BTreeSet<TableId>) -> Result<()> {
+        if left.is_empty() {
+            return self.finish_rollback();
         }
-        Ok(left)
+        self.state = State::LeftToNextStart;
+        self.view = None;
+        self.tables.clear();
+        self.claims.clear();
+        self.end_statement();
+        self.core.locks.release_explicit(self.locks());
+        Ok(())
     }
 
     fn finish_rollback(&mut self) -> Result<()> {
@@ -690,7 +712,17 @@ impl Transaction {
     fn park(&mut self) {
         if let (Some(mut undo), Some(locks)) = (self.undo.take(), self.locks.take()) {
             undo.release_hold();
-            self.core.prepared.park(Parked { undo, locks });
+            let mut claims = std::mem::take(&mut self.claims);
+            if !undo.has_temporary() {
+                // What was only read may be used by others.
+                claims.clear();
+            }
+            let parked = Parked {
+                undo,
+                locks,
+                claims,
+            };
+            self.core.prepared.park(parked);
         }
     }
 }

@@ -599,6 +599,11 @@ impl TrxUndo {
         self.logged.has_logs()
     }
 
+    /// Something was written to temporary tables.
+    pub fn has_temporary(&self) -> bool {
+        self.temporary.as_ref().is_some_and(LogPair::has_logs)
+    }
+
     /// Says in the logs' headers that the transaction is prepared under this name (UNDO-5). Returns the LSN that makes it
     /// durable.
     pub fn write_prepared(&mut self, env: &UndoEnv, xid: &Xid) -> Result<Lsn> {

@@ -80,7 +80,7 @@ impl Fixture {
     /// `pause`: how long the cleaner sleeps between its rounds.
     fn with_pause(page_size: usize, frames: usize, pause: Duration) -> Fixture {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let store = Spaces::new(Arc::new(RealDisk), dir.path(), page_size, UUID);
+        let store = Spaces::new(Arc::new(RealDisk), dir.path(), page_size, UUID, 10);
         let store = Arc::new(store);
         let settings = PoolSettings {
             bytes: (frames * page_size) as u64,

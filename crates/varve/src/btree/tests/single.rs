@@ -236,7 +236,7 @@ fn replaying_the_log_rebuilds_the_tree() {
         .expect("the log syncs");
     // A new file and an empty pool know nothing but the log.
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let store = Arc::new(Spaces::new(Arc::new(RealDisk), dir.path(), 4096, UUID));
+    let store = Arc::new(Spaces::new(Arc::new(RealDisk), dir.path(), 4096, UUID, 10));
     let space = new_space(&store);
     let settings = PoolSettings {
         bytes: 2048 * 4096,

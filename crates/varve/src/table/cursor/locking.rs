@@ -75,7 +75,7 @@ impl Cursor {
             self.key.clear();
             page.push_key(slot, &mut self.key);
             if !self.in_bounds(&self.key) {
-                self.cover_to_end(trx, index.id);
+                self.cover_to_end(trx, index.id)?;
                 return Ok(Step::End);
             }
             let payload = page.payload(slot);
@@ -88,7 +88,7 @@ impl Cursor {
                 self.clustered.clear();
                 self.clustered.extend_from_slice(clustered);
                 if self.gaps != Gaps::LockedIfAbsent {
-                    self.cover_key(trx, index.id);
+                    self.cover_key(trx, index.id)?;
                 }
                 drop(leaf);
                 return self.lock_entry(trx);
@@ -103,7 +103,7 @@ impl Cursor {
             }
             let mode = self.lock.record_mode();
             if let Some(acquired) = lock_latched(trx, &table, &self.key, record.trx, mode) {
-                self.cover_key(trx, index.id);
+                self.cover_key(trx, index.id)?;
                 self.payload.clear();
                 self.payload.extend_from_slice(payload);
                 self.current = Current::Own;
@@ -122,21 +122,21 @@ impl Cursor {
             // Meanwhile others may have put rows before this one.
             return Ok(Step::Again);
         }
-        Ok(self.leave(trx, index.id, page))
+        self.leave(trx, index.id, page)
     }
 
     /// The latched leaf has no more candidates.
-    fn leave(&mut self, trx: &Transaction, index: IndexId, page: SlottedRef<'_>) -> Step {
+    fn leave(&mut self, trx: &Transaction, index: IndexId, page: SlottedRef<'_>) -> Result<Step> {
         if self.ends_within(page) {
-            self.cover_to_end(trx, index);
-            return Step::End;
+            self.cover_to_end(trx, index)?;
+            return Ok(Step::End);
         }
         match self.direction {
-            Direction::Forward => self.cover_up_to(trx, index, page.high()),
-            Direction::Backward => self.cover_down_to(trx, index, page.low()),
+            Direction::Forward => self.cover_up_to(trx, index, page.high())?,
+            Direction::Backward => self.cover_down_to(trx, index, page.low())?,
         }
         self.resume = beyond(&page, self.direction);
-        Step::Again
+        Ok(Step::Again)
     }
 
     /// No key of another leaf can be in bounds.
@@ -184,57 +184,67 @@ impl Cursor {
     }
 
     /// Covers what lies before the record `self.key`, and its key.
-    fn cover_key(&mut self, trx: &Transaction, index: IndexId) {
+    fn cover_key(&mut self, trx: &Transaction, index: IndexId) -> Result<()> {
         let mut key = std::mem::take(&mut self.key);
-        match self.direction {
+        let covered = match self.direction {
             Direction::Forward => {
                 // The smallest key behind it.
                 key.push(0);
-                self.cover_up_to(trx, index, Some(&key));
+                let covered = self.cover_up_to(trx, index, Some(&key));
                 key.pop();
+                covered
             }
             Direction::Backward => self.cover_down_to(trx, index, &key),
-        }
+        };
         self.key = key;
+        covered
     }
 
     /// Covers the rest of what is in bounds, all of which the latched leaf contains.
-    fn cover_to_end(&mut self, trx: &Transaction, index: IndexId) {
+    fn cover_to_end(&mut self, trx: &Transaction, index: IndexId) -> Result<()> {
         if self.gaps == Gaps::Open {
-            return;
+            return Ok(());
         }
         match self.direction {
             Direction::Forward => {
                 let end = self.bound();
-                self.cover_up_to(trx, index, end.as_deref());
+                self.cover_up_to(trx, index, end.as_deref())?;
             }
             Direction::Backward => {
                 let begin = self.floor().to_vec();
-                self.cover_down_to(trx, index, &begin);
+                self.cover_down_to(trx, index, &begin)?;
             }
         }
         // The row is absent; a move beyond is a scan.
         self.gaps = Gaps::Locked;
+        Ok(())
     }
 
-    fn cover_up_to(&mut self, trx: &Transaction, index: IndexId, high: Option<&[u8]>) {
+    fn cover_up_to(
+        &mut self,
+        trx: &Transaction,
+        index: IndexId,
+        high: Option<&[u8]>,
+    ) -> Result<()> {
         if self.gaps == Gaps::Open || high.is_some_and(|high| high <= &self.covered[..]) {
-            return;
+            return Ok(());
         }
-        trx.lock_gap(index, &self.covered, high);
+        trx.lock_gap(index, &self.covered, high)?;
         if let Some(high) = high {
             self.covered.clear();
             self.covered.extend_from_slice(high);
         }
+        Ok(())
     }
 
-    fn cover_down_to(&mut self, trx: &Transaction, index: IndexId, low: &[u8]) {
+    fn cover_down_to(&mut self, trx: &Transaction, index: IndexId, low: &[u8]) -> Result<()> {
         if self.gaps == Gaps::Open || low >= &self.covered[..] {
-            return;
+            return Ok(());
         }
-        trx.lock_gap(index, low, Some(&self.covered));
+        trx.lock_gap(index, low, Some(&self.covered))?;
         self.covered.clear();
         self.covered.extend_from_slice(low);
+        Ok(())
     }
 
     /// The statement does not want the current row: READ COMMITTED gives its lock up, if it was this read that took it.

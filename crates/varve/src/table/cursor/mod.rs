@@ -513,8 +513,9 @@ impl Cursor {
         let locks_gap = self.index == 0 && self.gaps != Gaps::Open;
         let gone = || {
             // In a search for this key `covered` is behind it; a scan that reads its row again has covered it.
-            if locks_gap && key < &self.covered {
-                trx.lock_gap(self.table.clustered.id, key, Some(&self.covered[..]));
+            match locks_gap && key < &self.covered {
+                true => trx.lock_gap(self.table.clustered.id, key, Some(&self.covered[..])),
+                false => Ok(()),
             }
         };
         let lock = lock_row_or(trx, &self.table, key, how, payload, gone)?;

@@ -1,0 +1,256 @@
+//! A tablespace's file: open while it is used, and after that as long as there is room for it among the open files.
+//!
+//! A process may have only so many files open, and a database may have more tables. [`OpenFiles`] knows which table files are
+//! open and closes those that were used longest ago; a [`SpaceFile`] opens its own again when somebody needs it. The
+//! system tablespace and those of undo and of temporary tables stay open and are not counted.
+//!
+//! - **FILE-1** A handle is closed only when no operation is on it and every write through it has been synced: the operating
+//!   system tells of a failed write those who had the file open at the time.
+//! - **FILE-2** A file is opened again under the name that it has then: renaming holds the same mutex as opening. Once it is given
+//!   up, because it is removed or another takes its place, it is never opened again.
+//! - **FILE-3** More files than the limit are open only as long as all of them are in use or wait for their sync, which a batch
+//!   of the page cleaner ends with.
+//!
+//! Mutexes: a file's own, then the list's; under the list's, other files' own by `try_lock` only.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use crate::base::{Error, Result};
+use crate::io::{Disk, DiskFile, OpenMode};
+
+/// The table files that are open.
+pub struct OpenFiles {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    limit: usize,
+    /// Counts uses, to tell older ones from newer ones. Relaxed: a use that is taken for another one costs an open at most.
+    clock: AtomicU64,
+    /// By their `number`.
+    open: Mutex<HashMap<u64, Weak<SpaceFile>>>,
+    reopened: AtomicU64,
+}
+
+impl OpenFiles {
+    pub fn new(disk: Arc<dyn Disk>, dir: PathBuf, limit: usize) -> Arc<OpenFiles> {
+        Arc::new(OpenFiles {
+            disk,
+            dir,
+            limit,
+            clock: AtomicU64::new(0),
+            open: Mutex::default(),
+            reopened: AtomicU64::new(0),
+        })
+    }
+
+    pub fn count(&self) -> usize {
+        self.open.lock().len()
+    }
+
+    /// How often a file had to be opened again.
+    pub fn reopened(&self) -> u64 {
+        self.reopened.load(Relaxed)
+    }
+
+    fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Relaxed)
+    }
+
+    /// Takes a file into the list, and closes others if it is too long (FILE-3). The caller holds the file's mutex, if others
+    /// know the file.
+    fn enter(&self, file: &SpaceFile) {
+        // Dropped after the list's mutex is released: a file that goes takes itself off the list.
+        let mut others: Vec<(u64, Arc<SpaceFile>)> = Vec::new();
+        let mut open = self.open.lock();
+        open.insert(file.number, file.me.clone());
+        if open.len() <= self.limit {
+            return;
+        }
+        // A few more than necessary, so that not every open has to look at all of them.
+        let mut surplus = open.len() - self.limit + self.limit / 16;
+        let known = open.values().filter_map(Weak::upgrade);
+        others.extend(known.map(|f| (f.last_use.load(Relaxed), f)));
+        others.sort_unstable_by_key(|(last_use, _)| *last_use);
+        for (_, other) in &others {
+            if surplus == 0 {
+                break;
+            }
+            if other.number != file.number && other.try_close() {
+                open.remove(&other.number);
+                surplus -= 1;
+            }
+        }
+    }
+
+    fn leave(&self, number: u64) {
+        self.open.lock().remove(&number);
+    }
+}
+
+struct State {
+    /// `None` while it is closed.
+    handle: Option<Arc<dyn DiskFile>>,
+    /// Relative to the data directory.
+    path: String,
+    /// Somebody wrote since the last sync began.
+    owes_sync: bool,
+    /// Nobody will open it again.
+    is_given_up: bool,
+}
+
+/// The file of one tablespace. All methods may be called from several threads at once.
+pub struct SpaceFile {
+    files: Arc<OpenFiles>,
+    me: Weak<SpaceFile>,
+    /// No other's, also if it is the same file under another tablespace object.
+    number: u64,
+    /// Whether it may be closed while it is not used.
+    is_counted: bool,
+    last_use: AtomicU64,
+    state: Mutex<State>,
+}
+
+impl SpaceFile {
+    /// A file that is open and stays so.
+    pub fn kept_open(files: &Arc<OpenFiles>, path: &str, handle: Arc<dyn DiskFile>) -> Arc<Self> {
+        Self::new(files, path, handle, false)
+    }
+
+    /// A file that is open now, and may be closed and opened again under its path.
+    pub fn counted(files: &Arc<OpenFiles>, path: &str, handle: Arc<dyn DiskFile>) -> Arc<Self> {
+        let file = Self::new(files, path, handle, true);
+        files.enter(&file);
+        file
+    }
+
+    fn new(
+        files: &Arc<OpenFiles>,
+        path: &str,
+        handle: Arc<dyn DiskFile>,
+        is_counted: bool,
+    ) -> Arc<Self> {
+        let now = files.tick();
+        Arc::new_cyclic(|me| SpaceFile {
+            files: files.clone(),
+            me: me.clone(),
+            number: now,
+            is_counted,
+            last_use: AtomicU64::new(now),
+            state: Mutex::new(State {
+                handle: Some(handle),
+                path: path.into(),
+                owes_sync: false,
+                is_given_up: false,
+            }),
+        })
+    }
+
+    /// Relative to the data directory.
+    pub fn path(&self) -> String {
+        self.state.lock().path.clone()
+    }
+
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let handle = self.handle(&mut self.state.lock())?;
+        handle.read_at(buf, offset)
+    }
+
+    /// Writes nothing if the file is given up.
+    pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        let handle = {
+            let mut state = self.state.lock();
+            if state.is_given_up {
+                return Ok(());
+            }
+            let handle = self.handle(&mut state)?;
+            state.owes_sync = true;
+            handle
+        };
+        handle.write_at(buf, offset)
+    }
+
+    /// Makes everything written so far durable. What is closed owes nothing (FILE-1).
+    pub fn sync(&self) -> Result<()> {
+        let handle = {
+            let mut state = self.state.lock();
+            let Some(handle) = state.handle.clone() else {
+                return Ok(());
+            };
+            // Who writes from now on owes another one. Until this one is done `handle` keeps the file open.
+            state.owes_sync = false;
+            handle
+        };
+        let done = handle.sync();
+        if done.is_err() {
+            self.state.lock().owes_sync = true;
+        }
+        done
+    }
+
+    /// Extends the file. That need not be synced: recovery extends it again if it has to.
+    pub fn allocate(&self, new_len: u64) -> Result<()> {
+        let handle = self.handle(&mut self.state.lock())?;
+        handle.allocate(new_len)
+    }
+
+    /// Has `rename`, which is handed the path so far, give the file another one (FILE-2).
+    pub fn rename(&self, to: &str, rename: impl FnOnce(&str) -> Result<()>) -> Result<()> {
+        let mut state = self.state.lock();
+        rename(&state.path)?;
+        state.path = to.into();
+        Ok(())
+    }
+
+    /// Nobody needs the file any more (FILE-2).
+    pub fn give_up(&self) {
+        let mut state = self.state.lock();
+        state.is_given_up = true;
+        if state.handle.take().is_some() && self.is_counted {
+            self.files.leave(self.number);
+        }
+    }
+
+    /// The open file. While the caller has it, it is not closed.
+    fn handle(&self, state: &mut State) -> Result<Arc<dyn DiskFile>> {
+        if state.is_given_up {
+            return Err(Error::not_found(format!("file {}", state.path)));
+        }
+        self.last_use.store(self.files.tick(), Relaxed);
+        if let Some(handle) = &state.handle {
+            return Ok(handle.clone());
+        }
+        self.files.enter(self);
+        let path = self.files.dir.join(&state.path);
+        let opened = self.files.disk.open(&path, OpenMode::Existing);
+        let handle = opened.inspect_err(|_| self.files.leave(self.number))?;
+        self.files.reopened.fetch_add(1, Relaxed);
+        state.handle = Some(handle.clone());
+        Ok(handle)
+    }
+
+    /// FILE-1. False if it can't be closed now.
+    fn try_close(&self) -> bool {
+        let Some(mut state) = self.state.try_lock() else {
+            return false;
+        };
+        // Others get hold of it only under this mutex: whoever has it already is counted.
+        let is_idle = state.handle.as_ref().map(Arc::strong_count) == Some(1);
+        if !is_idle || state.owes_sync {
+            return false;
+        }
+        state.handle = None;
+        true
+    }
+}
+
+impl Drop for SpaceFile {
+    fn drop(&mut self) {
+        if self.is_counted && self.state.get_mut().handle.is_some() {
+            self.files.leave(self.number);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Tables by the hundred with few files open: handles are closed and opened again under readers, writers, the page cleaner,
+//! DDL and restarts, and nothing of what was committed is lost.
+
+use std::thread;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use varve::{ColumnType, Database, Error, Isolation, KeyMatch, LockMode, Options, TableDef, Value};
+
+fn options(open_files: u32) -> Options {
+    Options {
+        page_size: 4096,
+        // Fewer pages than the tables have: they are evicted, and read again.
+        buffer_pool_bytes: 256 * 4096,
+        redo_capacity_bytes: 16 << 20,
+        open_files,
+        ..Options::default()
+    }
+}
+
+fn def(name: &str) -> TableDef {
+    TableDef::new(name)
+        .column("id", ColumnType::i64())
+        .column("v", ColumnType::i64())
+        .column("pad", ColumnType::text(400))
+        .primary(&["id"])
+        .index("by_v", &["v"])
+}
+
+const TABLES: usize = 100;
+const OPEN_FILES: u64 = 10;
+/// A batch of the page cleaner keeps the files that it has written open until it has synced them (FILE-3).
+const MOST_OPEN: u64 = OPEN_FILES + 64;
+
+fn name(n: usize) -> String {
+    format!("s{}/t{n}", n % 3)
+}
+
+fn row(def: &TableDef, id: i64, v: i64) -> varve::DatumBuf {
+    let pad = "x".repeat((id as usize * 37 + v as usize) % 400);
+    def.row(&[Value::Int(id), Value::Int(v), Value::Text(pad)])
+        .unwrap()
+}
+
+/// Adds one to row `id` of table `n`, which is made if it is not there. Returns its value.
+fn bump(db: &Database, n: usize, id: i64) -> i64 {
+    let table = db.table(&name(n)).unwrap();
+    let mut trx = db.begin(Isolation::ReadCommitted);
+    let mut cursor = table.cursor(0).unwrap();
+    let key = id.to_le_bytes();
+    let found = cursor.seek(
+        &mut trx,
+        &[Some(&key)],
+        KeyMatch::Exact,
+        LockMode::Exclusive,
+    );
+    let v = match found.unwrap() {
+        false => {
+            let new = row(table.def(), id, 1);
+            trx.insert(&table, &new.datums()).unwrap();
+            1
+        }
+        true => {
+            let old = cursor.row().unwrap().get(1).unwrap();
+            let v = i64::from_le_bytes(old.try_into().unwrap()) + 1;
+            let new = row(table.def(), id, v);
+            trx.update(&table, &cursor, &new.datums()).unwrap();
+            v
+        }
+    };
+    trx.commit().unwrap();
+    v
+}
+
+fn status(db: &Database, wanted: &str) -> u64 {
+    let all = db.status();
+    all.iter().find(|(name, _)| *name == wanted).unwrap().1
+}
+
+/// All values of table `n` by both indexes.
+fn values(db: &Database, n: usize) -> Vec<(i64, i64)> {
+    let table = db.table(&name(n)).unwrap();
+    let report = db.check_table(&table).unwrap();
+    assert_eq!(report.errors, [""; 0]);
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let mut read = |index| {
+        let mut cursor = table.cursor(index).unwrap();
+        let mut all = Vec::new();
+        let mut more = cursor.first(&mut trx, LockMode::None).unwrap();
+        while more {
+            let row = cursor.row().unwrap();
+            let int = |n| i64::from_le_bytes(row.get(n).unwrap().try_into().unwrap());
+            all.push((int(0), int(1)));
+            more = cursor.next(&mut trx).unwrap();
+        }
+        all.sort_unstable();
+        all
+    };
+    let rows = read(0);
+    assert_eq!(read(1), rows);
+    rows
+}
+
+/// What one thread has committed in its tables: by table and row.
+type Model = std::collections::BTreeMap<(usize, i64), i64>;
+
+fn work(db: &Database, thread: usize, threads: usize, rng: &mut SmallRng, model: &mut Model) {
+    for _ in 0..300 {
+        let n = rng.random_range(0..TABLES / threads) * threads + thread;
+        let id = rng.random_range(0..20);
+        let v = bump(db, n, id);
+        assert_eq!(v, model.get(&(n, id)).copied().unwrap_or(0) + 1);
+        model.insert((n, id), v);
+        let open = status(db, "num_open_files");
+        assert!(open <= MOST_OPEN, "{open} files are open");
+        match rng.random_range(0..200) {
+            0 => {
+                db.truncate_table(&name(n)).unwrap();
+                model.retain(|(table, _), _| *table != n);
+            }
+            1 => {
+                let away = format!("away/t{n}");
+                db.rename_table(&name(n), &away).unwrap();
+                db.rename_table(&away, &name(n)).unwrap();
+            }
+            2 => {
+                db.drop_table(&name(n)).unwrap();
+                model.retain(|(table, _), _| *table != n);
+                db.create_table(&def(&name(n))).unwrap();
+            }
+            _ => {}
+        }
+    }
+}
+
+fn verify(db: &Database, model: &Model) {
+    for n in 0..TABLES {
+        let expected = model.range((n, 0)..(n + 1, 0));
+        let expected: Vec<_> = expected.map(|((_, id), v)| (*id, *v)).collect();
+        assert_eq!(values(db, n), expected, "table {n}");
+    }
+}
+
+#[test]
+fn many_tables_with_few_open_files() {
+    let seed = std::env::var("VARVE_SEED").map_or(1, |seed| seed.parse().unwrap());
+    println!("VARVE_SEED={seed}");
+    let dir = tempfile::tempdir().unwrap();
+    let mut db = Database::open(dir.path(), options(OPEN_FILES as u32)).unwrap();
+    for n in 0..TABLES {
+        db.create_table(&def(&name(n))).unwrap();
+    }
+    let mut models = vec![Model::new(); 4];
+    for life in 0..3 {
+        thread::scope(|scope| {
+            for (n, model) in models.iter_mut().enumerate() {
+                let db = &db;
+                scope.spawn(move || {
+                    let mut rng = SmallRng::seed_from_u64(seed * 100 + life * 10 + n as u64);
+                    work(db, n, 4, &mut rng, model);
+                });
+            }
+        });
+        assert!(status(&db, "num_reopened_files") > 100);
+        let all: Model = models.iter().flatten().map(|(k, v)| (*k, *v)).collect();
+        verify(&db, &all);
+        match life {
+            0 => db.close().unwrap(),
+            _ => db.crash(),
+        }
+        db = Database::open(dir.path(), options(OPEN_FILES as u32)).unwrap();
+        verify(&db, &all);
+    }
+    db.close().unwrap();
+}
+
+#[test]
+fn a_limit_too_low_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    match Database::open(dir.path(), options(9)).map(drop) {
+        Err(Error::Invalid { what }) => assert!(what.contains("open_files 9"), "{what}"),
+        other => panic!("{other:?}"),
+    }
+}
