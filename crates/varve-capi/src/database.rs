@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use varve::{Database, Error, FlushLog, LogLevel, Options};
+use varve::{Database, FlushLog, LogLevel, Options};
 
 use crate::collation::{Finder, text, varve_collation};
 use crate::definition::{table_def, varve_table_def};
@@ -264,6 +264,16 @@ pub unsafe extern "C" fn varve_table_truncate(
 /// Receives one text at a time.
 pub type varve_text_fn = unsafe extern "C" fn(context: *mut c_void, text: *const c_char);
 
+/// Hands a text to C, for as long as the call takes. Texts of C have no NUL: a space stands for it.
+///
+/// # Safety
+/// CAPI-2 holds for `each`.
+pub(crate) unsafe fn tell(each: varve_text_fn, context: *mut c_void, text: &str) {
+    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+    // SAFETY: the caller's promise.
+    unsafe { each(context, text.as_ptr()) };
+}
+
 /// Hands the names of all tables but temporary ones to `each`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_db_tables(
@@ -275,9 +285,8 @@ pub unsafe extern "C" fn varve_db_tables(
     let db = unsafe { &*db };
     guard(&db.0, || {
         for name in db.0.tables() {
-            let name = CString::new(name).map_err(|_| Error::invalid("a NUL in a table's name"))?;
-            // SAFETY: CAPI-2; the name outlives the call.
-            unsafe { each(context, name.as_ptr()) };
+            // SAFETY: CAPI-2.
+            unsafe { tell(each, context, &name) };
         }
         Ok(VARVE_OK)
     })

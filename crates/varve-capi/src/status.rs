@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_char, c_void};
 
-use crate::database::{varve_db, varve_text_fn};
+use crate::database::{tell, varve_db, varve_text_fn};
 use crate::error::guard;
 use crate::error::varve_code::{self, VARVE_OK};
 
@@ -41,10 +41,10 @@ pub unsafe extern "C" fn varve_db_report(
     let db = unsafe { &*db };
     guard(&db.0, || {
         for (title, lines) in db.0.report() {
-            for text in [title.to_string(), lines] {
-                let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-                // SAFETY: CAPI-2; the text outlives the call.
-                unsafe { each(context, text.as_ptr()) };
+            // SAFETY: CAPI-2.
+            unsafe {
+                tell(each, context, title);
+                tell(each, context, &lines);
             }
         }
         Ok(VARVE_OK)

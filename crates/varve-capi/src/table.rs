@@ -1,12 +1,12 @@
 //! `varve_table`: an open table, its statistics, its counter and its check.
 
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{c_char, c_void};
 
 use varve::row::MAX_KEY_BYTES;
 use varve::{ColumnType, Database, KeyPart, Table, TableDef};
 
 use crate::collation::text;
-use crate::database::{varve_db, varve_text_fn};
+use crate::database::{tell, varve_db, varve_text_fn};
 use crate::error::varve_code::{self, VARVE_OK};
 use crate::error::{guard, last_duplicate_index};
 use crate::value::{varve_value, with_datums};
@@ -244,9 +244,8 @@ pub unsafe extern "C" fn varve_table_check(
         // SAFETY: CAPI-2.
         unsafe { rows.write(report.rows) };
         for e in &report.errors {
-            let e = CString::new(e.replace('\0', " ")).unwrap_or_default();
-            // SAFETY: CAPI-2; the text outlives the call.
-            unsafe { each(context, e.as_ptr()) };
+            // SAFETY: CAPI-2.
+            unsafe { tell(each, context, e) };
         }
         if report.errors.is_empty() {
             Ok(VARVE_OK)

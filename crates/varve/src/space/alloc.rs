@@ -8,6 +8,8 @@
 //! A page that is freed and used again is safe for replay: its new user formats it as new (`Mtr::exclusive_new`), and
 //! that record does not depend on what the page held.
 
+use std::sync::atomic::Ordering;
+
 use super::Space;
 use super::alloc_page::{EXTENT_PAGES, MIXED, group_start};
 use super::extents::{Extents, FREE};
@@ -84,7 +86,10 @@ impl Space {
             let size = {
                 let mut guard = self.extents.lock();
                 let extents = guard.as_mut().expect("built above");
-                extents.grow(self.size_pages());
+                if extents.size() < self.size_pages() {
+                    extents.grow(self.size_pages());
+                    self.note_used(extents);
+                }
                 let size = extents.size();
                 let enough = extents.available() >= pages.saturating_add(purpose.leaves(size));
                 // A large file keeps an extent to give away whole, unless the disk is full.
@@ -139,8 +144,13 @@ impl Space {
             read_group(group, &page)?;
         }
         // Still under the latch of page 1: nothing was allocated or freed since the pages were read.
-        self.extents.lock().get_or_insert(extents);
+        self.note_used(self.extents.lock().get_or_insert(extents));
         Ok(())
+    }
+
+    /// `extents`, which is locked, has changed.
+    fn note_used(&self, extents: &Extents) {
+        self.used.store(extents.used(), Ordering::Relaxed);
     }
 
     /// Takes a free page for `owner` (an index id's low bits, say; 0 if none), near `near` if possible. The caller has a
@@ -154,6 +164,7 @@ impl Space {
             let choice = extents.take(owner, near).ok_or_else(|| Error::NoSpace {
                 what: format!("tablespace {} has no page left", self.header.intro.space),
             })?;
+            self.note_used(extents);
             let group = choice.extent / self.geometry.group_extents();
             (choice, extents.size(), extents.is_formatted(group))
         };
@@ -268,6 +279,7 @@ impl Space {
     fn mirror_give(&self, extent: u32) {
         if let Some(extents) = &mut *self.extents.lock() {
             extents.give(extent);
+            self.note_used(extents);
         }
     }
 
@@ -302,8 +314,11 @@ impl Space {
 
     /// Pages in use, the file's own included.
     pub fn used_pages(&self, env: &MtrEnv) -> Result<u32> {
-        self.build_mirror(env)?;
-        Ok(self.extents.lock().as_ref().map_or(0, Extents::used))
+        let used = || self.used.load(Ordering::Relaxed);
+        if used() == 0 {
+            self.build_mirror(env)?;
+        }
+        Ok(used())
     }
 
     /// Replaces the copy of the table's definition in page 0. Takes as much redo as the definition, and 64 bytes.

@@ -61,6 +61,9 @@ pub struct Space {
     growing: Mutex<()>,
     /// `None` until the first reservation. Locked for a moment only; page latches come first.
     extents: Mutex<Option<Extents>>,
+    /// Pages in use, as `extents` has it; 0 as long as that is not known. Stored under its mutex, and Relaxed, because it stands for
+    /// itself: each statement asks about its tables' sizes, and must not meet all others at a mutex.
+    used: AtomicU32,
 }
 
 impl Space {

@@ -157,6 +157,7 @@ impl Spaces {
             size: AtomicU32::new(size),
             growing: Mutex::new(()),
             extents: Mutex::new(None),
+            used: AtomicU32::new(0),
         }
     }
 
