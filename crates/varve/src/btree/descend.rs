@@ -70,6 +70,23 @@ impl<'a> Aim<'a> {
     }
 }
 
+/// Where the leaf for some key was when somebody looked: a guess for the first step of a later search.
+#[derive(Clone, Copy)]
+pub struct LeafHint {
+    no: PageNo,
+    frame: FrameHint,
+}
+
+impl LeafHint {
+    /// For keys that go into the same leaf.
+    pub(super) fn of(mtr: &Mtr<'_>, leaf: PageH) -> LeafHint {
+        LeafHint {
+            no: mtr.page_id(leaf).no,
+            frame: mtr.frame_hint(leaf),
+        }
+    }
+}
+
 pub(super) enum Found {
     /// The page, and for a leaf the frame in which it probably is.
     Page(PageNo, FrameHint),
@@ -175,7 +192,27 @@ impl Tree {
         key: &[u8],
         room: usize,
     ) -> Result<LeafPos> {
-        self.latch_leaf_for(mtr, key, room, Purpose::Work)
+        self.latch_leaf_for(mtr, key, room, (Purpose::Work, None))
+    }
+
+    /// Like [`Tree::latch_leaf_exclusive`], but looks at the leaf of the hint first.
+    pub fn latch_expected_leaf(
+        &self,
+        mtr: &mut Mtr<'_>,
+        key: &[u8],
+        room: usize,
+        hint: Option<LeafHint>,
+    ) -> Result<LeafPos> {
+        self.latch_leaf_for(mtr, key, room, (Purpose::Work, hint))
+    }
+
+    /// Where the leaf that covers `key` probably is. The processor fetches what a search there reads first: for a key
+    /// that will be looked for soon, when other work is done. The caller holds no latch.
+    pub fn expect_leaf(&self, key: &[u8]) -> Result<Option<LeafHint>> {
+        Ok(match self.locate(Aim::At(key), 0)? {
+            Found::Page(no, frame) => Some(LeafHint { no, frame }),
+            _ => None,
+        })
     }
 
     /// Like [`Tree::latch_leaf_exclusive`], for rollback and purge: does not fail as long as the tablespace has any page left.
@@ -185,7 +222,7 @@ impl Tree {
         key: &[u8],
         room: usize,
     ) -> Result<LeafPos> {
-        self.latch_leaf_for(mtr, key, room, Purpose::UndoingWork)
+        self.latch_leaf_for(mtr, key, room, (Purpose::UndoingWork, None))
     }
 
     #[inline]
@@ -194,11 +231,11 @@ impl Tree {
         mtr: &mut Mtr<'_>,
         key: &[u8],
         room: usize,
-        purpose: Purpose,
+        (purpose, mut hint): (Purpose, Option<LeafHint>),
     ) -> Result<LeafPos> {
         self.check_size(key, room)?;
         loop {
-            let h = self.leaf_exclusive(mtr, key)?;
+            let h = self.leaf_exclusive(mtr, key, hint.take())?;
             let p = SlottedRef::new(mtr.bytes(h));
             if p.free_space() >= room {
                 return Ok(LeafPos::search(h, p, key));
@@ -242,11 +279,21 @@ impl Tree {
     }
 
     #[inline]
-    fn leaf_exclusive(&self, mtr: &mut Mtr<'_>, key: &[u8]) -> Result<PageH> {
+    fn leaf_exclusive(
+        &self,
+        mtr: &mut Mtr<'_>,
+        key: &[u8],
+        mut hint: Option<LeafHint>,
+    ) -> Result<PageH> {
         debug_assert!(mtr.is_idle(), "BT-5: a descent with latches held");
         let aim = Aim::At(key);
         for _ in 0..OPTIMISTIC_TRIES {
-            if let Found::Page(no, frame) = self.locate(aim, 0)? {
+            let found = match hint.take() {
+                // Arriving is what counts (BT-1).
+                Some(hint) => Found::Page(hint.no, hint.frame),
+                None => self.locate(aim, 0)?,
+            };
+            if let Found::Page(no, frame) = found {
                 let h = mtr.exclusive_in(self.page_id(no), frame)?;
                 if self.arrived(mtr.bytes(h), aim, 0) {
                     return Ok(h);

@@ -7,7 +7,7 @@ use crate::buffer::SharedPage;
 use crate::mtr::{Mtr, PageH};
 use crate::page::{PageOp, SlottedRef};
 
-use super::Seek;
+use super::{LeafHint, Seek};
 
 /// A leaf latched shared, and where the search arrived in it.
 pub struct SharedLeaf<'a> {
@@ -80,6 +80,15 @@ impl LeafPos {
     pub fn payload<'m>(&self, mtr: &'m Mtr<'_>) -> &'m [u8] {
         assert!(self.found, "no record at this position");
         self.slotted(mtr).payload(self.slot as usize)
+    }
+
+    /// The key that is about to be inserted goes on with a run: it comes behind all others of the leaf, and so did the one
+    /// before it. Then the next one probably belongs there, too.
+    #[inline]
+    pub fn run_hint(&self, mtr: &Mtr<'_>) -> Option<LeafHint> {
+        let (p, slot) = (self.slotted(mtr), self.slot as usize);
+        let goes_on = slot == p.n_slots() && slot.checked_sub(1) == p.last_insert();
+        goes_on.then(|| LeafHint::of(mtr, self.h))
     }
 
     /// Inserts `key`, which was not found, with the payload for which room was asked.

@@ -81,6 +81,7 @@ use crate::space::Space;
 
 pub use check::TreeReport;
 pub use count::TreeShape;
+pub use descend::LeafHint;
 pub use free::{FreeStep, empty_trees};
 pub use leaf::{LeafPos, SharedLeaf};
 

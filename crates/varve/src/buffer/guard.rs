@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crossbeam_epoch::Guard;
 use parking_lot::lock_api::{RawRwLock as _, RawRwLockDowngrade as _};
 
-use super::BufferPool;
+use super::{BufferPool, FrameHint};
 use crate::base::{Lsn, PageId};
 use crate::page::InnerImage;
 
@@ -99,6 +99,11 @@ impl<'a> ExclusivePage<'a> {
 
     pub(super) fn frame(&self) -> u32 {
         self.frame
+    }
+
+    /// Where the page is, for who will latch it again.
+    pub fn hint(&self) -> FrameHint {
+        FrameHint(self.frame)
     }
 
     fn raw_mut(&mut self) -> &mut [u8] {

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
+use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::base::{Error, IndexId, PageId, PageNo, Result, SpaceId, TableId, TrxId};
@@ -93,7 +94,8 @@ pub struct OpenTable {
     /// Held for reading by purge while it works on a record; for writing by who needs the table without purge.
     purge_gate: RwLock<()>,
     /// Rows, as far as known: estimated when the table was opened, counted since.
-    rows: AtomicI64,
+    /// Alone in its cache line: every insert writes it.
+    rows: CachePadded<AtomicI64>,
     next_row_id: AtomicU64,
     /// Next value for AUTO_INCREMENT. The meta page holds the same or, until the row is written, less.
     auto_increment: AtomicU64,
@@ -145,7 +147,7 @@ impl OpenTable {
             dropped: AtomicBool::new(false),
             claimed: Arc::default(),
             purge_gate: RwLock::new(()),
-            rows: AtomicI64::new(0),
+            rows: CachePadded::new(AtomicI64::new(0)),
             next_row_id: AtomicU64::new(1),
             auto_increment: AtomicU64::new(1),
             estimates: Estimates::default(),

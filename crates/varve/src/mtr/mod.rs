@@ -114,14 +114,14 @@ pub struct Mtr<'a> {
     /// `None` if the mini-transaction reserved no log: it may read, and change unlogged tablespaces.
     reservation: Option<Reservation<'a>>,
     max_log_bytes: u32,
-    pages: SmallVec<[Slot<'a>; 8]>,
+    pages: SmallVec<[Slot<'a>; 4]>,
     /// The frame's body so far.
     body: Vec<u8>,
     /// The page that the body's last operation is on.
     current: Option<PageId>,
     changes: Changes,
     /// What a changed inner page's image will be.
-    image: Option<(PageH, InnerImage)>,
+    image: Option<Box<(PageH, InnerImage)>>,
 }
 
 impl<'a> Mtr<'a> {
@@ -300,6 +300,14 @@ impl<'a> Mtr<'a> {
         }
     }
 
+    /// Where a page that is latched exclusively is, for who will latch it again.
+    pub fn frame_hint(&self, h: PageH) -> FrameHint {
+        match &self.pages[h.0 as usize] {
+            Slot::Exclusive { page, .. } => page.hint(),
+            _ => FrameHint::NONE,
+        }
+    }
+
     pub fn is_exclusive(&self, h: PageH) -> bool {
         matches!(self.pages[h.0 as usize], Slot::Exclusive { .. })
     }
@@ -320,31 +328,19 @@ impl<'a> Mtr<'a> {
             panic!("{h:?} is changed without an exclusive latch");
         };
         let id = page.id();
-        let class = match id.space.is_logged() {
-            true => Changes::Logged,
-            false => Changes::Unlogged,
-        };
-        assert!(
-            self.changes == class || self.changes == Changes::Nothing,
-            "MTR-6: a mini-transaction with {:?} changes changes {id}, too",
-            self.changes
-        );
-        assert!(
-            class == Changes::Logged || self.max_log_bytes == 0,
-            "MTR-6: redo was reserved for a change of {id}"
-        );
-        self.changes = class;
-        let fresh = matches!(state, State::Fresh | State::ChangedFresh);
-        let is_zero = *state == State::Fresh && page.is_unread();
-        *state = State::Changed;
-        let bytes = page.bytes_mut();
-        if fresh && !is_zero {
-            bytes.fill(0);
+        let before = std::mem::replace(state, State::Changed);
+        let fresh = matches!(before, State::Fresh | State::ChangedFresh);
+        if before != State::Changed {
+            self.changes = class_of(id, self.changes, self.max_log_bytes);
+            let is_zero = before == State::Fresh && page.is_unread();
+            if fresh && !is_zero {
+                page.bytes_mut().fill(0);
+            }
         }
-        if let Err(e) = op.apply(bytes, id) {
+        if let Err(e) = op.apply(page.bytes_mut(), id) {
             panic!("page operation: {e}");
         }
-        if class == Changes::Unlogged {
+        if self.changes == Changes::Unlogged {
             return;
         }
         if fresh || self.current != Some(id) {
@@ -369,7 +365,7 @@ impl<'a> Mtr<'a> {
 
     /// Gives a page that was changed this image at the end, so that descents need not decode it anew.
     pub fn set_image(&mut self, h: PageH, image: InnerImage) {
-        self.image = Some((h, image));
+        self.image = Some(Box::new((h, image)));
     }
 
     /// Logs something that changes no page.
@@ -470,7 +466,7 @@ impl<'a> Mtr<'a> {
 
     /// Step 6 of the commit.
     fn finish(&mut self) {
-        if let Some((h, image)) = self.image.take()
+        if let Some((h, image)) = self.image.take().map(|boxed| *boxed)
             && let Slot::Exclusive { page, .. } = &mut self.pages[h.0 as usize]
         {
             page.publish_image(image);
@@ -478,6 +474,23 @@ impl<'a> Mtr<'a> {
         self.changes = Changes::Nothing;
         self.pages.clear();
     }
+}
+
+/// MTR-6: what a mini-transaction has changed once it changes `id`, too.
+fn class_of(id: PageId, changes: Changes, max_log_bytes: u32) -> Changes {
+    let class = match id.space.is_logged() {
+        true => Changes::Logged,
+        false => Changes::Unlogged,
+    };
+    assert!(
+        changes == class || changes == Changes::Nothing,
+        "MTR-6: a mini-transaction with {changes:?} changes changes {id}, too"
+    );
+    assert!(
+        class == Changes::Logged || max_log_bytes == 0,
+        "MTR-6: redo was reserved for a change of {id}"
+    );
+    class
 }
 
 impl Drop for Mtr<'_> {

@@ -258,3 +258,60 @@ impl InnerImage {
         lo
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::SpaceId;
+    use crate::page::PageOp;
+
+    const ID: PageId = PageId::new(SpaceId(3), PageNo(8));
+
+    fn insert(page: &mut [u8], slot: u16, suffix: &[u8], child: u32) {
+        let payload = &child.to_le_bytes();
+        let op = PageOp::Insert {
+            slot,
+            suffix,
+            payload,
+        };
+        op.apply(page, ID).unwrap();
+    }
+
+    /// An image with one more child is that of the page with one more record, and remembers where the others are.
+    #[test]
+    fn a_child_can_be_added() {
+        let mut page = vec![0; 4096];
+        let format = PageOp::FormatSlotted {
+            ptype: PageType::Inner,
+            owner: 5,
+            level: 1,
+            user_len: 0,
+            next: PageNo(99),
+            low: b"key-a",
+            high: Some(b"key-z"),
+        };
+        format.apply(&mut page, ID).unwrap();
+        insert(&mut page, 0, b"a", 100);
+        let mut image = InnerImage::decode(&page, ID).unwrap();
+        image.child(0).hint.store(17, Relaxed);
+        // At the end, in the middle, with equal heads, with a short suffix.
+        for (slot, suffix, child) in [
+            (1, &b"m-with-a-long-suffix-2"[..], 101),
+            (1, b"b", 102),
+            (2, b"m-with-a-long-suffix-1", 103),
+            (4, b"y", 104),
+        ] {
+            insert(&mut page, slot, suffix, child);
+            image = image.with_child(slot as usize, suffix, PageNo(child));
+            let decoded = InnerImage::decode(&page, ID).unwrap();
+            assert!(image.says_the_same(&decoded), "child {child}");
+        }
+        assert_eq!(image.child(0).hint.load(Relaxed), 17);
+        assert_eq!(
+            image.child_for(b"key-m-with-a-long-suffix-1").no,
+            PageNo(103)
+        );
+        let other = image.with_child(5, b"yy", PageNo(9));
+        assert!(!image.says_the_same(&other));
+    }
+}

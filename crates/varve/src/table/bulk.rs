@@ -11,6 +11,7 @@
 //! Entries of unique indexes are inserted by themselves: the check of each one holds its stripe (unique.rs).
 
 use crate::base::{Result, RollPtr, TrxId};
+use crate::btree::LeafHint;
 use crate::catalog::{EntryRecord, OpenIndex, OpenTable, ROW_AT, entry_state, row_header};
 use crate::lock::Mode;
 use crate::mtr::Mtr;
@@ -152,14 +153,35 @@ pub fn insert_rows(trx: &mut Transaction, table: &OpenTable, rows: &[&[Datum<'_>
     Ok(())
 }
 
+/// Where the record after the one at hand will go. If keys are far apart each record goes into a leaf of its own, and most of
+/// the time is spent waiting for the memory of that leaf: it is fetched while the record before is inserted.
+#[derive(Default)]
+struct Ahead {
+    number: usize,
+    leaf: Option<LeafHint>,
+}
+
+impl Ahead {
+    /// What is known of the leaf of record `n`; looks for that of the next one. No latch may be held.
+    fn look(&mut self, batch: &Batch<'_>, n: usize) -> Result<Option<LeafHint>> {
+        let found = self.leaf.take().filter(|_| self.number == n);
+        self.number = n + 1;
+        if self.number < batch.keys.len() {
+            self.leaf = batch.index.tree.expect_leaf(batch.keys.key(self.number))?;
+        }
+        Ok(found)
+    }
+}
+
 impl Batch<'_> {
     fn insert(&self, trx: &mut Transaction) -> Result<()> {
         let mut payload = Vec::new();
+        let mut next = Ahead::default();
         let mut n = 0;
         while n < self.keys.len() {
             let run = match self.index.unique && !self.kind.is_row() {
                 true => 0,
-                false => self.insert_run(trx, n, &mut payload)?,
+                false => self.insert_run(trx, n, &mut payload, &mut next)?,
             };
             if run == 0 {
                 self.insert_one(trx, n)?;
@@ -192,6 +214,7 @@ impl Batch<'_> {
         trx: &mut Transaction,
         first: usize,
         payload: &mut Vec<u8>,
+        next: &mut Ahead,
     ) -> Result<usize> {
         let (table, kind) = (self.table, self.kind);
         let what = |n| (kind, self.index.id, self.keys.key(n));
@@ -203,7 +226,8 @@ impl Batch<'_> {
         let key = self.keys.key(first);
         let room = record_cost(key.len(), payload.len());
         let tree = &self.index.tree;
-        let mut pos = tree.latch_leaf_exclusive(&mut mtr, key, room)?;
+        let hint = next.look(self, first)?;
+        let mut pos = tree.latch_expected_leaf(&mut mtr, key, room, hint)?;
         if pos.found || self.is_in_the_way(trx, key) {
             return Ok(0);
         }

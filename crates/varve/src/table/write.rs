@@ -207,7 +207,9 @@ pub(super) fn insert_clustered(
     loop {
         let id = encode_undo(trx, table, (kind, index.id, key), None, &[])?;
         let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
-        let mut pos = index.tree.latch_leaf_exclusive(&mut mtr, key, room)?;
+        let hint = trx.run.take().filter(|(of, _)| *of == index.id);
+        let hint = hint.map(|(_, leaf)| leaf);
+        let mut pos = index.tree.latch_expected_leaf(&mut mtr, key, room, hint)?;
         if pos.found {
             drop(mtr);
             if revive_row(trx, table, values, (key, row), on_duplicate)? {
@@ -234,6 +236,7 @@ pub(super) fn insert_clustered(
         payload.extend_from_slice(&row_header(row.flags, id, roll_ptr));
         payload.extend_from_slice(&row.bytes);
         log_counter(table, &mut mtr, values)?;
+        trx.run = pos.run_hint(&mtr).map(|leaf| (index.id, leaf));
         pos.insert(&mut mtr, key, &trx.scratch.payload);
         append_undo(trx, &mut mtr, undo_page, (table.id(), kind));
         mtr.commit();

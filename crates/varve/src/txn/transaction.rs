@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::base::{Error, IndexId, Lsn, Result, Sabotage, TableId, TrxId, TrxNo, Xid};
+use crate::btree::LeafHint;
 use crate::catalog::{Claim, OpenTable, TableDef};
 use crate::lock::{Acquired, Mode, TableMode, TrxLocks, Wait};
 use crate::undo::{TrxUndo, UndoKind};
@@ -123,6 +124,8 @@ pub struct Transaction {
     /// The caller's flag, which counts instead.
     interrupt: Option<Arc<AtomicBool>>,
     pub scratch: Scratch,
+    /// Rows come in the order of their keys: the index, and the leaf that took the last one.
+    pub run: Option<(IndexId, LeafHint)>,
 }
 
 impl Transaction {
@@ -153,6 +156,7 @@ impl Transaction {
             own_interrupt: Some(interrupt),
             interrupt: None,
             scratch,
+            run: None,
         }
     }
 

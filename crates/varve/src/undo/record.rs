@@ -147,14 +147,13 @@ impl<'a> RowDiff<'a> {
     }
 }
 
-/// Length of the common prefix, eight bytes at a time.
+/// Bytes of two rows that are compared at once.
+const COMPARED: usize = 16;
+
+/// Length of the common prefix.
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    let words = a
-        .chunks_exact(8)
-        .zip(b.chunks_exact(8))
-        .take_while(|(x, y)| x == y)
-        .count()
-        * 8;
+    let (x, y) = (a.as_chunks::<COMPARED>().0, b.as_chunks::<COMPARED>().0);
+    let words = x.iter().zip(y).take_while(|(x, y)| x == y).count() * COMPARED;
     words
         + a[words..]
             .iter()
@@ -163,14 +162,11 @@ fn common_prefix(a: &[u8], b: &[u8]) -> usize {
             .count()
 }
 
-/// Length of the common suffix, eight bytes at a time.
+/// Length of the common suffix.
 fn common_suffix(a: &[u8], b: &[u8]) -> usize {
-    let words = a
-        .rchunks_exact(8)
-        .zip(b.rchunks_exact(8))
-        .take_while(|(x, y)| x == y)
-        .count()
-        * 8;
+    let (x, y) = (a.as_rchunks::<COMPARED>().1, b.as_rchunks::<COMPARED>().1);
+    let pairs = x.iter().rev().zip(y.iter().rev());
+    let words = pairs.take_while(|(x, y)| x == y).count() * COMPARED;
     let (a, b) = (&a[..a.len() - words], &b[..b.len() - words]);
     words
         + a.iter()

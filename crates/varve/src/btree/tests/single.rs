@@ -346,3 +346,57 @@ fn check_finds_what_is_wrong() {
         "more than once",
     );
 }
+
+/// BT-1: a hint is only where a search begins. Whatever became of its leaf meanwhile, the search ends at the right one.
+#[test]
+fn hints_may_be_wrong() {
+    let f = Fixture::new(4096, 2048);
+    let key = |n: u32| n.to_be_bytes();
+    (0..200).for_each(|n| put(&f.tree, &key(n * 1000), &[7; 60]));
+    let hints: Vec<_> = (0..200)
+        .map(|n| f.tree.expect_leaf(&key(n * 1000)).expect("a descent"))
+        .collect();
+    let arrives = |n: u32, hint| {
+        let mut mtr = Mtr::begin(&f.env, 1024).expect("capacity");
+        let pos = f.tree.latch_expected_leaf(&mut mtr, &key(n), 0, hint);
+        let pos = pos.expect("a leaf");
+        assert!(pos.slotted(&mtr).covers(&key(n)), "not the leaf of {n}");
+        assert_eq!(pos.found, n.is_multiple_of(1000));
+    };
+    // Of other keys, of leaves that were split, and of leaves that were merged away.
+    (0..200).for_each(|n| arrives(n * 1000, hints[(n * 7 % 200) as usize]));
+    (0..20_000).for_each(|n| put(&f.tree, &key(n * 10 + 1), &[7; 60]));
+    (0..200).for_each(|n| arrives(n * 1000, hints[n as usize]));
+    for n in 0..20_000 {
+        remove(&f.tree, &key(n * 10 + 1));
+    }
+    assert!(f.tree.counters.merges.load(Relaxed) > 100);
+    (0..200).for_each(|n| arrives(n * 1000, hints[n as usize]));
+}
+
+/// The leaf that took the last key of a run is expected to take the next one.
+#[test]
+fn only_runs_have_hints() {
+    let f = Fixture::new(4096, 256);
+    let hint_after = |n: u32| {
+        let key = n.to_be_bytes();
+        let mut mtr = Mtr::begin(&f.env, 4096).expect("capacity");
+        let room = record_cost(4, 8);
+        let pos = f.tree.latch_leaf_exclusive(&mut mtr, &key, room);
+        let mut pos = pos.expect("a leaf");
+        let hint = pos.run_hint(&mtr);
+        pos.insert(&mut mtr, &key, &[7; 8]);
+        mtr.commit();
+        hint.is_some()
+    };
+    for (n, goes_on) in [
+        (100, true),
+        (110, true),
+        (120, true),
+        (115, false),
+        (130, false),
+        (140, true),
+    ] {
+        assert_eq!(hint_after(n), goes_on, "{n}");
+    }
+}
