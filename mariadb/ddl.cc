@@ -89,6 +89,8 @@ static int check_options(THD *thd, const HA_CREATE_INFO *info)
     return refuse("foreign keys");
   if (info->data_file_name || info->index_file_name)
     return refuse("DATA DIRECTORY and INDEX DIRECTORY");
+  if (info->sequence && info->tmp_table())
+    return refuse("temporary sequences");  // The server uses them without telling when a statement begins.
   if (info->row_type == ROW_TYPE_COMPRESSED || info->key_block_size)
     return refuse("compressed rows (ROW_FORMAT=COMPRESSED, KEY_BLOCK_SIZE)");
   return 0;

@@ -1,7 +1,7 @@
 // ha_varve.h: one open VARVE table of one connection.
 //
 // handler.cc opens, reads and writes; pushdown.cc does what the optimizer hands down; ddl.cc creates, drops, renames and
-// truncates; admin.cc answers about the table.
+// truncates; sequence.cc keeps sequences out of transactions; admin.cc answers about the table.
 
 #ifndef HA_VARVE_H
 #define HA_VARVE_H
@@ -105,6 +105,11 @@ private:
   struct Index;
 
   int begin(THD *thd);
+  int begin_own(THD *thd);
+  int end_own(varve_code written);
+  void leave_own();
+  void close_own();
+  int written(varve_code code);
   int open_table();
   void close_table();
   uint engine_index(uint index) const;
@@ -166,7 +171,9 @@ private:
   // The server's way of reading many ranges, on top of the calls above.
   DsMrr_impl m_mrr;
 
-  varve_plugin::Session *m_session;
+  // The connection's transaction, or the handler's own, which that of a sequence has.
+  const varve_txn *m_txn;
+  varve_txn *m_own_txn;
   // How this statement's reads lock, and what store_lock decided on for all statements of a LOCK TABLES.
   varve_lock m_lock;
   varve_lock m_stored_lock;

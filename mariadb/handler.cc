@@ -17,7 +17,7 @@ static const uint POSITION_LENGTH_BYTES= 2;
 ha_varve::ha_varve(handlerton *hton, TABLE_SHARE *share)
   : handler(hton, share), m_table(nullptr), m_index(nullptr), m_range_begin(nullptr), m_range_end(nullptr),
     m_position_cursor(nullptr), m_current(nullptr), m_row(nullptr), m_mrr(),
-    m_session(nullptr), m_lock(VARVE_NO_LOCK), m_stored_lock(VARVE_NO_LOCK), m_skip_locked(false),
+    m_txn(nullptr), m_own_txn(nullptr), m_lock(VARVE_NO_LOCK), m_stored_lock(VARVE_NO_LOCK), m_skip_locked(false),
     m_scan_starts(false), m_change_duplicates(false), m_keys_only(false), m_failure(0), m_failure_number(0),
     m_counter_failure(0)
 {
@@ -27,7 +27,8 @@ handler::Table_flags ha_varve::table_flags() const
 {
   Table_flags flags= HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS |
                      HA_CAN_SQL_HANDLER | HA_TABLE_SCAN_ON_INDEX | HA_PRIMARY_KEY_IN_READ_INDEX |
-                     HA_CAN_VIRTUAL_COLUMNS | HA_CAN_GEOMETRY | HA_CAN_SKIP_LOCKED | HA_BINLOG_ROW_CAPABLE;
+                     HA_CAN_VIRTUAL_COLUMNS | HA_CAN_GEOMETRY | HA_CAN_SKIP_LOCKED |
+                     HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_BINLOG_ROW_CAPABLE;
   // Where gaps are not locked a statement's effect depends on more than its place in the binary log.
   THD *thd= current_thd;
   if (!thd || thd_tx_isolation(thd) > ISO_READ_COMMITTED)
@@ -149,6 +150,7 @@ void ha_varve::close_table()
 int ha_varve::close()
 {
   close_table();
+  close_own();
   return 0;
 }
 
@@ -228,21 +230,28 @@ THR_LOCK_DATA **ha_varve::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock
 
 int ha_varve::begin(THD *thd)
 {
-  m_session= Session::of(thd);
-  if (!m_session)
+  if (table_share->sequence)
+    return begin_own(thd);
+  Session *session= Session::of(thd);
+  if (!session)
     return HA_ERR_INTERNAL_ERROR;
-  if (int error= m_session->start_statement(thd))
+  m_txn= session->txn();
+  if (int error= session->start_statement(thd))
     return error;
   if (m_lock == VARVE_NO_LOCK && copies_table(thd_sql_command(thd)))
     // What others have prepared would not be copied.
-    return m_session->wait_for_writers(thd, m_table);
+    return session->wait_for_writers(thd, m_table);
   return 0;
 }
 
 int ha_varve::external_lock(THD *thd, int type)
 {
   if (type == F_UNLCK)
-    return 0;  // The statement's end comes with its commit or rollback.
+  {
+    // The statement's end comes with its commit or rollback, but a sequence has none of these.
+    leave_own();
+    return 0;
+  }
   if (type == F_WRLCK)
     m_lock= m_stored_lock= m_skip_locked ? VARVE_EXCLUSIVE_SKIP_LOCKED : VARVE_EXCLUSIVE;
   return begin(thd);
@@ -389,7 +398,7 @@ int ha_varve::set_limit(decltype(varve_cursor_set_end) *set, const key_range *li
   varve_bound bound{values, 0, inclusive};
   if (limit)
     bound.n= m_key_plans[active_index].to_values(limit->key, limit->keypart_map, values);
-  const varve_code code= set(m_current, m_session->txn(), limit ? &bound : nullptr);
+  const varve_code code= set(m_current, m_txn, limit ? &bound : nullptr);
   return code ? failed(code) : 0;
 }
 
@@ -469,11 +478,11 @@ int ha_varve::index_read_map(uchar *buf, const uchar *key, key_part_map parts, e
   varve_value values[MAX_SEARCH_VALUES];
   const uint n= m_key_plans[active_index].to_values(key, parts, values);
   if (checks_hash(find))
-    if (varve_code code= varve_lock_key(m_session->txn(), m_table, engine_index(active_index), values, n))
+    if (varve_code code= varve_lock_key(m_txn, m_table, engine_index(active_index), values, n))
       return failed(code);
   if (int error= start_search())
     return error;
-  return fetched(varve_cursor_seek(m_current, m_session->txn(), values, n, match, m_lock, &m_row), buf,
+  return fetched(varve_cursor_seek(m_current, m_txn, values, n, match, m_lock, &m_row), buf,
                  HA_ERR_KEY_NOT_FOUND);
 }
 
@@ -484,32 +493,32 @@ int ha_varve::index_read_last_map(uchar *buf, const uchar *key, key_part_map par
 
 int ha_varve::index_next(uchar *buf)
 {
-  return fetched(varve_cursor_next(m_current, m_session->txn(), &m_row), buf, HA_ERR_END_OF_FILE);
+  return fetched(varve_cursor_next(m_current, m_txn, &m_row), buf, HA_ERR_END_OF_FILE);
 }
 
 // `key` is the one of the index_read_map before, which the cursor remembers.
 int ha_varve::index_next_same(uchar *buf, const uchar *, uint)
 {
-  return fetched(varve_cursor_next_same(m_current, m_session->txn(), &m_row), buf, HA_ERR_END_OF_FILE);
+  return fetched(varve_cursor_next_same(m_current, m_txn, &m_row), buf, HA_ERR_END_OF_FILE);
 }
 
 int ha_varve::index_prev(uchar *buf)
 {
-  return fetched(varve_cursor_prev(m_current, m_session->txn(), &m_row), buf, HA_ERR_END_OF_FILE);
+  return fetched(varve_cursor_prev(m_current, m_txn, &m_row), buf, HA_ERR_END_OF_FILE);
 }
 
 int ha_varve::index_first(uchar *buf)
 {
   if (int error= start_search())
     return error;
-  return fetched(varve_cursor_first(m_current, m_session->txn(), m_lock, &m_row), buf, HA_ERR_END_OF_FILE);
+  return fetched(varve_cursor_first(m_current, m_txn, m_lock, &m_row), buf, HA_ERR_END_OF_FILE);
 }
 
 int ha_varve::index_last(uchar *buf)
 {
   if (int error= start_search())
     return error;
-  return fetched(varve_cursor_last(m_current, m_session->txn(), m_lock, &m_row), buf, HA_ERR_END_OF_FILE);
+  return fetched(varve_cursor_last(m_current, m_txn, m_lock, &m_row), buf, HA_ERR_END_OF_FILE);
 }
 
 // A range: the cursor is told its end, so that it neither locks nor gives a row beyond, and nobody else need look. Equal keys
@@ -579,7 +588,7 @@ int ha_varve::rnd_pos(uchar *buf, uchar *position)
   m_index= nullptr;
   m_position_wanted.tell(m_position_cursor, m_row_plan, wanted_columns());
   const uint length= mi_uint2korr(position + ref_length - POSITION_LENGTH_BYTES);
-  return fetched(varve_cursor_seek_position(m_current, m_session->txn(), position, length, m_lock, &m_row), buf,
+  return fetched(varve_cursor_seek_position(m_current, m_txn, position, length, m_lock, &m_row), buf,
                  HA_ERR_KEY_NOT_FOUND);
 }
 
@@ -587,10 +596,17 @@ int ha_varve::rnd_pos(uchar *buf, uchar *position)
 void ha_varve::unlock_row()
 {
   if (m_lock != VARVE_NO_LOCK && m_current && thd_tx_isolation(ha_thd()) <= ISO_READ_COMMITTED)
-    varve_cursor_unlock_row(m_current, m_session->txn());
+    varve_cursor_unlock_row(m_current, m_txn);
 }
 
 /* Writing */
+
+inline int ha_varve::written(varve_code code)
+{
+  if (m_own_txn)
+    return end_own(code);
+  return code ? failed(code) : 0;
+}
 
 int ha_varve::write_row(const uchar *record)
 {
@@ -602,24 +618,18 @@ int ha_varve::write_row(const uchar *record)
   }
   m_row_plan.to_values(record, m_values.data());
   const varve_on_duplicate on_duplicate= m_change_duplicates ? VARVE_DUPLICATE_LOCK : VARVE_DUPLICATE_SHARE;
-  if (varve_code code= varve_insert(m_session->txn(), m_table, m_values.data(), uint32_t(m_values.size()), on_duplicate))
-    return failed(code);
-  return 0;
+  return written(varve_insert(m_txn, m_table, m_values.data(), uint32_t(m_values.size()), on_duplicate));
 }
 
 int ha_varve::update_row(const uchar *, const uchar *new_record)
 {
   m_row_plan.to_values(new_record, m_values.data());
-  if (varve_code code= varve_update(m_session->txn(), m_current, m_values.data(), uint32_t(m_values.size())))
-    return failed(code);
-  return 0;
+  return written(varve_update(m_txn, m_current, m_values.data(), uint32_t(m_values.size())));
 }
 
 int ha_varve::delete_row(const uchar *)
 {
-  if (varve_code code= varve_delete(m_session->txn(), m_current))
-    return failed(code);
-  return 0;
+  return written(varve_delete(m_txn, m_current));
 }
 
 // How the statement draws values of the counter: varve_autoinc_lock_mode, as InnoDB reads its own.
@@ -653,8 +663,7 @@ void ha_varve::get_auto_increment(ulonglong offset, ulonglong increment, ulonglo
   if (increment <= 1)
     increment= offset= 1;
   uint64_t at;
-  const varve_txn *txn= m_session->txn();
-  if (varve_code code= varve_auto_increment_reserve(txn, m_table, wanted * increment, counter_lock(ha_thd()), &at))
+  if (varve_code code= varve_auto_increment_reserve(m_txn, m_table, wanted * increment, counter_lock(ha_thd()), &at))
   {
     m_counter_failure= failed(code);
     *first= ~0ULL;
