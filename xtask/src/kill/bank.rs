@@ -1,4 +1,4 @@
-//! The load: twelve clients that move money, and one that reads the total in one snapshot all the time.
+//! The load: twelve clients that move money (three of them as XA coordinators: `xa`), and one that reads the total in one snapshot all the time.
 //!
 //! A transaction inserts a journal row, updates two balances, inserts one ledger leg for each, and replaces
 //! its client's marker row (DELETE, then INSERT of the same key). Some transactions roll back, some undo a
@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use anyhow::{Result, bail, ensure};
 use fastrand::Rng;
 
+use super::xa::{self, Asked};
 use crate::client::{Client, SqlError, SqlResult};
 use crate::server::Engine;
 
@@ -30,6 +31,19 @@ pub struct Fate {
     pub rolled_back: HashSet<u64>,
     /// Its COMMIT was sent and not answered; what the restart made of it is then final.
     pub unknown: HashSet<u64>,
+    /// About its newest transaction, if that is an XA branch in its second phase.
+    pub asked: Option<Asked>,
+}
+
+impl Fate {
+    /// How an XA branch has ended.
+    pub fn know(&mut self, sequence: u64, committed: bool) {
+        self.asked = None;
+        match committed {
+            true => self.acknowledged.insert(sequence),
+            false => self.rolled_back.insert(sequence),
+        };
+    }
 }
 
 /// Shared by the clients of one round.
@@ -87,11 +101,15 @@ pub fn transfer_until_killed(
         "SET SESSION TRANSACTION ISOLATION LEVEL {}",
         levels[id as usize % 2]
     ))?;
+    if xa::is_coordinator(id) {
+        return xa::transfer_until_killed(client, id, fate, rng, round);
+    }
     loop {
         fate.next += 1;
         let sequence = fate.next;
         let commits = rng.u32(..10) != 0;
-        let error = match transfer(client, id, sequence, &mut rng) {
+        let begun = client.query("BEGIN").map(drop);
+        let error = match begun.and_then(|()| transfer(client, id, sequence, &mut rng)) {
             Ok(()) if commits => match client.query("COMMIT") {
                 Ok(_) => {
                     fate.acknowledged.insert(sequence);
@@ -125,14 +143,14 @@ pub fn end_of_connection(error: SqlError, round: &Round) -> Result<()> {
     bail!("a client got {error}");
 }
 
-fn transfer(client: &mut Client, id: u64, sequence: u64, rng: &mut Rng) -> SqlResult<()> {
+/// Moves money within a transaction that has begun.
+pub fn transfer(client: &mut Client, id: u64, sequence: u64, rng: &mut Rng) -> SqlResult<()> {
     let journal = id * SEQUENCES + sequence;
     let amount = rng.i64(1..50);
     let (from, to) = (
         (rng.u64(..TABLES), rng.u64(..ACCOUNTS)),
         (rng.u64(..TABLES), rng.u64(..ACCOUNTS)),
     );
-    client.query("BEGIN")?;
     client.query(&format!(
         "INSERT INTO bank.journal VALUES ({journal}, {id}, {sequence}, {amount})"
     ))?;

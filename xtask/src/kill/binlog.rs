@@ -34,6 +34,8 @@ pub struct Replica {
     files: usize,
     /// Of the transaction that is being read.
     pending: Vec<Change>,
+    /// Of XA branches that are prepared.
+    prepared: HashMap<String, Vec<Change>>,
 }
 
 /// Rows by primary key.
@@ -99,6 +101,9 @@ impl Replica {
             "ROLLBACK/*!*/;" => self.pending.clear(),
             _ => {}
         }
+        if let Some(statement) = line.strip_prefix("XA ") {
+            return self.branch(statement);
+        }
         let Some(event) = line.strip_prefix("### ") else {
             return Ok(());
         };
@@ -123,6 +128,29 @@ impl Replica {
                     ..Change::default()
                 });
             }
+        }
+        Ok(())
+    }
+
+    /// What is prepared counts when it is committed. A kill between the two logs makes the coordinator repeat its decision; a branch
+    /// that the engine did not get to prepare is never decided.
+    fn branch(&mut self, statement: &str) -> Result<()> {
+        let statement = statement.trim_end_matches("/*!*/;").trim_end();
+        let (verb, xid) = statement.split_once(' ').unwrap_or((statement, ""));
+        match verb {
+            "PREPARE" => {
+                let changes = mem::take(&mut self.pending);
+                self.prepared.insert(xid.to_string(), changes);
+            }
+            "COMMIT" if xid.ends_with(" ONE PHASE") => return self.apply(),
+            "COMMIT" => {
+                if let Some(changes) = self.prepared.remove(xid) {
+                    self.pending = changes;
+                    return self.apply();
+                }
+            }
+            "ROLLBACK" => drop(self.prepared.remove(xid)),
+            _ => {}
         }
         Ok(())
     }
@@ -223,6 +251,27 @@ mod tests {
         let wrong =
             "### DELETE FROM `bank`.`marker`\n### WHERE\n###   @1=3\n###   @2='x'\nCOMMIT/*!*/;";
         assert!(read(wrong).is_err());
+    }
+
+    #[test]
+    fn prepared_branches_count_when_they_are_committed() {
+        let mut replica = Replica::default();
+        let mut read = |text: &str| text.lines().try_for_each(|line| replica.line(line));
+        let branch = |n: u32| {
+            format!(
+                "XA START X'{n}',X'',1\n### INSERT INTO `bank`.`marker`\n### SET\n###   @1={n}\n###   @2=0\n\
+                 XA END X'{n}',X'',1\n/*!*/;\nXA PREPARE X'{n}',X'',1\n/*!*/;\n"
+            )
+        };
+        for n in 1..=3 {
+            read(&branch(n)).unwrap();
+        }
+        // The second commit is a coordinator's after a crash.
+        read("XA COMMIT X'2',X'',1\n/*!*/;\nXA COMMIT X'2',X'',1\nXA ROLLBACK X'3',X'',1").unwrap();
+        assert_eq!(replica.transactions, 1);
+        let keys: Vec<_> = replica.tables["marker"].keys().cloned().collect();
+        assert_eq!(keys, [text(&["2"])]);
+        assert_eq!(replica.prepared.len(), 1);
     }
 
     fn text(values: &[&str]) -> Row {

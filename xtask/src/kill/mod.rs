@@ -11,7 +11,9 @@
 //! - **KILL-3** the sum is unchanged, by every index; so it was in each snapshot under load;
 //! - **KILL-4** CHECK TABLE finds nothing;
 //! - **KILL-5** a table under DDL is as the last acknowledged statement left it, or the one in flight;
-//! - **KILL-6** with the binary log on, the tables hold exactly what its transactions add up to.
+//! - **KILL-6** with the binary log on, the tables hold exactly what its transactions add up to;
+//! - **KILL-7** an XA branch whose XA PREPARE was answered is prepared, unless it was decided; then it has ended as decided, or can
+//!   be, and no other branch is prepared.
 //!
 //! Every third restart is killed as well, somewhere in its recovery. A failed run prints its seed and
 //! keeps the data directory; the seed repeats the load and the moments, the interleaving is the machine's.
@@ -20,6 +22,7 @@ mod bank;
 mod binlog;
 mod ddl;
 mod verify;
+mod xa;
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -232,6 +235,11 @@ impl Test<'_> {
 
     fn verify(&mut self, server: &Server) -> Result<()> {
         let mut client = server.connect()?;
+        xa::resolve(&mut client, &mut self.fates)?;
+        if self.replica.is_some() {
+            // The replica reads complete files, and the decisions are among what it must know.
+            client.query("FLUSH BINARY LOGS")?;
+        }
         verify::everything(&mut client, &mut self.fates)?;
         if let Some(replica) = &mut self.replica {
             replica.follow(&self.prefix, &server.datadir.0)?;
