@@ -13,9 +13,8 @@
 //!
 //! # Group commit
 //! The first committer that finds nobody syncing becomes the leader: it waits until its own LSN is complete (another mini-transaction
-//! may still be copying below it), writes everything complete, syncs, publishes `durable`. Everybody else queues and
-//! parks. The leader then wakes those whose LSN is durable, and one of the others, who leads the next group. **LOG-2** while
-//! the queue is not empty there is a leader or a woken thread that will find that there is none.
+//! may still be copying below it), writes everything complete and syncs it. Everybody else sleeps, and is woken when its LSN is
+//! durable, or to lead the next group. `group` has the protocol.
 //!
 //! Committers that come back for more would split into two groups that take turns, each syncing while the other works. So a
 //! leader that expects more company than it has (gather.rs) lets the others queue up first, for a fraction of what
@@ -29,16 +28,16 @@ use std::cell::Cell;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread::{self, Thread};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 
 use super::LogSettings;
 use super::files::{FilePool, LogFile};
 use super::frame;
-use super::gather::Gather;
+use super::group::{Group, Role};
 use super::ring::Ring;
 use super::write::Writer;
 use crate::base::{Error, Lsn, Result, Sabotage};
@@ -83,7 +82,6 @@ pub struct RedoLog {
     /// Stored with Release by `set_checkpoint`.
     checkpoint: AtomicU64,
     pub(super) written: AtomicU64,
-    durable: CachePadded<AtomicU64>,
     /// Threads in `wait_for_capacity`, guarded by nothing: a missed one looks again by itself.
     capacity_waiters: AtomicU32,
     /// Counts the wake-ups, so that a waiter sees one that came between its attempt and its wait.
@@ -94,9 +92,7 @@ pub struct RedoLog {
     on_pressure: Callback<()>,
     pub(super) writer: Mutex<Writer>,
     pub(super) files: Mutex<FilePool>,
-    sync: Mutex<SyncState>,
-    /// Wakes a leader that waits for company.
-    gathered: Condvar,
+    group: CachePadded<Group>,
     pub(super) poisoned: AtomicBool,
     poison_why: OnceLock<String>,
     on_poison: Callback<String>,
@@ -105,15 +101,6 @@ pub struct RedoLog {
     /// What `writer.rs` waits on.
     pub(super) alarm: Alarm,
     pub(super) counters: LogCounters,
-}
-
-#[derive(Default)]
-struct SyncState {
-    leading: bool,
-    waiters: Vec<(Lsn, Thread)>,
-    gather: Gather,
-    /// The leader waits until so many others are in the queue; 0 if it does not.
-    wanted: usize,
 }
 
 /// Wakes the background writer.
@@ -231,7 +218,6 @@ impl RedoLog {
             claimed: CachePadded::new(AtomicU64::new(end.0)),
             checkpoint: AtomicU64::new(checkpoint.0),
             written: AtomicU64::new(end.0),
-            durable: CachePadded::new(AtomicU64::new(end.0)),
             capacity_waiters: AtomicU32::new(0),
             capacity_epoch: Mutex::new(0),
             capacity_moved: Condvar::new(),
@@ -239,8 +225,7 @@ impl RedoLog {
             on_pressure: OnceLock::new(),
             writer: Mutex::new(Writer::new(first)),
             files: Mutex::new(pool),
-            sync: Mutex::default(),
-            gathered: Condvar::new(),
+            group: CachePadded::new(Group::new(end)),
             poisoned: AtomicBool::new(false),
             poison_why: OnceLock::new(),
             on_poison: OnceLock::new(),
@@ -284,7 +269,7 @@ impl RedoLog {
     }
 
     pub fn durable_lsn(&self) -> Lsn {
-        Lsn(self.durable.load(Ordering::Acquire))
+        self.group.durable()
     }
 
     pub fn checkpoint_lsn(&self) -> Lsn {
@@ -466,42 +451,19 @@ impl RedoLog {
             if self.durable_lsn() >= lsn {
                 return Ok(());
             }
-            let mut sync = self.sync.lock();
-            if sync.leading {
-                sync.waiters.push((lsn, thread::current()));
-                let complete_group = sync.waiters.len() == sync.wanted;
-                drop(sync);
-                if complete_group {
-                    self.gathered.notify_one();
+            match self.group.join(lsn) {
+                Role::Served => {}
+                Role::Follow(ticket) => {
+                    count(&self.counters.sync_follows, 1);
+                    self.group.follow(&ticket);
                 }
-                count(&self.counters.sync_follows, 1);
-                // Whatever woke us, the loop looks again (LOG-2); an entry that stays in the queue is harmless.
-                thread::park();
-                continue;
-            }
-            sync.leading = true;
-            let _resign = Resign { log: self };
-            self.gather(sync);
-            self.lead(lsn)?;
-        }
-    }
-
-    /// Lets others join the group before its leader syncs.
-    fn gather(&self, mut sync: MutexGuard<'_, SyncState>) {
-        let waiting = sync.waiters.len();
-        let Some((others, at_most)) = sync.gather.company(waiting) else {
-            return;
-        };
-        let end = Instant::now() + at_most;
-        sync.wanted = others;
-        while sync.waiters.len() < others && !self.poisoned.load(Ordering::Acquire) {
-            if self.gathered.wait_until(&mut sync, end).timed_out() {
-                break;
+                Role::Lead => {
+                    let _resign = Resign { log: self };
+                    self.group.gather();
+                    self.lead(lsn)?;
+                }
             }
         }
-        sync.wanted = 0;
-        let came = sync.waiters.len();
-        sync.gather.came(came, others);
     }
 
     /// Has `tell` called once the log up to `lsn` is durable: now if it is, otherwise by the background writer, which syncs
@@ -536,7 +498,8 @@ impl RedoLog {
     /// Writes everything complete, at least up to `lsn`, and syncs it. One thread at a time.
     fn lead(&self, lsn: Lsn) -> Result<()> {
         self.wait_complete(lsn)?;
-        let (files, target) = self.write_to_sync();
+        self.group.close(self.complete_lsn());
+        let files = self.write_to_sync();
         self.check()?;
         let begun = Instant::now();
         for file in files {
@@ -546,35 +509,16 @@ impl RedoLog {
                 return self.check();
             }
         }
-        self.durable.fetch_max(target, Ordering::Release);
-        self.sync.lock().gather.synced(begun.elapsed());
+        self.group.publish(begun.elapsed());
         Ok(())
     }
 
-    /// LOG-2: ends a leader's turn.
+    /// Ends a leader's turn.
     fn resign(&self) {
-        let durable = self.durable_lsn();
-        let poisoned = self.poisoned.load(Ordering::Acquire);
-        let (mut served, mut successor) = (Vec::new(), None);
-        {
-            let mut sync = self.sync.lock();
-            sync.leading = false;
-            sync.waiters.retain(|(lsn, thread)| {
-                let done = poisoned || *lsn <= durable;
-                if done {
-                    served.push(thread.clone());
-                }
-                let leads_next = !done && successor.is_none();
-                if leads_next {
-                    successor = Some(thread.clone());
-                }
-                !(done || leads_next)
-            });
-            let left = sync.waiters.len() + usize::from(successor.is_some());
-            sync.gather.ended(served.len() + 1, left);
+        self.group.end();
+        if self.poisoned.load(Ordering::Acquire) {
+            self.group.wake_all();
         }
-        // The first that is not served leads next. It is woken before the others: the disk waits for it.
-        successor.iter().chain(&served).for_each(Thread::unpark);
     }
 
     // --- Failure --------------------------------------------------------------------------------------------------
@@ -594,8 +538,7 @@ impl RedoLog {
         if !first {
             return;
         }
-        let waiters = std::mem::take(&mut self.sync.lock().waiters);
-        waiters.iter().for_each(|(_, thread)| thread.unpark());
+        self.group.wake_all();
         self.wake_capacity_waiters();
         if let Some(callback) = self.on_poison.get() {
             callback(why);

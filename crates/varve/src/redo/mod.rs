@@ -14,13 +14,14 @@
 //! mini-transactions fill in parallel, `files` the preallocated files it is written to, `write` writes it there, `log` ties
 //! them together, `writer` is the background thread.
 //!
-//! Mutex order: writer, file pool, then the small ones (sync queue, capacity, alarm), which are leaves. None is held while
+//! Mutex order: writer, file pool, then the small ones (group, capacity, alarm), which are leaves. None is held while
 //! waiting for a latch or during a sync. What this layer does not do: it knows nothing of what a frame's body means.
 
 mod control;
 mod files;
 mod frame;
 mod gather;
+mod group;
 mod intro;
 mod log;
 mod reader;

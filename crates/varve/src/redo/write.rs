@@ -104,11 +104,11 @@ impl RedoLog {
         Ok(())
     }
 
-    /// Writes what is complete. Returns the files to sync for that, and up to where it is durable then.
-    pub(super) fn write_to_sync(&self) -> (LogFiles, u64) {
+    /// Writes what is complete. Returns the files to sync for that.
+    pub(super) fn write_to_sync(&self) -> LogFiles {
         let mut writer = self.writer.lock();
         self.write_complete(&mut writer);
-        (std::mem::take(&mut writer.unsynced), writer.position)
+        std::mem::take(&mut writer.unsynced)
     }
 
     /// Writes what is complete, without sync.
