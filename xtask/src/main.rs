@@ -7,7 +7,7 @@
 //! | `plugin` | build and check `ha_varve.so` |
 //! | `server`, `client` | a `mariadbd` of our own, and SQL over its socket |
 //! | `up` | `up` and `down`: a server for people |
-//! | `tidy`, `suite`, `mtr`, `engine_suite`, `kill` | the tests |
+//! | `tidy`, `suite`, `mtr`, `engine_suite`, `hermitage`, `kill` | the tests |
 //! | `bench` | benchmarks beside a peer |
 //!
 //! Nothing here needs root, a package to be installed, or a port other than those on the command line.
@@ -16,6 +16,7 @@ mod bench;
 mod client;
 mod command;
 mod engine_suite;
+mod hermitage;
 mod kill;
 mod mtr;
 mod plugin;
@@ -57,6 +58,8 @@ enum Task {
     EngineSuite(engine_suite::EngineSuiteArgs),
     /// Kill a server under load again and again, and check what it kept
     Kill(kill::KillArgs),
+    /// Play the textbook anomalies on Varve and InnoDB, and compare
+    Hermitage(hermitage::HermitageArgs),
     /// Run a benchmark beside its peer
     #[command(subcommand)]
     Bench(bench::BenchTask),
@@ -86,6 +89,7 @@ fn run(workspace: &Workspace, task: Task) -> anyhow::Result<ExitCode> {
         Task::Mtr(args) => return mtr::run(workspace, &args),
         Task::EngineSuite(args) => return engine_suite::run(workspace, &args),
         Task::Kill(args) => kill::run(workspace, &args)?,
+        Task::Hermitage(args) => hermitage::run(workspace, &args)?,
         Task::Bench(task) => bench::run(workspace, &task)?,
     }
     Ok(ExitCode::SUCCESS)

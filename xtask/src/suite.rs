@@ -10,6 +10,7 @@ use anyhow::{Result, ensure};
 
 use crate::command::{self, Cmd};
 use crate::engine_suite;
+use crate::hermitage;
 use crate::kill::{self, KillArgs};
 use crate::mtr::{self, Count};
 use crate::plugin;
@@ -70,12 +71,13 @@ const QUICK: [Step; 6] = [
     ("interleavings (loom)", loom_tests),
 ];
 
-const SLOW: [Step; 5] = [
+const SLOW: [Step; 6] = [
     ("plugin build, ABI and symbols", |workspace| {
         one(plugin::build(workspace).map(drop))
     }),
     ("MariaDB's test runner", mtr::run_suite),
     ("MariaDB's suite storage_engine", engine_suite::run_ours),
+    ("anomalies beside InnoDB", hermitage::run_suite),
     ("kill test", |workspace| {
         one(kill::run(workspace, &KillArgs::default()))
     }),

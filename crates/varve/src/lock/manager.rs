@@ -372,7 +372,8 @@ impl LockManager {
 
 impl TrxLocks {
     /// How much work a rollback would undo: of a deadlock's members the lightest is rolled back.
-    pub fn set_weight(&self, weight: u64) {
+    pub fn set_weight(&self, changes: u64) {
+        let weight = changes + self.locks.borrow().len() as u64;
         self.owner.weight.store(weight, Ordering::Relaxed);
     }
 
