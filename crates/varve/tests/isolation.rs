@@ -146,6 +146,23 @@ fn dirty_read() {
     });
 }
 
+/// A cursor reads ahead. What it copied while the writer was still at work is no version for the view of a later statement,
+/// which sees the writer: it was never committed.
+#[test]
+fn intermediate_read_by_a_cursor_of_an_earlier_statement() {
+    let p = play(ReadCommitted);
+    let (mut a, mut b) = (p.begin(), p.begin());
+    p.update(&mut a, 2, 21).unwrap();
+    let mut cursor = p.table.cursor(0).unwrap();
+    b.start_statement();
+    assert!(cursor.first(&mut b, LockMode::None).unwrap());
+    p.update(&mut a, 2, 22).unwrap();
+    a.commit().unwrap();
+    b.start_statement();
+    assert!(cursor.next(&mut b).unwrap());
+    assert_eq!(value(&cursor, 1), 22);
+}
+
 /// An insert, a delete and a moved key that are rolled back later, through both indexes.
 #[test]
 fn read_uncommitted_sees_the_newest_version_of_everything() {

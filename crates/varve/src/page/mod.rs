@@ -26,7 +26,9 @@ pub use header::{
 };
 pub use inner::{ChildRef, InnerImage};
 pub use op::{BulkRecs, BulkRecsBuilder, PageOp};
-pub use slotted::{OFF_USER, SLOT_SIZE, SlottedRef, common_prefix_len, validate, validate_keys};
+pub use slotted::{
+    OFF_USER, SLOT_SIZE, SlottedRef, common_prefix_len, record_parts, validate, validate_keys,
+};
 
 /// The smallest and largest page sizes; sizes are powers of two.
 pub const MIN_PAGE_SIZE: usize = 4096;

@@ -16,6 +16,7 @@
 
 use std::cmp::Ordering;
 use std::hint::select_unpredictable;
+use std::ops::Range;
 
 use super::header::{PAGE_HEADER, PageType, get_u16, get_u32, get_u64, page_id, page_type};
 use crate::base::{Error, PageId, PageNo, Result};
@@ -90,6 +91,12 @@ pub(super) fn slot_place(s: &[u8; SLOT_SIZE]) -> (usize, usize) {
         u16::from_le_bytes([s[0], s[1]]) as usize,
         u16::from_le_bytes([s[2], s[3]]) as usize,
     )
+}
+
+/// Key suffix and payload of a record that was copied from where [`SlottedRef::places`] says.
+#[inline]
+pub fn record_parts(record: &[u8]) -> (&[u8], &[u8]) {
+    record[KLEN_SIZE..].split_at(get_u16(record, 0) as usize)
 }
 
 /// A view of a slotted page.
@@ -243,6 +250,27 @@ impl<'a> SlottedRef<'a> {
         (&rec[KLEN_SIZE..key_end], &rec[key_end..])
     }
 
+    /// Where these slots' records are in the page.
+    #[inline]
+    pub fn places(
+        &self,
+        slots: Range<usize>,
+    ) -> impl ExactSizeIterator<Item = Range<usize>> + use<'a> {
+        self.slots()[slots].iter().map(|slot| {
+            let (at, len) = slot_place(slot);
+            at..at + len
+        })
+    }
+
+    /// The part of the page in which all records are, and where it begins.
+    pub fn heap(&self) -> (usize, &'a [u8]) {
+        let start = self.heap_low();
+        (
+            start,
+            &self.page[start..self.page.len() - self.fence_bytes()],
+        )
+    }
+
     /// Appends the whole key of a record to `out`.
     #[inline]
     pub fn push_key(&self, slot: usize, out: &mut Vec<u8>) {
@@ -316,6 +344,14 @@ impl<'a> SlottedRef<'a> {
             Ordering::Greater => Err(self.n_slots()),
             Ordering::Equal => self.search_suffix(&key[prefix.len()..]),
         }
+    }
+
+    /// The same for a key that the page covers, or that is its high fence: such a key starts with the prefix, which is not
+    /// looked at.
+    #[inline]
+    pub fn search_covered(&self, key: &[u8]) -> std::result::Result<usize, usize> {
+        debug_assert!(key.starts_with(self.prefix()), "PG-4");
+        self.search_suffix(key.get(self.prefix_len()..).unwrap_or_default())
     }
 
     #[inline]

@@ -1,47 +1,33 @@
-//! Consistent reads: batches of records copied from a leaf under one shared latch.
+//! Consistent reads: batches of records copied from a leaf under one shared latch, and taken apart without it.
 
 use std::ops::Range;
 
-use crate::base::Result;
+use crate::base::{Result, TrxId, TrxNo};
 use crate::btree::Seek;
 use crate::catalog::{EntryRecord, RowRecord};
-use crate::txn::{Sees, Transaction};
+use crate::page::{SlottedRef, record_parts};
+use crate::txn::{ReadView, Sees, Transaction};
 
 use super::{Current, Cursor, Direction, Resume, beyond, candidates};
 use crate::table::version::visible_or_newest;
 
-/// Records copied from a leaf at most while a scan is young; doubles with each batch.
+/// Records copied from a leaf at most while a scan is young; grows with each batch.
 pub(super) const FIRST_BATCH: usize = 4;
 
 /// The same for a search that says where it ends: what is copied will be wanted, unless the caller stops early.
 const BOUNDED_BATCH: usize = 64;
 
-/// One record of a batch, as places in the batch's bytes. A batch is a part of one page.
-#[derive(Clone, Copy)]
-struct Item {
-    key_at: u32,
-    payload_at: u32,
-    end: u32,
-    /// The view sees the record's TrxId, or there is no view.
-    seen: bool,
-}
-
-impl Item {
-    fn key(self) -> Range<usize> {
-        self.key_at as usize..self.payload_at as usize
-    }
-
-    fn payload(self) -> Range<usize> {
-        self.payload_at as usize..self.end as usize
-    }
-}
-
-/// Records that were copied and wait for their turn.
+/// Records of one leaf that were copied as they are stored, and wait for their turn.
 #[derive(Default)]
 pub(super) struct Batch {
     pub(super) bytes: Vec<u8>,
-    items: Vec<Item>,
+    /// Where each record is in `bytes`, in the order of the scan.
+    items: Vec<Range<u32>>,
+    /// What all their keys start with.
+    prefix: Vec<u8>,
     next: usize,
+    /// The view for which they were copied.
+    view: Option<TrxNo>,
     /// Nothing was copied that does not start with what the search must start with.
     bounded: bool,
 }
@@ -53,27 +39,49 @@ impl Batch {
         self.next = 0;
     }
 
-    fn push(&mut self, (prefix, suffix): (&[u8], &[u8]), payload: &[u8], seen: bool) {
-        let bytes = &mut self.bytes;
-        let key_at = bytes.len() as u32;
-        bytes.extend_from_slice(prefix);
-        bytes.extend_from_slice(suffix);
-        let payload_at = bytes.len() as u32;
-        bytes.extend_from_slice(payload);
-        self.items.push(Item {
-            key_at,
-            payload_at,
-            end: bytes.len() as u32,
-            seen,
-        });
+    /// Copies these records of a latched leaf.
+    fn copy(&mut self, page: SlottedRef<'_>, slots: Range<usize>, direction: Direction) {
+        self.clear();
+        self.prefix.clear();
+        self.prefix.extend_from_slice(page.prefix());
+        if slots.len() > page.n_slots() / 2 {
+            // One copy of everything takes less than many of most.
+            let (start, heap) = page.heap();
+            self.bytes.extend_from_slice(heap);
+            let places = page.places(slots);
+            let item =
+                |place: Range<usize>| (place.start - start) as u32..(place.end - start) as u32;
+            self.items.extend(places.map(item));
+        } else {
+            for place in page.places(slots) {
+                let at = self.bytes.len() as u32;
+                self.bytes.extend_from_slice(&page.bytes()[place]);
+                self.items.push(at..self.bytes.len() as u32);
+            }
+        }
+        if direction == Direction::Backward {
+            self.items.reverse();
+        }
+    }
+
+    /// The next record: makes `key` its key, and returns where its payload is.
+    #[inline]
+    fn look(&self, key: &mut Vec<u8>) -> Option<Range<usize>> {
+        let item = self.items.get(self.next)?;
+        let end = item.end as usize;
+        let (suffix, payload) = record_parts(&self.bytes[item.start as usize..end]);
+        key.clear();
+        key.extend_from_slice(&self.prefix);
+        key.extend_from_slice(suffix);
+        Some(end - payload.len()..end)
     }
 }
 
 impl Cursor {
     /// Forgets what was read ahead: it will be read again.
     pub(super) fn unread(&mut self) {
-        if let Some(item) = self.batch.items.get(self.batch.next) {
-            let mut key = self.batch.bytes[item.key()].to_vec();
+        let mut key = Vec::new();
+        if self.batch.look(&mut key).is_some() {
             let seek = match self.direction {
                 Direction::Forward => Seek::Ge,
                 Direction::Backward => {
@@ -89,51 +97,89 @@ impl Cursor {
     }
 
     pub(super) fn advance_consistent(&mut self, trx: &mut Transaction) -> Result<bool> {
-        // At READ COMMITTED each statement opens a view of its own.
+        // At READ COMMITTED each statement opens a view of its own, which may see the writer of a record that was copied
+        // before it ended.
         trx.open_read_view();
+        let view = trx.read_view().map(ReadView::number);
+        if self.batch.view != view {
+            self.unread();
+            self.batch.view = view;
+        }
         loop {
             // Forward, what lies beyond the bounds was not copied.
             let is_cut =
                 self.direction == Direction::Forward && (self.batch.bounded || !self.bounded);
-            while let Some(&item) = self.batch.items.get(self.batch.next) {
-                let key = &self.batch.bytes[item.key()];
-                if !is_cut && !self.in_bounds(key) {
+            while let Some(payload) = self.batch.look(&mut self.key) {
+                if !is_cut && !self.in_bounds(&self.key) {
                     return Ok(false);
                 }
-                debug_assert!(self.in_bounds(key));
+                debug_assert!(self.in_bounds(&self.key));
                 self.batch.next += 1;
-                self.key.clear();
-                self.key.extend_from_slice(key);
-                if self.accept(trx, item.payload(), item.seen)? {
+                if self.accept(trx, payload)? {
                     return Ok(true);
                 }
             }
-            if !self.fill(trx)? {
+            if !self.fill()? {
                 return Ok(false);
             }
         }
     }
 
-    /// Decides whether the view sees the record that was copied to `payload` of the batch.
-    fn accept(&mut self, trx: &mut Transaction, payload: Range<usize>, seen: bool) -> Result<bool> {
-        if self.index == 0 {
-            if seen {
-                self.current = Current::Batch(payload);
-                return Ok(true);
-            }
-            self.payload.clear();
-            self.payload.extend_from_slice(&self.batch.bytes[payload]);
-            let (payload, scratch) = (&mut self.payload, &mut self.scratch);
-            let found = visible_or_newest(trx, &self.table, &self.key, payload, scratch)?;
-            self.current = if found { Current::Own } else { Current::None };
-            return Ok(found);
+    /// Whether there is no doubt that the transaction sees what `writer` wrote.
+    #[inline]
+    pub(super) fn is_seen(&self, trx: &Transaction, writer: TrxId) -> bool {
+        // TEMP-2: of a temporary table the newest version counts.
+        let by_view = || {
+            let view = trx.read_view();
+            view.is_none_or(|view| view.sees(writer) == Sees::Yes)
+        };
+        self.table.is_temporary() || by_view()
+    }
+
+    /// Decides whether the transaction sees the record with key `self.key` and what `payload` of the batch says.
+    #[inline]
+    fn accept(&mut self, trx: &mut Transaction, payload: Range<usize>) -> Result<bool> {
+        if self.index != 0 {
+            return self.accept_entry(trx, payload);
         }
+        let bytes = &self.batch.bytes[payload.clone()];
+        let Some(record) = RowRecord::decode(bytes) else {
+            let found = format!("{} bytes", bytes.len());
+            return Err(self.index().damage_at(&self.key, "a row", found));
+        };
+        if self.is_seen(trx, record.trx) {
+            let is_row = !record.is_deleted();
+            if is_row {
+                self.current = Current::Batch(payload);
+            }
+            return Ok(is_row);
+        }
+        self.accept_older(trx, payload)
+    }
+
+    /// The view does not see the record of a row: maybe an older version.
+    #[cold]
+    fn accept_older(&mut self, trx: &mut Transaction, payload: Range<usize>) -> Result<bool> {
+        self.payload.clear();
+        self.payload.extend_from_slice(&self.batch.bytes[payload]);
+        let (payload, scratch) = (&mut self.payload, &mut self.scratch);
+        let found = visible_or_newest(trx, &self.table, &self.key, payload, scratch)?;
+        self.current = if found { Current::Own } else { Current::None };
+        Ok(found)
+    }
+
+    fn accept_entry(&mut self, trx: &mut Transaction, payload: Range<usize>) -> Result<bool> {
         let payload = &self.batch.bytes[payload];
         let entry = EntryRecord::decode(payload);
-        let Some(clustered) = entry.and_then(|e| e.clustered_key(&self.key)) else {
+        let parts = entry.and_then(|e| Some((e, e.clustered_key(&self.key)?)));
+        let Some((entry, clustered)) = parts else {
             let found = format!("{} bytes behind a key of {}", payload.len(), self.key.len());
             return Err(self.index().damage_at(&self.key, "an entry", found));
         };
+        let seen = self.is_seen(trx, entry.trx);
+        if seen && entry.is_deleted() {
+            return Ok(false);
+        }
         self.clustered.clear();
         self.clustered.extend_from_slice(clustered);
         if !self.is_wanted()? {
@@ -152,11 +198,9 @@ impl Cursor {
     }
 
     /// Copies the next records of the index into the batch. `false`: there are no more.
-    fn fill(&mut self, trx: &mut Transaction) -> Result<bool> {
+    fn fill(&mut self) -> Result<bool> {
         self.batch.clear();
         self.batch.bounded = self.bounded;
-        let view = trx.read_view();
-        let clustered = self.index == 0;
         let bound = self.bound();
         while self.batch.items.is_empty() {
             let Resume::At(from, seek) = &self.resume else {
@@ -182,59 +226,20 @@ impl Cursor {
                 Some(_) => self.batch_limit.max(BOUNDED_BATCH),
                 None => self.batch_limit,
             };
-            let prefix = page.prefix();
-            let mut visit = |slot: usize| -> Result<bool> {
-                let (suffix, payload) = page.entry(slot);
-                let (flags, writer) = match clustered {
-                    true => RowRecord::decode(payload).map(|r| (r.is_deleted(), r.trx)),
-                    false => EntryRecord::decode(payload).map(|e| (e.is_deleted(), e.trx)),
-                }
-                .ok_or_else(|| {
-                    let found = format!("{} bytes", payload.len());
-                    index.damage_on(leaf.page_id(), "a record", found)
-                })?;
-                // TEMP-2: of a temporary table the newest version counts.
-                let seen = self.table.is_temporary()
-                    || view.is_none_or(|view| view.sees(writer) == Sees::Yes);
-                if seen && flags {
-                    return Ok(true);
-                }
-                self.batch.push((prefix, suffix), payload, seen);
-                Ok(self.batch.items.len() < limit)
+            let left_out = candidates.len().saturating_sub(limit);
+            let wanted = match self.direction {
+                Direction::Forward => candidates.start..candidates.end - left_out,
+                Direction::Backward => candidates.start + left_out..candidates.end,
             };
-            let mut complete = true;
-            match self.direction {
-                Direction::Forward => {
-                    for slot in candidates.clone() {
-                        if !visit(slot)? {
-                            complete = slot + 1 == candidates.end;
-                            break;
-                        }
-                    }
-                }
-                Direction::Backward => {
-                    for slot in candidates.clone().rev() {
-                        if !visit(slot)? {
-                            complete = slot == candidates.start;
-                            break;
-                        }
-                    }
-                }
-            }
-            self.resume = match complete {
-                true if is_cut => Resume::At(bound.clone().expect("it cut"), Seek::Ge),
-                true => beyond(&page, self.direction),
-                false => {
-                    let last = self.batch.items.last();
-                    let last = last.expect("the limit was reached").key();
-                    let seek = if self.direction == Direction::Forward {
-                        Seek::Gt
-                    } else {
-                        Seek::Lt
-                    };
-                    Resume::At(self.batch.bytes[last].to_vec(), seek)
-                }
+            let resume = match (self.direction, left_out) {
+                (_, 0) if is_cut => Resume::At(bound.clone().expect("it cut"), Seek::Ge),
+                (direction, 0) => beyond(&page, direction),
+                (Direction::Forward, _) => Resume::At(page.key(wanted.end - 1), Seek::Gt),
+                (Direction::Backward, _) => Resume::At(page.key(wanted.start), Seek::Lt),
             };
+            self.batch.copy(page, wanted, self.direction);
+            drop(leaf);
+            self.resume = resume;
         }
         self.batch_limit = self.batch_limit.saturating_mul(4);
         Ok(true)

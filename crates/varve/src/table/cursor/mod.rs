@@ -501,6 +501,11 @@ impl Cursor {
         if !read_leaf(&self.table.clustered, &self.clustered, &mut self.payload)? {
             return Ok(false);
         }
+        if let Some(record) = RowRecord::decode(&self.payload)
+            && self.is_seen(trx, record.trx)
+        {
+            return Ok(!record.is_deleted());
+        }
         let (key, payload, scratch) = (&self.clustered, &mut self.payload, &mut self.scratch);
         visible_or_newest(trx, &self.table, key, payload, scratch)
     }
