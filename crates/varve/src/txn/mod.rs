@@ -105,4 +105,4 @@ pub use parts::TrxNumber;
 pub use ring::State;
 pub use sys::TxnSys;
 pub use transaction::{Interrupt, Isolation, Savepoint, Transaction};
-pub use view::{ReadView, Sees};
+pub use view::{ReadView, Sees, ViewPlace};

@@ -1,5 +1,5 @@
-//! What a transaction needs and leaves behind: its place in the lock table, its interrupt flag and its buffers. A
-//! transaction that ended gives them to the next one of about the same thread, so that beginning one allocates nothing.
+//! What a transaction needs and leaves behind: its place in the lock table and among the views, its interrupt flag and its
+//! buffers. A transaction that ended gives them to the next one of about the same thread, so that beginning one allocates nothing.
 //!
 //! PARTS-1 What is taken is as new: no locks, no id, weight 0, a flag that is down and that nobody else has a handle on.
 //!
@@ -17,6 +17,7 @@ use crate::base::{TableId, thread_spot};
 use crate::lock::{LockManager, TableMode, TrxLocks};
 
 use super::transaction::Scratch;
+use super::view::ViewPlace;
 
 const STRIPES: usize = 16;
 /// Parts kept in each stripe.
@@ -34,6 +35,8 @@ pub(super) struct Parts {
     pub locks: TrxLocks,
     pub interrupt: Arc<AtomicBool>,
     pub scratch: Scratch,
+    /// If the transaction has read by a view.
+    pub view_place: Option<ViewPlace>,
 }
 
 impl Parts {
@@ -42,6 +45,7 @@ impl Parts {
             locks: locks.owner(),
             interrupt: Arc::new(AtomicBool::new(false)),
             scratch: Scratch::default(),
+            view_place: None,
         }
     }
 }

@@ -21,7 +21,7 @@ use super::id_limit::{IdLimit, IdLimitLog};
 use super::ring::{Ring, State, Word};
 use super::stragglers::Stragglers;
 use super::upkeep::Upkeep;
-use super::view::{Gate, ReadView, Slots};
+use super::view::{Gate, ReadView, Slots, ViewPlace};
 use crate::base::sync::{AtomicU64, Mutex, Ordering, between_seq_cst, fence, yield_now};
 use crate::base::{Result, TrxId, TrxNo};
 
@@ -252,7 +252,12 @@ impl TxnSys {
 
     /// Opens a view that sees what was committed up to now, and the changes of `own`.
     pub fn open_view(&self, own: Option<TrxId>) -> ReadView {
-        ReadView::open(&self.slots, own)
+        self.view_place().open(own)
+    }
+
+    /// A place for views that are opened one after the other.
+    pub fn view_place(&self) -> ViewPlace {
+        ViewPlace::claim(&self.slots)
     }
 
     /// Waits while the transaction is drawing its number. Hold no latch: the committer may need it.

@@ -97,6 +97,19 @@ fn a_view_sees_what_committed_before_it_opened() {
 }
 
 #[test]
+fn a_place_without_a_view_holds_nothing_back() {
+    let sys = tiny(1);
+    let place = sys.open_view(None).close();
+    let id = sys.assign_id().unwrap();
+    let no = commit(&sys, id);
+    assert_eq!(sys.view_numbers(), []);
+    let view = place.open(None);
+    assert_eq!(sys.view_numbers(), [view.number()]);
+    assert!(view.number() > no);
+    assert_eq!(view.sees(id), Sees::Yes);
+}
+
+#[test]
 fn a_committing_transaction_is_unsettled_only_for_views_that_could_see_it() {
     let sys = tiny(1);
     let id = sys.assign_id().unwrap();
@@ -340,10 +353,12 @@ fn end(s: &Stress, rng: &mut SmallRng, id: TrxId) {
 fn read(s: &Stress, rng: &mut SmallRng) -> Vec<Answers> {
     let mut all = Vec::new();
     let mut views: Vec<(ReadView, Answers, u32)> = Vec::new();
+    let mut places = Vec::new();
     while !s.stop.load(Ordering::SeqCst) {
         if views.len() < 4 {
             let life = if rng.random_ratio(1, 4) { 2000 } else { 20 };
-            let view = s.sys.open_view(None);
+            let place = places.pop();
+            let view = place.unwrap_or_else(|| s.sys.view_place()).open(None);
             let c = view.number().0;
             let said = HashMap::new();
             views.push((view, Answers { c, said }, rng.random_range(1..life)));
@@ -360,7 +375,9 @@ fn read(s: &Stress, rng: &mut SmallRng) -> Vec<Answers> {
                 "VIEW-2: limit {limit}, view {}",
                 answers.c
             );
-            drop(view);
+            if rng.random() {
+                places.push(view.close());
+            }
             all.push(answers);
         }
     }

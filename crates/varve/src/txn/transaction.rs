@@ -26,7 +26,7 @@ use crate::undo::{TrxUndo, UndoKind};
 use super::core::{Core, Counters};
 use super::parts::{Parts, TablesHeld, TrxNumber};
 use super::prepared::Parked;
-use super::view::ReadView;
+use super::view::{ReadView, ViewPlace};
 
 /// What a transaction sees of others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -107,6 +107,8 @@ pub struct Transaction {
     id: Option<TrxId>,
     pub(super) undo: Option<TrxUndo>,
     view: Option<ReadView>,
+    /// Where the view goes, while there is none.
+    view_place: Option<ViewPlace>,
     /// `None` once the transaction has ended for good.
     locks: Option<TrxLocks>,
     /// Temporary tables that are claimed are among them.
@@ -135,6 +137,7 @@ impl Transaction {
             locks,
             interrupt,
             scratch,
+            view_place,
         } = parts;
         let lock_wait = core.settings.lock_wait_timeout();
         Transaction {
@@ -145,6 +148,7 @@ impl Transaction {
             id: None,
             undo: None,
             view: None,
+            view_place,
             locks: Some(locks),
             tables: TablesHeld::new(),
             claims: Vec::new(),
@@ -283,7 +287,7 @@ impl Transaction {
         self.end_statement();
         self.statement_start = self.next_undo_no();
         if !self.isolation.locks_gaps() {
-            self.view = None;
+            self.close_view();
         }
     }
 
@@ -322,7 +326,15 @@ impl Transaction {
     /// Opens the read view if there is none.
     pub fn open_view(&mut self) {
         if self.view.is_none() {
-            self.view = Some(self.core.sys.open_view(self.id));
+            let place = self.view_place.take();
+            let place = place.unwrap_or_else(|| self.core.sys.view_place());
+            self.view = Some(place.open(self.id));
+        }
+    }
+
+    fn close_view(&mut self) {
+        if let Some(view) = self.view.take() {
+            self.view_place = Some(view.close());
         }
     }
 
@@ -648,6 +660,9 @@ impl Transaction {
             // The coordinator will not be asked again.
             self.core.make_durable(end)?;
         }
+        if self.undo.is_none() {
+            return self.finish_rollback();
+        }
         let left = super::rollback::roll_back_whole(self)?;
         self.end_rollback(&left)
     }
@@ -694,7 +709,7 @@ impl Transaction {
     /// Gives up view and locks once the outcome is decided.
     fn end(&mut self) {
         self.tell_rows_read();
-        self.view = None;
+        self.close_view();
         self.undo = None;
         self.tables.clear();
         self.claims.clear();
@@ -756,6 +771,7 @@ impl Drop for Transaction {
                 locks,
                 interrupt,
                 scratch: std::mem::take(&mut self.scratch),
+                view_place: self.view_place.take(),
             });
         }
     }

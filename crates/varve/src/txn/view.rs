@@ -213,9 +213,41 @@ fn claim_from(chunk: &Chunk, spot: usize, probes: usize) -> Option<Arc<CachePadd
         .cloned()
 }
 
+/// A slot that is claimed, for one view after the other. It is free again when this is dropped. Without a view it looks as if
+/// one was opening, and holds nothing back.
+pub struct ViewPlace(Arc<CachePadded<Slot>>);
+
+impl ViewPlace {
+    pub(super) fn claim(slots: &Slots) -> ViewPlace {
+        ViewPlace(slots.claim())
+    }
+
+    /// Opens a view that sees what was committed up to now, and the changes of `own`.
+    pub fn open(self, own: Option<TrxId>) -> ReadView {
+        let mut view = ReadView {
+            place: self,
+            c: 0,
+            low: 0,
+            first_straggler: 0,
+            last_straggler: 0,
+            own: own.map_or(0, |id| id.0),
+        };
+        view.publish();
+        view
+    }
+}
+
+impl Drop for ViewPlace {
+    fn drop(&mut self) {
+        self.0.forget_doubts();
+        // Release: what the last view read happens before whoever finds the slot free reuses or purges it.
+        self.0.c.store(FREE, Ordering::Release);
+    }
+}
+
 /// A consistent read view. It closes when it is dropped.
 pub struct ReadView {
-    slot: Arc<CachePadded<Slot>>,
+    place: ViewPlace,
     c: u64,
     low: u64,
     /// Bounds of the straggler map, read between `low` and `c`: an id below `low` and outside of them is finished.
@@ -226,39 +258,34 @@ pub struct ReadView {
 }
 
 impl ReadView {
-    pub(super) fn open(slots: &Slots, own: Option<TrxId>) -> ReadView {
-        let mut view = ReadView {
-            slot: slots.claim(),
-            c: 0,
-            low: 0,
-            first_straggler: 0,
-            last_straggler: 0,
-            own: own.map_or(0, |id| id.0),
-        };
-        view.publish();
-        view
-    }
-
     /// Draws a number and publishes it, again until the gate lets it pass. Each retry means that purge or upkeep went
     /// on meanwhile, and starts from numbers that pass what it saw.
     fn publish(&mut self) {
-        let core = &self.slot.core;
+        let core = &self.place.0.core;
         loop {
             // The order of these loads is the point: see "What a view may rely on" in txn/mod.rs.
             self.low = core.low.load(Ordering::Acquire);
             (self.first_straggler, self.last_straggler) = core.stragglers.bounds();
             self.c = core.next.load(Ordering::Acquire);
-            self.slot.low.store(self.low, Ordering::Release);
-            self.slot.c.store(self.c, Ordering::Release);
+            self.place.0.low.store(self.low, Ordering::Release);
+            self.place.0.c.store(self.c, Ordering::Release);
             if core.gate.lets_pass(self.low, self.c) {
                 return;
             }
         }
     }
 
+    /// Closes the view and keeps its place, for the next one.
+    pub fn close(self) -> ViewPlace {
+        self.place.0.forget_doubts();
+        // Release: as when the slot becomes free.
+        self.place.0.c.store(OPENING, Ordering::Release);
+        self.place
+    }
+
     /// Closes the view and opens it again, now, in the same slot (READ COMMITTED: once per statement).
     pub fn refresh(&mut self) {
-        self.slot.forget_doubts();
+        self.place.0.forget_doubts();
         self.publish();
     }
 
@@ -289,7 +316,7 @@ impl ReadView {
     /// The ring, then the map, then the list: an id's word says when the map counts (STRAG-1), and an id leaves the map
     /// only after the list has it (STRAG-3).
     fn sees_doubtful(&self, id: u64) -> Sees {
-        let core = &self.slot.core;
+        let core = &self.place.0.core;
         if id >= core.first {
             match core.ring.get(id) {
                 Word::State(state) => return self.judge(state),
@@ -301,7 +328,7 @@ impl ReadView {
         }
         match core.stragglers.get(id) {
             Some(state) => self.judge(state),
-            None if self.slot.doubts(self.c, id) => Sees::No,
+            None if self.place.0.doubts(self.c, id) => Sees::No,
             None => Sees::Yes,
         }
     }
@@ -312,14 +339,6 @@ impl ReadView {
             State::Committing { floor } if floor < self.c => Sees::Unsettled,
             _ => Sees::No,
         }
-    }
-}
-
-impl Drop for ReadView {
-    fn drop(&mut self) {
-        self.slot.forget_doubts();
-        // Release: what the view read happens before whoever finds the slot free reuses or purges it.
-        self.slot.c.store(FREE, Ordering::Release);
     }
 }
 
