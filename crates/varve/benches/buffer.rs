@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
@@ -13,7 +12,7 @@ use varve::base::{Lsn, NO_PAGE, PageId, PageNo, SpaceId};
 use varve::buffer::{BufferPool, PageStore, PoolSettings};
 use varve::io::RealDisk;
 use varve::mtr::{Mtr, MtrEnv};
-use varve::page::{PageOp, PageType, seal};
+use varve::page::{PageHint, PageOp, PageType, seal};
 use varve::redo::{LogSettings, RedoLog};
 
 const PAGE: usize = 16384;
@@ -106,7 +105,7 @@ fn main() {
         page_size: PAGE,
     };
     let pool = BufferPool::new(settings, Arc::new(Store(Mutex::new(pages)))).unwrap();
-    let hints: Vec<AtomicU32> = (0..PAGES).map(|_| AtomicU32::new(u32::MAX)).collect();
+    let hints: Vec<_> = (0..PAGES).map(|_| PageHint::unknown()).collect();
 
     println!(
         "{:28} {:>8} {:>8} {:>8}",

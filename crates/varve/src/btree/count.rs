@@ -31,13 +31,14 @@ impl Tree {
         let mut leaf_pages = 0;
         let mut key = Vec::new();
         loop {
-            match self.locate(Aim::At(&key), 1)? {
+            match self.locate_inner(&key, 1)? {
                 Found::AboveRoot => {
                     leaf_pages = 1;
                     break;
                 }
                 Found::Stale => std::thread::yield_now(),
-                Found::Page(no, _) => {
+                Found::Page(spot) => {
+                    let no = spot.no;
                     let page = self.env.pool.shared(self.page_id(no))?;
                     if !self.arrived(&page, Aim::At(&key), 1) {
                         continue;

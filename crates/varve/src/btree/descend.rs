@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use crossbeam_epoch::Guard;
+
 use crate::base::{Error, PageNo, Result};
 use crate::buffer::{FrameHint, SharedPage};
 use crate::mtr::{Mtr, PageH};
@@ -74,22 +76,60 @@ impl<'a> Aim<'a> {
 #[derive(Clone, Copy)]
 pub struct LeafHint {
     no: PageNo,
+    /// Without a stamp: it need not be the leaf of the key that is searched for then.
     frame: FrameHint,
 }
 
 impl LeafHint {
+    fn spot(self) -> Spot<'static> {
+        Spot {
+            no: self.no,
+            above: None,
+            hint: self.frame,
+        }
+    }
+
     /// For keys that go into the same leaf.
     pub(super) fn of(mtr: &Mtr<'_>, leaf: PageH) -> LeafHint {
         LeafHint {
             no: mtr.page_id(leaf).no,
-            frame: mtr.frame_hint(leaf),
+            frame: mtr.hint(leaf).without_stamp(),
         }
     }
 }
 
-pub(super) enum Found {
-    /// The page, and for a leaf the frame in which it probably is.
-    Page(PageNo, FrameHint),
+/// A page that a descent by images found.
+pub(super) struct Spot<'g> {
+    pub(super) no: PageNo,
+    /// The image above it, and its slot there, for a leaf that is not the root.
+    above: Option<(&'g InnerImage, usize)>,
+    /// Where a leaf probably is.
+    pub(super) hint: FrameHint,
+}
+
+impl Spot<'_> {
+    fn new(no: PageNo) -> Spot<'static> {
+        Spot {
+            no,
+            above: None,
+            hint: FrameHint::NONE,
+        }
+    }
+
+    /// The latched page, which is `now` there, is the one that was looked for: has it the range that the image says, then the next
+    /// search by the image need not look at its fences.
+    #[cold]
+    fn note(&self, page: SlottedRef<'_>, now: FrameHint) {
+        if let Some((image, slot)) = self.above
+            && image.is_range_of(slot, page.low(), page.high())
+        {
+            now.note(image.child(slot).hint);
+        }
+    }
+}
+
+pub(super) enum Found<'g> {
+    Page(Spot<'g>),
     /// The root is below the wanted level.
     AboveRoot,
     /// Something changed on the way: start again.
@@ -108,12 +148,16 @@ pub(super) fn child_at(p: SlottedRef<'_>, slot: usize) -> Option<PageNo> {
 impl Tree {
     /// Finds the page at `level` by images. The answer has to be checked under the page's latch.
     #[inline]
-    pub(super) fn locate(&self, aim: Aim<'_>, level: u16) -> Result<Found> {
-        let guard = &crossbeam_epoch::pin();
+    pub(super) fn locate<'g>(
+        &self,
+        aim: Aim<'_>,
+        level: u16,
+        guard: &'g Guard,
+    ) -> Result<Found<'g>> {
         let pool = &self.env.pool;
         let Some(mut image) = pool.inner(self.page_id(self.root), &self.root_hint, guard)? else {
             return Ok(match level {
-                0 => Found::Page(self.root, FrameHint::NONE),
+                0 => Found::Page(Spot::new(self.root)),
                 _ => Found::AboveRoot,
             });
         };
@@ -121,7 +165,7 @@ impl Tree {
             return Ok(Found::AboveRoot);
         }
         if image.level == level {
-            return Ok(Found::Page(self.root, FrameHint::NONE));
+            return Ok(Found::Page(Spot::new(self.root)));
         }
         loop {
             if image.index != self.index || !aim.in_image(image) {
@@ -129,17 +173,31 @@ impl Tree {
             }
             let child = aim.child(image);
             if image.level == level + 1 {
-                let frame = match level {
+                let hint = match level {
                     0 => pool.expect(self.page_id(child.no), child.hint),
                     _ => FrameHint::NONE,
                 };
-                return Ok(Found::Page(child.no, frame));
+                return Ok(Found::Page(Spot {
+                    no: child.no,
+                    above: Some((image, child.slot)),
+                    hint,
+                }));
             }
             match pool.inner(self.page_id(child.no), child.hint, guard)? {
                 Some(next) if next.level + 1 == image.level => image = next,
                 _ => return Ok(Found::Stale),
             }
         }
+    }
+
+    /// The same for an inner page, by key. Keeps no image.
+    pub(super) fn locate_inner(&self, key: &[u8], level: u16) -> Result<Found<'static>> {
+        let guard = &crossbeam_epoch::pin();
+        Ok(match self.locate(Aim::At(key), level, guard)? {
+            Found::Page(spot) => Found::Page(Spot::new(spot.no)),
+            Found::AboveRoot => Found::AboveRoot,
+            Found::Stale => Found::Stale,
+        })
     }
 
     /// A latched page is of this tree, at this level, and where the search wanted to go.
@@ -156,7 +214,7 @@ impl Tree {
     #[inline]
     pub fn latch_leaf_shared(&self, key: &[u8], seek: Seek) -> Result<SharedLeaf<'_>> {
         let page = self.leaf_shared(Aim::of(key, seek))?;
-        let found = SlottedRef::new(&page).search(key);
+        let found = SlottedRef::new(&page).search_covered(key);
         let exact = seek == Seek::Ge && found.is_ok();
         Ok(SharedLeaf::new(page, boundary_of(found, seek), exact))
     }
@@ -169,12 +227,31 @@ impl Tree {
         Ok(SharedLeaf::new(page, at, false))
     }
 
+    /// Whether the latched page, which is `now` there, is the leaf that the search wanted. If nothing about its range has changed
+    /// since it was compared with what the image says, the way by the image is proof enough (BT-6), and the fences, which would be
+    /// two more cache lines, are not looked at.
+    #[inline]
+    fn is_leaf(&self, page: &[u8], now: FrameHint, aim: Aim<'_>, spot: &Spot<'_>) -> bool {
+        if spot.hint.still_holds(now) {
+            debug_assert!(self.arrived(page, aim, 0), "BT-6");
+            return true;
+        }
+        let arrived = self.arrived(page, aim, 0);
+        if arrived {
+            spot.note(SlottedRef::new(page), now);
+        }
+        arrived
+    }
+
     #[inline]
     fn leaf_shared(&self, aim: Aim<'_>) -> Result<SharedPage<'_>> {
         for _ in 0..OPTIMISTIC_TRIES {
-            if let Found::Page(no, frame) = self.locate(aim, 0)? {
-                let page = self.env.pool.shared_in(self.page_id(no), frame)?;
-                if self.arrived(&page, aim, 0) {
+            // Images are kept while the leaf is waited for, maybe read.
+            let guard = &crossbeam_epoch::pin();
+            if let Found::Page(spot) = self.locate(aim, 0, guard)? {
+                let id = self.page_id(spot.no);
+                let page = self.env.pool.shared_in(id, spot.hint)?;
+                if self.is_leaf(&page, page.hint(), aim, &spot) {
                     return Ok(page);
                 }
             }
@@ -209,8 +286,12 @@ impl Tree {
     /// Where the leaf that covers `key` probably is. The processor fetches what a search there reads first: for a key
     /// that will be looked for soon, when other work is done. The caller holds no latch.
     pub fn expect_leaf(&self, key: &[u8]) -> Result<Option<LeafHint>> {
-        Ok(match self.locate(Aim::At(key), 0)? {
-            Found::Page(no, frame) => Some(LeafHint { no, frame }),
+        let guard = &crossbeam_epoch::pin();
+        Ok(match self.locate(Aim::At(key), 0, guard)? {
+            Found::Page(spot) => Some(LeafHint {
+                no: spot.no,
+                frame: spot.hint.without_stamp(),
+            }),
             _ => None,
         })
     }
@@ -288,14 +369,15 @@ impl Tree {
         debug_assert!(mtr.is_idle(), "BT-5: a descent with latches held");
         let aim = Aim::At(key);
         for _ in 0..OPTIMISTIC_TRIES {
+            let guard = &crossbeam_epoch::pin();
             let found = match hint.take() {
                 // Arriving is what counts (BT-1).
-                Some(hint) => Found::Page(hint.no, hint.frame),
-                None => self.locate(aim, 0)?,
+                Some(hint) => Found::Page(hint.spot()),
+                None => self.locate(aim, 0, guard)?,
             };
-            if let Found::Page(no, frame) = found {
-                let h = mtr.exclusive_in(self.page_id(no), frame)?;
-                if self.arrived(mtr.bytes(h), aim, 0) {
+            if let Found::Page(spot) = found {
+                let h = mtr.exclusive_in(self.page_id(spot.no), spot.hint)?;
+                if self.is_leaf(mtr.bytes(h), mtr.hint(h), aim, &spot) {
                     return Ok(h);
                 }
                 mtr.release(h);

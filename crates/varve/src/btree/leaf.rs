@@ -62,7 +62,7 @@ impl LeafPos {
     /// Where `key` is or belongs in the leaf `p`, which covers it.
     #[inline]
     pub(super) fn search(h: PageH, p: SlottedRef<'_>, key: &[u8]) -> LeafPos {
-        let (slot, found) = match p.search(key) {
+        let (slot, found) = match p.search_covered(key) {
             Ok(slot) => (slot, true),
             Err(slot) => (slot, false),
         };

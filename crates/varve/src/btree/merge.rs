@@ -43,8 +43,8 @@ impl Tree {
         }
         let mut merged = false;
         for _ in 0..2 {
-            let parent = match self.locate(Aim::At(key), level + 1)? {
-                Found::Page(parent, _) => parent,
+            let parent = match self.locate_inner(key, level + 1)? {
+                Found::Page(spot) => spot.no,
                 Found::AboveRoot | Found::Stale => break,
             };
             match self.try_merge(key, parent, level)? {

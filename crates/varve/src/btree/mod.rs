@@ -18,6 +18,9 @@
 //! - **BT-4** A structure change is one mini-transaction that holds exclusively every page it changes, from before the
 //!   first change to the commit. So no thread sees, and no crash leaves, a split that the parent does not know.
 //! - **BT-5** Nobody descends while holding a latch: a descent may wait for the latch of an inner page.
+//! - **BT-6** A leaf's place in an image has a range stamp other than 0 only if the leaf had the range that the image says
+//!   while its frame had that stamp. So a search that went by the image and latched the frame with that stamp is where it
+//!   wanted to go (BT-1, BUF-5), without a look at the fences.
 //!
 //! # Descending
 //!
@@ -72,11 +75,11 @@ mod split;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::base::{IndexId, NO_PAGE, PageId, PageNo, Result};
 use crate::mtr::{Mtr, MtrEnv};
-use crate::page::{PageOp, PageType};
+use crate::page::{PageHint, PageOp, PageType};
 use crate::space::Space;
 
 pub use check::TreeReport;
@@ -134,8 +137,8 @@ pub struct Tree {
     pub index: IndexId,
     pub counters: TreeCounters,
     env: Arc<MtrEnv>,
-    /// Frame in which the root was found last; only a hint.
-    root_hint: AtomicU32,
+    /// Where the root was found last.
+    root_hint: PageHint,
 }
 
 impl Tree {
@@ -147,7 +150,7 @@ impl Tree {
             index,
             counters: TreeCounters::default(),
             env,
-            root_hint: AtomicU32::new(u32::MAX),
+            root_hint: PageHint::unknown(),
         }
     }
 

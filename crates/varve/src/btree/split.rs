@@ -42,8 +42,8 @@ impl Tree {
                 Purpose::Work => self.space.reserve(&self.env, 1)?,
                 Purpose::UndoingWork => self.space.reserve_for_undoing(&self.env, 1)?,
             };
-            let outcome = match self.locate(Aim::At(key), level + 1)? {
-                Found::Page(parent, _) => self.try_split(key, parent, level, room)?,
+            let outcome = match self.locate_inner(key, level + 1)? {
+                Found::Page(spot) => self.try_split(key, spot.no, level, room)?,
                 Found::AboveRoot => self.push_root_down(level, room)?,
                 Found::Stale => Outcome::Stale,
             };

@@ -10,6 +10,9 @@
 //! - **BUF-4** `first_change`, `next_first_change` and `copied` change only under `dirty_mutex`; the mutex is held for
 //!   a few instructions and nothing is waited for under it. `copied` is set under the page's latch, too, and while it is
 //!   not set `first_change` changes only under the exclusive latch.
+//! - **BUF-5** While a frame's range stamp stays what it is, and is not 0, the page in the frame is the same and has the same
+//!   type, owner, level and fences. It changes only under the frame's exclusive latch, and never takes a value again; when all
+//!   are used up it stays 0, which says nothing.
 
 #![allow(unsafe_code)]
 
@@ -63,6 +66,8 @@ pub(super) struct Frame {
     pub next_first_change: AtomicU64,
     /// Decoded form of an inner page, or null. Published under the latch in either mode, cleared under the exclusive one.
     pub image: epoch::Atomic<InnerImage>,
+    /// See BUF-5. Relaxed: read and written under the latch.
+    range_stamp: AtomicU32,
     dirty_mutex: RawMutex,
     /// A write of this page is under way and the copy has been taken.
     pub copied: AtomicBool,
@@ -85,6 +90,7 @@ impl Frame {
             first_change: AtomicU64::new(0),
             next_first_change: AtomicU64::new(0),
             image: epoch::Atomic::null(),
+            range_stamp: AtomicU32::new(1),
             dirty_mutex: RawMutex::INIT,
             copied: AtomicBool::new(false),
             taken: AtomicBool::new(false),
@@ -100,6 +106,22 @@ impl Frame {
     #[inline]
     pub fn holds(&self, id: PageId) -> bool {
         self.page.load(Acquire) == id.to_u64()
+    }
+
+    /// The caller has the latch.
+    #[inline]
+    pub fn range_stamp(&self) -> u32 {
+        self.range_stamp.load(Relaxed)
+    }
+
+    /// The page is about to get another range, or the frame another page (BUF-5). The caller has the latch exclusively.
+    #[inline]
+    pub fn change_range(&self) {
+        let next = match self.range_stamp() {
+            0 => 0,
+            stamp => stamp.wrapping_add(1),
+        };
+        self.range_stamp.store(next, Relaxed);
     }
 
     /// Keeps the frame from being recycled. Fails while somebody recycles it. AcqRel: what the recycler wrote before
@@ -273,14 +295,20 @@ impl Arena {
 }
 
 impl Arena {
-    /// Has the processor fetch the lines of a slotted page that a search reads first: header, fences, the middle of the
-    /// slots of a page of some dozens of records. They are fetched at the same time, not one after the other.
+    /// Has the processor fetch the lines of a slotted page that a search reads first: header and the middle of the slots of a
+    /// page of some dozens of records. They are fetched at the same time, not one after the other.
     #[inline]
     pub fn prefetch(&self, frame: u32) {
         let page = self.page_ptr(frame);
-        for offset in [0, 64, 192, 320, 448, self.page_size - 64] {
+        for offset in [0, 64, 192, 320, 448] {
             fetch_line(page.wrapping_add(offset));
         }
+    }
+
+    /// The same for the line with the fences.
+    #[inline]
+    pub fn prefetch_fences(&self, frame: u32) {
+        fetch_line(self.page_ptr(frame).wrapping_add(self.page_size - 64));
     }
 }
 
@@ -303,3 +331,22 @@ impl Drop for Arena {
 }
 
 const _: () = assert!(size_of::<Frame>() == 64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// BUF-5: a stamp that is used up says nothing, and stays so.
+    #[test]
+    fn range_stamps_end() {
+        let frame = Frame::new();
+        frame.change_range();
+        assert_eq!(frame.range_stamp(), 2);
+        frame.range_stamp.store(u32::MAX - 1, Relaxed);
+        let stamps = [(); 4].map(|()| {
+            frame.change_range();
+            frame.range_stamp()
+        });
+        assert_eq!(stamps, [u32::MAX, 0, 0, 0]);
+    }
+}

@@ -48,6 +48,12 @@ impl<'a> SharedPage<'a> {
     pub fn id(&self) -> PageId {
         self.pool.frames[self.frame as usize].page_id()
     }
+
+    /// Where the page is, and its range stamp.
+    #[inline]
+    pub fn hint(&self) -> FrameHint {
+        self.pool.hint_of(self.frame)
+    }
 }
 
 impl Deref for SharedPage<'_> {
@@ -101,9 +107,10 @@ impl<'a> ExclusivePage<'a> {
         self.frame
     }
 
-    /// Where the page is, for who will latch it again.
+    /// Where the page is, and its range stamp.
+    #[inline]
     pub fn hint(&self) -> FrameHint {
-        FrameHint(self.frame)
+        self.pool.hint_of(self.frame)
     }
 
     fn raw_mut(&mut self) -> &mut [u8] {
@@ -121,6 +128,13 @@ impl<'a> ExclusivePage<'a> {
     /// image are sent to the latch from now on.
     #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        self.pool.frames[self.frame as usize].change_range();
+        self.records_mut()
+    }
+
+    /// The same to change what leaves the page's type, owner, level and fences as they are (BUF-5): records, the LSN.
+    #[inline]
+    pub(crate) fn records_mut(&mut self) -> &mut [u8] {
         if !self.has_no_image {
             self.pool.frames[self.frame as usize].clear_image();
             self.has_no_image = true;

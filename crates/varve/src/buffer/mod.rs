@@ -52,7 +52,7 @@ mod replace;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU64, Ordering::*};
 
 use crossbeam_epoch::{Guard, Owned, Shared};
 use parking_lot::RawRwLock;
@@ -62,7 +62,7 @@ pub use clean::DirtyPage;
 pub use guard::{ExclusivePage, Pin, SharedPage};
 
 use crate::base::{Error, PageId, Result, SpaceId};
-use crate::page::{self, InnerImage, PageType};
+use crate::page::{self, InnerImage, PageHint, PageType};
 use dirty::DirtyQueue;
 use frame::{Arena, Frame};
 use page_table::PageTable;
@@ -113,12 +113,35 @@ pub struct PoolStats {
     pub image_builds: u64,
 }
 
-/// The frame in which a page probably is. It may be wrong at any time: who uses it looks at the page id.
+/// The frame in which a page probably is, and its range stamp if that is known. It may be wrong at any time: who uses it looks
+/// at the page id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FrameHint(u32);
+pub struct FrameHint {
+    frame: u32,
+    stamp: u32,
+}
 
 impl FrameHint {
-    pub const NONE: FrameHint = FrameHint(frame::NIL);
+    pub const NONE: FrameHint = FrameHint {
+        frame: frame::NIL,
+        stamp: 0,
+    };
+
+    /// The page, which is latched now, has had the same range ever since this was noted (BUF-5).
+    #[inline]
+    pub fn still_holds(self, now: FrameHint) -> bool {
+        self.stamp != 0 && self == now
+    }
+
+    /// The frame only.
+    pub fn without_stamp(self) -> FrameHint {
+        FrameHint { stamp: 0, ..self }
+    }
+
+    /// Notes it for those who come after: the page has the range that its parent says.
+    pub fn note(self, hint: &PageHint) {
+        hint.set(self.frame, self.stamp);
+    }
 }
 
 pub struct BufferPool {
@@ -239,24 +262,34 @@ impl BufferPool {
     /// Where the page probably is, from a hint that is corrected; has the processor fetch what a search in the page
     /// reads first. For a page that is going to be latched now.
     #[inline]
-    pub fn expect(&self, id: PageId, hint: &AtomicU32) -> FrameHint {
-        let mut at = hint.load(Relaxed);
-        if !self.frames.get(at as usize).is_some_and(|f| f.holds(id)) {
+    pub fn expect(&self, id: PageId, hint: &PageHint) -> FrameHint {
+        let (mut frame, mut stamp) = hint.get();
+        if !(self.frames.get(frame as usize)).is_some_and(|f| f.holds(id)) {
             let Some(found) = self.table.find(&self.frames, id) else {
                 return FrameHint::NONE;
             };
-            hint.store(found, Relaxed);
-            at = found;
+            (frame, stamp) = (found, 0);
+            hint.set(frame, stamp);
         }
-        self.arena.prefetch(at);
-        FrameHint(at)
+        self.arena.prefetch(frame);
+        if stamp == 0 {
+            self.arena.prefetch_fences(frame);
+        }
+        FrameHint { frame, stamp }
+    }
+
+    /// Where a page that the caller has latched is.
+    #[inline]
+    fn hint_of(&self, frame: u32) -> FrameHint {
+        let stamp = self.frames[frame as usize].range_stamp();
+        FrameHint { frame, stamp }
     }
 
     /// Like [`BufferPool::shared`]; `hint` says where the page probably is.
     #[inline]
     pub fn shared_in(&self, id: PageId, hint: FrameHint) -> Result<SharedPage<'_>> {
-        match hint != FrameHint::NONE && self.latch_hit::<SharedMode>(hint.0, id) {
-            true => Ok(SharedPage::new(self, hint.0)),
+        match hint != FrameHint::NONE && self.latch_hit::<SharedMode>(hint.frame, id) {
+            true => Ok(SharedPage::new(self, hint.frame)),
             false => self.shared(id),
         }
     }
@@ -264,8 +297,8 @@ impl BufferPool {
     /// Like [`BufferPool::exclusive`]; `hint` says where the page probably is.
     #[inline]
     pub fn exclusive_in(&self, id: PageId, hint: FrameHint) -> Result<ExclusivePage<'_>> {
-        match hint != FrameHint::NONE && self.latch_hit::<ExclusiveMode>(hint.0, id) {
-            true => Ok(ExclusivePage::new(self, hint.0)),
+        match hint != FrameHint::NONE && self.latch_hit::<ExclusiveMode>(hint.frame, id) {
+            true => Ok(ExclusivePage::new(self, hint.frame)),
             false => self.exclusive(id),
         }
     }
@@ -332,10 +365,10 @@ impl BufferPool {
     pub fn inner<'g>(
         &self,
         id: PageId,
-        hint: &AtomicU32,
+        hint: &PageHint,
         guard: &'g Guard,
     ) -> Result<Option<&'g InnerImage>> {
-        if let Some(frame) = self.frames.get(hint.load(Relaxed) as usize)
+        if let Some(frame) = self.frames.get(hint.get().0 as usize)
             && let Some(image) = frame.image(guard)
             && image.id == id
         {
@@ -349,7 +382,7 @@ impl BufferPool {
     fn inner_from_page<'g>(
         &self,
         id: PageId,
-        hint: &AtomicU32,
+        hint: &PageHint,
         guard: &'g Guard,
     ) -> Result<Option<&'g InnerImage>> {
         let index = self.acquire::<SharedMode>(id)?;
@@ -357,7 +390,7 @@ impl BufferPool {
         if page::page_type(&latched) != Some(PageType::Inner) {
             return Ok(None);
         }
-        hint.store(index, Relaxed);
+        hint.set(index, 0);
         let slot = &self.frames[index as usize].image;
         let mut image = slot.load(Acquire, guard);
         if image.is_null() {
@@ -497,6 +530,7 @@ impl BufferPool {
         }
         self.replacement.count_load();
         let frame = &self.frames[index as usize];
+        frame.change_range();
         frame.start_usage(self.replacement.tick());
         frame.unclaim();
         Ok(Some(index))

@@ -1,6 +1,6 @@
 //! The pool under load: a store in memory, a cleaner as small as one can be, and pages whose content proves itself.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
 use super::mem_store::MemStore;
 use parking_lot::Mutex;
@@ -430,13 +430,39 @@ fn inner_page(id: PageId, children: u32) -> Vec<u8> {
     page
 }
 
+/// BUF-5: who has noted a page's range stamp learns of every change of the page but those of records, and when the page has been
+/// away.
+#[test]
+fn a_range_stamp_holds_as_long_as_the_range() {
+    let (pool, _) = pool_of(MIN_FRAMES, 300);
+    let hint = |no| pool.shared(id(no)).unwrap().hint();
+    let first = hint(0);
+    assert!(first.still_holds(hint(0)) && !first.still_holds(hint(1)));
+    pool.exclusive(id(0)).unwrap().records_mut();
+    assert!(first.still_holds(hint(0)));
+    pool.exclusive(id(0)).unwrap().bytes_mut();
+    assert!(!first.still_holds(hint(0)));
+
+    let before: Vec<_> = (0..8).map(hint).collect();
+    for round in 0..20 {
+        (8..300).for_each(|no| drop(pool.shared(id(no))));
+        if (0..8).all(|no| !pool.is_resident(id(no))) {
+            break;
+        }
+        assert!(round < 19, "pages that nobody reads stay for ever");
+    }
+    for (no, before) in before.into_iter().enumerate() {
+        assert!(!before.still_holds(hint(no as u32)));
+    }
+}
+
 /// Images follow the page: built once, gone with the first change, new afterwards; while a reader holds an old one it
 /// stays readable, also when its frame has long been recycled.
 #[test]
 fn images_follow_their_page() {
     let (pool, store) = pool_of(MIN_FRAMES, 300);
     store.pages.lock().insert(id(0), inner_page(id(0), 3));
-    let hint = AtomicU32::new(u32::MAX);
+    let hint = PageHint::unknown();
     let guard = crossbeam_epoch::pin();
     for _ in 0..5 {
         let image = pool.inner(id(0), &hint, &guard).unwrap().unwrap();
@@ -475,7 +501,7 @@ fn images_are_never_stale_after_a_change_ended() {
     let lsn = AtomicU64::new(8);
     with_cleaner(&pool, 4, |t| {
         let mut rng = SmallRng::seed_from_u64(t as u64);
-        let hints: Vec<AtomicU32> = (0..INNER).map(|_| AtomicU32::new(0)).collect();
+        let hints: Vec<_> = (0..INNER).map(|_| PageHint::unknown()).collect();
         for _ in 0..6000 {
             let no = rng.random_range(0..INNER);
             match rng.random_range(0..8) {

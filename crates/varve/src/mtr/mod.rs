@@ -300,14 +300,6 @@ impl<'a> Mtr<'a> {
         }
     }
 
-    /// Where a page that is latched exclusively is, for who will latch it again.
-    pub fn frame_hint(&self, h: PageH) -> FrameHint {
-        match &self.pages[h.0 as usize] {
-            Slot::Exclusive { page, .. } => page.hint(),
-            _ => FrameHint::NONE,
-        }
-    }
-
     pub fn is_exclusive(&self, h: PageH) -> bool {
         matches!(self.pages[h.0 as usize], Slot::Exclusive { .. })
     }
@@ -318,6 +310,15 @@ impl<'a> Mtr<'a> {
             Slot::Released => panic!("{h:?} was released"),
             Slot::Shared(p) => p,
             Slot::Exclusive { page, .. } => page,
+        }
+    }
+
+    /// Where a page that is latched exclusively is, and its range stamp.
+    #[inline]
+    pub fn hint(&self, h: PageH) -> FrameHint {
+        match &self.pages[h.0 as usize] {
+            Slot::Exclusive { page, .. } => page.hint(),
+            _ => FrameHint::NONE,
         }
     }
 
@@ -337,7 +338,11 @@ impl<'a> Mtr<'a> {
                 page.bytes_mut().fill(0);
             }
         }
-        if let Err(e) = op.apply(page.bytes_mut(), id) {
+        let bytes = match op.keeps_range() {
+            true => page.records_mut(),
+            false => page.bytes_mut(),
+        };
+        if let Err(e) = op.apply(bytes, id) {
             panic!("page operation: {e}");
         }
         if self.changes == Changes::Unlogged {
@@ -455,7 +460,7 @@ impl<'a> Mtr<'a> {
                 && matches!(state, State::Changed | State::ChangedFresh)
             {
                 if page.id().space.is_logged() {
-                    page::set_page_lsn(page.bytes_mut(), end);
+                    page::set_page_lsn(page.records_mut(), end);
                     page.changed(start);
                 } else {
                     page.changed_unlogged();

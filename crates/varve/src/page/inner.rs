@@ -4,24 +4,42 @@
 //! page's low fence. Child `i` covers keys from separator `i` (included) to separator `i + 1` (excluded), the
 //! last one up to the high fence.
 //!
-//! Entries carry eight bytes of the separator (after the page's prefix) as a number, so that most searches
-//! touch nothing but the entry array. The child and the hint stand in the same cache line as what led there.
+//! A dense array has eight bytes of each separator (after the page's prefix) as a number: most searches touch nothing
+//! else, and then the one cache line that says where the child is.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::header::{PageType, page_type};
 use super::slotted::{SlottedRef, partition};
 use crate::base::{Error, IndexId, PageId, PageNo, Result};
 
-/// "Not known": what a frame hint starts with.
-const NO_HINT: u32 = u32::MAX;
+/// Where a page was found last: a frame, and the frame's range stamp (BUF-5) at which the page was seen to have the range that
+/// its parent says, or 0. One word, so that the two belong together. Only a hint: who goes by it latches the frame and compares
+/// the page id and the stamp there, so relaxed loads and stores are enough.
+pub struct PageHint(AtomicU64);
 
-struct Entry {
-    head: u64,
-    child: PageNo,
-    /// Frame in which the child was found last. Only a hint: whoever uses it checks the page id there, so
-    /// relaxed loads and stores are enough.
-    hint: AtomicU32,
+impl PageHint {
+    pub const fn unknown() -> PageHint {
+        PageHint(AtomicU64::new(u32::MAX as u64))
+    }
+
+    /// The frame, `u32::MAX` if none is known, and the stamp.
+    #[inline]
+    pub fn get(&self) -> (u32, u32) {
+        let word = self.0.load(Relaxed);
+        (word as u32, (word >> 32) as u32)
+    }
+
+    #[inline]
+    pub fn set(&self, frame: u32, stamp: u32) {
+        self.0
+            .store(u64::from(stamp) << 32 | u64::from(frame), Relaxed);
+    }
+}
+
+struct Child {
+    no: PageNo,
+    hint: PageHint,
 }
 
 pub struct InnerImage {
@@ -32,7 +50,9 @@ pub struct InnerImage {
     low: Box<[u8]>,
     high: Option<Box<[u8]>>,
     prefix_len: usize,
-    entries: Box<[Entry]>,
+    /// For each child the start of the separator in front of it.
+    heads: Box<[u64]>,
+    children: Box<[Child]>,
     /// Where each separator's suffix ends in `keys`.
     ends: Box<[u32]>,
     keys: Box<[u8]>,
@@ -43,7 +63,7 @@ pub struct InnerImage {
 pub struct ChildRef<'a> {
     pub slot: usize,
     pub no: PageNo,
-    pub hint: &'a AtomicU32,
+    pub hint: &'a PageHint,
 }
 
 fn head64(suffix: &[u8]) -> u64 {
@@ -75,22 +95,21 @@ impl InnerImage {
             let found = format!("{n} children at level {}", p.level());
             return Err(Error::corrupt(id, "an inner page with children", found));
         }
-        let mut entries = Vec::with_capacity(n);
+        let mut heads = Vec::with_capacity(n);
+        let mut children = Vec::with_capacity(n);
         let mut ends = Vec::with_capacity(n);
         let mut keys = Vec::new();
         for slot in 0..n {
             let (suffix, payload) = p.entry(slot);
-            let Some(child) = child_of(payload) else {
+            let Some(no) = child_of(payload) else {
                 let found = format!("{} bytes in slot {slot}", payload.len());
                 return Err(Error::corrupt(id, "a child's page number", found));
             };
             keys.extend_from_slice(suffix);
             ends.push(keys.len() as u32);
-            entries.push(Entry {
-                head: head64(suffix),
-                child,
-                hint: AtomicU32::new(NO_HINT),
-            });
+            heads.push(head64(suffix));
+            let hint = PageHint::unknown();
+            children.push(Child { no, hint });
         }
         Ok(InnerImage {
             id,
@@ -100,7 +119,8 @@ impl InnerImage {
             low: p.low().into(),
             high: p.high().map(Into::into),
             prefix_len: p.prefix_len(),
-            entries: entries.into(),
+            heads: heads.into(),
+            children: children.into(),
             ends: ends.into(),
             keys: keys.into(),
         })
@@ -109,18 +129,21 @@ impl InnerImage {
     /// The image of the same page with one more child, in slot `slot` from the separator with this suffix on. What is known
     /// of where the others are stays known.
     pub fn with_child(&self, slot: usize, suffix: &[u8], child: PageNo) -> InnerImage {
-        let new = Entry {
-            head: head64(suffix),
-            child,
-            hint: AtomicU32::new(NO_HINT),
+        let copy = |(n, old): (usize, &Child)| {
+            let (frame, stamp) = old.hint.get();
+            // The child in front of the new one has another range now.
+            let has_its_range = n + 1 != slot;
+            let hint = PageHint::unknown();
+            hint.set(frame, if has_its_range { stamp } else { 0 });
+            Child { no: old.no, hint }
         };
-        let copy = |e: &Entry| Entry {
-            head: e.head,
-            child: e.child,
-            hint: AtomicU32::new(e.hint.load(Relaxed)),
+        let new = Child {
+            no: child,
+            hint: PageHint::unknown(),
         };
-        let (before, after) = self.entries.split_at(slot);
-        let entries = before.iter().map(copy).chain([new]);
+        let mut children: Vec<Child> = self.children.iter().enumerate().map(copy).collect();
+        children.insert(slot, new);
+        let (heads_before, heads_after) = self.heads.split_at(slot);
         let key_at = match slot {
             0 => 0,
             _ => self.ends[slot - 1],
@@ -136,7 +159,10 @@ impl InnerImage {
             low: self.low.clone(),
             high: self.high.clone(),
             prefix_len: self.prefix_len,
-            entries: entries.chain(after.iter().map(copy)).collect(),
+            heads: [heads_before, &[head64(suffix)], heads_after]
+                .concat()
+                .into(),
+            children: children.into(),
             ends: ends
                 .chain(self.ends[slot..].iter().map(|end| end + len))
                 .collect(),
@@ -147,8 +173,7 @@ impl InnerImage {
     /// Says the same about the page, whatever is known of where the children are.
     pub fn says_the_same(&self, other: &InnerImage) -> bool {
         let children = |image: &InnerImage| -> Vec<_> {
-            let entries = image.entries.iter();
-            entries.map(|e| (e.head, e.child)).collect()
+            image.children.iter().map(|child| child.no).collect()
         };
         (self.id, self.index, self.level, self.next, self.prefix_len)
             == (
@@ -158,24 +183,46 @@ impl InnerImage {
                 other.next,
                 other.prefix_len,
             )
-            && (&self.low, &self.high, &self.ends, &self.keys)
-                == (&other.low, &other.high, &other.ends, &other.keys)
+            && (&self.low, &self.high, &self.ends, &self.keys, &self.heads)
+                == (
+                    &other.low,
+                    &other.high,
+                    &other.ends,
+                    &other.keys,
+                    &other.heads,
+                )
             && children(self) == children(other)
     }
 
     #[inline]
     pub fn n_children(&self) -> usize {
-        self.entries.len()
+        self.children.len()
     }
 
     #[inline]
     pub fn child(&self, slot: usize) -> ChildRef<'_> {
-        let e = &self.entries[slot];
+        let Child { no, hint } = &self.children[slot];
         ChildRef {
             slot,
-            no: e.child,
-            hint: &e.hint,
+            no: *no,
+            hint,
         }
+    }
+
+    /// A child's page has these fences: those that this page says (BT-2).
+    pub fn is_range_of(&self, slot: usize, low: &[u8], high: Option<&[u8]>) -> bool {
+        let prefix = &self.low[..self.prefix_len];
+        let is_separator =
+            |slot: usize, fence: &[u8]| fence.strip_prefix(prefix) == Some(self.suffix(slot));
+        let begins = match slot {
+            0 => low == &*self.low,
+            _ => is_separator(slot, low),
+        };
+        let ends = match slot + 1 < self.n_children() {
+            true => high.is_some_and(|high| is_separator(slot + 1, high)),
+            false => high == self.high(),
+        };
+        begins && ends
     }
 
     pub fn low(&self) -> &[u8] {
@@ -189,7 +236,8 @@ impl InnerImage {
     /// `key` lies between the page's fences.
     #[inline]
     pub fn covers(&self, key: &[u8]) -> bool {
-        key >= &*self.low && self.high.as_deref().is_none_or(|h| key < h)
+        // The leftmost page of a level has no low fence.
+        (self.low.is_empty() || key >= &*self.low) && self.high.as_deref().is_none_or(|h| key < h)
     }
 
     /// Keys strictly below `key` that are nearest to it lie between the page's fences.
@@ -235,17 +283,16 @@ impl InnerImage {
             // Only the high fence itself, asked for with `child_below`, may lack the prefix … and it has it
             // by definition; other keys are not covered by the page. The nearest end is a harmless answer.
             None if key < prefix => return 0,
-            None => return self.entries.len(),
+            None => return self.heads.len(),
         };
         let head = head64(suffix);
-        let first = partition(&self.entries, |e| e.head < head);
-        match self.entries.get(first) {
-            Some(e) if e.head == head => {}
-            _ => return first,
+        let first = partition(&self.heads, |h| *h < head);
+        if self.heads.get(first) != Some(&head) {
+            return first;
         }
         let (mut lo, mut hi) = (first, first + 1);
-        if self.entries.get(hi).is_some_and(|e| e.head == head) {
-            hi = first + partition(&self.entries[first..], |e| e.head <= head);
+        if self.heads.get(hi) == Some(&head) {
+            hi = first + partition(&self.heads[first..], |h| *h <= head);
         }
         while lo < hi {
             let mid = lo + (hi - lo) / 2;
@@ -293,7 +340,7 @@ mod tests {
         format.apply(&mut page, ID).unwrap();
         insert(&mut page, 0, b"a", 100);
         let mut image = InnerImage::decode(&page, ID).unwrap();
-        image.child(0).hint.store(17, Relaxed);
+        image.child(0).hint.set(17, 0);
         // At the end, in the middle, with equal heads, with a short suffix.
         for (slot, suffix, child) in [
             (1, &b"m-with-a-long-suffix-2"[..], 101),
@@ -306,7 +353,7 @@ mod tests {
             let decoded = InnerImage::decode(&page, ID).unwrap();
             assert!(image.says_the_same(&decoded), "child {child}");
         }
-        assert_eq!(image.child(0).hint.load(Relaxed), 17);
+        assert_eq!(image.child(0).hint.get().0, 17);
         assert_eq!(
             image.child_for(b"key-m-with-a-long-suffix-1").no,
             PageNo(103)

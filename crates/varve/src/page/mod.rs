@@ -24,7 +24,7 @@ mod tests;
 pub use header::{
     PAGE_HEADER, PageType, is_zero, page_id, page_lsn, page_type, seal, set_page_lsn, verify,
 };
-pub use inner::{ChildRef, InnerImage};
+pub use inner::{ChildRef, InnerImage, PageHint};
 pub use op::{BulkRecs, BulkRecsBuilder, PageOp};
 pub use slotted::{
     OFF_USER, SLOT_SIZE, SlottedRef, common_prefix_len, record_parts, validate, validate_keys,

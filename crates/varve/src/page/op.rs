@@ -436,6 +436,19 @@ impl<'a> PageOp<'a> {
         })
     }
 
+    /// The operation leaves type, owner, level and fences of a slotted page as they are.
+    #[inline]
+    pub fn keeps_range(&self) -> bool {
+        matches!(
+            self,
+            PageOp::Insert { .. }
+                | PageOp::Remove { .. }
+                | PageOp::ReplacePayload { .. }
+                | PageOp::PatchPayload { .. }
+                | PageOp::BulkInsert { .. }
+        )
+    }
+
     #[inline]
     fn apply_checked(&self, page: &mut [u8], id: PageId) -> Edit {
         match *self {

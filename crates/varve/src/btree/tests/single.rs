@@ -3,6 +3,7 @@
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
+use super::descend::{Aim, Found};
 use super::*;
 use crate::mtr::replay::apply_frame;
 use crate::page::{max_key, max_record};
@@ -52,6 +53,48 @@ fn check_seeks(tree: &Tree, model: &Model, rng: &mut SmallRng, longest: usize) {
     assert_eq!(scan(tree, None, Seek::Ge, usize::MAX), keys);
     let backward: Vec<Vec<u8>> = keys.into_iter().rev().collect();
     assert_eq!(scan(tree, None, Seek::Le, usize::MAX), backward);
+}
+
+/// BT-6: the second search for a leaf does without its fences; after a split or a merge they are looked at again.
+#[test]
+fn a_leaf_is_known_again_until_its_range_changes() {
+    let f = Fixture::new(4096, 256);
+    let key = |i: u32| i.to_be_bytes();
+    (0..2000).for_each(|i| put(&f.tree, &key(2 * i), &[7; 40]));
+    let middle = key(2000);
+    // Where the leaf of `middle` was found before, by what the way to it says, and where it is.
+    let places = || {
+        let guard = &crossbeam_epoch::pin();
+        let Ok(Found::Page(spot)) = f.tree.locate(Aim::At(&middle), 0, guard) else {
+            panic!("no way to a leaf");
+        };
+        let page = f.env.pool.shared(f.tree.page_id(spot.no)).expect("a leaf");
+        (spot.hint, page.hint())
+    };
+    let known = || {
+        get(&f.tree, &middle).expect("a record");
+        let (noted, now) = places();
+        assert!(noted.still_holds(now), "it was just found");
+        now
+    };
+    let at_first = known();
+    assert!(remove(&f.tree, &key(2002)));
+    put(&f.tree, &key(2002), &[8; 40]);
+    assert!(at_first.still_holds(known()), "records only have changed");
+
+    let splits = f.tree.counters.splits.load(Relaxed);
+    put(&f.tree, &key(2001), &[9; 600]);
+    assert!(f.tree.counters.splits.load(Relaxed) > splits);
+    assert!(!at_first.still_holds(places().1), "the leaf was split");
+
+    let after_split = known();
+    let merges = f.tree.counters.merges.load(Relaxed);
+    for i in (1800..2200).filter(|i| *i != 2000) {
+        remove(&f.tree, &key(i));
+    }
+    assert!(f.tree.counters.merges.load(Relaxed) > merges);
+    assert!(!after_split.still_holds(places().1), "the leaf was merged");
+    known();
 }
 
 #[test]
