@@ -215,7 +215,15 @@ impl Tree {
     pub fn latch_leaf_shared(&self, key: &[u8], seek: Seek) -> Result<SharedLeaf<'_>> {
         let page = self.leaf_shared(Aim::of(key, seek))?;
         let found = SlottedRef::new(&page).search_covered(key);
-        let exact = seek == Seek::Ge && found.is_ok();
+        let exact = match found {
+            Ok(slot) if seek == Seek::Ge => {
+                // A search for a key wants the record: its lines need not be waited for one after the other.
+                let place = SlottedRef::new(&page).places(slot..slot + 1).next();
+                page.prefetch(place.unwrap_or_default());
+                true
+            }
+            _ => false,
+        };
         Ok(SharedLeaf::new(page, boundary_of(found, seek), exact))
     }
 

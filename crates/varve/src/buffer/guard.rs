@@ -4,7 +4,7 @@
 
 #![allow(unsafe_code)]
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
@@ -53,6 +53,12 @@ impl<'a> SharedPage<'a> {
     #[inline]
     pub fn hint(&self) -> FrameHint {
         self.pool.hint_of(self.frame)
+    }
+
+    /// Has the processor fetch a part of the page, all of it at once.
+    #[inline]
+    pub fn prefetch(&self, part: Range<usize>) {
+        self.pool.arena.prefetch_part(self.frame, part);
     }
 }
 

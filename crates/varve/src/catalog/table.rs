@@ -237,8 +237,11 @@ impl OpenTable {
 
     /// Index by number: 0 is the clustered one.
     pub fn index_at(&self, n: usize) -> Result<&OpenIndex> {
-        self.indexes()
-            .nth(n)
+        let index = match n {
+            0 => Some(&self.clustered),
+            n => self.secondary.get(n - 1),
+        };
+        index
             .ok_or_else(|| Error::not_found(format!("index number {n} of table {}", self.def.name)))
     }
 

@@ -409,12 +409,18 @@ impl TrxLocks {
             std::mem::take(&mut shared.adopted)
         };
         let mut locks = self.locks.borrow_mut();
-        for at in adopted.into_iter().chain(locks.drain(..)) {
-            self.inner.release(self.owner.key, at);
+        if !(locks.is_empty() && adopted.is_empty()) {
+            for at in adopted.into_iter().chain(locks.drain(..)) {
+                self.inner.release(self.owner.key, at);
+            }
+            locks.shrink_to(KEEP_LOCKS);
         }
-        locks.shrink_to(KEEP_LOCKS);
+        let mut gaps = self.gaps.borrow_mut();
+        if gaps.is_empty() {
+            return;
+        }
         let before = self.inner.gaps.bytes();
-        for index in self.gaps.borrow_mut().drain(..) {
+        for index in gaps.drain(..) {
             self.inner.gaps.release(self.owner.key, index);
         }
         if before / DIVIDE_BYTES != self.inner.gaps.bytes() / DIVIDE_BYTES {

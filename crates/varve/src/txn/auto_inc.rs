@@ -63,7 +63,7 @@ impl Transaction {
 
     /// The statement has ended: gives up the AUTO-INC locks that it took.
     pub fn end_statement(&mut self) {
-        for table in std::mem::take(&mut self.auto_inc) {
+        while let Some(table) = self.auto_inc.pop() {
             let core = self.core();
             core.locks
                 .unlock_table(self.locks(), table.id(), TableMode::AutoInc);

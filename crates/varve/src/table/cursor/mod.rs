@@ -141,6 +141,8 @@ pub struct Cursor {
     lock: LockMode,
     direction: Direction,
     resume: Resume,
+    /// The search was for one key, after which a move goes on: `resume` is not made until then.
+    goes_on_after_key: bool,
     batch: Batch,
     batch_limit: usize,
     /// Key of the current row in the index.
@@ -193,6 +195,7 @@ impl Cursor {
             lock: LockMode::None,
             direction: Direction::Forward,
             resume: Resume::End,
+            goes_on_after_key: false,
             batch: Batch::default(),
             batch_limit: FIRST_BATCH,
             key: Vec::new(),
@@ -240,6 +243,7 @@ impl Cursor {
         self.is_new_lock = false;
         self.waited_for.clear();
         self.bounded = false;
+        self.goes_on_after_key = false;
         self.long.release();
         self.join(trx, lock)
     }
@@ -404,6 +408,9 @@ impl Cursor {
     }
 
     fn go(&mut self, trx: &mut Transaction, direction: Direction) -> Result<bool> {
+        if std::mem::take(&mut self.goes_on_after_key) {
+            self.resume_after_key();
+        }
         let is_passed_on = self.searcher != trx.number();
         if is_passed_on {
             self.unread();
@@ -456,18 +463,18 @@ impl Cursor {
     fn point(&mut self, trx: &mut Transaction) -> Result<bool> {
         self.key.clear();
         self.key.extend_from_slice(&self.prefix);
-        self.resume_after_key();
+        self.goes_on_after_key = true;
         if self.gaps != Gaps::Open {
             // The smallest key behind it.
             self.covered.clear();
             self.covered.extend_from_slice(&self.key);
             self.covered.push(0);
         }
-        let found = self.fetch_again(trx)? && self.fetch_long(trx)?;
-        if found {
+        if self.fetch_again(trx)? && self.fetch_long(trx)? {
             trx.count_row();
+            return Ok(true);
         }
-        Ok(found)
+        Ok(false)
     }
 
     /// Reads (or locks and reads) the row `self.clustered` into `payload`. With `entry`, the row must yield that
