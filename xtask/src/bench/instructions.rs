@@ -34,6 +34,9 @@ const OPERATIONS: [(&str, u64); 4] = [
 ];
 /// What the run that is subtracted does: enough for everything to be warm.
 const FEW: u64 = 1000;
+/// Has the C library copy and clear long stretches without `rep movsb` and `rep stosb`.
+const WITHOUT_REP: &str =
+    "glibc.cpu.x86_rep_movsb_threshold=1073741824:glibc.cpu.x86_rep_stosb_threshold=1073741824";
 /// Functions listed for each operation.
 const LINES: usize = 40;
 
@@ -89,8 +92,11 @@ fn counted(program: &Path, operation: &str, count: u64, profile: &PathBuf) -> Re
     option.push(profile);
     command::output(
         Cmd::new("valgrind")
-            .args(["--tool=callgrind", "--quiet"])
+            // Threads take turns: otherwise one that waits for another can keep it from running for very long.
+            .args(["--tool=callgrind", "--quiet", "--fair-sched=yes"])
             .arg(option)
+            // Otherwise one instruction that copies or clears many bytes counts as one for each of them.
+            .env("GLIBC_TUNABLES", WITHOUT_REP)
             .arg(program)
             .arg(operation)
             .arg(count.to_string()),
