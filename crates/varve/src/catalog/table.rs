@@ -258,6 +258,7 @@ impl OpenTable {
     }
 
     /// The row in a clustered record, which was copied from its page, with this key.
+    #[inline(always)]
     pub fn row<'a>(&'a self, key: &[u8], bytes: &'a [u8]) -> Result<RowRef<'a>> {
         RowRef::new(&self.format, bytes)
             .map_err(|d| self.clustered.damage_at(key, d.expected, d.found))
@@ -265,6 +266,7 @@ impl OpenTable {
 
     /// The row of a clustered record, under clustered key `key`. Flags that deny its long values are damage: who believed them would not
     /// fetch these.
+    #[inline(always)]
     pub fn row_of<'a>(&'a self, key: &[u8], record: &RowRecord<'a>) -> Result<RowRef<'a>> {
         let row = self.row(key, record.row)?;
         match row.has_long_values() && !record.has_long_values() {
