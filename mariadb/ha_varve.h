@@ -126,6 +126,10 @@ private:
   const MY_BITMAP *wanted_columns() const;
   void release_values();
   int fetched(varve_code code, uchar *buf, int none);
+  int give(uchar *buf);
+  int next(decltype(varve_cursor_next_rows) *rows, decltype(varve_cursor_next) *row, uchar *buf);
+  int settle();
+  void forget_ahead() { m_ahead= m_passed= 0; }
   int failed(varve_code code);
   void refresh_estimates();
 
@@ -165,8 +169,14 @@ private:
   varve_plugin::Wanted_columns m_position_wanted;
   // The one that read last: update_row, delete_row, position and unlock_row are about its row.
   varve_cursor *m_current;
-  // The row that m_current read last.
+  // The row that the server was given last.
   const varve_value *m_row;
+  // The cursor gives several rows at once, by one of two calls. So many more of them stand behind m_row, and so many
+  // between the cursor's own place and it.
+  bool m_reads_ahead;
+  decltype(varve_cursor_next_rows) *m_ahead_by;
+  uint32_t m_ahead;
+  uint32_t m_passed;
 
   // The server's way of reading many ranges, on top of the calls above.
   DsMrr_impl m_mrr;

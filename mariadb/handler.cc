@@ -16,7 +16,8 @@ static const uint POSITION_LENGTH_BYTES= 2;
 
 ha_varve::ha_varve(handlerton *hton, TABLE_SHARE *share)
   : handler(hton, share), m_table(nullptr), m_index(nullptr), m_range_begin(nullptr), m_range_end(nullptr),
-    m_position_cursor(nullptr), m_current(nullptr), m_row(nullptr), m_mrr(),
+    m_position_cursor(nullptr), m_current(nullptr), m_row(nullptr), m_reads_ahead(false),
+    m_ahead_by(nullptr), m_ahead(0), m_passed(0), m_mrr(),
     m_txn(nullptr), m_own_txn(nullptr), m_lock(VARVE_NO_LOCK), m_stored_lock(VARVE_NO_LOCK), m_skip_locked(false),
     m_scan_starts(false), m_change_duplicates(false), m_keys_only(false), m_failure(0), m_failure_number(0),
     m_counter_failure(0)
@@ -274,6 +275,7 @@ int ha_varve::reset()
   m_range_begin= m_range_end= nullptr;
   m_current= nullptr;
   m_row= nullptr;
+  forget_ahead();
   release_values();
   return 0;
 }
@@ -343,6 +345,7 @@ int ha_varve::use_index(uint engine_index)
     return error;
   m_index= &m_indexes[engine_index];
   m_current= m_index->cursor;
+  forget_ahead();
   m_range_begin= m_range_end= nullptr;
   return 0;
 }
@@ -369,6 +372,9 @@ const MY_BITMAP *ha_varve::wanted_columns() const
 int ha_varve::start_search()
 {
   Index &index= *m_index;
+  forget_ahead();
+  // HANDLER goes on in later statements and transactions: what is read then is theirs.
+  m_reads_ahead= m_lock == VARVE_NO_LOCK && thd_sql_command(table->in_use) != SQLCOM_HA_READ;
   const bool suffice= &index != &m_indexes[0] && m_lock == VARVE_NO_LOCK && keys_give_all(index);
   // What is wanted may change while keys are read, as long as keys give it.
   index.gives_covered= suffice && !bitmap_is_subset(table->read_set, &index.covered);
@@ -409,6 +415,12 @@ inline int ha_varve::fetched(varve_code code, uchar *buf, int none)
     return none;
   if (code != VARVE_OK)
     return failed(code);
+  return give(buf);
+}
+
+// Puts m_row into `buf`.
+inline int ha_varve::give(uchar *buf)
+{
   if (!m_index)
     m_position_wanted.to_record(m_row, buf);
   else if (m_index->wanted.suffice(m_row_plan, table->read_set) || (m_index->gives_covered && keys_give_all(*m_index)))
@@ -491,19 +503,54 @@ int ha_varve::index_read_last_map(uchar *buf, const uchar *key, key_part_map par
   return index_read_map(buf, key, parts, HA_READ_PREFIX_LAST);
 }
 
+// The next row: one that the cursor has given already, if there is any, else as many as it has at hand.
+inline int ha_varve::next(decltype(varve_cursor_next_rows) *rows, decltype(varve_cursor_next) *row, uchar *buf)
+{
+  if (!m_reads_ahead)
+    return fetched(row(m_current, m_txn, &m_row), buf, HA_ERR_END_OF_FILE);
+  if (m_ahead && m_ahead_by == rows)
+  {
+    m_ahead--;
+    m_passed++;
+    m_row+= m_row_plan.size();
+    return give(buf);
+  }
+  uint32_t n= 1;
+  const varve_code code= rows(m_current, m_txn, m_passed, &m_row, &n);
+  forget_ahead();
+  m_ahead= n - 1;
+  m_ahead_by= rows;
+  return fetched(code, buf, HA_ERR_END_OF_FILE);
+}
+
+// Moves the cursor to the row that the server was given last. Who wants that once will want it again: the search goes on row
+// by row.
+int ha_varve::settle()
+{
+  m_reads_ahead= false;
+  const uint32_t passed= m_passed;
+  forget_ahead();
+  if (!passed)
+    return 0;
+  const varve_code code= varve_cursor_pass(m_current, m_txn, passed);
+  return code ? failed(code) : 0;
+}
+
 int ha_varve::index_next(uchar *buf)
 {
-  return fetched(varve_cursor_next(m_current, m_txn, &m_row), buf, HA_ERR_END_OF_FILE);
+  return next(varve_cursor_next_rows, varve_cursor_next, buf);
 }
 
 // `key` is the one of the index_read_map before, which the cursor remembers.
 int ha_varve::index_next_same(uchar *buf, const uchar *, uint)
 {
-  return fetched(varve_cursor_next_same(m_current, m_txn, &m_row), buf, HA_ERR_END_OF_FILE);
+  return next(varve_cursor_next_same_rows, varve_cursor_next_same, buf);
 }
 
 int ha_varve::index_prev(uchar *buf)
 {
+  if (int error= settle())
+    return error;
   return fetched(varve_cursor_prev(m_current, m_txn, &m_row), buf, HA_ERR_END_OF_FILE);
 }
 
@@ -571,6 +618,8 @@ int ha_varve::rnd_next(uchar *buf)
 
 void ha_varve::position(const uchar *)
 {
+  // It can't fail: the rows were given.
+  settle();
   const uint8_t *at;
   const uint room= ref_length - POSITION_LENGTH_BYTES;
   const uint length= std::min(varve_cursor_position(m_current, &at), room);
@@ -584,6 +633,8 @@ int ha_varve::rnd_pos(uchar *buf, uchar *position)
   if (!m_position_cursor)
     if (varve_code code= varve_cursor_open(m_table, 0, &m_position_cursor))
       return failed(code);
+  if (int error= settle())
+    return error;
   m_current= m_position_cursor;
   m_index= nullptr;
   m_position_wanted.tell(m_position_cursor, m_row_plan, wanted_columns());

@@ -401,6 +401,29 @@ enum varve_code varve_cursor_next_same(struct varve_cursor *cursor,
                                        const struct varve_txn *txn,
                                        const struct varve_value **row);
 
+// Goes to the next row, as varve_cursor_next does, and gives it together with rows behind it that the cursor has at hand:
+// `rows` gets `n` rows, one behind the other. The cursor itself stands on the first of them. `passed` says how
+// many of the last call's rows behind the first the caller went past: the cursor goes there first. 0 if there was another
+// call in between.
+enum varve_code varve_cursor_next_rows(struct varve_cursor *cursor,
+                                       const struct varve_txn *txn,
+                                       uint32_t passed,
+                                       const struct varve_value **rows,
+                                       uint32_t *n);
+
+// The same for rows that equal the key that the last varve_cursor_seek was given, as varve_cursor_next_same.
+enum varve_code varve_cursor_next_same_rows(struct varve_cursor *cursor,
+                                            const struct varve_txn *txn,
+                                            uint32_t passed,
+                                            const struct varve_value **rows,
+                                            uint32_t *n);
+
+// Moves the cursor on over `passed` of the rows behind the first that varve_cursor_next_rows gave, so that it stands on the
+// one that the caller is at.
+enum varve_code varve_cursor_pass(struct varve_cursor *cursor,
+                                  const struct varve_txn *txn,
+                                  uint32_t passed);
+
 // The current row's position: bytes that find the row again, in any cursor on the same table. Positions of two rows
 // compare with memcmp, and a shorter one that starts another is the smaller, in the clustered index's order.
 uint32_t varve_cursor_position(const struct varve_cursor *cursor, const uint8_t **position);

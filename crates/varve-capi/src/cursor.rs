@@ -1,14 +1,12 @@
 //! `varve_cursor`: reading a table in the order of one of its indexes.
-//!
-//! A row goes to C as an array of values, of which only those of wanted columns are set at each move. They point into the
-//! cursor's copy of the row, or into `values` if the index's key gave them.
 
 use std::ffi::c_void;
 
-use varve::{Cursor, Datum, DatumBuf, Error, KeyField, KeyMatch, LockMode, Table, Transaction};
+use varve::{Cursor, Datum, DatumBuf, Error, KeyMatch, LockMode, Table, Transaction};
 
 use crate::error::guard;
 use crate::error::varve_code::{self, VARVE_NO_ROW, VARVE_OK};
+use crate::rows::{RowsForC, fill};
 use crate::table::{varve_bound, varve_table};
 use crate::txn::{running, varve_txn};
 use crate::value::{slice_of, varve_value, with_datums};
@@ -17,18 +15,9 @@ use crate::value::{slice_of, varve_value, with_datums};
 pub struct varve_cursor {
     pub(crate) table: Table,
     pub(crate) cursor: Cursor,
-    /// The current row for C, one value for each column; null for those that are not wanted.
-    row: Vec<varve_value>,
-    /// Columns that the caller will look at.
-    wanted: Vec<usize>,
-    keys_suffice: bool,
-    /// See `Cursor::key_columns`.
-    key_columns: Vec<(usize, bool)>,
-    /// See `Cursor::key_fields`.
-    key_fields: Vec<KeyField>,
-    /// Those that are read, if they give everything that is wanted of a key, and what was read.
-    fields: Option<Vec<KeyField>>,
-    values: Vec<u8>,
+    rows: RowsForC,
+    /// How many rows behind the cursor's own the last call has given.
+    ahead: usize,
 }
 
 /// What a row must be to the key that is sought. A key may be only the first parts of the index's; then it stands
@@ -102,16 +91,6 @@ impl Filter {
     }
 }
 
-/// Puts the values of an entry where their columns stand in a row.
-#[inline]
-fn fill(row: &mut [varve_value], key_columns: &[(usize, bool)], values: &DatumBuf) {
-    for (&(column, readable), value) in key_columns.iter().zip(values.iter()) {
-        if readable {
-            row[column] = varve_value::of(value);
-        }
-    }
-}
-
 impl From<varve_lock> for LockMode {
     fn from(lock: varve_lock) -> LockMode {
         match lock {
@@ -137,67 +116,6 @@ impl From<varve_match> for KeyMatch {
     }
 }
 
-impl varve_cursor {
-    /// Hands the current row to C, if there is one.
-    #[inline]
-    fn publish(&mut self, found: bool, out: *mut *const varve_value) -> varve::Result<varve_code> {
-        if !found {
-            return Ok(VARVE_NO_ROW);
-        }
-        if !(self.keys_suffice && self.publish_key()?) {
-            let row = self.cursor.row()?;
-            for &column in &self.wanted {
-                // A long value that nobody wants was not fetched.
-                let value = row.fetched(column);
-                self.row[column] = value.map_or(varve_value::NULL, varve_value::of);
-            }
-        }
-        // SAFETY: CAPI-2.
-        unsafe { out.write(self.row.as_ptr()) };
-        Ok(VARVE_OK)
-    }
-
-    /// Takes the current row's values from its key. `false` if the row was fetched.
-    #[inline]
-    fn publish_key(&mut self) -> varve::Result<bool> {
-        let Some(fields) = &self.fields else {
-            let values = self.cursor.key_values()?;
-            if let Some(values) = values {
-                fill(&mut self.row, &self.key_columns, values);
-            }
-            return Ok(values.is_some());
-        };
-        if !self.cursor.read_fields(fields, &mut self.values)? {
-            return Ok(false);
-        }
-        let mut rest = &self.values[..];
-        for field in fields {
-            let (value, behind) = rest.split_at(field.len());
-            self.row[field.column] = varve_value::of(Some(value));
-            rest = behind;
-        }
-        Ok(true)
-    }
-
-    /// The caller wants other columns than before, or has other means to get them.
-    fn plan(&mut self) {
-        self.row.fill(varve_value::NULL);
-        let readable = |column: &&usize| self.key_columns.contains(&(**column, true));
-        let field = |column: &usize| {
-            let mut fields = self.key_fields.iter().copied();
-            fields.find(|f| f.column == *column)
-        };
-        let wanted = self.wanted.iter().filter(readable);
-        self.fields = match self.keys_suffice {
-            true => wanted.map(field).collect(),
-            false => None,
-        };
-        let fields = self.fields.iter().flatten();
-        let bytes = fields.map(KeyField::len).sum();
-        self.values.resize(bytes, 0);
-    }
-}
-
 /// Moves a cursor and hands the row that it found to C.
 ///
 /// # Safety
@@ -213,9 +131,75 @@ unsafe fn go(
     let (c, txn) = unsafe { (&mut *cursor, &*txn) };
     guard(&txn.db, || {
         // SAFETY: the caller's promise.
-        let found = how(&mut c.cursor, unsafe { running(txn)? })?;
-        c.publish(found, row)
+        let trx = unsafe { running(txn)? };
+        c.ahead = 0;
+        if !how(&mut c.cursor, trx)? {
+            return Ok(VARVE_NO_ROW);
+        }
+        c.rows.put_current(&mut c.cursor)?;
+        // SAFETY: the caller's promise.
+        unsafe { row.write(c.rows.as_ptr()) };
+        Ok(VARVE_OK)
     })
+}
+
+/// Rows of a portion that C went past, and where the next portion goes.
+struct Portion {
+    passed: u32,
+    rows: *mut *const varve_value,
+    n: *mut u32,
+}
+
+/// Moves a cursor and hands the row that it found to C, and others behind it that cost next to nothing.
+///
+/// # Safety
+/// CAPI-2 holds for the handles and for what `portion` points to.
+#[inline]
+unsafe fn go_on(
+    cursor: *mut varve_cursor,
+    txn: *const varve_txn,
+    portion: Portion,
+    how: impl FnOnce(&mut Cursor, &mut Transaction) -> varve::Result<bool>,
+) -> varve_code {
+    // SAFETY: the caller's promise.
+    let (c, txn) = unsafe { (&mut *cursor, &*txn) };
+    guard(&txn.db, || {
+        // SAFETY: the caller's promise.
+        let trx = unsafe { running(txn)? };
+        c.pass(trx, portion.passed)?;
+        if !how(&mut c.cursor, trx)? {
+            return Ok(VARVE_NO_ROW);
+        }
+        let most = c.rows.begin_portion();
+        c.rows.put_current(&mut c.cursor)?;
+        let most = (most - 1).min(c.cursor.peekable());
+        while c.ahead < most
+            && let Some(peeked) = c.cursor.peek(trx, c.ahead)
+            && c.rows.put_peeked(c.ahead + 1, peeked)
+        {
+            c.ahead += 1;
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            portion.rows.write(c.rows.as_ptr());
+            portion.n.write(c.ahead as u32 + 1);
+        }
+        Ok(VARVE_OK)
+    })
+}
+
+impl varve_cursor {
+    /// Moves the cursor to the last row of the portion that C went past.
+    fn pass(&mut self, trx: &mut Transaction, passed: u32) -> varve::Result<()> {
+        let (passed, given) = (passed as usize, std::mem::take(&mut self.ahead));
+        if passed > given {
+            return Err(Error::invalid(format!(
+                "{passed} rows were passed, but {given} were given"
+            )));
+        }
+        self.cursor.pass(trx, passed);
+        Ok(())
+    }
 }
 
 /// Opens a cursor on an index: 0 the clustered one, 1, 2, … the secondary ones.
@@ -229,17 +213,11 @@ pub unsafe extern "C" fn varve_cursor_open(
     let table = unsafe { &*table };
     guard(&table.db, || {
         let cursor = table.table.cursor(index as usize)?;
-        let columns = table.table.def().columns.len();
         let cursor = varve_cursor {
             table: table.table.clone(),
-            row: vec![varve_value::NULL; columns],
-            wanted: (0..columns).collect(),
-            keys_suffice: false,
-            key_columns: cursor.key_columns().to_vec(),
-            key_fields: cursor.key_fields(),
-            fields: None,
-            values: Vec::new(),
+            rows: RowsForC::new(&cursor, table.table.def().columns.len()),
             cursor,
+            ahead: 0,
         };
         // SAFETY: CAPI-2.
         unsafe { out.write(Box::into_raw(Box::new(cursor))) };
@@ -258,7 +236,7 @@ pub unsafe extern "C" fn varve_cursor_close(cursor: *mut varve_cursor) {
 pub unsafe extern "C" fn varve_cursor_covers(cursor: *const varve_cursor, column: u32) -> bool {
     // SAFETY: CAPI-2.
     let c = unsafe { &*cursor };
-    c.key_columns.contains(&(column as usize, true))
+    c.rows.key_columns().contains(&(column as usize, true))
 }
 
 /// Says whether the caller will look at no other columns of the rows that it searches for from now on than at those
@@ -270,9 +248,8 @@ pub unsafe extern "C" fn varve_cursor_set_keys_suffice(
 ) {
     // SAFETY: CAPI-2.
     let c = unsafe { &mut *cursor };
-    c.keys_suffice = keys_suffice;
     c.cursor.set_keys_suffice(keys_suffice);
-    c.plan();
+    c.rows.set_keys_suffice(keys_suffice);
 }
 
 /// Says which columns the caller will look at in the rows that it searches for from now on: `n` flags, one for each
@@ -290,13 +267,10 @@ pub unsafe extern "C" fn varve_cursor_set_wanted_columns(
     let flags = (!wanted.is_null()).then(|| unsafe { slice_of(wanted, n as usize) });
     let flags: Option<Vec<bool>> = flags.map(|f| f.iter().map(|w| *w != 0).collect());
     c.cursor.set_wanted_columns(flags.as_deref());
-    let is_wanted = |column: &usize| match &flags {
+    c.rows.want(|column| match &flags {
         Some(flags) => flags.get(*column) == Some(&true),
         None => true,
-    };
-    c.wanted.clear();
-    c.wanted.extend((0..c.row.len()).filter(is_wanted));
-    c.plan();
+    });
 }
 
 /// Gives back memory that long values took. The current row's values are gone then; the cursor keeps its place.
@@ -304,7 +278,7 @@ pub unsafe extern "C" fn varve_cursor_set_wanted_columns(
 pub unsafe extern "C" fn varve_cursor_release_values(cursor: *mut varve_cursor) {
     // SAFETY: CAPI-2.
     let c = unsafe { &mut *cursor };
-    c.row.fill(varve_value::NULL);
+    c.rows.clear();
     c.cursor.release_values();
 }
 
@@ -374,8 +348,8 @@ pub unsafe extern "C" fn varve_cursor_set_filter(
     let mut filter = Filter {
         ask,
         context,
-        row: vec![varve_value::NULL; c.row.len()],
-        key_columns: c.key_columns.clone(),
+        row: vec![varve_value::NULL; c.rows.columns()],
+        key_columns: c.rows.key_columns().to_vec(),
     };
     (c.cursor).set_filter(Some(Box::new(move |values| filter.wants(values))));
 }
@@ -464,6 +438,52 @@ pub unsafe extern "C" fn varve_cursor_next_same(
 ) -> varve_code {
     // SAFETY: CAPI-2.
     unsafe { go(cursor, txn, row, Cursor::next_same) }
+}
+
+/// Goes to the next row, as varve_cursor_next does, and gives it together with rows behind it that the cursor has at hand:
+/// `rows` gets `n` rows, one behind the other. The cursor itself stands on the first of them. `passed` says how
+/// many of the last call's rows behind the first the caller went past: the cursor goes there first. 0 if there was another
+/// call in between.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_cursor_next_rows(
+    cursor: *mut varve_cursor,
+    txn: *const varve_txn,
+    passed: u32,
+    rows: *mut *const varve_value,
+    n: *mut u32,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    unsafe { go_on(cursor, txn, Portion { passed, rows, n }, Cursor::next) }
+}
+
+/// The same for rows that equal the key that the last varve_cursor_seek was given, as varve_cursor_next_same.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_cursor_next_same_rows(
+    cursor: *mut varve_cursor,
+    txn: *const varve_txn,
+    passed: u32,
+    rows: *mut *const varve_value,
+    n: *mut u32,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    unsafe { go_on(cursor, txn, Portion { passed, rows, n }, Cursor::next_same) }
+}
+
+/// Moves the cursor on over `passed` of the rows behind the first that varve_cursor_next_rows gave, so that it stands on the
+/// one that the caller is at.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_cursor_pass(
+    cursor: *mut varve_cursor,
+    txn: *const varve_txn,
+    passed: u32,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (c, txn) = unsafe { (&mut *cursor, &*txn) };
+    guard(&txn.db, || {
+        // SAFETY: CAPI-2.
+        c.pass(unsafe { running(txn)? }, passed)?;
+        Ok(VARVE_OK)
+    })
 }
 
 /// The current row's position: bytes that find the row again, in any cursor on the same table. Positions of two rows

@@ -5,6 +5,7 @@
 //! - `collation`: collations that the caller brings.
 //! - `definition`: table definitions as plain structs.
 //! - `database`, `table`, `txn`, `cursor`: the handles.
+//! - `rows`: what a cursor hands to C.
 //! - `prepared`: two-phase commit.
 //! - `status`: counters by name.
 //!
@@ -21,6 +22,7 @@ pub mod database;
 pub mod definition;
 pub mod error;
 pub mod prepared;
+mod rows;
 pub mod status;
 pub mod table;
 pub mod txn;

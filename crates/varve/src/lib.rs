@@ -106,7 +106,7 @@ pub use row::{
     Collation, CollationId, Collations, ColumnDef, ColumnType, Datum, DatumBuf, FindCollation,
     KeyField, KeyPart, Pad, RowRef, Value, Weigh,
 };
-pub use table::{CheckReport, Cursor, EntryFilter, KeyMatch, LockMode, OnDuplicate};
+pub use table::{CheckReport, Cursor, EntryFilter, KeyMatch, LockMode, OnDuplicate, Peeked};
 pub use txn::{
     AutoIncLock, FlushLog, Interrupt, Isolation, LogLevel, Logger, Savepoint, Transaction,
 };

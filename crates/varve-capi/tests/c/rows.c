@@ -101,6 +101,51 @@ static void read_all(const varve_txn *txn, const varve_table *table)
   varve_cursor_close(c);
 }
 
+// Rows in portions: as many as the cursor has at hand, one behind the other.
+static void read_portions(const varve_txn *txn, const varve_table *table)
+{
+  varve_cursor *c;
+  const varve_value *row;
+  uint32_t n;
+  const uint8_t wanted[]= {1, 1, 0};
+  OK(varve_cursor_open(table, 0, &c));
+  varve_cursor_set_wanted_columns(c, wanted, 3);
+  OK(varve_cursor_first(c, txn, VARVE_NO_LOCK, &row));
+  CHECK(as_number(row[0]) == 1 && equals(row[1], "Carl") && !row[2].ptr);
+  OK(varve_cursor_next_rows(c, txn, 0, &row, &n));
+  CHECK(n == 2 && as_number(row[0]) == 2 && as_number(row[3]) == 3 && equals(row[4], "bob") && !row[5].ptr);
+  // The cursor stands on the first of them until it is told otherwise.
+  OK(varve_cursor_next_rows(c, txn, 0, &row, &n));
+  CHECK(n == 1 && as_number(row[0]) == 3);
+  EXPECT(VARVE_INVALID, varve_cursor_next_rows(c, txn, 1, &row, &n));
+  EXPECT(VARVE_NO_ROW, varve_cursor_next_rows(c, txn, 0, &row, &n));
+
+  OK(varve_cursor_first(c, txn, VARVE_NO_LOCK, &row));
+  OK(varve_cursor_next_rows(c, txn, 0, &row, &n));
+  EXPECT(VARVE_INVALID, varve_cursor_pass(c, txn, 2));
+  OK(varve_cursor_first(c, txn, VARVE_NO_LOCK, &row));
+  OK(varve_cursor_next_rows(c, txn, 0, &row, &n));
+  OK(varve_cursor_pass(c, txn, 1));
+  OK(varve_cursor_prev(c, txn, &row));
+  CHECK(as_number(row[0]) == 2);
+  varve_cursor_set_wanted_columns(c, NULL, 0);
+  OK(varve_cursor_last(c, txn, VARVE_NO_LOCK, &row));
+  CHECK(as_number(row[0]) == 3 && row[2].ptr);
+  varve_cursor_close(c);
+
+  // The name is text, which the index's keys don't give back: only the number is had from them.
+  OK(varve_cursor_open(table, 1, &c));
+  varve_cursor_set_keys_suffice(c, true);
+  OK(varve_cursor_first(c, txn, VARVE_NO_LOCK, &row));
+  CHECK(as_number(row[0]) == 2 && !row[1].ptr);
+  OK(varve_cursor_next_rows(c, txn, 0, &row, &n));
+  CHECK(as_number(row[0]) == 3);
+  varve_value key= bytes("ada");
+  OK(varve_cursor_seek(c, txn, &key, 1, VARVE_EXACT, VARVE_NO_LOCK, &row));
+  EXPECT(VARVE_NO_ROW, varve_cursor_next_same_rows(c, txn, 0, &row, &n));
+  varve_cursor_close(c);
+}
+
 // Wants odd numbers; the name is text, which keys don't give back.
 static varve_verdict odd_only(void *asked, const varve_value *row)
 {
@@ -204,6 +249,7 @@ int main(int argc, char **argv)
   OK(varve_txn_begin(txn, VARVE_READ_COMMITTED));
   OK(varve_txn_start_statement(txn));
   read_all(txn, table);
+  read_portions(txn, table);
   read_some(txn, table);
   change(txn, table);
   OK(varve_txn_rollback(txn));

@@ -79,13 +79,23 @@ impl KeyField {
     /// Copies the value from a key to `out`, which is as long as the value. Total on any bytes.
     #[inline]
     pub fn read(&self, key: &[u8], out: &mut [u8]) -> Result<(), Damage> {
-        let Some(value) = key.get(self.at..self.at + self.len) else {
-            return Err(Damage::new("a whole key part", key.len()));
+        self.read_split(&[], key, out)
+    }
+
+    /// The same from a key in two pieces.
+    #[inline]
+    pub fn read_split(&self, prefix: &[u8], suffix: &[u8], out: &mut [u8]) -> Result<(), Damage> {
+        let (from, to) = (self.at, self.at + self.len);
+        let start = prefix.get(from..to.min(prefix.len())).unwrap_or_default();
+        let rest = from.saturating_sub(prefix.len())..to.saturating_sub(prefix.len());
+        let Some(rest) = suffix.get(rest) else {
+            return Err(Damage::new("a whole key part", prefix.len() + suffix.len()));
         };
+        let bytes = start.iter().chain(rest);
         match self.kind {
-            FieldKind::Int { signed } => self.read_int(value, signed, out),
+            FieldKind::Int { signed } => self.put_int(bytes, signed, out),
             FieldKind::Bytes => {
-                for (to, from) in out.iter_mut().zip(value) {
+                for (to, from) in out.iter_mut().zip(bytes) {
                     *to = from ^ self.flip;
                 }
             }
@@ -93,22 +103,16 @@ impl KeyField {
         Ok(())
     }
 
+    /// Writes the integer whose bytes come most significant first.
     #[inline]
-    fn read_int(&self, be: &[u8], signed: bool, out: &mut [u8]) {
-        let (flip, sign) = (self.flip, u8::from(signed) << 7);
-        if let Ok(four) = <[u8; 4]>::try_from(be) {
-            let mask = u32::from_le_bytes([flip; 4]) ^ u32::from(sign) << 24;
-            out.copy_from_slice(&(u32::from_be_bytes(four) ^ mask).to_le_bytes());
-        } else if let Ok(eight) = <[u8; 8]>::try_from(be) {
-            let mask = u64::from_le_bytes([flip; 8]) ^ u64::from(sign) << 56;
-            out.copy_from_slice(&(u64::from_be_bytes(eight) ^ mask).to_le_bytes());
-        } else {
-            for (to, from) in out.iter_mut().zip(be.iter().rev()) {
-                *to = from ^ flip;
-            }
-            if let Some(top) = out.last_mut() {
-                *top ^= sign;
-            }
+    fn put_int<'a>(&self, be: impl Iterator<Item = &'a u8>, signed: bool, out: &mut [u8]) {
+        let sign = u64::from(signed) << (8 * self.len - 1);
+        let bits = be.fold(0, |bits, byte| bits << 8 | u64::from(byte ^ self.flip)) ^ sign;
+        match out.len() {
+            // The bulk of all columns; a copy of a constant length needs no call.
+            4 => out.copy_from_slice(&(bits as u32).to_le_bytes()),
+            8 => out.copy_from_slice(&bits.to_le_bytes()),
+            len => out.copy_from_slice(&bits.to_le_bytes()[..len]),
         }
     }
 }

@@ -292,6 +292,11 @@ proptest! {
                 field.read(&moved, &mut value).unwrap();
                 prop_assert_eq!(rows[0][field.column].as_deref(), Some(&value[..]));
                 prop_assert!(field.read(&moved[..at], &mut value).is_err());
+                for cut in 0..moved.len() {
+                    let (prefix, suffix) = moved.split_at(cut);
+                    field.read_split(prefix, suffix, &mut value).unwrap();
+                    prop_assert_eq!(rows[0][field.column].as_deref(), Some(&value[..]));
+                }
             }
             let constant = parts.iter().enumerate().take_while(|(_, part)| {
                 let column = &columns[part.column];

@@ -12,7 +12,7 @@ mod write;
 
 pub use bulk::insert_rows;
 pub use check::{CheckReport, check_table};
-pub use cursor::{Cursor, EntryFilter, KeyMatch, LockMode};
+pub use cursor::{Cursor, EntryFilter, KeyMatch, LockMode, Peeked};
 pub use range::records_in_range;
 pub use rowlock::lock_search_key;
 pub use write::{CurrentRow, OnDuplicate, delete_row, insert_row, update_row};

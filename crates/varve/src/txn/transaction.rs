@@ -247,11 +247,11 @@ impl Transaction {
         self.lock_wait = timeout;
     }
 
-    /// A cursor has come to a row. Told to the counter at the statement's end and every so often.
+    /// A cursor has come to `n` rows. Told to the counter at the statement's end and every so often.
     #[inline]
-    pub fn count_row(&mut self) {
-        self.rows_read += 1;
-        if self.rows_read == MOST_ROWS_UNTOLD {
+    pub fn count_rows(&mut self, n: u64) {
+        self.rows_read += n;
+        if self.rows_read >= MOST_ROWS_UNTOLD {
             self.tell_rows_read();
         }
     }

@@ -64,16 +64,33 @@ impl Batch {
         }
     }
 
-    /// The next record: makes `key` its key, and returns where its payload is.
+    /// How many records have not had their turn.
+    pub(super) fn left(&self) -> usize {
+        self.items.len() - self.next
+    }
+
+    /// The `n`-th of them, from 0: its key in two pieces, and where its payload is in `bytes`.
     #[inline]
-    fn look(&self, key: &mut Vec<u8>) -> Option<Range<usize>> {
-        let item = self.items.get(self.next)?;
+    pub(super) fn record(&self, n: usize) -> Option<(&[u8], &[u8], Range<usize>)> {
+        let item = self.items.get(self.next + n)?;
         let end = item.end as usize;
         let (suffix, payload) = record_parts(&self.bytes[item.start as usize..end]);
+        Some((&self.prefix, suffix, end - payload.len()..end))
+    }
+
+    /// The next `n` of them have had their turn.
+    pub(super) fn skip(&mut self, n: usize) {
+        self.next += n;
+    }
+
+    /// The `n`-th of them: makes `key` its key, and returns where its payload is.
+    #[inline]
+    pub(super) fn look(&self, n: usize, key: &mut Vec<u8>) -> Option<Range<usize>> {
+        let (prefix, suffix, payload) = self.record(n)?;
         key.clear();
-        key.extend_from_slice(&self.prefix);
+        key.extend_from_slice(prefix);
         key.extend_from_slice(suffix);
-        Some(end - payload.len()..end)
+        Some(payload)
     }
 }
 
@@ -81,7 +98,7 @@ impl Cursor {
     /// Forgets what was read ahead: it will be read again.
     pub(super) fn unread(&mut self) {
         let mut key = Vec::new();
-        if self.batch.look(&mut key).is_some() {
+        if self.batch.look(0, &mut key).is_some() {
             let seek = match self.direction {
                 Direction::Forward => Seek::Ge,
                 Direction::Backward => {
@@ -106,10 +123,8 @@ impl Cursor {
             self.batch.view = view;
         }
         loop {
-            // Forward, what lies beyond the bounds was not copied.
-            let is_cut =
-                self.direction == Direction::Forward && (self.batch.bounded || !self.bounded);
-            while let Some(payload) = self.batch.look(&mut self.key) {
+            let is_cut = self.is_cut();
+            while let Some(payload) = self.batch.look(0, &mut self.key) {
                 if !is_cut && !self.in_bounds(&self.key) {
                     return Ok(false);
                 }
@@ -123,6 +138,11 @@ impl Cursor {
                 return Ok(false);
             }
         }
+    }
+
+    /// Nothing was copied that lies beyond the bounds.
+    pub(super) fn is_cut(&self) -> bool {
+        self.direction == Direction::Forward && (self.batch.bounded || !self.bounded)
     }
 
     /// Whether there is no doubt that the transaction sees what `writer` wrote.

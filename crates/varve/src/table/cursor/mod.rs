@@ -18,14 +18,17 @@
 //! | keys.rs | where a search ends, reads that want nothing but keys |
 //! | consistent.rs | consistent reads |
 //! | locking.rs | locking reads |
+//! | peek.rs | looking ahead within what a consistent read has copied |
 //! | long.rs | long values of the current row, and of rows whose keys are made again |
 
 mod consistent;
 mod keys;
 mod locking;
 mod long;
+mod peek;
 
 pub use keys::EntryFilter;
+pub use peek::Peeked;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -453,7 +456,7 @@ impl Cursor {
                 return Ok(false);
             }
             if self.fetch_long(trx)? {
-                trx.count_row();
+                trx.count_rows(1);
                 return Ok(true);
             }
         }
@@ -471,7 +474,7 @@ impl Cursor {
             self.covered.push(0);
         }
         if self.fetch_again(trx)? && self.fetch_long(trx)? {
-            trx.count_row();
+            trx.count_rows(1);
             return Ok(true);
         }
         Ok(false)

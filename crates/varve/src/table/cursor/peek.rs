@@ -1,0 +1,93 @@
+//! Looking at the rows behind the current one that a consistent scan forward has copied already, and going on over several
+//! of them at once: who hands rows on in portions pays for a move once for each portion.
+//!
+//! - **PEEK-1** A row that was peeked at is the one that as many moves in the same direction come to. What would take
+//!   more than a look (an older version, a long value, a filter, the next leaf) ends the rows that can be peeked at.
+
+use std::ops::Range;
+
+use crate::catalog::{EntryRecord, LONG, ROW_AT, RowRecord};
+use crate::row::{Damage, KeyField, RowRef};
+use crate::txn::Transaction;
+
+use super::{Current, Cursor, LockMode};
+
+/// A row behind the current one.
+pub enum Peeked<'a> {
+    Row(RowRef<'a>),
+    /// Nothing but the row's key is wanted: its first bytes, and the others.
+    Entry(&'a [u8], &'a [u8]),
+}
+
+impl Peeked<'_> {
+    /// Reads fields of a row's key: `out` gets their values one behind the other, and has just the room for them.
+    #[inline]
+    pub fn read_fields(
+        (prefix, suffix): (&[u8], &[u8]),
+        fields: &[KeyField],
+        mut out: &mut [u8],
+    ) -> Result<(), Damage> {
+        for field in fields {
+            let (value, rest) = out.split_at_mut(field.len());
+            field.read_split(prefix, suffix, value)?;
+            out = rest;
+        }
+        Ok(())
+    }
+}
+
+impl Cursor {
+    /// How many rows can be peeked at, at most: none unless the scan goes forward and reads what the view sees.
+    pub fn peekable(&self) -> usize {
+        let is_plain =
+            self.lock == LockMode::None && self.current != Current::None && self.is_cut();
+        let decides = self.index == 0 || (self.keys_suffice && self.filter.is_none());
+        match is_plain && decides {
+            true => self.batch.left(),
+            false => 0,
+        }
+    }
+
+    /// The `n`-th row behind the current one, from 0, which is below `peekable`; `None` if it can't be had by a look.
+    #[inline]
+    pub fn peek(&self, trx: &Transaction, n: usize) -> Option<Peeked<'_>> {
+        let (prefix, suffix, payload) = self.batch.record(n)?;
+        let payload = self.batch.bytes.get(payload)?;
+        if self.index != 0 {
+            let entry = EntryRecord::decode(payload)?;
+            let is_whole = entry.clustered_key_len as usize <= prefix.len() + suffix.len();
+            let is_plain = is_whole && !entry.is_deleted() && self.is_seen(trx, entry.trx);
+            return is_plain.then_some(Peeked::Entry(prefix, suffix));
+        }
+        let record = RowRecord::decode(payload)?;
+        let is_plain = payload[0] & LONG == 0 && !record.is_deleted();
+        if !is_plain || !self.is_seen(trx, record.trx) {
+            return None;
+        }
+        // What is damaged is told by the move that comes there.
+        let row = RowRef::new(&self.table.format, &payload[ROW_AT..]).ok()?;
+        (!row.has_long_values()).then_some(Peeked::Row(row))
+    }
+
+    /// Goes on over `n` rows that were peeked at, to the last of them (PEEK-1).
+    pub fn pass(&mut self, trx: &mut Transaction, n: usize) {
+        let Some(last) = n.checked_sub(1) else {
+            return;
+        };
+        let payload = self.batch.look(last, &mut self.key).expect("PEEK-1");
+        self.current = self.on_peeked(payload);
+        self.batch.skip(n);
+        trx.count_rows(n as u64);
+    }
+
+    fn on_peeked(&mut self, payload: Range<usize>) -> Current {
+        if self.index == 0 {
+            return Current::Batch(payload);
+        }
+        let entry = EntryRecord::decode(&self.batch.bytes[payload]);
+        let clustered = entry.as_ref().and_then(|e| e.clustered_key(&self.key));
+        self.clustered.clear();
+        self.clustered.extend_from_slice(clustered.expect("PEEK-1"));
+        Current::Entry
+    }
+}
