@@ -79,11 +79,11 @@ fn waits_deadlocks_and_old_views_are_told_by_name() {
     let rolled_back = deadlock.lines().find(|l| l.contains("it was rolled back"));
     let rolled_back = rolled_back.unwrap_or_else(|| panic!("{deadlock}"));
     assert!(
-        rolled_back.starts_with(&format!("transaction {light_id}, 1 undo records")),
+        rolled_back.starts_with(&format!("transaction {light_id}, 2 changes and locks")),
         "{deadlock}"
     );
     assert!(
-        deadlock.contains(&format!("transaction {heavy_id}, 3 undo records")),
+        deadlock.contains(&format!("transaction {heavy_id}, 6 changes and locks")),
         "{deadlock}"
     );
     let oldest = lines(&db, "OLDEST VIEW AND TRANSACTION");

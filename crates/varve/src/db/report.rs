@@ -38,7 +38,7 @@ fn deadlock(out: &mut String, core: &Core, locks: &LockStatus) -> fmt::Result {
         };
         writeln!(
             out,
-            "{}, {} undo records, waited for {}{end}",
+            "{}, {} changes and locks, waited for {}{end}",
             Trx(member.trx),
             member.weight,
             Lock(core, &member.wants)
