@@ -195,7 +195,8 @@ fn every_operation_of_the_disk_may_be_the_last() {
     ];
     let work = tempfile::tempdir().unwrap();
     let mut deaths = [0; 8];
-    for lives in 0.. {
+    let (mut lives, mut sweeps) = (0, 0);
+    loop {
         let dir = work.path().join(lives.to_string());
         copy_dir(base.path(), &dir);
         let disk = DyingDisk::new();
@@ -231,7 +232,10 @@ fn every_operation_of_the_disk_may_be_the_last() {
         }
         drop(db);
         std::fs::remove_dir_all(&dir).unwrap();
+        lives += 1;
         match died_in {
+            // A step may have only one operation of its own, which falls to a background thread's share.
+            None if sweeps < 3 && deaths.contains(&0) => (lives, sweeps) = (0, sweeps + 1),
             None => break,
             Some(op) => deaths[script.iter().position(|o| std::ptr::eq(o, op)).unwrap()] += 1,
         }

@@ -118,12 +118,23 @@ impl Disk for RealDisk {
             .open(&lock_path);
         let file = fail("open", &lock_path, opened)?;
         match file.try_lock() {
-            Ok(()) => Ok(Box::new(file)),
+            Ok(()) => Ok(Box::new(LockedDir(file))),
             Err(TryLockError::WouldBlock) => Err(Error::InUse {
                 path: path.to_path_buf(),
             }),
             Err(TryLockError::Error(e)) => Err(Error::io("lock", &lock_path, e)),
         }
+    }
+}
+
+/// Unlocks by itself: a process that is being forked at the moment has the lock's file open, too, until it calls `exec`, and
+/// closing ours would leave it locked.
+struct LockedDir(File);
+
+impl Drop for LockedDir {
+    fn drop(&mut self) {
+        // What can go wrong is that the lock is gone already.
+        let _ = self.0.unlock();
     }
 }
 
@@ -322,6 +333,19 @@ mod tests {
             RealDisk.lock_dir(dir.path()),
             Err(Error::InUse { .. })
         ));
+        drop(lock);
+        RealDisk.lock_dir(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_lock_ends_though_a_child_process_has_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(LOCK_FILE);
+        let lock = LockedDir(File::create(path).unwrap());
+        lock.0.try_lock().unwrap();
+        // What a fork does to it.
+        let _inherited = lock.0.try_clone().unwrap();
+        assert!(RealDisk.lock_dir(dir.path()).is_err());
         drop(lock);
         RealDisk.lock_dir(dir.path()).unwrap();
     }
