@@ -1,0 +1,151 @@
+//! The locks that a transaction takes: on rows, gaps and tables.
+
+use crate::base::{Error, IndexId, Result, Sabotage, TableId};
+use crate::catalog::{OpenTable, TableDef};
+use crate::lock::{Acquired, Mode, TableMode, TrxLocks, Wait};
+
+use super::Transaction;
+
+impl Transaction {
+    /// Locks a row for as long as the transaction lives; waits as long as the lock wait timeout allows.
+    pub fn lock_record(&self, index: IndexId, key: &[u8], mode: Mode) -> Result<Acquired> {
+        let got = (self.core.locks).lock_record(self.locks(), index, key, mode, self.wait())?;
+        self.maybe_forget(index, key, mode, got);
+        Ok(got)
+    }
+
+    fn maybe_forget(&self, index: IndexId, key: &[u8], mode: Mode, got: Acquired) {
+        let is_new_and_shared = mode == Mode::Shared && got == Acquired::New;
+        if is_new_and_shared && self.core.log.is_sabotaged(Sabotage::SharedLocksForgotten) {
+            self.unlock_record(index, key);
+        }
+    }
+
+    /// How this transaction waits for a lock. Tells the lock table what rolling it back would cost.
+    pub(in crate::txn) fn wait(&self) -> Wait<'_> {
+        self.locks().set_weight(self.next_undo_no());
+        Wait::For {
+            timeout: self.lock_wait,
+            interrupt: self.interrupt(),
+        }
+    }
+
+    /// Keeps others from putting keys from `low` up to `high` into an index, for as long as the transaction lives. Does
+    /// not wait: called under the latch of the leaf that these keys belong to.
+    pub fn lock_gap(&self, index: IndexId, low: &[u8], high: Option<&[u8]>) -> Result<()> {
+        match self.core.log.is_sabotaged(Sabotage::GapsOpen) {
+            true => Ok(()),
+            false => self.core.locks.lock_gap(self.locks(), index, low, high),
+        }
+    }
+
+    /// Whether somebody's gap lock keeps this transaction from putting the key into the index. Does not wait: called under the exclusive
+    /// latch of the key's leaf, before the key goes there.
+    #[inline]
+    pub fn is_kept_out(&self, index: IndexId, key: &[u8]) -> bool {
+        self.core.locks.keeps_out(self.locks(), index, key)
+    }
+
+    /// Waits until nobody keeps the key out of the index any more. No latch may be held; look again afterwards.
+    pub fn wait_to_insert(&self, index: IndexId, key: &[u8]) -> Result<()> {
+        self.core
+            .locks
+            .wait_to_insert(self.locks(), index, key, self.wait())
+    }
+
+    /// Locks a row if nobody is in the way. Does not wait: may be called under a page latch.
+    pub fn try_lock_record(&self, index: IndexId, key: &[u8], mode: Mode) -> Option<Acquired> {
+        let got = (self.core.locks).try_lock_record(self.locks(), index, key, mode)?;
+        self.maybe_forget(index, key, mode, got);
+        Some(got)
+    }
+
+    pub fn locks(&self) -> &TrxLocks {
+        self.locks
+            .as_ref()
+            .expect("there until the transaction is dropped")
+    }
+
+    /// The caller keeps tables from changing under the transaction by means of its own (MariaDB's metadata locks), so
+    /// that readers need no intention locks. Writers take theirs all the same: CHECK TABLE waits for them.
+    pub fn trust_metadata_locks(&mut self) {
+        self.own_table_locks = false;
+    }
+
+    /// Locks a table that an operation is about to use, and makes sure that it has not been dropped meanwhile.
+    pub fn use_table(&mut self, table: &OpenTable, mode: TableMode) -> Result<()> {
+        self.check_database(table)?;
+        if table.is_temporary() {
+            self.claim_table(table)?;
+        } else if !self.has_table(table.id(), mode) {
+            if self.own_table_locks || mode != TableMode::IntentionShared {
+                self.lock_table(table.id(), mode)?;
+            } else {
+                self.check_active()?;
+                self.tables.push((table.id(), mode));
+            }
+        }
+        if !table.is_dropped() {
+            return Ok(());
+        }
+        let name = &table.def.name;
+        // A rollback has found it damaged meanwhile, unless it was dropped.
+        let is_it = |def: &TableDef| def.id == table.id();
+        match self.core.tables.broken(name) {
+            Some(broken) if broken.def.as_ref().is_some_and(is_it) => Err(broken.why),
+            _ => Err(Error::not_found(format!(
+                "table {name} (it was dropped or renamed)"
+            ))),
+        }
+    }
+
+    pub(in crate::txn) fn check_database(&self, table: &OpenTable) -> Result<()> {
+        if std::ptr::eq(table.mtr_env(), &*self.core.mtr) {
+            return Ok(());
+        }
+        let name = &table.def.name;
+        Err(Error::invalid(format!(
+            "table {name} belongs to another database than the transaction"
+        )))
+    }
+
+    /// TEMP-1. Nobody waits: a temporary table belongs to one session, which has one transaction at a time.
+    fn claim_table(&mut self, table: &OpenTable) -> Result<()> {
+        if self.has_table(table.id(), TableMode::Exclusive) {
+            return Ok(());
+        }
+        self.check_active()?;
+        let claim = table.claim().ok_or_else(|| {
+            let name = &table.def.name;
+            Error::invalid(format!(
+                "another transaction is using the temporary table {name}; end it first"
+            ))
+        })?;
+        self.claims.push(claim);
+        self.tables.push((table.id(), TableMode::Exclusive));
+        Ok(())
+    }
+
+    fn has_table(&self, table: TableId, mode: TableMode) -> bool {
+        let covers = |(t, m): &(TableId, TableMode)| *t == table && m.covers(mode);
+        self.tables.iter().any(covers)
+    }
+
+    /// Gives up a row lock that the transaction took but does not want.
+    pub fn unlock_record(&self, index: IndexId, key: &[u8]) {
+        self.core.locks.unlock_record(self.locks(), index, key);
+    }
+
+    /// Locks a table in an intention or full mode.
+    pub fn lock_table(&mut self, table: TableId, mode: TableMode) -> Result<()> {
+        if self.has_table(table, mode) {
+            return Ok(());
+        }
+        self.check_active()?;
+        self.core
+            .locks
+            .lock_table(self.locks(), table, mode, self.wait())?;
+        self.tables.push((table, mode));
+        Ok(())
+    }
+}
