@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dying_disk::DyingDisk;
+use varve::base::TEMP_SPACE;
 use varve::{
     ColumnType, Cursor, Database, Error, FlushLog, IndexDef, Isolation, KeyMatch, KeyPart,
     LockMode, Options, Result, Table, TableDef, Transaction, Value,
@@ -337,6 +338,163 @@ fn only_wanted_values_are_fetched() {
 }
 
 /// What can't leave the row has a limit, and what is refused leaves nothing behind.
+/// Pages of the temporary tablespace in use.
+fn temporary_pages(db: &Database) -> u64 {
+    let core = db.core();
+    let space = core.undo.env.spaces.require(TEMP_SPACE).unwrap();
+    space.used_pages(&core.mtr).unwrap().into()
+}
+
+fn temporary_table(db: &Database) -> Table {
+    let mut def = definition();
+    def.name = "a/temporary".into();
+    db.create_temporary_table(&def).unwrap()
+}
+
+/// Temporary tables keep long values, too: shared by updates, freed by purge and rollback, larger than the buffer pool.
+#[test]
+fn temporary_tables_have_them_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, lasting) = open(&dir, 4096);
+    let table = temporary_table(&db);
+    let len = |id: i64| 100 + (id as usize * 7919) % 60_000;
+    let mut trx = begin(&db);
+    for id in 0..60 {
+        insert(
+            &mut trx,
+            &table,
+            &row(id, 0, Some(bytes(id as u64, len(id))), 10),
+        )
+        .unwrap();
+    }
+    trx.commit().unwrap();
+    let live = check_purged(&db, &table);
+    assert!(live * 4096 > 256 * 4096, "more than the pool");
+    // Taken back: a statement, a part, the whole.
+    let written = status(&db, "long_values_written");
+    let mut trx = begin(&db);
+    insert(&mut trx, &lasting, &row(1, 0, Some(bytes(1, 9_000)), 10)).unwrap();
+    let before = trx.savepoint();
+    for id in 0..30 {
+        // The body stays, and its pages with it.
+        update(
+            &mut trx,
+            &table,
+            &row(id, 1, Some(bytes(id as u64, len(id))), 20),
+        )
+        .unwrap();
+    }
+    assert_eq!(status(&db, "long_values_written"), written + 1);
+    for id in 0..30 {
+        update(
+            &mut trx,
+            &table,
+            &row(id, 2, Some(bytes(id as u64 + 100, 9_000)), 20),
+        )
+        .unwrap();
+        delete(&mut trx, &table, id + 30).unwrap();
+    }
+    trx.start_statement();
+    insert(&mut trx, &table, &row(100, 0, Some(bytes(100, 50_000)), 10)).unwrap();
+    trx.rollback_statement().unwrap();
+    assert!(read(&mut trx, &table, 100).is_none());
+    trx.rollback_to(before).unwrap();
+    for id in 0..60 {
+        let expected = row(id, 0, Some(bytes(id as u64, len(id))), 10);
+        assert_eq!(read(&mut trx, &table, id), Some(expected));
+    }
+    trx.commit().unwrap();
+    assert_eq!(check_purged(&db, &table), live);
+    // For good.
+    let mut trx = begin(&db);
+    for id in 0..30 {
+        delete(&mut trx, &table, id).unwrap();
+        update(
+            &mut trx,
+            &table,
+            &row(id + 30, 3, Some(bytes(7, 9_000)), 10),
+        )
+        .unwrap();
+    }
+    // A dead row comes to life again with another value.
+    insert(&mut trx, &table, &row(0, 4, Some(bytes(8, 9_000)), 10)).unwrap();
+    trx.commit().unwrap();
+    assert_eq!(check_purged(&db, &table), 31 * 3);
+    assert_eq!(check_purged(&db, &lasting), 3);
+    db.rename_table("a/temporary", "a/renamed").unwrap();
+    let table = db.table("a/renamed").unwrap();
+    assert_eq!(check(&db, &table), (31 * 3, 0));
+    let (pages, used) = (temporary_pages(&db), table.used_and_free_bytes().unwrap().0);
+    assert!(used >= 31 * 3 * 4096, "{used}");
+    db.drop_table("a/renamed").unwrap();
+    let given_back = pages - temporary_pages(&db);
+    assert!(
+        given_back >= 31 * 3 + 2,
+        "{given_back} pages were given back"
+    );
+    assert_eq!(status(&db, "undo_cuts"), 0);
+}
+
+/// TEMP-5: dropped or truncated, a temporary table leaves no page, whatever purge and rollback were going to free, and nobody
+/// frees a page that is another's by then.
+#[test]
+fn a_temporary_table_ends_with_all_its_pages() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, lasting) = open(&dir, 4096);
+    let value = |seed: i64| Some(bytes(seed as u64, 20_000));
+    // Rollback segments keep some pages for later.
+    const KEPT: u64 = 32 * 66;
+    let mut before = 0;
+    for round in 0..120i64 {
+        let table = temporary_table(&db);
+        let mut trx = begin(&db);
+        for id in 0..20 {
+            insert(&mut trx, &table, &row(id, round, value(id), 10)).unwrap();
+        }
+        trx.commit().unwrap();
+        let mut trx = begin(&db);
+        for id in 0..10 {
+            update(&mut trx, &table, &row(id, round, value(id + round), 10)).unwrap();
+            delete(&mut trx, &table, id + 10).unwrap();
+        }
+        if round % 2 == 0 {
+            // Purge has just been told to free the pages.
+            trx.commit().unwrap();
+            trx = begin(&db);
+        }
+        if round % 3 == 0 {
+            trx.commit().unwrap();
+            db.truncate_table("a/temporary").unwrap();
+            trx = begin(&db);
+            for id in 0..20 {
+                insert(&mut trx, &table, &row(id, round, value(id - round), 10)).unwrap();
+            }
+            trx.commit().unwrap();
+            assert_eq!(check_purged(&db, &table), 20 * 5);
+            trx = begin(&db);
+            for id in 0..20 {
+                let expected = row(id, round, value(id - round), 10);
+                assert_eq!(read(&mut trx, &table, id), Some(expected));
+            }
+        }
+        insert(&mut trx, &lasting, &row(round, 0, value(round), 10)).unwrap();
+        trx.drop_temporary_table(&table).unwrap();
+        match round % 5 {
+            0 => trx.rollback().unwrap(),
+            _ => trx.commit().unwrap(),
+        }
+        if round == 0 {
+            assert!(db.wait_for_purge(Duration::from_secs(60)));
+            before = temporary_pages(&db);
+        }
+    }
+    assert!(db.wait_for_purge(Duration::from_secs(60)));
+    let after = temporary_pages(&db);
+    assert!(after <= before + KEPT, "{before} pages, then {after}");
+    assert_eq!(check_purged(&db, &lasting), 96 * 5);
+    assert_eq!(status(&db, "undo_cuts"), 0);
+}
+
 #[test]
 fn rows_too_long_even_so_are_refused() {
     let dir = tempfile::tempdir().unwrap();

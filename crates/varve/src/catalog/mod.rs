@@ -12,7 +12,9 @@ mod validate;
 mod tests;
 
 pub use def::{IndexDef, MAX_COLUMNS, MAX_INDEXES, MAX_NAME_BYTES, PRIMARY_NAME, TableDef};
-pub use overflow::{ChainWalk, OVERFLOW_HEADER_AT, OverflowPage, overflow_capacity};
+pub use overflow::{
+    ChainWalk, OVERFLOW_HEADER_AT, OverflowPage, TemporaryPages, overflow_capacity,
+};
 pub use record::{
     DELETED, ENTRY_LEN, EntryRecord, LONG, ROW_AT, RowRecord, entry_state, row_header,
 };

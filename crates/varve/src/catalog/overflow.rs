@@ -17,8 +17,15 @@
 //! after tree pages and before undo and allocation pages. Nobody else latches a chain's pages: only one transaction's rollback, or purge,
 //! ever frees a chain.
 //!
+//! A temporary table shares its tablespace with others, so it remembers which overflow pages are its own
+//! ([`TemporaryPages`], TEMP-5): dropping or truncating it gives them back at once.
+//!
 //! Failure: a page that can't be read is an error. One that is not what it should be is a cut to readers, and damage to
 //! who frees.
+
+use std::collections::BTreeSet;
+
+use parking_lot::Mutex;
 
 use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, TableId, TrxId};
 use crate::mtr::{Mtr, PageH};
@@ -94,6 +101,37 @@ impl<'a> OverflowPage<'a> {
     }
 }
 
+/// The overflow pages of a temporary table.
+///
+/// - **TEMP-5** A page enters before the mini-transaction commits that takes it, and leaves before the one commits that gives it
+///   back. Both have the tablespace's allocation page latched exclusively, so nobody takes a page that is still listed.
+#[derive(Default)]
+pub struct TemporaryPages(Mutex<BTreeSet<PageNo>>);
+
+impl TemporaryPages {
+    fn add(&self, pages: &[PageNo]) {
+        let mut all = self.0.lock();
+        for no in pages {
+            assert!(all.insert(*no), "TEMP-5: page {no} was taken twice");
+        }
+    }
+
+    fn remove(&self, pages: &[PageNo]) {
+        let mut all = self.0.lock();
+        for no in pages {
+            assert!(all.remove(no), "TEMP-5: page {no} is not the table's");
+        }
+    }
+
+    pub fn contains(&self, no: PageNo) -> bool {
+        self.0.lock().contains(&no)
+    }
+
+    pub fn count(&self) -> u64 {
+        self.0.lock().len() as u64
+    }
+}
+
 /// How a walk along a chain ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChainWalk {
@@ -106,6 +144,51 @@ pub enum ChainWalk {
 }
 
 impl OpenTable {
+    /// What allocation pages note as the owner of extents with the table's overflow pages: none of its index ids.
+    pub fn overflow_owner(&self) -> u32 {
+        self.clustered.id.0 as u32 ^ (1 << 31)
+    }
+
+    /// A mini-transaction that is about to commit has taken these pages for long values.
+    pub fn note_taken_overflow(&self, pages: &[PageNo]) {
+        if let Some(own) = self.temporary_overflow() {
+            own.add(pages);
+        }
+    }
+
+    /// A mini-transaction that is about to commit has given these pages back.
+    pub fn note_freed_overflow(&self, pages: &[PageNo]) {
+        if let Some(own) = self.temporary_overflow() {
+            own.remove(pages);
+        }
+    }
+
+    /// Gives all overflow pages of a temporary table back at once. Nobody reads its rows any more, and purge is kept away.
+    pub fn discard_overflow(&self) -> Result<()> {
+        let own = self.temporary_overflow().expect("the table is temporary");
+        let pages = Vec::from_iter(std::mem::take(&mut *own.0.lock()));
+        let space = &self.clustered.tree.space;
+        space.discard(self.mtr_env(), &pages)?;
+        space.forget_user(self.overflow_owner());
+        Ok(())
+    }
+
+    /// Whether the pages of a chain that purge is about to free were given back by `discard_overflow` before: TRUNCATE of a temporary
+    /// table leaves the undo records that name them.
+    pub fn has_discarded(&self, chain: &LongRef) -> Result<bool> {
+        let Some(own) = self.temporary_overflow() else {
+            return Ok(false);
+        };
+        if !own.contains(chain.page) {
+            return Ok(true);
+        }
+        // The page may have been taken again, for another chain.
+        let id = PageId::new(self.space(), chain.page);
+        let page = self.mtr_env().pool.shared(id)?;
+        let page = OverflowPage::decode(&page);
+        Ok(page.is_none_or(|page| !page.belongs_to(self.id(), chain)))
+    }
+
     /// Calls `visit` with the pieces of a long value in order, `at_most` bytes in all, and the pages they are on; it
     /// says whether to go on. No latch may be held; `visit` runs under the page's.
     pub fn walk_chain(

@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::base::{Error, IndexId, PageId, PageNo, Result, SpaceId, TableId, TrxId};
 use crate::btree::{Seek, Tree};
-use crate::catalog::{IndexDef, RowRecord, TableDef};
+use crate::catalog::{IndexDef, RowRecord, TableDef, TemporaryPages};
 use crate::mtr::{Mtr, MtrEnv};
 use crate::page::{PageOp, PageType, page_type};
 use crate::row::{Collations, ColumnType, Datum, KeyCodec, RowFormat, RowRef, row_id_of};
@@ -91,6 +91,8 @@ pub struct OpenTable {
     dropped: AtomicBool,
     /// A transaction uses the table, which is a temporary one (TEMP-1).
     claimed: Arc<AtomicBool>,
+    /// The overflow pages of a temporary table, whichever handle wrote them; `None` for others.
+    temporary_overflow: Option<Arc<TemporaryPages>>,
     /// Held for reading by purge while it works on a record; for writing by who needs the table without purge.
     purge_gate: RwLock<()>,
     /// Rows, as far as known: estimated when the table was opened, counted since.
@@ -146,6 +148,7 @@ impl OpenTable {
             mtr: mtr.clone(),
             dropped: AtomicBool::new(false),
             claimed: Arc::default(),
+            temporary_overflow: def.id.is_temporary().then(Arc::default),
             purge_gate: RwLock::new(()),
             rows: CachePadded::new(AtomicI64::new(0)),
             next_row_id: AtomicU64::new(1),
@@ -224,6 +227,17 @@ impl OpenTable {
     /// The table lies in the temporary tablespace (see `ddl::temporary`).
     pub fn is_temporary(&self) -> bool {
         self.id().is_temporary()
+    }
+
+    /// The overflow pages of a temporary table; `None` for others, whose tablespace is all theirs.
+    pub fn temporary_overflow(&self) -> Option<&TemporaryPages> {
+        self.temporary_overflow.as_deref()
+    }
+
+    /// This handle is about to replace another one of the same table.
+    pub fn take_over_from(&mut self, old: &OpenTable) {
+        self.raise_auto_increment(old.auto_increment());
+        self.temporary_overflow = old.temporary_overflow.clone();
     }
 
     /// The index with this id, whichever kind it is.
@@ -343,15 +357,15 @@ impl OpenTable {
     }
 
     /// Bytes of the tablespace that are in use, and that it has free. Of the temporary one, which it shares with others, a
-    /// temporary table has its trees' pages, as far as known.
+    /// temporary table has its overflow pages, and its trees' as far as known.
     pub fn used_and_free_bytes(&self) -> Result<(u64, u64)> {
         let (space, page) = (
             &self.clustered.tree.space,
             self.clustered.tree.page_size() as u64,
         );
-        if self.is_temporary() {
+        if let Some(overflow) = self.temporary_overflow() {
             let pages: u64 = self.indexes().map(|i| i.tree.pages_since_opened()).sum();
-            return Ok((pages * page, 0));
+            return Ok(((pages + overflow.count()) * page, 0));
         }
         let (used, size) = (
             u64::from(space.used_pages(&self.mtr)?),

@@ -322,14 +322,14 @@ impl Ddl {
 
     /// The table under another name. Renaming does not change what older views may read: the old creator stays.
     fn reopen(&self, table: &OpenTable, def: TableDef) -> Result<Arc<OpenTable>> {
-        let renamed = OpenTable::open(
+        let mut renamed = OpenTable::open(
             def,
             table.created_by,
             &self.core.mtr,
             &self.spaces,
             &self.collations,
         )?;
-        renamed.raise_auto_increment(table.auto_increment());
+        renamed.take_over_from(table);
         Ok(Arc::new(renamed))
     }
 

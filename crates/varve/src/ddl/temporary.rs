@@ -15,6 +15,8 @@
 //! - **TEMP-3** A table is dropped by a transaction that has claimed it. If that transaction has changed it, its undo records
 //!   stay, and rollback passes over them; purge does so for records of any table that is gone. Ids are not used twice, so
 //!   nothing is taken for another table's.
+//! - **TEMP-5** A temporary table knows its overflow pages ([`TemporaryPages`](crate::catalog::TemporaryPages)): dropped or
+//!   truncated, it gives them back with its trees', whichever transactions wrote them and whether or not purge has got to them.
 //!
 //! After a failure while pages are given back, some are lost until the next start, and the administrator is told.
 
@@ -56,6 +58,7 @@ impl Ddl {
     pub fn create_temporary_table(&self, def: &TableDef) -> Result<Arc<OpenTable>> {
         self.core.check_usable()?;
         def.validate()?;
+        self.check_row_fits(def)?;
         let mut def = def.clone();
         def.stamp_collations(&self.collations)?;
         let _serial = self.mutex.lock();
@@ -124,6 +127,7 @@ impl Ddl {
         table.restart_counters();
         let space = &table.clustered.tree.space;
         warn_if_lost(&self.core, space.discard(&self.core.mtr, &pages));
+        warn_if_lost(&self.core, table.discard_overflow());
         Ok(())
     }
 }
@@ -140,6 +144,7 @@ pub fn drop_temporary_table(trx: &mut Transaction, table: &OpenTable) -> Result<
     table.set_dropped(true);
     core.tables.remove(table);
     warn_if_lost(&core, table.indexes().try_for_each(|i| i.tree.discard()));
+    warn_if_lost(&core, table.discard_overflow());
     Ok(())
 }
 

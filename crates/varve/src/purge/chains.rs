@@ -56,8 +56,11 @@ fn free_some(
     chain: &LongRef,
     (at, behind_end): (RollPtr, usize),
 ) -> Result<PageNo> {
+    if table.has_discarded(chain)? {
+        return Ok(NO_PAGE);
+    }
     let undo_page = core.undo.page_of(at)?;
-    let mut mtr = Mtr::begin(&core.mtr, MAX_MTR)?;
+    let mut mtr = Mtr::begin_in(&core.mtr, table.space(), MAX_MTR)?;
     let (pages, next) = table.latch_chain(&mut mtr, chain, PAGES_PER_STEP)?;
     let undo_h = mtr.exclusive(undo_page)?;
     let off = reference_at(mtr.bytes(undo_h), undo_page, at, behind_end, chain)?;
@@ -72,6 +75,7 @@ fn free_some(
     for &no in &pages {
         table.clustered.tree.space.free(&mut mtr, no)?;
     }
+    table.note_freed_overflow(&pages);
     mtr.commit();
     Counters::add(&core.counters.overflow_pages_freed, pages.len() as u64);
     Ok(next)

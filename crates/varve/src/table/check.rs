@@ -11,7 +11,9 @@ use std::collections::HashSet;
 
 use crate::base::{Error, PageNo, Result};
 use crate::btree::TreeReport;
-use crate::catalog::{ChainWalk, EntryRecord, META_PAGE, OpenIndex, OpenTable, ROW_AT, RowRecord};
+use crate::catalog::{
+    ChainWalk, EntryRecord, META_PAGE, OpenIndex, OpenTable, ROW_AT, RowRecord, TemporaryPages,
+};
 use crate::lock::TableMode;
 use crate::page::PageType;
 use crate::row::{LongValues, RowRef};
@@ -49,9 +51,10 @@ pub fn check_table(core: &std::sync::Arc<Core>, table: &OpenTable) -> Result<Che
     for index in &table.secondary {
         check_entries(index, &mut report, &mut pages)?;
     }
-    // The temporary tablespace has pages of many tables.
-    if !table.is_temporary() {
-        check_pages(table, &mut report, &pages)?;
+    match table.temporary_overflow() {
+        // The temporary tablespace has pages of many tables.
+        Some(own) => check_own_overflow(own, &mut report, &pages),
+        None => check_pages(table, &mut report, &pages)?,
     }
     trx.commit()?;
     Ok(report)
@@ -184,6 +187,16 @@ fn check_pages(table: &OpenTable, report: &mut CheckReport, pages: &PageSet) -> 
         tell(report, format!("{n} pages that are referred to are free"));
     }
     Ok(())
+}
+
+/// TEMP-5, as far as live rows can tell.
+fn check_own_overflow(own: &TemporaryPages, report: &mut CheckReport, pages: &PageSet) {
+    let referred = pages.0.iter().filter(|no| own.contains(**no)).count() as u64;
+    if referred != report.overflow_pages {
+        let n = report.overflow_pages - referred;
+        tell(report, format!("{n} overflow pages are not the table's"));
+    }
+    report.old_overflow_pages = own.count() - referred;
 }
 
 /// Buffers for looking entries up.

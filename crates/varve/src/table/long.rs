@@ -93,14 +93,6 @@ pub fn store_row(
     }
     // Before anything is written, what does not fit is refused.
     table.format.check(values)?;
-    if table.is_temporary() {
-        // Their tablespace is not theirs alone, and dropping such a table frees its trees only.
-        return Err(Error::TooLarge {
-            what: format!("a row of temporary table {}", table.def.name),
-            size: table.format.encoded_len(values),
-            limit,
-        });
-    }
     let columns = table.format.columns_to_move(values, limit);
     let columns = columns.map_err(|e| too_large(table, e))?;
     let mut moved = Vec::with_capacity(columns.len());
@@ -200,7 +192,7 @@ fn write_batch(
     let mut pages: Vec<PageNo> = Vec::with_capacity(n);
     for _ in 0..n {
         let near = pages.last().copied().unwrap_or(chain.page);
-        pages.push(space.alloc(&mut mtr, near, owner_tag(table))?);
+        pages.push(space.alloc(&mut mtr, near, table.overflow_owner())?);
     }
     let mut content = Vec::with_capacity(page_size);
     for (i, data) in pieces.enumerate() {
@@ -227,13 +219,9 @@ fn write_batch(
         place.copy_from_slice(&no.0.to_le_bytes());
     }
     append_undo(trx, &mut mtr, undo_page, (table.id(), kind));
+    table.note_taken_overflow(&pages);
     mtr.commit();
     Ok(pages[0])
-}
-
-/// What allocation pages note as the owner of extents with the table's overflow pages: none of its index ids.
-fn owner_tag(table: &OpenTable) -> u32 {
-    table.clustered.id.0 as u32 ^ (1 << 31)
 }
 
 /// The references of `old` that `new` does not have, encoded for an undo record's list.

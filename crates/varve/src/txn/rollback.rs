@@ -231,13 +231,14 @@ fn free_overflow(
     record: &UndoRecord<'_>,
 ) -> Result<()> {
     let pages: Vec<PageNo> = record.pages().collect();
-    let mut mtr = Mtr::begin(&core.mtr, MAX_MTR)?;
+    let mut mtr = Mtr::begin_in(&core.mtr, table.space(), MAX_MTR)?;
     table.latch_overflow(&mut mtr, &pages, record.trx)?;
     let undo = trx.undo.as_mut().expect("has a log");
     let latch = undo.latch_undone(&mut mtr, record.table, record.kind)?;
     for &no in &pages {
         table.clustered.tree.space.free(&mut mtr, no)?;
     }
+    table.note_freed_overflow(&pages);
     undo.mark_undone(&mut mtr, latch);
     mtr.commit();
     Counters::add(&core.counters.overflow_pages_freed, pages.len() as u64);
