@@ -18,6 +18,7 @@
 
 mod aligned;
 mod real;
+mod whole;
 
 use std::any::Any;
 use std::path::Path;
@@ -27,6 +28,7 @@ use crate::base::Result;
 
 pub use aligned::{AlignedBuf, DIRECT_BLOCK};
 pub use real::RealDisk;
+pub use whole::{read_whole, write_whole};
 
 /// How [`Disk::open`] treats a file that exists or does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
