@@ -78,6 +78,7 @@ pub mod io;
 pub mod lock;
 #[doc(hidden)]
 pub mod mtr;
+pub mod offline;
 #[doc(hidden)]
 pub mod page;
 #[doc(hidden)]

@@ -28,6 +28,7 @@ use crate::table::{
 use crate::txn::{AutoIncLock, Core, FlushLog, Isolation, Transaction};
 
 pub use open::Options;
+use open::Purpose;
 pub use typed::{FromValue, Row, Rows};
 
 /// An open database. Clones share it; it closes when `close` is called or the last clone goes.
@@ -49,9 +50,18 @@ pub(crate) struct Inner {
 
 /// The threads that work behind the users' backs, in the order in which they stop.
 pub(crate) struct Background {
-    pub purge: Purge,
+    /// `None` in a database that is only looked at.
+    pub purge: Option<Purge>,
     pub flusher: Flusher,
     pub log_writer: LogWriter,
+}
+
+impl Background {
+    fn stop_purge(&mut self) {
+        if let Some(purge) = &mut self.purge {
+            purge.stop();
+        }
+    }
 }
 
 impl Database {
@@ -69,7 +79,18 @@ impl Database {
     /// Like `open`, on another implementation of the disk.
     #[doc(hidden)]
     pub fn open_on(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Database> {
-        open::open(disk, dir, options)
+        open::open(disk, dir, options, Purpose::Use)
+    }
+
+    /// Opens it to be looked at: `disk` is one whose changes nobody keeps.
+    pub(crate) fn open_to_check(disk: Arc<dyn Disk>, dir: &Path) -> Result<Database> {
+        let options = Options {
+            create_if_missing: false,
+            doublewrite: false,
+            logger: Some(Arc::new(|_, _| {})),
+            ..Options::default()
+        };
+        open::open(disk, dir, options, Purpose::Check)
     }
 
     /// Writes everything out and stops. Other clones and transactions can't be used afterwards.
@@ -84,7 +105,7 @@ impl Database {
         self.inner.core.log.poison("the test crashed the database");
         let background = self.inner.background.lock().take();
         if let Some(mut background) = background {
-            background.purge.stop();
+            background.stop_purge();
             background.flusher.stop();
         }
     }
@@ -264,7 +285,7 @@ impl Inner {
         let Some(mut background) = self.background.lock().take() else {
             return Ok(());
         };
-        background.purge.stop();
+        background.stop_purge();
         let core = &self.core;
         let done = background.flusher.shutdown_clean();
         core.log.poison("the database was closed");

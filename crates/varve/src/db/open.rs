@@ -171,7 +171,21 @@ impl IdLimitLog for LogIdLimit {
     }
 }
 
-pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Database> {
+/// What a database is opened for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Use,
+    /// To look at what recovery makes of it, on a disk that may be thrown away: without purge, and without the callers'
+    /// collations (COL-2).
+    Check,
+}
+
+pub(crate) fn open(
+    disk: Arc<dyn Disk>,
+    dir: &Path,
+    options: Options,
+    purpose: Purpose,
+) -> Result<Database> {
     options.validate()?;
     let logger: Logger = options.logger.clone().unwrap_or_else(to_standard_error);
     let note = |message: &str| logger(LogLevel::Note, message);
@@ -187,7 +201,11 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<
         create(&disk, dir, &options)?;
         note(&format!("created a database in {}", dir.display()));
     }
-    let control_file = Arc::new(ControlFile::open(&*disk, dir)?);
+    let mut other_copy = |e: &Error| {
+        let message = format!("{e}; the other copy in the file is used");
+        logger(LogLevel::Error, &message);
+    };
+    let control_file = Arc::new(ControlFile::open(&*disk, dir, &mut other_copy)?);
     let control = control_file.control();
     control_file.update(|c| c.clean_shutdown = false)?;
     let spaces = Arc::new(Spaces::new(
@@ -198,6 +216,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<
         options.open_files as usize,
     ));
     let found = recovery::find_files(&*disk, dir, &spaces, &note)?;
+    require_system_file(&spaces)?;
     let page_size = control.page_size as usize;
     for page in doublewrite::recover(&*disk, dir, page_size, &control.uuid, &*spaces)? {
         note(&format!(
@@ -205,9 +224,6 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<
         ));
     }
     let (scan, redo) = recovery::scan(&*disk, dir, &control)?;
-    if scan.frames > 0 {
-        recovery::require_readable(&found)?;
-    }
     let settings = options.log_settings(&control);
     let log = Arc::new(RedoLog::open_at(
         disk.clone(),
@@ -259,6 +275,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<
     drop(hold);
     let opener = Opener {
         options: &options,
+        purpose,
         logger,
         spaces,
         pool,
@@ -267,7 +284,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<
         flusher,
     };
     let (core, ddl, flusher) = opener.finish(scan.id_limit, &id_limits, &found)?;
-    let purge = Purge::start(core.clone());
+    let purge = (purpose == Purpose::Use).then(|| Purge::start(core.clone()));
     Ok(Database {
         inner: Arc::new(Inner {
             core,
@@ -287,6 +304,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<
 /// What the second half of opening works with: pages are up to date, transactions and tables are not loaded yet.
 struct Opener<'a> {
     options: &'a Options,
+    purpose: Purpose,
     logger: Logger,
     spaces: Arc<Spaces>,
     pool: Arc<BufferPool>,
@@ -322,9 +340,10 @@ impl Opener<'_> {
             };
             sys.adopt(trx.trx(), state)?;
         }
-        let collations = Arc::new(match &self.options.find_collation {
-            Some(find) => Collations::with_finder(find.clone()),
-            None => Collations::new(),
+        let collations = Arc::new(match (self.purpose, &self.options.find_collation) {
+            (Purpose::Check, _) => Collations::with_stand_ins(),
+            (Purpose::Use, Some(find)) => Collations::with_finder(find.clone()),
+            (Purpose::Use, None) => Collations::new(),
         });
         for collation in &self.options.collations {
             collations.register(collation.clone())?;
@@ -411,16 +430,34 @@ impl Opener<'_> {
         let named = defs.iter().filter_map(|d| d.def.as_ref().ok());
         let named: HashMap<_, _> = named.map(|d| (d.space, d.name.clone())).collect();
         let incomplete = defs.iter().any(|d| d.def.is_err());
+        self.raise_ids(&defs)?;
         let missing = recovery::reconcile(&self.spaces, found, (&named, incomplete), &note)?;
         for stored in defs {
             let file_is_missing = missing.contains(&stored.name);
-            let path = ddl::table_path(&stored.name);
-            let file = found.iter().find(|file| file.path == path);
-            let refused = file.and_then(recovery::FoundFile::refused);
-            self.open_table(core, ddl, stored, (file_is_missing, refused))?;
+            self.open_table(core, ddl, stored, file_is_missing)?;
         }
         rest.into_iter()
             .try_for_each(|undo| recovery::roll_back(core, undo))
+    }
+
+    /// Ids that a definition has are not given again. That matters only if the newest copy of the control file was lost.
+    fn raise_ids(&self, defs: &[StoredDef]) -> Result<()> {
+        let old = self.control_file.control();
+        let mut new = old;
+        for def in defs.iter().filter_map(|d| d.def.as_ref().ok()) {
+            new.next_table = new.next_table.max(def.id.0.saturating_add(1));
+            new.next_space = new.next_space.max(def.space.0.saturating_add(1));
+            for index in def.all_indexes() {
+                new.next_index = new.next_index.max(index.id.0.saturating_add(1));
+            }
+        }
+        match new == old {
+            true => Ok(()),
+            false => self.control_file.update(|c| {
+                (c.next_table, c.next_space, c.next_index) =
+                    (new.next_table, new.next_space, new.next_index);
+            }),
+        }
     }
 
     /// Makes a table usable; one that can't be is remembered with the reason (REC-3).
@@ -429,7 +466,7 @@ impl Opener<'_> {
         core: &Arc<Core>,
         ddl: &Ddl,
         stored: StoredDef,
-        (file_is_missing, refused): (bool, Option<&Error>),
+        file_is_missing: bool,
     ) -> Result<()> {
         let StoredDef { name, def, writer } = stored;
         if let Ok(def) = &def
@@ -440,10 +477,7 @@ impl Opener<'_> {
         }
         let opened = def.as_ref().map_err(Error::clone).and_then(|def| {
             match file_is_missing {
-                true => {
-                    let missing = || missing_file(self.spaces.dir(), def);
-                    return Err(refused.cloned().unwrap_or_else(missing));
-                }
+                true => return Err(missing_file(self.spaces.dir(), def)),
                 false => check_file(core, &self.spaces, def)?,
             }
             OpenTable::open(
@@ -463,6 +497,43 @@ impl Opener<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// Nothing can be done without the system tablespace. Says what is wrong with its file.
+fn require_system_file(spaces: &Spaces) -> Result<()> {
+    if spaces.get(SYSTEM_SPACE).is_some() {
+        return Ok(());
+    }
+    let found = match spaces.open(SYSTEM_FILE) {
+        Ok(other) => format!("tablespace {}", other.id()),
+        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            "no such file".into()
+        }
+        Err(e) => return Err(e),
+    };
+    Err(Error::CorruptFile {
+        path: spaces.dir().join(SYSTEM_FILE),
+        expected: "the system tablespace".into(),
+        found: format!("{found}; restore the database from a backup"),
+    })
+}
+
+/// The file of undo tablespace number `n`, from 0.
+fn undo_file(n: usize) -> String {
+    format!("undo_{:03}.{FILE_EXTENSION}", n + 1)
+}
+
+/// What is wrong with the file of an undo tablespace that was not found.
+fn missing_undo_file(spaces: &Spaces, n: usize, id: SpaceId) -> Error {
+    let found = match spaces.open(&undo_file(n)) {
+        Err(e @ Error::CorruptFile { .. }) => return e,
+        Ok(_) | Err(_) => "no file that is it; restore the database from a backup",
+    };
+    Error::CorruptFile {
+        path: spaces.dir().join(undo_file(n)),
+        expected: format!("undo tablespace {id}"),
+        found: found.into(),
     }
 }
 
@@ -524,6 +595,9 @@ impl Directory {
             .collect();
         for (n, id) in undo_spaces.iter().enumerate() {
             let kind = spaces.get(*id).map(|space| space.kind());
+            if kind.is_none() {
+                return Err(missing_undo_file(spaces, n, *id));
+            }
             if kind != Some(SpaceKind::Undo) || undo_spaces[..n].contains(id) {
                 let found = format!("tablespace {id} as number {}, kind {kind:?}", n + 1);
                 let expected = "different undo tablespaces, each with its file";
@@ -654,7 +728,7 @@ fn fill_new(spaces: &Spaces, env: &UndoEnv, undo_count: u32) -> Result<()> {
     let undo_spaces: Vec<SpaceId> = (1..=undo_count).map(SpaceId).collect();
     spaces.create(new_space(SYSTEM_SPACE, SYSTEM_FILE, SpaceKind::System))?;
     for (n, &id) in undo_spaces.iter().enumerate() {
-        let path = format!("undo_{:03}.vdt", n + 1);
+        let path = undo_file(n);
         spaces.create(new_space(id, &path, SpaceKind::Undo))?;
     }
     let system = spaces.require(SYSTEM_SPACE)?;

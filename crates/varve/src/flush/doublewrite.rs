@@ -117,18 +117,58 @@ pub fn read_copies(
     page_size: usize,
     uuid: &[u8; 16],
 ) -> Result<Vec<(PageId, Vec<u8>)>> {
+    read_batch(disk, dir, page_size, uuid, &mut |_| {})
+}
+
+/// What is not whole in the file. After a crash that may be a batch that had not become durable; after a clean shutdown it is
+/// damage.
+pub fn damaged_copies(
+    disk: &dyn Disk,
+    dir: &Path,
+    page_size: usize,
+    uuid: &[u8; 16],
+) -> Result<Vec<Error>> {
+    let mut errors = Vec::new();
+    read_batch(disk, dir, page_size, uuid, &mut |e| errors.push(e))?;
+    Ok(errors)
+}
+
+/// Reads the last batch; hands what is not whole to `torn`.
+fn read_batch(
+    disk: &dyn Disk,
+    dir: &Path,
+    page_size: usize,
+    uuid: &[u8; 16],
+    torn: &mut dyn FnMut(Error),
+) -> Result<Vec<(PageId, Vec<u8>)>> {
     let path = dir.join(DOUBLEWRITE_FILE);
     if !disk.exists(&path)? {
         return Ok(Vec::new());
     }
-    let file = disk.open(&path, OpenMode::Existing)?;
+    let mut tell = |expected: String, found: String| {
+        let path = path.clone();
+        torn(Error::CorruptFile {
+            path,
+            expected,
+            found,
+        })
+    };
+    let file = disk.open(&path, OpenMode::ReadOnly)?;
     let len = file.len()?;
     let mut header = vec![0u8; HEADER_BYTES];
     if len < HEADER_BYTES as u64 {
+        tell("a header of 4096 bytes".into(), format!("{len} bytes"));
         return Ok(Vec::new());
     }
     file.read_at(&mut header, 0)?;
-    if crc32c::crc32c(&header[..CRC_AT]).to_le_bytes() != header[CRC_AT..] {
+    let computed = crc32c::crc32c(&header[..CRC_AT]);
+    if computed.to_le_bytes() != header[CRC_AT..] {
+        // Zeros: nothing was written yet, or the database went on without the file.
+        if !page::is_zero(&header) {
+            let stored = u32::from_le_bytes(header[CRC_AT..].try_into().unwrap());
+            let found = format!("{computed:08x}");
+            tell(format!("header checksum {stored:08x}"), found);
+        }
         return Ok(Vec::new());
     }
     let intro = FileIntro::decode(MAGIC, &header, &path)?;
@@ -158,8 +198,10 @@ pub fn read_copies(
         let mut copy = vec![0u8; page_size];
         file.read_at(&mut copy, (HEADER_BYTES + i * page_size) as u64)?;
         // A zero page would pass the check of its checksum; no batch contains one.
-        if copy[..4] == entry[8..] && !page::is_zero(&copy) && page::verify(&copy, id).is_ok() {
-            copies.push((id, copy));
+        match page::verify(&copy, id) {
+            Ok(()) if copy[..4] == entry[8..] && !page::is_zero(&copy) => copies.push((id, copy)),
+            Ok(()) => tell(format!("a copy of {id}"), "another version of it".into()),
+            Err(e) => tell(format!("a copy of {id}"), e.to_string()),
         }
     }
     Ok(copies)

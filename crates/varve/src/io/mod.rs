@@ -17,8 +17,8 @@
 //! No latch is held and no caching is done here. Every error names the operation and the path.
 
 mod aligned;
+mod overlay;
 mod real;
-mod whole;
 
 use std::any::Any;
 use std::path::Path;
@@ -27,8 +27,8 @@ use std::sync::Arc;
 use crate::base::Result;
 
 pub use aligned::{AlignedBuf, DIRECT_BLOCK};
-pub use real::RealDisk;
-pub use whole::{read_whole, write_whole};
+pub use overlay::Overlay;
+pub use real::{LOCK_FILE, RealDisk};
 
 /// How [`Disk::open`] treats a file that exists or does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub enum OpenMode {
     Existing,
     /// The file must not exist; it is created empty.
     CreateNew,
+    /// The file must exist, and is only read.
+    ReadOnly,
 }
 
 /// One name in a directory.

@@ -1,8 +1,7 @@
 //! [`RealDisk`]: the traits on the operating system's files, with positioned reads and writes.
 //!
 //! The directory lock is an advisory `flock` on `varve.lock`: it goes away with the process, however that ends.
-//! Errors come back at once; what is repeated is a system call that was interrupted or moved fewer bytes than it
-//! was asked to (`whole.rs`). A sync that failed is not (IO-4).
+//! Errors come back at once; nothing is retried except interrupted system calls (by the standard library).
 #![allow(unsafe_code)]
 
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -12,13 +11,11 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{
-    AlignedBuf, DIRECT_BLOCK, DirEntry, DirLock, Disk, DiskFile, OpenMode, read_whole, write_whole,
-};
+use super::{AlignedBuf, DIRECT_BLOCK, DirEntry, DirLock, Disk, DiskFile, OpenMode};
 use crate::base::{Error, Result};
 
 /// The name of the file that carries the directory lock.
-const LOCK_FILE: &str = "varve.lock";
+pub const LOCK_FILE: &str = "varve.lock";
 
 /// The operating system's file system.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,9 +28,9 @@ fn fail<T>(op: &'static str, path: &Path, result: io::Result<T>) -> Result<T> {
 impl Disk for RealDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn DiskFile>> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true);
+        options.read(true).write(mode != OpenMode::ReadOnly);
         let op = match mode {
-            OpenMode::Existing => "open",
+            OpenMode::Existing | OpenMode::ReadOnly => "open",
             OpenMode::CreateNew => {
                 options.create_new(true);
                 "create"
@@ -148,13 +145,11 @@ struct RealFile {
 
 impl DiskFile for RealFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        let call = |part: &mut [u8], at| self.file.read_at(part, at);
-        fail("read", &self.path, read_whole(buf, offset, call))
+        fail("read", &self.path, self.file.read_exact_at(buf, offset))
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        let call = |part: &[u8], at| self.file.write_at(part, at);
-        fail("write", &self.path, write_whole(buf, offset, call))
+        fail("write", &self.path, self.file.write_all_at(buf, offset))
     }
 
     fn sync(&self) -> Result<()> {
@@ -215,7 +210,7 @@ fn write_zeros(file: &File, from: u64, to: u64) -> io::Result<()> {
     let mut at = from;
     while at < to {
         let n = (to - at).min(zeros.len() as u64);
-        write_whole(&zeros[..n as usize], at, |part, at| file.write_at(part, at))?;
+        file.write_all_at(&zeros[..n as usize], at)?;
         at += n;
     }
     Ok(())

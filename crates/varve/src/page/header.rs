@@ -62,6 +62,12 @@ impl PageType {
         })
     }
 
+    /// A rollback segment's.
+    pub const fn is_undo(self) -> bool {
+        use PageType::*;
+        matches!(self, RsegHeader | UndoLog | UndoPage | History)
+    }
+
     /// The body is a slotted page.
     pub const fn is_slotted(self) -> bool {
         matches!(

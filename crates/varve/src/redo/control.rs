@@ -43,6 +43,27 @@ pub struct Control {
     pub next_index: u64,
 }
 
+/// What a copy says, with its sequence number; `None` for one that was never written.
+pub type ControlCopy = Option<(Control, u64)>;
+
+/// Each copy of the control file in `dir`.
+pub fn control_copies(disk: &dyn Disk, dir: &Path) -> Result<[Result<ControlCopy>; 2]> {
+    let file = disk.open(&dir.join(CONTROL_FILE), OpenMode::ReadOnly)?;
+    Ok(COPY_OFFSETS.map(|offset| {
+        let mut block = [0u8; COPY_BYTES];
+        let len = file.len()?;
+        if len < offset + COPY_BYTES as u64 {
+            let expected = format!("{FILE_BYTES} bytes");
+            return Err(damaged(file.path(), expected, len.to_string()));
+        }
+        file.read_at(&mut block, offset)?;
+        match block.iter().all(|&b| b == 0) {
+            true => Ok(None),
+            false => decode(&block, file.path()).map(Some),
+        }
+    }))
+}
+
 /// The open control file.
 pub struct ControlFile {
     file: Arc<dyn DiskFile>,
@@ -74,20 +95,24 @@ impl ControlFile {
         })
     }
 
-    /// Opens the file in `dir` and reads its newest complete copy.
-    pub fn open(disk: &dyn Disk, dir: &Path) -> Result<ControlFile> {
-        let file = disk.open(&dir.join(CONTROL_FILE), OpenMode::Existing)?;
+    /// Opens the file in `dir` and reads its newest complete copy. Tells `damaged` of one that is not whole: it is written
+    /// in one sector, so no crash leaves it like that.
+    pub fn open(
+        disk: &dyn Disk,
+        dir: &Path,
+        damaged: &mut dyn FnMut(&Error),
+    ) -> Result<ControlFile> {
         let mut best: Option<State> = None;
         let mut refusal = None;
-        for (i, offset) in COPY_OFFSETS.into_iter().enumerate() {
-            let mut block = [0u8; COPY_BYTES];
-            file.read_at(&mut block, offset)?;
-            match decode(&block, file.path()) {
-                Ok((control, sequence)) if best.as_ref().is_none_or(|b| b.sequence < sequence) => {
+        for (newest, copy) in control_copies(disk, dir)?.into_iter().enumerate() {
+            match copy {
+                Ok(Some((control, sequence)))
+                    if best.as_ref().is_none_or(|b| b.sequence < sequence) =>
+                {
                     best = Some(State {
                         control,
                         sequence,
-                        newest: i,
+                        newest,
                     });
                 }
                 Ok(_) => {}
@@ -96,14 +121,18 @@ impl ControlFile {
                 Err(e) => refusal = Some(e),
             }
         }
-        match (best, refusal) {
-            (Some(state), _) => Ok(ControlFile {
-                file,
-                state: Mutex::new(state),
-            }),
-            (None, Some(error)) => Err(error),
-            (None, None) => unreachable!("each copy is either read or refused"),
+        let path = dir.join(CONTROL_FILE);
+        let Some(state) = best else {
+            let empty = || self::damaged(&path, "a copy of it".into(), "zeros".into());
+            return Err(refusal.unwrap_or_else(empty));
+        };
+        if let Some(e) = &refusal {
+            damaged(e);
         }
+        Ok(ControlFile {
+            file: disk.open(&path, OpenMode::Existing)?,
+            state: Mutex::new(state),
+        })
     }
 
     pub fn control(&self) -> Control {
@@ -224,7 +253,9 @@ mod tests {
                     c.clean_shutdown = false;
                 })
                 .unwrap();
-            let read = ControlFile::open(&RealDisk, dir.path()).unwrap().control();
+            let read = ControlFile::open(&RealDisk, dir.path(), &mut |_| {})
+                .unwrap()
+                .control();
             let expected = Control {
                 checkpoint: Lsn(checkpoint),
                 clean_shutdown: false,
@@ -234,9 +265,9 @@ mod tests {
         }
     }
 
-    /// CTL-1: damage any byte of the newest copy and the one before it is read; damage both and it is said.
+    /// CTL-1: damage any byte of the newest copy, which is said, and the one before it is read; damage both and it is refused.
     #[test]
-    fn a_torn_write_leaves_the_previous_copy() {
+    fn a_damaged_copy_leaves_the_previous_one() {
         let dir = tempfile::tempdir().unwrap();
         let control = ControlFile::create(&RealDisk, dir.path(), sample()).unwrap();
         control.update(|c| c.checkpoint = Lsn(10_000)).unwrap();
@@ -247,13 +278,18 @@ mod tests {
             let mut byte = [0u8];
             file.read_at(&mut byte, 4096 + at).unwrap();
             file.write_at(&[byte[0] ^ 0x10], 4096 + at).unwrap();
-            let read = ControlFile::open(&RealDisk, dir.path()).unwrap().control();
-            assert_eq!(read, sample(), "byte {at} damaged");
+            let mut said = 0;
+            let tell = &mut |_: &Error| said += 1;
+            let read = ControlFile::open(&RealDisk, dir.path(), tell).unwrap();
+            assert_eq!(read.control(), sample(), "byte {at} damaged");
+            assert_eq!(said, 1, "byte {at} damaged");
             file.write_at(&byte, 4096 + at).unwrap();
         }
         file.write_at(&[0xff], 4096 + 80).unwrap();
         file.write_at(&[0xff], 80).unwrap();
-        let error = ControlFile::open(&RealDisk, dir.path()).err().unwrap();
+        let error = ControlFile::open(&RealDisk, dir.path(), &mut |_| {})
+            .err()
+            .unwrap();
         assert!(matches!(error, Error::CorruptFile { .. }), "{error}");
     }
 
@@ -263,13 +299,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let control = ControlFile::create(&RealDisk, dir.path(), sample()).unwrap();
         control.update(|c| c.checkpoint = Lsn(10_000)).unwrap();
-        let control = ControlFile::open(&RealDisk, dir.path()).unwrap();
+        let control = ControlFile::open(&RealDisk, dir.path(), &mut |_| {}).unwrap();
         control.update(|c| c.checkpoint = Lsn(20_000)).unwrap();
         let file = RealDisk
             .open(&dir.path().join(CONTROL_FILE), OpenMode::Existing)
             .unwrap();
         file.write_at(&[0xff], 80).unwrap();
-        let read = ControlFile::open(&RealDisk, dir.path()).unwrap().control();
+        let read = ControlFile::open(&RealDisk, dir.path(), &mut |_| {})
+            .unwrap()
+            .control();
         assert_eq!(read.checkpoint, Lsn(10_000));
     }
 }

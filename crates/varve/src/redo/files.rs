@@ -161,12 +161,7 @@ fn list(disk: &dyn Disk, dir: &Path, uuid: &[u8; 16]) -> Result<Listing> {
             continue;
         };
         let path = dir.join(&entry.name);
-        let mut block = [0u8; HEADER_USED];
-        if entry.len >= FILE_HEADER {
-            disk.open(&path, OpenMode::Existing)?
-                .read_at(&mut block, 0)?;
-        }
-        match decode(&block, uuid, &path)? {
+        match read_header(disk, &path, entry.len, uuid)? {
             Some(header) if header.number == number => listing.log.push(header),
             header => listing.spares.push(Spare {
                 number,
@@ -177,6 +172,38 @@ fn list(disk: &dyn Disk, dir: &Path, uuid: &[u8; 16]) -> Result<Listing> {
     }
     listing.log.sort_by_key(|h| h.number);
     Ok(listing)
+}
+
+/// What is wrong with single log files of database `uuid`: a header that is neither whole nor zero, a file that is shorter than
+/// its header says.
+pub fn damaged_files(disk: &dyn Disk, data_dir: &Path, uuid: &[u8; 16]) -> Result<Vec<Error>> {
+    let dir = data_dir.join(REDO_DIR);
+    let mut errors = Vec::new();
+    for entry in disk.list(&dir)? {
+        if number_of(&entry.name).is_none() {
+            continue;
+        }
+        let path = dir.join(&entry.name);
+        match read_header(disk, &path, entry.len, uuid) {
+            Ok(Some(header)) if entry.len < header.file_bytes => {
+                let expected = format!("{} bytes", header.file_bytes);
+                errors.push(damaged(&path, expected, entry.len.to_string()));
+            }
+            Ok(_) => {}
+            Err(e) => errors.push(e),
+        }
+    }
+    Ok(errors)
+}
+
+/// `None`: a file that is too short for one, or was never in use.
+fn read_header(disk: &dyn Disk, path: &Path, len: u64, uuid: &[u8; 16]) -> Result<Option<Header>> {
+    let mut block = [0u8; HEADER_USED];
+    if len >= FILE_HEADER {
+        disk.open(path, OpenMode::ReadOnly)?
+            .read_at(&mut block, 0)?;
+    }
+    decode(&block, uuid, path)
 }
 
 /// The files that hold the stream from some LSN on, each up to where the next one begins.

@@ -32,8 +32,8 @@ mod writer;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use control::{CONTROL_FILE, Control, ControlFile};
-pub use files::REDO_DIR;
+pub use control::{CONTROL_FILE, Control, ControlFile, control_copies};
+pub use files::{REDO_DIR, damaged_files};
 pub use frame::{MAX_FRAME_BYTES, frame_bytes};
 pub use intro::{FORMAT_VERSION, FileIntro, INTRO_BYTES, NO_SPACE};
 pub use log::{HeldCapacity, LogCounters, RedoLog, Reservation, Ticket};

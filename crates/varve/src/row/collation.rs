@@ -19,6 +19,9 @@
 //! detected: a collation's fingerprint covers its name, its version and the weights of a sample, and is
 //! recorded with every key part ([`super::KeyPart::fingerprint`]).
 //!
+//! **COL-2** A tool that only looks at a database need not know its callers' collations: a registry with stand-ins lets tables
+//! be opened without them. Nothing may make keys with a stand-in (`KeyCodec::is_computable`).
+//!
 //! PAD SPACE: a shorter text compares as if it were filled up with spaces. `weights` leaves that out; the key
 //! codec does it (see `memcmp`), from the space's weight in [`Pad::Space`].
 
@@ -144,7 +147,24 @@ impl Collation {
         self.pad
     }
 
-    /// See COL-1. Never 0.
+    /// Stands for a collation that is not known (COL-2).
+    fn stand_in(id: CollationId) -> Collation {
+        Collation {
+            id,
+            name: format!("number {}", id.0).into(),
+            pad: Pad::None,
+            identity: true,
+            fingerprint: 0,
+            functions: Arc::new(AsciiCi),
+        }
+    }
+
+    /// COL-2.
+    pub fn is_stand_in(&self) -> bool {
+        self.fingerprint == 0
+    }
+
+    /// See COL-1. 0 only for a stand-in.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
@@ -224,6 +244,8 @@ pub struct Collations {
     by_id: RwLock<HashMap<CollationId, Collation>>,
     /// Asked for numbers that are not registered, so that a caller with many need not register all of them.
     find: Option<FindCollation>,
+    /// Collations that nobody knows get a stand-in (COL-2).
+    stand_ins: bool,
 }
 
 impl Collations {
@@ -233,6 +255,15 @@ impl Collations {
         Collations {
             by_id: RwLock::new(own.into_iter().map(|c| (c.id, c)).collect()),
             find: None,
+            stand_ins: false,
+        }
+    }
+
+    /// As `new`, and stand-ins for all others (COL-2).
+    pub fn with_stand_ins() -> Collations {
+        Collations {
+            stand_ins: true,
+            ..Collations::new()
         }
     }
 
@@ -269,6 +300,9 @@ impl Collations {
             None => None,
         };
         let Some(collation) = found else {
+            if self.stand_ins {
+                return Ok(Collation::stand_in(id));
+            }
             return Err(Error::not_found(format!(
                 "collation {} (register it before use)",
                 id.0

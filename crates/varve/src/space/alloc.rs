@@ -398,7 +398,7 @@ impl Space {
 }
 
 /// The page is the allocation page that belongs there.
-fn check_alloc_page(page: &[u8], id: PageId) -> Result<()> {
+pub(super) fn check_alloc_page(page: &[u8], id: PageId) -> Result<()> {
     let (ptype, first) = (page_type(page), group_start(page));
     if ptype == Some(PageType::Alloc) && first == id.no.0 - 1 {
         return Ok(());

@@ -14,6 +14,7 @@
 //!   last group is always in it.
 //! - **SP-6** Pages of an unlogged tablespace may be given back unread and unwritten ([`Space::discard`]): what a free page
 //!   holds means nothing, and whoever takes it formats it as new. In a logged one the page itself says that it is free.
+//! - **SP-7** In a logged tablespace a page in use has a type other than unused and free, and every other page one of these.
 //!
 //! The temporary tablespace is made anew at every start, in the place of what is left of the last one, and never synced.
 //!
@@ -31,6 +32,7 @@ mod header;
 mod registry;
 #[cfg(test)]
 mod tests;
+mod verify;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};

@@ -11,7 +11,7 @@ mod version;
 mod write;
 
 pub use bulk::insert_rows;
-pub use check::{CheckReport, check_table};
+pub use check::{CheckReport, check_quiet_table, check_table};
 pub use cursor::{Cursor, EntryFilter, KeyMatch, LockMode, Peeked};
 pub use range::records_in_range;
 pub use rowlock::lock_search_key;

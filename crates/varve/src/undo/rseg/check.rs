@@ -5,8 +5,9 @@ use std::collections::hash_map::Entry;
 
 use crate::base::{Error, NO_PAGE, PageId, PageNo, Result};
 use crate::buffer::SharedPage;
+use crate::page::SlottedRef;
 use crate::undo::UndoEnv;
-use crate::undo::header::{LogHeader, LogSpan};
+use crate::undo::header::{LogHeader, LogKind, LogSpan};
 
 use super::history::{ENTRY_COUNT, HistoryEntry, entry_at};
 use super::{FREE_HEAD, FREE_LEN, Header, NEXT, Rseg, slot_at, u32_at};
@@ -33,12 +34,12 @@ impl Uses {
 }
 
 impl Rseg {
-    /// Looks at each page of the segment: the header, the queue, what lies in slots and in the history, the free chain. Returns how many
-    /// there are; an error names one that has no use or two, or holds something else.
+    /// Looks at each page of the segment: the header, the queue, what lies in slots and in the history, the free chain. Returns
+    /// them; an error names one that has no use or two, or holds something else.
     ///
     /// The header is latched meanwhile, shared: nobody takes a page, gives one back or commits, but logs may begin and grow within
     /// their pages.
-    pub fn check(&self, env: &UndoEnv) -> Result<u32> {
+    pub fn check(&self, env: &UndoEnv) -> Result<Vec<PageNo>> {
         let mut uses = Uses::default();
         uses.add(self.header, "a segment header")?;
         let page = env.pool.shared(self.header)?;
@@ -58,7 +59,7 @@ impl Rseg {
             left -= 1;
         }
         match (no, left) {
-            (NO_PAGE, 0) => Ok(uses.pages.len() as u32),
+            (NO_PAGE, 0) => Ok(uses.pages.into_keys().collect()),
             _ => {
                 let expected = format!("a free chain of {free_len} pages");
                 let found = format!("{left} fewer, or more");
@@ -89,11 +90,7 @@ impl Rseg {
         let mut id = self.page(log.first);
         for n in 1..=log.pages {
             uses.add(id, "an undo log")?;
-            let (slotted, mut records) = log.check_page(&page, id)?;
-            if records.any(|n| log.record(slotted.payload(n)).is_none()) {
-                let expected = format!("records of transaction {}", log.trx);
-                return Err(Error::corrupt(id, expected, "others"));
-            }
+            let slotted = check_records(&page, id, log)?;
             let next = slotted.next();
             if (n < log.pages) != (next != NO_PAGE) {
                 let expected = format!("page {n} of {} of an undo log", log.pages);
@@ -118,7 +115,10 @@ impl Rseg {
                 let entry = entry_at(&page, n);
                 match entry.closes {
                     true => self.check_closing(env, &entry, uses)?,
-                    false => shared.push(self.page(entry.first)),
+                    false => {
+                        shared.push(self.page(entry.first));
+                        self.check_shared(env, &entry)?;
+                    }
                 }
             }
             (no, from) = (PageNo(u32_at(&page, NEXT)), 0);
@@ -132,10 +132,36 @@ impl Rseg {
         }
     }
 
+    /// The records of a log that shares its only page with later ones.
+    fn check_shared(&self, env: &UndoEnv, entry: &HistoryEntry) -> Result<()> {
+        let id = self.page(entry.first);
+        let page = env.pool.shared(id)?;
+        let log = LogSpan {
+            trx: entry.trx,
+            kind: LogKind::Update,
+            first: entry.first,
+            records: entry.start..entry.end,
+            pages: 1,
+        };
+        check_records(&page, id, &log).map(drop)
+    }
+
     fn check_closing(&self, env: &UndoEnv, entry: &HistoryEntry, uses: &mut Uses) -> Result<()> {
         let id = self.page(entry.first);
         let first = env.pool.shared(id)?;
         let log = LogHeader::of_history(&first, id, entry)?.span(id.no);
         self.check_log(env, first, &log, uses)
+    }
+}
+
+/// A page of the log, and that its records there are the log's.
+fn check_records<'p>(page: &'p [u8], id: PageId, log: &LogSpan) -> Result<SlottedRef<'p>> {
+    let (slotted, mut records) = log.check_page(page, id)?;
+    match records.any(|n| log.record(slotted.payload(n)).is_none()) {
+        false => Ok(slotted),
+        true => {
+            let expected = format!("records of transaction {}", log.trx);
+            Err(Error::corrupt(id, expected, "others"))
+        }
     }
 }

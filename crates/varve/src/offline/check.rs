@@ -1,0 +1,457 @@
+//! `varve check`: whether a database that nobody has open is what was written.
+//!
+//! # How
+//!
+//! Files that are not made of pages are looked at as they are: the control file, the log files' headers, the redo stream
+//! up to its end, the doublewrite file. Then the database is opened on an overlay, which does in memory what the next start
+//! would do: restores torn pages, applies redo, rolls back what had not ended. What comes out is judged: each page of each
+//! tablespace, with the allocation pages; the definitions; each rollback segment; each table, as CHECK TABLE does it. So the
+//! verdict is about what the next start would find, whether or not the database was closed cleanly.
+//!
+//! If the database can't be opened, that is a finding, and what a page says by itself is judged in the files as they are:
+//! after a crash a page may be torn there, and redo or the doublewrite file would have put it right.
+//!
+//! # What it can't see
+//!
+//! - A page that was replaced by an older version of itself, if nothing else contradicts it.
+//! - The last redo of a database that was not closed: where the log ends is where the first frame is not whole. But no page may be newer.
+//!
+//! Memory: the buffer pool, and what recovery changes.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::base::{Error, Lsn, PageNo, Result, SYSTEM_SPACE, SpaceId};
+use crate::buffer::PageStore;
+use crate::catalog::OpenTable;
+use crate::db::Database;
+use crate::ddl::{self, SYSTEM_TABLE, table_path};
+use crate::flush::doublewrite;
+use crate::io::{Disk, Overlay, RealDisk};
+use crate::page;
+use crate::recovery;
+use crate::redo::{self, CONTROL_FILE, Control, REDO_DIR};
+use crate::space::{SpaceKind, Spaces};
+use crate::table::check_quiet_table;
+use crate::txn::{Core, Isolation, Transaction};
+
+use super::files::{Names, SpaceFile, space_files};
+use super::finding::{Finding, Grade, advice};
+
+/// What a check has looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Findings that are damage.
+    pub damages: u64,
+    pub notes: u64,
+    pub tablespaces: u64,
+    pub pages: u64,
+    pub tables: u64,
+    pub rows: u64,
+    /// The database was not closed cleanly.
+    pub recovery_owed: bool,
+}
+
+/// Checks the database in `dir`, which nobody may have open. Hands what it finds to `tell`.
+///
+/// # Errors
+///
+/// What kept it from checking: `InUse`, `NotFound` if there is no database, `Io`. Damage is none.
+pub fn check(dir: impl AsRef<Path>, tell: &mut dyn FnMut(&Finding)) -> Result<Summary> {
+    check_on(Arc::new(RealDisk), dir.as_ref(), tell)
+}
+
+/// Like `check`, on another implementation of the disk.
+#[doc(hidden)]
+pub fn check_on(
+    disk: Arc<dyn Disk>,
+    dir: &Path,
+    tell: &mut dyn FnMut(&Finding),
+) -> Result<Summary> {
+    let disk = Arc::new(Overlay::new(disk));
+    if !disk.exists(&dir.join(CONTROL_FILE))? && !disk.exists(&dir.join("system.vdt"))? {
+        return Err(Error::not_found(format!("a database in {}", dir.display())));
+    }
+    let _lock = disk.lock_below(dir)?;
+    let mut check = Check {
+        disk,
+        dir,
+        names: Names::default(),
+        told: Vec::new(),
+        summary: Summary::default(),
+        tell,
+    };
+    check.run()?;
+    Ok(check.summary)
+}
+
+struct Check<'a> {
+    disk: Arc<Overlay>,
+    dir: &'a Path,
+    names: Names,
+    /// Errors that were told: others speak of them again.
+    told: Vec<String>,
+    summary: Summary,
+    tell: &'a mut dyn FnMut(&Finding),
+}
+
+impl Check<'_> {
+    fn run(&mut self) -> Result<()> {
+        let Some(control) = self.control()? else {
+            return Ok(());
+        };
+        self.summary.recovery_owed = !control.clean_shutdown;
+        self.redo(&control)?;
+        self.doublewrite(&control)?;
+        let spaces = Spaces::new(
+            self.disk.clone(),
+            self.dir,
+            control.page_size as usize,
+            control.uuid,
+            OPEN_FILES,
+        );
+        let files = space_files(&*self.disk, self.dir, &spaces)?;
+        self.names = Names::of(&files);
+        for file in &files {
+            if let Err(e) = &file.space {
+                self.damage(e, advice::TABLE);
+            }
+        }
+        self.restorable(&control, &spaces)?;
+        match Database::open_to_check(self.disk.clone(), self.dir) {
+            Ok(db) => {
+                let done = self.recovered(&db, &files);
+                db.crash();
+                done
+            }
+            Err(e) => {
+                self.damage(&e, advice::DATABASE);
+                self.note(
+                    CONTROL_FILE,
+                    "the database can't be opened: only what each page says by itself is judged",
+                );
+                self.pages_as_they_are(&spaces);
+                Ok(())
+            }
+        }
+    }
+
+    fn find(&mut self, finding: Finding) {
+        match finding.grade {
+            Grade::Damage => self.summary.damages += 1,
+            Grade::Note => self.summary.notes += 1,
+        }
+        (self.tell)(&finding);
+    }
+
+    fn note(&mut self, file: &str, what: impl Into<String>) {
+        self.find(Finding {
+            grade: Grade::Note,
+            file: file.into(),
+            page: None,
+            what: what.into(),
+            advice: advice::NONE,
+        });
+    }
+
+    fn damage_in(&mut self, file: String, what: String, advice: &'static str) {
+        self.find(Finding {
+            grade: Grade::Damage,
+            file,
+            page: None,
+            what,
+            advice,
+        });
+    }
+
+    fn damage(&mut self, e: &Error, advice: &'static str) {
+        self.tell_error(e, Grade::Damage, advice);
+    }
+
+    fn tell_error(&mut self, e: &Error, grade: Grade, advice: &'static str) {
+        let message = e.to_string();
+        if self.told.contains(&message) {
+            return;
+        }
+        self.told.push(message);
+        let file = self.names.of_error(self.dir, e);
+        let (page, what) = match e {
+            Error::Corrupt {
+                page,
+                expected,
+                found,
+            } => (Some(page.no), format!("expected {expected}, found {found}")),
+            Error::CorruptFile {
+                expected, found, ..
+            } => (None, format!("expected {expected}, found {found}")),
+            other => (None, other.to_string()),
+        };
+        self.find(Finding {
+            grade,
+            file,
+            page,
+            what,
+            advice,
+        });
+    }
+
+    /// What the newest whole copy of the control file says. `None`: neither copy can be used.
+    fn control(&mut self) -> Result<Option<Control>> {
+        let copies = match redo::control_copies(&*self.disk, self.dir) {
+            Ok(copies) => copies,
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                let what = "no such file, beside a database".into();
+                self.damage_in(CONTROL_FILE.into(), what, advice::DATABASE);
+                return Ok(None);
+            }
+            Err(e) => return Err(e),
+        };
+        let mut newest: Option<(Control, u64)> = None;
+        let mut errors = Vec::new();
+        for (n, copy) in copies.into_iter().enumerate() {
+            match copy {
+                Ok(Some(copy)) if newest.is_none_or(|best| best.1 < copy.1) => newest = Some(copy),
+                Ok(_) => {}
+                Err(Error::CorruptFile {
+                    expected, found, ..
+                }) => errors.push(format!("copy {n}: expected {expected}, found {found}")),
+                Err(e) => errors.push(format!("copy {n}: {e}")),
+            }
+        }
+        for what in errors {
+            let file = CONTROL_FILE.to_string();
+            match newest {
+                Some(_) => self.damage_in(file, what, advice::CONTROL),
+                None => self.damage_in(file, what, advice::DATABASE),
+            }
+        }
+        Ok(newest.map(|(control, _)| control))
+    }
+
+    /// Log files' headers, and the stream up to its end.
+    fn redo(&mut self, control: &Control) -> Result<()> {
+        if !self.disk.exists(&self.dir.join(REDO_DIR))? {
+            self.damage_in(
+                REDO_DIR.into(),
+                "no such directory".into(),
+                advice::DATABASE,
+            );
+            return Ok(());
+        }
+        for e in redo::damaged_files(&*self.disk, self.dir, &control.uuid)? {
+            self.damage(&e, advice::DATABASE);
+        }
+        let scan = match recovery::scan(&*self.disk, self.dir, control) {
+            Ok((scan, _)) => scan,
+            Err(e) => {
+                self.damage(&e, advice::DATABASE);
+                return Ok(());
+            }
+        };
+        let bytes = scan.end.0 - control.checkpoint.0;
+        if !control.clean_shutdown {
+            self.note(
+                REDO_DIR,
+                format!(
+                    "the database was not closed cleanly: the next start applies {bytes} bytes of redo \
+                     from LSN {} on; all that follows is about what that makes of it",
+                    control.checkpoint
+                ),
+            );
+        }
+        Ok(())
+    }
+
+    fn doublewrite(&mut self, control: &Control) -> Result<()> {
+        let page_size = control.page_size as usize;
+        let torn = doublewrite::damaged_copies(&*self.disk, self.dir, page_size, &control.uuid);
+        let grade = match control.clean_shutdown {
+            true => Grade::Damage,
+            false => Grade::Note,
+        };
+        match torn {
+            Ok(errors) => {
+                for e in errors {
+                    self.tell_error(&e, grade, advice::DOUBLEWRITE);
+                }
+            }
+            Err(e) => self.damage(&e, advice::DATABASE),
+        }
+        Ok(())
+    }
+
+    /// Pages that are damaged in place and whole in the doublewrite file. After a crash they were torn; after a clean shutdown
+    /// they are damaged all the same.
+    fn restorable(&mut self, control: &Control, spaces: &Spaces) -> Result<()> {
+        let page_size = control.page_size as usize;
+        let copies = doublewrite::read_copies(&*self.disk, self.dir, page_size, &control.uuid);
+        let grade = match control.clean_shutdown {
+            true => Grade::Damage,
+            false => Grade::Note,
+        };
+        let mut found = vec![0; page_size];
+        // What is wrong with the file has been told.
+        for (id, _) in copies.unwrap_or_default() {
+            match spaces.read(id, &mut found) {
+                Ok(()) => {}
+                Err(Error::NotFound { .. } | Error::Corrupt { .. }) => continue,
+                Err(e) => return Err(e),
+            }
+            if let Err(e) = page::verify(&found, id) {
+                self.tell_error(&e, grade, advice::RESTORED);
+            }
+        }
+        Ok(())
+    }
+
+    /// Judges what recovery has made.
+    fn recovered(&mut self, db: &Database, files: &[SpaceFile]) -> Result<()> {
+        let core = &db.inner.core;
+        let spaces = &db.inner.ddl.spaces;
+        for file in files {
+            if file.space.is_ok() && !self.disk.exists(&self.dir.join(&file.path))? {
+                self.note(
+                    &file.path,
+                    "no table has this tablespace, or the table has another name: the next start removes or renames the file",
+                );
+            }
+        }
+        let pool = &core.pool;
+        let mut read = |id, buf: &mut [u8]| {
+            buf.copy_from_slice(&pool.shared(id)?);
+            Ok(())
+        };
+        for space in spaces.all() {
+            if space.kind() != SpaceKind::Temp {
+                self.pages(&space, core.log.next_lsn(), &mut read);
+            }
+        }
+        self.undo(core, spaces);
+        self.tables(db)
+    }
+
+    fn pages(
+        &mut self,
+        space: &crate::space::Space,
+        newest: Lsn,
+        read: &mut dyn FnMut(crate::base::PageId, &mut [u8]) -> Result<()>,
+    ) {
+        self.summary.tablespaces += 1;
+        self.summary.pages += u64::from(space.size_pages());
+        let advice = match space.kind() {
+            SpaceKind::Table => advice::TABLE,
+            _ => advice::DATABASE,
+        };
+        space.verify_pages(newest, read, &mut |e| self.damage(&e, advice));
+    }
+
+    /// The files as they are: what a page says by itself, and whether it is in use, if the database was closed cleanly.
+    fn pages_as_they_are(&mut self, spaces: &Spaces) {
+        let mut read = |id, buf: &mut [u8]| {
+            spaces.read(id, buf)?;
+            page::verify(buf, id)?;
+            page::validate(buf, id)?;
+            page::validate_keys(buf, id)
+        };
+        for space in spaces.all() {
+            self.pages(&space, Lsn(u64::MAX), &mut read);
+        }
+    }
+
+    /// Each rollback segment, and that no undo page is lost.
+    fn undo(&mut self, core: &Core, spaces: &Spaces) {
+        let mut used: HashSet<(SpaceId, PageNo)> = HashSet::new();
+        let mut whole = true;
+        for rseg in core.undo.logged() {
+            match rseg.check(&core.undo.env) {
+                Ok(pages) => used.extend(pages.into_iter().map(|no| (rseg.space(), no))),
+                Err(e) => {
+                    whole = false;
+                    self.damage(&e, advice::DATABASE);
+                }
+            }
+        }
+        for space in spaces.all() {
+            if !whole || space.kind() != SpaceKind::Undo {
+                continue;
+            }
+            match space.pages_in_use(&core.mtr) {
+                Ok(pages) => {
+                    let lost = |no: &&PageNo| !used.contains(&(space.id(), **no));
+                    if let Some(no) = pages.iter().find(lost) {
+                        let e = Error::corrupt(
+                            crate::base::PageId::new(space.id(), *no),
+                            "a page of a rollback segment",
+                            "one that is in use, but nothing refers to it",
+                        );
+                        self.damage(&e, advice::DATABASE);
+                    }
+                }
+                Err(e) => self.damage(&e, advice::DATABASE),
+            }
+        }
+    }
+
+    fn tables(&mut self, db: &Database) -> Result<()> {
+        let core = &db.inner.core;
+        let mut reader = Transaction::begin(core.clone(), Isolation::RepeatableRead);
+        match ddl::load_defs(&mut reader, &db.inner.ddl.system) {
+            Ok(_) => {}
+            Err(e) => self.damage(&e, advice::DATABASE),
+        }
+        drop(reader);
+        for (name, broken) in core.tables.all_broken() {
+            self.damage(&broken.why, advice::TABLE);
+            self.note(
+                &table_path(&name),
+                format!("table {name} can't be used, so it was not checked"),
+            );
+        }
+        let mut tables = core.tables.all();
+        tables.sort_by_key(|t| t.id());
+        for table in tables {
+            self.table(&table);
+        }
+        Ok(())
+    }
+
+    fn table(&mut self, table: &OpenTable) {
+        let is_system = table.id() == SYSTEM_TABLE;
+        let report = match check_quiet_table(table) {
+            Ok(report) => report,
+            Err(e) => return self.damage(&e, advice::TABLE),
+        };
+        if !is_system {
+            self.summary.tables += 1;
+            self.summary.rows += report.rows;
+        }
+        let file = self.names.of_space(table.space());
+        for what in report.errors {
+            // What is wrong with a page has been told.
+            if self.told.iter().any(|told| what.contains(told)) {
+                continue;
+            }
+            let advice = match is_system {
+                true => advice::DATABASE,
+                false => advice_for(&what, table),
+            };
+            self.damage_in(file.clone(), what, advice);
+        }
+        debug_assert!(is_system == (table.space() == SYSTEM_SPACE));
+    }
+}
+
+/// What is wrong only with a secondary index is mended by making it again.
+fn advice_for(what: &str, table: &OpenTable) -> &'static str {
+    let of_secondary = |name: &str| {
+        what.starts_with(&format!("index {name}")) || what.ends_with(&format!("in index {name}"))
+    };
+    match table.secondary.iter().any(|i| of_secondary(&i.name)) {
+        true => advice::INDEX,
+        false => advice::TABLE,
+    }
+}
+
+/// Table files that are open at the same time.
+const OPEN_FILES: usize = 64;

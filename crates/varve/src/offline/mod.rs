@@ -1,0 +1,12 @@
+//! What is done to a database that nobody has open: finding damage, and saving what is left of a table.
+//!
+//! - **OFF-1** No file changes. Files are opened to be read only; what recovery would write stays in memory
+//!   ([`Overlay`](crate::io::Overlay)).
+//! - **OFF-2** Whatever the files hold, there is no panic and no endless loop: what can't be read is told and passed over.
+
+mod check;
+mod files;
+mod finding;
+
+pub use check::{Summary, check, check_on};
+pub use finding::{Finding, Grade};

@@ -1,0 +1,319 @@
+//! `varve check`: what is sound is called sound, and damage of every kind of page and file is found.
+//!
+//! What could break here: damage that nobody notices; a sound database that is called damaged, for instance because it was not
+//! closed, or has a collation of its caller; a check that changes something.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use varve::Error;
+use varve::io::{Disk, OpenMode};
+use varve::offline::{Finding, Grade, Summary, check_on};
+use varve::page::{PageType, page_type};
+use varve_sim::SimDisk;
+
+#[path = "support/damage.rs"]
+mod damage;
+
+use damage::{DIR, PAGE, Place, build, open, pages};
+
+fn check(disk: &SimDisk) -> (Summary, Vec<Finding>) {
+    let mut findings = Vec::new();
+    let before = disk.operations();
+    let tell = &mut |f: &Finding| findings.push(f.clone());
+    let summary = check_on(Arc::new(disk.clone()), Path::new(DIR), tell).unwrap();
+    assert_eq!(
+        disk.operations(),
+        before,
+        "OFF-1: the check changed something"
+    );
+    (summary, findings)
+}
+
+fn damages(findings: &[Finding]) -> Vec<String> {
+    let damage = findings.iter().filter(|f| f.grade == Grade::Damage);
+    damage.map(Finding::to_string).collect()
+}
+
+/// Closed cleanly, with nothing left to purge.
+fn closed() -> SimDisk {
+    let disk = build();
+    let db = open(&disk).unwrap();
+    assert!(db.wait_for_purge(std::time::Duration::from_secs(60)));
+    db.close().unwrap();
+    disk
+}
+
+#[test]
+fn a_sound_database_is_called_sound() {
+    let disk = build();
+    for disk in [closed(), disk] {
+        let (summary, findings) = check(&disk);
+        assert_eq!(damages(&findings), [""; 0]);
+        assert_eq!(summary.tables, 3);
+        assert!(summary.rows > 900 && summary.pages > 300, "{summary:?}");
+        // Again after a crash.
+        let db = open(&disk).unwrap();
+        let mut trx = db.begin(varve::Isolation::RepeatableRead);
+        let table = db.table("a/t").unwrap();
+        for id in 5000..5100 {
+            damage::insert(&mut trx, &table, id, "not committed").unwrap();
+        }
+        db.flush_log().unwrap();
+        std::mem::forget(trx);
+        db.crash();
+        let (summary, findings) = check(&disk);
+        assert_eq!(damages(&findings), [""; 0]);
+        assert!(summary.recovery_owed);
+    }
+}
+
+#[test]
+fn each_page_that_has_a_flipped_bit_is_found() {
+    let original = build();
+    for number in 1..=12u8 {
+        let ptype = PageType::from_u8(number).unwrap();
+        let places = pages(&original, |_, page| page_type(page) == Some(ptype));
+        assert!(!places.is_empty(), "no page of type {ptype:?}");
+        let place = &places[places.len() / 2];
+        for at in [4, 30, 60, 200, PAGE - 1] {
+            let disk = original.copy();
+            let mut page = place.read(&disk);
+            page[at] ^= 4;
+            place.write(&disk, &page);
+            let (_, findings) = check(&disk);
+            let name = place.file.strip_prefix(DIR).unwrap().to_str().unwrap();
+            let of_page = |f: &Finding| {
+                f.grade == Grade::Damage
+                    && f.file == name
+                    && f.page.is_none_or(|p| u64::from(p.0) == place.no)
+            };
+            assert!(
+                findings.iter().any(of_page),
+                "{ptype:?} {place:?} byte {at}: {findings:#?}"
+            );
+        }
+    }
+}
+
+/// Damage of a page that leaves its checksum right, and what finds it.
+type Damage = fn(&SimDisk, &Place, &[Place]) -> bool;
+
+/// Zeros instead of the page: nothing was written there, says the disk.
+fn zeroed(disk: &SimDisk, place: &Place, _: &[Place]) -> bool {
+    place.write(disk, &[0; PAGE]);
+    true
+}
+
+/// Another page of the file of the same type: written to the wrong place.
+fn swapped(disk: &SimDisk, place: &Place, others: &[Place]) -> bool {
+    let other = (others.iter()).find(|o| o.file == place.file && o.no != place.no);
+    other.is_some_and(|other| {
+        place.write(disk, &other.read(disk));
+        true
+    })
+}
+
+/// Half of the page is another one's.
+fn torn(disk: &SimDisk, place: &Place, _: &[Place]) -> bool {
+    let mut page = place.read(disk);
+    page[PAGE / 2..].fill(0x5a);
+    place.write(disk, &page);
+    true
+}
+
+#[test]
+fn pages_that_are_lost_or_elsewhere_are_found() {
+    let original = build();
+    let damages: [(&str, Damage); 3] = [("zeroed", zeroed), ("swapped", swapped), ("torn", torn)];
+    for number in 1..=12u8 {
+        let ptype = PageType::from_u8(number).unwrap();
+        let places = pages(&original, |_, page| page_type(page) == Some(ptype));
+        for (what, damage) in damages {
+            // A page of zeros is a free page as good as any.
+            if (ptype, what) == (PageType::Free, "zeroed") {
+                continue;
+            }
+            for place in [
+                &places[0],
+                &places[places.len() / 2],
+                &places[places.len() - 1],
+            ] {
+                let disk = original.copy();
+                if !damage(&disk, place, &places) {
+                    continue;
+                }
+                let context = format!("{ptype:?} {what} {place:?}");
+                let (_, findings) = check(&disk);
+                assert!(finds(&findings, place), "{context}: {findings:#?}");
+                // What a free page holds means nothing to who takes it.
+                let is_restored = findings.iter().any(|f| f.advice.contains("restores"));
+                if ptype != PageType::Free && !is_restored {
+                    others_work(&disk, place, &context);
+                }
+            }
+        }
+    }
+}
+
+/// Files that are gone, shorter, or in each other's place.
+#[test]
+fn files_that_are_lost_cut_or_exchanged_are_found() {
+    let original = closed();
+    let mut files = original.files();
+    files.retain(|f| !f.ends_with("temp.vdt") && !f.ends_with("doublewrite.vdw"));
+    for file in &files {
+        let name = file.strip_prefix(DIR).unwrap().to_str().unwrap();
+        let place = Place {
+            file: file.clone(),
+            no: 0,
+        };
+        let is_redo = name.starts_with("redo/");
+        let disk = original.copy();
+        disk.remove(file).unwrap();
+        let (_, findings) = check(&disk);
+        // A spare log file holds nothing.
+        if is_redo && damages(&findings).is_empty() {
+            open(&disk).unwrap().crash();
+            continue;
+        }
+        let told = damages(&findings).join("\n");
+        assert!(told.contains(name) || is_redo, "{name} is missing: {told}");
+        others_work(&disk, &place, &format!("{name} is missing"));
+
+        let disk = original.copy();
+        let cut = disk.open(file, OpenMode::Existing).unwrap();
+        // What lies behind the pages in use is nobody's.
+        let pages = match file.extension() == Some("vdt".as_ref()) {
+            true => 3,
+            false => cut.len().unwrap() / 2 / PAGE as u64,
+        };
+        cut.set_len(pages * PAGE as u64).unwrap();
+        let (_, findings) = check(&disk);
+        let told = damages(&findings).join("\n");
+        assert!(told.contains(name), "{name} is cut: {told}");
+        others_work(&disk, &place, &format!("{name} is cut"));
+    }
+    // Files of tables know whose they are: those that changed places are put right at the next start.
+    let disk = original.copy();
+    let [a, b, c] = ["/db/a/t.vdt", "/db/a/heap.vdt", "/db/x"].map(Path::new);
+    for (from, to) in [(a, c), (b, a), (c, b)] {
+        disk.rename(from, to).unwrap();
+    }
+    let (_, findings) = check(&disk);
+    assert_eq!(damages(&findings), [""; 0]);
+    let db = open(&disk).unwrap();
+    for def in damage::definitions() {
+        let report = db.check_table(&db.table(&def.name).unwrap()).unwrap();
+        assert_eq!(report.errors, [""; 0]);
+    }
+    db.crash();
+}
+
+/// Single bytes of the files that are not made of pages.
+#[test]
+fn other_files_that_have_a_flipped_bit_are_found() {
+    let original = closed();
+    let redo = (original.files().into_iter()).find(|f| f.extension() == Some("vlog".as_ref()));
+    let redo = redo.unwrap();
+    let (control, double) = (Path::new("/db/varve.ctl"), Path::new("/db/doublewrite.vdw"));
+    let cases: [(&Path, &[u64]); 3] = [
+        (control, &[3, 70, 110, 508, 4096, 4200, 4603]),
+        (double, &[3, 65, 70, 4093, 4096, 5000]),
+        (&redo, &[3, 70, 90, 509]),
+    ];
+    for (path, places) in cases {
+        for at in places {
+            let disk = original.copy();
+            let file = disk.open(path, OpenMode::Existing).unwrap();
+            let mut byte = [0];
+            file.read_at(&mut byte, *at).unwrap();
+            file.write_at(&[byte[0] ^ 1], *at).unwrap();
+            let (_, findings) = check(&disk);
+            let name = path.strip_prefix(DIR).unwrap().to_str().unwrap();
+            let told = damages(&findings).join("\n");
+            assert!(told.contains(name), "{name} byte {at}: {told}");
+            match open(&disk) {
+                Ok(db) => db.crash(),
+                Err(e) => assert!(e.to_string().contains(name), "{name} byte {at}: {e}"),
+            }
+        }
+    }
+}
+
+/// The newest copy of the control file is lost; the other one is from before a table was made. Its ids are not given again.
+#[test]
+fn a_lost_copy_of_the_control_file_gives_no_id_twice() {
+    let disk = closed();
+    let db = open(&disk).unwrap();
+    let def = damage::definitions()[0].clone();
+    let named = |name: &str| {
+        let mut def = def.clone();
+        def.name = name.into();
+        def
+    };
+    db.create_table(&named("b/first")).unwrap();
+    db.crash();
+    let file = disk
+        .open(Path::new("/db/varve.ctl"), OpenMode::Existing)
+        .unwrap();
+    let sequence = |at: u64| {
+        let mut bytes = [0; 8];
+        file.read_at(&mut bytes, at + 64).unwrap();
+        u64::from_le_bytes(bytes)
+    };
+    let newest = if sequence(0) > sequence(4096) {
+        0
+    } else {
+        4096
+    };
+    file.write_at(&[0xff; 8], newest + 90).unwrap();
+    let db = open(&disk).unwrap();
+    let first = db.table("b/first").unwrap();
+    let second = db.create_table(&named("b/second")).unwrap();
+    let ids = |t: &varve::Table| (t.def().id, t.def().space, t.def().primary.id);
+    assert_ne!(ids(&first), ids(&second));
+    assert!(second.def().id > first.def().id && second.def().space > first.def().space);
+    db.close().unwrap();
+}
+
+/// A finding is about the place's file.
+fn finds(findings: &[Finding], place: &Place) -> bool {
+    let name = place.file.strip_prefix(DIR).unwrap().to_str().unwrap();
+    let of_file = |f: &Finding| f.grade == Grade::Damage && f.file == name;
+    findings.iter().any(of_file)
+}
+
+/// With a damaged page in a table's file the database opens, every other table is sound, and CHECK TABLE or the table's refusal
+/// tells. With one in another file it opens or says why not.
+fn others_work(disk: &SimDisk, place: &Place, context: &str) {
+    let name = place.file.strip_prefix(DIR).unwrap().with_extension("");
+    let damaged = name.to_str().unwrap();
+    let db = match open(disk) {
+        Ok(db) => db,
+        Err(e) => {
+            assert!(!damaged.starts_with("a/"), "{context}: {e}");
+            let said = matches!(e, Error::Corrupt { .. } | Error::CorruptFile { .. });
+            assert!(said, "{context}: {e}");
+            return;
+        }
+    };
+    let page = format!("page {}", place.no);
+    for def in damage::definitions() {
+        let told = match db.table(&def.name) {
+            Ok(table) => match db.check_table(&table) {
+                Ok(report) => report.errors.join("\n"),
+                Err(e) => e.to_string(),
+            },
+            Err(e) => e.to_string(),
+        };
+        match def.name == damaged {
+            false => assert_eq!(told, "", "{context}: table {}", def.name),
+            true => assert!(
+                told.contains(&page) || told.contains("damaged"),
+                "{context}: {told:?}"
+            ),
+        }
+    }
+    db.crash();
+}
