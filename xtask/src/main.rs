@@ -7,7 +7,7 @@
 //! | `plugin` | build and check `ha_varve.so` |
 //! | `server`, `client` | a `mariadbd` of our own, and SQL over its socket |
 //! | `up` | `up` and `down`: a server for people |
-//! | `tidy`, `suite`, `mtr`, `engine_suite`, `hermitage`, `kill` | the tests |
+//! | `tidy`, `suite`, `mtr`, `engine_suite`, `hermitage`, `stress`, `soak` | the tests |
 //! | `bench` | benchmarks beside a peer |
 //!
 //! Nothing here needs root, a package to be installed, or a port other than those on the command line.
@@ -17,11 +17,12 @@ mod client;
 mod command;
 mod engine_suite;
 mod hermitage;
-mod kill;
 mod mtr;
 mod plugin;
 mod prefix;
 mod server;
+mod soak;
+mod stress;
 mod suite;
 mod tidy;
 mod up;
@@ -56,8 +57,10 @@ enum Task {
     Mtr(mtr::MtrArgs),
     /// Run MariaDB's suite for storage engines, and compare with InnoDB
     EngineSuite(engine_suite::EngineSuiteArgs),
-    /// Kill a server under load again and again, and check what it kept
-    Kill(kill::KillArgs),
+    /// Kill a server and a program under load again and again, and check what they kept
+    Stress(stress::StressArgs),
+    /// Run the tests that draw what they do, with fresh seeds, for long
+    Soak(soak::SoakArgs),
     /// Play the textbook anomalies on Varve and InnoDB, and compare
     Hermitage(hermitage::HermitageArgs),
     /// Run a benchmark beside its peer
@@ -88,7 +91,8 @@ fn run(workspace: &Workspace, task: Task) -> anyhow::Result<ExitCode> {
         Task::Tidy => return tidy::run(workspace),
         Task::Mtr(args) => return mtr::run(workspace, &args),
         Task::EngineSuite(args) => return engine_suite::run(workspace, &args),
-        Task::Kill(args) => kill::run(workspace, &args)?,
+        Task::Stress(args) => stress::run(workspace, &args)?,
+        Task::Soak(args) => return soak::run(workspace, &args),
         Task::Hermitage(args) => hermitage::run(workspace, &args)?,
         Task::Bench(task) => bench::run(workspace, &task)?,
     }

@@ -11,9 +11,9 @@ use anyhow::{Result, ensure};
 use crate::command::{self, Cmd};
 use crate::engine_suite;
 use crate::hermitage;
-use crate::kill::{self, KillArgs};
 use crate::mtr::{self, Count};
 use crate::plugin;
+use crate::stress::{self, StressArgs};
 use crate::tidy;
 use crate::workspace::{Workspace, cargo};
 
@@ -78,16 +78,20 @@ const SLOW: [Step; 6] = [
     ("MariaDB's test runner", mtr::run_suite),
     ("MariaDB's suite storage_engine", engine_suite::run_ours),
     ("anomalies beside InnoDB", hermitage::run_suite),
-    ("kill test", |workspace| {
-        one(kill::run(workspace, &KillArgs::default()))
-    }),
-    ("kill test with the binary log", |workspace| {
-        let args = KillArgs {
-            rounds: 3,
-            binlog: true,
-            ..KillArgs::default()
+    ("killed processes", |workspace| {
+        let args = StressArgs {
+            rounds: Some(5),
+            ..StressArgs::default()
         };
-        one(kill::run(workspace, &args))
+        one(stress::run(workspace, &args))
+    }),
+    ("killed servers and the binary log", |workspace| {
+        let args = StressArgs {
+            rounds: Some(3),
+            binlog: true,
+            ..StressArgs::default()
+        };
+        one(stress::run(workspace, &args))
     }),
 ];
 

@@ -1,7 +1,7 @@
 //! What a disk may hold after a crash: one walk over a journal, from which images branch off.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rand::Rng;
@@ -11,6 +11,7 @@ use crate::SECTOR;
 use crate::contents::Contents;
 use crate::image::{Image, Node};
 use crate::journal::{FileId, Journal, Op};
+use crate::minimal::minimal;
 
 /// Goes through a journal from its start to its end and gives images of crashes on the way.
 ///
@@ -36,8 +37,22 @@ enum DurableName {
 #[derive(Default)]
 struct File {
     durable: Contents,
-    /// Writes and changes of length since the last sync, in order.
-    pending: Vec<Change>,
+    /// Writes and changes of length that are not part of `durable`, in order.
+    pending: Vec<Pending>,
+}
+
+struct Pending {
+    change: Change,
+    sync: Synced,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Synced {
+    NotYet,
+    /// FAULT-7: no later sync will do.
+    Never,
+    /// Durable, behind something that is not.
+    Done,
 }
 
 #[derive(Clone)]
@@ -60,6 +75,13 @@ enum Fate {
 }
 
 const FATES: [Fate; 4] = [Fate::Lost, Fate::Kept, Fate::Each, Fate::Torn];
+
+/// What became of everything that was not durable, piece by piece: each change of a name, each sector of a write, each change of
+/// a length. A name whose directory lost an earlier change is lost whatever is said here (FAULT-3).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CrashState {
+    kept: Vec<bool>,
+}
 
 impl CrashPoints {
     pub fn new(journal: Journal) -> CrashPoints {
@@ -111,17 +133,12 @@ impl CrashPoints {
             }
             Op::SyncDir(dir) => self.sync_dir(dir.clone()),
             Op::Write(id, offset, bytes) => {
-                self.file(*id)
-                    .pending
-                    .push(Change::Write(*offset, bytes.clone()));
+                let change = Change::Write(*offset, bytes.clone());
+                self.file(*id).push(change);
             }
-            Op::SetLen(id, len) => self.file(*id).pending.push(Change::SetLen(*len)),
-            Op::Sync(id) => {
-                let file = self.file(*id);
-                for change in std::mem::take(&mut file.pending) {
-                    change.apply(&mut file.durable);
-                }
-            }
+            Op::SetLen(id, len) => self.file(*id).push(Change::SetLen(*len)),
+            Op::Sync(id) => self.file(*id).sync(Synced::Done),
+            Op::SyncFailed(id) => self.file(*id).sync(Synced::Never),
         }
     }
 
@@ -151,34 +168,142 @@ impl CrashPoints {
 
     /// What the disk may hold if the power goes now.
     pub fn crash(&self, rng: &mut SmallRng) -> Image {
+        self.image(&self.draw(rng))
+    }
+
+    /// Draws what becomes of everything that is not durable now.
+    pub fn draw(&self, rng: &mut SmallRng) -> CrashState {
         let fate = FATES[rng.random_range(0..FATES.len())];
-        let mut image = Image::new();
-        for (path, name) in self.names_after(fate, rng) {
-            let node = match name {
-                DurableName::Dir => Node::Dir,
-                DurableName::File(id) => Node::File(match self.files.get(&id) {
-                    Some(file) => file.after(fate, rng),
-                    None => Contents::default(),
-                }),
+        let mut kept = Vec::new();
+        kept.extend(self.pending_names.iter().map(|_| match fate {
+            Fate::Lost => false,
+            Fate::Kept => true,
+            Fate::Each | Fate::Torn => rng.random_bool(0.7),
+        }));
+        for (_, change) in self.unsynced() {
+            let whole = match fate {
+                Fate::Lost => false,
+                Fate::Kept => true,
+                Fate::Each | Fate::Torn => rng.random_bool(0.5),
             };
-            image.nodes.insert(path, node);
+            let pieces = change.pieces();
+            kept.extend((0..pieces).map(|_| match fate {
+                Fate::Torn if pieces > 1 => rng.random_bool(0.5),
+                _ => whole,
+            }));
         }
-        image
+        CrashState { kept }
+    }
+
+    /// What the disk holds after a crash now with this outcome, which was drawn at this moment of this journal.
+    pub fn image(&self, state: &CrashState) -> Image {
+        let mut kept = state.kept.iter().copied();
+        let names = self.names_after(&mut kept);
+        let files: BTreeMap<FileId, Contents> = (self.files.iter())
+            .map(|(id, file)| (*id, file.after(&mut kept)))
+            .collect();
+        assert_eq!(kept.next(), None, "a state of another moment");
+        let node = |name: DurableName| match name {
+            DurableName::Dir => Node::Dir,
+            DurableName::File(id) => Node::File(files.get(&id).cloned().unwrap_or_default()),
+        };
+        let nodes = names.into_iter().map(|(path, name)| (path, node(name)));
+        Image {
+            nodes: nodes.collect(),
+        }
+    }
+
+    /// A state in which `fails` still holds and from which nothing can be taken: one that differs in as little as it finds from
+    /// the state in which everything was written, or from the one in which nothing was.
+    pub fn shrink(
+        &self,
+        state: &CrashState,
+        mut fails: impl FnMut(&CrashState) -> bool,
+    ) -> CrashState {
+        let shrunk = [true, false].map(|rest| {
+            let with = |different: &[usize]| {
+                let mut kept = vec![rest; state.kept.len()];
+                different.iter().for_each(|at| kept[*at] = !rest);
+                CrashState { kept }
+            };
+            let different = (0..state.kept.len()).filter(|at| state.kept[*at] != rest);
+            let left = minimal(different.collect(), |some| fails(&with(some)));
+            (left.len(), with(&left))
+        });
+        let [all_but, none_but] = shrunk;
+        match all_but.0 <= none_but.0 {
+            true => all_but.1,
+            false => none_but.1,
+        }
+    }
+
+    /// The state in words: what differs from most of it.
+    pub fn describe(&self, state: &CrashState) -> String {
+        let kept = state.kept.iter().filter(|kept| **kept).count();
+        let rest = 2 * kept >= state.kept.len();
+        let mut different: Vec<String> = Vec::new();
+        let mut pieces = state.kept.iter();
+        for op in &self.pending_names {
+            if pieces.next() == Some(&!rest) {
+                different.push(format!("{op:?}"));
+            }
+        }
+        for (id, change) in self.unsynced() {
+            let of_change: Vec<bool> = pieces.by_ref().take(change.pieces()).copied().collect();
+            let n = of_change.iter().filter(|kept| **kept != rest).count();
+            if n > 0 {
+                let path = self.path_of(id);
+                different.push(change.describe(&path, n));
+            }
+        }
+        let most = match (state.kept.is_empty(), rest) {
+            (true, _) => return "everything was durable".into(),
+            (_, true) => "everything was written",
+            (_, false) => "nothing that was not durable was written",
+        };
+        match different.len() {
+            0 => most.into(),
+            n if n > 8 => format!("{most} but {n} changes, the first {}", different[0]),
+            _ => format!("{most} but {}", different.join("; ")),
+        }
+    }
+
+    /// Changes of files that are not durable, in the order of their pieces.
+    fn unsynced(&self) -> impl Iterator<Item = (FileId, &Change)> {
+        self.files.iter().flat_map(|(id, file)| {
+            let open = file.pending.iter().filter(|p| p.sync != Synced::Done);
+            open.map(|p| (*id, &p.change))
+        })
+    }
+
+    /// A name that the file has, or had last.
+    fn path_of(&self, id: FileId) -> PathBuf {
+        let mut names = self.durable.clone();
+        let mut path = PathBuf::from(format!("file {}", id.0));
+        let mut look = |names: &Names| {
+            let found = names
+                .iter()
+                .find(|(_, name)| **name == DurableName::File(id));
+            if let Some((found, _)) = found {
+                path.clone_from(found);
+            }
+        };
+        look(&names);
+        for op in &self.pending_names {
+            rename(&mut names, op);
+            look(&names);
+        }
+        path
     }
 
     /// The names that are there: in each directory a part of its pending changes from the first on.
-    fn names_after(&self, fate: Fate, rng: &mut SmallRng) -> Names {
+    fn names_after(&self, kept: &mut impl Iterator<Item = bool>) -> Names {
         let mut names = self.durable.clone();
         let mut stopped: BTreeSet<PathBuf> = BTreeSet::new();
         for op in &self.pending_names {
             let dirs = op.dirs();
-            let happens = !dirs.iter().any(|d| stopped.contains(*d))
-                && match fate {
-                    Fate::Lost => false,
-                    Fate::Kept => true,
-                    Fate::Each | Fate::Torn => rng.random_bool(0.7),
-                };
-            match happens {
+            let is_kept = kept.next().expect("a state of this moment");
+            match is_kept && !dirs.iter().any(|d| stopped.contains(*d)) {
                 true => rename(&mut names, op),
                 false => stopped.extend(dirs.into_iter().map(PathBuf::from)),
             }
@@ -213,7 +338,7 @@ fn rename(names: &mut Names, op: &Op) {
                 names.insert(to.clone(), name);
             }
         }
-        Op::SyncDir(_) | Op::Write(..) | Op::SetLen(..) | Op::Sync(_) => {}
+        Op::SyncDir(_) | Op::Write(..) | Op::SetLen(..) | Op::Sync(_) | Op::SyncFailed(_) => {}
     }
 }
 
@@ -224,28 +349,68 @@ impl Change {
             Change::SetLen(len) => contents.set_len(*len),
         }
     }
+
+    /// How many parts of it may be there or not.
+    fn pieces(&self) -> usize {
+        match self {
+            Change::Write(offset, bytes) => sectors(*offset, bytes).count(),
+            Change::SetLen(_) => 1,
+        }
+    }
+
+    /// In words; `different` of its pieces are meant.
+    fn describe(&self, path: &Path, different: usize) -> String {
+        let path = path.display();
+        match self {
+            Change::Write(offset, bytes) => format!(
+                "{different} of {} sectors of the write of {} bytes at {offset} of {path}",
+                self.pieces(),
+                bytes.len()
+            ),
+            Change::SetLen(len) => format!("the length {len} of {path}"),
+        }
+    }
 }
 
 impl File {
-    /// The file's bytes if its pending changes have this fate.
-    fn after(&self, fate: Fate, rng: &mut SmallRng) -> Contents {
+    fn push(&mut self, change: Change) {
+        let sync = Synced::NotYet;
+        self.pending.push(Pending { change, sync });
+    }
+
+    /// A sync ended like this.
+    fn sync(&mut self, outcome: Synced) {
+        for pending in &mut self.pending {
+            if pending.sync == Synced::NotYet {
+                pending.sync = outcome;
+            }
+        }
+        let open = |p: &Pending| p.sync != Synced::Done;
+        let durable = self.pending.iter().position(open);
+        for done in self.pending.drain(..durable.unwrap_or(self.pending.len())) {
+            done.change.apply(&mut self.durable);
+        }
+    }
+
+    /// The file's bytes if these pieces of what is not durable were written.
+    fn after(&self, kept: &mut impl Iterator<Item = bool>) -> Contents {
         let mut contents = self.durable.clone();
-        for change in &self.pending {
-            match (fate, change) {
-                (Fate::Lost, _) => {}
-                (Fate::Kept, _) => change.apply(&mut contents),
-                (Fate::Torn, Change::Write(offset, bytes)) => {
-                    for (at, sector) in sectors(*offset, bytes) {
-                        if rng.random_bool(0.5) {
-                            contents.write(sector, at);
-                        }
+        for pending in &self.pending {
+            let change = &pending.change;
+            if pending.sync == Synced::Done {
+                change.apply(&mut contents);
+                continue;
+            }
+            let of_change: Vec<bool> = kept.by_ref().take(change.pieces()).collect();
+            match change {
+                _ if of_change.iter().all(|kept| *kept) => change.apply(&mut contents),
+                Change::Write(offset, bytes) => {
+                    let written = sectors(*offset, bytes).zip(of_change);
+                    for ((at, sector), _) in written.filter(|(_, kept)| *kept) {
+                        contents.write(sector, at);
                     }
                 }
-                (Fate::Each | Fate::Torn, _) => {
-                    if rng.random_bool(0.5) {
-                        change.apply(&mut contents);
-                    }
-                }
+                Change::SetLen(_) => {}
             }
         }
         contents
@@ -266,7 +431,6 @@ mod tests {
     use super::*;
     use crate::SimDisk;
     use rand::SeedableRng;
-    use std::path::Path;
     use varve::io::{Disk, OpenMode};
 
     fn read(image: &Image, path: &str) -> Option<Vec<u8>> {
@@ -386,6 +550,85 @@ mod tests {
             (has("/d/a"), has("/d/e/a"))
         };
         states(&disk, look, &[(false, true), (true, false)]);
+    }
+
+    /// FAULT-7: what a failed sync left behind is not saved by the next one, but what is written then is.
+    #[test]
+    fn a_failed_sync_is_not_made_good_by_another() {
+        use crate::{Failure, Fault, Operation};
+        let disk = root();
+        let file = disk.open(Path::new("/d/a"), OpenMode::CreateNew).unwrap();
+        file.write_at(b"0000", 0).unwrap();
+        file.sync().unwrap();
+        disk.sync_dir(Path::new("/d")).unwrap();
+        file.write_at(b"11", 0).unwrap();
+        disk.inject(Fault::always(Operation::Sync, Failure::Io).limited(0, 1));
+        file.sync().unwrap_err();
+        file.write_at(b"2", 3).unwrap();
+        file.sync().unwrap();
+        let mut bytes = [0; 4];
+        file.read_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"1102", "before a crash it can be read");
+        let look = |i: &Image| String::from_utf8(read(i, "/d/a").unwrap()).unwrap();
+        states(&disk, look, &["0002".into(), "1102".into()]);
+        file.write_at(b"3333", 0).unwrap();
+        file.sync().unwrap();
+        states(&disk, look, &["3333".into()]);
+    }
+
+    #[test]
+    fn a_state_is_shrunk_to_what_matters_and_described() {
+        let disk = root();
+        let file = disk.open(Path::new("/d/a"), OpenMode::CreateNew).unwrap();
+        file.set_len(8192).unwrap();
+        file.sync().unwrap();
+        disk.sync_dir(Path::new("/d")).unwrap();
+        for at in 0..8 {
+            file.write_at(&[1 + at as u8; 1024], at * 1024).unwrap();
+        }
+        let journal = disk.journal();
+        let mut points = CrashPoints::new(journal.clone());
+        points.advance(journal.len());
+        let mut rng = SmallRng::seed_from_u64(4);
+        let described = |fails: &dyn Fn(&[u8]) -> bool, rng: &mut SmallRng| {
+            let fails = |state: &CrashState| fails(&read(&points.image(state), "/d/a").unwrap());
+            let state = loop {
+                let state = points.draw(rng);
+                if fails(&state) {
+                    break state;
+                }
+            };
+            points.describe(&points.shrink(&state, fails))
+        };
+        assert_eq!(
+            described(&|bytes| bytes[3 * 1024] == 4, &mut rng),
+            "everything was written"
+        );
+        assert_eq!(
+            described(&|bytes| bytes[3 * 1024] == 4 && bytes[0] == 0, &mut rng),
+            "everything was written but 1 of 2 sectors of the write of 1024 bytes at 0 of /d/a"
+        );
+        let lonely = |bytes: &[u8]| bytes[700] == 1 && bytes[5 * 1024] == 0 && bytes[7000] == 0;
+        assert_eq!(
+            described(&lonely, &mut rng),
+            "nothing that was not durable was written but 1 of 2 sectors of the write of 1024 bytes at 0 of /d/a"
+        );
+    }
+
+    #[test]
+    fn reads_and_writes_that_are_short_are_finished() {
+        use crate::{Failure, Fault, Operation};
+        let disk = root();
+        let file = disk.open(Path::new("/d/a"), OpenMode::CreateNew).unwrap();
+        disk.inject(Fault::always(Operation::Any, Failure::Short));
+        let before = disk.operations();
+        file.write_at(b"abcdefg", 5).unwrap();
+        assert_eq!(disk.operations(), before + 2, "a crash may come in between");
+        let mut bytes = [1; 12];
+        file.read_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"\0\0\0\0\0abcdefg");
+        file.read_at(&mut bytes, 1).unwrap_err();
+        file.sync().unwrap();
     }
 
     #[test]

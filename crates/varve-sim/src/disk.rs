@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::{fmt, io};
 
 use parking_lot::Mutex;
-use varve::io::{DIRECT_BLOCK, DirEntry, DirLock, Disk, DiskFile, OpenMode};
+use varve::io::{
+    DIRECT_BLOCK, DirEntry, DirLock, Disk, DiskFile, OpenMode, read_whole, write_whole,
+};
 use varve::{Error, Result};
 
 use crate::SECTOR;
@@ -36,6 +38,7 @@ struct State {
     files: Vec<Contents>,
     ops: Vec<Op>,
     faults: Vec<Fault>,
+    struck: u64,
     lies: Vec<Lie>,
     capacity: u64,
     locked: BTreeSet<PathBuf>,
@@ -74,6 +77,7 @@ impl SimDisk {
                 files,
                 ops: Vec::new(),
                 faults: Vec::new(),
+                struck: 0,
                 lies: Vec::new(),
                 capacity: u64::MAX,
                 locked: BTreeSet::new(),
@@ -83,17 +87,21 @@ impl SimDisk {
 
     /// Another disk with the same content, all of it durable.
     pub fn copy(&self) -> SimDisk {
+        SimDisk::new(self.image())
+    }
+
+    /// What it shows now.
+    pub fn image(&self) -> Image {
         let state = self.state.lock();
         let node = |name: &Name| match name {
             Name::Dir => Node::Dir,
             Name::File(id) => Node::File(state.files[id.0].clone()),
         };
         let nodes = state.names.iter();
-        SimDisk::new(Image {
-            nodes: nodes
-                .map(|(path, name)| (path.clone(), node(name)))
-                .collect(),
-        })
+        let nodes = nodes.map(|(path, name)| (path.clone(), node(name)));
+        Image {
+            nodes: nodes.collect(),
+        }
     }
 
     /// The names of all files, sorted.
@@ -121,6 +129,11 @@ impl SimDisk {
     /// Lets operations fail from now on.
     pub fn inject(&self, fault: Fault) {
         self.state.lock().faults.push(fault);
+    }
+
+    /// How many operations have failed as they were told to.
+    pub fn faults_struck(&self) -> u64 {
+        self.state.lock().struck
     }
 
     /// From now on operations of this kind are reported as done but are not.
@@ -169,15 +182,17 @@ impl State {
     }
 
     fn strike(&mut self, operation: Operation, path: &Path) -> Option<Failure> {
-        self.faults
-            .iter_mut()
-            .find_map(|fault| fault.strikes(operation, path))
+        let strikes = |fault: &mut Fault| fault.strikes(operation, path);
+        let failure = self.faults.iter_mut().find_map(strikes)?;
+        self.struck += 1;
+        Some(failure)
     }
 
     fn check(&mut self, operation: Operation, op: &'static str, path: &Path) -> Result<()> {
         match self.strike(operation, path) {
+            // What these move has no length that could be short.
+            None | Some(Failure::Short) => Ok(()),
             Some(failure) => Err(Error::io(op, path, failure.error())),
-            None => Ok(()),
         }
     }
 
@@ -229,10 +244,13 @@ impl Disk for SimDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn DiskFile>> {
         let mut state = self.state.lock();
         let id = match mode {
-            OpenMode::Existing | OpenMode::ReadOnly => match state.name("open", path)? {
-                Name::File(id) => id,
-                Name::Dir => return Err(is_a_directory(path)),
-            },
+            OpenMode::Existing | OpenMode::ReadOnly => {
+                state.check(Operation::Open, "open", path)?;
+                match state.name("open", path)? {
+                    Name::File(id) => id,
+                    Name::Dir => return Err(is_a_directory(path)),
+                }
+            }
             OpenMode::CreateNew => {
                 state.check(Operation::Names, "create", path)?;
                 state.require_parent("create", path)?;
@@ -251,7 +269,9 @@ impl Disk for SimDisk {
     }
 
     fn open_direct(&self, path: &Path) -> Result<Arc<dyn DiskFile>> {
-        match self.state.lock().name("open", path)? {
+        let mut state = self.state.lock();
+        state.check(Operation::Open, "open", path)?;
+        match state.name("open", path)? {
             Name::File(id) => Ok(self.file(id, path, true)),
             Name::Dir => Err(is_a_directory(path)),
         }
@@ -305,7 +325,8 @@ impl Disk for SimDisk {
     }
 
     fn list(&self, path: &Path) -> Result<Vec<DirEntry>> {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        state.check(Operation::Open, "list", path)?;
         state.name("list", path)?;
         let entry = |(path, name): (&Path, Name)| DirEntry {
             name: path
@@ -333,7 +354,9 @@ impl Disk for SimDisk {
     }
 
     fn exists(&self, path: &Path) -> Result<bool> {
-        Ok(self.state.lock().names.contains_key(path))
+        let mut state = self.state.lock();
+        state.check(Operation::Open, "look for", path)?;
+        Ok(state.names.contains_key(path))
     }
 
     fn lock_dir(&self, path: &Path) -> Result<DirLock> {
@@ -359,6 +382,32 @@ struct SimFile {
     is_direct: bool,
 }
 
+/// What the system calls do that together make up one read or write.
+struct Calls {
+    failure: Option<Failure>,
+    made: usize,
+}
+
+impl Calls {
+    fn new(failure: Option<Failure>) -> Calls {
+        Calls { failure, made: 0 }
+    }
+
+    /// How many of `wanted` bytes the next call moves.
+    fn moves(&mut self, wanted: usize, is_direct: bool) -> io::Result<usize> {
+        self.made += 1;
+        match (self.failure, self.made) {
+            (None, _) | (Some(Failure::Short), 3..) => Ok(wanted),
+            (Some(Failure::Short), 2) if is_direct => {
+                let blocks = (wanted / 2).next_multiple_of(DIRECT_BLOCK);
+                Ok(blocks.min(wanted))
+            }
+            (Some(Failure::Short), 2) => Ok(wanted.div_ceil(2)),
+            (Some(failure), _) => Err(failure.error()),
+        }
+    }
+}
+
 impl SimFile {
     /// IO-6: a real disk may refuse it, or not.
     fn check_direct(&self, places: &[u64]) {
@@ -374,35 +423,42 @@ impl SimFile {
 impl DiskFile for SimFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         let mut state = self.disk.state.lock();
-        state.check(Operation::Read, "read", &self.path)?;
-        match state.files[self.id.0].read(buf, offset) {
-            true => Ok(()),
-            false => {
-                let why = io::Error::from(io::ErrorKind::UnexpectedEof);
-                Err(Error::io("read", &self.path, why))
-            }
-        }
+        let mut calls = Calls::new(state.strike(Operation::Read, &self.path));
+        let file = &state.files[self.id.0];
+        let call = |part: &mut [u8], at: u64| {
+            let left = file.len().saturating_sub(at).min(part.len() as u64) as usize;
+            let n = calls.moves(left, self.is_direct)?;
+            assert!(file.read(&mut part[..n], at));
+            Ok(n)
+        };
+        read_whole(buf, offset, call).map_err(|e| Error::io("read", &self.path, e))
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.check_direct(&[buf.as_ptr().addr() as u64, buf.len() as u64, offset]);
         let mut state = self.disk.state.lock();
-        if let Some(failure) = state.strike(Operation::Write, &self.path) {
-            if failure == Failure::Io {
-                // FAULT-6: the first half of its sectors.
-                let half = buf.len() / 2 / SECTOR * SECTOR;
-                state.write(self.id, offset, &buf[..half]);
-            }
-            return Err(Error::io("write", &self.path, failure.error()));
+        let failure = state.strike(Operation::Write, &self.path);
+        if failure == Some(Failure::Io) {
+            // FAULT-6: the first half of its sectors.
+            let half = buf.len() / 2 / SECTOR * SECTOR;
+            state.write(self.id, offset, &buf[..half]);
         }
+        let mut calls = Calls::new(failure);
         state.check_growth("write", self.id, &self.path, offset + buf.len() as u64)?;
-        state.write(self.id, offset, buf);
-        Ok(())
+        let call = |part: &[u8], at: u64| {
+            let n = calls.moves(part.len(), self.is_direct)?;
+            state.write(self.id, at, &part[..n]);
+            Ok(n)
+        };
+        write_whole(buf, offset, call).map_err(|e| Error::io("write", &self.path, e))
     }
 
     fn sync(&self) -> Result<()> {
         let mut state = self.disk.state.lock();
-        state.check(Operation::Sync, "sync", &self.path)?;
+        if let Err(e) = state.check(Operation::Sync, "sync", &self.path) {
+            state.ops.push(Op::SyncFailed(self.id));
+            return Err(e);
+        }
         let extension = self.path.extension().unwrap_or_default();
         let lies = |lie: &Lie| matches!(lie, Lie::Sync { files } if extension == *files);
         if !state.lies.iter().any(lies) {

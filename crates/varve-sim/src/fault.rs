@@ -6,9 +6,13 @@ use std::path::Path;
 /// What may be made to fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
+    /// Each of those below.
+    Any,
     Read,
     Write,
     Sync,
+    /// Opening a file that exists, looking for a name, listing a directory.
+    Open,
     /// Reserving space or changing a length.
     Extend,
     /// Creating, removing, renaming, syncing a directory.
@@ -20,8 +24,11 @@ pub enum Operation {
 pub enum Failure {
     /// An I/O error. A write may have written some of its sectors.
     Io,
-    /// No space left on the device.
+    /// No space left on the device. Reading and opening don't fail for that.
     NoSpace,
+    /// Only reads and writes, which succeed after all: a signal interrupts the first system call, the second one moves fewer
+    /// bytes than it was asked to, and the caller has to call again for the rest.
+    Short,
 }
 
 impl Failure {
@@ -29,6 +36,7 @@ impl Failure {
         match self {
             Failure::Io => io::Error::other("injected I/O error"),
             Failure::NoSpace => io::Error::from(io::ErrorKind::StorageFull),
+            Failure::Short => io::Error::from(io::ErrorKind::Interrupted),
         }
     }
 }
@@ -75,9 +83,20 @@ impl Fault {
         }
     }
 
+    /// Whether it is about this operation.
+    fn concerns(&self, operation: Operation) -> bool {
+        use Operation::{Any, Open, Read, Write};
+        let can = match self.failure {
+            Failure::Io => true,
+            Failure::NoSpace => !matches!(operation, Read | Open),
+            Failure::Short => matches!(operation, Read | Write),
+        };
+        can && (self.operation == Any || self.operation == operation)
+    }
+
     /// Whether this operation fails; counts it.
     pub(crate) fn strikes(&mut self, operation: Operation, path: &Path) -> Option<Failure> {
-        if operation != self.operation || !path.to_string_lossy().contains(&self.path) {
+        if !self.concerns(operation) || !path.to_string_lossy().contains(&self.path) {
             return None;
         }
         if self.after > 0 {

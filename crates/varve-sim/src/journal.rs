@@ -19,6 +19,8 @@ pub(crate) enum Op {
     Write(FileId, u64, Arc<[u8]>),
     SetLen(FileId, u64),
     Sync(FileId),
+    /// A sync that reported a failure (FAULT-7).
+    SyncFailed(FileId),
 }
 
 impl Op {
@@ -31,7 +33,9 @@ impl Op {
             Op::CreateDir(path) | Op::Create(path, _) | Op::Remove(path) => vec![parent(path)],
             Op::Rename(from, to) if parent(from) != parent(to) => vec![parent(from), parent(to)],
             Op::Rename(from, _) => vec![parent(from)],
-            Op::SyncDir(_) | Op::Write(..) | Op::SetLen(..) | Op::Sync(_) => Vec::new(),
+            Op::SyncDir(_) | Op::Write(..) | Op::SetLen(..) | Op::Sync(_) | Op::SyncFailed(_) => {
+                Vec::new()
+            }
         }
     }
 }

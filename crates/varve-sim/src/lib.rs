@@ -18,8 +18,11 @@
 //!   neither. What lies in a directory whose own name is lost is lost.
 //! - **FAULT-4** `sync` of a file says nothing about its name, `sync_dir` nothing about the data of the files in it.
 //! - **FAULT-5** What is durable stays as it is: there is no bit rot. Sectors are written whole or not at all.
-//! - **FAULT-6** On demand ([`Fault`]) operations fail with an I/O error or for lack of space. A write that fails may have
-//!   written some of its sectors.
+//! - **FAULT-6** On demand ([`Fault`]) operations fail with an I/O error or for lack of space, or move fewer bytes than they
+//!   were asked to. A write that fails may have written some of its sectors.
+//! - **FAULT-7** What was written before a `sync` that failed may stay lost whatever later ones say: systems report the
+//!   failure once, and then take the pages for clean (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX
+//!   ATC 2020). Until the next crash it can be read.
 //!
 //! Deviations from real disks, all of them harsher or beside the point: `sync` acts at one moment (no crash in its
 //! middle, but one before it with everything written is another of the states tried); a file system's journal would
@@ -28,6 +31,9 @@
 //! The design follows ALICE (Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014): a trace of file system
 //! operations, and the crash states that an abstract persistence model allows for each prefix of it. It differs in drawing
 //! states at random where enumerating them would take too long.
+//!
+//! A state after which something is wrong is made simpler by delta debugging ([`minimal`]) until each change in which it
+//! differs from "everything was written", or from "nothing was", is needed.
 
 pub mod anomalies;
 mod contents;
@@ -36,12 +42,14 @@ mod disk;
 mod fault;
 mod image;
 mod journal;
+mod minimal;
 
-pub use crash::CrashPoints;
+pub use crash::{CrashPoints, CrashState};
 pub use disk::SimDisk;
 pub use fault::{Failure, Fault, Lie, Operation};
 pub use image::Image;
 pub use journal::Journal;
+pub use minimal::minimal;
 
 /// Bytes that the disk writes as a whole.
 pub const SECTOR: usize = 512;

@@ -224,6 +224,9 @@ pub(crate) fn open(
         ));
     }
     let (scan, redo) = recovery::scan(&*disk, dir, &control)?;
+    if scan.frames > 0 {
+        recovery::require_readable(&found)?;
+    }
     let settings = options.log_settings(&control);
     let log = Arc::new(RedoLog::open_at(
         disk.clone(),
@@ -434,7 +437,10 @@ impl Opener<'_> {
         let missing = recovery::reconcile(&self.spaces, found, (&named, incomplete), &note)?;
         for stored in defs {
             let file_is_missing = missing.contains(&stored.name);
-            self.open_table(core, ddl, stored, file_is_missing)?;
+            let path = ddl::table_path(&stored.name);
+            let file = found.iter().find(|file| file.path == path);
+            let refused = file.and_then(recovery::FoundFile::refused);
+            self.open_table(core, ddl, stored, (file_is_missing, refused))?;
         }
         rest.into_iter()
             .try_for_each(|undo| recovery::roll_back(core, undo))
@@ -466,7 +472,7 @@ impl Opener<'_> {
         core: &Arc<Core>,
         ddl: &Ddl,
         stored: StoredDef,
-        file_is_missing: bool,
+        (file_is_missing, refused): (bool, Option<&Error>),
     ) -> Result<()> {
         let StoredDef { name, def, writer } = stored;
         if let Ok(def) = &def
@@ -477,7 +483,10 @@ impl Opener<'_> {
         }
         let opened = def.as_ref().map_err(Error::clone).and_then(|def| {
             match file_is_missing {
-                true => return Err(missing_file(self.spaces.dir(), def)),
+                true => {
+                    let missing = || missing_file(self.spaces.dir(), def);
+                    return Err(refused.cloned().unwrap_or_else(missing));
+                }
                 false => check_file(core, &self.spaces, def)?,
             }
             OpenTable::open(

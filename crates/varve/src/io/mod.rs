@@ -19,6 +19,7 @@
 mod aligned;
 mod overlay;
 mod real;
+mod whole;
 
 use std::any::Any;
 use std::path::Path;
@@ -29,6 +30,7 @@ use crate::base::Result;
 pub use aligned::{AlignedBuf, DIRECT_BLOCK};
 pub use overlay::Overlay;
 pub use real::{LOCK_FILE, RealDisk};
+pub use whole::{read_whole, write_whole};
 
 /// How [`Disk::open`] treats a file that exists or does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! [`RealDisk`]: the traits on the operating system's files, with positioned reads and writes.
 //!
 //! The directory lock is an advisory `flock` on `varve.lock`: it goes away with the process, however that ends.
-//! Errors come back at once; nothing is retried except interrupted system calls (by the standard library).
+//! Errors come back at once; what is repeated is a system call that was interrupted or moved fewer bytes than it
+//! was asked to (`whole.rs`). A sync that failed is not (IO-4).
 #![allow(unsafe_code)]
 
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -11,7 +12,9 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{AlignedBuf, DIRECT_BLOCK, DirEntry, DirLock, Disk, DiskFile, OpenMode};
+use super::{
+    AlignedBuf, DIRECT_BLOCK, DirEntry, DirLock, Disk, DiskFile, OpenMode, read_whole, write_whole,
+};
 use crate::base::{Error, Result};
 
 /// The name of the file that carries the directory lock.
@@ -145,11 +148,13 @@ struct RealFile {
 
 impl DiskFile for RealFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        fail("read", &self.path, self.file.read_exact_at(buf, offset))
+        let call = |part: &mut [u8], at| self.file.read_at(part, at);
+        fail("read", &self.path, read_whole(buf, offset, call))
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        fail("write", &self.path, self.file.write_all_at(buf, offset))
+        let call = |part: &[u8], at| self.file.write_at(part, at);
+        fail("write", &self.path, write_whole(buf, offset, call))
     }
 
     fn sync(&self) -> Result<()> {
@@ -210,7 +215,7 @@ fn write_zeros(file: &File, from: u64, to: u64) -> io::Result<()> {
     let mut at = from;
     while at < to {
         let n = (to - at).min(zeros.len() as u64);
-        file.write_all_at(&zeros[..n as usize], at)?;
+        write_whole(&zeros[..n as usize], at, |part, at| file.write_at(part, at))?;
         at += n;
     }
     Ok(())

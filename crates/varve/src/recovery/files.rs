@@ -1,9 +1,10 @@
 //! Tablespace files and the definitions that name them.
 
 use std::collections::HashMap;
+use std::io;
 use std::path::Path;
 
-use crate::base::{Result, SpaceId};
+use crate::base::{Error, Result, SpaceId};
 use crate::ddl::{FILE_EXTENSION, TEMP_FILE, table_path};
 use crate::io::Disk;
 use crate::space::{Spaces, UNFINISHED_EXTENSION};
@@ -13,12 +14,33 @@ use crate::space::{Spaces, UNFINISHED_EXTENSION};
 pub struct FoundFile {
     /// Relative to the data directory.
     pub path: String,
-    /// `None`: its header could not be read.
-    pub space: Option<SpaceId>,
+    /// Which tablespace its header says it is, or why it can't be used.
+    pub space: Result<SpaceId>,
+}
+
+impl FoundFile {
+    /// Why nobody can say now what is in the file: the system refused to open or read it, or to give back the end that a crash cut
+    /// off. That may pass, unlike damage.
+    pub fn refused(&self) -> Option<&Error> {
+        self.space.as_ref().err().filter(|e| is_refusal(e))
+    }
+}
+
+fn is_refusal(e: &Error) -> bool {
+    use io::ErrorKind::{NotFound, UnexpectedEof};
+    match e {
+        Error::Io { source, .. } => !matches!(source.kind(), NotFound | UnexpectedEof),
+        Error::NoSpace { .. } => true,
+        _ => false,
+    }
 }
 
 /// Removes files that were being made, and opens every tablespace file in the data directory and its schema directories, except
 /// what is left of an earlier process's temporary tablespace: it means nothing any more.
+///
+/// # Errors
+///
+/// Also what keeps a file of the database itself from being read. A table's file is left to `require_readable`.
 pub fn find_files(
     disk: &dyn Disk,
     dir: &Path,
@@ -64,15 +86,25 @@ fn open_in(
             continue;
         }
         let space = match spaces.open(&path) {
-            Ok(space) => Some(space.id()),
+            Ok(space) => Ok(space.id()),
+            Err(e) if schema.is_empty() && is_refusal(&e) => return Err(e),
             Err(e) => {
                 log(&format!("tablespace file {path} can't be used: {e}"));
-                None
+                Err(e)
             }
         };
         found.push(FoundFile { path, space });
     }
     Ok(())
+}
+
+/// There is redo to apply, which may be for any file: one that can't be read now must not be taken for one that is gone, whose
+/// changes are passed over for good (REC-4).
+pub fn require_readable(found: &[FoundFile]) -> Result<()> {
+    match found.iter().find_map(FoundFile::refused) {
+        Some(why) => Err(why.clone()),
+        None => Ok(()),
+    }
 }
 
 /// Makes the table files those that the definitions name (DDL-1). `named` has each table's tablespace and name; if it lacks
@@ -88,19 +120,19 @@ pub fn reconcile(
     let mut misplaced = Vec::new();
     let mut missing = named.clone();
     for file in tables {
-        match file.space.map(|s| (s, named.get(&s))) {
-            Some((space, Some(name))) => {
+        match file.space.as_ref().map(|s| (*s, named.get(s))) {
+            Ok((space, Some(name))) => {
                 missing.remove(&space);
                 let right = table_path(name);
                 if file.path != right {
                     misplaced.push((space, &file.path, right));
                 }
             }
-            Some((space, None)) if incomplete => log(&format!(
+            Ok((space, None)) if incomplete => log(&format!(
                 "{} stays: it may be tablespace {space} of a table whose definition can't be read",
                 file.path
             )),
-            Some((space, None)) => {
+            Ok((space, None)) => {
                 log(&format!(
                     "removing {}: no table has tablespace {space}",
                     file.path
@@ -108,7 +140,7 @@ pub fn reconcile(
                 spaces.drop_space(space)?;
             }
             // Nothing of ours: a file gets its name when its header is there. It is left for a person to look at.
-            None => {}
+            Err(_) => {}
         }
     }
     for (space, from, to) in misplaced {

@@ -17,6 +17,8 @@
 //!   keep the others from being used. It is told in the log, and refused by name until it is dropped. Its file and its undo stay,
 //!   so that it can be used again when the reason is gone; but purge passes it over, so that deleted rows may stay in it. A file
 //!   that was missing while redo was applied to others lacks changes: a mark beside it says so, and it is not used again.
+//! - **REC-4** A file that the system refuses to open or to read is not a missing one: the refusal may pass. While there is redo to
+//!   apply the database does not open without it, nor ever without a file of its own (system and undo tablespaces).
 
 mod files;
 
@@ -33,7 +35,7 @@ use crate::redo::{Control, REDO_DIR, RedoReader};
 use crate::txn::{Core, Transaction};
 use crate::undo::TrxUndo;
 
-pub use files::{FoundFile, find_files, reconcile};
+pub use files::{FoundFile, find_files, reconcile, require_readable};
 
 /// What the redo log holds beyond the checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

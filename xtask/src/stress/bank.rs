@@ -24,7 +24,7 @@ pub const TOTAL: i64 = (TABLES * ACCOUNTS) as i64 * START_BALANCE;
 pub const SEQUENCES: u64 = 1 << 32;
 
 /// What one client knows about its transactions, over all rounds.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub struct Fate {
     pub next: u64,
     pub acknowledged: HashSet<u64>,
@@ -47,6 +47,7 @@ impl Fate {
 }
 
 /// Shared by the clients of one round.
+#[derive(Default)]
 pub struct Round {
     /// Set just before the kill: from then on a lost connection is expected.
     pub over: AtomicBool,

@@ -1,0 +1,294 @@
+//! The crash test with real processes: SIGKILL under load, restart, and look.
+//!
+//! A server (`on_server`) or a program with the library (`on_library`) works until a random moment, is killed and started again,
+//! and what it holds is compared with what it had acknowledged. Settings are drawn anew for each start (`settings`). Some processes
+//! are killed shortly after their start, and some in the middle of their recovery.
+//!
+//! | load | in | what it does |
+//! |---|---|---|
+//! | `rows` | both | clients with rows of their own, in shared tables and private ones, with all kinds of statements and DDL |
+//! | `bank`, `xa` | the server | money moves between accounts that all clients share, some of it in XA branches |
+//! | `ddl` | the server | one table that is created, filled, renamed, altered, truncated and dropped |
+//!
+//! After each restart:
+//! - **STRESS-1** each client's rows and tables are as its journal says: as acknowledged, or with all of what was in flight;
+//! - **STRESS-2** a transaction saw its own changes, and nobody else's on its rows;
+//! - **STRESS-3** the check of every table finds nothing, its indexes included;
+//! - **KILL-1** every acknowledged transaction is there, and no other but those whose COMMIT was sent and not
+//!   answered;
+//! - **KILL-2** every transaction is there completely: two legs that cancel out, and each balance is its
+//!   start plus its legs; the marker is the client's last transaction;
+//! - **KILL-3** the sum is unchanged, by every index; so it was in each snapshot under load;
+//! - **KILL-4** CHECK TABLE finds nothing;
+//! - **KILL-5** a table under DDL is as the last acknowledged statement left it, or the one in flight;
+//! - **KILL-6** with the binary log on, the tables hold exactly what its transactions add up to;
+//! - **KILL-7** an XA branch whose XA PREPARE was answered is prepared, unless it was decided; then it has ended as decided, or can
+//!   be, and no other branch is prepared.
+//!
+//! On a disk that is full at times (`full`) the rows load alone runs:
+//! - **FULL-1** statements are refused for want of space, by name, and change nothing; the process stays up;
+//! - **FULL-2** once there is space, work goes on without a restart;
+//! - **FULL-3** STRESS-1 to 3 hold after a kill, also one on a full disk; a start on a full disk succeeds or says what it lacks.
+//!
+//! A failed run prints its seed and keeps data and journals; the seed repeats the load, the settings and the moments, the
+//! interleaving is the machine's.
+
+mod bank;
+mod binlog;
+mod ddl;
+mod embedded_store;
+mod full;
+mod journal;
+mod on_library;
+mod on_server;
+mod rows;
+mod settings;
+mod sql_store;
+mod store;
+mod verify;
+mod xa;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use fastrand::Rng;
+
+use crate::server::Engine;
+use crate::workspace::Workspace;
+
+#[derive(clap::Args, Clone)]
+pub struct StressArgs {
+    /// How often each kind of process is killed [default: 10]
+    #[arg(long, conflicts_with = "minutes")]
+    pub rounds: Option<u32>,
+    /// How long all of it goes on
+    #[arg(long)]
+    pub minutes: Option<f64>,
+    /// Seconds of load before the kill, on average
+    #[arg(long, default_value_t = 3.0)]
+    pub seconds: f64,
+    /// Repeats a run
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Only a program with the library
+    #[arg(long, conflicts_with_all = ["server", "binlog"])]
+    pub embedded: bool,
+    /// Only a server
+    #[arg(long)]
+    pub server: bool,
+    /// A server with the binary log, with which the tables are compared
+    #[arg(long)]
+    pub binlog: bool,
+    /// On a disk that is full at times
+    #[arg(long, value_enum, conflicts_with = "binlog", num_args = 0..=1, require_equals = true, default_missing_value = "mount")]
+    pub full: Option<full::Means>,
+    #[arg(long, value_enum, default_value_t = Engine::Varve)]
+    pub engine: Engine,
+    /// Options for mariadbd
+    #[arg(last = true, value_name = "MARIADBD OPTIONS")]
+    pub options: Vec<String>,
+}
+
+impl Default for StressArgs {
+    fn default() -> Self {
+        Self {
+            rounds: None,
+            minutes: None,
+            seconds: 3.0,
+            seed: None,
+            embedded: false,
+            server: false,
+            binlog: false,
+            full: None,
+            engine: Engine::Varve,
+            options: Vec::new(),
+        }
+    }
+}
+
+/// How long one kind of process is killed again and again.
+enum End {
+    Rounds(u32),
+    At(Instant),
+}
+
+impl End {
+    fn is_reached(&self, rounds: u32) -> bool {
+        match self {
+            Self::Rounds(n) => rounds >= *n,
+            // One round at least.
+            Self::At(end) => rounds > 0 && Instant::now() >= *end,
+        }
+    }
+}
+
+/// What a run has done.
+#[derive(Default)]
+struct Done {
+    rounds: u32,
+    kills: u32,
+    acknowledged: u64,
+    ddl: u64,
+    refused_for_space: u64,
+}
+
+/// One kind of process under test, and where its files are.
+struct Run<'a> {
+    workspace: &'a Workspace,
+    args: &'a StressArgs,
+    place: PathBuf,
+    rng: Rng,
+    end: End,
+    done: Done,
+}
+
+impl Run<'_> {
+    fn journals(&self) -> PathBuf {
+        self.place.join("journal")
+    }
+
+    /// How long a process works: at times it is killed shortly after its start.
+    fn moment(&mut self) -> Duration {
+        let seconds = match self.rng.u32(..5) {
+            0 => 0.3 * self.rng.f64(),
+            _ => self.args.seconds * (0.2 + 1.6 * self.rng.f64()),
+        };
+        Duration::from_secs_f64(seconds)
+    }
+
+    /// When to kill the process that recovers, if at all.
+    fn moment_of_recovery(&mut self) -> Option<Duration> {
+        let millis = self.rng.u64(1..600);
+        (self.rng.u32(..3) == 0).then(|| Duration::from_millis(millis))
+    }
+
+    fn report(&self, more: &str) {
+        let Done {
+            rounds,
+            acknowledged,
+            ddl,
+            ..
+        } = &self.done;
+        println!(
+            "round {rounds}: {acknowledged} transactions and {ddl} DDL statements acknowledged so far{more}"
+        );
+    }
+}
+
+pub fn run(workspace: &Workspace, args: &StressArgs) -> Result<()> {
+    if let Some(means) = args.full.filter(|_| !full::is_inside()) {
+        fs::create_dir_all(&workspace.target)?;
+        return full::enter(means, &workspace.target);
+    }
+    let server_alone = args.server || args.binlog;
+    ensure!(
+        args.engine == Engine::Varve || (server_alone && args.full.is_none()),
+        "--engine innodb is for --server alone"
+    );
+    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
+    let both = !server_alone && !args.embedded;
+    for kind in [Kind::Server, Kind::Library] {
+        let wanted = match kind {
+            Kind::Server => !args.embedded,
+            Kind::Library => !server_alone,
+        };
+        if wanted {
+            kill_again_and_again(workspace, args, kind, seed, if both { 2.0 } else { 1.0 })?;
+        }
+    }
+    Ok(())
+}
+
+/// A process that is killed.
+#[derive(Clone, Copy)]
+enum Kind {
+    Server,
+    Library,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Library => "library",
+        }
+    }
+
+    fn option(self) -> &'static str {
+        match self {
+            Self::Server => "--server",
+            Self::Library => "--embedded",
+        }
+    }
+}
+
+/// `shares`: among how many kinds the time is divided.
+fn kill_again_and_again(
+    workspace: &Workspace,
+    args: &StressArgs,
+    kind: Kind,
+    seed: u64,
+    shares: f64,
+) -> Result<()> {
+    let name = kind.name();
+    let end = match args.minutes {
+        Some(minutes) => End::At(Instant::now() + Duration::from_secs_f64(minutes * 60.0 / shares)),
+        None => End::Rounds(args.rounds.unwrap_or(10)),
+    };
+    let mut run = Run {
+        workspace,
+        args,
+        place: place(workspace, args, name)?,
+        rng: Rng::with_seed(seed),
+        end,
+        done: Done::default(),
+    };
+    let full = match args.full {
+        Some(_) => " on a full disk",
+        None => "",
+    };
+    println!("stress: {name}{full}, seed {seed}");
+    let begin = Instant::now();
+    let killed = match kind {
+        Kind::Server => on_server::run(&mut run),
+        Kind::Library => on_library::run(&mut run),
+    };
+    killed.with_context(|| {
+        format!(
+            "the stress test failed; repeat with {} --seed {seed}; data and journals are in {}",
+            kind.option(),
+            run.place.display()
+        )
+    })?;
+    let Done {
+        rounds,
+        kills,
+        acknowledged,
+        ddl,
+        refused_for_space,
+    } = &run.done;
+    println!(
+        "stress: {name}{full}: {rounds} rounds, {kills} kills, {acknowledged} transactions and {ddl} DDL statements acknowledged, \
+         {refused_for_space} refused for want of space, in {:.0} s",
+        begin.elapsed().as_secs_f64()
+    );
+    fs::remove_dir_all(&run.place)?;
+    Ok(())
+}
+
+/// An empty place for data and journals.
+fn place(workspace: &Workspace, args: &StressArgs, name: &str) -> Result<PathBuf> {
+    let full = if args.full.is_some() { "-full" } else { "" };
+    let engine = args.engine.option_prefix();
+    let place = workspace
+        .target
+        .join(format!("stress-{engine}-{name}{full}"));
+    on_server::refuse_if_running(&place)?;
+    if place.exists() {
+        fs::remove_dir_all(&place)?;
+    }
+    fs::create_dir_all(place.join("journal"))?;
+    Ok(place)
+}

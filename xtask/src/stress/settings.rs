@@ -1,0 +1,56 @@
+//! Settings drawn for each start, so that small pools, short logs and few open files are met, too. Every acknowledged commit must
+//! survive the kill of a process with all of them, so the log is at least written at each commit; pages that the kill may tear are
+//! protected.
+
+use fastrand::Rng;
+
+use crate::server::Engine;
+
+fn any<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
+    of[rng.usize(..of.len())]
+}
+
+/// What is fixed when the database is created.
+#[derive(Clone, Copy, Debug)]
+pub struct Fixed {
+    pub page_size: u64,
+    undo_tablespaces: u32,
+}
+
+impl Fixed {
+    pub fn draw(rng: &mut Rng) -> Self {
+        Self {
+            page_size: any(rng, &[4096, 8192, 16384, 16384, 65536]),
+            undo_tablespaces: any(rng, &[0, 1, 2, 4]),
+        }
+    }
+}
+
+/// Names as they are in the plugin's variables, without the engine's.
+pub fn draw(rng: &mut Rng, fixed: Fixed) -> Vec<(&'static str, u64)> {
+    let least_pool = (fixed.page_size * 256).max(5 << 20);
+    vec![
+        ("page_size", fixed.page_size),
+        ("undo_tablespaces", fixed.undo_tablespaces.into()),
+        (
+            "buffer_pool_size",
+            any(rng, &[least_pool, 8 << 20, 32 << 20]).max(least_pool),
+        ),
+        ("log_file_size", any(rng, &[4 << 20, 8 << 20, 32 << 20])),
+        ("log_buffer_size", any(rng, &[2 << 20, 16 << 20])),
+        ("flush_log_at_trx_commit", any(rng, &[1, 1, 2])),
+        ("log_file_buffering", any(rng, &[0, 0, 1])),
+        ("io_capacity", any(rng, &[100, 200, 2000])),
+        ("open_files", any(rng, &[10, 15, 0])),
+        ("autoinc_lock_mode", any(rng, &[0, 1, 2])),
+        ("lock_memory_size", any(rng, &[4 << 20, 1 << 30])),
+        ("lock_wait_timeout", any(rng, &[1, 3])),
+    ]
+}
+
+pub fn server_options(drawn: &[(&str, u64)]) -> Vec<String> {
+    let engine = Engine::Varve.option_prefix();
+    let option =
+        |(name, value): &(&str, u64)| format!("--{engine}-{}={value}", name.replace('_', "-"));
+    drawn.iter().map(option).collect()
+}
