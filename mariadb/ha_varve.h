@@ -64,6 +64,8 @@ public:
   int rnd_pos(uchar *buf, uchar *position) override;
   void position(const uchar *record) override;
   void unlock_row() override;
+  void try_semi_consistent_read(bool yes) override;
+  bool was_semi_consistent_read() override;
 
   // What the optimizer hands down: conditions on an index's columns, and many ranges at once.
   Item *idx_cond_push(uint index, Item *condition) override;
@@ -129,6 +131,7 @@ private:
   int give(uchar *buf);
   int next(decltype(varve_cursor_next_rows) *rows, decltype(varve_cursor_next) *row, uchar *buf);
   int settle();
+  varve_lock scan_lock() const;
   void forget_ahead() { m_ahead= m_passed= 0; }
   int failed(varve_code code);
   void refresh_estimates();
@@ -189,6 +192,8 @@ private:
   varve_lock m_stored_lock;
   // The statement says SKIP LOCKED of this table.
   bool m_skip_locked;
+  // An UPDATE wants rows that others have locked as they were committed last, to see whether it wants them at all.
+  bool m_semi_consistent;
   // The next rnd_next is the scan's first.
   bool m_scan_starts;
   // REPLACE or ON DUPLICATE KEY UPDATE: a duplicate will be changed, so it is locked for that.

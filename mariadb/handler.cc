@@ -19,7 +19,7 @@ ha_varve::ha_varve(handlerton *hton, TABLE_SHARE *share)
     m_position_cursor(nullptr), m_current(nullptr), m_row(nullptr), m_reads_ahead(false),
     m_ahead_by(nullptr), m_ahead(0), m_passed(0), m_mrr(),
     m_txn(nullptr), m_own_txn(nullptr), m_lock(VARVE_NO_LOCK), m_stored_lock(VARVE_NO_LOCK), m_skip_locked(false),
-    m_scan_starts(false), m_change_duplicates(false), m_keys_only(false), m_failure(0), m_failure_number(0),
+    m_semi_consistent(false), m_scan_starts(false), m_change_duplicates(false), m_keys_only(false), m_failure(0), m_failure_number(0),
     m_counter_failure(0)
 {
 }
@@ -271,7 +271,7 @@ int ha_varve::start_stmt(THD *thd, thr_lock_type type)
 int ha_varve::reset()
 {
   m_mrr.dsmrr_close();
-  m_change_duplicates= m_keys_only= false;
+  m_change_duplicates= m_keys_only= m_semi_consistent= false;
   m_range_begin= m_range_end= nullptr;
   m_current= nullptr;
   m_row= nullptr;
@@ -494,7 +494,7 @@ int ha_varve::index_read_map(uchar *buf, const uchar *key, key_part_map parts, e
       return failed(code);
   if (int error= start_search())
     return error;
-  return fetched(varve_cursor_seek(m_current, m_txn, values, n, match, m_lock, &m_row), buf,
+  return fetched(varve_cursor_seek(m_current, m_txn, values, n, match, scan_lock(), &m_row), buf,
                  HA_ERR_KEY_NOT_FOUND);
 }
 
@@ -558,14 +558,14 @@ int ha_varve::index_first(uchar *buf)
 {
   if (int error= start_search())
     return error;
-  return fetched(varve_cursor_first(m_current, m_txn, m_lock, &m_row), buf, HA_ERR_END_OF_FILE);
+  return fetched(varve_cursor_first(m_current, m_txn, scan_lock(), &m_row), buf, HA_ERR_END_OF_FILE);
 }
 
 int ha_varve::index_last(uchar *buf)
 {
   if (int error= start_search())
     return error;
-  return fetched(varve_cursor_last(m_current, m_txn, m_lock, &m_row), buf, HA_ERR_END_OF_FILE);
+  return fetched(varve_cursor_last(m_current, m_txn, scan_lock(), &m_row), buf, HA_ERR_END_OF_FILE);
 }
 
 // A range: the cursor is told its end, so that it neither locks nor gives a row beyond, and nobody else need look. Equal keys
@@ -648,6 +648,23 @@ void ha_varve::unlock_row()
 {
   if (m_lock != VARVE_NO_LOCK && m_current && thd_tx_isolation(ha_thd()) <= ISO_READ_COMMITTED)
     varve_cursor_unlock_row(m_current, m_txn);
+}
+
+// How a search locks. The engine knows at which levels and in which searches a semi-consistent read is one.
+varve_lock ha_varve::scan_lock() const
+{
+  return m_semi_consistent && m_lock == VARVE_EXCLUSIVE ? VARVE_EXCLUSIVE_SEMI_CONSISTENT : m_lock;
+}
+
+void ha_varve::try_semi_consistent_read(bool yes)
+{
+  m_semi_consistent= yes;
+}
+
+// If so, the server reads the same row again, and that waits.
+bool ha_varve::was_semi_consistent_read()
+{
+  return m_semi_consistent && m_current && varve_cursor_was_semi_consistent(m_current);
 }
 
 /* Writing */

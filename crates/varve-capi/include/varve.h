@@ -86,6 +86,10 @@ typedef enum varve_lock {
   VARVE_SHARED_SKIP_LOCKED = 3,
   // As VARVE_EXCLUSIVE, but passes over rows that would have to be waited for.
   VARVE_EXCLUSIVE_SKIP_LOCKED = 4,
+  // As VARVE_EXCLUSIVE, but a scan of the clustered index under READ COMMITTED or READ UNCOMMITTED gives a row that others
+  // have locked as it was committed last, unlocked: varve_cursor_was_semi_consistent says so. The next move comes to the same
+  // row again and waits for it, unless varve_cursor_unlock_row was called before.
+  VARVE_EXCLUSIVE_SEMI_CONSISTENT = 5,
 } varve_lock;
 
 // What a commit waits for.
@@ -435,6 +439,10 @@ enum varve_code varve_cursor_seek_position(struct varve_cursor *cursor,
                                            uint32_t len,
                                            enum varve_lock lock,
                                            const struct varve_value **row);
+
+// Whether the current row is locked by another transaction and was read as it was committed last
+// (VARVE_EXCLUSIVE_SEMI_CONSISTENT).
+bool varve_cursor_was_semi_consistent(const struct varve_cursor *cursor);
 
 // The caller has no use for the current row: under READ COMMITTED its lock is given back, if the cursor's last move
 // took it.

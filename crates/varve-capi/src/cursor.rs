@@ -51,6 +51,10 @@ pub enum varve_lock {
     VARVE_SHARED_SKIP_LOCKED = 3,
     /// As VARVE_EXCLUSIVE, but passes over rows that would have to be waited for.
     VARVE_EXCLUSIVE_SKIP_LOCKED = 4,
+    /// As VARVE_EXCLUSIVE, but a scan of the clustered index under READ COMMITTED or READ UNCOMMITTED gives a row that others
+    /// have locked as it was committed last, unlocked: varve_cursor_was_semi_consistent says so. The next move comes to the same
+    /// row again and waits for it, unless varve_cursor_unlock_row was called before.
+    VARVE_EXCLUSIVE_SEMI_CONSISTENT = 5,
 }
 
 /// Whether a row is wanted, as far as its entry in a secondary index tells.
@@ -99,6 +103,7 @@ impl From<varve_lock> for LockMode {
             varve_lock::VARVE_EXCLUSIVE => LockMode::Exclusive,
             varve_lock::VARVE_SHARED_SKIP_LOCKED => LockMode::SharedSkipLocked,
             varve_lock::VARVE_EXCLUSIVE_SKIP_LOCKED => LockMode::ExclusiveSkipLocked,
+            varve_lock::VARVE_EXCLUSIVE_SEMI_CONSISTENT => LockMode::ExclusiveSemiConsistent,
         }
     }
 }
@@ -518,6 +523,14 @@ pub unsafe extern "C" fn varve_cursor_seek_position(
             cursor.seek_position(trx, position, lock.into())
         })
     }
+}
+
+/// Whether the current row is locked by another transaction and was read as it was committed last
+/// (VARVE_EXCLUSIVE_SEMI_CONSISTENT).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_cursor_was_semi_consistent(cursor: *const varve_cursor) -> bool {
+    // SAFETY: CAPI-2.
+    unsafe { (*cursor).cursor.was_semi_consistent() }
 }
 
 /// The caller has no use for the current row: under READ COMMITTED its lock is given back, if the cursor's last move

@@ -208,11 +208,18 @@ impl Play {
             true => KeyMatch::AtLeast,
             false => KeyMatch::AtMost,
         };
-        let Some(mut cursor) = self.seek(trx, how, LockMode::Exclusive, rng)? else {
+        let lock = match rng.random_bool(0.5) {
+            true => LockMode::Exclusive,
+            false => LockMode::ExclusiveSemiConsistent,
+        };
+        let Some(mut cursor) = self.seek(trx, how, lock, rng)? else {
             return Ok(());
         };
         for _ in 0..rng.random_range(1..8) {
             match rng.random_range(0..4) {
+                // A move comes to the row again.
+                0..3 if cursor.was_semi_consistent() => {}
+                3 if cursor.was_semi_consistent() => cursor.unlock_row(trx),
                 0 => trx.delete(&self.table, &cursor)?,
                 1 => cursor.unlock_row(trx),
                 _ => self.change(trx, &cursor, rng)?,

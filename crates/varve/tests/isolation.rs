@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use varve::{
-    AutoIncLock, ColumnType, Database, Error, Isolation, KeyMatch, LockMode, Options, Result,
-    Table, TableDef, Transaction, Value,
+    AutoIncLock, ColumnType, Cursor, Database, Error, Isolation, KeyMatch, LockMode, Options,
+    Result, Table, TableDef, Transaction, Value,
 };
 
 use Isolation::{ReadCommitted, ReadUncommitted, RepeatableRead, Serializable};
@@ -334,6 +334,105 @@ fn skip_locked_passes_over_what_others_have_locked() {
         assert!(cursor.first(&mut b, exclusive)?);
         b.delete(&p.table, &cursor)
     });
+}
+
+/// SEMI-1: where gaps are not locked, a scan that asks for it is given what was committed last of rows that others have locked,
+/// and waits only for those that it comes back to.
+#[test]
+fn a_semi_consistent_scan_waits_for_what_it_wants() {
+    let semi_consistent = LockMode::ExclusiveSemiConsistent;
+    for backward in [false, true] {
+        let result = check_semi_consistent(ReadCommitted, backward)
+            .and_then(|()| check_semi_consistent(ReadUncommitted, backward));
+        result.unwrap();
+    }
+    for level in [RepeatableRead, Serializable] {
+        let p = play(level);
+        let (mut a, mut b) = (p.begin(), p.begin());
+        p.update(&mut a, 1, 11).unwrap();
+        let mut cursor = p.table.cursor(0).unwrap();
+        let waits = cursor.first(&mut b, semi_consistent);
+        assert!(matches!(waits, Err(Error::LockWaitTimeout)), "{level:?}");
+    }
+}
+
+fn check_semi_consistent(level: Isolation, backward: bool) -> Result<()> {
+    let p = play(level);
+    let mut cursor = p.table.cursor(0)?;
+    let start = |cursor: &mut Cursor, trx: &mut Transaction| match backward {
+        false => cursor.first(trx, LockMode::ExclusiveSemiConsistent),
+        true => cursor.last(trx, LockMode::ExclusiveSemiConsistent),
+    };
+    let go = |cursor: &mut Cursor, trx: &mut Transaction| match backward {
+        false => cursor.next(trx),
+        true => cursor.prev(trx),
+    };
+    let in_order = |mut rows: Vec<(i64, i64, bool)>| {
+        if backward {
+            rows.reverse();
+        }
+        rows
+    };
+    let (mut a, mut b) = (p.begin(), p.begin());
+    p.read(&mut a, 1, LockMode::Shared)?;
+    p.update(&mut a, 2, 21)?;
+    p.update(&mut a, 2, 22)?;
+    let mut third = p.table.cursor(0)?;
+    assert!(third.last(&mut a, LockMode::Exclusive)?);
+    a.delete(&p.table, &third)?;
+    p.insert(&mut a, 4, 40)?;
+    // Nothing of it is wanted: nobody waits.
+    let mut seen = Vec::new();
+    let mut found = start(&mut cursor, &mut b)?;
+    while found {
+        seen.push((
+            value(&cursor, 0),
+            value(&cursor, 1),
+            cursor.was_semi_consistent(),
+        ));
+        let refused = b.delete(&p.table, &cursor);
+        assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
+        cursor.unlock_row(&mut b);
+        assert!(!cursor.was_semi_consistent());
+        found = go(&mut cursor, &mut b)?;
+    }
+    let committed = in_order(vec![(1, 10, true), (2, 20, true), (3, 30, true)]);
+    assert_eq!(seen, committed);
+    // The scan comes back to what it does not pass over, and waits.
+    assert!(start(&mut cursor, &mut b)?);
+    for _ in 0..2 {
+        let waits = go(&mut cursor, &mut b);
+        assert!(matches!(waits, Err(Error::LockWaitTimeout)), "{waits:?}");
+    }
+    // What it finds then is the newest; nobody else gets it.
+    let mut seen = Vec::new();
+    let mut found = start(&mut cursor, &mut b)?;
+    let before = value(&cursor, 0);
+    a.commit()?;
+    let mut c = p.begin();
+    while found {
+        if !cursor.was_semi_consistent() {
+            let (id, v) = (value(&cursor, 0), value(&cursor, 1));
+            seen.push((id, v));
+            let busy = p.read(&mut c, id, LockMode::Exclusive);
+            assert!(matches!(busy, Err(Error::LockWaitTimeout)), "{busy:?}");
+        }
+        found = go(&mut cursor, &mut b)?;
+    }
+    assert!([1, 3].contains(&before));
+    let newest = match backward {
+        false => vec![(1, 10), (2, 22), (4, 40)],
+        // The fourth row was not there when the scan passed.
+        true => vec![(2, 22), (1, 10)],
+    };
+    assert_eq!(seen, newest);
+    // In another index, and by its whole key, a row is waited for.
+    let mut entries = p.table.cursor(1)?;
+    let waits = entries.first(&mut c, LockMode::ExclusiveSemiConsistent);
+    assert!(matches!(waits, Err(Error::LockWaitTimeout)), "{waits:?}");
+    let waits = p.read(&mut c, 2, LockMode::ExclusiveSemiConsistent);
+    assert!(matches!(waits, Err(Error::LockWaitTimeout)), "{waits:?}");
+    Ok(())
 }
 
 /// A statement that locks the counter is the only one to draw, until it ends.

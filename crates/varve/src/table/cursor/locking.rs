@@ -17,6 +17,16 @@
 //!
 //! The interval of a search by key ends where the search does, not at the next record, wherever that may be. So what is locked
 //! follows from the statement and the rows that it found, not from their neighbours or from where pages begin.
+//!
+//! # Semi-consistent reads
+//!
+//! Where gaps are not locked, a scan of the clustered index may be asked not to wait for rows that it may turn out not to want
+//! ([`LockMode::ExclusiveSemiConsistent`]). Where it would have to wait, it gives the version that was committed last; a row of
+//! which nothing was, it passes over.
+//!
+//! - SEMI-1 Such a row is neither changed nor passed over by mistake: [`Cursor::current`] refuses it, and the scan stays before
+//!   its key, so that the next move comes there again and waits, unless `unlock_row` was called. What it then gives is the
+//!   newest version, locked.
 
 use crate::base::{IndexId, Result};
 use crate::btree::{Seek, SharedLeaf};
@@ -25,8 +35,9 @@ use crate::lock::Acquired;
 use crate::page::SlottedRef;
 use crate::txn::Transaction;
 
-use super::{Current, Cursor, Direction, Resume, beyond, candidates};
+use super::{Current, Cursor, Direction, LockMode, Resume, beyond, candidates};
 use crate::table::rowlock::{IfLocked, entry_of, lock_latched};
+use crate::table::version::committed_version;
 
 /// What a search does about the gaps that it passes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +58,7 @@ enum Step {
 
 impl Cursor {
     pub(super) fn advance_locking(&mut self, trx: &mut Transaction) -> Result<bool> {
+        self.semi_consistent = false;
         loop {
             match self.lock_next(trx)? {
                 Step::Row => return Ok(true),
@@ -101,11 +113,16 @@ impl Cursor {
             if record.is_deleted() && (own || !trx.core().sys.is_unfinished(record.trx)) {
                 continue;
             }
+            let semi_consistent = self.is_semi_consistent_at(&self.key);
+            if semi_consistent && !own && trx.core().sys.is_unfinished(record.trx) {
+                self.copy(payload);
+                drop(leaf);
+                return self.give_committed(trx);
+            }
             let mode = self.lock.record_mode();
             if let Some(acquired) = lock_latched(trx, &table, &self.key, record.trx, mode) {
                 self.cover_key(trx, index.id)?;
-                self.payload.clear();
-                self.payload.extend_from_slice(payload);
+                self.copy(payload);
                 self.current = Current::Own;
                 self.is_new_lock = acquired == Acquired::New || self.waited_for == self.key;
                 self.resume_after_key();
@@ -113,6 +130,11 @@ impl Cursor {
             }
             if self.lock.if_locked() == IfLocked::Skip {
                 continue;
+            }
+            if semi_consistent {
+                self.copy(payload);
+                drop(leaf);
+                return self.give_committed(trx);
             }
             drop(leaf);
             if trx.lock_record(table.clustered.id, &self.key, mode)? == Acquired::New {
@@ -123,6 +145,47 @@ impl Cursor {
             return Ok(Step::Again);
         }
         self.leave(trx, index.id, page)
+    }
+
+    fn copy(&mut self, payload: &[u8]) {
+        self.payload.clear();
+        self.payload.extend_from_slice(payload);
+    }
+
+    /// Whether the scan gives a row with this clustered key rather than wait for it.
+    fn is_semi_consistent_at(&self, key: &[u8]) -> bool {
+        self.lock == LockMode::ExclusiveSemiConsistent && self.seen_unlocked != key
+    }
+
+    /// Gives what was committed last of the row `self.key`, whose record is in `payload` and which another transaction has
+    /// locked (SEMI-1).
+    fn give_committed(&mut self, trx: &Transaction) -> Result<Step> {
+        let (key, payload, scratch) = (&self.key, &mut self.payload, &mut self.scratch);
+        if !committed_version(trx.core(), &self.table, key, payload, scratch)? {
+            self.resume_after_key();
+            return Ok(Step::Again);
+        }
+        self.seen_unlocked.clear();
+        self.seen_unlocked.extend_from_slice(&self.key);
+        self.semi_consistent = true;
+        self.is_new_lock = false;
+        self.current = Current::Own;
+        let mut key = self.key.clone();
+        match self.direction {
+            Direction::Forward => self.resume_at(key, Seek::Ge),
+            Direction::Backward => {
+                // The smallest key behind it.
+                key.push(0);
+                self.resume_at(key, Seek::Lt);
+            }
+        }
+        Ok(Step::Row)
+    }
+
+    /// The current row is locked by another transaction, and this is what was committed of it last
+    /// ([`LockMode::ExclusiveSemiConsistent`]). A move comes to the row again, and waits for it.
+    pub fn was_semi_consistent(&self) -> bool {
+        self.semi_consistent && self.on_row()
     }
 
     /// The latched leaf has no more candidates.
@@ -256,6 +319,12 @@ impl Cursor {
     /// The statement does not want the current row: READ COMMITTED gives its lock up, if it was this read that took it.
     /// REPEATABLE READ keeps all locks. Not to be called for a row that the transaction has changed.
     pub fn unlock_row(&mut self, trx: &mut Transaction) {
+        if self.was_semi_consistent() {
+            // It has no lock; the scan goes on behind it.
+            self.semi_consistent = false;
+            self.current = Current::None;
+            return self.resume_after_key();
+        }
         let gives_up = !trx.isolation().locks_gaps();
         if gives_up && self.on_row() && std::mem::take(&mut self.is_new_lock) {
             trx.unlock_record(self.table.clustered.id, self.position());

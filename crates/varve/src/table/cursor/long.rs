@@ -92,6 +92,10 @@ impl Cursor {
                 Counters::add(&trx.core().counters.long_values_read, n);
                 return Ok(true);
             }
+            if std::mem::take(&mut self.semi_consistent) {
+                // The version is gone: whoever had the row locked has ended.
+                self.resume_after_key();
+            }
             if !self.fetch_again(trx)? {
                 self.current = Current::None;
                 return Ok(false);

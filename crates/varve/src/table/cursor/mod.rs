@@ -78,12 +78,19 @@ pub enum LockMode {
     SharedSkipLocked,
     /// As `Exclusive`, but passes over rows that others have locked.
     ExclusiveSkipLocked,
+    /// As `Exclusive`, but a scan of the clustered index that comes to a row which others have locked gives what was committed
+    /// of it last, unlocked, if there is anything: [`Cursor::was_semi_consistent`] says so. Who wants the row moves on, and gets
+    /// the same row again, waited for and locked; who does not calls [`Cursor::unlock_row`] before. Under REPEATABLE READ and
+    /// SERIALIZABLE, in other indexes, and in a search for a whole key it is `Exclusive`.
+    ExclusiveSemiConsistent,
 }
 
 impl LockMode {
     fn record_mode(self) -> Mode {
         match self {
-            LockMode::Exclusive | LockMode::ExclusiveSkipLocked => Mode::Exclusive,
+            LockMode::Exclusive
+            | LockMode::ExclusiveSkipLocked
+            | LockMode::ExclusiveSemiConsistent => Mode::Exclusive,
             _ => Mode::Shared,
         }
     }
@@ -106,6 +113,7 @@ impl LockMode {
     fn under(self, isolation: Isolation) -> LockMode {
         match (self, isolation) {
             (LockMode::None, Isolation::Serializable) => LockMode::Shared,
+            (LockMode::ExclusiveSemiConsistent, _) if isolation.locks_gaps() => LockMode::Exclusive,
             _ => self,
         }
     }
@@ -157,6 +165,10 @@ pub struct Cursor {
     is_new_lock: bool,
     /// Clustered key of a row for which the scan waited, and got a new lock.
     waited_for: Vec<u8>,
+    /// The current row is another transaction's, as it was committed last, and not locked.
+    semi_consistent: bool,
+    /// Clustered key of the row that was given so last: coming to it again, the scan waits.
+    seen_unlocked: Vec<u8>,
     /// Whether the search locks the gaps that it passes, and how far it has done so (GAP-2).
     gaps: Gaps,
     covered: Vec<u8>,
@@ -206,6 +218,8 @@ impl Cursor {
             current: Current::None,
             is_new_lock: false,
             waited_for: Vec::new(),
+            semi_consistent: false,
+            seen_unlocked: Vec::new(),
             gaps: Gaps::Open,
             covered: Vec::new(),
             payload: Vec::new(),
@@ -245,6 +259,8 @@ impl Cursor {
         self.current = Current::None;
         self.is_new_lock = false;
         self.waited_for.clear();
+        self.semi_consistent = false;
+        self.seen_unlocked.clear();
         self.bounded = false;
         self.goes_on_after_key = false;
         self.long.release();
@@ -609,6 +625,11 @@ impl Cursor {
         if self.lock.record_mode() != Mode::Exclusive {
             return Err(Error::invalid(
                 "a row must be read with an exclusive lock before it is changed",
+            ));
+        }
+        if self.semi_consistent {
+            return Err(Error::invalid(
+                "another transaction has locked this row; a move of the cursor waits for it",
             ));
         }
         Ok(CurrentRow {
