@@ -268,6 +268,46 @@ fn rollback_gives_back_what_was_written() {
 
 /// A deletion's values are on its own list: a row inserted in the place of the dead one has nothing to do with them, and
 /// taking that insert back does not bring them to life.
+/// A duplicate is refused before its long values are written, whichever index has it, and with its lock.
+#[test]
+fn a_duplicate_writes_no_long_value() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options(4096)).unwrap();
+    let mut def = definition();
+    def = def.unique("by_n", &["n"]);
+    let tables = [db.create_table(&def).unwrap(), {
+        def.name = "a/temporary".into();
+        db.create_temporary_table(&def).unwrap()
+    }];
+    for table in &tables {
+        let mut trx = begin(&db);
+        insert(&mut trx, table, &row(1, 10, None, 10)).unwrap();
+        insert(&mut trx, table, &row(2, 20, None, 10)).unwrap();
+        delete(&mut trx, table, 2).unwrap();
+        trx.commit().unwrap();
+        let written = status(&db, "long_values_written");
+        let mut trx = begin(&db);
+        for (id, n, index) in [(1, 11, "PRIMARY"), (3, 10, "by_n"), (1, 10, "PRIMARY")] {
+            let duplicate = insert(&mut trx, table, &row(id, n, Some(bytes(1, 50_000)), 10));
+            match duplicate {
+                Err(Error::DuplicateKey { index: found }) => assert_eq!(found, index),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(status(&db, "long_values_written"), written);
+        if !table.is_temporary() {
+            let mut other = begin(&db);
+            other.set_lock_wait_timeout(Duration::ZERO);
+            let locked = seek(&mut other, table, 1, LockMode::Exclusive).map(drop);
+            assert!(matches!(locked, Err(Error::LockWaitTimeout)), "{locked:?}");
+        }
+        // What is gone is no duplicate.
+        insert(&mut trx, table, &row(2, 20, Some(bytes(2, 50_000)), 10)).unwrap();
+        trx.commit().unwrap();
+        assert_eq!(check_purged(&db, table), 13);
+    }
+}
+
 #[test]
 fn a_revived_row_shares_nothing_with_the_dead_one() {
     let dir = tempfile::tempdir().unwrap();

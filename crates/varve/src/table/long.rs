@@ -83,18 +83,44 @@ pub fn store_row(
     key_len: usize,
     old: Option<&RowRef<'_>>,
 ) -> Result<StoredRow<'static>> {
+    match short_row(trx, table, values, key_len)? {
+        Some(row) => Ok(row),
+        None => long_row(trx, table, values, key_len, old),
+    }
+}
+
+/// Makes `values` a row, if it fits in its page as it is.
+pub(super) fn short_row(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    values: &[Datum<'_>],
+    key_len: usize,
+) -> Result<Option<StoredRow<'static>>> {
+    if table.format.encoded_len(values) > row_limit(table, key_len) {
+        return Ok(None);
+    }
     let mut bytes = std::mem::take(&mut trx.scratch.row);
     bytes.clear();
+    table.format.encode(values, &mut bytes)?;
+    let (bytes, flags) = (Cow::Owned(bytes), 0);
+    Ok(Some(StoredRow { bytes, flags }))
+}
+
+/// Makes `values` a row, with some of them on overflow pages.
+pub(super) fn long_row(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    values: &[Datum<'_>],
+    key_len: usize,
+    old: Option<&RowRef<'_>>,
+) -> Result<StoredRow<'static>> {
     let limit = row_limit(table, key_len);
-    if table.format.encoded_len(values) <= limit {
-        table.format.encode(values, &mut bytes)?;
-        let (bytes, flags) = (Cow::Owned(bytes), 0);
-        return Ok(StoredRow { bytes, flags });
-    }
     // Before anything is written, what does not fit is refused.
     table.format.check(values)?;
     let columns = table.format.columns_to_move(values, limit);
     let columns = columns.map_err(|e| too_large(table, e))?;
+    let mut bytes = std::mem::take(&mut trx.scratch.row);
+    bytes.clear();
     let mut moved = Vec::with_capacity(columns.len());
     for column in columns {
         let value = values[column].expect("only long values are moved");

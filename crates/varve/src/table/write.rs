@@ -23,7 +23,7 @@ use crate::row::{Datum, LongValues, RowRef, put_row_id};
 use crate::txn::{Counters, Transaction};
 use crate::undo::{Previous, RowDiff, UndoKind, UndoRecord};
 
-use super::long::{StoredRow, damaged, dropped_refs, row_for_keys, store_row};
+use super::long::{StoredRow, damaged, dropped_refs, long_row, row_for_keys, short_row, store_row};
 use super::rowlock::{Locked, lock_row};
 use super::unique::find_conflict;
 use super::version::{read_leaf, row_record};
@@ -92,7 +92,13 @@ pub fn insert_row(
         false => encode_key(table, values, &mut key)?,
     }
     let done = whole(trx, |trx| {
-        let row = store_row(trx, table, values, key.len(), None)?;
+        let row = match short_row(trx, table, values, key.len())? {
+            Some(row) => row,
+            None => {
+                refuse_duplicate(trx, table, values, &key, on_duplicate)?;
+                long_row(trx, table, values, key.len(), None)?
+            }
+        };
         insert_clustered(trx, table, values, (&key, &row), on_duplicate)?;
         row.give_back(trx);
         insert_entries(trx, table, values, &key, on_duplicate)
@@ -100,6 +106,43 @@ pub fn insert_row(
     trx.scratch.key = key;
     done?;
     Counters::add(&trx.core().counters.rows_inserted, 1);
+    Ok(())
+}
+
+/// Fails if the row is a duplicate, as its insert would, and with the same locks: before its long values are written. They would only
+/// be freed again. That nothing is found here promises nothing.
+fn refuse_duplicate(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    values: &[Datum<'_>],
+    pk: &[u8],
+    on_duplicate: OnDuplicate,
+) -> Result<()> {
+    table.format.check(values)?;
+    let duplicate = |index: &OpenIndex| {
+        let index = index.name.clone();
+        Err(Error::DuplicateKey { index })
+    };
+    let mut payload = Vec::new();
+    if read_leaf(&table.clustered, pk, &mut payload)?
+        && !row_record(table, pk, &payload)?.is_deleted()
+        && lock_row(trx, table, pk, on_duplicate.mode(), &mut payload)?.found == Locked::Live
+    {
+        return duplicate(&table.clustered);
+    }
+    let mut key = Vec::new();
+    let unique = |index: &&OpenIndex| index.unique && !index.codec.has_null(values);
+    for index in table.secondary.iter().filter(unique) {
+        key.clear();
+        index.codec.encode_columns(values, &mut key)?;
+        let unique_len = key.len();
+        key.extend_from_slice(pk);
+        if let Some(conflict) = find_conflict(trx, index, &key, unique_len)?
+            && conflict.is_duplicate(trx, table, index, on_duplicate.mode())?
+        {
+            return duplicate(index);
+        }
+    }
     Ok(())
 }
 
