@@ -63,11 +63,41 @@ static int init(void *p)
   return 0;
 }
 
+static unsigned long long history_length()
+{
+  unsigned long long length= 0;
+  varve_db_status(db, [](void *to, const char *name, uint64_t value) {
+    if (!strcmp(name, "history_list_length"))
+      *static_cast<unsigned long long *>(to)= value;
+  }, &length);
+  return length;
+}
+
+// What varve_fast_shutdown=0 asks for. A damaged page keeps purge from its end: then it is not waited for.
+static void purge_everything()
+{
+  for (unsigned long long before= ~0ULL;;)
+  {
+    if (varve_db_wait_for_purge(db, 30000))
+      return;
+    const unsigned long long left= history_length();
+    if (left >= before)
+    {
+      sql_print_warning("VARVE: purge does not come to its end, %llu transactions are left for the next start", left);
+      return;
+    }
+    sql_print_information("VARVE: waiting for purge, %llu transactions to go", left);
+    before= left;
+  }
+}
+
 // Called after a failed init, too.
 static int deinit(void *)
 {
   if (!db)
     return 0;
+  if (!is_shutdown_fast())
+    purge_everything();
   const varve_code code= varve_db_close(db);
   if (code)
     sql_print_error("VARVE: the database was not closed cleanly, and will be recovered when it is opened: %s",

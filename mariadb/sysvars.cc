@@ -20,6 +20,10 @@ static unsigned long undo_tablespaces;
 static unsigned long io_capacity;
 static unsigned long open_files;
 static unsigned long long lock_memory_size;
+static unsigned long purge_threads;
+static unsigned long purge_batch_size;
+static unsigned long purge_rseg_truncate_frequency;
+static unsigned long fast_shutdown_mode;
 static my_bool doublewrite;
 static my_bool log_file_buffering;
 static char *data_home_dir;
@@ -81,6 +85,35 @@ static MYSQL_SYSVAR_ULONGLONG(lock_memory_size, lock_memory_size, PLUGIN_VAR_RQC
   "its transaction is rolled back.",
   nullptr, update_lock_memory, 1ULL << 30, 1ULL << 20, ~0ULL, 0);
 
+static varve_purge_options purge_options()
+{
+  return {uint32_t(purge_threads), uint32_t(purge_batch_size), uint32_t(purge_rseg_truncate_frequency)};
+}
+
+// The server keeps the values within the bounds.
+static void update_purge(THD *, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  *static_cast<unsigned long *>(to)= *static_cast<const unsigned long *>(from);
+  const varve_purge_options options= purge_options();
+  varve_db_set_purge(db, &options);
+}
+
+static MYSQL_SYSVAR_ULONG(purge_threads, purge_threads, PLUGIN_VAR_RQCMDARG,
+  "Threads that help the purge coordinator when there is much to purge.",
+  nullptr, update_purge, 4, 0, 32, 0);
+
+static MYSQL_SYSVAR_ULONG(purge_batch_size, purge_batch_size, PLUGIN_VAR_RQCMDARG,
+  "Undo pages that purge reads for a batch. A larger batch visits each page of a table less often and takes more memory.",
+  nullptr, update_purge, 300, 1, 5000, 0);
+
+static MYSQL_SYSVAR_ULONG(purge_rseg_truncate_frequency, purge_rseg_truncate_frequency, PLUGIN_VAR_RQCMDARG,
+  "After how many batches of purge free undo pages go back to their tablespaces.",
+  nullptr, update_purge, 128, 1, 128, 0);
+
+static MYSQL_SYSVAR_ULONG(fast_shutdown, fast_shutdown_mode, PLUGIN_VAR_RQCMDARG,
+  "What a shutdown does before it closes the database. 0: it purges all that was deleted or replaced. 1: it leaves that to the next start.",
+  nullptr, nullptr, 1, 0, 1, 0);
+
 static MYSQL_SYSVAR_BOOL(doublewrite, doublewrite, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
   "Write pages twice, so that one that was half written when the machine failed can be repaired.",
   nullptr, nullptr, TRUE);
@@ -103,6 +136,7 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(buffer_pool_size),
   MYSQL_SYSVAR(data_home_dir),
   MYSQL_SYSVAR(doublewrite),
+  MYSQL_SYSVAR(fast_shutdown),
   MYSQL_SYSVAR(flush_log_at_trx_commit),
   MYSQL_SYSVAR(io_capacity),
   MYSQL_SYSVAR(lock_memory_size),
@@ -112,6 +146,9 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(log_file_size),
   MYSQL_SYSVAR(open_files),
   MYSQL_SYSVAR(page_size),
+  MYSQL_SYSVAR(purge_batch_size),
+  MYSQL_SYSVAR(purge_rseg_truncate_frequency),
+  MYSQL_SYSVAR(purge_threads),
   MYSQL_SYSVAR(undo_tablespaces),
   nullptr
 };
@@ -147,6 +184,7 @@ varve_options options_from_variables()
   options.io_capacity= uint32_t(io_capacity);
   options.open_files= table_files();
   options.lock_memory_bytes= lock_memory_size;
+  options.purge= purge_options();
   options.create_if_missing= true;
   options.find_collation= find_collation;
   options.log= log_message;
@@ -156,6 +194,11 @@ varve_options options_from_variables()
 std::string data_directory()
 {
   return data_home_dir && *data_home_dir ? data_home_dir : mysql_real_data_home;
+}
+
+bool is_shutdown_fast()
+{
+  return fast_shutdown_mode != 0;
 }
 
 long autoinc_lock_mode()

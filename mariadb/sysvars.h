@@ -17,6 +17,9 @@ varve_options options_from_variables();
 // Where the database is: varve_data_home_dir, or the server's data directory.
 std::string data_directory();
 
+// varve_fast_shutdown: whether to leave what is not purged to the next start.
+bool is_shutdown_fast();
+
 // varve_autoinc_lock_mode: 0, 1 or 2.
 long autoinc_lock_mode();
 

@@ -191,6 +191,16 @@ typedef struct varve_bound {
 // nothing. It must not use the cursor, nor the transaction.
 typedef enum varve_verdict (*varve_filter_fn)(void *context, const struct varve_value *row);
 
+// How purge works.
+typedef struct varve_purge_options {
+  // Threads that help the one that is always there: 0 to 32.
+  uint32_t threads;
+  // Undo pages that are read for a batch: 1 to 5000.
+  uint32_t batch_size;
+  // After so many batches free undo pages go back to their tablespaces: 1 to 128.
+  uint32_t rseg_truncate_frequency;
+} varve_purge_options;
+
 // A collation: an order of texts, given as a function from a text to weights whose memcmp order it is.
 //
 // The functions are called from any thread, at the same time too, as long as the database is open.
@@ -235,6 +245,8 @@ typedef struct varve_options {
   uint32_t open_files;
   // Memory that locks of rows and gaps may take.
   uint64_t lock_memory_bytes;
+  // How purge works.
+  struct varve_purge_options purge;
   // How long a transaction waits for a row lock unless it says otherwise.
   uint64_t lock_wait_timeout_ms;
   // A directory without a database gets one; otherwise that is VARVE_NOT_FOUND.
@@ -481,6 +493,13 @@ void varve_db_set_flush_log(const struct varve_db *db, enum varve_flush_log mode
 
 // Changes how much memory locks of rows and gaps may take. Those that are held stay.
 void varve_db_set_lock_memory(const struct varve_db *db, uint64_t bytes);
+
+// Changes how purge works, from its next batch on. VARVE_INVALID: a value is out of bounds, nothing was changed.
+enum varve_code varve_db_set_purge(const struct varve_db *db, const struct varve_purge_options *options);
+
+// Waits until purge has removed all that was deleted or replaced and no open view needs, at most so long. False: it is not done yet.
+bool varve_db_wait_for_purge(const struct varve_db *db,
+                             uint64_t at_most_ms);
 
 // Makes everything that is committed durable, whatever commits wait for.
 enum varve_code varve_db_flush_log(const struct varve_db *db);

@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use varve::{Database, FlushLog, LogLevel, Options};
+use varve::{Database, FlushLog, LogLevel, Options, PurgeOptions};
 
 use crate::collation::{Finder, text, varve_collation};
 use crate::definition::{table_def, varve_table_def};
@@ -51,6 +51,38 @@ impl From<varve_flush_log> for FlushLog {
 pub type varve_log_fn =
     unsafe extern "C" fn(context: *mut c_void, level: varve_log_level, message: *const c_char);
 
+/// How purge works.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct varve_purge_options {
+    /// Threads that help the one that is always there: 0 to 32.
+    pub threads: u32,
+    /// Undo pages that are read for a batch: 1 to 5000.
+    pub batch_size: u32,
+    /// After so many batches free undo pages go back to their tablespaces: 1 to 128.
+    pub rseg_truncate_frequency: u32,
+}
+
+impl From<PurgeOptions> for varve_purge_options {
+    fn from(o: PurgeOptions) -> varve_purge_options {
+        varve_purge_options {
+            threads: o.threads,
+            batch_size: o.batch_size,
+            rseg_truncate_frequency: o.rseg_truncate_frequency,
+        }
+    }
+}
+
+impl From<varve_purge_options> for PurgeOptions {
+    fn from(o: varve_purge_options) -> PurgeOptions {
+        PurgeOptions {
+            threads: o.threads,
+            batch_size: o.batch_size,
+            rseg_truncate_frequency: o.rseg_truncate_frequency,
+        }
+    }
+}
+
 /// How to open a database; varve_options_default fills in what most callers want.
 #[repr(C)]
 pub struct varve_options {
@@ -71,6 +103,8 @@ pub struct varve_options {
     pub open_files: u32,
     /// Memory that locks of rows and gaps may take.
     pub lock_memory_bytes: u64,
+    /// How purge works.
+    pub purge: varve_purge_options,
     /// How long a transaction waits for a row lock unless it says otherwise.
     pub lock_wait_timeout_ms: u64,
     /// A directory without a database gets one; otherwise that is VARVE_NOT_FOUND.
@@ -125,6 +159,7 @@ pub unsafe extern "C" fn varve_options_default(options: *mut varve_options) {
         undo_tablespaces: d.undo_tablespaces,
         open_files: d.open_files,
         lock_memory_bytes: d.lock_memory_bytes,
+        purge: d.purge.into(),
         io_capacity: d.io_capacity,
         lock_wait_timeout_ms: d.lock_wait_timeout.as_millis() as u64,
         create_if_missing: d.create_if_missing,
@@ -149,6 +184,7 @@ fn options(o: &varve_options) -> Options {
         undo_tablespaces: o.undo_tablespaces,
         open_files: o.open_files,
         lock_memory_bytes: o.lock_memory_bytes,
+        purge: o.purge.into(),
         io_capacity: o.io_capacity,
         lock_wait_timeout: Duration::from_millis(o.lock_wait_timeout_ms),
         create_if_missing: o.create_if_missing,
@@ -312,6 +348,33 @@ pub unsafe extern "C" fn varve_db_set_lock_memory(db: *const varve_db, bytes: u6
         db.0.set_lock_memory_bytes(bytes);
         Ok(VARVE_OK)
     });
+}
+
+/// Changes how purge works, from its next batch on. VARVE_INVALID: a value is out of bounds, nothing was changed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_db_set_purge(
+    db: *const varve_db,
+    options: *const varve_purge_options,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (db, options) = unsafe { (&*db, *options) };
+    guard(&db.0, || {
+        db.0.set_purge_options(options.into())?;
+        Ok(VARVE_OK)
+    })
+}
+
+/// Waits until purge has removed all that was deleted or replaced and no open view needs, at most so long. False: it is not done yet.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_db_wait_for_purge(db: *const varve_db, at_most_ms: u64) -> bool {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    let mut done = false;
+    guard(&db.0, || {
+        done = db.0.wait_for_purge(Duration::from_millis(at_most_ms));
+        Ok(VARVE_OK)
+    });
+    done
 }
 
 /// Makes everything that is committed durable, whatever commits wait for.

@@ -1,9 +1,11 @@
-//! Does one kind of operation a given number of times: `operations read|update|scan|insert|purge COUNT`. For profilers and for
+//! Does one kind of operation a given number of times: `operations read|update|scan|insert|purge COUNT
+//! [PURGE_THREADS PURGE_BATCH_SIZE]`. For profilers and for
 //! counting instructions (`cargo xtask bench instructions`): what COUNT adds to a run is what the operations cost, the work
 //! of background threads included.
 
 use varve::{
-    ColumnType, Cursor, Database, FlushLog, Isolation, KeyMatch, LockMode, Options, Table, TableDef,
+    ColumnType, Cursor, Database, FlushLog, Isolation, KeyMatch, LockMode, Options, PurgeOptions,
+    Table, TableDef,
 };
 
 const ROWS: u64 = 20_000;
@@ -94,7 +96,9 @@ fn purge(db: &Database, count: u64) -> varve::Result<()> {
     let mut old = db.begin(Isolation::RepeatableRead);
     old.take_snapshot();
     for n in 0..count {
-        let (id, k) = ((n * 7919 % ROWS).to_le_bytes(), (ROWS + n).to_le_bytes());
+        // In no order of the index.
+        let k = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let (id, k) = ((n * 7919 % ROWS).to_le_bytes(), k.to_le_bytes());
         let mut trx = db.begin(Isolation::RepeatableRead);
         let how = (KeyMatch::Exact, LockMode::Exclusive);
         assert!(cursor.seek(&mut trx, &[Some(&id)], how.0, how.1)?);
@@ -114,7 +118,12 @@ fn main() -> varve::Result<()> {
     let kind = args.next().expect("read, update, scan, insert or purge");
     let count: u64 = args.next().and_then(|n| n.parse().ok()).expect("a number");
     let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut purge_options = PurgeOptions::default();
+    let mut number = || args.next().map(|n| n.parse().expect("a number"));
+    purge_options.threads = number().unwrap_or(0);
+    purge_options.batch_size = number().unwrap_or(purge_options.batch_size);
     let options = Options {
+        purge: purge_options,
         flush_log_at_trx_commit: FlushLog::Lazy,
         ..Options::default()
     };

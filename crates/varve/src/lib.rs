@@ -109,7 +109,8 @@ pub use row::{
 };
 pub use table::{CheckReport, Cursor, EntryFilter, KeyMatch, LockMode, OnDuplicate, Peeked};
 pub use txn::{
-    AutoIncLock, FlushLog, Interrupt, Isolation, LogLevel, Logger, Savepoint, Transaction,
+    AutoIncLock, FlushLog, Interrupt, Isolation, LogLevel, Logger, PurgeOptions, Savepoint,
+    Transaction,
 };
 
 #[cfg(all(test, not(loom)))]

@@ -70,6 +70,16 @@ impl LeafPos {
         LeafPos { h, slot, found }
     }
 
+    /// Goes on to where `key` is or belongs, a key that is not before the one here. `false`: in another leaf.
+    pub fn move_to(&mut self, mtr: &Mtr<'_>, key: &[u8]) -> bool {
+        let p = self.slotted(mtr);
+        let is_here = p.high().is_none_or(|high| key < high);
+        if is_here {
+            *self = LeafPos::search(self.h, p, key);
+        }
+        is_here
+    }
+
     #[inline]
     pub fn slotted<'m>(&self, mtr: &'m Mtr<'_>) -> SlottedRef<'m> {
         SlottedRef::new(mtr.bytes(self.h))
@@ -141,8 +151,14 @@ impl LeafPos {
     /// every eighth removal, and for the last few records: if the neighbours are full, each attempt is for nothing.
     #[inline]
     pub fn underfull(&self, mtr: &Mtr<'_>) -> bool {
+        self.underfull_after(mtr, 1)
+    }
+
+    /// The same after several removals.
+    pub fn underfull_after(&self, mtr: &Mtr<'_>, removed: usize) -> bool {
         let p = self.slotted(mtr);
-        underfull(p) && (p.n_slots() < 4 || p.n_slots().is_multiple_of(8))
+        let n = p.n_slots();
+        underfull(p) && (n < 4 || n.next_multiple_of(8) < n + removed)
     }
 }
 

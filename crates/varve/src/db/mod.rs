@@ -25,7 +25,7 @@ use crate::table::{
     CheckReport, CurrentRow, Cursor, OnDuplicate, delete_row, insert_row, insert_rows,
     lock_search_key, update_row,
 };
-use crate::txn::{AutoIncLock, Core, FlushLog, Isolation, Transaction};
+use crate::txn::{AutoIncLock, Core, FlushLog, Isolation, PurgeOptions, Transaction};
 
 pub use open::Options;
 use open::Purpose;
@@ -231,13 +231,18 @@ impl Database {
         self.inner.core.locks.set_memory_limit(bytes);
     }
 
+    /// Changes how purge works (`Options::purge`), from its next batch on.
+    pub fn set_purge_options(&self, options: PurgeOptions) -> Result<()> {
+        self.inner.core.settings.set_purge(options)
+    }
+
     /// Checks a table's trees and that rows and entries belong together. Other transactions may go on.
     pub fn check_table(&self, table: &Table) -> Result<CheckReport> {
         crate::table::check_table(&self.inner.core, &table.table)
     }
 
-    /// Waits until purge has removed all that no open view needs. For tests and tools.
-    #[doc(hidden)]
+    /// Waits until purge has removed all that was deleted or replaced, at most so long: before the database is closed, for example, so that
+    /// the next start has nothing to do. `false`: it is not done yet. An open view keeps it from that.
     pub fn wait_for_purge(&self, at_most: Duration) -> bool {
         let core = &self.inner.core;
         let end = std::time::Instant::now() + at_most;

@@ -26,8 +26,8 @@ use crate::redo::{CONTROL_FILE, Control, ControlFile, LogSettings, RedoLog};
 use crate::row::{Collation, Collations, FindCollation};
 use crate::space::{MIXED, NewSpace, SpaceKind, Spaces, UNFINISHED_EXTENSION};
 use crate::txn::{
-    Core, DynamicSettings, FlushLog, IdLimitLog, Isolation, LogLevel, Logger, State, Transaction,
-    TxnSys,
+    Core, DynamicSettings, FlushLog, IdLimitLog, Isolation, LogLevel, Logger, PurgeOptions, State,
+    Transaction, TxnSys,
 };
 use crate::undo::{
     MAX_UNDO_SPACES, TrxUndo, UndoEnv, UndoSys, format_rollback_segments, format_temporary_segments,
@@ -63,6 +63,8 @@ pub struct Options {
     pub lock_wait_timeout: Duration,
     /// Bytes that locks of rows and gaps may take: more are refused with `LockTableFull`.
     pub lock_memory_bytes: u64,
+    /// How purge works.
+    pub purge: PurgeOptions,
     /// Collations besides the built-in ones.
     pub collations: Vec<Collation>,
     /// Asked for other collations when a table that uses them is created or opened.
@@ -91,6 +93,7 @@ impl Default for Options {
             undo_tablespaces: 2,
             lock_wait_timeout: Duration::from_secs(50),
             lock_memory_bytes: 1 << 30,
+            purge: PurgeOptions::default(),
             collations: Vec::new(),
             find_collation: None,
             create_if_missing: true,
@@ -121,6 +124,7 @@ impl Options {
                 self.open_files
             )));
         }
+        self.purge.validate()?;
         let least = u64::from(self.page_size) * 256;
         if self.buffer_pool_bytes < least {
             return Err(Error::invalid(format!(
@@ -364,6 +368,7 @@ impl Opener<'_> {
         let settings = DynamicSettings::new(
             self.options.flush_log_at_trx_commit,
             self.options.lock_wait_timeout,
+            self.options.purge,
         );
         let logger = self.logger.clone();
         let core = Arc::new(Core::new(

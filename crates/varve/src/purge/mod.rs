@@ -1,9 +1,11 @@
 //! Purge: removes what no read view can see any more, and gives undo logs back.
 //!
-//! One thread takes the oldest committed update undo logs of all rollback segments, as long as their TrxNos are below the
-//! limit (every open and future view sees those transactions), in batches: it works through the records of each log
-//! in the order of the numbers, and at the end of the batch takes the logs off the history, many of a rollback segment in one
-//! mini-transaction. Logs whose history entry says that they only take up space are not even read.
+//! The **coordinator** takes the oldest committed update undo logs of all rollback segments, as long as their TrxNos are below the
+//! limit (every open and future view sees those transactions), in batches of about `purge_batch_size` undo pages (`pending`): it
+//! copies their records that concern purge, sorts them by index and key (`work`), and works them off together with the **workers**, of
+//! which there are `purge_threads` (`sweep`, `workers`). Then it takes the logs off the history, many of a rollback
+//! segment in one mini-transaction. Logs whose history entry says that they only take up space are not even read. A log with more pages
+//! than a batch takes several.
 //!
 //! Rules, for a record written by T:
 //!
@@ -13,36 +15,40 @@
 //! - a revive, if revives of this log were taken back: remove the record if it equals its previous, dead state.
 //! - anything else that was undone: nothing.
 //!
-//! - **PURGE-1** A row goes after its entries (SEC-1): DELETE logs the entries first. A log in which a revive was taken
-//!   back has them the other way round and is therefore worked through twice, entries then rows.
+//! - **PURGE-1** A row goes after its entries (SEC-1): of a batch first all entries are worked off, then all rows. DELETE logs the
+//!   entries first, so this holds for a log that takes several batches, too. A log in which a revive was taken
+//!   back has them the other way round and is therefore read twice, entries then rows.
 //! - **PURGE-2** Every rule is a condition on the record's current state, so working through a log again after a crash
 //!   does no harm.
 //!
 //! - **PURGE-3** The history of temporary rollback segments has no limit: it is worked off at once. A view never looks at
 //!   older versions of temporary tables (TEMP-2), and a transaction whose log is in the history can't roll back any more.
 //!
-//! Latches: one leaf at a time. DDL waits at a table's gate for the record that purge is at, and closes the gate until it
-//! is through; purge then looks the table up again, and skips the records of one that is gone. An error (a damaged page) is logged; purge waits and tries again, nothing is skipped.
+//! Latches: one leaf at a time. DDL waits at a table's gate for the leaves that purge is at, and closes the gate until it
+//! is through; purge then looks the table up again, and skips the records of one that is gone. An error (a damaged page) is logged;
+//! the logs from that record's on stay in the history, purge waits and tries again.
 
 mod chains;
+mod pending;
+mod sweep;
+mod work;
+mod workers;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::base::{Result, RollPtr, TrxNo};
-use crate::catalog::{EntryRecord, OpenIndex, OpenTable, RowRecord};
-use crate::mtr::Mtr;
-use crate::page::PageOp;
+use crate::base::{Result, TrxNo};
+use crate::catalog::OpenTable;
 use crate::txn::{Core, Counters};
-use crate::undo::{HistoryEntry, Rseg, UndoCopies, UndoKind, UndoRecord};
+use crate::undo::UndoRecord;
 
-/// A batch covers so many numbers: that many logs at most. After it the limit is computed again, and surplus free pages
-/// are returned.
-const BATCH_NUMBERS: u64 = 4096;
-/// Redo that removing one record can write.
-const MAX_MTR: u32 = 64 * 1024;
+use pending::Pending;
+use sweep::{Failed, Half, Sweep};
+use work::Work;
+use workers::Workers;
+
 const SHORTEST_SLEEP: Duration = Duration::from_millis(10);
 /// After a round with so many logs the next one comes sooner: the undo pages that transactions take in turn stay few
 /// enough for the processor's cache.
@@ -52,7 +58,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(2);
 const IDLE: Duration = Duration::from_secs(2);
 const LONGEST_SLEEP: Duration = Duration::from_secs(10);
 
-/// The purge thread.
+/// The purge threads.
 pub struct Purge {
     core: Arc<Core>,
     stop: Arc<AtomicBool>,
@@ -74,7 +80,7 @@ impl Purge {
         }
     }
 
-    /// Ends the thread after the record it is at.
+    /// Ends the threads after the leaves they are at.
     pub fn stop(&mut self) {
         // Relaxed: the wake-up's mutex orders it.
         self.stop.store(true, Ordering::Relaxed);
@@ -93,12 +99,13 @@ impl Drop for Purge {
     }
 }
 
-fn run(core: &Core, stop: &AtomicBool) {
+fn run(core: &Arc<Core>, stop: &Arc<AtomicBool>) {
     let body = std::panic::AssertUnwindSafe(|| {
+        let mut coordinator = Coordinator::new(core.clone(), stop.clone());
         let (mut sleep, mut pause) = (SHORTEST_SLEEP, SHORTEST_SLEEP);
         while !stop.load(Ordering::Relaxed) {
             core.oldest_view();
-            let done = run_round(core, stop).and_then(|done| {
+            let done = coordinator.run_round().and_then(|done| {
                 if done == 0 && sleep >= IDLE {
                     trim_caches(core, stop)?;
                 }
@@ -132,165 +139,134 @@ fn run(core: &Core, stop: &AtomicBool) {
     }
 }
 
-/// Works off everything below the limit; returns how many logs.
-fn run_round(core: &Core, stop: &AtomicBool) -> Result<usize> {
-    let mut all = 0;
-    while !stop.load(Ordering::Relaxed) {
-        match run_batch(core, stop)? {
-            0 => break,
-            done => all += done,
-        }
-    }
-    Ok(all)
-}
-
 /// Gives back what the rollback segments have cached for transactions that do not come.
 fn trim_caches(core: &Core, stop: &AtomicBool) -> Result<()> {
     let mut rsegs = core.undo.rsegs();
     rsegs.try_for_each(|rseg| rseg.trim_cached(&core.undo.env, stop))
 }
 
-/// Works off a batch of logs; returns how many.
-pub fn run_batch(core: &Core, stop: &AtomicBool) -> Result<usize> {
-    let mut done = 0;
-    // PURGE-3: without a limit.
-    if let Some(oldest) = core.undo.oldest_temporary() {
-        let end = TrxNo(oldest.0.saturating_add(BATCH_NUMBERS));
-        done += purge_below(core, core.undo.temporary(), end, stop)?;
-    }
-    if let Some(oldest) = core.undo.oldest() {
-        let end = TrxNo(oldest.0.saturating_add(BATCH_NUMBERS)).min(core.sys.purge_limit());
-        done += purge_below(core, core.undo.logged(), end, stop)?;
-    }
-    if done > 0 {
-        Counters::add(&core.counters.purged_logs, done as u64);
-        Counters::add(&core.counters.purge_batches, 1);
-    }
-    // Also those of insert logs, with which purge has nothing else to do.
-    for rseg in core.undo.rsegs() {
-        rseg.trim_free_chain(&core.undo.env, stop)?;
-    }
-    Ok(done)
+/// What the coordinator keeps from batch to batch.
+struct Coordinator {
+    core: Arc<Core>,
+    stop: Arc<AtomicBool>,
+    workers: Workers,
+    logged: Pending,
+    temporary: Pending,
+    work: Arc<Work>,
+    /// Batches since free pages were given back.
+    untrimmed: u32,
 }
 
-/// Works off the logs of these rollback segments with numbers below `end`; returns how many.
-fn purge_below(core: &Core, rsegs: &[Arc<Rseg>], end: TrxNo, stop: &AtomicBool) -> Result<usize> {
-    let mut batch = Batch::collect(core, rsegs, end)?;
-    let worked = batch.work_off(core, stop);
-    let done = batch.give_back(core)?;
-    worked?;
-    Ok(done)
+/// What a batch or a round came to.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+struct Done {
+    logs: usize,
+    pages: usize,
 }
 
-/// The logs of one batch, by rollback segment.
-struct Batch<'a> {
-    rsegs: &'a [Arc<Rseg>],
-    logs: Vec<Vec<HistoryEntry>>,
-    /// How many logs of each rollback segment are worked off.
-    done: Vec<usize>,
+impl Done {
+    fn add(&mut self, other: Done) {
+        self.logs += other.logs;
+        self.pages += other.pages;
+    }
+
+    fn is_nothing(self) -> bool {
+        self == Done::default()
+    }
 }
 
-impl Batch<'_> {
-    fn collect<'a>(core: &Core, rsegs: &'a [Arc<Rseg>], end: TrxNo) -> Result<Batch<'a>> {
-        let mut logs = Vec::new();
-        for rseg in rsegs {
-            let mut below = Vec::new();
-            rseg.logs_below(&core.undo.env, end, &mut below)?;
-            logs.push(below);
+impl Coordinator {
+    fn new(core: Arc<Core>, stop: Arc<AtomicBool>) -> Coordinator {
+        Coordinator {
+            workers: Workers::new(),
+            logged: Pending::new(core.undo.logged()),
+            temporary: Pending::new(core.undo.temporary()),
+            work: Arc::default(),
+            untrimmed: 0,
+            core,
+            stop,
         }
-        let done = vec![0; logs.len()];
-        Ok(Batch { rsegs, logs, done })
     }
 
-    /// Works through the logs in the order of their numbers, until told to stop. After an error what was done before it
-    /// counts.
-    fn work_off(&mut self, core: &Core, stop: &AtomicBool) -> Result<()> {
-        let mut order: Vec<_> = (self.logs.iter().enumerate())
-            .flat_map(|(n, logs)| logs.iter().map(move |log| (*log, n)))
-            .collect();
-        order.sort_unstable_by_key(|(log, _)| log.no);
-        let mut copies = UndoCopies::default();
-        for (log, n) in order {
-            if stop.load(Ordering::Relaxed) {
+    /// Works off everything below the limit; returns how many logs.
+    fn run_round(&mut self) -> Result<usize> {
+        let mut all = Done::default();
+        while !self.stop.load(Ordering::Relaxed) {
+            let done = self.run_batch()?;
+            if done.is_nothing() {
                 break;
             }
-            if !log.only_space {
-                purge_log(core, &self.rsegs[n], &log, &mut copies)?;
-            }
-            self.done[n] += 1;
+            all.add(done);
         }
-        Ok(())
+        if all.is_nothing() {
+            self.trim(1)?;
+        }
+        Ok(all.logs)
     }
 
-    /// Gives back what was worked off; returns how many logs.
-    fn give_back(&self, core: &Core) -> Result<usize> {
-        let mut all = 0;
-        for ((rseg, logs), done) in self.rsegs.iter().zip(&self.logs).zip(&self.done) {
-            core.undo.free_logs(rseg, &logs[..*done])?;
-            all += done;
+    fn run_batch(&mut self) -> Result<Done> {
+        let core = self.core.clone();
+        let mut done = Done::default();
+        // PURGE-3: without a limit.
+        if core.undo.oldest_temporary().is_some() {
+            done.add(self.purge(true, TrxNo(u64::MAX))?);
         }
-        Ok(all)
+        if core.undo.oldest().is_some() {
+            done.add(self.purge(false, core.sys.purge_limit())?);
+        }
+        if !done.is_nothing() {
+            Counters::add(&core.counters.purged_logs, done.logs as u64);
+            Counters::add(&core.counters.purge_undo_log_pages, done.pages as u64);
+            Counters::add(&core.counters.purge_invoked, 1);
+        }
+        self.untrimmed += 1;
+        self.trim(core.settings.purge().rseg_truncate_frequency)?;
+        Ok(done)
     }
-}
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Sweep {
-    All,
-    Entries,
-    Rows,
-}
+    /// Returns surplus free pages to the tablespaces every so many batches. Also those of insert logs, with which purge has nothing
+    /// else to do.
+    fn trim(&mut self, frequency: u32) -> Result<()> {
+        if self.untrimmed < frequency {
+            return Ok(());
+        }
+        self.untrimmed = 0;
+        let undo = &self.core.undo;
+        undo.rsegs()
+            .try_for_each(|rseg| rseg.trim_free_chain(&undo.env, &self.stop))
+    }
 
-fn purge_log(
-    core: &Core,
-    rseg: &Rseg,
-    entry: &HistoryEntry,
-    copies: &mut UndoCopies,
-) -> Result<()> {
-    let log = core.undo.history_log(rseg, entry)?;
-    let revives = entry.undone_revive;
-    let sweeps: &[Sweep] = if revives {
-        &[Sweep::Entries, Sweep::Rows]
-    } else {
-        &[Sweep::All]
-    };
-    for &sweep in sweeps {
-        let wanted = |record: &UndoRecord<'_>| {
-            let swept = match sweep {
-                Sweep::All => true,
-                Sweep::Entries => !record.kind.is_row(),
-                Sweep::Rows => record.kind.is_row(),
-            };
-            swept && concerns_purge(record, revives)
+    /// Works off a batch of logs with numbers below `limit`.
+    fn purge(&mut self, temporary: bool, limit: TrxNo) -> Result<Done> {
+        let core = &self.core;
+        let pending = match temporary {
+            true => &mut self.temporary,
+            false => &mut self.logged,
         };
-        core.undo.walk(
-            (rseg.space(), &log),
-            copies,
-            wanted,
-            |page, slot, record| {
-                purge_record(core, &record, RollPtr::new(false, rseg.id(), page, slot))
-            },
-        )?;
+        let work = Arc::get_mut(&mut self.work).expect("sweeps have ended");
+        work.clear();
+        let options = core.settings.purge();
+        let read = pending.fill(core, limit, options.batch_size as usize, work);
+        work.sort();
+        let mut failed = Failed::default();
+        // PURGE-1: what could not be done for a log's entries keeps its rows.
+        for half in [Half::Entries, Half::Rows] {
+            let end = failed.log.unwrap_or(u32::MAX);
+            let sweep = Sweep::new(&self.work, half, end, &self.stop);
+            let sweep = self.workers.run(core, sweep, options.threads as usize);
+            failed.merge(sweep.end());
+        }
+        let end = match &read {
+            // What was read in full may be given back all the same.
+            Err(_) => Some(failed.log.unwrap_or(u32::MAX)),
+            Ok(_) => failed.log,
+        };
+        let logs = pending.give_back(core, end.map(|log| log as usize))?;
+        match failed.error {
+            Some(e) => Err(e),
+            None => Ok(Done { logs, pages: read? }),
+        }
     }
-    Ok(())
-}
-
-fn concerns_purge(record: &UndoRecord<'_>, revives: bool) -> bool {
-    match record.concerns_purge() {
-        true => !record.undone,
-        false => revives && record.kind.is_revive(),
-    }
-}
-
-fn purge_record(core: &Core, record: &UndoRecord<'_>, at: RollPtr) -> Result<()> {
-    if record.kind != UndoKind::RowUpdate {
-        in_table(core, record, |table| {
-            purge_in_table(core, table, record, at)
-        })?;
-    }
-    for (n, chain) in record.frees().enumerate() {
-        chains::free(core, record, (n, chain), at)?;
-    }
-    Ok(())
 }
 
 /// Calls `f` with the record's table, while nobody drops or renames it; not at all if it is gone.
@@ -313,63 +289,5 @@ fn in_table<R: Default>(
             Some(now) if !Arc::ptr_eq(&now, &table) => table = now,
             _ => return Ok(R::default()),
         }
-    }
-}
-
-fn purge_in_table(
-    core: &Core,
-    table: &OpenTable,
-    record: &UndoRecord<'_>,
-    at: RollPtr,
-) -> Result<()> {
-    let Some(index) = table.index(record.index) else {
-        return Ok(());
-    };
-    let mut mtr = Mtr::begin_in(&core.mtr, index.space(), MAX_MTR)?;
-    let pos = index.tree.latch_leaf_exclusive(&mut mtr, record.key, 0)?;
-    if !pos.found || !is_garbage(table, pos.payload(&mtr), record, at) {
-        return Ok(());
-    }
-    mtr.op(pos.h, PageOp::Remove { slot: pos.slot });
-    let sparse = pos.underfull(&mtr);
-    mtr.commit();
-    Counters::add(&core.counters.purged_records, 1);
-    if sparse {
-        merge(index, record.key)
-    } else {
-        Ok(())
-    }
-}
-
-fn merge(index: &OpenIndex, key: &[u8]) -> Result<()> {
-    index.tree.maybe_merge(key)
-}
-
-/// The rules above.
-fn is_garbage(table: &OpenTable, payload: &[u8], record: &UndoRecord<'_>, at: RollPtr) -> bool {
-    if record.kind.is_row() != (record.index == table.clustered.id) {
-        return false;
-    }
-    if record.kind.is_row() {
-        let Some(now) = RowRecord::decode(payload) else {
-            return false;
-        };
-        let dead = now.is_deleted();
-        return match (record.kind, &record.previous) {
-            (UndoKind::RowDelete, _) => dead && now.trx == record.trx && now.roll_ptr == at,
-            (UndoKind::RowRevive, Some(was)) => {
-                dead && now.flags == was.flags && now.trx == was.trx && now.roll_ptr == was.roll_ptr
-            }
-            _ => false,
-        };
-    }
-    let Some(now) = EntryRecord::decode(payload) else {
-        return false;
-    };
-    let dead = now.is_deleted();
-    match (record.kind, &record.previous) {
-        (UndoKind::EntryKill, _) => dead && now.trx == record.trx,
-        (UndoKind::EntryRevive, Some(was)) => dead && now.flags == was.flags && now.trx == was.trx,
-        _ => false,
     }
 }

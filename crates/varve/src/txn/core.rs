@@ -1,7 +1,7 @@
 //! What transactions, purge, recovery and DDL of one database share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -16,27 +16,8 @@ use crate::undo::UndoSys;
 
 use super::parts::SpareParts;
 use super::prepared::Prepared;
+use super::settings::{DynamicSettings, FlushLog};
 use super::sys::TxnSys;
-
-/// When a commit's redo is made durable.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum FlushLog {
-    /// 0: written and synced about once a second. A crash may lose the last second's commits.
-    Lazy,
-    /// 1: synced before the commit returns.
-    #[default]
-    Sync,
-    /// 2: given to the operating system before the commit returns, synced about once a second.
-    Write,
-}
-
-impl FlushLog {
-    pub fn from_number(n: u8) -> Option<FlushLog> {
-        [FlushLog::Lazy, FlushLog::Sync, FlushLog::Write]
-            .get(n as usize)
-            .copied()
-    }
-}
 
 /// How urgent a message for the administrator is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,40 +29,6 @@ pub enum LogLevel {
 
 /// Receives messages for the administrator.
 pub type Logger = Arc<dyn Fn(LogLevel, &str) + Send + Sync>;
-
-/// Settings that may change while the database is open.
-pub struct DynamicSettings {
-    flush_log: AtomicU8,
-    lock_wait_timeout_ms: AtomicU64,
-}
-
-impl DynamicSettings {
-    pub fn new(flush_log: FlushLog, lock_wait_timeout: Duration) -> DynamicSettings {
-        DynamicSettings {
-            flush_log: AtomicU8::new(flush_log as u8),
-            lock_wait_timeout_ms: AtomicU64::new(lock_wait_timeout.as_millis() as u64),
-        }
-    }
-
-    // Relaxed throughout: each value stands for itself.
-    pub fn flush_log(&self) -> FlushLog {
-        FlushLog::from_number(self.flush_log.load(Ordering::Relaxed))
-            .expect("only valid values are stored")
-    }
-
-    pub fn set_flush_log(&self, mode: FlushLog) {
-        self.flush_log.store(mode as u8, Ordering::Relaxed);
-    }
-
-    pub fn lock_wait_timeout(&self) -> Duration {
-        Duration::from_millis(self.lock_wait_timeout_ms.load(Ordering::Relaxed))
-    }
-
-    pub fn set_lock_wait_timeout(&self, timeout: Duration) {
-        self.lock_wait_timeout_ms
-            .store(timeout.as_millis() as u64, Ordering::Relaxed);
-    }
-}
 
 /// Wakes a background thread that sleeps while there is nothing to do.
 #[derive(Default)]
@@ -147,7 +94,9 @@ pub struct Counters {
     pub undo_cuts: Counter,
     pub purged_logs: Counter,
     pub purged_records: Counter,
-    pub purge_batches: Counter,
+    /// Batches of purge, and the undo pages read for them.
+    pub purge_invoked: Counter,
+    pub purge_undo_log_pages: Counter,
 }
 
 impl Counters {

@@ -90,6 +90,7 @@ mod parts;
 mod prepared;
 mod ring;
 mod rollback;
+mod settings;
 mod stragglers;
 mod sys;
 #[cfg(all(test, not(loom)))]
@@ -98,11 +99,12 @@ mod transaction;
 mod upkeep;
 mod view;
 
-pub use self::core::{Core, Counters, DynamicSettings, FlushLog, LogLevel, Logger, Wakeup};
+pub use self::core::{Core, Counters, LogLevel, Logger, Wakeup};
 pub use auto_inc::AutoIncLock;
 pub use id_limit::IdLimitLog;
 pub use parts::TrxNumber;
 pub use ring::State;
+pub use settings::{DynamicSettings, FlushLog, PurgeOptions};
 pub use sys::TxnSys;
 pub use transaction::{Interrupt, Isolation, Savepoint, Transaction};
 pub use view::{ReadView, Sees, ViewPlace};

@@ -5,7 +5,9 @@
 
 use std::ops::Range;
 
-use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, TrxId, TrxNo, XID_MAX_ENCODED, Xid};
+use crate::base::{
+    Error, NO_PAGE, PageId, PageNo, Result, SpaceId, TrxId, TrxNo, XID_MAX_ENCODED, Xid,
+};
 use crate::mtr::{Mtr, PageH};
 use crate::page::{OFF_USER, PageOp, PageType, SlottedRef, page_type};
 
@@ -197,10 +199,58 @@ impl LogSpan {
         })
     }
 
+    /// The way from the log's first page to its last.
+    pub fn walk(&self) -> LogWalk {
+        LogWalk {
+            first: self.first,
+            pages: self.pages,
+            next: self.first,
+            left: self.pages,
+        }
+    }
+
     /// A record of the log. `None`: damaged.
     pub fn record<'p>(&self, bytes: &'p [u8]) -> Option<UndoRecord<'p>> {
         let is_insert = self.kind == LogKind::Insert;
         UndoRecord::decode(bytes).filter(|r| r.trx == self.trx && r.kind.is_insert() == is_insert)
+    }
+}
+
+/// How far somebody has come who walks from page to page of a log.
+#[derive(Clone, Debug)]
+pub struct LogWalk {
+    first: PageNo,
+    pages: u32,
+    next: PageNo,
+    left: u32,
+}
+
+impl LogWalk {
+    /// The page to read next; `None` at the end. No log has more pages than it says: links that go round are noticed.
+    pub fn next(&mut self, space: SpaceId) -> Result<Option<PageNo>> {
+        if self.next == NO_PAGE {
+            return Ok(None);
+        }
+        match self.left.checked_sub(1) {
+            Some(left) => {
+                self.left = left;
+                Ok(Some(self.next))
+            }
+            None => {
+                let expected = format!("an undo log of {} pages", self.pages);
+                let first = PageId::new(space, self.first);
+                Err(Error::corrupt(first, expected, "more"))
+            }
+        }
+    }
+
+    pub fn is_at_end(&self) -> bool {
+        self.next == NO_PAGE
+    }
+
+    /// Where the link in the page that was just read leads.
+    pub fn goes_on_at(&mut self, next: PageNo) {
+        self.next = next;
     }
 }
 
@@ -300,8 +350,6 @@ pub(super) fn format_page(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::SpaceId;
-
     const ID: PageId = PageId::new(SpaceId(1), PageNo(7));
 
     fn write_user(page: &mut [u8], off: u16, bytes: &[u8]) {

@@ -30,7 +30,7 @@ use crate::buffer::{BufferPool, SharedPage};
 use crate::mtr::{Mtr, MtrEnv, PageH};
 use crate::space::{MIXED, Space, Spaces};
 
-pub use header::{LogHeader, LogKind, LogSpan, LogState};
+pub use header::{LogHeader, LogKind, LogSpan, LogState, LogWalk};
 use pair::{Ending, Ends, LogPair};
 pub use record::{PAGE_NO_BYTES, Previous, RowDiff, UndoKind, UndoRecord};
 pub use rseg::{CACHED_PAGES_KEPT, FREE_PAGES_KEPT, HistoryEntry, Rseg};
@@ -302,6 +302,30 @@ impl UndoSys {
         Ok(true)
     }
 
+    /// Calls `f` with the slot and the bytes of each record in one page of the log, oldest first, under the page's latch.
+    /// Returns the log's next page, or `NO_PAGE`.
+    pub fn read_page(
+        &self,
+        (space, log): (SpaceId, &LogSpan),
+        no: PageNo,
+        mut f: impl FnMut(u16, UndoRecord<'_>, &[u8]),
+    ) -> Result<PageNo> {
+        let id = PageId::new(space, no);
+        let page = self.env.pool.shared(id)?;
+        let (slotted, records) = log.check_page(&page, id)?;
+        for slot in records {
+            let bytes = slotted.payload(slot);
+            let record = log.record(bytes);
+            let record = record.ok_or_else(|| damaged_record(id, slot as u16))?;
+            f(slot as u16, record, bytes);
+        }
+        // What a log of one page shares with later ones may lead to their further pages.
+        Ok(match log.pages {
+            1 => NO_PAGE,
+            _ => slotted.next(),
+        })
+    }
+
     /// Calls `f` with each record of the log that `wanted` picks, and its place, oldest first. No latch is held during
     /// the calls of `f`; `wanted` runs under the page's latch.
     pub fn walk(
@@ -311,45 +335,20 @@ impl UndoSys {
         wanted: impl Fn(&UndoRecord<'_>) -> bool,
         mut f: impl FnMut(PageNo, u16, UndoRecord<'_>) -> Result<()>,
     ) -> Result<()> {
-        let mut no = log.first;
-        // No log has more pages than it says: links that go round are noticed.
-        for _ in 0..log.pages {
-            if no == NO_PAGE {
-                return Ok(());
-            }
-            let id = PageId::new(space, no);
+        let mut pages = log.walk();
+        while let Some(no) = pages.next(space)? {
             copies.clear();
-            let page = self.env.pool.shared(id)?;
-            let (slotted, records) = log.check_page(&page, id)?;
-            for slot in records {
-                let bytes = slotted.payload(slot);
-                let record = log.record(bytes);
-                if wanted(&record.ok_or_else(|| damaged_record(id, slot as u16))?) {
-                    copies.push(slot as u16, bytes);
+            let next = self.read_page((space, log), no, |slot, record, bytes| {
+                if wanted(&record) {
+                    copies.push(slot, bytes);
                 }
-            }
-            // What a log of one page shares with later ones may lead to their further pages.
-            let next = match log.pages {
-                1 => NO_PAGE,
-                _ => slotted.next(),
-            };
-            drop(page);
+            })?;
+            pages.goes_on_at(next);
             for (slot, bytes) in copies.iter() {
                 f(no, slot, UndoRecord::decode(bytes).expect("decoded above"))?;
             }
-            no = next;
         }
-        match no {
-            NO_PAGE => Ok(()),
-            _ => {
-                let expected = format!("an undo log of {} pages", log.pages);
-                Err(Error::corrupt(
-                    PageId::new(space, log.first),
-                    expected,
-                    "more",
-                ))
-            }
-        }
+        Ok(())
     }
 
     /// Where the records are of the log that an entry of the history queue leads to.

@@ -18,8 +18,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tempfile::TempDir;
 use varve::{
-    Cursor, Database, DatumBuf, Error, Isolation, KeyMatch, LockMode, Options, Savepoint, Table,
-    Transaction, Value,
+    Cursor, Database, DatumBuf, Error, Isolation, KeyMatch, LockMode, Options, PurgeOptions,
+    Savepoint, Table, Transaction, Value,
 };
 
 use varve_sim::SimDisk;
@@ -95,6 +95,12 @@ impl Config {
             // One thread plays all parts: nobody will let a lock go while another waits.
             lock_wait_timeout: Duration::from_millis(1),
             doublewrite: self.doublewrite,
+            // Small batches, so that a log takes several, and workers for what little there is.
+            purge: PurgeOptions {
+                threads: self.seed as u32 % 3,
+                batch_size: 1 + self.seed as u32 % 4,
+                ..PurgeOptions::default()
+            },
             #[cfg(feature = "sabotage")]
             sabotage: self.sabotage,
             ..Options::default()

@@ -1,0 +1,200 @@
+//! Reading the history: which logs come next, and their records, page by page.
+//!
+//! A log may have more pages than a batch: the next batch goes on in its middle. Nothing of this is kept across a restart, and
+//! nothing need be: a log stays in the history until all of it is worked off (PURGE-2).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::base::{PageNo, Result, RollPtr, TrxNo};
+use crate::txn::Core;
+use crate::undo::{HistoryEntry, LogSpan, LogWalk, Rseg, UndoRecord};
+
+use super::work::Work;
+
+/// Logs with so many numbers are looked up at a time.
+const WINDOW: u64 = 64 * 1024;
+
+/// The oldest logs of some rollback segments, in the order of their numbers.
+pub(super) struct Pending {
+    rsegs: Vec<Arc<Rseg>>,
+    /// What comes next, with the place of its rollback segment in `rsegs`.
+    logs: VecDeque<(HistoryEntry, usize)>,
+    /// Where the first of them is being read.
+    reading: Option<Reading>,
+    /// The page that was read last: small logs share pages.
+    last_page: Option<(usize, PageNo)>,
+    /// Logs whose records are all in the batch.
+    read: Vec<(HistoryEntry, usize)>,
+}
+
+struct Reading {
+    span: LogSpan,
+    walk: LogWalk,
+    /// What is taken on the way through the log, and later.
+    sweeps: &'static [Wanted],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    All,
+    Entries,
+    Rows,
+}
+
+impl Wanted {
+    /// PURGE-1.
+    fn of(log: &HistoryEntry) -> &'static [Wanted] {
+        match log.undone_revive {
+            true => &[Wanted::Entries, Wanted::Rows],
+            false => &[Wanted::All],
+        }
+    }
+
+    fn takes(self, record: &UndoRecord<'_>) -> bool {
+        match self {
+            Wanted::All => true,
+            Wanted::Entries => !record.kind.is_row(),
+            Wanted::Rows => record.kind.is_row(),
+        }
+    }
+}
+
+impl Pending {
+    pub fn new(rsegs: &[Arc<Rseg>]) -> Pending {
+        Pending {
+            rsegs: rsegs.to_vec(),
+            logs: VecDeque::new(),
+            reading: None,
+            last_page: None,
+            read: Vec::new(),
+        }
+    }
+
+    /// Reads up to about `budget` pages of undo of the oldest logs, which are all below `limit`, into `work`. Returns how many.
+    pub fn fill(
+        &mut self,
+        core: &Core,
+        limit: TrxNo,
+        budget: usize,
+        work: &mut Work,
+    ) -> Result<usize> {
+        let mut pages = 0;
+        while pages < budget {
+            if self.logs.is_empty() && (!self.read.is_empty() || !self.look_up(core, limit)?) {
+                break;
+            }
+            let (log, n) = self.logs[0];
+            let is_read = log.only_space || self.read_page(core, &log, n, &mut pages, work)?;
+            if is_read {
+                self.reading = None;
+                self.logs.pop_front();
+                self.read.push((log, n));
+            }
+        }
+        Ok(pages)
+    }
+
+    /// Finds the oldest logs, while the batch has none. `false`: there is none below the limit.
+    fn look_up(&mut self, core: &Core, limit: TrxNo) -> Result<bool> {
+        let oldest = self.rsegs.iter().filter_map(|r| r.oldest()).min();
+        let Some(oldest) = oldest.filter(|no| *no < limit) else {
+            return Ok(false);
+        };
+        let end = TrxNo(oldest.0.saturating_add(WINDOW)).min(limit);
+        let mut below = Vec::new();
+        for (n, rseg) in self.rsegs.iter().enumerate() {
+            below.clear();
+            rseg.logs_below(&core.undo.env, end, &mut below)?;
+            self.logs.extend(below.iter().map(|log| (*log, n)));
+        }
+        let logs = self.logs.make_contiguous();
+        logs.sort_unstable_by_key(|(log, _)| log.no);
+        Ok(!self.logs.is_empty())
+    }
+
+    /// Reads one page of a log; true if it was the last.
+    fn read_page(
+        &mut self,
+        core: &Core,
+        log: &HistoryEntry,
+        n: usize,
+        pages: &mut usize,
+        work: &mut Work,
+    ) -> Result<bool> {
+        let rseg = &self.rsegs[n];
+        let reading = match &mut self.reading {
+            Some(reading) => reading,
+            none => none.insert(Reading::begin(core, rseg, log)?),
+        };
+        if let Some(no) = reading.walk.next(rseg.space())? {
+            let (sweep, order) = (reading.sweeps[0], self.read.len());
+            let log_and_space = (rseg.space(), &reading.span);
+            let next = core
+                .undo
+                .read_page(log_and_space, no, |slot, record, bytes| {
+                    if sweep.takes(&record) && concerns_purge(&record, log.undone_revive) {
+                        let at = RollPtr::new(false, rseg.id(), no, slot);
+                        work.add(&record, bytes, at, order);
+                    }
+                })?;
+            reading.walk.goes_on_at(next);
+            if self.last_page.replace((n, no)) != Some((n, no)) {
+                *pages += 1;
+            }
+        }
+        if !reading.walk.is_at_end() {
+            return Ok(false);
+        }
+        reading.sweeps = &reading.sweeps[1..];
+        reading.walk = reading.span.walk();
+        Ok(reading.sweeps.is_empty())
+    }
+
+    /// Gives back the logs of the batch, but for those from the `end`th on. If there are such, what was read is forgotten: the next batch
+    /// begins with them. Returns how many were given back.
+    pub fn give_back(&mut self, core: &Core, end: Option<usize>) -> Result<usize> {
+        let done = end.map_or(self.read.len(), |end| end.min(self.read.len()));
+        let mut by_rseg = vec![Vec::new(); self.rsegs.len()];
+        for (log, n) in &self.read[..done] {
+            by_rseg[*n].push(*log);
+        }
+        self.read.clear();
+        self.last_page = None;
+        if end.is_some() {
+            self.forget();
+        }
+        for (rseg, logs) in self.rsegs.iter().zip(by_rseg) {
+            let freed = core.undo.free_logs(rseg, &logs);
+            if let Err(e) = freed {
+                // What could not be given back is worked through again.
+                self.forget();
+                return Err(e);
+            }
+        }
+        Ok(done)
+    }
+
+    fn forget(&mut self) {
+        self.logs.clear();
+        self.reading = None;
+    }
+}
+
+impl Reading {
+    fn begin(core: &Core, rseg: &Rseg, log: &HistoryEntry) -> Result<Reading> {
+        let span = core.undo.history_log(rseg, log)?;
+        Ok(Reading {
+            walk: span.walk(),
+            span,
+            sweeps: Wanted::of(log),
+        })
+    }
+}
+
+fn concerns_purge(record: &UndoRecord<'_>, revives: bool) -> bool {
+    match record.concerns_purge() {
+        true => !record.undone,
+        false => revives && record.kind.is_revive(),
+    }
+}

@@ -1,0 +1,220 @@
+//! Working through one half of a batch: its entries, or its rows.
+//!
+//! The items are sorted by index and key. Whoever takes part takes the next `CHUNK` of them until none is left, so all work on one
+//! table if there is one table, on different leaves of it, and nobody waits for somebody with a larger share. (InnoDB deals the
+//! records of a table to one thread, MySQL 8 by a hash; neither lets one visit to a leaf remove all that is to be removed there.)
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::base::{Error, Result, RollPtr};
+use crate::catalog::{EntryRecord, OpenIndex, OpenTable, RowRecord};
+use crate::mtr::Mtr;
+use crate::txn::{Core, Counters};
+use crate::undo::{UndoKind, UndoRecord};
+
+use super::work::{Item, Work};
+use super::{chains, in_table};
+
+/// Items that a thread takes at a time.
+const CHUNK: usize = 128;
+/// Redo that removing the records of one leaf can write, and what is left for one of them.
+const MAX_MTR: u32 = 16 * 1024;
+const MAX_REMOVE: usize = 64;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Half {
+    Entries,
+    Rows,
+}
+
+pub(super) struct Sweep {
+    work: Arc<Work>,
+    half: Half,
+    /// Logs from this one on in the batch are left alone.
+    logs_end: u32,
+    stop: Arc<AtomicBool>,
+    /// The next item that nobody has taken. Relaxed: it hands out places; what is done there is ordered by latches, and the
+    /// end by the mutex of the workers.
+    next: AtomicUsize,
+    failed: Mutex<Failed>,
+}
+
+/// What could not be worked off.
+#[derive(Default)]
+pub(super) struct Failed {
+    /// The first log of the batch with such a record.
+    pub log: Option<u32>,
+    /// Why; `None` if purge was told to stop.
+    pub error: Option<Error>,
+}
+
+impl Failed {
+    pub fn merge(&mut self, other: Failed) {
+        if let Some(log) = other.log {
+            self.note(log, other.error);
+        }
+    }
+
+    fn note(&mut self, log: u32, error: Option<Error>) {
+        self.log = Some(self.log.map_or(log, |first| first.min(log)));
+        self.error = self.error.take().or(error);
+    }
+}
+
+impl Sweep {
+    pub fn new(work: &Arc<Work>, half: Half, logs_end: u32, stop: &Arc<AtomicBool>) -> Sweep {
+        Sweep {
+            work: work.clone(),
+            half,
+            logs_end,
+            stop: stop.clone(),
+            next: AtomicUsize::new(0),
+            failed: Mutex::default(),
+        }
+    }
+
+    fn items(&self) -> &[Item] {
+        match self.half {
+            Half::Entries => &self.work.entries,
+            Half::Rows => &self.work.rows,
+        }
+    }
+
+    /// How many threads can be of use.
+    pub fn shares(&self) -> usize {
+        self.items().len().div_ceil(CHUNK)
+    }
+
+    /// What nobody could work off; after all threads have returned.
+    pub fn end(&self) -> Failed {
+        std::mem::take(&mut self.failed.lock())
+    }
+
+    /// Works on shares until none is left.
+    pub fn run(&self, core: &Core) {
+        let items = self.items();
+        loop {
+            let start = self.next.fetch_add(CHUNK, Ordering::Relaxed);
+            if start >= items.len() {
+                return;
+            }
+            self.work_through(core, &items[start..items.len().min(start + CHUNK)]);
+        }
+    }
+
+    fn work_through(&self, core: &Core, mut items: &[Item]) {
+        while let Some(first) = items.first() {
+            // Relaxed: nothing else depends on it.
+            if self.stop.load(Ordering::Relaxed) {
+                let log = items.iter().map(|item| item.log).min();
+                self.failed.lock().note(log.unwrap_or_default(), None);
+                return;
+            }
+            let done = match self.remove_run(core, items) {
+                Ok(done) => done,
+                Err(e) => {
+                    self.failed.lock().note(first.log, Some(e));
+                    1
+                }
+            };
+            items = &items[done..];
+        }
+    }
+
+    fn is_left_alone(&self, item: &Item) -> bool {
+        item.log >= self.logs_end
+    }
+
+    /// Works off the first items: those of one leaf. Returns how many.
+    fn remove_run(&self, core: &Core, items: &[Item]) -> Result<usize> {
+        let record = self.work.record(&items[0]);
+        let removes = |item: &Item| self.work.record(item).kind != UndoKind::RowUpdate;
+        let done = match removes(&items[0]) && !self.is_left_alone(&items[0]) {
+            true => in_table(core, &record, |table| self.remove_in(core, table, items))?,
+            false => None,
+        };
+        // Nothing is to be removed, or nothing is there to remove it from.
+        let done = done.unwrap_or(1);
+        for item in &items[..done] {
+            if self.is_left_alone(item) {
+                continue;
+            }
+            let record = self.work.record(item);
+            for (n, chain) in record.frees().enumerate() {
+                if let Err(e) = chains::free(core, &record, (n, chain), item.at) {
+                    self.failed.lock().note(item.log, Some(e));
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// Removes what is garbage in the leaf of the first item. Returns how many items that settles.
+    fn remove_in(&self, core: &Core, table: &OpenTable, items: &[Item]) -> Result<Option<usize>> {
+        let Some(index) = table.index(items[0].index) else {
+            return Ok(None);
+        };
+        let first = self.work.record(&items[0]);
+        let mut mtr = Mtr::begin_in(&core.mtr, index.space(), MAX_MTR)?;
+        let mut pos = index.tree.latch_leaf_exclusive(&mut mtr, first.key, 0)?;
+        let (mut done, mut removed) = (0, 0);
+        for item in items.iter().take_while(|item| item.index == index.id) {
+            let record = self.work.record(item);
+            let is_here = done == 0 || pos.move_to(&mtr, record.key);
+            if !is_here || mtr.has_changes() && mtr.log_room() < MAX_REMOVE {
+                break;
+            }
+            let is_wanted = pos.found && !self.is_left_alone(item);
+            if is_wanted && is_garbage(table, pos.payload(&mtr), &record, item.at) {
+                pos.remove(&mut mtr);
+                removed += 1;
+            }
+            done += 1;
+        }
+        if removed > 0 {
+            let sparse = pos.underfull_after(&mtr, removed);
+            mtr.commit();
+            Counters::add(&core.counters.purged_records, removed as u64);
+            if sparse {
+                merge(index, first.key)?;
+            }
+        }
+        Ok(Some(done))
+    }
+}
+
+fn merge(index: &OpenIndex, key: &[u8]) -> Result<()> {
+    index.tree.maybe_merge(key)
+}
+
+/// The rules in purge/mod.rs.
+fn is_garbage(table: &OpenTable, payload: &[u8], record: &UndoRecord<'_>, at: RollPtr) -> bool {
+    if record.kind.is_row() != (record.index == table.clustered.id) {
+        return false;
+    }
+    if record.kind.is_row() {
+        let Some(now) = RowRecord::decode(payload) else {
+            return false;
+        };
+        let dead = now.is_deleted();
+        return match (record.kind, &record.previous) {
+            (UndoKind::RowDelete, _) => dead && now.trx == record.trx && now.roll_ptr == at,
+            (UndoKind::RowRevive, Some(was)) => {
+                dead && now.flags == was.flags && now.trx == was.trx && now.roll_ptr == was.roll_ptr
+            }
+            _ => false,
+        };
+    }
+    let Some(now) = EntryRecord::decode(payload) else {
+        return false;
+    };
+    let dead = now.is_deleted();
+    match (record.kind, &record.previous) {
+        (UndoKind::EntryKill, _) => dead && now.trx == record.trx,
+        (UndoKind::EntryRevive, Some(was)) => dead && now.flags == was.flags && now.trx == was.trx,
+        _ => false,
+    }
+}

@@ -1,0 +1,89 @@
+//! The records of a batch, in the order in which purge works them off: by index and key.
+//!
+//! So records that are neighbours in a tree are worked off together: one descent, one latch and one mini-transaction for
+//! all that lie in a leaf, and each page of a tree that does not fit into memory is read once in a batch. Every rule is a condition
+//! on a record's current state (PURGE-2), so the order in which the changes were made does not matter, but for
+//! PURGE-1. A batch is worked off in two sweeps, entries then rows.
+
+use crate::base::{IndexId, RollPtr};
+use crate::undo::UndoRecord;
+
+/// One undo record that purge has something to do for.
+#[derive(Clone, Copy)]
+pub(super) struct Item {
+    pub index: IndexId,
+    /// The first bytes of the key: most comparisons end here.
+    head: u64,
+    /// Of the undo record in `Work::bytes`, and of the key.
+    start: u32,
+    end: u32,
+    key_start: u32,
+    key_len: u32,
+    /// The log's place in the batch.
+    pub log: u32,
+    /// Where the undo record stands.
+    pub at: RollPtr,
+}
+
+#[derive(Default)]
+pub(super) struct Work {
+    bytes: Vec<u8>,
+    pub entries: Vec<Item>,
+    pub rows: Vec<Item>,
+}
+
+impl Work {
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.entries.clear();
+        self.rows.clear();
+    }
+
+    /// Adds a record of the batch's `log`th log. Called under the latch of the undo page that `bytes` lies in.
+    pub fn add(&mut self, record: &UndoRecord<'_>, bytes: &[u8], at: RollPtr, log: usize) {
+        let start = self.bytes.len();
+        // The record's key is a part of its bytes.
+        let key_start = start + (record.key.as_ptr() as usize - bytes.as_ptr() as usize);
+        self.bytes.extend_from_slice(bytes);
+        let mut head = [0; 8];
+        let n = record.key.len().min(8);
+        head[..n].copy_from_slice(&record.key[..n]);
+        let items = match record.kind.is_row() {
+            true => &mut self.rows,
+            false => &mut self.entries,
+        };
+        items.push(Item {
+            index: record.index,
+            head: u64::from_be_bytes(head),
+            start: start as u32,
+            end: self.bytes.len() as u32,
+            key_start: key_start as u32,
+            key_len: record.key.len() as u32,
+            log: log as u32,
+            at,
+        });
+    }
+
+    fn key(&self, item: &Item) -> &[u8] {
+        &self.bytes[item.key_start as usize..][..item.key_len as usize]
+    }
+
+    pub fn record(&self, item: &Item) -> UndoRecord<'_> {
+        let bytes = &self.bytes[item.start as usize..item.end as usize];
+        UndoRecord::decode(bytes).expect("decoded before it was copied")
+    }
+
+    pub fn sort(&mut self) {
+        let (mut entries, mut rows) = (
+            std::mem::take(&mut self.entries),
+            std::mem::take(&mut self.rows),
+        );
+        for items in [&mut entries, &mut rows] {
+            items.sort_unstable_by(|a, b| {
+                let heads = (a.index, a.head).cmp(&(b.index, b.head));
+                heads.then_with(|| self.key(a).cmp(self.key(b)))
+            });
+        }
+        (self.entries, self.rows) = (entries, rows);
+    }
+}

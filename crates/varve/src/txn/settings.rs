@@ -1,0 +1,128 @@
+//! Settings that may change while the database is open.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::base::{Error, Result};
+
+/// When a commit's redo is made durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FlushLog {
+    /// 0: written and synced about once a second. A crash may lose the last second's commits.
+    Lazy,
+    /// 1: synced before the commit returns.
+    #[default]
+    Sync,
+    /// 2: given to the operating system before the commit returns, synced about once a second.
+    Write,
+}
+
+impl FlushLog {
+    pub fn from_number(n: u8) -> Option<FlushLog> {
+        [FlushLog::Lazy, FlushLog::Sync, FlushLog::Write]
+            .get(n as usize)
+            .copied()
+    }
+}
+
+/// How purge works.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PurgeOptions {
+    /// Threads that help the one that is always there: at most [`PurgeOptions::MAX_THREADS`].
+    pub threads: u32,
+    /// Undo pages that are read for a batch: 1 to [`PurgeOptions::MAX_BATCH_SIZE`]. A larger batch visits a page of a table less often
+    /// and takes more memory.
+    pub batch_size: u32,
+    /// After so many batches free undo pages go back to their tablespaces: 1 to [`PurgeOptions::MAX_TRUNCATE_FREQUENCY`]. When there is
+    /// nothing to do they go back anyway.
+    pub rseg_truncate_frequency: u32,
+}
+
+impl Default for PurgeOptions {
+    fn default() -> PurgeOptions {
+        PurgeOptions {
+            threads: 4,
+            batch_size: 300,
+            rseg_truncate_frequency: PurgeOptions::MAX_TRUNCATE_FREQUENCY,
+        }
+    }
+}
+
+impl PurgeOptions {
+    pub const MAX_THREADS: u32 = 32;
+    pub const MAX_BATCH_SIZE: u32 = 5000;
+    pub const MAX_TRUNCATE_FREQUENCY: u32 = 128;
+
+    pub(crate) fn validate(&self) -> Result<()> {
+        let bounds = [
+            ("threads", self.threads, 0, Self::MAX_THREADS),
+            ("batch_size", self.batch_size, 1, Self::MAX_BATCH_SIZE),
+            (
+                "rseg_truncate_frequency",
+                self.rseg_truncate_frequency,
+                1,
+                Self::MAX_TRUNCATE_FREQUENCY,
+            ),
+        ];
+        for (name, value, least, most) in bounds {
+            if !(least..=most).contains(&value) {
+                return Err(Error::invalid(format!(
+                    "purge.{name} {value} is not between {least} and {most}"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Settings that may change while the database is open.
+pub struct DynamicSettings {
+    flush_log: AtomicU8,
+    lock_wait_timeout_ms: AtomicU64,
+    purge: Mutex<PurgeOptions>,
+}
+
+impl DynamicSettings {
+    pub fn new(
+        flush_log: FlushLog,
+        lock_wait_timeout: Duration,
+        purge: PurgeOptions,
+    ) -> DynamicSettings {
+        DynamicSettings {
+            flush_log: AtomicU8::new(flush_log as u8),
+            lock_wait_timeout_ms: AtomicU64::new(lock_wait_timeout.as_millis() as u64),
+            purge: Mutex::new(purge),
+        }
+    }
+
+    // Relaxed throughout: each value stands for itself.
+    pub fn flush_log(&self) -> FlushLog {
+        FlushLog::from_number(self.flush_log.load(Ordering::Relaxed))
+            .expect("only valid values are stored")
+    }
+
+    pub fn set_flush_log(&self, mode: FlushLog) {
+        self.flush_log.store(mode as u8, Ordering::Relaxed);
+    }
+
+    pub fn lock_wait_timeout(&self) -> Duration {
+        Duration::from_millis(self.lock_wait_timeout_ms.load(Ordering::Relaxed))
+    }
+
+    pub fn set_lock_wait_timeout(&self, timeout: Duration) {
+        self.lock_wait_timeout_ms
+            .store(timeout.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    pub fn purge(&self) -> PurgeOptions {
+        *self.purge.lock()
+    }
+
+    pub fn set_purge(&self, options: PurgeOptions) -> Result<()> {
+        options.validate()?;
+        *self.purge.lock() = options;
+        Ok(())
+    }
+}

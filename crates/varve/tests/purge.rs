@@ -1,0 +1,192 @@
+//! Purge in batches, by several threads. What could break here: a log that takes several batches, garbage that is left behind or
+//! removed too early, a record that is worked off with its neighbours though it is not garbage.
+
+use std::time::Duration;
+
+use varve::{
+    ColumnType, Database, FlushLog, Isolation, KeyMatch, LockMode, Options, PurgeOptions, Table,
+    TableDef, Transaction,
+};
+
+const WAIT: Duration = Duration::from_secs(60);
+
+fn open(dir: &tempfile::TempDir, purge: PurgeOptions) -> Database {
+    let options = Options {
+        flush_log_at_trx_commit: FlushLog::Lazy,
+        page_size: 4096,
+        buffer_pool_bytes: 16 << 20,
+        redo_capacity_bytes: 16 << 20,
+        purge,
+        ..Options::default()
+    };
+    Database::open(dir.path(), options).unwrap()
+}
+
+fn purge(threads: u32, batch_size: u32) -> PurgeOptions {
+    PurgeOptions {
+        threads,
+        batch_size,
+        ..PurgeOptions::default()
+    }
+}
+
+/// `rows` rows with even ids from 0.
+fn create(db: &Database, name: &str, rows: i64) -> Table {
+    let def = TableDef::new(name)
+        .column("id", ColumnType::i64())
+        .column("k", ColumnType::i64())
+        .column("text", ColumnType::Bytes(100_000))
+        .primary(&["id"])
+        .index("k", &["k"])
+        .index("kk", &["k", "id"]);
+    let table = db.create_table(&def).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    for n in 0..rows {
+        insert(&mut trx, &table, n * 2, b"some text");
+    }
+    trx.commit().unwrap();
+    table
+}
+
+fn insert(trx: &mut Transaction, table: &Table, id: i64, text: &[u8]) {
+    let row = [
+        Some(&id.to_le_bytes()[..]),
+        Some(&(-id).to_le_bytes()[..]),
+        Some(text),
+    ];
+    trx.insert(table, &row).unwrap();
+}
+
+fn delete(trx: &mut Transaction, table: &Table, id: i64) {
+    let (mut cursor, key) = (table.cursor(0).unwrap(), id.to_le_bytes());
+    let how = (KeyMatch::Exact, LockMode::Exclusive);
+    assert!(cursor.seek(trx, &[Some(&key)], how.0, how.1).unwrap());
+    trx.delete(table, &cursor).unwrap();
+}
+
+fn status(db: &Database, name: &str) -> u64 {
+    let found = db.status().into_iter().find(|(n, _)| *n == name);
+    found.unwrap_or_else(|| panic!("no counter {name}")).1
+}
+
+/// The table is sound, has so many rows and nothing else.
+#[track_caller]
+fn check(db: &Database, table: &Table, rows: i64) {
+    assert!(db.wait_for_purge(WAIT), "{:?}", db.report());
+    let report = db.check_table(table).unwrap();
+    assert!(report.errors.is_empty(), "{:?}", report.errors);
+    assert_eq!((report.rows, report.deleted_rows), (rows as u64, 0));
+    assert_eq!(report.old_overflow_pages, 0);
+}
+
+/// One transaction's log is longer than many batches.
+#[test]
+fn a_log_longer_than_a_batch_takes_several() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(&dir, purge(0, 1));
+    let table = create(&db, "p/t", 2000);
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    (0..1000).for_each(|n| delete(&mut trx, &table, n * 4));
+    // The log goes on behind changes that were taken back, revives among them.
+    let mark = trx.savepoint();
+    for n in 0..300 {
+        insert(&mut trx, &table, n * 4, b"back");
+        delete(&mut trx, &table, n * 4 + 2);
+    }
+    trx.rollback_to(mark).unwrap();
+    delete(&mut trx, &table, 3998);
+    trx.commit().unwrap();
+    check(&db, &table, 999);
+    // A row and two entries each.
+    assert_eq!(status(&db, "purged_records"), 3 * 1001);
+    let (batches, pages) = (
+        status(&db, "purge_invoked"),
+        status(&db, "purge_undo_log_pages"),
+    );
+    assert!(batches > 10 && pages >= batches, "{batches}, {pages}");
+}
+
+/// Several threads, one table: garbage and rows that are live again stand side by side, and long values have to be freed.
+#[test]
+fn a_table_is_purged_by_several_threads() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(&dir, purge(3, 300));
+    let table = create(&db, "p/t", 6000);
+    let mut reader = db.begin(Isolation::RepeatableRead);
+    let mut cursor = table.cursor(0).unwrap();
+    assert!(cursor.first(&mut reader, LockMode::None).unwrap());
+    for start in (0..6000).step_by(100) {
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        for n in start..start + 100 {
+            delete(&mut trx, &table, n * 2);
+        }
+        trx.commit().unwrap();
+    }
+    let long = vec![7; 50_000];
+    for n in (0..6000).step_by(3) {
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        let text: &[u8] = if n % 60 == 0 { &long } else { b"new" };
+        insert(&mut trx, &table, n * 2, text);
+        trx.commit().unwrap();
+    }
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    (0..6000)
+        .step_by(120)
+        .for_each(|n| delete(&mut trx, &table, n * 2));
+    trx.commit().unwrap();
+    assert_eq!(status(&db, "purged_records"), 0);
+    // What the old view sees is still there.
+    let mut seen = 1;
+    while cursor.next(&mut reader).unwrap() {
+        seen += 1;
+    }
+    assert_eq!(seen, 6000);
+    reader.commit().unwrap();
+    check(&db, &table, 1950);
+    // 4,000 rows that stayed away, and 50 that came back and went, with two entries each.
+    assert_eq!(status(&db, "purged_records"), 3 * 4050);
+}
+
+/// A table that is dropped while its records are being purged does not keep others from being purged.
+#[test]
+fn dropped_tables_are_skipped() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(&dir, purge(2, 2));
+    let (gone, stays) = (create(&db, "p/gone", 3000), create(&db, "p/stays", 3000));
+    let mut reader = db.begin(Isolation::RepeatableRead);
+    reader.open_view();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    for n in 0..3000 {
+        delete(&mut trx, &gone, n * 2);
+        delete(&mut trx, &stays, n * 2);
+    }
+    trx.commit().unwrap();
+    drop(reader);
+    drop(gone);
+    db.drop_table("p/gone").unwrap();
+    check(&db, &stays, 0);
+}
+
+/// Settings change at any time; those out of bounds are refused and change nothing.
+#[test]
+fn settings_are_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(&dir, purge(1, 10));
+    for (wrong, name) in [
+        (purge(33, 1), "purge.threads 33"),
+        (purge(1, 0), "purge.batch_size 0"),
+        (purge(1, 5001), "purge.batch_size 5001"),
+    ] {
+        let refused = db.set_purge_options(wrong).unwrap_err().to_string();
+        assert!(refused.contains(name), "{refused}");
+    }
+    let table = create(&db, "p/t", 4000);
+    for (round, threads) in [0, 4, 1].into_iter().enumerate() {
+        db.set_purge_options(purge(threads, 50)).unwrap();
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        let first = round as i64 * 1000;
+        (first..first + 1000).for_each(|n| delete(&mut trx, &table, n * 2));
+        trx.commit().unwrap();
+        check(&db, &table, 3000 - first);
+    }
+}
