@@ -143,10 +143,15 @@ fn work_is_refused_and_undone_and_goes_on() {
 
     disk.make_room();
     let mut trx = db.begin(Isolation::RepeatableRead);
-    (5000..5300).for_each(|id| insert(&mut trx, &table, id, 900).unwrap());
+    (5000..8000).for_each(|id| insert(&mut trx, &table, id, 900).unwrap());
     trx.commit().unwrap();
-    check(&db, &table, rows + 300);
+    check(&db, &table, rows + 3000);
     db.close().unwrap();
+    // Who keeps the database was told once, and that it is over.
+    let log = log.lock().unwrap();
+    let told = |words: &str| log.iter().filter(|m| m.contains(words)).count();
+    assert_eq!(told("statements that need room are refused"), 1, "{log:?}");
+    assert_eq!(told("there is space again"), 1, "{log:?}");
 }
 
 #[test]

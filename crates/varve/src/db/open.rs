@@ -219,6 +219,9 @@ pub(crate) fn open(
         control.uuid,
         options.open_files as usize,
     ));
+    let teller = logger.clone();
+    let tell = move |words: &str| teller(LogLevel::Warning, words);
+    spaces.files().tell_of_space(tell);
     let found = recovery::find_files(&*disk, dir, &spaces, &note)?;
     require_system_file(&spaces)?;
     let page_size = control.page_size as usize;

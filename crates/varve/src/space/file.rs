@@ -11,17 +11,34 @@
 //! - **FILE-3** More files than the limit are open only as long as all of them are in use or wait for their sync, which a batch
 //!   of the page cleaner ends with.
 //!
+//! Who keeps the database is told when a file can't be extended for want of space, and when it can again
+//! ([`OpenFiles::tell_of_space`]).
+//!
 //! Mutexes: a file's own, then the list's; under the list's, other files' own by `try_lock` only.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::*};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use crate::base::{Error, Result};
 use crate::io::{Disk, DiskFile, OpenMode};
+
+/// How often it is told that there is no space.
+const SPACE_TELL: Duration = Duration::from_secs(60);
+
+type Tell = Box<dyn Fn(&str) + Send + Sync>;
+
+/// What was told about space.
+#[derive(Default)]
+struct Told {
+    at: Option<Instant>,
+    /// Nothing was extended since.
+    is_full: bool,
+}
 
 /// The table files that are open.
 pub struct OpenFiles {
@@ -33,6 +50,8 @@ pub struct OpenFiles {
     /// By their `number`.
     open: Mutex<HashMap<u64, Weak<SpaceFile>>>,
     reopened: AtomicU64,
+    tell: OnceLock<Tell>,
+    told: Mutex<Told>,
 }
 
 impl OpenFiles {
@@ -44,7 +63,36 @@ impl OpenFiles {
             clock: AtomicU64::new(0),
             open: Mutex::default(),
             reopened: AtomicU64::new(0),
+            tell: OnceLock::new(),
+            told: Mutex::default(),
         })
+    }
+
+    /// Gives the words for whoever keeps the database to `tell` when a file can't be extended for want of space, once a minute at
+    /// most, and when one was extended after that. Only the first call counts.
+    pub fn tell_of_space(&self, tell: impl Fn(&str) + Send + Sync + 'static) {
+        let _ = self.tell.set(Box::new(tell));
+    }
+
+    /// What came of extending a file.
+    fn extended(&self, done: &Result<()>) {
+        let Some(tell) = self.tell.get() else {
+            return;
+        };
+        let mut told = self.told.lock();
+        match done {
+            Ok(()) if told.is_full => {
+                told.is_full = false;
+                tell("there is space again");
+            }
+            Err(Error::NoSpace { what }) if told.at.is_none_or(|at| at.elapsed() >= SPACE_TELL) => {
+                (told.at, told.is_full) = (Some(Instant::now()), true);
+                tell(&format!(
+                    "no space left: {what}; statements that need room are refused until there is some, nothing has to be restarted then"
+                ));
+            }
+            _ => {}
+        }
     }
 
     pub fn count(&self) -> usize {
@@ -194,7 +242,9 @@ impl SpaceFile {
     /// Extends the file. That need not be synced: recovery extends it again if it has to.
     pub fn allocate(&self, new_len: u64) -> Result<()> {
         let handle = self.handle(&mut self.state.lock())?;
-        handle.allocate(new_len)
+        let done = handle.allocate(new_len);
+        self.files.extended(&done);
+        done
     }
 
     /// Has `rename`, which is handed the path so far, give the file another one (FILE-2).
