@@ -13,7 +13,7 @@ use crate::engine_suite;
 use crate::hermitage;
 use crate::mtr::{self, Count};
 use crate::plugin;
-use crate::stress::{self, StressArgs};
+use crate::stress::{self, Means, StressArgs};
 use crate::tidy;
 use crate::workspace::{Workspace, cargo};
 
@@ -71,27 +71,19 @@ const QUICK: [Step; 6] = [
     ("interleavings (loom)", loom_tests),
 ];
 
-const SLOW: [Step; 6] = [
+const SLOW: [Step; 7] = [
     ("plugin build, ABI and symbols", |workspace| {
         one(plugin::build(workspace).map(drop))
     }),
     ("MariaDB's test runner", mtr::run_suite),
     ("MariaDB's suite storage_engine", engine_suite::run_ours),
     ("anomalies beside InnoDB", hermitage::run_suite),
-    ("killed processes", |workspace| {
-        let args = StressArgs {
-            rounds: Some(5),
-            ..StressArgs::default()
-        };
-        one(stress::run(workspace, &args))
+    ("killed processes", |workspace| killed(workspace, 4, |_| {})),
+    ("killed servers, binary log", |workspace| {
+        killed(workspace, 2, |args| args.binlog = true)
     }),
-    ("killed servers and the binary log", |workspace| {
-        let args = StressArgs {
-            rounds: Some(3),
-            binlog: true,
-            ..StressArgs::default()
-        };
-        one(stress::run(workspace, &args))
+    ("killed on a full disk", |workspace| {
+        killed(workspace, 1, |args| args.full = Some(Means::Mount))
     }),
 ];
 
@@ -139,6 +131,16 @@ fn one(result: Result<()>) -> Result<Count> {
         passed: 1,
         ..Count::default()
     })
+}
+
+/// A short run of the stress test.
+fn killed(workspace: &Workspace, rounds: u32, how: fn(&mut StressArgs)) -> Result<Count> {
+    let mut args = StressArgs {
+        rounds: Some(rounds),
+        ..StressArgs::default()
+    };
+    how(&mut args);
+    one(stress::run(workspace, &args))
 }
 
 fn cargo_test(workspace: &Workspace) -> Result<Count> {

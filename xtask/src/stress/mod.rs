@@ -48,6 +48,8 @@ mod store;
 mod verify;
 mod xa;
 
+pub use self::full::Means;
+
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -83,7 +85,7 @@ pub struct StressArgs {
     pub binlog: bool,
     /// On a disk that is full at times
     #[arg(long, value_enum, conflicts_with = "binlog", num_args = 0..=1, require_equals = true, default_missing_value = "mount")]
-    pub full: Option<full::Means>,
+    pub full: Option<Means>,
     #[arg(long, value_enum, default_value_t = Engine::Varve)]
     pub engine: Engine,
     /// Options for mariadbd
@@ -105,6 +107,26 @@ impl Default for StressArgs {
             engine: Engine::Varve,
             options: Vec::new(),
         }
+    }
+}
+
+impl StressArgs {
+    /// The command line that says so.
+    fn words(&self) -> Vec<String> {
+        let mut words = vec![format!("--seconds={}", self.seconds)];
+        words.extend(self.rounds.map(|n| format!("--rounds={n}")));
+        words.extend(self.minutes.map(|n| format!("--minutes={n}")));
+        words.extend(self.seed.map(|n| format!("--seed={n}")));
+        words.extend(self.embedded.then(|| "--embedded".into()));
+        words.extend(self.server.then(|| "--server".into()));
+        let name = |means: Means| match means {
+            Means::Mount => "--full=mount".into(),
+            Means::Limit => "--full=limit".into(),
+        };
+        words.extend(self.full.map(name));
+        words.push("--".into());
+        words.extend(self.options.iter().cloned());
+        words
     }
 }
 
@@ -180,7 +202,7 @@ impl Run<'_> {
 pub fn run(workspace: &Workspace, args: &StressArgs) -> Result<()> {
     if let Some(means) = args.full.filter(|_| !full::is_inside()) {
         fs::create_dir_all(&workspace.target)?;
-        return full::enter(means, &workspace.target);
+        return full::enter(means, &args.words(), &workspace.target);
     }
     let server_alone = args.server || args.binlog;
     ensure!(
@@ -257,8 +279,13 @@ fn kill_again_and_again(
     };
     killed.with_context(|| {
         format!(
-            "the stress test failed; repeat with {} --seed {seed}; data and journals are in {}",
+            "the stress test failed; repeat with {}{}{} --seed {seed}; data and journals are in {}",
             kind.option(),
+            if args.binlog { " --binlog" } else { "" },
+            match args.full {
+                Some(_) => " --full",
+                None => "",
+            },
             run.place.display()
         )
     })?;
