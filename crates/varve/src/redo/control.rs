@@ -213,7 +213,12 @@ fn decode(block: &[u8; COPY_BYTES], path: &Path) -> Result<(Control, u64)> {
         next_space: u32_at(104),
         clean_shutdown: clean,
     };
-    Ok((control, u64_at(64)))
+    let sequence = u64_at(64);
+    if sequence == u64::MAX {
+        let found = format!("{sequence}, after which none can come");
+        return Err(damaged(path, "a sequence number".into(), found));
+    }
+    Ok((control, sequence))
 }
 
 fn damaged(path: &Path, expected: String, found: String) -> Error {
@@ -291,6 +296,15 @@ mod tests {
             .err()
             .unwrap();
         assert!(matches!(error, Error::CorruptFile { .. }), "{error}");
+    }
+
+    /// The next update's number could not be told.
+    #[test]
+    fn a_last_sequence_number_is_refused() {
+        let path = Path::new(CONTROL_FILE);
+        assert!(decode(&encode(&sample(), u64::MAX - 1), path).is_ok());
+        let error = decode(&encode(&sample(), u64::MAX), path).unwrap_err();
+        assert!(error.to_string().contains("sequence number"), "{error}");
     }
 
     /// After opening, the next write must not go over the newest copy.
