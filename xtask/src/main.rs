@@ -8,6 +8,7 @@
 //! | `server`, `client` | a `mariadbd` of our own, and SQL over its socket |
 //! | `up` | `up` and `down`: a server for people |
 //! | `tidy`, `suite`, `mtr`, `engine_suite`, `hermitage`, `stress`, `soak` | the tests |
+//! | `fuzz`, `nightly` | tests that need a nightly toolchain |
 //! | `bench` | benchmarks beside a peer |
 //!
 //! Nothing here needs root, a package to be installed, or a port other than those on the command line.
@@ -16,8 +17,10 @@ mod bench;
 mod client;
 mod command;
 mod engine_suite;
+mod fuzz;
 mod hermitage;
 mod mtr;
+mod nightly;
 mod plugin;
 mod prefix;
 mod server;
@@ -63,6 +66,8 @@ enum Task {
     Soak(soak::SoakArgs),
     /// Play the textbook anomalies on Varve and InnoDB, and compare
     Hermitage(hermitage::HermitageArgs),
+    /// Fuzz everything that is read from a disk, and the C interface
+    Fuzz(fuzz::FuzzArgs),
     /// Run a benchmark beside its peer
     #[command(subcommand)]
     Bench(bench::BenchTask),
@@ -94,6 +99,7 @@ fn run(workspace: &Workspace, task: Task) -> anyhow::Result<ExitCode> {
         Task::Stress(args) => stress::run(workspace, &args)?,
         Task::Soak(args) => return soak::run(workspace, &args),
         Task::Hermitage(args) => hermitage::run(workspace, &args)?,
+        Task::Fuzz(args) => return fuzz::run(workspace, &args),
         Task::Bench(task) => bench::run(workspace, &task)?,
     }
     Ok(ExitCode::SUCCESS)

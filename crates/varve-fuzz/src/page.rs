@@ -1,0 +1,104 @@
+//! A page from a file: header, slotted body, page operations.
+//!
+//! What holds, whatever the bytes are (page/mod.rs):
+//!
+//! - a page that the checks accept can be read in every way, and every operation that applies leaves one that they accept
+//!   again (PG-2);
+//! - an operation that can't be applied changes nothing (PG-3);
+//! - an operation that can be decoded encodes to what decodes to the same.
+//!
+//! Input: a page, then page operations as the redo log has them.
+
+use varve::catalog::OverflowPage;
+use varve::page::{
+    InnerImage, PageOp, PageType, SlottedRef, page_id, page_type, seal, validate, validate_keys,
+    verify,
+};
+use varve::undo::LogHeader;
+
+use crate::input::Input;
+use crate::sample::{self, PAGE};
+
+pub fn run(data: &[u8]) {
+    let mut input = Input::new(data);
+    let mut page = vec![0; PAGE];
+    let head = input.bytes(PAGE);
+    page[..head.len()].copy_from_slice(head);
+    let id = page_id(&page);
+    let _ = verify(&page, id);
+    seal(&mut page);
+    if verify(&page, id).is_err() || validate(&page, id).is_err() {
+        return;
+    }
+    read(&page);
+    let mut ops = input.rest();
+    while let Ok((op, len)) = PageOp::decode(ops) {
+        let mut encoded = Vec::new();
+        op.encode(&mut encoded);
+        assert_eq!(PageOp::decode(&encoded), Ok((op, encoded.len())));
+        let before = page.clone();
+        match op.apply(&mut page, id) {
+            Ok(()) => validate(&page, id).unwrap_or_else(|e| panic!("PG-2: {op:?}: {e}")),
+            Err(_) => assert_eq!(page, before, "PG-3: {op:?}"),
+        }
+        read(&page);
+        ops = &ops[len..];
+    }
+}
+
+/// Every way to read a page that `validate` accepts.
+fn read(page: &[u8]) {
+    let id = page_id(page);
+    let _ = LogHeader::read(page, id);
+    let _ = OverflowPage::decode(page);
+    if !page_type(page).is_some_and(|t| t.is_slotted()) {
+        return;
+    }
+    let p = SlottedRef::new(page);
+    let (_, heap) = p.heap();
+    assert!(heap.len() <= page.len() && p.used_space() <= page.len());
+    assert!(p.free_space() <= p.capacity());
+    let _ = (p.owner(), p.level(), p.next(), p.user(), p.last_insert());
+    let is_tree = matches!(page_type(page), Some(PageType::Leaf | PageType::Inner));
+    let in_order = is_tree && validate_keys(page, id).is_ok();
+    for slot in 0..p.n_slots() {
+        let key = p.key(slot);
+        assert_eq!(p.payload(slot), p.entry(slot).1);
+        assert!(p.cost(slot) <= page.len() && p.cmp_key(slot, &key).is_eq());
+        let found = p.search(&key);
+        assert!(!in_order || found == Ok(slot), "slot {slot}: {found:?}");
+    }
+    let _ = (p.search(b""), p.search(&[0xff; 64]));
+    read_inner(page);
+}
+
+fn read_inner(page: &[u8]) {
+    let Ok(image) = InnerImage::decode(page, page_id(page)) else {
+        return;
+    };
+    for key in [&b""[..], b"a", &[0xff; 40]] {
+        let _ = (image.covers(key), image.covers_below(key));
+        let _ = (image.child_for(key).no, image.child_below(key).no);
+    }
+    for slot in 0..image.n_children() {
+        let key = image.separator(slot);
+        let _ = (image.child_for(&key).no, image.child(slot).no);
+        let _ = image.is_range_of(slot, &key, image.high());
+    }
+}
+
+/// One page of each type, with one operation of each kind.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let ops = crate::redo::sample_ops();
+    let mut seeds: Vec<Vec<u8>> = Vec::new();
+    let mut types = Vec::new();
+    for page in sample::pages() {
+        let t = page_type(&page.bytes);
+        if !types.contains(&t) {
+            types.push(t);
+            seeds.push([&page.bytes[..], &ops].concat());
+        }
+    }
+    assert!(types.len() >= 10, "page types in the sample: {types:?}");
+    seeds
+}

@@ -1,0 +1,24 @@
+//! The nightly toolchain, for what needs unstable flags. It is used if it is there; nothing is installed.
+
+use anyhow::{Result, bail};
+
+use crate::command::{self, Cmd};
+
+/// The only platform of the checks that need it.
+pub const HOST: &str = "x86_64-unknown-linux-gnu";
+
+/// An error that says what is missing, if something is.
+pub fn require(what: &str) -> Result<()> {
+    let version = Cmd::new("rustup").args(["run", "nightly", "rustc", "--version"]);
+    match command::output(version) {
+        Ok(_) => Ok(()),
+        Err(e) => bail!(
+            "{what} needs a nightly toolchain beside the usual one: `rustup toolchain install nightly` ({e})"
+        ),
+    }
+}
+
+/// Its cargo.
+pub fn cargo() -> Cmd {
+    Cmd::new("rustup").args(["run", "nightly", "cargo"])
+}
