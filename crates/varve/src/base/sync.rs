@@ -8,7 +8,7 @@
 mod imp {
     use std::sync::PoisonError;
 
-    pub use parking_lot::{Mutex, MutexGuard};
+    pub use parking_lot::{Condvar, Mutex, MutexGuard};
     /// The atomic of a model that must stay small; see the other build.
     pub use std::sync::atomic::AtomicU64 as BareAtomicU64;
     pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
@@ -44,15 +44,16 @@ mod imp {
 
 #[cfg(loom)]
 mod imp {
+    use std::ops::{Deref, DerefMut};
+    use std::time::Instant;
+
     use loom::sync::atomic as model;
 
     /// loom's atomic without the companion described below: for the words of the log buffer, each of which has one thread
     /// that writes it at a time and none that loads it before it changes it. With companions those models do not end.
     pub use loom::sync::atomic::AtomicU64 as BareAtomicU64;
     pub use loom::sync::atomic::{Ordering, fence};
-    pub use loom::sync::{
-        MutexGuard, RwLockReadGuard as ReadGuard, RwLockWriteGuard as WriteGuard,
-    };
+    pub use loom::sync::{RwLockReadGuard as ReadGuard, RwLockWriteGuard as WriteGuard};
     pub use loom::thread::yield_now;
 
     pub fn between_seq_cst() {
@@ -135,7 +136,28 @@ mod imp {
     arithmetic!(AtomicUsize, usize);
 
     /// loom's mutex with parking_lot's face.
+    #[derive(Default)]
     pub struct Mutex<T>(loom::sync::Mutex<T>);
+
+    /// Empty only while its owner waits in a `Condvar`.
+    pub struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
+
+    const HELD: &str = "the mutex is held but while waiting";
+    const PANICKED: &str = "a thread panicked in the model";
+
+    impl<T> Deref for MutexGuard<'_, T> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            self.0.as_ref().expect(HELD)
+        }
+    }
+
+    impl<T> DerefMut for MutexGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            self.0.as_mut().expect(HELD)
+        }
+    }
 
     impl<T> Mutex<T> {
         pub fn new(value: T) -> Mutex<T> {
@@ -143,11 +165,52 @@ mod imp {
         }
 
         pub fn lock(&self) -> MutexGuard<'_, T> {
-            self.0.lock().expect("a thread panicked in the model")
+            MutexGuard(Some(self.0.lock().expect(PANICKED)))
         }
 
         pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-            self.0.try_lock().ok()
+            self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
+        }
+    }
+
+    /// loom's condition variable with parking_lot's face.
+    #[derive(Default)]
+    pub struct Condvar(loom::sync::Condvar);
+
+    /// Whether the time was up, which it never is: in a model no time passes.
+    pub struct WaitTimeoutResult;
+
+    impl WaitTimeoutResult {
+        pub fn timed_out(&self) -> bool {
+            false
+        }
+    }
+
+    impl Condvar {
+        pub fn new() -> Condvar {
+            Condvar::default()
+        }
+
+        pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+            let held = guard.0.take().expect(HELD);
+            guard.0 = Some(self.0.wait(held).expect(PANICKED));
+        }
+
+        pub fn wait_until<T>(
+            &self,
+            guard: &mut MutexGuard<'_, T>,
+            _: Instant,
+        ) -> WaitTimeoutResult {
+            self.wait(guard);
+            WaitTimeoutResult
+        }
+
+        pub fn notify_one(&self) {
+            self.0.notify_one();
+        }
+
+        pub fn notify_all(&self) {
+            self.0.notify_all();
         }
     }
 
@@ -159,11 +222,11 @@ mod imp {
         }
 
         pub fn read(&self) -> ReadGuard<'_, T> {
-            self.0.read().expect("a thread panicked in the model")
+            self.0.read().expect(PANICKED)
         }
 
         pub fn write(&self) -> WriteGuard<'_, T> {
-            self.0.write().expect("a thread panicked in the model")
+            self.0.write().expect(PANICKED)
         }
     }
 }

@@ -14,8 +14,6 @@
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
-use parking_lot::lock_api::{RawRwLock as _, RawRwLockTimed as _};
-
 use super::BufferPool;
 use super::frame::UNLOGGED_CHANGE;
 use crate::base::{Lsn, PageId};

@@ -21,10 +21,11 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
 use crossbeam_epoch as epoch;
-use parking_lot::lock_api::{RawMutex as _, RawRwLock as _};
-use parking_lot::{RawMutex, RawRwLock};
+use parking_lot::RawMutex;
+use parking_lot::lock_api::RawMutex as _;
 
-use crate::base::{Error, PageId, Result};
+use super::latch::Latch;
+use crate::base::{Error, PageId, Result, sync};
 use crate::page::InnerImage;
 
 /// No frame: the end of a hash chain or a dirty chain, an unknown hint.
@@ -50,15 +51,15 @@ const MAX_USAGE: u32 = 4;
 pub(super) struct Frame {
     /// Which page is in the frame (`PageId::to_u64`), `NO_PAGE_ID` for none. See BUF-1. Read without a latch by
     /// look-ups, which verify it after latching or pinning.
-    pub page: AtomicU64,
-    pub latch: RawRwLock,
+    pub page: sync::AtomicU64,
+    pub latch: Latch,
     /// Number of pins, and `CLAIMED`.
-    pins: AtomicU32,
+    pins: sync::AtomicU32,
     /// Tick of the last counted use (upper 24 bits) and the usage count (low 8 bits). A statistic: relaxed, and a
     /// lost update does no harm.
     touched: AtomicU32,
     /// Next frame in the hash chain. Written under the bucket's mutex.
-    pub hash_next: AtomicU32,
+    pub hash_next: sync::AtomicU32,
     /// Next frame in the dirty chain. Owned by whoever set `queued`, then by the walker (see dirty.rs).
     pub dirty_next: AtomicU32,
     /// Start LSN of the oldest change that is not in a synced data page; 0 for a clean page.
@@ -82,11 +83,11 @@ impl Frame {
     /// A frame as the free list wants it (BUF-3), except that its latch is still open.
     pub fn new() -> Frame {
         Frame {
-            page: AtomicU64::new(NO_PAGE_ID),
-            latch: RawRwLock::INIT,
-            pins: AtomicU32::new(CLAIMED),
+            page: sync::AtomicU64::new(NO_PAGE_ID),
+            latch: Latch::new(),
+            pins: sync::AtomicU32::new(CLAIMED),
             touched: AtomicU32::new(0),
-            hash_next: AtomicU32::new(NIL),
+            hash_next: sync::AtomicU32::new(NIL),
             dirty_next: AtomicU32::new(NIL),
             first_change: AtomicU64::new(0),
             next_first_change: AtomicU64::new(0),
@@ -340,6 +341,7 @@ impl Drop for Arena {
     }
 }
 
+#[cfg(not(loom))]
 const _: () = assert!(size_of::<Frame>() == 64);
 
 #[cfg(test)]

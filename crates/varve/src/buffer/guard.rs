@@ -8,7 +8,6 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
-use parking_lot::lock_api::{RawRwLock as _, RawRwLockDowngrade as _};
 
 use super::{BufferPool, FrameHint};
 use crate::base::{Lsn, PageId};

@@ -30,7 +30,7 @@
 //!
 //! # Latches
 //!
-//! `parking_lot::RawRwLock`: one word, no owner, spins briefly, then parks; a waiting writer keeps new readers out. So **no
+//! `parking_lot::RawRwLock` (latch.rs): one word, no owner, spins briefly, then parks; a waiting writer keeps new readers out. So **no
 //! thread may latch a page twice**, not even shared. Deadlocks are excluded by the order in docs/locking.md alone.
 //!
 //! # Failure
@@ -44,6 +44,9 @@ mod clean;
 mod dirty;
 mod frame;
 mod guard;
+mod latch;
+#[cfg(all(test, loom))]
+mod loom_tests;
 #[cfg(test)]
 pub(crate) mod mem_store;
 mod page_table;
@@ -55,16 +58,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
 use crossbeam_epoch::{Guard, Owned, Shared};
-use parking_lot::RawRwLock;
-use parking_lot::lock_api::{RawRwLock as _, RawRwLockDowngrade as _};
 
 pub use clean::DirtyPage;
 pub use guard::{ExclusivePage, Pin, SharedPage};
 
+use crate::base::sync::yield_now;
 use crate::base::{Error, PageId, Result, SpaceId};
 use crate::page::{self, InnerImage, PageHint, PageType};
 use dirty::DirtyQueue;
 use frame::{Arena, Frame};
+use latch::Latch;
 use page_table::PageTable;
 use replace::Replacement;
 
@@ -89,7 +92,7 @@ pub struct PoolSettings {
 }
 
 /// The smallest pool, in frames: a few mini-transactions at a time.
-pub const MIN_FRAMES: usize = 64;
+pub const MIN_FRAMES: usize = if cfg!(loom) { 2 } else { 64 };
 
 #[derive(Default)]
 struct Counters {
@@ -157,16 +160,16 @@ pub struct BufferPool {
 
 /// What shared and exclusive latching have in common.
 trait Mode {
-    fn lock(latch: &RawRwLock);
-    fn try_lock(latch: &RawRwLock) -> bool;
+    fn lock(latch: &Latch);
+    fn try_lock(latch: &Latch) -> bool;
     /// # Safety
     /// The caller has the latch in this mode.
-    unsafe fn unlock(latch: &RawRwLock);
+    unsafe fn unlock(latch: &Latch);
     /// From the exclusive latch of a loader to this mode.
     ///
     /// # Safety
     /// The caller has the latch exclusively.
-    unsafe fn settle(latch: &RawRwLock);
+    unsafe fn settle(latch: &Latch);
 }
 
 struct SharedMode;
@@ -174,18 +177,18 @@ struct ExclusiveMode;
 
 impl Mode for SharedMode {
     #[inline]
-    fn lock(latch: &RawRwLock) {
+    fn lock(latch: &Latch) {
         latch.lock_shared();
     }
     #[inline]
-    fn try_lock(latch: &RawRwLock) -> bool {
+    fn try_lock(latch: &Latch) -> bool {
         latch.try_lock_shared()
     }
-    unsafe fn unlock(latch: &RawRwLock) {
+    unsafe fn unlock(latch: &Latch) {
         // SAFETY: as the trait demands.
         unsafe { latch.unlock_shared() }
     }
-    unsafe fn settle(latch: &RawRwLock) {
+    unsafe fn settle(latch: &Latch) {
         // SAFETY: as the trait demands.
         unsafe { latch.downgrade() }
     }
@@ -193,18 +196,18 @@ impl Mode for SharedMode {
 
 impl Mode for ExclusiveMode {
     #[inline]
-    fn lock(latch: &RawRwLock) {
+    fn lock(latch: &Latch) {
         latch.lock_exclusive();
     }
     #[inline]
-    fn try_lock(latch: &RawRwLock) -> bool {
+    fn try_lock(latch: &Latch) -> bool {
         latch.try_lock_exclusive()
     }
-    unsafe fn unlock(latch: &RawRwLock) {
+    unsafe fn unlock(latch: &Latch) {
         // SAFETY: as the trait demands.
         unsafe { latch.unlock_exclusive() }
     }
-    unsafe fn settle(_: &RawRwLock) {}
+    unsafe fn settle(_: &Latch) {}
 }
 
 impl BufferPool {
@@ -338,7 +341,7 @@ impl BufferPool {
             .expect("latched, so it stays");
         // The latch keeps recyclers from finishing but not from claiming for a moment.
         while !self.frames[frame as usize].try_pin() {
-            std::thread::yield_now();
+            yield_now();
         }
         drop(latched);
         Ok(Pin::new(self.clone(), frame))
@@ -349,7 +352,7 @@ impl BufferPool {
         let frame = page.frame();
         // Recyclers claim a frame before they try its latch, and give the claim up in a moment.
         while !self.frames[frame as usize].try_pin() {
-            std::thread::yield_now();
+            yield_now();
         }
         Pin::new(self.clone(), frame)
     }
@@ -486,7 +489,7 @@ impl BufferPool {
         let frame = &self.frames[index as usize];
         if !frame.try_pin() {
             // Being recycled, which takes a moment only, or already free.
-            std::thread::yield_now();
+            yield_now();
             return false;
         }
         let ours = frame.holds(id);

@@ -13,18 +13,20 @@
 //! set. Heads and links are stored with Release and loaded with Acquire, so that whoever finds a frame through a chain
 //! sees the page id that put it there or a newer one.
 
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::atomic::Ordering::*;
 
 use crossbeam_utils::CachePadded;
-use parking_lot::{Mutex, MutexGuard};
 
 use super::frame::{Frame, NIL};
 use crate::base::PageId;
+use crate::base::sync::{AtomicU32, Mutex, MutexGuard};
 
 /// Chains hold one or two frames; a walk of this many steps has strayed.
 const MAX_STEPS: usize = 64;
 
-const STRIPES: usize = 256;
+// In a model few, so that pages meet in them.
+const STRIPES: usize = if cfg!(loom) { 1 } else { 256 };
+const MIN_BUCKETS: usize = if cfg!(loom) { 2 } else { 64 };
 
 pub(super) struct PageTable {
     heads: Box<[AtomicU32]>,
@@ -36,7 +38,10 @@ pub(super) struct PageTable {
 
 impl PageTable {
     pub fn new(frames: usize) -> PageTable {
-        let buckets = (frames * 2).next_power_of_two().max(64);
+        let buckets = match cfg!(loom) {
+            true => MIN_BUCKETS,
+            false => (frames * 2).next_power_of_two().max(MIN_BUCKETS),
+        };
         PageTable {
             heads: (0..buckets).map(|_| AtomicU32::new(NIL)).collect(),
             shift: 64 - buckets.trailing_zeros(),

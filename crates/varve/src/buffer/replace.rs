@@ -21,7 +21,6 @@ use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
-use parking_lot::lock_api::RawRwLock as _;
 use parking_lot::{Condvar, Mutex};
 
 use super::BufferPool;

@@ -27,19 +27,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
-use parking_lot::{Mutex, MutexGuard};
 
 use super::deadlock::Wanted;
 use super::intervals::Intervals;
 use super::manager::{LockManager, TrxLocks, Wait, wake_all};
 use super::owner::{Owner, OwnerKey, WaitSeq};
 use super::queue::Wakes;
+use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::{Error, IndexId, Result};
 
 /// Counts of owners; indexes with equal ids modulo this share one, which costs speed only. A power of two.
 const COUNTS: usize = 1024;
 /// A power of two.
-const SHARDS: usize = 64;
+const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// An owner that waits to put `key` into the index.
 struct Waiter {

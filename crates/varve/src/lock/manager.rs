@@ -24,11 +24,10 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::deadlock::{Graph, Wait as GraphWait, Wanted};
@@ -38,18 +37,19 @@ use super::owner::{LockRef, Owner, OwnerKey, WaitSeq, WaitState};
 use super::queue::{Answer, Waiter, Wakes};
 use super::shard::{ShardCell, ShardGuard, Target};
 use super::status::Counters;
+use crate::base::sync::{AtomicU32, Mutex};
 use crate::base::{Error, IndexId, Result, TableId, TrxId};
 
-/// Shards of the lock table. A power of two.
-const SHARDS: usize = 512;
+/// Shards of the lock table. A power of two, as all of these; in a model there are as few as can be.
+const SHARDS: usize = if cfg!(loom) { 2 } else { 512 };
 /// Parts of the registries of owners. A power of two.
-const REGISTRIES: usize = 64;
+const REGISTRIES: usize = if cfg!(loom) { 1 } else { 64 };
 /// Room for so many locks stays with an owner after its locks were released.
 const KEEP_LOCKS: usize = 1024;
 /// When gap locks take so many bytes more or less, the memory is divided again.
 const DIVIDE_BYTES: usize = 64 << 10;
 /// Counts of strong table requests; tables with equal hashes share one, which costs speed only.
-const STRONG_COUNTS: usize = 1024;
+const STRONG_COUNTS: usize = if cfg!(loom) { 1 } else { 1024 };
 
 /// What to do when a lock can't be had at once.
 #[derive(Clone, Copy)]
@@ -149,13 +149,17 @@ impl LockManager {
                 counters: Counters::default(),
                 owners: parts(REGISTRIES),
                 trxs: parts(REGISTRIES),
-                strong: parts(STRONG_COUNTS),
+                strong: (0..STRONG_COUNTS).map(|_| AtomicU32::new(0)).collect(),
                 limit_bytes: AtomicUsize::new(usize::MAX),
                 shard_bytes: AtomicUsize::new(usize::MAX),
                 gap_bytes: AtomicUsize::new(usize::MAX),
                 next_key: AtomicU64::new(1),
                 // Keys come from users: they can't choose keys that all fall into one shard.
-                seed: RandomState::new().hash_one(0u64),
+                // A model must run the same each time.
+                seed: match cfg!(loom) {
+                    true => 0,
+                    false => RandomState::new().hash_one(0u64),
+                },
             }),
         }
     }

@@ -27,6 +27,8 @@ mod gap;
 #[cfg(all(test, not(loom)))]
 mod gap_tests;
 mod intervals;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod manager;
 mod mode;
 mod owner;

@@ -12,10 +12,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 
 use super::mode::ModeSet;
+use crate::base::sync::{Condvar, Mutex};
 use crate::base::{TableId, TrxId};
 
 /// Tells owners apart, with or without a transaction id. Never reused.

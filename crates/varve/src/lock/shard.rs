@@ -8,9 +8,9 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashTable;
-use parking_lot::{Mutex, MutexGuard};
 
 use super::queue::Queue;
+use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::{IndexId, TableId};
 
 /// What is locked.
