@@ -1,16 +1,30 @@
 //! Spreading what all threads write over several cache lines, so that they don't take them away from each other.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
 
-/// A number that differs from thread to thread, so that threads start at different places: the address of a
-/// thread-local variable. It has no meaning beyond that.
+/// A number that differs from thread to thread, so that threads start at different places. Threads that begin one after the other
+/// have numbers one after the other: as many of them as there are places meet nowhere. It has no meaning beyond that.
 #[inline]
 pub fn thread_spot() -> usize {
-    thread_local!(static SPOT: u8 = const { 0 });
-    let address = SPOT.with(|spot| std::ptr::from_ref(spot) as u64);
-    (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize
+    thread_local!(static SPOT: Cell<usize> = const { Cell::new(NO_SPOT) });
+    const NO_SPOT: usize = usize::MAX;
+    /// The process's, not a database's: threads work on several.
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+    #[cold]
+    fn draw(spot: &Cell<usize>) -> usize {
+        // Relaxed: only that threads differ matters. Half of the numbers, so that sums with them don't overflow.
+        spot.set(NEXT.fetch_add(1, Ordering::Relaxed) & (NO_SPOT >> 1));
+        spot.get()
+    }
+
+    SPOT.with(|spot| match spot.get() {
+        NO_SPOT => draw(spot),
+        drawn => drawn,
+    })
 }
 
 const STRIPES: usize = 8;
@@ -38,6 +52,18 @@ impl Counter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Threads that run at the same time, and were begun one after the other, are spread evenly.
+    #[test]
+    fn threads_meet_nowhere() {
+        let begin = || std::thread::spawn(|| (thread_spot(), thread_spot()));
+        let spots: Vec<_> = (0..4).map(|_| begin().join().unwrap()).collect();
+        for (n, (spot, again)) in spots.iter().enumerate() {
+            assert_eq!(spot, again);
+            let others = spots.iter().filter(|(other, _)| other == spot);
+            assert_eq!(others.count(), 1, "thread {n}");
+        }
+    }
 
     #[test]
     fn a_counter_loses_nothing() {

@@ -98,6 +98,15 @@ impl LeafHint {
     }
 }
 
+/// Where a descent by images found the leaf that covers some key, for a search for the very same key a little later. Other work may be
+/// done meanwhile, while the processor fetches what the search reads first.
+#[derive(Clone, Copy)]
+pub struct LeafAhead {
+    no: PageNo,
+    /// With a stamp: if it still holds under the latch, the leaf is the right one (BT-6).
+    hint: FrameHint,
+}
+
 /// A page that a descent by images found.
 pub(super) struct Spot<'g> {
     pub(super) no: PageNo,
@@ -214,17 +223,51 @@ impl Tree {
     #[inline]
     pub fn latch_leaf_shared(&self, key: &[u8], seek: Seek) -> Result<SharedLeaf<'_>> {
         let page = self.leaf_shared(Aim::of(key, seek))?;
-        let found = SlottedRef::new(&page).search_covered(key);
-        let exact = match found {
-            Ok(slot) if seek == Seek::Ge => {
-                // A search for a key wants the record: its lines need not be waited for one after the other.
-                let place = SlottedRef::new(&page).places(slot..slot + 1).next();
-                page.prefetch(place.unwrap_or_default());
-                true
+        Ok(Self::find_in(page, key, seek))
+    }
+
+    /// Finds the leaf that covers `key` without latching it. Locks may be waited for before it is latched: nothing is held.
+    #[inline]
+    pub fn look_ahead(&self, key: &[u8]) -> Option<LeafAhead> {
+        let guard = &crossbeam_epoch::pin();
+        match self.locate(Aim::At(key), 0, guard) {
+            Ok(Found::Page(Spot { no, hint, .. })) if hint.has_stamp() => {
+                Some(LeafAhead { no, hint })
             }
-            _ => false,
+            // Whatever is wrong, the search itself will meet it.
+            _ => None,
+        }
+    }
+
+    /// [`Tree::latch_leaf_shared`] for the first record that is not below `key`, for which `look_ahead` gave the answer.
+    #[inline]
+    pub fn latch_leaf_ahead(
+        &self,
+        key: &[u8],
+        ahead: Option<LeafAhead>,
+    ) -> Result<SharedLeaf<'_>> {
+        if let Some(LeafAhead { no, hint }) = ahead
+            && let Some(page) = self.env.pool.shared_if_in(self.page_id(no), hint)
+            && hint.still_holds(page.hint())
+        {
+            debug_assert!(self.arrived(&page, Aim::At(key), 0), "BT-6");
+            return Ok(Self::find_in(page, key, Seek::Ge));
+        }
+        self.latch_leaf_shared(key, Seek::Ge)
+    }
+
+    /// Where the search arrives in the leaf, which is the right one.
+    #[inline]
+    fn find_in<'a>(page: SharedPage<'a>, key: &[u8], seek: Seek) -> SharedLeaf<'a> {
+        // A search for a key wants the record: its lines need not be waited for one after the other, nor for the first one.
+        let fetch = |place| {
+            if seek == Seek::Ge {
+                page.prefetch(place);
+            }
         };
-        Ok(SharedLeaf::new(page, boundary_of(found, seek), exact))
+        let found = SlottedRef::new(&page).search_covered_telling(key, fetch);
+        let exact = found.is_ok() && seek == Seek::Ge;
+        SharedLeaf::new(page, boundary_of(found, seek), exact)
     }
 
     /// The rightmost leaf, latched shared, positioned behind its last record: where a backward scan from the end starts.

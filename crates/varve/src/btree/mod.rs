@@ -84,7 +84,7 @@ use crate::space::Space;
 
 pub use check::TreeReport;
 pub use count::TreeShape;
-pub use descend::LeafHint;
+pub use descend::{LeafAhead, LeafHint};
 pub use free::{FreeStep, empty_trees};
 pub use leaf::{LeafPos, SharedLeaf};
 

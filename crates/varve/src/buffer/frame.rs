@@ -311,7 +311,8 @@ impl Arena {
     #[inline]
     pub fn prefetch_part(&self, frame: u32, part: Range<usize>) {
         let page = self.page_ptr(frame);
-        for offset in part.step_by(64).take(8) {
+        // From the start of a line: the part's last byte need not lie a whole line behind its first one's.
+        for offset in (part.start & !63..part.end).step_by(64).take(8) {
             fetch_line(page.wrapping_add(offset));
         }
     }

@@ -136,6 +136,11 @@ impl FrameHint {
         self.stamp != 0 && self == now
     }
 
+    #[inline]
+    pub fn has_stamp(self) -> bool {
+        self.stamp != 0
+    }
+
     /// The frame only.
     pub fn without_stamp(self) -> FrameHint {
         FrameHint { stamp: 0, ..self }
@@ -291,10 +296,17 @@ impl BufferPool {
     /// Like [`BufferPool::shared`]; `hint` says where the page probably is.
     #[inline]
     pub fn shared_in(&self, id: PageId, hint: FrameHint) -> Result<SharedPage<'_>> {
-        match hint != FrameHint::NONE && self.latch_hit::<SharedMode>(hint.frame, id) {
-            true => Ok(SharedPage::new(self, hint.frame)),
-            false => self.shared(id),
+        match self.shared_if_in(id, hint) {
+            Some(page) => Ok(page),
+            None => self.shared(id),
         }
+    }
+
+    /// The page, latched shared, if it is where the hint says.
+    #[inline]
+    pub fn shared_if_in(&self, id: PageId, hint: FrameHint) -> Option<SharedPage<'_>> {
+        let is_there = hint != FrameHint::NONE && self.latch_hit::<SharedMode>(hint.frame, id);
+        is_there.then(|| SharedPage::new(self, hint.frame))
     }
 
     /// Like [`BufferPool::exclusive`]; `hint` says where the page probably is.

@@ -342,7 +342,7 @@ impl<'a> SlottedRef<'a> {
         match side {
             Ordering::Less => Err(0),
             Ordering::Greater => Err(self.n_slots()),
-            Ordering::Equal => self.search_suffix(&key[prefix.len()..]),
+            Ordering::Equal => self.search_suffix(&key[prefix.len()..], |_| ()),
         }
     }
 
@@ -350,12 +350,26 @@ impl<'a> SlottedRef<'a> {
     /// looked at.
     #[inline]
     pub fn search_covered(&self, key: &[u8]) -> std::result::Result<usize, usize> {
+        self.search_covered_telling(key, |_| ())
+    }
+
+    /// The same, and tells where the record is that probably has the key, before it looks there.
+    #[inline]
+    pub fn search_covered_telling(
+        &self,
+        key: &[u8],
+        tell: impl FnOnce(Range<usize>),
+    ) -> std::result::Result<usize, usize> {
         debug_assert!(key.starts_with(self.prefix()), "PG-4");
-        self.search_suffix(key.get(self.prefix_len()..).unwrap_or_default())
+        self.search_suffix(key.get(self.prefix_len()..).unwrap_or_default(), tell)
     }
 
     #[inline]
-    fn search_suffix(&self, suffix: &[u8]) -> std::result::Result<usize, usize> {
+    fn search_suffix(
+        &self,
+        suffix: &[u8],
+        tell: impl FnOnce(Range<usize>),
+    ) -> std::result::Result<usize, usize> {
         let slots = self.slots();
         let head = head_of(suffix);
         let first = partition(slots, |s| slot_head(s) < head);
@@ -365,6 +379,8 @@ impl<'a> SlottedRef<'a> {
         if slot_head(slot) != head {
             return Err(first);
         }
+        let (at, len) = slot_place(slot);
+        tell(at..at + len);
         // Usually one record has this head. If more have it (leaves at the ends of an index have no prefix),
         // the eight bytes behind it decide next, and only then whole suffixes.
         let same = |s: &[u8; SLOT_SIZE]| slot_head(s) == head;

@@ -10,7 +10,7 @@
 //!   version: what was cut belonged to a transaction that has ended meanwhile, and the next look at it says so.
 
 use crate::base::{Result, Sabotage, TrxId};
-use crate::btree::Seek;
+use crate::btree::LeafAhead;
 use crate::catalog::{OpenIndex, OpenTable, ROW_AT, RowRecord, row_header};
 use crate::txn::{Core, Counters, ReadView, Sees, Transaction};
 use crate::undo::{Previous, UndoRecord, UndoTarget};
@@ -117,7 +117,18 @@ pub fn row_record<'a>(table: &OpenTable, key: &[u8], payload: &'a [u8]) -> Resul
 
 /// Copies the record with exactly this key; `false` if there is none.
 pub fn read_leaf(index: &OpenIndex, key: &[u8], payload: &mut Vec<u8>) -> Result<bool> {
-    let leaf = index.tree.latch_leaf_shared(key, Seek::Ge)?;
+    read_leaf_ahead(index, key, None, payload)
+}
+
+/// The same if the tree was asked before where the leaf is.
+#[inline]
+pub fn read_leaf_ahead(
+    index: &OpenIndex,
+    key: &[u8],
+    ahead: Option<LeafAhead>,
+    payload: &mut Vec<u8>,
+) -> Result<bool> {
+    let leaf = index.tree.latch_leaf_ahead(key, ahead)?;
     if !leaf.exact {
         return Ok(false);
     }

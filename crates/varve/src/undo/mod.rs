@@ -377,7 +377,8 @@ impl UndoSys {
 /// A rollback segment for a transaction. A thread takes turns among a few of them, whose pages stay in its processor's cache,
 /// and goes on to others when they are full.
 fn deal(rsegs: &[Arc<Rseg>], trx: TrxId) -> Arc<Rseg> {
-    let first = thread_spot() + (trx.0 / 2) as usize % RSEGS_PER_THREAD;
+    let own = thread_spot().wrapping_mul(RSEGS_PER_THREAD) % rsegs.len();
+    let first = own + (trx.0 / 2) as usize % RSEGS_PER_THREAD;
     let mut all = (0..rsegs.len()).map(|n| &rsegs[(first + n) % rsegs.len()]);
     let with_room = all.clone().find(|rseg| rseg.has_room());
     with_room.or(all.next()).expect("there is one").clone()

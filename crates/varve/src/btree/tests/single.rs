@@ -97,6 +97,35 @@ fn a_leaf_is_known_again_until_its_range_changes() {
     known();
 }
 
+/// BT-6: where a leaf was is used for the search only if the leaf is still the one that covers the key.
+#[test]
+fn looking_ahead_does_not_mislead() {
+    let f = Fixture::new(4096, 256);
+    let key = |i: u32| i.to_be_bytes();
+    (0..2000).for_each(|i| put(&f.tree, &key(2 * i), &[7; 40]));
+    let middle = key(2000);
+    get(&f.tree, &middle).expect("a record");
+    let ahead = f.tree.look_ahead(&middle).expect("it was just found");
+    let finds_middle = || {
+        let leaf = f.tree.latch_leaf_ahead(&middle, Some(ahead)).expect("a leaf");
+        leaf.exact && leaf.slotted().payload(leaf.at) == [7; 40]
+    };
+    assert!(finds_middle());
+    // A split may leave the key in either half.
+    let splits = f.tree.counters.splits.load(Relaxed);
+    for i in 0..40 {
+        put(&f.tree, &key(1961 + 2 * i), &[9; 600]);
+        assert!(finds_middle(), "after {i} insertions around it");
+    }
+    assert!(f.tree.counters.splits.load(Relaxed) > splits + 2);
+    let merges = f.tree.counters.merges.load(Relaxed);
+    for i in (0..4000).filter(|i| *i != 2000) {
+        remove(&f.tree, &key(i));
+    }
+    assert!(f.tree.counters.merges.load(Relaxed) > merges);
+    assert!(finds_middle(), "after its leaf was merged");
+}
+
 #[test]
 fn a_tree_behaves_like_a_sorted_map() {
     for seed in 0..4u64 {

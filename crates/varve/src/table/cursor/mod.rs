@@ -34,7 +34,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::base::{Error, Result, TrxId};
-use crate::btree::{Seek, SharedLeaf};
+use crate::btree::{LeafAhead, Seek, SharedLeaf};
 use crate::catalog::{OpenIndex, OpenTable, RowRecord};
 use crate::lock::{Mode, TableMode};
 use crate::row::{Datum, DatumBuf, MAX_KEY_BYTES, RowRef, successor};
@@ -44,7 +44,7 @@ use self::consistent::{Batch, FIRST_BATCH};
 use self::locking::Gaps;
 use super::long::LongColumns;
 use super::rowlock::{IfLocked, Locked, lock_row_or};
-use super::version::{VersionScratch, read_leaf, row_record, sees, visible_or_newest};
+use super::version::{VersionScratch, read_leaf_ahead, row_record, sees, visible_or_newest};
 use super::write::CurrentRow;
 
 /// Which row a search by key looks for. The key may be the first parts of the index only.
@@ -173,6 +173,8 @@ pub struct Cursor {
     gaps: Gaps,
     covered: Vec<u8>,
     payload: Vec<u8>,
+    /// Where the leaf of a search by the clustered index's whole key was, until it is latched.
+    ahead: Option<LeafAhead>,
     /// What `next_same` and exact searches must start with.
     prefix: Vec<u8>,
     bounded: bool,
@@ -223,6 +225,7 @@ impl Cursor {
             gaps: Gaps::Open,
             covered: Vec::new(),
             payload: Vec::new(),
+            ahead: None,
             prefix: Vec::new(),
             bounded: false,
             end: Vec::new(),
@@ -257,6 +260,7 @@ impl Cursor {
         self.batch.clear();
         self.batch_limit = FIRST_BATCH;
         self.current = Current::None;
+        self.ahead = None;
         self.is_new_lock = false;
         self.waited_for.clear();
         self.semi_consistent = false;
@@ -305,17 +309,20 @@ impl Cursor {
             Exact | AtLeast | After => Direction::Forward,
             ExactLast | AtMost | Before => Direction::Backward,
         };
-        self.start(trx, lock, direction)?;
-        let mut key = std::mem::take(&mut self.prefix);
-        key.clear();
-        self.table.encode_search(self.index, values, &mut key)?;
-        self.prefix = key;
+        self.current = Current::None;
+        self.prefix.clear();
+        (self.table).encode_search(self.index, values, &mut self.prefix)?;
         let codec = &self.index().codec;
         // The hidden row id has no parts to search by: no values mean all rows, as in any index.
         let whole = self.index == 0 && !codec.is_empty() && values.len() == codec.len();
         if how == Exact && whole {
+            // Now rather than when the row is read: the processor fetches the leaf's lines while the search is prepared.
+            let ahead = self.table.clustered.tree.look_ahead(&self.prefix);
+            self.start(trx, lock, direction)?;
+            self.ahead = ahead;
             return self.point(trx);
         }
+        self.start(trx, lock, direction)?;
         self.bounded = matches!(how, Exact | ExactLast);
         if how == Exact && self.gaps == Gaps::Locked && self.is_unique_key(values) {
             self.gaps = Gaps::LockedIfAbsent;
@@ -524,7 +531,8 @@ impl Cursor {
 
     /// Copies the version of the row `self.clustered` that the transaction sees to `payload`.
     fn read_clustered(&mut self, trx: &mut Transaction) -> Result<bool> {
-        if !read_leaf(&self.table.clustered, &self.clustered, &mut self.payload)? {
+        let (key, ahead) = (&self.clustered, self.ahead.take());
+        if !read_leaf_ahead(&self.table.clustered, key, ahead, &mut self.payload)? {
             return Ok(false);
         }
         if let Some(record) = RowRecord::decode(&self.payload)
