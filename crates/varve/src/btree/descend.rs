@@ -241,11 +241,7 @@ impl Tree {
 
     /// [`Tree::latch_leaf_shared`] for the first record that is not below `key`, for which `look_ahead` gave the answer.
     #[inline]
-    pub fn latch_leaf_ahead(
-        &self,
-        key: &[u8],
-        ahead: Option<LeafAhead>,
-    ) -> Result<SharedLeaf<'_>> {
+    pub fn latch_leaf_ahead(&self, key: &[u8], ahead: Option<LeafAhead>) -> Result<SharedLeaf<'_>> {
         if let Some(LeafAhead { no, hint }) = ahead
             && let Some(page) = self.env.pool.shared_if_in(self.page_id(no), hint)
             && hint.still_holds(page.hint())

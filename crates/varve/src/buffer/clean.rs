@@ -131,7 +131,7 @@ impl BufferPool {
         self.dirty.oldest(&self.frames, complete)
     }
 
-    /// Calls `wake` whenever a thread finds no clean frame. Once per pool; must be quick and must not call the pool.
+    /// Calls `wake` whenever a thread finds no clean frame, or frames without memory come near. Once per pool; must be quick and must not call the pool.
     pub fn set_cleaner_waker(&self, wake: impl Fn() + Send + Sync + 'static) {
         self.replacement.set_waker(Box::new(wake));
     }

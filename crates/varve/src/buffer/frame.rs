@@ -297,6 +297,19 @@ impl Arena {
 }
 
 impl Arena {
+    /// Has the system give memory to these frames now, rather than when each is first written to. What they hold stays. Only
+    /// advice: a system that can't do it gives memory later.
+    pub fn back(&self, frames: Range<usize>) {
+        let (start, len) = (frames.start * self.page_size, frames.len() * self.page_size);
+        assert!(start + len <= self.len);
+        // SAFETY: inside the mapping. Pages that have memory keep it and its content, others read as zeros before and after, so
+        // whoever uses them meanwhile sees no difference.
+        unsafe {
+            let at = self.base.as_ptr().add(start).cast();
+            libc::madvise(at, len, libc::MADV_POPULATE_WRITE);
+        }
+    }
+
     /// Has the processor fetch the lines of a slotted page that a search reads first: header and the middle of the slots of a
     /// page of some dozens of records. They are fetched at the same time, not one after the other.
     #[inline]

@@ -13,10 +13,14 @@
 //! time limit, of pages that it skips if it can't have them. It can fail: `Error::NoSpace` after [`GIVE_UP`], when
 //! the pool is smaller than what its users keep latched and pinned.
 
+//! **Memory.** The arena's memory is the system's until it is written to for the first time. Clearing it then costs the thread that
+//! fills the pool as much as its own work, so the page cleaner asks for it beforehand: as much as is in use and a sixteenth of the
+//! pool. A small database in a large pool takes no more than that.
+
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
@@ -46,6 +50,40 @@ pub(super) struct Replacement {
     waiting: AtomicU32,
     cleaned: (Mutex<()>, Condvar),
     wake_cleaner: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    pub(super) backing: Backing,
+}
+
+/// How much of the arena has memory. Frames are used for the first time in their order. Relaxed throughout: only advice to the
+/// system depends on it.
+pub(super) struct Backing {
+    /// Frames below this have memory. Written by the page cleaner.
+    pub(super) until: AtomicU32,
+    /// One more than the highest frame that was used when the cleaner was asked.
+    used: AtomicU32,
+    /// The cleaner was asked for more.
+    asked: AtomicBool,
+    /// How many frames beyond those in use are to have memory.
+    ahead: u32,
+    frames: u32,
+}
+
+impl Backing {
+    fn new(frames: usize) -> Backing {
+        Backing {
+            until: AtomicU32::new(0),
+            used: AtomicU32::new(0),
+            asked: AtomicBool::new(false),
+            ahead: frames as u32 / 16,
+            frames: frames as u32,
+        }
+    }
+
+    /// Whether `frame` is so close to the frames without memory that more is wanted.
+    #[inline]
+    fn is_short(&self, frame: u32) -> bool {
+        let until = self.until.load(Relaxed);
+        until < self.frames && frame + self.ahead / 2 >= until
+    }
 }
 
 impl Replacement {
@@ -63,6 +101,7 @@ impl Replacement {
             waiting: AtomicU32::new(0),
             cleaned: Default::default(),
             wake_cleaner: OnceLock::new(),
+            backing: Backing::new(frames),
         }
     }
 
@@ -120,6 +159,9 @@ impl BufferPool {
     /// A free frame: claimed, exclusively latched, naming no page.
     pub(super) fn free_frame(&self) -> Result<u32> {
         if let Some(f) = self.replacement.free.pop() {
+            if self.replacement.backing.is_short(f) {
+                self.want_memory(f);
+            }
             return Ok(f);
         }
         let rounds = 5 * self.frames.len();
@@ -127,6 +169,28 @@ impl BufferPool {
             return Ok(f);
         }
         self.wait_for_frame(rounds)
+    }
+
+    #[cold]
+    fn want_memory(&self, frame: u32) {
+        let backing = &self.replacement.backing;
+        backing.used.fetch_max(frame + 1, Relaxed);
+        if !backing.asked.swap(true, Relaxed) {
+            self.replacement.wake_cleaner();
+        }
+    }
+
+    /// Has the system give memory to the frames that will be used next. For the cleaner.
+    pub fn back_ahead(&self) {
+        let backing = &self.replacement.backing;
+        backing.asked.store(false, Relaxed);
+        let from = backing.until.load(Relaxed);
+        let to = backing.used.load(Relaxed).saturating_add(backing.ahead);
+        let to = to.min(backing.frames);
+        if to > from {
+            self.arena.back(from as usize..to as usize);
+            backing.until.store(to, Relaxed);
+        }
     }
 
     #[cold]

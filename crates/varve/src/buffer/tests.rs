@@ -116,6 +116,36 @@ fn with_cleaner(pool: &BufferPool, threads: usize, work: impl Fn(usize) + Sync) 
 /// More pages than frames, more threads than cores: every increment must survive eviction, reload and cleaning, and no
 /// reader may see a torn or foreign page.
 #[test]
+fn memory_is_asked_for_ahead_of_use() {
+    let (pool, _) = pool_of(320, 320);
+    let asked = Arc::new(AtomicU32::new(0));
+    let count = asked.clone();
+    pool.set_cleaner_waker(move || {
+        count.fetch_add(1, Relaxed);
+    });
+    let backed = || pool.replacement.backing.until.load(Relaxed);
+    let touch = |range: std::ops::Range<u32>| {
+        range.for_each(|no| drop(pool.exclusive(id(no)).expect("a page")));
+    };
+    pool.back_ahead();
+    assert_eq!((backed(), asked.load(Relaxed)), (20, 0), "a sixteenth");
+    touch(0..10);
+    assert_eq!(asked.load(Relaxed), 0, "enough is left");
+    touch(10..15);
+    assert_eq!(asked.load(Relaxed), 1, "asked once");
+    pool.back_ahead();
+    assert_eq!(backed(), 35, "a sixteenth beyond what is used");
+    for no in 0..15 {
+        assert_eq!(value(&pool.shared(id(no)).unwrap(), id(no)), 0);
+    }
+    // A cleaner that comes late, and a pool that is used up.
+    touch(15..320);
+    assert_eq!(asked.load(Relaxed), 2, "not once for each frame");
+    pool.back_ahead();
+    assert_eq!(backed(), 320, "all there is");
+}
+
+#[test]
 fn changes_survive_a_tiny_pool() {
     const PAGES: u32 = 300;
     let (pool, store) = pool_of(MIN_FRAMES, PAGES);
@@ -241,6 +271,8 @@ fn a_thread_waits_for_the_cleaner_when_all_is_dirty() {
         fill(page.bytes_mut(), u64::from(no));
         page.changed(Lsn(8 * u64::from(no) + 8));
     }
+    // So far the cleaner was asked for memory only.
+    *asked.0.lock() = false;
     std::thread::scope(|s| {
         s.spawn(|| value(&pool.shared(id(99)).unwrap(), id(99)));
         let mut wanted = asked.0.lock();

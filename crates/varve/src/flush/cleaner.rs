@@ -1,6 +1,7 @@
 //! The page cleaner's thread: when to write how many pages.
 //!
-//! Every tenth of a second, and whenever it is woken, it looks after three things, the most urgent first:
+//! Every tenth of a second, and whenever it is woken, it asks the system for the memory that the pool will use next
+//! (`buffer/replace.rs`), and looks after three things, the most urgent first:
 //!
 //! 1. **Frames.** Threads should find free frames without waiting: clean unused pages are taken out of their frames; if that
 //!    gives too few, unused dirty ones are written.
@@ -159,6 +160,7 @@ impl Cleaner {
     /// The thread's body: returns when it is stopped.
     pub fn run(&mut self) {
         let mut rest = TICK;
+        self.shared.pool.back_ahead();
         while self.signal.wait(rest) {
             if self.shared.log.check().is_err() {
                 rest = IDLE_TICK;
@@ -174,6 +176,7 @@ impl Cleaner {
 
     /// One look at all duties; returns how long to rest.
     fn round(&mut self) -> Result<Duration> {
+        self.shared.pool.back_ahead();
         let more_frames = self.keep_free_frames()?;
         let more_age = self.keep_age()?;
         self.checkpoint_if_due()?;

@@ -107,7 +107,10 @@ fn looking_ahead_does_not_mislead() {
     get(&f.tree, &middle).expect("a record");
     let ahead = f.tree.look_ahead(&middle).expect("it was just found");
     let finds_middle = || {
-        let leaf = f.tree.latch_leaf_ahead(&middle, Some(ahead)).expect("a leaf");
+        let leaf = f
+            .tree
+            .latch_leaf_ahead(&middle, Some(ahead))
+            .expect("a leaf");
         leaf.exact && leaf.slotted().payload(leaf.at) == [7; 40]
     };
     assert!(finds_middle());
