@@ -25,7 +25,7 @@ use crate::table::{
     CheckReport, CurrentRow, Cursor, OnDuplicate, delete_row, insert_row, insert_rows,
     lock_search_key, update_row,
 };
-use crate::txn::{AutoIncLock, Core, FlushLog, Isolation, PurgeOptions, Transaction};
+use crate::txn::{AutoIncLock, Core, CoreHandles, FlushLog, Isolation, PurgeOptions, Transaction};
 
 pub use open::Options;
 use open::Purpose;
@@ -39,6 +39,8 @@ pub struct Database {
 
 pub(crate) struct Inner {
     pub core: Arc<Core>,
+    /// For transactions.
+    pub handles: CoreHandles,
     pub ddl: Ddl,
     pub background: Mutex<Option<Background>>,
     /// Set before the log is poisoned on purpose.
@@ -164,7 +166,7 @@ impl Database {
 
     /// Begins a transaction. Its read view opens at its first read.
     pub fn begin(&self, isolation: Isolation) -> Transaction {
-        Transaction::begin(self.inner.core.clone(), isolation)
+        Transaction::begin(self.inner.handles.take(), isolation)
     }
 
     /// The names of all prepared transactions: of those that a crash or the end of their session left, which wait for

@@ -26,8 +26,8 @@ use crate::redo::{CONTROL_FILE, Control, ControlFile, LogSettings, RedoLog};
 use crate::row::{Collation, Collations, FindCollation};
 use crate::space::{MIXED, NewSpace, SpaceKind, Spaces, UNFINISHED_EXTENSION};
 use crate::txn::{
-    Core, DynamicSettings, FlushLog, IdLimitLog, Isolation, LogLevel, Logger, PurgeOptions, State,
-    Transaction, TxnSys,
+    Core, CoreHandles, DynamicSettings, FlushLog, IdLimitLog, Isolation, LogLevel, Logger,
+    PurgeOptions, State, Transaction, TxnSys,
 };
 use crate::undo::{
     MAX_UNDO_SPACES, TrxUndo, UndoEnv, UndoSys, format_rollback_segments, format_temporary_segments,
@@ -297,6 +297,7 @@ pub(crate) fn open(
     let purge = (purpose == Purpose::Use).then(|| Purge::start(core.clone()));
     Ok(Database {
         inner: Arc::new(Inner {
+            handles: CoreHandles::new(&core),
             core,
             ddl,
             background: Mutex::new(Some(Background {

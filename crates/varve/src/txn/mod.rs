@@ -83,6 +83,7 @@
 
 mod auto_inc;
 mod core;
+mod handle;
 mod id_limit;
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -101,6 +102,7 @@ mod view;
 
 pub use self::core::{Core, Counters, LogLevel, Logger, Wakeup};
 pub use auto_inc::AutoIncLock;
+pub use handle::{CoreHandle, CoreHandles};
 pub use id_limit::IdLimitLog;
 pub use parts::TrxNumber;
 pub use ring::State;

@@ -26,6 +26,7 @@ use crate::lock::{TableMode, TrxLocks, Wait};
 use crate::undo::{TrxUndo, UndoKind};
 
 use super::core::{Core, Counters};
+use super::handle::CoreHandle;
 use super::parts::{Parts, TablesHeld, TrxNumber};
 use super::prepared::Parked;
 use super::view::{ReadView, ViewPlace};
@@ -102,7 +103,7 @@ impl Scratch {
 
 /// A running transaction. It belongs to one thread at a time.
 pub struct Transaction {
-    core: Arc<Core>,
+    core: CoreHandle,
     number: TrxNumber,
     isolation: Isolation,
     state: State,
@@ -133,7 +134,8 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    pub fn begin(core: Arc<Core>, isolation: Isolation) -> Transaction {
+    pub fn begin(core: impl Into<CoreHandle>, isolation: Isolation) -> Transaction {
+        let core = core.into();
         let (parts, number) = core.spare.take(&core.locks);
         let Parts {
             locks,
@@ -229,7 +231,7 @@ impl Transaction {
     /// Setting the flag and waking the lock manager makes a lock wait end with `Interrupted`.
     pub fn interrupt_handle(&self) -> Interrupt {
         Interrupt {
-            core: self.core.clone(),
+            core: Arc::clone(&self.core),
             flag: self.interrupt().clone(),
         }
     }
