@@ -30,12 +30,18 @@ struct Part {
     counts: &'static str,
 }
 
-const PARTS: [Part; 6] = [
+const PARTS: [Part; 8] = [
     Part {
         name: "crash simulation",
         line: "VARVE_MODEL_SEED=SEED VARVE_CRASH_POINTS=1500 \
                cargo test -p varve --locked --features varve/sabotage --test crash_points -- --nocapture",
         counts: "Tried",
+    },
+    Part {
+        name: "failing disk",
+        line: "VARVE_FAULT_SEED=SEED VARVE_FAULT_POINTS=300 \
+               cargo test -p varve --locked --features varve/sabotage --test faults",
+        counts: "test result",
     },
     Part {
         name: "killed server",
@@ -61,6 +67,12 @@ const PARTS: [Part; 6] = [
         name: "isolation histories",
         line: "VARVE_SEED=SEED cargo test -p varve --locked --features varve/sabotage --test histories",
         counts: "test result",
+    },
+    Part {
+        name: "fuzzing",
+        // It draws its own seed; inputs that fail are kept.
+        line: "cargo xtask fuzz --seconds 20",
+        counts: " executions",
     },
 ];
 
