@@ -3,14 +3,27 @@
 //! Exit status: 0 all is well, 1 something was found, 2 the command could not do its work.
 
 mod check;
+mod dump;
+mod text;
 
 use std::process::ExitCode;
 
 const USAGE: &str = "\
 varve: looks after databases of the Varve storage engine
 
-  varve check DIR    checks every file of the database in DIR, which nobody may have open; changes nothing
-  varve help         prints this text
+  varve check DIR
+      checks every file of the database in DIR, which nobody may have open; changes nothing
+
+  varve dump [OPTION...] FILE.vdt
+  varve dump [OPTION...] DIR SCHEMA/TABLE
+      prints the rows of a table that can be read, as CSV: of its file alone and as it stands, or of the table of
+      a database that nobody has open, as it is after recovery; changes nothing
+      --json         one JSON object a line
+      --deleted      rows that are deleted but still there, too; a first column tells
+      --like FILE    with the definition of another file, of the same table or one that was made like it
+
+  varve help
+      prints this text
 
 Exit status: 0 all is well, 1 something was found, 2 the command could not do its work.
 ";
@@ -26,6 +39,7 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match args.as_slice() {
         ["check", dir] => check::run(dir),
+        ["dump", rest @ ..] => dump::Request::parse(rest).and_then(dump::run),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             Ok(Outcome::Clean)

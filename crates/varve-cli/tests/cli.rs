@@ -114,3 +114,141 @@ fn unknown_arguments_are_refused_with_the_usage() {
     }
     assert_eq!(status(&varve(&["help"])), 0);
 }
+
+#[test]
+fn dump_prints_what_can_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    build(dir.path());
+    let db = open(dir.path());
+    db.rename_table("shop/item", "shop/thing").unwrap();
+    let def = TableDef::new("shop/odd")
+        .column("id", ColumnType::i32())
+        .nullable("note", ColumnType::text(60_000))
+        .nullable("blob", ColumnType::Bytes(100))
+        .nullable("x", ColumnType::Double)
+        .primary(&["id"]);
+    let table = db.create_table(&def).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let long = "y".repeat(50_000);
+    let null = varve::Value::Null;
+    table
+        .insert(&mut trx, values![-1, "say \"a,b\"\n", vec![1u8, 0xab], 1.5])
+        .unwrap();
+    table
+        .insert(&mut trx, values![2, null.clone(), null.clone(), f64::NAN])
+        .unwrap();
+    table
+        .insert(&mut trx, values![3, "", null.clone(), -0.25])
+        .unwrap();
+    table
+        .insert(&mut trx, values![4, long.as_str(), null.clone(), null])
+        .unwrap();
+    trx.commit().unwrap();
+    db.close().unwrap();
+
+    // The file alone, somewhere else.
+    let alone = tempfile::tempdir().unwrap();
+    let copy = |name: &str| {
+        let to = alone.path().join(name);
+        std::fs::copy(dir.path().join("shop").join(name), &to).unwrap();
+        to
+    };
+    let odd = copy("odd.vdt");
+    let csv = varve(&["dump", odd.to_str().unwrap()]);
+    assert_eq!(status(&csv), 0, "{}", stderr(&csv));
+    let expected = format!(
+        "\"id\",\"note\",\"blob\",\"x\"\n-1,\"say \"\"a,b\"\"\n\",0x01ab,1.5\n2,,,NaN\n3,\"\",,-0.25\n4,\"{long}\",,\n"
+    );
+    assert_eq!(stdout(&csv), expected);
+    let json = varve(&["dump", "--json", odd.to_str().unwrap()]);
+    let lines: Vec<String> = stdout(&json).lines().take(3).map(String::from).collect();
+    assert_eq!(
+        lines,
+        [
+            r#"{"id":-1,"note":"say \"a,b\"\u000a","blob":{"hex":"01ab"},"x":1.5}"#,
+            r#"{"id":2,"note":null,"blob":null,"x":"NaN"}"#,
+            r#"{"id":3,"note":"","blob":null,"x":-0.25}"#,
+        ]
+    );
+
+    // A page of the long value is lost.
+    let mut bytes = std::fs::read(&odd).unwrap();
+    let overflow = bytes.chunks(16384).position(|page| page[12] == 11).unwrap();
+    bytes[overflow * 16384 + 5000] ^= 1;
+    std::fs::write(&odd, &bytes).unwrap();
+    let lost = varve(&["dump", odd.to_str().unwrap()]);
+    assert_eq!(status(&lost), 1);
+    assert!(
+        stdout(&lost).ends_with("4,#LOST 50000 bytes#,,\n"),
+        "{}",
+        stdout(&lost)
+    );
+    assert!(stderr(&lost).contains(&format!("skipped: page {overflow}: expected checksum")));
+
+    // A leaf and the root of the renamed table are lost, and then page 0.
+    let thing = copy("thing.vdt");
+    let mut bytes = std::fs::read(&thing).unwrap();
+    let leaves: Vec<usize> = (4..bytes.len() / 16384)
+        .filter(|no| bytes[no * 16384 + 12] == 3 && bytes[no * 16384 + 48] == bytes[3 * 16384 + 48])
+        .collect();
+    assert!(leaves.len() > 3, "{leaves:?}");
+    bytes[leaves[1] * 16384 + 9000] ^= 1;
+    bytes[3 * 16384..4 * 16384].fill(0);
+    std::fs::write(&thing, &bytes).unwrap();
+    let part = varve(&["dump", thing.to_str().unwrap()]);
+    assert_eq!(status(&part), 1);
+    let rows = stdout(&part).lines().count() - 1;
+    assert!((1000..2000).contains(&rows), "{rows} rows");
+    assert!(
+        stdout(&part).contains("\"item 00000\",0\n"),
+        "{}",
+        stdout(&part)
+    );
+    let said = stderr(&part);
+    assert!(
+        said.contains("no page has the rows with keys from"),
+        "{said}"
+    );
+    bytes[..16384].fill(0x77);
+    std::fs::write(&thing, &bytes).unwrap();
+    let without = varve(&["dump", thing.to_str().unwrap()]);
+    assert_eq!(status(&without), 2);
+    assert!(stderr(&without).contains("--like"), "{}", stderr(&without));
+    let other = copy("other.vdt");
+    let like = varve(&[
+        "dump",
+        "--like",
+        other.to_str().unwrap(),
+        thing.to_str().unwrap(),
+    ]);
+    assert_eq!(stdout(&like), stdout(&part), "{}", stderr(&like));
+    let from_dir = varve(&["dump", dir.path().to_str().unwrap(), "shop/thing"]);
+    assert_eq!(status(&from_dir), 0, "{}", stderr(&from_dir));
+    assert_eq!(stdout(&from_dir).lines().count(), 2001);
+}
+
+/// Rows that a crash left to recovery, and deleted ones.
+#[test]
+fn dump_shows_deleted_rows_and_recovered_ones_on_demand() {
+    let dir = tempfile::tempdir().unwrap();
+    build(dir.path());
+    let path = dir.path().to_str().unwrap();
+    let db = open(dir.path());
+    let table = db.table("shop/item").unwrap();
+    let mut old = db.begin(Isolation::RepeatableRead);
+    old.take_snapshot();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    table.delete(&mut trx, values!["item 00007"]).unwrap();
+    table.insert(&mut trx, values!["zebra", 1]).unwrap();
+    trx.commit().unwrap();
+    std::mem::forget(old);
+    db.crash();
+    let file = dir.path().join("shop/item.vdt");
+    let stale = stdout(&varve(&["dump", file.to_str().unwrap()]));
+    assert!(!stale.contains("zebra"));
+    let new = stdout(&varve(&["dump", path, "shop/item"]));
+    assert!(new.contains("\"zebra\",1\n") && !new.contains("item 00007"));
+    let all = stdout(&varve(&["dump", "--deleted", path, "shop/item"]));
+    assert!(all.starts_with("#deleted,") && all.contains("1,\"item 00007\",7\n"));
+    assert!(all.contains("0,\"zebra\",1\n"));
+}

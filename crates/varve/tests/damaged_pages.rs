@@ -8,12 +8,13 @@
 //! changes records of rows and entries; the last changes random bytes, `VARVE_DAMAGE_ROUNDS` times from `VARVE_SEED` on.
 
 use std::path::Path;
-use std::sync::{Mutex, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
+use varve::offline::{TableFile, check_on};
 use varve::page::{PageType, SlottedRef, page_id, page_type};
 use varve::{
     ColumnType, Cursor, Database, Error, Isolation, KeyMatch, LockMode, Result, Table, TableDef,
@@ -23,7 +24,7 @@ use varve_sim::SimDisk;
 #[path = "support/damage.rs"]
 mod damage;
 
-use damage::{PAGE, Place, ROWS, build, change, definitions, insert, open, pages, put, u32_at};
+use damage::{DIR, PAGE, Place, ROWS, build, change, definitions, insert, open, pages, put, u32_at};
 
 // ---- Fields, one by one.
 
@@ -283,8 +284,20 @@ fn random_damage(page: &mut [u8], rng: &mut SmallRng, other_pages: u32) {
     }
 }
 
+/// What `varve check` and `varve dump` do (OFF-2).
+fn look_at_files(disk: &SimDisk) -> Result<()> {
+    check_on(Arc::new(disk.clone()), Path::new(DIR), &mut |_| {})?;
+    for file in disk.files() {
+        if let Ok(file) = TableFile::open_on(disk, &file) {
+            let _ = file.salvage(&mut |_| Ok(()));
+        }
+    }
+    Ok(())
+}
+
 /// Everything that a user may do, whatever comes of it.
 fn use_database(disk: &SimDisk) -> Result<()> {
+    look_at_files(disk)?;
     let db = open(disk)?;
     let ignore = |_: Result<()>| ();
     for def in definitions() {
@@ -344,7 +357,7 @@ fn random_damage_is_an_error_at_worst() {
         Ok(n) => n.parse().unwrap(),
         Err(_) => default,
     };
-    let (rounds, first): (u64, u64) = (number("VARVE_DAMAGE_ROUNDS", 200), number("VARVE_SEED", 1));
+    let (rounds, first): (u64, u64) = (number("VARVE_DAMAGE_ROUNDS", 150), number("VARVE_SEED", 1));
     let original = build();
     let all = pages(&original, |_, page| page[12] != 0);
     let mut types: Vec<u8> = all.iter().map(|p| p.read(&original)[12]).collect();

@@ -3,13 +3,14 @@
 //! What could break here: damage that nobody notices; a sound database that is called damaged, for instance because it was not
 //! closed, or has a collation of its caller; a check that changes something.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use varve::Error;
 use varve::io::{Disk, OpenMode};
-use varve::offline::{Finding, Grade, Summary, check_on};
-use varve::page::{PageType, page_type};
+use varve::offline::{Finding, Grade, Salvaged, Summary, TableFile, check_on};
+use varve::page::{PageType, SlottedRef, page_type};
 use varve_sim::SimDisk;
 
 #[path = "support/damage.rs"]
@@ -275,6 +276,79 @@ fn a_lost_copy_of_the_control_file_gives_no_id_twice() {
     assert_ne!(ids(&first), ids(&second));
     assert!(second.def().id > first.def().id && second.def().space > first.def().space);
     db.close().unwrap();
+}
+
+/// DDL-2: the copy of a definition in the table's file names the table as it is called now, also after a crash right behind the
+/// rename.
+#[test]
+fn a_file_knows_what_its_table_is_called() {
+    let disk = closed();
+    let db = open(&disk).unwrap();
+    db.rename_table("a/t", "a/clean").unwrap();
+    db.close().unwrap();
+    let name = |file: &str| {
+        let file = TableFile::open_on(&disk, Path::new(file)).unwrap();
+        file.definition().unwrap().name.clone()
+    };
+    assert_eq!(name("/db/a/clean.vdt"), "a/clean");
+    let db = open(&disk).unwrap();
+    db.rename_table("a/clean", "a/crashed").unwrap();
+    db.crash();
+    let db = open(&disk).unwrap();
+    let table = db.table("a/crashed").unwrap();
+    assert_eq!(db.check_table(&table).unwrap().errors, [""; 0]);
+    db.close().unwrap();
+    assert_eq!(name("/db/a/crashed.vdt"), "a/crashed");
+}
+
+/// Whatever page of a table is lost: all rows of the other pages are saved, and no others.
+#[test]
+fn the_rows_of_all_other_pages_are_saved() {
+    let original = closed();
+    let save = |disk: &SimDisk, file: &Path| {
+        let mut rows = BTreeSet::new();
+        let file = TableFile::open_on(disk, file).unwrap();
+        let summary = file.salvage(&mut |salvaged| {
+            if let Salvaged::Row {
+                is_deleted: false,
+                values,
+            } = salvaged
+            {
+                rows.insert(format!("{values:?}"));
+            }
+            Ok(())
+        });
+        let summary = summary.unwrap();
+        assert_eq!(rows.len() as u64, summary.rows, "a row twice");
+        (rows, summary)
+    };
+    for name in ["a/t", "a/heap", "a/long"] {
+        let path = Path::new(DIR).join(format!("{name}.vdt"));
+        let (all, summary) = save(&original, &path);
+        assert_eq!((summary.lost_values, summary.skipped), (0, 0), "{name}");
+        let db = open(&original).unwrap();
+        let table = db.table(name).unwrap();
+        assert_eq!(all.len() as u64, db.check_table(&table).unwrap().rows);
+        let primary = table.def().primary.id.0;
+        db.close().unwrap();
+        for place in pages(&original, |file, _| file == path) {
+            let page = place.read(&original);
+            let of_rows = page_type(&page) == Some(PageType::Leaf)
+                && SlottedRef::new(&page).owner() == primary;
+            let in_it = if of_rows { SlottedRef::new(&page).n_slots() } else { 0 };
+            if place.no == 0 {
+                continue;
+            }
+            let disk = original.copy();
+            torn(&disk, &place, &[]);
+            let (left, summary) = save(&disk, &path);
+            let lost = summary.lost_values as usize;
+            assert!(left.len() == all.len() - in_it, "{name} page {}", place.no);
+            assert!(left.difference(&all).count() == lost, "{name} page {}", place.no);
+            assert!(summary.skipped > u64::from(of_rows), "{name} page {}", place.no);
+            assert!(lost <= 1, "{name} page {}", place.no);
+        }
+    }
 }
 
 /// A finding is about the place's file.

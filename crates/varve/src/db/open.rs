@@ -286,6 +286,7 @@ pub(crate) fn open(
     let opener = Opener {
         options: &options,
         purpose,
+        is_after_crash: !control.clean_shutdown,
         logger,
         spaces,
         pool,
@@ -316,6 +317,7 @@ pub(crate) fn open(
 struct Opener<'a> {
     options: &'a Options,
     purpose: Purpose,
+    is_after_crash: bool,
     logger: Logger,
     spaces: Arc<Spaces>,
     pool: Arc<BufferPool>,
@@ -507,7 +509,12 @@ impl Opener<'_> {
             )
         });
         match opened {
-            Ok(table) => core.tables.add(Arc::new(table)),
+            Ok(table) => {
+                if self.is_after_crash {
+                    ddl.refresh_copy(&table.def);
+                }
+                core.tables.add(Arc::new(table));
+            }
             Err(why) => {
                 core.error(&format!("table {name} can't be used: {why}"));
                 let def = def.ok();

@@ -12,6 +12,8 @@
 //! After a failed sync nobody knows what is committed: then files are left to the next start.
 //!
 //! - **DDL-1** After start-up the table files are exactly those that the committed definitions name.
+//! - **DDL-2** The copy of a table's definition in its file, by which `varve dump` reads the file alone, says what the stored
+//!   definition says. It is written after the commit, and made right at a start after a crash.
 //!
 //! Temporary tables have neither stored definitions nor files: `temporary`.
 //!
@@ -315,9 +317,33 @@ impl Ddl {
         store::write_def(&mut trx, &self.system, &def)?;
         let _gate = table.keep_purge_away();
         self.retire(trx, &table)?;
+        self.refresh_copy(&def);
         let moved = self.spaces.rename(table.space(), &table_path(to));
         self.core.tables.replace(&table, self.reopen(&table, def)?);
         moved
+    }
+
+    /// Makes the copy of the definition in the table's file that of `def`, if it is another one (DDL-2).
+    pub fn refresh_copy(&self, def: &TableDef) {
+        let refresh = || {
+            let space = self.spaces.require(def.space)?;
+            let mut bytes = Vec::new();
+            def.encode(&mut bytes);
+            // A copy that can't be read is damage: it is left as it is, for a person to see.
+            let old = space.definition(&self.core.mtr)?;
+            if old.is_none_or(|old| old != bytes) {
+                let mut mtr = Mtr::begin(&self.core.mtr, self.core.pool.page_size() as u32 + 256)?;
+                space.set_definition(&mut mtr, &bytes)?;
+                mtr.commit();
+            }
+            Ok::<_, Error>(())
+        };
+        if let Err(e) = refresh() {
+            let name = &def.name;
+            self.core.warn(&format!(
+                "the copy of the definition in the file of table {name} is not up to date: {e}"
+            ));
+        }
     }
 
     /// The table under another name. Renaming does not change what older views may read: the old creator stays.

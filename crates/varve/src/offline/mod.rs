@@ -7,6 +7,8 @@
 mod check;
 mod files;
 mod finding;
+mod salvage;
 
 pub use check::{Summary, check, check_on};
 pub use finding::{Finding, Grade};
+pub use salvage::{SalvageSummary, Salvaged, Saved, TableFile, recovered, recovered_on};

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use super::Space;
 use super::alloc_page::{EXTENT_PAGES, MIXED, group_start};
 use super::extents::{Extents, FREE};
-use super::header::{DEF, DEF_LEN, definition, definition_head, stored_definition};
+use super::header::{DEF, DEF_LEN, definition_head, stored_definition, stored_part};
 use crate::base::{Error, NO_PAGE, PageId, PageNo, Result};
 use crate::mtr::{Mtr, MtrEnv, PageH};
 use crate::page::{PageOp, PageType, page_type};
@@ -324,7 +324,7 @@ impl Space {
     /// Replaces the copy of the table's definition in page 0. Takes as much redo as the definition, and 64 bytes.
     pub fn set_definition(&self, mtr: &mut Mtr<'_>, bytes: &[u8]) -> Result<()> {
         let h = mtr.exclusive(self.page(PageNo(0)))?;
-        let stored = stored_definition(bytes, self.geometry.page_size);
+        let stored = stored_part(bytes, self.geometry.page_size);
         let head = definition_head(bytes, stored);
         let off = DEF_LEN as u16;
         mtr.op(h, PageOp::Write { off, bytes: &head });
@@ -339,7 +339,8 @@ impl Space {
     pub fn definition(&self, env: &MtrEnv) -> Result<Option<Vec<u8>>> {
         let id = self.page(PageNo(0));
         let page = env.pool.shared(id)?;
-        definition(&page).map_err(|found| Error::corrupt(id, "the table's definition", found))
+        stored_definition(&page)
+            .map_err(|found| Error::corrupt(id, "the table's definition", found))
     }
 
     fn latch_alloc_page(&self, mtr: &mut Mtr<'_>, group: u32) -> Result<PageH> {

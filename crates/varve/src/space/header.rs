@@ -89,13 +89,13 @@ impl FileHeader {
         page[TABLE..TABLE + 8].copy_from_slice(&self.table.0.to_le_bytes());
         let crc = crc32c::crc32c(&page[INTRO..FIXED_CRC]);
         page[FIXED_CRC..FIXED_END].copy_from_slice(&crc.to_le_bytes());
-        let stored = stored_definition(definition, page.len());
+        let stored = stored_part(definition, page.len());
         page[DEF_LEN..DEF_LEN + 12].copy_from_slice(&definition_head(definition, stored));
         page[DEF..DEF + stored.len()].copy_from_slice(stored);
     }
 
     /// Reads and checks the fixed part from the start of a file.
-    pub(super) fn read(file: &dyn DiskFile) -> Result<FileHeader> {
+    pub fn read(file: &dyn DiskFile) -> Result<FileHeader> {
         if file.len()? < 2 * 4096 {
             let expected = "a tablespace of two pages or more";
             return Err(damaged(file.path(), expected, "a shorter file"));
@@ -139,7 +139,7 @@ fn u32_at(b: &[u8], at: usize) -> u32 {
 }
 
 /// What of a definition is kept in page 0: all of it, or nothing.
-pub(super) fn stored_definition(definition: &[u8], page_size: usize) -> &[u8] {
+pub(super) fn stored_part(definition: &[u8], page_size: usize) -> &[u8] {
     match definition.len() <= page_size - DEF {
         true => definition,
         false => &[],
@@ -157,7 +157,7 @@ pub(super) fn definition_head(definition: &[u8], stored: &[u8]) -> [u8; 12] {
 }
 
 /// The definition that page 0 holds; `None` if it did not fit there, an error says what was found instead.
-pub(super) fn definition(page: &[u8]) -> std::result::Result<Option<Vec<u8>>, String> {
+pub fn stored_definition(page: &[u8]) -> std::result::Result<Option<Vec<u8>>, String> {
     let (len, stored) = (u32_at(page, DEF_LEN), u32_at(page, DEF_LEN + 4) as usize);
     if stored == 0 && len != 0 {
         return Ok(None);

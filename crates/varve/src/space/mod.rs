@@ -42,7 +42,7 @@ use parking_lot::Mutex;
 pub use alloc::{ALLOC_LOG_BYTES, FREE_LOG_BYTES, Reserved};
 pub use alloc_page::{EXTENT_PAGES, MIXED};
 pub use file::OpenFiles;
-pub use header::{FileHeader, SpaceKind};
+pub use header::{FileHeader, SpaceKind, stored_definition};
 pub use registry::{NewSpace, Spaces, UNFINISHED_EXTENSION};
 
 use crate::base::{Error, PageId, PageNo, Result, SpaceId, TableId};

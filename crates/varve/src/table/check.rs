@@ -81,7 +81,10 @@ pub fn check_quiet_table(table: &OpenTable) -> Result<CheckReport> {
     match table.temporary_overflow() {
         // The temporary tablespace has pages of many tables.
         Some(own) => check_own_overflow(own, &mut report, &pages),
-        None => check_pages(table, &mut report, &pages)?,
+        None => {
+            check_pages(table, &mut report, &pages)?;
+            check_copy(table, &mut report)?;
+        }
     }
     Ok(report)
 }
@@ -189,6 +192,21 @@ fn check_long(
         }
     }
     Ok(None)
+}
+
+/// DDL-2. A copy that can't be read is told with its page.
+fn check_copy(table: &OpenTable, report: &mut CheckReport) -> Result<()> {
+    if table.space() == SYSTEM_SPACE {
+        return Ok(());
+    }
+    let mut bytes = Vec::new();
+    table.def.encode(&mut bytes);
+    let copy = table.clustered.tree.space.definition(table.mtr_env())?;
+    if copy.is_some_and(|copy| copy != bytes) {
+        let what = "page 0: the copy of the definition there is not the table's definition";
+        tell(report, what.into());
+    }
+    Ok(())
 }
 
 /// Each page in use must be referred to, and each that is referred to must be in use.
