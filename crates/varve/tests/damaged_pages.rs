@@ -24,7 +24,9 @@ use varve_sim::SimDisk;
 #[path = "support/damage.rs"]
 mod damage;
 
-use damage::{DIR, PAGE, Place, ROWS, build, change, definitions, insert, open, pages, put, u32_at};
+use damage::{
+    DIR, PAGE, Place, ROWS, build, change, definitions, insert, open, pages, put, u32_at,
+};
 
 // ---- Fields, one by one.
 

@@ -3,8 +3,8 @@
 //! What could break here: damage that nobody notices; a sound database that is called damaged, for instance because it was not
 //! closed, or has a collation of its caller; a check that changes something.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use varve::Error;
@@ -278,6 +278,88 @@ fn a_lost_copy_of_the_control_file_gives_no_id_twice() {
     db.close().unwrap();
 }
 
+/// A page that is as it was some time ago, whole and in its place: a write that the disk lost. It is found where something else
+/// contradicts it, and what does so is in the table of docs/testing.md.
+#[test]
+fn a_write_that_was_lost_is_found_by_what_contradicts_it() {
+    let old = closed();
+    let disk = old.copy();
+    let db = open(&disk).unwrap();
+    for def in damage::definitions() {
+        let table = db.table(&def.name).unwrap();
+        let mut trx = db.begin(varve::Isolation::RepeatableRead);
+        damage::change(&mut trx, &table, 3, "newer").unwrap();
+        for id in 1000..1200 {
+            damage::insert(&mut trx, &table, id, "newer").unwrap();
+        }
+        trx.commit().unwrap();
+    }
+    assert!(db.wait_for_purge(std::time::Duration::from_secs(60)));
+    db.close().unwrap();
+    // What would be restored from the doublewrite file is not the question.
+    disk.remove(Path::new("/db/doublewrite.vdw")).unwrap();
+    let mut seen: BTreeMap<String, (u32, u32)> = BTreeMap::new();
+    for place in pages(&disk, |_, page| page_type(page) != Some(PageType::Unused)) {
+        let page = place.read(&disk);
+        let len = old
+            .open(&place.file, OpenMode::Existing)
+            .unwrap()
+            .len()
+            .unwrap();
+        if place.no >= len / PAGE as u64 || place.read(&old) == page {
+            continue;
+        }
+        let stale = disk.copy();
+        place.write(&stale, &place.read(&old));
+        let is_found = !damages(&check(&stale).1).is_empty();
+        let ptype = page_type(&page).unwrap();
+        let count = seen.entry(format!("{ptype:?}")).or_default();
+        count.0 += 1;
+        count.1 += u32::from(is_found);
+        if matches!(
+            ptype,
+            PageType::Leaf | PageType::Inner | PageType::Alloc | PageType::Overflow
+        ) {
+            assert!(is_found, "{ptype:?} {place:?}");
+        }
+    }
+    println!("changed pages and findings by type: {seen:?}");
+    assert!(seen.len() > 4, "{seen:?}");
+}
+
+/// Redo log and control file of an earlier time, with newer tablespaces: what the log goes on with would not be applied to newer
+/// pages after the next crash.
+#[test]
+fn a_log_of_another_time_is_found() {
+    let old = closed();
+    let disk = old.copy();
+    let db = open(&disk).unwrap();
+    let table = db.table("a/t").unwrap();
+    for id in 1000..1100 {
+        let mut trx = db.begin(varve::Isolation::RepeatableRead);
+        damage::insert(&mut trx, &table, id, "newer").unwrap();
+        trx.commit().unwrap();
+    }
+    db.close().unwrap();
+    let is_of_log = |f: &PathBuf| f.starts_with("/db/redo") || f.ends_with("varve.ctl");
+    disk.files()
+        .iter()
+        .filter(|f| is_of_log(f))
+        .for_each(|f| disk.remove(f).unwrap());
+    for path in old.files().iter().filter(|f| is_of_log(f)) {
+        let from = old.open(path, OpenMode::Existing).unwrap();
+        let mut bytes = vec![0; from.len().unwrap() as usize];
+        from.read_at(&mut bytes, 0).unwrap();
+        let to = disk.open(path, OpenMode::CreateNew).unwrap();
+        to.write_at(&bytes, 0).unwrap();
+    }
+    let refused = open(&disk).err().unwrap().to_string();
+    assert!(refused.contains("of another time"), "{refused}");
+    let told = damages(&check(&disk).1).join("\n");
+    assert!(told.contains("of another time"), "{told}");
+    assert!(told.contains("undo_001.vdt, page"), "{told}");
+}
+
 /// DDL-2: the copy of a definition in the table's file names the table as it is called now, also after a crash right behind the
 /// rename.
 #[test]
@@ -335,7 +417,11 @@ fn the_rows_of_all_other_pages_are_saved() {
             let page = place.read(&original);
             let of_rows = page_type(&page) == Some(PageType::Leaf)
                 && SlottedRef::new(&page).owner() == primary;
-            let in_it = if of_rows { SlottedRef::new(&page).n_slots() } else { 0 };
+            let in_it = if of_rows {
+                SlottedRef::new(&page).n_slots()
+            } else {
+                0
+            };
             if place.no == 0 {
                 continue;
             }
@@ -344,8 +430,16 @@ fn the_rows_of_all_other_pages_are_saved() {
             let (left, summary) = save(&disk, &path);
             let lost = summary.lost_values as usize;
             assert!(left.len() == all.len() - in_it, "{name} page {}", place.no);
-            assert!(left.difference(&all).count() == lost, "{name} page {}", place.no);
-            assert!(summary.skipped > u64::from(of_rows), "{name} page {}", place.no);
+            assert!(
+                left.difference(&all).count() == lost,
+                "{name} page {}",
+                place.no
+            );
+            assert!(
+                summary.skipped > u64::from(of_rows),
+                "{name} page {}",
+                place.no
+            );
             assert!(lost <= 1, "{name} page {}", place.no);
         }
     }

@@ -1,5 +1,6 @@
 //! A database: opening, closing, background threads, and the faces of tables, transactions and cursors.
 
+mod directory;
 mod open;
 mod report;
 mod status;
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::base::{Error, PageNo, Result, TEMP_SPACE, Xid};
+use crate::base::{Error, Result, TEMP_SPACE, Xid};
 use crate::catalog::{IndexEstimate, OpenTable, TableDef};
 use crate::ddl::Ddl;
 use crate::flush::Flusher;
@@ -537,6 +538,3 @@ fn current_of<'a>(trx: &Transaction, table: &Table, cursor: &'a Cursor) -> Resul
     }
     cursor.current(trx)
 }
-
-/// The page of the system tablespace that names the undo tablespaces and the catalog's root.
-pub(crate) const DIRECTORY_PAGE: PageNo = PageNo(2);

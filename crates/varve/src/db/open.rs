@@ -14,12 +14,14 @@ use crate::base::{
 use crate::btree::Tree;
 use crate::buffer::{BufferPool, PoolSettings};
 use crate::catalog::{BrokenTable, OpenTable, TableDef, Tables};
-use crate::db::{Background, DIRECTORY_PAGE, Database, Inner};
+use crate::db::directory::{
+    DIRECTORY_PAGE, Directory, SYSTEM_FILE, require_system_file, undo_file,
+};
+use crate::db::{Background, Database, Inner};
 use crate::ddl::{self, Ddl, FILE_EXTENSION, FIRST_USER_ID, SYSTEM_INDEX, StoredDef};
 use crate::flush::{FlushEnv, FlushSettings, Flusher, doublewrite};
 use crate::io::{Disk, OpenMode};
 use crate::mtr::{Mtr, MtrEnv, RawRecord};
-use crate::page::{PageOp, PageType, page_type};
 use crate::purge::Purge;
 use crate::recovery;
 use crate::redo::{CONTROL_FILE, Control, ControlFile, LogSettings, RedoLog};
@@ -152,16 +154,10 @@ impl Options {
 const LEAST_OPEN_FILES: u32 = 10;
 /// Exists while a database is being created: what lies beside it is not a database yet.
 const CREATION_MARK: &str = "varve.creating";
-const SYSTEM_FILE: &str = "system.vdt";
 /// Where the redo stream of a new database begins.
 const FIRST_LSN: Lsn = Lsn(8192);
 /// The first transaction id.
 const FIRST_TRX: u64 = 16;
-
-/// Offsets in the directory page of the system tablespace.
-const DIR_UNDO_COUNT: usize = 48;
-const DIR_CATALOG_ROOT: usize = 52;
-const DIR_UNDO_SPACES: usize = 56;
 
 /// Logs id limits for the transaction system.
 struct LogIdLimit(Arc<MtrEnv>);
@@ -525,43 +521,6 @@ impl Opener<'_> {
     }
 }
 
-/// Nothing can be done without the system tablespace. Says what is wrong with its file.
-fn require_system_file(spaces: &Spaces) -> Result<()> {
-    if spaces.get(SYSTEM_SPACE).is_some() {
-        return Ok(());
-    }
-    let found = match spaces.open(SYSTEM_FILE) {
-        Ok(other) => format!("tablespace {}", other.id()),
-        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-            "no such file".into()
-        }
-        Err(e) => return Err(e),
-    };
-    Err(Error::CorruptFile {
-        path: spaces.dir().join(SYSTEM_FILE),
-        expected: "the system tablespace".into(),
-        found: format!("{found}; restore the database from a backup"),
-    })
-}
-
-/// The file of undo tablespace number `n`, from 0.
-fn undo_file(n: usize) -> String {
-    format!("undo_{:03}.{FILE_EXTENSION}", n + 1)
-}
-
-/// What is wrong with the file of an undo tablespace that was not found.
-fn missing_undo_file(spaces: &Spaces, n: usize, id: SpaceId) -> Error {
-    let found = match spaces.open(&undo_file(n)) {
-        Err(e @ Error::CorruptFile { .. }) => return e,
-        Ok(_) | Err(_) => "no file that is it; restore the database from a backup",
-    };
-    Error::CorruptFile {
-        path: spaces.dir().join(undo_file(n)),
-        expected: format!("undo tablespace {id}"),
-        found: found.into(),
-    }
-}
-
 fn missing_file(dir: &Path, def: &TableDef) -> Error {
     Error::CorruptFile {
         path: dir.join(ddl::table_path(&def.name)),
@@ -592,72 +551,6 @@ fn check_file(core: &Core, spaces: &Spaces, def: &TableDef) -> Result<()> {
     let header = PageId::new(def.space, PageNo(0));
     let expected = format!("the tablespace of table {}, number {}", def.name, def.id);
     Err(Error::corrupt(header, expected, found))
-}
-
-/// The directory page of the system tablespace.
-struct Directory {
-    undo_spaces: Vec<SpaceId>,
-    catalog_root: PageNo,
-}
-
-impl Directory {
-    const PAGE: PageId = PageId::new(SYSTEM_SPACE, DIRECTORY_PAGE);
-
-    fn read(pool: &BufferPool, spaces: &Spaces) -> Result<Directory> {
-        let page = pool.shared(Directory::PAGE)?;
-        let at = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().expect("4 bytes"));
-        let count = at(DIR_UNDO_COUNT) as usize;
-        if page_type(&page) != Some(PageType::UndoDir) || count > MAX_UNDO_SPACES {
-            let found = format!("type {:?}, {count} undo tablespaces", page_type(&page));
-            return Err(Error::corrupt(
-                Directory::PAGE,
-                "the system directory",
-                found,
-            ));
-        }
-        let undo_spaces: Vec<_> = (0..count)
-            .map(|n| SpaceId(at(DIR_UNDO_SPACES + 4 * n)))
-            .collect();
-        for (n, id) in undo_spaces.iter().enumerate() {
-            let kind = spaces.get(*id).map(|space| space.kind());
-            if kind.is_none() {
-                return Err(missing_undo_file(spaces, n, *id));
-            }
-            if kind != Some(SpaceKind::Undo) || undo_spaces[..n].contains(id) {
-                let found = format!("tablespace {id} as number {}, kind {kind:?}", n + 1);
-                let expected = "different undo tablespaces, each with its file";
-                return Err(Error::corrupt(Directory::PAGE, expected, found));
-            }
-        }
-        Ok(Directory {
-            undo_spaces,
-            catalog_root: PageNo(at(DIR_CATALOG_ROOT)),
-        })
-    }
-
-    fn write(&self, mtr: &mut Mtr<'_>) -> Result<()> {
-        let h = mtr.exclusive_new(Directory::PAGE)?;
-        mtr.op(
-            h,
-            PageOp::FormatRaw {
-                ptype: PageType::UndoDir,
-            },
-        );
-        let mut body = Vec::new();
-        body.extend_from_slice(&(self.undo_spaces.len() as u32).to_le_bytes());
-        body.extend_from_slice(&self.catalog_root.0.to_le_bytes());
-        for space in &self.undo_spaces {
-            body.extend_from_slice(&space.0.to_le_bytes());
-        }
-        mtr.op(
-            h,
-            PageOp::Write {
-                off: DIR_UNDO_COUNT as u16,
-                bytes: &body,
-            },
-        );
-        Ok(())
-    }
 }
 
 /// Creates the data directory and its missing parents, and makes their names durable: what is committed in a directory

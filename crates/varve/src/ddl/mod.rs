@@ -313,6 +313,9 @@ impl Ddl {
         self.check_absent(to)?;
         // What can be wrong with the new path is found before the rename is decided.
         self.spaces.prepare_rename(&table_path(to))?;
+        // Nor is there anything to be read for the copy of the definition then.
+        let header = PageId::new(def.space, PageNo(0));
+        let _header = self.core.pool.pin(header)?;
         store::delete_def(&mut trx, &self.system, from)?;
         store::write_def(&mut trx, &self.system, &def)?;
         let _gate = table.keep_purge_away();

@@ -34,7 +34,7 @@ use parking_lot::Mutex;
 
 use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, SpaceId, TrxNo};
 use crate::mtr::{Mtr, PageH};
-use crate::page::{PageOp, PageType, SlottedRef, page_type};
+use crate::page::{PageOp, PageType, SlottedRef, page_lsn, page_type};
 
 use super::UndoEnv;
 pub use history::HistoryEntry;
@@ -188,6 +188,16 @@ impl Rseg {
         let page = env.pool.shared(header)?;
         let place = header;
         let header = Header::read(&page, place, id)?;
+        // Each commit of a writer changes such a page: if log and tablespaces are not of one time, it shows here at the latest. Redo
+        // that goes on below a page's LSN would not be applied to it after the next crash (RPL-1).
+        let (lsn, end) = (page_lsn(&page), env.mtr.log.next_lsn());
+        if lsn > end {
+            let expected = format!("no change beyond the redo log's end, LSN {end}");
+            let found = format!(
+                "one of LSN {lsn}: the redo log or the control file is lost, damaged, or of another time"
+            );
+            return Err(Error::corrupt(place, expected, found));
+        }
         let (mut used, mut free_slots) = (Vec::new(), Vec::new());
         for slot in (0..Rseg::slot_count(env.page_size) as u16).rev() {
             match slot_at(&page, slot) {
