@@ -133,17 +133,7 @@ impl StressArgs {
 /// How long one kind of process is killed again and again.
 enum End {
     Rounds(u32),
-    At(Instant),
-}
-
-impl End {
-    fn is_reached(&self, rounds: u32) -> bool {
-        match self {
-            Self::Rounds(n) => rounds >= *n,
-            // One round at least.
-            Self::At(end) => rounds > 0 && Instant::now() >= *end,
-        }
-    }
+    After(Duration),
 }
 
 /// What a run has done.
@@ -163,10 +153,25 @@ struct Run<'a> {
     place: PathBuf,
     rng: Rng,
     end: End,
+    begin: Instant,
     done: Done,
 }
 
 impl Run<'_> {
+    /// What is measured begins now: everything is built.
+    fn begin(&mut self) {
+        self.begin = Instant::now();
+    }
+
+    fn is_over(&self) -> bool {
+        let rounds = self.done.rounds;
+        match self.end {
+            End::Rounds(n) => rounds >= n,
+            // One round at least.
+            End::After(time) => rounds > 0 && self.begin.elapsed() >= time,
+        }
+    }
+
     fn journals(&self) -> PathBuf {
         self.place.join("journal")
     }
@@ -256,7 +261,7 @@ fn kill_again_and_again(
 ) -> Result<()> {
     let name = kind.name();
     let end = match args.minutes {
-        Some(minutes) => End::At(Instant::now() + Duration::from_secs_f64(minutes * 60.0 / shares)),
+        Some(minutes) => End::After(Duration::from_secs_f64(minutes * 60.0 / shares)),
         None => End::Rounds(args.rounds.unwrap_or(10)),
     };
     let mut run = Run {
@@ -265,6 +270,7 @@ fn kill_again_and_again(
         place: place(workspace, args, name)?,
         rng: Rng::with_seed(seed),
         end,
+        begin: Instant::now(),
         done: Done::default(),
     };
     let full = match args.full {
@@ -272,7 +278,6 @@ fn kill_again_and_again(
         None => "",
     };
     println!("stress: {name}{full}, seed {seed}");
-    let begin = Instant::now();
     let killed = match kind {
         Kind::Server => on_server::run(&mut run),
         Kind::Library => on_library::run(&mut run),
@@ -299,7 +304,7 @@ fn kill_again_and_again(
     println!(
         "stress: {name}{full}: {rounds} rounds, {kills} kills, {acknowledged} transactions and {ddl} DDL statements acknowledged, \
          {refused_for_space} refused for want of space, in {:.0} s",
-        begin.elapsed().as_secs_f64()
+        run.begin.elapsed().as_secs_f64()
     );
     fs::remove_dir_all(&run.place)?;
     Ok(())

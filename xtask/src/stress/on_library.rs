@@ -51,8 +51,9 @@ pub fn run(run: &mut Run) -> Result<()> {
 
 impl Test<'_, '_> {
     fn go_on(&mut self) -> Result<()> {
+        self.run.begin();
         let mut process = self.start()?;
-        while !self.run.end.is_reached(self.run.done.rounds) {
+        while !self.run.is_over() {
             self.run.done.rounds += 1;
             self.load_and_kill(&mut process)?;
             drop(process);

@@ -84,13 +84,14 @@ pub fn run(run: &mut Run) -> Result<()> {
 
 impl Test<'_, '_> {
     fn go_on(&mut self) -> Result<()> {
+        self.run.begin();
         let engine = self.run.args.engine;
         let mut server = self.start()?;
         let mut client = server.connect()?;
         bank::create_tables(&mut client, engine)?;
         sql_store::create_tables(&mut client, engine)?;
         drop(client);
-        while !self.run.end.is_reached(self.run.done.rounds) {
+        while !self.run.is_over() {
             self.run.done.rounds += 1;
             let snapshots = match self.disk.is_some() {
                 true => self.fill_and_kill(&mut server)?,
