@@ -45,6 +45,9 @@ pub fn draw(rng: &mut Rng, fixed: Fixed) -> Vec<(&'static str, u64)> {
         ("autoinc_lock_mode", any(rng, &[0, 1, 2])),
         ("lock_memory_size", any(rng, &[4 << 20, 1 << 30])),
         ("lock_wait_timeout", any(rng, &[1, 3])),
+        ("purge_threads", any(rng, &[0, 1, 4])),
+        ("purge_batch_size", any(rng, &[1, 20, 300])),
+        ("purge_rseg_truncate_frequency", any(rng, &[1, 128])),
     ]
 }
 

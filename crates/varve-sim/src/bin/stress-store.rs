@@ -73,6 +73,11 @@ fn options(settings: &[String]) -> Result<Options> {
             "open_files" => options.open_files = value as u32,
             "lock_memory_size" => options.lock_memory_bytes = value,
             "lock_wait_timeout" => options.lock_wait_timeout = Duration::from_secs(value),
+            "purge_threads" => options.purge.threads = value as u32,
+            "purge_batch_size" => options.purge.batch_size = value as u32,
+            "purge_rseg_truncate_frequency" => {
+                options.purge.rseg_truncate_frequency = value as u32;
+            }
             _ => return Err(Error::invalid(format!("there is no setting {name}"))),
         }
     }
