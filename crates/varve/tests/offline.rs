@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use varve::Error;
 use varve::io::{Disk, OpenMode};
 use varve::offline::{Finding, Grade, Salvaged, Summary, TableFile, check_on};
 use varve::page::{PageType, SlottedRef, page_type};
+use varve::{ColumnType, Database, Error, TableDef};
 use varve_sim::SimDisk;
 
 #[path = "support/damage.rs"]
@@ -358,6 +358,72 @@ fn a_log_of_another_time_is_found() {
     let told = damages(&check(&disk).1).join("\n");
     assert!(told.contains("of another time"), "{told}");
     assert!(told.contains("undo_001.vdt, page"), "{told}");
+}
+
+/// Collations of a caller, which the check does not know (COL-2): a sound table is called sound, an entry of no row is found.
+#[test]
+fn a_table_with_unknown_collations_is_checked() {
+    struct Backwards;
+    impl varve::Weigh for Backwards {
+        fn weights(&self, text: &[u8], out: &mut Vec<u8>) {
+            out.extend(text.iter().map(|b| !b));
+        }
+        fn prefix_bytes(&self, text: &[u8], chars: usize) -> usize {
+            text.len().min(chars)
+        }
+    }
+    let id = varve::CollationId(46);
+    let pad = varve::Pad::None;
+    let collation = varve::Collation::new(id, "backwards", "1", pad, Arc::new(Backwards)).unwrap();
+    let options = || varve::Options {
+        collations: vec![collation.clone()],
+        ..damage::options()
+    };
+    let disk = SimDisk::default();
+    let open = || Database::open_on(Arc::new(disk.clone()), Path::new(DIR), options()).unwrap();
+    let text = ColumnType::Text {
+        max_bytes: 100,
+        collation: id,
+    };
+    let db = open();
+    let def = TableDef::new("a/text")
+        .column("a", text)
+        .column("b", text)
+        .column("n", ColumnType::i64())
+        .primary(&["a"])
+        .index("b", &["b"])
+        .index("n", &["n"]);
+    let table = db.create_table(&def).unwrap();
+    let mut trx = db.begin(varve::Isolation::RepeatableRead);
+    for n in 0..500i64 {
+        let (a, b) = (format!("key {n}"), format!("value {}", n % 7));
+        table
+            .insert(&mut trx, varve::values![a.as_str(), b.as_str(), n])
+            .unwrap();
+    }
+    trx.commit().unwrap();
+    db.close().unwrap();
+    let (summary, findings) = check(&disk);
+    assert_eq!(damages(&findings), [""; 0]);
+    assert_eq!(summary.rows, 500);
+    // The last entry names another row: a byte of the clustered key at its key's end, in a page with the right checksum.
+    let index = table.def().indexes[0].id.0;
+    let leaf = pages(&disk, |_, page| {
+        page_type(page) == Some(PageType::Leaf) && {
+            let p = SlottedRef::new(page);
+            p.owner() == index && p.high().is_none()
+        }
+    });
+    leaf[0].change(&disk, |page| {
+        let p = SlottedRef::new(page);
+        let (key, _) = p.entry(p.n_slots() - 1);
+        // Before the two bytes that end the clustered key; a larger one, so that the keys still ascend.
+        let at = key.as_ptr() as usize - page.as_ptr() as usize + key.len() - 3;
+        page[at] |= 0x3f;
+    });
+    let told = damages(&check(&disk).1).join("\n");
+    let expected = "index b has entries that name other rows than there are";
+    assert!(told.contains(expected), "{told}");
 }
 
 /// DDL-2: the copy of a definition in the table's file names the table as it is called now, also after a crash right behind the
