@@ -426,6 +426,28 @@ fn a_table_with_unknown_collations_is_checked() {
     assert!(told.contains(expected), "{told}");
 }
 
+/// A database of another version is not called damaged: it can't be judged.
+#[test]
+fn another_version_is_not_damage() {
+    let disk = closed();
+    let file = disk
+        .open(Path::new("/db/varve.ctl"), OpenMode::Existing)
+        .unwrap();
+    for at in [0, 4096] {
+        let mut copy = [0; 512];
+        file.read_at(&mut copy, at).unwrap();
+        copy[8] = 99;
+        let crc = crc32c::crc32c(&copy[..508]);
+        copy[508..].copy_from_slice(&crc.to_le_bytes());
+        file.write_at(&copy, at).unwrap();
+    }
+    let refused = check_on(Arc::new(disk), Path::new(DIR), &mut |_| {});
+    assert!(
+        matches!(refused, Err(Error::Unsupported { .. })),
+        "{refused:?}"
+    );
+}
+
 /// DDL-2: the copy of a definition in the table's file names the table as it is called now, also after a crash right behind the
 /// rename.
 #[test]

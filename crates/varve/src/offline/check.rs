@@ -57,7 +57,8 @@ pub struct Summary {
 ///
 /// # Errors
 ///
-/// What kept it from checking: `InUse`, `NotFound` if there is no database, `Io`. Damage is none.
+/// What kept it from checking: `InUse`, `NotFound` if there is no database, `Unsupported` for one of another version, `Io`. Damage
+/// is none.
 pub fn check(dir: impl AsRef<Path>, tell: &mut dyn FnMut(&Finding)) -> Result<Summary> {
     check_on(Arc::new(RealDisk), dir.as_ref(), tell)
 }
@@ -213,6 +214,8 @@ impl Check<'_> {
             match copy {
                 Ok(Some(copy)) if newest.is_none_or(|best| best.1 < copy.1) => newest = Some(copy),
                 Ok(_) => {}
+                // A file of another version is no damage, and not to be judged.
+                Err(e @ Error::Unsupported { .. }) => return Err(e),
                 Err(Error::CorruptFile {
                     expected, found, ..
                 }) => errors.push(format!("copy {n}: expected {expected}, found {found}")),
