@@ -8,7 +8,7 @@
 //! | `server`, `client` | a `mariadbd` of our own, and SQL over its socket |
 //! | `up` | `up` and `down`: a server for people |
 //! | `tidy`, `suite`, `mtr`, `engine_suite`, `hermitage`, `stress`, `soak` | the tests |
-//! | `fuzz`, `nightly` | tests that need a nightly toolchain |
+//! | `fuzz`, `sanitize`, `nightly` | tests that need a nightly toolchain |
 //! | `bench` | benchmarks beside a peer |
 //!
 //! Nothing here needs root, a package to be installed, or a port other than those on the command line.
@@ -23,6 +23,7 @@ mod mtr;
 mod nightly;
 mod plugin;
 mod prefix;
+mod sanitize;
 mod server;
 mod soak;
 mod stress;
@@ -68,6 +69,8 @@ enum Task {
     Hermitage(hermitage::HermitageArgs),
     /// Fuzz everything that is read from a disk, and the C interface
     Fuzz(fuzz::FuzzArgs),
+    /// Run tests under the thread and address sanitizers, and Miri
+    Sanitize(sanitize::SanitizeArgs),
     /// Run a benchmark beside its peer
     #[command(subcommand)]
     Bench(bench::BenchTask),
@@ -100,6 +103,7 @@ fn run(workspace: &Workspace, task: Task) -> anyhow::Result<ExitCode> {
         Task::Soak(args) => return soak::run(workspace, &args),
         Task::Hermitage(args) => hermitage::run(workspace, &args)?,
         Task::Fuzz(args) => return fuzz::run(workspace, &args),
+        Task::Sanitize(args) => return sanitize::run(workspace, &args),
         Task::Bench(task) => bench::run(workspace, &task)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -18,6 +18,20 @@ pub fn require(what: &str) -> Result<()> {
     }
 }
 
+/// Requires a component of it, of which `rustup component list` says that it is installed.
+pub fn require_component(what: &str, component: &str) -> Result<()> {
+    require(what)?;
+    let list =
+        Cmd::new("rustup").args(["component", "list", "--toolchain", "nightly", "--installed"]);
+    let installed = command::output(list)?;
+    if installed.lines().any(|line| line.starts_with(component)) {
+        return Ok(());
+    }
+    bail!(
+        "{what} needs {component} of the nightly toolchain: `rustup component add --toolchain nightly {component}`"
+    )
+}
+
 /// Its cargo.
 pub fn cargo() -> Cmd {
     Cmd::new("rustup").args(["run", "nightly", "cargo"])
