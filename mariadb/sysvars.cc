@@ -24,6 +24,9 @@ static unsigned long purge_threads;
 static unsigned long purge_batch_size;
 static unsigned long purge_rseg_truncate_frequency;
 static unsigned long fast_shutdown_mode;
+static unsigned long truncate_undo_number;
+static unsigned long long max_undo_log_size;
+static my_bool undo_log_truncate;
 static my_bool doublewrite;
 static my_bool log_file_buffering;
 static char *data_home_dir;
@@ -87,28 +90,61 @@ static MYSQL_SYSVAR_ULONGLONG(lock_memory_size, lock_memory_size, PLUGIN_VAR_RQC
 
 static varve_purge_options purge_options()
 {
-  return {uint32_t(purge_threads), uint32_t(purge_batch_size), uint32_t(purge_rseg_truncate_frequency)};
+  return {uint32_t(purge_threads), uint32_t(purge_batch_size), uint32_t(purge_rseg_truncate_frequency),
+          bool(undo_log_truncate), max_undo_log_size};
 }
 
 // The server keeps the values within the bounds.
-static void update_purge(THD *, struct st_mysql_sys_var *, void *to, const void *from)
+template<typename T> static void update_purge(THD *, struct st_mysql_sys_var *, void *to, const void *from)
 {
-  *static_cast<unsigned long *>(to)= *static_cast<const unsigned long *>(from);
+  *static_cast<T *>(to)= *static_cast<const T *>(from);
   const varve_purge_options options= purge_options();
   varve_db_set_purge(db, &options);
 }
 
 static MYSQL_SYSVAR_ULONG(purge_threads, purge_threads, PLUGIN_VAR_RQCMDARG,
   "Threads that help the purge coordinator when there is much to purge.",
-  nullptr, update_purge, 4, 0, 32, 0);
+  nullptr, update_purge<unsigned long>, 4, 0, 32, 0);
 
 static MYSQL_SYSVAR_ULONG(purge_batch_size, purge_batch_size, PLUGIN_VAR_RQCMDARG,
   "Undo pages that purge reads for a batch. A larger batch visits each page of a table less often and takes more memory.",
-  nullptr, update_purge, 300, 1, 5000, 0);
+  nullptr, update_purge<unsigned long>, 300, 1, 5000, 0);
 
 static MYSQL_SYSVAR_ULONG(purge_rseg_truncate_frequency, purge_rseg_truncate_frequency, PLUGIN_VAR_RQCMDARG,
   "After how many batches of purge free undo pages go back to their tablespaces.",
-  nullptr, update_purge, 128, 1, 128, 0);
+  nullptr, update_purge<unsigned long>, 128, 1, 128, 0);
+
+static MYSQL_SYSVAR_BOOL(undo_log_truncate, undo_log_truncate, PLUGIN_VAR_OPCMDARG,
+  "Truncate undo tablespaces that are larger than varve_max_undo_log_size, one at a time, when they can be emptied. There have "
+  "to be two or more.",
+  nullptr, update_purge<my_bool>, TRUE);
+
+static MYSQL_SYSVAR_ULONGLONG(max_undo_log_size, max_undo_log_size, PLUGIN_VAR_RQCMDARG,
+  "How large an undo tablespace may become before it is truncated, in bytes.",
+  nullptr, update_purge<unsigned long long>, 128ULL << 20, 10ULL << 20, ~0ULL, 0);
+
+// The number of an undo tablespace; 0 means nothing. At most a minute: the statement can't be killed meanwhile.
+static int truncate_undo(THD *, struct st_mysql_sys_var *, void *to, struct st_mysql_value *value)
+{
+  long long number;
+  if (value->val_int(value, &number))
+    return 1;
+  *static_cast<unsigned long *>(to)= 0;
+  if (number == 0)
+    return 0;
+  bool done= false;
+  const varve_code code= varve_db_truncate_undo(db, uint32_t(std::clamp(number, 0LL, 1000LL)), 60000, &done);
+  if (code)
+    my_printf_error(ER_WRONG_VALUE_FOR_VAR, "varve_truncate_undo: %s", MYF(0), varve_last_error());
+  else if (!done)
+    my_printf_error(ER_LOCK_WAIT_TIMEOUT, "Undo tablespace %lld could not be emptied within a minute: a transaction or a read view "
+                    "needs its undo (SHOW ENGINE VARVE STATUS names the oldest view)", MYF(0), number);
+  return code || !done;
+}
+
+static MYSQL_SYSVAR_ULONG(truncate_undo, truncate_undo_number, PLUGIN_VAR_RQCMDARG,
+  "SET GLOBAL varve_truncate_undo = n empties the nth undo tablespace and truncates it. Always 0.",
+  truncate_undo, nullptr, 0, 0, 95, 0);
 
 static MYSQL_SYSVAR_ULONG(fast_shutdown, fast_shutdown_mode, PLUGIN_VAR_RQCMDARG,
   "What a shutdown does before it closes the database. 0: it purges all that was deleted or replaced. 1: it leaves that to the next start.",
@@ -144,11 +180,14 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(log_buffer_size),
   MYSQL_SYSVAR(log_file_buffering),
   MYSQL_SYSVAR(log_file_size),
+  MYSQL_SYSVAR(max_undo_log_size),
   MYSQL_SYSVAR(open_files),
   MYSQL_SYSVAR(page_size),
   MYSQL_SYSVAR(purge_batch_size),
   MYSQL_SYSVAR(purge_rseg_truncate_frequency),
   MYSQL_SYSVAR(purge_threads),
+  MYSQL_SYSVAR(truncate_undo),
+  MYSQL_SYSVAR(undo_log_truncate),
   MYSQL_SYSVAR(undo_tablespaces),
   nullptr
 };

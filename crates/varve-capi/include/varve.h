@@ -199,6 +199,10 @@ typedef struct varve_purge_options {
   uint32_t batch_size;
   // After so many batches free undo pages go back to their tablespaces: 1 to 128.
   uint32_t rseg_truncate_frequency;
+  // Truncate undo tablespaces that are larger than this, one at a time, when they can be emptied.
+  bool undo_log_truncate;
+  // Bytes, 10 MiB at least.
+  uint64_t max_undo_log_size;
 } varve_purge_options;
 
 // A collation: an order of texts, given as a function from a text to weights whose memcmp order it is.
@@ -496,6 +500,13 @@ void varve_db_set_lock_memory(const struct varve_db *db, uint64_t bytes);
 
 // Changes how purge works, from its next batch on. VARVE_INVALID: a value is out of bounds, nothing was changed.
 enum varve_code varve_db_set_purge(const struct varve_db *db, const struct varve_purge_options *options);
+
+// Empties an undo tablespace, by its number from 1 on, and truncates its file; at most so long. `done` is false if something has kept its undo from
+// being purged until then: it is in use again as it is.
+enum varve_code varve_db_truncate_undo(const struct varve_db *db,
+                                       uint32_t number,
+                                       uint64_t at_most_ms,
+                                       bool *done);
 
 // Waits until purge has removed all that was deleted or replaced and no open view needs, at most so long. False: it is not done yet.
 bool varve_db_wait_for_purge(const struct varve_db *db,

@@ -61,6 +61,10 @@ pub struct varve_purge_options {
     pub batch_size: u32,
     /// After so many batches free undo pages go back to their tablespaces: 1 to 128.
     pub rseg_truncate_frequency: u32,
+    /// Truncate undo tablespaces that are larger than this, one at a time, when they can be emptied.
+    pub undo_log_truncate: bool,
+    /// Bytes, 10 MiB at least.
+    pub max_undo_log_size: u64,
 }
 
 impl From<PurgeOptions> for varve_purge_options {
@@ -69,6 +73,8 @@ impl From<PurgeOptions> for varve_purge_options {
             threads: o.threads,
             batch_size: o.batch_size,
             rseg_truncate_frequency: o.rseg_truncate_frequency,
+            undo_log_truncate: o.undo_log_truncate,
+            max_undo_log_size: o.max_undo_log_size,
         }
     }
 }
@@ -79,6 +85,8 @@ impl From<varve_purge_options> for PurgeOptions {
             threads: o.threads,
             batch_size: o.batch_size,
             rseg_truncate_frequency: o.rseg_truncate_frequency,
+            undo_log_truncate: o.undo_log_truncate,
+            max_undo_log_size: o.max_undo_log_size,
         }
     }
 }
@@ -360,6 +368,26 @@ pub unsafe extern "C" fn varve_db_set_purge(
     let (db, options) = unsafe { (&*db, *options) };
     guard(&db.0, || {
         db.0.set_purge_options(options.into())?;
+        Ok(VARVE_OK)
+    })
+}
+
+/// Empties an undo tablespace, by its number from 1 on, and truncates its file; at most so long. `done` is false if something has kept its undo from
+/// being purged until then: it is in use again as it is.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_db_truncate_undo(
+    db: *const varve_db,
+    number: u32,
+    at_most_ms: u64,
+    done: *mut bool,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    guard(&db.0, || {
+        let truncated =
+            db.0.truncate_undo(number as usize, Duration::from_millis(at_most_ms))?;
+        // SAFETY: CAPI-2.
+        unsafe { done.write(truncated) };
         Ok(VARVE_OK)
     })
 }

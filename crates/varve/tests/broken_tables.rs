@@ -6,6 +6,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use varve::io::{Disk, OpenMode};
 use varve::page::{PageType, page_type, seal};
@@ -141,6 +142,9 @@ fn a_prepared_transaction_is_rolled_back_in_spite_of_a_broken_table() {
     assert!(said.contains("is not rolled back in table a/bad"), "{said}");
     assert_eq!(rows(&db, "a/good"), ROWS);
     lock_first_row(&db, "a/good");
+    // The undo tablespace that has what is left to be rolled back is not truncated.
+    let truncated = [1, 2].map(|n| db.truncate_undo(n, Duration::from_secs(1)).unwrap());
+    assert_eq!(truncated.iter().filter(|done| **done).count(), 1);
     db.close().unwrap();
     disk.rename(away, file).unwrap();
     let db = open(&disk, &Log::default());

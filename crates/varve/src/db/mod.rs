@@ -1,6 +1,5 @@
 //! A database: opening, closing, background threads, and the faces of tables, transactions and cursors.
 
-mod directory;
 mod open;
 mod report;
 mod status;
@@ -237,6 +236,17 @@ impl Database {
     /// Changes how purge works (`Options::purge`), from its next batch on.
     pub fn set_purge_options(&self, options: PurgeOptions) -> Result<()> {
         self.inner.core.settings.set_purge(options)
+    }
+
+    /// Empties an undo tablespace, by its number from 1 on, and truncates its file to the initial size: new transactions keep away from
+    /// it, and as soon as those that use it have ended and purge is through with what they left, it is replaced. `false`: that
+    /// was not so within this time, and it is in use again as it is. `Options::purge` has the same done by itself.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`: there is no such undo tablespace, or no other one.
+    pub fn truncate_undo(&self, number: usize, at_most: Duration) -> Result<bool> {
+        crate::purge::truncate(&self.inner.core, &self.inner.ddl.control, number, at_most)
     }
 
     /// Checks a table's trees and that rows and entries belong together. Other transactions may go on.

@@ -14,9 +14,6 @@ use crate::base::{
 use crate::btree::Tree;
 use crate::buffer::{BufferPool, PoolSettings};
 use crate::catalog::{BrokenTable, OpenTable, TableDef, Tables};
-use crate::db::directory::{
-    DIRECTORY_PAGE, Directory, SYSTEM_FILE, require_system_file, undo_file,
-};
 use crate::db::{Background, Database, Inner};
 use crate::ddl::{self, Ddl, FILE_EXTENSION, FIRST_USER_ID, SYSTEM_INDEX, StoredDef};
 use crate::flush::{FlushEnv, FlushSettings, Flusher, doublewrite};
@@ -32,7 +29,8 @@ use crate::txn::{
     PurgeOptions, State, Transaction, TxnSys,
 };
 use crate::undo::{
-    MAX_UNDO_SPACES, TrxUndo, UndoEnv, UndoSys, format_rollback_segments, format_temporary_segments,
+    DIRECTORY_PAGE, Directory, INITIAL_PAGES, MAX_UNDO_SPACES, SYSTEM_FILE, TrxUndo, UndoEnv,
+    UndoSys, format_rollback_segments, format_temporary_segments, require_system_file, undo_path,
 };
 
 /// How a database is opened. `Options::default()` suits a small machine.
@@ -291,7 +289,7 @@ pub(crate) fn open(
         flusher,
     };
     let (core, ddl, flusher) = opener.finish(scan.id_limit, &id_limits, &found)?;
-    let purge = (purpose == Purpose::Use).then(|| Purge::start(core.clone()));
+    let purge = (purpose == Purpose::Use).then(|| Purge::start(core.clone(), ddl.control.clone()));
     Ok(Database {
         inner: Arc::new(Inner {
             handles: CoreHandles::new(&core),
@@ -332,6 +330,8 @@ impl Opener<'_> {
         let page_size = self.pool.page_size();
         let mtr = Arc::new(MtrEnv::new(self.pool.clone(), self.log.clone()));
         let directory = Directory::read(&self.pool, &self.spaces)?;
+        let note = |message: &str| (self.logger)(LogLevel::Note, message);
+        recovery::reconcile_undo(&self.spaces, &self.pool, &directory.undo_spaces, &note)?;
         let undo_env = UndoEnv {
             mtr: mtr.clone(),
             pool: self.pool.clone(),
@@ -638,7 +638,7 @@ fn new_space(id: SpaceId, path: &str, kind: SpaceKind) -> NewSpace<'_> {
         kind,
         table: TableId(0),
         definition: &[],
-        pages: 64,
+        pages: INITIAL_PAGES,
     }
 }
 
@@ -646,7 +646,7 @@ fn fill_new(spaces: &Spaces, env: &UndoEnv, undo_count: u32) -> Result<()> {
     let undo_spaces: Vec<SpaceId> = (1..=undo_count).map(SpaceId).collect();
     spaces.create(new_space(SYSTEM_SPACE, SYSTEM_FILE, SpaceKind::System))?;
     for (n, &id) in undo_spaces.iter().enumerate() {
-        let path = undo_file(n);
+        let path = undo_path(n);
         spaces.create(new_space(id, &path, SpaceKind::Undo))?;
     }
     let system = spaces.require(SYSTEM_SPACE)?;

@@ -30,6 +30,11 @@ pub fn collect(
         ("purged_records", counters.purged_records.get()),
         ("purge_invoked", counters.purge_invoked.get()),
         ("purge_undo_log_pages", counters.purge_undo_log_pages.get()),
+        ("undo_truncations", counters.undo_truncations.get()),
+        ("undo_truncate_usec", counters.undo_truncate_usec.get()),
+        ("undo_tablespaces_total", core.undo.spaces().len() as u64),
+        ("undo_tablespaces_active", active_undo_spaces(core) as u64),
+        ("undo_size_bytes", undo_bytes(core)),
         ("undo_cuts", counters.undo_cuts.get()),
         ("max_trx_id", core.sys.next_id()),
         ("active_transactions", core.sys.unfinished().len() as u64),
@@ -92,4 +97,16 @@ pub fn collect(
         ]);
     }
     all
+}
+
+fn active_undo_spaces(core: &Core) -> usize {
+    let spaces = core.undo.spaces();
+    spaces.iter().filter(|space| space.is_active()).count()
+}
+
+fn undo_bytes(core: &Core) -> u64 {
+    let env = &core.undo.env;
+    let spaces = core.undo.spaces().iter();
+    let pages: u64 = spaces.map(|s| u64::from(s.size_pages(env))).sum();
+    pages * env.page_size as u64
 }

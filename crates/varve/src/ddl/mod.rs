@@ -34,7 +34,7 @@ use crate::catalog::{BrokenTable, FIRST_ROOT_PAGE, META_PAGE, OpenTable, ROW_AT,
 use crate::lock::TableMode;
 use crate::mtr::Mtr;
 use crate::page::{PageOp, PageType, max_record};
-use crate::redo::{Control, ControlFile};
+use crate::redo::ControlFile;
 use crate::row::Collations;
 use crate::space::{MIXED, NewSpace, Space, SpaceKind, Spaces};
 use crate::txn::{Core, Isolation, Transaction};
@@ -148,10 +148,8 @@ impl Ddl {
 
     /// Draws fresh ids for the table, its indexes and its tablespace; they are never reused.
     fn assign_ids(&self, def: &mut TableDef) -> Result<()> {
-        let mut drawn = Err(Error::invalid("not drawn"));
         let indexes = 1 + def.indexes.len() as u64;
-        self.control.update(|c| drawn = draw_ids(c, indexes))?;
-        let (table, index, space) = drawn?;
+        let (table, index, space) = self.control.draw_ids(indexes)?;
         def.id = TableId(table);
         def.space = SpaceId(space);
         for (n, i) in std::iter::once(&mut def.primary)
@@ -387,73 +385,5 @@ impl Ddl {
         self.spaces.replace(table.space(), space)?;
         self.core.pool.drop_space(table.space());
         Ok(())
-    }
-}
-
-/// Ids of tables and indexes from here on are refused: 8 bytes on disk.
-const LAST_ID: u64 = u64::MAX >> 1;
-
-/// Takes an id for a table, so many for indexes, and one for a tablespace. Changes nothing if one has run out.
-fn draw_ids(control: &mut Control, indexes: u64) -> Result<(u64, u64, u32)> {
-    let drawn = (control.next_table, control.next_index, control.next_space);
-    let (table, index, space) = drawn;
-    let ran_out = match () {
-        _ if table >= LAST_ID => "table ids",
-        _ if index.saturating_add(indexes) > LAST_ID => "index ids",
-        _ if !SpaceId(space).is_logged() => "tablespace ids",
-        _ => {
-            control.next_table += 1;
-            control.next_index += indexes;
-            control.next_space += 1;
-            return Ok(drawn);
-        }
-    };
-    let what = format!("{ran_out}: dump the data and load it into a new database");
-    Err(Error::NoSpace { what })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::base::{Lsn, TEMP_SPACE};
-
-    #[test]
-    fn ids_that_run_out_are_refused_by_name() {
-        let fresh = Control {
-            page_size: 4096,
-            uuid: [1; 16],
-            checkpoint: Lsn(0),
-            clean_shutdown: false,
-            id_limit: 0,
-            next_space: 7,
-            next_table: 20,
-            next_index: 30,
-        };
-        let last_space = TEMP_SPACE.0 - 1;
-        for (table, index, space, refused) in [
-            (20, 30, 7, None),
-            (LAST_ID - 1, LAST_ID - 3, last_space, None),
-            (LAST_ID, 30, 7, Some("table ids")),
-            (20, LAST_ID - 2, 7, Some("index ids")),
-            (20, u64::MAX, 7, Some("index ids")),
-            (20, 30, last_space + 1, Some("tablespace ids")),
-        ] {
-            let mut control = fresh;
-            control.next_table = table;
-            control.next_index = index;
-            control.next_space = space;
-            let before = control;
-            match (draw_ids(&mut control, 3), refused) {
-                (Ok(drawn), None) => {
-                    assert_eq!(drawn, (table, index, space));
-                    assert_eq!(control.next_index, index + 3);
-                }
-                (Err(Error::NoSpace { what }), Some(refused)) => {
-                    assert!(what.starts_with(refused), "{what}");
-                    assert_eq!(control, before);
-                }
-                (got, want) => panic!("{got:?}, expected {want:?}"),
-            }
-        }
     }
 }

@@ -31,6 +31,7 @@
 mod chains;
 mod pending;
 mod sweep;
+mod truncation;
 mod work;
 mod workers;
 
@@ -41,11 +42,15 @@ use std::time::Duration;
 
 use crate::base::{Result, TrxNo};
 use crate::catalog::OpenTable;
+use crate::redo::ControlFile;
 use crate::txn::{Core, Counters};
 use crate::undo::UndoRecord;
 
+pub use truncation::truncate;
+
 use pending::Pending;
 use sweep::{Failed, Half, Sweep};
+use truncation::Truncation;
 use work::Work;
 use workers::Workers;
 
@@ -63,10 +68,11 @@ pub struct Purge {
     core: Arc<Core>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+    truncation: Truncation,
 }
 
 impl Purge {
-    pub fn start(core: Arc<Core>) -> Purge {
+    pub fn start(core: Arc<Core>, control: Arc<ControlFile>) -> Purge {
         let stop = Arc::new(AtomicBool::new(false));
         let (thread_core, thread_stop) = (core.clone(), stop.clone());
         let thread = std::thread::Builder::new()
@@ -74,6 +80,7 @@ impl Purge {
             .spawn(move || run(&thread_core, &thread_stop))
             .expect("a thread can be started");
         Purge {
+            truncation: Truncation::start(core.clone(), control),
             core,
             stop,
             thread: Some(thread),
@@ -82,6 +89,7 @@ impl Purge {
 
     /// Ends the threads after the leaves they are at.
     pub fn stop(&mut self) {
+        self.truncation.stop();
         // Relaxed: the wake-up's mutex orders it.
         self.stop.store(true, Ordering::Relaxed);
         self.core.purge_wanted.notify_always();

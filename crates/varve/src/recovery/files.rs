@@ -5,9 +5,11 @@ use std::io;
 use std::path::Path;
 
 use crate::base::{Error, Result, SpaceId};
+use crate::buffer::BufferPool;
 use crate::ddl::{FILE_EXTENSION, TEMP_FILE, table_path};
 use crate::io::Disk;
-use crate::space::{Spaces, UNFINISHED_EXTENSION};
+use crate::space::{SpaceKind, Spaces, UNFINISHED_EXTENSION};
+use crate::undo::undo_path;
 
 /// A tablespace file of the data directory.
 #[derive(Clone, Debug)]
@@ -105,6 +107,36 @@ pub fn require_readable(found: &[FoundFile]) -> Result<()> {
         Some(why) => Err(why.clone()),
         None => Ok(()),
     }
+}
+
+/// Finishes truncations of undo tablespaces that a crash interrupted, forwards or backwards: the tablespaces in the directory are right.
+pub fn reconcile_undo(
+    spaces: &Spaces,
+    pool: &BufferPool,
+    named: &[SpaceId],
+    log: &dyn Fn(&str),
+) -> Result<()> {
+    for space in spaces.all() {
+        if space.kind() == SpaceKind::Undo && !named.contains(&space.id()) {
+            let (id, path) = (space.id(), space.path());
+            log(&format!(
+                "removing {path}: undo tablespace {id} is not in use"
+            ));
+            pool.drop_space(id);
+            spaces.drop_space(id)?;
+        }
+    }
+    for (n, &id) in named.iter().enumerate() {
+        let (from, to) = (spaces.require(id)?.path(), undo_path(n));
+        if from != to {
+            log(&format!("finishing the rename of {from} to {to}"));
+            // Tablespaces are known by their headers: it can be used all the same.
+            if let Err(e) = spaces.rename(id, &to) {
+                log(&format!("{from} keeps its name for now: {e}"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Makes the table files those that the definitions name (DDL-1). `named` has each table's tablespace and name; if it lacks

@@ -35,7 +35,7 @@ use crate::redo::{Control, REDO_DIR, RedoReader};
 use crate::txn::{Core, Transaction};
 use crate::undo::TrxUndo;
 
-pub use files::{FoundFile, find_files, reconcile, require_readable};
+pub use files::{FoundFile, find_files, reconcile, reconcile_undo, require_readable};
 
 /// What the redo log holds beyond the checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::intro::{FileIntro, INTRO_BYTES, NO_SPACE};
-use crate::base::{Error, Lsn, Result};
+use crate::base::{Error, Lsn, Result, SpaceId};
 use crate::io::{Disk, DiskFile, OpenMode};
 
 /// The control file's name in the data directory.
@@ -26,6 +26,8 @@ const MAGIC: &[u8; 8] = b"VARVECTL";
 const COPY_BYTES: usize = 512;
 const COPY_OFFSETS: [u64; 2] = [0, 4096];
 const FILE_BYTES: u64 = 8192;
+/// Ids of tables and indexes from here on are refused: 8 bytes on disk.
+const LAST_ID: u64 = u64::MAX >> 1;
 
 /// What the control file says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +141,18 @@ impl ControlFile {
         self.state.lock().control
     }
 
+    /// Takes an id for a table, so many for indexes, and one for a tablespace.
+    pub fn draw_ids(&self, indexes: u64) -> Result<(u64, u64, u32)> {
+        let mut drawn = Err(Error::invalid("not drawn"));
+        self.update(|control| drawn = draw_ids(control, indexes))?;
+        drawn
+    }
+
+    /// Takes an id for a tablespace that is no table's.
+    pub fn draw_space_id(&self) -> Result<SpaceId> {
+        self.draw_ids(0).map(|(_, _, space)| SpaceId(space))
+    }
+
     /// Lets `change` edit the contents, then writes and syncs the result. On an error the contents in memory stay
     /// as they were.
     pub fn update(&self, change: impl FnOnce(&mut Control)) -> Result<()> {
@@ -221,6 +235,25 @@ fn decode(block: &[u8; COPY_BYTES], path: &Path) -> Result<(Control, u64)> {
     Ok((control, sequence))
 }
 
+/// Takes an id for a table, so many for indexes, and one for a tablespace. Changes nothing if one has run out.
+fn draw_ids(control: &mut Control, indexes: u64) -> Result<(u64, u64, u32)> {
+    let drawn = (control.next_table, control.next_index, control.next_space);
+    let (table, index, space) = drawn;
+    let ran_out = match () {
+        _ if table >= LAST_ID => "table ids",
+        _ if index.saturating_add(indexes) > LAST_ID => "index ids",
+        _ if !SpaceId(space).is_logged() => "tablespace ids",
+        _ => {
+            control.next_table += 1;
+            control.next_index += indexes;
+            control.next_space += 1;
+            return Ok(drawn);
+        }
+    };
+    let what = format!("{ran_out}: dump the data and load it into a new database");
+    Err(Error::NoSpace { what })
+}
+
 fn damaged(path: &Path, expected: String, found: String) -> Error {
     Error::CorruptFile {
         path: PathBuf::from(path),
@@ -232,6 +265,7 @@ fn damaged(path: &Path, expected: String, found: String) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::TEMP_SPACE;
     use crate::io::RealDisk;
 
     fn sample() -> Control {
@@ -323,5 +357,45 @@ mod tests {
             .unwrap()
             .control();
         assert_eq!(read.checkpoint, Lsn(10_000));
+    }
+
+    #[test]
+    fn ids_that_run_out_are_refused_by_name() {
+        let fresh = Control {
+            page_size: 4096,
+            uuid: [1; 16],
+            checkpoint: Lsn(0),
+            clean_shutdown: false,
+            id_limit: 0,
+            next_space: 7,
+            next_table: 20,
+            next_index: 30,
+        };
+        let last_space = TEMP_SPACE.0 - 1;
+        for (table, index, space, refused) in [
+            (20, 30, 7, None),
+            (LAST_ID - 1, LAST_ID - 3, last_space, None),
+            (LAST_ID, 30, 7, Some("table ids")),
+            (20, LAST_ID - 2, 7, Some("index ids")),
+            (20, u64::MAX, 7, Some("index ids")),
+            (20, 30, last_space + 1, Some("tablespace ids")),
+        ] {
+            let mut control = fresh;
+            control.next_table = table;
+            control.next_index = index;
+            control.next_space = space;
+            let before = control;
+            match (draw_ids(&mut control, 3), refused) {
+                (Ok(drawn), None) => {
+                    assert_eq!(drawn, (table, index, space));
+                    assert_eq!(control.next_index, index + 3);
+                }
+                (Err(Error::NoSpace { what }), Some(refused)) => {
+                    assert!(what.starts_with(refused), "{what}");
+                    assert_eq!(control, before);
+                }
+                (got, want) => panic!("{got:?}, expected {want:?}"),
+            }
+        }
     }
 }

@@ -97,6 +97,9 @@ pub struct Counters {
     /// Batches of purge, and the undo pages read for them.
     pub purge_invoked: Counter,
     pub purge_undo_log_pages: Counter,
+    /// Truncations of undo tablespaces, and the microseconds that they took once a tablespace was empty.
+    pub undo_truncations: Counter,
+    pub undo_truncate_usec: Counter,
 }
 
 impl Counters {

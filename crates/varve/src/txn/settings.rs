@@ -38,6 +38,11 @@ pub struct PurgeOptions {
     /// After so many batches free undo pages go back to their tablespaces: 1 to [`PurgeOptions::MAX_TRUNCATE_FREQUENCY`]. When there is
     /// nothing to do they go back anyway.
     pub rseg_truncate_frequency: u32,
+    /// Truncates undo tablespaces that have become larger than `max_undo_log_size`, one at a time, as soon as they can be emptied. There have to
+    /// be two or more.
+    pub undo_log_truncate: bool,
+    /// Bytes: at least [`PurgeOptions::MIN_MAX_UNDO_LOG_SIZE`].
+    pub max_undo_log_size: u64,
 }
 
 impl Default for PurgeOptions {
@@ -46,6 +51,8 @@ impl Default for PurgeOptions {
             threads: 4,
             batch_size: 300,
             rseg_truncate_frequency: PurgeOptions::MAX_TRUNCATE_FREQUENCY,
+            undo_log_truncate: true,
+            max_undo_log_size: 128 << 20,
         }
     }
 }
@@ -54,6 +61,7 @@ impl PurgeOptions {
     pub const MAX_THREADS: u32 = 32;
     pub const MAX_BATCH_SIZE: u32 = 5000;
     pub const MAX_TRUNCATE_FREQUENCY: u32 = 128;
+    pub const MIN_MAX_UNDO_LOG_SIZE: u64 = 10 << 20;
 
     pub(crate) fn validate(&self) -> Result<()> {
         let bounds = [
@@ -66,6 +74,13 @@ impl PurgeOptions {
                 Self::MAX_TRUNCATE_FREQUENCY,
             ),
         ];
+        if self.max_undo_log_size < Self::MIN_MAX_UNDO_LOG_SIZE {
+            return Err(Error::invalid(format!(
+                "purge.max_undo_log_size {} is below {}",
+                self.max_undo_log_size,
+                Self::MIN_MAX_UNDO_LOG_SIZE
+            )));
+        }
         for (name, value, least, most) in bounds {
             if !(least..=most).contains(&value) {
                 return Err(Error::invalid(format!(

@@ -12,15 +12,19 @@
 //!
 //! Latches: see `rseg`. Failure: an error before a mini-transaction's first change is returned and nothing happened.
 
+mod directory;
 mod header;
 mod hold;
 mod log;
 mod pair;
 mod record;
 mod rseg;
+mod truncate;
 
 use std::cell::Cell;
 use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::base::{
     Error, IndexId, Lsn, NO_PAGE, PageId, PageNo, Result, RollPtr, SYSTEM_SPACE, SpaceId,
@@ -30,14 +34,17 @@ use crate::buffer::{BufferPool, SharedPage};
 use crate::mtr::{Mtr, MtrEnv, PageH};
 use crate::space::{MIXED, Space, Spaces};
 
+pub use directory::{DIRECTORY_PAGE, Directory, SYSTEM_FILE, require_system_file};
 pub use header::{LogHeader, LogKind, LogSpan, LogState, LogWalk};
 use pair::{Ending, Ends, LogPair};
 pub use record::{PAGE_NO_BYTES, Previous, RowDiff, UndoKind, UndoRecord};
 pub use rseg::{CACHED_PAGES_KEPT, FREE_PAGES_KEPT, HistoryEntry, Rseg};
+pub(crate) use truncate::Renamed;
+pub use truncate::{INITIAL_PAGES, UndoSpace, undo_path};
 
 use header::read_cached;
 use log::{UndoLog, damaged_record};
-use rseg::{UsedSlot, check_history, undo_page};
+use rseg::{RsegUse, UsedSlot, check_history, undo_page};
 
 /// The rollback segment of the system tablespace, which is there if there are no undo tablespaces.
 const SYSTEM_RSEG: u8 = 0;
@@ -153,6 +160,9 @@ pub struct UndoSys {
     temporary: Vec<Arc<Rseg>>,
     /// All of them, by number.
     by_id: Vec<Option<Arc<Rseg>>>,
+    spaces: Vec<UndoSpace>,
+    /// Held by who makes an undo tablespace inactive, until it is active again (TRUNC-1).
+    pub(crate) truncating: Mutex<()>,
 }
 
 impl UndoSys {
@@ -199,6 +209,8 @@ impl UndoSys {
             by_id[rseg.id() as usize] = Some(rseg.clone());
         }
         let sys = UndoSys {
+            spaces: UndoSpace::all(&logged, spaces.len()),
+            truncating: Mutex::default(),
             env,
             logged,
             temporary,
@@ -257,6 +269,11 @@ impl UndoSys {
         self.logged.iter().chain(&self.temporary)
     }
 
+    /// The undo tablespaces, in the order of the directory.
+    pub fn spaces(&self) -> &[UndoSpace] {
+        &self.spaces
+    }
+
     /// Looks at every page of the redo-logged rollback segments (RSEG-3) and returns how many there are; an error names one that
     /// is lost, used twice, or holds something else. Transactions may go on.
     pub fn check(&self) -> Result<u32> {
@@ -284,7 +301,12 @@ impl UndoSys {
         if !self.env.spaces.get(id.space).is_some_and(exists) {
             return Ok(false);
         }
-        let page = self.env.pool.shared(id)?;
+        let page = match self.env.pool.shared(id) {
+            Ok(page) => page,
+            // The tablespace was replaced just now.
+            Err(_) if rseg.space() != id.space => return Ok(false),
+            Err(e) => return Err(e),
+        };
         let Some(slotted) = undo_page(&page).filter(|p| (ptr.slot() as usize) < p.n_slots()) else {
             return Ok(false);
         };
@@ -376,12 +398,19 @@ impl UndoSys {
 
 /// A rollback segment for a transaction. A thread takes turns among a few of them, whose pages stay in its processor's cache,
 /// and goes on to others when they are full.
-fn deal(rsegs: &[Arc<Rseg>], trx: TrxId) -> Arc<Rseg> {
+fn deal(rsegs: &[Arc<Rseg>], trx: TrxId) -> RsegUse {
     let own = thread_spot().wrapping_mul(RSEGS_PER_THREAD) % rsegs.len();
     let first = own + (trx.0 / 2) as usize % RSEGS_PER_THREAD;
-    let mut all = (0..rsegs.len()).map(|n| &rsegs[(first + n) % rsegs.len()]);
-    let with_room = all.clone().find(|rseg| rseg.has_room());
-    with_room.or(all.next()).expect("there is one").clone()
+    let all = || (0..rsegs.len()).map(|n| &rsegs[(first + n) % rsegs.len()]);
+    loop {
+        let with_room = all().find(|rseg| rseg.is_active() && rseg.has_room());
+        let rseg = with_room.or(all().find(|rseg| rseg.is_active()));
+        // There is always one in another tablespace (TRUNC-1); it may just have changed which.
+        if let Some(used) = rseg.and_then(RsegUse::begin) {
+            return used;
+        }
+        std::hint::spin_loop();
+    }
 }
 
 fn adopt_log(
@@ -394,7 +423,7 @@ fn adopt_log(
     let at = match unfinished.iter().position(|u| u.trx == header.trx) {
         Some(at) => at,
         None => {
-            unfinished.push(TrxUndo::new(rseg.clone(), header.trx));
+            unfinished.push(TrxUndo::new(RsegUse::adopt(rseg), header.trx));
             unfinished.len() - 1
         }
     };
@@ -458,7 +487,7 @@ pub struct TrxUndo {
 }
 
 impl TrxUndo {
-    fn new(rseg: Arc<Rseg>, trx: TrxId) -> TrxUndo {
+    fn new(rseg: RsegUse, trx: TrxId) -> TrxUndo {
         TrxUndo {
             trx,
             logged: LogPair::new(rseg),

@@ -4,8 +4,6 @@
 //! temporary tablespace (TEMP-4). Both end at the same moment, under one number: all pages of both are latched before it
 //! is drawn, those of the logged pair first.
 
-use std::sync::Arc;
-
 use crate::base::{Lsn, NO_PAGE, PageId, Result, RollPtr, TrxId, TrxNo};
 use crate::mtr::{Mtr, PageH};
 
@@ -14,10 +12,10 @@ use super::header::LogKind;
 use super::hold::{CommitHold, MAX_COMMIT_MTR};
 use super::log::UndoLog;
 use super::record::UndoKind;
-use super::rseg::{Rseg, Tail};
+use super::rseg::{Rseg, RsegUse, Tail};
 
 pub(super) struct LogPair {
-    pub rseg: Arc<Rseg>,
+    pub rseg: RsegUse,
     insert: Option<UndoLog>,
     update: Option<UndoLog>,
     /// What the commit will need is at hand.
@@ -119,7 +117,7 @@ impl Ending<'_> {
 }
 
 impl LogPair {
-    pub fn new(rseg: Arc<Rseg>) -> LogPair {
+    pub fn new(rseg: RsegUse) -> LogPair {
         LogPair {
             rseg,
             insert: None,

@@ -40,10 +40,12 @@ impl Rseg {
     /// The header is latched meanwhile, shared: nobody takes a page, gives one back or commits, but logs may begin and grow within
     /// their pages.
     pub fn check(&self, env: &UndoEnv) -> Result<Vec<PageNo>> {
+        // The segment stays in its tablespace.
+        let _upkeep = self.upkeep.lock();
         let mut uses = Uses::default();
-        uses.add(self.header, "a segment header")?;
-        let page = env.pool.shared(self.header)?;
-        let header = Header::read(&page, self.header, self.id)?;
+        uses.add(self.header(), "a segment header")?;
+        let page = env.pool.shared(self.header())?;
+        let header = Header::read(&page, self.header(), self.id)?;
         for slot in 0..Rseg::slot_count(page.len()) as u16 {
             let first = slot_at(&page, slot);
             if first != NO_PAGE {
@@ -63,7 +65,7 @@ impl Rseg {
             _ => {
                 let expected = format!("a free chain of {free_len} pages");
                 let found = format!("{left} fewer, or more");
-                Err(Error::corrupt(self.header, expected, found))
+                Err(Error::corrupt(self.header(), expected, found))
             }
         }
     }

@@ -258,7 +258,7 @@ impl Rseg {
     }
 
     fn grow_history(&self, env: &UndoEnv) -> Result<()> {
-        let space = env.space(self.header.space)?;
+        let space = env.space(self.space())?;
         let _reserved = space.reserve(&env.mtr, 1)?;
         let mut mtr = env.begin(self.space())?;
         let header = self.latch(&mut mtr)?;
@@ -297,7 +297,7 @@ impl Rseg {
 
     /// Takes a share in the pins on what a commit changes in the segment (HOLD-1). Reads pages that were evicted.
     pub(in crate::undo) fn pin_for_commit(&self, env: &UndoEnv) -> Result<()> {
-        let header = env.pool.exclusive(self.header)?;
+        let header = env.pool.exclusive(self.header())?;
         {
             let mut pins = self.commit_pins.lock();
             if pins.shares > 0 {
@@ -311,7 +311,7 @@ impl Rseg {
         let mut links = self.links(env)?;
         while no != NO_PAGE {
             links.follow()?;
-            let id = PageId::new(self.header.space, no);
+            let id = PageId::new(self.space(), no);
             queue.push_back((no, env.pool.pin(id)?));
             no = PageNo(u32_at(&env.history_page(id)?, NEXT));
         }
@@ -355,7 +355,7 @@ impl Rseg {
 
     pub(super) fn links(&self, env: &UndoEnv) -> Result<Links> {
         Ok(Links {
-            header: self.header,
+            header: self.header(),
             left: env.space(self.space())?.size_pages(),
         })
     }
@@ -437,8 +437,8 @@ impl Rseg {
         if self.oldest().is_none_or(|no| no >= limit) {
             return Ok(());
         }
-        let page = env.pool.shared(self.header)?;
-        let header = Header::read(&page, self.header, self.id)?;
+        let page = env.pool.shared(self.header())?;
+        let header = Header::read(&page, self.header(), self.id)?;
         // Only purge takes entries away, and this is purge.
         drop(page);
         let mut links = self.links(env)?;
@@ -496,7 +496,8 @@ impl Rseg {
         }
         // RSEG-5: not before this has its place in the log.
         mtr.commit_with(|_, _| self.oldest.store(oldest, Ordering::Release));
-        self.history_len.fetch_sub(count as u64, Ordering::Relaxed);
+        // Release: who finds the history empty finds its pages left alone (RSEG-6).
+        self.history_len.fetch_sub(count as u64, Ordering::Release);
         Ok(count)
     }
 
@@ -524,7 +525,7 @@ impl Rseg {
         header: PageH,
         wanted: u32,
     ) -> Result<Oldest> {
-        let read = Header::read(mtr.bytes(header), self.header, self.id)?;
+        let read = Header::read(mtr.bytes(header), self.header(), self.id)?;
         let (head, before) = (read.history_head, read.history_position);
         let page = self.latch_history(mtr, head)?;
         let there = u32_at(mtr.bytes(page), ENTRY_COUNT);

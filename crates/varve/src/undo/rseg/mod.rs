@@ -21,6 +21,9 @@
 //!   it, the free chain, the queue. An entry that does not close its page leads to one in a slot, or to one that a later entry
 //!   closes (`check`).
 //!
+//! - **RSEG-6** Who changes a rollback segment's pages or counts has it (`RsegUse`), or is purge and finds a log in its history, or holds
+//!   `upkeep` and finds it active. So in an inactive one without users and history nothing changes (`truncate`).
+//!
 //! Latch order within: header, history pages, undo header, undo pages, allocation pages. `state` is held for
 //! moments only and never while waiting for a latch.
 
@@ -28,7 +31,9 @@ mod check;
 mod history;
 mod pages;
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -134,7 +139,14 @@ pub(super) struct UsedSlot {
 /// One rollback segment in memory.
 pub struct Rseg {
     id: u8,
-    header: PageId,
+    slot_count: usize,
+    space: AtomicU32,
+    header_no: PageNo,
+    /// How many transactions have it, and whether more may come (RSEG-6).
+    users: AtomicU32,
+    active: AtomicBool,
+    /// Held by purge while it tidies up here, and by a truncation: who does one of these does not come in the other's way.
+    pub(super) upkeep: Mutex<()>,
     state: Mutex<State>,
     /// Held while the queue gets another page, so that two transactions do not both add one.
     grow: Mutex<()>,
@@ -220,7 +232,12 @@ impl Rseg {
         }
         let rseg = Rseg {
             id,
-            header: place,
+            slot_count: Rseg::slot_count(env.page_size),
+            space: AtomicU32::new(place.space.0),
+            header_no: place.no,
+            users: AtomicU32::new(0),
+            active: AtomicBool::new(true),
+            upkeep: Mutex::default(),
             state: Mutex::new(State {
                 free_slots,
                 history_room: queue.room,
@@ -239,8 +256,14 @@ impl Rseg {
         self.id
     }
 
+    /// The tablespace that it is in: another one after a truncation.
     pub fn space(&self) -> SpaceId {
-        self.header.space
+        // Acquire pairs with the Release of `restart`: who sees the new one finds it registered.
+        SpaceId(self.space.load(Ordering::Acquire))
+    }
+
+    pub(super) fn header(&self) -> PageId {
+        PageId::new(self.space(), self.header_no)
     }
 
     /// Committed update undo logs in this segment that are not purged yet.
@@ -256,18 +279,86 @@ impl Rseg {
         }
     }
 
+    /// Whether transactions may begin here.
+    pub fn is_active(&self) -> bool {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    /// Lets new transactions in, or keeps them out.
+    pub(super) fn set_active(&self, active: bool) {
+        // SeqCst: see `RsegUse::begin`.
+        self.active.store(active, Ordering::SeqCst);
+    }
+
+    /// No transaction has it, nothing is left to purge, and no log is left of a rollback that could not be finished. Stays so while it
+    /// is inactive (RSEG-6).
+    pub(super) fn is_empty(&self) -> bool {
+        // The users first, with Acquire for what they did: each counts its log in the history before it leaves. SeqCst for
+        // `RsegUse::begin`.
+        let is_unused =
+            self.users.load(Ordering::SeqCst) == 0 && self.history_len.load(Ordering::Acquire) == 0;
+        is_unused && self.state.lock().slots_without_log() == self.slot_count
+    }
+
+    /// Goes on in a new tablespace, in which the header is that of an empty segment. It is inactive and empty, and the caller has `upkeep`.
+    pub(super) fn restart(&self, space: SpaceId) {
+        assert!(!self.is_active() && self.is_empty(), "RSEG-6");
+        *self.state.lock() = State {
+            free_slots: (0..self.slot_count as u16).rev().collect(),
+            ..State::default()
+        };
+        self.oldest.store(EMPTY, Ordering::Relaxed);
+        self.free_len.store(0, Ordering::Relaxed);
+        *self.commit_pins.lock() = CommitPins::default();
+        self.space.store(space.0, Ordering::Release);
+    }
+
     pub(super) fn latch(&self, mtr: &mut Mtr<'_>) -> Result<PageH> {
-        let h = mtr.exclusive(self.header)?;
-        Header::read(mtr.bytes(h), self.header, self.id)?;
+        let h = mtr.exclusive(self.header())?;
+        Header::read(mtr.bytes(h), self.header(), self.id)?;
         Ok(h)
     }
 
     fn page(&self, no: PageNo) -> PageId {
-        PageId::new(self.header.space, no)
+        PageId::new(self.space(), no)
     }
 
     pub(super) fn write_slot(&self, mtr: &mut Mtr<'_>, header: PageH, slot: u16, first: PageNo) {
         put_u32(mtr, header, SLOTS + slot as usize * 4, first.0);
+    }
+}
+
+/// A transaction's share in a rollback segment.
+pub(super) struct RsegUse(Arc<Rseg>);
+
+impl RsegUse {
+    /// `None` if the segment is inactive.
+    pub fn begin(rseg: &Arc<Rseg>) -> Option<RsegUse> {
+        let used = RsegUse::adopt(rseg);
+        // SeqCst, as the count above and both sides of `is_empty`: either we see that the segment is inactive, or who made it so sees
+        // that we are here.
+        rseg.active.load(Ordering::SeqCst).then_some(used)
+    }
+
+    /// For a transaction that was there before.
+    pub fn adopt(rseg: &Arc<Rseg>) -> RsegUse {
+        rseg.users.fetch_add(1, Ordering::SeqCst);
+        RsegUse(rseg.clone())
+    }
+}
+
+impl Deref for RsegUse {
+    type Target = Arc<Rseg>;
+
+    fn deref(&self) -> &Arc<Rseg> {
+        &self.0
+    }
+}
+
+impl Drop for RsegUse {
+    fn drop(&mut self) {
+        // Release: what the transaction did here is over.
+        self.0.users.fetch_sub(1, Ordering::Release);
     }
 }
 

@@ -55,6 +55,11 @@ impl State {
         self.cached_insert.len() + self.cached_update.len()
     }
 
+    /// RSEG-4.
+    pub(super) fn slots_without_log(&self) -> usize {
+        self.free_slots.len() + self.cached_len()
+    }
+
     /// Takes up to `most` cached pages that nobody needs, those of insert logs first.
     fn take_purged(&mut self, rseg: &Rseg, most: usize) -> SmallVec<[Cached; PAGES_PER_MTR]> {
         let inserts = self.cached_insert.extract_if(.., |_| true);
@@ -123,7 +128,8 @@ impl Rseg {
     /// Gives cached pages above `CACHED_PAGES_KEPT` that nobody needs back to the tablespace, a few in each mini-transaction,
     /// until told to stop. For times when nobody writes.
     pub fn trim_cached(&self, env: &UndoEnv, stop: &AtomicBool) -> Result<()> {
-        while !stop.load(Ordering::Relaxed) {
+        let upkeep = self.upkeep.try_lock();
+        while upkeep.is_some() && self.is_active() && !stop.load(Ordering::Relaxed) {
             let surplus = {
                 let mut state = self.state.lock();
                 let most = state.cached_len().saturating_sub(CACHED_PAGES_KEPT);
@@ -150,10 +156,10 @@ impl Rseg {
         let header = self.latch(&mut mtr)?;
         // All are latched before the first is freed: allocation pages come last.
         for cached in surplus {
-            mtr.exclusive(PageId::new(self.header.space, cached.page))?;
+            mtr.exclusive(PageId::new(self.space(), cached.page))?;
         }
         for cached in surplus {
-            env.free_page(&mut mtr, PageId::new(self.header.space, cached.page))?;
+            env.free_page(&mut mtr, PageId::new(self.space(), cached.page))?;
             self.write_slot(&mut mtr, header, cached.slot, NO_PAGE);
         }
         mtr.commit();
@@ -190,8 +196,8 @@ impl Rseg {
     ) -> Result<(PageNo, PageH)> {
         let free = PageNo(u32_at(mtr.bytes(header), FREE_HEAD));
         if free == NO_PAGE {
-            let no = env.alloc_page(mtr, self.header)?;
-            let page = mtr.exclusive_new(PageId::new(self.header.space, no))?;
+            let no = env.alloc_page(mtr, self.header())?;
+            let page = mtr.exclusive_new(PageId::new(self.space(), no))?;
             return Ok((no, page));
         }
         let (page, next) = self.latch_free(mtr, free)?;
@@ -239,7 +245,9 @@ impl Rseg {
 
     /// Returns free pages above `FREE_PAGES_KEPT` to the tablespace, a few in each mini-transaction, until told to stop.
     pub fn trim_free_chain(&self, env: &UndoEnv, stop: &AtomicBool) -> Result<()> {
-        while self.surplus_pages() > 0 && !stop.load(Ordering::Relaxed) {
+        let upkeep = self.upkeep.try_lock();
+        let may_go_on = || upkeep.is_some() && self.is_active() && !stop.load(Ordering::Relaxed);
+        while self.surplus_pages() > 0 && may_go_on() {
             let mut mtr = env.begin(self.space())?;
             let header = self.latch(&mut mtr)?;
             let (mut head, mut len) = (
@@ -258,7 +266,7 @@ impl Rseg {
                 return Ok(());
             }
             for no in pages {
-                env.free_page(&mut mtr, PageId::new(self.header.space, no))?;
+                env.free_page(&mut mtr, PageId::new(self.space(), no))?;
             }
             self.write_free_chain(&mut mtr, header, head.0, len);
             mtr.commit();

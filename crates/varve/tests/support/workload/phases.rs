@@ -19,6 +19,7 @@ impl Runner {
             self.verify_all();
             self.verify_purge();
             self.change_a_table();
+            self.truncate_undo();
             self.tables.clear();
             self.db.take().expect("open").close().unwrap();
         }
@@ -51,6 +52,18 @@ impl Runner {
                 "{}",
                 table.def().name
             );
+        }
+    }
+
+    /// Now and then an undo tablespace is truncated: nobody has it by now.
+    pub(super) fn truncate_undo(&mut self) {
+        let spaces = self.db().core().undo.spaces().len();
+        if spaces >= 2 && self.rng.random_bool(0.5) {
+            let number = self.rng.random_range(1..=spaces);
+            let at_most = Duration::from_secs(10);
+            assert!(self.db().truncate_undo(number, at_most).unwrap());
+            self.trace
+                .note(format!("truncate undo tablespace {number}"));
         }
     }
 

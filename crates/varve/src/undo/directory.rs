@@ -1,15 +1,17 @@
-//! The system tablespace's directory page, which names the undo tablespaces and the catalog's root, and the files that the
-//! database can't do without. What is wrong with one of these is told with its name.
+//! The directory page of the system tablespace: which undo tablespaces there are, and where the catalog begins.
 
 use crate::base::{Error, PageId, PageNo, Result, SYSTEM_SPACE, SpaceId};
 use crate::buffer::BufferPool;
-use crate::ddl::FILE_EXTENSION;
 use crate::mtr::Mtr;
 use crate::page::{PageOp, PageType, page_type};
 use crate::space::{SpaceKind, Spaces};
-use crate::undo::MAX_UNDO_SPACES;
 
+use super::MAX_UNDO_SPACES;
+use super::truncate::undo_path;
+
+/// The file of the system tablespace.
 pub const SYSTEM_FILE: &str = "system.vdt";
+/// The page.
 pub const DIRECTORY_PAGE: PageNo = PageNo(2);
 
 /// Offsets in the directory page of the system tablespace.
@@ -17,51 +19,15 @@ const DIR_UNDO_COUNT: usize = 48;
 const DIR_CATALOG_ROOT: usize = 52;
 const DIR_UNDO_SPACES: usize = 56;
 
-/// Nothing can be done without the system tablespace. Says what is wrong with its file.
-pub fn require_system_file(spaces: &Spaces) -> Result<()> {
-    if spaces.get(SYSTEM_SPACE).is_some() {
-        return Ok(());
-    }
-    let found = match spaces.open(SYSTEM_FILE) {
-        Ok(other) => format!("tablespace {}", other.id()),
-        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-            "no such file".into()
-        }
-        Err(e) => return Err(e),
-    };
-    Err(Error::CorruptFile {
-        path: spaces.dir().join(SYSTEM_FILE),
-        expected: "the system tablespace".into(),
-        found: format!("{found}; restore the database from a backup"),
-    })
-}
-
-/// The file of undo tablespace number `n`, from 0.
-pub fn undo_file(n: usize) -> String {
-    format!("undo_{:03}.{FILE_EXTENSION}", n + 1)
-}
-
-/// What is wrong with the file of an undo tablespace that was not found.
-fn missing_undo_file(spaces: &Spaces, n: usize, id: SpaceId) -> Error {
-    let found = match spaces.open(&undo_file(n)) {
-        Err(e @ Error::CorruptFile { .. }) => return e,
-        Ok(_) | Err(_) => "no file that is it; restore the database from a backup",
-    };
-    Error::CorruptFile {
-        path: spaces.dir().join(undo_file(n)),
-        expected: format!("undo tablespace {id}"),
-        found: found.into(),
-    }
-}
-
 /// The directory page of the system tablespace.
 pub struct Directory {
     pub undo_spaces: Vec<SpaceId>,
+    /// Root of the tree of table definitions.
     pub catalog_root: PageNo,
 }
 
 impl Directory {
-    const PAGE: PageId = PageId::new(SYSTEM_SPACE, DIRECTORY_PAGE);
+    pub const PAGE: PageId = PageId::new(SYSTEM_SPACE, DIRECTORY_PAGE);
 
     pub fn read(pool: &BufferPool, spaces: &Spaces) -> Result<Directory> {
         let page = pool.shared(Directory::PAGE)?;
@@ -118,4 +84,49 @@ impl Directory {
         );
         Ok(())
     }
+
+    /// Puts another tablespace in the place of the `n`th undo tablespace.
+    pub fn replace_undo_space(mtr: &mut Mtr<'_>, n: usize, space: SpaceId) -> Result<()> {
+        let h = mtr.exclusive(Directory::PAGE)?;
+        mtr.op(
+            h,
+            PageOp::Write {
+                off: (DIR_UNDO_SPACES + 4 * n) as u16,
+                bytes: &space.0.to_le_bytes(),
+            },
+        );
+        Ok(())
+    }
+}
+
+/// What is wrong with the file of an undo tablespace that was not found.
+fn missing_undo_file(spaces: &Spaces, n: usize, id: SpaceId) -> Error {
+    let found = match spaces.open(&undo_path(n)) {
+        Err(e @ Error::CorruptFile { .. }) => return e,
+        Ok(_) | Err(_) => "no file that is it; restore the database from a backup",
+    };
+    Error::CorruptFile {
+        path: spaces.dir().join(undo_path(n)),
+        expected: format!("undo tablespace {id}"),
+        found: found.into(),
+    }
+}
+
+/// Nothing can be done without the system tablespace. Says what is wrong with its file.
+pub fn require_system_file(spaces: &Spaces) -> Result<()> {
+    if spaces.get(SYSTEM_SPACE).is_some() {
+        return Ok(());
+    }
+    let found = match spaces.open(SYSTEM_FILE) {
+        Ok(other) => format!("tablespace {}", other.id()),
+        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            "no such file".into()
+        }
+        Err(e) => return Err(e),
+    };
+    Err(Error::CorruptFile {
+        path: spaces.dir().join(SYSTEM_FILE),
+        expected: "the system tablespace".into(),
+        found: format!("{found}; restore the database from a backup"),
+    })
 }

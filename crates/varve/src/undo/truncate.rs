@@ -1,0 +1,155 @@
+//! Truncating an undo tablespace: getting back to a small file after a long transaction or a long reader has made it large.
+//!
+//! The states are those of InnoDB's WL#6965: the tablespace's rollback segments become **inactive**, so that new transactions take
+//! others; those that have one of them end; purge works off what they left; the now **empty** tablespace is truncated and
+//! becomes **active** again. If something pins it for too long (a transaction that stays open, a prepared one, a read
+//! view that keeps purge from its logs), it becomes active again as it is.
+//!
+//! The work log truncates the file in place. A crash in the middle then leaves pages of before and after side by side, so it has a
+//! checkpoint before, a marker file with a magic number for recovery to look for, and a checkpoint behind. Here truncation is
+//! **replacement**: a new file with a new tablespace id is made beside the old one, with the headers of empty rollback segments in
+//! it; one mini-transaction writes its id into the directory page; when that is durable the new file gets the old one's name. So the redo
+//! log is the marker: whichever id the directory page has after recovery is the tablespace, and the other file is removed
+//! (`recovery::reconcile_undo`). Redo for pages of the old one leads nowhere and is passed over. No checkpoint is needed, nor are the old
+//! pages written.
+//!
+//! - **TRUNC-1** At most one undo tablespace is inactive at a time, and only if there is another one. So a transaction that begins to write
+//!   always finds an active rollback segment.
+//! - **TRUNC-2** A tablespace is replaced when its rollback segments are inactive and empty: no transaction has one of them, nothing of
+//!   theirs is left to purge, so no reader follows a roll pointer there (MVCC-1) and nobody changes a page there (RSEG-6).
+//!
+//! Nobody waits for it. What transactions share with it is a look at two words of a rollback segment.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::base::{Lsn, PageId, Result, SpaceId, TableId};
+use crate::mtr::Mtr;
+use crate::space::{NewSpace, SpaceKind};
+
+use super::directory::Directory;
+use super::rseg::Rseg;
+use super::{UndoEnv, format_headers};
+
+/// Pages of a new undo tablespace.
+pub const INITIAL_PAGES: u32 = 64;
+
+/// One undo tablespace, whichever file it is at the moment.
+pub struct UndoSpace {
+    /// Its place in the directory.
+    n: usize,
+    rsegs: Vec<Arc<Rseg>>,
+    truncations: AtomicU64,
+}
+
+impl UndoSpace {
+    /// `rsegs` were dealt to `count` tablespaces in turn. None without tablespaces: a single rollback segment is in the system
+    /// tablespace then, which stays as large as it has been.
+    pub(super) fn all(rsegs: &[Arc<Rseg>], count: usize) -> Vec<UndoSpace> {
+        let of = |n| rsegs.iter().skip(n).step_by(count).cloned().collect();
+        let space = |n| UndoSpace {
+            n,
+            rsegs: of(n),
+            truncations: AtomicU64::new(0),
+        };
+        (0..count).map(space).collect()
+    }
+
+    /// Its number, as in the name of its file.
+    pub fn number(&self) -> usize {
+        self.n + 1
+    }
+
+    pub fn id(&self) -> SpaceId {
+        self.rsegs[0].space()
+    }
+
+    pub fn path(&self) -> String {
+        undo_path(self.n)
+    }
+
+    pub fn rsegs(&self) -> &[Arc<Rseg>] {
+        &self.rsegs
+    }
+
+    pub fn size_pages(&self, env: &UndoEnv) -> u32 {
+        env.spaces.get(self.id()).map_or(0, |s| s.size_pages())
+    }
+
+    /// How often it was truncated since the database was opened.
+    pub fn truncations(&self) -> u64 {
+        self.truncations.load(Ordering::Relaxed)
+    }
+
+    pub fn history_len(&self) -> u64 {
+        self.rsegs.iter().map(|r| r.history_len()).sum()
+    }
+
+    pub fn is_active(&self) -> bool {
+        self.rsegs.iter().all(|r| r.is_active())
+    }
+
+    pub(crate) fn set_active(&self, active: bool) {
+        self.rsegs.iter().for_each(|r| r.set_active(active));
+    }
+
+    /// TRUNC-2. Stays so while it is inactive.
+    pub fn is_empty(&self) -> bool {
+        self.rsegs.iter().all(|r| r.is_empty())
+    }
+
+    /// Replaces the file by one of initial size, whose tablespace id is `id`. The tablespace is inactive and empty (TRUNC-2). After an
+    /// error everything is as it was, or the database is poisoned.
+    pub(crate) fn replace(&self, env: &UndoEnv, id: SpaceId) -> Result<Renamed> {
+        // Purge has finished tidying up here, and does not begin again.
+        let upkeep: Vec<_> = self.rsegs.iter().map(|r| r.upkeep.lock()).collect();
+        assert!(!self.is_active() && self.is_empty(), "TRUNC-2");
+        let old = self.id();
+        env.spaces.create(NewSpace {
+            id,
+            path: &format!("{}-{}.vdt", undo_name(self.n), id.0),
+            kind: SpaceKind::Undo,
+            table: TableId(0),
+            definition: &[],
+            pages: INITIAL_PAGES,
+        })?;
+        let switched = self.switch(env, id).inspect_err(|_| {
+            // A file that can't be removed is found not to be in the directory by the next start.
+            let _ = env.spaces.drop_space(id);
+            env.pool.drop_space(id);
+        })?;
+        // From here on the new file stays, whatever happens: recovery may find it in the directory.
+        env.mtr.log.sync_to(switched)?;
+        for rseg in &self.rsegs {
+            rseg.restart(id);
+        }
+        drop(upkeep);
+        self.truncations.fetch_add(1, Ordering::Relaxed);
+        let renamed = env.spaces.replace(old, id);
+        env.pool.drop_space(old);
+        Ok(Renamed(renamed))
+    }
+
+    /// Makes the new file the tablespace. Returns the LSN that makes it durable.
+    fn switch(&self, env: &UndoEnv, id: SpaceId) -> Result<Lsn> {
+        let header = |rseg: &Arc<Rseg>| (rseg.id(), PageId::new(id, rseg.header().no));
+        let headers: Vec<_> = self.rsegs.iter().map(header).collect();
+        format_headers(env, &headers)?;
+        let mut mtr = Mtr::begin(&env.mtr, 256)?;
+        Directory::replace_undo_space(&mut mtr, self.n, id)?;
+        Ok(mtr.commit())
+    }
+}
+
+/// The tablespace was replaced, and its new file got the old one's name; or it gets it at the next start, and the old one is there until then.
+#[must_use]
+pub(crate) struct Renamed(pub Result<()>);
+
+fn undo_name(n: usize) -> String {
+    format!("undo_{:03}", n + 1)
+}
+
+/// The path of the `n`th undo tablespace, relative to the data directory.
+pub fn undo_path(n: usize) -> String {
+    format!("{}.vdt", undo_name(n))
+}
