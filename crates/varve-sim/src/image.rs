@@ -25,6 +25,34 @@ impl Image {
         Image::default()
     }
 
+    /// What `export` wrote to `from`, as it was below `root`.
+    pub fn import(from: &Path, root: &Path) -> io::Result<Image> {
+        let mut image = Image::new();
+        for dir in root.ancestors().filter(|dir| dir.parent().is_some()) {
+            image.nodes.insert(dir.to_path_buf(), Node::Dir);
+        }
+        let mut dirs = vec![(from.to_path_buf(), root.to_path_buf())];
+        while let Some((from, to)) = dirs.pop() {
+            for entry in std::fs::read_dir(from)? {
+                let entry = entry?;
+                let to = to.join(entry.file_name());
+                let node = match entry.file_type()?.is_dir() {
+                    true => {
+                        dirs.push((entry.path(), to.clone()));
+                        Node::Dir
+                    }
+                    false => {
+                        let mut contents = Contents::default();
+                        contents.write(&std::fs::read(entry.path())?, 0);
+                        Node::File(contents)
+                    }
+                };
+                image.nodes.insert(to, node);
+            }
+        }
+        Ok(image)
+    }
+
     /// Writes everything below `root` into a directory of the real disk, where it can be opened and looked at.
     pub fn export(&self, root: &Path, to: &Path) -> io::Result<()> {
         std::fs::create_dir_all(to)?;

@@ -1,13 +1,15 @@
 //! A crash at any operation of the disk. What could break here: redo, flush, doublewrite, undo, rollback, purge, DDL and
 //! recovery itself; whatever relies on an order of writes that no sync enforces.
 //!
-//! `VARVE_MODEL_SEED` replays the workload and the states drawn; background threads still write when they like. So what a
-//! failure found on the disk is kept in a directory, whose name is printed. `VARVE_CRASH_POINTS` is the number of moments
-//! tried (0: all).
+//! `VARVE_MODEL_SEED` replays the workload and the states drawn; background threads still write when they like. So a failure
+//! found is made smaller, and what the last crash left on the disk is kept in a directory, with what should be there: the command
+//! that recovers it again is printed. `VARVE_CRASH_POINTS` is the number of moments tried (0: all).
 
 mod support;
 
 use support::crashes::crash_anywhere;
+use support::kept::Kept;
+use support::shrink::{Failure, patience, search, shrink};
 use support::workload::Config;
 use varve_sim::SimDisk;
 
@@ -16,13 +18,45 @@ fn check(config: &Config, usual: usize) {
     let wanted = wanted.map_or(usual, |n| {
         n.parse().expect("VARVE_CRASH_POINTS is a number")
     });
-    match crash_anywhere(config, SimDisk::default(), wanted) {
+    let finding = match crash_anywhere(config, SimDisk::default(), wanted) {
         Ok(tried) => {
-            println!("{tried:?}");
+            println!("Tried: {tried:?}");
             assert!(tried.changes > 20 && tried.operations > 300, "{tried:?}");
+            assert!(tried.in_recovery > tried.moments / 3, "{tried:?}");
+            return;
         }
-        Err(finding) => panic!("{finding:?}"),
+        Err(finding) => finding,
+    };
+    println!("{finding}\n{}", finding.keep());
+    let first = Failure::Crash(finding);
+    let again = |config: &Config| search(config, &SimDisk::default, wanted.clamp(1, 300)).err();
+    match shrink(config, first, patience(), again) {
+        (_, Failure::Crash(finding)) => panic!("{finding}\n{}", finding.keep()),
+        (config, Failure::Workload(why)) => panic!("without a crash: {why}; {config:?}"),
     }
+}
+
+/// Recovers what an earlier failure kept.
+#[test]
+#[ignore = "replays the finding in the directory that VARVE_CRASH_REPLAY names"]
+fn replay() {
+    let dir = std::env::var("VARVE_CRASH_REPLAY").expect("VARVE_CRASH_REPLAY names a directory");
+    let kept = Kept { dir: dir.into() };
+    kept.replay().unwrap_or_else(|why| panic!("{why}"));
+    println!("nothing is wrong with it");
+}
+
+/// A crash before each operation of a run, from the creation of the database on.
+#[test]
+fn every_moment_of_a_short_run() {
+    let config = Config {
+        rows: 3,
+        spread: 20,
+        transactions: 3,
+        steps_per_phase: 40,
+        ..Config::new(120)
+    };
+    check(&config, 0);
 }
 
 /// More pages than the pool holds: they are written in the middle of everything.
@@ -33,7 +67,7 @@ fn small_pages_and_a_small_pool() {
         steps_per_phase: 200,
         ..Config::new(800)
     };
-    check(&config, 500);
+    check(&config, 400);
 }
 
 /// Few rows: versions, rollbacks and purge meet on the same pages.
@@ -46,5 +80,5 @@ fn few_rows_and_many_versions() {
         steps_per_phase: 200,
         ..Config::new(600)
     };
-    check(&config, 1000);
+    check(&config, 300);
 }

@@ -3,7 +3,8 @@
 
 mod support;
 
-use support::workload::{Config, run};
+use support::shrink::run;
+use support::workload::Config;
 
 /// Tiny pages and a pool that holds few of them: trees are deep, pages come and go.
 #[test]

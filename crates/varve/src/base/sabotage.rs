@@ -16,6 +16,26 @@ pub enum Sabotage {
     EntryLeftByRollback,
     /// An undo log starts its page anew although older logs there are still needed.
     UndoPageTakenTooEarly,
+    /// Pages that a crash tore are not restored from the doublewrite file.
+    TornPagesKept,
+    /// A page operation that replaces a record is not logged.
+    RedoRecordSkipped,
+    /// Changes of allocation pages are not logged.
+    AllocationNotLogged,
+    /// A sync of the redo log that failed is tried again, as if that helped.
+    FailedSyncRetried,
+    /// What rollback takes back is not marked as such in undo.
+    UndoneNotMarked,
+    /// Prepared transactions are rolled back at start-up.
+    PreparedForgotten,
+    /// DROP TABLE removes the file before it is committed.
+    FileRemovedBeforeCommit,
+    /// Purge does not look whether a view needs what it removes.
+    PurgedTooEarly,
+    /// Purge does not note which pages of a long value it has freed, and frees them again after a crash.
+    OverflowFreedTwice,
+    /// Purge does not free long values.
+    OverflowLeaked,
     /// Views see what was committed after they opened.
     ViewMoves,
     /// Views see what is not committed.
@@ -24,4 +44,29 @@ pub enum Sabotage {
     GapsOpen,
     /// Shared row locks are given up at once.
     SharedLocksForgotten,
+}
+
+impl Sabotage {
+    pub const ALL: [Sabotage; 20] = [
+        Sabotage::WriteAheadForgotten,
+        Sabotage::CheckpointTooFar,
+        Sabotage::AcknowledgedTooEarly,
+        Sabotage::UndoSkipped,
+        Sabotage::EntryLeftByRollback,
+        Sabotage::UndoPageTakenTooEarly,
+        Sabotage::TornPagesKept,
+        Sabotage::RedoRecordSkipped,
+        Sabotage::AllocationNotLogged,
+        Sabotage::FailedSyncRetried,
+        Sabotage::UndoneNotMarked,
+        Sabotage::PreparedForgotten,
+        Sabotage::FileRemovedBeforeCommit,
+        Sabotage::PurgedTooEarly,
+        Sabotage::OverflowFreedTwice,
+        Sabotage::OverflowLeaked,
+        Sabotage::ViewMoves,
+        Sabotage::ViewSeesUnfinished,
+        Sabotage::GapsOpen,
+        Sabotage::SharedLocksForgotten,
+    ];
 }

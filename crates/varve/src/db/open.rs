@@ -9,7 +9,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::base::{
-    Error, FIRST_TEMPORARY_ID, Lsn, PageId, PageNo, Result, SYSTEM_SPACE, SpaceId, TableId, TrxId,
+    Error, FIRST_TEMPORARY_ID, Lsn, PageId, PageNo, Result, SYSTEM_SPACE, Sabotage, SpaceId,
+    TableId, TrxId,
 };
 use crate::btree::Tree;
 use crate::buffer::{BufferPool, PoolSettings};
@@ -75,7 +76,7 @@ pub struct Options {
     pub logger: Option<Logger>,
     /// What the database does wrong on purpose, for tests of tests.
     #[cfg(feature = "sabotage")]
-    pub sabotage: Option<crate::base::Sabotage>,
+    pub sabotage: Option<Sabotage>,
 }
 
 impl Default for Options {
@@ -133,6 +134,14 @@ impl Options {
             )));
         }
         Ok(())
+    }
+
+    /// Whether the database is to do this wrong.
+    fn is_sabotaged(&self, _sabotage: Sabotage) -> bool {
+        #[cfg(feature = "sabotage")]
+        return self.sabotage == Some(_sabotage);
+        #[cfg(not(feature = "sabotage"))]
+        false
     }
 
     fn log_settings(&self, control: &Control) -> LogSettings {
@@ -219,7 +228,11 @@ pub(crate) fn open(
     let found = recovery::find_files(&*disk, dir, &spaces, &note)?;
     require_system_file(&spaces)?;
     let page_size = control.page_size as usize;
-    for page in doublewrite::recover(&*disk, dir, page_size, &control.uuid, &*spaces)? {
+    let restored = match options.is_sabotaged(Sabotage::TornPagesKept) {
+        true => Vec::new(),
+        false => doublewrite::recover(&*disk, dir, page_size, &control.uuid, &*spaces)?,
+    };
+    for page in restored {
         note(&format!(
             "recovery: restored {page}, which was torn, from the doublewrite file"
         ));
@@ -343,9 +356,9 @@ impl Opener<'_> {
         let (undo, unfinished) = UndoSys::load(undo_env, &directory.undo_spaces, id_limit)?;
         let sys = TxnSys::new(id_limit, Box::new(LogIdLimit(mtr.clone())));
         for trx in &unfinished {
-            let state = match trx.xid() {
-                Some(_) => State::Prepared,
-                None => State::Active,
+            let state = match self.is_prepared(trx) {
+                true => State::Prepared,
+                false => State::Active,
             };
             sys.adopt(trx.trx(), state)?;
         }
@@ -399,6 +412,10 @@ impl Opener<'_> {
         Ok((core, ddl, self.flusher))
     }
 
+    fn is_prepared(&self, undo: &TrxUndo) -> bool {
+        undo.xid().is_some() && !self.log.is_sabotaged(Sabotage::PreparedForgotten)
+    }
+
     /// Rolls back what had not ended and loads the tables in between: first the transactions that changed definitions,
     /// so that the definitions are the committed ones. What was prepared gets its locks and waits for its coordinator. Losers
     /// need no locks: they are gone before anybody can meet them.
@@ -413,7 +430,7 @@ impl Opener<'_> {
         let mut rest = Vec::new();
         let (prepared, losers): (Vec<_>, Vec<_>) = unfinished
             .into_iter()
-            .partition(|undo| undo.xid().is_some());
+            .partition(|undo| self.is_prepared(undo));
         if !losers.is_empty() {
             note(&format!(
                 "recovery: rolling back {} transactions",

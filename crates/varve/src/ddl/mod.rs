@@ -28,7 +28,7 @@ use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
 
-use crate::base::{Error, IndexId, PageId, PageNo, Result, SpaceId, TableId, TrxId};
+use crate::base::{Error, IndexId, PageId, PageNo, Result, Sabotage, SpaceId, TableId, TrxId};
 use crate::btree::Tree;
 use crate::catalog::{BrokenTable, FIRST_ROOT_PAGE, META_PAGE, OpenTable, ROW_AT, TableDef};
 use crate::lock::TableMode;
@@ -249,6 +249,13 @@ impl Ddl {
         let _serial = self.mutex.lock();
         store::delete_def(&mut trx, &self.system, name)?;
         let _gate = table.keep_purge_away();
+        if self
+            .core
+            .log
+            .is_sabotaged(Sabotage::FileRemovedBeforeCommit)
+        {
+            self.remove_file(table.space());
+        }
         self.retire(trx, &table)?;
         self.core.tables.remove(&table);
         self.remove_file(table.space());

@@ -49,9 +49,9 @@ use smallvec::SmallVec;
 
 pub use record::RawRecord;
 
-use crate::base::{Error, Lsn, PageId, Result, SpaceId};
+use crate::base::{Error, Lsn, PageId, Result, Sabotage, SpaceId};
 use crate::buffer::{BufferPool, ExclusivePage, FrameHint, Pin, SharedPage};
-use crate::page::{self, InnerImage, PageOp};
+use crate::page::{self, InnerImage, PageOp, PageType, page_type};
 use crate::redo::{HeldCapacity, RedoLog, Reservation};
 
 /// The most redo that a mini-transaction can reserve, in bytes.
@@ -345,7 +345,7 @@ impl<'a> Mtr<'a> {
         if let Err(e) = op.apply(bytes, id) {
             panic!("page operation: {e}");
         }
-        if self.changes == Changes::Unlogged {
+        if self.changes == Changes::Unlogged || forgets_to_log(self.env, bytes, &op) {
             return;
         }
         if fresh || self.current != Some(id) {
@@ -496,6 +496,15 @@ fn class_of(id: PageId, changes: Changes, max_log_bytes: u32) -> Changes {
         "MTR-6: redo was reserved for a change of {id}"
     );
     class
+}
+
+/// Whether the database is to do this wrong.
+fn forgets_to_log(env: &MtrEnv, page: &[u8], op: &PageOp<'_>) -> bool {
+    let is_allocation = || page_type(page) == Some(PageType::Alloc);
+    let is_replacement = || matches!(op, PageOp::ReplacePayload { .. });
+    let log = &env.log;
+    log.is_sabotaged(Sabotage::RedoRecordSkipped) && is_replacement()
+        || log.is_sabotaged(Sabotage::AllocationNotLogged) && is_allocation()
 }
 
 impl Drop for Mtr<'_> {

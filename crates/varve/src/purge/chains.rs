@@ -12,7 +12,7 @@
 //! Latches: the chain's pages, then the undo page, then allocation pages. A table's gate is held for one mini-transaction at a
 //! time, so DDL does not wait for a whole chain.
 
-use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, RollPtr};
+use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, RollPtr, Sabotage};
 use crate::catalog::OpenTable;
 use crate::mtr::Mtr;
 use crate::page::{PageOp, PageType, SlottedRef, page_type};
@@ -64,19 +64,25 @@ fn free_some(
     let (pages, next) = table.latch_chain(&mut mtr, chain, PAGES_PER_STEP)?;
     let undo_h = mtr.exclusive(undo_page)?;
     let off = reference_at(mtr.bytes(undo_h), undo_page, at, behind_end, chain)?;
-    mtr.op(
-        undo_h,
-        PageOp::PatchPayload {
-            slot: at.slot(),
-            off,
-            bytes: &next.0.to_le_bytes(),
-        },
-    );
+    if !core.log.is_sabotaged(Sabotage::OverflowFreedTwice) {
+        mtr.op(
+            undo_h,
+            PageOp::PatchPayload {
+                slot: at.slot(),
+                off,
+                bytes: &next.0.to_le_bytes(),
+            },
+        );
+    }
     for &no in &pages {
         table.clustered.tree.space.free(&mut mtr, no)?;
     }
     table.note_freed_overflow(&pages);
-    mtr.commit();
+    let end = mtr.commit();
+    if core.log.is_sabotaged(Sabotage::OverflowFreedTwice) {
+        // So that a crash finds it like this.
+        core.log.sync_to(end)?;
+    }
     Counters::add(&core.counters.overflow_pages_freed, pages.len() as u64);
     Ok(next)
 }

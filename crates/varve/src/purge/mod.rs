@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::base::{Result, TrxNo};
+use crate::base::{Result, Sabotage, TrxNo};
 use crate::catalog::OpenTable;
 use crate::redo::ControlFile;
 use crate::txn::{Core, Counters};
@@ -220,7 +220,11 @@ impl Coordinator {
             done.add(self.purge(true, TrxNo(u64::MAX))?);
         }
         if core.undo.oldest().is_some() {
-            done.add(self.purge(false, core.sys.purge_limit())?);
+            let limit = match core.log.is_sabotaged(Sabotage::PurgedTooEarly) {
+                true => TrxNo(u64::MAX),
+                false => core.sys.purge_limit(),
+            };
+            done.add(self.purge(false, limit)?);
         }
         if !done.is_nothing() {
             Counters::add(&core.counters.purged_logs, done.logs as u64);

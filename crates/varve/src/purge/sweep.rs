@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::base::{Error, Result, RollPtr};
+use crate::base::{Error, Result, RollPtr, Sabotage};
 use crate::catalog::{EntryRecord, OpenIndex, OpenTable, RowRecord};
 use crate::mtr::Mtr;
 use crate::txn::{Core, Counters};
@@ -143,6 +143,9 @@ impl Sweep {
                 continue;
             }
             let record = self.work.record(item);
+            if core.log.is_sabotaged(Sabotage::OverflowLeaked) {
+                continue;
+            }
             for (n, chain) in record.frees().enumerate() {
                 if let Err(e) = chains::free(core, &record, (n, chain), item.at) {
                     self.failed.lock().note(item.log, Some(e));

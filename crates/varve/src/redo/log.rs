@@ -504,7 +504,11 @@ impl RedoLog {
         let begun = Instant::now();
         for file in files {
             count(&self.counters.syncs, 1);
-            if let Err(e) = file.sync() {
+            let retry = |e| match self.is_sabotaged(Sabotage::FailedSyncRetried) {
+                true => file.sync(),
+                false => Err(e),
+            };
+            if let Err(e) = file.sync().or_else(retry) {
                 self.poison(format!("the redo log could not be synced: {e}"));
                 return self.check();
             }

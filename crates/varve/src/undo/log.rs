@@ -438,6 +438,9 @@ impl UndoLog {
     /// Marks the top record as taken back, in the mini-transaction that took it back.
     pub(super) fn mark_undone(&mut self, mtr: &mut Mtr<'_>, latch: TopLatch) {
         let top = self.top.expect("the caller looked at top_no");
+        if mtr.env().log.is_sabotaged(Sabotage::UndoneNotMarked) {
+            return;
+        }
         mtr.op(
             latch.page,
             PageOp::PatchPayload {

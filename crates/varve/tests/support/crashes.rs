@@ -2,64 +2,96 @@
 //!
 //! The workload runs once. Then, for one moment of the run after the other, the disk is put into a state that a crash at that
 //! moment may leave behind, the database is opened, often crashed again at some moment of its recovery and opened once
-//! more, and compared with what had been acknowledged (`super::history`).
+//! more, up to three times, and compared with what had been acknowledged (`super::history`).
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use varve_sim::{CrashPoints, Image, Journal, SimDisk};
 
 use super::history::History;
+use super::kept::Kept;
+use super::shrink::quietly;
 use super::workload::{Config, SIM_DIR, record};
 
 /// What was tried without a finding.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 pub struct Tried {
     pub moments: usize,
+    /// Databases that were opened after a crash, and after one that came while another was recovered from.
+    pub recoveries: usize,
+    pub in_recovery: usize,
     pub operations: usize,
     pub changes: usize,
+    pub time: Duration,
 }
+
+/// The most crashes one after the other.
+const MOST_CRASHES: usize = 3;
+/// For how long the state that a crash left is made simpler.
+const SHRINK_AT_MOST: Duration = Duration::from_secs(10);
 
 /// A crash after which the database was wrong.
 pub struct Finding {
-    seed: u64,
+    pub config: Config,
     /// Operations before the crash, and what the next one would have been.
-    at: usize,
+    pub at: usize,
     next: String,
-    in_recovery: bool,
-    why: String,
-    disk: PathBuf,
+    /// What each crash left on the disk. Those after the first came in recovery.
+    crashes: Vec<String>,
+    pub why: String,
+    pub tried: Tried,
+    /// What the last crash left, in which the fault is.
+    pub image: Image,
+    pub history: History,
 }
 
 impl Finding {
-    /// Removes the disk that was kept.
-    pub fn forget(self) {
-        std::fs::remove_dir_all(self.disk).expect("the kept disk can be removed");
+    /// Keeps the disk and what should be on it, and says how to see it again.
+    pub fn keep(&self) -> Kept {
+        Kept::write(self)
     }
 }
 
-impl fmt::Debug for Finding {
+impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let again = match self.in_recovery {
-            true => ", and another one while that was recovered",
-            false => "",
-        };
+        writeln!(f, "{}", self.why)?;
+        writeln!(
+            f,
+            "after a crash before operation {} ({}):",
+            self.at, self.next
+        )?;
+        for (n, crash) in self.crashes.iter().enumerate() {
+            match n {
+                0 => writeln!(f, "- {crash}")?,
+                _ => writeln!(f, "- and another crash in recovery: {crash}")?,
+            }
+        }
+        let steps = self.config.only.as_ref();
+        let steps = steps.map_or(self.config.steps, |only| only.len());
         write!(
             f,
-            "after a crash before operation {} ({}){again}: {}\nseed {}; the disk is kept in {}",
-            self.at,
-            self.next,
-            self.why,
-            self.seed,
-            self.disk.display()
-        )
+            "in a workload of {steps} steps from seed {}",
+            self.config.seed
+        )?;
+        for step in &self.history.steps {
+            write!(f, "\n    {step}")?;
+        }
+        Ok(())
     }
 }
 
 /// Runs the workload on `disk` and tries `wanted` moments of it, or all if there are fewer or `wanted` is 0.
-pub fn crash_anywhere(config: &Config, disk: SimDisk, wanted: usize) -> Result<Tried, Finding> {
+pub fn crash_anywhere(
+    config: &Config,
+    disk: SimDisk,
+    wanted: usize,
+) -> Result<Tried, Box<Finding>> {
+    let begun = Instant::now();
     let config = Config {
         disk: Some(disk.clone()),
         ..config.clone()
@@ -68,26 +100,42 @@ pub fn crash_anywhere(config: &Config, disk: SimDisk, wanted: usize) -> Result<T
     let journal = disk.journal();
     let mut rng = SmallRng::seed_from_u64(config.seed);
     let mut points = CrashPoints::new(journal.clone());
-    let moments = moments(&journal, wanted, &mut rng);
-    let tried = Tried {
-        moments: moments.len(),
-        operations: journal.len(),
-        changes: history.changes(),
+    let mut search = Search {
+        config: &config,
+        history: &history,
+        at: 0,
+        tried: Tried {
+            operations: journal.len(),
+            changes: history.changes(),
+            ..Tried::default()
+        },
     };
-    for at in moments {
+    for at in moments(&journal, wanted, &mut rng) {
         points.advance(at);
-        let image = points.crash(&mut rng);
-        let result = recover_twice(&config, &history, image, at, &mut rng);
-        result.map_err(|(in_recovery, image, why)| Finding {
-            seed: config.seed,
-            at,
-            next: journal.describe(at),
-            in_recovery,
-            why,
-            disk: keep(&image, config.seed, at),
-        })?;
+        search.at = at;
+        search.tried.moments += 1;
+        let found = search.crash(&points, &mut Vec::new(), &mut rng);
+        search.tried.time = begun.elapsed();
+        if let Err(found) = found {
+            let Found {
+                crashes,
+                image,
+                why,
+            } = *found;
+            let tried = search.tried;
+            return Err(Box::new(Finding {
+                at,
+                next: journal.describe(at),
+                crashes,
+                why,
+                tried,
+                image,
+                config: config.clone(),
+                history,
+            }));
+        }
     }
-    Ok(tried)
+    Ok(search.tried)
 }
 
 fn moments(journal: &Journal, wanted: usize, rng: &mut SmallRng) -> Vec<usize> {
@@ -101,46 +149,92 @@ fn moments(journal: &Journal, wanted: usize, rng: &mut SmallRng) -> Vec<usize> {
     moments
 }
 
-/// Opens what a crash left; often crashes again while it is being recovered, and opens that. On failure: whether it was the
-/// second crash, what was on the disk, and what is wrong.
-fn recover_twice(
-    config: &Config,
-    history: &History,
-    image: Image,
+struct Search<'a> {
+    config: &'a Config,
+    history: &'a History,
+    /// The moment of the first crash.
     at: usize,
-    rng: &mut SmallRng,
-) -> Result<(), (bool, Image, String)> {
-    let disk = SimDisk::new(image.clone());
-    recover(config, history, &disk, at).map_err(|why| (false, image, why))?;
-    if rng.random_bool(0.5) {
-        return Ok(());
-    }
-    let journal = disk.journal();
-    let mut points = CrashPoints::new(journal.clone());
-    points.advance(rng.random_range(0..=journal.len()));
-    let image = points.crash(rng);
-    let disk = SimDisk::new(image.clone());
-    recover(config, history, &disk, at).map_err(|why| (true, image, why))
+    tried: Tried,
 }
 
-fn recover(config: &Config, history: &History, disk: &SimDisk, at: usize) -> Result<(), String> {
+/// What crashes left, and what is wrong with it.
+struct Found {
+    crashes: Vec<String>,
+    image: Image,
+    why: String,
+}
+
+impl Search<'_> {
+    /// Crashes where `points` stands, after `crashes` before, and often once more in the recovery from that.
+    fn crash(
+        &mut self,
+        points: &CrashPoints,
+        crashes: &mut Vec<String>,
+        rng: &mut SmallRng,
+    ) -> Result<(), Box<Found>> {
+        let state = points.draw(rng);
+        let disk = SimDisk::new(points.image(&state));
+        self.tried.recoveries += 1;
+        self.tried.in_recovery += usize::from(!crashes.is_empty());
+        let recovered = recover(self.config, self.history, &disk, self.at);
+        if let Err(why) = &recovered {
+            // Some take seconds to be told.
+            let (mut last, end) = (why.clone(), Instant::now() + SHRINK_AT_MOST);
+            let state = points.shrink(&state, |state| {
+                let disk = SimDisk::new(points.image(state));
+                let judge = || recover(self.config, self.history, &disk, self.at);
+                match (Instant::now() < end).then(|| quietly(judge)).transpose() {
+                    Err(why) => {
+                        last = why;
+                        true
+                    }
+                    Ok(_) => false,
+                }
+            });
+            crashes.push(points.describe(&state));
+            return Err(Box::new(Found {
+                crashes: std::mem::take(crashes),
+                image: points.image(&state),
+                why: last,
+            }));
+        }
+        if crashes.len() + 1 == MOST_CRASHES || rng.random_bool(0.5) {
+            return Ok(());
+        }
+        crashes.push(points.describe(&state));
+        let mut points = CrashPoints::new(disk.journal());
+        points.advance(rng.random_range(0..=recovered.unwrap_or(0)));
+        self.crash(&points, crashes, rng)
+    }
+}
+
+/// Opens what a crash left and judges it. A panic is as bad as a wrong answer. Returns how many operations it took until it was
+/// open: the judge ends what was prepared, which no later crash may be compared with.
+fn recover(config: &Config, history: &History, disk: &SimDisk, at: usize) -> Result<usize, String> {
+    let mut operations = 0;
+    opened(config, disk, |db| {
+        operations = disk.operations();
+        history.judge(db, at)
+    })?;
+    Ok(operations)
+}
+
+/// Opens the database on `disk`, lets it be judged, and crashes it again.
+pub fn opened(
+    config: &Config,
+    disk: &SimDisk,
+    judge: impl FnOnce(&varve::Database) -> Result<(), String>,
+) -> Result<(), String> {
     let config = Config {
         disk: Some(disk.clone()),
         ..config.clone()
     };
-    let db = config
-        .open(Path::new(SIM_DIR))
-        .map_err(|e| format!("it does not open: {e}"))?;
-    let verdict = history.judge(&db, at);
-    db.crash();
-    verdict
-}
-
-/// Puts the disk where it can be looked at: opening it is recovering it.
-fn keep(image: &Image, seed: u64, at: usize) -> PathBuf {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("crash-{seed}-{at}"));
-    image
-        .export(Path::new(SIM_DIR), &dir)
-        .expect("the image can be kept");
-    dir
+    let judged = catch_unwind(AssertUnwindSafe(|| {
+        let db = config.open(Path::new(SIM_DIR));
+        let db = db.map_err(|e| format!("it does not open: {e}"))?;
+        let verdict = judge(&db);
+        db.crash();
+        verdict
+    }));
+    judged.unwrap_or_else(|panic| Err(format!("it panicked: {}", super::shrink::said(&*panic))))
 }

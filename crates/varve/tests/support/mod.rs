@@ -3,6 +3,8 @@
 
 pub mod crashes;
 pub mod history;
+pub mod kept;
 pub mod oracle;
+pub mod shrink;
 pub mod tables;
 pub mod workload;

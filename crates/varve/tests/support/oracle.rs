@@ -144,18 +144,7 @@ impl Oracle {
     }
 
     pub fn commit(&mut self, tx: Tx) {
-        for (state, overlay) in self.committed.iter_mut().zip(tx.overlay) {
-            if overlay.is_empty() {
-                continue;
-            }
-            let state = Rc::make_mut(state);
-            for (key, row) in overlay {
-                match row {
-                    Some(row) => state.insert(key, row),
-                    None => state.remove(&key),
-                };
-            }
-        }
+        tx.apply(&mut self.committed);
     }
 
     /// The table is empty. No transaction is open.
@@ -317,6 +306,31 @@ impl Oracle {
 }
 
 impl Tx {
+    /// Makes its changes to the tables' rows.
+    pub fn apply(&self, tables: &mut [Rc<State>]) {
+        for (state, overlay) in tables.iter_mut().zip(&self.overlay) {
+            if overlay.is_empty() {
+                continue;
+            }
+            let state = Rc::make_mut(state);
+            for (key, row) in overlay {
+                match row {
+                    Some(row) => state.insert(key.clone(), row.clone()),
+                    None => state.remove(key),
+                };
+            }
+        }
+    }
+
+    /// It has changed nothing.
+    pub fn is_empty(&self) -> bool {
+        self.overlay.iter().all(BTreeMap::is_empty)
+    }
+
+    pub fn has_snapshot(&self) -> bool {
+        self.snapshot.is_some()
+    }
+
     pub fn mark(&self) -> Mark {
         Mark(self.overlay.clone())
     }

@@ -2,12 +2,17 @@
 //!
 //! Several transactions are open at a time and take turns in one thread, so a run is determined by its seed:
 //! a failure prints the seed, and `VARVE_MODEL_SEED=… cargo test -p varve --test model NAME` plays it again.
-//! A lock that is held by another one of them can only time out, which the oracle foresees.
+//! A lock that is held by another one of them can only time out, which the oracle foresees. Each step draws from a seed of its
+//! own, so that some can be left out and the others stay as they are (`super::shrink`).
+//!
+//! Some transactions are prepared before they end, and some of those are ended under their names. Tables are emptied, renamed,
+//! dropped and made again between statements of transactions that do not use them.
 //!
 //! Between phases all tables are read through all indexes both ways, checked structurally, purged, sometimes truncated or
 //! renamed, and the database is closed and opened again. Half the phases end in a crash with transactions open.
 
 mod phases;
+mod scans;
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -19,7 +24,7 @@ use rand::{Rng, SeedableRng};
 use tempfile::TempDir;
 use varve::{
     Cursor, Database, DatumBuf, Error, Isolation, KeyMatch, LockMode, Options, PurgeOptions,
-    Savepoint, Table, Transaction, Value,
+    Savepoint, Table, Transaction, Value, Xid,
 };
 
 use varve_sim::SimDisk;
@@ -52,6 +57,12 @@ pub struct Config {
     /// Every second table is a temporary one: made anew, and empty, whenever the database was opened.
     pub temporary: bool,
     pub undo_tablespaces: u32,
+    /// How many of 100 steps change a table as a whole.
+    pub ddl: u32,
+    /// Only these steps, of those that there would be; ends of phases are numbered behind all steps.
+    pub only: Option<Arc<[usize]>>,
+    /// Prints nothing: failures are expected.
+    pub quiet: bool,
 }
 
 /// Where a simulated disk has the database.
@@ -68,6 +79,11 @@ impl Config {
                     .unwrap_or_else(|_| panic!("{name}={value} is not a number")),
             )
         };
+        let list = |name: &str| {
+            let value = std::env::var(name).ok()?;
+            let step = |n: &str| n.parse().unwrap_or_else(|_| panic!("{name}={value}: {n}?"));
+            Some(value.split(',').map(step).collect())
+        };
         Config {
             seed: number("VARVE_MODEL_SEED").unwrap_or_else(rand::random),
             steps: number("VARVE_MODEL_STEPS").map_or(steps, |n| n as usize),
@@ -83,7 +99,26 @@ impl Config {
             sabotage: None,
             temporary: false,
             undo_tablespaces: 2,
+            ddl: 1,
+            only: list("VARVE_MODEL_ONLY"),
+            quiet: false,
         }
+    }
+
+    /// The numbers of all steps and ends of phases that there are without `only`.
+    pub fn all_steps(&self) -> Vec<usize> {
+        (0..self.steps + self.steps / self.steps_per_phase).collect()
+    }
+
+    fn has_step(&self, number: usize) -> bool {
+        let listed = |only: &Arc<[usize]>| only.contains(&number);
+        self.only.as_ref().is_none_or(listed)
+    }
+
+    /// The randomness of one step.
+    fn rng(&self, step: usize) -> SmallRng {
+        let step = step as u64 + 1;
+        SmallRng::seed_from_u64(self.seed ^ step.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
     /// Opens the database in `dir`, or on the simulated disk.
@@ -135,12 +170,7 @@ pub struct Report {
 /// Runs the workload; panics where the database and the oracle disagree.
 pub fn run(config: &Config) -> Report {
     let mut runner = Runner::new(config);
-    for step in 0..config.steps {
-        runner.step();
-        if (step + 1) % config.steps_per_phase == 0 {
-            runner.end_phase();
-        }
-    }
+    runner.play();
     runner.end_phase();
     runner.report
 }
@@ -149,13 +179,9 @@ pub fn run(config: &Config) -> Report {
 pub fn record(config: &Config) -> History {
     assert!(config.disk.is_some(), "nothing else keeps a journal");
     let mut runner = Runner::new(config);
-    for step in 0..config.steps {
-        runner.step();
-        if (step + 1) % config.steps_per_phase == 0 {
-            runner.end_phase();
-        }
-    }
+    runner.play();
     runner.crash();
+    runner.history.steps = std::mem::take(&mut runner.trace.all);
     std::mem::take(&mut runner.history)
 }
 
@@ -163,6 +189,8 @@ pub fn record(config: &Config) -> History {
 struct Trace {
     config: Config,
     last: VecDeque<String>,
+    /// All of them, if they were chosen: they are few.
+    all: Vec<String>,
     steps: usize,
     /// The step that has not ended yet: transaction and table, and what it does.
     who: String,
@@ -174,6 +202,7 @@ impl Trace {
         Trace {
             config: config.clone(),
             last: VecDeque::new(),
+            all: Vec::new(),
             steps: 0,
             who: String::new(),
             doing: String::new(),
@@ -182,6 +211,9 @@ impl Trace {
 
     fn note(&mut self, what: String) {
         self.steps += 1;
+        if self.config.only.is_some() {
+            self.all.push(what.clone());
+        }
         if self.last.len() == 40 {
             self.last.pop_front();
         }
@@ -191,13 +223,19 @@ impl Trace {
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if std::thread::panicking() && !self.config.quiet {
             for line in &self.last {
                 eprintln!("{line}");
             }
             eprintln!("{:6} {} failed: {}", self.steps + 1, self.who, self.doing);
+            let only = self.config.only.iter().flat_map(|only| only.iter());
+            let only: Vec<String> = only.map(usize::to_string).collect();
+            let only = match only.is_empty() {
+                true => String::new(),
+                false => format!(" VARVE_MODEL_ONLY={}", only.join(",")),
+            };
             eprintln!(
-                "replay with VARVE_MODEL_SEED={}: {:?}",
+                "replay with VARVE_MODEL_SEED={}{only}: {:?}",
                 self.config.seed, self.config
             );
         }
@@ -209,6 +247,8 @@ struct Slot {
     tx: Tx,
     isolation: Isolation,
     savepoints: Vec<(Savepoint, Mark)>,
+    /// The name under which it is prepared.
+    xid: Option<Xid>,
 }
 
 struct Runner {
@@ -217,6 +257,7 @@ struct Runner {
     rng: SmallRng,
     // Before the directory, so that it is closed before the directory goes.
     slots: Vec<Option<Slot>>,
+    next_xid: u64,
     tables: Vec<Table>,
     db: Option<Database>,
     dir: TempDir,
@@ -236,8 +277,9 @@ impl Runner {
         let mut runner = Runner {
             trace: Trace::new(config),
             config: config.clone(),
-            rng: SmallRng::seed_from_u64(config.seed),
+            rng: config.rng(usize::MAX - 1),
             slots: (0..config.transactions).map(|_| None).collect(),
+            next_xid: 0,
             tables: Vec::new(),
             db: None,
             dir,
@@ -252,7 +294,7 @@ impl Runner {
             }
             let started = runner.operations();
             runner.db().create_table(def).unwrap();
-            runner.history.name(number, &def.name);
+            runner.history.name(number, Some(&def.name));
             runner.acknowledged(started);
         }
         runner.create_temporary_tables();
@@ -324,19 +366,53 @@ impl Runner {
         self.tables = (0..self.oracle.tables()).map(table).collect();
     }
 
+    /// All steps, and the ends of phases between them.
+    fn play(&mut self) {
+        for step in 0..self.config.steps {
+            if self.config.has_step(step) {
+                self.rng = self.config.rng(step);
+                self.step();
+            }
+            let phase_end = self.config.steps + step / self.config.steps_per_phase;
+            if (step + 1).is_multiple_of(self.config.steps_per_phase)
+                && self.config.has_step(phase_end)
+            {
+                self.rng = self.config.rng(phase_end);
+                self.end_phase();
+            }
+        }
+    }
+
     fn step(&mut self) {
         let number = self.rng.random_range(0..self.slots.len());
         let mut slot = match self.slots[number].take() {
             Some(slot) => slot,
             None => self.begin(),
         };
-        slot.trx.start_statement();
         let table = self.rng.random_range(0..self.tables.len());
         self.trace.who = format!(
             "[{number}] {:?} {}",
             slot.isolation,
             self.oracle.def(table).name
         );
+        if slot.xid.is_some() {
+            // Its coordinator takes a while to decide.
+            let is_decided = self.rng.random_bool(0.3);
+            let what = if is_decided { "end" } else { "is prepared" };
+            self.trace.note(format!("{} {what}", self.trace.who));
+            match is_decided {
+                true => self.end(slot),
+                false => self.slots[number] = Some(slot),
+            }
+            return;
+        }
+        if self.rng.random_ratio(self.config.ddl, 100) {
+            slot.trx.rollback().unwrap();
+            self.trace.who.clear();
+            let what = self.change_a_table(table);
+            return self.trace.note(what);
+        }
+        slot.trx.start_statement();
         let (what, open) = match self.rng.random_range(0..100) {
             0..28 => (self.insert(&mut slot, table), true),
             28..32 => (self.insert_many(&mut slot, table), true),
@@ -349,6 +425,7 @@ impl Runner {
                 ("savepoint".into(), true)
             }
             91..93 => (self.rollback_to(&mut slot), true),
+            93..95 if !self.config.temporary => (self.prepare(&mut slot), true),
             _ => ("end".into(), false),
         };
         self.trace.note(format!("{} {what}", self.trace.who));
@@ -370,17 +447,63 @@ impl Runner {
             tx: self.oracle.begin(),
             isolation,
             savepoints: Vec::new(),
+            xid: None,
         }
     }
 
-    fn end(&mut self, slot: Slot) {
-        if self.rng.random_bool(0.75) {
+    fn end(&mut self, mut slot: Slot) {
+        let commits = self.rng.random_bool(0.75);
+        match commits {
+            true => self.report.commits += 1,
+            false => self.report.rollbacks += 1,
+        }
+        if let Some(xid) = slot.xid.take() {
+            let (mut trx, tx) = (Some(slot.trx), slot.tx);
+            if self.rng.random_bool(0.3) {
+                // Its session ends before.
+                trx = None;
+            }
+            self.end_prepared(&xid, trx, tx, commits);
+        } else if commits {
             self.commit(slot);
-            self.report.commits += 1;
         } else {
             slot.trx.rollback().unwrap();
-            self.report.rollbacks += 1;
         }
+    }
+
+    /// Promises that the transaction will commit whatever happens.
+    fn prepare(&mut self, slot: &mut Slot) -> String {
+        self.next_xid += 1;
+        let name = format!("{}", self.next_xid);
+        let xid = Xid::new(1, name.as_bytes(), b"branch").unwrap();
+        self.trace.doing = format!("prepare as {name}");
+        let started = self.operations();
+        slot.trx.prepare(&xid).unwrap();
+        if !self.db().prepared().contains(&xid) {
+            assert!(slot.tx.is_empty(), "what was changed is promised");
+            return "prepare nothing".into();
+        }
+        slot.xid = Some(xid);
+        self.history.prepare(xid, slot.tx.clone());
+        self.acknowledged(started);
+        format!("prepare as {name}")
+    }
+
+    /// Ends a prepared transaction, by its handle if there is one, otherwise by its name.
+    fn end_prepared(&mut self, xid: &Xid, trx: Option<Transaction>, tx: Tx, commits: bool) {
+        let started = self.operations();
+        let ended = match (trx, commits) {
+            (Some(trx), true) => trx.commit(),
+            (Some(trx), false) => trx.rollback(),
+            (None, true) => self.db().commit_prepared(xid),
+            (None, false) => self.db().rollback_prepared(xid),
+        };
+        ended.unwrap();
+        if commits {
+            self.oracle.commit(tx);
+        }
+        self.history.end_prepared(xid);
+        self.acknowledged(started);
     }
 
     fn rollback_to(&mut self, slot: &mut Slot) -> String {
@@ -558,124 +681,6 @@ impl Runner {
         self.report.written += 1;
         format!("delete {:?}", Brief(&old))
     }
-
-    /// A search by a random key, from a random match, and a walk from there.
-    fn scan(&mut self, slot: &mut Slot, table: usize) -> String {
-        let def = self.oracle.def(table).clone();
-        let index = self.rng.random_range(0..=def.indexes.len());
-        let lock = match self.rng.random_range(0..10) {
-            0 => LockMode::Shared,
-            1 => LockMode::Exclusive,
-            _ => LockMode::None,
-        };
-        let read = match (lock, slot.isolation) {
-            (LockMode::None, Isolation::RepeatableRead) => Read::Snapshot,
-            _ => Read::Latest,
-        };
-        if read == Read::Snapshot {
-            self.oracle.open_snapshot(&mut slot.tx);
-        }
-        slot.tx.touched[table] |= lock != LockMode::None;
-        let entries = self.oracle.entries(&slot.tx, table, index, read);
-        let row = match entries.len() {
-            n if n > 0 && self.rng.random_bool(0.7) => {
-                entries[self.rng.random_range(0..n)].row.clone()
-            }
-            _ => tables::row(&def, &mut self.rng, self.config.spread),
-        };
-        let mut values = key_values(&def, index, &row);
-        values.truncate(self.rng.random_range(0..=values.len()));
-        let how = [
-            KeyMatch::Exact,
-            KeyMatch::ExactLast,
-            KeyMatch::AtLeast,
-            KeyMatch::After,
-            KeyMatch::AtMost,
-            KeyMatch::Before,
-        ][self.rng.random_range(0..6)];
-        let key = self.oracle.search_key(table, index, &values);
-        let datums = def.key(index, &values).unwrap();
-        self.trace.doing = format!(
-            "{lock:?} scan of index {index} {how:?} {:?}",
-            Brief(&values)
-        );
-        let walk = Walk {
-            table,
-            index,
-            lock,
-            entries: &entries,
-        };
-        let at = find(&entries, &key, how);
-        let steps = self.rng.random_range(0..40);
-        let read = self.walk(slot, &walk, (&datums, how), at, steps);
-        format!(
-            "{lock:?} scan of index {index} {how:?} {:?}: {read} rows",
-            Brief(&values)
-        )
-    }
-
-    fn walk(
-        &mut self,
-        slot: &mut Slot,
-        walk: &Walk<'_>,
-        (key, how): (&DatumBuf, KeyMatch),
-        mut at: Option<usize>,
-        steps: usize,
-    ) -> usize {
-        let mut cursor = self.tables[walk.table].cursor(walk.index).unwrap();
-        let mut found = cursor.seek(&mut slot.trx, &key.datums(), how, walk.lock);
-        let mut forward = !matches!(
-            how,
-            KeyMatch::ExactLast | KeyMatch::AtMost | KeyMatch::Before
-        );
-        for read in 0.. {
-            if walk.lock != LockMode::None
-                && matches!(found, Err(Error::LockWaitTimeout))
-                && self.may_wait(walk.table)
-            {
-                self.report.waits += 1;
-                return read;
-            }
-            let Some(now) = at else {
-                if found.unwrap() {
-                    let row = cursor.row().unwrap().values().unwrap();
-                    panic!("row {read}: found {:?}, expected nothing", Brief(&row));
-                }
-                return read;
-            };
-            let want = &walk.entries[now];
-            assert!(
-                found.unwrap(),
-                "row {read}: found nothing, expected {:?}",
-                Brief(&want.row)
-            );
-            same(&cursor, &want.row);
-            if walk.lock != LockMode::None {
-                let others: Vec<&Tx> = self.slots.iter().flatten().map(|s| &s.tx).collect();
-                assert!(
-                    !Oracle::changed_by(&others, walk.table, &want.row_key),
-                    "read through the lock on {:?}",
-                    Brief(&want.row)
-                );
-            }
-            self.report.rows_read += 1;
-            if read == steps {
-                return read;
-            }
-            if self.rng.random_bool(0.05) {
-                forward = !forward;
-            }
-            (at, found) = if forward {
-                (
-                    (now + 1 < walk.entries.len()).then_some(now + 1),
-                    cursor.next(&mut slot.trx),
-                )
-            } else {
-                (now.checked_sub(1), cursor.prev(&mut slot.trx))
-            };
-        }
-        unreachable!("the loop ends by returning")
-    }
 }
 
 /// The cursor must be on this row.
@@ -690,30 +695,8 @@ fn same(cursor: &Cursor, want: &Row) {
     );
 }
 
-struct Walk<'a> {
-    table: usize,
-    index: usize,
-    lock: LockMode,
-    entries: &'a [Entry],
-}
-
 /// The values of a row for the parts of an index.
 fn key_values(def: &varve::TableDef, index: usize, row: &Row) -> Vec<Value> {
     let parts = &def.all_indexes().nth(index).unwrap().parts;
     parts.iter().map(|p| row[p.column].clone()).collect()
-}
-
-/// Which entry a search must find.
-fn find(entries: &[Entry], key: &Key, how: KeyMatch) -> Option<usize> {
-    let start = |e: &Entry| e.key[..key.len()].cmp(key);
-    let first = entries.partition_point(|e| start(e).is_lt());
-    let past = entries.partition_point(|e| start(e).is_le());
-    match how {
-        KeyMatch::Exact => (first < past).then_some(first),
-        KeyMatch::ExactLast => (first < past).then(|| past - 1),
-        KeyMatch::AtLeast => (first < entries.len()).then_some(first),
-        KeyMatch::After => (past < entries.len()).then_some(past),
-        KeyMatch::AtMost => past.checked_sub(1),
-        KeyMatch::Before => first.checked_sub(1),
-    }
 }

@@ -18,29 +18,43 @@ impl Runner {
             self.trace.note("end of phase".into());
             self.verify_all();
             self.verify_purge();
-            self.change_a_table();
+            let table = self.rng.random_range(0..self.tables.len());
+            let what = self.change_a_table(table);
+            self.trace.note(what);
             self.truncate_undo();
             self.tables.clear();
             self.db.take().expect("open").close().unwrap();
         }
         self.db = Some(self.open());
+        self.decide_prepared();
         self.create_temporary_tables();
         self.open_tables();
         self.verify_all();
         self.fill();
     }
 
-    /// Every commit was acknowledged as durable, so it must be found again, and nothing else.
+    /// Every commit was acknowledged as durable, so it must be found again, and what was prepared, and nothing else.
     pub(super) fn crash(&mut self) {
         self.tables.clear();
         self.db.take().expect("open").crash();
         self.slots.iter_mut().for_each(|slot| *slot = None);
     }
 
+    /// Ends what was prepared when the database stopped, as its coordinator says.
+    fn decide_prepared(&mut self) {
+        let prepared = self.history.prepared();
+        let names: Vec<Xid> = prepared.iter().map(|(xid, _)| *xid).collect();
+        assert_eq!(self.db().prepared(), names);
+        for (xid, tx) in prepared {
+            let commits = self.rng.random_bool(0.5);
+            self.end_prepared(&xid, None, (*tx).clone(), commits);
+        }
+    }
+
     /// With nobody looking, purge gets rid of everything that was deleted.
     pub(super) fn verify_purge(&self) {
         assert!(
-            self.db().wait_for_purge(Duration::from_secs(60)),
+            self.db().wait_for_purge(Duration::from_secs(20)),
             "purge did not come to an end"
         );
         self.db().core().undo.check().unwrap();
@@ -67,31 +81,58 @@ impl Runner {
         }
     }
 
-    /// Now and then a table is emptied or gets another name and its old one back.
-    pub(super) fn change_a_table(&mut self) {
-        let table = self.rng.random_range(0..self.tables.len());
-        let name = self.oracle.def(table).name.clone();
-        match self.rng.random_range(0..4) {
-            0 => {
-                self.tables.clear();
-                let started = self.operations();
-                self.db().truncate_table(&name).unwrap();
-                self.oracle.truncate(table);
-                self.acknowledged(started);
-                self.trace.note(format!("truncate {name}"));
-            }
-            1 => {
-                self.tables.clear();
-                for (from, to) in [(&*name, "other/place"), ("other/place", &*name)] {
-                    let started = self.operations();
-                    self.db().rename_table(from, to).unwrap();
-                    self.history.name(table, to);
-                    self.acknowledged(started);
-                }
-                self.trace.note(format!("rename {name} and back"));
-            }
-            _ => {}
+    /// A table is emptied, gets another name and its old one back, or is dropped and made again. Who uses it, or may look at it
+    /// as it was, ends before.
+    pub(super) fn change_a_table(&mut self, table: usize) -> String {
+        if self.is_temporary(table) {
+            return "nothing".into();
         }
+        for number in 0..self.slots.len() {
+            let uses = |slot: &mut Slot| slot.tx.touched[table] || slot.tx.has_snapshot();
+            if let Some(slot) = self.slots[number].take_if(uses) {
+                self.end(slot);
+            }
+        }
+        let def = self.oracle.def(table).clone();
+        let name = def.name.clone();
+        let mut started = self.operations();
+        self.trace.doing = format!("change of {name}");
+        let kind = self.rng.random_range(0..3);
+        let first = match kind {
+            0 => self.db().truncate_table(&name),
+            1 => self.db().rename_table(&name, "other/place"),
+            _ => self.db().drop_table(&name),
+        };
+        match first {
+            // Another one has read it.
+            Err(Error::LockWaitTimeout) if self.slots.iter().any(Option::is_some) => {
+                self.report.waits += 1;
+                return format!("change of {name} would have to wait");
+            }
+            done => done.unwrap(),
+        }
+        match kind {
+            0 => self.oracle.truncate(table),
+            1 => {
+                self.history.name(table, Some("other/place"));
+                self.acknowledged(started);
+                started = self.operations();
+                self.db().rename_table("other/place", &name).unwrap();
+                self.history.name(table, Some(&name));
+            }
+            _ => {
+                self.oracle.truncate(table);
+                self.history.name(table, None);
+                self.acknowledged(started);
+                started = self.operations();
+                self.db().create_table(&def).unwrap();
+                self.history.name(table, Some(&name));
+            }
+        }
+        self.acknowledged(started);
+        self.tables[table] = self.db().table(&name).unwrap();
+        let what = ["truncate", "rename and back", "drop and create"][kind];
+        format!("{what} {name}")
     }
 
     pub(super) fn verify_all(&mut self) {
