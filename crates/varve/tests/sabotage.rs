@@ -197,7 +197,8 @@ fn a_finding_is_made_smaller_and_played_again() {
         .only
         .as_ref()
         .map_or(config.steps, |only| only.len());
-    assert!(steps < 20, "{steps} steps are left");
+    // How far it gets depends on the machine.
+    assert!(steps < config.steps / 2, "{steps} steps are left");
     let Failure::Crash(finding) = failure else {
         panic!("only crashes are looked for");
     };
