@@ -5,7 +5,7 @@
 //!
 //! | `target/fuzz/` | |
 //! |---|---|
-//! | `release/` | the instrumented programs |
+//! | `x86_64-unknown-linux-gnu/release/` | the instrumented programs |
 //! | `corpus/TARGET/` | seeds, made anew, and inputs that found new paths, kept for the next run |
 //! | `findings/TARGET/` | inputs that made the target fail |
 

@@ -6,6 +6,7 @@ mod check;
 mod dump;
 mod text;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
@@ -34,10 +35,8 @@ enum Outcome {
     Found,
 }
 
-fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let done = match args.as_slice() {
+fn run(args: &[&str]) -> Result<Outcome, String> {
+    match args {
         ["check", dir] => check::run(dir),
         ["dump", rest @ ..] => dump::Request::parse(rest).and_then(dump::run),
         ["help" | "--help" | "-h"] => {
@@ -45,6 +44,14 @@ fn main() -> ExitCode {
             Ok(Outcome::Clean)
         }
         _ => Err(format!("unknown arguments\n\n{USAGE}")),
+    }
+}
+
+fn main() -> ExitCode {
+    let args = std::env::args_os().skip(1).map(OsString::into_string);
+    let done = match args.collect::<Result<Vec<_>, _>>() {
+        Ok(args) => run(&args.iter().map(String::as_str).collect::<Vec<_>>()),
+        Err(other) => Err(format!("{} is not UTF-8", other.display())),
     };
     match done {
         Ok(Outcome::Clean) => ExitCode::SUCCESS,

@@ -6,12 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
 use varve::io::{Disk, OpenMode};
 use varve::offline::{Finding, Grade, Salvaged, Summary, TableFile, check_on};
 use varve::page::{PageType, SlottedRef, page_type};
 use varve::{ColumnType, Database, Error, TableDef};
-use varve_sim::SimDisk;
+use varve_sim::{CrashPoints, SimDisk};
 
 #[path = "support/damage.rs"]
 mod damage;
@@ -242,6 +245,55 @@ fn other_files_that_have_a_flipped_bit_are_found() {
     }
 }
 
+/// Two copies of zeros are no copies.
+#[test]
+fn a_control_file_of_zeros_is_damage() {
+    let disk = closed();
+    let file = disk.open(Path::new("/db/varve.ctl"), OpenMode::Existing);
+    file.unwrap().write_at(&[0; 8192], 0).unwrap();
+    let told = damages(&check(&disk).1).join("\n");
+    assert!(
+        told.contains("damage: varve.ctl: expected a copy"),
+        "{told}"
+    );
+    assert!(open(&disk).is_err());
+}
+
+/// A crash at any moment of the truncation of an undo tablespace leaves up to two files of it, of which the directory names one.
+#[test]
+fn an_interrupted_truncation_of_undo_is_sound() {
+    let disk = closed();
+    let db = open(&disk).unwrap();
+    let begun = disk.operations();
+    assert!(db.truncate_undo(1, Duration::from_secs(60)).unwrap());
+    db.crash();
+    let journal = disk.journal();
+    let mut points = CrashPoints::new(journal.clone());
+    let mut rng = SmallRng::seed_from_u64(1);
+    let mut leftovers = BTreeSet::new();
+    for at in begun..=journal.len() {
+        points.advance(at);
+        let (_, findings) = check(&SimDisk::new(points.crash(&mut rng)));
+        assert_eq!(damages(&findings), [""; 0], "before operation {at}");
+        let names = findings.into_iter().map(|f| f.file);
+        leftovers.extend(names.filter(|name| name.starts_with("undo_001")));
+    }
+    assert!(!leftovers.is_empty(), "no moment between two files");
+}
+
+/// What a creation that did not come to its end left is no database, and no damage: the next start begins anew.
+#[test]
+fn an_interrupted_creation_is_no_database() {
+    let disk = closed();
+    let mark = disk.open(Path::new("/db/varve.creating"), OpenMode::CreateNew);
+    mark.unwrap();
+    let refused = check_on(Arc::new(disk), Path::new(DIR), &mut |_| {});
+    assert!(
+        matches!(refused, Err(Error::NotFound { .. })),
+        "{refused:?}"
+    );
+}
+
 /// The newest copy of the control file is lost; the other one is from before a table was made. Its ids are not given again.
 #[test]
 fn a_lost_copy_of_the_control_file_gives_no_id_twice() {
@@ -263,18 +315,27 @@ fn a_lost_copy_of_the_control_file_gives_no_id_twice() {
         file.read_at(&mut bytes, at + 64).unwrap();
         u64::from_le_bytes(bytes)
     };
-    let newest = if sequence(0) > sequence(4096) {
-        0
-    } else {
-        4096
+    let lose_newest = || {
+        let newest = if sequence(0) > sequence(4096) {
+            0
+        } else {
+            4096
+        };
+        file.write_at(&[0xff; 8], newest + 90).unwrap();
     };
-    file.write_at(&[0xff; 8], newest + 90).unwrap();
+    lose_newest();
     let db = open(&disk).unwrap();
     let first = db.table("b/first").unwrap();
     let second = db.create_table(&named("b/second")).unwrap();
     let ids = |t: &varve::Table| (t.def().id, t.def().space, t.def().primary.id);
     assert_ne!(ids(&first), ids(&second));
     assert!(second.def().id > first.def().id && second.def().space > first.def().space);
+    // Undo tablespaces draw from the same ids.
+    assert!(db.truncate_undo(1, Duration::from_secs(60)).unwrap());
+    db.crash();
+    lose_newest();
+    let db = open(&disk).unwrap();
+    db.create_table(&named("b/third")).unwrap();
     db.close().unwrap();
 }
 

@@ -27,13 +27,10 @@ const LONG: u64 = 13;
 pub struct Round {
     /// From now on a lost connection is expected.
     pub over: AtomicBool,
-    /// Clients end by themselves.
-    pub stop: AtomicBool,
     /// The file system is full, or was a moment ago: statements may be refused for that.
     pub may_be_full: AtomicBool,
     pub commits: AtomicU64,
     pub ddl: AtomicU64,
-    pub conflicts: AtomicU64,
     pub refused_for_space: AtomicU64,
 }
 
@@ -69,7 +66,7 @@ impl Member {
     }
 
     pub fn work(&mut self, store: &mut impl Store, mut rng: Rng, round: &Round) -> Result<()> {
-        while !round.stop.load(Ordering::SeqCst) {
+        loop {
             let done = match rng.u32(..20) {
                 0 => self.ddl(store, &mut rng, round),
                 1..5 => self.single_statement(store, &mut rng, round),
@@ -81,7 +78,6 @@ impl Member {
                 Err(failure) => bail!("client {}: {failure}", self.id),
             }
         }
-        Ok(())
     }
 
     fn transaction(
@@ -141,10 +137,7 @@ impl Member {
     /// `None` if it may not have happened.
     fn after_failure(&self, failure: &Failure, rng: &mut Rng, round: &Round) -> Option<Next> {
         match failure {
-            Failure::Conflict(_) => {
-                round.conflicts.fetch_add(1, Ordering::Relaxed);
-                Some(Next::RollBack)
-            }
+            Failure::Conflict(_) => Some(Next::RollBack),
             Failure::Full(_) if round.may_be_full.load(Ordering::SeqCst) => {
                 round.refused_for_space.fetch_add(1, Ordering::Relaxed);
                 Some(if rng.bool() {

@@ -27,6 +27,7 @@ use crate::table::{
 };
 use crate::txn::{AutoIncLock, Core, CoreHandles, FlushLog, Isolation, PurgeOptions, Transaction};
 
+pub(crate) use open::CREATION_MARK;
 pub use open::Options;
 use open::Purpose;
 pub use typed::{FromValue, Row, Rows};

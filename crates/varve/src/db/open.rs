@@ -160,7 +160,7 @@ impl Options {
 
 const LEAST_OPEN_FILES: u32 = 10;
 /// Exists while a database is being created: what lies beside it is not a database yet.
-const CREATION_MARK: &str = "varve.creating";
+pub(crate) const CREATION_MARK: &str = "varve.creating";
 /// Where the redo stream of a new database begins.
 const FIRST_LSN: Lsn = Lsn(8192);
 /// The first transaction id.
@@ -470,7 +470,7 @@ impl Opener<'_> {
             .try_for_each(|undo| recovery::roll_back(core, undo))
     }
 
-    /// Ids that a definition has are not given again. That matters only if the newest copy of the control file was lost.
+    /// Ids that a definition or an undo tablespace has are not given again. That matters only if the newest copy of the control file was lost.
     fn raise_ids(&self, defs: &[StoredDef]) -> Result<()> {
         let old = self.control_file.control();
         let mut new = old;
@@ -480,6 +480,10 @@ impl Opener<'_> {
             for index in def.all_indexes() {
                 new.next_index = new.next_index.max(index.id.0.saturating_add(1));
             }
+        }
+        let undo = self.spaces.all();
+        for space in undo.iter().filter(|s| s.kind() == SpaceKind::Undo) {
+            new.next_space = new.next_space.max(space.id().0.saturating_add(1));
         }
         match new == old {
             true => Ok(()),

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use crate::base::{Error, Lsn, PageNo, Result, SYSTEM_SPACE, SpaceId};
 use crate::buffer::PageStore;
 use crate::catalog::OpenTable;
-use crate::db::Database;
+use crate::db::{CREATION_MARK, Database};
 use crate::ddl::{self, SYSTEM_TABLE, table_path};
 use crate::flush::doublewrite;
 use crate::io::{Disk, Overlay, RealDisk};
@@ -35,6 +35,7 @@ use crate::redo::{self, CONTROL_FILE, Control, REDO_DIR};
 use crate::space::{SpaceKind, Spaces};
 use crate::table::check_quiet_table;
 use crate::txn::{Core, Isolation, Transaction};
+use crate::undo::SYSTEM_FILE;
 
 use super::files::{Names, SpaceFile, space_files};
 use super::finding::{Finding, Grade, advice};
@@ -71,7 +72,10 @@ pub fn check_on(
     tell: &mut dyn FnMut(&Finding),
 ) -> Result<Summary> {
     let disk = Arc::new(Overlay::new(disk));
-    if !disk.exists(&dir.join(CONTROL_FILE))? && !disk.exists(&dir.join("system.vdt"))? {
+    let exists = |name: &str| disk.exists(&dir.join(name));
+    // What was left of an unfinished creation is no database either: the next start begins anew.
+    let is_there = exists(CONTROL_FILE)? || exists(SYSTEM_FILE)?;
+    if !is_there || exists(CREATION_MARK)? {
         return Err(Error::not_found(format!("a database in {}", dir.display())));
     }
     let _lock = disk.lock_below(dir)?;
@@ -120,9 +124,12 @@ impl Check<'_> {
             }
         }
         self.restorable(&control, &spaces)?;
-        match Database::open_to_check(self.disk.clone(), self.dir) {
+        // The files as they are stay to be looked at.
+        let disk = Arc::new(Overlay::new(self.disk.clone()));
+        match Database::open_to_check(disk.clone(), self.dir) {
             Ok(db) => {
-                let done = self.recovered(&db, &files);
+                let told = self.replaced(&*disk, &files);
+                let done = told.and_then(|()| self.recovered(&db));
                 db.crash();
                 done
             }
@@ -222,6 +229,10 @@ impl Check<'_> {
                 Err(e) => errors.push(format!("copy {n}: {e}")),
             }
         }
+        // A copy of zeros was never written, but one of the two was.
+        if newest.is_none() && errors.is_empty() {
+            errors.push("expected a copy of it, found zeros".into());
+        }
         for what in errors {
             let file = CONTROL_FILE.to_string();
             match newest {
@@ -308,18 +319,23 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Judges what recovery has made.
-    fn recovered(&mut self, db: &Database, files: &[SpaceFile]) -> Result<()> {
-        let core = &db.inner.core;
-        let spaces = &db.inner.ddl.spaces;
+    /// Files that recovery removes or renames: its disk has them no more.
+    fn replaced(&mut self, recovered: &dyn Disk, files: &[SpaceFile]) -> Result<()> {
         for file in files {
-            if file.space.is_ok() && !self.disk.exists(&self.dir.join(&file.path))? {
+            if file.space.is_ok() && !recovered.exists(&self.dir.join(&file.path))? {
                 self.note(
                     &file.path,
-                    "no table has this tablespace, or the table has another name: the next start removes or renames the file",
+                    "nothing has this tablespace, or what has it has another name: the next start removes or renames the file",
                 );
             }
         }
+        Ok(())
+    }
+
+    /// Judges what recovery has made.
+    fn recovered(&mut self, db: &Database) -> Result<()> {
+        let core = &db.inner.core;
+        let spaces = &db.inner.ddl.spaces;
         let pool = &core.pool;
         let mut read = |id, buf: &mut [u8]| {
             buf.copy_from_slice(&pool.shared(id)?);
