@@ -10,6 +10,8 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_void};
+use std::fs::File;
+use std::path::PathBuf;
 use std::ptr::{null, null_mut};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -115,12 +117,24 @@ unsafe extern "C" fn find(_: *mut c_void, id: u32, out: *mut varve_collation) ->
     true
 }
 
+/// A directory that no other process of this kind uses now. It is left to the next one: nothing could remove it after the last input.
+fn own_directory() -> PathBuf {
+    let free = (0..).find_map(|n: u32| {
+        let dir = std::env::temp_dir().join(format!("varve-fuzz-capi-{n}"));
+        let lock = File::create(dir.with_extension("lock")).expect("a file can be made");
+        lock.try_lock().is_ok().then_some((dir, lock))
+    });
+    let (dir, lock) = free.expect("there are more numbers than processes");
+    // Until the process ends.
+    std::mem::forget(lock);
+    let _ = std::fs::remove_dir_all(&dir);
+    dir
+}
+
 fn database() -> &'static Mutex<Db> {
     static DB: OnceLock<Mutex<Db>> = OnceLock::new();
     DB.get_or_init(|| {
-        // One for all processes of this kind, made anew by each: nothing could remove it after the last input.
-        let dir = std::env::temp_dir().join("varve-fuzz-capi");
-        let _ = std::fs::remove_dir_all(&dir);
+        let dir = own_directory();
         let path = CString::new(dir.to_str().expect("UTF-8")).expect("no NUL");
         let mut db = null_mut();
         // SAFETY: everything points to what outlives the calls.
@@ -500,6 +514,7 @@ impl Session<'_, '_> {
                     let _ = (varve_table_n_columns(table), varve_table_n_indexes(table));
                     let _ = (
                         varve_table_max_position(table),
+                        varve_table_is_temporary(table),
                         varve_last_error_index(table),
                     );
                 }
@@ -573,7 +588,8 @@ impl Session<'_, '_> {
                         true => varve_txn_interrupt(txn),
                         false => varve_txn_clear_interrupt(txn),
                     }
-                    let _ = (varve_txn_id(txn), varve_txn_has_temporary_changes(txn));
+                    let _ = (varve_txn_id(txn), varve_txn_is_open(txn));
+                    let _ = varve_txn_has_temporary_changes(txn);
                     VARVE_OK
                 }
                 _ => varve_txn_drop_temporary(txn, name(self.input)),
@@ -588,7 +604,7 @@ impl Session<'_, '_> {
         let xid = self.xid();
         // SAFETY: as for `run`.
         unsafe {
-            ok(match self.input.below(9) {
+            ok(match self.input.below(12) {
                 0 => varve_db_tables(self.db, text, null_mut()),
                 1 => varve_db_status(self.db, counter, null_mut()),
                 2 => varve_db_report(self.db, text, null_mut()),
@@ -600,8 +616,27 @@ impl Session<'_, '_> {
                     varve_db_set_lock_memory(self.db, self.input.of(&[1 << 20, 0, u64::MAX]));
                     VARVE_OK
                 }
-                _ => {
+                8 => {
                     varve_db_set_flush_log(self.db, varve_flush_log::VARVE_FLUSH_LAZY);
+                    VARVE_OK
+                }
+                9 => {
+                    let options = varve_purge_options {
+                        threads: self.input.of(&[0, 1, 4, 33]),
+                        batch_size: self.input.of(&[1, 300, 0, 5001]),
+                        rseg_truncate_frequency: self.input.of(&[1, 128, 0]),
+                        undo_log_truncate: self.input.bool(),
+                        max_undo_log_size: self.input.of(&[10 << 20, 0, u64::MAX]),
+                    };
+                    varve_db_set_purge(self.db, &options)
+                }
+                10 => {
+                    let number = self.input.of(&[1, 2, 3, 0, u32::MAX]);
+                    let at_most = self.input.of(&[0, 1, 5]);
+                    varve_db_truncate_undo(self.db, number, at_most, &mut false)
+                }
+                _ => {
+                    let _ = varve_db_wait_for_purge(self.db, 1);
                     VARVE_OK
                 }
             });
@@ -663,6 +698,7 @@ impl Session<'_, '_> {
             varve_lock::VARVE_EXCLUSIVE,
             varve_lock::VARVE_SHARED_SKIP_LOCKED,
             varve_lock::VARVE_EXCLUSIVE_SKIP_LOCKED,
+            varve_lock::VARVE_EXCLUSIVE_SEMI_CONSISTENT,
         ];
         let matches = [
             varve_match::VARVE_EXACT,
@@ -734,6 +770,7 @@ impl Session<'_, '_> {
                     VARVE_OK
                 }
                 _ => {
+                    let _ = varve_cursor_was_semi_consistent(cursor);
                     varve_cursor_release_values(cursor);
                     varve_cursor_set_filter(cursor, None, null_mut());
                     VARVE_OK

@@ -24,7 +24,7 @@ fn run(target: &Target, input: &[u8], which: &str) {
             .take(4000)
             .map(|b| format!("{b:02x}"))
             .collect();
-        panic!("target {}, {which}: {hex}", target.name);
+        panic!("VARVE_FUZZ_TARGET={} {which}: {hex}", target.name);
     }
 }
 

@@ -281,6 +281,46 @@ fn an_interrupted_truncation_of_undo_is_sound() {
     assert!(!leftovers.is_empty(), "no moment between two files");
 }
 
+/// Torn pages, frames, copies and headers, files half made, renamed or removed: what a crash leaves is no damage.
+#[test]
+fn a_crash_at_any_moment_leaves_a_sound_database() {
+    let disk = closed();
+    let begun = disk.operations();
+    let db = open(&disk).unwrap();
+    for round in 0..4i64 {
+        for def in damage::definitions() {
+            let table = db.table(&def.name).unwrap();
+            let mut trx = db.begin(varve::Isolation::RepeatableRead);
+            for id in 0..100 {
+                damage::insert(&mut trx, &table, 1000 + round * 100 + id, "new").unwrap();
+            }
+            damage::change(&mut trx, &table, 7, "newer").unwrap();
+            match round % 2 {
+                0 => trx.commit().unwrap(),
+                _ => trx.rollback().unwrap(),
+            }
+        }
+        let mut def = damage::definitions()[2].clone();
+        def.name = "b/made".into();
+        db.create_table(&def).unwrap();
+        db.rename_table("b/made", "c/renamed").unwrap();
+        db.truncate_table("a/heap").unwrap();
+        db.drop_table("c/renamed").unwrap();
+    }
+    db.close().unwrap();
+    let journal = disk.journal();
+    let mut points = CrashPoints::new(journal.clone());
+    let mut rng = SmallRng::seed_from_u64(2);
+    let step = (journal.len() - begun) / 150 + 1;
+    for at in (begun..=journal.len()).step_by(step) {
+        points.advance(at);
+        let state = points.draw(&mut rng);
+        let (_, findings) = check(&SimDisk::new(points.image(&state)));
+        let crash = || format!("before operation {at}, {}", points.describe(&state));
+        assert_eq!(damages(&findings), [""; 0], "{}", crash());
+    }
+}
+
 /// What a creation that did not come to its end left is no database, and no damage: the next start begins anew.
 #[test]
 fn an_interrupted_creation_is_no_database() {

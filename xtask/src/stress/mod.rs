@@ -205,15 +205,15 @@ impl Run<'_> {
 }
 
 pub fn run(workspace: &Workspace, args: &StressArgs) -> Result<()> {
-    if let Some(means) = args.full.filter(|_| !full::is_inside()) {
-        fs::create_dir_all(&workspace.target)?;
-        return full::enter(means, &args.words(), &workspace.target);
-    }
     let server_alone = args.server || args.binlog;
     ensure!(
         args.engine == Engine::Varve || (server_alone && args.full.is_none()),
         "--engine innodb is for --server alone"
     );
+    if let Some(means) = args.full.filter(|_| !full::is_inside()) {
+        fs::create_dir_all(&workspace.target)?;
+        return full::enter(means, &args.words(), &workspace.target);
+    }
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
     let both = !server_alone && !args.embedded;
     for kind in [Kind::Server, Kind::Library] {

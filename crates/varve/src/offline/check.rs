@@ -83,7 +83,7 @@ pub fn check_on(
         disk,
         dir,
         names: Names::default(),
-        told: Vec::new(),
+        told: HashSet::new(),
         summary: Summary::default(),
         tell,
     };
@@ -96,7 +96,7 @@ struct Check<'a> {
     dir: &'a Path,
     names: Names,
     /// Errors that were told: others speak of them again.
-    told: Vec<String>,
+    told: HashSet<String>,
     summary: Summary,
     tell: &'a mut dyn FnMut(&Finding),
 }
@@ -178,11 +178,9 @@ impl Check<'_> {
     }
 
     fn tell_error(&mut self, e: &Error, grade: Grade, advice: &'static str) {
-        let message = e.to_string();
-        if self.told.contains(&message) {
+        if !self.told.insert(e.to_string()) {
             return;
         }
-        self.told.push(message);
         let file = self.names.of_error(self.dir, e);
         let (page, what) = match e {
             Error::Corrupt {

@@ -268,11 +268,7 @@ struct Runner {
 
 impl Runner {
     fn new(config: &Config) -> Runner {
-        let mut defs = tables::definitions();
-        if config.temporary {
-            // Their rows have no long values.
-            defs.retain(|def| def.name != "model/overflow");
-        }
+        let defs = tables::definitions();
         let dir = tempfile::tempdir().unwrap();
         let mut runner = Runner {
             trace: Trace::new(config),
