@@ -63,31 +63,40 @@ static int init(void *p)
   return 0;
 }
 
-static unsigned long long history_length()
+struct Purge_progress
 {
-  unsigned long long length= 0;
+  unsigned long long left= 0;     // transactions
+  unsigned long long removed= 0;  // rows, entries, pages of long values
+};
+
+static Purge_progress purge_progress()
+{
+  Purge_progress progress;
   varve_db_status(db, [](void *to, const char *name, uint64_t value) {
+    Purge_progress *const told= static_cast<Purge_progress *>(to);
     if (!strcmp(name, "history_list_length"))
-      *static_cast<unsigned long long *>(to)= value;
-  }, &length);
-  return length;
+      told->left= value;
+    else if (!strcmp(name, "purged_records") || !strcmp(name, "overflow_pages_freed"))
+      told->removed+= value;
+  }, &progress);
+  return progress;
 }
 
-// What varve_fast_shutdown=0 asks for. A damaged page keeps purge from its end: then it is not waited for.
+// What varve_fast_shutdown=0 asks for. A damaged page keeps purge from its end: then it is not waited for. A large transaction
+// may take long, but something of it is removed all the time.
 static void purge_everything()
 {
-  for (unsigned long long before= ~0ULL;;)
+  Purge_progress before= purge_progress();
+  while (!varve_db_wait_for_purge(db, 30000))
   {
-    if (varve_db_wait_for_purge(db, 30000))
-      return;
-    const unsigned long long left= history_length();
-    if (left >= before)
+    const Purge_progress now= purge_progress();
+    if (now.left >= before.left && now.removed == before.removed)
     {
-      sql_print_warning("VARVE: purge does not come to its end, %llu transactions are left for the next start", left);
+      sql_print_warning("VARVE: purge does not come to its end, %llu transactions are left for the next start", now.left);
       return;
     }
-    sql_print_information("VARVE: waiting for purge, %llu transactions to go", left);
-    before= left;
+    sql_print_information("VARVE: waiting for purge, %llu transactions to go", now.left);
+    before= now;
   }
 }
 

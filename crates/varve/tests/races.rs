@@ -8,7 +8,8 @@
 mod dying_disk;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use varve::{
     ColumnType, Database, Error, FlushLog, Isolation, KeyMatch, LockMode, Options, Table, TableDef,
@@ -73,6 +74,55 @@ fn a_deleted_row_is_inserted_again_while_purge_removes_it() {
     }
     assert!(db.wait_for_purge(Duration::from_secs(60)));
     check(&db, "a/t", 0, 0);
+}
+
+/// SEMI-2: a semi-consistent scan that meets a transaction just when it is rolled back does not take for committed what that wrote.
+#[test]
+fn a_semi_consistent_scan_sees_nothing_that_is_rolled_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(&dir);
+    let mut trx = begin(&db);
+    insert(&mut trx, &table, 1, 1).unwrap();
+    trx.commit().unwrap();
+    let stop = AtomicBool::new(false);
+    let change_and_roll_back = |round: i64| {
+        let mut trx = begin(&db);
+        let cursor = find(&mut trx, &table, 1);
+        if round % 2 == 0 {
+            trx.delete(&table, &cursor).unwrap();
+        } else {
+            let row = table.def().row(&[Value::Int(1), Value::Int(2)]).unwrap();
+            trx.update(&table, &cursor, &row.datums()).unwrap();
+        }
+        trx.rollback().unwrap();
+    };
+    let read = || {
+        let mut trx = db.begin(Isolation::ReadCommitted);
+        let mut cursor = table.cursor(0).unwrap();
+        let found = cursor.first(&mut trx, LockMode::ExclusiveSemiConsistent);
+        let value = found
+            .unwrap()
+            .then(|| cursor.row().unwrap().value(1).unwrap());
+        (value, cursor.was_semi_consistent())
+    };
+    std::thread::scope(|s| {
+        for _ in 0..3 {
+            s.spawn(|| {
+                let running = (0..).take_while(|_| !stop.load(Relaxed));
+                running.for_each(change_and_roll_back);
+            });
+        }
+        let end = Instant::now() + Duration::from_secs(2);
+        let (mut wrong, mut unlocked) = (Vec::new(), 0);
+        while Instant::now() < end {
+            let (value, was_semi_consistent) = read();
+            unlocked += u32::from(was_semi_consistent);
+            wrong.extend(Some(value).filter(|value| *value != Some(Value::Int(1))));
+        }
+        stop.store(true, Relaxed);
+        assert!(wrong.is_empty(), "{wrong:?}");
+        assert!(unlocked > 0);
+    });
 }
 
 /// Rows are counted where they are changed, so that what takes a change back finds it counted.

@@ -236,7 +236,7 @@ impl BufferPool {
             frames,
             table: PageTable::new(n),
             dirty: DirtyQueue::new(),
-            replacement: Replacement::new(n),
+            replacement: Replacement::new(n, settings.page_size),
             counters: Counters::default(),
         })
     }

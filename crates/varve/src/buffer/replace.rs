@@ -12,10 +12,11 @@
 //! waits for it to finish a write. That never deadlocks: the cleaner takes shared latches one at a time, with a
 //! time limit, of pages that it skips if it can't have them. It can fail: `Error::NoSpace` after [`GIVE_UP`], when
 //! the pool is smaller than what its users keep latched and pinned.
-
+//!
 //! **Memory.** The arena's memory is the system's until it is written to for the first time. Clearing it then costs the thread that
 //! fills the pool as much as its own work, so the page cleaner asks for it beforehand: as much as is in use and a sixteenth of the
-//! pool. A small database in a large pool takes no more than that.
+//! pool, but no more than [`MAX_AHEAD_BYTES`], which keeps it from its other duties for some 0.1 s. A small database in a large pool takes
+//! no more than that.
 
 #![allow(unsafe_code)]
 
@@ -53,6 +54,9 @@ pub(super) struct Replacement {
     pub(super) backing: Backing,
 }
 
+/// Memory is asked for at most so far ahead of its use.
+const MAX_AHEAD_BYTES: usize = 256 << 20;
+
 /// How much of the arena has memory. Frames are used for the first time in their order. Relaxed throughout: only advice to the
 /// system depends on it.
 pub(super) struct Backing {
@@ -68,12 +72,12 @@ pub(super) struct Backing {
 }
 
 impl Backing {
-    fn new(frames: usize) -> Backing {
+    fn new(frames: usize, page_size: usize) -> Backing {
         Backing {
             until: AtomicU32::new(0),
             used: AtomicU32::new(0),
             asked: AtomicBool::new(false),
-            ahead: frames as u32 / 16,
+            ahead: (frames / 16).min(MAX_AHEAD_BYTES / page_size) as u32,
             frames: frames as u32,
         }
     }
@@ -87,7 +91,7 @@ impl Backing {
 }
 
 impl Replacement {
-    pub fn new(frames: usize) -> Replacement {
+    pub fn new(frames: usize, page_size: usize) -> Replacement {
         let free = ArrayQueue::new(frames);
         for f in 0..frames {
             free.push(f as u32).expect("the queue holds every frame");
@@ -101,7 +105,7 @@ impl Replacement {
             waiting: AtomicU32::new(0),
             cleaned: Default::default(),
             wake_cleaner: OnceLock::new(),
-            backing: Backing::new(frames),
+            backing: Backing::new(frames, page_size),
         }
     }
 

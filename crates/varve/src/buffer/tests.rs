@@ -113,8 +113,7 @@ fn with_cleaner(pool: &BufferPool, threads: usize, work: impl Fn(usize) + Sync) 
     });
 }
 
-/// More pages than frames, more threads than cores: every increment must survive eviction, reload and cleaning, and no
-/// reader may see a torn or foreign page.
+/// The cleaner is asked for memory before it is needed, once at a time.
 #[test]
 fn memory_is_asked_for_ahead_of_use() {
     let (pool, _) = pool_of(320, 320);
@@ -145,6 +144,8 @@ fn memory_is_asked_for_ahead_of_use() {
     assert_eq!(backed(), 320, "all there is");
 }
 
+/// More pages than frames, more threads than cores: every increment must survive eviction, reload and cleaning, and no
+/// reader may see a torn or foreign page.
 #[test]
 fn changes_survive_a_tiny_pool() {
     const PAGES: u32 = 300;

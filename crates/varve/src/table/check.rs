@@ -51,7 +51,11 @@ pub fn check_table(core: &std::sync::Arc<Core>, table: &OpenTable) -> Result<Che
     let _no_purge = table.keep_purge_away();
     let mut errors = Vec::new();
     if !table.is_temporary() {
-        verify_pages(core, table, &mut |e| errors.push(e.to_string()));
+        verify_pages(core, table, &mut |e| {
+            if errors.len() < MAX_ERRORS {
+                errors.push(e.to_string());
+            }
+        });
     }
     let mut report = check_quiet_table(table)?;
     // What a page says by itself comes first, and not again.
@@ -253,7 +257,7 @@ fn check_pages(table: &OpenTable, report: &mut CheckReport, pages: &PageSet) -> 
 fn check_own_overflow(own: &TemporaryPages, report: &mut CheckReport, pages: &PageSet) {
     let referred = pages.0.iter().filter(|no| own.contains(**no)).count() as u64;
     if referred != report.overflow_pages {
-        let n = report.overflow_pages - referred;
+        let n = report.overflow_pages.abs_diff(referred);
         tell(report, format!("{n} overflow pages are not the table's"));
     }
     report.old_overflow_pages = own.count() - referred;

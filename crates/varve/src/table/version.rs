@@ -1,13 +1,11 @@
-//! Finding the version of a row that a read view sees, or that was committed last: the leaf record, or one behind its
-//! roll pointer.
+//! Finding the version of a row that a read view sees: the leaf record, or one behind its roll pointer.
 //!
 //! A reader copies the leaf record under the leaf's shared latch and follows roll pointers without one. The undo log
 //! it walks may be given back meanwhile if its writer rolled back: the undo page then holds something else, which
 //! `UndoSys::read` notices (a **cut**). The leaf record has changed in that case, so the reader starts over with it.
 //!
 //! - **MVCC-1** A log is given back by purge only when every view sees its transaction, so that a cut whose leaf
-//!   record did not change can't happen. It is counted and reported as damage. Nor can it for who looks for the last committed
-//!   version: what was cut belonged to a transaction that has ended meanwhile, and the next look at it says so.
+//!   record did not change can't happen. It is counted and reported as damage.
 
 use crate::base::{Result, Sabotage, TrxId};
 use crate::btree::LeafAhead;
@@ -26,7 +24,7 @@ pub struct VersionScratch {
 enum Walk {
     /// `payload` holds the version.
     Found,
-    /// There is no such row in a version that counts.
+    /// The view sees no such row.
     Nothing,
     /// The chain was cut.
     Cut,
@@ -42,37 +40,10 @@ pub fn visible_version(
     payload: &mut Vec<u8>,
     scratch: &mut VersionScratch,
 ) -> Result<bool> {
-    // TEMP-2: of a temporary table the newest version counts.
-    let counts = |trx| table.is_temporary() || sees(core, view, trx);
-    newest_version(core, counts, table, key, payload, scratch)
-}
-
-/// Turns `payload`, a copy of the clustered record with this key, into what was committed of the row last. `false`: there is
-/// no such row. No latch may be held.
-pub fn committed_version(
-    core: &Core,
-    table: &OpenTable,
-    key: &[u8],
-    payload: &mut Vec<u8>,
-    scratch: &mut VersionScratch,
-) -> Result<bool> {
-    let counts = |trx| !core.sys.is_unfinished(trx);
-    newest_version(core, counts, table, key, payload, scratch)
-}
-
-/// Turns `payload` into the newest version whose writer counts.
-fn newest_version(
-    core: &Core,
-    counts: impl Fn(TrxId) -> bool,
-    table: &OpenTable,
-    key: &[u8],
-    payload: &mut Vec<u8>,
-    scratch: &mut VersionScratch,
-) -> Result<bool> {
     let mut at_cut: Option<[u8; ROW_AT]> = None;
     loop {
         let leaf_header = payload.first_chunk::<ROW_AT>().copied();
-        match walk(core, &counts, table, key, payload, scratch)? {
+        match walk(core, view, table, key, payload, scratch)? {
             Walk::Found => return Ok(true),
             Walk::Nothing => return Ok(false),
             Walk::Cut => {}
@@ -156,7 +127,7 @@ pub fn sees(core: &Core, view: &ReadView, trx: TrxId) -> bool {
 
 fn walk(
     core: &Core,
-    counts: impl Fn(TrxId) -> bool,
+    view: &ReadView,
     table: &OpenTable,
     key: &[u8],
     payload: &mut Vec<u8>,
@@ -164,7 +135,8 @@ fn walk(
 ) -> Result<Walk> {
     loop {
         let record = row_record(table, key, payload)?;
-        if counts(record.trx) {
+        // TEMP-2: of a temporary table the newest version counts.
+        if table.is_temporary() || sees(core, view, record.trx) {
             return Ok(if record.is_deleted() {
                 Walk::Nothing
             } else {

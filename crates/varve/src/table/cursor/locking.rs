@@ -27,6 +27,8 @@
 //! - SEMI-1 Such a row is neither changed nor passed over by mistake: [`Cursor::current`] refuses it, and the scan stays before
 //!   its key, so that the next move comes there again and waits, unless `unlock_row` was called. What it then gives is the
 //!   newest version, locked.
+//! - SEMI-2 It was committed: a view says so that opened before the record was read. Of a copy that is older nobody can say whether
+//!   its writer, which has ended meanwhile, committed it or took it back.
 
 use crate::base::{IndexId, Result};
 use crate::btree::{Seek, SharedLeaf};
@@ -37,7 +39,7 @@ use crate::txn::Transaction;
 
 use super::{Current, Cursor, Direction, LockMode, Resume, beyond, candidates};
 use crate::table::rowlock::{IfLocked, entry_of, lock_latched};
-use crate::table::version::committed_version;
+use crate::table::version::{read_leaf, visible_version};
 
 /// What a search does about the gaps that it passes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,14 +117,14 @@ impl Cursor {
             }
             let semi_consistent = self.is_semi_consistent_at(&self.key);
             if semi_consistent && !own && trx.core().sys.is_unfinished(record.trx) {
-                self.copy(payload);
                 drop(leaf);
                 return self.give_committed(trx);
             }
             let mode = self.lock.record_mode();
             if let Some(acquired) = lock_latched(trx, &table, &self.key, record.trx, mode) {
                 self.cover_key(trx, index.id)?;
-                self.copy(payload);
+                self.payload.clear();
+                self.payload.extend_from_slice(payload);
                 self.current = Current::Own;
                 self.is_new_lock = acquired == Acquired::New || self.waited_for == self.key;
                 self.resume_after_key();
@@ -132,7 +134,6 @@ impl Cursor {
                 continue;
             }
             if semi_consistent {
-                self.copy(payload);
                 drop(leaf);
                 return self.give_committed(trx);
             }
@@ -147,21 +148,19 @@ impl Cursor {
         self.leave(trx, index.id, page)
     }
 
-    fn copy(&mut self, payload: &[u8]) {
-        self.payload.clear();
-        self.payload.extend_from_slice(payload);
-    }
-
     /// Whether the scan gives a row with this clustered key rather than wait for it.
     fn is_semi_consistent_at(&self, key: &[u8]) -> bool {
         self.lock == LockMode::ExclusiveSemiConsistent && self.seen_unlocked != key
     }
 
-    /// Gives what was committed last of the row `self.key`, whose record is in `payload` and which another transaction has
-    /// locked (SEMI-1).
+    /// Gives what was committed last of the row `self.key`, which another transaction has locked. No latch may be held.
     fn give_committed(&mut self, trx: &Transaction) -> Result<Step> {
+        // SEMI-2: the view, then the record.
+        let view = trx.core().sys.open_view(trx.id());
         let (key, payload, scratch) = (&self.key, &mut self.payload, &mut self.scratch);
-        if !committed_version(trx.core(), &self.table, key, payload, scratch)? {
+        if !read_leaf(&self.table.clustered, key, payload)?
+            || !visible_version(trx.core(), &view, &self.table, key, payload, scratch)?
+        {
             self.resume_after_key();
             return Ok(Step::Again);
         }

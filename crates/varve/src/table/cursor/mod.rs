@@ -173,7 +173,7 @@ pub struct Cursor {
     gaps: Gaps,
     covered: Vec<u8>,
     payload: Vec<u8>,
-    /// Where the leaf of a search by the clustered index's whole key was, until it is latched.
+    /// Where the leaf of a consistent read by the clustered index's whole key was, until it is latched.
     ahead: Option<LeafAhead>,
     /// What `next_same` and exact searches must start with.
     prefix: Vec<u8>,
@@ -319,7 +319,9 @@ impl Cursor {
             // Now rather than when the row is read: the processor fetches the leaf's lines while the search is prepared.
             let ahead = self.table.clustered.tree.look_ahead(&self.prefix);
             self.start(trx, lock, direction)?;
-            self.ahead = ahead;
+            // Until it was claimed a temporary table might be truncated, which leaves stamps as they are.
+            let is_used = self.lock == LockMode::None && !self.table.is_temporary();
+            self.ahead = ahead.filter(|_| is_used);
             return self.point(trx);
         }
         self.start(trx, lock, direction)?;
