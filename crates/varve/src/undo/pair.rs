@@ -15,11 +15,12 @@ use super::record::UndoKind;
 use super::rseg::{Rseg, RsegUse, Tail};
 
 pub(super) struct LogPair {
-    pub rseg: RsegUse,
     insert: Option<UndoLog>,
     update: Option<UndoLog>,
     /// What the commit will need is at hand.
     hold: Option<Box<CommitHold>>,
+    /// Dropped last: whoever finds the segment without users finds nothing of theirs (RSEG-6).
+    pub rseg: RsegUse,
 }
 
 /// What becomes of the update log when its transaction ends.
@@ -119,10 +120,10 @@ impl Ending<'_> {
 impl LogPair {
     pub fn new(rseg: RsegUse) -> LogPair {
         LogPair {
-            rseg,
             insert: None,
             update: None,
             hold: None,
+            rseg,
         }
     }
 

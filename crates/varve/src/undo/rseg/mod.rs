@@ -30,10 +30,9 @@
 mod check;
 mod history;
 mod pages;
+mod users;
 
-use std::ops::Deref;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -46,8 +45,10 @@ pub use history::HistoryEntry;
 pub(super) use history::{Tail, check_history};
 pub(super) use pages::Cached;
 pub use pages::{CACHED_PAGES_KEPT, FREE_PAGES_KEPT};
+pub(super) use users::RsegUse;
 
 use history::{CommitPins, EMPTY, Queue};
+use users::Users;
 
 const ID: usize = 48;
 const SLOT_COUNT: usize = 52;
@@ -142,9 +143,7 @@ pub struct Rseg {
     slot_count: usize,
     space: AtomicU32,
     header_no: PageNo,
-    /// How many transactions have it, and whether more may come (RSEG-6).
-    users: AtomicU32,
-    active: AtomicBool,
+    users: Users,
     /// Held by purge while it tidies up here, and by a truncation: who does one of these does not come in the other's way.
     pub(super) upkeep: Mutex<()>,
     state: Mutex<State>,
@@ -235,8 +234,7 @@ impl Rseg {
             slot_count: Rseg::slot_count(env.page_size),
             space: AtomicU32::new(place.space.0),
             header_no: place.no,
-            users: AtomicU32::new(0),
-            active: AtomicBool::new(true),
+            users: Users::default(),
             upkeep: Mutex::default(),
             state: Mutex::new(State {
                 free_slots,
@@ -281,22 +279,19 @@ impl Rseg {
 
     /// Whether transactions may begin here.
     pub fn is_active(&self) -> bool {
-        self.active.load(Ordering::Relaxed)
+        self.users.is_active()
     }
 
     /// Lets new transactions in, or keeps them out.
     pub(super) fn set_active(&self, active: bool) {
-        // SeqCst: see `RsegUse::begin`.
-        self.active.store(active, Ordering::SeqCst);
+        self.users.set_active(active);
     }
 
     /// No transaction has it, nothing is left to purge, and no log is left of a rollback that could not be finished. Stays so while it
     /// is inactive (RSEG-6).
     pub(super) fn is_empty(&self) -> bool {
-        // The users first, with Acquire for what they did: each counts its log in the history before it leaves. SeqCst for
-        // `RsegUse::begin`.
-        let is_unused =
-            self.users.load(Ordering::SeqCst) == 0 && self.history_len.load(Ordering::Acquire) == 0;
+        // The users first: each counts its log in the history before it leaves.
+        let is_unused = self.users.are_none() && self.history_len.load(Ordering::Acquire) == 0;
         is_unused && self.state.lock().slots_without_log() == self.slot_count
     }
 
@@ -325,40 +320,6 @@ impl Rseg {
 
     pub(super) fn write_slot(&self, mtr: &mut Mtr<'_>, header: PageH, slot: u16, first: PageNo) {
         put_u32(mtr, header, SLOTS + slot as usize * 4, first.0);
-    }
-}
-
-/// A transaction's share in a rollback segment.
-pub(super) struct RsegUse(Arc<Rseg>);
-
-impl RsegUse {
-    /// `None` if the segment is inactive.
-    pub fn begin(rseg: &Arc<Rseg>) -> Option<RsegUse> {
-        let used = RsegUse::adopt(rseg);
-        // SeqCst, as the count above and both sides of `is_empty`: either we see that the segment is inactive, or who made it so sees
-        // that we are here.
-        rseg.active.load(Ordering::SeqCst).then_some(used)
-    }
-
-    /// For a transaction that was there before.
-    pub fn adopt(rseg: &Arc<Rseg>) -> RsegUse {
-        rseg.users.fetch_add(1, Ordering::SeqCst);
-        RsegUse(rseg.clone())
-    }
-}
-
-impl Deref for RsegUse {
-    type Target = Arc<Rseg>;
-
-    fn deref(&self) -> &Arc<Rseg> {
-        &self.0
-    }
-}
-
-impl Drop for RsegUse {
-    fn drop(&mut self) {
-        // Release: what the transaction did here is over.
-        self.0.users.fetch_sub(1, Ordering::Release);
     }
 }
 
