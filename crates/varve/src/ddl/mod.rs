@@ -220,12 +220,13 @@ impl Ddl {
             // What has been committed is not known any more: the next start will know whose file this is.
             return;
         }
-        if let Err(e) = self.spaces.drop_space(space) {
-            self.core.warn(&format!(
+        match self.spaces.drop_space(space) {
+            Ok(()) => self.core.pool.drop_space(space),
+            // Recovery may come to it until then: its pages are written (SP-8).
+            Err(e) => self.core.warn(&format!(
                 "the file of tablespace {space} will be removed at the next start: {e}"
-            ));
+            )),
         }
-        self.core.pool.drop_space(space);
     }
 
     /// A DDL transaction that has the table for itself.

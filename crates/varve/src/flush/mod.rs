@@ -7,7 +7,7 @@
 //! Invariants and who keeps them:
 //!
 //! - **WAL-1** a page is written only after the log is durable up to its page LSN: asserted in `batch`.
-//! - **WAL-2** the checkpoint never passes a change that is not in a synced data page: `checkpoint`.
+//! - **WAL-2** the checkpoint never passes a change that is not in a synced data page, unless the file is gone for good (SP-8): `checkpoint`.
 //! - **FL-1** a page is written in place only after a whole copy of it is durable in the doublewrite file, and the
 //!   file's previous batch is synced in place before the next one overwrites it: `batch`, `doublewrite`.
 //!

@@ -122,8 +122,9 @@ pub fn reconcile_undo(
             log(&format!(
                 "removing {path}: undo tablespace {id} is not in use"
             ));
-            pool.drop_space(id);
+            // The file first: SP-8.
             spaces.drop_space(id)?;
+            pool.drop_space(id);
         }
     }
     for (n, &id) in named.iter().enumerate() {

@@ -14,7 +14,8 @@
 //! Who keeps the database is told when a file can't be extended for want of space, and when it can again
 //! ([`OpenFiles::tell_of_space`]).
 //!
-//! Mutexes: a file's own, then the list's; under the list's, other files' own by `try_lock` only.
+//! Mutexes: a file's own, then that of the file that takes its place, then the list's; under the list's, other files' own by
+//! `try_lock` only.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -22,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::base::{Error, Result};
 use crate::io::{Disk, DiskFile, OpenMode};
@@ -150,6 +151,18 @@ struct State {
     is_given_up: bool,
 }
 
+/// Keeps others off a file that nobody needs any more.
+#[must_use]
+pub struct GivenUp<'a> {
+    _state: MutexGuard<'a, State>,
+    /// Closed last: that may take long for a large file that has no name any more.
+    _handle: Option<Arc<dyn DiskFile>>,
+}
+
+fn given_up(path: &str) -> Error {
+    Error::not_found(format!("file {path}"))
+}
+
 /// The file of one tablespace. All methods may be called from several threads at once.
 pub struct SpaceFile {
     files: Arc<OpenFiles>,
@@ -255,19 +268,29 @@ impl SpaceFile {
         Ok(())
     }
 
-    /// Nobody needs the file any more (FILE-2).
-    pub fn give_up(&self) {
+    /// Has `remove`, which is handed the path, take the file away, and never opens it again (FILE-2). Whoever reads or writes waits as
+    /// long as the caller keeps the answer (SP-8). If `remove` fails nothing has changed.
+    pub fn give_up(&self, remove: impl FnOnce(&str) -> Result<()>) -> Result<GivenUp<'_>> {
         let mut state = self.state.lock();
+        if state.is_given_up {
+            return Err(given_up(&state.path));
+        }
+        remove(&state.path)?;
         state.is_given_up = true;
-        if state.handle.take().is_some() && self.is_counted {
+        let handle = state.handle.take();
+        if handle.is_some() && self.is_counted {
             self.files.leave(self.number);
         }
+        Ok(GivenUp {
+            _state: state,
+            _handle: handle,
+        })
     }
 
     /// The open file. While the caller has it, it is not closed.
     fn handle(&self, state: &mut State) -> Result<Arc<dyn DiskFile>> {
         if state.is_given_up {
-            return Err(Error::not_found(format!("file {}", state.path)));
+            return Err(given_up(&state.path));
         }
         self.last_use.store(self.files.tick(), Relaxed);
         if let Some(handle) = &state.handle {

@@ -4,6 +4,7 @@
 //! the caller's business.
 
 use std::collections::{BTreeSet, HashMap};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -205,12 +206,22 @@ impl Spaces {
         FileHeader::read(&*file)
     }
 
-    /// Forgets the tablespace and removes its file. Late writes are ignored. Afterwards call
-    /// `BufferPool::drop_space`.
+    /// Removes the tablespace's file and forgets it (SP-8). Late writes are ignored. Afterwards call
+    /// `BufferPool::drop_space`. If the file can't be removed it stays a tablespace, whose pages are written.
     pub fn drop_space(&self, id: SpaceId) -> Result<()> {
-        let path = self.dir.join(self.take(id)?.path());
-        self.disk.remove(&path)?;
-        self.sync_parent(&path)
+        let space = self.require(id)?;
+        let mut full = PathBuf::new();
+        let _gone = space.file.give_up(|path| {
+            full = self.dir.join(path);
+            match self.disk.remove(&full) {
+                // Somebody else has removed it.
+                Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(()),
+                done => done,
+            }
+        })?;
+        let synced = self.sync_parent(&full);
+        self.forget(id);
+        synced
     }
 
     /// Removes a file that is not open as a tablespace: its header is damaged, or it is another's. False if there is none.
@@ -247,14 +258,18 @@ impl Spaces {
 
     /// Forgets the tablespace and leaves its file.
     pub fn close(&self, id: SpaceId) -> Result<()> {
-        self.take(id).map(drop)
+        let space = self.require(id)?;
+        let _gone = space.file.give_up(|_| Ok(()))?;
+        self.forget(id);
+        Ok(())
     }
 
     /// Moves the file to a path that is free.
     pub fn rename(&self, id: SpaceId, to: &str) -> Result<()> {
         let space = self.require(id)?;
         self.prepare_rename(to)?;
-        self.move_file(&space, to)
+        let moved = self.move_file(&space, to)?;
+        self.sync_moved(&moved)
     }
 
     /// Makes sure that nothing but the rename itself is left to fail: the path is free, its directory is there.
@@ -267,33 +282,41 @@ impl Spaces {
         self.make_parent(&target)
     }
 
-    /// Puts the file of `new` in the place of `old`'s, which is gone then: its pages are never read again, and late writes
-    /// to it are ignored.
+    /// Puts the file of `new` in the place of `old`'s, which is gone then (SP-8): its pages are never read again, and late writes
+    /// to it are ignored. Afterwards call `BufferPool::drop_space`. If the file can't be moved both stay as they are.
     pub fn replace(&self, old: SpaceId, new: SpaceId) -> Result<()> {
-        let space = self.require(new)?;
-        let target = self.take(old)?.path();
-        self.move_file(&space, &target)
+        let (going, coming) = (self.require(old)?, self.require(new)?);
+        let mut moved = None;
+        let _gone = going.file.give_up(|path| {
+            moved = Some(self.move_file(&coming, path)?);
+            Ok(())
+        })?;
+        let synced = moved.map_or(Ok(()), |moved| self.sync_moved(&moved));
+        self.forget(old);
+        synced
     }
 
-    fn move_file(&self, space: &Space, to: &str) -> Result<()> {
+    /// Returns both paths. The names are not durable yet.
+    fn move_file(&self, space: &Space, to: &str) -> Result<[PathBuf; 2]> {
         let target = self.dir.join(to);
         let mut from = PathBuf::new();
         space.file.rename(to, |path| {
             from = self.dir.join(path);
             self.disk.rename(&from, &target)
         })?;
-        self.sync_parent(&target)?;
+        Ok([from, target])
+    }
+
+    fn sync_moved(&self, [from, target]: &[PathBuf; 2]) -> Result<()> {
+        self.sync_parent(target)?;
         if from.parent() != target.parent() {
-            self.sync_parent(&from)?;
+            self.sync_parent(from)?;
         }
         Ok(())
     }
 
-    fn take(&self, id: SpaceId) -> Result<Arc<Space>> {
-        let taken = self.spaces.write().remove(&id);
-        let space = taken.ok_or_else(|| unknown(id))?;
-        space.file.give_up();
-        Ok(space)
+    fn forget(&self, id: SpaceId) {
+        self.spaces.write().remove(&id);
     }
 
     /// Makes the directory of a file that is about to be made, durable.

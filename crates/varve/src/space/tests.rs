@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
+use std::sync::{OnceLock, mpsc};
+use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -241,8 +243,18 @@ fn freed_pages_are_used_before_the_file_grows() {
     );
 }
 
-/// A disk that has room for so many bytes.
-struct SmallDisk(Arc<AtomicU64>);
+/// A disk that has room for so many bytes, and lets others know before it makes names durable.
+struct SmallDisk {
+    limit: Arc<AtomicU64>,
+    before_sync_dir: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+fn small_disk(limit: &Arc<AtomicU64>) -> Arc<SmallDisk> {
+    Arc::new(SmallDisk {
+        limit: limit.clone(),
+        before_sync_dir: OnceLock::new(),
+    })
+}
 
 struct SmallFile {
     file: Arc<dyn DiskFile>,
@@ -252,11 +264,11 @@ struct SmallFile {
 impl Disk for SmallDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn DiskFile>> {
         let file = RealDisk.open(path, mode)?;
-        let limit = self.0.clone();
+        let limit = self.limit.clone();
         Ok(Arc::new(SmallFile { file, limit }))
     }
     fn open_direct(&self, path: &Path) -> Result<Arc<dyn DiskFile>> {
-        let (file, limit) = (RealDisk.open_direct(path)?, self.0.clone());
+        let (file, limit) = (RealDisk.open_direct(path)?, self.limit.clone());
         Ok(Arc::new(SmallFile { file, limit }))
     }
     fn remove(&self, path: &Path) -> Result<()> {
@@ -275,6 +287,9 @@ impl Disk for SmallDisk {
         RealDisk.list(path)
     }
     fn sync_dir(&self, path: &Path) -> Result<()> {
+        if let Some(before) = self.before_sync_dir.get() {
+            before();
+        }
         RealDisk.sync_dir(path)
     }
     fn exists(&self, path: &Path) -> Result<bool> {
@@ -321,7 +336,7 @@ impl DiskFile for SmallFile {
 fn a_full_disk_leaves_room_for_undoing_work() {
     let dir = tempfile::tempdir().unwrap();
     let limit = Arc::new(AtomicU64::new(256 * PAGE as u64));
-    let spaces = spaces_on(Arc::new(SmallDisk(limit.clone())), dir.path());
+    let spaces = spaces_on(small_disk(&limit), dir.path());
     let env = env_on(dir.path(), &spaces);
     let space = spaces.create(new_table("a.vdt")).unwrap();
     let mut taken = 0;
@@ -433,6 +448,60 @@ fn files_are_created_renamed_replaced_and_dropped() {
     spaces
         .create(temp)
         .expect("a temporary tablespace replaces what was left of the last");
+}
+
+/// SP-8: what can't be removed stays, and its pages are written.
+#[test]
+fn a_file_that_can_not_be_removed_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let spaces = spaces_on(Arc::new(RealDisk), dir.path());
+    spaces.create(new_table("a.vdt")).unwrap();
+    let (file, aside) = (dir.path().join("a.vdt"), dir.path().join("aside"));
+    std::fs::rename(&file, &aside).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    assert!(spaces.drop_space(ID).is_err());
+    let (page, bytes) = (PageId::new(ID, PageNo(3)), [7; PAGE]);
+    spaces.write(page, &bytes).unwrap();
+    let written = std::fs::read(&aside).unwrap();
+    assert_eq!(written[3 * PAGE..][..PAGE], bytes);
+    std::fs::remove_dir(&file).unwrap();
+    spaces.drop_space(ID).expect("somebody else removed it");
+    assert!(spaces.get(ID).is_none());
+}
+
+/// SP-8: a page does not count as written while a crash may bring its file back.
+#[test]
+fn late_writes_wait_until_the_file_is_gone_for_good() {
+    for replaced in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = small_disk(&Arc::new(AtomicU64::new(u64::MAX)));
+        let spaces = spaces_on(disk.clone(), dir.path());
+        spaces.create(new_table("a.vdt")).unwrap();
+        let id = SpaceId(41);
+        let other = NewSpace {
+            id,
+            ..new_table("b.vdt")
+        };
+        spaces.create(other).unwrap();
+        let (tell, written) = mpsc::channel();
+        let (written, late) = (Arc::new(Mutex::new(written)), Arc::downgrade(&spaces));
+        let heard = written.clone();
+        let hook = move || {
+            let (tell, late) = (tell.clone(), late.upgrade().unwrap());
+            std::thread::spawn(move || {
+                let done = late.write(PageId::new(ID, PageNo(3)), &[7; PAGE]);
+                tell.send(done).unwrap();
+            });
+            let done = heard.lock().recv_timeout(Duration::from_millis(50));
+            assert!(done.is_err(), "SP-8");
+        };
+        assert!(disk.before_sync_dir.set(Box::new(hook)).is_ok());
+        match replaced {
+            true => spaces.replace(ID, id).unwrap(),
+            false => spaces.drop_space(ID).unwrap(),
+        }
+        written.lock().recv().unwrap().unwrap();
+    }
 }
 
 /// SP-6: pages of the temporary tablespace are given back without being read or written, across allocation pages.

@@ -68,14 +68,15 @@ impl Space {
         }
         check_alloc_page(alloc, own)?;
         let first = own.no.0 - 1;
+        let end = first.saturating_add(g.group_pages());
         let found = |what: String| Err(Error::corrupt(own, "what the file has", what));
-        for extent in first / EXTENT_PAGES..(first + g.group_pages()) / EXTENT_PAGES {
+        for extent in first / EXTENT_PAGES..end / EXTENT_PAGES {
             let used = g.used_in(alloc, extent);
             if used > 0 && g.owner(alloc, extent) == 0 {
                 return found(format!("{used} used pages in extent {extent} of nobody"));
             }
         }
-        let beyond = (size.max(first)..first + g.group_pages()).map(PageNo);
+        let beyond = (size.max(first)..end).map(PageNo);
         if let Some(no) = beyond.into_iter().find(|no| g.in_use(alloc, *no)) {
             return found(format!("page {no} in use, in a file of {size} pages"));
         }

@@ -11,14 +11,14 @@
 //! it; one mini-transaction writes its id into the directory page; when that is durable the new file gets the old one's name. So the redo
 //! log is the marker: whichever id the directory page has after recovery is the tablespace, and the other file is removed
 //! (`recovery::reconcile_undo`). Redo for pages of the old one leads nowhere and is passed over. No checkpoint is needed, nor are the old
-//! pages written.
+//! pages written, but their changes hold the checkpoint until the old file is gone (SP-8).
 //!
 //! - **TRUNC-1** At most one undo tablespace is inactive at a time, and only if there is another one. So a transaction that begins to write
 //!   always finds an active rollback segment.
 //! - **TRUNC-2** A tablespace is replaced when its rollback segments are inactive and empty: no transaction has one of them, nothing of
 //!   theirs is left to purge, so no reader follows a roll pointer there (MVCC-1) and nobody changes a page there (RSEG-6).
 //!
-//! Nobody waits for it. What transactions share with it is a look at two words of a rollback segment.
+//! Nobody waits for it. What transactions share with it is one word of a rollback segment.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -115,8 +115,9 @@ impl UndoSpace {
         })?;
         let switched = self.switch(env, id).inspect_err(|_| {
             // A file that can't be removed is found not to be in the directory by the next start.
-            let _ = env.spaces.drop_space(id);
-            env.pool.drop_space(id);
+            if env.spaces.drop_space(id).is_ok() {
+                env.pool.drop_space(id);
+            }
         })?;
         // From here on the new file stays, whatever happens: recovery may find it in the directory.
         env.mtr.log.sync_to(switched)?;
@@ -126,7 +127,10 @@ impl UndoSpace {
         drop(upkeep);
         self.truncations.fetch_add(1, Ordering::Relaxed);
         let renamed = env.spaces.replace(old, id);
-        env.pool.drop_space(old);
+        if renamed.is_ok() {
+            // Otherwise the old file is still there, and recovery may come to it: its pages are written (SP-8).
+            env.pool.drop_space(old);
+        }
         Ok(Renamed(renamed))
     }
 
