@@ -137,15 +137,15 @@ fn empty_and_replace(
     at_most: Duration,
     give_up: impl Fn() -> bool,
 ) -> Result<bool> {
-    let until = Instant::now() + at_most;
+    let begun = Instant::now();
     // TRUNC-1.
-    let Some(_one) = core.undo.truncating.try_lock_until(until) else {
+    let Some(_one) = core.undo.truncating.try_lock_for(at_most) else {
         return Ok(false);
     };
     space.set_active(false);
     let inactive = Inactive(space);
     while !space.is_empty() {
-        if give_up() || Instant::now() >= until {
+        if give_up() || begun.elapsed() >= at_most {
             return Ok(false);
         }
         core.check_usable()?;
