@@ -3,8 +3,11 @@
 mod bigtable;
 mod embedded;
 mod instructions;
+mod load;
+mod long_reader;
 mod oltp;
 mod profile;
+mod stats;
 mod sysbench;
 
 use std::fs;
@@ -22,6 +25,8 @@ pub enum BenchTask {
     Oltp(oltp::OltpArgs),
     /// A 1 GiB table under a 32 MiB buffer pool
     Bigtable(bigtable::BigtableArgs),
+    /// Many changes under an open snapshot: what it costs, and how fast purge catches up
+    LongReader(long_reader::LongReaderArgs),
     /// Varve as a library beside other embedded engines
     Embedded(embedded::EmbeddedArgs),
     /// Instructions that one operation of the library takes
@@ -32,6 +37,7 @@ pub fn run(workspace: &Workspace, task: &BenchTask) -> Result<()> {
     match task {
         BenchTask::Oltp(args) => oltp::run(workspace, args),
         BenchTask::Bigtable(args) => bigtable::run(workspace, args),
+        BenchTask::LongReader(args) => long_reader::run(workspace, args),
         BenchTask::Embedded(args) => embedded::run(workspace, args),
         BenchTask::Instructions(args) => instructions::run(workspace, args),
     }

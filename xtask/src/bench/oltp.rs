@@ -13,6 +13,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use super::profile;
+use super::stats::median;
 use super::sysbench::{Report, Sysbench};
 use crate::plugin;
 use crate::server::{Engine, Server};
@@ -256,12 +257,7 @@ fn short(workload: &str) -> &str {
 fn spread(reports: &[Report], figure: impl Fn(&Report) -> f64) -> (f64, f64, f64) {
     let mut figures: Vec<f64> = reports.iter().map(figure).collect();
     figures.sort_by(f64::total_cmp);
-    let middle = figures.len() / 2;
-    let median = if figures.len() % 2 == 1 {
-        figures[middle]
-    } else {
-        (figures[middle - 1] + figures[middle]) / 2.0
-    };
+    let median = median(figures.iter().copied());
     (median, figures[0], figures[figures.len() - 1])
 }
 
