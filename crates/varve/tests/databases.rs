@@ -68,6 +68,13 @@ fn databases_of_one_process_do_not_meet() {
                 let step = which as i64 + 1;
                 for life in 0..3 {
                     let (db, table) = open(dir.path());
+                    if life == 0 {
+                        let mut trx = db.begin(Isolation::ReadCommitted);
+                        for id in 0..ROWS {
+                            put(&mut trx, &table, id, 0).unwrap();
+                        }
+                        trx.commit().unwrap();
+                    }
                     thread::scope(|scope| {
                         for thread in 0..4 {
                             let (db, table) = (&db, &table);
@@ -96,7 +103,7 @@ fn count(db: &Database, table: &Table, thread: i64, step: i64, rounds: i64, rows
             let mut trx = db.begin(Isolation::ReadCommitted);
             let found = table.get_for_update(&mut trx, &[Value::Int(id)]);
             let done = found.and_then(|row| {
-                let n = row.map_or(Ok(0), |row| row.get::<i64>("n"))?;
+                let n = row.expect("made before").get::<i64>("n")?;
                 put(&mut trx, table, id, n + step)
             });
             match done {

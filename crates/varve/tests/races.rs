@@ -7,8 +7,8 @@
 #[path = "support/dying_disk.rs"]
 mod dying_disk;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use varve::{
@@ -151,6 +151,44 @@ fn failed_inserts_do_not_change_the_number_of_rows() {
 }
 
 /// A statement gives up the locks that it took itself, under READ COMMITTED, and no others.
+/// Nothing keeps the key away from the other one between the look for the row and the insert: at READ COMMITTED no gap is locked.
+#[test]
+fn two_that_put_the_same_new_row_both_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(&dir);
+    let (barrier, failed) = (Barrier::new(2), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for n in 0..2 {
+            let (db, table, barrier, failed) = (&db, &table, &barrier, &failed);
+            scope.spawn(move || {
+                for id in 0..1000 {
+                    barrier.wait();
+                    let mut trx = db.begin(Isolation::ReadCommitted);
+                    let row = [Value::Int(id), Value::Int(2 * id + n)];
+                    match table.put(&mut trx, &row) {
+                        Ok(()) => trx.commit().unwrap(),
+                        Err(e) => failed.lock().unwrap().push(e),
+                    }
+                }
+            });
+        }
+    });
+    assert!(failed.lock().unwrap().is_empty(), "{failed:?}");
+    // What it does not wait for is another row with the same unique key.
+    let mut trx = begin(&db);
+    let taken = table.put(&mut trx, &[Value::Int(-1), Value::Int(-1)]);
+    taken.unwrap();
+    let row = [Value::Int(-2), Value::Int(-1)];
+    let Err(Error::DuplicateKey { index }) = table.put(&mut trx, &row) else {
+        panic!("two rows with k = -1");
+    };
+    assert_eq!(index, "by_k");
+    trx.rollback().unwrap();
+    assert!(db.wait_for_purge(Duration::from_secs(60)));
+    check(&db, "a/t", 1000, 0);
+    db.close().unwrap();
+}
+
 #[test]
 fn unlocking_a_row_leaves_earlier_locks_alone() {
     let dir = tempfile::tempdir().unwrap();

@@ -254,14 +254,21 @@ impl Table {
         Ok(true)
     }
 
-    /// Inserts a row, or replaces the one with the same primary key.
+    /// Inserts a row, or replaces the one with the same primary key. Never fails because another transaction inserts the same key at the same
+    /// time: it waits for that one, and replaces its row.
     pub fn put(&self, trx: &mut Transaction, row: &[Value]) -> Result<()> {
         let new = self.def().row(row)?;
         let parts = self.def().primary.parts.iter();
         let key: Vec<Value> = parts.map(|part| row[part.column].clone()).collect();
-        match self.find(trx, &key, LockMode::Exclusive)? {
-            Some((cursor, _)) => trx.update(self, &cursor, &new.datums()),
-            None => trx.insert(self, &new.datums()),
+        loop {
+            if let Some((cursor, _)) = self.find(trx, &key, LockMode::Exclusive)? {
+                return trx.update(self, &cursor, &new.datums());
+            }
+            match trx.insert(self, &new.datums()) {
+                // At READ COMMITTED nothing keeps others from inserting behind the look.
+                Err(Error::DuplicateKey { index }) if index == self.def().primary.name => {}
+                done => return done,
+            }
         }
     }
 
