@@ -142,7 +142,7 @@ static int truncate_undo(THD *, struct st_mysql_sys_var *, void *to, struct st_m
   return code || !done;
 }
 
-static MYSQL_SYSVAR_ULONG(truncate_undo, truncate_undo_number, PLUGIN_VAR_RQCMDARG,
+static MYSQL_SYSVAR_ULONG(truncate_undo, truncate_undo_number, PLUGIN_VAR_NOCMDOPT,
   "SET GLOBAL varve_truncate_undo = n empties the nth undo tablespace and truncates it. Always 0.",
   truncate_undo, nullptr, 0, 0, 95, 0);
 

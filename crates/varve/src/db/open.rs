@@ -302,7 +302,9 @@ pub(crate) fn open(
         flusher,
     };
     let (core, ddl, flusher) = opener.finish(scan.id_limit, &id_limits, &found)?;
-    let purge = (purpose == Purpose::Use).then(|| Purge::start(core.clone(), ddl.control.clone()));
+    let purge = (purpose == Purpose::Use)
+        .then(|| Purge::start(core.clone(), ddl.control.clone()))
+        .transpose()?;
     Ok(Database {
         inner: Arc::new(Inner {
             handles: CoreHandles::new(&core),

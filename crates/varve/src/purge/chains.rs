@@ -12,6 +12,8 @@
 //! Latches: the chain's pages, then the undo page, then allocation pages. A table's gate is held for one mini-transaction at a
 //! time, so DDL does not wait for a whole chain.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, RollPtr, Sabotage};
 use crate::catalog::OpenTable;
 use crate::mtr::Mtr;
@@ -27,14 +29,20 @@ const PAGES_PER_STEP: usize = 32;
 /// Redo that one step can write: the pages, and the reference that moves.
 const MAX_MTR: u32 = PAGES_PER_STEP as u32 * FREE_LOG_BYTES + 256;
 
-/// Frees what is left of a long value, the `n`-th on the record's list; `at` is where the record stands.
+/// Frees what is left of a long value, the `n`-th on the record's list; `at` is where the record stands. `false`: told to stop before its
+/// end.
 pub(super) fn free(
     core: &Core,
     record: &UndoRecord<'_>,
     (n, mut chain): (usize, LongRef),
     at: RollPtr,
-) -> Result<()> {
+    stop: &AtomicBool,
+) -> Result<bool> {
     while chain.page != NO_PAGE {
+        // Relaxed: nothing else depends on it.
+        if stop.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
         let behind_end = record.frees.len() - n * LONG_REF_BYTES;
         let next = super::in_table(core, record, |table| {
             free_some(core, table, &chain, (at, behind_end)).map(Some)
@@ -42,10 +50,10 @@ pub(super) fn free(
         match next {
             Some(next) => chain.page = next,
             // The table is gone, and its file with it.
-            None => return Ok(()),
+            None => return Ok(true),
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Frees some pages of a chain and moves the reference, which begins `behind_end` bytes before the end of the undo

@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::base::{Result, Sabotage, TrxNo};
+use crate::base::{Error, Result, Sabotage, TrxNo};
 use crate::catalog::OpenTable;
 use crate::redo::ControlFile;
 use crate::txn::{Core, Counters};
@@ -72,19 +72,20 @@ pub struct Purge {
 }
 
 impl Purge {
-    pub fn start(core: Arc<Core>, control: Arc<ControlFile>) -> Purge {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (thread_core, thread_stop) = (core.clone(), stop.clone());
+    pub fn start(core: Arc<Core>, control: Arc<ControlFile>) -> Result<Purge> {
+        let mut purge = Purge {
+            truncation: Truncation::start(core.clone(), control)?,
+            core,
+            stop: Arc::default(),
+            thread: None,
+        };
+        let (core, stop) = (purge.core.clone(), purge.stop.clone());
         let thread = std::thread::Builder::new()
             .name("varve-purge".into())
-            .spawn(move || run(&thread_core, &thread_stop))
-            .expect("a thread can be started");
-        Purge {
-            truncation: Truncation::start(core.clone(), control),
-            core,
-            stop,
-            thread: Some(thread),
-        }
+            .spawn(move || run(&core, &stop))
+            .map_err(|e| Error::io("start thread", "varve-purge", e))?;
+        purge.thread = Some(thread);
+        Ok(purge)
     }
 
     /// Ends the threads after the leaves they are at.

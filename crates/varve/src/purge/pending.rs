@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::base::{PageNo, Result, RollPtr, TrxNo};
+use crate::base::{NO_PAGE, PageNo, Result, RollPtr, TrxNo};
 use crate::txn::Core;
 use crate::undo::{HistoryEntry, LogSpan, LogWalk, Rseg, UndoRecord};
 
@@ -22,8 +22,8 @@ pub(super) struct Pending {
     logs: VecDeque<(HistoryEntry, usize)>,
     /// Where the first of them is being read.
     reading: Option<Reading>,
-    /// The page that was read last: small logs share pages.
-    last_page: Option<(usize, PageNo)>,
+    /// The page of each that was read last: small logs share pages.
+    last_pages: Vec<PageNo>,
     /// Logs whose records are all in the batch.
     read: Vec<(HistoryEntry, usize)>,
 }
@@ -66,7 +66,7 @@ impl Pending {
             rsegs: rsegs.to_vec(),
             logs: VecDeque::new(),
             reading: None,
-            last_page: None,
+            last_pages: vec![NO_PAGE; rsegs.len()],
             read: Vec::new(),
         }
     }
@@ -139,7 +139,7 @@ impl Pending {
                     }
                 })?;
             reading.walk.goes_on_at(next);
-            if self.last_page.replace((n, no)) != Some((n, no)) {
+            if std::mem::replace(&mut self.last_pages[n], no) != no {
                 *pages += 1;
             }
         }
@@ -160,7 +160,7 @@ impl Pending {
             by_rseg[*n].push(*log);
         }
         self.read.clear();
-        self.last_page = None;
+        self.last_pages.fill(NO_PAGE);
         if end.is_some() {
             self.forget();
         }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use crate::base::{Error, Result, RollPtr, Sabotage};
-use crate::catalog::{EntryRecord, OpenIndex, OpenTable, RowRecord};
+use crate::catalog::{EntryRecord, OpenTable, RowRecord};
 use crate::mtr::Mtr;
 use crate::txn::{Core, Counters};
 use crate::undo::{UndoKind, UndoRecord};
@@ -131,28 +131,32 @@ impl Sweep {
     /// Works off the first items: those of one leaf. Returns how many.
     fn remove_run(&self, core: &Core, items: &[Item]) -> Result<usize> {
         let record = self.work.record(&items[0]);
-        let removes = |item: &Item| self.work.record(item).kind != UndoKind::RowUpdate;
-        let done = match removes(&items[0]) && !self.is_left_alone(&items[0]) {
+        let done = match items[0].removes && !self.is_left_alone(&items[0]) {
             true => in_table(core, &record, |table| self.remove_in(core, table, items))?,
             false => None,
         };
         // Nothing is to be removed, or nothing is there to remove it from.
         let done = done.unwrap_or(1);
         for item in &items[..done] {
-            if self.is_left_alone(item) {
-                continue;
-            }
-            let record = self.work.record(item);
-            if core.log.is_sabotaged(Sabotage::OverflowLeaked) {
-                continue;
-            }
-            for (n, chain) in record.frees().enumerate() {
-                if let Err(e) = chains::free(core, &record, (n, chain), item.at) {
-                    self.failed.lock().note(item.log, Some(e));
-                }
+            if item.frees && !self.is_left_alone(item) {
+                self.free_long_values(core, item);
             }
         }
         Ok(done)
+    }
+
+    fn free_long_values(&self, core: &Core, item: &Item) {
+        if core.log.is_sabotaged(Sabotage::OverflowLeaked) {
+            return;
+        }
+        let record = self.work.record(item);
+        for (n, chain) in record.frees().enumerate() {
+            match chains::free(core, &record, (n, chain), item.at, &self.stop) {
+                Ok(true) => {}
+                Ok(false) => self.failed.lock().note(item.log, None),
+                Err(e) => self.failed.lock().note(item.log, Some(e)),
+            }
+        }
     }
 
     /// Removes what is garbage in the leaf of the first item. Returns how many items that settles.
@@ -170,7 +174,7 @@ impl Sweep {
             if !is_here || mtr.has_changes() && mtr.log_room() < MAX_REMOVE {
                 break;
             }
-            let is_wanted = pos.found && !self.is_left_alone(item);
+            let is_wanted = item.removes && pos.found && !self.is_left_alone(item);
             if is_wanted && is_garbage(table, pos.payload(&mtr), &record, item.at) {
                 pos.remove(&mut mtr);
                 removed += 1;
@@ -182,15 +186,11 @@ impl Sweep {
             mtr.commit();
             Counters::add(&core.counters.purged_records, removed as u64);
             if sparse {
-                merge(index, first.key)?;
+                index.tree.maybe_merge(first.key)?;
             }
         }
         Ok(Some(done))
     }
-}
-
-fn merge(index: &OpenIndex, key: &[u8]) -> Result<()> {
-    index.tree.maybe_merge(key)
 }
 
 /// The rules in purge/mod.rs.

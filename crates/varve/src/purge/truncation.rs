@@ -33,17 +33,17 @@ struct Shared {
 }
 
 impl Truncation {
-    pub fn start(core: Arc<Core>, control: Arc<ControlFile>) -> Truncation {
+    pub fn start(core: Arc<Core>, control: Arc<ControlFile>) -> Result<Truncation> {
         let shared = Arc::<Shared>::default();
         let of_thread = shared.clone();
         let thread = std::thread::Builder::new()
             .name("varve-truncate".into())
             .spawn(move || run(&core, &control, &of_thread))
-            .expect("a thread can be started");
-        Truncation {
+            .map_err(|e| Error::io("start thread", "varve-truncate", e))?;
+        Ok(Truncation {
             shared,
             thread: Some(thread),
-        }
+        })
     }
 
     /// Ends the thread; a truncation that has begun to replace a file is finished.
@@ -138,14 +138,19 @@ fn empty_and_replace(
     give_up: impl Fn() -> bool,
 ) -> Result<bool> {
     let begun = Instant::now();
+    let is_over = || give_up() || begun.elapsed() >= at_most;
     // TRUNC-1.
-    let Some(_one) = core.undo.truncating.try_lock_for(at_most) else {
-        return Ok(false);
+    let _one = loop {
+        match core.undo.truncating.try_lock_for(POLL) {
+            Some(one) => break one,
+            None if is_over() => return Ok(false),
+            None => {}
+        }
     };
     space.set_active(false);
     let inactive = Inactive(space);
     while !space.is_empty() {
-        if give_up() || begun.elapsed() >= at_most {
+        if is_over() {
             return Ok(false);
         }
         core.check_usable()?;

@@ -6,7 +6,7 @@
 //! PURGE-1. A batch is worked off in two sweeps, entries then rows.
 
 use crate::base::{IndexId, RollPtr};
-use crate::undo::UndoRecord;
+use crate::undo::{UndoKind, UndoRecord};
 
 /// One undo record that purge has something to do for.
 #[derive(Clone, Copy)]
@@ -21,6 +21,9 @@ pub(super) struct Item {
     key_len: u32,
     /// The log's place in the batch.
     pub log: u32,
+    /// The record may be removed, and has long values to be freed.
+    pub removes: bool,
+    pub frees: bool,
     /// Where the undo record stands.
     pub at: RollPtr,
 }
@@ -60,6 +63,8 @@ impl Work {
             key_start: key_start as u32,
             key_len: record.key.len() as u32,
             log: log as u32,
+            removes: record.kind != UndoKind::RowUpdate,
+            frees: !record.frees.is_empty(),
             at,
         });
     }
