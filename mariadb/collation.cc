@@ -1,7 +1,8 @@
-// collation.cc: weights of texts, from the server's strnxfrm.
+// collation.cc: weights of texts that sort as the server compares the texts.
 //
-// The engine wants, for each collation, a function whose results memcmp compares as the server compares the texts.
-// strnxfrm is that function within one level of a collation:
+// The engine wants, for each collation, a function whose results memcmp compares as the server's strnncollsp compares the
+// texts. There are three recipes. BY_LEVEL serves nearly all collations: within one level of a collation the server's strnxfrm
+// is that function.
 //
 // - Binary collations of charsets with one-byte units order by the bytes themselves.
 // - Other collations with one level give the engine their weights and the weight of a space; the engine sees to PAD
@@ -10,16 +11,26 @@
 //   wherever it stands.)
 // - Collations with several levels are one text after the other: each level's weights, made self-delimiting here.
 //
+// ALL_LEVELS is for latin2_czech_cs and cp1250_czech_cs. They compare by several passes over the text, the first two of which
+// may take turns word by word, without padding, but after cutting off spaces at the end. What the passes yield, one value behind
+// the other, is what strnxfrm returns if it is asked for all levels at once; their end is less than any value.
+//
+// BY_CODE is for big5_chinese_ci and big5_chinese_nopad_ci. Their strnxfrm counts strokes, which gives many letters the same
+// weight; strnncollsp compares a letter of one byte by the charset's sort_order, one of two bytes by its code, and a byte
+// that is part of no letter above both.
+//
 // Self-delimiting, PAD SPACE: a space's unit is followed by a byte that says whether what comes behind the run of
 // spaces is less (1) or more (3) than spaces for ever; the end is a space's unit and 2. NO PAD: the end is a zero
 // unit, which no weight is.
 //
 // None of this is taken on trust. Before a collation is used, a few hundred texts made of letters that are
-// treacherous somewhere are compared pairwise with the server's own function; one difference, and the collation is
-// not usable in indexes. A hash of their weights is the collation's version.
+// treacherous somewhere are compared pairwise with the server's own function; one difference, and the next recipe is tried. For
+// the last two recipes every text of up to two bytes, which is every letter and contraction, is compared with the next one, too. If no
+// recipe is right, the collation is not usable in indexes. A hash of the weights of all these texts is the collation's version.
 
 #include "collation.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <string>
@@ -30,6 +41,14 @@ namespace varve_plugin {
 namespace {
 
 constexpr size_t MAX_UNIT= 4;
+constexpr uchar BAD_BYTE= 0xff;
+
+enum class Recipe
+{
+  BY_LEVEL,
+  ALL_LEVELS,
+  BY_CODE
+};
 
 struct Level
 {
@@ -41,6 +60,8 @@ struct Level
 struct Collation
 {
   CHARSET_INFO *charset;
+  Recipe recipe;
+  // Texts compare as if they were filled up with spaces.
   bool pad;
   std::vector<Level> levels;
   std::string version;
@@ -55,22 +76,61 @@ bool is_bytewise(CHARSET_INFO *charset)
   return (charset->state & MY_CS_BINSORT) && charset->mbminlen == 1;
 }
 
-// One level's weights of a text, without padding.
-void level_weights(CHARSET_INFO *charset, const Level &level, const uchar *text, size_t length,
-                   std::string *out)
+// A text's weights for some levels, without padding, from the server.
+void server_weights(CHARSET_INFO *charset, uint flags, const uchar *text, size_t length, std::string *out)
 {
   // strnxfrm stops silently when the room is used up, so there must be some left.
   for (size_t room= 2 * length + 16;; room*= 2)
   {
     out->resize(room);
     uchar *to= reinterpret_cast<uchar *>(&(*out)[0]);
-    size_t used= charset->coll->strnxfrm(charset, to, room, uint(room), text, length, level.flags);
+    size_t used= charset->coll->strnxfrm(charset, to, room, uint(room), text, length, flags);
     if (used + MAX_UNIT <= room)
     {
       out->resize(used);
       return;
     }
   }
+}
+
+// Weights by code: as long as the text, and a byte for each one that is part of no letter. What there is no room for is only
+// counted.
+size_t code_weights(CHARSET_INFO *charset, const uchar *text, size_t length, uchar *out, size_t capacity)
+{
+  const uchar *end= text + length;
+  size_t used= 0;
+  const auto put= [&](uchar byte) {
+    if (used < capacity)
+      out[used]= byte;
+    used++;
+  };
+  while (text < end)
+  {
+    const int bytes= charset->cset->charlen(charset, text, end);
+    if (bytes == 1)
+      put(charset->sort_order[*text++]);
+    else
+    {
+      // Letters of two bytes begin below BAD_BYTE.
+      put(bytes == 2 ? *text++ : BAD_BYTE);
+      put(*text++);
+    }
+  }
+  return used;
+}
+
+// The weights of a text on one level, without padding.
+void level_weights(const Collation &c, const Level &level, const uchar *text, size_t length, std::string *out)
+{
+  if (is_bytewise(c.charset))
+    out->assign(reinterpret_cast<const char *>(text), length);
+  else if (c.recipe == Recipe::BY_CODE)
+  {
+    out->resize(2 * length);
+    out->resize(code_weights(c.charset, text, length, reinterpret_cast<uchar *>(&(*out)[0]), out->size()));
+  }
+  else
+    server_weights(c.charset, level.flags, text, length, out);
 }
 
 // Appends the weights, made self-delimiting.
@@ -107,14 +167,18 @@ void append_padded(const Level &level, const std::string &weights, std::string *
 // The whole key of a text: what the engine will compare.
 void complete_weights(const Collation &c, const uchar *text, size_t length, std::string *out)
 {
+  if (c.recipe == Recipe::ALL_LEVELS)
+  {
+    while (c.pad && length && text[length - 1] == ' ')
+      length--;
+    server_weights(c.charset, 0, text, length, out);
+    return;
+  }
   std::string weights;
   out->clear();
   for (const Level &level : c.levels)
   {
-    if (is_bytewise(c.charset))
-      weights.assign(reinterpret_cast<const char *>(text), length);
-    else
-      level_weights(c.charset, level, text, length, &weights);
+    level_weights(c, level, text, length, &weights);
     if (c.pad)
       append_padded(level, weights, out);
     else
@@ -128,6 +192,8 @@ void complete_weights(const Collation &c, const uchar *text, size_t length, std:
 size_t weights_callback(void *context, const uint8_t *text, size_t length, uint8_t *out, size_t capacity)
 {
   const Collation &c= *static_cast<const Collation *>(context);
+  if (c.recipe == Recipe::BY_CODE)
+    return code_weights(c.charset, text, length, out, capacity);
   if (c.levels.size() == 1)
   {
     size_t used= c.charset->coll->strnxfrm(c.charset, out, capacity, uint(capacity), text, length,
@@ -162,9 +228,19 @@ bool encode(CHARSET_INFO *charset, const std::u32string &text, std::string *out)
   return true;
 }
 
+// Whether the collation's recipe fits its charset.
 bool find_levels(Collation *c)
 {
   CHARSET_INFO *charset= c->charset;
+  if (c->recipe == Recipe::BY_CODE)
+  {
+    if (charset->mbmaxlen != 2 || charset->mbminlen != 1 || !charset->sort_order)
+      return false;
+    c->levels.push_back(Level{0, 1, {charset->sort_order[' ']}});
+    return true;
+  }
+  if (c->recipe == Recipe::ALL_LEVELS)
+    return charset->mbmaxlen == 1 && charset->levels_for_order > 1;
   std::string space;
   if (!encode(charset, U" ", &space))
     return false;
@@ -177,7 +253,7 @@ bool find_levels(Collation *c)
     if (!is_bytewise(charset))
     {
       std::string weight;
-      level_weights(charset, level, reinterpret_cast<const uchar *>(space.data()), space.size(), &weight);
+      server_weights(charset, level.flags, reinterpret_cast<const uchar *>(space.data()), space.size(), &weight);
       if (weight.empty() || weight.size() > MAX_UNIT)
         return false;
       level.unit= weight.size();
@@ -213,37 +289,77 @@ int sign(int n)
   return (n > 0) - (n < 0);
 }
 
-// Compares the sample pairwise; a hash of its weights is the version.
+// Every text of up to two bytes.
+std::vector<std::string> short_texts()
+{
+  std::vector<std::string> texts{""};
+  for (uint first= 0; first < 256; first++)
+  {
+    texts.push_back(std::string(1, char(first)));
+    for (uint second= 0; second < 256; second++)
+      texts.push_back({char(first), char(second)});
+  }
+  return texts;
+}
+
+struct Keyed
+{
+  std::string key, text;
+};
+
+std::vector<Keyed> with_keys(const Collation &c, const std::vector<std::string> &texts, ulonglong *hash)
+{
+  std::vector<Keyed> out;
+  for (const std::string &text : texts)
+  {
+    out.push_back({"", text});
+    std::string &key= out.back().key;
+    complete_weights(c, reinterpret_cast<const uchar *>(text.data()), text.size(), &key);
+    for (char byte : key)
+      *hash= (*hash ^ uchar(byte)) * 0x100000001b3ULL;
+  }
+  return out;
+}
+
+bool same_order(CHARSET_INFO *charset, const Keyed &a, const Keyed &b)
+{
+  return sign(charset->strnncollsp(a.text.data(), a.text.size(), b.text.data(), b.text.size())) ==
+         sign(a.key.compare(b.key));
+}
+
+// Compares the sample pairwise, and short texts with their neighbours; a hash of their weights is the version.
 bool agrees_with_server(Collation *c)
 {
-  CHARSET_INFO *charset= c->charset;
-  const std::vector<std::string> texts= sample(charset);
-  std::vector<std::string> keys(texts.size());
   ulonglong hash= 0xcbf29ce484222325ULL;
+  const std::vector<Keyed> texts= with_keys(*c, sample(c->charset), &hash);
   for (size_t i= 0; i < texts.size(); i++)
+    for (size_t j= 0; j < i; j++)
+      if (!same_order(c->charset, texts[i], texts[j]))
+        return false;
+  if (c->recipe != Recipe::BY_LEVEL)
   {
-    complete_weights(*c, reinterpret_cast<const uchar *>(texts[i].data()), texts[i].size(), &keys[i]);
-    for (char byte : keys[i])
-      hash= (hash ^ uchar(byte)) * 0x100000001b3ULL;
+    std::vector<Keyed> all= with_keys(*c, short_texts(), &hash);
+    std::sort(all.begin(), all.end(), [](const Keyed &a, const Keyed &b) { return a.key < b.key; });
+    for (size_t i= 1; i < all.size(); i++)
+      if (!same_order(c->charset, all[i - 1], all[i]))
+        return false;
   }
   char digits[20];
   snprintf(digits, sizeof digits, "%016llx", hash);
   c->version= digits;
-  for (size_t i= 0; i < texts.size(); i++)
-    for (size_t j= 0; j < i; j++)
-      if (sign(charset->strnncollsp(texts[i].data(), texts[i].size(), texts[j].data(), texts[j].size())) !=
-          sign(keys[i].compare(keys[j])))
-        return false;
   return true;
 }
 
 // Null if the engine can't order texts as the server does.
 Collation *examine(CHARSET_INFO *charset)
 {
-  auto c= new Collation{charset, !(charset->state & MY_CS_NOPAD), {}, {}};
-  if (find_levels(c) && agrees_with_server(c))
-    return c;
-  delete c;
+  for (Recipe recipe : {Recipe::BY_LEVEL, Recipe::ALL_LEVELS, Recipe::BY_CODE})
+  {
+    auto c= new Collation{charset, recipe, !(charset->state & MY_CS_NOPAD), {}, {}};
+    if (find_levels(c) && agrees_with_server(c))
+      return c;
+    delete c;
+  }
   return nullptr;
 }
 
