@@ -11,9 +11,10 @@ use varve::base::Lsn;
 use varve::io::{Disk, OpenMode};
 use varve::redo::{CONTROL_FILE, ControlFile};
 use varve_sim::SimDisk;
+use varve_sim::sample::{DIR, read};
 
 use crate::input::Input;
-use crate::sample::{self, DIR};
+use crate::sample;
 
 const COPIES: [usize; 2] = [0, 4096];
 const CRC: usize = 508;
@@ -50,7 +51,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let path = Path::new(DIR).join(CONTROL_FILE);
     let mut seeds = Vec::new();
     for disk in [sample::disk(), sample::closed_disk()] {
-        let file = sample::read(&disk, &path);
+        let file = read(&disk, &path);
         for sealed in 0..4 {
             seeds.push([&[sealed], &file[..4096 + 512], &[0; 4]].concat());
         }

@@ -5,19 +5,15 @@
 //!
 //! Input: changes of pages (which page, where in it, how many bytes, the bytes).
 
-use std::path::Path;
-use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 
 use varve::page::seal;
-use varve::{Database, Isolation, LockMode, LogLevel, Options, Result, TableDef};
-use varve_sim::SimDisk;
+use varve::{Database, Isolation, LockMode, Result, TableDef};
+use varve_sim::sample::{PAGE, WAYS, change, definitions, insert, open, read_all};
+use varve_sim::{SimDisk, panics};
 
 use crate::input::Input;
-use crate::sample::{self, DIR, PAGE, StoredPage};
-
-/// Rows that a scan of a good table can't have.
-const TOO_MANY: usize = 1_000_000;
+use crate::sample::{self, StoredPage};
 
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
@@ -41,48 +37,28 @@ pub fn run(data: &[u8]) {
     }
     for (_, page) in &mut changed {
         seal(&mut page.bytes);
-        sample::write(&disk, &page.file, &page.bytes, page.no * PAGE as u64);
+        page.place.write(&disk, &page.bytes);
     }
-    listen_to_panics();
+    panics::listen();
     let _ = use_database(&disk);
-    let panics = std::mem::take(&mut *heard());
+    let panics = panics::take();
     assert!(panics.is_empty(), "{panics:#?}");
-}
-
-static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-fn heard() -> std::sync::MutexGuard<'static, Vec<String>> {
-    PANICS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Panics of background threads are caught and poison the database, so they have to be heard here.
-fn listen_to_panics() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            heard().push(info.to_string());
-            before(info);
-        }));
-    });
 }
 
 /// Everything that a user may do, whatever comes of it.
 fn use_database(disk: &SimDisk) -> Result<()> {
-    let options = Options {
-        logger: Some(Arc::new(|_: LogLevel, _: &str| {})),
-        ..sample::options()
-    };
-    let db = Database::open_on(Arc::new(disk.clone()), Path::new(DIR), options)?;
+    let db = open(disk)?;
     let ignore = |_: Result<()>| ();
-    for def in sample::definitions() {
+    for def in definitions() {
         let Ok(table) = db.table(&def.name) else {
             ignore(db.drop_table(&def.name));
             continue;
         };
         for index in 0..=def.indexes.len() {
             for lock in [LockMode::None, LockMode::Exclusive] {
-                ignore(read_all(&db, &def.name, index, lock));
+                for way in WAYS {
+                    ignore(read_all(&db, &def.name, index, lock, way).map(drop));
+                }
             }
         }
         ignore(db.check_table(&table).map(drop));
@@ -96,38 +72,15 @@ fn use_database(disk: &SimDisk) -> Result<()> {
     db.close()
 }
 
-fn read_all(db: &Database, name: &str, index: usize, lock: LockMode) -> Result<()> {
-    let table = db.table(name)?;
-    let mut trx = db.begin(Isolation::RepeatableRead);
-    let mut cursor = table.cursor(index)?;
-    for forward in [true, false] {
-        let mut more = match forward {
-            true => cursor.first(&mut trx, lock)?,
-            false => cursor.last(&mut trx, lock)?,
-        };
-        let mut n = 0;
-        while more {
-            n += 1;
-            assert!(n < TOO_MANY, "a scan that does not end");
-            cursor.row()?;
-            more = match forward {
-                true => cursor.next(&mut trx)?,
-                false => cursor.prev(&mut trx)?,
-            };
-        }
-    }
-    Ok(())
-}
-
 fn write(db: &Database, def: &TableDef) -> Result<()> {
     let table = db.table(&def.name)?;
     for commit in [false, true] {
         let mut trx = db.begin(Isolation::RepeatableRead);
         // Duplicates are part of it.
         for id in 0..30 {
-            let _ = sample::insert(&mut trx, &table, id * 25, "new");
+            let _ = insert(&mut trx, &table, id * 25, "new");
         }
-        sample::change(&mut trx, &table, 9, "newer")?;
+        change(&mut trx, &table, 9, "newer")?;
         match commit {
             true => trx.commit()?,
             false => trx.rollback()?,

@@ -47,9 +47,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
         wide = wide.add_column(column);
     }
     wide.comment = b"a comment".to_vec();
-    let mut defs: Vec<TableDef> = sample::definitions().into();
+    let mut defs: Vec<TableDef> = varve_sim::sample::definitions().into();
     defs.push(wide.index("i", &["c0", "c6"]));
-    let db = sample::open(&sample::closed_disk()).expect("the sample opens");
+    let db = varve_sim::sample::open(&sample::closed_disk()).expect("the sample opens");
     for name in db.tables() {
         defs.push(db.table(&name).expect("a table").def().clone());
     }

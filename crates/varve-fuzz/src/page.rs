@@ -15,9 +15,10 @@ use varve::page::{
     verify,
 };
 use varve::undo::LogHeader;
+use varve_sim::sample::PAGE;
 
 use crate::input::Input;
-use crate::sample::{self, PAGE};
+use crate::sample;
 
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);

@@ -19,9 +19,10 @@ use varve::page::validate;
 use varve::recovery::scan;
 use varve::redo::{Control, ControlFile, RedoReader};
 use varve::{Error, Result};
+use varve_sim::sample::{DIR, PAGE, files, read, write};
 
 use crate::input::Input;
-use crate::sample::{self, DIR, PAGE};
+use crate::sample;
 
 /// Pages that replay may touch: fewer than the smallest pool has frames.
 const PAGES: usize = 40;
@@ -119,11 +120,8 @@ fn log() -> &'static Log {
     static LOG: OnceLock<Log> = OnceLock::new();
     LOG.get_or_init(|| {
         let disk = sample::disk();
-        let paths = sample::files(&disk, "vlog");
-        let files: Vec<_> = (paths
-            .into_iter()
-            .map(|p| (p.clone(), sample::read(&disk, &p))))
-        .collect();
+        let paths = files(&disk, "vlog");
+        let files: Vec<_> = (paths.into_iter().map(|p| (p.clone(), read(&disk, &p)))).collect();
         let control = ControlFile::open(&disk, Path::new(DIR), &mut |_| ())
             .expect("whole")
             .control();
@@ -175,7 +173,7 @@ fn read_files(input: &mut Input<'_>) {
     }
     for ((path, old), new) in log.files.iter().zip(&files) {
         if old != new {
-            sample::write(&disk, path, new, 0);
+            write(&disk, path, new, 0);
         }
     }
     let control = Control {

@@ -43,6 +43,8 @@ mod fault;
 mod image;
 mod journal;
 mod minimal;
+pub mod panics;
+pub mod sample;
 
 pub use crash::{CrashPoints, CrashState};
 pub use disk::SimDisk;

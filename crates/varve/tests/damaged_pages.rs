@@ -8,7 +8,7 @@
 //! changes records of rows and entries; the last changes random bytes, `VARVE_DAMAGE_ROUNDS` times from `VARVE_SEED` on.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
@@ -19,14 +19,15 @@ use varve::page::{PageType, SlottedRef, page_id, page_type};
 use varve::{
     ColumnType, Cursor, Database, Error, Isolation, KeyMatch, LockMode, Result, Table, TableDef,
 };
-use varve_sim::SimDisk;
+use varve_sim::sample::{
+    DIR, PAGE, Place, WAYS, change, definitions, insert, open, pages, read_all,
+};
+use varve_sim::{SimDisk, panics};
 
 #[path = "support/damage.rs"]
 mod damage;
 
-use damage::{
-    DIR, PAGE, Place, ROWS, build, change, definitions, insert, open, pages, put, u32_at,
-};
+use damage::{ROWS, build, put, u32_at};
 
 // ---- Fields, one by one.
 
@@ -125,28 +126,6 @@ fn a_wrong_field_stops_the_opening_with_the_page() {
 
 // ---- Records of rows and entries.
 
-/// Reads the whole index, forward and backward, with and without locks; and the table's check.
-fn read_all(db: &Database, name: &str, index: usize, lock: LockMode, forward: bool) -> Result<i64> {
-    let table = db.table(name)?;
-    let mut trx = db.begin(Isolation::RepeatableRead);
-    let mut cursor = table.cursor(index)?;
-    let mut more = match forward {
-        true => cursor.first(&mut trx, lock)?,
-        false => cursor.last(&mut trx, lock)?,
-    };
-    let mut n = 0;
-    while more {
-        n += 1;
-        assert!(n < 100 * ROWS, "a scan that does not end");
-        cursor.row()?;
-        more = match forward {
-            true => cursor.next(&mut trx)?,
-            false => cursor.prev(&mut trx)?,
-        };
-    }
-    Ok(n)
-}
-
 /// The rightmost leaf of an index: it has no high fence, so that its last key may become longer.
 fn last_leaf(disk: &SimDisk, index: u64) -> Place {
     let mut found = pages(disk, |_, page| {
@@ -220,9 +199,9 @@ fn a_damaged_record_is_told_with_page_table_and_index() {
         let id = page_id(&place.read(&disk));
         let db = open(&disk).unwrap_or_else(|e| panic!("{what}: {e}"));
         for lock in [LockMode::None, LockMode::Exclusive] {
-            for forward in [true, false] {
+            for way in WAYS {
                 let number = usize::from(name != "PRIMARY");
-                let read = read_all(&db, "a/t", number, lock, forward);
+                let read = read_all(&db, "a/t", number, lock, way);
                 if what == "an older version" && lock != LockMode::None {
                     // A locking read wants the newest version.
                     continue;
@@ -233,7 +212,7 @@ fn a_damaged_record_is_told_with_page_table_and_index() {
                         assert_eq!(page, id, "{what}, {lock:?}: {expected}");
                         assert!(expected.contains(&of), "{what}, {lock:?}: {expected}");
                     }
-                    other => panic!("{what}, {lock:?}, forward {forward}: {other:?}"),
+                    other => panic!("{what}, {lock:?}, {way:?}: {other:?}"),
                 }
             }
         }
@@ -242,23 +221,6 @@ fn a_damaged_record_is_told_with_page_table_and_index() {
 }
 
 // ---- Random bytes.
-
-static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-/// Keeps what panics say, of whatever thread: those of background threads are caught and poison the database.
-fn listen_to_panics() {
-    std::panic::set_hook(Box::new(|info| {
-        let trace = std::backtrace::Backtrace::force_capture();
-        let trace = trace.to_string();
-        let own: Vec<_> = trace
-            .lines()
-            .filter(|line| line.contains("varve"))
-            .collect();
-        let text = format!("{info}\n{}", own.join("\n"));
-        eprintln!("{text}");
-        PANICS.lock().unwrap().push(text);
-    }));
-}
 
 fn random_damage(page: &mut [u8], rng: &mut SmallRng, other_pages: u32) {
     for _ in 0..rng.random_range(1..4) {
@@ -309,8 +271,8 @@ fn use_database(disk: &SimDisk) -> Result<()> {
         };
         for index in 0..=def.indexes.len() {
             for lock in [LockMode::None, LockMode::Shared] {
-                for forward in [true, false] {
-                    ignore(read_all(&db, &def.name, index, lock, forward).map(drop));
+                for way in WAYS {
+                    ignore(read_all(&db, &def.name, index, lock, way).map(drop));
                 }
             }
             ignore(table.records_in_range(index, None, None).map(drop));
@@ -366,7 +328,7 @@ fn random_damage_is_an_error_at_worst() {
     types.sort_unstable();
     types.dedup();
     assert!(types.len() >= 10, "page types in the database: {types:?}");
-    listen_to_panics();
+    panics::listen();
     let mut failed = 0;
     for seed in first..first + rounds {
         let mut rng = SmallRng::seed_from_u64(seed);
@@ -389,7 +351,7 @@ fn random_damage_is_an_error_at_worst() {
             Ok(result) => failed += u64::from(!matches!(result, Ok(Ok(())))),
             Err(_) => panic!("{context}: still at work"),
         }
-        let panics = std::mem::take(&mut *PANICS.lock().unwrap());
+        let panics = panics::take();
         assert!(panics.is_empty(), "{context}: {panics:#?}");
     }
     println!("{failed} of {rounds} rounds ended with an error that stopped the database");

@@ -5,6 +5,9 @@
 //! range was not locked, or was locked too late; an insert that waits for a gap which does not concern it; an insert that is
 //! never woken.
 
+#[path = "support/small.rs"]
+mod small;
+
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,11 +24,8 @@ use KeyMatch::{After, AtLeast, AtMost, Before, Exact, ExactLast};
 
 fn open(dir: &tempfile::TempDir) -> (Database, Table) {
     let options = Options {
-        page_size: 4096,
-        buffer_pool_bytes: 2 << 20,
-        redo_capacity_bytes: 16 << 20,
         flush_log_at_trx_commit: FlushLog::Lazy,
-        ..Options::default()
+        ..small::options()
     };
     let db = Database::open(dir.path(), options).unwrap();
     let def = TableDef::new("a/t")

@@ -5,6 +5,9 @@
 //! lock forbids it; a counter or a long value that only the way of single rows takes care of.
 //! (Random batches beside other transactions, with crashes: tests/model.rs and tests/crash_points.rs.)
 
+#[path = "support/small.rs"]
+mod small;
+
 use std::time::Duration;
 
 use varve::{
@@ -14,13 +17,10 @@ use varve::{
 
 fn options() -> Options {
     Options {
-        page_size: 4096,
-        buffer_pool_bytes: 2 << 20,
-        redo_capacity_bytes: 16 << 20,
         flush_log_at_trx_commit: FlushLog::Write,
         lock_wait_timeout: Duration::from_millis(20),
         logger: Some(std::sync::Arc::new(|_, _| {})),
-        ..Options::default()
+        ..small::options()
     }
 }
 

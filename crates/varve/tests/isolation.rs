@@ -3,11 +3,14 @@
 //! Two or three transactions take turns in an order that shows one anomaly. The result is either the anomaly, or that a
 //! transaction had to wait for another (with no time to wait, it fails), or a result without it.
 
+#[path = "support/small.rs"]
+mod small;
+
 use std::time::Duration;
 
 use varve::{
-    AutoIncLock, ColumnType, Cursor, Database, Error, Isolation, KeyMatch, LockMode, Options,
-    Result, Table, TableDef, Transaction, Value,
+    AutoIncLock, ColumnType, Cursor, Database, Error, Isolation, KeyMatch, LockMode, Result, Table,
+    TableDef, Transaction, Value,
 };
 
 use Isolation::{ReadCommitted, ReadUncommitted, RepeatableRead, Serializable};
@@ -24,13 +27,7 @@ struct Play {
 /// Rows 1 to 3 with v ten times the id.
 fn play(level: Isolation) -> Play {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options {
-        page_size: 4096,
-        buffer_pool_bytes: 2 << 20,
-        redo_capacity_bytes: 16 << 20,
-        ..Options::default()
-    };
-    let db = Database::open(dir.path(), options).unwrap();
+    let db = Database::open(dir.path(), small::options()).unwrap();
     let def = TableDef::new("a/t")
         .column("id", ColumnType::i64())
         .column("v", ColumnType::i64())

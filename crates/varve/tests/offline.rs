@@ -14,12 +14,13 @@ use varve::io::{Disk, OpenMode};
 use varve::offline::{Finding, Grade, Salvaged, Summary, TableFile, check_on};
 use varve::page::{PageType, SlottedRef, page_type};
 use varve::{ColumnType, Database, Error, TableDef};
+use varve_sim::sample::{self, DIR, PAGE, Place, open, pages};
 use varve_sim::{CrashPoints, SimDisk};
 
 #[path = "support/damage.rs"]
 mod damage;
 
-use damage::{DIR, PAGE, Place, build, open, pages};
+use damage::build;
 
 fn check(disk: &SimDisk) -> (Summary, Vec<Finding>) {
     let mut findings = Vec::new();
@@ -61,7 +62,7 @@ fn a_sound_database_is_called_sound() {
         let mut trx = db.begin(varve::Isolation::RepeatableRead);
         let table = db.table("a/t").unwrap();
         for id in 5000..5100 {
-            damage::insert(&mut trx, &table, id, "not committed").unwrap();
+            sample::insert(&mut trx, &table, id, "not committed").unwrap();
         }
         db.flush_log().unwrap();
         std::mem::forget(trx);
@@ -207,7 +208,7 @@ fn files_that_are_lost_cut_or_exchanged_are_found() {
     let (_, findings) = check(&disk);
     assert_eq!(damages(&findings), [""; 0]);
     let db = open(&disk).unwrap();
-    for def in damage::definitions() {
+    for def in sample::definitions() {
         let report = db.check_table(&db.table(&def.name).unwrap()).unwrap();
         assert_eq!(report.errors, [""; 0]);
     }
@@ -288,19 +289,19 @@ fn a_crash_at_any_moment_leaves_a_sound_database() {
     let begun = disk.operations();
     let db = open(&disk).unwrap();
     for round in 0..4i64 {
-        for def in damage::definitions() {
+        for def in sample::definitions() {
             let table = db.table(&def.name).unwrap();
             let mut trx = db.begin(varve::Isolation::RepeatableRead);
             for id in 0..100 {
-                damage::insert(&mut trx, &table, 1000 + round * 100 + id, "new").unwrap();
+                sample::insert(&mut trx, &table, 1000 + round * 100 + id, "new").unwrap();
             }
-            damage::change(&mut trx, &table, 7, "newer").unwrap();
+            sample::change(&mut trx, &table, 7, "newer").unwrap();
             match round % 2 {
                 0 => trx.commit().unwrap(),
                 _ => trx.rollback().unwrap(),
             }
         }
-        let mut def = damage::definitions()[2].clone();
+        let mut def = sample::definitions()[2].clone();
         def.name = "b/made".into();
         db.create_table(&def).unwrap();
         db.rename_table("b/made", "c/renamed").unwrap();
@@ -339,7 +340,7 @@ fn an_interrupted_creation_is_no_database() {
 fn a_lost_copy_of_the_control_file_gives_no_id_twice() {
     let disk = closed();
     let db = open(&disk).unwrap();
-    let def = damage::definitions()[0].clone();
+    let def = sample::definitions()[0].clone();
     let named = |name: &str| {
         let mut def = def.clone();
         def.name = name.into();
@@ -386,12 +387,12 @@ fn a_write_that_was_lost_is_found_by_what_contradicts_it() {
     let old = closed();
     let disk = old.copy();
     let db = open(&disk).unwrap();
-    for def in damage::definitions() {
+    for def in sample::definitions() {
         let table = db.table(&def.name).unwrap();
         let mut trx = db.begin(varve::Isolation::RepeatableRead);
-        damage::change(&mut trx, &table, 3, "newer").unwrap();
+        sample::change(&mut trx, &table, 3, "newer").unwrap();
         for id in 1000..1200 {
-            damage::insert(&mut trx, &table, id, "newer").unwrap();
+            sample::insert(&mut trx, &table, id, "newer").unwrap();
         }
         trx.commit().unwrap();
     }
@@ -438,7 +439,7 @@ fn a_log_of_another_time_is_found() {
     let table = db.table("a/t").unwrap();
     for id in 1000..1100 {
         let mut trx = db.begin(varve::Isolation::RepeatableRead);
-        damage::insert(&mut trx, &table, id, "newer").unwrap();
+        sample::insert(&mut trx, &table, id, "newer").unwrap();
         trx.commit().unwrap();
     }
     db.close().unwrap();
@@ -478,7 +479,7 @@ fn a_table_with_unknown_collations_is_checked() {
     let collation = varve::Collation::new(id, "backwards", "1", pad, Arc::new(Backwards)).unwrap();
     let options = || varve::Options {
         collations: vec![collation.clone()],
-        ..damage::options()
+        ..sample::options()
     };
     let disk = SimDisk::default();
     let open = || Database::open_on(Arc::new(disk.clone()), Path::new(DIR), options()).unwrap();
@@ -656,7 +657,7 @@ fn others_work(disk: &SimDisk, place: &Place, context: &str) {
         }
     };
     let page = format!("page {}", place.no);
-    for def in damage::definitions() {
+    for def in sample::definitions() {
         let told = match db.table(&def.name) {
             Ok(table) => match db.check_table(&table) {
                 Ok(report) => report.errors.join("\n"),

@@ -1,23 +1,20 @@
 //! Looking ahead in a scan. A row that is peeked at must be the one that the scan comes to (PEEK-1): otherwise rows are lost, come
 //! twice, or are versions that the view does not see, wherever rows are handed on in portions.
 
+#[path = "support/small.rs"]
+mod small;
+
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use varve::{
-    ColumnType, Cursor, Database, Isolation, KeyField, KeyMatch, LockMode, Options, Peeked, Table,
-    TableDef, Transaction, Value,
+    ColumnType, Cursor, Database, Isolation, KeyField, KeyMatch, LockMode, Peeked, Table, TableDef,
+    Transaction, Value,
 };
 
 const ROWS: i64 = 800;
 
 fn open(dir: &tempfile::TempDir) -> (Database, Table) {
-    let options = Options {
-        page_size: 4096,
-        buffer_pool_bytes: 4 << 20,
-        redo_capacity_bytes: 16 << 20,
-        ..Options::default()
-    };
-    let db = Database::open(dir.path(), options).unwrap();
+    let db = Database::open(dir.path(), small::options()).unwrap();
     let def = TableDef::new("a/t")
         .column("id", ColumnType::i64())
         .column("k", ColumnType::i64())

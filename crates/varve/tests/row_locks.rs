@@ -1,21 +1,18 @@
 //! Row locks as transactions meet them: what a statement gives up early, and who gets a key that several want.
 
+#[path = "support/small.rs"]
+mod small;
+
 use std::thread;
 use std::time::Duration;
 
 use varve::{
-    ColumnType, Cursor, Database, Error, Isolation, KeyMatch, LockMode, Options, Table, TableDef,
+    ColumnType, Cursor, Database, Error, Isolation, KeyMatch, LockMode, Table, TableDef,
     Transaction, Value,
 };
 
 fn open(dir: &std::path::Path) -> (Database, Table) {
-    let options = Options {
-        page_size: 4096,
-        buffer_pool_bytes: 4 << 20,
-        redo_capacity_bytes: 16 << 20,
-        ..Options::default()
-    };
-    let db = Database::open(dir, options).unwrap();
+    let db = Database::open(dir, small::options()).unwrap();
     let def = TableDef::new("a/t")
         .column("id", ColumnType::i64())
         .column("k", ColumnType::i64())

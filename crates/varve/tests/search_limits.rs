@@ -1,21 +1,18 @@
 //! Where searches end, which entries a filter passes over, and search keys that reach into the primary key. A limit that
 //! is off by one row loses rows in SQL ranges, or locks rows that a statement has nothing to do with.
 
+#[path = "support/small.rs"]
+mod small;
+
 use std::time::Duration;
 
 use varve::{
-    ColumnType, Cursor, Database, Datum, Error, Isolation, KeyMatch, LockMode, Options, Table,
-    TableDef, Transaction, Value,
+    ColumnType, Cursor, Database, Datum, Error, Isolation, KeyMatch, LockMode, Table, TableDef,
+    Transaction, Value,
 };
 
 fn open(dir: &tempfile::TempDir) -> (Database, Table) {
-    let options = Options {
-        page_size: 4096,
-        buffer_pool_bytes: 4 << 20,
-        redo_capacity_bytes: 16 << 20,
-        ..Options::default()
-    };
-    let db = Database::open(dir.path(), options).unwrap();
+    let db = Database::open(dir.path(), small::options()).unwrap();
     let def = TableDef::new("a/t")
         .column("a", ColumnType::i64())
         .column("b", ColumnType::i64())

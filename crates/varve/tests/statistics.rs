@@ -1,7 +1,10 @@
 //! What the estimates about indexes say of a table whose contents are known: they choose between indexes, so a wrong
 //! one makes statements slow, not wrong, and nobody would notice elsewhere.
 
-use varve::{ColumnType, Database, Isolation, Options, Table, TableDef};
+#[path = "support/small.rs"]
+mod small;
+
+use varve::{ColumnType, Database, Isolation, Table, TableDef};
 
 const ROWS: i64 = 6000;
 
@@ -32,13 +35,7 @@ fn assert_near(what: &str, found: &[f64], want: &[f64]) {
 #[test]
 fn estimates_follow_the_contents() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options {
-        page_size: 4096,
-        buffer_pool_bytes: 4 << 20,
-        redo_capacity_bytes: 16 << 20,
-        ..Options::default()
-    };
-    let db = Database::open(dir.path(), options).unwrap();
+    let db = Database::open(dir.path(), small::options()).unwrap();
     let def = TableDef::new("a/t")
         .column("id", ColumnType::i64())
         .column("few", ColumnType::i64())
