@@ -60,6 +60,16 @@ impl Cmd {
     }
 }
 
+/// Words as a shell takes them.
+pub fn quoted(words: &[String]) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:+%@".contains(c);
+    let quoted = |word: &String| match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.clone(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    };
+    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
 /// Runs with our own standard output and error; an error unless it succeeds.
 pub fn run(mut cmd: Cmd) -> Result<()> {
     let status = cmd.inner.status().with_context(|| cmd.not_started())?;

@@ -112,6 +112,10 @@ impl Store for EmbeddedStore {
         self.ask(&ddl.to_string()).map(drop)
     }
 
+    fn truncate_undo(&mut self, number: u32) -> Outcome<()> {
+        self.ask(&format!("truncate_undo {number}")).map(drop)
+    }
+
     fn tables(&mut self) -> Outcome<Vec<String>> {
         let tables = self.ask("tables")?;
         Ok(tables.split_whitespace().map(String::from).collect())

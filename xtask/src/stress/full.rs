@@ -112,8 +112,9 @@ impl Disk {
         self.dir.join("ballast")
     }
 
-    pub fn is_full(&self) -> bool {
-        self.is_full
+    /// Whether this is how a process ends that starts on a full disk: it says what it lacks.
+    pub fn explains(&self, error: &anyhow::Error) -> bool {
+        self.is_full && format!("{error:#}").contains("no space")
     }
 
     fn fill(&mut self) -> Result<()> {
@@ -152,7 +153,7 @@ impl Disk {
         Ok(())
     }
 
-    pub fn make_room(&mut self) -> Result<()> {
+    fn make_room(&mut self) -> Result<()> {
         let was_full = std::mem::take(&mut self.is_full);
         match self.means {
             Means::Mount if was_full => fs::remove_file(self.ballast())?,
@@ -226,6 +227,27 @@ impl Drop for Disk {
             let _ = command::run(Cmd::new("umount").arg(&self.dir));
         }
     }
+}
+
+/// FULL-3: on a full disk a process starts, or ends and says that it has no space. With space it starts.
+pub fn start_again<T, P>(
+    test: &mut T,
+    disk: fn(&mut T) -> Option<&mut Disk>,
+    start: fn(&mut T) -> Result<P>,
+) -> Result<P> {
+    let started = start(test);
+    let Some(disk) = disk(test) else {
+        return started;
+    };
+    match &started {
+        Err(error) if disk.explains(error) => disk.make_room()?,
+        _ => {
+            // The process whose files were limited is dead.
+            let _ = disk.make_room();
+            return started;
+        }
+    }
+    start(test)
 }
 
 fn longest_file(dir: &Path) -> Result<u64> {

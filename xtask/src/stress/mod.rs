@@ -9,6 +9,7 @@
 //! | `rows` | both | clients with rows of their own, in shared tables and private ones, with all kinds of statements and DDL |
 //! | `bank`, `xa` | the server | money moves between accounts that all clients share, some of it in XA branches |
 //! | `ddl` | the server | one table that is created, filled, renamed, altered, truncated and dropped |
+//! | `truncation` | both | undo tablespaces are truncated |
 //!
 //! After each restart:
 //! - **STRESS-1** each client's rows and tables are as its journal says: as acknowledged, or with all of what was in flight;
@@ -30,8 +31,8 @@
 //! - **FULL-2** once there is space, work goes on without a restart;
 //! - **FULL-3** STRESS-1 to 3 hold after a kill, also one on a full disk; a start on a full disk succeeds or says what it lacks.
 //!
-//! A failed run prints its seed and keeps data and journals; the seed repeats the load, the settings and the moments, the
-//! interleaving is the machine's.
+//! A failed run keeps data and journals in a place of its own, and prints the command that repeats the load, the settings and the
+//! moments; the interleaving is the machine's.
 
 mod bank;
 mod binlog;
@@ -45,22 +46,26 @@ mod rows;
 mod settings;
 mod sql_store;
 mod store;
+mod truncation;
 mod verify;
 mod xa;
 
 pub use self::full::Means;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 
+use self::rows::Round;
+use crate::command;
 use crate::server::Engine;
 use crate::workspace::Workspace;
 
-#[derive(clap::Args, Clone)]
+#[derive(clap::Args, Clone, PartialEq, Debug)]
 pub struct StressArgs {
     /// How often each kind of process is killed [default: 10]
     #[arg(long, conflicts_with = "minutes")]
@@ -111,7 +116,7 @@ impl Default for StressArgs {
 }
 
 impl StressArgs {
-    /// The command line that says so.
+    /// What they are on a command line.
     fn words(&self) -> Vec<String> {
         let mut words = vec![format!("--seconds={}", self.seconds)];
         words.extend(self.rounds.map(|n| format!("--rounds={n}")));
@@ -119,13 +124,17 @@ impl StressArgs {
         words.extend(self.seed.map(|n| format!("--seed={n}")));
         words.extend(self.embedded.then(|| "--embedded".into()));
         words.extend(self.server.then(|| "--server".into()));
+        words.extend(self.binlog.then(|| "--binlog".into()));
+        words.extend((self.engine == Engine::Innodb).then(|| "--engine=innodb".into()));
         let name = |means: Means| match means {
             Means::Mount => "--full=mount".into(),
             Means::Limit => "--full=limit".into(),
         };
         words.extend(self.full.map(name));
-        words.push("--".into());
-        words.extend(self.options.iter().cloned());
+        if !self.options.is_empty() {
+            words.push("--".into());
+            words.extend(self.options.iter().cloned());
+        }
         words
     }
 }
@@ -144,6 +153,17 @@ struct Done {
     acknowledged: u64,
     ddl: u64,
     refused_for_space: u64,
+    truncations: u64,
+}
+
+impl Done {
+    fn count(&mut self, round: &Round) {
+        let read = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        self.acknowledged += read(&round.commits);
+        self.ddl += read(&round.ddl);
+        self.refused_for_space += read(&round.refused_for_space);
+        self.truncations += read(&round.truncations);
+    }
 }
 
 /// One kind of process under test, and where its files are.
@@ -243,10 +263,14 @@ impl Kind {
         }
     }
 
-    fn option(self) -> &'static str {
-        match self {
-            Self::Server => "--server",
-            Self::Library => "--embedded",
+    /// The arguments for this one alone; `shares`: among how many the time was divided.
+    fn alone(self, args: &StressArgs, seed: u64, shares: f64) -> StressArgs {
+        StressArgs {
+            seed: Some(seed),
+            server: matches!(self, Self::Server) && !args.binlog,
+            embedded: matches!(self, Self::Library),
+            minutes: args.minutes.map(|minutes| minutes / shares),
+            ..args.clone()
         }
     }
 }
@@ -260,13 +284,14 @@ fn kill_again_and_again(
     shares: f64,
 ) -> Result<()> {
     let name = kind.name();
-    let end = match args.minutes {
-        Some(minutes) => End::After(Duration::from_secs_f64(minutes * 60.0 / shares)),
-        None => End::Rounds(args.rounds.unwrap_or(10)),
+    let alone = &kind.alone(args, seed, shares);
+    let end = match alone.minutes {
+        Some(minutes) => End::After(Duration::from_secs_f64(minutes * 60.0)),
+        None => End::Rounds(alone.rounds.unwrap_or(10)),
     };
     let mut run = Run {
         workspace,
-        args,
+        args: alone,
         place: place(workspace, args, name)?,
         rng: Rng::with_seed(seed),
         end,
@@ -282,28 +307,25 @@ fn kill_again_and_again(
         Kind::Server => on_server::run(&mut run),
         Kind::Library => on_library::run(&mut run),
     };
-    killed.with_context(|| {
-        format!(
-            "the stress test failed; repeat with {}{}{} --seed {seed}; data and journals are in {}",
-            kind.option(),
-            if args.binlog { " --binlog" } else { "" },
-            match args.full {
-                Some(_) => " --full",
-                None => "",
-            },
-            run.place.display()
-        )
-    })?;
+    if let Err(error) = killed {
+        let kept = keep(&run.place)?;
+        let line = command::quoted(&alone.words());
+        return Err(error.context(format!(
+            "the stress test failed; repeat with `cargo xtask stress {line}`; data and journals are in {}",
+            kept.display()
+        )));
+    }
     let Done {
         rounds,
         kills,
         acknowledged,
         ddl,
         refused_for_space,
+        truncations,
     } = &run.done;
     println!(
         "stress: {name}{full}: {rounds} rounds, {kills} kills, {acknowledged} transactions and {ddl} DDL statements acknowledged, \
-         {refused_for_space} refused for want of space, in {:.0} s",
+         {truncations} undo tablespaces truncated, {refused_for_space} refused for want of space, in {:.0} s",
         run.begin.elapsed().as_secs_f64()
     );
     fs::remove_dir_all(&run.place)?;
@@ -319,8 +341,68 @@ fn place(workspace: &Workspace, args: &StressArgs, name: &str) -> Result<PathBuf
         .join(format!("stress-{engine}-{name}{full}"));
     on_server::refuse_if_running(&place)?;
     if place.exists() {
-        fs::remove_dir_all(&place)?;
+        // Of a run that did not come to its end.
+        keep(&place)?;
     }
     fs::create_dir_all(place.join("journal"))?;
     Ok(place)
+}
+
+/// Gives it a name under which no other run removes it.
+fn keep(place: &Path) -> Result<PathBuf> {
+    let kept = |n: u32| place.with_extension(format!("kept-{n}"));
+    let free = (1..).map(kept).find(|path| !path.exists());
+    let free = free.context("there is always another number")?;
+    fs::rename(place, &free)
+        .with_context(|| format!("cannot rename {} to {}", place.display(), free.display()))?;
+    Ok(free)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: StressArgs,
+    }
+
+    /// A run that failed is repeated with exactly its arguments.
+    #[test]
+    fn words_say_all_of_the_arguments() {
+        for line in [
+            "--rounds 3 --seconds 1.5 --seed 17 --binlog",
+            "--minutes 2 --full=limit",
+            "--full --server -- --varve-purge-threads=1",
+            "--engine innodb --server",
+            "--embedded",
+        ] {
+            let parse = |words: &[String]| {
+                let first = ["stress".to_string()];
+                Line::parse_from(first.iter().chain(words)).args
+            };
+            let words: Vec<String> = line.split(' ').map(String::from).collect();
+            let args = parse(&words);
+            assert_eq!(parse(&args.words()), args, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_kept_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("stress-varve-server");
+        let mut kept = Vec::new();
+        for n in 0..3 {
+            fs::create_dir(&place).unwrap();
+            fs::write(place.join("n"), n.to_string()).unwrap();
+            kept.push(keep(&place).unwrap());
+            assert!(!place.exists());
+        }
+        for (n, path) in kept.iter().enumerate() {
+            assert_eq!(fs::read_to_string(path.join("n")).unwrap(), n.to_string());
+        }
+    }
 }

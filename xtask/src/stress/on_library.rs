@@ -5,15 +5,15 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use fastrand::Rng;
 
 use super::Run;
 use super::embedded_store::{self, EmbeddedStore, Process};
-use super::full::Disk;
+use super::full::{self, Disk};
 use super::rows::{self, Member, Round};
 use super::settings::{self, Fixed};
-use super::store::Failure;
+use super::truncation;
 
 struct Test<'a, 'b> {
     run: &'a mut Run<'b>,
@@ -63,7 +63,7 @@ impl Test<'_, '_> {
                 self.kill_in_recovery(moment / 4)?;
             }
             let begin = Instant::now();
-            process = self.start_again()?;
+            process = full::start_again(self, |test| test.disk.as_mut(), Self::start)?;
             let restart = begin.elapsed().as_secs_f64();
             self.verify(&process)?;
             self.run.report(&format!(", restart {restart:.2} s"));
@@ -95,28 +95,13 @@ impl Test<'_, '_> {
         Ok(process)
     }
 
-    /// FULL-3: on a full disk the program starts, or ends and says that it has no space.
-    fn start_again(&mut self) -> Result<Process> {
-        let Some(is_full) = self.disk.as_ref().map(Disk::is_full) else {
-            return self.start();
-        };
-        match self.start() {
-            Err(error) if is_full && format!("{error:#}").contains("no space") => {}
-            started => {
-                let _ = self.disk.as_mut().map(Disk::make_room);
-                return started;
-            }
-        }
-        self.disk.as_mut().map_or(Ok(()), Disk::make_room)?;
-        self.start()
-    }
-
     fn load_and_kill(&mut self, process: &mut Process) -> Result<()> {
         let round = Round::default();
         // It starts in no time, so it may be killed more often.
         let load = self.run.moment() / 2;
         let rng = &mut self.run.rng;
         let (socket, members) = (&process.socket.clone(), &mut self.members);
+        let spaces = self.fixed.undo_tablespaces;
         let mut disk = self.disk.as_mut();
         if let Some(disk) = &mut disk {
             disk.serve(process.pid());
@@ -126,6 +111,14 @@ impl Test<'_, '_> {
             for member in members {
                 let (round, rng) = (&round, rng.fork());
                 clients.push(scope.spawn(move || work(member, socket, rng, round)));
+            }
+            if truncation::is_possible(spaces) {
+                let (round, rng) = (&round, rng.fork());
+                clients.push(scope.spawn(move || {
+                    let store = EmbeddedStore::connect(socket, u32::MAX);
+                    let end = truncation::truncate_until_killed(store, spaces, rng, round);
+                    rows::expected_end(end, round)
+                }));
             }
             let alive = || clients.iter().all(|client| !client.is_finished());
             let filled = match disk {
@@ -149,10 +142,7 @@ impl Test<'_, '_> {
             results.into_iter().collect::<Result<()>>()?;
             filled
         })?;
-        let done = &mut self.run.done;
-        done.acknowledged += round.commits.load(Ordering::Relaxed);
-        done.ddl += round.ddl.load(Ordering::Relaxed);
-        done.refused_for_space += round.refused_for_space.load(Ordering::Relaxed);
+        self.run.done.count(&round);
         Ok(())
     }
 
@@ -167,13 +157,12 @@ impl Test<'_, '_> {
     fn kill_in_recovery(&mut self, moment: Duration) -> Result<()> {
         let mut process = self.spawn()?;
         thread::sleep(moment);
-        let is_full = self.disk.as_ref().is_some_and(Disk::is_full);
         let alive = process.check_alive();
         self.run.done.kills += 1;
         process.kill()?;
-        match alive {
-            Err(error) if is_full && format!("{error:#}").contains("no space") => Ok(()),
-            alive => alive,
+        match (&self.disk, alive) {
+            (Some(disk), Err(error)) if disk.explains(&error) => Ok(()),
+            (_, alive) => alive,
         }
     }
 }
@@ -185,7 +174,6 @@ fn connect(socket: &Path, id: u32) -> Result<EmbeddedStore> {
 fn work(member: &mut Member, socket: &Path, rng: Rng, round: &Round) -> Result<()> {
     match EmbeddedStore::connect(socket, member.id) {
         Ok(mut store) => member.work(&mut store, rng, round),
-        Err(Failure::Lost(_)) if round.over.load(Ordering::SeqCst) => Ok(()),
-        Err(failure) => bail!("a client got {failure}"),
+        Err(failure) => rows::expected_end(Err(failure), round),
     }
 }

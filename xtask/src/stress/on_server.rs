@@ -12,12 +12,11 @@ use fastrand::Rng;
 use super::bank::{self, CLIENTS, Fate};
 use super::binlog::{self, Replica};
 use super::ddl::{self, DdlFate};
-use super::full::Disk;
-use super::rows::{self, Member, Round};
+use super::full::{self, Disk};
+use super::rows::{self, Member, Round, expected_end};
 use super::settings::{self, Fixed};
 use super::sql_store::{self, SqlStore};
-use super::store::{Failure, Outcome};
-use super::{Run, verify, xa};
+use super::{Run, truncation, verify, xa};
 use crate::client::Client;
 use crate::plugin;
 use crate::prefix::Prefix;
@@ -103,7 +102,7 @@ impl Test<'_, '_> {
                 self.kill_in_recovery(moment)?;
             }
             let begin = Instant::now();
-            server = self.start_again()?;
+            server = full::start_again(self, |test| test.disk.as_mut(), Self::start)?;
             let restart = begin.elapsed().as_secs_f64();
             self.verify(&server)?;
             let more = match self.disk {
@@ -167,22 +166,6 @@ impl Test<'_, '_> {
             .with_context(|| format!("with {}", options.join(" ")))
     }
 
-    /// FULL-3: on a full disk the server starts, or ends and says that it has no space.
-    fn start_again(&mut self) -> Result<Server> {
-        let Some(is_full) = self.disk.as_ref().map(Disk::is_full) else {
-            return self.start();
-        };
-        match self.start() {
-            Err(error) if is_full && format!("{error:#}").contains("no space") => {}
-            started => {
-                let _ = self.disk.as_mut().map(Disk::make_room);
-                return started;
-            }
-        }
-        self.disk.as_mut().map_or(Ok(()), Disk::make_room)?;
-        self.start()
-    }
-
     fn load_and_kill(&mut self, server: &mut Server) -> Result<u64> {
         let bank_round = bank::Round::default();
         let round = Round::default();
@@ -191,6 +174,7 @@ impl Test<'_, '_> {
         let rng = &mut self.run.rng;
         let socket = &server.datadir.socket();
         let (members, fates, ddl_fate) = (&mut self.members, &mut self.fates, &mut self.ddl_fate);
+        let spaces = self.fixed.undo_tablespaces;
         thread::scope(|scope| {
             let mut clients = Vec::new();
             for member in members {
@@ -204,14 +188,11 @@ impl Test<'_, '_> {
                     bank::transfer_until_killed(&mut client, id as u64, fate, rng, round)
                 }));
             }
-            let rng = rng.fork();
             let (round, bank_round) = (&round, &bank_round);
-            clients.push(scope.spawn(move || {
-                expected_end(
-                    sql_store::alter_until_killed(socket, engine, rng, round)?,
-                    round,
-                )
-            }));
+            for work in disturbances(engine, spaces) {
+                let rng = rng.fork();
+                clients.push(scope.spawn(move || work(socket, rng, round)));
+            }
             clients.push(scope.spawn(move || {
                 bank::read_totals_until_killed(&mut Client::connect(socket)?, bank_round)
             }));
@@ -247,19 +228,18 @@ impl Test<'_, '_> {
         let rng = &mut self.run.rng;
         let socket = &server.datadir.socket();
         let members = &mut self.members;
+        let spaces = self.fixed.undo_tablespaces;
         thread::scope(|scope| {
             let mut clients = Vec::new();
             for member in members {
                 let (round, rng) = (&round, rng.fork());
                 clients.push(scope.spawn(move || work(member, socket, engine, rng, round)));
             }
-            let (alterer, round) = (rng.fork(), &round);
-            clients.push(scope.spawn(move || {
-                expected_end(
-                    sql_store::alter_until_killed(socket, engine, alterer, round)?,
-                    round,
-                )
-            }));
+            let round = &round;
+            for work in disturbances(engine, spaces) {
+                let rng = rng.fork();
+                clients.push(scope.spawn(move || work(socket, rng, round)));
+            }
             let alive = || clients.iter().all(|client| !client.is_finished());
             let filled = disk.fill_and_make_room(rng, round, alive);
             let running = server.check_alive();
@@ -281,9 +261,8 @@ impl Test<'_, '_> {
         let done = &mut self.run.done;
         let acknowledged: usize = self.fates.iter().map(|fate| fate.acknowledged.len()).sum();
         let before = std::mem::replace(&mut self.bank_acknowledged, acknowledged as u64);
-        done.acknowledged += acknowledged as u64 - before + round.commits.load(Ordering::Relaxed);
-        done.ddl += round.ddl.load(Ordering::Relaxed);
-        done.refused_for_space += round.refused_for_space.load(Ordering::Relaxed);
+        done.acknowledged += acknowledged as u64 - before;
+        done.count(round);
     }
 
     fn verify(&mut self, server: &Server) -> Result<()> {
@@ -316,13 +295,12 @@ impl Test<'_, '_> {
         let options = self.options();
         let mut server = Server::start_unready(&self.prefix, self.datadir(), &options)?;
         thread::sleep(moment);
-        let is_full = self.disk.as_ref().is_some_and(Disk::is_full);
         let alive = server.check_alive();
         self.run.done.kills += 1;
         server.kill()?;
-        match alive {
-            Err(error) if is_full && format!("{error:#}").contains("no space") => Ok(()),
-            alive => alive,
+        match (&self.disk, alive) {
+            (Some(disk), Err(error)) if disk.explains(&error) => Ok(()),
+            (_, alive) => alive,
         }
     }
 }
@@ -338,11 +316,20 @@ fn work(member: &mut Member, socket: &Path, engine: Engine, rng: Rng, round: &Ro
     }
 }
 
-/// The only good reason to stop is the kill.
-fn expected_end(end: Outcome<()>, round: &Round) -> Result<()> {
-    match end {
-        Ok(()) => Ok(()),
-        Err(Failure::Lost(_)) if round.over.load(Ordering::SeqCst) => Ok(()),
-        Err(failure) => bail!("a client got {failure}"),
+type Disturbance = Box<dyn FnOnce(&Path, Rng, &Round) -> Result<()> + Send>;
+
+/// What goes on beside the clients with rows, and gets in their way: tables are altered, undo tablespaces truncated.
+fn disturbances(engine: Engine, undo_tablespaces: u32) -> Vec<Disturbance> {
+    let mut all: Vec<Disturbance> = vec![Box::new(move |socket, rng, round| {
+        let end = sql_store::alter_until_killed(socket, engine, rng, round);
+        expected_end(end, round)
+    })];
+    if engine == Engine::Varve && truncation::is_possible(undo_tablespaces) {
+        all.push(Box::new(move |socket, rng, round| {
+            let store = SqlStore::connect(socket, u32::MAX, engine);
+            let end = truncation::truncate_until_killed(store, undo_tablespaces, rng, round);
+            expected_end(end, round)
+        }));
     }
+    all
 }

@@ -32,6 +32,31 @@ pub struct Round {
     pub commits: AtomicU64,
     pub ddl: AtomicU64,
     pub refused_for_space: AtomicU64,
+    pub truncations: AtomicU64,
+}
+
+impl Round {
+    /// Whether a statement beside the clients' was done. It need not be, when others are in its way or there is no space.
+    pub fn was_done<T>(&self, outcome: Outcome<T>) -> Outcome<bool> {
+        match outcome {
+            Ok(_) => Ok(true),
+            Err(Failure::Conflict(_)) => Ok(false),
+            Err(Failure::Full(_)) if self.may_be_full.load(Ordering::SeqCst) => {
+                self.refused_for_space.fetch_add(1, Ordering::Relaxed);
+                Ok(false)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+/// The only good reason to stop is the kill.
+pub fn expected_end(end: Outcome<()>, round: &Round) -> Result<()> {
+    match end {
+        Ok(()) => Ok(()),
+        Err(Failure::Lost(_)) if round.over.load(Ordering::SeqCst) => Ok(()),
+        Err(failure) => bail!("a client got {failure}"),
+    }
 }
 
 /// One client over all rounds.

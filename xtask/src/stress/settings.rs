@@ -14,14 +14,14 @@ fn any<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
 #[derive(Clone, Copy, Debug)]
 pub struct Fixed {
     pub page_size: u64,
-    undo_tablespaces: u32,
+    pub undo_tablespaces: u32,
 }
 
 impl Fixed {
     pub fn draw(rng: &mut Rng) -> Self {
         Self {
             page_size: any(rng, &[4096, 8192, 16384, 16384, 65536]),
-            undo_tablespaces: any(rng, &[0, 1, 2, 4]),
+            undo_tablespaces: any(rng, &[0, 1, 2, 2, 3, 4]),
         }
     }
 }
@@ -48,6 +48,8 @@ pub fn draw(rng: &mut Rng, fixed: Fixed) -> Vec<(&'static str, u64)> {
         ("purge_threads", any(rng, &[0, 1, 4])),
         ("purge_batch_size", any(rng, &[1, 20, 300])),
         ("purge_rseg_truncate_frequency", any(rng, &[1, 128])),
+        ("undo_log_truncate", any(rng, &[0, 1, 1])),
+        ("max_undo_log_size", any(rng, &[10 << 20, 128 << 20])),
     ]
 }
 

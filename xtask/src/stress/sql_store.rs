@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::Result;
 use fastrand::Rng;
 
 use super::journal::Ddl;
@@ -221,6 +220,12 @@ impl Store for SqlStore {
         self.run(&sql).map(drop)
     }
 
+    fn truncate_undo(&mut self, number: u32) -> Outcome<()> {
+        let prefix = self.engine.option_prefix();
+        self.run(&format!("SET GLOBAL {prefix}_truncate_undo = {number}"))
+            .map(drop)
+    }
+
     fn tables(&mut self) -> Outcome<Vec<String>> {
         let rows = self.run(&format!("SHOW TABLES FROM {DATABASE}"))?;
         Ok(rows.into_iter().flatten().flatten().collect())
@@ -265,12 +270,8 @@ pub fn alter_until_killed(
     engine: Engine,
     mut rng: Rng,
     round: &Round,
-) -> Result<Outcome<()>> {
-    use std::sync::atomic::Ordering;
-    let mut store = match SqlStore::connect(socket, u32::MAX, engine) {
-        Ok(store) => store,
-        Err(failure) => return Ok(Err(failure)),
-    };
+) -> Outcome<()> {
+    let mut store = SqlStore::connect(socket, u32::MAX, engine)?;
     loop {
         // Not the one in partitions: the server, whatever the engine, loses such a table if it is killed while it puts the copy in its
         // place (the copy stays behind as `#sql-alter-…`).
@@ -285,13 +286,7 @@ pub fn alter_until_killed(
             2 => "FLUSH TABLES".into(),
             how => alteration(table, how),
         };
-        match store.run(&sql) {
-            Ok(_) | Err(Failure::Conflict(_)) => {}
-            Err(Failure::Full(_)) if round.may_be_full.load(Ordering::SeqCst) => {
-                round.refused_for_space.fetch_add(1, Ordering::Relaxed);
-            }
-            Err(failure) => return Ok(Err(failure)),
-        }
+        round.was_done(store.run(&sql))?;
         std::thread::sleep(std::time::Duration::from_millis(rng.u64(..100)));
     }
 }

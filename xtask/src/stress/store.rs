@@ -88,6 +88,8 @@ pub trait Store {
     /// The client's own rows by key, each with its version; `Wrong` if something else in a row does not follow from them.
     fn read(&mut self, table: &str) -> Outcome<BTreeMap<u32, u64>>;
     fn ddl(&mut self, ddl: &Ddl) -> Outcome<()>;
+    /// A conflict if it can't be emptied in time.
+    fn truncate_undo(&mut self, number: u32) -> Outcome<()>;
     /// All tables of the load.
     fn tables(&mut self) -> Outcome<Vec<String>>;
     /// The structure of a table and the agreement of its indexes.

@@ -16,6 +16,8 @@ use varve::{
 };
 
 const SCHEMA: &str = "stress/";
+/// How long an undo tablespace may take to become empty.
+const TRUNCATE_AT_MOST: Duration = Duration::from_secs(1);
 const SHARED: [&str; 4] = ["mix_0", "mix_1", "mix_2", "mix_3"];
 
 fn main() {
@@ -78,6 +80,8 @@ fn options(settings: &[String]) -> Result<Options> {
             "purge_rseg_truncate_frequency" => {
                 options.purge.rseg_truncate_frequency = value as u32;
             }
+            "undo_log_truncate" => options.purge.undo_log_truncate = value != 0,
+            "max_undo_log_size" => options.purge.max_undo_log_size = value,
             _ => return Err(Error::invalid(format!("there is no setting {name}"))),
         }
     }
@@ -219,6 +223,14 @@ impl Session {
             "drop" => self.db.drop_table(&name(1))?,
             // The library changes no table's form: other work on its definition.
             "alter" => self.db.table(&name(1))?.analyze()?,
+            "truncate_undo" => {
+                if !self
+                    .db
+                    .truncate_undo(number(1)? as usize, TRUNCATE_AT_MOST)?
+                {
+                    return Err(Error::LockWaitTimeout);
+                }
+            }
             "tables" => {
                 let tables = self.db.tables();
                 let names = tables.iter().filter_map(|name| name.strip_prefix(SCHEMA));
