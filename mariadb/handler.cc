@@ -56,12 +56,22 @@ static bool readable_in_key(const KEY_PART_INFO &part)
   }
 }
 
+// Whether keys of this part lie in the order of the columns' values. Beginnings of texts don't if the collation has several
+// levels, such as accents after letters: 'áb' is less than 'ac', 'á' is more than 'a'.
+static bool sorts_as_column(const KEY_PART_INFO &part)
+{
+  const bool beginning= part.key_part_flag & (HA_PART_KEY_SEG | HA_BLOB_PART);
+  return !beginning || !part.field || part.field->charset()->levels_for_order <= 1;
+}
+
 ulong ha_varve::index_flags(uint index, uint part, bool all_parts) const
 {
-  const ulong flags= HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE;
+  const KEY &key= table_share->key_info[index];
+  ulong flags= HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE;
+  if (part < key.user_defined_key_parts && !sorts_as_column(key.key_part[part]))
+    flags&= ~HA_READ_RANGE;
   if (index == table_share->primary_key)
     return flags | HA_CLUSTERED_INDEX | HA_KEYREAD_ONLY;
-  const KEY &key= table_share->key_info[index];
   if (key.algorithm == HA_KEY_ALG_LONG_HASH)
     return flags;
   const uint last= std::min(part, key.ext_key_parts - 1);
