@@ -5,13 +5,17 @@
 
 #include "server.h"
 
+#include <shared_mutex>
 #include <string>
 
 namespace varve_plugin {
 
-// Set while the plugin is initialised; nothing calls the engine before or after.
+// Set while the engine is initialised; nothing calls it before or after, but for the INFORMATION_SCHEMA tables: these are plugins of
+// their own, which the server may have without the engine, and whose use does not keep it from removing the engine.
 extern handlerton *hton;
 extern varve_db *db;
+// Shared by who uses `db` without being the engine; exclusive for who sets and closes it.
+extern std::shared_mutex db_mutex;
 
 // The engine's name of the table behind a server path: "./shop/orders" is "shop/orders", in the server's encoding of
 // file names.
@@ -23,6 +27,10 @@ int drop_table(handlerton *hton, const char *path);
 // status.cc
 bool show_engine_status(handlerton *hton, THD *thd, stat_print_fn *print, enum ha_stat_type kind);
 extern struct st_mysql_show_var status_variables[];
+
+// schema.cc: initialise the INFORMATION_SCHEMA tables.
+int init_metrics(void *schema);
+int init_undo_tablespaces(void *schema);
 
 }  // namespace varve_plugin
 

@@ -19,6 +19,7 @@ namespace varve_plugin {
 
 handlerton *hton;
 varve_db *db;
+std::shared_mutex db_mutex;
 
 static const char *table_file_extensions[]= {".vdt", nullptr};
 
@@ -53,6 +54,7 @@ static int init(void *p)
   install_transaction_calls(hton);
 
   const varve_options options= options_from_variables();
+  const std::unique_lock<std::shared_mutex> alone(db_mutex);
   if (varve_db_open(data_directory().c_str(), &options, &db))
   {
     sql_print_error("VARVE: cannot open the database in %s: %s", data_directory().c_str(), varve_last_error());
@@ -107,6 +109,7 @@ static int deinit(void *)
     return 0;
   if (!is_shutdown_fast())
     purge_everything();
+  const std::unique_lock<std::shared_mutex> alone(db_mutex);
   const varve_code code= varve_db_close(db);
   if (code)
     sql_print_error("VARVE: the database was not closed cleanly, and will be recovered when it is opened: %s",
@@ -119,6 +122,7 @@ static int deinit(void *)
 }  // namespace varve_plugin
 
 static struct st_mysql_storage_engine varve_storage_engine= {MYSQL_HANDLERTON_INTERFACE_VERSION};
+static struct st_mysql_information_schema varve_schema_table= {MYSQL_INFORMATION_SCHEMA_INTERFACE_VERSION};
 
 maria_declare_plugin(varve)
 {
@@ -133,6 +137,36 @@ maria_declare_plugin(varve)
   0x0001,
   varve_plugin::status_variables,
   varve_plugin::system_variables,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_STABLE
+},
+{
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &varve_schema_table,
+  "VARVE_METRICS",
+  "The Varve authors",
+  "What the storage engine VARVE counts",
+  PLUGIN_LICENSE_GPL,
+  varve_plugin::init_metrics,
+  nullptr,
+  0x0001,
+  nullptr,
+  nullptr,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_STABLE
+},
+{
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &varve_schema_table,
+  "VARVE_UNDO_TABLESPACES",
+  "The Varve authors",
+  "The undo tablespaces of the storage engine VARVE",
+  PLUGIN_LICENSE_GPL,
+  varve_plugin::init_undo_tablespaces,
+  nullptr,
+  0x0001,
+  nullptr,
+  nullptr,
   "0.1",
   MariaDB_PLUGIN_MATURITY_STABLE
 }

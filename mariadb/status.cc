@@ -1,6 +1,6 @@
 // status.cc: SHOW STATUS LIKE 'Varve%' and SHOW ENGINE VARVE STATUS.
 //
-// Both show the engine's own counters under the engine's own names; only the first letters differ.
+// Both show the engine's own metrics under the engine's own names of status variables; only the first letters differ.
 
 #include "engine.h"
 #include "error_map.h"
@@ -19,35 +19,42 @@ struct Counter
   ulonglong value;
 };
 
-// A section of SHOW ENGINE VARVE STATUS: the counters whose names begin with one of these words.
+// The metrics of a subsystem, as a section of SHOW ENGINE VARVE STATUS.
 struct Section
 {
-  const char *title;
-  std::vector<const char *> prefixes;
-
-  bool has(const char *name) const
-  {
-    for (const char *prefix : prefixes)
-      if (!strncmp(name, prefix, strlen(prefix)))
-        return true;
-    return false;
-  }
+  std::string title;
+  std::string lines;
 };
 
-const Section sections[]= {
-  {"TRANSACTIONS", {"max_trx", "active", "prepared", "read_views", "commits", "rollbacks", "history", "undo"}},
-  {"PURGE", {"purge"}},
-  {"LOCKS", {"row_lock", "lock", "deadlocks"}},
-  {"ROW OPERATIONS", {"rows", "long_values", "overflow"}},
-  {"LOG", {"lsn", "checkpoint", "log", "os_log"}},
-  {"BUFFER POOL AND FLUSHING", {"page_size", "buffer", "dblwr", "data"}},
-  {"OTHER", {""}}};
+// What the engine calls its subsystems, and what InnoDB calls the sections about them.
+const char *section_title(const char *subsystem)
+{
+  static const char *const titles[][2]= {
+    {"transaction", "TRANSACTIONS"}, {"purge", "PURGE"}, {"undo", "UNDO TABLESPACES"}, {"lock", "LOCKS"},
+    {"dml", "ROW OPERATIONS"}, {"log", "LOG"}, {"buffer", "BUFFER POOL AND FLUSHING"}, {"file_system", "FILES"}};
+  for (const auto &[name, title] : titles)
+    if (!strcmp(name, subsystem))
+      return title;
+  return subsystem;
+}
 
 void collect(void *context, const char *name, uint64_t value)
 {
   Counter counter{{}, value};
   strmake(counter.name, name, sizeof counter.name - 1);
   static_cast<std::vector<Counter> *>(context)->push_back(counter);
+}
+
+// Those of a subsystem come together.
+void collect_section(void *context, const varve_metric *metric)
+{
+  auto *sections= static_cast<std::vector<Section> *>(context);
+  const char *title= section_title(metric->subsystem);
+  if (sections->empty() || sections->back().title != title)
+    sections->push_back({title, {}});
+  char line[160];
+  snprintf(line, sizeof line, "%-44s %20llu\n", metric->status_name, ulonglong(metric->value));
+  sections->back().lines+= line;
 }
 
 void collect_text(void *context, const char *text)
@@ -60,16 +67,11 @@ void add_section(std::string *text, const std::string &title, const std::string 
   *text+= "------------\n" + title + "\n------------\n" + lines;
 }
 
-bool counters(std::vector<Counter> *out)
-{
-  return varve_db_status(db, collect, out) == VARVE_OK;
-}
-
 // The variable's value is an array of variables, which must outlive the call: it belongs to the statement.
 int show_counters(THD *thd, struct st_mysql_show_var *var, char *)
 {
   std::vector<Counter> found;
-  counters(&found);
+  varve_db_status(db, collect, &found);
   auto *values= static_cast<Counter *>(thd_memdup(thd, found.data(), uint(found.size() * sizeof(Counter))));
   auto *array= static_cast<st_mysql_show_var *>(thd_calloc(thd, uint((found.size() + 1) * sizeof(st_mysql_show_var))));
   var->type= SHOW_ARRAY;
@@ -98,28 +100,15 @@ bool show_engine_status(handlerton *hton, THD *thd, stat_print_fn *print, enum h
   std::string text= "=====================================\n";
   text.append(line, strftime(line, sizeof line, "%Y-%m-%d %H:%M:%S VARVE MONITOR OUTPUT\n", &local));
   text+= "=====================================\n";
-  std::vector<Counter> found;
-  if (!counters(&found))
+  std::vector<Section> sections;
+  if (varve_db_metrics(db, collect_section, &sections))
     text+= std::string("The engine does not answer: ") + varve_last_error() + '\n';
   std::vector<std::string> report;
   varve_db_report(db, collect_text, &report);
   for (size_t i= 0; i + 1 < report.size(); i+= 2)
     add_section(&text, report[i], report[i + 1]);
-  std::vector<bool> shown(found.size());
   for (const Section &section : sections)
-  {
-    std::string lines;
-    for (size_t i= 0; i < found.size(); i++)
-    {
-      if (shown[i] || !section.has(found[i].name))
-        continue;
-      shown[i]= true;
-      snprintf(line, sizeof line, "%-44s %20llu\n", found[i].name, found[i].value);
-      lines+= line;
-    }
-    if (!lines.empty())
-      add_section(&text, section.title, lines);
-  }
+    add_section(&text, section.title, section.lines);
   const LEX_CSTRING *engine= hton_name(hton);
   return print(thd, engine->str, engine->length, "", 0, text.c_str(), text.size());
 }

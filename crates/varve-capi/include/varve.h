@@ -127,6 +127,14 @@ typedef enum varve_type {
   VARVE_TEXT = 7,
 } varve_type;
 
+// How a metric is to be read.
+typedef enum varve_metric_kind {
+  // How often, or how much, since the database was opened: it never falls.
+  VARVE_METRIC_COUNTER = 0,
+  // What is now.
+  VARVE_METRIC_VALUE = 1,
+} varve_metric_kind;
+
 // Whether a statement keeps others from drawing values of a table's counter between its own.
 typedef enum varve_auto_increment_lock {
   // It does not, and draws between those of others.
@@ -325,6 +333,43 @@ typedef void (*varve_notify_fn)(void *context);
 
 // Receives one counter. `name` is lower case with underscores.
 typedef void (*varve_counter_fn)(void *context, const char *name, uint64_t value);
+
+// Something that the engine counts.
+typedef struct varve_metric {
+  const char *name;
+  // Its name for varve_db_status.
+  const char *status_name;
+  // The part of the engine that it is about.
+  const char *subsystem;
+  const char *comment;
+  enum varve_metric_kind kind;
+  uint64_t value;
+} varve_metric;
+
+// Receives one metric.
+typedef void (*varve_metric_fn)(void *context, const struct varve_metric *metric);
+
+// An undo tablespace, as it is at the moment.
+typedef struct varve_undo_tablespace {
+  // From 1 on.
+  uint32_t number;
+  // Another one after each truncation.
+  uint32_t space_id;
+  // Relative to the data directory, unless it is elsewhere.
+  const char *path;
+  // "active"; "inactive" while it is being emptied; "empty" while it is being truncated.
+  const char *state;
+  uint32_t rollback_segments;
+  uint32_t pages_used;
+  uint64_t file_bytes;
+  // Undo logs of committed transactions that are not purged yet.
+  uint64_t history_length;
+  // Since the database was opened.
+  uint64_t truncations;
+} varve_undo_tablespace;
+
+// Receives one undo tablespace.
+typedef void (*varve_undo_tablespace_fn)(void *context, const struct varve_undo_tablespace *tablespace);
 
 // Figures about a table. Estimates, but the counter.
 typedef struct varve_table_stats {
@@ -566,6 +611,12 @@ enum varve_code varve_txn_lock_table_shared(const struct varve_txn *txn, const s
 
 // Hands every counter to `each`.
 enum varve_code varve_db_status(const struct varve_db *db, varve_counter_fn each, void *context);
+
+// Hands every metric to `each`, those of a subsystem together.
+enum varve_code varve_db_metrics(const struct varve_db *db, varve_metric_fn each, void *context);
+
+// Hands every undo tablespace to `each`, by number.
+enum varve_code varve_db_undo_tablespaces(const struct varve_db *db, varve_undo_tablespace_fn each, void *context);
 
 // Hands what `SHOW ENGINE STATUS` says beside counters to `each`, by turns a title and its lines: the last deadlock, lock
 // waits, what holds purge back.

@@ -7,7 +7,7 @@
 //! - `database`, `table`, `txn`, `cursor`: the handles.
 //! - `rows`: what a cursor hands to C.
 //! - `prepared`: two-phase commit.
-//! - `status`: counters by name.
+//! - `status`: metrics, undo tablespaces, texts for people.
 //!
 //! **CAPI-1** No call unwinds into C. A panic poisons the database that the handle belongs to and returns
 //! `VARVE_POISONED`.

@@ -1,6 +1,8 @@
-//! What the engine counts, by name.
+//! What the engine counts, and what it tells about itself.
 
 use std::ffi::{CString, c_char, c_void};
+
+use varve::MetricKind;
 
 use crate::database::{tell, varve_db, varve_text_fn};
 use crate::error::guard;
@@ -24,6 +26,123 @@ pub unsafe extern "C" fn varve_db_status(
             let name = CString::new(name).unwrap_or_default();
             // SAFETY: CAPI-2; the name outlives the call.
             unsafe { each(context, name.as_ptr(), value) };
+        }
+        Ok(VARVE_OK)
+    })
+}
+
+/// How a metric is to be read.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum varve_metric_kind {
+    /// How often, or how much, since the database was opened: it never falls.
+    VARVE_METRIC_COUNTER = 0,
+    /// What is now.
+    VARVE_METRIC_VALUE = 1,
+}
+
+/// Something that the engine counts.
+#[repr(C)]
+pub struct varve_metric {
+    pub name: *const c_char,
+    /// Its name for varve_db_status.
+    pub status_name: *const c_char,
+    /// The part of the engine that it is about.
+    pub subsystem: *const c_char,
+    pub comment: *const c_char,
+    pub kind: varve_metric_kind,
+    pub value: u64,
+}
+
+/// Receives one metric.
+pub type varve_metric_fn = unsafe extern "C" fn(context: *mut c_void, metric: *const varve_metric);
+
+/// Hands every metric to `each`, those of a subsystem together.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_db_metrics(
+    db: *const varve_db,
+    each: varve_metric_fn,
+    context: *mut c_void,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    guard(&db.0, || {
+        for metric in db.0.metrics() {
+            let texts = [
+                metric.name,
+                metric.status_name,
+                metric.subsystem,
+                metric.comment,
+            ];
+            let texts = texts.map(|text| CString::new(text).unwrap_or_default());
+            let out = varve_metric {
+                name: texts[0].as_ptr(),
+                status_name: texts[1].as_ptr(),
+                subsystem: texts[2].as_ptr(),
+                comment: texts[3].as_ptr(),
+                kind: match metric.kind {
+                    MetricKind::Counter => varve_metric_kind::VARVE_METRIC_COUNTER,
+                    MetricKind::Value => varve_metric_kind::VARVE_METRIC_VALUE,
+                },
+                value: metric.value,
+            };
+            // SAFETY: CAPI-2; the texts outlive the call.
+            unsafe { each(context, &out) };
+        }
+        Ok(VARVE_OK)
+    })
+}
+
+/// An undo tablespace, as it is at the moment.
+#[repr(C)]
+pub struct varve_undo_tablespace {
+    /// From 1 on.
+    pub number: u32,
+    /// Another one after each truncation.
+    pub space_id: u32,
+    /// Relative to the data directory, unless it is elsewhere.
+    pub path: *const c_char,
+    /// "active"; "inactive" while it is being emptied; "empty" while it is being truncated.
+    pub state: *const c_char,
+    pub rollback_segments: u32,
+    pub pages_used: u32,
+    pub file_bytes: u64,
+    /// Undo logs of committed transactions that are not purged yet.
+    pub history_length: u64,
+    /// Since the database was opened.
+    pub truncations: u64,
+}
+
+/// Receives one undo tablespace.
+pub type varve_undo_tablespace_fn =
+    unsafe extern "C" fn(context: *mut c_void, tablespace: *const varve_undo_tablespace);
+
+/// Hands every undo tablespace to `each`, by number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_db_undo_tablespaces(
+    db: *const varve_db,
+    each: varve_undo_tablespace_fn,
+    context: *mut c_void,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    guard(&db.0, || {
+        for space in db.0.undo_tablespaces() {
+            let path = CString::new(space.path).unwrap_or_default();
+            let state = CString::new(space.state.name()).unwrap_or_default();
+            let out = varve_undo_tablespace {
+                number: space.number as u32,
+                space_id: space.space.0,
+                path: path.as_ptr(),
+                state: state.as_ptr(),
+                rollback_segments: space.rollback_segments as u32,
+                pages_used: space.used_pages,
+                file_bytes: space.file_bytes,
+                history_length: space.history_len,
+                truncations: space.truncations,
+            };
+            // SAFETY: CAPI-2; the texts outlive the call.
+            unsafe { each(context, &out) };
         }
         Ok(VARVE_OK)
     })

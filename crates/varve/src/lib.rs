@@ -102,7 +102,7 @@ pub mod undo;
 
 pub use base::{Error, Result, Xid};
 pub use catalog::{IndexDef, IndexEstimate, TableDef};
-pub use db::{Database, FromValue, Options, Row, Rows, Table};
+pub use db::{Database, FromValue, Metric, MetricKind, Options, Row, Rows, Table, UndoTablespace};
 pub use row::{
     Collation, CollationId, Collations, ColumnDef, ColumnType, Datum, DatumBuf, FindCollation,
     KeyField, KeyPart, Pad, RowRef, Value, Weigh,
@@ -112,6 +112,7 @@ pub use txn::{
     AutoIncLock, FlushLog, Interrupt, Isolation, LogLevel, Logger, PurgeOptions, Savepoint,
     Transaction,
 };
+pub use undo::UndoSpaceState;
 
 #[cfg(all(test, not(loom)))]
 mod tests {

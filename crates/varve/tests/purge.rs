@@ -104,6 +104,9 @@ fn a_log_longer_than_a_batch_takes_several() {
         status(&db, "purge_undo_log_pages"),
     );
     assert!(batches > 10 && pages >= batches, "{batches}, {pages}");
+    // But for what was taken back.
+    assert_eq!(status(&db, "purge_del_mark_records"), 1001);
+    assert!(status(&db, "purge_upd_exist_or_extern_records") >= 2 * 1001);
 }
 
 /// Several threads, one table: garbage and rows that are live again stand side by side, and long values have to be freed.

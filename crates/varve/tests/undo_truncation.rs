@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use varve::undo::INITIAL_PAGES;
 use varve::{
     ColumnType, Database, FlushLog, Isolation, KeyMatch, LockMode, Options, PurgeOptions, Table,
-    TableDef, Transaction, Xid,
+    TableDef, Transaction, UndoSpaceState, Xid,
 };
 
 const PAGE: u64 = 4096;
@@ -157,6 +157,17 @@ fn what_is_needed_stays() {
         );
         assert_eq!(status(&db, "undo_tablespaces_active"), 2);
     };
+    let pinned_states = || {
+        let truncate = |n| db.truncate_undo(n, MOMENT * 4).unwrap();
+        [1, 2].map(|n| {
+            std::thread::scope(|scope| {
+                let done = scope.spawn(move || truncate(n));
+                std::thread::sleep(MOMENT);
+                let state = db.undo_tablespaces()[n - 1].state;
+                (done.join().unwrap(), state)
+            })
+        })
+    };
     let both_are_free = || [1, 2].iter().all(|n| db.truncate_undo(*n, WAIT).unwrap());
     assert!(both_are_free());
 
@@ -181,6 +192,18 @@ fn what_is_needed_stays() {
     update(&mut trx, &table, 3, 3).unwrap();
     trx.commit().unwrap();
     one_is_pinned("a view");
+    for (done, state) in pinned_states() {
+        assert!(done || state == UndoSpaceState::Inactive, "{state:?}");
+    }
+    let spaces = db.undo_tablespaces();
+    let history = spaces.iter().map(|space| space.history_len);
+    assert_eq!(history.sum::<u64>(), 1);
+    for (n, space) in spaces.iter().enumerate() {
+        assert_eq!((space.number, space.state), (n + 1, UndoSpaceState::Active));
+        assert_eq!(space.file_bytes, file_bytes(&dir, n + 1));
+        assert!(u64::from(space.used_pages) * PAGE <= space.file_bytes);
+        assert!(space.rollback_segments >= 47 && space.truncations > 2);
+    }
     assert_eq!(values(&mut reader, &table)[..5], [0, 0, 2, 0, 0]);
     drop(reader);
     assert!(both_are_free());

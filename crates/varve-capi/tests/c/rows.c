@@ -226,6 +226,20 @@ static void count_counter(void *context, const char *name, uint64_t value)
   ++*(int *) context;
 }
 
+static void count_metric(void *context, const varve_metric *metric)
+{
+  CHECK(metric->name[0] && metric->status_name[0] && metric->subsystem[0] && metric->comment[0]);
+  CHECK(metric->kind == VARVE_METRIC_COUNTER || metric->kind == VARVE_METRIC_VALUE);
+  ++*(int *) context;
+}
+
+static void count_undo_tablespace(void *context, const varve_undo_tablespace *space)
+{
+  CHECK(space->number == (uint32_t) ++*(int *) context);
+  CHECK(strstr(space->path, "undo_00") && !strcmp(space->state, "active") && space->rollback_segments > 40);
+  CHECK(space->file_bytes > 0 && space->pages_used > 0 && space->truncations == 0);
+}
+
 int main(int argc, char **argv)
 {
   CHECK(argc == 2);
@@ -284,6 +298,11 @@ int main(int argc, char **argv)
   CHECK(names == 1);
   OK(varve_db_status(db, count_counter, &counters));
   CHECK(counters > 0);
+  int metrics= 0, spaces= 0;
+  OK(varve_db_metrics(db, count_metric, &metrics));
+  CHECK(metrics == counters);
+  OK(varve_db_undo_tablespaces(db, count_undo_tablespace, &spaces));
+  CHECK(spaces == 2);
   OK(varve_table_check(table, count_name, &names, &rows));
   CHECK(rows == 3);
   OK(varve_db_flush_log(db));

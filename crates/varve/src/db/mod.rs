@@ -1,9 +1,10 @@
 //! A database: opening, closing, background threads, and the faces of tables, transactions and cursors.
 
+mod metrics;
 mod open;
 mod report;
-mod status;
 mod typed;
+mod undo_tablespaces;
 
 use std::any::Any;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use parking_lot::Mutex;
 use crate::base::{Error, Result, TEMP_SPACE, Xid};
 use crate::catalog::{IndexEstimate, OpenTable, TableDef};
 use crate::ddl::Ddl;
-use crate::flush::Flusher;
+use crate::flush::{FlushCounters, Flusher};
 use crate::io::{Disk, RealDisk};
 use crate::purge::Purge;
 use crate::redo::LogWriter;
@@ -27,10 +28,12 @@ use crate::table::{
 };
 use crate::txn::{AutoIncLock, Core, CoreHandles, FlushLog, Isolation, PurgeOptions, Transaction};
 
+pub use metrics::{Metric, MetricKind};
 pub(crate) use open::CREATION_MARK;
 pub use open::Options;
 use open::Purpose;
 pub use typed::{FromValue, Row, Rows};
+pub use undo_tablespaces::UndoTablespace;
 
 /// An open database. Clones share it; it closes when `close` is called or the last clone goes.
 #[derive(Clone)]
@@ -44,6 +47,7 @@ pub(crate) struct Inner {
     pub handles: CoreHandles,
     pub ddl: Ddl,
     pub background: Mutex<Option<Background>>,
+    pub flushed: Arc<FlushCounters>,
     /// Set before the log is poisoned on purpose.
     pub closed: Arc<AtomicBool>,
     pub dir: PathBuf,
@@ -270,15 +274,21 @@ impl Database {
         true
     }
 
-    /// Counters and gauges by name.
+    /// Everything that the engine counts.
+    pub fn metrics(&self) -> Vec<Metric> {
+        let inner = &self.inner;
+        metrics::collect(&inner.core, inner.ddl.spaces.files(), &inner.flushed)
+    }
+
+    /// The same by the names of status variables.
     pub fn status(&self) -> Vec<(&'static str, u64)> {
-        let background = self.inner.background.lock();
-        let files = self.inner.ddl.spaces.files();
-        status::collect(
-            &self.inner.core,
-            files,
-            background.as_ref().map(|b| &b.flusher),
-        )
+        let metrics = self.metrics();
+        metrics.iter().map(|m| (m.status_name, m.value)).collect()
+    }
+
+    /// The undo tablespaces, by number; none if undo is in the system tablespace.
+    pub fn undo_tablespaces(&self) -> Vec<UndoTablespace> {
+        undo_tablespaces::describe(&self.inner.core.undo)
     }
 
     /// The last deadlock, who waits for whom, and what holds purge back: titles with lines for a person to read.

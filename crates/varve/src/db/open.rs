@@ -310,6 +310,7 @@ pub(crate) fn open(
             handles: CoreHandles::new(&core),
             core,
             ddl,
+            flushed: flusher.counters().clone(),
             background: Mutex::new(Some(Background {
                 purge,
                 flusher,

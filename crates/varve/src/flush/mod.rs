@@ -228,7 +228,7 @@ impl Flusher {
         Ok((flusher, hold))
     }
 
-    pub fn counters(&self) -> &FlushCounters {
+    pub fn counters(&self) -> &Arc<FlushCounters> {
         &self.shared.counters
     }
 

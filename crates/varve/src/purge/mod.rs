@@ -30,6 +30,7 @@
 
 mod chains;
 mod pending;
+mod standstill;
 mod sweep;
 mod truncation;
 mod work;
@@ -38,7 +39,7 @@ mod workers;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::base::{Error, Result, Sabotage, TrxNo};
 use crate::catalog::OpenTable;
@@ -49,6 +50,7 @@ use crate::undo::UndoRecord;
 pub use truncation::truncate;
 
 use pending::Pending;
+use standstill::Standstill;
 use sweep::{Failed, Half, Sweep};
 use truncation::Truncation;
 use work::Work;
@@ -112,6 +114,7 @@ fn run(core: &Arc<Core>, stop: &Arc<AtomicBool>) {
     let body = std::panic::AssertUnwindSafe(|| {
         let mut coordinator = Coordinator::new(core.clone(), stop.clone());
         let (mut sleep, mut pause) = (SHORTEST_SLEEP, SHORTEST_SLEEP);
+        let mut standstill = Standstill::default();
         while !stop.load(Ordering::Relaxed) {
             core.oldest_view();
             let done = coordinator.run_round().and_then(|done| {
@@ -120,6 +123,8 @@ fn run(core: &Arc<Core>, stop: &Arc<AtomicBool>) {
                 }
                 Ok(done)
             });
+            let is_at_rest = !matches!(done, Ok(n) if n > 0) && core.undo.oldest().is_some();
+            standstill.note(&core.counters, is_at_rest, Instant::now());
             match done {
                 Ok(0) => sleep = (sleep * 2).min(LONGEST_SLEEP),
                 Ok(done) => {

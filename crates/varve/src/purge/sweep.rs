@@ -131,17 +131,28 @@ impl Sweep {
     /// Works off the first items: those of one leaf. Returns how many.
     fn remove_run(&self, core: &Core, items: &[Item]) -> Result<usize> {
         let record = self.work.record(&items[0]);
-        let done = match items[0].removes && !self.is_left_alone(&items[0]) {
+        let done = match items[0].removes() && !self.is_left_alone(&items[0]) {
             true => in_table(core, &record, |table| self.remove_in(core, table, items))?,
             false => None,
         };
         // Nothing is to be removed, or nothing is there to remove it from.
         let done = done.unwrap_or(1);
+        let (mut deletions, mut others) = (0, 0);
         for item in &items[..done] {
-            if item.frees && !self.is_left_alone(item) {
+            if self.is_left_alone(item) {
+                continue;
+            }
+            match item.kind {
+                UndoKind::RowDelete => deletions += 1,
+                _ => others += 1,
+            }
+            if item.frees {
                 self.free_long_values(core, item);
             }
         }
+        let counters = &core.counters;
+        Counters::add(&counters.purge_del_mark_records, deletions);
+        Counters::add(&counters.purge_upd_exist_or_extern_records, others);
         Ok(done)
     }
 
@@ -174,7 +185,7 @@ impl Sweep {
             if !is_here || mtr.has_changes() && mtr.log_room() < MAX_REMOVE {
                 break;
             }
-            let is_wanted = item.removes && pos.found && !self.is_left_alone(item);
+            let is_wanted = item.removes() && pos.found && !self.is_left_alone(item);
             if is_wanted && is_garbage(table, pos.payload(&mtr), &record, item.at) {
                 pos.remove(&mut mtr);
                 removed += 1;

@@ -21,11 +21,18 @@ pub(super) struct Item {
     key_len: u32,
     /// The log's place in the batch.
     pub log: u32,
-    /// The record may be removed, and has long values to be freed.
-    pub removes: bool,
+    pub kind: UndoKind,
+    /// The record has long values to be freed.
     pub frees: bool,
     /// Where the undo record stands.
     pub at: RollPtr,
+}
+
+impl Item {
+    /// The row or entry may have to be removed.
+    pub fn removes(&self) -> bool {
+        self.kind != UndoKind::RowUpdate
+    }
 }
 
 #[derive(Default)]
@@ -63,7 +70,7 @@ impl Work {
             key_start: key_start as u32,
             key_len: record.key.len() as u32,
             log: log as u32,
-            removes: record.kind != UndoKind::RowUpdate,
+            kind: record.kind,
             frees: !record.frees.is_empty(),
             at,
         });

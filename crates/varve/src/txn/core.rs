@@ -97,6 +97,12 @@ pub struct Counters {
     /// Batches of purge, and the undo pages read for them.
     pub purge_invoked: Counter,
     pub purge_undo_log_pages: Counter,
+    /// Undo records that purge has worked off: of deleted rows, and others.
+    pub purge_del_mark_records: Counter,
+    pub purge_upd_exist_or_extern_records: Counter,
+    /// Standstills of purge, and their ends (purge/standstill.rs).
+    pub purge_stop_count: Counter,
+    pub purge_resume_count: Counter,
     /// Truncations of undo tablespaces, and the microseconds that they took once a tablespace was empty.
     pub undo_truncations: Counter,
     pub undo_truncate_usec: Counter,

@@ -40,7 +40,7 @@ use pair::{Ending, Ends, LogPair};
 pub use record::{PAGE_NO_BYTES, Previous, RowDiff, UndoKind, UndoRecord};
 pub use rseg::{CACHED_PAGES_KEPT, FREE_PAGES_KEPT, HistoryEntry, Rseg};
 pub(crate) use truncate::Renamed;
-pub use truncate::{INITIAL_PAGES, UndoSpace, undo_path};
+pub use truncate::{INITIAL_PAGES, UndoSpace, UndoSpaceState, undo_path};
 
 use header::read_cached;
 use log::{UndoLog, damaged_record};
@@ -85,6 +85,12 @@ impl UndoEnv {
     /// The tablespace, in which a page is reserved before the mini-transaction that may need one.
     fn space(&self, space: SpaceId) -> Result<Arc<Space>> {
         self.spaces.require(space)
+    }
+
+    /// Pages in use in the tablespace; all of them if its allocation pages can't be read.
+    fn used_pages(&self, space: SpaceId) -> u32 {
+        let space = self.spaces.get(space);
+        space.map_or(0, |s| s.used_pages(&self.mtr).unwrap_or(s.size_pages()))
     }
 
     fn alloc_page(&self, mtr: &mut Mtr<'_>, header: PageId) -> Result<PageNo> {
@@ -272,6 +278,25 @@ impl UndoSys {
     /// The undo tablespaces, in the order of the directory.
     pub fn spaces(&self) -> &[UndoSpace] {
         &self.spaces
+    }
+
+    /// Those that new transactions may use.
+    pub fn active_spaces(&self) -> usize {
+        self.spaces.iter().filter(|space| space.is_active()).count()
+    }
+
+    /// Bytes of their files.
+    pub fn file_bytes(&self) -> u64 {
+        let pages = self.spaces.iter().map(|s| s.size_pages(&self.env));
+        pages.map(u64::from).sum::<u64>() * self.env.page_size as u64
+    }
+
+    /// Pages in use in them; in the system tablespace if there are none.
+    pub fn used_pages(&self) -> u32 {
+        match self.spaces.is_empty() {
+            true => self.env.used_pages(SYSTEM_SPACE),
+            false => self.spaces.iter().map(|s| s.used_pages(&self.env)).sum(),
+        }
     }
 
     /// Looks at every page of the redo-logged rollback segments (RSEG-3) and returns how many there are; an error names one that

@@ -34,6 +34,27 @@ use super::{UndoEnv, format_headers};
 /// Pages of a new undo tablespace.
 pub const INITIAL_PAGES: u32 = 64;
 
+/// What transactions may do in an undo tablespace, as in the work log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UndoSpaceState {
+    /// New transactions may use it.
+    Active,
+    /// It is to be truncated: those that use it end, purge works off what they leave.
+    Inactive,
+    /// Nothing is left in it, and it is being truncated.
+    Empty,
+}
+
+impl UndoSpaceState {
+    pub fn name(self) -> &'static str {
+        match self {
+            UndoSpaceState::Active => "active",
+            UndoSpaceState::Inactive => "inactive",
+            UndoSpaceState::Empty => "empty",
+        }
+    }
+}
+
 /// One undo tablespace, whichever file it is at the moment.
 pub struct UndoSpace {
     /// Its place in the directory.
@@ -76,6 +97,10 @@ impl UndoSpace {
         env.spaces.get(self.id()).map_or(0, |s| s.size_pages())
     }
 
+    pub fn used_pages(&self, env: &UndoEnv) -> u32 {
+        env.used_pages(self.id())
+    }
+
     /// How often it was truncated since the database was opened.
     pub fn truncations(&self) -> u64 {
         self.truncations.load(Ordering::Relaxed)
@@ -87,6 +112,14 @@ impl UndoSpace {
 
     pub fn is_active(&self) -> bool {
         self.rsegs.iter().all(|r| r.is_active())
+    }
+
+    pub fn state(&self) -> UndoSpaceState {
+        match (self.is_active(), self.is_empty()) {
+            (true, _) => UndoSpaceState::Active,
+            (false, false) => UndoSpaceState::Inactive,
+            (false, true) => UndoSpaceState::Empty,
+        }
     }
 
     pub(crate) fn set_active(&self, active: bool) {

@@ -1,0 +1,223 @@
+//! Everything that the engine counts, in one list: status variables, `INFORMATION_SCHEMA.VARVE_METRICS` and
+//! `SHOW ENGINE VARVE STATUS` all come from here.
+//!
+//! A metric has the name that InnoDB's INNODB_METRICS gives to the same thing, if there is one, and that of InnoDB's status variable.
+//! Values are read one after the other, not at one moment.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::buffer::PoolStats;
+use crate::flush::FlushCounters;
+use crate::lock::LockStats;
+use crate::redo::LogCounters;
+use crate::space::OpenFiles;
+use crate::txn::Core;
+
+/// How a metric is to be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MetricKind {
+    /// How often, or how much, since the database was opened: it never falls.
+    Counter,
+    /// What is now.
+    Value,
+}
+
+/// Something that the engine counts.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    pub name: &'static str,
+    /// The name of the status variable, without the engine's.
+    pub status_name: &'static str,
+    /// The part of the engine that it is about.
+    pub subsystem: &'static str,
+    pub kind: MetricKind,
+    pub comment: &'static str,
+    pub value: u64,
+}
+
+/// All metrics, those of a subsystem together.
+pub fn collect(core: &Core, files: &OpenFiles, flushed: &FlushCounters) -> Vec<Metric> {
+    let sources = Sources {
+        core,
+        files,
+        flushed,
+        log: core.log.counters(),
+        pool: core.pool.stats(),
+        locks: core.locks.stats(),
+    };
+    let metric = |entry: &Entry| Metric {
+        name: entry.name,
+        status_name: entry.status_name,
+        subsystem: entry.subsystem,
+        kind: entry.kind,
+        comment: entry.comment,
+        value: (entry.read)(&sources),
+    };
+    LIST.iter().map(metric).collect()
+}
+
+/// Where values come from.
+struct Sources<'a> {
+    core: &'a Core,
+    files: &'a OpenFiles,
+    flushed: &'a FlushCounters,
+    log: &'a LogCounters,
+    pool: PoolStats,
+    locks: LockStats,
+}
+
+/// A line of the list.
+struct Entry {
+    name: &'static str,
+    status_name: &'static str,
+    subsystem: &'static str,
+    kind: MetricKind,
+    comment: &'static str,
+    read: fn(&Sources<'_>) -> u64,
+}
+
+fn now(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+/// `KIND NAME as STATUS_NAME = VALUE, COMMENT;`, where the status variable is called as the metric unless it says otherwise.
+macro_rules! metrics {
+    (@status $name:ident) => { stringify!($name) };
+    (@status $name:ident $status:ident) => { stringify!($status) };
+    (|$from:ident| $($subsystem:literal {
+        $($kind:ident $name:ident $(as $status:ident)? = $value:expr, $comment:literal;)*
+    })*) => {
+        const LIST: &[Entry] = &[$($(Entry {
+            name: stringify!($name),
+            status_name: metrics!(@status $name $($status)?),
+            subsystem: $subsystem,
+            kind: MetricKind::$kind,
+            comment: $comment,
+            read: |$from| $value,
+        },)*)*];
+    };
+}
+
+metrics! { |s|
+    "transaction" {
+        Value max_trx_id = s.core.sys.next_id(), "The next id or number of a transaction";
+        Value trx_active_transactions as active_transactions = s.core.sys.unfinished().len() as u64,
+            "Transactions that have written and have not ended, prepared ones included";
+        Value prepared_transactions = s.core.prepared.count() as u64, "Prepared transactions";
+        Value read_views = s.core.sys.view_numbers().len() as u64, "Open read views";
+        Counter trx_rw_commits as commits = s.core.counters.commits.get(), "Commits of transactions that have written";
+        Counter trx_rollbacks as rollbacks = s.core.counters.rollbacks.get(), "Rollbacks of transactions that have written";
+        Value trx_rseg_history_len as history_list_length = s.core.undo.history_len(),
+            "Length of the history: undo logs of committed transactions that are not purged yet";
+        Value trx_rseg_current_size as undo_pages_used = u64::from(s.core.undo.used_pages()),
+            "Pages in use in the undo tablespaces, in the system tablespace if there are none";
+        Counter undo_cuts = s.core.counters.undo_cuts.get(), "Undo records that a reader missed: 0 in a sound database";
+    }
+    "purge" {
+        Counter purge_invoked = s.core.counters.purge_invoked.get(), "Batches of purge";
+        Counter purge_undo_log_pages = s.core.counters.purge_undo_log_pages.get(), "Undo pages that purge has read";
+        Counter purge_del_mark_records = s.core.counters.purge_del_mark_records.get(),
+            "Undo records of deleted rows that purge has worked off";
+        Counter purge_upd_exist_or_extern_records = s.core.counters.purge_upd_exist_or_extern_records.get(),
+            "Undo records of replaced index entries and replaced long values that purge has worked off";
+        Counter purge_stop_count = s.core.counters.purge_stop_count.get(),
+            "How often purge came to a standstill for a second with history left, at a read view or an error";
+        Counter purge_resume_count = s.core.counters.purge_resume_count.get(), "How often purge went on after a standstill";
+        Counter purged_logs = s.core.counters.purged_logs.get(), "Undo logs of committed transactions that are purged";
+        Counter purged_records = s.core.counters.purged_records.get(), "Rows and index entries that purge has removed";
+        Counter overflow_pages_freed = s.core.counters.overflow_pages_freed.get(),
+            "Pages of long values that purge and rollback have given back";
+    }
+    "undo" {
+        Value undo_tablespaces_total = s.core.undo.spaces().len() as u64, "Undo tablespaces";
+        Value undo_tablespaces_active = s.core.undo.active_spaces() as u64, "Undo tablespaces that new transactions may use";
+        Value undo_size_bytes = s.core.undo.file_bytes(), "Size of the files of the undo tablespaces";
+        Counter undo_truncate_count as undo_truncations = s.core.counters.undo_truncations.get(), "Truncations of undo tablespaces";
+        Counter undo_truncate_usec = s.core.counters.undo_truncate_usec.get(),
+            "Microseconds that these took, from when the tablespace was empty";
+    }
+    "lock" {
+        Counter lock_row_lock_waits as row_lock_waits = s.locks.waits, "Requests for a lock that had to wait";
+        Value lock_row_lock_current_waits as row_lock_current_waits = s.locks.current_waits, "Requests for a lock that wait now";
+        Counter lock_row_lock_time as row_lock_time = s.locks.wait_us / 1000, "Milliseconds of all waits for locks that have ended";
+        Counter lock_row_lock_time_max as row_lock_time_max = s.locks.wait_us_max / 1000, "Milliseconds of the longest of them";
+        Counter lock_timeouts as row_lock_timeouts = s.locks.timeouts, "Waits for locks that lasted too long";
+        Counter lock_deadlocks as deadlocks = s.locks.deadlocks, "Deadlocks";
+        Value lock_memory_bytes = s.core.locks.memory_bytes() as u64, "Memory of locks of rows and gaps";
+    }
+    "dml" {
+        Counter dml_inserts as rows_inserted = s.core.counters.rows_inserted.get(), "Rows inserted";
+        Counter dml_updates as rows_updated = s.core.counters.rows_updated.get(), "Rows updated";
+        Counter dml_deletes as rows_deleted = s.core.counters.rows_deleted.get(), "Rows deleted";
+        Counter dml_reads as rows_read = s.core.counters.rows_read.get(), "Rows read";
+        Counter long_values_written = s.core.counters.long_values_written.get(), "Long values written to pages of their own";
+        Counter long_values_read = s.core.counters.long_values_read.get(), "Long values read from pages of their own";
+    }
+    "log" {
+        Value log_lsn_current as lsn_current = s.core.log.next_lsn().0, "LSN of the next change";
+        Value log_lsn_last_flush as lsn_flushed = s.core.log.durable_lsn().0, "LSN up to which the redo log is on disk";
+        Value log_lsn_last_checkpoint as lsn_last_checkpoint = s.core.log.checkpoint_lsn().0, "LSN of the last checkpoint";
+        Value log_lsn_checkpoint_age as checkpoint_age = s.core.log.checkpoint_age_bytes(), "Bytes of redo since the last checkpoint";
+        Value log_max_checkpoint_age as checkpoint_max_age = s.core.log.capacity(), "How many these may become";
+        Counter log_checkpoints as checkpoints = now(&s.flushed.checkpoints), "Checkpoints";
+        Counter log_writes = now(&s.log.writes), "Writes to the redo log";
+        Counter os_log_bytes_written as os_log_written = now(&s.log.written_bytes), "Bytes written to the redo log";
+        Counter os_log_fsyncs = now(&s.log.syncs), "Syncs of the redo log";
+        Counter log_group_follows = now(&s.log.sync_follows), "Commits that another one's sync has made durable";
+        Counter log_waits = now(&s.log.buffer_waits), "Waits for room in the log buffer";
+        Counter log_capacity_waits = now(&s.log.capacity_waits), "Waits for a checkpoint to make room in the redo log";
+    }
+    "buffer" {
+        Value varve_page_size as page_size = s.core.pool.page_size() as u64, "Bytes of a page";
+        Value buffer_pool_pages_total = s.core.pool.n_frames() as u64, "Pages that the buffer pool has room for";
+        Value buffer_pool_pages_free = s.core.pool.free_frames() as u64, "Of these, free ones";
+        Value buffer_pool_pages_dirty = s.core.pool.dirty_pages() as u64, "Changed pages that are not written yet";
+        Counter buffer_pool_reads = s.pool.loads, "Pages that were brought into the buffer pool, from disk or as new ones";
+        Counter buffer_pages_written as buffer_pool_pages_written = s.pool.writes, "Pages written";
+        Counter buffer_pool_evictions = s.pool.evictions, "Pages that others took the place of";
+        Counter buffer_pool_wait_free = s.pool.free_waits, "Waits for a free page";
+        Counter buffer_pool_image_builds = s.pool.image_builds, "Images of inner pages made for readers without a latch";
+        Counter buffer_flush_adaptive_total_pages as buffer_flush_adaptive_pages = now(&s.flushed.adaptive_pages),
+            "Pages written because of the redo since the last checkpoint";
+        Counter buffer_flush_urgent_pages = now(&s.flushed.urgent_pages), "Pages written because the redo log was nearly full";
+        Counter buffer_flush_frames_pages = now(&s.flushed.frames_pages), "Pages written so that others can take their place";
+        Counter buffer_flush_idle_pages = now(&s.flushed.idle_pages), "Pages written because there was nothing else to do";
+        Counter buffer_flush_requested_pages = now(&s.flushed.requested_pages), "Pages written because somebody waited for it";
+        Counter varve_dblwr_pages_written as dblwr_pages_written = now(&s.flushed.doublewrite_pages),
+            "Pages written to the doublewrite file";
+        Counter varve_dblwr_writes as dblwr_writes = now(&s.flushed.batches), "Batches of pages written";
+        Counter os_data_fsyncs as data_fsyncs = now(&s.flushed.space_syncs), "Syncs of tablespaces";
+    }
+    "file_system" {
+        Value file_num_open_files as num_open_files = s.files.count() as u64, "Table files that are open";
+        Counter file_num_reopened_files as num_reopened_files = s.files.reopened(), "Table files that were opened again";
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_metrics_have_one_name() {
+        let names: HashSet<_> = LIST.iter().map(|m| m.name).collect();
+        let status_names: HashSet<_> = LIST.iter().map(|m| m.status_name).collect();
+        assert_eq!(names.len(), LIST.len());
+        assert_eq!(status_names.len(), LIST.len());
+    }
+
+    /// Of the columns of VARVE_METRICS, and of the server's names of status variables with `Varve_` before.
+    #[test]
+    fn names_and_comments_are_not_too_long() {
+        for metric in LIST {
+            assert!(
+                metric.name.len() <= 64 && metric.status_name.len() <= 58,
+                "{}",
+                metric.name
+            );
+            assert!(metric.comment.len() <= 193, "{}", metric.name);
+        }
+    }
+}
