@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use varve::io::{Disk, OpenMode};
+use varve::offline::TableFile;
 use varve::page::{PageType, page_type, seal};
 use varve::{
     ColumnType, Database, Error, Isolation, KeyMatch, LockMode, LogLevel, Options, TableDef, Value,
@@ -319,6 +320,59 @@ fn a_definition_that_cannot_be_read_costs_no_file() {
     db.drop_table("a/bad").unwrap();
     assert!(!disk.exists(Path::new("/db/a/bad.vdt")).unwrap());
     db.close().unwrap();
+}
+
+/// DDL-3: a disk that loses the write of a page of definitions does not cost the rows of the tables that it named.
+#[test]
+fn a_table_that_is_forgotten_is_put_aside() {
+    let disk = build();
+    open(&disk, &Log::default()).close().unwrap();
+    let before = disk.copy();
+    let db = open(&disk, &Log::default());
+    for name in ["a/new", "a/empty"] {
+        db.create_table(&definition(name)).unwrap();
+    }
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    put(&db, &mut trx, "a/new", 0..ROWS);
+    trx.commit().unwrap();
+    db.close().unwrap();
+    // Intact, but older.
+    let mut lost = 0;
+    let file = before.open(Path::new("/db/system.vdt"), OpenMode::Existing);
+    let (file, mut page) = (file.unwrap(), vec![0; PAGE]);
+    for at in (0..file.len().unwrap()).step_by(PAGE) {
+        file.read_at(&mut page, at).unwrap();
+        if page_type(&page) == Some(PageType::Leaf) {
+            lost += 1;
+            let now = disk.open(Path::new("/db/system.vdt"), OpenMode::Existing);
+            now.unwrap().write_at(&page, at).unwrap();
+        }
+    }
+    assert_eq!(lost, 1, "all definitions in one leaf");
+
+    for life in 0..2 {
+        let log = Log::default();
+        let db = open(&disk, &log);
+        assert_eq!(db.tables(), ["a/bad", "a/good"]);
+        assert_eq!(rows(&db, "a/good"), ROWS);
+        db.close().unwrap();
+        let said = log.lock().unwrap().join("\n");
+        assert_eq!(
+            said.contains("a/new.vdt has rows") && said.contains("varve dump"),
+            life == 0,
+            "{said}"
+        );
+    }
+    let mut files = disk.files();
+    files.retain(|file| file.starts_with("/db/a"));
+    let names: Vec<_> = files.iter().map(|file| file.to_str().unwrap()).collect();
+    let [bad, good, aside] = names[..] else {
+        panic!("{names:?}");
+    };
+    assert_eq!([bad, good], ["/db/a/bad.vdt", "/db/a/good.vdt"]);
+    assert!(aside.starts_with("/db/a/new.vdt.unnamed-"), "{aside}");
+    let saved = TableFile::open_on(&disk, &files[2]).unwrap();
+    assert_eq!(saved.salvage(&mut |_| Ok(())).unwrap().rows, ROWS as u64);
 }
 
 /// What recovery could not apply is gone: a file that comes back later would be old without anybody noticing.

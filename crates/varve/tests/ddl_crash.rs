@@ -15,7 +15,7 @@ mod dying_disk;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use dying_disk::DyingDisk;
@@ -242,6 +242,46 @@ fn every_operation_of_the_disk_may_be_the_last() {
     }
     println!("deaths in each step: {deaths:?}");
     assert!(deaths.iter().all(|n| *n > 0), "{deaths:?}");
+}
+
+/// DDL-3: redo says that the file goes until it is gone, however many checkpoints there are meanwhile.
+#[test]
+fn no_checkpoint_forgets_a_removal() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = DyingDisk::new();
+    let db = Database::open_on(Arc::new(disk.clone()), dir.path(), options()).unwrap();
+    for name in ["a/t", "a/other"] {
+        Op::Create(name.into()).run(&db).unwrap();
+        Op::Fill(name.into(), 50).run(&db).unwrap();
+    }
+    db.close().unwrap();
+    // All pages are clean: the file's own would keep the checkpoint back, because nobody can write them meanwhile.
+    let db = Database::open_on(Arc::new(disk.clone()), dir.path(), options()).unwrap();
+    let status = |name| db.status().into_iter().find(|s| s.0 == name).unwrap().1;
+    let (arrived, arrives) = mpsc::channel();
+    let (leave, left) = mpsc::channel::<()>();
+    disk.before_remove(move |path| {
+        if path.ends_with("a/t.vdt") {
+            arrived.send(()).unwrap();
+            left.recv().unwrap();
+        }
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| db.drop_table("a/t"));
+        arrives.recv().unwrap();
+        let decided = status("lsn_current");
+        let room = status("checkpoint_max_age") * 13 / 16;
+        while status("checkpoint_age") < room && status("lsn_last_checkpoint") <= decided {
+            Op::Fill("a/other".into(), 500).run(&db).unwrap();
+        }
+        disk.live_for(0);
+        leave.send(()).unwrap();
+    });
+    assert!(dir.path().join("a/t.vdt").exists());
+    db.crash();
+    let db = Database::open(dir.path(), options()).unwrap();
+    assert_eq!(db.tables(), ["a/other"]);
+    check(&db, "after the removal");
 }
 
 // ---- A process that is killed.

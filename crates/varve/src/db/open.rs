@@ -238,6 +238,7 @@ pub(crate) fn open(
         ));
     }
     let (scan, redo) = recovery::scan(&*disk, dir, &control)?;
+    recovery::finish_removals(&spaces, &scan.removed, &note)?;
     if scan.frames > 0 {
         recovery::require_readable(&found)?;
     }
@@ -263,7 +264,7 @@ pub(crate) fn open(
     let pool = Arc::new(BufferPool::new(pool_settings, spaces.clone())?);
     let log_writer = log.spawn_writer()?;
     let id_limits: Arc<OnceLock<Arc<Core>>> = Arc::default();
-    let source = id_limits.clone();
+    let (source, id_limit) = (id_limits.clone(), scan.id_limit);
     let (flusher, hold) = Flusher::start_held(FlushEnv {
         pool: pool.clone(),
         log: log.clone(),
@@ -276,7 +277,7 @@ pub(crate) fn open(
         },
         fill_control: Box::new(move |c| {
             let now = source.get().map_or(0, |core| core.sys.id_limit());
-            c.id_limit = c.id_limit.max(now).max(scan.id_limit);
+            c.id_limit = c.id_limit.max(now).max(id_limit);
         }),
     })?;
     if scan.frames > 0 {
@@ -406,6 +407,7 @@ impl Opener<'_> {
             core: core.clone(),
             spaces: self.spaces.clone(),
             control: self.control_file.clone(),
+            checkpointer: self.flusher.checkpointer(),
             collations,
             system,
             mutex: Mutex::new(()),
@@ -461,7 +463,7 @@ impl Opener<'_> {
         let named: HashMap<_, _> = named.map(|d| (d.space, d.name.clone())).collect();
         let incomplete = defs.iter().any(|d| d.def.is_err());
         self.raise_ids(&defs)?;
-        let missing = recovery::reconcile(&self.spaces, found, (&named, incomplete), &note)?;
+        let missing = recovery::reconcile(core, &self.spaces, found, (&named, incomplete))?;
         for stored in defs {
             let file_is_missing = missing.contains(&stored.name);
             let path = ddl::table_path(&stored.name);

@@ -3,8 +3,9 @@
 //! The stored definitions (`store`) are the only truth, and they change in a transaction of their own. Files follow:
 //!
 //! - CREATE and TRUNCATE make a new file, synced, before the definition that names its tablespace commits. A crash before
-//!   the commit leaves a file whose tablespace no definition names: start-up removes it.
-//! - DROP and TRUNCATE remove the old file after the commit is durable. A crash before leaves the same kind of file.
+//!   the commit leaves a file whose tablespace no definition names, and which has no rows: start-up removes it.
+//! - DROP and TRUNCATE remove the old file after the commit is durable. The commit's own mini-transaction has a `FileDelete` record: a crash
+//!   leaves it in the redo, and start-up removes the file.
 //! - RENAME (and TRUNCATE's last step) renames the file after the commit is durable. A crash before leaves a file whose
 //!   name is not what its definition says: start-up renames it. Files are recognised by the SpaceId in their header.
 //!   What can be wrong with the new path is found before the commit.
@@ -12,6 +13,9 @@
 //! After a failed sync nobody knows what is committed: then files are left to the next start.
 //!
 //! - **DDL-1** After start-up the table files are exactly those that the committed definitions name.
+//! - **DDL-3** No file with rows is removed because no definition names it: that may be due to a write of a page of definitions that the disk
+//!   lost. A removal is decided by redo alone, and the checkpoint stays before its record until the file is gone. A file with rows that nothing
+//!   names is put aside.
 //! - **DDL-2** The copy of a table's definition in its file, by which `varve dump` reads the file alone, says what the stored
 //!   definition says. It is written after the commit, and made right at a start after a crash.
 //!
@@ -31,6 +35,7 @@ use parking_lot::Mutex;
 use crate::base::{Error, IndexId, PageId, PageNo, Result, Sabotage, SpaceId, TableId, TrxId};
 use crate::btree::Tree;
 use crate::catalog::{BrokenTable, FIRST_ROOT_PAGE, META_PAGE, OpenTable, ROW_AT, TableDef};
+use crate::flush::{CheckpointHold, Checkpointer};
 use crate::lock::TableMode;
 use crate::mtr::Mtr;
 use crate::page::{PageOp, PageType, max_record};
@@ -50,6 +55,7 @@ pub struct Ddl {
     pub core: Arc<Core>,
     pub spaces: Arc<Spaces>,
     pub control: Arc<ControlFile>,
+    pub checkpointer: Arc<Checkpointer>,
     pub collations: Arc<Collations>,
     pub system: Arc<OpenTable>,
     pub mutex: Mutex<()>,
@@ -214,7 +220,17 @@ impl Ddl {
         Ok(())
     }
 
-    /// Drops a tablespace and its file. A file that can't be removed now is removed at the next start.
+    /// The commit of `trx`, which has changed a definition, decides that this tablespace goes (DDL-3). Recovery removes the file while the
+    /// answer is kept.
+    fn decide_removal(&self, trx: &mut Transaction, space: SpaceId) -> Result<CheckpointHold> {
+        let path = self.spaces.get(space).map_or(String::new(), |s| s.path());
+        trx.removes_file(space, path)?;
+        // From here on nobody waits for redo capacity.
+        trx.hold_commit()?;
+        Ok(self.checkpointer.hold_here())
+    }
+
+    /// Drops a tablespace and its file. A file that can't be removed now is put aside at the next start, unless that comes after a crash.
     fn remove_file(&self, space: SpaceId) {
         if self.core.check_usable().is_err() {
             // What has been committed is not known any more: the next start will know whose file this is.
@@ -224,7 +240,7 @@ impl Ddl {
             Ok(()) => self.core.pool.drop_space(space),
             // Recovery may come to it until then: its pages are written (SP-8).
             Err(e) => self.core.warn(&format!(
-                "the file of tablespace {space} will be removed at the next start: {e}"
+                "the file of tablespace {space} is of no use any more, but can't be removed: {e}"
             )),
         }
     }
@@ -250,6 +266,7 @@ impl Ddl {
         let _serial = self.mutex.lock();
         store::delete_def(&mut trx, &self.system, name)?;
         let _gate = table.keep_purge_away();
+        let _decided = self.decide_removal(&mut trx, table.space())?;
         if self
             .core
             .log
@@ -268,6 +285,10 @@ impl Ddl {
         let _serial = self.mutex.lock();
         let mut trx = self.begin();
         store::delete_def(&mut trx, &self.system, name)?;
+        let _decided = match &broken.def {
+            Some(def) => Some(self.decide_removal(&mut trx, def.space)?),
+            None => None,
+        };
         self.commit(trx)?;
         self.core.tables.remove_broken(name);
         let path = table_path(name);
@@ -384,9 +405,10 @@ impl Ddl {
         let stored = (|| {
             store::delete_def(&mut trx, &self.system, name)?;
             store::write_def(&mut trx, &self.system, &def)?;
-            self.retire(trx, &table)
+            let decided = self.decide_removal(&mut trx, table.space())?;
+            Ok::<_, Error>((self.retire(trx, &table)?, decided))
         })();
-        let id = stored.inspect_err(|_| self.remove_file(def.space))?;
+        let (id, _decided) = stored.inspect_err(|_| self.remove_file(def.space))?;
         let space = def.space;
         let emptied = OpenTable::open(def, id, &self.core.mtr, &self.spaces, &self.collations)?;
         self.core.tables.replace(&table, Arc::new(emptied));

@@ -5,7 +5,7 @@
 //! the checkpoint passes may be recorded nowhere but in the log. (4) Write and sync the control file. (5) Only then tell the log, which may
 //! recycle files below.
 //!
-//! A **hold** is an explicit floor: recovery's redo not yet applied, a truncation under way. The pool is asked with a
+//! A **hold** is an explicit floor: recovery's redo not yet applied, a file whose removal is decided but not done. The pool is asked with a
 //! `complete` that no hold is below, because its answer relies on no page being dirtied from an older LSN later on, and
 //! replay under a hold does just that.
 //!
@@ -86,6 +86,8 @@ impl Checkpointer {
         }
     }
 
+    /// Keeps the checkpoint at or below the present end of the log until the hold is dropped. Whoever has it must not wait for redo
+    /// capacity, which may be waiting for the checkpoint.
     pub fn hold_here(self: &Arc<Self>) -> CheckpointHold {
         // The present end: at or above every checkpoint that could have been decided.
         let mut holds = self.holds.lock();

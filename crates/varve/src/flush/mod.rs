@@ -31,14 +31,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-pub use checkpoint::CheckpointHold;
+pub use checkpoint::{CheckpointHold, Checkpointer};
 
 use crate::base::{Error, Lsn, Result};
 use crate::buffer::BufferPool;
 use crate::io::Disk;
 use crate::redo::{Control, ControlFile, RedoLog};
 use batch::BatchWriter;
-use checkpoint::Checkpointer;
 use cleaner::{Cleaner, Signal};
 use doublewrite::Doublewrite;
 
@@ -242,9 +241,8 @@ impl Flusher {
         self.shared.flush_all_to(lsn)
     }
 
-    /// Keeps the checkpoint at or below the present end of the log until the hold is dropped.
-    pub fn hold_checkpoint(&self) -> CheckpointHold {
-        self.shared.checkpointer.hold_here()
+    pub fn checkpointer(&self) -> Arc<Checkpointer> {
+        self.shared.checkpointer.clone()
     }
 
     /// For a clean shutdown, when nothing changes pages any more: writes every page, and a last checkpoint that says

@@ -221,7 +221,7 @@ fn a_hold_keeps_the_checkpoint_and_can_be_moved() {
     let rig = Rig::new(64, 10);
     let flusher = Flusher::start(rig.env(|_| {})).unwrap();
     let a = rig.change(1, 1, 100).unwrap();
-    let hold = flusher.hold_checkpoint();
+    let hold = flusher.checkpointer().hold_here();
     let b = rig.change(2, 1, 100).unwrap();
     flusher.flush_all_to(b).unwrap();
     assert_eq!(flusher.checkpoint_now().unwrap(), a);

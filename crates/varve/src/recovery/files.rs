@@ -4,11 +4,14 @@ use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 
-use crate::base::{Error, Result, SpaceId};
+use crate::base::{Error, PageId, Result, SpaceId};
 use crate::buffer::BufferPool;
+use crate::catalog::FIRST_ROOT_PAGE;
 use crate::ddl::{FILE_EXTENSION, TEMP_FILE, table_path};
 use crate::io::Disk;
+use crate::page::{PageType, SlottedRef, page_type};
 use crate::space::{SpaceKind, Spaces, UNFINISHED_EXTENSION};
+use crate::txn::Core;
 use crate::undo::undo_path;
 
 /// A tablespace file of the data directory.
@@ -109,6 +112,16 @@ pub fn require_readable(found: &[FoundFile]) -> Result<()> {
     }
 }
 
+/// Removes files whose removal a transaction decided that has committed (DDL-3).
+pub fn finish_removals(spaces: &Spaces, removed: &[SpaceId], log: &dyn Fn(&str)) -> Result<()> {
+    for space in removed.iter().filter_map(|id| spaces.get(*id)) {
+        let (id, path) = (space.id(), space.path());
+        log(&format!("removing {path}: tablespace {id} was dropped"));
+        spaces.drop_space(id)?;
+    }
+    Ok(())
+}
+
 /// Finishes truncations of undo tablespaces that a crash interrupted, forwards or backwards: the tablespaces in the directory are right.
 pub fn reconcile_undo(
     spaces: &Spaces,
@@ -116,6 +129,10 @@ pub fn reconcile_undo(
     named: &[SpaceId],
     log: &dyn Fn(&str),
 ) -> Result<()> {
+    // First: what is not named may have been put in the place of what is, in a write of the directory that the disk lost.
+    for &id in named {
+        spaces.require(id)?;
+    }
     for space in spaces.all() {
         if space.kind() == SpaceKind::Undo && !named.contains(&space.id()) {
             let (id, path) = (space.id(), space.path());
@@ -140,14 +157,50 @@ pub fn reconcile_undo(
     Ok(())
 }
 
+/// A file that no definition names. Without rows it was made for a definition that never committed; with rows it should not be there (DDL-3).
+fn remove_unnamed(core: &Core, spaces: &Spaces, id: SpaceId) -> Result<()> {
+    // Finished removals have been there.
+    let Some(space) = spaces.get(id) else {
+        return Ok(());
+    };
+    let path = space.path();
+    if !may_have_rows(&core.pool, id) {
+        core.note(&format!("removing {path}: no table has tablespace {id}"));
+        spaces.drop_space(id)?;
+        core.pool.drop_space(id);
+        return Ok(());
+    }
+    let aside = format!("{path}.unnamed-{id}");
+    core.warn(&format!(
+        "{path} has rows of tablespace {id}, but no table has that tablespace. Either the disk has lost a write to the table's definition, or the \
+         file could not be removed when its table was dropped. It is put aside as {aside}: see what is in it with `varve dump`, and remove it"
+    ));
+    if let Err(e) = spaces.rename(id, &aside) {
+        core.warn(&format!("{path} keeps its name for now: {e}"));
+    }
+    Ok(())
+}
+
+/// False if the root of the clustered index is an empty leaf, or was never written.
+fn may_have_rows(pool: &BufferPool, id: SpaceId) -> bool {
+    match pool.shared(PageId::new(id, FIRST_ROOT_PAGE)) {
+        Err(_) => true,
+        Ok(page) => match page_type(&page) {
+            Some(PageType::Unused) => false,
+            Some(PageType::Leaf) => SlottedRef::new(&page).n_slots() > 0,
+            _ => true,
+        },
+    }
+}
+
 /// Makes the table files those that the definitions name (DDL-1). `named` has each table's tablespace and name; if it lacks
 /// some because their definitions can't be read (`incomplete`), no file is removed. Returns the names of tables whose file
 /// is missing.
 pub fn reconcile(
+    core: &Core,
     spaces: &Spaces,
     found: &[FoundFile],
     (named, incomplete): (&HashMap<SpaceId, String>, bool),
-    log: &dyn Fn(&str),
 ) -> Result<Vec<String>> {
     let tables = found.iter().filter(|f| f.path.contains('/'));
     let mut misplaced = Vec::new();
@@ -161,26 +214,20 @@ pub fn reconcile(
                     misplaced.push((space, &file.path, right));
                 }
             }
-            Ok((space, None)) if incomplete => log(&format!(
+            Ok((space, None)) if incomplete => core.note(&format!(
                 "{} stays: it may be tablespace {space} of a table whose definition can't be read",
                 file.path
             )),
-            Ok((space, None)) => {
-                log(&format!(
-                    "removing {}: no table has tablespace {space}",
-                    file.path
-                ));
-                spaces.drop_space(space)?;
-            }
+            Ok((space, None)) => remove_unnamed(core, spaces, space)?,
             // Nothing of ours: a file gets its name when its header is there. It is left for a person to look at.
             Err(_) => {}
         }
     }
     for (space, from, to) in misplaced {
-        log(&format!("finishing the rename of {from} to {to}"));
+        core.note(&format!("finishing the rename of {from} to {to}"));
         // Tablespaces are known by their headers: the table can be used all the same.
         if let Err(e) = spaces.rename(space, &to) {
-            log(&format!("{from} keeps its name for now: {e}"));
+            core.note(&format!("{from} keeps its name for now: {e}"));
         }
     }
     Ok(missing.into_values().collect())

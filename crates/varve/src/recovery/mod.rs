@@ -4,12 +4,13 @@
 //! Order at start-up:
 //!
 //! 1. torn pages are restored from the doublewrite file (`flush`), tablespace files are opened by the header in each;
-//! 2. the log is read once to find its end and the id limit, and opened there for writing (`scan`);
+//! 2. the log is read once to find its end, the id limit, and which files were to be removed, and opened there for writing (`scan`);
 //! 3. it is read again and applied page by page (`replay`), while the page cleaner already writes pages out;
 //!    the checkpoint stays where it was until the replay is through;
 //! 4. transactions whose undo logs are still in their slots are rolled back, unless they are prepared: first those that
 //!    changed definitions, then, with the definitions loaded, all others;
-//! 5. files that no definition names are removed, files under another name than their definition's are renamed.
+//! 5. files without rows that no definition names are removed, those with rows put aside (DDL-3), and files under another name than their
+//!    definition's are renamed.
 //!
 //! - **REC-1** Nothing but replay touches a page of a logged tablespace before step 4.
 //! - **REC-2** All steps can be interrupted and started again.
@@ -25,7 +26,7 @@ mod files;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::base::{Error, Lsn, Result};
+use crate::base::{Error, Lsn, Result, SpaceId};
 use crate::buffer::BufferPool;
 use crate::io::Disk;
 use crate::mtr::RawRecord;
@@ -35,14 +36,18 @@ use crate::redo::{Control, REDO_DIR, RedoReader};
 use crate::txn::{Core, Transaction};
 use crate::undo::TrxUndo;
 
-pub use files::{FoundFile, find_files, reconcile, reconcile_undo, require_readable};
+pub use files::{
+    FoundFile, find_files, finish_removals, reconcile, reconcile_undo, require_readable,
+};
 
 /// What the redo log holds beyond the checkpoint.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scan {
     pub end: Lsn,
     pub id_limit: u64,
     pub frames: u64,
+    /// Tablespaces whose removal was decided, and may not be done yet (DDL-3).
+    pub removed: Vec<SpaceId>,
 }
 
 /// Reads the log from the checkpoint to its end. Also returns a reader that stands at the checkpoint again, for
@@ -54,13 +59,18 @@ pub fn scan(disk: &dyn Disk, dir: &Path, control: &Control) -> Result<(Scan, Red
         end: control.checkpoint,
         id_limit: control.id_limit,
         frames: 0,
+        removed: Vec::new(),
     };
     while let Some(frame) = reader.next()? {
         found.frames += 1;
         found.end = frame.end;
         for record in records(frame.body) {
-            if let Ok(Record::Raw(RawRecord::IdLimit { limit })) = record {
-                found.id_limit = found.id_limit.max(limit);
+            match record {
+                Ok(Record::Raw(RawRecord::IdLimit { limit })) => {
+                    found.id_limit = found.id_limit.max(limit);
+                }
+                Ok(Record::Raw(RawRecord::FileDelete { space, .. })) => found.removed.push(space),
+                _ => {}
             }
         }
     }
@@ -100,7 +110,7 @@ pub fn roll_back(core: &Arc<Core>, undo: TrxUndo) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{PageId, PageNo, SpaceId};
+    use crate::base::{PageId, PageNo};
     use crate::buffer::PoolSettings;
     use crate::buffer::mem_store::MemStore;
     use crate::io::RealDisk;

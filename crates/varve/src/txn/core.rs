@@ -204,6 +204,10 @@ impl Core {
         self.log.check()
     }
 
+    pub fn note(&self, message: &str) {
+        (self.logger)(LogLevel::Note, message);
+    }
+
     pub fn warn(&self, message: &str) {
         (self.logger)(LogLevel::Warning, message);
     }

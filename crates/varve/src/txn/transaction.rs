@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::base::{Error, IndexId, Lsn, Result, TableId, TrxId, TrxNo, Xid};
+use crate::base::{Error, IndexId, Lsn, Result, SpaceId, TableId, TrxId, TrxNo, Xid};
 use crate::btree::LeafHint;
 use crate::catalog::{Claim, OpenTable};
 use crate::lock::{TableMode, TrxLocks, Wait};
@@ -431,6 +431,15 @@ impl Transaction {
             Some(undo) => undo.hold_commit(&self.core.undo.env),
             None => Ok(()),
         }
+    }
+
+    /// The commit says in redo that the file of this tablespace goes with it: recovery removes it then. Something was changed already.
+    pub fn removes_file(&mut self, space: SpaceId, path: String) -> Result<()> {
+        self.check_open()?;
+        let undo = self.undo.as_mut();
+        undo.expect("a definition was changed")
+            .removes_file(space, path);
+        Ok(())
     }
 
     /// Commits and waits until the commit is durable.

@@ -26,8 +26,9 @@ use super::UndoEnv;
 use super::log::UndoLog;
 use super::rseg::Rseg;
 
-/// Redo that the mini-transactions of prepare and commit can write: some header fields, a queue entry, two slots.
-pub(super) const MAX_COMMIT_MTR: u32 = 2048;
+/// Redo that the mini-transactions of prepare and commit can write: some header fields, a queue entry, two slots, and the path of a
+/// file.
+pub(super) const MAX_COMMIT_MTR: u32 = 3072;
 
 pub(super) struct CommitHold {
     /// `None` in the temporary tablespace, which is not logged.

@@ -31,7 +31,7 @@ use crate::base::{
     TEMP_SPACE, TableId, TrxId, TrxNo, Xid, thread_spot,
 };
 use crate::buffer::{BufferPool, SharedPage};
-use crate::mtr::{Mtr, MtrEnv, PageH};
+use crate::mtr::{Mtr, MtrEnv, PageH, RawRecord};
 use crate::space::{MIXED, Space, Spaces};
 
 pub use directory::{DIRECTORY_PAGE, Directory, SYSTEM_FILE, require_system_file};
@@ -509,6 +509,8 @@ pub struct TrxUndo {
     next_no: u64,
     /// The name under which the transaction is prepared.
     xid: Option<Box<Xid>>,
+    /// The tablespace that its commit removes, and the file's path.
+    removes: Option<Box<(SpaceId, String)>>,
 }
 
 impl TrxUndo {
@@ -519,7 +521,13 @@ impl TrxUndo {
             temporary: None,
             next_no: 0,
             xid: None,
+            removes: None,
         }
+    }
+
+    /// The commit says in redo that this tablespace goes with it.
+    pub fn removes_file(&mut self, space: SpaceId, path: String) {
+        self.removes = Some(Box::new((space, path)));
     }
 
     pub fn trx(&self) -> TrxId {
@@ -746,9 +754,14 @@ impl TrxUndo {
         let joins =
             |ending: &Option<Ending<'_>>| ending.as_ref().is_some_and(Ending::joins_history);
         let no = number(joins(&logged) || joins(&temporary));
-        let end = logged.map(|ending| self.logged.end(ending, no));
+        let removal = self.removes.as_deref().filter(|_| how == Ends::Committed);
+        let removal = removal.map(|(space, path)| RawRecord::FileDelete {
+            space: *space,
+            path,
+        });
+        let end = logged.map(|ending| self.logged.end(ending, no, removal.as_ref()));
         if let (Some(pair), Some(ending)) = (&mut self.temporary, temporary) {
-            pair.end(ending, no);
+            pair.end(ending, no, None);
         }
         Ok((no, end))
     }

@@ -5,7 +5,7 @@
 //! is drawn, those of the logged pair first.
 
 use crate::base::{Lsn, NO_PAGE, PageId, Result, RollPtr, TrxId, TrxNo};
-use crate::mtr::{Mtr, PageH};
+use crate::mtr::{Mtr, PageH, RawRecord};
 
 use super::UndoEnv;
 use super::header::LogKind;
@@ -274,9 +274,9 @@ impl LogPair {
         }))
     }
 
-    /// Ends the pair: the update log joins the history under `no` if it was latched for that; all else is given back. Returns
-    /// the LSN that makes it durable.
-    pub fn end(&mut self, ending: Ending<'_>, no: TrxNo) -> Lsn {
+    /// Ends the pair: the update log joins the history under `no` if it was latched for that; all else is given back. `also` is logged
+    /// with it. Returns the LSN that makes it durable.
+    pub fn end(&mut self, ending: Ending<'_>, no: TrxNo, also: Option<&RawRecord<'_>>) -> Lsn {
         let Ending {
             mut mtr,
             rseg: rseg_h,
@@ -310,6 +310,9 @@ impl LogPair {
             if let (true, Some(rseg_h)) = (end.frees_slot(), rseg_h) {
                 rseg.write_slot(&mut mtr, rseg_h, log.header().slot, NO_PAGE);
             }
+        }
+        if let Some(record) = also {
+            mtr.log_raw(record);
         }
         let lsn = mtr.commit();
         self.hold = None;

@@ -14,7 +14,10 @@ pub struct DyingDisk {
     left: Arc<AtomicI64>,
     reads_fail: Arc<AtomicBool>,
     full: Arc<Mutex<Option<&'static str>>>,
+    before_remove: Arc<Mutex<Option<BeforeRemove>>>,
 }
+
+type BeforeRemove = Box<dyn Fn(&Path) + Send>;
 
 #[allow(dead_code, reason = "each test uses its part")]
 impl DyingDisk {
@@ -23,7 +26,13 @@ impl DyingDisk {
             left: Arc::new(AtomicI64::new(i64::MAX)),
             reads_fail: Arc::default(),
             full: Arc::default(),
+            before_remove: Arc::default(),
         }
+    }
+
+    /// Called before a file is removed.
+    pub fn before_remove(&self, call: impl Fn(&Path) + Send + 'static) {
+        *self.before_remove.lock().unwrap() = Some(Box::new(call));
     }
 
     /// From now on there is no room for files whose path contains `part`: they can't become longer.
@@ -74,6 +83,9 @@ impl Disk for DyingDisk {
         Ok(Arc::new(DyingFile { file, disk }))
     }
     fn remove(&self, path: &Path) -> Result<()> {
+        if let Some(call) = &*self.before_remove.lock().unwrap() {
+            call(path);
+        }
         self.alive("remove", path, 1)?;
         RealDisk.remove(path)
     }
