@@ -30,7 +30,7 @@ struct Section
 const char *section_title(const char *subsystem)
 {
   static const char *const titles[][2]= {
-    {"transaction", "TRANSACTIONS"}, {"purge", "PURGE"}, {"undo", "UNDO TABLESPACES"}, {"lock", "LOCKS"},
+    {"transaction", "TRANSACTION COUNTERS"}, {"purge", "PURGE"}, {"undo", "UNDO TABLESPACES"}, {"lock", "LOCKS"},
     {"dml", "ROW OPERATIONS"}, {"log", "LOG"}, {"buffer", "BUFFER POOL AND FLUSHING"}, {"file_system", "FILES"}};
   for (const auto &[name, title] : titles)
     if (!strcmp(name, subsystem))

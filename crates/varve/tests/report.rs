@@ -21,6 +21,69 @@ fn change(trx: &mut Transaction, table: &Table, id: i64) -> varve::Result<()> {
     trx.update(table, &cursor, &row.datums())
 }
 
+fn count(db: &Database, line: &str) -> usize {
+    lines(db, "TRANSACTIONS").matches(line).count()
+}
+
+/// How many lines there are with the view that is open in `trx`, and what it says.
+fn view_line(trx: &Transaction, sees_below: u64) -> String {
+    let number = trx.current_view().unwrap().number();
+    format!("Trx read view will not see trx with id >= {number}, sees < {sees_below}\n")
+}
+
+/// Each with its state, its undo and its view.
+fn transactions_are_listed(db: &Database, table: &Table) {
+    assert!(db.wait_for_purge(Duration::from_secs(60)));
+    assert!(count(db, "History list length 0\n") == 1 && count(db, "---TRANSACTION") == 0);
+    let mut reader = db.begin(Isolation::RepeatableRead);
+    reader.take_snapshot();
+    let first = reader.current_view().unwrap().number().0;
+    assert_eq!(count(db, "---TRANSACTION that has written nothing\n"), 1);
+    assert_eq!(count(db, &view_line(&reader, first)), 1);
+
+    // One that writes before the next view opens is what that does not see.
+    let mut writer = db.begin(Isolation::RepeatableRead);
+    change(&mut writer, table, 4).unwrap();
+    let id = writer.id().unwrap();
+    assert_eq!(
+        count(
+            db,
+            &format!("---TRANSACTION {id}, ACTIVE\nundo log entries 1\n")
+        ),
+        1
+    );
+    let mut late = db.begin(Isolation::RepeatableRead);
+    late.take_snapshot();
+    let view = view_line(&late, id.0);
+    assert_eq!(count(db, &view), 1);
+    change(&mut late, table, 2).unwrap();
+    change(&mut late, table, 3).unwrap();
+    let text = format!(
+        "---TRANSACTION {}, ACTIVE\nundo log entries 2\n{view}",
+        late.id().unwrap()
+    );
+    assert_eq!(count(db, &text), 1);
+    assert_eq!(count(db, "---TRANSACTION that has written nothing\n"), 1);
+
+    // The reader holds back what is committed now.
+    writer.commit().unwrap();
+    late.rollback().unwrap();
+    while count(db, "state: stopped\nHistory list length 1\n") == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut done = format!("Purge done for trx's n:o < {first} undo n:o < 0 state: stopped\n");
+    assert_eq!(count(db, &done), 1, "{}", lines(db, "TRANSACTIONS"));
+    reader.commit().unwrap();
+    assert!(db.wait_for_purge(Duration::from_secs(60)));
+    let next = db.status().iter().find(|s| s.0 == "max_trx_id").unwrap().1;
+    while count(db, "state: running but idle\nHistory list length 0\n") == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    done = format!("Trx id counter {next}\nPurge done for trx's n:o < {next} undo n:o < 0 ");
+    assert_eq!(count(db, &done), 1, "{}", lines(db, "TRANSACTIONS"));
+    assert_eq!(count(db, "---TRANSACTION"), 0);
+}
+
 #[test]
 fn waits_deadlocks_and_old_views_are_told_by_name() {
     let dir = tempfile::tempdir().unwrap();
@@ -38,6 +101,7 @@ fn waits_deadlocks_and_old_views_are_told_by_name() {
     trx.commit().unwrap();
     assert!(lines(&db, "LATEST DETECTED DEADLOCK").contains("none since"));
     assert!(lines(&db, "LOCK WAITS").contains("nobody waits"));
+    transactions_are_listed(&db, &table);
 
     let mut old = db.begin(Isolation::RepeatableRead);
     old.take_snapshot();

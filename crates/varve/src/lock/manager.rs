@@ -200,6 +200,17 @@ impl LockManager {
         assert!(before.is_none(), "two lock owners for transaction {id}");
     }
 
+    /// The transactions that have an id, unordered, with the undo records that they have written.
+    pub fn writers(&self) -> Vec<(TrxId, u64)> {
+        let mut writers = Vec::new();
+        for registry in &self.inner.trxs {
+            let registry = registry.lock();
+            let changes = |owner: &Arc<Owner>| owner.changes.load(Ordering::Relaxed);
+            writers.extend(registry.iter().map(|(id, owner)| (*id, changes(owner))));
+        }
+        writers
+    }
+
     /// Locks a record, whether or not there is one with this key.
     pub fn lock_record(
         &self,
@@ -379,6 +390,12 @@ impl TrxLocks {
     pub fn set_weight(&self, changes: u64) {
         let weight = changes + self.locks.borrow().len() as u64;
         self.owner.weight.store(weight, Ordering::Relaxed);
+    }
+
+    /// How many undo records the transaction has written, for who asks (`LockManager::writers`).
+    #[inline]
+    pub fn set_changes(&self, changes: u64) {
+        self.owner.changes.store(changes, Ordering::Relaxed);
     }
 
     /// Locks that the transaction holds: records, and tables whose intentions are not merely noted.

@@ -63,6 +63,8 @@ pub(super) struct Owner {
     pub trx: AtomicU64,
     /// How much work a rollback would undo; the deadlock search spares the heavy.
     pub weight: AtomicU64,
+    /// Undo records that the transaction has written. Relaxed: shown, nothing else.
+    pub changes: AtomicU64,
     pub shared: Mutex<Shared>,
     wait: Mutex<WaitSlot>,
     woken: Condvar,
@@ -74,6 +76,7 @@ impl Owner {
             key,
             trx: AtomicU64::new(0),
             weight: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
             shared: Mutex::new(Shared::default()),
             wait: Mutex::new(WaitSlot {
                 seq: 0,

@@ -44,7 +44,7 @@ use std::time::{Duration, Instant};
 use crate::base::{Error, Result, Sabotage, TrxNo};
 use crate::catalog::OpenTable;
 use crate::redo::ControlFile;
-use crate::txn::{Core, Counters};
+use crate::txn::{Core, Counters, PurgeState};
 use crate::undo::UndoRecord;
 
 pub use truncation::truncate;
@@ -124,7 +124,11 @@ fn run(core: &Arc<Core>, stop: &Arc<AtomicBool>) {
                 Ok(done)
             });
             let is_at_rest = !matches!(done, Ok(n) if n > 0) && core.undo.oldest().is_some();
-            standstill.note(&core.counters, is_at_rest, Instant::now());
+            let state = match standstill.note(&core.counters, is_at_rest, Instant::now()) {
+                true => PurgeState::Stopped,
+                false => PurgeState::Idle,
+            };
+            core.purge_progress.set_state(state);
             match done {
                 Ok(0) => sleep = (sleep * 2).min(LONGEST_SLEEP),
                 Ok(done) => {
@@ -265,6 +269,9 @@ impl Coordinator {
         work.clear();
         let options = core.settings.purge();
         let read = pending.fill(core, limit, options.batch_size as usize, work);
+        if !matches!(read, Ok(0)) || !pending.is_empty() {
+            core.purge_progress.set_state(PurgeState::Running);
+        }
         work.sort();
         let mut failed = Failed::default();
         // PURGE-1: what could not be done for a log's entries keeps its rows.
@@ -280,6 +287,9 @@ impl Coordinator {
             Ok(_) => failed.log,
         };
         let logs = pending.give_back(core, end.map(|log| log as usize))?;
+        if !temporary {
+            core.purge_progress.set_undo_no(pending.undo_no());
+        }
         match failed.error {
             Some(e) => Err(e),
             None => Ok(Done { logs, pages: read? }),

@@ -33,6 +33,8 @@ struct Reading {
     walk: LogWalk,
     /// What is taken on the way through the log, and later.
     sweeps: &'static [Wanted],
+    /// One past the number of the last undo record that was read on that way.
+    undo_no: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -129,10 +131,12 @@ impl Pending {
         };
         if let Some(no) = reading.walk.next(rseg.space())? {
             let (sweep, order) = (reading.sweeps[0], self.read.len());
+            let undo_no = &mut reading.undo_no;
             let log_and_space = (rseg.space(), &reading.span);
             let next = core
                 .undo
                 .read_page(log_and_space, no, |slot, record, bytes| {
+                    *undo_no = record.undo_no + 1;
                     if sweep.takes(&record) && concerns_purge(&record, log.undone_revive) {
                         let at = RollPtr::new(false, rseg.id(), no, slot);
                         work.add(&record, bytes, at, order);
@@ -147,8 +151,23 @@ impl Pending {
             return Ok(false);
         }
         reading.sweeps = &reading.sweeps[1..];
+        reading.undo_no = 0;
         reading.walk = reading.span.walk();
         Ok(reading.sweeps.is_empty())
+    }
+
+    /// No log is in the batch, or about to be.
+    pub fn is_empty(&self) -> bool {
+        self.read.is_empty() && self.logs.is_empty()
+    }
+
+    /// After a batch: the undo number below which everything in the oldest log is worked off.
+    pub fn undo_no(&self) -> u64 {
+        match &self.reading {
+            // Not while only entries are worked off (PURGE-1).
+            Some(reading) if reading.sweeps.len() == 1 => reading.undo_no,
+            _ => 0,
+        }
     }
 
     /// Gives back the logs of the batch, but for those from the `end`th on. If there are such, what was read is forgotten: the next batch
@@ -188,6 +207,7 @@ impl Reading {
             walk: span.walk(),
             span,
             sweeps: Wanted::of(log),
+            undo_no: 0,
         })
     }
 }

@@ -16,20 +16,21 @@ pub(super) struct Standstill {
 }
 
 impl Standstill {
-    /// To be told after each round of purge: whether it has left history and done nothing.
-    pub fn note(&mut self, counters: &Counters, is_at_rest: bool, now: Instant) {
+    /// To be told after each round of purge: whether it has left history and done nothing. Returns whether this is a standstill.
+    pub fn note(&mut self, counters: &Counters, is_at_rest: bool, now: Instant) -> bool {
         if !is_at_rest {
             self.since = None;
             if std::mem::take(&mut self.is_counted) {
                 Counters::add(&counters.purge_resume_count, 1);
             }
-            return;
+            return false;
         }
         let since = *self.since.get_or_insert(now);
         if !self.is_counted && now - since >= SHORTEST {
             self.is_counted = true;
             Counters::add(&counters.purge_stop_count, 1);
         }
+        self.is_counted
     }
 }
 
@@ -42,9 +43,11 @@ mod tests {
         let (counters, mut standstill) = (Counters::default(), Standstill::default());
         let begun = Instant::now();
         let mut at = |ms, is_at_rest| {
-            standstill.note(&counters, is_at_rest, begun + Duration::from_millis(ms));
+            let is_one = standstill.note(&counters, is_at_rest, begun + Duration::from_millis(ms));
             let counts = [&counters.purge_stop_count, &counters.purge_resume_count];
-            counts.map(|c| c.get())
+            let counts = counts.map(|c| c.get());
+            assert_eq!(is_one, counts[0] > counts[1]);
+            counts
         };
         assert_eq!(at(0, true), [0, 0]);
         assert_eq!(at(900, true), [0, 0]);

@@ -235,6 +235,7 @@ pub(super) fn append_undo(
     let record = (&bytes[..], trx.scratch.undo_concerns_purge);
     trx.undo_mut().append(mtr, page, about, record);
     trx.scratch.undo = bytes;
+    trx.locks().set_changes(trx.next_undo_no());
 }
 
 pub(super) fn insert_clustered(

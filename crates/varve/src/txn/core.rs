@@ -16,6 +16,7 @@ use crate::undo::UndoSys;
 
 use super::parts::SpareParts;
 use super::prepared::Prepared;
+use super::purge_progress::PurgeProgress;
 use super::settings::{DynamicSettings, FlushLog};
 use super::sys::TxnSys;
 
@@ -132,6 +133,7 @@ pub struct Core {
     /// Of transactions that ended, for those to come.
     pub(super) spare: SpareParts,
     pub purge_wanted: Wakeup,
+    pub purge_progress: PurgeProgress,
     /// The oldest view when somebody looked last, and since when it has been that.
     oldest_view: Mutex<Option<(TrxNo, Instant)>>,
     pub prepared: Prepared,
@@ -165,6 +167,7 @@ impl Core {
             counters: Counters::default(),
             spare: SpareParts::default(),
             purge_wanted: Wakeup::default(),
+            purge_progress: PurgeProgress::default(),
             oldest_view: Mutex::new(None),
             prepared: Prepared::default(),
             unique_stripes: (0..UNIQUE_STRIPES).map(|_| Mutex::new(())).collect(),

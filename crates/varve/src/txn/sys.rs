@@ -21,7 +21,7 @@ use super::id_limit::{IdLimit, IdLimitLog};
 use super::ring::{Ring, State, Word};
 use super::stragglers::Stragglers;
 use super::upkeep::Upkeep;
-use super::view::{Gate, ReadView, Slots, ViewPlace};
+use super::view::{Gate, OpenView, ReadView, Slots, ViewPlace};
 use crate::base::sync::{AtomicU64, Mutex, Ordering, between_seq_cst, fence, yield_now};
 use crate::base::{Result, TrxId, TrxNo};
 
@@ -333,6 +333,11 @@ impl TxnSys {
             .filter_map(|id| Some((TrxId(id), core.state(id)?)))
             .filter(|(_, state)| state.is_unfinished())
             .collect()
+    }
+
+    /// All open views, unordered.
+    pub fn views(&self) -> Vec<OpenView> {
+        self.slots.describe()
     }
 
     /// The numbers of all open views, unordered.

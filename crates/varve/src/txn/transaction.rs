@@ -201,6 +201,7 @@ impl Transaction {
         let mut trx = Transaction::begin(core, Isolation::RepeatableRead);
         trx.id = Some(undo.trx());
         trx.core.locks.set_trx(trx.locks(), undo.trx());
+        trx.locks().set_changes(undo.next_no());
         trx.undo = Some(undo);
         trx
     }
@@ -295,7 +296,8 @@ impl Transaction {
         }
     }
 
-    fn next_undo_no(&self) -> u64 {
+    /// How many undo records the transaction has written.
+    pub fn next_undo_no(&self) -> u64 {
         self.undo.as_ref().map_or(0, TrxUndo::next_no)
     }
 

@@ -87,6 +87,9 @@ pub(super) struct Slot {
     /// `(c, id)` sorted: a view with this `c` does not see `id`. An entry is true of any view with the same `c`, so one
     /// that was handed over too late, to the slot's next view, does no harm.
     doubts: Mutex<Vec<(u64, u64)>>,
+    /// The transaction whose view it is, if it has written; 0 otherwise. Relaxed, and no part of the protocol: it is for people, who may
+    /// read that of the slot's last view.
+    own: std::sync::atomic::AtomicU64,
     /// A view asks it without going through a reference count that all views share.
     core: Arc<Core>,
 }
@@ -98,6 +101,7 @@ impl Slot {
             low: AtomicU64::new(0),
             listed: AtomicBool::new(false),
             doubts: Mutex::new(Vec::new()),
+            own: std::sync::atomic::AtomicU64::new(0),
             core,
         }))
     }
@@ -131,6 +135,26 @@ impl Slot {
         self.listed.load(Ordering::Acquire) && self.doubts.lock().binary_search(&(c, id)).is_ok()
     }
 
+    fn set_own(&self, own: u64) {
+        self.own.store(own, Ordering::Relaxed);
+    }
+
+    /// The open view, described.
+    fn describe(&self, c: u64, low: u64) -> OpenView {
+        let mut doubts = Vec::new();
+        if self.listed.load(Ordering::Acquire) {
+            let all = self.doubts.lock();
+            doubts.extend(all.iter().filter(|doubt| doubt.0 == c).map(|doubt| doubt.1));
+        }
+        let stragglers = self.core.stragglers.list().into_iter().map(|(id, _)| id);
+        let own = self.own.load(Ordering::Relaxed);
+        OpenView {
+            own: (own != 0).then_some(TrxId(own)),
+            number: TrxNo(c),
+            sees_below: TrxId(doubts.into_iter().chain(stragglers).fold(low, u64::min)),
+        }
+    }
+
     fn forget_doubts(&self) {
         if self.listed.load(Ordering::Relaxed) {
             let mut doubts = self.doubts.lock();
@@ -138,6 +162,17 @@ impl Slot {
             self.listed.store(false, Ordering::Release);
         }
     }
+}
+
+/// What there is to say about a view that somebody else has open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpenView {
+    /// Its transaction, if that has written.
+    pub own: Option<TrxId>,
+    /// It sees no id from here on, but its own, and no commit with a number from here on.
+    pub number: TrxNo,
+    /// It sees every id below.
+    pub sees_below: TrxId,
 }
 
 type Chunk = Box<[Arc<CachePadded<Slot>>]>;
@@ -196,6 +231,12 @@ impl Slots {
         }
     }
 
+    /// The open views, described.
+    pub fn describe(&self) -> Vec<OpenView> {
+        let open = self.open();
+        open.map(|(slot, c, low)| slot.describe(c, low)).collect()
+    }
+
     /// Open views with their `(c, low)`. A view that is missing sees what the caller raised in the gate before.
     pub fn open(&self) -> impl Iterator<Item = (&Slot, u64, u64)> {
         self.chunks().flat_map(|chunk| {
@@ -232,6 +273,7 @@ impl ViewPlace {
             last_straggler: 0,
             own: own.map_or(0, |id| id.0),
         };
+        view.place.0.set_own(view.own);
         view.publish();
         view
     }
@@ -292,6 +334,7 @@ impl ReadView {
     /// From now on the view sees what this transaction writes: it drew its id after the view was opened.
     pub fn set_own(&mut self, own: TrxId) {
         self.own = own.0;
+        self.place.0.set_own(own.0);
     }
 
     /// The view sees every commit with a number below this one, and no other but its own.
