@@ -26,6 +26,8 @@ static unsigned long purge_rseg_truncate_frequency;
 static unsigned long fast_shutdown_mode;
 static unsigned long truncate_undo_number;
 static unsigned long long max_undo_log_size;
+static unsigned long long max_purge_lag;
+static unsigned long max_purge_lag_delay;
 static my_bool undo_log_truncate;
 static my_bool doublewrite;
 static my_bool log_file_buffering;
@@ -91,7 +93,7 @@ static MYSQL_SYSVAR_ULONGLONG(lock_memory_size, lock_memory_size, PLUGIN_VAR_RQC
 static varve_purge_options purge_options()
 {
   return {uint32_t(purge_threads), uint32_t(purge_batch_size), uint32_t(purge_rseg_truncate_frequency),
-          bool(undo_log_truncate), max_undo_log_size};
+          bool(undo_log_truncate), max_undo_log_size, max_purge_lag, max_purge_lag_delay};
 }
 
 // The server keeps the values within the bounds.
@@ -122,6 +124,15 @@ static MYSQL_SYSVAR_BOOL(undo_log_truncate, undo_log_truncate, PLUGIN_VAR_OPCMDA
 static MYSQL_SYSVAR_ULONGLONG(max_undo_log_size, max_undo_log_size, PLUGIN_VAR_RQCMDARG,
   "How large an undo tablespace may become before it is truncated, in bytes.",
   nullptr, update_purge<unsigned long long>, 128ULL << 20, 10ULL << 20, ~0ULL, 0);
+
+static MYSQL_SYSVAR_ULONGLONG(max_purge_lag, max_purge_lag, PLUGIN_VAR_RQCMDARG,
+  "While more transactions than this wait to be purged, row changes are delayed so that no more come than purge takes off; 0: they "
+  "never are.",
+  nullptr, update_purge<unsigned long long>, 0, 0, ~0ULL, 0);
+
+static MYSQL_SYSVAR_ULONG(max_purge_lag_delay, max_purge_lag_delay, PLUGIN_VAR_RQCMDARG,
+  "By how many microseconds varve_max_purge_lag delays a row change at most; 0: by none.",
+  nullptr, update_purge<unsigned long>, 50000, 0, 10000000, 0);
 
 // The number of an undo tablespace; 0 means nothing. At most a minute: the statement can't be killed meanwhile.
 static int truncate_undo(THD *, struct st_mysql_sys_var *, void *to, struct st_mysql_value *value)
@@ -180,6 +191,8 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(log_buffer_size),
   MYSQL_SYSVAR(log_file_buffering),
   MYSQL_SYSVAR(log_file_size),
+  MYSQL_SYSVAR(max_purge_lag),
+  MYSQL_SYSVAR(max_purge_lag_delay),
   MYSQL_SYSVAR(max_undo_log_size),
   MYSQL_SYSVAR(open_files),
   MYSQL_SYSVAR(page_size),

@@ -211,6 +211,10 @@ typedef struct varve_purge_options {
   bool undo_log_truncate;
   // Bytes, 10 MiB at least.
   uint64_t max_undo_log_size;
+  // While more transactions than this wait to be purged, those that update or delete are delayed; 0: they never are.
+  uint64_t max_purge_lag;
+  // Microseconds by which a row change is delayed at most, up to 10000000; 0: none is.
+  uint64_t max_purge_lag_delay_us;
 } varve_purge_options;
 
 // A collation: an order of texts, given as a function from a text to weights whose memcmp order it is.

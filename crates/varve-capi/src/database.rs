@@ -65,6 +65,10 @@ pub struct varve_purge_options {
     pub undo_log_truncate: bool,
     /// Bytes, 10 MiB at least.
     pub max_undo_log_size: u64,
+    /// While more transactions than this wait to be purged, those that update or delete are delayed; 0: they never are.
+    pub max_purge_lag: u64,
+    /// Microseconds by which a row change is delayed at most, up to 10000000; 0: none is.
+    pub max_purge_lag_delay_us: u64,
 }
 
 impl From<PurgeOptions> for varve_purge_options {
@@ -75,6 +79,8 @@ impl From<PurgeOptions> for varve_purge_options {
             rseg_truncate_frequency: o.rseg_truncate_frequency,
             undo_log_truncate: o.undo_log_truncate,
             max_undo_log_size: o.max_undo_log_size,
+            max_purge_lag: o.max_purge_lag,
+            max_purge_lag_delay_us: o.max_purge_lag_delay.as_micros() as u64,
         }
     }
 }
@@ -87,6 +93,8 @@ impl From<varve_purge_options> for PurgeOptions {
             rseg_truncate_frequency: o.rseg_truncate_frequency,
             undo_log_truncate: o.undo_log_truncate,
             max_undo_log_size: o.max_undo_log_size,
+            max_purge_lag: o.max_purge_lag,
+            max_purge_lag_delay: Duration::from_micros(o.max_purge_lag_delay_us),
         }
     }
 }

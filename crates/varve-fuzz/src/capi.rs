@@ -627,6 +627,8 @@ impl Session<'_, '_> {
                         rseg_truncate_frequency: self.input.of(&[1, 128, 0]),
                         undo_log_truncate: self.input.bool(),
                         max_undo_log_size: self.input.of(&[10 << 20, 0, u64::MAX]),
+                        max_purge_lag: self.input.of(&[0, 1, u64::MAX]),
+                        max_purge_lag_delay_us: self.input.of(&[100, 0, u64::MAX]),
                     };
                     varve_db_set_purge(self.db, &options)
                 }

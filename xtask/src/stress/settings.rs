@@ -50,6 +50,8 @@ pub fn draw(rng: &mut Rng, fixed: Fixed) -> Vec<(&'static str, u64)> {
         ("purge_rseg_truncate_frequency", any(rng, &[1, 128])),
         ("undo_log_truncate", any(rng, &[0, 1, 1])),
         ("max_undo_log_size", any(rng, &[10 << 20, 128 << 20])),
+        ("max_purge_lag", any(rng, &[0, 0, 100, 10_000])),
+        ("max_purge_lag_delay", any(rng, &[0, 500, 50_000])),
     ]
 }
 

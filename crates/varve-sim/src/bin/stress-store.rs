@@ -82,6 +82,10 @@ fn options(settings: &[String]) -> Result<Options> {
             }
             "undo_log_truncate" => options.purge.undo_log_truncate = value != 0,
             "max_undo_log_size" => options.purge.max_undo_log_size = value,
+            "max_purge_lag" => options.purge.max_purge_lag = value,
+            "max_purge_lag_delay" => {
+                options.purge.max_purge_lag_delay = Duration::from_micros(value);
+            }
             _ => return Err(Error::invalid(format!("there is no setting {name}"))),
         }
     }

@@ -123,6 +123,10 @@ metrics! { |s|
         Counter purge_stop_count = s.core.counters.purge_stop_count.get(),
             "How often purge came to a standstill for a second with history left, at a read view or an error";
         Counter purge_resume_count = s.core.counters.purge_resume_count.get(), "How often purge went on after a standstill";
+        Value purge_dml_delay_usec = s.core.pacer.shown_delay(),
+            "Microseconds by which a row change was delayed in the last second, because purge lags; the mean";
+        Counter purge_dml_delays = s.core.pacer.counters.sleeps.get(), "Row changes that were delayed because purge lags";
+        Counter purge_dml_delayed_usec = s.core.pacer.counters.slept_usec.get(), "Microseconds by which these were delayed";
         Counter purged_logs = s.core.counters.purged_logs.get(), "Undo logs of committed transactions that are purged";
         Counter purged_records = s.core.counters.purged_records.get(), "Rows and index entries that purge has removed";
         Counter overflow_pages_freed = s.core.counters.overflow_pages_freed.get(),

@@ -217,9 +217,9 @@ impl Database {
         log.sync_to(log.next_lsn())
     }
 
-    /// Wakes transactions that wait for locks, so that interrupted ones notice.
+    /// Wakes transactions that wait for locks or are delayed by purge lag, so that interrupted ones notice.
     pub fn wake_interrupted(&self) {
-        self.inner.core.locks.wake_interrupted();
+        self.inner.core.wake_interrupted();
     }
 
     /// Poisons the database: a caller's thread failed in the middle of something.
@@ -238,9 +238,9 @@ impl Database {
         self.inner.core.locks.set_memory_limit(bytes);
     }
 
-    /// Changes how purge works (`Options::purge`), from its next batch on.
+    /// Changes how purge works (`Options::purge`), from its next batch on. Without a limit to its lag nobody is delayed at once.
     pub fn set_purge_options(&self, options: PurgeOptions) -> Result<()> {
-        self.inner.core.settings.set_purge(options)
+        self.inner.core.set_purge(options)
     }
 
     /// Empties an undo tablespace, by its number from 1 on, and truncates its file to the initial size: new transactions keep away from

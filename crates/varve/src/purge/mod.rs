@@ -29,6 +29,8 @@
 //! the logs from that record's on stay in the history, purge waits and tries again.
 
 mod chains;
+mod lag;
+mod lag_rate;
 mod pending;
 mod standstill;
 mod sweep;
@@ -49,6 +51,7 @@ use crate::undo::UndoRecord;
 
 pub use truncation::truncate;
 
+use lag::LagControl;
 use pending::Pending;
 use standstill::Standstill;
 use sweep::{Failed, Half, Sweep};
@@ -71,12 +74,14 @@ pub struct Purge {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     truncation: Truncation,
+    lag: LagControl,
 }
 
 impl Purge {
     pub fn start(core: Arc<Core>, control: Arc<ControlFile>) -> Result<Purge> {
         let mut purge = Purge {
             truncation: Truncation::start(core.clone(), control)?,
+            lag: LagControl::start(core.clone())?,
             core,
             stop: Arc::default(),
             thread: None,
@@ -92,6 +97,7 @@ impl Purge {
 
     /// Ends the threads after the leaves they are at.
     pub fn stop(&mut self) {
+        self.lag.stop();
         self.truncation.stop();
         // Relaxed: the wake-up's mutex orders it.
         self.stop.store(true, Ordering::Relaxed);

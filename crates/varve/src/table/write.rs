@@ -10,6 +10,8 @@
 //! - **GAP-1** A record is inserted or revived only if no other transaction's gap lock keeps its key out, as seen under the
 //!   exclusive latch of its leaf. Otherwise everything is let go, the stripe of a unique check too, before it is waited.
 //!
+//! What leaves something to purge first waits for its turn, if purge lags, before it takes a latch (PACE-2).
+//!
 //! Latch order within a mini-transaction: leaf, undo page, meta page.
 
 use crate::base::{Error, IndexId, Result, RollPtr, Sabotage, TableId, TrxId};
@@ -307,6 +309,7 @@ fn revive_row(
     (key, row): (&[u8], &StoredRow<'_>),
     on_duplicate: OnDuplicate,
 ) -> Result<bool> {
+    trx.wait_for_turn(table)?;
     let mut payload = Vec::new();
     let mode = match read_leaf(&table.clustered, key, &mut payload)? {
         false => return Ok(false),
@@ -664,6 +667,7 @@ fn row_to_change<'a>(
 
 /// Deletes the row that the transaction has locked exclusively.
 pub fn delete_row(trx: &mut Transaction, table: &OpenTable, current: CurrentRow<'_>) -> Result<()> {
+    trx.wait_for_turn(table)?;
     whole(trx, |trx| {
         let record = current.record(table)?;
         let mut long = LongValues::default();
@@ -707,6 +711,7 @@ pub fn update_row(
             });
         }
     }
+    trx.wait_for_turn(table)?;
     let mut changes = true;
     whole(trx, |trx| {
         let row = store_row(trx, table, values, current.key.len(), Some(&old))?;

@@ -14,10 +14,11 @@ use crate::mtr::MtrEnv;
 use crate::redo::RedoLog;
 use crate::undo::UndoSys;
 
+use super::pacer::Pacer;
 use super::parts::SpareParts;
 use super::prepared::Prepared;
 use super::purge_progress::PurgeProgress;
-use super::settings::{DynamicSettings, FlushLog};
+use super::settings::{DynamicSettings, FlushLog, PurgeOptions};
 use super::sys::TxnSys;
 
 /// How urgent a message for the administrator is.
@@ -134,6 +135,10 @@ pub struct Core {
     pub(super) spare: SpareParts,
     pub purge_wanted: Wakeup,
     pub purge_progress: PurgeProgress,
+    /// Delays writers while purge lags.
+    pub pacer: Pacer,
+    /// The options of lag control may have changed.
+    pub lag_options_changed: Wakeup,
     /// The oldest view when somebody looked last, and since when it has been that.
     oldest_view: Mutex<Option<(TrxNo, Instant)>>,
     pub prepared: Prepared,
@@ -168,6 +173,8 @@ impl Core {
             spare: SpareParts::default(),
             purge_wanted: Wakeup::default(),
             purge_progress: PurgeProgress::default(),
+            pacer: Pacer::default(),
+            lag_options_changed: Wakeup::default(),
             oldest_view: Mutex::new(None),
             prepared: Prepared::default(),
             unique_stripes: (0..UNIQUE_STRIPES).map(|_| Mutex::new(())).collect(),
@@ -200,6 +207,22 @@ impl Core {
             FlushLog::Write => self.log.write_to(lsn),
             FlushLog::Lazy => self.log.check(),
         }
+    }
+
+    /// Changes how purge works. Without a limit nobody is delayed from here on.
+    pub fn set_purge(&self, options: PurgeOptions) -> Result<()> {
+        self.settings.set_purge(options)?;
+        if !options.limits_lag() {
+            self.pacer.end();
+        }
+        self.lag_options_changed.notify_always();
+        Ok(())
+    }
+
+    /// Wakes transactions that wait, so that interrupted ones notice.
+    pub fn wake_interrupted(&self) {
+        self.locks.wake_interrupted();
+        self.pacer.wake_all();
     }
 
     /// An error if the database was poisoned.

@@ -87,6 +87,7 @@ mod handle;
 mod id_limit;
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod pacer;
 mod parts;
 mod prepared;
 mod purge_progress;
@@ -105,6 +106,7 @@ pub use self::core::{Core, Counters, LogLevel, Logger, Wakeup};
 pub use auto_inc::AutoIncLock;
 pub use handle::{CoreHandle, CoreHandles};
 pub use id_limit::IdLimitLog;
+pub use pacer::Pacer;
 pub use parts::TrxNumber;
 pub use purge_progress::{PurgeProgress, PurgeState};
 pub use ring::State;

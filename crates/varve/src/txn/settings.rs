@@ -43,6 +43,12 @@ pub struct PurgeOptions {
     pub undo_log_truncate: bool,
     /// Bytes: at least [`PurgeOptions::MIN_MAX_UNDO_LOG_SIZE`].
     pub max_undo_log_size: u64,
+    /// While more transactions than this wait to be purged, whatever keeps purge from them, those that update or delete are slowed down to
+    /// what purge can take off. 0: they never are.
+    pub max_purge_lag: u64,
+    /// How long one row change is delayed for that at most: up to [`PurgeOptions::LONGEST_MAX_PURGE_LAG_DELAY`]. Below 50 µs
+    /// nobody is delayed: no sleep is shorter.
+    pub max_purge_lag_delay: Duration,
 }
 
 impl Default for PurgeOptions {
@@ -53,6 +59,8 @@ impl Default for PurgeOptions {
             rseg_truncate_frequency: PurgeOptions::MAX_TRUNCATE_FREQUENCY,
             undo_log_truncate: true,
             max_undo_log_size: 128 << 20,
+            max_purge_lag: 0,
+            max_purge_lag_delay: Duration::from_millis(50),
         }
     }
 }
@@ -62,6 +70,12 @@ impl PurgeOptions {
     pub const MAX_BATCH_SIZE: u32 = 5000;
     pub const MAX_TRUNCATE_FREQUENCY: u32 = 128;
     pub const MIN_MAX_UNDO_LOG_SIZE: u64 = 10 << 20;
+    pub const LONGEST_MAX_PURGE_LAG_DELAY: Duration = Duration::from_secs(10);
+
+    /// A longest delay of 0 is none.
+    pub(crate) fn limits_lag(&self) -> bool {
+        self.max_purge_lag > 0 && !self.max_purge_lag_delay.is_zero()
+    }
 
     pub(crate) fn validate(&self) -> Result<()> {
         let bounds = [
@@ -79,6 +93,13 @@ impl PurgeOptions {
                 "purge.max_undo_log_size {} is below {}",
                 self.max_undo_log_size,
                 Self::MIN_MAX_UNDO_LOG_SIZE
+            )));
+        }
+        if self.max_purge_lag_delay > Self::LONGEST_MAX_PURGE_LAG_DELAY {
+            return Err(Error::invalid(format!(
+                "purge.max_purge_lag_delay {:?} is longer than {:?}",
+                self.max_purge_lag_delay,
+                Self::LONGEST_MAX_PURGE_LAG_DELAY
             )));
         }
         for (name, value, least, most) in bounds {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::base::{Error, IndexId, Lsn, Result, SpaceId, TableId, TrxId, TrxNo, Xid};
+use crate::base::{Error, IndexId, Lsn, Result, SYSTEM_SPACE, SpaceId, TableId, TrxId, TrxNo, Xid};
 use crate::btree::LeafHint;
 use crate::catalog::{Claim, OpenTable};
 use crate::lock::{TableMode, TrxLocks, Wait};
@@ -229,7 +229,7 @@ impl Transaction {
         self.id
     }
 
-    /// Setting the flag and waking the lock manager makes a lock wait end with `Interrupted`.
+    /// Setting the flag and waking whoever waits makes a wait end with `Interrupted`.
     pub fn interrupt_handle(&self) -> Interrupt {
         Interrupt {
             core: Arc::clone(&self.core),
@@ -382,6 +382,15 @@ impl Transaction {
     /// The undo logs; `writer` was called.
     pub fn undo_mut(&mut self) -> &mut TrxUndo {
         self.undo.as_mut().expect("writer() was called first")
+    }
+
+    /// Waits as long as purge lag asks for before a row is changed (pacer.rs). No latch may be held.
+    #[inline]
+    pub fn wait_for_turn(&self, table: &OpenTable) -> Result<()> {
+        match table.is_temporary() || table.space() == SYSTEM_SPACE {
+            true => Ok(()),
+            false => self.core.pacer.wait(self.interrupt()),
+        }
     }
 
     /// Makes room for an undo record of `len` bytes about `table`.
@@ -650,7 +659,7 @@ impl Drop for Transaction {
     }
 }
 
-/// Ends another thread's lock wait (KILL).
+/// Ends another thread's wait for a lock or for its turn (KILL).
 #[derive(Clone)]
 pub struct Interrupt {
     core: Arc<Core>,
@@ -658,11 +667,11 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Makes the transaction's current and later lock waits fail with `Interrupted`, until `clear`.
+    /// Makes the transaction's current and later waits fail with `Interrupted`, until `clear`.
     pub fn interrupt(&self) {
         // Release: pairs with the waiter's Acquire load after it was woken.
         self.flag.store(true, Ordering::Release);
-        self.core.locks.wake_interrupted();
+        self.core.wake_interrupted();
     }
 
     /// Lets the transaction wait again.
