@@ -114,6 +114,15 @@ fn what_has_become_too_large_is_truncated() {
     }
     assert!((1..=2).all(|n| file_bytes(&dir, n) <= 10 << 20));
     assert_eq!(status(&db, "undo_tablespaces_active"), 2);
+    // Each rollback segment's mutexes at least.
+    assert!(status(&db, "undo_truncate_lock_holds") > 2 * 95);
+    assert!(status(&db, "undo_truncate_lock_max_usec") > 0);
+    let report = db.report();
+    let said = report
+        .iter()
+        .find(|(title, _)| *title == "UNDO TABLESPACE TRUNCATION");
+    let said = &said.expect("a section").1;
+    assert!(said.contains("rollback segments: 190 times"), "{said}");
     check_files(&dir, 2);
     assert_eq!(file_bytes(&dir, 1), u64::from(INITIAL_PAGES) * PAGE);
     db.core().undo.check().unwrap();

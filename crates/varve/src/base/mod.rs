@@ -1,5 +1,6 @@
 //! What every layer shares: ids, `Lsn`, errors, metrics, logging. No I/O.
 
+mod durations;
 mod error;
 mod ids;
 mod sabotage;
@@ -7,6 +8,7 @@ mod spread;
 pub mod sync;
 mod xid;
 
+pub use durations::Durations;
 pub use error::{Error, Result};
 pub use ids::*;
 pub use sabotage::Sabotage;

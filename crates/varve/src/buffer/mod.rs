@@ -63,7 +63,7 @@ pub use clean::DirtyPage;
 pub use guard::{ExclusivePage, Pin, SharedPage};
 
 use crate::base::sync::yield_now;
-use crate::base::{Error, PageId, Result, SpaceId};
+use crate::base::{Durations, Error, PageId, Result, SpaceId};
 use crate::page::{self, InnerImage, PageHint, PageType};
 use dirty::DirtyQueue;
 use frame::{Arena, Frame};
@@ -161,6 +161,8 @@ pub struct BufferPool {
     dirty: DirtyQueue,
     replacement: Replacement,
     counters: Counters,
+    /// How long frames of tablespaces that are gone were latched one by one to be emptied.
+    pub drop_held: Durations,
 }
 
 /// What shared and exclusive latching have in common.
@@ -238,6 +240,7 @@ impl BufferPool {
             dirty: DirtyQueue::new(),
             replacement: Replacement::new(n, settings.page_size),
             counters: Counters::default(),
+            drop_held: Durations::default(),
         })
     }
 

@@ -309,7 +309,12 @@ impl BufferPool {
     /// free in the usual way. That is harmless, since tablespace ids are never used again.
     pub fn drop_space(&self, space: SpaceId) {
         for index in 0..self.frames.len() as u32 {
-            self.forget_if(index, |page| page.space == space);
+            let f = &self.frames[index as usize];
+            let may_be = f.page.load(Relaxed) != NO_PAGE_ID && f.page_id().space == space;
+            if may_be {
+                let _held = self.drop_held.begin();
+                self.forget_if(index, |page| page.space == space);
+            }
         }
     }
 

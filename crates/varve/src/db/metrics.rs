@@ -6,6 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::base::Durations;
 use crate::buffer::PoolStats;
 use crate::flush::FlushCounters;
 use crate::lock::LockStats;
@@ -64,6 +65,13 @@ struct Sources<'a> {
     log: &'a LogCounters,
     pool: PoolStats,
     locks: LockStats,
+}
+
+impl Sources<'_> {
+    fn held(&self) -> impl Iterator<Item = &Durations> {
+        let held = self.core.undo.held_by_truncation();
+        held.into_iter().map(|(_, held)| held)
+    }
 }
 
 /// A line of the list.
@@ -139,6 +147,10 @@ metrics! { |s|
         Counter undo_truncate_count as undo_truncations = s.core.counters.undo_truncations.get(), "Truncations of undo tablespaces";
         Counter undo_truncate_usec = s.core.counters.undo_truncate_usec.get(),
             "Microseconds that these took, from when the tablespace was empty";
+        Counter undo_truncate_lock_holds = s.held().map(Durations::count).sum::<u64>(),
+            "How often they have locked others out of what they share with them";
+        Value undo_truncate_lock_max_usec = s.held().map(Durations::longest_usec).max().unwrap_or_default(),
+            "Microseconds of the longest time they did";
     }
     "lock" {
         Counter lock_row_lock_waits as row_lock_waits = s.locks.waits, "Requests for a lock that had to wait";

@@ -23,6 +23,7 @@ pub fn sections(core: &Core) -> Vec<Section> {
         ("LATEST DETECTED DEADLOCK", write(deadlock)),
         ("LOCK WAITS", write(waits)),
         ("OLDEST VIEW AND TRANSACTION", write(oldest)),
+        ("UNDO TABLESPACE TRUNCATION", write(truncation)),
         ("TRANSACTIONS", write(transactions)),
     ]
 }
@@ -91,6 +92,23 @@ fn oldest(out: &mut String, core: &Core, _: &LockStatus) -> fmt::Result {
             "transaction {id} is the oldest that has written: {state:?}"
         ),
     }
+}
+
+fn truncation(out: &mut String, core: &Core, _: &LockStatus) -> fmt::Result {
+    let counters = &core.counters;
+    let (count, usec) = (
+        counters.undo_truncations.get(),
+        counters.undo_truncate_usec.get(),
+    );
+    writeln!(
+        out,
+        "{count} truncations, {} us each once the tablespace was empty; how long others were locked out of:",
+        usec.checked_div(count).unwrap_or_default()
+    )?;
+    for (name, held) in core.undo.held_by_truncation() {
+        writeln!(out, "{name}: {held}")?;
+    }
+    Ok(())
 }
 
 fn transactions(out: &mut String, core: &Core, _: &LockStatus) -> fmt::Result {

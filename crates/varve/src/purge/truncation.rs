@@ -158,7 +158,9 @@ fn empty_and_replace(
         std::thread::sleep(POLL);
     }
     let begun = Instant::now();
-    let Renamed(renamed) = space.replace(&core.undo.env, control.draw_space_id()?)?;
+    let held = &core.undo.held_by_truncation;
+    let id = control.draw_space_id(&held.control_file)?;
+    let Renamed(renamed) = space.replace(&core.undo.env, id, held)?;
     drop(inactive);
     Counters::add(&core.counters.undo_truncations, 1);
     let usec = begun.elapsed().as_micros() as u64;

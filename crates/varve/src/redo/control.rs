@@ -6,6 +6,8 @@
 //! - **CTL-1** At any moment at least one copy is complete, and the newest complete copy is the last one whose write
 //!   returned, or the one that was being written.
 //! - **CTL-2** The file's name is durable before `create` returns.
+//! - **CTL-3** Tablespace ids from `next_space` on, as the newest copy has it, were never given. It is a few ahead of the next one after
+//!   every write, so that drawing one for an undo tablespace that is truncated mostly writes nothing.
 //!
 //! Writers hold the file's mutex. A failed write or sync is returned; the caller poisons the database, because the
 //! state on disk is not known any more.
@@ -16,7 +18,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::intro::{FileIntro, INTRO_BYTES, NO_SPACE};
-use crate::base::{Error, Lsn, Result, SpaceId};
+use crate::base::{Durations, Error, Lsn, Result, SpaceId, TEMP_SPACE};
 use crate::io::{Disk, DiskFile, OpenMode};
 
 /// The control file's name in the data directory.
@@ -28,6 +30,8 @@ const COPY_OFFSETS: [u64; 2] = [0, 4096];
 const FILE_BYTES: u64 = 8192;
 /// Ids of tables and indexes from here on are refused: 8 bytes on disk.
 const LAST_ID: u64 = u64::MAX >> 1;
+/// Tablespace ids that may be given until the next write (CTL-3).
+const SPARE_SPACES: u32 = 16;
 
 /// What the control file says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +77,10 @@ pub struct ControlFile {
 }
 
 struct State {
+    /// As the newest copy has it, but for the tablespace ids that were drawn since.
     control: Control,
+    /// Tablespace ids from here on are not to be given before they are written (CTL-3).
+    spaces_end: u32,
     sequence: u64,
     /// Index of the newest copy.
     newest: usize,
@@ -91,6 +98,7 @@ impl ControlFile {
             file,
             state: Mutex::new(State {
                 control,
+                spaces_end: control.next_space,
                 sequence: 1,
                 newest: 0,
             }),
@@ -112,6 +120,7 @@ impl ControlFile {
                     if best.as_ref().is_none_or(|b| b.sequence < sequence) =>
                 {
                     best = Some(State {
+                        spaces_end: control.next_space,
                         control,
                         sequence,
                         newest,
@@ -148,23 +157,43 @@ impl ControlFile {
         drawn
     }
 
-    /// Takes an id for a tablespace that is no table's.
-    pub fn draw_space_id(&self) -> Result<SpaceId> {
-        self.draw_ids(0).map(|(_, _, space)| SpaceId(space))
+    /// Takes an id for a tablespace that is no table's. Notes how long others were kept from the file.
+    pub fn draw_space_id(&self, held: &Durations) -> Result<SpaceId> {
+        let mut state = self.state.lock();
+        let _held = held.begin();
+        let id = state.control.next_space;
+        if id < state.spaces_end {
+            state.control.next_space += 1;
+            return Ok(SpaceId(id));
+        }
+        let mut drawn = Err(Error::invalid("not drawn"));
+        self.write(&mut state, |control| drawn = draw_ids(control, 0))?;
+        drawn.map(|(_, _, space)| SpaceId(space))
     }
 
     /// Lets `change` edit the contents, then writes and syncs the result. On an error the contents in memory stay
     /// as they were.
     pub fn update(&self, change: impl FnOnce(&mut Control)) -> Result<()> {
-        let mut state = self.state.lock();
+        self.write(&mut self.state.lock(), change)
+    }
+
+    fn write(&self, state: &mut State, change: impl FnOnce(&mut Control)) -> Result<()> {
         let mut control = state.control;
         change(&mut control);
+        // CTL-3. The last ids can't be drawn ahead.
+        let spaces_end = control.next_space.saturating_add(SPARE_SPACES);
+        let spaces_end = spaces_end.min(TEMP_SPACE.0).max(control.next_space);
         let (sequence, target) = (state.sequence + 1, 1 - state.newest);
+        let written = Control {
+            next_space: spaces_end,
+            ..control
+        };
         self.file
-            .write_at(&encode(&control, sequence), COPY_OFFSETS[target])?;
+            .write_at(&encode(&written, sequence), COPY_OFFSETS[target])?;
         self.file.sync()?;
         *state = State {
             control,
+            spaces_end,
             sequence,
             newest: target,
         };
@@ -298,9 +327,36 @@ mod tests {
             let expected = Control {
                 checkpoint: Lsn(checkpoint),
                 clean_shutdown: false,
+                next_space: sample().next_space + SPARE_SPACES,
                 ..sample()
             };
             assert_eq!(read, expected);
+        }
+    }
+
+    /// CTL-3: at any moment a crash would leave a file that gives none of the ids again, and few of them cost a write.
+    #[test]
+    fn a_tablespace_id_is_drawn_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut last = 0;
+        for _ in 0..3 {
+            let control = match last {
+                0 => ControlFile::create(&RealDisk, dir.path(), sample()).unwrap(),
+                _ => ControlFile::open(&RealDisk, dir.path(), &mut |_| {}).unwrap(),
+            };
+            let written = control.state.lock().sequence;
+            for n in 0..2 * SPARE_SPACES {
+                let id = match n % 5 {
+                    4 => control.draw_ids(1).unwrap().2,
+                    _ => control.draw_space_id(&Durations::default()).unwrap().0,
+                };
+                assert!(id > last && (n == 0 || id == last + 1), "{id} after {last}");
+                last = id;
+                let read = ControlFile::open(&RealDisk, dir.path(), &mut |_| {}).unwrap();
+                assert!(read.control().next_space > id, "CTL-3");
+            }
+            let writes = control.state.lock().sequence - written;
+            assert_eq!(writes, u64::from(2 * SPARE_SPACES / 5) + 1);
         }
     }
 

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::base::{Error, Result};
+use crate::base::{Durations, Error, Result};
 use crate::io::{Disk, DiskFile, OpenMode};
 
 /// How often it is told that there is no space.
@@ -266,6 +266,27 @@ impl SpaceFile {
         rename(&state.path)?;
         state.path = to.into();
         Ok(())
+    }
+
+    /// Another path from now on, for a file that stays open: nobody looks for it there.
+    pub fn is_called(&self, path: String, held: &Durations) {
+        assert!(!self.is_counted, "FILE-2");
+        let mut state = self.state.lock();
+        let _held = held.begin();
+        state.path = path;
+    }
+
+    /// Nothing is written any more to a file that stayed open, and that is gone for good (SP-8).
+    pub fn end(&self, held: &Durations) {
+        assert!(!self.is_counted, "FILE-2");
+        let mut state = self.state.lock();
+        let timed = held.begin();
+        state.is_given_up = true;
+        let handle = state.handle.take();
+        drop(timed);
+        drop(state);
+        // That may take long for a large file that has no name any more.
+        drop(handle);
     }
 
     /// Has `remove`, which is handed the path, take the file away, and never opens it again (FILE-2). Whoever reads or writes waits as

@@ -15,9 +15,9 @@
 //! - **SP-6** Pages of an unlogged tablespace may be given back unread and unwritten ([`Space::discard`]): what a free page
 //!   holds means nothing, and whoever takes it formats it as new. In a logged one the page itself says that it is free.
 //! - **SP-7** In a logged tablespace a page in use has a type other than unused and free, and every other page one of these.
-//! - **SP-8** Writes to a file that is being removed or replaced wait until it is gone for good. A write that does nothing makes its page
-//!   count as clean: the checkpoint would pass changes of a file that a crash brings back, to which the redo behind them does not
-//!   apply.
+//! - **SP-8** Until a file that is being removed or replaced is gone for good, no write to it is passed over: it waits, or it is done if
+//!   the file stays open. A write that does nothing makes its page count as clean: the checkpoint would pass changes of a file that a
+//!   crash brings back, to which the redo behind them does not apply.
 //!
 //! The temporary tablespace is made anew at every start, in the place of what is left of the last one, and never synced.
 //!

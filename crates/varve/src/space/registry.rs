@@ -15,7 +15,7 @@ use super::alloc_page::Geometry;
 use super::file::{OpenFiles, SpaceFile};
 use super::header::FileHeader;
 use super::{Space, SpaceKind, round_size};
-use crate::base::{Error, PageId, PageNo, Result, SpaceId, TableId};
+use crate::base::{Durations, Error, PageId, PageNo, Result, SpaceId, TableId};
 use crate::buffer::PageStore;
 use crate::io::{Disk, DiskFile, OpenMode};
 use crate::page;
@@ -48,6 +48,8 @@ pub struct Spaces {
     files: Arc<OpenFiles>,
     /// Tablespaces that replay would have changed.
     missed: Mutex<BTreeSet<SpaceId>>,
+    /// How long the list, or the file of a tablespace that takes another's place, was kept from others.
+    pub held: Durations,
 }
 
 impl Spaces {
@@ -67,6 +69,7 @@ impl Spaces {
             uuid,
             spaces: RwLock::default(),
             missed: Mutex::default(),
+            held: Durations::default(),
         }
     }
 
@@ -164,7 +167,11 @@ impl Spaces {
 
     fn register(&self, space: Space) -> Arc<Space> {
         let space = Arc::new(space);
-        self.spaces.write().insert(space.id, space.clone());
+        let mut list = self.spaces.write();
+        let held = self.held.begin();
+        list.insert(space.id, space.clone());
+        drop(held);
+        drop(list);
         space
     }
 
@@ -296,6 +303,20 @@ impl Spaces {
         synced
     }
 
+    /// The same for files that stay open, as those of undo do: nobody waits. What is written to the old one meanwhile goes to it, whether
+    /// or not it still has its name (SP-8). If the move can't be made durable the old one stays a tablespace, whose pages are written.
+    pub fn replace_open(&self, old: SpaceId, new: SpaceId) -> Result<()> {
+        let (going, coming) = (self.require(old)?, self.require(new)?);
+        let (from, to) = (coming.path(), going.path());
+        let moved = [&from, &to].map(|path| self.dir.join(path));
+        self.disk.rename(&moved[0], &moved[1])?;
+        coming.file.is_called(to, &self.held);
+        self.sync_moved(&moved)?;
+        going.file.end(&self.held);
+        self.forget(old);
+        Ok(())
+    }
+
     /// Returns both paths. The names are not durable yet.
     fn move_file(&self, space: &Space, to: &str) -> Result<[PathBuf; 2]> {
         let target = self.dir.join(to);
@@ -316,7 +337,13 @@ impl Spaces {
     }
 
     fn forget(&self, id: SpaceId) {
-        self.spaces.write().remove(&id);
+        let mut list = self.spaces.write();
+        let held = self.held.begin();
+        let gone = list.remove(&id);
+        drop(held);
+        drop(list);
+        // Closing its file may take long.
+        drop(gone);
     }
 
     /// Makes the directory of a file that is about to be made, durable.

@@ -504,6 +504,52 @@ fn late_writes_wait_until_the_file_is_gone_for_good() {
     }
 }
 
+/// SP-8: neither does it where files stay open, and there nobody waits. Whatever fails, the pages go where they are wanted.
+#[test]
+fn late_writes_reach_an_open_file_until_it_is_gone_for_good() {
+    for fails in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = small_disk(&Arc::new(AtomicU64::new(u64::MAX)));
+        let spaces = spaces_on(disk.clone(), dir.path());
+        let undo = |id, path| NewSpace {
+            id,
+            kind: SpaceKind::Undo,
+            ..new_table(path)
+        };
+        let new = SpaceId(41);
+        let was = spaces.create(undo(ID, "a/u.vdt")).unwrap();
+        spaces.create(undo(new, "u-41.vdt")).unwrap();
+        let (aside, left) = (dir.path().join("aside"), dir.path().join("a"));
+        std::fs::hard_link(left.join("u.vdt"), &aside).unwrap();
+        let byte_of = |no: usize| std::fs::read(&aside).unwrap()[no * PAGE];
+        let late = Arc::downgrade(&spaces);
+        let write = move |no| {
+            late.upgrade()
+                .unwrap()
+                .write(PageId::new(ID, PageNo(no)), &[7; PAGE])
+        };
+        let hook = {
+            let write = write.clone();
+            let gone = dir.path().join("gone");
+            move || {
+                write(2).unwrap();
+                if fails {
+                    let _ = std::fs::rename(&left, &gone);
+                }
+            }
+        };
+        assert!(disk.before_sync_dir.set(Box::new(hook)).is_ok());
+        assert_eq!(spaces.replace_open(ID, new).is_err(), fails);
+        assert_eq!(byte_of(2), 7, "SP-8");
+        assert_eq!(spaces.get(new).unwrap().path(), "a/u.vdt");
+        assert_eq!(spaces.get(ID).is_some(), fails);
+        write(3).unwrap();
+        assert_eq!(byte_of(3), if fails { 7 } else { 0 });
+        let mut page = vec![0; PAGE];
+        assert_eq!(was.file.read_at(&mut page, 0).is_ok(), fails);
+    }
+}
+
 /// SP-6: pages of the temporary tablespace are given back without being read or written, across allocation pages.
 #[test]
 fn discarded_pages_are_free_and_unread() {

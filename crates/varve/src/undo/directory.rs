@@ -2,7 +2,7 @@
 
 use crate::base::{Error, PageId, PageNo, Result, SYSTEM_SPACE, SpaceId};
 use crate::buffer::BufferPool;
-use crate::mtr::Mtr;
+use crate::mtr::{Mtr, PageH};
 use crate::page::{PageOp, PageType, page_type};
 use crate::space::{SpaceKind, Spaces};
 
@@ -85,17 +85,19 @@ impl Directory {
         Ok(())
     }
 
+    pub fn latch(mtr: &mut Mtr<'_>) -> Result<PageH> {
+        mtr.exclusive(Directory::PAGE)
+    }
+
     /// Puts another tablespace in the place of the `n`th undo tablespace.
-    pub fn replace_undo_space(mtr: &mut Mtr<'_>, n: usize, space: SpaceId) -> Result<()> {
-        let h = mtr.exclusive(Directory::PAGE)?;
+    pub fn replace_undo_space(mtr: &mut Mtr<'_>, directory: PageH, n: usize, space: SpaceId) {
         mtr.op(
-            h,
+            directory,
             PageOp::Write {
                 off: (DIR_UNDO_SPACES + 4 * n) as u16,
                 bytes: &space.0.to_le_bytes(),
             },
         );
-        Ok(())
     }
 }
 

@@ -27,8 +27,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::base::{
-    Error, IndexId, Lsn, NO_PAGE, PageId, PageNo, Result, RollPtr, SYSTEM_SPACE, SpaceId,
-    TEMP_SPACE, TableId, TrxId, TrxNo, Xid, thread_spot,
+    Durations, Error, IndexId, Lsn, NO_PAGE, PageId, PageNo, Result, RollPtr, SYSTEM_SPACE,
+    SpaceId, TEMP_SPACE, TableId, TrxId, TrxNo, Xid, thread_spot,
 };
 use crate::buffer::{BufferPool, SharedPage};
 use crate::mtr::{Mtr, MtrEnv, PageH, RawRecord};
@@ -40,7 +40,7 @@ use pair::{Ending, Ends, LogPair};
 pub use record::{PAGE_NO_BYTES, Previous, RowDiff, UndoKind, UndoRecord};
 pub use rseg::{CACHED_PAGES_KEPT, FREE_PAGES_KEPT, HistoryEntry, Rseg};
 pub(crate) use truncate::Renamed;
-pub use truncate::{INITIAL_PAGES, UndoSpace, UndoSpaceState, undo_path};
+pub use truncate::{HeldByTruncation, INITIAL_PAGES, UndoSpace, UndoSpaceState, undo_path};
 
 use header::read_cached;
 use log::{UndoLog, damaged_record};
@@ -169,6 +169,7 @@ pub struct UndoSys {
     spaces: Vec<UndoSpace>,
     /// Held by who makes an undo tablespace inactive, until it is active again (TRUNC-1).
     pub(crate) truncating: Mutex<()>,
+    pub(crate) held_by_truncation: HeldByTruncation,
 }
 
 impl UndoSys {
@@ -217,6 +218,7 @@ impl UndoSys {
         let sys = UndoSys {
             spaces: UndoSpace::all(&logged, spaces.len()),
             truncating: Mutex::default(),
+            held_by_truncation: HeldByTruncation::default(),
             env,
             logged,
             temporary,
@@ -297,6 +299,11 @@ impl UndoSys {
             true => self.env.used_pages(SYSTEM_SPACE),
             false => self.spaces.iter().map(|s| s.used_pages(&self.env)).sum(),
         }
+    }
+
+    /// How long truncations have held what others may wait for, with names.
+    pub fn held_by_truncation(&self) -> [(&'static str, &Durations); 5] {
+        self.held_by_truncation.all(&self.env)
     }
 
     /// Looks at every page of the redo-logged rollback segments (RSEG-3) and returns how many there are; an error names one that

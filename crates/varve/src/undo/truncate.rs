@@ -18,12 +18,15 @@
 //! - **TRUNC-2** A tablespace is replaced when its rollback segments are inactive and empty: no transaction has one of them, nothing of
 //!   theirs is left to purge, so no reader follows a roll pointer there (MVCC-1) and nobody changes a page there (RSEG-6).
 //!
-//! Nobody waits for it. What transactions share with it is one word of a rollback segment.
+//! Nobody waits for it. What transactions share with it is one word of a rollback segment, and what everybody looks at for a moment:
+//! the list of tablespaces, the redo log, frames. No lock or latch that somebody else may wait for is held while the disk is waited for,
+//! but that of the control file when the ids written ahead have been used up (CTL-3), which keeps nobody but checkpoints and
+//! DDL. How long each is held is measured ([`HeldByTruncation`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::base::{Lsn, PageId, Result, SpaceId, TableId};
+use crate::base::{Durations, Lsn, PageId, Result, SpaceId, TableId};
 use crate::mtr::Mtr;
 use crate::space::{NewSpace, SpaceKind};
 
@@ -52,6 +55,32 @@ impl UndoSpaceState {
             UndoSpaceState::Inactive => "inactive",
             UndoSpaceState::Empty => "empty",
         }
+    }
+}
+
+/// How long truncations have held what others may wait for. Two more locks are held from the beginning to the end of one: `truncating`,
+/// for which only another truncation waits, and each rollback segment's `upkeep`, which purge only tries.
+#[derive(Default)]
+pub struct HeldByTruncation {
+    /// The mutex of the control file, to draw the new tablespace's id.
+    pub control_file: Durations,
+    /// The directory page's latch.
+    pub directory: Durations,
+    /// A rollback segment's mutexes, to begin with it anew.
+    pub segments: Durations,
+}
+
+impl HeldByTruncation {
+    /// All of them, with names. The list of tablespaces and the frames are counted where they are kept, and DDL is counted there,
+    /// too.
+    pub fn all<'a>(&'a self, env: &'a UndoEnv) -> [(&'static str, &'a Durations); 5] {
+        [
+            ("control file", &self.control_file),
+            ("tablespaces and files (DDL too)", &env.spaces.held),
+            ("directory page", &self.directory),
+            ("rollback segments", &self.segments),
+            ("frames of dropped pages (DDL too)", &env.pool.drop_held),
+        ]
     }
 }
 
@@ -133,7 +162,12 @@ impl UndoSpace {
 
     /// Replaces the file by one of initial size, whose tablespace id is `id`. The tablespace is inactive and empty (TRUNC-2). After an
     /// error everything is as it was, or the database is poisoned.
-    pub(crate) fn replace(&self, env: &UndoEnv, id: SpaceId) -> Result<Renamed> {
+    pub(crate) fn replace(
+        &self,
+        env: &UndoEnv,
+        id: SpaceId,
+        held: &HeldByTruncation,
+    ) -> Result<Renamed> {
         // Purge has finished tidying up here, and does not begin again.
         let upkeep: Vec<_> = self.rsegs.iter().map(|r| r.upkeep.lock()).collect();
         assert!(!self.is_active() && self.is_empty(), "TRUNC-2");
@@ -146,7 +180,7 @@ impl UndoSpace {
             definition: &[],
             pages: INITIAL_PAGES,
         })?;
-        let switched = self.switch(env, id).inspect_err(|_| {
+        let switched = self.switch(env, id, held).inspect_err(|_| {
             // A file that can't be removed is found not to be in the directory by the next start.
             if env.spaces.drop_space(id).is_ok() {
                 env.pool.drop_space(id);
@@ -155,11 +189,11 @@ impl UndoSpace {
         // From here on the new file stays, whatever happens: recovery may find it in the directory.
         env.mtr.log.sync_to(switched)?;
         for rseg in &self.rsegs {
-            rseg.restart(id);
+            rseg.restart(id, &held.segments);
         }
         drop(upkeep);
         self.truncations.fetch_add(1, Ordering::Relaxed);
-        let renamed = env.spaces.replace(old, id);
+        let renamed = env.spaces.replace_open(old, id);
         if renamed.is_ok() {
             // Otherwise the old file is still there, and recovery may come to it: its pages are written (SP-8).
             env.pool.drop_space(old);
@@ -168,12 +202,14 @@ impl UndoSpace {
     }
 
     /// Makes the new file the tablespace. Returns the LSN that makes it durable.
-    fn switch(&self, env: &UndoEnv, id: SpaceId) -> Result<Lsn> {
+    fn switch(&self, env: &UndoEnv, id: SpaceId, held: &HeldByTruncation) -> Result<Lsn> {
         let header = |rseg: &Arc<Rseg>| (rseg.id(), PageId::new(id, rseg.header().no));
         let headers: Vec<_> = self.rsegs.iter().map(header).collect();
         format_headers(env, &headers)?;
         let mut mtr = Mtr::begin(&env.mtr, 256)?;
-        Directory::replace_undo_space(&mut mtr, self.n, id)?;
+        let h = Directory::latch(&mut mtr)?;
+        let _held = held.directory.begin();
+        Directory::replace_undo_space(&mut mtr, h, self.n, id);
         Ok(mtr.commit())
     }
 }

@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, SpaceId, TrxNo};
+use crate::base::{Durations, Error, NO_PAGE, PageId, PageNo, Result, SpaceId, TrxNo};
 use crate::mtr::{Mtr, PageH};
 use crate::page::{PageOp, PageType, SlottedRef, page_lsn, page_type};
 
@@ -296,15 +296,25 @@ impl Rseg {
     }
 
     /// Goes on in a new tablespace, in which the header is that of an empty segment. It is inactive and empty, and the caller has `upkeep`.
-    pub(super) fn restart(&self, space: SpaceId) {
+    /// Notes how long its mutexes were held.
+    pub(super) fn restart(&self, space: SpaceId, held: &Durations) {
         assert!(!self.is_active() && self.is_empty(), "RSEG-6");
-        *self.state.lock() = State {
+        let mut fresh = State {
             free_slots: (0..self.slot_count as u16).rev().collect(),
             ..State::default()
         };
+        {
+            let mut state = self.state.lock();
+            let _held = held.begin();
+            std::mem::swap(&mut *state, &mut fresh);
+        }
         self.oldest.store(EMPTY, Ordering::Relaxed);
         self.free_len.store(0, Ordering::Relaxed);
-        *self.commit_pins.lock() = CommitPins::default();
+        {
+            let mut pins = self.commit_pins.lock();
+            let _held = held.begin();
+            *pins = CommitPins::default();
+        }
         self.space.store(space.0, Ordering::Release);
     }
 
