@@ -9,6 +9,7 @@ mod oltp;
 mod profile;
 mod stats;
 mod sysbench;
+mod undo_truncate;
 
 use std::fs;
 use std::path::PathBuf;
@@ -27,6 +28,8 @@ pub enum BenchTask {
     Bigtable(bigtable::BigtableArgs),
     /// Many changes under an open snapshot: what it costs, and how fast purge catches up
     LongReader(long_reader::LongReaderArgs),
+    /// What truncating undo tablespaces costs: oltp_read_write with truncation on and off by turns
+    UndoTruncate(undo_truncate::UndoTruncateArgs),
     /// Varve as a library beside other embedded engines
     Embedded(embedded::EmbeddedArgs),
     /// Instructions that one operation of the library takes
@@ -38,6 +41,7 @@ pub fn run(workspace: &Workspace, task: &BenchTask) -> Result<()> {
         BenchTask::Oltp(args) => oltp::run(workspace, args),
         BenchTask::Bigtable(args) => bigtable::run(workspace, args),
         BenchTask::LongReader(args) => long_reader::run(workspace, args),
+        BenchTask::UndoTruncate(args) => undo_truncate::run(workspace, args),
         BenchTask::Embedded(args) => embedded::run(workspace, args),
         BenchTask::Instructions(args) => instructions::run(workspace, args),
     }

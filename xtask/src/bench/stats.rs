@@ -1,4 +1,4 @@
-//! What a few figures say.
+//! What a few figures say: their median, and how far off it may be.
 
 /// The middle one, or the mean of both in the middle.
 pub fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
@@ -17,6 +17,51 @@ pub fn share_below(figures: &[f64], limit: f64) -> f64 {
     below as f64 / figures.len() as f64
 }
 
+/// An estimate, and between which values it lies with a probability of 95 %.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    pub value: f64,
+    /// `None`: there are fewer than six figures, which never say so much.
+    pub interval: Option<(f64, f64)>,
+}
+
+/// The median of paired ratios after Hodges and Lehmann: the median of the means of every two of their logarithms (and of each with
+/// itself). The interval is that of Wilcoxon's signed-rank test, from its exact distribution: it supposes that the logarithms lie
+/// symmetrically about their median, and nothing about how they are distributed otherwise.
+pub fn paired_ratio(ratios: &[f64]) -> Estimate {
+    let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
+    let mut means = Vec::new();
+    for (n, a) in logs.iter().enumerate() {
+        means.extend(logs[n..].iter().map(|b| (a + b) / 2.0));
+    }
+    means.sort_by(f64::total_cmp);
+    let cut = lower_quantile(logs.len());
+    Estimate {
+        value: median(means.iter().copied()).exp(),
+        interval: (cut > 0).then(|| (means[cut - 1].exp(), means[means.len() - cut].exp())),
+    }
+}
+
+/// The least `w` for which the sum of positive ranks of `n` signs tossed by a coin is `w` or less with a probability of 2.5 %
+/// at least.
+fn lower_quantile(n: usize) -> usize {
+    // How many of the 2^n outcomes have each sum.
+    let mut outcomes = vec![0.0f64; n * (n + 1) / 2 + 1];
+    outcomes[0] = 1.0;
+    for rank in 1..=n {
+        for sum in (rank..outcomes.len()).rev() {
+            outcomes[sum] += outcomes[sum - rank];
+        }
+    }
+    let mut below = 0.0;
+    let enough = 0.025 * 2f64.powi(n as i32);
+    let reached = outcomes.iter().position(|count| {
+        below += count;
+        below >= enough
+    });
+    reached.expect("all outcomes together are enough")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -32,5 +77,23 @@ mod tests {
         assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median([4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median([]).is_nan());
+    }
+
+    /// From tables of the signed-rank test.
+    #[test]
+    fn quantiles_of_signed_ranks() {
+        for (n, quantile) in [(5, 0), (6, 1), (8, 4), (10, 9), (15, 26), (20, 53)] {
+            assert_eq!(lower_quantile(n), quantile, "{n}");
+        }
+    }
+
+    #[test]
+    fn an_interval_takes_six_pairs() {
+        let ratios = [0.5, 1.0, 1.0, 1.0, 2.0];
+        let five = paired_ratio(&ratios);
+        assert!((five.value - 1.0).abs() < 1e-12 && five.interval.is_none());
+        let six = paired_ratio(&[0.5, 0.9, 1.0, 1.0, 1.1, 2.0]);
+        let (low, high) = six.interval.unwrap();
+        assert!((low - 0.5).abs() < 1e-12 && (high - 2.0).abs() < 1e-12);
     }
 }
