@@ -17,6 +17,7 @@ static unsigned int log_buffer_size;
 static unsigned long page_size;
 static unsigned long flush_log_at_trx_commit;
 static unsigned long undo_tablespaces;
+static unsigned long undo_logs;
 static unsigned long io_capacity;
 static unsigned long open_files;
 static unsigned long long lock_memory_size;
@@ -69,6 +70,16 @@ static MYSQL_SYSVAR_ULONG(flush_log_at_trx_commit, flush_log_at_trx_commit, PLUG
 static MYSQL_SYSVAR_ULONG(undo_tablespaces, undo_tablespaces, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
   "Number of undo tablespaces of a new database; 0: undo is in the system tablespace. An existing one keeps its own.",
   nullptr, nullptr, 2, 0, 95, 0);
+
+static void update_undo_logs(THD *, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  undo_logs= *static_cast<unsigned long *>(to)= *static_cast<const unsigned long *>(from);
+  varve_db_set_undo_logs(db, uint32_t(undo_logs));
+}
+
+static MYSQL_SYSVAR_ULONG(undo_logs, undo_logs, PLUGIN_VAR_RQCMDARG,
+  "Number of rollback segments that new transactions take. There are 95 in the undo tablespaces.",
+  nullptr, update_undo_logs, 128, 1, 128, 0);
 
 static MYSQL_SYSVAR_ULONG(io_capacity, io_capacity, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
   "Pages per second that background flushing writes when it is not in a hurry.",
@@ -201,6 +212,7 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(purge_threads),
   MYSQL_SYSVAR(truncate_undo),
   MYSQL_SYSVAR(undo_log_truncate),
+  MYSQL_SYSVAR(undo_logs),
   MYSQL_SYSVAR(undo_tablespaces),
   nullptr
 };
@@ -233,6 +245,7 @@ varve_options options_from_variables()
   options.log_file_buffering= log_file_buffering;
   options.doublewrite= doublewrite;
   options.undo_tablespaces= uint32_t(undo_tablespaces);
+  options.undo_logs= uint32_t(undo_logs);
   options.io_capacity= uint32_t(io_capacity);
   options.open_files= table_files();
   options.lock_memory_bytes= lock_memory_size;

@@ -257,6 +257,8 @@ typedef struct varve_options {
   uint32_t io_capacity;
   // Number of undo tablespaces, fixed when the database is created.
   uint32_t undo_tablespaces;
+  // How many rollback segments transactions take: 1 to 128. There are 95; one without undo tablespaces.
+  uint32_t undo_logs;
   // How many table files may be open at the same time, 10 at least; the database has about 20 more files open.
   uint32_t open_files;
   // Memory that locks of rows and gaps may take.
@@ -546,6 +548,9 @@ void varve_db_set_flush_log(const struct varve_db *db, enum varve_flush_log mode
 
 // Changes how much memory locks of rows and gaps may take. Those that are held stay.
 void varve_db_set_lock_memory(const struct varve_db *db, uint64_t bytes);
+
+// Changes how many rollback segments new transactions take. VARVE_INVALID: not from 1 to 128, nothing was changed.
+enum varve_code varve_db_set_undo_logs(const struct varve_db *db, uint32_t count);
 
 // Changes how purge works, from its next batch on. VARVE_INVALID: a value is out of bounds, nothing was changed.
 enum varve_code varve_db_set_purge(const struct varve_db *db, const struct varve_purge_options *options);

@@ -115,6 +115,8 @@ pub struct varve_options {
     pub io_capacity: u32,
     /// Number of undo tablespaces, fixed when the database is created.
     pub undo_tablespaces: u32,
+    /// How many rollback segments transactions take: 1 to 128. There are 95; one without undo tablespaces.
+    pub undo_logs: u32,
     /// How many table files may be open at the same time, 10 at least; the database has about 20 more files open.
     pub open_files: u32,
     /// Memory that locks of rows and gaps may take.
@@ -173,6 +175,7 @@ pub unsafe extern "C" fn varve_options_default(options: *mut varve_options) {
         log_file_buffering: d.log_file_buffering,
         doublewrite: d.doublewrite,
         undo_tablespaces: d.undo_tablespaces,
+        undo_logs: d.undo_logs,
         open_files: d.open_files,
         lock_memory_bytes: d.lock_memory_bytes,
         purge: d.purge.into(),
@@ -198,6 +201,7 @@ fn options(o: &varve_options) -> Options {
         log_file_buffering: o.log_file_buffering,
         doublewrite: o.doublewrite,
         undo_tablespaces: o.undo_tablespaces,
+        undo_logs: o.undo_logs,
         open_files: o.open_files,
         lock_memory_bytes: o.lock_memory_bytes,
         purge: o.purge.into(),
@@ -364,6 +368,17 @@ pub unsafe extern "C" fn varve_db_set_lock_memory(db: *const varve_db, bytes: u6
         db.0.set_lock_memory_bytes(bytes);
         Ok(VARVE_OK)
     });
+}
+
+/// Changes how many rollback segments new transactions take. VARVE_INVALID: not from 1 to 128, nothing was changed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_db_set_undo_logs(db: *const varve_db, count: u32) -> varve_code {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    guard(&db.0, || {
+        db.0.set_undo_logs(count)?;
+        Ok(VARVE_OK)
+    })
 }
 
 /// Changes how purge works, from its next batch on. VARVE_INVALID: a value is out of bounds, nothing was changed.

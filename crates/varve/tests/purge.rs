@@ -193,3 +193,32 @@ fn settings_are_checked() {
         check(&db, &table, 3000 - first);
     }
 }
+
+/// How far purge has come in a log that takes several batches can be seen meanwhile, by who looks at the right moment.
+#[test]
+fn progress_in_a_long_log_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(&dir, purge(0, 1));
+    let table = create(&db, "p/t", 100 * 300);
+    let core = db.core();
+    for round in 0..100 {
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        (0..300).for_each(|n| delete(&mut trx, &table, (round * 300 + n) * 2));
+        let end = trx.savepoint().0;
+        trx.commit().unwrap();
+        let mut undo_no = 0;
+        while core.undo.history_len() > 0 {
+            core.purge_wanted.notify_always();
+            undo_no = undo_no.max(core.purge_progress.undo_no());
+        }
+        assert!(undo_no <= end, "{undo_no} of {end}");
+        // That of the log that is gone is told for a moment.
+        while core.purge_progress.undo_no() > 0 {
+            std::thread::yield_now();
+        }
+        if undo_no > 0 {
+            return;
+        }
+    }
+    panic!("never seen");
+}

@@ -287,3 +287,77 @@ fn refusals() {
         "{refused}"
     );
 }
+
+/// More transactions than the one rollback segment in use has room for: an error that says so, and no harm. Others are taken when that
+/// one is inactive.
+#[test]
+fn rollback_segments_that_are_full_refuse_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(&dir, 2);
+    let def = TableDef::new("u/many")
+        .column("id", ColumnType::i64())
+        .primary(&["id"]);
+    let table = db.create_table(&def).unwrap();
+    assert!(db.wait_for_purge(WAIT));
+    for wrong in [0, 129] {
+        let refused = db.set_undo_logs(wrong).unwrap_err().to_string();
+        assert!(refused.contains("from 1 to 128"), "{refused}");
+    }
+    db.set_undo_logs(1).unwrap();
+    let insert = |trx: &mut Transaction, id: i64| trx.insert(&table, &[Some(&id.to_le_bytes())]);
+    let mut open = Vec::new();
+    let refused = loop {
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        match insert(&mut trx, open.len() as i64) {
+            Ok(()) => open.push(trx),
+            Err(e) => break e.to_string(),
+        }
+    };
+    assert!(
+        refused.contains("rollback segment 33 has no free undo slot"),
+        "{refused}"
+    );
+    assert_eq!(open.len(), 1004, "slots with pages of 4 KiB");
+    open.pop().unwrap().rollback().unwrap();
+    let mut late = db.begin(Isolation::RepeatableRead);
+    insert(&mut late, -1).unwrap();
+    // One that has an insert log finds no room for an update log, and goes on with what it has.
+    let mut cursor = table.cursor(0).unwrap();
+    let first = 0i64.to_le_bytes();
+    let how = (KeyMatch::Exact, LockMode::Exclusive);
+    assert!(
+        cursor
+            .seek(&mut open[0], &[Some(&first)], how.0, how.1)
+            .unwrap()
+    );
+    let refused = open[0].delete(&table, &cursor).unwrap_err().to_string();
+    assert!(refused.contains("no free undo slot"), "{refused}");
+    insert(&mut open[0], -2).unwrap();
+    // There are others.
+    db.set_undo_logs(2).unwrap();
+    let mut other = db.begin(Isolation::RepeatableRead);
+    insert(&mut other, -3).unwrap();
+    open.extend([late, other]);
+    for trx in open {
+        trx.commit().unwrap();
+    }
+    db.set_undo_logs(1).unwrap();
+    assert!(db.truncate_undo(1, WAIT).unwrap());
+    // They are in the second tablespace while the first is being emptied.
+    let mut reader = db.begin(Isolation::RepeatableRead);
+    insert(&mut reader, -4).unwrap();
+    std::thread::scope(|scope| {
+        let done = scope.spawn(|| db.truncate_undo(1, WAIT).unwrap());
+        while db.undo_tablespaces()[0].state != UndoSpaceState::Inactive {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        insert(&mut trx, -5).unwrap();
+        trx.commit().unwrap();
+        reader.commit().unwrap();
+        assert!(done.join().unwrap());
+    });
+    let report = db.check_table(&table).unwrap();
+    assert!(report.errors.is_empty(), "{:?}", report.errors);
+    assert_eq!(report.rows, 1003 + 5);
+}

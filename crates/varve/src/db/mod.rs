@@ -238,6 +238,17 @@ impl Database {
         self.inner.core.locks.set_memory_limit(bytes);
     }
 
+    /// Changes how many rollback segments new transactions take (`Options::undo_logs`).
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`: not from 1 to 128.
+    pub fn set_undo_logs(&self, count: u32) -> Result<()> {
+        open::validate_undo_logs(count)?;
+        self.inner.core.undo.use_rsegs(count as usize);
+        Ok(())
+    }
+
     /// Changes how purge works (`Options::purge`), from its next batch on. Without a limit to its lag nobody is delayed at once.
     pub fn set_purge_options(&self, options: PurgeOptions) -> Result<()> {
         self.inner.core.set_purge(options)

@@ -30,8 +30,9 @@ use crate::txn::{
     PurgeOptions, State, Transaction, TxnSys,
 };
 use crate::undo::{
-    DIRECTORY_PAGE, Directory, INITIAL_PAGES, MAX_UNDO_SPACES, SYSTEM_FILE, TrxUndo, UndoEnv,
-    UndoSys, format_rollback_segments, format_temporary_segments, require_system_file, undo_path,
+    DIRECTORY_PAGE, Directory, INITIAL_PAGES, MAX_UNDO_LOGS, MAX_UNDO_SPACES, SYSTEM_FILE, TrxUndo,
+    UndoEnv, UndoSys, format_rollback_segments, format_temporary_segments, require_system_file,
+    undo_path,
 };
 
 /// How a database is opened. `Options::default()` suits a small machine.
@@ -60,6 +61,9 @@ pub struct Options {
     /// Undo tablespaces, fixed when the database is created: 1 to 95, or 0 for a single rollback segment in the system
     /// tablespace, which suits small databases with few writers.
     pub undo_tablespaces: u32,
+    /// How many rollback segments transactions take: 1 to 128. There are 95 in the undo tablespaces, and one if there are no undo tablespaces. A
+    /// rollback segment has room for 1,024 undo logs of running transactions, each of which has one or two.
+    pub undo_logs: u32,
     /// How long a statement waits for a lock.
     pub lock_wait_timeout: Duration,
     /// Bytes that locks of rows and gaps may take: more are refused with `LockTableFull`.
@@ -92,6 +96,7 @@ impl Default for Options {
             io_capacity: 200,
             open_files: 512,
             undo_tablespaces: 2,
+            undo_logs: MAX_UNDO_LOGS as u32,
             lock_wait_timeout: Duration::from_secs(50),
             lock_memory_bytes: 1 << 30,
             purge: PurgeOptions::default(),
@@ -119,6 +124,7 @@ impl Options {
                 self.undo_tablespaces
             )));
         }
+        validate_undo_logs(self.undo_logs)?;
         if self.open_files < LEAST_OPEN_FILES {
             return Err(Error::invalid(format!(
                 "open_files {} is below {LEAST_OPEN_FILES}",
@@ -155,6 +161,16 @@ impl Options {
             settings.sabotage = self.sabotage;
         }
         settings
+    }
+}
+
+pub(super) fn validate_undo_logs(count: u32) -> Result<()> {
+    match (1..=MAX_UNDO_LOGS as u32).contains(&count) {
+        true => Ok(()),
+        false => {
+            let what = format!("undo_logs {count} is not from 1 to {MAX_UNDO_LOGS}");
+            Err(Error::invalid(what))
+        }
     }
 }
 
@@ -358,6 +374,7 @@ impl Opener<'_> {
         ddl::create_temporary_space(&self.spaces)?;
         format_temporary_segments(&undo_env)?;
         let (undo, unfinished) = UndoSys::load(undo_env, &directory.undo_spaces, id_limit)?;
+        undo.use_rsegs(self.options.undo_logs as usize);
         let sys = TxnSys::new(id_limit, Box::new(LogIdLimit(mtr.clone())));
         for trx in &unfinished {
             let state = match self.is_prepared(trx) {

@@ -23,6 +23,7 @@ mod truncate;
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -56,6 +57,8 @@ const FIRST_TEMPORARY_RSEG: u8 = 1;
 pub const FIRST_UNDO_RSEG: u8 = 33;
 /// One past the last rollback segment.
 pub const RSEGS_END: u8 = 128;
+/// Most rollback segments that transactions can be told to take.
+pub const MAX_UNDO_LOGS: usize = RSEGS_END as usize;
 /// Most undo tablespaces: one for each rollback segment.
 pub const MAX_UNDO_SPACES: usize = (RSEGS_END - FIRST_UNDO_RSEG) as usize;
 /// First page of an undo tablespace, or of the temporary one, that can be a rollback segment header.
@@ -167,6 +170,8 @@ pub struct UndoSys {
     /// All of them, by number.
     by_id: Vec<Option<Arc<Rseg>>>,
     spaces: Vec<UndoSpace>,
+    /// How many of `logged` transactions take, if they can. Relaxed: it stands for itself.
+    used: AtomicUsize,
     /// Held by who makes an undo tablespace inactive, until it is active again (TRUNC-1).
     pub(crate) truncating: Mutex<()>,
     pub(crate) held_by_truncation: HeldByTruncation,
@@ -219,6 +224,7 @@ impl UndoSys {
             spaces: UndoSpace::all(&logged, spaces.len()),
             truncating: Mutex::default(),
             held_by_truncation: HeldByTruncation::default(),
+            used: AtomicUsize::new(logged.len()),
             env,
             logged,
             temporary,
@@ -230,7 +236,14 @@ impl UndoSys {
     /// The undo of a transaction that starts to write. A thread takes turns among a few rollback segments, whose pages
     /// stay in its processor's cache, and goes on to others when they are full.
     pub fn assign(&self, trx: TrxId) -> TrxUndo {
-        TrxUndo::new(deal(&self.logged, trx), trx)
+        let used = self.used.load(Ordering::Relaxed);
+        TrxUndo::new(deal(&self.logged, used, trx), trx)
+    }
+
+    /// From now on transactions take the first `count` redo-logged rollback segments; all of them, if there are fewer.
+    pub fn use_rsegs(&self, count: usize) {
+        let count = count.clamp(1, self.logged.len());
+        self.used.store(count, Ordering::Relaxed);
     }
 
     /// Makes room for a record of `len` bytes about `table`; call before the mini-transaction that will `append` it.
@@ -244,7 +257,11 @@ impl UndoSys {
         check_undo_no(undo.trx, undo.next_no)?;
         let trx = undo.trx;
         if table.is_temporary() && undo.temporary.is_none() {
-            undo.temporary = Some(LogPair::new(deal(&self.temporary, trx)));
+            undo.temporary = Some(LogPair::new(deal(
+                &self.temporary,
+                self.temporary.len(),
+                trx,
+            )));
         }
         undo.pair_mut(table).prepare(&self.env, trx, kind, len)
     }
@@ -428,15 +445,17 @@ impl UndoSys {
     }
 }
 
-/// A rollback segment for a transaction. A thread takes turns among a few of them, whose pages stay in its processor's cache,
-/// and goes on to others when they are full.
-fn deal(rsegs: &[Arc<Rseg>], trx: TrxId) -> RsegUse {
-    let own = thread_spot().wrapping_mul(RSEGS_PER_THREAD) % rsegs.len();
+/// A rollback segment for a transaction, one of the first `used`. A thread takes turns among a few of them, whose pages stay in its
+/// processor's cache, and goes on to others when they are full.
+fn deal(rsegs: &[Arc<Rseg>], used: usize, trx: TrxId) -> RsegUse {
+    let own = thread_spot().wrapping_mul(RSEGS_PER_THREAD) % used;
     let first = own + (trx.0 / 2) as usize % RSEGS_PER_THREAD;
-    let all = || (0..rsegs.len()).map(|n| &rsegs[(first + n) % rsegs.len()]);
+    let all = || (0..used).map(|n| &rsegs[(first + n) % used]);
     loop {
         let with_room = all().find(|rseg| rseg.is_active() && rseg.has_room());
         let rseg = with_room.or(all().find(|rseg| rseg.is_active()));
+        // Their tablespaces may be inactive just now.
+        let rseg = rseg.or(rsegs.iter().find(|rseg| rseg.is_active()));
         // There is always one in another tablespace (TRUNC-1); it may just have changed which.
         if let Some(used) = rseg.and_then(RsegUse::begin) {
             return used;
