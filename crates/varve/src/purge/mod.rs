@@ -46,7 +46,7 @@ use std::time::{Duration, Instant};
 use crate::base::{Error, Result, Sabotage, TrxNo};
 use crate::catalog::OpenTable;
 use crate::redo::ControlFile;
-use crate::txn::{Core, Counters, PurgeState};
+use crate::txn::{Core, Counters, PurgeOptions, PurgeState};
 use crate::undo::UndoRecord;
 
 pub use truncation::truncate;
@@ -64,6 +64,8 @@ const SHORTEST_SLEEP: Duration = Duration::from_millis(10);
 /// enough for the processor's cache.
 const BUSY_LOGS: usize = 256;
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
+/// A batch is so many times larger while threads wait for free frames.
+const CROWDED_FACTOR: u32 = 4;
 /// Nobody has written for about this long: what the rollback segments have cached goes back to the tablespaces.
 const IDLE: Duration = Duration::from_secs(2);
 const LONGEST_SLEEP: Duration = Duration::from_secs(10);
@@ -179,6 +181,8 @@ struct Coordinator {
     work: Arc<Work>,
     /// Batches since free pages were given back.
     untrimmed: u32,
+    /// How often threads had waited for a free frame when the last batch was read.
+    frame_waits: u64,
 }
 
 /// What a batch or a round came to.
@@ -207,6 +211,7 @@ impl Coordinator {
             temporary: Pending::new(core.undo.temporary()),
             work: Arc::default(),
             untrimmed: 0,
+            frame_waits: 0,
             core,
             stop,
         }
@@ -264,8 +269,21 @@ impl Coordinator {
             .try_for_each(|rseg| rseg.trim_free_chain(&undo.env, &self.stop))
     }
 
+    /// About how many undo pages the next batch is to have. While threads wait for free frames everybody waits for the page cleaner, so what counts is
+    /// how many pages of the trees purge changes: the larger a batch, the fewer for each record.
+    fn batch_pages(&mut self) -> usize {
+        let waits = self.core.pool.stats().free_waits;
+        let is_crowded = std::mem::replace(&mut self.frame_waits, waits) < waits;
+        let wanted = self.core.settings.purge().batch_size;
+        match is_crowded {
+            true => (wanted * CROWDED_FACTOR).min(PurgeOptions::MAX_BATCH_SIZE) as usize,
+            false => wanted as usize,
+        }
+    }
+
     /// Works off a batch of logs with numbers below `limit`.
     fn purge(&mut self, temporary: bool, limit: TrxNo) -> Result<Done> {
+        let batch_pages = self.batch_pages();
         let core = &self.core;
         let pending = match temporary {
             true => &mut self.temporary,
@@ -273,8 +291,7 @@ impl Coordinator {
         };
         let work = Arc::get_mut(&mut self.work).expect("sweeps have ended");
         work.clear();
-        let options = core.settings.purge();
-        let read = pending.fill(core, limit, options.batch_size as usize, work);
+        let read = pending.fill(core, limit, batch_pages, work);
         if !matches!(read, Ok(0)) || !pending.is_empty() {
             core.purge_progress.set_state(PurgeState::Running);
         }
@@ -284,7 +301,9 @@ impl Coordinator {
         for half in [Half::Entries, Half::Rows] {
             let end = failed.log.unwrap_or(u32::MAX);
             let sweep = Sweep::new(&self.work, half, end, &self.stop);
-            let sweep = self.workers.run(core, sweep, options.threads as usize);
+            let sweep = self
+                .workers
+                .run(core, sweep, core.settings.purge().threads as usize);
             failed.merge(sweep.end());
         }
         let end = match &read {

@@ -33,7 +33,7 @@ pub struct PurgeOptions {
     /// Threads that help the one that is always there: at most [`PurgeOptions::MAX_THREADS`].
     pub threads: u32,
     /// Undo pages that are read for a batch: 1 to [`PurgeOptions::MAX_BATCH_SIZE`]. A larger batch visits a page of a table less often
-    /// and takes more memory.
+    /// and takes more memory; while threads wait for free frames of the buffer pool it has four times as many.
     pub batch_size: u32,
     /// After so many batches free undo pages go back to their tablespaces: 1 to [`PurgeOptions::MAX_TRUNCATE_FREQUENCY`]. When there is
     /// nothing to do they go back anyway.

@@ -478,10 +478,26 @@ impl Rseg {
         Ok(())
     }
 
+    /// Reads the pages that are changed where these logs give pages back. Commits wait for the header's latch: nothing that was evicted since
+    /// the logs were read is to be read again under it.
+    fn pin_ends(&self, env: &UndoEnv, logs: &[HistoryEntry]) -> Result<Vec<Pin>> {
+        let mut pins = Vec::new();
+        for entry in logs.iter().filter(|log| log.closes) {
+            let first = self.page(entry.first);
+            pins.push(env.pool.pin(first)?);
+            let last = LogHeader::of_history(&env.pool.shared(first)?, first, entry)?.last;
+            if last != entry.first {
+                pins.push(env.pool.pin(self.page(last))?);
+            }
+        }
+        Ok(pins)
+    }
+
     /// One mini-transaction of `free_logs`: returns how many logs it took.
     fn free_some(&self, env: &UndoEnv, logs: &[HistoryEntry]) -> Result<usize> {
         let mut closing = logs.iter().enumerate().filter(|(_, log)| log.closes);
         let most = closing.nth(CLOSED_PER_MTR).map_or(logs.len(), |(n, _)| n);
+        let _pins = self.pin_ends(env, &logs[..most])?;
         let mut mtr = env.begin(self.space())?;
         let header = self.latch(&mut mtr)?;
         let taken = self.latch_oldest(env, &mut mtr, header, most as u32)?;
