@@ -544,7 +544,7 @@ enum varve_code varve_table_truncate(const struct varve_db *db, const char *name
 enum varve_code varve_db_tables(const struct varve_db *db, varve_text_fn each, void *context);
 
 // Changes what commits wait for, from now on.
-void varve_db_set_flush_log(const struct varve_db *db, enum varve_flush_log mode);
+enum varve_code varve_db_set_flush_log(const struct varve_db *db, enum varve_flush_log mode);
 
 // Changes how much memory locks of rows and gaps may take. Those that are held stay.
 void varve_db_set_lock_memory(const struct varve_db *db, uint64_t bytes);

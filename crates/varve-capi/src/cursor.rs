@@ -1,9 +1,11 @@
 //! `varve_cursor`: reading a table in the order of one of its indexes.
 
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 
 use varve::{Cursor, Datum, DatumBuf, Error, KeyMatch, LockMode, Table, Transaction};
 
+use crate::choice::{choice, chosen};
 use crate::error::guard;
 use crate::error::varve_code::{self, VARVE_NO_ROW, VARVE_OK};
 use crate::rows::{RowsForC, fill};
@@ -42,7 +44,7 @@ pub enum varve_match {
 /// How the rows that a cursor comes to are locked. Without a lock the cursor reads the transaction's read view, with
 /// one the latest committed rows. In a serializable transaction VARVE_NO_LOCK is VARVE_SHARED.
 #[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum varve_lock {
     VARVE_NO_LOCK = 0,
     VARVE_SHARED = 1,
@@ -69,12 +71,16 @@ pub enum varve_verdict {
 
 /// Decides on an entry. `row` has one value for each column; those of columns that varve_cursor_covers denies mean
 /// nothing. It must not use the cursor, nor the transaction.
-pub type varve_filter_fn =
-    Option<unsafe extern "C" fn(context: *mut c_void, row: *const varve_value) -> varve_verdict>;
+pub type varve_filter_fn = Option<
+    unsafe extern "C" fn(
+        context: *mut c_void,
+        row: *const varve_value,
+    ) -> MaybeUninit<varve_verdict>,
+>;
 
 /// C's filter, with what it is given.
 struct Filter {
-    ask: unsafe extern "C" fn(*mut c_void, *const varve_value) -> varve_verdict,
+    ask: unsafe extern "C" fn(*mut c_void, *const varve_value) -> MaybeUninit<varve_verdict>,
     context: *mut c_void,
     row: Vec<varve_value>,
     key_columns: Vec<(usize, bool)>,
@@ -87,13 +93,23 @@ impl Filter {
     fn wants(&mut self, values: &DatumBuf) -> varve::Result<bool> {
         fill(&mut self.row, &self.key_columns, values);
         // SAFETY: CAPI-2; the row outlives the call.
-        match unsafe { (self.ask)(self.context, self.row.as_ptr()) } {
+        let answer = unsafe { (self.ask)(self.context, self.row.as_ptr()) };
+        match chosen("the filter's answer", answer)? {
             varve_verdict::VARVE_WANTED => Ok(true),
             varve_verdict::VARVE_UNWANTED => Ok(false),
             varve_verdict::VARVE_INTERRUPT => Err(Error::Interrupted),
         }
     }
 }
+
+choice!(varve_verdict: VARVE_WANTED, VARVE_UNWANTED, VARVE_INTERRUPT);
+choice!(
+    varve_lock: VARVE_NO_LOCK, VARVE_SHARED, VARVE_EXCLUSIVE, VARVE_SHARED_SKIP_LOCKED, VARVE_EXCLUSIVE_SKIP_LOCKED,
+    VARVE_EXCLUSIVE_SEMI_CONSISTENT,
+);
+choice!(
+    varve_match: VARVE_EXACT, VARVE_AT_LEAST, VARVE_AFTER, VARVE_AT_MOST, VARVE_BEFORE, VARVE_EXACT_LAST,
+);
 
 impl From<varve_lock> for LockMode {
     fn from(lock: varve_lock) -> LockMode {
@@ -368,13 +384,14 @@ pub unsafe extern "C" fn varve_cursor_seek(
     txn: *const varve_txn,
     key: *const varve_value,
     n: u32,
-    how: varve_match,
-    lock: varve_lock,
+    how: MaybeUninit<varve_match>,
+    lock: MaybeUninit<varve_lock>,
     row: *mut *const varve_value,
 ) -> varve_code {
     // SAFETY: CAPI-2.
     unsafe {
         go(cursor, txn, row, |cursor, trx| {
+            let (how, lock) = (chosen("how", how)?, chosen("lock", lock)?);
             with_datums(key, n, |key| cursor.seek(trx, key, how.into(), lock.into()))
         })
     }
@@ -385,13 +402,13 @@ pub unsafe extern "C" fn varve_cursor_seek(
 pub unsafe extern "C" fn varve_cursor_first(
     cursor: *mut varve_cursor,
     txn: *const varve_txn,
-    lock: varve_lock,
+    lock: MaybeUninit<varve_lock>,
     row: *mut *const varve_value,
 ) -> varve_code {
     // SAFETY: CAPI-2.
     unsafe {
         go(cursor, txn, row, |cursor, trx| {
-            cursor.first(trx, lock.into())
+            cursor.first(trx, chosen("lock", lock)?.into())
         })
     }
 }
@@ -401,13 +418,13 @@ pub unsafe extern "C" fn varve_cursor_first(
 pub unsafe extern "C" fn varve_cursor_last(
     cursor: *mut varve_cursor,
     txn: *const varve_txn,
-    lock: varve_lock,
+    lock: MaybeUninit<varve_lock>,
     row: *mut *const varve_value,
 ) -> varve_code {
     // SAFETY: CAPI-2.
     unsafe {
         go(cursor, txn, row, |cursor, trx| {
-            cursor.last(trx, lock.into())
+            cursor.last(trx, chosen("lock", lock)?.into())
         })
     }
 }
@@ -513,14 +530,14 @@ pub unsafe extern "C" fn varve_cursor_seek_position(
     txn: *const varve_txn,
     position: *const u8,
     len: u32,
-    lock: varve_lock,
+    lock: MaybeUninit<varve_lock>,
     row: *mut *const varve_value,
 ) -> varve_code {
     // SAFETY: CAPI-2.
     unsafe {
         let position = slice_of(position, len as usize);
         go(cursor, txn, row, |cursor, trx| {
-            cursor.seek_position(trx, position, lock.into())
+            cursor.seek_position(trx, position, chosen("lock", lock)?.into())
         })
     }
 }

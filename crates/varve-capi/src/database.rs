@@ -1,6 +1,7 @@
 //! `varve_db`: options, opening and closing, DDL.
 
 use std::ffi::{CString, c_char, c_void};
+use std::mem::MaybeUninit;
 use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use varve::{Database, FlushLog, LogLevel, Options, PurgeOptions};
 
+use crate::choice::{choice, chosen};
 use crate::collation::{Finder, text, varve_collation};
 use crate::definition::{table_def, varve_table_def};
 use crate::error::varve_code::{self, VARVE_OK};
@@ -36,6 +38,8 @@ pub enum varve_flush_log {
     /// Its log is with the operating system; synced once a second.
     VARVE_FLUSH_WRITE = 2,
 }
+
+choice!(varve_flush_log: VARVE_FLUSH_LAZY, VARVE_FLUSH_SYNC, VARVE_FLUSH_WRITE);
 
 impl From<varve_flush_log> for FlushLog {
     fn from(mode: varve_flush_log) -> FlushLog {
@@ -107,7 +111,7 @@ pub struct varve_options {
     pub buffer_pool_bytes: u64,
     pub redo_capacity_bytes: u64,
     pub log_buffer_bytes: u64,
-    pub flush_log_at_trx_commit: varve_flush_log,
+    pub flush_log_at_trx_commit: MaybeUninit<varve_flush_log>,
     /// Write the redo log through the operating system's cache. With VARVE_FLUSH_WRITE that is done anyway.
     pub log_file_buffering: bool,
     pub doublewrite: bool,
@@ -171,7 +175,7 @@ pub unsafe extern "C" fn varve_options_default(options: *mut varve_options) {
         buffer_pool_bytes: d.buffer_pool_bytes,
         redo_capacity_bytes: d.redo_capacity_bytes,
         log_buffer_bytes: d.log_buffer_bytes,
-        flush_log_at_trx_commit: varve_flush_log::VARVE_FLUSH_SYNC,
+        flush_log_at_trx_commit: MaybeUninit::new(varve_flush_log::VARVE_FLUSH_SYNC),
         log_file_buffering: d.log_file_buffering,
         doublewrite: d.doublewrite,
         undo_tablespaces: d.undo_tablespaces,
@@ -191,13 +195,14 @@ pub unsafe extern "C" fn varve_options_default(options: *mut varve_options) {
     unsafe { options.write(defaults) };
 }
 
-fn options(o: &varve_options) -> Options {
+fn options(o: &varve_options) -> varve::Result<Options> {
+    let flush_log = chosen("flush_log_at_trx_commit", o.flush_log_at_trx_commit)?;
     let mut out = Options {
         page_size: o.page_size,
         buffer_pool_bytes: o.buffer_pool_bytes,
         redo_capacity_bytes: o.redo_capacity_bytes,
         log_buffer_bytes: o.log_buffer_bytes,
-        flush_log_at_trx_commit: o.flush_log_at_trx_commit.into(),
+        flush_log_at_trx_commit: flush_log.into(),
         log_file_buffering: o.log_file_buffering,
         doublewrite: o.doublewrite,
         undo_tablespaces: o.undo_tablespaces,
@@ -223,7 +228,7 @@ fn options(o: &varve_options) -> Options {
         let finder = Finder::new(find, o.collation_context);
         out.find_collation = Some(Arc::new(move |id| finder.find(id)));
     }
-    out
+    Ok(out)
 }
 
 /// Opens the database in directory `dir`, recovering it if it was not closed. `options` may be null.
@@ -236,7 +241,7 @@ pub unsafe extern "C" fn varve_db_open(
     guard_without_database(|| {
         // SAFETY: CAPI-2.
         let (dir, options) = unsafe { (text(dir, "the data directory")?, options.as_ref()) };
-        let options = options.map_or_else(Options::default, self::options);
+        let options = options.map_or_else(|| Ok(Options::default()), self::options)?;
         let db = Database::open(Path::new(dir), options)?;
         // SAFETY: CAPI-2.
         unsafe { out.write(Box::into_raw(Box::new(varve_db(db)))) };
@@ -350,13 +355,17 @@ pub unsafe extern "C" fn varve_db_tables(
 
 /// Changes what commits wait for, from now on.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn varve_db_set_flush_log(db: *const varve_db, mode: varve_flush_log) {
+pub unsafe extern "C" fn varve_db_set_flush_log(
+    db: *const varve_db,
+    mode: MaybeUninit<varve_flush_log>,
+) -> varve_code {
     // SAFETY: CAPI-2.
     let db = unsafe { &*db };
     guard(&db.0, || {
+        let mode = chosen("mode", mode)?;
         db.0.set_flush_log_at_trx_commit(mode.into());
         Ok(VARVE_OK)
-    });
+    })
 }
 
 /// Changes how much memory locks of rows and gaps may take. Those that are held stay.

@@ -1,9 +1,11 @@
 //! Table definitions as plain structs, and their translation into the engine's.
 
 use std::ffi::c_char;
+use std::mem::MaybeUninit;
 
 use varve::{CollationId, ColumnDef, ColumnType, Error, IndexDef, KeyPart, TableDef};
 
+use crate::choice::{choice, chosen};
 use crate::collation::text;
 use crate::value::slice_of;
 
@@ -27,10 +29,14 @@ pub enum varve_type {
     VARVE_TEXT = 7,
 }
 
+choice!(
+    varve_type: VARVE_INT, VARVE_UINT, VARVE_FLOAT, VARVE_DOUBLE, VARVE_FIXED, VARVE_BYTES, VARVE_TEXT,
+);
+
 #[repr(C)]
 pub struct varve_column_def {
     pub name: *const c_char,
-    pub kind: varve_type,
+    pub kind: MaybeUninit<varve_type>,
     pub size: u32,
     pub collation: u32,
     pub nullable: bool,
@@ -84,15 +90,17 @@ fn column_type(c: &varve_column_def, name: &str) -> varve::Result<ColumnType> {
             c.size
         )))
     };
-    Ok(match c.kind {
-        VARVE_INT => int(true)?,
-        VARVE_UINT => int(false)?,
-        VARVE_FLOAT => ColumnType::Float,
-        VARVE_DOUBLE => ColumnType::Double,
-        VARVE_FIXED => ColumnType::Fixed(c.size),
-        VARVE_BYTES => ColumnType::Bytes(c.size),
-        VARVE_TEXT => ColumnType::text_in(CollationId(c.collation), c.size),
-    })
+    Ok(
+        match chosen(&format!("the kind of column {name}"), c.kind)? {
+            VARVE_INT => int(true)?,
+            VARVE_UINT => int(false)?,
+            VARVE_FLOAT => ColumnType::Float,
+            VARVE_DOUBLE => ColumnType::Double,
+            VARVE_FIXED => ColumnType::Fixed(c.size),
+            VARVE_BYTES => ColumnType::Bytes(c.size),
+            VARVE_TEXT => ColumnType::text_in(CollationId(c.collation), c.size),
+        },
+    )
 }
 
 /// # Safety

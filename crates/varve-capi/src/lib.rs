@@ -2,6 +2,7 @@
 //!
 //! - `error`: codes, this thread's last error, the wrapper that stops panics (CAPI-1).
 //! - `value`: `varve_value`, the one representation of a column's value, and slices of it.
+//! - `choice`: enums that the caller passes.
 //! - `collation`: collations that the caller brings.
 //! - `definition`: table definitions as plain structs.
 //! - `database`, `table`, `txn`, `cursor`: the handles.
@@ -16,6 +17,7 @@
 #![allow(unsafe_code, non_camel_case_types)]
 #![allow(clippy::missing_safety_doc)] // CAPI-2 is the contract of all of them.
 
+pub mod choice;
 pub mod collation;
 pub mod cursor;
 pub mod database;

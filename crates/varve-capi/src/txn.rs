@@ -2,12 +2,14 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::c_char;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use varve::{AutoIncLock, Database, Error, Isolation, OnDuplicate, Savepoint, Transaction};
 
+use crate::choice::{choice, chosen};
 use crate::collation::text;
 use crate::cursor::varve_cursor;
 use crate::database::varve_db;
@@ -39,6 +41,15 @@ pub enum varve_isolation {
     VARVE_REPEATABLE_READ = 2,
     VARVE_SERIALIZABLE = 3,
 }
+
+choice!(
+    varve_isolation: VARVE_READ_UNCOMMITTED, VARVE_READ_COMMITTED, VARVE_REPEATABLE_READ, VARVE_SERIALIZABLE,
+);
+choice!(varve_table_locks: VARVE_TABLES_LOCKED_BY_ENGINE, VARVE_TABLES_LOCKED_BY_CALLER);
+choice!(varve_on_duplicate: VARVE_DUPLICATE_SHARE, VARVE_DUPLICATE_LOCK);
+choice!(
+    varve_auto_increment_lock: VARVE_COUNTER_NOT_LOCKED, VARVE_COUNTER_AFTER_OTHERS, VARVE_COUNTER_LOCKED,
+);
 
 impl From<varve_isolation> for Isolation {
     fn from(isolation: varve_isolation) -> Isolation {
@@ -100,7 +111,7 @@ pub unsafe extern "C" fn varve_auto_increment_reserve(
     txn: *const varve_txn,
     table: *const varve_table,
     n: u64,
-    lock: varve_auto_increment_lock,
+    lock: MaybeUninit<varve_auto_increment_lock>,
     first: *mut u64,
 ) -> varve_code {
     // SAFETY: CAPI-2.
@@ -108,6 +119,7 @@ pub unsafe extern "C" fn varve_auto_increment_reserve(
     guard(&txn.db, || {
         // SAFETY: CAPI-2.
         let t = unsafe { running(txn)? };
+        let lock = chosen("lock", lock)?;
         let at = t.auto_increment_reserve(&table.table, n, lock.into())?;
         // SAFETY: CAPI-2.
         unsafe { first.write(at) };
@@ -140,7 +152,7 @@ pub(crate) unsafe fn running(txn: &varve_txn) -> varve::Result<&mut Transaction>
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_txn_open(
     db: *const varve_db,
-    locking: varve_table_locks,
+    locking: MaybeUninit<varve_table_locks>,
     out: *mut *mut varve_txn,
 ) -> varve_code {
     // SAFETY: CAPI-2.
@@ -148,7 +160,7 @@ pub unsafe extern "C" fn varve_txn_open(
     guard(&db.0, || {
         let txn = varve_txn {
             db: db.0.clone(),
-            locking,
+            locking: chosen("locking", locking)?,
             interrupt: Arc::new(AtomicBool::new(false)),
             state: UnsafeCell::new(State {
                 current: None,
@@ -179,7 +191,7 @@ pub unsafe extern "C" fn varve_txn_close(txn: *mut varve_txn) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_txn_begin(
     txn: *const varve_txn,
-    isolation: varve_isolation,
+    isolation: MaybeUninit<varve_isolation>,
 ) -> varve_code {
     // SAFETY: CAPI-2.
     let (txn, state) = unsafe { (&*txn, state(&*txn)) };
@@ -187,7 +199,7 @@ pub unsafe extern "C" fn varve_txn_begin(
         if state.current.is_some() {
             return Err(Error::invalid("a transaction has begun already"));
         }
-        let mut t = txn.db.begin(isolation.into());
+        let mut t = txn.db.begin(chosen("isolation", isolation)?.into());
         clear_interrupt(txn);
         t.set_interrupt(txn.interrupt.clone());
         if txn.locking == varve_table_locks::VARVE_TABLES_LOCKED_BY_CALLER {
@@ -413,17 +425,17 @@ pub unsafe extern "C" fn varve_insert(
     table: *const varve_table,
     row: *const varve_value,
     n: u32,
-    on_duplicate: varve_on_duplicate,
+    on_duplicate: MaybeUninit<varve_on_duplicate>,
 ) -> varve_code {
     // SAFETY: CAPI-2.
     let (txn, table) = unsafe { (&*txn, &*table) };
-    let on_duplicate = match on_duplicate {
-        varve_on_duplicate::VARVE_DUPLICATE_SHARE => OnDuplicate::LockShared,
-        varve_on_duplicate::VARVE_DUPLICATE_LOCK => OnDuplicate::LockExclusive,
-    };
     // SAFETY: CAPI-2.
     guard(&txn.db, || unsafe {
         let t = running(txn)?;
+        let on_duplicate = match chosen("on_duplicate", on_duplicate)? {
+            varve_on_duplicate::VARVE_DUPLICATE_SHARE => OnDuplicate::LockShared,
+            varve_on_duplicate::VARVE_DUPLICATE_LOCK => OnDuplicate::LockExclusive,
+        };
         with_datums(row, n, |row| t.insert_or(&table.table, row, on_duplicate))?;
         Ok(VARVE_OK)
     })

@@ -2,7 +2,7 @@
 //!
 //! What holds, whatever the calls are: each gives a code, and none stops the database (`VARVE_POISONED` is what a panic inside
 //! becomes, CAPI-1). What only a caller can know is kept (CAPI-2): pointers are null where that is allowed or point to as much
-//! as is said, handles are open, and enums have one of their values.
+//! as is said, and handles are open. Enums have any number.
 //!
 //! Input: calls, each a byte and its arguments. The database is one for the whole process, with little in it; tables that an
 //! input made are dropped after it.
@@ -11,10 +11,12 @@
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::fs::File;
+use std::mem::MaybeUninit;
 use std::path::PathBuf;
 use std::ptr::{null, null_mut};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use varve_capi::choice::Choice;
 use varve_capi::collation::varve_collation;
 use varve_capi::cursor::*;
 use varve_capi::database::*;
@@ -33,6 +35,19 @@ use crate::input::Input;
 const HANDLES: usize = 4;
 /// Calls that an input may make.
 const CALLS: usize = 300;
+
+/// A number for an enum, which is mostly one of its constants.
+fn choose<T: Choice>(input: &mut Input<'_>) -> MaybeUninit<T> {
+    let number = match input.u8() {
+        n @ 0..240 => T::ALL[usize::from(n) % T::ALL.len()].0,
+        n @ 240..250 => u32::from(n - 240),
+        n => u32::MAX - u32::from(n),
+    };
+    let mut choice = MaybeUninit::<T>::uninit();
+    // SAFETY: an enum of C has the size of an int.
+    unsafe { choice.as_mut_ptr().cast::<u32>().write(number) };
+    choice
+}
 
 /// A handle of the database, which threads share.
 struct Db(*mut varve_db);
@@ -139,7 +154,7 @@ fn database() -> &'static Mutex<Db> {
         let mut db = null_mut();
         // SAFETY: everything points to what outlives the calls.
         unsafe {
-            let mut options = std::mem::MaybeUninit::uninit();
+            let mut options = MaybeUninit::uninit();
             varve_options_default(options.as_mut_ptr());
             let mut options = options.assume_init();
             options.page_size = 4096;
@@ -147,7 +162,7 @@ fn database() -> &'static Mutex<Db> {
             options.redo_capacity_bytes = 8 << 20;
             options.log_buffer_bytes = 2 << 20;
             options.lock_wait_timeout_ms = 1;
-            options.flush_log_at_trx_commit = varve_flush_log::VARVE_FLUSH_LAZY;
+            options.flush_log_at_trx_commit = MaybeUninit::new(varve_flush_log::VARVE_FLUSH_LAZY);
             options.log = Some(quiet);
             options.find_collation = Some(find);
             assert_eq!(varve_db_open(path.as_ptr(), &options, &mut db), VARVE_OK);
@@ -196,20 +211,10 @@ struct Definition {
 
 impl Definition {
     fn of(input: &mut Input<'_>) -> Definition {
-        use varve_type::*;
-        let kinds = [
-            VARVE_INT,
-            VARVE_UINT,
-            VARVE_FLOAT,
-            VARVE_DOUBLE,
-            VARVE_FIXED,
-            VARVE_BYTES,
-            VARVE_TEXT,
-        ];
         let sizes = [1, 2, 4, 8, 0, 3, 20, 255, 3000, 40_000, u32::MAX];
         let column = |input: &mut Input<'_>| varve_column_def {
             name: name(input),
-            kind: input.of(&kinds),
+            kind: choose(input),
             size: input.of(&sizes),
             collation: input.of(&[8, 1 << 31, (1 << 31) + 1, (1 << 31) + 4, 7, u32::MAX]),
             nullable: input.bool(),
@@ -309,7 +314,7 @@ impl Session<'_, '_> {
         };
         let column = |name: &'static CStr, kind, size, nullable| varve_column_def {
             name: name.as_ptr(),
-            kind,
+            kind: MaybeUninit::new(kind),
             size,
             collation: 8,
             nullable,
@@ -344,7 +349,10 @@ impl Session<'_, '_> {
             let (Some(&txn), Some(&table)) = (self.txns.first(), self.tables.first()) else {
                 panic!("a table of a good definition");
             };
-            ok(varve_txn_begin(txn, varve_isolation::VARVE_REPEATABLE_READ));
+            ok(varve_txn_begin(
+                txn,
+                MaybeUninit::new(varve_isolation::VARVE_REPEATABLE_READ),
+            ));
             for n in 0..5u64 {
                 let id = n.to_le_bytes();
                 let row = [&id[..], b"some text"].map(|v| varve_value::of(Some(v)));
@@ -353,7 +361,7 @@ impl Session<'_, '_> {
                     table,
                     row.as_ptr(),
                     2,
-                    varve_on_duplicate::VARVE_DUPLICATE_LOCK,
+                    MaybeUninit::new(varve_on_duplicate::VARVE_DUPLICATE_LOCK),
                 ));
             }
             self.open_cursor(table, 0);
@@ -379,7 +387,7 @@ impl Session<'_, '_> {
         }
         let locking = varve_table_locks::VARVE_TABLES_LOCKED_BY_ENGINE;
         // SAFETY: as for `run`.
-        let code = unsafe { varve_txn_open(self.db, locking, &mut txn) };
+        let code = unsafe { varve_txn_open(self.db, MaybeUninit::new(locking), &mut txn) };
         assert_eq!(ok(code), VARVE_OK);
         self.txns.push(txn);
     }
@@ -557,18 +565,11 @@ impl Session<'_, '_> {
     }
 
     unsafe fn call_txn(&mut self) {
-        use varve_isolation::*;
         let Some(txn) = self.txn() else { return };
-        let levels = [
-            VARVE_READ_UNCOMMITTED,
-            VARVE_READ_COMMITTED,
-            VARVE_REPEATABLE_READ,
-            VARVE_SERIALIZABLE,
-        ];
         // SAFETY: as for `run`.
         unsafe {
             ok(match self.input.below(19) {
-                0..4 => varve_txn_begin(txn, self.input.of(&levels)),
+                0..4 => varve_txn_begin(txn, choose(self.input)),
                 4 => varve_txn_commit(txn),
                 5 => varve_txn_rollback(txn),
                 6 => varve_txn_prepare(txn, &self.xid()),
@@ -616,10 +617,7 @@ impl Session<'_, '_> {
                     varve_db_set_lock_memory(self.db, self.input.of(&[1 << 20, 0, u64::MAX]));
                     VARVE_OK
                 }
-                8 => {
-                    varve_db_set_flush_log(self.db, varve_flush_log::VARVE_FLUSH_LAZY);
-                    VARVE_OK
-                }
+                8 => varve_db_set_flush_log(self.db, choose(self.input)),
                 9 => {
                     let options = varve_purge_options {
                         threads: self.input.of(&[0, 1, 4, 33]),
@@ -649,21 +647,12 @@ impl Session<'_, '_> {
         let (Some(txn), Some(table)) = (self.txn(), self.table()) else {
             return;
         };
-        let duplicates = [
-            varve_on_duplicate::VARVE_DUPLICATE_SHARE,
-            varve_on_duplicate::VARVE_DUPLICATE_LOCK,
-        ];
-        let counters = [
-            varve_auto_increment_lock::VARVE_COUNTER_NOT_LOCKED,
-            varve_auto_increment_lock::VARVE_COUNTER_AFTER_OTHERS,
-            varve_auto_increment_lock::VARVE_COUNTER_LOCKED,
-        ];
         // SAFETY: as for `run`.
         unsafe {
             match self.input.below(8) {
                 0..3 => {
                     let row = self.values();
-                    let (n, how) = (row.len() as u32, self.input.of(&duplicates));
+                    let (n, how) = (row.len() as u32, choose(self.input));
                     ok(varve_insert(txn, table, row.as_ptr(), n, how));
                 }
                 3 => {
@@ -678,7 +667,7 @@ impl Session<'_, '_> {
                 }
                 4 => {
                     let n = self.input.of(&[0, 1, 5, 1 << 40, u64::MAX]);
-                    let lock = self.input.of(&counters);
+                    let lock = choose(self.input);
                     ok(varve_auto_increment_reserve(txn, table, n, lock, &mut 0));
                 }
                 5 => {
@@ -694,23 +683,7 @@ impl Session<'_, '_> {
     }
 
     unsafe fn call_cursor(&mut self, cursor: *mut varve_cursor, txn: *const varve_txn) {
-        let locks = [
-            varve_lock::VARVE_NO_LOCK,
-            varve_lock::VARVE_SHARED,
-            varve_lock::VARVE_EXCLUSIVE,
-            varve_lock::VARVE_SHARED_SKIP_LOCKED,
-            varve_lock::VARVE_EXCLUSIVE_SKIP_LOCKED,
-            varve_lock::VARVE_EXCLUSIVE_SEMI_CONSISTENT,
-        ];
-        let matches = [
-            varve_match::VARVE_EXACT,
-            varve_match::VARVE_AT_LEAST,
-            varve_match::VARVE_AFTER,
-            varve_match::VARVE_AT_MOST,
-            varve_match::VARVE_BEFORE,
-            varve_match::VARVE_EXACT_LAST,
-        ];
-        let lock = self.input.of(&locks);
+        let lock = choose(self.input);
         let passed = self.input.of(&[0, 0, 1, 2, 100, u32::MAX]);
         let (mut row, mut n) = (null(), 0);
         // SAFETY: as for `run`.
@@ -725,7 +698,7 @@ impl Session<'_, '_> {
                 6 => varve_cursor_next_same_rows(cursor, txn, passed, &mut row, &mut n),
                 7 => varve_cursor_pass(cursor, txn, passed),
                 8 => {
-                    let (key, how) = (self.values(), self.input.of(&matches));
+                    let (key, how) = (self.values(), choose(self.input));
                     let n = key.len() as u32;
                     varve_cursor_seek(cursor, txn, key.as_ptr(), n, how, lock, &mut row)
                 }

@@ -81,6 +81,40 @@ static void rows_that_do_not_fit(const varve_txn *txn)
   CHECK(strstr(varve_last_error(), "transaction"));
 }
 
+// An enum may hold any number in C: what is none of its constants is refused, by the argument's name.
+static void numbers_that_mean_nothing(void)
+{
+  varve_txn *txn;
+  EXPECT(VARVE_INVALID, varve_txn_open(db, (varve_table_locks) 2, &txn));
+  CHECK(strstr(varve_last_error(), "locking is 2, which is no varve_table_locks"));
+  OK(varve_txn_open(db, VARVE_TABLES_LOCKED_BY_ENGINE, &txn));
+  EXPECT(VARVE_INVALID, varve_txn_begin(txn, (varve_isolation) 77));
+  CHECK(strstr(varve_last_error(), "isolation is 77"));
+  OK(varve_txn_begin(txn, VARVE_REPEATABLE_READ));
+  int32_t id= 50;
+  varve_value row[]= {number(&id), {(const uint8_t *) "fifty", 5}};
+  EXPECT(VARVE_INVALID, varve_insert(txn, table, row, 2, (varve_on_duplicate) 9));
+  CHECK(strstr(varve_last_error(), "on_duplicate is 9"));
+  OK(varve_insert(txn, table, row, 2, VARVE_DUPLICATE_LOCK));
+  varve_cursor *c;
+  const varve_value *found;
+  OK(varve_cursor_open(table, 0, &c));
+  EXPECT(VARVE_INVALID, varve_cursor_seek(c, txn, row, 1, VARVE_EXACT, (varve_lock) 6, &found));
+  CHECK(strstr(varve_last_error(), "lock is 6, which is no varve_lock"));
+  EXPECT(VARVE_INVALID, varve_cursor_seek(c, txn, row, 1, (varve_match) -1, VARVE_SHARED, &found));
+  CHECK(strstr(varve_last_error(), "how is -1"));
+  OK(varve_cursor_seek(c, txn, row, 1, VARVE_EXACT, VARVE_SHARED, &found));
+  varve_cursor_close(c);
+  OK(varve_txn_rollback(txn));
+  varve_txn_close(txn);
+  EXPECT(VARVE_INVALID, varve_db_set_flush_log(db, (varve_flush_log) 3));
+  CHECK(strstr(varve_last_error(), "mode is 3"));
+  varve_column_def column= {.name= "id", .kind= (varve_type) 0, .size= 4};
+  varve_table_def def= {.name= "a/odd", .columns= &column, .n_columns= 1, .auto_increment= UINT32_MAX};
+  EXPECT(VARVE_INVALID, varve_table_create(db, &def));
+  CHECK(strstr(varve_last_error(), "the kind of column id is 0"));
+}
+
 struct waiter
 {
   const varve_txn *txn;
@@ -140,6 +174,10 @@ int main(int argc, char **argv)
   options.page_size= 5000;
   EXPECT(VARVE_INVALID, varve_db_open(argv[1], &options, &db));
   options.page_size= 16384;
+  options.flush_log_at_trx_commit= (varve_flush_log) 8;
+  EXPECT(VARVE_INVALID, varve_db_open(argv[1], &options, &db));
+  CHECK(strstr(varve_last_error(), "flush_log_at_trx_commit is 8"));
+  options.flush_log_at_trx_commit= VARVE_FLUSH_SYNC;
   OK(varve_db_open(argv[1], &options, &db));
   varve_db *second;
   EXPECT(VARVE_IN_USE, varve_db_open(argv[1], &options, &second));
@@ -157,6 +195,7 @@ int main(int argc, char **argv)
   OK(varve_txn_commit(a));
   rows_that_do_not_fit(a);
   waits(a, b);
+  numbers_that_mean_nothing();
   varve_txn_close(a);
   varve_txn_close(b);
   varve_table_close(table);
