@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use child_process::Life;
 use dying_disk::DyingDisk;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -289,6 +290,8 @@ fn no_checkpoint_forgets_a_removal() {
 const CHILD: &str = "VARVE_DDL_CRASH_DIR";
 const SEED: &str = "VARVE_DDL_CRASH_SEED";
 const THREADS: usize = 3;
+/// Statements that are done before a child is killed.
+const LEAST: usize = 8;
 
 /// The names that a thread uses. Schemas are partly its own, partly everybody's.
 fn names(thread: usize) -> [String; 4] {
@@ -348,10 +351,15 @@ fn child() {
     });
 }
 
-/// Runs a child for a while, kills it, and returns the lines that it said.
-fn run_and_kill(dir: &Path, seed: u64, after: Duration) -> Vec<String> {
+/// Runs a child until some statements are done and a while longer, kills it, and returns the lines that it said.
+fn run_and_kill(dir: &Path, seed: u64, done: usize, then: Duration) -> Vec<String> {
     let (dir, seed) = (dir.to_str().unwrap(), seed.to_string());
-    child_process::run_and_kill(&[(CHILD, dir), (SEED, &seed)], after)
+    let life = Life {
+        word: "done",
+        times: done,
+        then,
+    };
+    child_process::run_and_kill(&[(CHILD, dir), (SEED, &seed)], &life)
 }
 
 /// Follows what the child said: each thread's tables before and after what was in flight.
@@ -411,15 +419,15 @@ fn a_killed_process_leaves_tables_and_files_that_fit() {
     let (mut tables, mut done) = (Tables::new(), 0);
     for round in 0..8 {
         let context = format!("seed {seed}, round {round}");
-        let after = Duration::from_millis(rng.random_range(50..700));
-        let lines = run_and_kill(&path, rng.random(), after);
+        let then = Duration::from_millis(rng.random_range(0..600));
+        let lines = run_and_kill(&path, rng.random(), LEAST, then);
         if rng.random_ratio(1, 3) {
             // The next process is killed in the middle of its recovery, or soon after: then it says what it does, too.
             let (_, more) = follow(&lines, &tables, &context);
             done += more;
             let (now, _) = verify(&path, &lines, &tables, &context);
             let short = Duration::from_millis(rng.random_range(1..60));
-            let lines = run_and_kill(&path, rng.random(), short);
+            let lines = run_and_kill(&path, rng.random(), 0, short);
             (tables, _) = verify(&path, &lines, &now, &format!("{context}, short life"));
             continue;
         }
@@ -428,5 +436,5 @@ fn a_killed_process_leaves_tables_and_files_that_fit() {
         done += more;
     }
     println!("{done} statements acknowledged");
-    assert!(done > 30, "the children did too little: {done}");
+    assert!(done >= 8 * LEAST, "the children did too little: {done}");
 }

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
+use child_process::Life;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use varve::{ColumnType, Database, Error, Isolation, KeyMatch, LockMode, Options, TableDef, Value};
@@ -21,6 +22,8 @@ const CHILD: &str = "VARVE_KILL_TEST_DIR";
 const ACCOUNTS: i64 = 60;
 const THREADS: u64 = 4;
 const START: i64 = 1000;
+/// Transfers that are acknowledged before a child is killed.
+const LEAST: usize = 15;
 
 fn options() -> Options {
     // Small, so that pages are evicted and checkpoints happen during the test.
@@ -163,10 +166,11 @@ fn child() {
     });
 }
 
-/// Runs a child for a while, kills it, and returns what it acknowledged.
-fn run_and_kill(dir: &Path, after: Duration) -> Vec<(u64, u64)> {
+/// Runs a child until so much is acknowledged and a while longer, kills it, and returns what it acknowledged.
+fn run_and_kill(dir: &Path, times: usize, then: Duration) -> Vec<(u64, u64)> {
     let dir = dir.to_str().unwrap();
-    let lines = child_process::run_and_kill(&[(CHILD, dir)], after);
+    let word = "ack";
+    let lines = child_process::run_and_kill(&[(CHILD, dir)], &Life { word, times, then });
     let acknowledged = |line: &String| {
         let words = child_process::words_from(line, &["ack"]);
         Some((words.get(1)?.parse().ok()?, words.get(2)?.parse().ok()?))
@@ -237,12 +241,13 @@ fn a_killed_process_loses_no_acknowledged_commit() {
     let mut acknowledged = Vec::new();
     let mut rows = 0;
     for round in 0..8 {
-        let after = Duration::from_millis(rng.random_range(50..900));
-        acknowledged.extend(run_and_kill(dir.path(), after));
+        let then = Duration::from_millis(rng.random_range(0..800));
+        acknowledged.extend(run_and_kill(dir.path(), LEAST, then));
         // At times the next process is killed while it recovers.
         if rng.random_ratio(1, 3) {
             acknowledged.extend(run_and_kill(
                 dir.path(),
+                0,
                 Duration::from_millis(rng.random_range(1..60)),
             ));
         }
@@ -257,7 +262,7 @@ fn a_killed_process_loses_no_acknowledged_commit() {
         acknowledged.len()
     );
     assert!(
-        acknowledged.len() > 100,
+        acknowledged.len() >= 8 * LEAST,
         "the children did too little: {}",
         acknowledged.len()
     );

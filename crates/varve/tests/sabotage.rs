@@ -8,8 +8,10 @@
 mod lists;
 mod support;
 
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -24,7 +26,7 @@ use varve::{ColumnType, Error, Options, TableDef, values};
 use varve_sim::{CrashPoints, Failure as DiskFailure, Fault, Lie, Operation, SimDisk};
 
 /// What is wrong.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 enum Wrong {
     Engine(Sabotage),
     NoDoublewrite,
@@ -33,6 +35,8 @@ enum Wrong {
 
 /// Seeds that are tried: luck may save some runs, not all.
 const SEEDS: usize = 24;
+/// For each of them, on a busy machine, too.
+const PATIENCE: Duration = Duration::from_secs(600);
 /// Moments of each run that are tried; 0: all, where little time passes between the wrong and the right.
 fn moments(wrong: Wrong) -> usize {
     use Sabotage::{FileRemovedBeforeCommit, OverflowFreedTwice, PurgedTooEarly};
@@ -102,8 +106,11 @@ fn disk(wrong: Wrong) -> SimDisk {
     disk
 }
 
+/// What is being tried: with which seed, and since when.
+type Running = Mutex<Vec<(Wrong, usize, Instant)>>;
+
 /// A line of the table.
-fn noticed(wrong: Wrong) -> Option<String> {
+fn noticed(wrong: Wrong, running: &Running) -> Option<String> {
     let begun = Instant::now();
     let name = match wrong {
         Wrong::Engine(sabotage) => format!("{sabotage:?}"),
@@ -112,7 +119,11 @@ fn noticed(wrong: Wrong) -> Option<String> {
     };
     let mut recoveries = 0;
     for seed in 1..=SEEDS {
-        let (by, why) = match search(&config(wrong), &|| disk(wrong), moments(wrong)) {
+        running.lock().push((wrong, seed, Instant::now()));
+        let searched = search(&config(wrong), &|| disk(wrong), moments(wrong));
+        let is_this = |(other, ..): &(Wrong, usize, Instant)| *other == wrong;
+        running.lock().retain(|tried| !is_this(tried));
+        let (by, why) = match searched {
             Ok(tried) => {
                 recoveries += tried.recoveries;
                 continue;
@@ -138,14 +149,42 @@ fn noticed(wrong: Wrong) -> Option<String> {
     None
 }
 
+/// Ends the process if something never comes to its end, after saying what that was and where the threads are.
+fn watch(running: &Running, ended: mpsc::Receiver<()>) {
+    while ended.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
+        let late = |(.., begun): &&(Wrong, usize, Instant)| begun.elapsed() > PATIENCE;
+        let Some((wrong, seed, _)) = running.lock().iter().find(late).copied() else {
+            continue;
+        };
+        // What `eprintln` says would be lost with the process.
+        let say = |text: &str| drop(std::io::stderr().write_all(text.as_bytes()));
+        say(&format!(
+            "{wrong:?}, workload {seed}: no end in {PATIENCE:?}\n"
+        ));
+        let pid = std::process::id().to_string();
+        let gdb = ["--batch", "-ex", "thread apply all backtrace", "-p", &pid];
+        match std::process::Command::new("gdb").args(gdb).output() {
+            Ok(output) => say(&String::from_utf8_lossy(&output.stdout)),
+            Err(e) => say(&format!("gdb could say where its threads are, but: {e}\n")),
+        }
+        std::process::abort();
+    }
+}
+
 fn all_are_noticed(all: &[Wrong]) {
     let (left, lines) = (Mutex::new(all.to_vec()), Mutex::new(Vec::new()));
+    let running = Running::default();
+    let (at_work, ended) = mpsc::channel();
     std::thread::scope(|s| {
-        for _ in 0..2 {
-            s.spawn(|| {
+        s.spawn(|| watch(&running, ended));
+        // Most of them wait for the disk or for purge at times.
+        for at_work in [at_work.clone(), at_work.clone(), at_work] {
+            let (left, lines, running) = (&left, &lines, &running);
+            s.spawn(move || {
+                let _at_work: mpsc::Sender<()> = at_work;
                 while let Some(wrong) = left.lock().pop() {
                     println!("{wrong:?} …");
-                    let line = noticed(wrong);
+                    let line = noticed(wrong, running);
                     println!("{wrong:?}: {line:?}");
                     lines.lock().push((format!("{wrong:?}"), line));
                 }

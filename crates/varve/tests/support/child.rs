@@ -2,11 +2,23 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-/// Runs the test `child` of this binary with these environment variables, kills it (SIGKILL) after a while, and returns the
+/// How long a child may take to do what it must do before it is killed.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// When a child is killed: so long after it said so many lines with a word. The work that is done does not depend on how busy
+/// the machine is.
+pub struct Life<'a> {
+    pub word: &'a str,
+    pub times: usize,
+    pub then: Duration,
+}
+
+/// Runs the test `child` of this binary with these environment variables, kills it (SIGKILL) at the end of its life, and returns the
 /// lines that it said. A last line that the kill cut off may be among them.
-pub fn run_and_kill(variables: &[(&str, &str)], after: Duration) -> Vec<String> {
+pub fn run_and_kill(variables: &[(&str, &str)], life: &Life) -> Vec<String> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args([
             "child",
@@ -20,11 +32,29 @@ pub fn run_and_kill(variables: &[(&str, &str)], after: Duration) -> Vec<String> 
         .spawn()
         .unwrap();
     let out = BufReader::new(child.stdout.take().unwrap());
-    let reader = std::thread::spawn(move || out.lines().map_while(|l| l.ok()).collect());
-    std::thread::sleep(after);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    reader.join().unwrap()
+    let said = AtomicUsize::new(0);
+    std::thread::scope(|s| {
+        let reader = s.spawn(|| {
+            let lines = out.lines().map_while(|line| line.ok());
+            let count = |line: &String| {
+                let has_it = !words_from(line, &[life.word]).is_empty();
+                said.fetch_add(has_it.into(), Ordering::Relaxed);
+            };
+            lines.inspect(count).collect()
+        });
+        let begun = Instant::now();
+        while said.load(Ordering::Relaxed) < life.times && !reader.is_finished() {
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "in {PATIENCE:?} the child did less than what it should be killed after"
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(life.then);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        reader.join().unwrap()
+    })
 }
 
 /// The child says a line, whole, to the process that started it.
