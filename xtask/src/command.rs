@@ -96,6 +96,19 @@ pub fn output(mut cmd: Cmd) -> Result<String> {
     Ok(stdout)
 }
 
+/// Runs with standard error inherited, and returns standard output; an error unless it succeeds.
+pub fn output_of(mut cmd: Cmd) -> Result<String> {
+    let output = cmd
+        .inner
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| cmd.not_started())?;
+    if !output.status.success() {
+        bail!("`{}` ended with {}", cmd.line(), output.status);
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// Runs with standard error inherited, shows each line of standard output and hands it to `each`.
 /// Returns whether it succeeded.
 pub fn stream(mut cmd: Cmd, mut each: impl FnMut(&str)) -> Result<bool> {

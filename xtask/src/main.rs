@@ -7,6 +7,7 @@
 //! | `plugin` | build and check `ha_varve.so` |
 //! | `server`, `client` | a `mariadbd` of our own, and SQL over its socket |
 //! | `up` | `up` and `down`: a server for people |
+//! | `programs` | cargo's test programs, several at a time |
 //! | `tidy`, `suite`, `mtr`, `engine_suite`, `hermitage`, `stress`, `soak` | the tests |
 //! | `fuzz`, `sanitize`, `nightly` | tests that need a nightly toolchain |
 //! | `bench` | benchmarks beside a peer |
@@ -23,6 +24,7 @@ mod mtr;
 mod nightly;
 mod plugin;
 mod prefix;
+mod programs;
 mod sanitize;
 mod server;
 mod soak;

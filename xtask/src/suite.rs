@@ -13,13 +13,14 @@ use crate::engine_suite;
 use crate::hermitage;
 use crate::mtr::{self, Count};
 use crate::plugin;
+use crate::programs;
 use crate::stress::{self, Means, StressArgs};
 use crate::tidy;
 use crate::workspace::{Workspace, cargo};
 
 #[derive(clap::Args)]
 pub struct TestArgs {
-    /// Leave out what needs a MariaDB server
+    /// Leave out what needs a MariaDB server, and try the longest models of loom less thoroughly
     #[arg(long)]
     quick: bool,
 }
@@ -29,7 +30,7 @@ const SABOTAGE: &str = "varve/sabotage";
 
 type Step = (&'static str, fn(&Workspace) -> Result<Count>);
 
-const QUICK: [Step; 6] = [
+const CARGO: [Step; 6] = [
     ("formatting", |workspace| {
         one(command::run(
             Cmd::new(cargo())
@@ -68,10 +69,17 @@ const QUICK: [Step; 6] = [
         one(command::run(doc.env("RUSTDOCFLAGS", "-D warnings")))
     }),
     ("cargo test", cargo_test),
-    ("interleavings (loom)", loom_tests),
+    ("examples in documentation", doc_tests),
 ];
 
-const SLOW: [Step; 7] = [
+const QUICK: [Step; 1] = [("interleavings (loom)", |workspace| {
+    loom_tests(workspace, &[("VARVE_QUICK_MODELS", "1")])
+})];
+
+const SLOW: [Step; 8] = [
+    ("interleavings (loom)", |workspace| {
+        loom_tests(workspace, &[])
+    }),
     ("plugin build, ABI and symbols", |workspace| {
         one(plugin::build(workspace).map(drop))
     }),
@@ -88,9 +96,8 @@ const SLOW: [Step; 7] = [
 ];
 
 pub fn run(workspace: &Workspace, args: &TestArgs) -> Result<ExitCode> {
-    let steps = QUICK
-        .iter()
-        .chain(if args.quick { [].iter() } else { SLOW.iter() });
+    let more: &[Step] = if args.quick { &QUICK } else { &SLOW };
+    let steps = CARGO.iter().chain(more);
     let mut total = Count::default();
     let mut report = Vec::new();
     for (name, step) in steps {
@@ -143,37 +150,42 @@ fn killed(workspace: &Workspace, rounds: u32, how: fn(&mut StressArgs)) -> Resul
     one(stress::run(workspace, &args))
 }
 
+const WHOLE: [&str; 4] = ["--workspace", "--locked", "--features", SABOTAGE];
+
 fn cargo_test(workspace: &Workspace) -> Result<Count> {
-    let args = [
-        "test",
-        "--workspace",
-        "--locked",
-        "--no-fail-fast",
-        "--features",
-        SABOTAGE,
-    ];
-    count_cargo_results(Cmd::new(cargo()).args(args).dir(&workspace.root))
+    count_cargo_results(|each| programs::run(workspace, &WHOLE, each))
+}
+
+fn doc_tests(workspace: &Workspace) -> Result<Count> {
+    let test = Cmd::new(cargo()).args(["test", "--doc", "--no-fail-fast"]);
+    let test = test.args(WHOLE).dir(&workspace.root);
+    count_cargo_results(|each| command::stream(test, each))
 }
 
 /// The tests named `loom_…` try every interleaving; they need a build in which atomics and locks are loom's.
-fn loom_tests(workspace: &Workspace) -> Result<Count> {
+fn loom_tests(workspace: &Workspace, variables: &[(&str, &str)]) -> Result<Count> {
     let args = [
         "test",
         "--locked",
+        // The models take their time in loom, the compiler takes its own for the rest.
+        "--config=profile.dev.opt-level=0",
+        "--config=profile.dev.package.\"*\".opt-level=1",
         "--no-fail-fast",
         "--package",
         "varve",
         "--lib",
         "loom_",
     ];
-    let count = count_cargo_results(
-        Cmd::new(cargo())
-            .args(args)
-            .env("RUSTFLAGS", "--cfg loom")
-            .env("CARGO_PROFILE_DEV_DEBUG", "0")
-            .env("CARGO_TARGET_DIR", workspace.target.join("loom"))
-            .dir(&workspace.root),
-    )?;
+    let mut test = Cmd::new(cargo())
+        .args(args)
+        .env("RUSTFLAGS", "--cfg loom")
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        .env("CARGO_TARGET_DIR", workspace.target.join("loom"))
+        .dir(&workspace.root);
+    for (name, value) in variables {
+        test = test.env(name, value);
+    }
+    let count = count_cargo_results(|each| command::stream(test, each))?;
     ensure!(
         count.passed + count.failed > 0,
         "no test of crates/varve is named loom_…"
@@ -181,9 +193,12 @@ fn loom_tests(workspace: &Workspace) -> Result<Count> {
     Ok(count)
 }
 
-fn count_cargo_results(cmd: Cmd) -> Result<Count> {
+/// Counts in the lines that `run` hands on; it says whether everything succeeded.
+fn count_cargo_results(
+    run: impl FnOnce(&mut (dyn FnMut(&str) + Send)) -> Result<bool>,
+) -> Result<Count> {
     let mut count = Count::default();
-    let succeeded = command::stream(cmd, |line| add_cargo_result(&mut count, line))?;
+    let succeeded = run(&mut |line| add_cargo_result(&mut count, line))?;
     if !succeeded && count.failed == 0 {
         // It did not compile, or a test program died before it could count.
         count.failed = 1;

@@ -3,6 +3,8 @@
 mod durations;
 mod error;
 mod ids;
+#[cfg(all(test, loom))]
+pub mod model;
 mod sabotage;
 mod spread;
 pub mod sync;

@@ -7,12 +7,11 @@
 
 use std::sync::Arc;
 
-use loom::model::Builder;
 use loom::thread;
 
 use super::mem_store::MemStore;
 use super::{BufferPool, PoolSettings};
-use crate::base::{PageId, PageNo, SpaceId};
+use crate::base::{PageId, PageNo, SpaceId, model};
 use crate::page::{PageOp, PageType, seal};
 
 const SIZE: usize = 4096;
@@ -84,10 +83,7 @@ type Part = fn(&BufferPool);
 
 /// Runs the parts at the same time, the last one in the model's first thread.
 fn check<const N: usize>(preemptions: usize, others: [Part; N], own: Part) {
-    let mut model = Builder::new();
-    model.preemption_bound = Some(preemptions);
-    model.max_branches = 20_000;
-    model.check(move || {
+    model::check(preemptions, move || {
         let pool = full_pool();
         let threads = others.map(|part| {
             let pool = pool.clone();

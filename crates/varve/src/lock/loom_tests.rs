@@ -8,21 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use loom::model::Builder;
 use loom::thread;
 
 use super::{Acquired, LockManager, Mode, TableMode, TrxLocks, Wait};
-use crate::base::{Error, IndexId, Result, TableId};
+use crate::base::{Error, IndexId, Result, TableId, model};
 
 const INDEX: IndexId = IndexId(1);
 const TABLE: TableId = TableId(1);
-
-fn model(preemptions: usize, test: impl Fn() + Send + Sync + 'static) {
-    let mut builder = Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.max_branches = 20_000;
-    builder.check(test);
-}
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
@@ -45,7 +37,7 @@ fn assert_free(manager: &LockManager, key: &[u8]) {
 /// LOCK-1 and LOCK-2: each gets the lock, one at a time.
 #[test]
 fn loom_everybody_is_granted_in_turn() {
-    model(2, || {
+    model::check(2, || {
         let manager = LockManager::new();
         let holders = Arc::new(AtomicU32::new(0));
         let turn = |manager: &LockManager, holders: &AtomicU32| {
@@ -70,7 +62,7 @@ fn loom_everybody_is_granted_in_turn() {
 /// missed each other, none is.
 #[test]
 fn loom_a_deadlock_has_one_victim() {
-    model(2, || {
+    model::check(2, || {
         let manager = LockManager::new();
         let cross = |manager: &LockManager, first: &[u8], second: &[u8]| {
             let locks = manager.owner();
@@ -98,7 +90,7 @@ fn loom_a_deadlock_has_one_victim() {
 /// A wait is interrupted while it is granted: it ends one way or the other, and leaves nothing behind.
 #[test]
 fn loom_an_interrupt_meets_a_grant() {
-    model(2, || {
+    model::check(2, || {
         let manager = LockManager::new();
         let holder = manager.owner();
         lock(&manager, &holder, b"k").unwrap();
@@ -128,7 +120,7 @@ fn loom_an_interrupt_meets_a_grant() {
 /// LOCK-3: an intent that is only noted and a lock on the whole table exclude each other.
 #[test]
 fn loom_intents_meet_a_table_lock() {
-    model(2, || {
+    model::check(2, || {
         let manager = LockManager::new();
         let inside = Arc::new(AtomicU32::new(0));
         let turn = |manager: &LockManager, inside: &AtomicU32, mode| {
@@ -156,7 +148,7 @@ fn loom_intents_meet_a_table_lock() {
 /// GAP-4: who waits to insert goes on when the gap lock is released.
 #[test]
 fn loom_an_insert_waits_for_a_gap() {
-    model(2, || {
+    model::check(2, || {
         let manager = LockManager::new();
         let holder = manager.owner();
         manager.lock_gap(&holder, INDEX, b"a", Some(b"c")).unwrap();

@@ -275,6 +275,7 @@ impl Group {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
+    use crate::base::model;
     use loom::sync::Arc;
     use loom::thread;
 
@@ -304,10 +305,8 @@ mod loom_tests {
     }
 
     /// Everybody returns: a wake-up that is lost is a deadlock, which loom reports (GC-1 to GC-3).
-    fn check(commits: [u64; 2], preemptions: usize) {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(preemptions);
-        model.check(move || {
+    fn committers(commits: [u64; 2]) -> impl Fn() + Send + Sync + 'static {
+        move || {
             let log = Arc::new(Log {
                 group: Group::new(Lsn(0)),
                 complete: AtomicU64::new(0),
@@ -321,16 +320,16 @@ mod loom_tests {
                 thread.join().unwrap();
             }
             assert_eq!(log.group.durable().0, commits.iter().sum::<u64>() + 1);
-        });
+        }
     }
 
     #[test]
     fn loom_three_committers() {
-        check([1, 1], 3);
+        model::check_long(3, committers([1, 1]));
     }
 
     #[test]
     fn loom_committers_come_back() {
-        check([2, 1], 2);
+        model::check(2, committers([2, 1]));
     }
 }

@@ -295,6 +295,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
+    use crate::base::model;
     use loom::sync::Arc;
     use loom::thread;
 
@@ -334,9 +335,7 @@ mod loom_tests {
 
     /// Two appenders of one frame each and a writer, after `before` frames.
     fn check(before: u64, preemptions: usize) {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(preemptions);
-        model.check(move || {
+        model::check(preemptions, move || {
             let ring = Arc::new(Ring::new(32, Lsn(0)));
             (0..before).for_each(|_| append(&ring));
             let threads = [(); 2].map(|()| {
@@ -365,9 +364,7 @@ mod loom_tests {
     /// its swap must not count.
     #[test]
     fn loom_bystander_advances() {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(2);
-        model.check(|| {
+        model::check_long(2, || {
             let ring = Arc::new(Ring::new(32, Lsn(0)));
             let (a, b) = (ring.clone(), ring.clone());
             let appender = thread::spawn(move || (0..3).for_each(|_| append(&a)));

@@ -6,13 +6,12 @@
 
 use std::sync::Arc;
 
-use loom::model::Builder;
 use loom::thread;
 
 use super::sys::Shape;
 use super::{IdLimitLog, ReadView, Sees, State, TxnSys};
 use crate::base::sync::Ordering;
-use crate::base::{Result, TrxId, TrxNo};
+use crate::base::{Result, TrxId, TrxNo, model};
 
 struct NoLog;
 
@@ -34,13 +33,6 @@ fn small() -> Arc<TxnSys> {
     // No test is about the first raise of the id limit.
     commit(&sys, sys.assign_id().unwrap());
     Arc::new(sys)
-}
-
-fn model(preemptions: usize, test: impl Fn() + Send + Sync + 'static) {
-    let mut builder = Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.max_branches = 20_000;
-    builder.check(test);
 }
 
 fn commit(sys: &TxnSys, id: TrxId) -> TrxNo {
@@ -75,7 +67,7 @@ fn check_answer(view: &ReadView, answer: Sees, no: TrxNo) {
 
 #[test]
 fn a_view_never_flips() {
-    model(3, || {
+    model::check(3, || {
         let sys = small();
         let id = sys.assign_id().unwrap();
         let writer = spawn(&sys, move |sys| commit(sys, id));
@@ -92,7 +84,7 @@ fn a_view_never_flips() {
 /// TXN-2: who starts to commit after it found another finished has the larger number, and no view sees only the later.
 #[test]
 fn dependents_have_larger_numbers() {
-    model(2, || {
+    model::check(2, || {
         let sys = small();
         let a = sys.assign_id().unwrap();
         let b = sys.assign_id().unwrap();
@@ -117,7 +109,7 @@ fn dependents_have_larger_numbers() {
 /// VIEW-2 and TXN-3: a limit never passes a view that is open, nor a commit that is not complete.
 #[test]
 fn the_purge_limit_passes_neither_views_nor_commits() {
-    model(2, || {
+    model::check(2, || {
         let sys = small();
         let id = sys.assign_id().unwrap();
         let writer = spawn(&sys, move |sys| commit(sys, id));
@@ -139,7 +131,7 @@ fn the_purge_limit_passes_neither_views_nor_commits() {
 /// TXN-1, with numbers and ids drawn on both sides of `low`.
 #[test]
 fn low_passes_only_what_is_finished() {
-    model(3, || {
+    model::check(3, || {
         let sys = small();
         let a = sys.assign_id().unwrap();
         let b = sys.assign_id().unwrap();
@@ -182,7 +174,7 @@ fn reuse_words(sys: &TxnSys) {
 
 #[test]
 fn a_straggler_commits_while_its_segment_is_retired() {
-    model(2, || {
+    model::check(2, || {
         let (sys, writer, done, old) = about_to_retire();
         let before = sys.open_view(None);
         let drawer = spawn(&sys, reuse_words);
@@ -204,7 +196,7 @@ fn a_straggler_commits_while_its_segment_is_retired() {
 
 #[test]
 fn views_open_and_ask_while_a_segment_is_retired() {
-    model(2, || {
+    model::check(2, || {
         let (sys, writer, done, old) = about_to_retire();
         let drawer = spawn(&sys, reuse_words);
         assert_eq!((old.sees(writer), old.sees(done)), (Sees::No, Sees::No));
@@ -227,7 +219,7 @@ fn views_open_and_ask_while_a_segment_is_retired() {
 /// A view has drawn its number and is not published yet, while a transaction commits, and its segment is retired.
 #[test]
 fn a_view_opens_while_a_commit_is_retired() {
-    model(2, || {
+    model::check(2, || {
         let sys = small();
         let last = sys.assign_id().unwrap();
         while sys.next_id() < 15 {
@@ -249,7 +241,7 @@ fn a_view_opens_while_a_commit_is_retired() {
 /// A straggler leaves the map while a view opens.
 #[test]
 fn a_straggler_settles_while_a_view_opens() {
-    model(2, || {
+    model::check(2, || {
         let (sys, writer, _, old) = about_to_retire();
         sys.abort(sys.assign_id().unwrap());
         sys.abort(sys.assign_id().unwrap());

@@ -1,0 +1,209 @@
+//! The workspace's test programs, several at a time: many of their tests wait more than they work.
+//!
+//! Cargo builds them and says what they are; each runs in its package's directory, as `cargo test` would run it, and what it says is
+//! printed when it has ended. One that does not end is killed, after a debugger, where there is one, has said where its threads are.
+
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::command::{self, Cmd};
+use crate::workspace::{Workspace, cargo};
+
+/// Those that take longest, so that they begin first.
+const LONGEST: [&str; 4] = ["sabotage", "crash_points", "model", "varve"];
+
+/// Far longer than any takes, on a busy machine too.
+const PATIENCE: Duration = Duration::from_secs(15 * 60);
+
+struct Program {
+    name: String,
+    path: PathBuf,
+    /// The directory of its package.
+    dir: PathBuf,
+}
+
+/// Builds the programs, runs them all, and hands each line that they print to `each`. Whether all succeeded.
+pub fn run(
+    workspace: &Workspace,
+    options: &[&str],
+    mut each: impl FnMut(&str) + Send,
+) -> Result<bool> {
+    let mut programs = build(workspace, options)?;
+    let place = |program: &Program| LONGEST.iter().position(|name| *name == program.name);
+    // The last one is taken first.
+    programs.sort_by_key(|program| std::cmp::Reverse(place(program).unwrap_or(LONGEST.len())));
+    let left = Mutex::new(programs);
+    let done = Mutex::new((&mut each, true));
+    let at_once = thread::available_parallelism().map_or(1, |n| n.get());
+    thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(|| {
+                let next = || left.lock().expect("nobody panics").pop();
+                while let Some(program) = next() {
+                    let (said, succeeded) = play(workspace, &program);
+                    let mut done = done.lock().expect("nobody panics");
+                    println!("-- {}", program.name);
+                    for line in said.lines() {
+                        println!("{line}");
+                        (done.0)(line);
+                    }
+                    done.1 &= succeeded;
+                }
+            });
+        }
+    });
+    Ok(done.into_inner().expect("nobody panics").1)
+}
+
+fn build(workspace: &Workspace, options: &[&str]) -> Result<Vec<Program>> {
+    let built = command::output_of(
+        Cmd::new(cargo())
+            .args([
+                "test",
+                "--no-run",
+                "--message-format=json-render-diagnostics",
+            ])
+            .args(options)
+            .dir(&workspace.root),
+    )?;
+    let mut programs = Vec::new();
+    for line in built.lines() {
+        programs.extend(program(line)?);
+    }
+    Ok(programs)
+}
+
+/// What a line of cargo's says was built, if that is a test program.
+fn program(line: &str) -> Result<Option<Program>> {
+    let line: Value = serde_json::from_str(line).context("cannot read what cargo says")?;
+    let text = |value: &Value| value.as_str().map(String::from);
+    let is_test = line["profile"]["test"].as_bool() == Some(true);
+    let (Some(path), Some(name), Some(manifest), true) = (
+        text(&line["executable"]),
+        text(&line["target"]["name"]),
+        text(&line["manifest_path"]),
+        is_test,
+    ) else {
+        return Ok(None);
+    };
+    let dir = Path::new(&manifest).parent();
+    Ok(Some(Program {
+        name,
+        path: path.into(),
+        dir: dir.context("a manifest lies in a directory")?.into(),
+    }))
+}
+
+/// Runs it to its end: what it said, and whether it succeeded.
+fn play(workspace: &Workspace, program: &Program) -> (String, bool) {
+    let failed = |error: &anyhow::Error| (format!("error: {error:#}"), false);
+    match try_play(workspace, program) {
+        Ok(result) => result,
+        Err(error) => failed(&error.context(format!("{} did not run", program.name))),
+    }
+}
+
+fn try_play(workspace: &Workspace, program: &Program) -> Result<(String, bool)> {
+    // A file takes whatever it says, however much and whoever of its children says it.
+    let mut said = output_file(workspace, &program.path)?;
+    let mut command = Cmd::new(&program.path)
+        .env("CARGO_MANIFEST_DIR", &program.dir)
+        .dir(&program.dir)
+        .into_inner();
+    let mut child = command
+        .stdout(said.try_clone()?)
+        .stderr(said.try_clone()?)
+        .spawn()?;
+    let succeeded = wait(&mut child, &program.name, PATIENCE)?;
+    let mut text = Vec::new();
+    said.rewind()?;
+    said.read_to_end(&mut text)?;
+    let mut text = String::from_utf8_lossy(&text).into_owned();
+    if let Err(stuck) = &succeeded {
+        text += stuck;
+    }
+    Ok((text, succeeded.unwrap_or(false)))
+}
+
+fn output_file(workspace: &Workspace, program: &Path) -> Result<File> {
+    let name = program.file_name().context("a program has a name")?;
+    let path = workspace.target.join("test-output").join(name);
+    std::fs::create_dir_all(path.parent().context("it lies in a directory")?)?;
+    File::create(&path)?;
+    let file = File::options().read(true).append(true).open(&path)?;
+    Ok(file)
+}
+
+/// Whether it succeeded; an error, with the stacks of its threads, if it had to be killed.
+fn wait(child: &mut Child, name: &str, at_most: Duration) -> Result<Result<bool, String>> {
+    let begin = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Ok(status.success()));
+        }
+        if begin.elapsed() > at_most {
+            let stacks = stacks(child.id());
+            child.kill()?;
+            child.wait()?;
+            let minutes = at_most.as_secs() / 60;
+            return Ok(Err(format!(
+                "{name} did not end within {minutes} minutes and was killed; its threads:\n{stacks}\n"
+            )));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What a debugger says about the threads of a process.
+fn stacks(pid: u32) -> String {
+    let all = ["--batch", "-ex", "thread apply all backtrace"];
+    let gdb = Cmd::new("gdb").args(all).args(["-p", &pid.to_string()]);
+    command::output(gdb).unwrap_or_else(|error| format!("unknown: {error:#}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_programs_are_found_in_what_cargo_says() {
+        let line = |executable: &str, test: bool| {
+            format!(
+                r#"{{"reason":"compiler-artifact","manifest_path":"/w/a/Cargo.toml","target":{{"name":"t"}},"profile":{{"test":{test}}},"executable":{executable}}}"#
+            )
+        };
+        let found = program(&line(r#""/w/target/t-1""#, true)).unwrap().unwrap();
+        assert_eq!(
+            (found.name.as_str(), found.dir),
+            ("t", PathBuf::from("/w/a"))
+        );
+        for other in [
+            line("null", true),
+            line(r#""/w/target/t""#, false),
+            r#"{"reason":"build-finished","success":true}"#.into(),
+        ] {
+            assert!(program(&other).unwrap().is_none(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_does_not_end_is_killed() {
+        let mut child = Cmd::new("sleep").arg("60").into_inner().spawn().unwrap();
+        let result = wait(&mut child, "sleep", Duration::from_millis(50)).unwrap();
+        assert!(result.unwrap_err().contains("its threads"));
+        let mut child = Cmd::new("true").into_inner().spawn().unwrap();
+        assert!(
+            wait(&mut child, "true", Duration::from_secs(60))
+                .unwrap()
+                .unwrap()
+        );
+    }
+}
