@@ -231,13 +231,23 @@ fn a_finding_is_made_smaller_and_played_again() {
         Failure::Workload(_) => None,
     };
     let first = find(&config).expect("an acknowledged change is lost");
-    let (smaller, failure) = shrink(&config, first, Duration::from_secs(40), find);
-    let steps = smaller
-        .only
-        .as_ref()
-        .map_or(config.steps, |only| only.len());
-    // How far it gets depends on the machine.
-    assert!(steps < config.steps / 2, "{steps} steps are left");
+    // It could go on for long, but this is small enough.
+    let enough = config.steps / 2;
+    let steps = |config: &Config| (config.only.as_ref()).map_or(config.steps, |only| only.len());
+    let mut smallest = config.steps;
+    let find_smaller = |config: &Config| {
+        let found = (smallest >= enough).then(|| find(config)).flatten();
+        if found.is_some() {
+            smallest = steps(config);
+        }
+        found
+    };
+    let (smaller, failure) = shrink(&config, first, PATIENCE, find_smaller);
+    assert!(
+        steps(&smaller) < enough,
+        "{} steps are left",
+        steps(&smaller)
+    );
     let Failure::Crash(finding) = failure else {
         panic!("only crashes are looked for");
     };

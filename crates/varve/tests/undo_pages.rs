@@ -202,8 +202,13 @@ fn small_updates_under_an_open_view_take_little_undo() {
     assert!(db.wait_for_purge(WAIT));
     assert_eq!(sum(&db, &table), UPDATES);
     check_all(&db);
+    // Purge gives the pages back after it is through with what was in them.
     let kept = 8 * (FREE_PAGES_KEPT + 4);
-    assert!(undo_pages(&db) <= before + kept, "{}", undo_pages(&db));
+    let begun = Instant::now();
+    while undo_pages(&db) > before + kept {
+        assert!(begun.elapsed() < WAIT, "{} pages", undo_pages(&db));
+        std::thread::sleep(Duration::from_millis(5));
+    }
     db.close().unwrap();
 }
 
