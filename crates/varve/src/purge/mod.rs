@@ -69,6 +69,8 @@ const CROWDED_FACTOR: u32 = 4;
 /// Nobody has written for about this long: what the rollback segments have cached goes back to the tablespaces.
 const IDLE: Duration = Duration::from_secs(2);
 const LONGEST_SLEEP: Duration = Duration::from_secs(10);
+/// While a view holds history back: whoever ends it wakes nobody, and there may be no commit that does.
+const HELD_SLEEP: Duration = Duration::from_millis(100);
 
 /// The purge threads.
 pub struct Purge {
@@ -137,8 +139,12 @@ fn run(core: &Arc<Core>, stop: &Arc<AtomicBool>) {
                 false => PurgeState::Idle,
             };
             core.purge_progress.set_state(state);
+            let mut longest = LONGEST_SLEEP;
             match done {
-                Ok(0) => sleep = (sleep * 2).min(LONGEST_SLEEP),
+                Ok(0) => {
+                    sleep = (sleep * 2).min(LONGEST_SLEEP);
+                    longest = longest_sleep(core.undo.oldest().is_some());
+                }
                 Ok(done) => {
                     sleep = SHORTEST_SLEEP;
                     pause = match done >= BUSY_LOGS {
@@ -157,11 +163,19 @@ fn run(core: &Arc<Core>, stop: &Arc<AtomicBool>) {
             // Commits can't wake it for a moment: while a view holds the history back, each would.
             core.purge_wanted.pause(pause);
             core.purge_wanted
-                .sleep(sleep, || stop.load(Ordering::Relaxed));
+                .sleep(sleep.min(longest), || stop.load(Ordering::Relaxed));
         }
     });
     if std::panic::catch_unwind(body).is_err() {
         core.fail("the purge thread panicked");
+    }
+}
+
+/// After a round that found nothing to do.
+fn longest_sleep(is_history_left: bool) -> Duration {
+    match is_history_left {
+        true => HELD_SLEEP,
+        false => LONGEST_SLEEP,
     }
 }
 
@@ -342,5 +356,17 @@ fn in_table<R: Default>(
             Some(now) if !Arc::ptr_eq(&now, &table) => table = now,
             _ => return Ok(R::default()),
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Nobody may come after the last reader: its end must not be noticed ten seconds later.
+    #[test]
+    fn purge_looks_often_while_history_is_held_back() {
+        assert!(longest_sleep(true) <= Duration::from_millis(100));
+        assert_eq!(longest_sleep(false), LONGEST_SLEEP);
     }
 }
