@@ -7,6 +7,8 @@ mod load;
 mod long_reader;
 mod oltp;
 mod profile;
+mod purge_lag;
+mod purge_speed;
 mod stats;
 mod sysbench;
 mod undo_truncate;
@@ -30,6 +32,10 @@ pub enum BenchTask {
     LongReader(long_reader::LongReaderArgs),
     /// What truncating undo tablespaces costs: oltp_read_write with truncation on and off by turns
     UndoTruncate(undo_truncate::UndoTruncateArgs),
+    /// The history and the delay of writers, without and with a limit to purge lag
+    PurgeLag(purge_lag::PurgeLagArgs),
+    /// How fast purge alone works off a long history
+    Purge(purge_speed::PurgeArgs),
     /// Varve as a library beside other embedded engines
     Embedded(embedded::EmbeddedArgs),
     /// Instructions that one operation of the library takes
@@ -42,6 +48,8 @@ pub fn run(workspace: &Workspace, task: &BenchTask) -> Result<()> {
         BenchTask::Bigtable(args) => bigtable::run(workspace, args),
         BenchTask::LongReader(args) => long_reader::run(workspace, args),
         BenchTask::UndoTruncate(args) => undo_truncate::run(workspace, args),
+        BenchTask::PurgeLag(args) => purge_lag::run(workspace, args),
+        BenchTask::Purge(args) => purge_speed::run(workspace, args),
         BenchTask::Embedded(args) => embedded::run(workspace, args),
         BenchTask::Instructions(args) => instructions::run(workspace, args),
     }
