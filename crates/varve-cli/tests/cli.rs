@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use varve::{ColumnType, Database, Isolation, Options, TableDef, values};
+use varve::{ColumnType, Database, Isolation, Options, TableDef, Value, values};
 
 fn varve(args: &[&str]) -> Output {
     let program = env!("CARGO_BIN_EXE_varve");
@@ -251,4 +251,47 @@ fn dump_shows_deleted_rows_and_recovered_ones_on_demand() {
     let all = stdout(&varve(&["dump", "--deleted", path, "shop/item"]));
     assert!(all.starts_with("#deleted,") && all.contains("1,\"item 00007\",7\n"));
     assert!(all.contains("0,\"zebra\",1\n"));
+}
+
+/// A definition that is too long for its file's first page: the file alone does not do, the directory does.
+#[test]
+fn dump_takes_a_long_definition_from_the_catalog() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    let names: Vec<String> = (0..1000).map(|n| format!("column_number_{n:04}")).collect();
+    let mut def = TableDef::new("shop/wide");
+    for name in &names {
+        def = def.column(name, ColumnType::i32());
+    }
+    def = def.primary(&[&names[0]]);
+    for (n, name) in names[1..65].iter().enumerate() {
+        def = def.index(&format!("index_number_{n:02}"), &[name]);
+    }
+    let db = open(dir.path());
+    let table = db.create_table(&def).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    for id in 0..20i64 {
+        let row: Vec<Value> = (0..1000).map(|n| Value::Int(id + n)).collect();
+        table.insert(&mut trx, &row).unwrap();
+    }
+    trx.commit().unwrap();
+    db.close().unwrap();
+    let file = dir.path().join("shop/wide.vdt");
+    let alone = varve(&["dump", file.to_str().unwrap()]);
+    assert_eq!(status(&alone), 2);
+    let said = stderr(&alone);
+    assert!(
+        said.contains("too long to stand there") && said.contains("the data directory"),
+        "{said}"
+    );
+    let from_dir = varve(&["dump", path, "shop/wide"]);
+    assert_eq!(status(&from_dir), 0, "{}", stderr(&from_dir));
+    let lines: Vec<String> = stdout(&from_dir).lines().map(String::from).collect();
+    assert_eq!(lines.len(), 21);
+    for (id, line) in lines[1..].iter().enumerate() {
+        let values: Vec<String> = (id..id + 1000).map(|n| n.to_string()).collect();
+        assert_eq!(*line, values.join(","));
+    }
+    let checked = varve(&["check", path]);
+    assert_eq!(status(&checked), 0, "{}", stdout(&checked));
 }
