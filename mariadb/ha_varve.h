@@ -78,6 +78,8 @@ public:
   int multi_range_read_explain_info(uint mode, char *text, size_t size) override;
 
   // Writing.
+  void start_bulk_insert(ha_rows rows, uint flags) override;
+  int end_bulk_insert() override;
   int write_row(const uchar *record) override;
   int update_row(const uchar *old_record, const uchar *new_record) override;
   int delete_row(const uchar *record) override;
@@ -112,6 +114,10 @@ private:
   void leave_own();
   void close_own();
   int written(varve_code code);
+  bool can_keep_rows(THD *thd) const;
+  int keep_row(const uchar *record);
+  int insert_kept_rows();
+  void forget_kept_rows();
   int open_table();
   void close_table();
   uint engine_index(uint index) const;
@@ -200,6 +206,13 @@ private:
   bool m_change_duplicates;
   // The server reads keys only (HA_EXTRA_KEYREAD).
   bool m_keys_only;
+
+  // Rows that a statement has written and the engine has not got yet (bulk.cc): the server's records, the engine's values, which
+  // point there, and the rows' numbers in the statement. How many rows are kept at most; 0 if none are.
+  size_t m_rows_to_keep= 0;
+  std::vector<uchar> m_kept_records;
+  std::vector<varve_value> m_kept_values;
+  std::vector<ulong> m_kept_numbers;
 
   // What the last failure was about: its handler code, and the SQL error number and the engine's words if they go to the
   // client.

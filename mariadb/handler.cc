@@ -282,6 +282,7 @@ int ha_varve::reset()
 {
   m_mrr.dsmrr_close();
   m_change_duplicates= m_keys_only= m_semi_consistent= false;
+  forget_kept_rows();
   m_range_begin= m_range_end= nullptr;
   m_current= nullptr;
   m_row= nullptr;
@@ -694,6 +695,8 @@ int ha_varve::write_row(const uchar *record)
     if (int error= update_auto_increment())
       return m_counter_failure ? m_counter_failure : error;
   }
+  if (m_rows_to_keep)
+    return keep_row(record);
   m_row_plan.to_values(record, m_values.data());
   const varve_on_duplicate on_duplicate= m_change_duplicates ? VARVE_DUPLICATE_LOCK : VARVE_DUPLICATE_SHARE;
   return written(varve_insert(m_txn, m_table, m_values.data(), uint32_t(m_values.size()), on_duplicate));
@@ -740,11 +743,14 @@ void ha_varve::get_auto_increment(ulonglong offset, ulonglong increment, ulonglo
 {
   if (increment <= 1)
     increment= offset= 1;
+  *first= ~0ULL;
+  // Rows with a value of their own have not moved the counter yet.
+  if ((m_counter_failure= insert_kept_rows()))
+    return;
   uint64_t at;
   if (varve_code code= varve_auto_increment_reserve(m_txn, m_table, wanted * increment, counter_lock(ha_thd()), &at))
   {
     m_counter_failure= failed(code);
-    *first= ~0ULL;
     return;
   }
   const ulonglong beyond= (at + increment - offset % increment) % increment;

@@ -760,6 +760,14 @@ enum varve_code varve_insert(const struct varve_txn *txn,
                              uint32_t n,
                              enum varve_on_duplicate on_duplicate);
 
+// Inserts `n_rows` rows of `n` values each, one row's behind the other's, which costs less than one call for each. If one can't be
+// inserted, none is. A row with the same key is locked as VARVE_DUPLICATE_SHARE says.
+enum varve_code varve_insert_many(const struct varve_txn *txn,
+                                  const struct varve_table *table,
+                                  const struct varve_value *rows,
+                                  uint32_t n,
+                                  uint32_t n_rows);
+
 // Gives the row that the cursor stands on new values: `n`, one for each column. They may be the cursor's own.
 enum varve_code varve_update(const struct varve_txn *txn,
                              const struct varve_cursor *cursor,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use varve::{AutoIncLock, Database, Error, Isolation, OnDuplicate, Savepoint, Transaction};
+use varve::{AutoIncLock, Database, Datum, Error, Isolation, OnDuplicate, Savepoint, Transaction};
 
 use crate::choice::{choice, chosen};
 use crate::collation::text;
@@ -16,7 +16,7 @@ use crate::database::varve_db;
 use crate::error::guard;
 use crate::error::varve_code::{self, VARVE_OK};
 use crate::table::varve_table;
-use crate::value::{varve_value, with_datums};
+use crate::value::{slice_of, varve_value, with_datums};
 
 /// A session: it has at most one transaction at a time, and can be used for many.
 pub struct varve_txn {
@@ -437,6 +437,32 @@ pub unsafe extern "C" fn varve_insert(
             varve_on_duplicate::VARVE_DUPLICATE_LOCK => OnDuplicate::LockExclusive,
         };
         with_datums(row, n, |row| t.insert_or(&table.table, row, on_duplicate))?;
+        Ok(VARVE_OK)
+    })
+}
+
+/// Inserts `n_rows` rows of `n` values each, one row's behind the other's, which costs less than one call for each. If one can't be
+/// inserted, none is. A row with the same key is locked as VARVE_DUPLICATE_SHARE says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_insert_many(
+    txn: *const varve_txn,
+    table: *const varve_table,
+    rows: *const varve_value,
+    n: u32,
+    n_rows: u32,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (txn, table) = unsafe { (&*txn, &*table) };
+    let n = n as usize;
+    // SAFETY: CAPI-2.
+    guard(&txn.db, || unsafe {
+        let t = running(txn)?;
+        let values = slice_of(rows, n * n_rows as usize);
+        let datums: Vec<Datum<'_>> = values.iter().map(|v| v.datum()).collect();
+        let rows: Vec<&[Datum<'_>]> = (0..n_rows as usize)
+            .map(|i| &datums[i * n..][..n])
+            .collect();
+        t.insert_many(&table.table, &rows)?;
         Ok(VARVE_OK)
     })
 }

@@ -35,7 +35,7 @@ impl varve_value {
     /// # Safety
     /// `ptr` is null or points to `len` bytes that outlive `'a` unchanged.
     #[inline]
-    unsafe fn datum<'a>(self) -> Datum<'a> {
+    pub(crate) unsafe fn datum<'a>(self) -> Datum<'a> {
         if self.ptr.is_null() {
             return None;
         }

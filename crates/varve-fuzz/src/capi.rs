@@ -654,6 +654,9 @@ impl Session<'_, '_> {
                     let row = self.values();
                     let (n, how) = (row.len() as u32, choose(self.input));
                     ok(varve_insert(txn, table, row.as_ptr(), n, how));
+                    let rows = [row.as_slice(), row.as_slice()].concat();
+                    let n_rows = self.input.of(&[0, 1, 2]);
+                    ok(varve_insert_many(txn, table, rows.as_ptr(), n, n_rows));
                 }
                 3 => {
                     let (index, key) = (u32::from(self.input.u8() % 4), self.values());

@@ -64,6 +64,28 @@ static void a_key_that_does_not_fit(const varve_txn *txn)
   varve_table_close(keys);
 }
 
+// All or none.
+static void many_rows(const varve_txn *txn)
+{
+  int32_t ids[]= {5, 4, 1};
+  varve_value rows[6];
+  for (int i= 0; i < 3; i++)
+  {
+    rows[2 * i]= number(&ids[i]);
+    rows[2 * i + 1]= (varve_value){(const uint8_t *) &ids[i], sizeof ids[i]};
+  }
+  OK(varve_txn_begin(txn, VARVE_REPEATABLE_READ));
+  EXPECT(VARVE_DUPLICATE_KEY, varve_insert_many(txn, table, rows, 2, 3));
+  CHECK(varve_last_error_index(table) == 0);
+  EXPECT(VARVE_NO_ROW, lock(txn, 4));
+  EXPECT(VARVE_INVALID, varve_insert_many(txn, table, rows, 1, 2));
+  OK(varve_insert_many(txn, table, rows, 2, 2));
+  OK(varve_insert_many(txn, table, NULL, 2, 0));
+  OK(lock(txn, 4));
+  OK(lock(txn, 5));
+  OK(varve_txn_rollback(txn));
+}
+
 static void rows_that_do_not_fit(const varve_txn *txn)
 {
   OK(varve_txn_begin(txn, VARVE_REPEATABLE_READ));
@@ -193,6 +215,7 @@ int main(int argc, char **argv)
   OK(varve_txn_begin(a, VARVE_REPEATABLE_READ));
   OK(insert(a, 1, "one, and more", 13));
   OK(varve_txn_commit(a));
+  many_rows(a);
   rows_that_do_not_fit(a);
   waits(a, b);
   numbers_that_mean_nothing();
