@@ -5,18 +5,36 @@
 //! more, up to three times, and compared with what had been acknowledged (`super::history`).
 
 use std::fmt;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use varve_sim::{CrashPoints, Image, Journal, SimDisk};
+use varve_sim::panics::{quietly, said};
+use varve_sim::{CrashPoints, Image, SimDisk};
 
-use super::history::History;
 use super::kept::Kept;
-use super::shrink::quietly;
 use super::workload::{Config, SIM_DIR, record};
+
+/// What a run was promised, and when.
+pub trait Promises {
+    /// Whether the database is in a state that a crash before operation number `at` may leave behind.
+    fn judge(&self, db: &varve::Database, at: usize) -> Result<(), String>;
+
+    /// The states that `judge` accepts, each as text of which `history::is_one_of` makes sense later.
+    fn describe(&self, at: usize) -> Vec<String>;
+
+    /// How many changes were acknowledged.
+    fn changes(&self) -> usize;
+
+    /// What the workload did, for a report.
+    fn steps(&self) -> &[String];
+
+    /// The first moment at which a crash can be judged.
+    fn begin(&self) -> usize;
+}
 
 /// What was tried without a finding.
 #[derive(Clone, Copy, Default, Debug)]
@@ -47,7 +65,7 @@ pub struct Finding {
     pub tried: Tried,
     /// What the last crash left, in which the fault is.
     pub image: Image,
-    pub history: History,
+    pub promises: Box<dyn Promises>,
 }
 
 impl Finding {
@@ -78,7 +96,7 @@ impl fmt::Display for Finding {
             "in a workload of {steps} steps from seed {}",
             self.config.seed
         )?;
-        for step in &self.history.steps {
+        for step in self.promises.steps() {
             write!(f, "\n    {step}")?;
         }
         Ok(())
@@ -91,26 +109,35 @@ pub fn crash_anywhere(
     disk: SimDisk,
     wanted: usize,
 ) -> Result<Tried, Box<Finding>> {
-    let begun = Instant::now();
     let config = Config {
         disk: Some(disk.clone()),
         ..config.clone()
     };
-    let history = record(&config);
+    crash_after(&config, &disk, wanted, Box::new(record(&config)))
+}
+
+/// Tries `wanted` moments of what was done to `disk`.
+pub fn crash_after(
+    config: &Config,
+    disk: &SimDisk,
+    wanted: usize,
+    promises: Box<dyn Promises>,
+) -> Result<Tried, Box<Finding>> {
+    let begun = Instant::now();
     let journal = disk.journal();
     let mut rng = SmallRng::seed_from_u64(config.seed);
     let mut points = CrashPoints::new(journal.clone());
     let mut search = Search {
-        config: &config,
-        history: &history,
+        config,
+        promises: &*promises,
         at: 0,
         tried: Tried {
             operations: journal.len(),
-            changes: history.changes(),
+            changes: promises.changes(),
             ..Tried::default()
         },
     };
-    for at in moments(&journal, wanted, &mut rng) {
+    for at in moments(promises.begin()..journal.len() + 1, wanted, &mut rng) {
         points.advance(at);
         search.at = at;
         search.tried.moments += 1;
@@ -131,27 +158,25 @@ pub fn crash_anywhere(
                 tried,
                 image,
                 config: config.clone(),
-                history,
+                promises,
             }));
         }
     }
     Ok(search.tried)
 }
 
-fn moments(journal: &Journal, wanted: usize, rng: &mut SmallRng) -> Vec<usize> {
-    if wanted == 0 || wanted > journal.len() {
-        return (0..=journal.len()).collect();
+fn moments(all: Range<usize>, wanted: usize, rng: &mut SmallRng) -> Vec<usize> {
+    if wanted == 0 || wanted > all.len() {
+        return all.collect();
     }
-    let mut moments: Vec<usize> = (0..wanted)
-        .map(|_| rng.random_range(0..=journal.len()))
-        .collect();
+    let mut moments: Vec<usize> = (0..wanted).map(|_| rng.random_range(all.clone())).collect();
     moments.sort_unstable();
     moments
 }
 
 struct Search<'a> {
     config: &'a Config,
-    history: &'a History,
+    promises: &'a dyn Promises,
     /// The moment of the first crash.
     at: usize,
     tried: Tried,
@@ -176,13 +201,13 @@ impl Search<'_> {
         let disk = SimDisk::new(points.image(&state));
         self.tried.recoveries += 1;
         self.tried.in_recovery += usize::from(!crashes.is_empty());
-        let recovered = recover(self.config, self.history, &disk, self.at);
+        let recovered = recover(self.config, self.promises, &disk, self.at);
         if let Err(why) = &recovered {
             // Some take seconds to be told.
             let (mut last, end) = (why.clone(), Instant::now() + SHRINK_AT_MOST);
             let state = points.shrink(&state, |state| {
                 let disk = SimDisk::new(points.image(state));
-                let judge = || recover(self.config, self.history, &disk, self.at);
+                let judge = || recover(self.config, self.promises, &disk, self.at);
                 match (Instant::now() < end).then(|| quietly(judge)).transpose() {
                     Err(why) => {
                         last = why;
@@ -210,11 +235,16 @@ impl Search<'_> {
 
 /// Opens what a crash left and judges it. A panic is as bad as a wrong answer. Returns how many operations it took until it was
 /// open: the judge ends what was prepared, which no later crash may be compared with.
-fn recover(config: &Config, history: &History, disk: &SimDisk, at: usize) -> Result<usize, String> {
+fn recover(
+    config: &Config,
+    promises: &dyn Promises,
+    disk: &SimDisk,
+    at: usize,
+) -> Result<usize, String> {
     let mut operations = 0;
     opened(config, disk, |db| {
         operations = disk.operations();
-        history.judge(db, at)
+        promises.judge(db, at)
     })?;
     Ok(operations)
 }
@@ -236,5 +266,5 @@ pub fn opened(
         db.crash();
         verdict
     }));
-    judged.unwrap_or_else(|panic| Err(format!("it panicked: {}", super::shrink::said(&*panic))))
+    judged.unwrap_or_else(|panic| Err(format!("it panicked: {}", said(&*panic))))
 }

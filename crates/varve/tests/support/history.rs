@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use varve::{Cursor, Database, Error, Isolation, LockMode, Xid};
 
+use super::crashes::Promises;
 use super::oracle::{Brief, Row, State, Tx};
 
 /// Prepared transactions with what they changed, in the order in which the database lists them.
@@ -91,13 +92,29 @@ impl History {
         });
     }
 
-    /// How many changes were acknowledged.
-    pub fn changes(&self) -> usize {
+    /// The state that was acknowledged last before operation number `at`, and the one that was under way.
+    fn may_be(&self, at: usize) -> (&Moment, Option<&Moment>) {
+        let after = self.moments.partition_point(|m| m.operations.end <= at);
+        let next = self.moments.get(after);
+        let next = next.filter(|m| m.operations.start < at);
+        (&self.moments[after - 1], next)
+    }
+}
+
+impl Promises for History {
+    fn changes(&self) -> usize {
         self.moments.len() - 1
     }
 
-    /// Whether the database is in a state that a crash before operation number `at` may leave behind.
-    pub fn judge(&self, db: &Database, at: usize) -> Result<(), String> {
+    fn steps(&self) -> &[String] {
+        &self.steps
+    }
+
+    fn begin(&self) -> usize {
+        0
+    }
+
+    fn judge(&self, db: &Database, at: usize) -> Result<(), String> {
         let (last, next) = self.may_be(at);
         let number = |moment: &Moment| {
             let is = |m: &Moment| std::ptr::eq(m, moment);
@@ -118,16 +135,7 @@ impl History {
         }
     }
 
-    /// The state that was acknowledged last before operation number `at`, and the one that was under way.
-    fn may_be(&self, at: usize) -> (&Moment, Option<&Moment>) {
-        let after = self.moments.partition_point(|m| m.operations.end <= at);
-        let next = self.moments.get(after);
-        let next = next.filter(|m| m.operations.start < at);
-        (&self.moments[after - 1], next)
-    }
-
-    /// The states that `judge` accepts, each as text of which `is_one_of` makes sense later.
-    pub fn describe(&self, at: usize) -> Vec<String> {
+    fn describe(&self, at: usize) -> Vec<String> {
         let (last, next) = self.may_be(at);
         let moments = std::iter::once(last).chain(next);
         moments.map(|moment| moment.text().join("\n")).collect()
@@ -172,7 +180,7 @@ fn decide(db: &Database, xid: &Xid, n: usize) -> Result<bool, String> {
 }
 
 /// A line for each row that tells it from others.
-fn line(row: &Row) -> String {
+pub fn line(row: &Row) -> String {
     let all = format!("{row:?}");
     let hash = all.bytes().fold(0u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)

@@ -49,7 +49,7 @@ impl Kept {
             format!("sabotage {:?}", config.sabotage),
         ];
         plan.extend(finding.to_string().lines().map(|line| format!("# {line}")));
-        for state in finding.history.describe(finding.at) {
+        for state in finding.promises.describe(finding.at) {
             plan.extend([STATE.to_string(), state]);
         }
         std::fs::write(dir.join(PLAN), plan.join("\n")).expect(kept);

@@ -7,4 +7,5 @@ pub mod kept;
 pub mod oracle;
 pub mod shrink;
 pub mod tables;
+pub mod threads;
 pub mod workload;

@@ -1,12 +1,10 @@
 //! A failing workload with fewer steps, by leaving some out for as long as something still goes wrong. Background threads write
 //! when they like, so that a failure may not come again: then the steps are taken for needed.
 
-use std::any::Any;
-use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Once;
 use std::time::{Duration, Instant};
 
+use varve_sim::panics::{quietly, said};
 use varve_sim::{SimDisk, minimal};
 
 use super::crashes::{Finding, Tried, crash_anywhere};
@@ -17,34 +15,6 @@ pub enum Failure {
     /// The workload got a wrong answer, or an assertion failed, before any crash.
     Workload(String),
     Crash(Box<Finding>),
-}
-
-thread_local! {
-    static QUIET: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs `work` without the messages of its panics.
-pub fn quietly<R>(work: impl FnOnce() -> R) -> R {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let usual = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if !QUIET.get() {
-                usual(info);
-            }
-        }));
-    });
-    let before = QUIET.replace(true);
-    let result = catch_unwind(AssertUnwindSafe(work));
-    QUIET.set(before);
-    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-}
-
-/// What a panic said.
-pub fn said(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().cloned();
-    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
-    text.unwrap_or_else(|| "something".into())
 }
 
 /// Searches for a crash that loses something, in `wanted` moments of the workload.
