@@ -43,6 +43,8 @@ mod fault;
 mod image;
 mod journal;
 mod minimal;
+#[cfg(feature = "models")]
+mod models;
 pub mod panics;
 pub mod sample;
 
@@ -52,6 +54,8 @@ pub use fault::{Failure, Fault, Lie, Operation};
 pub use image::Image;
 pub use journal::Journal;
 pub use minimal::minimal;
+#[cfg(feature = "models")]
+pub use models::try_cases;
 
 /// Bytes that the disk writes as a whole.
 pub const SECTOR: usize = 512;

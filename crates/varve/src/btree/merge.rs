@@ -42,26 +42,23 @@ impl Tree {
             return Ok(false);
         }
         let mut merged = false;
-        for _ in 0..2 {
-            let parent = match self.locate_inner(key, level + 1)? {
-                Found::Page(spot) => spot.no,
-                Found::AboveRoot | Found::Stale => break,
-            };
-            match self.try_merge(key, parent, level)? {
+        while let Found::Page(spot) = self.locate_inner(key, level + 1)? {
+            let parent = spot.no;
+            let go_on = match self.try_merge(key, parent, level)? {
                 Outcome::Merged { parent_underfull } => {
                     merged = true;
                     if parent_underfull {
                         self.merge_or_shrink(key, parent, level + 1)?;
                     }
-                    break;
+                    // The page may still be nearly empty, and its neighbour, too, that could not join it before.
+                    true
                 }
-                Outcome::Nothing => break,
-                // With another parent there may be a neighbour: try once more.
-                Outcome::OnlyChild => {
-                    if !self.merge_or_shrink(key, parent, level + 1)? {
-                        break;
-                    }
-                }
+                Outcome::Nothing => false,
+                // With another parent there may be a neighbour.
+                Outcome::OnlyChild => self.merge_or_shrink(key, parent, level + 1)?,
+            };
+            if !go_on {
+                break;
             }
         }
         Ok(merged)

@@ -47,7 +47,8 @@
 //! # Merging
 //!
 //! [`Tree::maybe_merge`] takes parent, left and right page and moves the right one's records into the left one, if the
-//! result leaves some room. It then looks one level up, and at last makes the root's only child the root.
+//! result leaves some room, for as long as that goes on: with long separators an empty leaf may have to wait for a neighbour until its
+//! parent could be merged. It then looks one level up, and at last makes the root's only child the root.
 //! Freed pages return to the tablespace in the same mini-transaction.
 //!
 //! # What differs from the literature

@@ -3,6 +3,7 @@
 
 mod concurrent;
 mod measure;
+mod model;
 mod single;
 
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use super::*;
 use crate::base::{Lsn, SpaceId, TableId};
 use crate::buffer::{BufferPool, PoolSettings};
-use crate::io::RealDisk;
+use crate::io::{Disk, Overlay, RealDisk};
 use crate::page::{SlottedRef, record_cost};
 use crate::redo::{LogSettings, LogWriter, RedoLog};
 use crate::space::{NewSpace, SpaceKind, Spaces};
@@ -29,6 +30,8 @@ const START: Lsn = Lsn(4096);
 struct Fixture {
     tree: Arc<Tree>,
     env: Arc<MtrEnv>,
+    /// In memory, over an empty directory.
+    disk: Arc<dyn Disk>,
     dir: tempfile::TempDir,
     stop: Arc<AtomicBool>,
     cleaner: Option<JoinHandle<()>>,
@@ -80,7 +83,8 @@ impl Fixture {
     /// `pause`: how long the cleaner sleeps between its rounds.
     fn with_pause(page_size: usize, frames: usize, pause: Duration) -> Fixture {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let store = Spaces::new(Arc::new(RealDisk), dir.path(), page_size, UUID, 10);
+        let disk: Arc<dyn Disk> = Arc::new(Overlay::new(Arc::new(RealDisk)));
+        let store = Spaces::new(disk.clone(), dir.path(), page_size, UUID, 10);
         let store = Arc::new(store);
         let settings = PoolSettings {
             bytes: (frames * page_size) as u64,
@@ -88,7 +92,7 @@ impl Fixture {
         };
         let pool = Arc::new(BufferPool::new(settings, store.clone()).expect("a pool"));
         let log = LogSettings::new(256 << 20, page_size as u32, UUID);
-        let log = RedoLog::create(Arc::new(RealDisk), dir.path(), log, START).expect("a log");
+        let log = RedoLog::create(disk.clone(), dir.path(), log, START).expect("a log");
         let log = Arc::new(log);
         let writer = log.spawn_writer().expect("a thread");
         let env = Arc::new(MtrEnv::new(pool, log));
@@ -114,6 +118,7 @@ impl Fixture {
         Fixture {
             tree,
             env,
+            disk,
             dir,
             stop,
             cleaner: Some(cleaner),
@@ -141,7 +146,12 @@ impl Drop for Fixture {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
         if let Some(cleaner) = self.cleaner.take() {
-            cleaner.join().expect("the cleaner did not panic");
+            let ended = cleaner.join();
+            // A test that fails in the middle of a change takes the cleaner with it.
+            assert!(
+                ended.is_ok() || std::thread::panicking(),
+                "the cleaner panicked"
+            );
         }
     }
 }
@@ -163,8 +173,13 @@ fn check_is(tree: &Tree, model: &Model) -> TreeReport {
 
 /// Inserts the key or replaces its payload.
 fn put(tree: &Tree, key: &[u8], payload: &[u8]) {
-    let mut mtr = Mtr::begin(&tree.env, 12 << 10).expect("capacity");
-    let room = record_cost(key.len(), payload.len());
+    put_into(tree, key, payload, record_cost(key.len(), payload.len()));
+}
+
+/// The same with so much room asked for: what the record takes, or what it grows by.
+fn put_into(tree: &Tree, key: &[u8], payload: &[u8], room: usize) {
+    let redo = (8 << 10) + key.len() + payload.len();
+    let mut mtr = Mtr::begin(&tree.env, redo as u32).expect("capacity");
     let mut pos = tree
         .latch_leaf_exclusive(&mut mtr, key, room)
         .expect("a leaf");
