@@ -399,7 +399,8 @@ impl Ddl {
         let mut def = table.def.clone();
         self.assign_ids(&mut def)?;
         let schema = name.split_once('/').map_or("", |(schema, _)| schema);
-        let fresh = format!("{schema}/#truncate-{}.{FILE_EXTENSION}", def.space);
+        // No table's name begins with a dot.
+        let fresh = table_path(&format!("{schema}/.truncate-{}", def.space));
         self.build_file(&def, &fresh)?;
         let _gate = table.keep_purge_away();
         let stored = (|| {
