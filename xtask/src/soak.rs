@@ -30,12 +30,30 @@ struct Part {
     counts: &'static str,
 }
 
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 11] = [
     Part {
         name: "crash simulation",
         line: "VARVE_MODEL_SEED=SEED VARVE_CRASH_POINTS=1500 \
                cargo test -p varve --locked --features varve/sabotage --test crash_points -- --nocapture",
         counts: "Tried",
+    },
+    Part {
+        name: "crash simulation, threads",
+        line: "VARVE_MODEL_SEED=SEED VARVE_CRASH_POINTS=500 \
+               cargo test -p varve --locked --features varve/sabotage --test crash_threads -- --nocapture",
+        counts: "Tried",
+    },
+    Part {
+        name: "models of parts",
+        line: "VARVE_SEED=SEED VARVE_CASES=20 \
+               cargo test -p varve --locked --features varve/sabotage --lib -- model:: intervals::",
+        counts: "test result",
+    },
+    Part {
+        name: "models of the whole",
+        line: "VARVE_SEED=SEED VARVE_CASES=10 VARVE_MODEL_SEED=SEED VARVE_MODEL_STEPS=20000 \
+               cargo test -p varve --locked --features varve/sabotage --test catalog_model --test model",
+        counts: "test result",
     },
     Part {
         name: "failing disk",

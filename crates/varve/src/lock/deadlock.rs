@@ -53,7 +53,7 @@ pub(super) struct Wait {
     pub seq: WaitSeq,
     pub since: Instant,
     /// It was told to give up: its edges count no more.
-    victim: bool,
+    pub victim: bool,
 }
 
 impl Wait {

@@ -1,4 +1,4 @@
-//! Gap locks against a naive model, and their waits with threads. A wait that should end and does not runs into `LONG`.
+//! Gap locks, and their waits with threads; model.rs has random ones. A wait that should end and does not runs into `LONG`.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -79,50 +79,6 @@ fn gaps_get_along_and_keep_others_out() {
     assert!(!keeps_out(&m, &c, "b") && keeps_out(&m, &c, "d"));
     drop(b);
     assert_all_free(&m);
-}
-
-/// GAP-1, GAP-5: against lists of intervals, with owners that come and go and two indexes with one count.
-#[test]
-fn random_gaps_keep_out_what_a_naive_model_keeps_out() {
-    for seed in 0..30 {
-        let mut rng = SmallRng::seed_from_u64(seed);
-        let m = LockManager::new();
-        let owners: Vec<_> = (0..5).map(|_| m.owner()).collect();
-        let mut model: Vec<(usize, IndexId, u8, u16)> = Vec::new();
-        for _ in 0..300 {
-            let owner = rng.random_range(0..owners.len());
-            let index = [INDEX, NAMESAKE][rng.random_range(0..2)];
-            match rng.random_range(0..10) {
-                0 => {
-                    m.release_all(&owners[owner]);
-                    model.retain(|(o, ..)| *o != owner);
-                }
-                1..4 => {
-                    let low: u8 = rng.random();
-                    let high = u16::from(low) + rng.random_range(1..20);
-                    let bound = (high < 256).then_some([high as u8]);
-                    m.lock_gap(
-                        &owners[owner],
-                        index,
-                        &[low],
-                        bound.as_ref().map(|b| &b[..]),
-                    )
-                    .unwrap();
-                    model.push((owner, index, low, high));
-                }
-                _ => {
-                    let key: u8 = rng.random();
-                    let naive = model.iter().any(|(o, i, low, high)| {
-                        *o != owner && *i == index && *low <= key && u16::from(key) < *high
-                    });
-                    let got = m.keeps_out(&owners[owner], index, &[key]);
-                    assert_eq!(got, naive, "seed {seed}, key {key}");
-                }
-            }
-        }
-        drop(owners);
-        assert_all_free(&m);
-    }
 }
 
 /// GAP-4.

@@ -114,9 +114,11 @@ impl Intervals {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use varve_sim::try_cases;
+
     use super::*;
-    use rand::rngs::SmallRng;
-    use rand::{Rng, SeedableRng};
 
     /// GAP-3.
     fn check_shape(set: &Intervals) {
@@ -183,22 +185,21 @@ mod tests {
     /// Against a set that has a bit for each key.
     #[test]
     fn random_intervals_are_a_set_of_keys() {
-        for seed in 0..50 {
-            let mut rng = SmallRng::seed_from_u64(seed);
+        let interval = (0..256usize, 1..13usize, any::<bool>());
+        try_cases(300, vec(interval, 1..60), |intervals| {
             let mut set = Intervals::default();
             let mut model = [false; 256];
-            for _ in 0..rng.random_range(1..60) {
-                let low = rng.random_range(0..256);
-                let high = (low + 1 + rng.random_range(0..12)).min(256);
-                let bound = (high < 256 || rng.random_ratio(1, 2)).then(|| key(high));
+            for (low, len, is_bounded) in intervals {
+                let high = (low + len).min(256);
+                let bound = (high < 256 || is_bounded).then(|| key(high));
                 set.add(&key(low), bound.as_deref());
                 check_shape(&set);
                 model[low..high].fill(true);
                 for (n, inside) in model.iter().enumerate() {
-                    assert_eq!(set.contains(&key(n)), *inside, "seed {seed}, key {n}");
+                    assert_eq!(set.contains(&key(n)), *inside, "key {n}");
                 }
             }
-        }
+        });
     }
 
     #[test]

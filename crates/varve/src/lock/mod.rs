@@ -31,6 +31,8 @@ mod intervals;
 mod loom_tests;
 mod manager;
 mod mode;
+#[cfg(all(test, not(loom)))]
+mod model;
 mod owner;
 mod queue;
 mod shard;

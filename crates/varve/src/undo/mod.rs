@@ -16,6 +16,8 @@ mod directory;
 mod header;
 mod hold;
 mod log;
+#[cfg(all(test, not(loom)))]
+mod model;
 mod pair;
 mod record;
 mod rseg;
