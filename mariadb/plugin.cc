@@ -33,11 +33,22 @@ static bool flush_logs(handlerton *)
   return varve_db_flush_log(db) != VARVE_OK;
 }
 
-// The engine's own directory is no database.
-static void hide_redo_directory()
+static void hide_directory(const std::string &name)
 {
-  if (data_directory() == mysql_real_data_home && !db_name_is_in_ignore_db_dirs_list("redo"))
-    ignore_db_dirs_append("redo");
+  if (data_directory() == mysql_real_data_home && !db_name_is_in_ignore_db_dirs_list(name.c_str()))
+    ignore_db_dirs_append(name.c_str());
+}
+
+// The engine's own directories are no databases: redo, and that of the undo tablespaces, if it is another one.
+static void hide_own_directories()
+{
+  hide_directory("redo");
+  varve_db_undo_tablespaces(db, [](void *, const varve_undo_tablespace *space) {
+    const std::string path= space->path;
+    const size_t slash= path.find('/');
+    if (slash != path.npos && slash > 0 && slash == path.rfind('/'))
+      hide_directory(path.substr(0, slash));
+  }, nullptr);
 }
 
 static int init(void *p)
@@ -61,7 +72,7 @@ static int init(void *p)
     db= nullptr;
     return 1;
   }
-  hide_redo_directory();
+  hide_own_directories();
   return 0;
 }
 

@@ -33,6 +33,7 @@ static my_bool undo_log_truncate;
 static my_bool doublewrite;
 static my_bool log_file_buffering;
 static char *data_home_dir;
+static char *undo_directory;
 static long autoinc_lock_mode_value;
 
 static MYSQL_SYSVAR_ULONGLONG(buffer_pool_size, buffer_pool_size, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
@@ -180,6 +181,11 @@ static MYSQL_SYSVAR_STR(data_home_dir, data_home_dir, PLUGIN_VAR_RQCMDARG | PLUG
   "Where the database is. Empty: the server's data directory.",
   nullptr, nullptr, nullptr);
 
+static MYSQL_SYSVAR_STR(undo_directory, undo_directory, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+  "Where the undo tablespaces of a new database are put. Empty: where the database is. An existing one knows where they are, unless they "
+  "were moved: then this says where.",
+  nullptr, nullptr, nullptr);
+
 static MYSQL_SYSVAR_LONG(autoinc_lock_mode, autoinc_lock_mode_value, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
   "How INSERT draws AUTO_INCREMENT values. 0: it locks the table's counter until it ends. 1: only if it does not know "
   "how many rows it inserts. 2: never; the values of such a statement may not be consecutive.",
@@ -211,6 +217,7 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(purge_rseg_truncate_frequency),
   MYSQL_SYSVAR(purge_threads),
   MYSQL_SYSVAR(truncate_undo),
+  MYSQL_SYSVAR(undo_directory),
   MYSQL_SYSVAR(undo_log_truncate),
   MYSQL_SYSVAR(undo_logs),
   MYSQL_SYSVAR(undo_tablespaces),
@@ -245,6 +252,7 @@ varve_options options_from_variables()
   options.log_file_buffering= log_file_buffering;
   options.doublewrite= doublewrite;
   options.undo_tablespaces= uint32_t(undo_tablespaces);
+  options.undo_directory= undo_directory && *undo_directory ? undo_directory : nullptr;
   options.undo_logs= uint32_t(undo_logs);
   options.io_capacity= uint32_t(io_capacity);
   options.open_files= table_files();

@@ -257,6 +257,9 @@ typedef struct varve_options {
   uint32_t io_capacity;
   // Number of undo tablespaces, fixed when the database is created.
   uint32_t undo_tablespaces;
+  // Optional. Where the undo tablespaces of a new database are put, relative to its directory, in which they are otherwise; for an existing
+  // one, where somebody has moved them.
+  const char *undo_directory;
   // How many rollback segments transactions take: 1 to 128. There are 95; one without undo tablespaces.
   uint32_t undo_logs;
   // How many table files may be open at the same time, 10 at least; the database has about 20 more files open.

@@ -119,6 +119,9 @@ pub struct varve_options {
     pub io_capacity: u32,
     /// Number of undo tablespaces, fixed when the database is created.
     pub undo_tablespaces: u32,
+    /// Optional. Where the undo tablespaces of a new database are put, relative to its directory, in which they are otherwise; for an existing
+    /// one, where somebody has moved them.
+    pub undo_directory: *const c_char,
     /// How many rollback segments transactions take: 1 to 128. There are 95; one without undo tablespaces.
     pub undo_logs: u32,
     /// How many table files may be open at the same time, 10 at least; the database has about 20 more files open.
@@ -179,6 +182,7 @@ pub unsafe extern "C" fn varve_options_default(options: *mut varve_options) {
         log_file_buffering: d.log_file_buffering,
         doublewrite: d.doublewrite,
         undo_tablespaces: d.undo_tablespaces,
+        undo_directory: ptr::null(),
         undo_logs: d.undo_logs,
         open_files: d.open_files,
         lock_memory_bytes: d.lock_memory_bytes,
@@ -195,7 +199,9 @@ pub unsafe extern "C" fn varve_options_default(options: *mut varve_options) {
     unsafe { options.write(defaults) };
 }
 
-fn options(o: &varve_options) -> varve::Result<Options> {
+/// # Safety
+/// CAPI-2 holds for the options' pointers.
+unsafe fn options(o: &varve_options) -> varve::Result<Options> {
     let flush_log = chosen("flush_log_at_trx_commit", o.flush_log_at_trx_commit)?;
     let mut out = Options {
         page_size: o.page_size,
@@ -215,6 +221,11 @@ fn options(o: &varve_options) -> varve::Result<Options> {
         create_if_missing: o.create_if_missing,
         ..Options::default()
     };
+    if !o.undo_directory.is_null() {
+        // SAFETY: the caller's promise.
+        let path = unsafe { text(o.undo_directory, "undo_directory")? };
+        out.undo_directory = Some(path.into());
+    }
     if let Some(log) = o.log {
         let logger = Logger {
             log,
@@ -241,7 +252,11 @@ pub unsafe extern "C" fn varve_db_open(
     guard_without_database(|| {
         // SAFETY: CAPI-2.
         let (dir, options) = unsafe { (text(dir, "the data directory")?, options.as_ref()) };
-        let options = options.map_or_else(|| Ok(Options::default()), self::options)?;
+        let options = match options {
+            // SAFETY: CAPI-2.
+            Some(options) => unsafe { self::options(options)? },
+            None => Options::default(),
+        };
         let db = Database::open(Path::new(dir), options)?;
         // SAFETY: CAPI-2.
         unsafe { out.write(Box::into_raw(Box::new(varve_db(db)))) };

@@ -82,3 +82,18 @@ fn few_rows_and_many_versions() {
     };
     check(&config, 300);
 }
+
+/// Undo tablespaces are in another directory, which has to be known after every crash.
+#[test]
+fn every_moment_with_undo_elsewhere() {
+    let mut config = Config {
+        rows: 3,
+        spread: 20,
+        transactions: 3,
+        steps_per_phase: 40,
+        ..Config::new(120)
+    };
+    // See `Config::open`.
+    config.seed = config.seed / 3 * 3 + 2;
+    check(&config, 300);
+}

@@ -4,9 +4,9 @@ mod metrics;
 mod open;
 mod report;
 mod typed;
+mod undo_directory;
 mod undo_tablespaces;
 
-use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use crate::base::{Error, Result, TEMP_SPACE, Xid};
 use crate::catalog::{IndexEstimate, OpenTable, TableDef};
 use crate::ddl::Ddl;
 use crate::flush::{FlushCounters, Flusher};
-use crate::io::{Disk, RealDisk};
+use crate::io::{DirLock, Disk, RealDisk};
 use crate::purge::Purge;
 use crate::redo::LogWriter;
 use crate::row::{Collation, Datum};
@@ -33,6 +33,7 @@ pub(crate) use open::CREATION_MARK;
 pub use open::Options;
 use open::Purpose;
 pub use typed::{FromValue, Row, Rows};
+pub(crate) use undo_directory::recorded as recorded_undo_directory;
 pub use undo_tablespaces::UndoTablespace;
 
 /// An open database. Clones share it; it closes when `close` is called or the last clone goes.
@@ -51,8 +52,8 @@ pub(crate) struct Inner {
     /// Set before the log is poisoned on purpose.
     pub closed: Arc<AtomicBool>,
     pub dir: PathBuf,
-    /// Keeps other processes out.
-    pub _dir_lock: Box<dyn Any + Send + Sync>,
+    /// Keep other processes out, also of the directory of the undo tablespaces if that is another one.
+    pub _dir_locks: (DirLock, Option<DirLock>),
 }
 
 /// The threads that work behind the users' backs, in the order in which they stop.

@@ -1,7 +1,7 @@
 //! Opening a database: creation, recovery, start of the background threads.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::base::{
 use crate::btree::Tree;
 use crate::buffer::{BufferPool, PoolSettings};
 use crate::catalog::{BrokenTable, OpenTable, TableDef, Tables};
-use crate::db::{Background, Database, Inner};
+use crate::db::{Background, Database, Inner, undo_directory};
 use crate::ddl::{self, Ddl, FILE_EXTENSION, FIRST_USER_ID, SYSTEM_INDEX, StoredDef};
 use crate::flush::{FlushEnv, FlushSettings, Flusher, doublewrite};
 use crate::io::{Disk, OpenMode};
@@ -61,6 +61,9 @@ pub struct Options {
     /// Undo tablespaces, fixed when the database is created: 1 to 95, or 0 for a single rollback segment in the system
     /// tablespace, which suits small databases with few writers.
     pub undo_tablespaces: u32,
+    /// Where the undo tablespaces of a new database are put, relative to its directory, in which they are otherwise. A database knows where they
+    /// are; if somebody has moved them, this says where to.
+    pub undo_directory: Option<PathBuf>,
     /// How many rollback segments transactions take: 1 to 128. There are 95 in the undo tablespaces, and one if there are no undo tablespaces. A
     /// rollback segment has room for 1,024 undo logs of running transactions, each of which has one or two.
     pub undo_logs: u32,
@@ -96,6 +99,7 @@ impl Default for Options {
             io_capacity: 200,
             open_files: 512,
             undo_tablespaces: 2,
+            undo_directory: None,
             undo_logs: MAX_UNDO_LOGS as u32,
             lock_wait_timeout: Duration::from_secs(50),
             lock_memory_bytes: 1 << 30,
@@ -217,11 +221,17 @@ pub(crate) fn open(
     }
     let dir_lock = disk.lock_dir(dir)?;
     let is_new = !disk.exists(&dir.join(CONTROL_FILE))? || disk.exists(&dir.join(CREATION_MARK))?;
+    if is_new && !options.create_if_missing {
+        return Err(Error::not_found(format!("a database in {}", dir.display())));
+    }
+    let undo_dir = match (&options.undo_directory, is_new) {
+        (Some(wanted), _) => undo_directory::prefix(dir, wanted)?,
+        (None, true) => String::new(),
+        (None, false) => undo_directory::recorded(&*disk, dir)?,
+    };
+    let undo_dir_lock = undo_directory::lock(&*disk, dir, &undo_dir, is_new)?;
     if is_new {
-        if !options.create_if_missing {
-            return Err(Error::not_found(format!("a database in {}", dir.display())));
-        }
-        create(&disk, dir, &options)?;
+        create(&disk, dir, &options, &undo_dir)?;
         note(&format!("created a database in {}", dir.display()));
     }
     let mut other_copy = |e: &Error| {
@@ -231,13 +241,14 @@ pub(crate) fn open(
     let control_file = Arc::new(ControlFile::open(&*disk, dir, &mut other_copy)?);
     let control = control_file.control();
     control_file.update(|c| c.clean_shutdown = false)?;
-    let spaces = Arc::new(Spaces::new(
+    let spaces = Spaces::new(
         disk.clone(),
         dir,
         control.page_size as usize,
         control.uuid,
         options.open_files as usize,
-    ));
+    );
+    let spaces = Arc::new(spaces.with_undo_dir(undo_dir.clone()));
     let teller = logger.clone();
     let tell = move |words: &str| teller(LogLevel::Warning, words);
     spaces.files().tell_of_space(tell);
@@ -319,6 +330,13 @@ pub(crate) fn open(
         flusher,
     };
     let (core, ddl, flusher) = opener.finish(scan.id_limit, &id_limits, &found)?;
+    if undo_dir != undo_directory::recorded(&*disk, dir)? {
+        undo_directory::record(&*disk, dir, &undo_dir)?;
+        core.note(&format!(
+            "the undo tablespaces were found in {}",
+            dir.join(&undo_dir).display()
+        ));
+    }
     let purge = (purpose == Purpose::Use)
         .then(|| Purge::start(core.clone(), ddl.control.clone()))
         .transpose()?;
@@ -335,7 +353,7 @@ pub(crate) fn open(
             })),
             closed: closing,
             dir: dir.to_path_buf(),
-            _dir_lock: dir_lock,
+            _dir_locks: (dir_lock, undo_dir_lock),
         }),
     })
 }
@@ -598,7 +616,7 @@ fn check_file(core: &Core, spaces: &Spaces, def: &TableDef) -> Result<()> {
 
 /// Creates the data directory and its missing parents, and makes their names durable: what is committed in a directory
 /// that a crash takes away is lost.
-fn create_directory(disk: &dyn Disk, dir: &Path) -> Result<()> {
+pub(super) fn create_directory(disk: &dyn Disk, dir: &Path) -> Result<()> {
     let mut created = Vec::new();
     for dir in dir.ancestors().filter(|d| !d.as_os_str().is_empty()) {
         if disk.exists(dir)? {
@@ -623,14 +641,24 @@ fn to_standard_error() -> Logger {
 
 /// Creates an empty database: files and redo, and last the control file. Until the mark is gone, a crash makes the next
 /// start begin again. Pages are left to the first recovery, which finds all of them in the redo log.
-fn create(disk: &Arc<dyn Disk>, dir: &Path, options: &Options) -> Result<()> {
+fn create(disk: &Arc<dyn Disk>, dir: &Path, options: &Options, undo_dir: &str) -> Result<()> {
     let mark = dir.join(CREATION_MARK);
-    if !disk.exists(&mark)? {
+    let is_first = !disk.exists(&mark)?;
+    if is_first {
         refuse_leftovers(&**disk, dir)?;
+    }
+    if is_first || undo_directory::recorded(&**disk, dir)? != undo_dir {
+        undo_directory::refuse_leftovers(&**disk, dir, undo_dir)?;
+    }
+    if is_first {
+        // UNDODIR-1: nothing of ours is anywhere yet.
+        undo_directory::record(&**disk, dir, "")?;
         disk.open(&mark, OpenMode::CreateNew)?.sync()?;
         disk.sync_dir(dir)?;
     }
+    undo_directory::remove_leftovers(&**disk, dir)?;
     remove_leftovers(&**disk, dir)?;
+    undo_directory::record(&**disk, dir, undo_dir)?;
     let undo_count = options.undo_tablespaces;
     let control = Control {
         page_size: options.page_size,
@@ -644,13 +672,14 @@ fn create(disk: &Arc<dyn Disk>, dir: &Path, options: &Options) -> Result<()> {
     };
     let settings = options.log_settings(&control);
     let log = Arc::new(RedoLog::create(disk.clone(), dir, settings, FIRST_LSN)?);
-    let spaces = Arc::new(Spaces::new(
+    let spaces = Spaces::new(
         disk.clone(),
         dir,
         options.page_size as usize,
         control.uuid,
         options.open_files as usize,
-    ));
+    );
+    let spaces = Arc::new(spaces.with_undo_dir(undo_dir.into()));
     let page_size = options.page_size as usize;
     let pool_settings = PoolSettings {
         bytes: 512 * page_size as u64,
@@ -689,7 +718,7 @@ fn fill_new(spaces: &Spaces, env: &UndoEnv, undo_count: u32) -> Result<()> {
     let undo_spaces: Vec<SpaceId> = (1..=undo_count).map(SpaceId).collect();
     spaces.create(new_space(SYSTEM_SPACE, SYSTEM_FILE, SpaceKind::System))?;
     for (n, &id) in undo_spaces.iter().enumerate() {
-        let path = undo_path(n);
+        let path = undo_path(spaces, n);
         spaces.create(new_space(id, &path, SpaceKind::Undo))?;
     }
     let system = spaces.require(SYSTEM_SPACE)?;

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use crate::base::{Error, Lsn, PageNo, Result, SYSTEM_SPACE, SpaceId};
 use crate::buffer::PageStore;
 use crate::catalog::OpenTable;
-use crate::db::{CREATION_MARK, Database};
+use crate::db::{CREATION_MARK, Database, recorded_undo_directory};
 use crate::ddl::{self, SYSTEM_TABLE, table_path};
 use crate::flush::doublewrite;
 use crate::io::{Disk, Overlay, RealDisk};
@@ -116,6 +116,7 @@ impl Check<'_> {
             control.uuid,
             OPEN_FILES,
         );
+        let spaces = spaces.with_undo_dir(recorded_undo_directory(&*self.disk, self.dir)?);
         let files = space_files(&*self.disk, self.dir, &spaces)?;
         self.names = Names::of(&files);
         for file in &files {

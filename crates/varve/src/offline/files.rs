@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::base::{Error, Result, SpaceId};
 use crate::ddl::{FILE_EXTENSION, TEMP_FILE};
 use crate::io::Disk;
+use crate::recovery;
 use crate::space::Spaces;
 
 /// A tablespace file, and the tablespace that its header names.
@@ -18,13 +19,7 @@ pub struct SpaceFile {
 /// All tablespace files but the temporary one, which means nothing while the database is closed.
 pub fn space_files(disk: &dyn Disk, dir: &Path, spaces: &Spaces) -> Result<Vec<SpaceFile>> {
     let mut found = Vec::new();
-    let mut schemas = vec![String::new()];
-    for entry in disk.list(dir)? {
-        if entry.is_dir {
-            schemas.push(format!("{}/", entry.name));
-        }
-    }
-    for schema in schemas {
+    for schema in recovery::directories(disk, dir, spaces)? {
         for entry in disk.list(&dir.join(&schema))? {
             let path = format!("{schema}{}", entry.name);
             let extension = Path::new(&entry.name).extension();

@@ -53,20 +53,23 @@ pub fn find_files(
     log: &dyn Fn(&str),
 ) -> Result<Vec<FoundFile>> {
     let mut found = Vec::new();
-    open_in(disk, dir, "", spaces, log, &mut found)?;
-    for entry in disk.list(dir)? {
-        if entry.is_dir {
-            open_in(
-                disk,
-                dir,
-                &format!("{}/", entry.name),
-                spaces,
-                log,
-                &mut found,
-            )?;
-        }
+    for schema in directories(disk, dir, spaces)? {
+        open_in(disk, dir, &schema, spaces, log, &mut found)?;
     }
     Ok(found)
+}
+
+/// Where tablespace files are, as prefixes of their paths: the data directory itself, those in it, and where the undo tablespaces are.
+pub fn directories(disk: &dyn Disk, dir: &Path, spaces: &Spaces) -> Result<Vec<String>> {
+    let mut directories = vec![String::new()];
+    let entries = disk.list(dir)?.into_iter();
+    directories.extend(entries.filter(|e| e.is_dir).map(|e| format!("{}/", e.name)));
+    let undo = spaces.undo_dir();
+    let is_known = directories.iter().any(|known| known == undo);
+    if !is_known && disk.exists(&dir.join(undo))? {
+        directories.push(undo.into());
+    }
+    Ok(directories)
 }
 
 /// `schema` is empty for the data directory itself, else ends with a slash.
@@ -92,7 +95,9 @@ fn open_in(
         }
         let space = match spaces.open(&path) {
             Ok(space) => Ok(space.id()),
-            Err(e) if schema.is_empty() && is_refusal(&e) => return Err(e),
+            Err(e) if (schema.is_empty() || schema == spaces.undo_dir()) && is_refusal(&e) => {
+                return Err(e);
+            }
             Err(e) => {
                 log(&format!("tablespace file {path} can't be used: {e}"));
                 Err(e)
@@ -133,6 +138,21 @@ pub fn reconcile_undo(
     for &id in named {
         spaces.require(id)?;
     }
+    for (n, &id) in named.iter().enumerate() {
+        let path = spaces.require(id)?.path();
+        let name = path.rfind('/').map_or(0, |slash| slash + 1);
+        if path[..name] != *spaces.undo_dir() {
+            let path = spaces.dir().join(path);
+            return Err(Error::CorruptFile {
+                path: spaces.dir().join(undo_path(spaces, n)),
+                expected: format!("undo tablespace {id}"),
+                found: format!(
+                    "none: it is {}; move it here, or set undo_directory to where it is",
+                    path.display()
+                ),
+            });
+        }
+    }
     for space in spaces.all() {
         if space.kind() == SpaceKind::Undo && !named.contains(&space.id()) {
             let (id, path) = (space.id(), space.path());
@@ -145,7 +165,7 @@ pub fn reconcile_undo(
         }
     }
     for (n, &id) in named.iter().enumerate() {
-        let (from, to) = (spaces.require(id)?.path(), undo_path(n));
+        let (from, to) = (spaces.require(id)?.path(), undo_path(spaces, n));
         if from != to {
             log(&format!("finishing the rename of {from} to {to}"));
             // Tablespaces are known by their headers: it can be used all the same.
@@ -202,7 +222,14 @@ pub fn reconcile(
     found: &[FoundFile],
     (named, incomplete): (&HashMap<SpaceId, String>, bool),
 ) -> Result<Vec<String>> {
-    let tables = found.iter().filter(|f| f.path.contains('/'));
+    // Undo tablespaces may be in a directory, too, and those that are not in use are gone already.
+    let is_table = |space: &SpaceId| {
+        let space = spaces.get(*space);
+        space.is_some_and(|space| space.kind() != SpaceKind::Undo)
+    };
+    let tables = found
+        .iter()
+        .filter(|f| f.path.contains('/') && f.space.as_ref().is_ok_and(is_table));
     let mut misplaced = Vec::new();
     let mut missing = named.clone();
     for file in tables {

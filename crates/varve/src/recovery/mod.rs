@@ -37,7 +37,8 @@ use crate::txn::{Core, Transaction};
 use crate::undo::TrxUndo;
 
 pub use files::{
-    FoundFile, find_files, finish_removals, reconcile, reconcile_undo, require_readable,
+    FoundFile, directories, find_files, finish_removals, reconcile, reconcile_undo,
+    require_readable,
 };
 
 /// What the redo log holds beyond the checkpoint.

@@ -42,6 +42,8 @@ pub struct NewSpace<'a> {
 pub struct Spaces {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
+    /// What the paths of undo tablespaces begin with.
+    undo_dir: String,
     page_size: usize,
     uuid: [u8; 16],
     spaces: RwLock<HashMap<SpaceId, Arc<Space>>>,
@@ -65,12 +67,22 @@ impl Spaces {
             files: OpenFiles::new(disk.clone(), dir.into(), open_files),
             disk,
             dir: dir.into(),
+            undo_dir: String::new(),
             page_size,
             uuid,
             spaces: RwLock::default(),
             missed: Mutex::default(),
             held: Durations::default(),
         }
+    }
+
+    /// With the undo tablespaces in another directory than the data directory: its path, relative to that, with a slash behind; or empty.
+    pub fn with_undo_dir(self, undo_dir: String) -> Spaces {
+        Spaces { undo_dir, ..self }
+    }
+
+    pub fn undo_dir(&self) -> &str {
+        &self.undo_dir
     }
 
     /// The data directory.

@@ -103,12 +103,15 @@ impl Directory {
 
 /// What is wrong with the file of an undo tablespace that was not found.
 fn missing_undo_file(spaces: &Spaces, n: usize, id: SpaceId) -> Error {
-    let found = match spaces.open(&undo_path(n)) {
+    let path = undo_path(spaces, n);
+    let found = match spaces.open(&path) {
         Err(e @ Error::CorruptFile { .. }) => return e,
-        Ok(_) | Err(_) => "no file that is it; restore the database from a backup",
+        Ok(_) | Err(_) => {
+            "no file that is it; set undo_directory to where it was moved, or restore the database from a backup"
+        }
     };
     Error::CorruptFile {
-        path: spaces.dir().join(undo_path(n)),
+        path: spaces.dir().join(path),
         expected: format!("undo tablespace {id}"),
         found: found.into(),
     }

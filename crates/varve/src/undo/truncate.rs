@@ -28,11 +28,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::{Durations, Lsn, PageId, Result, SpaceId, TableId};
 use crate::mtr::Mtr;
-use crate::space::{NewSpace, SpaceKind};
+use crate::space::{NewSpace, SpaceKind, Spaces};
 
+use super::UndoEnv;
 use super::directory::Directory;
 use super::rseg::Rseg;
-use super::{UndoEnv, format_headers};
+use super::segments::format_headers;
+
+/// What the names of undo tablespaces' files begin with.
+pub const UNDO_FILES: &str = "undo_";
 
 /// Pages of a new undo tablespace.
 pub const INITIAL_PAGES: u32 = 64;
@@ -88,6 +92,7 @@ impl HeldByTruncation {
 pub struct UndoSpace {
     /// Its place in the directory.
     n: usize,
+    path: String,
     rsegs: Vec<Arc<Rseg>>,
     truncations: AtomicU64,
 }
@@ -95,10 +100,11 @@ pub struct UndoSpace {
 impl UndoSpace {
     /// `rsegs` were dealt to `count` tablespaces in turn. None without tablespaces: a single rollback segment is in the system
     /// tablespace then, which stays as large as it has been.
-    pub(super) fn all(rsegs: &[Arc<Rseg>], count: usize) -> Vec<UndoSpace> {
+    pub(super) fn all(env: &UndoEnv, rsegs: &[Arc<Rseg>], count: usize) -> Vec<UndoSpace> {
         let of = |n| rsegs.iter().skip(n).step_by(count).cloned().collect();
         let space = |n| UndoSpace {
             n,
+            path: undo_path(&env.spaces, n),
             rsegs: of(n),
             truncations: AtomicU64::new(0),
         };
@@ -115,7 +121,7 @@ impl UndoSpace {
     }
 
     pub fn path(&self) -> String {
-        undo_path(self.n)
+        self.path.clone()
     }
 
     pub fn rsegs(&self) -> &[Arc<Rseg>] {
@@ -174,7 +180,7 @@ impl UndoSpace {
         let old = self.id();
         env.spaces.create(NewSpace {
             id,
-            path: &format!("{}-{}.vdt", undo_name(self.n), id.0),
+            path: &format!("{}-{}.vdt", undo_name(&env.spaces, self.n), id.0),
             kind: SpaceKind::Undo,
             table: TableId(0),
             definition: &[],
@@ -218,11 +224,12 @@ impl UndoSpace {
 #[must_use]
 pub(crate) struct Renamed(pub Result<()>);
 
-fn undo_name(n: usize) -> String {
-    format!("undo_{:03}", n + 1)
+/// The path of the `n`th undo tablespace, without what tells a new file from the old one.
+fn undo_name(spaces: &Spaces, n: usize) -> String {
+    format!("{}{UNDO_FILES}{:03}", spaces.undo_dir(), n + 1)
 }
 
 /// The path of the `n`th undo tablespace, relative to the data directory.
-pub fn undo_path(n: usize) -> String {
-    format!("{}.vdt", undo_name(n))
+pub fn undo_path(spaces: &Spaces, n: usize) -> String {
+    format!("{}.vdt", undo_name(spaces, n))
 }

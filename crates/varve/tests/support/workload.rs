@@ -15,7 +15,7 @@ mod phases;
 mod scans;
 
 use std::collections::VecDeque;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -127,6 +127,9 @@ impl Config {
             page_size: self.page_size,
             buffer_pool_bytes: self.buffer_pool_bytes,
             undo_tablespaces: self.undo_tablespaces,
+            // In the data directory, next to schemas, and where only the options lead.
+            undo_directory: [None, Some("undo"), Some("more/undo")][self.seed as usize % 3]
+                .map(PathBuf::from),
             // One thread plays all parts: nobody will let a lock go while another waits.
             lock_wait_timeout: Duration::from_millis(1),
             doublewrite: self.doublewrite,
