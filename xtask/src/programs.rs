@@ -30,7 +30,8 @@ struct Program {
     dir: PathBuf,
 }
 
-/// Builds the programs, runs them all, and hands each line that they print to `each`. Whether all succeeded.
+/// Builds the programs, runs them all, and hands each line that they print to `each`. Whether all succeeded; those that did not are
+/// named at the end.
 pub fn run(
     workspace: &Workspace,
     options: &[&str],
@@ -41,7 +42,7 @@ pub fn run(
     // The last one is taken first.
     programs.sort_by_key(|program| std::cmp::Reverse(place(program).unwrap_or(LONGEST.len())));
     let left = Mutex::new(programs);
-    let done = Mutex::new((&mut each, true));
+    let done = Mutex::new((&mut each, Vec::new()));
     let at_once = thread::available_parallelism().map_or(1, |n| n.get());
     thread::scope(|scope| {
         for _ in 0..at_once {
@@ -55,12 +56,18 @@ pub fn run(
                         println!("{line}");
                         (done.0)(line);
                     }
-                    done.1 &= succeeded;
+                    if !succeeded {
+                        done.1.push(program.name);
+                    }
                 }
             });
         }
     });
-    Ok(done.into_inner().expect("nobody panics").1)
+    let failed = done.into_inner().expect("nobody panics").1;
+    if !failed.is_empty() {
+        println!("-- failed: {}", failed.join(", "));
+    }
+    Ok(failed.is_empty())
 }
 
 fn build(workspace: &Workspace, options: &[&str]) -> Result<Vec<Program>> {
@@ -122,15 +129,15 @@ fn try_play(workspace: &Workspace, program: &Program) -> Result<(String, bool)> 
         .stdout(said.try_clone()?)
         .stderr(said.try_clone()?)
         .spawn()?;
-    let succeeded = wait(&mut child, &program.name, PATIENCE)?;
+    let ended = wait(&mut child, PATIENCE)?;
     let mut text = Vec::new();
     said.rewind()?;
     said.read_to_end(&mut text)?;
     let mut text = String::from_utf8_lossy(&text).into_owned();
-    if let Err(stuck) = &succeeded {
-        text += stuck;
+    if let Err(why) = &ended {
+        text += &format!("\n{} {why}\n", program.name);
     }
-    Ok((text, succeeded.unwrap_or(false)))
+    Ok((text, ended.is_ok()))
 }
 
 fn output_file(workspace: &Workspace, program: &Path) -> Result<File> {
@@ -142,12 +149,14 @@ fn output_file(workspace: &Workspace, program: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Whether it succeeded; an error, with the stacks of its threads, if it had to be killed.
-fn wait(child: &mut Child, name: &str, at_most: Duration) -> Result<Result<bool, String>> {
+/// What became of it, unless it succeeded; with the stacks of its threads, if it had to be killed.
+fn wait(child: &mut Child, at_most: Duration) -> Result<Result<(), String>> {
     let begin = Instant::now();
     loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Ok(status.success()));
+        match child.try_wait()? {
+            Some(status) if status.success() => return Ok(Ok(())),
+            Some(status) => return Ok(Err(format!("ended with {status}"))),
+            None => {}
         }
         if begin.elapsed() > at_most {
             let stacks = stacks(child.id());
@@ -155,7 +164,7 @@ fn wait(child: &mut Child, name: &str, at_most: Duration) -> Result<Result<bool,
             child.wait()?;
             let minutes = at_most.as_secs() / 60;
             return Ok(Err(format!(
-                "{name} did not end within {minutes} minutes and was killed; its threads:\n{stacks}\n"
+                "did not end within {minutes} minutes and was killed; its threads:\n{stacks}"
             )));
         }
         thread::sleep(Duration::from_millis(20));
@@ -197,13 +206,18 @@ mod tests {
     #[test]
     fn a_program_that_does_not_end_is_killed() {
         let mut child = Cmd::new("sleep").arg("60").into_inner().spawn().unwrap();
-        let result = wait(&mut child, "sleep", Duration::from_millis(50)).unwrap();
+        let result = wait(&mut child, Duration::from_millis(50)).unwrap();
         assert!(result.unwrap_err().contains("its threads"));
-        let mut child = Cmd::new("true").into_inner().spawn().unwrap();
-        assert!(
-            wait(&mut child, "true", Duration::from_secs(60))
-                .unwrap()
-                .unwrap()
-        );
+    }
+
+    #[test]
+    fn how_a_program_ended_is_told() {
+        let end_of = |program| {
+            let mut child = Cmd::new("sh").args(["-c", program]).into_inner();
+            wait(&mut child.spawn().unwrap(), PATIENCE).unwrap()
+        };
+        assert_eq!(end_of("exit 0"), Ok(()));
+        assert!(end_of("exit 101").unwrap_err().contains("101"));
+        assert!(end_of("kill -ABRT $$").unwrap_err().contains("signal: 6"));
     }
 }

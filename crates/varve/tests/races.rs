@@ -150,7 +150,6 @@ fn failed_inserts_do_not_change_the_number_of_rows() {
     check(&db, "a/t", 10, 0);
 }
 
-/// A statement gives up the locks that it took itself, under READ COMMITTED, and no others.
 /// Nothing keeps the key away from the other one between the look for the row and the insert: at READ COMMITTED no gap is locked.
 #[test]
 fn two_that_put_the_same_new_row_both_do() {
@@ -189,6 +188,7 @@ fn two_that_put_the_same_new_row_both_do() {
     db.close().unwrap();
 }
 
+/// A statement gives up the locks that it took itself, under READ COMMITTED, and no others.
 #[test]
 fn unlocking_a_row_leaves_earlier_locks_alone() {
     let dir = tempfile::tempdir().unwrap();

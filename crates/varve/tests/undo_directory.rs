@@ -42,7 +42,7 @@ impl Dirs {
             .to_string()
     }
 
-    /// Which of the undo tablespaces are there, and how many other tablespace files.
+    /// The undo tablespaces that are there.
     fn undo_files(&self, name: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(name)).unwrap();
         let names = entries.map(|e| e.unwrap().file_name().into_string().unwrap());

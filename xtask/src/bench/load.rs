@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 
+use super::sysbench::Sysbench;
 use crate::client::{Client, SqlResult};
 use crate::server::Engine;
 
@@ -62,6 +63,16 @@ impl Load {
             }));
         }
         Ok(load)
+    }
+
+    /// As `start`, with updates of an indexed column, each of one row of the first table and a transaction.
+    pub fn updates(table: &Sysbench<'_>, threads: u32, most: u64) -> Result<Load> {
+        let (database, rows) = (table.database.clone(), table.rows);
+        Load::start(&table.socket, threads, most, move |client, rng| {
+            let id = rng.u64(1..=rows);
+            let sql = format!("UPDATE {database}.sbtest1 SET k = k + 1 WHERE id = {id}");
+            client.query(&sql).map(drop)
+        })
     }
 
     /// Transactions that were answered.
@@ -178,6 +189,17 @@ impl Samples {
 
 fn rate(from: (Instant, u64), to: (Instant, u64)) -> f64 {
     to.1.saturating_sub(from.1) as f64 / (to.0 - from.0).as_secs_f64()
+}
+
+/// A view that has read from the table: nothing can be purged until its connection says `COMMIT`.
+pub fn open_view(table: &Sysbench<'_>) -> Result<Client> {
+    let mut reader = Client::connect(&table.socket)?;
+    reader.query("START TRANSACTION WITH CONSISTENT SNAPSHOT")?;
+    reader.query(&format!(
+        "SELECT count(*) FROM {}.sbtest1 WHERE id = 1",
+        table.database
+    ))?;
+    Ok(reader)
 }
 
 /// The values of status variables, in the order of their names.

@@ -155,14 +155,7 @@ fn with_engine(
 ) -> Result<Outcome> {
     let (engine, socket) = (table.engine, server.datadir.socket());
     let patience = Duration::from_secs(args.patience);
-    let update = |most| {
-        let (database, rows) = (table.database.clone(), table.rows);
-        Load::start(&socket, args.threads, most, move |client, rng| {
-            let id = rng.u64(1..=rows);
-            let sql = format!("UPDATE {database}.sbtest1 SET k = k + 1 WHERE id = {id}");
-            client.query(&sql).map(drop)
-        })
-    };
+    let update = |most| Load::updates(table, args.threads, most);
     let mut client = server.connect()?;
     load::wait_for_history(&mut client, engine, CAUGHT_UP, patience)?;
     let history = load::history_name(engine);

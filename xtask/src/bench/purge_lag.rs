@@ -198,13 +198,7 @@ impl<'a> Run<'a> {
         }
         self.set("max_purge_lag", self.args.limit)?;
         let limited = self.phase("limit")?;
-        let mut reader = Client::connect(&self.table.socket)?;
-        reader.query("START TRANSACTION WITH CONSISTENT SNAPSHOT")?;
-        let one = format!(
-            "SELECT count(*) FROM {}.sbtest1 WHERE id = 1",
-            self.table.database
-        );
-        reader.query(&one)?;
+        let mut reader = load::open_view(self.table)?;
         let held = self.load("limit and view")?;
         reader.query("COMMIT")?;
         let held = self.wait_for_purge(held)?;
@@ -244,18 +238,8 @@ impl<'a> Run<'a> {
     }
 
     fn load(&mut self, name: &'static str) -> Result<Phase> {
-        let (database, rows) = (self.table.database.clone(), self.table.rows);
         let first = self.look()?;
-        let load = Load::start(
-            &self.table.socket,
-            self.args.threads,
-            u64::MAX,
-            move |client, rng| {
-                let id = rng.u64(1..=rows);
-                let sql = format!("UPDATE {database}.sbtest1 SET k = k + 1 WHERE id = {id}");
-                client.query(&sql).map(drop)
-            },
-        )?;
+        let load = Load::updates(self.table, self.args.threads, u64::MAX)?;
         let (mut seconds, mut before) = (Vec::new(), first.clone());
         let begun = Instant::now();
         for n in 1..=self.args.time {
@@ -287,10 +271,11 @@ impl<'a> Run<'a> {
         phase.after = load::wait_for_history(client, engine, PURGED, patience).ok();
         if phase.after.is_none() {
             // It would be in the way of what follows.
-            let prefix = engine.option_prefix();
-            client.query(&format!("SET GLOBAL {prefix}_purge_batch_size = 1000"))?;
+            let batch = format!("{}_purge_batch_size", engine.option_prefix());
+            let before = client.value(&format!("SELECT @@GLOBAL.{batch}"))?;
+            client.query(&format!("SET GLOBAL {batch} = 1000"))?;
             load::wait_for_history(client, engine, PURGED, Duration::from_secs(3600))?;
-            self.slow_down_purge()?;
+            client.query(&format!("SET GLOBAL {batch} = {before}"))?;
         }
         Ok(phase)
     }

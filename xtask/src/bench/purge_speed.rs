@@ -129,25 +129,8 @@ fn try_with(table: &Sysbench<'_>, args: &PurgeArgs, setting: &str, value: u64) -
     let mut client = Client::connect(&table.socket)?;
     client.query(&format!("SET GLOBAL {setting} = {value}"))?;
     load::wait_for_history(&mut client, table.engine, GONE, PATIENCE)?;
-    let mut reader = Client::connect(&table.socket)?;
-    reader.query("START TRANSACTION WITH CONSISTENT SNAPSHOT")?;
-    let one = format!(
-        "SELECT count(*) FROM {}.sbtest1 WHERE id = 1",
-        table.database
-    );
-    reader.query(&one)?;
-    let (database, rows) = (table.database.clone(), table.rows);
-    let load = Load::start(
-        &table.socket,
-        args.threads,
-        args.updates,
-        move |client, rng| {
-            let id = rng.u64(1..=rows);
-            let sql = format!("UPDATE {database}.sbtest1 SET k = k + 1 WHERE id = {id}");
-            client.query(&sql).map(drop)
-        },
-    )?;
-    load.wait()?;
+    let mut reader = load::open_view(table)?;
+    Load::updates(table, args.threads, args.updates)?.wait()?;
     let history = load::history_name(table.engine);
     let before = load::status(&mut client, &[&history])?[0];
     let begun = Instant::now();

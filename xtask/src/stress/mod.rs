@@ -308,7 +308,8 @@ fn kill_again_and_again(
         Kind::Library => on_library::run(&mut run),
     };
     if let Err(error) = killed {
-        let kept = keep(&run.place)?;
+        // Where it can't be renamed it stays until the next run.
+        let kept = keep(&run.place).unwrap_or_else(|_| run.place.clone());
         let line = command::quoted(&alone.words());
         return Err(error.context(format!(
             "the stress test failed; repeat with `cargo xtask stress {line}`; data and journals are in {}",

@@ -43,17 +43,21 @@ pub fn run_and_kill(variables: &[(&str, &str)], life: &Life) -> Vec<String> {
             lines.inspect(count).collect()
         });
         let begun = Instant::now();
-        while said.load(Ordering::Relaxed) < life.times && !reader.is_finished() {
-            assert!(
-                begun.elapsed() < PATIENCE,
-                "in {PATIENCE:?} the child did less than what it should be killed after"
-            );
+        let is_due = || said.load(Ordering::Relaxed) >= life.times || reader.is_finished();
+        while !is_due() && begun.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(1));
         }
+        let was_due = is_due();
         std::thread::sleep(life.then);
+        // First of all: the reader ends with the child.
         child.kill().unwrap();
         child.wait().unwrap();
-        reader.join().unwrap()
+        let lines = reader.join().unwrap();
+        assert!(
+            was_due,
+            "in {PATIENCE:?} the child did less than what it should be killed after"
+        );
+        lines
     })
 }
 
