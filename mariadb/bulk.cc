@@ -94,9 +94,11 @@ int ha_varve::insert_kept_rows()
   return code ? failed(code) : 0;
 }
 
+// The rows of a statement that has failed would be taken back at once, and might have to wait for locks before.
 int ha_varve::end_bulk_insert()
 {
-  const int error= insert_kept_rows();
+  const bool is_too_late= !m_kept_numbers.empty() && ha_thd()->is_error();
+  const int error= is_too_late ? HA_ERR_GENERIC : insert_kept_rows();
   forget_kept_rows();
   if (error)
     my_errno= error;
