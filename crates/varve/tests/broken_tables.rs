@@ -322,6 +322,33 @@ fn a_definition_that_cannot_be_read_costs_no_file() {
     db.close().unwrap();
 }
 
+/// DDL-3: what a damaged definition calls its tablespace may be another table's, also after a crash.
+#[test]
+fn a_broken_table_that_is_dropped_takes_no_other_with_it() {
+    let disk = build();
+    let at = |page: &[u8], name: &[u8]| page.windows(name.len()).rposition(|w| w == name);
+    // Before the name in the definition: its length, another number, and the tablespace.
+    let change = |page: &mut [u8]| {
+        let [bad, good] = [b"a/bad".as_slice(), b"a/good"].map(|n| at(page, n).unwrap() - 8);
+        page.copy_within(good..good + 4, bad);
+        seal(page);
+    };
+    let has_it =
+        |page: &[u8]| page_type(page) == Some(PageType::Leaf) && at(page, b"a/bad").is_some();
+    damage(&disk, "/db/system.vdt", has_it, change);
+    let log = Log::default();
+    let db = open(&disk, &log);
+    let why = refused(&db, "a/bad");
+    assert!(why.contains("the tablespace of table a/bad"), "{why}");
+    assert_eq!(rows(&db, "a/good"), ROWS);
+    db.drop_table("a/bad").unwrap();
+    assert_eq!(rows(&db, "a/good"), ROWS);
+    db.crash();
+    let db = open(&disk, &log);
+    assert_eq!(rows(&db, "a/good"), ROWS);
+    db.close().unwrap();
+}
+
 /// DDL-3: a disk that loses the write of a page of definitions does not cost the rows of the tables that it named.
 #[test]
 fn a_table_that_is_forgotten_is_put_aside() {

@@ -265,7 +265,6 @@ pub(crate) fn open(
         ));
     }
     let (scan, redo) = recovery::scan(&*disk, dir, &control)?;
-    recovery::finish_removals(&spaces, &scan.removed, &note)?;
     if scan.frames > 0 {
         recovery::require_readable(&found)?;
     }
@@ -277,6 +276,8 @@ pub(crate) fn open(
         control.checkpoint,
         scan.end,
     )?);
+    // What decides is durable now: the redo that was read may have been in the operating system's cache only.
+    recovery::finish_removals(&spaces, &scan.removed, &note)?;
     let closing = Arc::new(AtomicBool::new(false));
     let (poison_logger, closed) = (logger.clone(), closing.clone());
     log.set_on_poison(move |why| {

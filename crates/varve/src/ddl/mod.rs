@@ -283,14 +283,6 @@ impl Ddl {
     /// Drops a table that can't be used: its definition, and what there is of its file.
     fn drop_broken(&self, name: &str, broken: &BrokenTable) -> Result<()> {
         let _serial = self.mutex.lock();
-        let mut trx = self.begin();
-        store::delete_def(&mut trx, &self.system, name)?;
-        let _decided = match &broken.def {
-            Some(def) => Some(self.decide_removal(&mut trx, def.space)?),
-            None => None,
-        };
-        self.commit(trx)?;
-        self.core.tables.remove_broken(name);
         let path = table_path(name);
         let at_path = |space: &Arc<Space>| space.path() == path;
         let by_path = || self.spaces.all().into_iter().find(at_path).map(|s| s.id());
@@ -300,7 +292,13 @@ impl Ddl {
             space.is_some_and(|s| s.kind() == SpaceKind::Table) && !used(id)
         };
         let id = broken.def.as_ref().map(|def| def.space).or_else(by_path);
-        let file = match id.filter(|id| is_table(*id)) {
+        let id = id.filter(|id| is_table(*id));
+        let mut trx = self.begin();
+        store::delete_def(&mut trx, &self.system, name)?;
+        let _decided = id.map(|id| self.decide_removal(&mut trx, id)).transpose()?;
+        self.commit(trx)?;
+        self.core.tables.remove_broken(name);
+        let file = match id {
             Some(id) => {
                 self.remove_file(id);
                 "its file is removed"

@@ -59,6 +59,12 @@ impl LagControl {
     }
 }
 
+impl Drop for LagControl {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
 fn run(core: &Core, stop: &AtomicBool) {
     let stopped = || stop.load(Ordering::Relaxed);
     let body = std::panic::AssertUnwindSafe(|| {

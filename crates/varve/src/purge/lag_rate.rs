@@ -38,6 +38,8 @@ const CORRECTION: f64 = 5.0;
 const AVERAGE: f64 = 2.0;
 /// Nobody was delayed for so many seconds, and the history is below the limit: it is over.
 const UNUSED: f64 = 1.0;
+/// Fewer logs a second count as so many: rates by log stay finite.
+const LEAST_ADDED: f64 = 1e-6;
 
 /// What happened since the tick before.
 #[derive(Clone, Copy, Debug)]
@@ -102,8 +104,8 @@ impl Controller {
         let factor = SLEW.powf(self.unchanged.min(1.0));
         self.unchanged = 0.0;
         let wanted = self.wanted_logs(limit as f64, seen.history as f64);
-        // A large transaction adds a log after many changes: until then it is infinite, or nearly.
-        let changes_per_log = self.changes / self.added.max(f64::MIN_POSITIVE);
+        // A large transaction adds a log after many changes: until then it is huge.
+        let changes_per_log = self.changes / self.added.max(LEAST_ADDED);
         // LAG-2.
         let next = (wanted * changes_per_log).clamp(allowed / factor, allowed * factor);
         // LAG-3.
@@ -418,6 +420,26 @@ mod tests {
         plant.purge_speed = 50_000.0;
         assert_smooth(&plant.run(60));
         assert!(plant.control.1.is_none());
+    }
+
+    #[test]
+    fn there_is_a_rate_though_neither_writers_nor_purge_end_a_log() {
+        let seen = Seen {
+            seconds: TICK,
+            history: 1000,
+            added: 0.0,
+            purged: 0,
+            changes: 500,
+            at_most: false,
+            delayed: true,
+        };
+        let mut controller = Controller::default();
+        let mut allowed = controller.tick(100, &seen).unwrap();
+        for _ in 0..20 {
+            let next = controller.tick(100, &seen).unwrap();
+            assert!((allowed / SLEW..allowed).contains(&next), "{next}");
+            allowed = next;
+        }
     }
 
     #[test]

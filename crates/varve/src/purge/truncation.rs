@@ -58,6 +58,12 @@ impl Truncation {
     }
 }
 
+impl Drop for Truncation {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
 fn run(core: &Core, control: &ControlFile, shared: &Shared) {
     let stopped = || shared.stop.load(Ordering::Relaxed);
     let body = std::panic::AssertUnwindSafe(|| {

@@ -117,9 +117,10 @@ pub fn require_readable(found: &[FoundFile]) -> Result<()> {
     }
 }
 
-/// Removes files whose removal a transaction decided that has committed (DDL-3).
+/// Removes tables' files whose removal a transaction decided that has committed (DDL-3).
 pub fn finish_removals(spaces: &Spaces, removed: &[SpaceId], log: &dyn Fn(&str)) -> Result<()> {
-    for space in removed.iter().filter_map(|id| spaces.get(*id)) {
+    let there = removed.iter().filter_map(|id| spaces.get(*id));
+    for space in there.filter(|space| space.kind() == SpaceKind::Table) {
         let (id, path) = (space.id(), space.path());
         log(&format!("removing {path}: tablespace {id} was dropped"));
         spaces.drop_space(id)?;
