@@ -200,6 +200,29 @@ fn moved_files_are_found_where_they_are_said_to_be() {
     is_sound(&dirs.path("data"));
 }
 
+/// REC-4: who looks for them in the wrong place after a crash has not lost their changes.
+#[test]
+fn no_checkpoint_passes_changes_of_files_that_are_not_found() {
+    let dirs = Dirs::new();
+    let db = dirs.open("data", None).unwrap();
+    create(&db);
+    let last = 150;
+    for n in 1..=last {
+        change(&db, n);
+    }
+    db.crash();
+    dirs.move_undo("data", "there");
+    fs::create_dir(dirs.path("empty")).unwrap();
+    for _ in 0..5 {
+        let refused = dirs.refused("data", Some("../empty"));
+        assert!(refused.contains("empty/undo_001.vdt"), "{refused}");
+    }
+    let db = dirs.open("data", Some("../there")).unwrap();
+    check(&db, last);
+    db.close().unwrap();
+    is_sound(&dirs.path("data"));
+}
+
 /// A directory is for one database, and nothing that is there is removed.
 #[test]
 fn a_directory_of_another_database_is_refused() {

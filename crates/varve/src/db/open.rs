@@ -293,7 +293,10 @@ pub(crate) fn open(
     let log_writer = log.spawn_writer()?;
     let id_limits: Arc<OnceLock<Arc<Core>>> = Arc::default();
     let (source, id_limit) = (id_limits.clone(), scan.id_limit);
-    let (flusher, hold) = Flusher::start_held(FlushEnv {
+    // Goes after the page cleaner has ended, if something fails: the checkpoint must not pass what was not replayed.
+    let hold;
+    let flusher;
+    (flusher, hold) = Flusher::start_held(FlushEnv {
         pool: pool.clone(),
         log: log.clone(),
         control: control_file.clone(),
@@ -318,6 +321,8 @@ pub(crate) fn open(
         }
         recovery::replay(redo, control.checkpoint, scan.end, dir, &pool)?;
     }
+    // An undo tablespace that was not found has not got its changes either (REC-4).
+    let directory = Directory::read(&pool, &spaces)?;
     drop(hold);
     let opener = Opener {
         options: &options,
@@ -329,6 +334,7 @@ pub(crate) fn open(
         log,
         control_file,
         flusher,
+        directory,
     };
     let (core, ddl, flusher) = opener.finish(scan.id_limit, &id_limits, &found)?;
     if undo_dir != undo_directory::recorded(&*disk, dir)? {
@@ -370,6 +376,7 @@ struct Opener<'a> {
     log: Arc<RedoLog>,
     control_file: Arc<ControlFile>,
     flusher: Flusher,
+    directory: Directory,
 }
 
 impl Opener<'_> {
@@ -381,7 +388,7 @@ impl Opener<'_> {
     ) -> Result<(Arc<Core>, Ddl, Flusher)> {
         let page_size = self.pool.page_size();
         let mtr = Arc::new(MtrEnv::new(self.pool.clone(), self.log.clone()));
-        let directory = Directory::read(&self.pool, &self.spaces)?;
+        let directory = &self.directory;
         let note = |message: &str| (self.logger)(LogLevel::Note, message);
         recovery::reconcile_undo(&self.spaces, &self.pool, &directory.undo_spaces, &note)?;
         let undo_env = UndoEnv {

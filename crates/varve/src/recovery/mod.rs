@@ -19,7 +19,8 @@
 //!   so that it can be used again when the reason is gone; but purge passes it over, so that deleted rows may stay in it. A file
 //!   that was missing while redo was applied to others lacks changes: a mark beside it says so, and it is not used again.
 //! - **REC-4** A file that the system refuses to open or to read is not a missing one: the refusal may pass. While there is redo to
-//!   apply the database does not open without it, nor ever without a file of its own (system and undo tablespaces).
+//!   apply the database does not open without it, nor ever without a file of its own (system and undo tablespaces). If
+//!   it does not open the checkpoint stays where it was.
 
 mod files;
 
