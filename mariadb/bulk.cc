@@ -4,7 +4,8 @@
 // one by one. In between rows are kept as the records that they came in, and go to the engine when there are enough, when the
 // counter of the table is asked for values that depend on theirs, and at the end.
 //
-// - **Nobody sees the difference**, unless two rows are at fault: the error may then be about the later one. Rows are kept only in
+// - **Nobody sees the difference**, unless the statement fails: of two rows that are at fault the error may be about the later one, and
+//   LAST_INSERT_ID(), which is not defined then, may be a value of its first row. Rows are kept only in
 //   statements in which nobody can look at the table before the end: no triggers, no keys that the server checks by reading, and
 //   the table occurs once. And only where a duplicate fails the whole statement: not for IGNORE, REPLACE, ON DUPLICATE KEY UPDATE.
 // - **An error is about its row.** If the engine refuses rows, it has inserted none of them; they are then inserted one by one, up

@@ -278,6 +278,11 @@ fn counters_and_hidden_keys_go_on() {
         insert_many(&mut trx, table, &rows).unwrap();
         assert_eq!(table.auto_increment_next(), 501);
         assert_eq!(table.rows(&mut trx).unwrap().count(), 500);
+        let rows: Vec<_> = [-1i64, 499, 9000]
+            .map(|n| values![n + 1, n].to_vec())
+            .into();
+        insert_many(&mut trx, table, &rows).unwrap_err();
+        assert_eq!(table.auto_increment_next(), 501, "the rows are not there");
     }
     let rows: Vec<_> = (0..500i64).map(|n| values![n % 9].to_vec()).collect();
     insert_many(&mut trx, &b, &rows).unwrap();

@@ -441,8 +441,9 @@ impl OpenTable {
         positive_integer(self.def.columns[at].ty, row.get(at).copied()??)
     }
 
-    /// Writes the counter into the meta page, in the mini-transaction that inserts a row with `value`. The page is
-    /// latched after tree and undo pages, like allocation pages. A temporary table's counter is in memory only.
+    /// Writes the counter into the meta page, in the mini-transaction that inserts a row with `value`, or the one that
+    /// ends a batch of rows. The page is latched after tree and undo pages, like allocation pages. A temporary table's counter is
+    /// in memory only.
     pub fn log_auto_increment(&self, mtr: &mut Mtr<'_>, value: u64) -> Result<()> {
         if self.is_temporary() {
             return Ok(());

@@ -23,7 +23,7 @@ use crate::undo::UndoKind;
 use super::long::{row_limit, store_row};
 use super::write::{
     MAX_MTR, OnDuplicate, append_undo, encode_key, encode_undo, insert_clustered, insert_entry,
-    whole, write_undo,
+    raise_counter, whole, write_undo,
 };
 
 /// Redo of an inserted record and its undo record, beside the key and the payload: the heads of the operations.
@@ -115,8 +115,6 @@ struct Batch<'a> {
     kind: UndoKind,
     keys: &'a Keys,
     rows: &'a [&'a [Datum<'a>]],
-    /// The greatest AUTO_INCREMENT value of the rows.
-    counter: Option<u64>,
 }
 
 /// Inserts rows, one datum per column each. If one can't be inserted, none is.
@@ -133,7 +131,6 @@ pub fn insert_rows(trx: &mut Transaction, table: &OpenTable, rows: &[&[Datum<'_>
         kind: UndoKind::RowInsert,
         keys: &keys,
         rows,
-        counter: counters.max(),
     };
     whole(trx, |trx| {
         clustered.insert(trx)?;
@@ -142,14 +139,25 @@ pub fn insert_rows(trx: &mut Transaction, table: &OpenTable, rows: &[&[Datum<'_>
                 index,
                 kind: UndoKind::EntryNew,
                 keys: &keys.of_entries(index, rows)?,
-                counter: None,
                 ..clustered
             };
             entries.insert(trx)?;
         }
-        Ok(())
+        // Last, so that rows that are taken back again leave the counter alone.
+        match counters.max() {
+            Some(most) => move_counter(table, most),
+            None => Ok(()),
+        }
     })?;
     Counters::add(&trx.core().counters.rows_inserted, rows.len() as u64);
+    Ok(())
+}
+
+/// Moves the AUTO_INCREMENT counter past the greatest value of the rows.
+fn move_counter(table: &OpenTable, most: u64) -> Result<()> {
+    let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
+    raise_counter(table, &mut mtr, most)?;
+    mtr.commit();
     Ok(())
 }
 
@@ -232,10 +240,6 @@ impl Batch<'_> {
             return Ok(0);
         }
         let undo_page = trx.undo_mut().latch(&mut mtr, table.id(), kind)?;
-        if let Some(value) = self.counter {
-            table.raise_auto_increment(value.saturating_add(1));
-            table.log_auto_increment(&mut mtr, value)?;
-        }
         // BULK-1: from here on nothing fails.
         let mut n = first;
         loop {

@@ -293,12 +293,15 @@ pub(super) fn insert_clustered(
 
 fn log_counter(table: &OpenTable, mtr: &mut Mtr<'_>, values: &[Datum<'_>]) -> Result<()> {
     match table.auto_increment_value(values) {
-        Some(value) => {
-            table.raise_auto_increment(value.saturating_add(1));
-            table.log_auto_increment(mtr, value)
-        }
+        Some(value) => raise_counter(table, mtr, value),
         None => Ok(()),
     }
+}
+
+/// Moves the AUTO_INCREMENT counter past the value of a row.
+pub(super) fn raise_counter(table: &OpenTable, mtr: &mut Mtr<'_>, value: u64) -> Result<()> {
+    table.raise_auto_increment(value.saturating_add(1));
+    table.log_auto_increment(mtr, value)
 }
 
 /// Inserts where a record with this key exists. `false`: it has gone meanwhile, try again.
