@@ -111,7 +111,7 @@ impl Drop for Load {
     }
 }
 
-/// Reads status variables every `WINDOW`, on a connection and in a thread of its own.
+/// Reads status variables with a `WINDOW` between two readings, on a connection and in a thread of its own.
 pub struct Sampler {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<Samples>>,
@@ -129,10 +129,9 @@ impl Sampler {
         // Names that are not there are told at once.
         samples.read(&mut client)?;
         let thread = thread::spawn(move || {
-            let mut next = Instant::now();
             while !stopped.load(Ordering::Relaxed) {
-                next += WINDOW;
-                thread::sleep(next.saturating_duration_since(Instant::now()));
+                // No reading makes up for a late one: the windows would be too short to say anything.
+                thread::sleep(WINDOW);
                 samples.read(&mut client)?;
             }
             Ok(samples)
