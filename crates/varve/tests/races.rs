@@ -272,6 +272,48 @@ fn transactions_use_a_table_from_which_purge_is_kept_away() {
         .expect("the transaction waits for the gate");
 }
 
+/// The copy that ALTER TABLE fills counts as made when it takes the table's place: a view that was opened while it was filled would find
+/// an empty table.
+#[test]
+fn a_view_does_not_read_a_copy_that_was_filled_after_it_was_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(&dir);
+    let mut def = table.def().clone();
+    def.name = "a/#sql-alter-1".into();
+    let copy = db.create_table(&def).unwrap();
+    let mut trx = begin(&db);
+    insert(&mut trx, &table, 1, 1).unwrap();
+    trx.commit().unwrap();
+    let mut older = begin(&db);
+    assert!(table.get(&mut older, &[Value::Int(1)]).unwrap().is_some());
+    drop(table);
+    let mut trx = begin(&db);
+    insert(&mut trx, &copy, 7, 7).unwrap();
+    trx.commit().unwrap();
+    drop(copy);
+    db.rename_table("a/#sql-alter-1", "a/new").unwrap();
+    let new = db.table("a/new").unwrap();
+    let read = new
+        .get(&mut older, &[Value::Int(7)])
+        .map(|row| row.is_some());
+    assert!(
+        matches!(&read, Err(Error::DefinitionChanged { table }) if table == "a/new"),
+        "{read:?}"
+    );
+    older.rollback().unwrap();
+    // Under another name it is the same table.
+    let mut older = begin(&db);
+    assert!(new.get(&mut older, &[Value::Int(7)]).unwrap().is_some());
+    older.commit().unwrap();
+    let mut older = begin(&db);
+    older.open_read_view();
+    db.rename_table("a/new", "a/newer").unwrap();
+    let newer = db.table("a/newer").unwrap();
+    assert!(newer.get(&mut older, &[Value::Int(7)]).unwrap().is_some());
+    older.commit().unwrap();
+    db.close().unwrap();
+}
+
 /// Once a rename is committed it has to happen: what can be wrong with the name is found before.
 #[test]
 fn a_rename_that_cannot_be_done_is_refused() {

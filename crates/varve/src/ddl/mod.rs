@@ -68,6 +68,12 @@ pub fn table_path(name: &str) -> String {
     format!("{name}.{FILE_EXTENSION}")
 }
 
+/// Whether a table of this name is being filled for another one.
+fn is_being_made(name: &str) -> bool {
+    name.split_once('/')
+        .is_some_and(|(_, table)| table.starts_with('#'))
+}
+
 /// Exists if the tablespace was missing while a crash was recovered: should its file come back, it lacks changes.
 pub fn lost_mark_path(def: &TableDef) -> String {
     format!("{}.{}.lost", def.name, def.space)
@@ -325,7 +331,8 @@ impl Ddl {
         self.commit(trx).inspect_err(|_| table.set_dropped(false))
     }
 
-    /// Renames a table once nobody uses it.
+    /// Renames a table once nobody uses it. One whose name begins with `#` is still being made, as a copy that ALTER TABLE makes, until it
+    /// gets another name: views that are older than that don't read it.
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         let (mut trx, table) = self.lock(from)?;
         if table.is_temporary() {
@@ -344,10 +351,13 @@ impl Ddl {
         store::delete_def(&mut trx, &self.system, from)?;
         store::write_def(&mut trx, &self.system, &def)?;
         let _gate = table.keep_purge_away();
-        self.retire(trx, &table)?;
+        let id = self.retire(trx, &table)?;
         self.refresh_copy(&def);
         let moved = self.spaces.rename(table.space(), &table_path(to));
-        self.core.tables.replace(&table, self.reopen(&table, def)?);
+        let is_made_now = is_being_made(from) && !is_being_made(to);
+        let created_by = if is_made_now { id } else { table.created_by };
+        let renamed = self.reopen(&table, def, created_by)?;
+        self.core.tables.replace(&table, renamed);
         moved
     }
 
@@ -374,11 +384,16 @@ impl Ddl {
         }
     }
 
-    /// The table under another name. Renaming does not change what older views may read: the old creator stays.
-    fn reopen(&self, table: &OpenTable, def: TableDef) -> Result<Arc<OpenTable>> {
+    /// The table under another name. Views that don't see `created_by` don't read it.
+    fn reopen(
+        &self,
+        table: &OpenTable,
+        def: TableDef,
+        created_by: TrxId,
+    ) -> Result<Arc<OpenTable>> {
         let mut renamed = OpenTable::open(
             def,
-            table.created_by,
+            created_by,
             &self.core.mtr,
             &self.spaces,
             &self.collations,

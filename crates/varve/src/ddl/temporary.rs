@@ -112,7 +112,7 @@ impl Ddl {
         def.validate()?;
         self.check_absent(to)?;
         let _gate = table.keep_purge_away();
-        let renamed = self.reopen(table, def)?;
+        let renamed = self.reopen(table, def, table.created_by)?;
         table.set_dropped(true);
         self.core.tables.replace(table, renamed);
         Ok(())
