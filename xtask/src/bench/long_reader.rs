@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use super::load::{self, Load, Sampler};
+use super::load::{self, CAUGHT_UP, Load, Sampler};
 use super::stats::{median, share_below};
 use super::sysbench::Sysbench;
 use crate::client::Client;
@@ -59,8 +59,6 @@ const SETTINGS: [&str; 4] = [
     "flush-log-at-trx-commit=1",
     "undo-tablespaces=2",
 ];
-/// A history shorter than this has caught up.
-const CAUGHT_UP: u64 = 1000;
 /// Throughput is looked at for so long at least.
 const SHORTEST_SPAN: Duration = Duration::from_secs(1);
 
@@ -129,14 +127,7 @@ fn with_pool(
     )?;
     let mut outcomes = Vec::new();
     for (n, engine) in args.engines.iter().enumerate() {
-        let table = Sysbench {
-            prefix,
-            socket: server.datadir.socket(),
-            engine: *engine,
-            database: format!("sbtest_{n}"),
-            tables: 1,
-            rows: args.rows,
-        };
+        let table = Sysbench::on(&server, prefix, (n, *engine), (1, args.rows));
         table.prepare("oltp_update_index", 1)?;
         let outcome = with_engine(&server, &dir, &table, args);
         outcomes.push(outcome.with_context(|| engine.name())?);
@@ -188,8 +179,8 @@ fn with_engine(
     let load = update(u64::MAX)?;
     let ended = Instant::now();
     snapshot.query("COMMIT")?;
-    let caught_up = load::wait_for_history(&mut client, engine, CAUGHT_UP, patience);
-    let catch_up = caught_up.as_ref().ok().map(|_| ended.elapsed());
+    let caught_up = load::time_of_history(&mut client, engine, CAUGHT_UP, patience)?;
+    let catch_up = caught_up.map(|_| ended.elapsed());
     std::thread::sleep(SHORTEST_SPAN.saturating_sub(ended.elapsed()));
     let until = Instant::now();
     load.stop()?;

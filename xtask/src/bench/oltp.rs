@@ -122,14 +122,7 @@ pub fn run(workspace: &Workspace, args: &OltpArgs) -> Result<()> {
         &args.options,
     )?;
     let engines: Vec<Sysbench> = (args.engines.iter().enumerate())
-        .map(|(n, engine)| Sysbench {
-            prefix: &prefix,
-            socket: server.datadir.socket(),
-            engine: *engine,
-            database: format!("sbtest_{n}"),
-            tables: TABLES,
-            rows: args.rows,
-        })
+        .map(|(n, engine)| Sysbench::on(&server, &prefix, (n, *engine), (TABLES, args.rows)))
         .collect();
     let comparisons = compare_all(&engines, args, &mut server)?;
     let profiles = profile_worst(&engines, &comparisons, args, &mut server, &workspace.target)?;

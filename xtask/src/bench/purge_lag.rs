@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use super::load::{self, Load};
+use super::load::{self, CAUGHT_UP, Load};
 use super::sysbench::Sysbench;
 use crate::client::Client;
 use crate::plugin;
@@ -29,7 +29,7 @@ pub struct PurgeLagArgs {
     #[arg(long, default_value_t = 16)]
     threads: u32,
     /// Seconds of each load
-    #[arg(long, default_value_t = 120)]
+    #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
     time: u64,
     /// The limit
     #[arg(long, default_value_t = 200_000)]
@@ -61,8 +61,6 @@ const SETTINGS: [&str; 4] = [
     "doublewrite=ON",
     "flush-log-at-trx-commit=2",
 ];
-/// A history shorter than this has been purged.
-const PURGED: u64 = 1000;
 /// Lines of the table of a load.
 const LINES: usize = 12;
 
@@ -135,14 +133,7 @@ pub fn run(workspace: &Workspace, args: &PurgeLagArgs) -> Result<()> {
     )?;
     let mut outcomes = Vec::new();
     for (n, engine) in args.engines.iter().enumerate() {
-        let table = Sysbench {
-            prefix: &prefix,
-            socket: server.datadir.socket(),
-            engine: *engine,
-            database: format!("sbtest_{n}"),
-            tables: 1,
-            rows: args.rows,
-        };
+        let table = Sysbench::on(&server, &prefix, (n, *engine), (1, args.rows));
         table.prepare("oltp_update_index", 1)?;
         let outcome = Run::new(&server, &table, args)?.all();
         let outcome = outcome.with_context(|| engine.name())?;
@@ -268,13 +259,13 @@ impl<'a> Run<'a> {
     fn wait_for_purge(&mut self, mut phase: Phase) -> Result<Phase> {
         let patience = Duration::from_secs(self.args.patience);
         let (client, engine) = (&mut self.client, self.engine);
-        phase.after = load::wait_for_history(client, engine, PURGED, patience).ok();
+        phase.after = load::time_of_history(client, engine, CAUGHT_UP, patience)?;
         if phase.after.is_none() {
             // It would be in the way of what follows.
             let batch = format!("{}_purge_batch_size", engine.option_prefix());
             let before = client.value(&format!("SELECT @@GLOBAL.{batch}"))?;
             client.query(&format!("SET GLOBAL {batch} = 1000"))?;
-            load::wait_for_history(client, engine, PURGED, Duration::from_secs(3600))?;
+            load::wait_for_history(client, engine, CAUGHT_UP, Duration::from_secs(3600))?;
             client.query(&format!("SET GLOBAL {batch} = {before}"))?;
         }
         Ok(phase)

@@ -6,10 +6,10 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use super::load::{self, Load};
+use super::load::{self, CAUGHT_UP, Load};
 use super::sysbench::Sysbench;
 use crate::client::Client;
 use crate::plugin;
@@ -46,8 +46,6 @@ const SETTINGS: [&str; 3] = [
     "doublewrite=ON",
     "flush-log-at-trx-commit=2",
 ];
-/// A history shorter than this is gone.
-const GONE: u64 = 1000;
 const PATIENCE: Duration = Duration::from_secs(3600);
 /// How often the history is looked at.
 const LOOK: Duration = Duration::from_millis(10);
@@ -87,14 +85,7 @@ pub fn run(workspace: &Workspace, args: &PurgeArgs) -> Result<()> {
     )?;
     let mut done = Vec::new();
     for (n, engine) in args.engines.iter().enumerate() {
-        let table = Sysbench {
-            prefix: &prefix,
-            socket: server.datadir.socket(),
-            engine: *engine,
-            database: format!("sbtest_{n}"),
-            tables: 1,
-            rows: args.rows,
-        };
+        let table = Sysbench::on(&server, &prefix, (n, *engine), (1, args.rows));
         table.prepare("oltp_update_index", 1)?;
         for (name, value) in trials(*engine) {
             let setting = format!("{}_{name}", engine.option_prefix());
@@ -128,7 +119,7 @@ pub fn run(workspace: &Workspace, args: &PurgeArgs) -> Result<()> {
 fn try_with(table: &Sysbench<'_>, args: &PurgeArgs, setting: &str, value: u64) -> Result<Trial> {
     let mut client = Client::connect(&table.socket)?;
     client.query(&format!("SET GLOBAL {setting} = {value}"))?;
-    load::wait_for_history(&mut client, table.engine, GONE, PATIENCE)?;
+    load::wait_for_history(&mut client, table.engine, CAUGHT_UP, PATIENCE)?;
     let mut reader = load::open_view(table)?;
     Load::updates(table, args.threads, args.updates)?.wait()?;
     let history = load::history_name(table.engine);
@@ -137,9 +128,13 @@ fn try_with(table: &Sysbench<'_>, args: &PurgeArgs, setting: &str, value: u64) -
     reader.query("COMMIT")?;
     let left = loop {
         let left = load::status(&mut client, &[&history])?[0];
-        if left < GONE || begun.elapsed() > PATIENCE {
+        if left < CAUGHT_UP {
             break left;
         }
+        ensure!(
+            begun.elapsed() < PATIENCE,
+            "{left} of {before} logs are left after {PATIENCE:?}"
+        );
         std::thread::sleep(LOOK);
     };
     let took = begun.elapsed();

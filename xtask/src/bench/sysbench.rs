@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use crate::client::Client;
 use crate::command;
 use crate::prefix::Prefix;
-use crate::server::Engine;
+use crate::server::{Engine, Server};
 
 /// Where sysbench works: one engine's database in a server.
 pub struct Sysbench<'a> {
@@ -29,7 +29,24 @@ pub struct Report {
     pub p95_ms: f64,
 }
 
-impl Sysbench<'_> {
+impl<'a> Sysbench<'a> {
+    /// The database of the `n`th engine that is compared on this server.
+    pub fn on(
+        server: &Server,
+        prefix: &'a Prefix,
+        (n, engine): (usize, Engine),
+        (tables, rows): (u32, u64),
+    ) -> Sysbench<'a> {
+        Sysbench {
+            prefix,
+            socket: server.datadir.socket(),
+            engine,
+            database: format!("sbtest_{n}"),
+            tables,
+            rows,
+        }
+    }
+
     /// Makes the database and fills its tables for `script`.
     pub fn prepare(&self, script: &str, threads: u32) -> Result<()> {
         let mut client = Client::connect(&self.socket)?;

@@ -163,14 +163,7 @@ fn with_tablespaces(
     }
     let mut outcomes = Vec::new();
     for (n, &engine) in args.engines.iter().enumerate() {
-        let tables = Sysbench {
-            prefix,
-            socket: server.datadir.socket(),
-            engine,
-            database: format!("sbtest_{n}"),
-            tables: TABLES,
-            rows: args.rows,
-        };
+        let tables = Sysbench::on(&server, prefix, (n, engine), (TABLES, args.rows));
         tables.prepare(WORKLOAD, 1)?;
         for &threshold_mib in &args.threshold {
             for &threads in &args.threads {

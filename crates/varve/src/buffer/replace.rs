@@ -309,11 +309,10 @@ impl BufferPool {
     /// free in the usual way. That is harmless, since tablespace ids are never used again.
     pub fn drop_space(&self, space: SpaceId) {
         for index in 0..self.frames.len() as u32 {
-            let f = &self.frames[index as usize];
-            let may_be = f.page.load(Relaxed) != NO_PAGE_ID && f.page_id().space == space;
-            if may_be {
+            let is_gone = |page: PageId| page.space == space;
+            if self.may_hold(index, is_gone) {
                 let _held = self.drop_held.begin();
-                self.forget_if(index, |page| page.space == space);
+                self.forget_if(index, is_gone);
             }
         }
     }
@@ -326,18 +325,23 @@ impl BufferPool {
         }
     }
 
+    /// Whether the frame holds such a page; without its latch that may change at once.
+    fn may_hold(&self, index: u32, is_it: impl Fn(PageId) -> bool) -> bool {
+        let f = &self.frames[index as usize];
+        f.page.load(Relaxed) != NO_PAGE_ID && is_it(f.page_id())
+    }
+
     /// Empties a frame that nobody uses, if it holds such a page.
     fn forget_if(&self, index: u32, is_it: impl Fn(PageId) -> bool) {
         let f = &self.frames[index as usize];
-        let may_be = f.page.load(Relaxed) != NO_PAGE_ID && is_it(f.page_id());
-        if !may_be || !f.try_claim() {
+        if !f.try_claim() {
             return;
         }
         if !f.latch.try_lock_exclusive() {
             f.unclaim();
             return;
         }
-        if f.page.load(Relaxed) != NO_PAGE_ID && is_it(f.page_id()) {
+        if self.may_hold(index, is_it) {
             f.with_dirty_state(|| {
                 f.next_first_change.store(0, Relaxed);
                 f.first_change.store(0, Release);

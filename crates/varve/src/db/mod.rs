@@ -148,7 +148,9 @@ impl Database {
         self.inner.ddl.drop_table(name)
     }
 
-    /// Renames a table, once no transaction uses it any more. Handles on it have to be opened again.
+    /// Renames a table, once no transaction uses it any more. Handles on it have to be opened again. A name that begins with `#`
+    /// (`schema/#name`) is that of a table that is still being filled to take another one's place: after its rename, views that are older
+    /// than that refuse it with [`Error::DefinitionChanged`].
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         self.inner.ddl.rename_table(from, to)
     }

@@ -139,12 +139,8 @@ fn run(core: &Arc<Core>, stop: &Arc<AtomicBool>) {
                 false => PurgeState::Idle,
             };
             core.purge_progress.set_state(state);
-            let mut longest = LONGEST_SLEEP;
             match done {
-                Ok(0) => {
-                    sleep = (sleep * 2).min(LONGEST_SLEEP);
-                    longest = longest_sleep(core.undo.oldest().is_some());
-                }
+                Ok(0) => sleep = (sleep * 2).min(longest_sleep(core.undo.oldest().is_some())),
                 Ok(done) => {
                     sleep = SHORTEST_SLEEP;
                     pause = match done >= BUSY_LOGS {
@@ -163,7 +159,7 @@ fn run(core: &Arc<Core>, stop: &Arc<AtomicBool>) {
             // Commits can't wake it for a moment: while a view holds the history back, each would.
             core.purge_wanted.pause(pause);
             core.purge_wanted
-                .sleep(sleep.min(longest), || stop.load(Ordering::Relaxed));
+                .sleep(sleep, || stop.load(Ordering::Relaxed));
         }
     });
     if std::panic::catch_unwind(body).is_err() {

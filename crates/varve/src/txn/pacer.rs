@@ -10,7 +10,8 @@
 //!   interval later. Then `most` is what holds writers back, not the interval.
 //! - **PACE-2** Who waits holds no latch, no page and no stripe, but the row locks of its transaction: that of the row it is about to
 //!   change, which was locked when it was read, and those of rows before.
-//! - **PACE-3** A wait ends at once when the transaction is interrupted, with `Interrupted` and before anything was changed; and when the
+//! - **PACE-3** A wait ends at once when the transaction is interrupted, with `Interrupted` and before the row was changed (a row whose primary key
+//!   changes is deleted and inserted: if that revives a dead row, there is a second wait, and the statement takes the deletion back); and when the
 //!   pace ends, which a change of the settings and the closing of the database can bring about.
 //!
 //! Inserts of new keys, temporary tables, the catalog, rollback, purge and the end of a transaction, a prepared and recovered one too, take no turns: they

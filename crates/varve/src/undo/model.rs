@@ -15,16 +15,14 @@ use varve_sim::try_cases;
 use super::header::room_of_first_page;
 use super::record::{FLAG_UNDONE, FLAGS_OFFSET};
 use super::*;
-use crate::base::FIRST_TEMPORARY_ID;
-use crate::base::TEMP_SPACE;
+use crate::base::{FIRST_TEMPORARY_ID, TEMP_SPACE};
 use crate::buffer::PoolSettings;
 use crate::io::{Disk, Overlay, RealDisk};
 use crate::mtr::replay::apply_frame;
 use crate::page::SLOT_SIZE;
 use crate::redo::{LogSettings, LogWriter, RedoLog, RedoReader};
 use crate::row::LONG_REF_BYTES;
-use crate::space::MIXED;
-use crate::space::{NewSpace, SpaceKind};
+use crate::space::{MIXED, NewSpace, SpaceKind};
 
 const PAGE: usize = 4096;
 const UUID: [u8; 16] = [6; 16];
