@@ -136,9 +136,6 @@ pub fn reconcile_undo(
     log: &dyn Fn(&str),
 ) -> Result<()> {
     // First: what is not named may have been put in the place of what is, in a write of the directory that the disk lost.
-    for &id in named {
-        spaces.require(id)?;
-    }
     for (n, &id) in named.iter().enumerate() {
         let path = spaces.require(id)?.path();
         let name = path.rfind('/').map_or(0, |slash| slash + 1);
@@ -179,12 +176,7 @@ pub fn reconcile_undo(
 }
 
 /// A file that no definition names. Without rows it was made for a definition that never committed; with rows it should not be there (DDL-3).
-fn remove_unnamed(core: &Core, spaces: &Spaces, id: SpaceId) -> Result<()> {
-    // Finished removals have been there.
-    let Some(space) = spaces.get(id) else {
-        return Ok(());
-    };
-    let path = space.path();
+fn remove_unnamed(core: &Core, spaces: &Spaces, id: SpaceId, path: &str) -> Result<()> {
     if !may_have_rows(&core.pool, id) {
         core.note(&format!("removing {path}: no table has tablespace {id}"));
         spaces.drop_space(id)?;
@@ -246,7 +238,7 @@ pub fn reconcile(
                 "{} stays: it may be tablespace {space} of a table whose definition can't be read",
                 file.path
             )),
-            Ok((space, None)) => remove_unnamed(core, spaces, space)?,
+            Ok((space, None)) => remove_unnamed(core, spaces, space, &file.path)?,
             // Nothing of ours: a file gets its name when its header is there. It is left for a person to look at.
             Err(_) => {}
         }
