@@ -54,8 +54,8 @@ pub fn run(request: Request<'_>) -> Result<Outcome, String> {
     let Some(def) = file.definition() else {
         let from = request.from.join(" ");
         return Err(format!(
-            "{from}: the file has lost the table's definition, or it was too long to stand there: name another file of \
-             the same table by --like, or the data directory and the table"
+            "{from}: the file has lost the table's definition: name another file of the same table by --like, or the data \
+             directory and the table"
         ));
     };
     let mut out = BufWriter::new(io::stdout().lock());

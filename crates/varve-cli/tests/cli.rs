@@ -211,6 +211,11 @@ fn dump_prints_what_can_be_read() {
     );
     bytes[..16384].fill(0x77);
     std::fs::write(&thing, &bytes).unwrap();
+    let second = varve(&["dump", thing.to_str().unwrap()]);
+    assert_eq!(stdout(&second), stdout(&part), "{}", stderr(&second));
+    // The second copy of the definition, on page 2.
+    bytes[2 * 16384 + 90] ^= 1;
+    std::fs::write(&thing, &bytes).unwrap();
     let without = varve(&["dump", thing.to_str().unwrap()]);
     assert_eq!(status(&without), 2);
     assert!(stderr(&without).contains("--like"), "{}", stderr(&without));
@@ -253,9 +258,9 @@ fn dump_shows_deleted_rows_and_recovered_ones_on_demand() {
     assert!(all.contains("0,\"zebra\",1\n"));
 }
 
-/// A definition that is too long for its file's first page: the file alone does not do, the directory does.
+/// A definition that is longer than a page is read from the file alone, also if page 0 is lost.
 #[test]
-fn dump_takes_a_long_definition_from_the_catalog() {
+fn dump_finds_a_long_definition_in_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().to_str().unwrap();
     let names: Vec<String> = (0..1000).map(|n| format!("column_number_{n:04}")).collect();
@@ -276,14 +281,6 @@ fn dump_takes_a_long_definition_from_the_catalog() {
     }
     trx.commit().unwrap();
     db.close().unwrap();
-    let file = dir.path().join("shop/wide.vdt");
-    let alone = varve(&["dump", file.to_str().unwrap()]);
-    assert_eq!(status(&alone), 2);
-    let said = stderr(&alone);
-    assert!(
-        said.contains("too long to stand there") && said.contains("the data directory"),
-        "{said}"
-    );
     let from_dir = varve(&["dump", path, "shop/wide"]);
     assert_eq!(status(&from_dir), 0, "{}", stderr(&from_dir));
     let lines: Vec<String> = stdout(&from_dir).lines().map(String::from).collect();
@@ -294,4 +291,24 @@ fn dump_takes_a_long_definition_from_the_catalog() {
     }
     let checked = varve(&["check", path]);
     assert_eq!(status(&checked), 0, "{}", stdout(&checked));
+
+    let file = dir.path().join("shop/wide.vdt");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let alone = dir.path().join("alone.vdt");
+    let dump = |bytes: &[u8]| {
+        std::fs::write(&alone, bytes).unwrap();
+        varve(&["dump", alone.to_str().unwrap()])
+    };
+    let whole = dump(&bytes);
+    assert_eq!(status(&whole), 0, "{}", stderr(&whole));
+    assert_eq!(stdout(&whole), stdout(&from_dir));
+    bytes[..16384].fill(0x77);
+    let rest = dump(&bytes);
+    assert_eq!(status(&rest), 1);
+    assert_eq!(stdout(&rest), stdout(&from_dir));
+    // Behind the 65 roots it goes on.
+    bytes[68 * 16384 + 5000] ^= 1;
+    let lost = dump(&bytes);
+    assert_eq!(status(&lost), 2);
+    assert!(stderr(&lost).contains("--like"), "{}", stderr(&lost));
 }

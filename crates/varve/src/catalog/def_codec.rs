@@ -27,6 +27,9 @@ const INDEX_UNIQUE: u8 = 1;
 const PART_DESCENDING: u8 = 1;
 const PART_PREFIX: u8 = 2;
 
+/// Offset of the table's name, behind the version, two ids and the schema version.
+const NAME_AT: usize = 16;
+
 /// `auto_increment` of a table without such a column.
 const NO_COLUMN: u16 = u16::MAX;
 
@@ -49,6 +52,20 @@ impl TableDef {
             put_index(out, index);
         }
         put_blob(out, &self.comment);
+    }
+
+    /// Where the table's name ends in an encoded definition.
+    pub(super) fn name_end(encoded: &[u8]) -> usize {
+        let name = u16::from_le_bytes([encoded[NAME_AT], encoded[NAME_AT + 1]]);
+        NAME_AT + 2 + usize::from(name)
+    }
+
+    /// The table's name, if it is in this beginning of an encoded definition.
+    pub fn name_in(beginning: &[u8]) -> Option<String> {
+        let mut r = Reader {
+            rest: beginning.get(NAME_AT..)?,
+        };
+        r.str().ok().map(String::from)
     }
 
     /// Reads a definition back.

@@ -2,6 +2,7 @@
 
 mod def;
 mod def_codec;
+mod def_copy;
 mod overflow;
 mod record;
 mod table;
@@ -12,6 +13,7 @@ mod validate;
 mod tests;
 
 pub use def::{IndexDef, MAX_COLUMNS, MAX_INDEXES, MAX_NAME_BYTES, PRIMARY_NAME, TableDef};
+pub use def_copy::{COPY_AT, CopyReader, copy_page, first_copy, second_copy};
 pub use overflow::{
     ChainWalk, OVERFLOW_HEADER_AT, OverflowPage, TemporaryPages, overflow_capacity,
 };

@@ -24,7 +24,7 @@ use crate::purge::Purge;
 use crate::recovery;
 use crate::redo::{CONTROL_FILE, Control, ControlFile, LogSettings, RedoLog};
 use crate::row::{Collation, Collations, FindCollation};
-use crate::space::{MIXED, NewSpace, SpaceKind, Spaces, UNFINISHED_EXTENSION};
+use crate::space::{DefinitionCopy, MIXED, NewSpace, SpaceKind, Spaces, UNFINISHED_EXTENSION};
 use crate::txn::{
     Core, CoreHandles, DynamicSettings, FlushLog, IdLimitLog, Isolation, LogLevel, Logger,
     PurgeOptions, State, Transaction, TxnSys,
@@ -717,7 +717,7 @@ fn new_space(id: SpaceId, path: &str, kind: SpaceKind) -> NewSpace<'_> {
         path,
         kind,
         table: TableId(0),
-        definition: &[],
+        definition: DefinitionCopy::default(),
         pages: INITIAL_PAGES,
     }
 }

@@ -16,8 +16,9 @@
 //! - **DDL-3** No file with rows is removed because no definition names it: that may be due to a write of a page of definitions that the disk
 //!   lost. A removal is decided by redo alone, and the checkpoint stays before its record until the file is gone. A file with rows that nothing
 //!   names is put aside.
-//! - **DDL-2** The copy of a table's definition in its file, by which `varve dump` reads the file alone, says what the stored
-//!   definition says. It is written after the commit, and made right at a start after a crash.
+//! - **DDL-2** The copy of a table's definition on page 0 of its file, by which `varve dump` reads the file alone, says what the stored
+//!   definition says, of a long one what the name is. It is written after the commit, and made right at a start after a crash. A second copy
+//!   never changes (DEF-2).
 //!
 //! Temporary tables have neither stored definitions nor files: `temporary`.
 //!
@@ -34,7 +35,10 @@ use parking_lot::Mutex;
 
 use crate::base::{Error, IndexId, PageId, PageNo, Result, Sabotage, SpaceId, TableId, TrxId};
 use crate::btree::Tree;
-use crate::catalog::{BrokenTable, FIRST_ROOT_PAGE, META_PAGE, OpenTable, ROW_AT, TableDef};
+use crate::catalog::{
+    BrokenTable, COPY_AT, FIRST_ROOT_PAGE, META_PAGE, OpenTable, ROW_AT, TableDef, copy_page,
+    first_copy, second_copy,
+};
 use crate::flush::{CheckpointHold, Checkpointer};
 use crate::lock::TableMode;
 use crate::mtr::Mtr;
@@ -176,44 +180,29 @@ impl Ddl {
 
     /// Creates the tablespace with its counters and empty trees.
     fn build_file(&self, def: &TableDef, path: &str) -> Result<()> {
-        let mut copy = Vec::new();
-        def.encode(&mut copy);
+        let page_size = self.core.pool.page_size();
+        let mut encoded = Vec::new();
+        def.encode(&mut encoded);
+        let copy = second_copy(&encoded, page_size);
         self.spaces.create(NewSpace {
             id: def.space,
             path,
             kind: SpaceKind::Table,
             table: def.id,
-            definition: &copy,
-            pages: 4 + def.indexes.len() as u32,
+            definition: first_copy(&encoded, page_size),
+            pages: 3 + (def.indexes.len() + copy.len()) as u32,
         })?;
-        self.build_trees(def)
+        self.build_pages(def, &copy)
             .inspect_err(|_| self.remove_file(def.space))
     }
 
-    fn build_trees(&self, def: &TableDef) -> Result<()> {
+    /// The counters, empty trees, and the second copy of the definition (DEF-2).
+    fn build_pages(&self, def: &TableDef, copy: &[Vec<u8>]) -> Result<()> {
         let space = self.spaces.require(def.space)?;
-        let _reserved = space.reserve(&self.core.mtr, 2 + def.indexes.len() as u32)?;
-        let mut mtr = Mtr::begin(&self.core.mtr, 64 * 1024)?;
-        let meta = space.alloc(&mut mtr, PageNo(0), MIXED)?;
-        assert_eq!(
-            meta, META_PAGE,
-            "a new tablespace gives out its pages in order"
-        );
-        let h = mtr.exclusive_new(PageId::new(def.space, meta))?;
-        mtr.op(
-            h,
-            PageOp::FormatRaw {
-                ptype: PageType::Raw,
-            },
-        );
-        mtr.op(
-            h,
-            PageOp::Write {
-                off: 48,
-                bytes: &1u64.to_le_bytes(),
-            },
-        );
-        mtr.commit();
+        let indexes = 1 + def.indexes.len();
+        let _reserved = space.reserve(&self.core.mtr, (indexes + copy.len()) as u32)?;
+        let (first, rest) = copy.split_first().expect("a definition has bytes");
+        self.build_raw_page(&space, META_PAGE, first)?;
         for index in def.all_indexes() {
             let mut mtr = Mtr::begin(&self.core.mtr, 64 * 1024)?;
             let root = Tree::create(&mut mtr, &space, index.id)?;
@@ -223,6 +212,31 @@ impl Ddl {
             );
             mtr.commit();
         }
+        for (n, piece) in rest.iter().enumerate() {
+            self.build_raw_page(&space, copy_page(1 + n, indexes), piece)?;
+        }
+        Ok(())
+    }
+
+    /// The next page of a new table's file, with a counter and its piece of the definition.
+    fn build_raw_page(&self, space: &Space, expected: PageNo, piece: &[u8]) -> Result<()> {
+        let redo = self.core.pool.page_size() as u32 + 1024;
+        let mut mtr = Mtr::begin(&self.core.mtr, redo)?;
+        let no = space.alloc(&mut mtr, PageNo(0), MIXED)?;
+        assert_eq!(
+            no, expected,
+            "a new tablespace gives out its pages in order"
+        );
+        let h = mtr.exclusive_new(PageId::new(space.id(), no))?;
+        let ptype = PageType::Raw;
+        mtr.op(h, PageOp::FormatRaw { ptype });
+        if no == META_PAGE {
+            let bytes = &1u64.to_le_bytes();
+            mtr.op(h, PageOp::Write { off: 48, bytes });
+        }
+        let off = COPY_AT as u16;
+        mtr.op(h, PageOp::Write { off, bytes: piece });
+        mtr.commit();
         Ok(())
     }
 
@@ -361,17 +375,18 @@ impl Ddl {
         moved
     }
 
-    /// Makes the copy of the definition in the table's file that of `def`, if it is another one (DDL-2).
+    /// Makes the copy of the definition on page 0 of the table's file that of `def`, if it is another one (DDL-2).
     pub fn refresh_copy(&self, def: &TableDef) {
         let refresh = || {
             let space = self.spaces.require(def.space)?;
-            let mut bytes = Vec::new();
-            def.encode(&mut bytes);
+            let page_size = self.core.pool.page_size();
+            let mut encoded = Vec::new();
+            def.encode(&mut encoded);
+            let copy = first_copy(&encoded, page_size);
             // A copy that can't be read is damage: it is left as it is, for a person to see.
-            let old = space.definition(&self.core.mtr)?;
-            if old.is_none_or(|old| old != bytes) {
-                let mut mtr = Mtr::begin(&self.core.mtr, self.core.pool.page_size() as u32 + 256)?;
-                space.set_definition(&mut mtr, &bytes)?;
+            if !space.has_definition(&self.core.mtr, copy)? {
+                let mut mtr = Mtr::begin(&self.core.mtr, page_size as u32 + 256)?;
+                space.set_definition(&mut mtr, copy)?;
                 mtr.commit();
             }
             Ok::<_, Error>(())

@@ -28,7 +28,7 @@ use crate::btree::{Tree, empty_trees};
 use crate::catalog::{OpenTable, TableDef};
 use crate::lock::TableMode;
 use crate::mtr::Mtr;
-use crate::space::{NewSpace, SpaceKind, Spaces};
+use crate::space::{DefinitionCopy, NewSpace, SpaceKind, Spaces};
 use crate::txn::{Core, Transaction};
 
 use super::Ddl;
@@ -47,7 +47,7 @@ pub fn create_temporary_space(spaces: &Spaces) -> Result<()> {
         path: TEMP_FILE,
         kind: SpaceKind::Temp,
         table: TableId(0),
-        definition: &[],
+        definition: DefinitionCopy::default(),
         pages: FIRST_PAGES,
     });
     made.map(drop)

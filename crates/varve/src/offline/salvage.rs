@@ -2,7 +2,7 @@
 //!
 //! The file is read page by page, not along the tree: a damaged inner page costs nothing, a damaged leaf its own rows. Each leaf says
 //! by its fences which keys it holds, so the leaves that are left can be put in order, and what is missing between them is known.
-//! The table's definition stands in the file's header.
+//! The table's definition stands in the file's header, and once more behind the counters.
 //!
 //! Rows are as they stand in the file: those of transactions that had not ended are among them, and what the redo log still holds is
 //! not, unless the file comes from [`recovered`].
@@ -11,13 +11,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::base::{Error, IndexId, NO_PAGE, PageId, PageNo, Result, SpaceId, TableId};
-use crate::catalog::{OverflowPage, ROW_AT, RowRecord, TableDef, overflow_capacity};
+use crate::catalog::{
+    CopyReader, FIRST_ROOT_PAGE, MAX_INDEXES, META_PAGE, OverflowPage, ROW_AT, RowRecord, TableDef,
+    overflow_capacity,
+};
 use crate::db::Database;
 use crate::ddl::table_path;
 use crate::io::{Disk, DiskFile, OpenMode, Overlay, RealDisk};
 use crate::page::{self, MAX_PAGE_SIZE, MIN_PAGE_SIZE, PageType, SlottedRef, page_id, page_type};
 use crate::row::{ColumnDef, Datum, LongRef, RowFormat, RowRef, Value};
-use crate::space::{FileHeader, stored_definition};
+use crate::space::{DefinitionCopy, FileHeader};
 
 /// A value of a row.
 #[derive(Clone, Debug, PartialEq)]
@@ -116,17 +119,46 @@ impl TableFile {
             header: header.ok(),
             def: None,
         };
-        // The definition has a checksum of its own: it counts whatever else page 0 has lost.
-        let mut first = vec![0; page_size];
-        if opened.file.read_at(&mut first, 0).is_ok()
-            && let Ok(Some(bytes)) = stored_definition(&first)
-        {
-            opened.def = TableDef::decode(&bytes).ok();
-        }
+        opened.def = opened.stored_definition();
         Ok(opened)
     }
 
-    /// The table's definition; `None` if the file's header has lost it, or it was too long to stand there.
+    /// The definition that stands on page 0, or else the second copy, with the name on page 0.
+    fn stored_definition(&self) -> Option<TableDef> {
+        let mut page = vec![0; self.page_size];
+        let mut name = None;
+        // The definition has a checksum of its own: it counts whatever else page 0 has lost.
+        if self.file.read_at(&mut page, 0).is_ok()
+            && let Ok(copy) = DefinitionCopy::read(&page)
+        {
+            if copy.is_whole()
+                && let Ok(def) = TableDef::decode(copy.stored)
+            {
+                return Some(def);
+            }
+            name = TableDef::name_in(copy.stored);
+        }
+        let encoded = self.second_copy(&mut page)?;
+        TableDef::decode_copy(&encoded, name).ok()
+    }
+
+    /// The second copy of the definition, if all of its pages can be read.
+    fn second_copy(&self, page: &mut [u8]) -> Option<Vec<u8>> {
+        let mut reader = CopyReader::default();
+        self.read(META_PAGE, page).ok()?;
+        reader.add(page).then_some(())?;
+        // It goes on behind the roots; how many these are is not known yet, and they may be damaged.
+        let (mut no, mut roots) = (FIRST_ROOT_PAGE, 0);
+        let end = self.pages().ok()?;
+        while !reader.is_complete() && roots <= MAX_INDEXES + 1 && no.0 < end {
+            let is_next = self.read(no, page).is_ok() && reader.add(page);
+            roots += usize::from(!is_next);
+            no.0 += 1;
+        }
+        reader.finish()
+    }
+
+    /// The table's definition; `None` if the file has lost both copies. If page 0 is lost, the name may be one that the table had before.
     pub fn definition(&self) -> Option<&TableDef> {
         self.def.as_ref()
     }

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use super::Space;
 use super::alloc_page::{EXTENT_PAGES, MIXED, group_start};
 use super::extents::{Extents, FREE};
-use super::header::{DEF, DEF_LEN, definition_head, stored_definition, stored_part};
+use super::header::{DEF, DEF_LEN, DefinitionCopy};
 use crate::base::{Error, NO_PAGE, PageId, PageNo, Result};
 use crate::mtr::{Mtr, MtrEnv, PageH};
 use crate::page::{PageOp, PageType, page_type};
@@ -321,26 +321,26 @@ impl Space {
         Ok(used())
     }
 
-    /// Replaces the copy of the table's definition in page 0. Takes as much redo as the definition, and 64 bytes.
-    pub fn set_definition(&self, mtr: &mut Mtr<'_>, bytes: &[u8]) -> Result<()> {
+    /// Replaces the copy of the table's definition in page 0. Takes as much redo as what is stored there, and 64 bytes.
+    pub fn set_definition(&self, mtr: &mut Mtr<'_>, copy: DefinitionCopy<'_>) -> Result<()> {
         let h = mtr.exclusive(self.page(PageNo(0)))?;
-        let stored = stored_part(bytes, self.geometry.page_size);
-        let head = definition_head(bytes, stored);
+        let head = copy.head();
         let off = DEF_LEN as u16;
         mtr.op(h, PageOp::Write { off, bytes: &head });
-        if !stored.is_empty() {
-            let off = DEF as u16;
-            mtr.op(h, PageOp::Write { off, bytes: stored });
+        if !copy.stored.is_empty() {
+            let (off, bytes) = (DEF as u16, copy.stored);
+            mtr.op(h, PageOp::Write { off, bytes });
         }
         Ok(())
     }
 
-    /// The copy of the table's definition in page 0; `None` if it is too long to stand there.
-    pub fn definition(&self, env: &MtrEnv) -> Result<Option<Vec<u8>>> {
+    /// Whether page 0 has this copy of the table's definition.
+    pub fn has_definition(&self, env: &MtrEnv, copy: DefinitionCopy<'_>) -> Result<bool> {
         let id = self.page(PageNo(0));
         let page = env.pool.shared(id)?;
-        stored_definition(&page)
-            .map_err(|found| Error::corrupt(id, "the table's definition", found))
+        let found = DefinitionCopy::read(&page)
+            .map_err(|found| Error::corrupt(id, "the table's definition", found))?;
+        Ok(found == copy)
     }
 
     fn latch_alloc_page(&self, mtr: &mut Mtr<'_>, group: u32) -> Result<PageH> {

@@ -9,9 +9,11 @@
 //! | 120 | table id u64 |
 //! | 128 | crc32c u32 of bytes 48..128, 4 zero bytes |
 //! | 136 | length of the definition u32 |
-//! | 140 | bytes of it stored here u32: all, or none if it is too long for the page |
+//! | 140 | bytes of it stored here u32: all, or its beginning if it is too long for the page |
 //! | 144 | crc32c u32 of the stored bytes, 12 zero bytes |
 //! | 160 | the definition |
+//!
+//! What a definition is, and how much of a long one stands here, is the callers' (`catalog/def_copy.rs`).
 //!
 //! Bytes 48..132 never change and lie in the first 512 bytes, which are written whole or not at all: a file can be
 //! recognised before a torn page 0 has been restored. The page as a whole has its checksum like any other.
@@ -80,7 +82,7 @@ impl FileHeader {
     }
 
     /// Fills a zero page with the header and the definition.
-    pub(super) fn format(&self, page: &mut [u8], id: PageId, definition: &[u8]) {
+    pub(super) fn format(&self, page: &mut [u8], id: PageId, definition: DefinitionCopy<'_>) {
         let ptype = PageType::FileHeader;
         let formatted = PageOp::FormatRaw { ptype }.apply(page, id);
         formatted.expect("any page can be formatted");
@@ -89,9 +91,8 @@ impl FileHeader {
         page[TABLE..TABLE + 8].copy_from_slice(&self.table.0.to_le_bytes());
         let crc = crc32c::crc32c(&page[INTRO..FIXED_CRC]);
         page[FIXED_CRC..FIXED_END].copy_from_slice(&crc.to_le_bytes());
-        let stored = stored_part(definition, page.len());
-        page[DEF_LEN..DEF_LEN + 12].copy_from_slice(&definition_head(definition, stored));
-        page[DEF..DEF + stored.len()].copy_from_slice(stored);
+        page[DEF_LEN..DEF_LEN + 12].copy_from_slice(&definition.head());
+        page[DEF..DEF + definition.stored.len()].copy_from_slice(definition.stored);
     }
 
     /// Reads and checks the fixed part from the start of a file.
@@ -138,35 +139,57 @@ fn u32_at(b: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(b[at..at + 4].try_into().expect("4 bytes"))
 }
 
-/// What of a definition is kept in page 0: all of it, or nothing.
-pub(super) fn stored_part(definition: &[u8], page_size: usize) -> &[u8] {
-    match definition.len() <= page_size - DEF {
-        true => definition,
-        false => &[],
+/// What page 0 has of a table's definition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DefinitionCopy<'a> {
+    /// Bytes of the whole definition.
+    pub len: u32,
+    /// All of it, or its beginning; at most `definition_room`.
+    pub stored: &'a [u8],
+}
+
+impl<'a> DefinitionCopy<'a> {
+    /// A whole definition.
+    pub fn whole(bytes: &'a [u8]) -> DefinitionCopy<'a> {
+        DefinitionCopy::beginning(bytes, bytes.len())
+    }
+
+    /// The first `stored` bytes of a definition.
+    pub fn beginning(bytes: &'a [u8], stored: usize) -> DefinitionCopy<'a> {
+        DefinitionCopy {
+            len: u32::try_from(bytes.len()).expect("definitions are below 4 GiB"),
+            stored: &bytes[..stored],
+        }
+    }
+
+    pub fn is_whole(&self) -> bool {
+        self.len as usize == self.stored.len()
+    }
+
+    /// The three words in front of the stored bytes.
+    pub(super) fn head(&self) -> [u8; 12] {
+        let mut head = [0; 12];
+        head[..4].copy_from_slice(&self.len.to_le_bytes());
+        head[4..8].copy_from_slice(&(self.stored.len() as u32).to_le_bytes());
+        head[8..].copy_from_slice(&crc32c::crc32c(self.stored).to_le_bytes());
+        head
+    }
+
+    /// What a page 0 holds; an error says what was found instead.
+    pub fn read(page: &'a [u8]) -> std::result::Result<DefinitionCopy<'a>, String> {
+        let (len, stored) = (u32_at(page, DEF_LEN), u32_at(page, DEF_LEN + 4) as usize);
+        let Some(bytes) = page.get(DEF..DEF + stored) else {
+            return Err(format!("a definition of {stored} bytes"));
+        };
+        if stored > len as usize || crc32c::crc32c(bytes) != u32_at(page, DEF_LEN + 8) {
+            return Err("a damaged definition".into());
+        }
+        let stored = bytes;
+        Ok(DefinitionCopy { len, stored })
     }
 }
 
-/// The three words in front of the stored definition.
-pub(super) fn definition_head(definition: &[u8], stored: &[u8]) -> [u8; 12] {
-    let len = u32::try_from(definition.len()).expect("definitions are below 4 GiB");
-    let mut head = [0; 12];
-    head[..4].copy_from_slice(&len.to_le_bytes());
-    head[4..8].copy_from_slice(&(stored.len() as u32).to_le_bytes());
-    head[8..].copy_from_slice(&crc32c::crc32c(stored).to_le_bytes());
-    head
-}
-
-/// The definition that page 0 holds; `None` if it did not fit there, an error says what was found instead.
-pub fn stored_definition(page: &[u8]) -> std::result::Result<Option<Vec<u8>>, String> {
-    let (len, stored) = (u32_at(page, DEF_LEN), u32_at(page, DEF_LEN + 4) as usize);
-    if stored == 0 && len != 0 {
-        return Ok(None);
-    }
-    let Some(bytes) = page.get(DEF..DEF + stored) else {
-        return Err(format!("a definition of {stored} bytes"));
-    };
-    if stored != len as usize || crc32c::crc32c(bytes) != u32_at(page, DEF_LEN + 8) {
-        return Err("a damaged definition".into());
-    }
-    Ok(Some(bytes.to_vec()))
+/// Bytes of a definition that page 0 has room for.
+pub fn definition_room(page_size: usize) -> usize {
+    page_size - DEF
 }

@@ -45,7 +45,7 @@ use parking_lot::Mutex;
 pub use alloc::{ALLOC_LOG_BYTES, FREE_LOG_BYTES, Reserved};
 pub use alloc_page::{EXTENT_PAGES, MIXED};
 pub use file::OpenFiles;
-pub use header::{FileHeader, SpaceKind, stored_definition};
+pub use header::{DefinitionCopy, FileHeader, SpaceKind, definition_room};
 pub use registry::{NewSpace, Spaces, UNFINISHED_EXTENSION};
 
 use crate::base::{Error, PageId, PageNo, Result, SpaceId, TableId};

@@ -13,7 +13,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::alloc_page::Geometry;
 use super::file::{OpenFiles, SpaceFile};
-use super::header::FileHeader;
+use super::header::{DefinitionCopy, FileHeader};
 use super::{Space, SpaceKind, round_size};
 use crate::base::{Durations, Error, PageId, PageNo, Result, SpaceId, TableId};
 use crate::buffer::PageStore;
@@ -32,8 +32,8 @@ pub struct NewSpace<'a> {
     pub kind: SpaceKind,
     /// 0 if it is no table's.
     pub table: TableId,
-    /// Copied to page 0 if it fits there.
-    pub definition: &'a [u8],
+    /// Of the table, for page 0.
+    pub definition: DefinitionCopy<'a>,
     /// Pages to begin with; two at least.
     pub pages: u32,
 }

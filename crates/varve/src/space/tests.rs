@@ -48,7 +48,7 @@ fn new_table(path: &str) -> NewSpace<'_> {
         path,
         kind: SpaceKind::Table,
         table: TableId(7),
-        definition: b"definition",
+        definition: DefinitionCopy::whole(b"definition"),
         pages: 4,
     }
 }
@@ -609,27 +609,27 @@ fn the_definition_stands_in_the_file() {
     let spaces = spaces_on(Arc::new(RealDisk), dir.path());
     let env = env_on(dir.path(), &spaces);
     let space = spaces.create(new_table("a.vdt")).unwrap();
-    assert_eq!(
-        space.definition(&env).unwrap().as_deref(),
-        Some(&b"definition"[..])
-    );
-    for (len, kept) in [
-        (0, true),
-        (5, true),
-        (3000, true),
-        (PAGE - 160, true),
-        (PAGE, false),
+    let mut copy = DefinitionCopy::whole(b"definition");
+    let bytes = vec![7; PAGE];
+    for (len, stored) in [
+        (0, 0),
+        (5, 5),
+        (3000, 3000),
+        (PAGE, 30),
+        (PAGE, 0),
+        (definition_room(PAGE), definition_room(PAGE)),
     ] {
-        let bytes = vec![len as u8; len];
+        assert!(space.has_definition(&env, copy).unwrap(), "{copy:?}");
         let mut mtr = Mtr::begin(&env, PAGE as u32 + 64).unwrap();
-        space.set_definition(&mut mtr, &bytes).unwrap();
+        let next = DefinitionCopy::beginning(&bytes[..len], stored);
+        assert!(!space.has_definition(&env, next).unwrap(), "{next:?}");
+        space.set_definition(&mut mtr, next).unwrap();
         mtr.commit();
-        assert_eq!(
-            space.definition(&env).unwrap(),
-            kept.then_some(bytes),
-            "{len} bytes"
-        );
+        copy = next;
     }
+    let page = env.pool.shared(PageId::new(ID, PageNo(0))).unwrap();
+    assert_eq!(DefinitionCopy::read(&page), Ok(copy));
+    assert!(copy.is_whole());
 }
 
 /// Files that are not what they should be are refused, with what is wrong in the message.

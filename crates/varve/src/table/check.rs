@@ -13,10 +13,11 @@
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::base::{Error, PageNo, Result, SYSTEM_SPACE};
+use crate::base::{Error, PageId, PageNo, Result, SYSTEM_SPACE};
 use crate::btree::TreeReport;
 use crate::catalog::{
-    ChainWalk, EntryRecord, META_PAGE, OpenIndex, OpenTable, ROW_AT, RowRecord, TemporaryPages,
+    ChainWalk, CopyReader, EntryRecord, META_PAGE, OpenIndex, OpenTable, ROW_AT, RowRecord,
+    TableDef, TemporaryPages, copy_page, first_copy,
 };
 use crate::lock::TableMode;
 use crate::page::PageType;
@@ -90,8 +91,8 @@ pub fn check_quiet_table(table: &OpenTable) -> Result<CheckReport> {
         // The temporary tablespace has pages of many tables.
         Some(own) => check_own_overflow(own, &mut report, &pages),
         None => {
+            check_copies(table, &mut report, &mut pages)?;
             check_pages(table, &mut report, &pages)?;
-            check_copy(table, &mut report)?;
         }
     }
     Ok(report)
@@ -212,17 +213,47 @@ fn check_long(
     Ok(None)
 }
 
-/// DDL-2. A copy that can't be read is told with its page.
-fn check_copy(table: &OpenTable, report: &mut CheckReport) -> Result<()> {
+/// DDL-2 and DEF-2. A page that can't be read is told; those behind the roots go into the set.
+fn check_copies(table: &OpenTable, report: &mut CheckReport, pages: &mut PageSet) -> Result<()> {
     if table.space() == SYSTEM_SPACE {
         return Ok(());
     }
-    let mut bytes = Vec::new();
-    table.def.encode(&mut bytes);
-    let copy = table.clustered.tree.space.definition(table.mtr_env())?;
-    if copy.is_some_and(|copy| copy != bytes) {
+    let mut encoded = Vec::new();
+    table.def.encode(&mut encoded);
+    let tree = &table.clustered.tree;
+    let copy = first_copy(&encoded, tree.page_size());
+    if !tree.space.has_definition(table.mtr_env(), copy)? {
         let what = "page 0: the copy of the definition there is not the table's definition";
         tell(report, what.into());
+    }
+    let mut reader = CopyReader::default();
+    while !reader.is_complete() {
+        let no = copy_page(reader.pages(), 1 + table.secondary.len());
+        let id = PageId::new(table.space(), no);
+        let expected = format!("place {} of the table's definition", reader.pages());
+        let is_next =
+            no.0 < tree.space.size_pages() && reader.add(&table.mtr_env().pool.shared(id)?);
+        if !is_next {
+            return Err(Error::corrupt(id, expected, "something else"));
+        }
+        if no != META_PAGE && !pages.0.insert(no) {
+            tell(
+                report,
+                format!("page {no} of the definition is also another's"),
+            );
+        }
+    }
+    if reader.is_absent() {
+        return Ok(());
+    }
+    let name = Some(table.def.name.clone());
+    let copy = reader.finish();
+    let copy = copy.and_then(|copy| TableDef::decode_copy(&copy, name).ok());
+    if copy.as_ref() != Some(&table.def) {
+        let what = format!(
+            "page {META_PAGE}: the copy of the definition that begins there is not the table's definition"
+        );
+        tell(report, what);
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ use crate::mtr::replay::apply_frame;
 use crate::page::SLOT_SIZE;
 use crate::redo::{LogSettings, LogWriter, RedoLog, RedoReader};
 use crate::row::LONG_REF_BYTES;
-use crate::space::{MIXED, NewSpace, SpaceKind};
+use crate::space::{DefinitionCopy, MIXED, NewSpace, SpaceKind};
 
 const PAGE: usize = 4096;
 const UUID: [u8; 16] = [6; 16];
@@ -152,7 +152,7 @@ impl Base {
             (TEMP_SPACE, "temp.vdt", SpaceKind::Temp),
         ];
         for (id, path, kind) in kinds {
-            let (table, definition, pages) = (TableId(0), &b""[..], 64);
+            let (table, definition, pages) = (TableId(0), DefinitionCopy::default(), 64);
             let new = NewSpace {
                 id,
                 path,

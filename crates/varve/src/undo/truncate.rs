@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::{Durations, Lsn, PageId, Result, SpaceId, TableId};
 use crate::mtr::Mtr;
-use crate::space::{NewSpace, SpaceKind, Spaces};
+use crate::space::{DefinitionCopy, NewSpace, SpaceKind, Spaces};
 
 use super::UndoEnv;
 use super::directory::Directory;
@@ -183,7 +183,7 @@ impl UndoSpace {
             path: &format!("{}-{}.vdt", undo_name(&env.spaces, self.n), id.0),
             kind: SpaceKind::Undo,
             table: TableId(0),
-            definition: &[],
+            definition: DefinitionCopy::default(),
             pages: INITIAL_PAGES,
         })?;
         let switched = self.switch(env, id, held).inspect_err(|_| {

@@ -19,7 +19,7 @@ use crate::buffer::{BufferPool, PoolSettings};
 use crate::io::{Disk, Overlay, RealDisk};
 use crate::page::{SlottedRef, record_cost};
 use crate::redo::{LogSettings, LogWriter, RedoLog};
-use crate::space::{NewSpace, SpaceKind, Spaces};
+use crate::space::{DefinitionCopy, NewSpace, SpaceKind, Spaces};
 
 pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -44,7 +44,7 @@ fn new_space(store: &Spaces) -> Arc<Space> {
         path: "t.vdt",
         kind: SpaceKind::Table,
         table: TableId(1),
-        definition: b"",
+        definition: DefinitionCopy::default(),
         pages: 2,
     });
     space.expect("a tablespace")
