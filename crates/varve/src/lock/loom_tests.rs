@@ -37,7 +37,7 @@ fn assert_free(manager: &LockManager, key: &[u8]) {
 /// LOCK-1 and LOCK-2: each gets the lock, one at a time.
 #[test]
 fn loom_everybody_is_granted_in_turn() {
-    model::check(2, || {
+    model::check(4, || {
         let manager = LockManager::new();
         let holders = Arc::new(AtomicU32::new(0));
         let turn = |manager: &LockManager, holders: &AtomicU32| {
@@ -62,7 +62,7 @@ fn loom_everybody_is_granted_in_turn() {
 /// missed each other, none is.
 #[test]
 fn loom_a_deadlock_has_one_victim() {
-    model::check(2, || {
+    model::check(4, || {
         let manager = LockManager::new();
         let cross = |manager: &LockManager, first: &[u8], second: &[u8]| {
             let locks = manager.owner();
@@ -87,10 +87,71 @@ fn loom_a_deadlock_has_one_victim() {
     });
 }
 
+/// LOCK-1: a writer waits for two readers, which go in any order.
+#[test]
+fn loom_a_writer_waits_for_all_readers() {
+    model::check_long(4, || {
+        let manager = LockManager::new();
+        let readers = Arc::new(AtomicU32::new(0));
+        let read = |manager: &LockManager, readers: &AtomicU32| {
+            let locks = manager.owner();
+            manager
+                .lock_record(&locks, INDEX, b"k", Mode::Shared, patiently(&NEVER))
+                .unwrap();
+            readers.fetch_add(1, Ordering::Relaxed);
+            thread::yield_now();
+            readers.fetch_sub(1, Ordering::Relaxed);
+            manager.release_all(&locks);
+        };
+        let threads = [(); 2].map(|()| {
+            let (manager, readers) = (manager.clone(), readers.clone());
+            thread::spawn(move || read(&manager, &readers))
+        });
+        let locks = manager.owner();
+        lock(&manager, &locks, b"k").unwrap();
+        assert_eq!(readers.load(Ordering::Relaxed), 0, "LOCK-1");
+        manager.release_all(&locks);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_free(&manager, b"k");
+    });
+}
+
+/// DEAD-1, DEAD-2: of three that wait in a circle at most one is told, and the others go on.
+#[test]
+fn loom_a_circle_of_three_has_one_victim() {
+    model::check_long(4, || {
+        let manager = LockManager::new();
+        let cross = |manager: &LockManager, first: &[u8], second: &[u8]| {
+            let locks = manager.owner();
+            lock(manager, &locks, first).unwrap();
+            let is_victim = match lock(manager, &locks, second) {
+                Ok(_) => false,
+                Err(Error::Deadlock) => true,
+                Err(e) => panic!("{e}"),
+            };
+            manager.release_all(&locks);
+            is_victim
+        };
+        let threads = [(b"a", b"b"), (b"b", b"c")].map(|(first, second)| {
+            let manager = manager.clone();
+            thread::spawn(move || cross(&manager, first, second))
+        });
+        let own = cross(&manager, b"c", b"a");
+        let others = threads.map(|thread| thread.join().unwrap());
+        let victims = u32::from(own) + others.map(u32::from).iter().sum::<u32>();
+        assert!(victims <= 1, "DEAD-2: {victims} victims of one cycle");
+        for key in [b"a", b"b", b"c"] {
+            assert_free(&manager, key);
+        }
+    });
+}
+
 /// A wait is interrupted while it is granted: it ends one way or the other, and leaves nothing behind.
 #[test]
 fn loom_an_interrupt_meets_a_grant() {
-    model::check(2, || {
+    model::check(4, || {
         let manager = LockManager::new();
         let holder = manager.owner();
         lock(&manager, &holder, b"k").unwrap();
@@ -120,7 +181,7 @@ fn loom_an_interrupt_meets_a_grant() {
 /// LOCK-3: an intent that is only noted and a lock on the whole table exclude each other.
 #[test]
 fn loom_intents_meet_a_table_lock() {
-    model::check(2, || {
+    model::check(4, || {
         let manager = LockManager::new();
         let inside = Arc::new(AtomicU32::new(0));
         let turn = |manager: &LockManager, inside: &AtomicU32, mode| {
@@ -145,13 +206,16 @@ fn loom_intents_meet_a_table_lock() {
     });
 }
 
-/// GAP-4: who waits to insert goes on when the gap lock is released.
+/// GAP-4: who waits to insert goes on when the last gap lock in its way is released.
 #[test]
-fn loom_an_insert_waits_for_a_gap() {
-    model::check(2, || {
+fn loom_an_insert_waits_for_gaps() {
+    model::check(4, || {
         let manager = LockManager::new();
-        let holder = manager.owner();
-        manager.lock_gap(&holder, INDEX, b"a", Some(b"c")).unwrap();
+        let holders = [(b"a", b"c"), (b"b", b"d")].map(|(low, high)| {
+            let holder = manager.owner();
+            manager.lock_gap(&holder, INDEX, low, Some(high)).unwrap();
+            holder
+        });
         let inserter = thread::spawn({
             let manager = manager.clone();
             move || {
@@ -162,7 +226,13 @@ fn loom_an_insert_waits_for_a_gap() {
                 assert!(!manager.keeps_out(&locks, INDEX, b"b"));
             }
         });
-        manager.release_all(&holder);
+        let [first, second] = holders;
+        let other = thread::spawn({
+            let manager = manager.clone();
+            move || manager.release_all(&first)
+        });
+        manager.release_all(&second);
         inserter.join().unwrap();
+        other.join().unwrap();
     });
 }
