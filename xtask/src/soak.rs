@@ -1,6 +1,7 @@
 //! `cargo xtask soak`: the tests that draw what they do, in turn and with fresh seeds, for as long as there is time.
 //!
-//! Each part is a command line with its seed. What fails is written down with that line, which does the same again; the others go on.
+//! Each part is a command line with its seed. What fails is written down with that line, which does the same again; the others go on. At
+//! the end the lines in which the parts counted what they did are shown, each kind once, with the sums of their numbers.
 
 use std::env;
 use std::ffi::OsString;
@@ -35,13 +36,13 @@ const PARTS: [Part; 11] = [
         name: "crash simulation",
         line: "VARVE_MODEL_SEED=SEED VARVE_CRASH_POINTS=1500 \
                cargo test -p varve --locked --features varve/sabotage --test crash_points -- --nocapture",
-        counts: "Tried",
+        counts: "crash points",
     },
     Part {
         name: "crash simulation, threads",
         line: "VARVE_MODEL_SEED=SEED VARVE_CRASH_POINTS=500 \
                cargo test -p varve --locked --features varve/sabotage --test crash_threads -- --nocapture",
-        counts: "Tried",
+        counts: "crash points",
     },
     Part {
         name: "models of parts",
@@ -83,8 +84,9 @@ const PARTS: [Part; 11] = [
     },
     Part {
         name: "isolation histories",
-        line: "VARVE_SEED=SEED cargo test -p varve --locked --features varve/sabotage --test histories",
-        counts: "test result",
+        line: "VARVE_SEED=SEED cargo test -p varve --locked --features varve/sabotage --test histories \
+               -- --nocapture",
+        counts: "judged",
     },
     Part {
         name: "fuzzing",
@@ -99,7 +101,55 @@ struct Tally {
     rounds: u32,
     failed: Vec<String>,
     time: Duration,
+    counts: Counts,
 }
+
+/// What was counted: texts, and the sums of the numbers in them.
+#[derive(Default)]
+struct Counts(Vec<(Vec<String>, Vec<f64>)>);
+
+impl Counts {
+    /// Adds the numbers of a line to those of earlier lines with the same words.
+    fn add(&mut self, line: &str) {
+        let mut words = Vec::new();
+        let mut numbers = Vec::new();
+        for word in line.split_whitespace() {
+            let is_of_number = |c: char| c.is_ascii_digit() || c == '.';
+            let (number, rest) =
+                word.split_at(word.find(|c| !is_of_number(c)).unwrap_or(word.len()));
+            match number.parse() {
+                Ok(n) => {
+                    numbers.push(n);
+                    words.push(format!("{NUMBER}{rest}"));
+                }
+                Err(_) => words.push(word.into()),
+            }
+        }
+        match self.0.iter_mut().find(|(known, _)| *known == words) {
+            Some((_, sums)) => sums.iter_mut().zip(&numbers).for_each(|(sum, n)| *sum += n),
+            None => self.0.push((words, numbers)),
+        }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let line = |(words, sums): &(Vec<String>, Vec<f64>)| {
+            let mut sums = sums.iter();
+            let with_sum = |word: &String| match word.strip_prefix(NUMBER) {
+                Some(rest) => {
+                    let sum = sums.next().expect("each stands for a number");
+                    // Whole numbers have no decimals; times have one.
+                    format!("{}{rest}", (sum * 10.0).round() / 10.0)
+                }
+                None => word.clone(),
+            };
+            words.iter().map(with_sum).collect::<Vec<_>>().join(" ")
+        };
+        self.0.iter().map(line).collect()
+    }
+}
+
+/// Stands for a number in the words of a line.
+const NUMBER: &str = "\0";
 
 pub fn run(workspace: &Workspace, args: &SoakArgs) -> Result<ExitCode> {
     let end = Instant::now() + Duration::from_secs_f64(args.minutes * 60.0);
@@ -121,7 +171,7 @@ pub fn run(workspace: &Workspace, args: &SoakArgs) -> Result<ExitCode> {
             let line = line.join(" ");
             println!("== round {round}, {}: {line}", part.name);
             let begin = Instant::now();
-            let succeeded = play(workspace, &line, part.counts)?;
+            let succeeded = play(workspace, &line, part.counts, &mut tally.counts)?;
             tally.time += begin.elapsed();
             tally.rounds += 1;
             if !succeeded {
@@ -137,7 +187,7 @@ pub fn run(workspace: &Workspace, args: &SoakArgs) -> Result<ExitCode> {
 }
 
 /// Runs a line, whose first words may set variables.
-fn play(workspace: &Workspace, line: &str, counts: &str) -> Result<bool> {
+fn play(workspace: &Workspace, line: &str, counts: &str, total: &mut Counts) -> Result<bool> {
     let mut words = line.split(' ').peekable();
     let mut variables = Vec::new();
     while let Some(variable) = words.next_if(|word| word.contains('=')) {
@@ -157,13 +207,14 @@ fn play(workspace: &Workspace, line: &str, counts: &str) -> Result<bool> {
     for (name, value) in variables {
         cmd = cmd.env(name, value);
     }
-    let mut counted = Vec::new();
+    let mut counted = false;
     let succeeded = command::stream(cmd, |said| {
         if said.contains(counts) {
-            counted.push(said.to_string());
+            counted = true;
+            total.add(said);
         }
     })?;
-    Ok(succeeded && !counted.is_empty())
+    Ok(succeeded && counted)
 }
 
 fn summary(parts: &[&Part], tallies: &[Tally]) -> ExitCode {
@@ -179,6 +230,9 @@ fn summary(parts: &[&Part], tallies: &[Tally]) -> ExitCode {
             tally.failed.len(),
             tally.time.as_secs_f64() / 60.0
         );
+        for line in tally.counts.lines() {
+            println!("    {line}");
+        }
     }
     let failed: Vec<&String> = tallies.iter().flat_map(|tally| &tally.failed).collect();
     for line in &failed {
@@ -187,5 +241,33 @@ fn summary(parts: &[&Part], tallies: &[Tally]) -> ExitCode {
     match failed.is_empty() && tallies.iter().any(|tally| tally.rounds > 0) {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_like_lines_are_added() {
+        let mut counts = Counts::default();
+        for line in [
+            "stress: server: 6 rounds, 5 kills, in 60s",
+            "page          1200 executions",
+            "tried 10 crash points, in 1.25 s",
+            "stress: server: 1 rounds, 1 kills, in 7s",
+            "page  34 executions",
+            "tried 3 crash points, in 2.5 s",
+            "redo  1 executions  FAILED: see findings",
+        ] {
+            counts.add(line);
+        }
+        let expected = [
+            "stress: server: 7 rounds, 6 kills, in 67s",
+            "page 1234 executions",
+            "tried 13 crash points, in 3.8 s",
+            "redo 1 executions FAILED: see findings",
+        ];
+        assert_eq!(counts.lines(), expected);
     }
 }

@@ -20,7 +20,7 @@ fn check(config: &Config, usual: usize) {
     });
     let finding = match crash_anywhere(config, SimDisk::default(), wanted) {
         Ok(tried) => {
-            println!("Tried: {tried:?}");
+            println!("{tried}");
             assert!(tried.changes > 15 && tried.operations > 150, "{tried:?}");
             assert!(tried.in_recovery > tried.moments / 3, "{tried:?}");
             return;

@@ -23,7 +23,7 @@ fn what_was_acknowledged_to_any_thread_survives() {
     for threads in 2..=4 {
         match crash_anywhere(&Config::new(STEPS), threads, moments()) {
             Ok(tried) => {
-                println!("Tried: {tried:?}");
+                println!("{tried}");
                 assert!(
                     tried.changes > 30 * threads && tried.operations > 300,
                     "{tried:?}"

@@ -7,7 +7,7 @@
 #[path = "support/lists.rs"]
 mod lists;
 
-use lists::{Plan, run};
+use lists::{Plan, Shape, run};
 use varve::Isolation::{self, ReadCommitted, ReadUncommitted, RepeatableRead, Serializable};
 use varve_sim::anomalies::Step;
 
@@ -18,17 +18,35 @@ fn seed() -> u64 {
 }
 
 fn check(level: Isolation) {
-    for _ in 0..4 {
+    let mut judged = [0, 0, 0];
+    for shape in [
+        Shape::Lists,
+        Shape::Registers,
+        Shape::Lists,
+        Shape::Registers,
+    ] {
         let seed = seed() % (1 << 32);
-        let (history, found) = run(Plan::new(level, seed));
-        assert!(found.is_empty(), "{level:?}, VARVE_SEED={seed}: {found:#?}");
+        let (history, found) = run(Plan {
+            shape,
+            ..Plan::new(level, seed)
+        });
+        assert!(
+            found.is_empty(),
+            "{level:?}, {shape:?}, VARVE_SEED={seed}: {found:#?}"
+        );
         // The transactions met, and most went through.
         let committed = history.txns.iter().filter(|txn| txn.committed).count();
         assert!(committed * 3 > history.txns.len(), "{committed} committed");
         let reads = |step: &Step| matches!(step, Step::Read { list, .. } if !list.is_empty());
         let steps = history.txns.iter().flat_map(|txn| &txn.steps);
-        assert!(steps.filter(|step| reads(step)).count() > 500);
+        let reads = steps.filter(|step| reads(step)).count();
+        assert!(reads > 500);
+        judged = [judged[0] + 1, judged[1] + committed, judged[2] + reads];
     }
+    let [histories, committed, reads] = judged;
+    println!(
+        "{level:?}: judged {histories} histories of {committed} committed transactions with {reads} reads"
+    );
 }
 
 #[test]

@@ -312,25 +312,36 @@ fn isolation_cases() -> [(Sabotage, Isolation); 4] {
     ]
 }
 
-/// Histories at the weakest level that forbids what goes wrong.
+/// Histories at the weakest level that forbids what goes wrong, of lists and of registers.
 #[test]
 fn broken_isolation_is_noticed() {
-    for (sabotage, level) in isolation_cases() {
+    let shapes = [lists::Shape::Lists, lists::Shape::Registers];
+    let cases = isolation_cases().into_iter();
+    for ((sabotage, level), shape) in cases.flat_map(|case| shapes.map(|shape| (case, shape))) {
         let notices = |seed| {
             let plan = lists::Plan::new(level, seed);
             let options = Options {
                 sabotage: Some(sabotage),
                 ..plan.options
             };
-            let run = || lists::run(lists::Plan { options, ..plan }).1;
+            let run = || {
+                lists::run(lists::Plan {
+                    options,
+                    shape,
+                    ..plan
+                })
+            };
             let noticed = match catch_unwind(AssertUnwindSafe(run)) {
-                Ok(found) => found.first().map(|anomaly| format!("{:?}", anomaly.kind)),
+                Ok((_, found)) => found.first().map(|anomaly| format!("{:?}", anomaly.kind)),
                 Err(_) => Some("a session noticed it".to_string()),
             };
             noticed
-                .inspect(|how| println!("{sabotage:?}: {how}"))
+                .inspect(|how| println!("{sabotage:?}, {shape:?}: {how} in history {seed}"))
                 .is_some()
         };
-        assert!((1..20).any(notices), "nobody noticed: {sabotage:?}");
+        assert!(
+            (1..20).any(notices),
+            "nobody noticed: {sabotage:?}, {shape:?}"
+        );
     }
 }

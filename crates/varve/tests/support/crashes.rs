@@ -48,6 +48,22 @@ pub struct Tried {
     pub time: Duration,
 }
 
+impl fmt::Display for Tried {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "tried {} crash points in {} operations of the disk with {} changes: {} recoveries, {} of them after a crash in a recovery, \
+             in {:.1} s",
+            self.moments,
+            self.operations,
+            self.changes,
+            self.recoveries,
+            self.in_recovery,
+            self.time.as_secs_f64()
+        )
+    }
+}
+
 /// The most crashes one after the other.
 const MOST_CRASHES: usize = 3;
 /// For how long the state that a crash left is made simpler.

@@ -1,8 +1,11 @@
-//! Random transactions on lists, by several threads at once: the history that `varve_sim::anomalies` judges.
+//! Random transactions on lists or registers, by several threads at once: the history that `varve_sim::anomalies` judges.
+//!
+//! A register has a value and the one before it, which its writer found under its lock. So the values of a register are a list, too: of a value
+//! that is read it is known what was written before. Who lost an update has taken a value for the last one that was not.
 
 #![allow(dead_code)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -20,8 +23,18 @@ const KEYS: u32 = 6;
 /// The index by length: each append moves the row's entry in it.
 const BY_LENGTH: usize = 1;
 
+/// What a row holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shape {
+    /// All values that were appended: the row grows, and finally moves to pages of its own.
+    Lists,
+    /// The last value and the one before: it is overwritten in its place.
+    Registers,
+}
+
 pub struct Plan {
     pub level: Isolation,
+    pub shape: Shape,
     pub threads: u64,
     pub txns: usize,
     pub seed: u64,
@@ -39,6 +52,7 @@ impl Plan {
         };
         Plan {
             level,
+            shape: Shape::Lists,
             threads: 4,
             txns: 250,
             seed,
@@ -62,8 +76,11 @@ struct Session<'a> {
     db: &'a Database,
     table: &'a Table,
     level: Isolation,
+    shape: Shape,
     rng: SmallRng,
     next_value: &'a AtomicU32,
+    /// Of each value of a register the one that its writer found.
+    before: &'a Mutex<HashMap<u32, u32>>,
 }
 
 /// Runs the plan on a new database; returns what the level forbids and nevertheless happened.
@@ -79,14 +96,17 @@ pub fn run(plan: Plan) -> (History, Vec<Anomaly>) {
     let table = db.create_table(&def).unwrap();
     let next_value = AtomicU32::new(1);
     let txns = Mutex::new(Vec::new());
+    let before = Mutex::default();
     std::thread::scope(|scope| {
         for thread in 0..plan.threads {
             let mut session = Session {
                 db: &db,
                 table: &table,
                 level: plan.level,
+                shape: plan.shape,
                 rng: SmallRng::seed_from_u64(plan.seed << 8 | thread),
                 next_value: &next_value,
+                before: &before,
             };
             let txns = &txns;
             scope.spawn(move || {
@@ -103,12 +123,36 @@ pub fn run(plan: Plan) -> (History, Vec<Anomaly>) {
     let report = db.check_table(&table).unwrap();
     assert_eq!(report.rows, all.len() as u64);
     db.close().unwrap();
-    let history = History {
+    let mut history = History {
         txns: txns.into_inner().unwrap(),
         lists: all,
     };
+    if plan.shape == Shape::Registers {
+        unfold(&mut history, &before.into_inner().unwrap());
+    }
     let found = anomalies(&history, plan.level);
     (history, found)
+}
+
+/// Puts in the place of each register's values the list of all values up to the last one.
+fn unfold(history: &mut History, before: &HashMap<u32, u32>) {
+    let unfold = |list: &mut Vec<u32>| {
+        match list[..] {
+            [last, found] if before.get(&last) == Some(&found) => {
+                let earlier = |value: &u32| before.get(value).copied().filter(|value| *value != 0);
+                *list = std::iter::successors(Some(last), earlier).collect();
+                list.reverse();
+            }
+            // What nobody wrote, or a scan met twice, stays: it is no beginning of the list.
+            _ => list.retain(|value| *value != 0),
+        }
+    };
+    history.lists.values_mut().for_each(unfold);
+    for step in history.txns.iter_mut().flat_map(|txn| &mut txn.steps) {
+        if let Step::Read { list, .. } = step {
+            unfold(list);
+        }
+    }
 }
 
 impl Session<'_> {
@@ -206,8 +250,20 @@ impl Session<'_> {
         let list = read(self.table, trx, key, LockMode::Exclusive)?;
         let is_new = list.is_none();
         let mut list = list.unwrap_or_default();
-        list.push(value);
-        let length = Value::UInt(list.len() as u64);
+        let length = match self.shape {
+            Shape::Lists => {
+                list.push(value);
+                list.len() as u64
+            }
+            Shape::Registers => {
+                let found = list.first().copied().unwrap_or(0);
+                self.before.lock().unwrap().insert(value, found);
+                list = vec![value, found];
+                // Its entry moves, too.
+                value.into()
+            }
+        };
+        let length = Value::UInt(length);
         let bytes = list.iter().flat_map(|value| value.to_le_bytes()).collect();
         let row = [Value::UInt(key.into()), Value::Bytes(bytes), length];
         match is_new {
