@@ -43,13 +43,18 @@ pub fn run(
     programs.sort_by_key(|program| std::cmp::Reverse(place(program).unwrap_or(LONGEST.len())));
     let left = Mutex::new(programs);
     let done = Mutex::new((&mut each, Vec::new()));
+    let costs = Mutex::new(Vec::new());
     let at_once = thread::available_parallelism().map_or(1, |n| n.get());
     thread::scope(|scope| {
         for _ in 0..at_once {
             scope.spawn(|| {
                 let next = || left.lock().expect("nobody panics").pop();
                 while let Some(program) = next() {
-                    let (said, succeeded) = play(workspace, &program);
+                    let (said, succeeded, cost) = play(workspace, &program);
+                    costs
+                        .lock()
+                        .expect("nobody panics")
+                        .push((cost, program.name.clone()));
                     let mut done = done.lock().expect("nobody panics");
                     println!("-- {}", program.name);
                     for line in said.lines() {
@@ -63,6 +68,7 @@ pub fn run(
             });
         }
     });
+    tell_dearest(costs.into_inner().expect("nobody panics"));
     let failed = done.into_inner().expect("nobody panics").1;
     if !failed.is_empty() {
         println!("-- failed: {}", failed.join(", "));
@@ -109,16 +115,35 @@ fn program(line: &str) -> Result<Option<Program>> {
     }))
 }
 
-/// Runs it to its end: what it said, and whether it succeeded.
-fn play(workspace: &Workspace, program: &Program) -> (String, bool) {
-    let failed = |error: &anyhow::Error| (format!("error: {error:#}"), false);
-    match try_play(workspace, program) {
-        Ok(result) => result,
-        Err(error) => failed(&error.context(format!("{} did not run", program.name))),
+/// What a program took, in seconds of all processors together and on the clock.
+#[derive(Clone, Copy, Default, PartialEq, PartialOrd)]
+struct Cost {
+    processor: f64,
+    clock: f64,
+}
+
+/// The programs that took most, so that somebody who wants the tests to be faster knows where to look.
+fn tell_dearest(mut costs: Vec<(Cost, String)>) {
+    costs.sort_by(|(a, _), (b, _)| b.processor.total_cmp(&a.processor));
+    let all: f64 = costs.iter().map(|(cost, _)| cost.processor).sum();
+    println!("-- {all:.0} s of processor time, most of it for:");
+    for (Cost { processor, clock }, name) in costs.iter().take(10) {
+        println!("   {name:<20} {processor:>7.1} s, {clock:>6.1} s on the clock");
     }
 }
 
-fn try_play(workspace: &Workspace, program: &Program) -> Result<(String, bool)> {
+/// Runs it to its end: what it said, whether it succeeded, and what it took.
+fn play(workspace: &Workspace, program: &Program) -> (String, bool, Cost) {
+    match try_play(workspace, program) {
+        Ok(result) => result,
+        Err(error) => {
+            let error = error.context(format!("{} did not run", program.name));
+            (format!("error: {error:#}"), false, Cost::default())
+        }
+    }
+}
+
+fn try_play(workspace: &Workspace, program: &Program) -> Result<(String, bool, Cost)> {
     // A file takes whatever it says, however much and whoever of its children says it.
     let mut said = output_file(workspace, &program.path)?;
     let mut command = Cmd::new(&program.path)
@@ -129,7 +154,8 @@ fn try_play(workspace: &Workspace, program: &Program) -> Result<(String, bool)> 
         .stdout(said.try_clone()?)
         .stderr(said.try_clone()?)
         .spawn()?;
-    let ended = wait(&mut child, PATIENCE)?;
+    let mut cost = Cost::default();
+    let ended = wait(&mut child, PATIENCE, &mut cost)?;
     let mut text = Vec::new();
     said.rewind()?;
     said.read_to_end(&mut text)?;
@@ -137,7 +163,7 @@ fn try_play(workspace: &Workspace, program: &Program) -> Result<(String, bool)> 
     if let Err(why) = &ended {
         text += &format!("\n{} {why}\n", program.name);
     }
-    Ok((text, ended.is_ok()))
+    Ok((text, ended.is_ok(), cost))
 }
 
 fn output_file(workspace: &Workspace, program: &Path) -> Result<File> {
@@ -149,10 +175,12 @@ fn output_file(workspace: &Workspace, program: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// What became of it, unless it succeeded; with the stacks of its threads, if it had to be killed.
-fn wait(child: &mut Child, at_most: Duration) -> Result<Result<(), String>> {
+/// What became of it, unless it succeeded; with the stacks of its threads, if it had to be killed. What it took may lack the last moment.
+fn wait(child: &mut Child, at_most: Duration, cost: &mut Cost) -> Result<Result<(), String>> {
     let begin = Instant::now();
     loop {
+        cost.processor = processor_seconds(child.id()).unwrap_or(cost.processor);
+        cost.clock = begin.elapsed().as_secs_f64();
         match child.try_wait()? {
             Some(status) if status.success() => return Ok(Ok(())),
             Some(status) => return Ok(Err(format!("ended with {status}"))),
@@ -169,6 +197,17 @@ fn wait(child: &mut Child, at_most: Duration) -> Result<Result<(), String>> {
         }
         thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// What a process and its children that have ended have taken so far; `None` if it has ended itself.
+fn processor_seconds(pid: u32) -> Option<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Its name stands in brackets, and may have any in it.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let ticks = fields.split_whitespace().skip(11).take(4);
+    let ticks: Vec<u64> = ticks.map_while(|n| n.parse().ok()).collect();
+    // Linux counts in hundredths of a second.
+    (ticks.len() == 4).then(|| ticks.iter().sum::<u64>() as f64 / 100.0)
 }
 
 /// What a debugger says about the threads of a process.
@@ -206,15 +245,31 @@ mod tests {
     #[test]
     fn a_program_that_does_not_end_is_killed() {
         let mut child = Cmd::new("sleep").arg("60").into_inner().spawn().unwrap();
-        let result = wait(&mut child, Duration::from_millis(50)).unwrap();
+        let mut cost = Cost::default();
+        let result = wait(&mut child, Duration::from_millis(50), &mut cost).unwrap();
         assert!(result.unwrap_err().contains("its threads"));
+        assert!(cost.clock >= 0.05 && cost.processor < cost.clock);
+    }
+
+    #[test]
+    fn the_time_of_a_busy_program_is_counted() {
+        let loop_for_long = "i=0; while [ $i -lt 30000000 ]; do i=$((i+1)); done";
+        let mut child = Cmd::new("sh").args(["-c", loop_for_long]).into_inner();
+        let mut child = child.spawn().unwrap();
+        let is_counted = || processor_seconds(child.id()).is_some_and(|seconds| seconds > 0.0);
+        while !is_counted() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(processor_seconds(child.id()), None);
     }
 
     #[test]
     fn how_a_program_ended_is_told() {
         let end_of = |program| {
             let mut child = Cmd::new("sh").args(["-c", program]).into_inner();
-            wait(&mut child.spawn().unwrap(), PATIENCE).unwrap()
+            wait(&mut child.spawn().unwrap(), PATIENCE, &mut Cost::default()).unwrap()
         };
         assert_eq!(end_of("exit 0"), Ok(()));
         assert!(end_of("exit 101").unwrap_err().contains("101"));
