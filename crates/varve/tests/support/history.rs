@@ -300,7 +300,7 @@ fn row(cursor: &Cursor, found: varve::Result<bool>) -> Result<Option<Row>, Strin
 
 /// Nothing is wrong with undo and tables, and nothing is left of what was deleted.
 fn check(db: &Database) -> Result<(), String> {
-    if !db.wait_for_purge(Duration::from_secs(15)) {
+    if !super::purge::comes_to_an_end(db, Duration::from_secs(15)) {
         return Err("purge does not come to an end".into());
     }
     db.core().undo.check().map_err(|e| e.to_string())?;

@@ -5,6 +5,7 @@ pub mod crashes;
 pub mod history;
 pub mod kept;
 pub mod oracle;
+pub mod purge;
 pub mod shrink;
 pub mod tables;
 pub mod threads;

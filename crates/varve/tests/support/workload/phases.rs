@@ -54,7 +54,7 @@ impl Runner {
     /// With nobody looking, purge gets rid of everything that was deleted.
     pub(super) fn verify_purge(&self) {
         assert!(
-            self.db().wait_for_purge(Duration::from_secs(20)),
+            super::super::purge::comes_to_an_end(self.db(), Duration::from_secs(20)),
             "purge did not come to an end"
         );
         self.db().core().undo.check().unwrap();
