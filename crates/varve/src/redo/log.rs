@@ -174,7 +174,8 @@ impl Drop for HeldCapacity {
 pub struct Ticket {
     pub start: Lsn,
     pub end: Lsn,
-    header: u64,
+    /// `None`: the log was poisoned while there was no room, and the frame is lost.
+    header: Option<u64>,
 }
 
 impl RedoLog {
@@ -386,7 +387,8 @@ impl RedoLog {
 
     /// Puts a frame whose body is the parts one after the other into the log buffer. Can't fail; waits only for the log
     /// writer. The caller stamps its pages with the ticket's LSNs and then calls [`complete`](Self::complete); it must
-    /// not stop in between.
+    /// not stop in between. If the log is poisoned the frame may be lost: its LSN never becomes durable, and who waits for that is
+    /// told (WAL-4).
     pub fn append(&self, reservation: &Reservation<'_>, parts: &[&[u8]]) -> Ticket {
         let body: usize = parts.iter().map(|p| p.len()).sum();
         let length = frame::length_field(body);
@@ -401,11 +403,11 @@ impl RedoLog {
         let crc = frame::body_crc(parts);
 
         let start = self.ring.take(len);
-        if !self.ring.has_room(start, len) {
-            self.wait_for_room(start, len);
-        }
-        self.ring.copy(Lsn(start.0 + 8), parts);
-        let header = frame::header_word(crc, length, start, self.generation);
+        let has_room = self.ring.has_room(start, len) || self.wait_for_room(start, len);
+        let header = has_room.then(|| {
+            self.ring.copy(Lsn(start.0 + 8), parts);
+            frame::header_word(crc, length, start, self.generation)
+        });
         Ticket {
             start,
             end: Lsn(start.0 + len),
@@ -415,7 +417,10 @@ impl RedoLog {
 
     /// Lets the log go on past the frame.
     pub fn complete(&self, ticket: Ticket) {
-        self.ring.mark(ticket.start, ticket.header);
+        let Some(header) = ticket.header else {
+            return;
+        };
+        self.ring.mark(ticket.start, header);
         if self.ring.used() > self.ring.size() / 2 {
             self.ring_alarm();
         }
@@ -430,16 +435,21 @@ impl RedoLog {
         }
     }
 
+    /// False if the log was poisoned: there may never be room, because a frame before this one is not going to be completed.
     #[cold]
-    fn wait_for_room(&self, start: Lsn, len: u64) {
+    fn wait_for_room(&self, start: Lsn, len: u64) -> bool {
         count(&self.counters.buffer_waits, 1);
         let mut backoff = Backoff::default();
         while !self.ring.has_room(start, len) {
+            if self.check().is_err() {
+                return false;
+            }
             // Not to depend on the background thread: whoever needs room writes.
             if !self.try_write_out() {
                 backoff.wait();
             }
         }
+        true
     }
 
     // --- Sync -------------------------------------------------------------------------------------------------

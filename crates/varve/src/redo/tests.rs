@@ -514,6 +514,36 @@ fn appends_do_not_hang_on_a_poisoned_log() {
     assert_eq!(log.written_lsn(), START);
 }
 
+/// WAL-4: whoever waits for room in the log buffer behind a frame that never becomes complete goes on when the log is poisoned, and
+/// is told when it asks for durability.
+#[test]
+fn waiting_for_room_ends_when_the_log_is_poisoned() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = LogSettings {
+        capacity_bytes: 4 << 20,
+        ..settings()
+    };
+    let log = RedoLog::create(Arc::new(RealDisk), dir.path(), settings, START).unwrap();
+    let first = log.reserve(8).unwrap();
+    let _abandoned = log.append(&first, &[b"x"]);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            // There is room for four of them.
+            let ends = [(); 5].map(|()| put(&log, &vec![7; 500_000]));
+            log.sync_to(ends[4])
+        });
+        while log.counters().buffer_waits.load(Ordering::Relaxed) == 0 {
+            assert!(!waiter.is_finished());
+            std::thread::yield_now();
+        }
+        log.poison("test");
+        assert!(matches!(
+            waiter.join().unwrap(),
+            Err(Error::Poisoned { .. })
+        ));
+    });
+}
+
 /// WAL-4: committers that queue behind a leader whose sync fails are all told.
 #[test]
 fn followers_of_a_failed_leader_fail() {
