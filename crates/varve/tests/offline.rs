@@ -376,7 +376,40 @@ fn a_lost_copy_of_the_control_file_gives_no_id_twice() {
     db.crash();
     lose_newest();
     let db = open(&disk).unwrap();
-    db.create_table(&named("b/third")).unwrap();
+    let third = db.create_table(&named("b/third")).unwrap();
+    // Nor those of a table that is gone, of which no definition tells.
+    db.drop_table("b/third").unwrap();
+    db.crash();
+    lose_newest();
+    let db = open(&disk).unwrap();
+    let fourth = db.create_table(&named("b/fourth")).unwrap();
+    let (third, fourth) = (ids(&third), ids(&fourth));
+    assert!(third.0 < fourth.0 && third.1 < fourth.1 && third.2 < fourth.2);
+    db.close().unwrap();
+}
+
+/// The control file is older than the redo log, which removes the files of tables that were dropped since: none of them is a new table's.
+#[test]
+fn a_tablespace_that_redo_removes_is_no_new_tables() {
+    let disk = closed();
+    let db = open(&disk).unwrap();
+    let file = disk.open(Path::new("/db/varve.ctl"), OpenMode::Existing);
+    let (file, mut before) = (file.unwrap(), [0; 8192]);
+    file.read_at(&mut before, 0).unwrap();
+    let mut def = sample::definitions()[0].clone();
+    def.name = "b/t".into();
+    // More than there are ids that are given before they are written.
+    let dropped = (0..20).map(|_| {
+        let table = db.create_table(&def).unwrap();
+        db.drop_table("b/t").unwrap();
+        table.def().space
+    });
+    let dropped: Vec<_> = dropped.collect();
+    db.crash();
+    file.write_at(&before, 0).unwrap();
+    let db = open(&disk).unwrap();
+    let table = db.create_table(&def).unwrap();
+    assert!(dropped.iter().all(|gone| *gone < table.def().space));
     db.close().unwrap();
 }
 

@@ -335,6 +335,7 @@ pub(crate) fn open(
         control_file,
         flusher,
         directory,
+        removed: scan.removed,
     };
     let (core, ddl, flusher) = opener.finish(scan.id_limit, &id_limits, &found)?;
     if undo_dir != undo_directory::recorded(&*disk, dir)? {
@@ -377,6 +378,8 @@ struct Opener<'a> {
     control_file: Arc<ControlFile>,
     flusher: Flusher,
     directory: Directory,
+    /// Tablespaces that redo removes.
+    removed: Vec<SpaceId>,
 }
 
 impl Opener<'_> {
@@ -518,7 +521,8 @@ impl Opener<'_> {
             .try_for_each(|undo| recovery::roll_back(core, undo))
     }
 
-    /// Ids that a definition or an undo tablespace has are not given again. That matters only if the newest copy of the control file was lost.
+    /// Ids that a definition, an undo tablespace or a tablespace that redo removes has are not given again: such redo would take the file of
+    /// whoever got one. That matters only if the newest copy of the control file was lost.
     fn raise_ids(&self, defs: &[StoredDef]) -> Result<()> {
         let old = self.control_file.control();
         let mut new = old;
@@ -529,9 +533,10 @@ impl Opener<'_> {
                 new.next_index = new.next_index.max(index.id.0.saturating_add(1));
             }
         }
-        let undo = self.spaces.all();
-        for space in undo.iter().filter(|s| s.kind() == SpaceKind::Undo) {
-            new.next_space = new.next_space.max(space.id().0.saturating_add(1));
+        let spaces = self.spaces.all();
+        let undo = spaces.iter().filter(|s| s.kind() == SpaceKind::Undo);
+        for id in undo.map(|s| s.id()).chain(self.removed.iter().copied()) {
+            new.next_space = new.next_space.max(id.0.saturating_add(1));
         }
         match new == old {
             true => Ok(()),

@@ -8,6 +8,8 @@
 //! - **CTL-2** The file's name is durable before `create` returns.
 //! - **CTL-3** Tablespace ids from `next_space` on, as the newest copy has it, were never given. It is a few ahead of the next one after
 //!   every write, so that drawing one for an undo tablespace that is truncated mostly writes nothing.
+//! - **CTL-4** If a copy is not whole it may be the newest one. What was given since the other one was written is not given again: the ids
+//!   of one table, its indexes, and the tablespaces up to the next write.
 //!
 //! Writers hold the file's mutex. A failed write or sync is returned; the caller poisons the database, because the
 //! state on disk is not known any more.
@@ -32,6 +34,8 @@ const FILE_BYTES: u64 = 8192;
 const LAST_ID: u64 = u64::MAX >> 1;
 /// Tablespace ids that may be given until the next write (CTL-3).
 const SPARE_SPACES: u32 = 16;
+/// More ids of indexes than one table has (CTL-4).
+const INDEXES_PASSED: u64 = 1024;
 
 /// What the control file says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,12 +137,14 @@ impl ControlFile {
             }
         }
         let path = dir.join(CONTROL_FILE);
-        let Some(state) = best else {
+        let Some(mut state) = best else {
             let empty = || self::damaged(&path, "a copy of it".into(), "zeros".into());
             return Err(refusal.unwrap_or_else(empty));
         };
         if let Some(e) = &refusal {
             damaged(e);
+            pass_over(&mut state.control);
+            state.spaces_end = state.control.next_space;
         }
         Ok(ControlFile {
             file: disk.open(&path, OpenMode::Existing)?,
@@ -264,8 +270,24 @@ fn decode(block: &[u8; COPY_BYTES], path: &Path) -> Result<(Control, u64)> {
     Ok((control, sequence))
 }
 
+/// CTL-4.
+fn pass_over(control: &mut Control) {
+    let Control {
+        next_table,
+        next_index,
+        next_space,
+        ..
+    } = control;
+    // The end of the ids is where it was: drawing one is refused there.
+    *next_table = next_table.saturating_add(1).min(LAST_ID);
+    *next_index = next_index.saturating_add(INDEXES_PASSED).min(LAST_ID);
+    let space = next_space.saturating_add(1 + SPARE_SPACES);
+    *next_space = space.min(TEMP_SPACE.0).max(*next_space);
+}
+
 /// Takes an id for a table, so many for indexes, and one for a tablespace. Changes nothing if one has run out.
 fn draw_ids(control: &mut Control, indexes: u64) -> Result<(u64, u64, u32)> {
+    assert!(indexes <= INDEXES_PASSED, "CTL-4");
     let drawn = (control.next_table, control.next_index, control.next_space);
     let (table, index, space) = drawn;
     let ran_out = match () {
@@ -376,7 +398,9 @@ mod tests {
             let mut said = 0;
             let tell = &mut |_: &Error| said += 1;
             let read = ControlFile::open(&RealDisk, dir.path(), tell).unwrap();
-            assert_eq!(read.control(), sample(), "byte {at} damaged");
+            let mut expected = sample();
+            pass_over(&mut expected);
+            assert_eq!(read.control(), expected, "byte {at} damaged");
             assert_eq!(said, 1, "byte {at} damaged");
             file.write_at(&byte, 4096 + at).unwrap();
         }
