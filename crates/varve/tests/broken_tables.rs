@@ -349,6 +349,32 @@ fn a_broken_table_that_is_dropped_takes_no_other_with_it() {
     db.close().unwrap();
 }
 
+/// DDL-3: neither of two definitions that name one file can be used, and the file goes with the second one that is dropped.
+#[test]
+fn a_file_that_two_broken_tables_have_goes_with_the_last() {
+    let disk = build();
+    let at = |page: &[u8], name: &[u8]| page.windows(name.len()).rposition(|w| w == name);
+    // Before the name in the definition: its length, another number, the tablespace, and the table's number.
+    let change = |page: &mut [u8]| {
+        let [bad, good] = [b"a/bad".as_slice(), b"a/good"].map(|n| at(page, n).unwrap() - 8);
+        page.copy_within(good..good + 4, bad);
+        page[good - 8] ^= 0x40;
+        seal(page);
+    };
+    let has_it =
+        |page: &[u8]| page_type(page) == Some(PageType::Leaf) && at(page, b"a/bad").is_some();
+    damage(&disk, "/db/system.vdt", has_it, change);
+    let db = open(&disk, &Log::default());
+    let file = Path::new("/db/a/good.vdt");
+    for (name, is_left) in [("a/bad", true), ("a/good", false)] {
+        refused(&db, name);
+        db.drop_table(name).unwrap();
+        assert_eq!(disk.exists(file).unwrap(), is_left, "{name}");
+    }
+    db.close().unwrap();
+    open(&disk, &Log::default()).close().unwrap();
+}
+
 /// DDL-3: a disk that loses the write of a page of definitions does not cost the rows of the tables that it named.
 #[test]
 fn a_table_that_is_forgotten_is_put_aside() {

@@ -306,13 +306,12 @@ impl Ddl {
         let path = table_path(name);
         let at_path = |space: &Arc<Space>| space.path() == path;
         let by_path = || self.spaces.all().into_iter().find(at_path).map(|s| s.id());
-        let used = |id: SpaceId| self.core.tables.all().iter().any(|t| t.space() == id);
-        let is_table = |id: SpaceId| {
-            let space = self.spaces.get(id);
-            space.is_some_and(|s| s.kind() == SpaceKind::Table) && !used(id)
+        let is_table = |id: &SpaceId| {
+            let space = self.spaces.get(*id);
+            space.is_some_and(|s| s.kind() == SpaceKind::Table)
         };
         let id = broken.def.as_ref().map(|def| def.space).or_else(by_path);
-        let id = id.filter(|id| is_table(*id));
+        let id = id.filter(|id| is_table(id) && !self.is_anothers(*id, name));
         let mut trx = self.begin();
         store::delete_def(&mut trx, &self.system, name)?;
         let _decided = id.map(|id| self.decide_removal(&mut trx, id)).transpose()?;
@@ -336,6 +335,20 @@ impl Ddl {
             broken.why
         ));
         Ok(())
+    }
+
+    /// Whether another table than `name` has this tablespace, or may have it: its definition says so, or can't be read and the file has its
+    /// name.
+    fn is_anothers(&self, space: SpaceId, name: &str) -> bool {
+        let tables = &self.core.tables;
+        let file = self.spaces.get(space).map(|file| file.path());
+        let has = |other: &BrokenTable, called: &str| match &other.def {
+            Some(def) => def.space == space,
+            None => file.as_ref() == Some(&table_path(called)),
+        };
+        let mut broken = tables.all_broken().into_iter();
+        tables.all().iter().any(|table| table.space() == space)
+            || broken.any(|(called, other)| called != name && has(&other, &called))
     }
 
     /// Commits while the table is marked as dropped, so that whoever waited for its lock finds it gone. The caller keeps
