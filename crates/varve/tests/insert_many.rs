@@ -305,6 +305,33 @@ fn counters_and_hidden_keys_go_on() {
     check(&db, &db.table("a/hidden").unwrap());
 }
 
+/// A row that is inserted by itself, here for its long value, moves the counter no earlier than the others of its batch.
+#[test]
+fn a_refused_batch_leaves_the_counter_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options()).unwrap();
+    let definition = TableDef::new("a/t")
+        .column("id", ColumnType::u32())
+        .column("u", ColumnType::i64())
+        .column("body", ColumnType::Bytes(u32::MAX))
+        .primary(&["id"])
+        .unique("by_u", &["u"])
+        .auto_increment("id");
+    let table = db.create_table(&definition).unwrap();
+    let row = |id: i64, u: i64| {
+        let body = Value::Bytes(vec![7; 9000]);
+        vec![Value::Int(id), Value::Int(u), body]
+    };
+    let mut trx = begin(&db);
+    insert_many(&mut trx, &table, &[row(1, 5)]).unwrap();
+    insert_many(&mut trx, &table, &[row(9000, 5)]).unwrap_err();
+    assert_eq!(table.auto_increment_next(), 2);
+    insert_many(&mut trx, &table, &[row(9000, 6)]).unwrap();
+    assert_eq!(table.auto_increment_next(), 9001);
+    trx.commit().unwrap();
+    check(&db, &table);
+}
+
 #[test]
 fn nothing_is_a_batch_too() {
     let dir = tempfile::tempdir().unwrap();

@@ -206,7 +206,8 @@ impl Batch<'_> {
         let on_duplicate = OnDuplicate::LockShared;
         if self.kind.is_row() {
             let row = store_row(trx, self.table, values, key.len(), None)?;
-            insert_clustered(trx, self.table, values, (key, &row), on_duplicate)?;
+            // Without the values, by which the counter would be moved: that comes last.
+            insert_clustered(trx, self.table, &[], (key, &row), on_duplicate)?;
             row.give_back(trx);
             return Ok(());
         }
