@@ -1,7 +1,8 @@
 //! The workspace's test programs, several at a time: many of their tests wait more than they work.
 //!
 //! Cargo builds them and says what they are; each runs in its package's directory, as `cargo test` would run it, and what it says is
-//! printed when it has ended. One that does not end is killed, after a debugger, where there is one, has said where its threads are.
+//! printed when it has ended. One that does not end is killed with all that it has started, after a debugger, where there is one, has said
+//! where its threads are.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -12,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::command::{self, Cmd};
@@ -188,7 +190,7 @@ fn wait(child: &mut Child, at_most: Duration, cost: &mut Cost) -> Result<Result<
         }
         if begin.elapsed() > at_most {
             let stacks = stacks(child.id());
-            child.kill()?;
+            kill_with_children(child)?;
             child.wait()?;
             let minutes = at_most.as_secs() / 60;
             return Ok(Err(format!(
@@ -201,13 +203,59 @@ fn wait(child: &mut Child, at_most: Duration, cost: &mut Cost) -> Result<Result<
 
 /// What a process and its children that have ended have taken so far; `None` if it has ended itself.
 fn processor_seconds(pid: u32) -> Option<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Its name stands in brackets, and may have any in it.
-    let (_, fields) = stat.rsplit_once(')')?;
-    let ticks = fields.split_whitespace().skip(11).take(4);
+    let fields = stat(pid)?;
+    let ticks = fields.iter().skip(11).take(4);
     let ticks: Vec<u64> = ticks.map_while(|n| n.parse().ok()).collect();
     // Linux counts in hundredths of a second.
     (ticks.len() == 4).then(|| ticks.iter().sum::<u64>() as f64 / 100.0)
+}
+
+/// What the system says of a process behind its name: its state, its parent and so on. `None` if it is gone.
+fn stat(pid: u32) -> Option<Vec<String>> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name stands in brackets, and may have any in it.
+    let (_, fields) = stat.rsplit_once(')')?;
+    Some(fields.split_whitespace().map(String::from).collect())
+}
+
+/// Kills a process and those that it and they have started. (A process group would do the same, but then Ctrl-C would not reach them.)
+fn kill_with_children(child: &mut Child) -> Result<()> {
+    // Stopped first, so that it starts no more of them meanwhile.
+    signal(child.id(), Signal::STOP);
+    let mut found = vec![child.id()];
+    let mut looked_at = 0;
+    while let Some(&parent) = found.get(looked_at) {
+        found.extend(children(parent)?);
+        looked_at += 1;
+    }
+    child.kill()?;
+    for &pid in &found[1..] {
+        signal(pid, Signal::KILL);
+    }
+    Ok(())
+}
+
+/// Sends a signal, to a process that may be gone.
+fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid as i32) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// The processes that a process has started itself.
+fn children(parent: u32) -> Result<Vec<u32>> {
+    let (parent, mut children) = (parent.to_string(), Vec::new());
+    for entry in std::fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        // It may be gone by now.
+        if stat(pid).is_some_and(|fields| fields.get(1) == Some(&parent)) {
+            children.push(pid);
+        }
+    }
+    Ok(children)
 }
 
 /// What a debugger says about the threads of a process.
@@ -263,6 +311,28 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(processor_seconds(child.id()), None);
+    }
+
+    #[test]
+    fn what_it_has_started_is_killed_with_it() {
+        let script = "(sleep 60; true) & sleep 60; true";
+        let command = Cmd::new("sh").args(["-c", script]);
+        let mut child = command.into_inner().spawn().unwrap();
+        let mut started = Vec::new();
+        while started.len() < 3 {
+            started = children(child.id()).unwrap();
+            for pid in started.clone() {
+                started.extend(children(pid).unwrap());
+            }
+        }
+        let killed = wait(&mut child, Duration::ZERO, &mut Cost::default());
+        killed.unwrap().unwrap_err();
+        let is_alive = |pid: &u32| stat(*pid).is_some_and(|fields| fields[0] != "Z");
+        let begin = Instant::now();
+        while started.iter().any(is_alive) {
+            assert!(begin.elapsed() < Duration::from_secs(10), "{started:?}");
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     #[test]

@@ -31,7 +31,7 @@
 //! - **FULL-2** once there is space, work goes on without a restart;
 //! - **FULL-3** STRESS-1 to 3 hold after a kill, also one on a full disk; a start on a full disk succeeds or says what it lacks.
 //!
-//! A failed run keeps data and journals in a place of its own, and prints the command that repeats the load, the settings and the
+//! A failed run keeps data and journals in a place of its own, until four later ones have failed or were broken off, and prints the command that repeats the load, the settings and the
 //! moments; the interleaving is the machine's.
 
 mod bank;
@@ -64,6 +64,9 @@ use self::rows::Round;
 use crate::command;
 use crate::server::Engine;
 use crate::workspace::Workspace;
+
+/// Places of runs that failed, or that were broken off, that are kept of each kind.
+const KEPT: usize = 4;
 
 #[derive(clap::Args, Clone, PartialEq, Debug)]
 pub struct StressArgs {
@@ -349,14 +352,38 @@ fn place(workspace: &Workspace, args: &StressArgs, name: &str) -> Result<PathBuf
     Ok(place)
 }
 
-/// Gives it a name under which no other run removes it.
+/// Gives it a name under which the next runs leave it, and removes what has been kept longest: the higher the number, the newer.
 fn keep(place: &Path) -> Result<PathBuf> {
     let kept = |n: u32| place.with_extension(format!("kept-{n}"));
-    let free = (1..).map(kept).find(|path| !path.exists());
-    let free = free.context("there is always another number")?;
-    fs::rename(place, &free)
-        .with_context(|| format!("cannot rename {} to {}", place.display(), free.display()))?;
-    Ok(free)
+    let mut numbers = kept_numbers(place)?;
+    let new = numbers.last().map_or(1, |newest| newest + 1);
+    fs::rename(place, kept(new)).with_context(|| {
+        format!(
+            "cannot rename {} to {}",
+            place.display(),
+            kept(new).display()
+        )
+    })?;
+    numbers.push(new);
+    for &old in numbers.iter().rev().skip(KEPT) {
+        // What can't be removed now is tried again by the next one.
+        let _ = fs::remove_dir_all(kept(old));
+    }
+    Ok(kept(new))
+}
+
+/// The numbers under which something of this place is kept, ascending.
+fn kept_numbers(place: &Path) -> Result<Vec<u32>> {
+    let name = place.file_name().context("a place has a name")?;
+    let begin = format!("{}.kept-", name.to_string_lossy());
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(place.parent().context("it lies in a directory")?)? {
+        let entry = entry?.file_name();
+        let number = entry.to_str().and_then(|e| e.strip_prefix(&begin));
+        numbers.extend(number.and_then(|n| n.parse::<u32>().ok()));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
 }
 
 #[cfg(test)]
@@ -395,15 +422,21 @@ mod tests {
     fn what_is_kept_stays() {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("stress-varve-server");
+        let other = dir.path().join("stress-varve-server-full.kept-1");
+        fs::create_dir(&other).unwrap();
         let mut kept = Vec::new();
-        for n in 0..3 {
+        for n in 0..KEPT + 3 {
             fs::create_dir(&place).unwrap();
             fs::write(place.join("n"), n.to_string()).unwrap();
             kept.push(keep(&place).unwrap());
             assert!(!place.exists());
         }
-        for (n, path) in kept.iter().enumerate() {
-            assert_eq!(fs::read_to_string(path.join("n")).unwrap(), n.to_string());
+        let (old, new) = kept.split_at(3);
+        assert!(old.iter().all(|path| !path.exists()));
+        for (n, path) in new.iter().enumerate() {
+            let said = fs::read_to_string(path.join("n")).unwrap();
+            assert_eq!(said, (n + 3).to_string());
         }
+        assert!(other.exists());
     }
 }
