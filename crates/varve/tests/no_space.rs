@@ -2,7 +2,7 @@
 //!
 //! What could break here: a statement that can't have a page poisons the database or leaves half of itself; a rollback
 //! that needs pages (rows that were shortened get their length back, in leaves that others have filled) fails; the redo
-//! log wants a file more; DDL leaves files behind.
+//! log wants a file more; DDL leaves files behind; what would make room, dropping a table, is refused.
 
 #[path = "support/dying_disk.rs"]
 mod dying_disk;
@@ -37,7 +37,11 @@ fn open(disk: &DyingDisk, dir: &Path, log: &Log) -> Result<Database> {
 }
 
 fn create(db: &Database) -> Table {
-    let def = TableDef::new("a/t")
+    create_named(db, "a/t")
+}
+
+fn create_named(db: &Database, name: &str) -> Table {
+    let def = TableDef::new(name)
         .column("id", ColumnType::i64())
         .column("c", ColumnType::Bytes(1000))
         .primary(&["id"])
@@ -197,6 +201,55 @@ fn a_rollback_that_needs_more_than_is_kept_waits() {
         rollback.join().unwrap().unwrap();
     });
     check(&db, &table, 600 + filled);
+    db.close().unwrap();
+}
+
+/// SP-9, SP-10: a view keeps purge from giving back what the statements before took. What was taken is there again the next time.
+#[test]
+fn tables_are_emptied_and_dropped_on_a_full_disk() {
+    let (dir, disk, log) = (
+        tempfile::tempdir().unwrap(),
+        DyingDisk::new(),
+        Log::default(),
+    );
+    let db = open(&disk, dir.path(), &log).unwrap();
+    let table = create(&db);
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    (0..300).for_each(|id| insert(&mut trx, &table, id, 300).unwrap());
+    trx.commit().unwrap();
+    create_named(&db, "a/long");
+    for _ in 0..2 {
+        let names: Vec<_> = (0..40).map(|n| format!("b/t{n}")).collect();
+        for name in &names {
+            let definition = TableDef::new(name).column("id", ColumnType::i64());
+            db.create_table(&definition).unwrap();
+        }
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        let long = db.table("a/long").unwrap();
+        (0..300).for_each(|id| insert(&mut trx, &long, id, 300).unwrap());
+        trx.commit().unwrap();
+        drop(long);
+        let mut view = db.begin(Isolation::RepeatableRead);
+        view.take_snapshot();
+        disk.fill_up_for("");
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        let work = |n| update(&mut trx, &table, n % 300, 300, (n / 300) as u8 ^ 77);
+        let (_, why) = until_refused(work);
+        assert!(why.contains("undo_001"), "{why}");
+        db.truncate_table("a/long").unwrap();
+        check(&db, &db.table("a/long").unwrap(), 0);
+        // There was one spare, and what was given back is no room on this disk.
+        let again = db.truncate_table("a/long");
+        assert!(matches!(again, Err(Error::NoSpace { .. })), "{again:?}");
+        for name in &names {
+            db.drop_table(name).unwrap();
+            assert!(!dir.path().join(format!("{name}.vdt")).exists());
+        }
+        trx.rollback().unwrap();
+        drop(view);
+        check(&db, &table, 300);
+        disk.make_room();
+    }
     db.close().unwrap();
 }
 

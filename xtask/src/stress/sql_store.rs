@@ -26,8 +26,6 @@ pub struct SqlStore {
     client: Client,
     id: u32,
     engine: Engine,
-    /// A statement found no space.
-    met_full_disk: bool,
 }
 
 /// What a row holds besides client, key and version.
@@ -96,12 +94,7 @@ fn failure(error: SqlError) -> Failure {
 impl SqlStore {
     pub fn connect(socket: &Path, id: u32, engine: Engine) -> Outcome<Self> {
         let client = Client::connect(socket).map_err(failure)?;
-        let mut store = Self {
-            client,
-            id,
-            engine,
-            met_full_disk: false,
-        };
+        let mut store = Self { client, id, engine };
         store.run(&format!("USE {DATABASE}"))?;
         store.run("SET SESSION lock_wait_timeout = 2")?;
         store.run(&format!(
@@ -113,17 +106,7 @@ impl SqlStore {
 
     fn run(&mut self, sql: &str) -> Outcome<Vec<Row>> {
         let done = self.client.query(sql).map_err(failure);
-        self.met_full_disk |= matches!(done, Err(Failure::Full(_)));
         done.map_err(|failure| match failure {
-            // The server could not drop the copy that its ALTER TABLE had made when the disk became full. The connection's next one makes a
-            // copy of the same name.
-            Failure::Wrong(why)
-                if self.met_full_disk
-                    && sql.starts_with("ALTER TABLE")
-                    && why.contains("errno: 156") =>
-            {
-                Failure::Full(why)
-            }
             Failure::Wrong(why) => Failure::Wrong(format!("{why}, by {sql}")),
             failure => failure,
         })

@@ -10,9 +10,10 @@ use crate::mtr::{Mtr, PageH};
 use crate::page::{
     ChildRef, InnerImage, PageType, SlottedRef, max_key, max_record, page_type, record_cost,
 };
+use crate::space::Purpose;
 
 use super::leaf::{boundary, boundary_of};
-use super::{LeafPos, MAX_LEVEL, OPTIMISTIC_TRIES, Purpose, Seek, SharedLeaf, Tree, type_at};
+use super::{LeafPos, MAX_LEVEL, OPTIMISTIC_TRIES, Seek, SharedLeaf, Tree, type_at};
 
 /// What a descent aims at.
 #[derive(Clone, Copy)]

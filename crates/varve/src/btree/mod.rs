@@ -114,14 +114,6 @@ impl Seek {
     }
 }
 
-/// For whom a leaf is made to have room.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Purpose {
-    Work,
-    /// May use up the pages that a tablespace keeps for rollback and purge.
-    UndoingWork,
-}
-
 /// What happened to one tree since it was opened.
 #[derive(Default)]
 pub struct TreeCounters {

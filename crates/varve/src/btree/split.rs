@@ -6,11 +6,12 @@ use std::sync::atomic;
 use crate::base::{Error, PageNo, Result};
 use crate::mtr::{Mtr, PageH};
 use crate::page::{BulkRecsBuilder, PageOp, SlottedRef, max_key, record_cost};
+use crate::space::Purpose;
 
 use super::descend::{Aim, Found, child_at};
 use super::leaf::boundary;
 use super::plan::{SplitPlan, plan_split};
-use super::{MAX_LEVEL, Purpose, Seek, Tree, owner_tag, type_at};
+use super::{MAX_LEVEL, Seek, Tree, owner_tag, type_at};
 
 /// How an attempt at a split ended.
 enum Outcome {
@@ -38,10 +39,7 @@ impl Tree {
         }
         loop {
             // Before the mini-transaction, and kept until it is committed.
-            let reserved = match purpose {
-                Purpose::Work => self.space.reserve(&self.env, 1)?,
-                Purpose::UndoingWork => self.space.reserve_for_undoing(&self.env, 1)?,
-            };
+            let reserved = self.space.reserve_for(&self.env, 1, purpose)?;
             let outcome = match self.locate_inner(key, level + 1)? {
                 Found::Page(spot) => self.try_split(key, spot.no, level, room)?,
                 Found::AboveRoot => self.push_root_down(level, room)?,

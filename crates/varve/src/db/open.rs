@@ -345,6 +345,9 @@ pub(crate) fn open(
             dir.join(&undo_dir).display()
         ));
     }
+    if purpose == Purpose::Use {
+        ddl.spaces.keep_spare()?;
+    }
     let purge = (purpose == Purpose::Use)
         .then(|| Purge::start(core.clone(), ddl.control.clone()))
         .transpose()?;

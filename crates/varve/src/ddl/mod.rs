@@ -45,7 +45,7 @@ use crate::mtr::Mtr;
 use crate::page::{PageOp, PageType, max_record};
 use crate::redo::ControlFile;
 use crate::row::Collations;
-use crate::space::{MIXED, NewSpace, Space, SpaceKind, Spaces};
+use crate::space::{MIXED, NewSpace, SPARE_FILE, Space, SpaceKind, Spaces};
 use crate::txn::{Core, Isolation, Transaction};
 
 pub use store::{FIRST_USER_ID, SYSTEM_INDEX, SYSTEM_TABLE, StoredDef, load_defs, system_def};
@@ -97,7 +97,7 @@ impl Ddl {
         let mut def = def.clone();
         def.stamp_collations(&self.collations)?;
         self.assign_ids(&mut def)?;
-        self.build_file(&def, &table_path(&def.name))?;
+        self.build_file(&def, &table_path(&def.name), Spaces::create)?;
         let stored = (|| {
             let mut trx = self.begin();
             store::write_def(&mut trx, &self.system, &def)?;
@@ -110,6 +110,7 @@ impl Ddl {
                 return Err(e);
             }
         };
+        self.keep_spare();
         self.open(def, id)
     }
 
@@ -179,19 +180,25 @@ impl Ddl {
     }
 
     /// Creates the tablespace with its counters and empty trees.
-    fn build_file(&self, def: &TableDef, path: &str) -> Result<()> {
+    fn build_file(
+        &self,
+        def: &TableDef,
+        path: &str,
+        create: impl FnOnce(&Spaces, NewSpace<'_>) -> Result<Arc<Space>>,
+    ) -> Result<()> {
         let page_size = self.core.pool.page_size();
         let mut encoded = Vec::new();
         def.encode(&mut encoded);
         let copy = second_copy(&encoded, page_size);
-        self.spaces.create(NewSpace {
+        let new = NewSpace {
             id: def.space,
             path,
             kind: SpaceKind::Table,
             table: def.id,
             definition: first_copy(&encoded, page_size),
             pages: 3 + (def.indexes.len() + copy.len()) as u32,
-        })?;
+        };
+        create(&self.spaces, new)?;
         self.build_pages(def, &copy)
             .inspect_err(|_| self.remove_file(def.space))
     }
@@ -263,6 +270,16 @@ impl Ddl {
                 "the file of tablespace {space} is of no use any more, but can't be removed: {e}"
             )),
         }
+        self.keep_spare();
+    }
+
+    /// There may be room now.
+    fn keep_spare(&self) {
+        if let Err(e) = self.spaces.keep_spare() {
+            self.core.warn(&format!(
+                "{SPARE_FILE} can't be made, without which TRUNCATE TABLE is refused on a full disk: {e}"
+            ));
+        }
     }
 
     /// A DDL transaction that has the table for itself.
@@ -279,6 +296,7 @@ impl Ddl {
             return self.drop_broken(name, &broken);
         }
         let (mut trx, table) = self.lock(name)?;
+        trx.gives_room();
         if table.is_temporary() {
             drop_temporary_table(&mut trx, &table)?;
             return trx.commit();
@@ -313,6 +331,7 @@ impl Ddl {
         let id = broken.def.as_ref().map(|def| def.space).or_else(by_path);
         let id = id.filter(|id| is_table(id) && !self.is_anothers(*id, name));
         let mut trx = self.begin();
+        trx.gives_room();
         store::delete_def(&mut trx, &self.system, name)?;
         let _decided = id.map(|id| self.decide_removal(&mut trx, id)).transpose()?;
         self.commit(trx)?;
@@ -433,6 +452,7 @@ impl Ddl {
     /// Empties a table by giving it a fresh tablespace.
     pub fn truncate_table(&self, name: &str) -> Result<()> {
         let (mut trx, table) = self.lock(name)?;
+        trx.gives_room();
         if table.is_temporary() {
             return self.truncate_temporary(&table);
         }
@@ -442,7 +462,7 @@ impl Ddl {
         let schema = name.split_once('/').map_or("", |(schema, _)| schema);
         // No table's name begins with a dot.
         let fresh = table_path(&format!("{schema}/.truncate-{}", def.space));
-        self.build_file(&def, &fresh)?;
+        self.build_file(&def, &fresh, Spaces::create_on_full_disk)?;
         let _gate = table.keep_purge_away();
         let stored = (|| {
             store::delete_def(&mut trx, &self.system, name)?;
@@ -456,6 +476,7 @@ impl Ddl {
         self.core.tables.replace(&table, Arc::new(emptied));
         self.spaces.replace(table.space(), space)?;
         self.core.pool.drop_space(table.space());
+        self.keep_spare();
         Ok(())
     }
 }

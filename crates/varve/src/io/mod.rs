@@ -91,6 +91,11 @@ pub trait DiskFile: Send + Sync {
     /// Extends the file to `new_len` with its space reserved on the device, so that later writes below `new_len` do
     /// not fail for space. The new bytes read as zero. Does nothing if the file is that long already.
     fn allocate(&self, new_len: u64) -> Result<()>;
+    /// Reserves space for the holes that the file has, as one may that was copied, so that later writes there do not fail for space. Does
+    /// nothing where the system can't do that.
+    fn fill_holes(&self) -> Result<()> {
+        Ok(())
+    }
     /// Writes zeros from `from` to the end, where the file has only reserved space, so that a later `sync` of writes there
     /// need not record that the space is now used. To readers nothing changes. IO-6 holds for `from` and the length.
     fn fill(&self, from: u64) -> Result<()>;

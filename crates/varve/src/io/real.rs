@@ -179,6 +179,14 @@ impl DiskFile for RealFile {
         }
     }
 
+    fn fill_holes(&self) -> Result<()> {
+        match fallocate(&self.file, 0, self.len()?) {
+            // An empty file; a file system that can't reserve space.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => Ok(()),
+            result => fail("reserve space for", &self.path, result),
+        }
+    }
+
     fn fill(&self, from: u64) -> Result<()> {
         let len = self.len()?;
         fail("fill", &self.path, write_zeros(&self.file, from, len))
@@ -223,6 +231,8 @@ fn write_zeros(file: &File, from: u64, to: u64) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     #[test]
@@ -254,6 +264,24 @@ mod tests {
             error.to_string().contains(path.to_str().unwrap()),
             "{error} must name the file"
         );
+    }
+
+    #[test]
+    fn holes_get_space_and_nothing_changes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let file = RealDisk.open(&path, OpenMode::CreateNew).unwrap();
+        file.fill_holes().unwrap();
+        file.set_len(1 << 20).unwrap();
+        file.write_at(b"hello", 300_000).unwrap();
+        let bytes = || fs::read(&path).unwrap();
+        let before = bytes();
+        file.fill_holes().unwrap();
+        assert!(bytes() == before);
+        let other = File::create(dir.path().join("b")).unwrap();
+        let can_reserve = fallocate(&other, 0, 4096).is_ok();
+        let bytes = fs::metadata(&path).unwrap().blocks() * 512;
+        assert!(!can_reserve || bytes >= 1 << 20, "{bytes}");
     }
 
     #[test]

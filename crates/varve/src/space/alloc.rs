@@ -10,10 +10,10 @@
 
 use std::sync::atomic::Ordering;
 
-use super::Space;
 use super::alloc_page::{EXTENT_PAGES, MIXED, group_start};
 use super::extents::{Extents, FREE};
 use super::header::{DEF, DEF_LEN, DefinitionCopy};
+use super::{Space, SpaceKind};
 use crate::base::{Error, NO_PAGE, PageId, PageNo, Result};
 use crate::mtr::{Mtr, MtrEnv, PageH};
 use crate::page::{PageOp, PageType, page_type};
@@ -27,9 +27,11 @@ pub const FREE_LOG_BYTES: u32 = 64;
 /// The most that a file is extended at once, in bytes.
 const MAX_GROWTH_BYTES: u64 = 4 << 20;
 
-/// Of a file larger than an extent, one page in so many is kept for rollback and purge, at least `MIN_KEPT_PAGES`.
+/// Of a file larger than an extent, one page in so many is kept (SP-9), at least `MIN_KEPT_PAGES`.
 const KEPT_ONE_IN: u32 = 64;
 const MIN_KEPT_PAGES: u32 = 16;
+/// Pages that are kept of a smaller file with rollback segments.
+const KEPT_OF_SMALL_UNDO: u32 = 8;
 
 /// Pages that are given back under one latch of the allocation page.
 const DISCARDED_AT_ONCE: usize = 512;
@@ -49,21 +51,20 @@ impl Drop for Reserved<'_> {
     }
 }
 
-/// Who asks for pages.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Purpose {
+/// What pages are wanted for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
     Work,
+    /// Rollback, purge, and what removes a table's file: it may use up the pages that are kept (SP-9).
     UndoingWork,
 }
 
-impl Purpose {
-    /// Pages of a file of `size` pages that it has to leave.
-    fn leaves(self, size: u32) -> u32 {
-        match self {
-            Purpose::Work if size > EXTENT_PAGES => MIN_KEPT_PAGES.max(size / KEPT_ONE_IN),
-            Purpose::Work => 1,
-            Purpose::UndoingWork => 0,
-        }
+/// Pages of a file of `size` pages that are kept (SP-9).
+fn kept_pages(kind: SpaceKind, size: u32) -> u32 {
+    match kind {
+        _ if size > EXTENT_PAGES => MIN_KEPT_PAGES.max(size / KEPT_ONE_IN),
+        SpaceKind::System | SpaceKind::Undo => KEPT_OF_SMALL_UNDO,
+        SpaceKind::Table | SpaceKind::Temp => 1,
     }
 }
 
@@ -74,12 +75,8 @@ impl Space {
         self.reserve_for(env, pages, Purpose::Work)
     }
 
-    /// Like [`Space::reserve`], for rollback and purge: may use up the pages that are kept for them.
-    pub fn reserve_for_undoing(&self, env: &MtrEnv, pages: u32) -> Result<Reserved<'_>> {
-        self.reserve_for(env, pages, Purpose::UndoingWork)
-    }
-
-    fn reserve_for(&self, env: &MtrEnv, pages: u32, purpose: Purpose) -> Result<Reserved<'_>> {
+    /// The same for a purpose.
+    pub fn reserve_for(&self, env: &MtrEnv, pages: u32, purpose: Purpose) -> Result<Reserved<'_>> {
         self.build_mirror(env)?;
         let mut refused = None;
         loop {
@@ -91,7 +88,11 @@ impl Space {
                     self.note_used(extents);
                 }
                 let size = extents.size();
-                let enough = extents.available() >= pages.saturating_add(purpose.leaves(size));
+                let left = match purpose {
+                    Purpose::Work => kept_pages(self.kind(), size),
+                    Purpose::UndoingWork => 0,
+                };
+                let enough = extents.available() >= pages.saturating_add(left);
                 // A large file keeps an extent to give away whole, unless the disk is full.
                 let scattered = size > EXTENT_PAGES && !extents.has_free_extent();
                 if enough && (!scattered || refused.is_some()) {

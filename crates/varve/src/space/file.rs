@@ -260,6 +260,17 @@ impl SpaceFile {
         done
     }
 
+    /// Sees to it that the whole file has its space on the disk, as far as there is room.
+    pub fn fill_holes(&self) -> Result<()> {
+        let handle = self.handle(&mut self.state.lock())?;
+        let done = handle.fill_holes();
+        if matches!(done, Err(Error::NoSpace { .. })) {
+            self.files.extended(&done);
+            return Ok(());
+        }
+        done
+    }
+
     /// Has `rename`, which is handed the path so far, give the file another one (FILE-2).
     pub fn rename(&self, to: &str, rename: impl FnOnce(&str) -> Result<()>) -> Result<()> {
         let mut state = self.state.lock();

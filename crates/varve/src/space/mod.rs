@@ -7,7 +7,7 @@
 //!   mini-transaction at a time changes a file's allocation pages, whichever they are. In the latch order they
 //!   come last (docs/locking.md); only a page just allocated, which nobody else can be looking for, is latched after them.
 //! - **SP-3** Room is reserved before a mini-transaction begins ([`Space::reserve`]): an allocation under a reservation
-//!   finds a page. A few pages of each file are kept for rollback and purge, so that undoing work never fails for space.
+//!   finds a page. A few pages of each file are kept, so that undoing work never fails for space (SP-9).
 //! - **SP-4** A file is complete and durable, and so is its name, before [`Spaces::create`] returns, that is before
 //!   anything can refer to it.
 //! - **SP-5** The size of a file is a multiple of an extent once it is larger than one, so that the allocation page of its
@@ -18,6 +18,23 @@
 //! - **SP-8** Until a file that is being removed or replaced is gone for good, no write to it is passed over: it waits, or it is done if
 //!   the file stays open. A write that does nothing makes its page count as clean: the checkpoint would pass changes of a file that a
 //!   crash brings back, to which the redo behind them does not apply.
+//!
+//! - **SP-9** Pages of each file are kept for rollback, purge, and DDL that removes a file ([`Purpose::UndoingWork`]): 16 or one in 64 of
+//!   a file larger than an extent; of a smaller one 8 if it has rollback segments, else 1. They have their space on the disk: a file is extended
+//!   with its space, and the holes of one that was copied are filled when it is opened. What was taken of them is made up for before
+//!   anybody gets a page for other work: the file grows, or he is refused.
+//!
+//! What needs them:
+//! - In a table's file, rollback: a row that gets its length back may split a page on each level of its tree. Who needs more than is there
+//!   waits for room (txn/rollback.rs, RB-1).
+//! - In the system tablespace and those of undo, rollback and purge take none: the room of a log in the history is made with the log, and
+//!   definitions that are put back have the length that they had. So all of them are for `DROP TABLE` and `TRUNCATE TABLE`,
+//!   one statement at a time: at most a page to begin an undo log, a page of the history queue, and as many as the undo records fill. These
+//!   have a hundred bytes and the table's name for each quarter of a page of the definition, and for `TRUNCATE` that quarter, too. All of them use
+//!   the same rollback segment while it is active (`UndoSys::assign`) and share its pages, so that many tables can be dropped while a view
+//!   keeps purge away. The checkpoint goes on meanwhile: redo, control and doublewrite file have their space from the beginning.
+//!
+//! **SP-10** is in `spare`, where the room for `TRUNCATE TABLE` is.
 //!
 //! The temporary tablespace is made anew at every start, in the place of what is left of the last one, and never synced.
 //!
@@ -33,6 +50,7 @@ mod extents;
 mod file;
 mod header;
 mod registry;
+mod spare;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -42,11 +60,12 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use parking_lot::Mutex;
 
-pub use alloc::{ALLOC_LOG_BYTES, FREE_LOG_BYTES, Reserved};
+pub use alloc::{ALLOC_LOG_BYTES, FREE_LOG_BYTES, Purpose, Reserved};
 pub use alloc_page::{EXTENT_PAGES, MIXED};
 pub use file::OpenFiles;
 pub use header::{DefinitionCopy, FileHeader, SpaceKind, definition_room};
 pub use registry::{NewSpace, Spaces, UNFINISHED_EXTENSION};
+pub use spare::SPARE_FILE;
 
 use crate::base::{Error, PageId, PageNo, Result, SpaceId, TableId};
 #[cfg(doc)]

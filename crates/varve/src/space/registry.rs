@@ -40,16 +40,18 @@ pub struct NewSpace<'a> {
 
 /// The open tablespaces of one database.
 pub struct Spaces {
-    disk: Arc<dyn Disk>,
-    dir: PathBuf,
+    pub(super) disk: Arc<dyn Disk>,
+    pub(super) dir: PathBuf,
     /// What the paths of undo tablespaces begin with.
     undo_dir: String,
-    page_size: usize,
+    pub(super) page_size: usize,
     uuid: [u8; 16],
     spaces: RwLock<HashMap<SpaceId, Arc<Space>>>,
     files: Arc<OpenFiles>,
     /// Tablespaces that replay would have changed.
     missed: Mutex<BTreeSet<SpaceId>>,
+    /// Whether the spare is known to be there (SP-10). Held while it is made.
+    pub(super) spare: Mutex<bool>,
     /// How long the list, or the file of a tablespace that takes another's place, was kept from others.
     pub held: Durations,
 }
@@ -72,6 +74,7 @@ impl Spaces {
             uuid,
             spaces: RwLock::default(),
             missed: Mutex::default(),
+            spare: Mutex::default(),
             held: Durations::default(),
         }
     }
@@ -114,6 +117,15 @@ impl Spaces {
     /// by which start-up knows what a crash left (`UNFINISHED_EXTENSION`). Nothing remains of it if this fails. A temporary
     /// tablespace takes the place of a file that an earlier process left, and is not made durable: no later process reads it.
     pub fn create(&self, new: NewSpace<'_>) -> Result<Arc<Space>> {
+        self.create_in(new, |path| self.disk.open(path, OpenMode::CreateNew))
+    }
+
+    /// The same in a file that `make` makes, of zeros.
+    pub(super) fn create_in(
+        &self,
+        new: NewSpace<'_>,
+        make: impl FnOnce(&Path) -> Result<Arc<dyn DiskFile>>,
+    ) -> Result<Arc<Space>> {
         assert_eq!(new.kind == SpaceKind::Temp, !new.id.is_logged(), "SP-6");
         let path = self.dir.join(new.path);
         if self.get(new.id).is_some() {
@@ -129,8 +141,8 @@ impl Spaces {
         if self.disk.exists(&unfinished)? {
             self.disk.remove(&unfinished)?;
         }
-        let file = self.disk.open(&unfinished, OpenMode::CreateNew)?;
-        let done = self.fill(&new, file).and_then(|()| {
+        let made = make(&unfinished).and_then(|file| self.fill(&new, file));
+        let done = made.and_then(|()| {
             self.disk.rename(&unfinished, &path)?;
             if new.kind != SpaceKind::Temp {
                 self.sync_parent(&path)?;
@@ -216,6 +228,10 @@ impl Spaces {
         let space = self.space(intro.space, header, file, size);
         // A crash may have cut off an extension that nothing durable refers to.
         space.grow_file(round_size(size)?)?;
+        if matches!(header.kind, SpaceKind::System | SpaceKind::Undo) {
+            // SP-9
+            space.file.fill_holes()?;
+        }
         Ok(self.register(space))
     }
 

@@ -331,6 +331,36 @@ impl DiskFile for SmallFile {
     }
 }
 
+/// SP-9: also a small file with rollback segments keeps pages, and gets them back when there is room.
+#[test]
+fn a_small_undo_tablespace_keeps_pages() {
+    let dir = tempfile::tempdir().unwrap();
+    let limit = Arc::new(AtomicU64::new(64 * PAGE as u64));
+    let spaces = spaces_on(small_disk(&limit), dir.path());
+    let env = env_on(dir.path(), &spaces);
+    let undo = NewSpace {
+        kind: SpaceKind::Undo,
+        pages: 64,
+        ..new_table("undo_001.vdt")
+    };
+    let space = spaces.create(undo).unwrap();
+    let take = |purpose| {
+        let _room = space.reserve_for(&env, 1, purpose)?;
+        let mut mtr = Mtr::begin(&env, ALLOC_LOG_BYTES)?;
+        space.alloc(&mut mtr, NO_PAGE, 5)?;
+        mtr.commit();
+        Ok::<_, Error>(())
+    };
+    let take_all = |purpose| (0..).take_while(|_: &u32| take(purpose).is_ok()).count();
+    assert_eq!(take_all(Purpose::Work), 64 - 2 - 8);
+    assert_eq!(take_all(Purpose::UndoingWork), 8);
+    limit.store(u64::MAX, Relaxed);
+    take(Purpose::Work).unwrap();
+    limit.store(8 * PAGE as u64, Relaxed);
+    assert!(take_all(Purpose::Work) > 0);
+    assert_eq!(take_all(Purpose::UndoingWork), 16);
+}
+
 /// On a full disk work is refused by name while undoing work still finds room; what failed to be made leaves no file.
 #[test]
 fn a_full_disk_leaves_room_for_undoing_work() {
@@ -355,13 +385,13 @@ fn a_full_disk_leaves_room_for_undoing_work() {
         "{refused}"
     );
     assert!((230..=240).contains(&taken), "{taken}");
-    let room = space.reserve_for_undoing(&env, 14).unwrap();
+    let room = space.reserve_for(&env, 14, Purpose::UndoingWork).unwrap();
     assert!(
-        space.reserve_for_undoing(&env, 6).is_err(),
+        space.reserve_for(&env, 6, Purpose::UndoingWork).is_err(),
         "promised to somebody else"
     );
     drop(room);
-    let _room = space.reserve_for_undoing(&env, 14).unwrap();
+    let _room = space.reserve_for(&env, 14, Purpose::UndoingWork).unwrap();
     for _ in 0..14 {
         let mut mtr = Mtr::begin(&env, ALLOC_LOG_BYTES).unwrap();
         space.alloc(&mut mtr, NO_PAGE, 5).unwrap();

@@ -1,7 +1,7 @@
 //! Rollback: each undo record, newest first, is taken back in one mini-transaction that restores exactly the
 //! previous state and marks the undo record UNDONE. A crash in between leaves a log whose marked records are done.
 //!
-//! - **RB-1** Rollback does not fail for space. Each tablespace keeps pages for it (SP-3); when they are used up on a full
+//! - **RB-1** Rollback does not fail for space. Each tablespace keeps pages for it (SP-9); when they are used up on a full
 //!   disk, rollback says so in the log and waits until there is room.
 //! - **RB-2** What is rolled back as a whole may concern tables that can't be used (their file is missing or damaged). Those changes
 //!   are left, and with them the undo log, in its slot, and the transaction, unfinished: the next start tries again. Changes

@@ -23,6 +23,7 @@ use crate::base::{Error, IndexId, Lsn, Result, SYSTEM_SPACE, SpaceId, TableId, T
 use crate::btree::LeafHint;
 use crate::catalog::{Claim, OpenTable};
 use crate::lock::{TableMode, TrxLocks, Wait};
+use crate::space::Purpose;
 use crate::undo::{TrxUndo, UndoKind};
 
 use super::core::{Core, Counters};
@@ -109,6 +110,8 @@ pub struct Transaction {
     state: State,
     id: Option<TrxId>,
     pub(super) undo: Option<TrxUndo>,
+    /// What its undo will want pages for.
+    undo_purpose: Purpose,
     view: Option<ReadView>,
     /// Where the view goes, while there is none.
     view_place: Option<ViewPlace>,
@@ -151,6 +154,7 @@ impl Transaction {
             state: State::Active,
             id: None,
             undo: None,
+            undo_purpose: Purpose::Work,
             view: None,
             view_place,
             locks: Some(locks),
@@ -375,7 +379,7 @@ impl Transaction {
         if let Some(view) = &mut self.view {
             view.set_own(id);
         }
-        self.undo = Some(self.core.undo.assign(id));
+        self.undo = Some(self.core.undo.assign(id, self.undo_purpose));
         Ok(id)
     }
 
@@ -442,6 +446,12 @@ impl Transaction {
             Some(undo) => undo.hold_commit(&self.core.undo.env),
             None => Ok(()),
         }
+    }
+
+    /// The transaction is going to remove a file: its undo may take the pages that are kept for such (SP-9). It has not written yet.
+    pub fn gives_room(&mut self) {
+        assert!(self.undo.is_none(), "SP-9: it has pages already");
+        self.undo_purpose = Purpose::UndoingWork;
     }
 
     /// The commit says in redo that the file of this tablespace goes with it: recovery removes it then. Something was changed already.

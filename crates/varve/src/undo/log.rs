@@ -30,6 +30,7 @@ use crate::base::{
 use crate::buffer::Pin;
 use crate::mtr::{Mtr, PageH};
 use crate::page::{PageOp, PageType, SLOT_SIZE, SlottedRef};
+use crate::space::Purpose;
 
 use super::UndoEnv;
 use super::header::{
@@ -84,11 +85,12 @@ impl UndoLog {
         rseg: &Rseg,
         (kind, len): (LogKind, usize),
         trx: TrxId,
+        purpose: Purpose,
     ) -> Result<UndoLog> {
         if kind == LogKind::Update {
-            rseg.reserve_history(env)?;
+            rseg.reserve_history(env, purpose)?;
         }
-        let cached = rseg.take_cached(env, kind).inspect_err(|_| {
+        let cached = rseg.take_cached(env, kind, purpose).inspect_err(|_| {
             if kind == LogKind::Update {
                 rseg.return_history();
             }
@@ -276,7 +278,13 @@ impl UndoLog {
     }
 
     /// Makes sure that a record of `len` bytes fits into the last page (UNDO-3).
-    pub(super) fn ensure_room(&mut self, env: &UndoEnv, rseg: &Rseg, len: usize) -> Result<()> {
+    pub(super) fn ensure_room(
+        &mut self,
+        env: &UndoEnv,
+        rseg: &Rseg,
+        len: usize,
+        purpose: Purpose,
+    ) -> Result<()> {
         if cost(len) <= self.room {
             return Ok(());
         }
@@ -289,7 +297,7 @@ impl UndoLog {
             });
         }
         let space = env.space(self.space)?;
-        let _reserved = space.reserve(&env.mtr, 1)?;
+        let _reserved = space.reserve_for(&env.mtr, 1, purpose)?;
         let mut mtr = env.begin(self.space)?;
         let rseg_h = rseg.latch(&mut mtr)?;
         let header_h = self.latch_header(&mut mtr)?;

@@ -36,7 +36,7 @@ use crate::base::{
 };
 use crate::buffer::{BufferPool, SharedPage};
 use crate::mtr::{Mtr, MtrEnv, PageH, RawRecord};
-use crate::space::{Space, Spaces};
+use crate::space::{Purpose, Space, Spaces};
 
 pub use directory::{DIRECTORY_PAGE, Directory, SYSTEM_FILE, require_system_file};
 pub use header::{LogHeader, LogKind, LogSpan, LogState, LogWalk};
@@ -55,7 +55,7 @@ pub use truncate::{
 use header::read_cached;
 use log::{UndoLog, damaged_record};
 use rseg::{RsegUse, UsedSlot, check_history, undo_page};
-use segments::{deal, places, temporary_places};
+use segments::{deal, places, temporary_places, turn};
 
 /// Redo that one undo mini-transaction can write: a header, two history pages, an undo record.
 fn max_undo_mtr(page_size: usize) -> u32 {
@@ -176,10 +176,15 @@ impl UndoSys {
     }
 
     /// The undo of a transaction that starts to write. A thread takes turns among a few rollback segments, whose pages
-    /// stay in its processor's cache, and goes on to others when they are full.
-    pub fn assign(&self, trx: TrxId) -> TrxUndo {
+    /// stay in its processor's cache, and goes on to others when they are full. What removes files always takes the first one, so
+    /// that it finds what the one before it has left there (SP-9).
+    pub fn assign(&self, trx: TrxId, purpose: Purpose) -> TrxUndo {
         let used = self.used.load(Ordering::Relaxed);
-        TrxUndo::new(deal(&self.logged, used, trx), trx)
+        let first = match purpose {
+            Purpose::Work => turn(used, trx),
+            Purpose::UndoingWork => 0,
+        };
+        TrxUndo::new(deal(&self.logged, used, first), trx, purpose)
     }
 
     /// From now on transactions take the first `count` redo-logged rollback segments; all of them, if there are fewer.
@@ -199,11 +204,9 @@ impl UndoSys {
         check_undo_no(undo.trx, undo.next_no)?;
         let trx = undo.trx;
         if table.is_temporary() && undo.temporary.is_none() {
-            undo.temporary = Some(LogPair::new(deal(
-                &self.temporary,
-                self.temporary.len(),
-                trx,
-            )));
+            let count = self.temporary.len();
+            let rseg = deal(&self.temporary, count, turn(count, trx));
+            undo.temporary = Some(LogPair::new(rseg, Purpose::Work));
         }
         undo.pair_mut(table).prepare(&self.env, trx, kind, len)
     }
@@ -397,7 +400,8 @@ fn adopt_log(
     let at = match unfinished.iter().position(|u| u.trx == header.trx) {
         Some(at) => at,
         None => {
-            unfinished.push(TrxUndo::new(RsegUse::adopt(rseg), header.trx));
+            let rseg = RsegUse::adopt(rseg);
+            unfinished.push(TrxUndo::new(rseg, header.trx, Purpose::UndoingWork));
             unfinished.len() - 1
         }
     };
@@ -463,10 +467,10 @@ pub struct TrxUndo {
 }
 
 impl TrxUndo {
-    fn new(rseg: RsegUse, trx: TrxId) -> TrxUndo {
+    fn new(rseg: RsegUse, trx: TrxId, purpose: Purpose) -> TrxUndo {
         TrxUndo {
             trx,
-            logged: LogPair::new(rseg),
+            logged: LogPair::new(rseg, purpose),
             temporary: None,
             next_no: 0,
             xid: None,

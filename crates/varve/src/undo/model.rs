@@ -324,7 +324,7 @@ impl Run {
     fn write(&mut self, who: usize, (kind, temporary): (UndoKind, bool), (key, more): (u16, u16)) {
         if self.open[who].is_none() {
             let trx = TrxId(self.draw());
-            let undo = self.base.sys.assign(trx);
+            let undo = self.base.sys.assign(trx, Purpose::Work);
             self.open[who] = Some(Open {
                 undo,
                 records: Vec::new(),

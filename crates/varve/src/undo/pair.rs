@@ -6,6 +6,7 @@
 
 use crate::base::{Lsn, NO_PAGE, PageId, Result, RollPtr, TrxId, TrxNo};
 use crate::mtr::{Mtr, PageH, RawRecord};
+use crate::space::Purpose;
 
 use super::UndoEnv;
 use super::header::LogKind;
@@ -17,6 +18,8 @@ use super::rseg::{Rseg, RsegUse, Tail};
 pub(super) struct LogPair {
     insert: Option<UndoLog>,
     update: Option<UndoLog>,
+    /// What pages of the undo tablespace are wanted for.
+    purpose: Purpose,
     /// What the commit will need is at hand.
     hold: Option<Box<CommitHold>>,
     /// Dropped last: whoever finds the segment without users finds nothing of theirs (RSEG-6).
@@ -118,10 +121,11 @@ impl Ending<'_> {
 }
 
 impl LogPair {
-    pub fn new(rseg: RsegUse) -> LogPair {
+    pub fn new(rseg: RsegUse, purpose: Purpose) -> LogPair {
         LogPair {
             insert: None,
             update: None,
+            purpose,
             hold: None,
             rseg,
         }
@@ -177,16 +181,16 @@ impl LogPair {
 
     /// Makes room for a record, in a mini-transaction of its own (UNDO-3).
     pub fn prepare(&mut self, env: &UndoEnv, trx: TrxId, kind: UndoKind, len: usize) -> Result<()> {
-        let (kind, rseg) = (kind.log_kind(), &self.rseg);
+        let (kind, rseg, purpose) = (kind.log_kind(), &self.rseg, self.purpose);
         let log = match kind {
             LogKind::Insert => &mut self.insert,
             LogKind::Update => &mut self.update,
         };
         if log.is_none() {
-            *log = Some(UndoLog::create(env, rseg, (kind, len), trx)?);
+            *log = Some(UndoLog::create(env, rseg, (kind, len), trx, purpose)?);
         }
         let log = log.as_mut().expect("just created");
-        log.ensure_room(env, rseg, len)
+        log.ensure_room(env, rseg, len, purpose)
     }
 
     pub fn next_roll_ptr(&self, kind: UndoKind) -> RollPtr {

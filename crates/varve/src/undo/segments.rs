@@ -78,11 +78,15 @@ pub(super) fn format_headers(env: &UndoEnv, places: &[(u8, PageId)]) -> Result<(
     Ok(())
 }
 
-/// A rollback segment for a transaction, one of the first `used`. A thread takes turns among a few of them, whose pages stay in its
-/// processor's cache, and goes on to others when they are full.
-pub(super) fn deal(rsegs: &[Arc<Rseg>], used: usize, trx: TrxId) -> RsegUse {
+/// Which of the first `used` rollback segments a transaction of this thread takes, if it can. A thread takes turns among a few of them,
+/// whose pages stay in its processor's cache.
+pub(super) fn turn(used: usize, trx: TrxId) -> usize {
     let own = thread_spot().wrapping_mul(RSEGS_PER_THREAD) % used;
-    let first = own + (trx.0 / 2) as usize % RSEGS_PER_THREAD;
+    own + (trx.0 / 2) as usize % RSEGS_PER_THREAD
+}
+
+/// A rollback segment for a transaction, one of the first `used`: `first`, or one of those that follow it if that is full.
+pub(super) fn deal(rsegs: &[Arc<Rseg>], used: usize, first: usize) -> RsegUse {
     let all = || (0..used).map(|n| &rsegs[(first + n) % used]);
     loop {
         let with_room = all().find(|rseg| rseg.is_active() && rseg.has_room());

@@ -16,6 +16,7 @@ use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, TrxId, TrxNo, get_u56,
 use crate::buffer::Pin;
 use crate::mtr::{Mtr, PageH};
 use crate::page::{PageOp, PageType, page_type};
+use crate::space::Purpose;
 use crate::undo::UndoEnv;
 use crate::undo::header::LogHeader;
 
@@ -227,7 +228,7 @@ impl Rseg {
     }
 
     /// Reserves the queue entry that a new update undo log will need at commit (RSEG-2).
-    pub(in crate::undo) fn reserve_history(&self, env: &UndoEnv) -> Result<()> {
+    pub(in crate::undo) fn reserve_history(&self, env: &UndoEnv, purpose: Purpose) -> Result<()> {
         loop {
             if self.try_reserve_history() {
                 return Ok(());
@@ -236,7 +237,7 @@ impl Rseg {
             if self.try_reserve_history() {
                 return Ok(());
             }
-            self.grow_history(env)?;
+            self.grow_history(env, purpose)?;
         }
     }
 
@@ -249,7 +250,7 @@ impl Rseg {
 
     /// Counts a log that recovery found in a slot: it holds a reservation as if it had just been created.
     pub(in crate::undo) fn adopt_reservation(&self, env: &UndoEnv) -> Result<()> {
-        self.reserve_history(env)
+        self.reserve_history(env, Purpose::UndoingWork)
     }
 
     /// Gives back the reservation of an update undo log that did not join the history.
@@ -257,9 +258,9 @@ impl Rseg {
         self.state.lock().history_room += 1;
     }
 
-    fn grow_history(&self, env: &UndoEnv) -> Result<()> {
+    fn grow_history(&self, env: &UndoEnv, purpose: Purpose) -> Result<()> {
         let space = env.space(self.space())?;
-        let _reserved = space.reserve(&env.mtr, 1)?;
+        let _reserved = space.reserve_for(&env.mtr, 1, purpose)?;
         let mut mtr = env.begin(self.space())?;
         let header = self.latch(&mut mtr)?;
         let mut last = PageNo(u32_at(mtr.bytes(header), HISTORY_TAIL));

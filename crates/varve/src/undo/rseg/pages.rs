@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, TrxNo};
 use crate::mtr::{Mtr, PageH};
 use crate::page::{PageOp, PageType, page_type};
+use crate::space::Purpose;
 use crate::undo::UndoEnv;
 use crate::undo::header::{LogKind, format_cached};
 
@@ -82,7 +83,12 @@ impl Rseg {
     }
 
     /// A cached page for a new log: of this kind, or one that can be started anew for it.
-    pub(in crate::undo) fn take_cached(&self, env: &UndoEnv, kind: LogKind) -> Result<Cached> {
+    pub(in crate::undo) fn take_cached(
+        &self,
+        env: &UndoEnv,
+        kind: LogKind,
+        purpose: Purpose,
+    ) -> Result<Cached> {
         let slot = {
             let mut state = self.state.lock();
             if let Some(cached) = state.cached(kind).pop() {
@@ -93,7 +99,7 @@ impl Rseg {
                 None => return self.take_other(&mut state),
             }
         };
-        let page = self.put_page_in(env, slot, kind);
+        let page = self.put_page_in(env, (slot, kind), purpose);
         page.inspect_err(|_| self.return_slot(slot))
     }
 
@@ -108,9 +114,14 @@ impl Rseg {
         })
     }
 
-    fn put_page_in(&self, env: &UndoEnv, slot: u16, kind: LogKind) -> Result<Cached> {
+    fn put_page_in(
+        &self,
+        env: &UndoEnv,
+        (slot, kind): (u16, LogKind),
+        purpose: Purpose,
+    ) -> Result<Cached> {
         let space = env.space(self.space())?;
-        let _reserved = space.reserve(&env.mtr, 1)?;
+        let _reserved = space.reserve_for(&env.mtr, 1, purpose)?;
         let mut mtr = env.begin(self.space())?;
         let header = self.latch(&mut mtr)?;
         let (no, page) = self.take_page(env, &mut mtr, header)?;
