@@ -25,66 +25,73 @@ pub struct SoakArgs {
 
 struct Part {
     name: &'static str,
-    /// Variables and a cargo command; SEED stands for the seed.
+    /// Variables and a cargo command; `{seed}` stands for the seed.
     line: &'static str,
     /// What a line must contain to be a count of what was done.
     counts: &'static str,
 }
 
+impl Part {
+    fn line_with(&self, seed: u32) -> String {
+        let line = self.line.replace("{seed}", &seed.to_string());
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+}
+
 const PARTS: [Part; 11] = [
     Part {
         name: "crash simulation",
-        line: "VARVE_MODEL_SEED=SEED VARVE_CRASH_POINTS=1500 \
+        line: "VARVE_MODEL_SEED={seed} VARVE_CRASH_POINTS=1500 \
                cargo test -p varve --locked --features varve/sabotage --test crash_points -- --nocapture",
         counts: "crash points",
     },
     Part {
         name: "crash simulation, threads",
-        line: "VARVE_MODEL_SEED=SEED VARVE_CRASH_POINTS=500 \
+        line: "VARVE_MODEL_SEED={seed} VARVE_CRASH_POINTS=500 \
                cargo test -p varve --locked --features varve/sabotage --test crash_threads -- --nocapture",
         counts: "crash points",
     },
     Part {
         name: "models of parts",
-        line: "VARVE_SEED=SEED VARVE_CASES=20 \
+        line: "VARVE_SEED={seed} VARVE_CASES=20 \
                cargo test -p varve --locked --features varve/sabotage --lib -- model:: intervals::",
         counts: "test result",
     },
     Part {
         name: "models of the whole",
-        line: "VARVE_SEED=SEED VARVE_CASES=10 VARVE_MODEL_SEED=SEED VARVE_MODEL_STEPS=20000 \
+        line: "VARVE_SEED={seed} VARVE_CASES=10 VARVE_MODEL_SEED={seed} VARVE_MODEL_STEPS=20000 \
                cargo test -p varve --locked --features varve/sabotage --test catalog_model --test model",
         counts: "test result",
     },
     Part {
         name: "failing disk",
-        line: "VARVE_FAULT_SEED=SEED VARVE_FAULT_POINTS=300 \
+        line: "VARVE_FAULT_SEED={seed} VARVE_FAULT_POINTS=300 \
                cargo test -p varve --locked --features varve/sabotage --test faults",
         counts: "test result",
     },
     Part {
         name: "killed server",
-        line: "cargo xtask stress --server --rounds 6 --seed SEED",
+        line: "cargo xtask stress --server --rounds 6 --seed {seed}",
         counts: " rounds, ",
     },
     Part {
         name: "killed program",
-        line: "cargo xtask stress --embedded --rounds 20 --seed SEED",
+        line: "cargo xtask stress --embedded --rounds 20 --seed {seed}",
         counts: " rounds, ",
     },
     Part {
         name: "killed server, binary log",
-        line: "cargo xtask stress --binlog --rounds 4 --seed SEED",
+        line: "cargo xtask stress --binlog --rounds 4 --seed {seed}",
         counts: " rounds, ",
     },
     Part {
         name: "full disk",
-        line: "cargo xtask stress --full --rounds 5 --seed SEED",
+        line: "cargo xtask stress --full --rounds 5 --seed {seed}",
         counts: " rounds, ",
     },
     Part {
         name: "isolation histories",
-        line: "VARVE_SEED=SEED cargo test -p varve --locked --features varve/sabotage --test histories \
+        line: "VARVE_SEED={seed} cargo test -p varve --locked --features varve/sabotage --test histories \
                -- --nocapture",
         counts: "judged",
     },
@@ -166,9 +173,7 @@ pub fn run(workspace: &Workspace, args: &SoakArgs) -> Result<ExitCode> {
                 break 'time;
             }
             // As a number that every part takes.
-            let line = part.line.replace("SEED", &fastrand::u32(..).to_string());
-            let line: Vec<&str> = line.split_whitespace().collect();
-            let line = line.join(" ");
+            let line = part.line_with(fastrand::u32(..));
             println!("== round {round}, {}: {line}", part.name);
             let begin = Instant::now();
             let succeeded = play(workspace, &line, part.counts, &mut tally.counts)?;
@@ -247,6 +252,20 @@ fn summary(parts: &[&Part], tallies: &[Tally]) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_seed_takes_its_place_and_leaves_names_alone() {
+        let models = PARTS.iter().find(|part| part.name == "models of the whole");
+        let line = models.unwrap().line_with(17);
+        let variables =
+            "VARVE_SEED=17 VARVE_CASES=10 VARVE_MODEL_SEED=17 VARVE_MODEL_STEPS=20000 cargo test";
+        assert!(line.starts_with(variables), "{line}");
+        for part in &PARTS {
+            let line = part.line_with(17);
+            let is_seeded = line.contains("SEED=17 ") || line.ends_with("--seed 17");
+            assert!(is_seeded || part.name == "fuzzing", "{line}");
+        }
+    }
 
     #[test]
     fn numbers_of_like_lines_are_added() {
