@@ -222,3 +222,39 @@ fn progress_in_a_long_log_is_told() {
     }
     panic!("never seen");
 }
+
+/// While somebody reads, purge works through a history only for a part of the time; alone it does not pause.
+#[test]
+fn purge_leaves_processors_to_others() {
+    const LOGS: i64 = 20_000;
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(&dir, purge(0, 50));
+    let table = create(&db, "p/t", LOGS);
+    let paused_over_history = |is_read: bool| {
+        let mut view = db.begin(Isolation::RepeatableRead);
+        view.take_snapshot();
+        let mut cursor = table.cursor(0).unwrap();
+        for n in 0..LOGS {
+            let mut trx = db.begin(Isolation::RepeatableRead);
+            let (id, k) = ((n * 2).to_le_bytes(), (n * 7919).to_le_bytes());
+            let how = (KeyMatch::Exact, LockMode::Exclusive);
+            assert!(cursor.seek(&mut trx, &[Some(&id)], how.0, how.1).unwrap());
+            let row = [Some(&id[..]), Some(&k[..]), Some(&b"text"[..])];
+            trx.update(&table, &cursor, &row).unwrap();
+            trx.commit().unwrap();
+        }
+        let before = status(&db, "purge_pause_usec");
+        view.commit().unwrap();
+        while is_read && db.core().undo.history_len() > 0 {
+            let mut trx = db.begin(Isolation::RepeatableRead);
+            assert!(cursor.first(&mut trx, LockMode::None).unwrap());
+        }
+        assert!(db.wait_for_purge(WAIT));
+        status(&db, "purge_pause_usec") - before
+    };
+    let paused = paused_over_history(true);
+    // Of six processors purge may have a whole one.
+    let are_few = std::thread::available_parallelism().is_ok_and(|n| n.get() < 6);
+    assert!(!are_few || paused > 0);
+    assert_eq!(paused_over_history(false), 0);
+}

@@ -128,6 +128,8 @@ metrics! { |s|
             "Undo records of deleted rows that purge has worked off";
         Counter purge_upd_exist_or_extern_records = s.core.counters.purge_upd_exist_or_extern_records.get(),
             "Undo records of replaced index entries and replaced long values that purge has worked off";
+        Counter purge_pause_usec = s.core.counters.purge_pause_usec.get(),
+            "Microseconds for which purge, while it had work, left the processors to others";
         Counter purge_stop_count = s.core.counters.purge_stop_count.get(),
             "How often purge came to a standstill for a second with history left, at a read view or an error";
         Counter purge_resume_count = s.core.counters.purge_resume_count.get(), "How often purge went on after a standstill";

@@ -32,6 +32,7 @@ mod chains;
 mod lag;
 mod lag_rate;
 mod pending;
+mod share;
 mod standstill;
 mod sweep;
 mod truncation;
@@ -53,6 +54,7 @@ pub use truncation::truncate;
 
 use lag::LagControl;
 use pending::Pending;
+use share::{Share, Sums};
 use standstill::Standstill;
 use sweep::{Failed, Half, Sweep};
 use truncation::Truncation;
@@ -181,6 +183,11 @@ fn trim_caches(core: &Core, stop: &AtomicBool) -> Result<()> {
     rsegs.try_for_each(|rseg| rseg.trim_cached(&core.undo.env, stop))
 }
 
+/// 1 if nobody can tell.
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// What the coordinator keeps from batch to batch.
 struct Coordinator {
     core: Arc<Core>,
@@ -193,6 +200,7 @@ struct Coordinator {
     untrimmed: u32,
     /// How often threads had waited for a free frame when the last batch was read.
     frame_waits: u64,
+    share: Share,
 }
 
 /// What a batch or a round came to.
@@ -222,6 +230,7 @@ impl Coordinator {
             work: Arc::default(),
             untrimmed: 0,
             frame_waits: 0,
+            share: Share::new(processors()),
             core,
             stop,
         }
@@ -230,12 +239,16 @@ impl Coordinator {
     /// Works off everything below the limit; returns how many logs.
     fn run_round(&mut self) -> Result<usize> {
         let mut all = Done::default();
+        self.share.begin(Instant::now(), self.sums());
         while !self.stop.load(Ordering::Relaxed) {
-            let done = self.run_batch()?;
+            let begun = Instant::now();
+            let helpers = self.helpers();
+            let done = self.run_batch(helpers)?;
             if done.is_nothing() {
                 break;
             }
             all.add(done);
+            self.pause_after((done.logs, helpers), begun);
         }
         if all.is_nothing() {
             self.trim(1)?;
@@ -243,19 +256,53 @@ impl Coordinator {
         Ok(all.logs)
     }
 
-    fn run_batch(&mut self) -> Result<Done> {
+    fn helpers(&self) -> usize {
+        let most = self.core.settings.purge().threads as usize;
+        self.share.helpers(most)
+    }
+
+    fn sums(&self) -> Sums {
+        let (undo, counters) = (&self.core.undo, &self.core.counters);
+        let done_by_others = [
+            &counters.rows_read,
+            &counters.rows_inserted,
+            &counters.rows_updated,
+            &counters.rows_deleted,
+            &counters.commits,
+        ];
+        Sums {
+            joined: undo.history_len() + counters.purged_logs.get(),
+            done_by_others: done_by_others.iter().map(|counter| counter.get()).sum(),
+        }
+    }
+
+    /// Leaves the processors to others, if there are any, before the next batch.
+    fn pause_after(&mut self, batch: (usize, usize), begun: Instant) {
+        let (core, sums) = (&self.core, self.sums());
+        let limit = core.settings.purge().max_purge_lag;
+        let is_urgent = limit > 0 && core.undo.history_len() > limit;
+        let times = (begun, Instant::now());
+        let pause = self.share.pause_after(batch, times, sums, is_urgent);
+        if !pause.is_zero() {
+            core.purge_wanted.pause(pause);
+            let paused = times.1.elapsed().as_micros() as u64;
+            Counters::add(&core.counters.purge_pause_usec, paused);
+        }
+    }
+
+    fn run_batch(&mut self, helpers: usize) -> Result<Done> {
         let core = self.core.clone();
         let mut done = Done::default();
         // PURGE-3: without a limit.
         if core.undo.oldest_temporary().is_some() {
-            done.add(self.purge(true, TrxNo(u64::MAX))?);
+            done.add(self.purge(true, TrxNo(u64::MAX), helpers)?);
         }
         if core.undo.oldest().is_some() {
             let limit = match core.log.is_sabotaged(Sabotage::PurgedTooEarly) {
                 true => TrxNo(u64::MAX),
                 false => core.sys.purge_limit(),
             };
-            done.add(self.purge(false, limit)?);
+            done.add(self.purge(false, limit, helpers)?);
         }
         if !done.is_nothing() {
             Counters::add(&core.counters.purged_logs, done.logs as u64);
@@ -292,7 +339,7 @@ impl Coordinator {
     }
 
     /// Works off a batch of logs with numbers below `limit`.
-    fn purge(&mut self, temporary: bool, limit: TrxNo) -> Result<Done> {
+    fn purge(&mut self, temporary: bool, limit: TrxNo, helpers: usize) -> Result<Done> {
         let batch_pages = self.batch_pages();
         let core = &self.core;
         let pending = match temporary {
@@ -311,9 +358,7 @@ impl Coordinator {
         for half in [Half::Entries, Half::Rows] {
             let end = failed.log.unwrap_or(u32::MAX);
             let sweep = Sweep::new(&self.work, half, end, &self.stop);
-            let sweep = self
-                .workers
-                .run(core, sweep, core.settings.purge().threads as usize);
+            let sweep = self.workers.run(core, sweep, helpers);
             failed.merge(sweep.end());
         }
         let end = match &read {

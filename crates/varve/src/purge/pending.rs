@@ -14,6 +14,9 @@ use super::work::Work;
 
 /// Logs with so many numbers are looked up at a time.
 const WINDOW: u64 = 64 * 1024;
+/// A full batch takes the rest of what was looked up, too, if that seems to be less than this part of it: a small batch visits nearly as many
+/// pages of the trees as a large one.
+const REST: usize = 4;
 
 /// The oldest logs of some rollback segments, in the order of their numbers.
 pub(super) struct Pending {
@@ -82,7 +85,10 @@ impl Pending {
         work: &mut Work,
     ) -> Result<usize> {
         let mut pages = 0;
-        while pages < budget {
+        let enough = |pages, rest, read| {
+            pages >= budget && (rest >= read / REST || pages >= budget + budget / REST)
+        };
+        while !enough(pages, self.logs.len(), self.read.len()) {
             if self.logs.is_empty() && (!self.read.is_empty() || !self.look_up(core, limit)?) {
                 break;
             }

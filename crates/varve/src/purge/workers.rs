@@ -44,12 +44,12 @@ impl Workers {
         }
     }
 
-    /// Works a sweep off, with the help of up to `most` threads.
-    pub fn run(&mut self, core: &Arc<Core>, sweep: Sweep, most: usize) -> Arc<Sweep> {
+    /// Works a sweep off, with the help of up to `helpers` of the `purge_threads`.
+    pub fn run(&mut self, core: &Arc<Core>, sweep: Sweep, helpers: usize) -> Arc<Sweep> {
         let sweep = Arc::new(sweep);
-        let helpers = sweep.shares().saturating_sub(1).min(most);
+        let helpers = sweep.shares().saturating_sub(1).min(helpers);
         if helpers > 0 {
-            self.resize(core, most);
+            self.resize(core, core.settings.purge().threads as usize);
             let mut state = self.shared.state.lock();
             state.sweep = Some(sweep.clone());
             state.places = helpers;
