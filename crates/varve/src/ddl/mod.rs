@@ -296,7 +296,7 @@ impl Ddl {
             return self.drop_broken(name, &broken);
         }
         let (mut trx, table) = self.lock(name)?;
-        trx.gives_room();
+        trx.may_use_kept_pages();
         if table.is_temporary() {
             drop_temporary_table(&mut trx, &table)?;
             return trx.commit();
@@ -331,7 +331,7 @@ impl Ddl {
         let id = broken.def.as_ref().map(|def| def.space).or_else(by_path);
         let id = id.filter(|id| is_table(id) && !self.is_anothers(*id, name));
         let mut trx = self.begin();
-        trx.gives_room();
+        trx.may_use_kept_pages();
         store::delete_def(&mut trx, &self.system, name)?;
         let _decided = id.map(|id| self.decide_removal(&mut trx, id)).transpose()?;
         self.commit(trx)?;
@@ -381,6 +381,7 @@ impl Ddl {
     /// gets another name: views that are older than that don't read it.
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         let (mut trx, table) = self.lock(from)?;
+        trx.may_use_kept_pages();
         if table.is_temporary() {
             return self.rename_temporary(&table, to);
         }
@@ -452,7 +453,7 @@ impl Ddl {
     /// Empties a table by giving it a fresh tablespace.
     pub fn truncate_table(&self, name: &str) -> Result<()> {
         let (mut trx, table) = self.lock(name)?;
-        trx.gives_room();
+        trx.may_use_kept_pages();
         if table.is_temporary() {
             return self.truncate_temporary(&table);
         }

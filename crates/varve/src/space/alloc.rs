@@ -55,7 +55,7 @@ impl Drop for Reserved<'_> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     Work,
-    /// Rollback, purge, and what removes a table's file: it may use up the pages that are kept (SP-9).
+    /// Rollback, purge, and what removes or renames a table's file: it may use up the pages that are kept (SP-9).
     UndoingWork,
 }
 

@@ -19,7 +19,7 @@
 //!   the file stays open. A write that does nothing makes its page count as clean: the checkpoint would pass changes of a file that a
 //!   crash brings back, to which the redo behind them does not apply.
 //!
-//! - **SP-9** Pages of each file are kept for rollback, purge, and DDL that removes a file ([`Purpose::UndoingWork`]): 16 or one in 64 of
+//! - **SP-9** Pages of each file are kept for rollback, purge, and DDL that removes or renames a file ([`Purpose::UndoingWork`]): 16 or one in 64 of
 //!   a file larger than an extent; of a smaller one 8 if it has rollback segments, else 1. They have their space on the disk: a file is extended
 //!   with its space, and the holes of one that was copied are filled when it is opened. What was taken of them is made up for before
 //!   anybody gets a page for other work: the file grows, or he is refused.
@@ -28,9 +28,10 @@
 //! - In a table's file, rollback: a row that gets its length back may split a page on each level of its tree. Who needs more than is there
 //!   waits for room (txn/rollback.rs, RB-1).
 //! - In the system tablespace and those of undo, rollback and purge take none: the room of a log in the history is made with the log, and
-//!   definitions that are put back have the length that they had. So all of them are for `DROP TABLE` and `TRUNCATE TABLE`,
-//!   one statement at a time: at most a page to begin an undo log, a page of the history queue, and as many as the undo records fill. These
-//!   have a hundred bytes and the table's name for each quarter of a page of the definition, and for `TRUNCATE` that quarter, too. All of them use
+//!   definitions that are put back have the length that they had. So all of them are for `DROP TABLE`, `TRUNCATE TABLE` and
+//!   `RENAME TABLE` (the last step of an `ALTER TABLE`, which the server can't take back if it is refused that, too),
+//!   one statement at a time: at most a page to begin each of its two undo logs, a page of the history queue, and as many as the undo records fill. These
+//!   have a hundred bytes and the table's name for each quarter of a page of the definition, and for `TRUNCATE` and `RENAME` that quarter, too. All of them use
 //!   the same rollback segment while it is active (`UndoSys::assign`) and share its pages, so that many tables can be dropped while a view
 //!   keeps purge away. The checkpoint goes on meanwhile: redo, control and doublewrite file have their space from the beginning.
 //!

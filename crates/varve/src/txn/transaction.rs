@@ -448,8 +448,9 @@ impl Transaction {
         }
     }
 
-    /// The transaction is going to remove a file: its undo may take the pages that are kept for such (SP-9). It has not written yet.
-    pub fn gives_room(&mut self) {
+    /// The transaction removes a file, or gives it another name: its undo may take the pages that are kept for such (SP-9). It has not
+    /// written yet.
+    pub fn may_use_kept_pages(&mut self) {
         assert!(self.undo.is_none(), "SP-9: it has pages already");
         self.undo_purpose = Purpose::UndoingWork;
     }

@@ -176,7 +176,7 @@ impl UndoSys {
     }
 
     /// The undo of a transaction that starts to write. A thread takes turns among a few rollback segments, whose pages
-    /// stay in its processor's cache, and goes on to others when they are full. What removes files always takes the first one, so
+    /// stay in its processor's cache, and goes on to others when they are full. What removes or renames files always takes the first one, so
     /// that it finds what the one before it has left there (SP-9).
     pub fn assign(&self, trx: TrxId, purpose: Purpose) -> TrxUndo {
         let used = self.used.load(Ordering::Relaxed);
