@@ -1,12 +1,14 @@
 //! `cargo xtask sanitize`: tests under the thread sanitizer, the address sanitizer or Miri, with the nightly toolchain.
 //!
-//! The two sanitizers run the tests with many threads, with killed processes, and calls of the C interface (the target `capi` of
-//! varve-fuzz and its neighbours). The thread sanitizer wants the standard library instrumented too, which takes the component
+//! The two sanitizers run the tests with many threads, with killed processes, calls of the C interface (the target `capi` of
+//! varve-fuzz and its neighbours), and the stress test of a program with the library. The thread sanitizer wants the standard library instrumented too, which takes the component
 //! `rust-src`. Miri interprets what is a pure function of bytes. docs/testing.md says what none of them can do.
 
+use std::env;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::command::{self, Cmd};
 use crate::nightly::{self, HOST};
@@ -28,6 +30,9 @@ enum Kind {
 
 const ALL: [Kind; 3] = [Kind::Thread, Kind::Address, Kind::Miri];
 
+/// How often the program of the stress test is killed.
+const STRESS_ROUNDS: &str = "4";
+
 /// What of the engine's tests has threads or processes that meet.
 const ENGINE_TESTS: [&str; 8] = [
     "-p",
@@ -41,9 +46,10 @@ const ENGINE_TESTS: [&str; 8] = [
 ];
 
 /// Tests that neither map memory, open files or start threads nor try thousands of cases, which would take Miri hours.
-const PURE: [&str; 9] = [
+const PURE: [&str; 10] = [
     "base::ids::",
     "base::xid::",
+    "catalog::def_copy::",
     "catalog::record::",
     "mtr::record::",
     "page::header::",
@@ -75,13 +81,11 @@ fn run_one(workspace: &Workspace, kind: Kind) -> Result<()> {
     match kind {
         Kind::Thread => {
             nightly::require_component("the thread sanitizer", "rust-src")?;
-            command::run(tests(workspace, "thread", &ENGINE_TESTS))?;
-            command::run(tests(workspace, "thread", &["-p", "varve-fuzz"]))
+            sanitized(workspace, "thread")
         }
         Kind::Address => {
             nightly::require("the address sanitizer")?;
-            command::run(tests(workspace, "address", &ENGINE_TESTS))?;
-            command::run(tests(workspace, "address", &["-p", "varve-fuzz"]))
+            sanitized(workspace, "address")
         }
         Kind::Miri => {
             nightly::require_component("cargo xtask sanitize miri", "miri")?;
@@ -97,16 +101,37 @@ fn run_one(workspace: &Workspace, kind: Kind) -> Result<()> {
     }
 }
 
-fn tests(workspace: &Workspace, sanitizer: &str, which: &[&str]) -> Cmd {
-    let target = workspace.target.join("sanitize").join(sanitizer);
-    let mut cmd = nightly::cargo().args(["test", "--locked", "--target", HOST]);
-    if sanitizer == "thread" {
-        cmd = cmd.arg("-Zbuild-std");
-    }
-    cmd.args(which)
-        .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}"))
-        .env("CARGO_TARGET_DIR", target)
+fn sanitized(workspace: &Workspace, sanitizer: &str) -> Result<()> {
+    let cargo = |command: &[&str]| {
+        let mut cmd = nightly::cargo().args([command[0], "--locked", "--target", HOST]);
+        if sanitizer == "thread" {
+            cmd = cmd.arg("-Zbuild-std");
+        }
+        let target = target(workspace, sanitizer);
+        let flags = format!("-Zsanitizer={sanitizer}");
+        let cmd = cmd.args(&command[1..]).env("RUSTFLAGS", flags);
+        let cmd = cmd.env("CARGO_TARGET_DIR", target).dir(&workspace.root);
+        command::run(with_options(cmd))
+    };
+    cargo(&[&["test"], &ENGINE_TESTS[..]].concat())?;
+    // Examples in documentation are compiled without the sanitizer.
+    cargo(&["test", "-p", "varve-fuzz", "--tests"])?;
+    cargo(&["build", "-p", "varve-sim", "--bin", "stress-store"])?;
+    let program = target(workspace, sanitizer)
+        .join(HOST)
+        .join("debug/stress-store");
+    let this = env::current_exe().context("where is this program?")?;
+    let stress = Cmd::new(this).args(["stress", "--embedded", "--rounds", STRESS_ROUNDS]);
+    command::run(with_options(stress.arg("--program").arg(program)))
+}
+
+fn target(workspace: &Workspace, sanitizer: &str) -> PathBuf {
+    workspace.target.join("sanitize").join(sanitizer)
+}
+
+fn with_options(cmd: Cmd) -> Cmd {
+    // A process that will be killed can't say at its end that it had a race.
+    cmd.env("TSAN_OPTIONS", "halt_on_error=1")
         // Threads of a database that a test lets crash are still at work when it ends.
         .env("ASAN_OPTIONS", "detect_leaks=0")
-        .dir(&workspace.root)
 }

@@ -52,12 +52,12 @@ mod xa;
 
 pub use self::full::Means;
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use fastrand::Rng;
 
 use self::rows::Round;
@@ -85,6 +85,9 @@ pub struct StressArgs {
     /// Only a program with the library
     #[arg(long, conflicts_with_all = ["server", "binlog"])]
     pub embedded: bool,
+    /// This build of `stress-store` instead of one of its own: one that a sanitizer watches
+    #[arg(long, value_name = "FILE", requires = "embedded")]
+    pub program: Option<PathBuf>,
     /// Only a server
     #[arg(long)]
     pub server: bool,
@@ -109,6 +112,7 @@ impl Default for StressArgs {
             seconds: 3.0,
             seed: None,
             embedded: false,
+            program: None,
             server: false,
             binlog: false,
             full: None,
@@ -126,6 +130,8 @@ impl StressArgs {
         words.extend(self.minutes.map(|n| format!("--minutes={n}")));
         words.extend(self.seed.map(|n| format!("--seed={n}")));
         words.extend(self.embedded.then(|| "--embedded".into()));
+        let program = |path: &PathBuf| format!("--program={}", path.display());
+        words.extend(self.program.as_ref().map(program));
         words.extend(self.server.then(|| "--server".into()));
         words.extend(self.binlog.then(|| "--binlog".into()));
         words.extend((self.engine == Engine::Innodb).then(|| "--engine=innodb".into()));
@@ -292,10 +298,13 @@ fn kill_again_and_again(
         Some(minutes) => End::After(Duration::from_secs_f64(minutes * 60.0)),
         None => End::Rounds(alone.rounds.unwrap_or(10)),
     };
+    let place = place_of(workspace, args, name);
+    let _alone = claim(&place)?;
+    make_empty(&place)?;
     let mut run = Run {
         workspace,
         args: alone,
-        place: place(workspace, args, name)?,
+        place,
         rng: Rng::with_seed(seed),
         end,
         begin: Instant::now(),
@@ -336,20 +345,31 @@ fn kill_again_and_again(
     Ok(())
 }
 
-/// An empty place for data and journals.
-fn place(workspace: &Workspace, args: &StressArgs, name: &str) -> Result<PathBuf> {
+/// Where data and journals are.
+fn place_of(workspace: &Workspace, args: &StressArgs, name: &str) -> PathBuf {
     let full = if args.full.is_some() { "-full" } else { "" };
     let engine = args.engine.option_prefix();
-    let place = workspace
-        .target
-        .join(format!("stress-{engine}-{name}{full}"));
-    on_server::refuse_if_running(&place)?;
+    let name = format!("stress-{engine}-{name}{full}");
+    workspace.target.join(name)
+}
+
+/// Keeps other runs from the place as long as the file is open.
+fn claim(place: &Path) -> Result<File> {
+    let file = File::create(place.with_extension("lock"))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(_) => bail!("another stress test works in {}", place.display()),
+    }
+}
+
+fn make_empty(place: &Path) -> Result<()> {
+    on_server::refuse_if_running(place)?;
     if place.exists() {
         // Of a run that did not come to its end.
-        keep(&place)?;
+        keep(place)?;
     }
     fs::create_dir_all(place.join("journal"))?;
-    Ok(place)
+    Ok(())
 }
 
 /// Gives it a name under which the next runs leave it, and removes what has been kept longest: the higher the number, the newer.
@@ -398,6 +418,17 @@ mod tests {
         args: StressArgs,
     }
 
+    #[test]
+    fn two_runs_share_no_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("stress-varve-library");
+        let first = claim(&place).unwrap();
+        let refused = claim(&place).unwrap_err().to_string();
+        assert!(refused.contains("another stress test"), "{refused}");
+        drop(first);
+        claim(&place).unwrap();
+    }
+
     /// A run that failed is repeated with exactly its arguments.
     #[test]
     fn words_say_all_of_the_arguments() {
@@ -407,6 +438,7 @@ mod tests {
             "--full --server -- --varve-purge-threads=1",
             "--engine innodb --server",
             "--embedded",
+            "--embedded --program target/other/stress-store",
         ] {
             let parse = |words: &[String]| {
                 let first = ["stress".to_string()];

@@ -24,7 +24,10 @@ struct Test<'a, 'b> {
 }
 
 pub fn run(run: &mut Run) -> Result<()> {
-    let program = embedded_store::build(run.workspace)?;
+    let program = match &run.args.program {
+        Some(program) => program.clone(),
+        None => embedded_store::build(run.workspace)?,
+    };
     let fixed = Fixed::draw(&mut run.rng);
     let journals = run.journals();
     let members = (0..rows::CLIENTS).map(|id| Member::new(id, &journals));
