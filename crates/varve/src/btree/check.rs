@@ -7,7 +7,7 @@
 use crate::base::{NO_PAGE, PageNo, Result};
 use crate::page::{SlottedRef, common_prefix_len, page_type, validate};
 
-use super::descend::child_at;
+use super::descend::{Aim, child_at};
 use super::{MAX_LEVEL, Tree, type_at};
 
 /// Errors beyond this many are counted, not told.
@@ -184,9 +184,9 @@ impl Tree {
         if n == 0 {
             return walk.report.error(no, "is an inner page without children");
         }
-        if p.key(0) != p.low() {
+        if !p.key_suffix(0).is_empty() {
             walk.report
-                .error(no, "its first separator is not its low fence");
+                .error(no, "it stores a first separator beside its low fence");
         }
         for slot in 0..n {
             let Some(child) = child_at(p, slot) else {
@@ -195,13 +195,13 @@ impl Tree {
                 continue;
             };
             let high = match slot + 1 < n {
-                true => Some(p.key(slot + 1)),
+                true => Some(p.separator(slot + 1)),
                 false => p.high().map(<[u8]>::to_vec),
             };
             let child = Expected {
                 no: child,
                 level: level - 1,
-                low: p.key(slot),
+                low: p.separator(slot),
                 high,
             };
             self.check_page(walk, child);
@@ -213,7 +213,10 @@ impl Tree {
 fn check_records(report: &mut TreeReport, no: PageNo, p: SlottedRef<'_>) {
     let mut before: Option<Vec<u8>> = None;
     for slot in 0..p.n_slots() {
-        let key = p.key(slot);
+        let key = match p.is_inner() {
+            true => p.separator(slot),
+            false => p.key(slot),
+        };
         if before.as_ref().is_some_and(|b| *b >= key) {
             report.error(
                 no,
@@ -223,7 +226,11 @@ fn check_records(report: &mut TreeReport, no: PageNo, p: SlottedRef<'_>) {
         if !p.covers(&key) {
             report.error(no, format!("the key of slot {slot} is outside the fences"));
         }
-        if p.search(&key) != Ok(slot) {
+        let found = match p.is_inner() {
+            true => Aim::At(&key).slot(p) == slot,
+            false => p.search(&key) == Ok(slot),
+        };
+        if !found {
             report.error(no, format!("a search does not find slot {slot}"));
         }
         before = Some(key);

@@ -63,7 +63,7 @@ impl<'a> Aim<'a> {
     }
 
     /// The slot of the child to go to in a latched inner page that has any.
-    fn slot(self, p: SlottedRef<'_>) -> usize {
+    pub(super) fn slot(self, p: SlottedRef<'_>) -> usize {
         let after = match self {
             Aim::At(key) => boundary(p, key, Seek::Gt),
             Aim::Below(key) => boundary(p, key, Seek::Ge),
@@ -518,12 +518,9 @@ impl Tree {
     ) -> Result<PageH> {
         let h = mtr.exclusive(self.page_id(no))?;
         let (above, child) = (SlottedRef::new(mtr.bytes(above)), mtr.bytes(h));
-        let low = match slot {
-            0 => above.low().to_vec(),
-            _ => above.key(slot),
-        };
+        let low = above.separator(slot);
         let high = match slot + 1 < above.n_slots() {
-            true => Some(above.key(slot + 1)),
+            true => Some(above.separator(slot + 1)),
             false => above.high().map(<[u8]>::to_vec),
         };
         self.must_arrive(child, no, Aim::At(&low), level)?;

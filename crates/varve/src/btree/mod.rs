@@ -10,8 +10,8 @@
 //!
 //! - **BT-1** A leaf of this index (type, owner, level) whose fences contain a key is *the* leaf for that key, however
 //!   one got to it. So arriving is checked on the page, and nothing else about the way matters.
-//! - **BT-2** An inner page's first separator equals its low fence; child `i`'s fences equal separators `i`
-//!   and `i + 1`, the last child's high fence equals the page's.
+//! - **BT-2** The low fence of an inner page's first child is the page's own (and not stored again, PG-5); the low fence of any
+//!   other child equals the child's separator, the high fence the next one's, the last child's high fence the page's.
 //! - **BT-3** Whoever holds latches of tree pages takes further ones only downward (parent before child) and, at
 //!   one level, rightward; then allocation pages. Nothing is waited for but latches of that order, page reads and
 //!   the log writer.
@@ -21,6 +21,9 @@
 //! - **BT-6** A leaf's place in an image has a range stamp other than 0 only if the leaf had the range that the image says
 //!   while its frame had that stamp. So a search that went by the image and latched the frame with that stamp is where it
 //!   wanted to go (BT-1, BUF-5), without a look at the fences.
+//! - **BT-7** As long as nothing is removed from a tree, every inner page but the root has two children or more, however long the
+//!   keys are. So each level has at most half the pages of the one below it, and a tree of 2^32 pages, more than a tablespace
+//!   has, at most 33 levels (the root may have a single child while it moves down).
 //!
 //! # Descending
 //!
@@ -39,7 +42,10 @@
 //! [`Tree::latch_leaf_exclusive`] finds a leaf without room, releases it, and splits it in a mini-transaction of its
 //! own: parent exclusive, child exclusive, allocation page, fresh right page. If the parent can't take one more
 //! separator, it is split first, in the same way and also alone; each of these steps leaves a good tree. Then
-//! everything starts again. A page is split between the nearest records to its middle (in bytes) with the shortest
+//! everything starts again. An inner page of four children or more is split so that both sides have two (BT-7). One of
+//! three, which only keys of a fifth of a page or more can fill, is split with its child in one mini-transaction (`split`).
+//!
+//! A page is split between the nearest records to its middle (in bytes) with the shortest
 //! separator near it, or at the place of insertion if the page's last insertion was next to it: ascending and
 //! descending runs, also several in one index, leave full pages behind. Leaf separators are cut to
 //! the shortest string that separates.
@@ -48,7 +54,8 @@
 //!
 //! [`Tree::maybe_merge`] takes parent, left and right page and moves the right one's records into the left one, if the
 //! result leaves some room, for as long as that goes on: with long separators an empty leaf may have to wait for a neighbour until its
-//! parent could be merged. It then looks one level up, and at last makes the root's only child the root.
+//! parent could be merged, and an inner page with one child is merged wherever it fits. It then looks one level up, and at
+//! last makes the root's only child the root.
 //! Freed pages return to the tablespace in the same mini-transaction.
 //!
 //! # What differs from the literature
@@ -62,7 +69,8 @@
 //! # Failure
 //!
 //! Everything that can fail (reading pages, space, redo capacity) happens before the first change of a mini-transaction,
-//! but for finding a frame for a fresh page once it is allocated: that poisons the database. Damage found on the way is `Error::Corrupt` with the page's address.
+//! but for finding a frame for a fresh page once it is allocated, and the second page of a joint split: that poisons the
+//! database. Damage found on the way is `Error::Corrupt` with the page's address.
 
 mod check;
 mod count;
@@ -92,7 +100,7 @@ pub use leaf::{LeafPos, SharedLeaf};
 /// Descents that may fail to arrive before one goes by latches.
 const OPTIMISTIC_TRIES: usize = 16;
 
-/// Levels above this are damage: two children a page would need more pages than a tablespace has.
+/// Levels above this are damage: two children a page (BT-7) would need more pages than a tablespace has.
 const MAX_LEVEL: u16 = 40;
 
 /// Where a search goes.

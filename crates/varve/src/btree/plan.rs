@@ -1,11 +1,17 @@
 //! Where to split a page, and whether two fit in one. Pure functions of latched pages.
 //!
 //! A split point is a boundary `keep`: slots below it stay, the others go to a fresh right page. Both sides
-//! have to hold their records under the new fence. For any page that respects `page::max_key` and
-//! `page::max_record` such a boundary exists: take the largest whose left side, with the longest possible fence, fits;
-//! what is left for the right side is then less than one record and one fence, and that fits beside two fences.
+//! have to hold their records under the new fence, and both sides of an inner page [`MIN_CHILDREN`] (BT-7). For any leaf that
+//! respects `page::max_key` and `page::max_record` such a boundary exists: take the largest whose left side, with the longest
+//! possible fence, fits; what is left for the right side is then less than one record and one fence, and that fits beside two
+//! fences. For an inner page with four children or more, too: two children fit on either side, since three always do. So take
+//! the largest boundary that leaves the right side two children and whose left side fits. If it leaves the right side more, one
+//! child more would not have fitted on the left; so the right side takes less than two keys and one record without a key.
 
-use crate::page::{SlottedRef, common_prefix_len};
+use crate::page::{SlottedRef, common_prefix_len, max_key, record_cost};
+
+/// An inner page is left with fewer only by removals, or as the root that moves down (BT-7).
+pub(super) const MIN_CHILDREN: usize = 2;
 
 /// A split that is going to be made.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,8 +38,9 @@ struct Incoming<'a> {
 /// page, unless that page would have nothing but records above it and the run goes downward.
 fn separator(p: SlottedRef<'_>, keep: usize, new: Option<Incoming<'_>>) -> Option<Vec<u8>> {
     let n = p.n_slots();
-    if p.level() > 0 {
-        return (keep > 0 && keep < n).then(|| p.key(keep));
+    if p.is_inner() {
+        let good = keep >= MIN_CHILDREN && keep + MIN_CHILDREN <= n;
+        return good.then(|| p.separator(keep));
     }
     match new {
         Some(new)
@@ -49,7 +56,19 @@ fn separator(p: SlottedRef<'_>, keep: usize, new: Option<Incoming<'_>>) -> Optio
     }
 }
 
-/// Bytes of slots, records and fences of `p`'s records from `slots` in a page with these fences.
+/// Bytes of slots and records of `p`'s records from `slots` in a page of their own whose keys share `prefix` bytes.
+fn records_under(p: SlottedRef<'_>, slots: std::ops::Range<usize>, prefix: usize) -> usize {
+    // PG-5: the first separator is not stored there.
+    let first = (p.is_inner() && !slots.is_empty()).then_some(slots.start);
+    let bare = first.map_or(0, |slot| record_cost(0, p.payload(slot).len()));
+    let keyed = slots.start + usize::from(first.is_some())..slots.end;
+    let n = keyed.len();
+    let records: usize = keyed.map(|slot| p.cost(slot)).sum();
+    // Each key loses the new prefix and gets back the old one. The sum can't be negative.
+    bare + records + n * p.prefix_len() - n * prefix
+}
+
+/// The same with fences, in a page that has these.
 fn size_under(
     p: SlottedRef<'_>,
     slots: std::ops::Range<usize>,
@@ -58,10 +77,7 @@ fn size_under(
 ) -> usize {
     let prefix = high.map_or(0, |h| common_prefix_len(low, h));
     let fences = low.len() + high.map_or(0, <[u8]>::len);
-    let n = slots.len();
-    let records: usize = slots.map(|slot| p.cost(slot)).sum();
-    // Each key loses the new prefix and gets back the old one. The sum can't be negative.
-    fences + records + n * p.prefix_len() - n * prefix
+    fences + records_under(p, slots, prefix)
 }
 
 fn fits(p: SlottedRef<'_>, keep: usize, separator: &[u8]) -> bool {
@@ -70,9 +86,12 @@ fn fits(p: SlottedRef<'_>, keep: usize, separator: &[u8]) -> bool {
 }
 
 /// Chooses the boundary for a page without room for `key` (in a leaf: to be inserted; in an inner page: to be covered).
-/// `None` if no boundary helps, which in a leaf means that the record is larger than the format allows.
+/// `None` if no boundary helps: in a leaf the record is larger than the format allows, and an inner page has too few children.
 pub(super) fn plan_split(p: SlottedRef<'_>, key: &[u8]) -> Option<SplitPlan> {
     let n = p.n_slots();
+    if p.is_inner() && n < 2 * MIN_CHILDREN {
+        return None;
+    }
     let new = p.search(key).err().map(|pos| Incoming { key, pos });
     let good = |keep: usize| {
         let separator = separator(p, keep, new)?;
@@ -88,6 +107,27 @@ pub(super) fn plan_split(p: SlottedRef<'_>, key: &[u8]) -> Option<SplitPlan> {
         })
 }
 
+/// The split of an inner page without room, with three children, whose child in slot `child` is split at `between` at the same
+/// time: of the four, two stay on either side. `None` if the page has other children or longer keys than the format allows.
+pub(super) fn plan_joint(p: SlottedRef<'_>, child: usize, between: &[u8]) -> Option<SplitPlan> {
+    if p.n_slots() != 2 * MIN_CHILDREN - 1 {
+        return None;
+    }
+    let separators = [p.separator(1), p.separator(2)];
+    let keys = separators.iter().map(Vec::as_slice).chain(p.high());
+    let longest = keys.chain([p.low(), between]).map(<[u8]>::len).max();
+    if longest > Some(max_key(p.bytes().len())) {
+        return None;
+    }
+    let [first, second] = separators;
+    let (keep, separator) = match child {
+        0 => (1, first),
+        1 => (2, between.to_vec()),
+        _ => (2, second),
+    };
+    Some(SplitPlan { keep, separator })
+}
+
 /// The boundary that suits a run of insertions, if the page's last one was next to this one. A run that began near the
 /// wrong end of the page would leave a page with next to nothing behind, each time: then the middle is better.
 fn run_boundary(p: SlottedRef<'_>, pos: Option<usize>) -> Option<usize> {
@@ -98,9 +138,8 @@ fn run_boundary(p: SlottedRef<'_>, pos: Option<usize>) -> Option<usize> {
     let descending = pos == last && 2 * pos <= n;
     match p.level() {
         0 if ascending || descending => Some(pos),
-        // Both sides of an inner page need a child.
-        1.. if ascending => Some(pos.min(n - 1)),
-        1.. if descending => Some(pos.max(1)),
+        1.. if ascending => Some(pos.min(n - MIN_CHILDREN)),
+        1.. if descending => Some(pos.max(MIN_CHILDREN)),
         _ => None,
     }
 }
@@ -108,7 +147,11 @@ fn run_boundary(p: SlottedRef<'_>, pos: Option<usize>) -> Option<usize> {
 /// The boundary nearest to the middle in bytes, or one near it with a shorter separator.
 fn middle(p: SlottedRef<'_>) -> Option<usize> {
     let n = p.n_slots();
-    if n < 2 {
+    let least = match p.is_inner() {
+        true => MIN_CHILDREN,
+        false => 1,
+    };
+    if n < 2 * least {
         return None;
     }
     let half = p.used_space() / 2;
@@ -118,9 +161,9 @@ fn middle(p: SlottedRef<'_>) -> Option<usize> {
         sum += p.cost(mid);
         mid += 1;
     }
-    let mid = mid.clamp(1, n - 1);
+    let mid = mid.clamp(least, n - least);
     let reach = n / 16;
-    (mid.saturating_sub(reach).max(1)..=(mid + reach).min(n - 1)).min_by_key(|&keep| {
+    (mid.saturating_sub(reach).max(least)..=(mid + reach).min(n - least)).min_by_key(|&keep| {
         let length = match p.level() {
             0 => common_prefix_len(p.key_suffix(keep - 1), p.key_suffix(keep)),
             _ => p.key_suffix(keep).len(),
@@ -130,15 +173,21 @@ fn middle(p: SlottedRef<'_>) -> Option<usize> {
 }
 
 /// `right`'s records go into `left`, its left neighbour, with room to spare: a page that is full again at once would
-/// soon be split again. An empty page goes in any case.
+/// soon be split again. An empty page goes in any case, and so does an inner page with one child: it only makes trees higher.
 pub(super) fn can_merge(left: SlottedRef<'_>, right: SlottedRef<'_>) -> bool {
     let (low, high) = (left.low(), right.high());
-    let fences = low.len() + high.map_or(0, <[u8]>::len);
+    let prefix = high.map_or(0, |h| common_prefix_len(low, h));
+    // The right page's first separator, which it has as its low fence only, is between two others then (PG-5).
+    let between = match right.is_inner() {
+        true => right.low().len() - prefix,
+        false => 0,
+    };
     let sum = size_under(left, 0..left.n_slots(), low, high)
-        + size_under(right, 0..right.n_slots(), low, high)
-        - fences;
+        + between
+        + records_under(right, 0..right.n_slots(), prefix);
     let spare = match left.n_slots().min(right.n_slots()) {
         0 => 0,
+        1 if left.is_inner() => 0,
         _ => left.capacity() / 8,
     };
     sum + spare <= left.capacity()

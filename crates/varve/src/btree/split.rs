@@ -1,26 +1,54 @@
 //! Splitting: making room for a record, one page at a time, each in a mini-transaction of its own (BT-4).
+//!
+//! An inner page without room is split alone, before the page below it, if that leaves both sides two children. A page with three
+//! children, which only very long keys fill, is split *jointly* with its child: of the four children that there will be, each side
+//! gets two (BT-7). The boundary may be the child's new separator itself, which is why neither can be split first. If the page
+//! above it is like that, too, all of them are split in the one mini-transaction, up to a page that has room or can be split alone.
 
 use std::cmp::Ordering;
 use std::sync::atomic;
 
 use crate::base::{Error, PageNo, Result};
 use crate::mtr::{Mtr, PageH};
-use crate::page::{BulkRecsBuilder, PageOp, SlottedRef, max_key, record_cost};
+use crate::page::{BulkRecsBuilder, CHILD_BYTES, PageOp, SlottedRef, max_key, record_cost};
 use crate::space::Purpose;
 
 use super::descend::{Aim, Found, child_at};
-use super::leaf::boundary;
-use super::plan::{SplitPlan, plan_split};
-use super::{MAX_LEVEL, Seek, Tree, owner_tag, type_at};
+use super::plan::{MIN_CHILDREN, SplitPlan, plan_joint, plan_split};
+use super::{MAX_LEVEL, Tree, owner_tag, type_at};
 
 /// How an attempt at a split ended.
 enum Outcome {
     /// The page has room now, or was split once.
     Done,
-    /// The parent needs this much room first.
-    ParentFull(usize),
+    /// The inner page at `level` needs this much room first. It can be split alone.
+    Full { level: u16, room: usize },
+    /// The highest page that was latched has no room for this much, and too few children to be split alone: the page above is
+    /// needed, too.
+    Joint { room: usize },
     /// Something changed in between.
     Stale,
+}
+
+/// A page that is going to be split.
+struct Split {
+    h: PageH,
+    plan: SplitPlan,
+    /// Of an inner page: the slot of the child that is split with it.
+    child: usize,
+}
+
+/// A page that was split off, as the page above will name it.
+struct Fresh {
+    separator: Vec<u8>,
+    no: PageNo,
+}
+
+/// Latched pages from an inner page down to the one that is to be split.
+struct Way {
+    /// Each with the slot of the next one.
+    above: Vec<(PageH, PageNo, usize)>,
+    last: PageH,
 }
 
 impl Tree {
@@ -31,51 +59,71 @@ impl Tree {
         self.split_at_level(key, 0, room, purpose)
     }
 
-    /// Splits the page at `level` that covers `key` until it takes `room` more bytes. Recursion goes up the tree.
+    /// Splits the page at `level` that covers `key` until it takes `room` more bytes. Recursion goes up the tree. An inner page
+    /// with too few children to be split alone is left as it is.
     fn split_at_level(&self, key: &[u8], level: u16, room: usize, purpose: Purpose) -> Result<()> {
-        if level > MAX_LEVEL {
-            let expected = format!("a tree of at most {MAX_LEVEL} levels");
-            return Err(Error::corrupt(self.page_id(self.root), expected, "more"));
-        }
+        // The level of the highest page that is latched, and what there has to be room for one level below.
+        let (mut top, mut below) = (level + 1, room);
         loop {
+            if top > MAX_LEVEL {
+                let expected = format!("a tree of at most {MAX_LEVEL} levels");
+                return Err(Error::corrupt(self.page_id(self.root), expected, "more"));
+            }
             // Before the mini-transaction, and kept until it is committed.
-            let reserved = self.space.reserve_for(&self.env, 1, purpose)?;
-            let outcome = match self.locate_inner(key, level + 1)? {
-                Found::Page(spot) => self.try_split(key, spot.no, level, room)?,
-                Found::AboveRoot => self.push_root_down(level, room)?,
+            let pages = u32::from(top - level);
+            let reserved = self.space.reserve_for(&self.env, pages, purpose)?;
+            let outcome = match self.locate_inner(key, top)? {
+                Found::Page(spot) => self.try_split(key, (spot.no, top), level, room)?,
+                Found::AboveRoot => match self.push_root_down(top - 1, below)? {
+                    // A page above the one that is to be split has room now.
+                    Outcome::Done if top - 1 > level => Outcome::Stale,
+                    outcome => outcome,
+                },
                 Found::Stale => Outcome::Stale,
             };
             drop(reserved);
             match outcome {
                 Outcome::Done => return Ok(()),
-                Outcome::ParentFull(room) => self.split_at_level(key, level + 1, room, purpose)?,
+                Outcome::Joint { room } => {
+                    (top, below) = (top + 1, room);
+                    continue;
+                }
+                Outcome::Full { level, room } => self.split_at_level(key, level, room, purpose)?,
                 Outcome::Stale => std::thread::yield_now(),
             }
+            (top, below) = (level + 1, room);
         }
     }
 
     /// Begins a mini-transaction for a split or a merge, which write at most a page's records twice (a root that moves down
     /// is formatted and filled elsewhere), fences and separators, page addresses, allocation.
     pub(super) fn begin_structure_change(&self) -> Result<Mtr<'_>> {
+        self.begin_split(1)
+    }
+
+    /// The same for a split of pages at so many levels: each beyond the first has three records.
+    fn begin_split(&self, levels: u16) -> Result<Mtr<'_>> {
         let page = self.page_size();
-        let max_log_bytes = (2 * page + 8 * max_key(page) + 4096) as u32;
+        let joint = usize::from(levels - 1) * (6 * max_key(page) + 512);
+        let max_log_bytes = (2 * page + 8 * max_key(page) + 4096 + joint) as u32;
         Mtr::begin_in(&self.env, self.space.id(), max_log_bytes)
     }
 
-    fn try_split(&self, key: &[u8], parent: PageNo, level: u16, room: usize) -> Result<Outcome> {
-        let mut mtr = self.begin_structure_change()?;
-        let above = mtr.exclusive(self.page_id(parent))?;
-        if !self.arrived(mtr.bytes(above), Aim::At(key), level + 1) {
+    /// Splits the page at `level` that covers `key`; `highest`, at level `top`, was found to cover it, too.
+    fn try_split(
+        &self,
+        key: &[u8],
+        (highest, top): (PageNo, u16),
+        level: u16,
+        room: usize,
+    ) -> Result<Outcome> {
+        let mut mtr = self.begin_split(top - level)?;
+        let Some(way) = self.latch_way(&mut mtr, key, (highest, top), level)? else {
             return Ok(Outcome::Stale);
-        }
-        let p = SlottedRef::new(mtr.bytes(above));
-        let slot = boundary(p, key, Seek::Gt).saturating_sub(1);
-        let Some(no) = child_at(p, slot) else {
-            return Err(self.damage(parent, "an inner page with children", p.bytes()));
         };
-        let h = self.latch_child_page(&mut mtr, above, (slot, no), level)?;
-        let p = SlottedRef::new(mtr.bytes(h));
-        if p.free_space() >= room {
+        let p = SlottedRef::new(mtr.bytes(way.last));
+        let alone = level == 0 || p.n_slots() >= 2 * MIN_CHILDREN;
+        if p.free_space() >= room || !alone {
             return Ok(Outcome::Done);
         }
         let Some(plan) = plan_split(p, key) else {
@@ -87,13 +135,34 @@ impl Tree {
                 limit,
             });
         };
-        let separator_cost = record_cost(plan.separator.len(), 4);
-        if SlottedRef::new(mtr.bytes(above)).free_space() < separator_cost {
-            return Ok(Outcome::ParentFull(separator_cost));
-        }
-        self.split(&mut mtr, above, slot, h, no, &plan)?;
+        let mut room = separator_cost(&plan);
+        let (h, child) = (way.last, 0);
+        let mut splits = vec![Split { h, plan, child }];
+        // From the bottom up, to the page that takes the last separator.
+        let mut above = way.above.iter().rev().zip(level + 1..);
+        let (parent, slot) = loop {
+            let Some((&(h, no, child), level)) = above.next() else {
+                return Ok(Outcome::Joint { room });
+            };
+            let p = SlottedRef::new(mtr.bytes(h));
+            if p.free_space() >= room {
+                break (h, child);
+            }
+            if p.n_slots() >= 2 * MIN_CHILDREN {
+                return Ok(Outcome::Full { level, room });
+            }
+            let between = splits.last().map_or(&[][..], |split| &split.plan.separator);
+            let Some(plan) = plan_joint(p, child, between) else {
+                return Err(self.damage(no, "room for a third child", p.bytes()));
+            };
+            room = separator_cost(&plan);
+            splits.push(Split { h, plan, child });
+        };
+        let count = splits.len() as u64;
+        self.split(&mut mtr, splits, parent, slot)?;
         mtr.commit();
-        self.counters.splits.fetch_add(1, atomic::Ordering::Relaxed);
+        let counter = &self.counters.splits;
+        counter.fetch_add(count, atomic::Ordering::Relaxed);
         // One split may not be enough for a large record, and in a leaf the caller's next look decides; an inner page
         // that was split has room for a separator on either side, but perhaps not for the longest.
         Ok(match level {
@@ -102,24 +171,79 @@ impl Tree {
         })
     }
 
-    /// Splits the latched page `no`, child `slot` of the latched page `above`.
+    /// Latches page `highest` and all below it that cover `key`, down to `level`. `None` if that page is not at level `top` there.
+    fn latch_way(
+        &self,
+        mtr: &mut Mtr<'_>,
+        key: &[u8],
+        (highest, top): (PageNo, u16),
+        level: u16,
+    ) -> Result<Option<Way>> {
+        let aim = Aim::At(key);
+        let (mut h, mut no) = (mtr.exclusive(self.page_id(highest))?, highest);
+        if !self.arrived(mtr.bytes(h), aim, top) {
+            return Ok(None);
+        }
+        let mut above = Vec::new();
+        for below in (level..top).rev() {
+            let p = SlottedRef::new(mtr.bytes(h));
+            let slot = aim.slot(p);
+            let Some(child) = child_at(p, slot) else {
+                return Err(self.damage(no, "an inner page with children", p.bytes()));
+            };
+            above.push((h, no, slot));
+            h = self.latch_child_page(mtr, h, (slot, child), below)?;
+            no = child;
+        }
+        Ok(Some(Way { above, last: h }))
+    }
+
+    /// Splits latched pages, each a child of the next; the last one is child `slot` of `parent`, which has room.
     fn split(
         &self,
         mtr: &mut Mtr<'_>,
-        above: PageH,
+        splits: Vec<Split>,
+        parent: PageH,
         slot: usize,
-        h: PageH,
-        no: PageNo,
-        plan: &SplitPlan,
     ) -> Result<()> {
-        let right_no = self.space.alloc(mtr, no, owner_tag(self.index))?;
-        let right = mtr.exclusive_new(self.page_id(right_no))?;
+        let mut below: Option<Fresh> = None;
+        for split in splits {
+            let near = mtr.page_id(split.h).no;
+            let no = self.space.alloc(mtr, near, owner_tag(self.index))?;
+            let right = mtr.exclusive_new(self.page_id(no))?;
+            self.split_page(mtr, &split, (right, no), below.as_ref());
+            let separator = split.plan.separator;
+            below = Some(Fresh { separator, no });
+        }
+        let fresh = below.expect("at least one page is split");
+        let suffix = &fresh.separator[SlottedRef::new(mtr.bytes(parent)).prefix_len()..];
+        let image = mtr.map_image(parent, |old| old.with_child(slot + 1, suffix, fresh.no));
+        insert_child(mtr, parent, slot + 1, &fresh);
+        if let Some(image) = image {
+            mtr.set_image(parent, image);
+        }
+        Ok(())
+    }
 
+    /// Moves a page's records from the boundary on into the fresh page `right`, and puts what was split off below it where it
+    /// belongs.
+    fn split_page(
+        &self,
+        mtr: &mut Mtr<'_>,
+        &Split { h, ref plan, child }: &Split,
+        (right, right_no): (PageH, PageNo),
+        below: Option<&Fresh>,
+    ) {
         let p = SlottedRef::new(mtr.bytes(h));
         let (level, next, n) = (p.level(), p.next(), p.n_slots());
         let high = p.high().map(<[u8]>::to_vec);
-        let separator = &plan.separator[..];
-        let recs = BulkRecsBuilder::rebase(p, plan.keep..n, separator, high.as_deref());
+        let (keep, separator) = (plan.keep, &plan.separator[..]);
+        let mut recs = BulkRecsBuilder::default();
+        let begins = |fresh: &&Fresh| fresh.separator == separator;
+        if let Some(fresh) = below.filter(begins) {
+            recs.push(&[], &[], &fresh.no.0.to_le_bytes());
+        }
+        recs.push_rebased(p, keep..n, separator, high.as_deref());
         mtr.op(
             right,
             PageOp::FormatSlotted {
@@ -138,26 +262,16 @@ impl Tree {
         mtr.op(
             h,
             PageOp::Trim {
-                keep: plan.keep as u16,
+                keep: keep as u16,
                 high: separator,
                 next: right_no,
             },
         );
-        let prefix_len = SlottedRef::new(mtr.bytes(above)).prefix_len();
-        let suffix = &separator[prefix_len..];
-        let image = mtr.map_image(above, |old| old.with_child(slot + 1, suffix, right_no));
-        mtr.op(
-            above,
-            PageOp::Insert {
-                slot: slot as u16 + 1,
-                suffix,
-                payload: &right_no.0.to_le_bytes(),
-            },
-        );
-        if let Some(image) = image {
-            mtr.set_image(above, image);
+        match below.filter(|fresh| !begins(fresh)) {
+            Some(fresh) if child < keep => insert_child(mtr, h, child + 1, fresh),
+            Some(fresh) => insert_child(mtr, right, child + 1 - keep, fresh),
+            None => {}
         }
-        Ok(())
     }
 
     /// The root, at `level`, has no room: its content moves into a fresh page, which becomes its only child.
@@ -218,4 +332,19 @@ impl Tree {
             mtr.op(to, PageOp::BulkInsert { recs: recs.recs() });
         }
     }
+}
+
+/// What the page above a split takes for it.
+fn separator_cost(plan: &SplitPlan) -> usize {
+    record_cost(plan.separator.len(), CHILD_BYTES)
+}
+
+fn insert_child(mtr: &mut Mtr<'_>, h: PageH, slot: usize, fresh: &Fresh) {
+    let prefix_len = SlottedRef::new(mtr.bytes(h)).prefix_len();
+    let op = PageOp::Insert {
+        slot: slot as u16,
+        suffix: &fresh.separator[prefix_len..],
+        payload: &fresh.no.0.to_le_bytes(),
+    };
+    mtr.op(h, op);
 }

@@ -15,6 +15,7 @@ pub(super) type Edit = std::result::Result<(), &'static str>;
 
 const NO_ROOM: &str = "no room for the record";
 const NO_SLOT: &str = "no such slot";
+const NOT_FIRST: &str = "another separator in front of the first";
 
 /// What a freshly formatted slotted page is told.
 #[derive(Clone, Copy)]
@@ -100,6 +101,9 @@ impl<'a> SlottedMut<'a> {
         if slot > n {
             return Err(NO_SLOT);
         }
+        if slot == 0 && self.view().is_inner() && !(n == 0 && suffix.is_empty()) {
+            return Err(NOT_FIRST);
+        }
         let len = KLEN_SIZE + suffix.len() + payload.len();
         if n >= u16::MAX as usize || len > u16::MAX as usize {
             return Err(NO_ROOM);
@@ -165,6 +169,9 @@ impl<'a> SlottedMut<'a> {
     pub(super) fn remove(&mut self, slot: usize) -> Edit {
         let (at, off, len) = self.locate(slot)?;
         let n = self.view().n_slots();
+        if slot == 0 && n > 1 && self.view().is_inner() {
+            return Err(NOT_FIRST);
+        }
         let end = self.view().slots_start() + n * SLOT_SIZE;
         self.page.copy_within(at + SLOT_SIZE..end, at);
         put_u16(self.page, OFF_N_SLOTS, n as u16 - 1);
@@ -271,6 +278,10 @@ impl<'a> SlottedMut<'a> {
         if self.view().n_slots() + recs.iter().count() > u16::MAX as usize {
             return Err(NO_ROOM);
         }
+        let first = recs.iter().next().filter(|_| self.view().n_slots() == 0);
+        if first.is_some_and(|(suffix, _)| !suffix.is_empty()) && self.view().is_inner() {
+            return Err(NOT_FIRST);
+        }
         self.make_room(need)?;
         for (suffix, payload) in recs.iter() {
             let n = self.view().n_slots();
@@ -284,7 +295,7 @@ impl<'a> SlottedMut<'a> {
     }
 
     /// Writes the page anew with its first `keep` records and the given high fence: no garbage, records
-    /// without the prefix that the new fences share.
+    /// without the prefix that the new fences share. The first separator of an inner page stays empty (PG-5).
     fn rebuild(&mut self, keep: usize, high: Option<&[u8]>, next: PageNo) -> Edit {
         let old = SlottedRef::new(self.page);
         let Some(ptype) = super::header::page_type(self.page) else {
@@ -315,12 +326,14 @@ impl<'a> SlottedMut<'a> {
         let mut to = SlottedMut::new(&mut fresh);
         for slot in 0..keep {
             let (key, payload) = old.entry(slot);
-            let Some(rest) = key.strip_prefix(expect) else {
-                return Err("a key outside the fences");
-            };
             suffix.clear();
-            suffix.extend_from_slice(gain);
-            suffix.extend_from_slice(rest);
+            if slot > 0 || !old.is_inner() {
+                let Some(rest) = key.strip_prefix(expect) else {
+                    return Err("a key outside the fences");
+                };
+                suffix.extend_from_slice(gain);
+                suffix.extend_from_slice(rest);
+            }
             let len = KLEN_SIZE + suffix.len() + payload.len();
             if to.view().contiguous() < SLOT_SIZE + len || len > u16::MAX as usize {
                 return Err(NO_ROOM);

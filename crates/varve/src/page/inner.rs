@@ -1,7 +1,7 @@
 //! The immutable decoded form of an inner page. Descents read nothing else: no latch, no pin.
 //!
-//! An inner page's record is a separator key with a child's page number; the first separator equals the
-//! page's low fence. Child `i` covers keys from separator `i` (included) to separator `i + 1` (excluded), the
+//! An inner page's record is a separator key with a child's page number; the first separator is the page's low fence, and
+//! not stored: its suffix is empty here, too (PG-5), which no search minds, as nothing is below it. Child `i` covers keys from separator `i` (included) to separator `i + 1` (excluded), the
 //! last one up to the high fence.
 //!
 //! A dense array has eight bytes of each separator (after the page's prefix) as a number: most searches touch nothing
@@ -116,6 +116,14 @@ impl InnerImage {
                 let found = format!("{} bytes in slot {slot}", payload.len());
                 return Err(Error::corrupt(id, "a child's page number", found));
             };
+            if slot == 0 && !suffix.is_empty() {
+                let found = format!("{} bytes of key in slot 0", suffix.len());
+                return Err(Error::corrupt(
+                    id,
+                    "no separator before the first child",
+                    found,
+                ));
+            }
             keys.extend_from_slice(suffix);
             ends.push(keys.len() as u32);
             heads.push(head64(suffix));
@@ -141,6 +149,7 @@ impl InnerImage {
     /// The image of the same page with one more child, in slot `slot` from the separator with this suffix on. What is known
     /// of where the others are stays known.
     pub fn with_child(&self, slot: usize, suffix: &[u8], child: PageNo) -> InnerImage {
+        assert!(slot > 0, "PG-5: the first child stays the first");
         let copy = |(n, old): (usize, &Child)| {
             let (frame, stamp) = old.hint.get();
             // The child in front of the new one has another range now.
@@ -156,10 +165,7 @@ impl InnerImage {
         let mut children: Vec<Child> = self.children.iter().enumerate().map(copy).collect();
         children.insert(slot, new);
         let (heads_before, heads_after) = self.heads.split_at(slot);
-        let key_at = match slot {
-            0 => 0,
-            _ => self.ends[slot - 1],
-        };
+        let key_at = self.ends[slot - 1];
         let len = suffix.len() as u32;
         let heads = [heads_before, &[head64(suffix)], heads_after].concat();
         let ends = self.ends[..slot].iter().copied().chain([key_at + len]);
@@ -269,7 +275,10 @@ impl InnerImage {
 
     /// The whole separator in front of a child; for slot 0 the low fence.
     pub fn separator(&self, slot: usize) -> Vec<u8> {
-        [&self.low[..self.prefix_len], self.suffix(slot)].concat()
+        match slot {
+            0 => self.low.to_vec(),
+            _ => [&self.low[..self.prefix_len], self.suffix(slot)].concat(),
+        }
     }
 
     /// The child whose range contains `key`, which the page covers.
@@ -401,7 +410,7 @@ mod tests {
             high: Some(b"key-z"),
         };
         format.apply(&mut page, ID).unwrap();
-        insert(&mut page, 0, b"a", 100);
+        insert(&mut page, 0, b"", 100);
         let mut image = InnerImage::decode(&page, ID).unwrap();
         image.child(0).hint.set(17, 0);
         // At the end, in the middle, with equal heads, with a short suffix.

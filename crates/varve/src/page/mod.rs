@@ -10,6 +10,8 @@
 //! - **PG-3** A `PageOp` that can't be applied changes nothing and returns an error.
 //! - **PG-4** All keys of a slotted page lie in `[low fence, high fence)` and therefore share the page's
 //!   prefix, the common prefix of its two fences; records store only what follows it.
+//! - **PG-5** The separator in slot 0 of an inner page is its low fence and not stored a second time: the record's key suffix
+//!   is empty. All other separators are above it, so the record stays in slot 0 until it is the last one.
 //!
 //! Failure: bytes from disk that are not what was written give `Error::Corrupt`, never a panic.
 
@@ -40,12 +42,31 @@ pub const fn record_cost(key_len: usize, payload_len: usize) -> usize {
     SLOT_SIZE + slotted::KLEN_SIZE + key_len + payload_len
 }
 
-/// The longest key, in bytes. Four keys must fit in a page (an inner page with two children stores both
-/// fences and both separators), otherwise a split could leave a page that can't take one more record.
+/// Bytes of a child's page number in an inner page.
+pub const CHILD_BYTES: usize = 4;
+
+/// The longest key, in bytes. An inner page takes three children, however long its keys are (`btree`, BT-7). It stores both
+/// fences and the separators of all children but the first (PG-5), with `k` bytes each at most
+///
+/// ```text
+/// 2 k  +  record_cost(0, 4)  +  2 record_cost(k, 4)  =  4 k + 42
+/// ```
+///
+/// which must not be more than the page without its header, `page_size - 88`.
 pub const fn max_key(page_size: usize) -> usize {
     let quarter = page_size / 4 - 64;
     if quarter < 3500 { quarter } else { 3500 }
 }
+
+const _: () = {
+    let mut size = MIN_PAGE_SIZE;
+    while size <= MAX_PAGE_SIZE {
+        let key = max_key(size);
+        let three = record_cost(0, CHILD_BYTES) + 2 * record_cost(key, CHILD_BYTES);
+        assert!(2 * key + three <= size - OFF_USER);
+        size *= 2;
+    }
+};
 
 /// The largest key plus payload, in bytes: a leaf holds one such record beside two fences of `max_key`.
 pub const fn max_record(page_size: usize) -> usize {

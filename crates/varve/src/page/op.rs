@@ -152,23 +152,41 @@ impl BulkRecsBuilder {
     }
 
     /// Packs the records from `slots` of `from` for a page whose fences are `low` and `high`: a page that
-    /// covers a part of `from`'s range, or a range around it.
+    /// covers a part of `from`'s range, or a range around it. Of an inner page's first separator, which `from` does not store, the
+    /// key is put there if the record will not be the first any more; and one that will be loses it (PG-5).
     pub fn rebase(
         from: SlottedRef<'_>,
         slots: std::ops::Range<usize>,
         low: &[u8],
         high: Option<&[u8]>,
     ) -> BulkRecsBuilder {
+        let mut out = BulkRecsBuilder::default();
+        out.push_rebased(from, slots, low, high);
+        out
+    }
+
+    /// Appends what [`BulkRecsBuilder::rebase`] packs.
+    pub fn push_rebased(
+        &mut self,
+        from: SlottedRef<'_>,
+        slots: std::ops::Range<usize>,
+        low: &[u8],
+        high: Option<&[u8]>,
+    ) {
         let prefix = from.prefix();
         let target = high.map_or(0, |h| super::common_prefix_len(low, h));
         let gain = &prefix[target.min(prefix.len())..];
         let cut = target.saturating_sub(prefix.len());
-        let mut out = BulkRecsBuilder::default();
-        for slot in slots {
+        for (n, slot) in slots.enumerate() {
             let (suffix, payload) = from.entry(slot);
-            out.push(gain, &suffix[cut..], payload);
+            if from.is_inner() && n == 0 && from.separator(slot) == low {
+                self.push(&[], &[], payload);
+            } else if from.is_inner() && slot == 0 {
+                self.push(&from.low()[target..], &[], payload);
+            } else {
+                self.push(gain, &suffix[cut..], payload);
+            }
         }
-        out
     }
 
     pub fn is_empty(&self) -> bool {

@@ -230,7 +230,21 @@ impl<'a> SlottedRef<'a> {
         (rec, KLEN_SIZE + get_u16(rec, 0) as usize)
     }
 
-    /// The key of a record without the page's prefix.
+    /// The records are separators and children.
+    #[inline]
+    pub fn is_inner(&self) -> bool {
+        self.level() > 0
+    }
+
+    /// The low fence of the child in a slot of an inner page (PG-5).
+    pub fn separator(&self, slot: usize) -> Vec<u8> {
+        match slot {
+            0 => self.low().to_vec(),
+            _ => self.key(slot),
+        }
+    }
+
+    /// The key of a record without the page's prefix. In slot 0 of an inner page it is empty (PG-5).
     #[inline]
     pub fn key_suffix(&self, slot: usize) -> &'a [u8] {
         let (rec, key_end) = self.record(slot);
@@ -481,7 +495,7 @@ fn check_slotted(page: &[u8]) -> std::result::Result<(), &'static str> {
 }
 
 /// Checks what searches and scans of a tree's page rely on: heads are those of their keys, keys ascend and lie between the
-/// fences (PG-4). Other pages pass. The page was accepted by [`validate`]. One pass over the records: run after every
+/// fences (PG-4), the first separator is not stored (PG-5). Other pages pass. The page was accepted by [`validate`]. One pass over the records: run after every
 /// page read.
 pub fn validate_keys(page: &[u8], id: PageId) -> Result<()> {
     if !matches!(page_type(page), Some(PageType::Leaf | PageType::Inner)) {
@@ -493,12 +507,16 @@ pub fn validate_keys(page: &[u8], id: PageId) -> Result<()> {
     let low = &p.low()[p.prefix_len()..];
     for (n, slot) in p.slots().iter().enumerate() {
         let key = p.key_suffix(n);
-        let ascends = before.map_or(key >= low, |before| key > before);
-        if !ascends || slot_head(slot) != head_of(key) {
+        let (fits, stands_for) = match before {
+            Some(before) => (key > before, key),
+            None if p.is_inner() => (key.is_empty(), low),
+            None => (key >= low, key),
+        };
+        if !fits || slot_head(slot) != head_of(key) {
             let found = format!("slot {n} out of order or with a wrong head");
             return Err(Error::corrupt(id, "ascending keys", found));
         }
-        before = Some(key);
+        before = Some(stands_for);
     }
     match (before, p.high()) {
         (Some(last), Some(high)) if last >= &high[p.prefix_len()..] => {

@@ -30,8 +30,12 @@ fn apply(page: &mut [u8], op: PageOp<'_>) {
 
 fn contents(page: &[u8]) -> Model {
     let p = SlottedRef::new(page);
+    let key = |i| match p.is_inner() {
+        true => p.separator(i),
+        false => p.key(i),
+    };
     (0..p.n_slots())
-        .map(|i| (p.key(i), p.payload(i).to_vec()))
+        .map(|i| (key(i), p.payload(i).to_vec()))
         .collect()
 }
 
@@ -178,24 +182,30 @@ proptest! {
         start in vec(0u8..3, 0..5),
         tails in prop::collection::btree_set(vec(0u8..4, 0..12), 2..80),
         cut in any::<prop::sample::Index>(),
+        ptype in prop::sample::select(vec![PageType::Leaf, PageType::Inner]),
     ) {
         let mut high = start.clone();
         high.push(0xff);
         let mut left = vec![0; SIZE];
-        apply(&mut left, format_op(PageType::Leaf, &start, Some(&high)));
+        apply(&mut left, format_op(ptype, &start, Some(&high)));
         let prefix = SlottedRef::new(&left).prefix_len();
         for (i, t) in tails.iter().enumerate() {
             let key = [&start[..], t].concat();
-            apply(&mut left, PageOp::Insert { slot: i as u16, suffix: &key[prefix..], payload: t });
+            let suffix = match (i, ptype) {
+                (0, PageType::Inner) => &[][..],
+                _ => &key[prefix..],
+            };
+            apply(&mut left, PageOp::Insert { slot: i as u16, suffix, payload: t });
         }
         let whole = contents(&left);
+        prop_assert_eq!(&whole[1].0, &[&start[..], tails.iter().nth(1).expect("two")].concat());
         let at = 1 + cut.index(whole.len() - 1);
         let sep = whole[at].0.clone();
 
         let mut right = vec![0; SIZE];
         let from = SlottedRef::new(&left);
         let recs = BulkRecsBuilder::rebase(from, at..whole.len(), &sep, Some(&high));
-        apply(&mut right, format_op(PageType::Leaf, &sep, Some(&high)));
+        apply(&mut right, format_op(ptype, &sep, Some(&high)));
         apply(&mut right, PageOp::BulkInsert { recs: recs.recs() });
         let mut twin = left.clone();
         let trim = PageOp::Trim { keep: at as u16, high: &sep, next: PageNo(9) };
@@ -269,7 +279,8 @@ proptest! {
         let mut page = vec![0; SIZE];
         apply(&mut page, format_op(ptype, b"aa", Some(b"ab")));
         for i in 0..records {
-            let (slot, suffix, payload) = (i as u16, &[i], &[i, 0, 0, 0]);
+            let (slot, suffix, payload) = (i as u16, &[i][..], &[i, 0, 0, 0]);
+            let suffix = if ptype == PageType::Inner && i == 0 { &[] } else { suffix };
             apply(&mut page, PageOp::Insert { slot, suffix, payload });
         }
         for (at, v) in damage {
@@ -300,7 +311,7 @@ proptest! {
         let mut page = vec![0; SIZE];
         apply(&mut page, format_op(PageType::Inner, &low, Some(&high)));
         for (i, s) in separators.iter().enumerate() {
-            let suffix = &s[SlottedRef::new(&page).prefix_len()..];
+            let suffix = if i == 0 { &[] } else { &s[SlottedRef::new(&page).prefix_len()..] };
             let payload = &(1000 + i as u32).to_le_bytes();
             apply(&mut page, PageOp::Insert { slot: i as u16, suffix, payload });
         }
@@ -324,7 +335,7 @@ proptest! {
 }
 
 #[test]
-fn the_largest_keys_leave_room_for_two_children_and_a_split() {
+fn the_largest_keys_leave_room_for_three_children() {
     for size in [4096, 8192, 16384, 32768, 65536] {
         let mut page = vec![0; size];
         let key = |last: u8| {
@@ -334,7 +345,7 @@ fn the_largest_keys_leave_room_for_two_children_and_a_split() {
         };
         let (low, high) = (key(1), key(9));
         apply(&mut page, format_op(PageType::Inner, &low, Some(&high)));
-        for (slot, k) in [key(1), key(5)].iter().enumerate() {
+        for (slot, k) in [vec![], key(4), key(5)].iter().enumerate() {
             let (slot, suffix, payload) = (slot as u16, &k[..], &[0; 4]);
             apply(
                 &mut page,
@@ -356,6 +367,45 @@ fn the_largest_keys_leave_room_for_two_children_and_a_split() {
             },
         );
     }
+}
+
+/// PG-5: what would store a first separator, or put another one in its place, is refused.
+#[test]
+fn an_inner_page_does_not_store_its_first_separator() {
+    let mut page = vec![0; SIZE];
+    apply(&mut page, format_op(PageType::Inner, b"aa", Some(b"ac")));
+    let mut recs = BulkRecsBuilder::default();
+    recs.push(b"b", b"", &[0; 4]);
+    let (slot, payload) = (0, &[0; 4][..]);
+    let insert = |suffix| PageOp::Insert {
+        slot,
+        suffix,
+        payload,
+    };
+    let recs = recs.recs();
+    for op in [insert(b"b"), PageOp::BulkInsert { recs }] {
+        let mut twin = page.clone();
+        assert!(!apply_twice(&mut page, &mut twin, op));
+    }
+    apply(&mut page, insert(b""));
+    apply(&mut page, PageOp::BulkInsert { recs });
+    for op in [insert(b""), PageOp::Remove { slot }] {
+        let mut twin = page.clone();
+        assert!(!apply_twice(&mut page, &mut twin, op));
+    }
+    let p = SlottedRef::new(&page);
+    assert_eq!([p.separator(0), p.separator(1)], [&b"aa"[..], b"ab"]);
+    validate_keys(&page, ID).expect("in order");
+    apply(&mut page, PageOp::Remove { slot: 1 });
+    apply(&mut page, PageOp::Remove { slot });
+
+    // A leaf that says it is an inner page.
+    let mut page = vec![0; SIZE];
+    apply(&mut page, format_op(PageType::Leaf, b"aa", Some(b"ac")));
+    apply(&mut page, insert(b"b"));
+    (page[12], page[56]) = (PageType::Inner as u8, 1);
+    validate(&page, ID).expect("well-formed");
+    assert!(validate_keys(&page, ID).is_err() && InnerImage::decode(&page, ID).is_err());
 }
 
 /// Prints the cost of a search in a full page; run with `--release -- --ignored --nocapture`.
@@ -388,6 +438,11 @@ fn measure_search() {
         let mut keys = Vec::new();
         loop {
             let (slot, k) = (keys.len() as u16, key(keys.len() as u64));
+            let skip = if slot == 0 && payload == 4 {
+                k.len()
+            } else {
+                skip
+            };
             let (suffix, payload) = (&k[skip..], &[7; 100][..payload]);
             let op = PageOp::Insert {
                 slot,

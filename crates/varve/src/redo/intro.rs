@@ -22,9 +22,9 @@ use crate::base::{Error, Result, SpaceId};
 /// Bytes that [`FileIntro::encode`] fills.
 pub const INTRO_BYTES: usize = 64;
 
-/// The format version that this program writes, and the oldest one it opens. Version 1, of before the first release, had an undo log
-/// page for each transaction.
-pub const FORMAT_VERSION: u32 = 2;
+/// The format version that this program writes, and the oldest one it opens. Before the first release, version 1 had an undo
+/// log page for each transaction, and inner pages of version 2 stored their first separator.
+pub const FORMAT_VERSION: u32 = 3;
 
 /// `SpaceId` of files that are no tablespaces.
 pub const NO_SPACE: SpaceId = SpaceId(u32::MAX);

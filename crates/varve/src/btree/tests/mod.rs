@@ -2,6 +2,7 @@
 //! log. Pages of 4 KiB and long keys make trees of four levels and more.
 
 mod concurrent;
+mod long_keys;
 mod measure;
 mod model;
 mod single;

@@ -89,24 +89,32 @@ struct Reached {
     merges: Cell<u64>,
 }
 
-struct Run {
-    f: Fixture,
-    model: Model,
+pub(super) struct Run {
+    pub(super) f: Fixture,
+    pub(super) model: Model,
     page_size: usize,
     /// How many payloads there were: no two are equal.
     payloads: u64,
 }
 
 impl Run {
+    pub(super) fn new(page_size: usize, frames: usize) -> Run {
+        Run {
+            f: Fixture::new(page_size, frames),
+            model: Model::new(),
+            page_size,
+            payloads: 0,
+        }
+    }
+
     fn key(&self, key: &Key) -> Vec<u8> {
-        // Runs of longer keys make trees that are much too high: docs/testing.md.
-        let letters = usize::from(key.letters).min(max_key(self.page_size) / 4 - 2);
+        let letters = usize::from(key.letters).min(max_key(self.page_size) - 2);
         let mut bytes = vec![b'a' + key.letter; letters];
         bytes.extend(key.number.to_be_bytes());
         bytes
     }
 
-    fn put(&mut self, key: Vec<u8>, len: u16) {
+    pub(super) fn put(&mut self, key: Vec<u8>, len: u16) {
         self.payloads += 1;
         let len = usize::from(len).min(max_record(self.page_size) - key.len());
         let mut payload = self.payloads.to_le_bytes().to_vec();
@@ -192,7 +200,7 @@ impl Run {
     }
 
     /// Everything is found in both directions.
-    fn check_scans(&self) {
+    pub(super) fn check_scans(&self) {
         let mut keys: Vec<_> = self.model.keys().cloned().collect();
         assert!(scan(&self.f.tree, None, Seek::Ge, usize::MAX) == keys);
         keys.reverse();
@@ -200,7 +208,7 @@ impl Run {
     }
 
     /// A new file and an empty pool, which know nothing but the log.
-    fn check_replay(&self) {
+    pub(super) fn check_replay(&self) {
         let log = &self.f.env.log;
         log.sync_to(log.next_lsn()).expect("the log syncs");
         let dir = tempfile::tempdir().expect("a temporary directory");
@@ -228,7 +236,7 @@ impl Run {
     }
 
     /// From both ends in turn: the tree shrinks back to its root, every page is given back.
-    fn remove_everything(&mut self) {
+    pub(super) fn remove_everything(&mut self) {
         let mut from_below = false;
         while let Some(key) = match from_below {
             true => self.model.pop_first(),
@@ -247,12 +255,7 @@ impl Run {
 fn a_tree_behaves_like_a_sorted_map() {
     let reached = Reached::default();
     try_cases(150, case(), |case| {
-        let mut run = Run {
-            f: Fixture::new(case.page_size, 96),
-            model: Model::new(),
-            page_size: case.page_size,
-            payloads: 0,
-        };
+        let mut run = Run::new(case.page_size, 96);
         case.steps.iter().for_each(|step| run.step(step));
         let report = run.f.check_is(&run.model);
         reached.height.set(reached.height.get().max(report.height));
