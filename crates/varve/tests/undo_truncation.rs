@@ -231,6 +231,12 @@ fn what_is_needed_stays() {
 fn transactions_go_on_meanwhile() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(&dir, 2);
+    // Nobody else: at the end no truncation is to be under way.
+    let by_hand = PurgeOptions {
+        undo_log_truncate: false,
+        ..PurgeOptions::default()
+    };
+    db.set_purge_options(by_hand).unwrap();
     let table = create(&db);
     let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {

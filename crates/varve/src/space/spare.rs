@@ -55,30 +55,31 @@ impl Spaces {
         })
     }
 
-    /// Like [`Spaces::create`]; if the disk is full the file is made of the spare.
+    /// Like [`Spaces::create`]; if the disk is full the file is made of the spare. If that fails, too, what was full is the error: the attempts
+    /// may have left something behind that stands in each other's way.
     pub fn create_on_full_disk(&self, new: NewSpace<'_>) -> Result<Arc<Space>> {
         match self.create(new) {
             Err(full @ Error::NoSpace { .. }) if new.pages < SPARE_PAGES => {
-                self.create_of_spare(new, full)
+                self.create_of_spare(new).ok_or(full)
             }
             done => done,
         }
     }
 
-    fn create_of_spare(&self, new: NewSpace<'_>, full: Error) -> Result<Arc<Space>> {
+    fn create_of_spare(&self, new: NewSpace<'_>) -> Option<Arc<Space>> {
         if !std::mem::take(&mut *self.spare.lock()) {
-            return Err(full);
+            return None;
         }
         // As large as it would have become. The rest is given back.
         let pages = (2 * new.pages).min(SPARE_PAGES);
-        self.create_in(NewSpace { pages, ..new }, |path| {
+        let made = self.create_in(NewSpace { pages, ..new }, |path| {
             // The table's directory may be on another disk.
-            let moved = self.disk.rename(&self.dir.join(SPARE_FILE), path);
-            moved.map_err(|_| full)?;
+            self.disk.rename(&self.dir.join(SPARE_FILE), path)?;
             self.disk.sync_dir(&self.dir)?;
             let file = self.disk.open(path, OpenMode::Existing)?;
             file.set_len(u64::from(pages) * self.page_size as u64)?;
             Ok(file)
-        })
+        });
+        made.ok()
     }
 }
