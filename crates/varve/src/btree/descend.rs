@@ -344,7 +344,7 @@ impl Tree {
         })
     }
 
-    /// Like [`Tree::latch_leaf_exclusive`], for rollback and purge: does not fail as long as the tablespace has any page left.
+    /// Like [`Tree::latch_leaf_exclusive`], for rollback: splits may take the pages, too, that the tablespace keeps for it (SP-9).
     pub fn latch_leaf_to_undo(
         &self,
         mtr: &mut Mtr<'_>,
@@ -508,7 +508,7 @@ impl Tree {
     }
 
     /// Latches page `no`, the child in slot `slot` of the latched page `above`, exclusively: it must be what its parent says
-    /// (BT-2).
+    /// (BT-2), and, unless it is a leaf, have children.
     pub(super) fn latch_child_page(
         &self,
         mtr: &mut Mtr<'_>,
@@ -525,6 +525,9 @@ impl Tree {
         };
         self.must_arrive(child, no, Aim::At(&low), level)?;
         let p = SlottedRef::new(child);
+        if p.is_inner() && p.n_slots() == 0 {
+            return Err(self.damage(no, "an inner page with children", child));
+        }
         match p.low() == low && p.high() == high.as_deref() {
             true => Ok(h),
             false => {

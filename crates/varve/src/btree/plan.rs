@@ -10,6 +10,8 @@
 
 use crate::page::{SlottedRef, common_prefix_len, max_key, record_cost};
 
+use super::descend::child_at;
+
 /// An inner page is left with fewer only by removals, or as the root that moves down (BT-7).
 pub(super) const MIN_CHILDREN: usize = 2;
 
@@ -108,9 +110,12 @@ pub(super) fn plan_split(p: SlottedRef<'_>, key: &[u8]) -> Option<SplitPlan> {
 }
 
 /// The split of an inner page without room, with three children, whose child in slot `child` is split at `between` at the same
-/// time: of the four, two stay on either side. `None` if the page has other children or longer keys than the format allows.
+/// time: of the four, two stay on either side. `None` if the page is not one to which `page::max_key` promises room for them: it has
+/// another number of children, longer keys, or what no inner page has.
 pub(super) fn plan_joint(p: SlottedRef<'_>, child: usize, between: &[u8]) -> Option<SplitPlan> {
-    if p.n_slots() != 2 * MIN_CHILDREN - 1 {
+    let n = p.n_slots();
+    let has_children_only = p.user().is_empty() && (0..n).all(|slot| child_at(p, slot).is_some());
+    if n != 2 * MIN_CHILDREN - 1 || !has_children_only {
         return None;
     }
     let separators = [p.separator(1), p.separator(2)];

@@ -9,8 +9,10 @@ use std::cmp::Ordering;
 use std::sync::atomic;
 
 use crate::base::{Error, PageNo, Result};
-use crate::mtr::{Mtr, PageH};
-use crate::page::{BulkRecsBuilder, CHILD_BYTES, PageOp, SlottedRef, max_key, record_cost};
+use crate::mtr::{MAX_LOG_BYTES, Mtr, PageH};
+use crate::page::{
+    BulkRecsBuilder, CHILD_BYTES, MAX_PAGE_SIZE, PageOp, SlottedRef, max_key, record_cost,
+};
 use crate::space::Purpose;
 
 use super::descend::{Aim, Found, child_at};
@@ -101,11 +103,9 @@ impl Tree {
         self.begin_split(1)
     }
 
-    /// The same for a split of pages at so many levels: each beyond the first has three records.
+    /// The same for a split of pages at so many levels.
     fn begin_split(&self, levels: u16) -> Result<Mtr<'_>> {
-        let page = self.page_size();
-        let joint = usize::from(levels - 1) * (6 * max_key(page) + 512);
-        let max_log_bytes = (2 * page + 8 * max_key(page) + 4096 + joint) as u32;
+        let max_log_bytes = split_log_bytes(self.page_size(), levels) as u32;
         Mtr::begin_in(&self.env, self.space.id(), max_log_bytes)
     }
 
@@ -272,6 +272,8 @@ impl Tree {
             Some(fresh) => insert_child(mtr, right, child + 1 - keep, fresh),
             None => {}
         }
+        let has_two = |h| SlottedRef::new(mtr.bytes(h)).n_slots() >= MIN_CHILDREN;
+        debug_assert!(level == 0 || has_two(h) && has_two(right), "BT-7");
     }
 
     /// The root, at `level`, has no room: its content moves into a fresh page, which becomes its only child.
@@ -333,6 +335,14 @@ impl Tree {
         }
     }
 }
+
+/// Redo that a split of pages at so many levels takes at most: each level beyond the first has three records.
+const fn split_log_bytes(page_size: usize, levels: u16) -> usize {
+    let key = max_key(page_size);
+    2 * page_size + 8 * key + 4096 + (levels as usize - 1) * (6 * key + 512)
+}
+
+const _: () = assert!(split_log_bytes(MAX_PAGE_SIZE, MAX_LEVEL) <= MAX_LOG_BYTES as usize);
 
 /// What the page above a split takes for it.
 fn separator_cost(plan: &SplitPlan) -> usize {

@@ -495,8 +495,8 @@ fn check_slotted(page: &[u8]) -> std::result::Result<(), &'static str> {
 }
 
 /// Checks what searches and scans of a tree's page rely on: heads are those of their keys, keys ascend and lie between the
-/// fences (PG-4), the first separator is not stored (PG-5). Other pages pass. The page was accepted by [`validate`]. One pass over the records: run after every
-/// page read.
+/// fences (PG-4), the first separator is not stored (PG-5). Other pages pass. The page was accepted by [`validate`]. One pass over
+/// the records: run after every page read.
 pub fn validate_keys(page: &[u8], id: PageId) -> Result<()> {
     if !matches!(page_type(page), Some(PageType::Leaf | PageType::Inner)) {
         return Ok(());

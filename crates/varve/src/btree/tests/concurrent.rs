@@ -7,6 +7,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::*;
+use crate::page::max_key;
 
 struct Load {
     page_size: usize,
@@ -45,8 +46,7 @@ fn write(load: &Load, tree: &Tree, done: &AtomicUsize, writer: u64, seed: u64) -
         if rng.random_range(0..10) < if growing { 9 } else { 1 } {
             if !stays(i) {
                 let payload = vec![step as u8; rng.random_range(0..120)];
-                put(tree, &k, &payload);
-                model.insert(k, payload);
+                put_in_both(tree, &mut model, k, payload);
             }
         } else if let Some((k, _)) = model.range(k..).next() {
             let k = k.clone();
@@ -164,6 +164,25 @@ fn writers_readers_and_scans_on_a_high_tree_in_a_small_pool() {
         1,
     );
     assert!(report.height >= 4, "only {} levels", report.height);
+}
+
+/// Keys of the greatest length: inner pages have three children and are split with their children, several levels at once (BT-7),
+/// while others join their neighbours.
+#[test]
+fn writers_readers_and_scans_on_a_tree_that_splits_at_several_levels() {
+    let report = run(
+        &Load {
+            page_size: 4096,
+            frames: 256,
+            writers: 6,
+            steps: 2000,
+            keys: 6000,
+            key_len: max_key(4096) - 8,
+            least_merges: 500,
+        },
+        3,
+    );
+    assert!(report.height >= 6, "only {} levels", report.height);
 }
 
 #[test]

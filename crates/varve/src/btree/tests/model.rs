@@ -119,12 +119,7 @@ impl Run {
         let len = usize::from(len).min(max_record(self.page_size) - key.len());
         let mut payload = self.payloads.to_le_bytes().to_vec();
         payload.resize(len, self.payloads as u8);
-        let room = match self.model.get(&key) {
-            Some(before) => payload.len().saturating_sub(before.len()),
-            None => record_cost(key.len(), payload.len()),
-        };
-        put_into(&self.f.tree, &key, &payload, room);
-        self.model.insert(key, payload);
+        put_in_both(&self.f.tree, &mut self.model, key, payload);
     }
 
     fn step(&mut self, step: &Step) {

@@ -1,6 +1,6 @@
 //! One thread.
 
-use super::descend::{Aim, Found};
+use super::descend::{Aim, Found, child_at};
 use super::*;
 use crate::page::{max_key, max_record};
 
@@ -107,6 +107,36 @@ fn no_empty_leaf_is_left_whatever_the_order() {
         let report = f.check_is(&Model::new());
         assert_eq!((report.height, f.used_pages()), (1, 1), "{name}");
     }
+}
+
+/// Its range is that of children that are lost: nothing can be put behind them.
+#[test]
+fn an_inner_page_without_children_is_damage_to_a_merge() {
+    let f = Fixture::new(4096, 256);
+    let key = |i: u16| [&[7; 900][..], &i.to_be_bytes()].concat();
+    let is_high_enough = |i: &u16| {
+        put(&f.tree, &key(*i), &[7; 40]);
+        f.tree.shape().expect("a shape").height == 3
+    };
+    let last = (0..).find(is_high_enough).expect("two pages of level 1");
+    let mut mtr = Mtr::begin(&f.env, 1024).expect("capacity");
+    let root = mtr.exclusive(f.tree.page_id(f.tree.root)).expect("a root");
+    let first = child_at(SlottedRef::new(mtr.bytes(root)), 0).expect("a child");
+    let first = mtr.exclusive(f.tree.page_id(first)).expect("a page");
+    for slot in (0..SlottedRef::new(mtr.bytes(first)).n_slots() as u16).rev() {
+        mtr.op(first, PageOp::Remove { slot });
+    }
+    mtr.commit();
+    // The other one gets down to one child, which wants to join the children of the first.
+    let told = (0..=last).rev().find_map(|i| {
+        let mut mtr = Mtr::begin(&f.env, 256).expect("capacity");
+        let pos = f.tree.latch_leaf_exclusive(&mut mtr, &key(i), 0);
+        pos.expect("a leaf").remove(&mut mtr);
+        mtr.commit();
+        f.tree.maybe_merge(&key(i)).err()
+    });
+    let told = told.expect("damage").to_string();
+    assert!(told.contains("an inner page with children"), "{told}");
 }
 
 #[test]
