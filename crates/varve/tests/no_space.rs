@@ -270,3 +270,69 @@ fn a_database_is_not_made_on_a_full_disk() {
     disk.make_room();
     open(&disk, dir.path(), &log).unwrap().close().unwrap();
 }
+
+/// A process that dies on a full disk leaves a database that opens there, and so does one that dies while it opens that.
+#[test]
+fn a_database_opens_on_a_full_disk_whenever_it_died() {
+    let (dir, disk, log) = (
+        tempfile::tempdir().unwrap(),
+        DyingDisk::new(),
+        Log::default(),
+    );
+    let db = open(&disk, dir.path(), &log).unwrap();
+    let table = create(&db);
+    create_named(&db, "a/other");
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    (0..300).for_each(|id| insert(&mut trx, &table, id, 300).unwrap());
+    trx.commit().unwrap();
+    drop(table);
+    db.close().unwrap();
+
+    let work = |db: &Database, fill| {
+        let table = db.table("a/t")?;
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        (0..5).try_for_each(|id| update(&mut trx, &table, id, 300, fill))?;
+        trx.commit()?;
+        let mut unfinished = db.begin(Isolation::RepeatableRead);
+        (0..9).try_for_each(|id| update(&mut unfinished, &table, id, 300, !fill))?;
+        db.truncate_table("a/other")?;
+        db.rename_table("a/other", "a/another")?;
+        db.rename_table("a/another", "a/other")?;
+        std::mem::forget(unfinished);
+        Ok::<_, Error>(())
+    };
+    let (mut in_opening, mut in_work, mut lives) = (0, 0, 0);
+    let mut is_through = false;
+    while !is_through {
+        let disk = DyingDisk::new();
+        disk.fill_up_for("");
+        disk.live_for(lives);
+        match open(&disk, dir.path(), &log) {
+            Ok(db) => {
+                let done = work(&db, lives as u8);
+                is_through = done.is_ok();
+                in_work += i32::from(!is_through);
+                disk.live_for(0);
+                db.crash();
+            }
+            Err(e) => {
+                assert!(!matches!(e, Error::NoSpace { .. }), "{lives}: {e}");
+                in_opening += 1;
+            }
+        }
+        let disk = DyingDisk::new();
+        disk.fill_up_for("");
+        let db = open(&disk, dir.path(), &log).unwrap_or_else(|e| panic!("{lives}: {e}"));
+        check(&db, &db.table("a/t").unwrap(), 300);
+        // The next life has the same to do, and a spare.
+        disk.fill_up_for("redo/");
+        if db.table("a/other").is_err() {
+            db.rename_table("a/another", "a/other").unwrap();
+        }
+        db.truncate_table("a/other").unwrap();
+        disk.live_for(0);
+        db.crash();
+        lives += 1;
+    }
+    assert!(in_opening > 20 && in_work > 20, "{in_opening} {in_work}");
+}

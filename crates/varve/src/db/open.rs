@@ -324,6 +324,11 @@ pub(crate) fn open(
     // An undo tablespace that was not found has not got its changes either (REC-4).
     let directory = Directory::read(&pool, &spaces)?;
     drop(hold);
+    if log.needs_space() {
+        // Several crashes after the last checkpoint have left short files, and there may be no room for one more.
+        flusher.flush_all_to(log.next_lsn())?;
+        flusher.checkpoint_now()?;
+    }
     let opener = Opener {
         options: &options,
         purpose,

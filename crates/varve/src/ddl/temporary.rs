@@ -42,7 +42,7 @@ const EVERYBODYS: TrxId = TrxId(0);
 
 /// Makes the temporary tablespace, in the place of what is left of an earlier process's.
 pub fn create_temporary_space(spaces: &Spaces) -> Result<()> {
-    let made = spaces.create(NewSpace {
+    let made = spaces.create_on_full_disk(NewSpace {
         id: TEMP_SPACE,
         path: TEMP_FILE,
         kind: SpaceKind::Temp,

@@ -89,7 +89,8 @@ pub trait DiskFile: Send + Sync {
         Ok(self.len()? == 0)
     }
     /// Extends the file to `new_len` with its space reserved on the device, so that later writes below `new_len` do
-    /// not fail for space. The new bytes read as zero. Does nothing if the file is that long already.
+    /// not fail for space. The new bytes read as zero. Does nothing if the file is that long already. If it fails the file is as long as
+    /// before, or, after a crash, somewhat longer.
     fn allocate(&self, new_len: u64) -> Result<()>;
     /// Reserves space for the holes that the file has, as one may that was copied, so that later writes there do not fail for space. Does
     /// nothing where the system can't do that.

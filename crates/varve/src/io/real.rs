@@ -170,13 +170,18 @@ impl DiskFile for RealFile {
         if new_len <= len {
             return Ok(());
         }
-        match fallocate(&self.file, len, new_len - len) {
+        let extended = match fallocate(&self.file, len, new_len - len) {
             // The file system can't reserve space: writing zeros does it too.
             Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                fail("extend", &self.path, write_zeros(&self.file, len, new_len))
+                write_zeros(&self.file, len, new_len)
             }
-            result => fail("extend", &self.path, result),
+            result => result,
+        };
+        if extended.is_err() {
+            // Some file systems keep what they had space for. The first error is the one to report.
+            let _ = self.file.set_len(len);
         }
+        fail("extend", &self.path, extended)
     }
 
     fn fill_holes(&self) -> Result<()> {

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use super::files::LogFile;
 use super::log::{Backoff, RedoLog, count};
-use crate::base::{Lsn, Result};
+use crate::base::{Error, Lsn, Result};
 use crate::io::{AlignedBuf, DIRECT_BLOCK, DiskFile};
 
 /// The most that is taken out of the log buffer at once.
@@ -126,11 +126,18 @@ impl RedoLog {
         writer.position > before
     }
 
-    /// Has the next log file ready before the writer needs it.
+    /// Has the next log file ready before the writer needs it. On a full disk, with all files still needed, that can wait: the
+    /// checkpoint may set one free until then.
     pub(super) fn prepare_file(&self) {
-        if let Err(e) = self.files.lock().prepare(self.checkpoint_lsn()) {
-            self.poison(format!("the next redo log file could not be prepared: {e}"));
+        match self.files.lock().prepare(self.checkpoint_lsn()) {
+            Ok(()) | Err(Error::NoSpace { .. }) => {}
+            Err(e) => self.poison(format!("the next redo log file could not be prepared: {e}")),
         }
+    }
+
+    /// Whether the log needs space on the disk when its current file is full, unless the checkpoint moves.
+    pub fn needs_space(&self) -> bool {
+        self.files.lock().needs_space()
     }
 
     /// Waits until no mini-transaction below `lsn` is still being copied.

@@ -7,11 +7,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering::Release};
 
 use parking_lot::{Mutex, RwLock};
 
-use super::alloc_page::Geometry;
+use super::alloc_page::{EXTENT_PAGES, Geometry};
 use super::file::{OpenFiles, SpaceFile};
 use super::header::{DefinitionCopy, FileHeader};
 use super::{Space, SpaceKind, round_size};
@@ -115,9 +115,26 @@ impl Spaces {
 
     /// Makes the file, durable, and opens it (SP-4). It gets its name when it is complete; until then it has another one,
     /// by which start-up knows what a crash left (`UNFINISHED_EXTENSION`). Nothing remains of it if this fails. A temporary
-    /// tablespace takes the place of a file that an earlier process left, and is not made durable: no later process reads it.
+    /// tablespace takes over the file that an earlier process left, and is not made durable: no later process reads it.
     pub fn create(&self, new: NewSpace<'_>) -> Result<Arc<Space>> {
-        self.create_in(new, |path| self.disk.open(path, OpenMode::CreateNew))
+        self.create_in(new, |path| match new.kind {
+            SpaceKind::Temp => self.take_over(path, new.pages),
+            _ => self.disk.open(path, OpenMode::CreateNew),
+        })
+    }
+
+    /// The file of an earlier process with at most so many pages, so that there is one on a full disk, too; or a new one. What is in it
+    /// means nothing (SP-6).
+    fn take_over(&self, path: &Path, pages: u32) -> Result<Arc<dyn DiskFile>> {
+        if !self.disk.exists(path)? {
+            return self.disk.open(path, OpenMode::CreateNew);
+        }
+        let file = self.disk.open(path, OpenMode::Existing)?;
+        let most = u64::from(pages) * self.page_size as u64;
+        if file.len()? > most {
+            file.set_len(most)?;
+        }
+        Ok(file)
     }
 
     /// The same in a file that `make` makes, of zeros.
@@ -137,22 +154,28 @@ impl Spaces {
             return Err(Error::AlreadyExists { what });
         }
         self.make_parent(&path)?;
-        let unfinished = path.with_extension(UNFINISHED_EXTENSION);
-        if self.disk.exists(&unfinished)? {
+        let unfinished = match new.kind {
+            // Under its own name it is as good as made: it means nothing to another process.
+            SpaceKind::Temp => path.clone(),
+            _ => path.with_extension(UNFINISHED_EXTENSION),
+        };
+        if unfinished != path && self.disk.exists(&unfinished)? {
             self.disk.remove(&unfinished)?;
         }
         let made = make(&unfinished).and_then(|file| self.fill(&new, file));
         let done = made.and_then(|()| {
-            self.disk.rename(&unfinished, &path)?;
-            if new.kind != SpaceKind::Temp {
+            if unfinished != path {
+                self.disk.rename(&unfinished, &path)?;
                 self.sync_parent(&path)?;
             }
             self.open(new.path)
         });
         done.inspect_err(|_| {
             // The first error is the one to report; what is left behind is removed at the next attempt or start.
-            let _ = self.disk.remove(&unfinished);
-            let _ = self.disk.remove(&path);
+            if unfinished != path {
+                let _ = self.disk.remove(&unfinished);
+                let _ = self.disk.remove(&path);
+            }
         })
     }
 
@@ -226,8 +249,14 @@ impl Spaces {
             _ => SpaceFile::kept_open(&self.files, path, file),
         };
         let space = self.space(intro.space, header, file, size);
-        // A crash may have cut off an extension that nothing durable refers to.
-        space.grow_file(round_size(size)?)?;
+        // A crash may have cut off an extension that nothing durable refers to. If there is no room for the rest of it now, none of it
+        // counts (SP-5); redo that needs it asks again.
+        match space.grow_file(round_size(size)?) {
+            Err(Error::NoSpace { .. }) if size > EXTENT_PAGES => {
+                space.size.store(size - size % EXTENT_PAGES, Release);
+            }
+            done => done?,
+        }
         if matches!(header.kind, SpaceKind::System | SpaceKind::Undo) {
             // SP-9
             space.file.fill_holes()?;

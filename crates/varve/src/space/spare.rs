@@ -1,7 +1,8 @@
 //! The spare: a file of zeros with its space on the disk. `TRUNCATE TABLE` makes the table's new file of it when the disk is full, because the
-//! old one, which has all the room that is needed, can go only after the new one counts.
+//! old one, which has all the room that is needed, can go only after the new one counts. So does opening with the temporary tablespace, whose
+//! file went when the database was closed.
 //!
-//! - **SP-10** The spare has its whole length and space, or it is not used: who takes it makes its new name durable before writing to it, and
+//! - **SP-10** The spare has its whole length and space, or it is not used: who takes it makes durable that it has lost its name before writing to it, and
 //!   one of another length is made anew. Nothing in it means anything.
 //!
 //! It is made when the database is opened, and again after it was used, by the next DDL that leaves room for it: first of all the
@@ -10,7 +11,7 @@
 use std::sync::Arc;
 
 use super::alloc_page::EXTENT_PAGES;
-use super::{NewSpace, Space, Spaces};
+use super::{NewSpace, Space, SpaceKind, Spaces};
 use crate::base::{Error, Result};
 use crate::io::OpenMode;
 
@@ -58,9 +59,14 @@ impl Spaces {
     /// Like [`Spaces::create`]; if the disk is full the file is made of the spare. If that fails, too, what was full is the error: the attempts
     /// may have left something behind that stands in each other's way.
     pub fn create_on_full_disk(&self, new: NewSpace<'_>) -> Result<Arc<Space>> {
+        let is_enough =
+            new.pages < SPARE_PAGES || (new.pages, new.kind) == (SPARE_PAGES, SpaceKind::Temp);
         match self.create(new) {
-            Err(full @ Error::NoSpace { .. }) if new.pages < SPARE_PAGES => {
-                self.create_of_spare(new).ok_or(full)
+            Err(full @ Error::NoSpace { .. }) if is_enough => {
+                // Nobody has looked for it yet while the database is being opened.
+                let is_looked_for = self.keep_spare().is_ok();
+                let made = is_looked_for.then(|| self.create_of_spare(new)).flatten();
+                made.ok_or(full)
             }
             done => done,
         }

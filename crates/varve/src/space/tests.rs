@@ -412,6 +412,33 @@ fn a_full_disk_leaves_room_for_undoing_work() {
     space.reserve(&env, 3).map(drop).unwrap();
 }
 
+/// SP-5: a file whose extension was interrupted for want of space is opened all the same, and extended when there is room.
+#[test]
+fn half_an_extension_does_not_count_on_a_full_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let limit = Arc::new(AtomicU64::new(128 * PAGE as u64));
+    let spaces = spaces_on(small_disk(&limit), dir.path());
+    let env = env_on(dir.path(), &spaces);
+    let pages = 128;
+    let new = NewSpace {
+        pages,
+        ..new_table("a.vdt")
+    };
+    spaces.create(new).unwrap();
+    spaces.close(ID).unwrap();
+    let file = RealDisk.open(&dir.path().join("a.vdt"), OpenMode::Existing);
+    file.unwrap().set_len(131 * PAGE as u64).unwrap();
+    let space = spaces.open("a.vdt").unwrap();
+    assert_eq!(space.size_pages(), pages);
+    for _ in 0..pages - 2 - 16 {
+        alloc_one(&env, &space, NO_PAGE, 5);
+    }
+    assert!(space.reserve(&env, 1).is_err());
+    limit.store(u64::MAX, Relaxed);
+    alloc_one(&env, &space, NO_PAGE, 5);
+    assert_eq!(space.size_pages(), 192);
+}
+
 #[test]
 fn files_are_created_renamed_replaced_and_dropped() {
     let dir = tempfile::tempdir().unwrap();

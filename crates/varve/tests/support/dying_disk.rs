@@ -118,6 +118,18 @@ impl Disk for DyingDisk {
     }
 }
 
+impl DyingFile {
+    fn room_for(&self, op: &'static str, len: u64) -> Result<()> {
+        let is_full = |part: &str| self.path().to_string_lossy().contains(part);
+        let full = self.disk.full.lock().unwrap().is_some_and(is_full);
+        if full && len > self.file.len()? {
+            let full = std::io::ErrorKind::StorageFull;
+            return Err(Error::io(op, self.path(), full.into()));
+        }
+        Ok(())
+    }
+}
+
 impl DiskFile for DyingFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         if self.disk.reads_fail.load(Ordering::SeqCst) {
@@ -129,6 +141,7 @@ impl DiskFile for DyingFile {
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.disk.alive("write", self.path(), 1)?;
+        self.room_for("write", offset + buf.len() as u64)?;
         self.file.write_at(buf, offset)
     }
     fn sync(&self) -> Result<()> {
@@ -140,12 +153,7 @@ impl DiskFile for DyingFile {
     }
     fn allocate(&self, new_len: u64) -> Result<()> {
         self.disk.alive("allocate", self.path(), 1)?;
-        let is_full = |part: &str| self.path().to_string_lossy().contains(part);
-        let full = self.disk.full.lock().unwrap().is_some_and(is_full);
-        if full && new_len > self.file.len()? {
-            let full = std::io::ErrorKind::StorageFull;
-            return Err(Error::io("extend", self.path(), full.into()));
-        }
+        self.room_for("extend", new_len)?;
         self.file.allocate(new_len)
     }
     fn fill(&self, from: u64) -> Result<()> {
