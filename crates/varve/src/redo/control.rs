@@ -32,6 +32,8 @@ const COPY_OFFSETS: [u64; 2] = [0, 4096];
 const FILE_BYTES: u64 = 8192;
 /// Ids of tables and indexes from here on are refused: 8 bytes on disk.
 const LAST_ID: u64 = u64::MAX >> 1;
+/// Of a write. A copy with a later one is refused: none can come after it.
+const LAST_SEQUENCE: u64 = u64::MAX - 1;
 /// Tablespace ids that may be given until the next write (CTL-3).
 const SPARE_SPACES: u32 = 16;
 /// More ids of indexes than one table has (CTL-4).
@@ -190,6 +192,10 @@ impl ControlFile {
         let spaces_end = control.next_space.saturating_add(SPARE_SPACES);
         let spaces_end = spaces_end.min(TEMP_SPACE.0).max(control.next_space);
         let (sequence, target) = (state.sequence + 1, 1 - state.newest);
+        if sequence > LAST_SEQUENCE {
+            let what = "numbers of writes of the control file: dump the data and load it into a new database";
+            return Err(Error::NoSpace { what: what.into() });
+        }
         let written = Control {
             next_space: spaces_end,
             ..control
@@ -263,7 +269,7 @@ fn decode(block: &[u8; COPY_BYTES], path: &Path) -> Result<(Control, u64)> {
         clean_shutdown: clean,
     };
     let sequence = u64_at(64);
-    if sequence == u64::MAX {
+    if sequence > LAST_SEQUENCE {
         let found = format!("{sequence}, after which none can come");
         return Err(damaged(path, "a sequence number".into(), found));
     }
@@ -416,9 +422,18 @@ mod tests {
     #[test]
     fn a_last_sequence_number_is_refused() {
         let path = Path::new(CONTROL_FILE);
-        assert!(decode(&encode(&sample(), u64::MAX - 1), path).is_ok());
-        let error = decode(&encode(&sample(), u64::MAX), path).unwrap_err();
+        assert!(decode(&encode(&sample(), LAST_SEQUENCE), path).is_ok());
+        let error = decode(&encode(&sample(), LAST_SEQUENCE + 1), path).unwrap_err();
         assert!(error.to_string().contains("sequence number"), "{error}");
+        // Nor is such a copy written.
+        let dir = tempfile::tempdir().unwrap();
+        let control = ControlFile::create(&RealDisk, dir.path(), sample()).unwrap();
+        control.state.lock().sequence = LAST_SEQUENCE - 1;
+        control.update(|c| c.checkpoint = Lsn(10_000)).unwrap();
+        let error = control.update(|c| c.checkpoint = Lsn(20_000)).unwrap_err();
+        assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+        let read = ControlFile::open(&RealDisk, dir.path(), &mut |_| panic!("damaged")).unwrap();
+        assert_eq!(read.control().checkpoint, Lsn(10_000));
     }
 
     /// After opening, the next write must not go over the newest copy.
