@@ -8,6 +8,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
 use varve::io::{Disk, OpenMode};
 use varve::offline::TableFile;
 use varve::page::{PageType, page_type, seal};
@@ -15,7 +17,7 @@ use varve::{
     ColumnType, Database, Error, Isolation, KeyMatch, LockMode, LogLevel, Options, TableDef, Value,
     Xid,
 };
-use varve_sim::SimDisk;
+use varve_sim::{CrashPoints, SimDisk};
 
 const PAGE: usize = 4096;
 const ROWS: i64 = 300;
@@ -104,6 +106,16 @@ fn build_with(end: impl FnOnce(&mut varve::Transaction)) -> SimDisk {
     db.close().unwrap();
     drop(loser);
     disk
+}
+
+/// Where a name is in a page for the last time.
+fn at(page: &[u8], name: &[u8]) -> Option<usize> {
+    page.windows(name.len()).rposition(|w| w == name)
+}
+
+/// A page of definitions, with that of a/bad.
+fn defines_bad(page: &[u8]) -> bool {
+    page_type(page) == Some(PageType::Leaf) && at(page, b"a/bad").is_some()
 }
 
 fn damage_leaves(disk: &SimDisk) {
@@ -304,10 +316,7 @@ fn a_definition_that_cannot_be_read_costs_no_file() {
         page[definition] = 99;
         seal(page);
     };
-    let has_it = |page: &[u8]| {
-        page_type(page) == Some(PageType::Leaf) && page.windows(name.len()).any(|w| w == name)
-    };
-    damage(&disk, "/db/system.vdt", has_it, change);
+    damage(&disk, "/db/system.vdt", defines_bad, change);
     let log = Log::default();
     let db = open(&disk, &log);
     let why = refused(&db, "a/bad");
@@ -326,16 +335,13 @@ fn a_definition_that_cannot_be_read_costs_no_file() {
 #[test]
 fn a_broken_table_that_is_dropped_takes_no_other_with_it() {
     let disk = build();
-    let at = |page: &[u8], name: &[u8]| page.windows(name.len()).rposition(|w| w == name);
     // Before the name in the definition: its length, another number, and the tablespace.
     let change = |page: &mut [u8]| {
         let [bad, good] = [b"a/bad".as_slice(), b"a/good"].map(|n| at(page, n).unwrap() - 8);
         page.copy_within(good..good + 4, bad);
         seal(page);
     };
-    let has_it =
-        |page: &[u8]| page_type(page) == Some(PageType::Leaf) && at(page, b"a/bad").is_some();
-    damage(&disk, "/db/system.vdt", has_it, change);
+    damage(&disk, "/db/system.vdt", defines_bad, change);
     let log = Log::default();
     let db = open(&disk, &log);
     let why = refused(&db, "a/bad");
@@ -353,7 +359,6 @@ fn a_broken_table_that_is_dropped_takes_no_other_with_it() {
 #[test]
 fn a_file_that_two_broken_tables_have_goes_with_the_last() {
     let disk = build();
-    let at = |page: &[u8], name: &[u8]| page.windows(name.len()).rposition(|w| w == name);
     // Before the name in the definition: its length, another number, the tablespace, and the table's number.
     let change = |page: &mut [u8]| {
         let [bad, good] = [b"a/bad".as_slice(), b"a/good"].map(|n| at(page, n).unwrap() - 8);
@@ -361,9 +366,7 @@ fn a_file_that_two_broken_tables_have_goes_with_the_last() {
         page[good - 8] ^= 0x40;
         seal(page);
     };
-    let has_it =
-        |page: &[u8]| page_type(page) == Some(PageType::Leaf) && at(page, b"a/bad").is_some();
-    damage(&disk, "/db/system.vdt", has_it, change);
+    damage(&disk, "/db/system.vdt", defines_bad, change);
     let db = open(&disk, &Log::default());
     let file = Path::new("/db/a/good.vdt");
     for (name, is_left) in [("a/bad", true), ("a/good", false)] {
@@ -458,4 +461,49 @@ fn a_file_that_missed_a_recovery_is_not_used_again() {
         .filter(|f| f.to_string_lossy().contains("bad"));
     assert_eq!(left.collect::<Vec<_>>(), Vec::<std::path::PathBuf>::new());
     db.close().unwrap();
+}
+
+/// REC-3: the same if the process dies anywhere in that recovery: the checkpoint does not pass what the file has missed before its
+/// mark is there.
+#[test]
+fn a_file_that_missed_a_recovery_is_not_used_again_whenever_it_died() {
+    let disk = build();
+    let log = Log::default();
+    let lives = 12;
+    for n in 0..lives {
+        let db = open(&disk, &log);
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        put(&db, &mut trx, "a/bad", 2000 + n..2001 + n);
+        trx.commit().unwrap();
+        db.crash();
+    }
+    let (file, away) = (Path::new("/db/a/bad.vdt"), Path::new("/away"));
+    disk.rename(file, away).unwrap();
+    let disk = SimDisk::new(disk.image());
+    open(&disk, &log).crash();
+    let journal = disk.journal();
+    let operations = journal.len();
+    let mut points = CrashPoints::new(journal);
+    let mut rng = SmallRng::seed_from_u64(7);
+    let (mut whole, mut lost) = (0, 0);
+    for operation in 0..=operations {
+        points.advance(operation);
+        let disk = SimDisk::new(points.crash(&mut rng));
+        disk.rename(away, file).unwrap();
+        let db = open(&disk, &log);
+        match db.table("a/bad") {
+            Ok(_) => {
+                assert_eq!(rows(&db, "a/bad"), ROWS + lives, "{operation}");
+                whole += 1;
+            }
+            Err(_) => {
+                let why = refused(&db, "a/bad");
+                assert!(why.contains("was missing while"), "{operation}: {why}");
+                lost += 1;
+            }
+        }
+        assert_eq!(rows(&db, "a/good"), ROWS, "{operation}");
+        db.close().unwrap();
+    }
+    assert!(whole > 0 && lost > 0, "{whole} and {lost}");
 }

@@ -36,6 +36,19 @@ fn open(disk: &DyingDisk, dir: &Path, log: &Log) -> Result<Database> {
     Database::open_on(Arc::new(disk.clone()), dir, options(log))
 }
 
+/// An empty directory on a disk with room.
+fn place() -> (tempfile::TempDir, DyingDisk, Log) {
+    let dir = tempfile::tempdir().unwrap();
+    (dir, DyingDisk::new(), Log::default())
+}
+
+/// Commits 300 rows of 300 bytes.
+fn fill(db: &Database, table: &Table) {
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    (0..300).for_each(|id| insert(&mut trx, table, id, 300).unwrap());
+    trx.commit().unwrap();
+}
+
 fn create(db: &Database) -> Table {
     create_named(db, "a/t")
 }
@@ -86,16 +99,10 @@ fn check(db: &Database, table: &Table, rows: i64) {
 
 #[test]
 fn work_is_refused_and_undone_and_goes_on() {
-    let (dir, disk, log) = (
-        tempfile::tempdir().unwrap(),
-        DyingDisk::new(),
-        Log::default(),
-    );
+    let (dir, disk, log) = place();
     let db = open(&disk, dir.path(), &log).unwrap();
     let table = create(&db);
-    let mut trx = db.begin(Isolation::RepeatableRead);
-    (0..300).for_each(|id| insert(&mut trx, &table, id, 300).unwrap());
-    trx.commit().unwrap();
+    fill(&db, &table);
     disk.fill_up_for("");
 
     // Rows that were inserted before the refusal can be kept, or taken back.
@@ -160,11 +167,7 @@ fn work_is_refused_and_undone_and_goes_on() {
 
 #[test]
 fn a_rollback_that_needs_more_than_is_kept_waits() {
-    let (dir, disk, log) = (
-        tempfile::tempdir().unwrap(),
-        DyingDisk::new(),
-        Log::default(),
-    );
+    let (dir, disk, log) = place();
     let db = open(&disk, dir.path(), &log).unwrap();
     let table = create(&db);
     let mut trx = db.begin(Isolation::RepeatableRead);
@@ -207,16 +210,10 @@ fn a_rollback_that_needs_more_than_is_kept_waits() {
 /// SP-9, SP-10: a view keeps purge from giving back what the statements before took. What was taken is there again the next time.
 #[test]
 fn tables_are_renamed_emptied_and_dropped_on_a_full_disk() {
-    let (dir, disk, log) = (
-        tempfile::tempdir().unwrap(),
-        DyingDisk::new(),
-        Log::default(),
-    );
+    let (dir, disk, log) = place();
     let db = open(&disk, dir.path(), &log).unwrap();
     let table = create(&db);
-    let mut trx = db.begin(Isolation::RepeatableRead);
-    (0..300).for_each(|id| insert(&mut trx, &table, id, 300).unwrap());
-    trx.commit().unwrap();
+    fill(&db, &table);
     create_named(&db, "a/long");
     for _ in 0..2 {
         let names: Vec<_> = (0..40).map(|n| format!("b/t{n}")).collect();
@@ -224,11 +221,7 @@ fn tables_are_renamed_emptied_and_dropped_on_a_full_disk() {
             let definition = TableDef::new(name).column("id", ColumnType::i64());
             db.create_table(&definition).unwrap();
         }
-        let mut trx = db.begin(Isolation::RepeatableRead);
-        let long = db.table("a/long").unwrap();
-        (0..300).for_each(|id| insert(&mut trx, &long, id, 300).unwrap());
-        trx.commit().unwrap();
-        drop(long);
+        fill(&db, &db.table("a/long").unwrap());
         let mut view = db.begin(Isolation::RepeatableRead);
         view.take_snapshot();
         disk.fill_up_for("");
@@ -259,11 +252,7 @@ fn tables_are_renamed_emptied_and_dropped_on_a_full_disk() {
 
 #[test]
 fn a_database_is_not_made_on_a_full_disk() {
-    let (dir, disk, log) = (
-        tempfile::tempdir().unwrap(),
-        DyingDisk::new(),
-        Log::default(),
-    );
+    let (dir, disk, log) = place();
     disk.fill_up_for("");
     let refused = open(&disk, dir.path(), &log).map(drop).unwrap_err();
     assert!(matches!(refused, Error::NoSpace { .. }), "{refused:?}");
@@ -274,17 +263,11 @@ fn a_database_is_not_made_on_a_full_disk() {
 /// A process that dies on a full disk leaves a database that opens there, and so does one that dies while it opens that.
 #[test]
 fn a_database_opens_on_a_full_disk_whenever_it_died() {
-    let (dir, disk, log) = (
-        tempfile::tempdir().unwrap(),
-        DyingDisk::new(),
-        Log::default(),
-    );
+    let (dir, disk, log) = place();
     let db = open(&disk, dir.path(), &log).unwrap();
     let table = create(&db);
     create_named(&db, "a/other");
-    let mut trx = db.begin(Isolation::RepeatableRead);
-    (0..300).for_each(|id| insert(&mut trx, &table, id, 300).unwrap());
-    trx.commit().unwrap();
+    fill(&db, &table);
     drop(table);
     db.close().unwrap();
 

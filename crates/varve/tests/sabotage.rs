@@ -221,16 +221,21 @@ fn every_sabotage_is_noticed() {
 /// A finding is made smaller in both respects, and comes again from what was kept.
 #[test]
 fn a_finding_is_made_smaller_and_played_again() {
-    let config = Config {
-        rows: 30,
-        sabotage: Some(Sabotage::AcknowledgedTooEarly),
-        ..Config::new(100)
-    };
     let find = |config: &Config| match search(config, &SimDisk::default, 100).err()? {
         Failure::Crash(finding) => Some(Failure::Crash(finding)),
-        Failure::Workload(_) => None,
+        Failure::Workload(why) => panic!("before any crash: {why}"),
     };
-    let first = find(&config).expect("an acknowledged change is lost");
+    // What is acknowledged too early is mostly durable a moment later: not every run is ended in between.
+    let (config, first) = (100..150)
+        .find_map(|seed| {
+            let config = Config {
+                rows: 30,
+                sabotage: Some(Sabotage::AcknowledgedTooEarly),
+                ..Config::new(seed)
+            };
+            find(&config).map(|first| (config, first))
+        })
+        .expect("an acknowledged change is lost");
     // It could go on for long, but this is small enough.
     let enough = config.steps / 2;
     let steps = |config: &Config| (config.only.as_ref()).map_or(config.steps, |only| only.len());

@@ -17,7 +17,7 @@ use crate::buffer::{BufferPool, PoolSettings};
 use crate::catalog::{BrokenTable, OpenTable, TableDef, Tables};
 use crate::db::{Background, Database, Inner, undo_directory};
 use crate::ddl::{self, Ddl, FILE_EXTENSION, FIRST_USER_ID, SYSTEM_INDEX, StoredDef};
-use crate::flush::{FlushEnv, FlushSettings, Flusher, doublewrite};
+use crate::flush::{CheckpointHold, FlushEnv, FlushSettings, Flusher, doublewrite};
 use crate::io::{Disk, OpenMode};
 use crate::mtr::{Mtr, MtrEnv, RawRecord};
 use crate::purge::Purge;
@@ -294,9 +294,9 @@ pub(crate) fn open(
     let id_limits: Arc<OnceLock<Arc<Core>>> = Arc::default();
     let (source, id_limit) = (id_limits.clone(), scan.id_limit);
     // Goes after the page cleaner has ended, if something fails: the checkpoint must not pass what was not replayed.
-    let hold;
+    let mut hold;
     let flusher;
-    (flusher, hold) = Flusher::start_held(FlushEnv {
+    let started = Flusher::start_held(FlushEnv {
         pool: pool.clone(),
         log: log.clone(),
         control: control_file.clone(),
@@ -311,6 +311,7 @@ pub(crate) fn open(
             c.id_limit = c.id_limit.max(now).max(id_limit);
         }),
     })?;
+    (flusher, hold) = (started.0, Some(started.1));
     if scan.frames > 0 {
         if !is_new {
             note(&format!(
@@ -323,8 +324,11 @@ pub(crate) fn open(
     }
     // An undo tablespace that was not found has not got its changes either (REC-4).
     let directory = Directory::read(&pool, &spaces)?;
-    drop(hold);
-    if log.needs_space() {
+    // REC-3: a file that has missed redo gets its mark before the checkpoint passes that.
+    if !spaces.any_missed_replay(&scan.removed) {
+        hold = None;
+    }
+    if hold.is_none() && log.needs_space() {
         // Several crashes after the last checkpoint have left short files, and there may be no room for one more.
         flusher.flush_all_to(log.next_lsn())?;
         flusher.checkpoint_now()?;
@@ -339,6 +343,7 @@ pub(crate) fn open(
         log,
         control_file,
         flusher,
+        hold,
         directory,
         removed: scan.removed,
     };
@@ -351,7 +356,7 @@ pub(crate) fn open(
         ));
     }
     if purpose == Purpose::Use {
-        ddl.spaces.keep_spare()?;
+        ddl.keep_spare();
     }
     let purge = (purpose == Purpose::Use)
         .then(|| Purge::start(core.clone(), ddl.control.clone()))
@@ -385,6 +390,8 @@ struct Opener<'a> {
     log: Arc<RedoLog>,
     control_file: Arc<ControlFile>,
     flusher: Flusher,
+    /// Until the files that have missed redo are marked. Goes after the page cleaner has ended.
+    hold: Option<CheckpointHold>,
     directory: Directory,
     /// Tablespaces that redo removes.
     removed: Vec<SpaceId>,
@@ -392,7 +399,7 @@ struct Opener<'a> {
 
 impl Opener<'_> {
     fn finish(
-        self,
+        mut self,
         id_limit: u64,
         id_limits: &OnceLock<Arc<Core>>,
         found: &[recovery::FoundFile],
@@ -479,7 +486,7 @@ impl Opener<'_> {
     /// so that the definitions are the committed ones. What was prepared gets its locks and waits for its coordinator. Losers
     /// need no locks: they are gone before anybody can meet them.
     fn finish_transactions(
-        &self,
+        &mut self,
         core: &Arc<Core>,
         ddl: &Ddl,
         unfinished: Vec<TrxUndo>,
@@ -525,6 +532,7 @@ impl Opener<'_> {
             let refused = file.and_then(recovery::FoundFile::refused);
             self.open_table(core, ddl, stored, (file_is_missing, refused))?;
         }
+        self.hold = None;
         rest.into_iter()
             .try_for_each(|undo| recovery::roll_back(core, undo))
     }

@@ -273,8 +273,8 @@ impl Ddl {
         self.keep_spare();
     }
 
-    /// There may be room now.
-    fn keep_spare(&self) {
+    /// Makes the spare (SP-10) if it is missing: there may be room now.
+    pub fn keep_spare(&self) {
         if let Err(e) = self.spaces.keep_spare() {
             self.core.warn(&format!(
                 "{SPARE_FILE} can't be made, without which TRUNCATE TABLE is refused on a full disk: {e}"

@@ -3,7 +3,7 @@
 //! The **coordinator** takes the oldest committed update undo logs of all rollback segments, as long as their TrxNos are below the
 //! limit (every open and future view sees those transactions), in batches of about `purge_batch_size` undo pages (`pending`): it
 //! copies their records that concern purge, sorts them by index and key (`work`), and works them off together with the **workers**, of
-//! which there are `purge_threads` (`sweep`, `workers`). Then it takes the logs off the history, many of a rollback
+//! which there are `purge_threads` (`sweep`, `workers`), as far as other work leaves processors to them (`share`). Then it takes the logs off the history, many of a rollback
 //! segment in one mini-transaction. Logs whose history entry says that they only take up space are not even read. A log with more pages
 //! than a batch takes several.
 //!
@@ -279,11 +279,12 @@ impl Coordinator {
     /// Leaves the processors to others, if there are any, before the next batch.
     fn pause_after(&mut self, batch: (usize, usize), begun: Instant) {
         let (core, sums) = (&self.core, self.sums());
-        let limit = core.settings.purge().max_purge_lag;
-        let is_urgent = limit > 0 && core.undo.history_len() > limit;
         let times = (begun, Instant::now());
-        let pause = self.share.pause_after(batch, times, sums, is_urgent);
-        if !pause.is_zero() {
+        let pause = self.share.pause_after(batch, times, sums);
+        let limit = core.settings.purge().max_purge_lag;
+        if limit > 0 && core.undo.history_len() > limit {
+            self.share.take_all();
+        } else if !pause.is_zero() {
             core.purge_wanted.pause(pause);
             let paused = times.1.elapsed().as_micros() as u64;
             Counters::add(&core.counters.purge_pause_usec, paused);

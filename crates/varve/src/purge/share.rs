@@ -4,7 +4,7 @@
 //! slowed down by half, to save a second. So while there is other work, purge takes a `SHARE` of the processors, or what it
 //! takes to work `HEADWAY` times as fast as history grows, whichever is more. With one processor's worth or less the coordinator works
 //! alone, and pauses between batches. With nothing else to do, or with a history above the limit of lag control, purge
-//! takes all that it is given.
+//! takes all that it is given. (A log of many pages takes several batches in which none ends: then purge seems slow, and may take more.)
 //!
 //! One batch tells what the next one may take: its logs, the time and threads that it took, and how many logs joined the
 //! history meanwhile. The last two are smoothed, by half with each batch.
@@ -21,7 +21,7 @@ const LONGEST: Duration = Duration::from_millis(100);
 const SHORTEST: Duration = Duration::from_micros(100);
 
 /// What is counted since the database was opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Sums {
     /// Logs that joined the history.
     pub joined: u64,
@@ -34,7 +34,7 @@ pub(super) struct Share {
     /// How much purge may take: 1 is one processor.
     allowed: f64,
     /// When and what was seen last.
-    before: Option<(Instant, Sums)>,
+    before: (Instant, Sums),
     /// Logs a second: those that join the history, and those that one thread works off.
     joining: f64,
     speed: f64,
@@ -45,7 +45,7 @@ impl Share {
         Share {
             processors: processors as f64,
             allowed: f64::INFINITY,
-            before: None,
+            before: (Instant::now(), Sums::default()),
             joining: 0.0,
             speed: 0.0,
         }
@@ -53,7 +53,7 @@ impl Share {
 
     /// Purge begins after it slept: what the others did meanwhile is no sign of what they do now.
     pub fn begin(&mut self, now: Instant, sums: Sums) {
-        self.before = Some((now, sums));
+        self.before = (now, sums);
     }
 
     /// How many threads the next batch may have beside the coordinator, if there are `most`.
@@ -61,28 +61,30 @@ impl Share {
         (self.allowed.ceil() as usize).saturating_sub(1).min(most)
     }
 
+    /// The next batch may take all that there is.
+    pub fn take_all(&mut self) {
+        self.allowed = f64::INFINITY;
+    }
+
     /// After a batch of `logs`, for which this many helpers worked from `begun` to `now`: how long purge is to pause before the
-    /// next one. `is_urgent`: all that there is may be taken.
+    /// next one.
     pub fn pause_after(
         &mut self,
         (logs, helpers): (usize, usize),
         (begun, now): (Instant, Instant),
         sums: Sums,
-        is_urgent: bool,
     ) -> Duration {
-        let before = self.before.replace((now, sums));
-        let Some((then, before)) = before else {
-            return Duration::ZERO;
-        };
+        let (then, before) = std::mem::replace(&mut self.before, (now, sums));
         let worked = (now - begun).as_secs_f64();
         let threads = (1 + helpers) as f64;
         let joined = sums.joined.saturating_sub(before.joined) as f64;
         smooth(&mut self.joining, joined / (now - then).as_secs_f64());
         smooth(&mut self.speed, logs as f64 / (worked * threads));
-        self.allowed = match is_urgent || sums.done_by_others == before.done_by_others {
-            true => f64::INFINITY,
-            false => (self.processors * SHARE).max(HEADWAY * self.joining / self.speed),
-        };
+        if sums.done_by_others == before.done_by_others {
+            self.take_all();
+            return Duration::ZERO;
+        }
+        self.allowed = (self.processors * SHARE).max(HEADWAY * self.joining / self.speed);
         let pause = worked * (threads / self.allowed - 1.0);
         match Duration::try_from_secs_f64(pause) {
             Ok(pause) if pause >= SHORTEST => pause.min(LONGEST),
@@ -105,15 +107,10 @@ mod tests {
     const BATCH: Duration = Duration::from_millis(10);
 
     /// Batches of 10 ms, 10,000 logs by the coordinator alone, while so many logs join the history in each second.
-    fn catch_up(share: &mut Share, batches: u32, joining: u64, is_urgent: bool) -> Vec<f64> {
+    fn catch_up(share: &mut Share, batches: u32, joining: u64) -> Vec<f64> {
         let start = Instant::now();
-        let (mut now, mut sums) = (
-            start,
-            Sums {
-                joined: 0,
-                done_by_others: 0,
-            },
-        );
+        let (mut now, mut sums) = (start, Sums::default());
+        share.begin(now, sums);
         let mut duties = Vec::new();
         for _ in 0..batches {
             let begun = now;
@@ -121,7 +118,7 @@ mod tests {
             sums.joined = ((now - start).as_secs_f64() * joining as f64) as u64;
             sums.done_by_others += 1;
             let helpers = share.helpers(0);
-            let pause = share.pause_after((10_000, helpers), (begun, now), sums, is_urgent);
+            let pause = share.pause_after((10_000, helpers), (begun, now), sums);
             duties.push(BATCH.as_secs_f64() / (BATCH + pause).as_secs_f64());
             now += pause;
         }
@@ -130,14 +127,14 @@ mod tests {
 
     #[test]
     fn a_share_of_two_processors_is_a_third_of_one() {
-        let duties = catch_up(&mut Share::new(2), 20, 10_000, false);
+        let duties = catch_up(&mut Share::new(2), 20, 10_000);
         assert!((duties[19] - 1.0 / 3.0).abs() < 0.01, "{duties:?}");
     }
 
     #[test]
     fn of_many_processors_it_is_several_threads_without_a_pause() {
         let mut share = Share::new(24);
-        let duties = catch_up(&mut share, 20, 10_000, false);
+        let duties = catch_up(&mut share, 20, 10_000);
         assert_eq!(duties[19], 1.0);
         assert_eq!((share.helpers(8), share.helpers(2)), (3, 2));
     }
@@ -145,33 +142,35 @@ mod tests {
     /// One thread works off a million logs a second.
     #[test]
     fn purge_stays_ahead_of_what_joins() {
-        let duties = catch_up(&mut Share::new(2), 20, 150_000, false);
+        let duties = catch_up(&mut Share::new(2), 20, 150_000);
         assert!((duties[19] - 0.6).abs() < 0.02, "{duties:?}");
         let mut share = Share::new(2);
-        let duties = catch_up(&mut share, 20, 500_000, false);
+        let duties = catch_up(&mut share, 20, 500_000);
         assert_eq!((duties[19], share.helpers(8)), (1.0, 1));
     }
 
     #[test]
     fn nobody_else_or_too_much_history_means_all() {
         let mut share = Share::new(2);
-        assert_eq!(catch_up(&mut share, 20, 10_000, true)[19], 1.0);
-        assert_eq!(share.helpers(32), 32);
-        catch_up(&mut share, 20, 10_000, false);
+        catch_up(&mut share, 20, 10_000);
         assert_eq!(share.helpers(32), 0);
-        let (now, sums) = share.before.expect("batches");
-        let pause = share.pause_after((1, 0), (now, now + BATCH), sums, false);
+        share.take_all();
+        assert_eq!(share.helpers(32), 32);
+        catch_up(&mut share, 20, 10_000);
+        assert_eq!(share.helpers(32), 0);
+        let (now, sums) = share.before;
+        let pause = share.pause_after((1, 0), (now, now + BATCH), sums);
         assert_eq!((pause, share.helpers(32)), (Duration::ZERO, 32));
     }
 
     #[test]
     fn batches_of_no_time_change_nothing() {
         let mut share = Share::new(2);
-        catch_up(&mut share, 5, 10_000, false);
-        let (now, mut sums) = share.before.expect("batches");
+        catch_up(&mut share, 5, 10_000);
+        let (now, mut sums) = share.before;
         sums.done_by_others += 1;
         let speed = share.speed;
-        share.pause_after((0, 0), (now, now), sums, false);
+        share.pause_after((0, 0), (now, now), sums);
         assert_eq!((share.speed, share.helpers(32)), (speed, 0));
     }
 }

@@ -305,6 +305,11 @@ impl Spaces {
         self.missed.lock().contains(&id)
     }
 
+    /// Replay had changes for a tablespace that was not there, other than those that were `removed`.
+    pub fn any_missed_replay(&self, removed: &[SpaceId]) -> bool {
+        self.missed.lock().iter().any(|id| !removed.contains(id))
+    }
+
     /// Makes an empty file, durable, if there is none.
     pub fn put_mark(&self, path: &str) -> Result<()> {
         let full = self.dir.join(path);

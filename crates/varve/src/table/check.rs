@@ -230,10 +230,10 @@ fn check_copies(table: &OpenTable, report: &mut CheckReport, pages: &mut PageSet
     while !reader.is_complete() {
         let no = copy_page(reader.pages(), 1 + table.secondary.len());
         let id = PageId::new(table.space(), no);
-        let expected = format!("place {} of the table's definition", reader.pages());
         let is_next =
             no.0 < tree.space.size_pages() && reader.add(&table.mtr_env().pool.shared(id)?);
         if !is_next {
+            let expected = format!("place {} of the table's definition", reader.pages());
             return Err(Error::corrupt(id, expected, "something else"));
         }
         if no != META_PAGE && !pages.0.insert(no) {

@@ -42,33 +42,17 @@ fn check_children(run: &Run, what: &str) -> u32 {
     report.height
 }
 
-type Order = (&'static str, fn(u32, u32) -> u32);
-
-const ORDERS: [Order; 5] = [
-    ("upward", |i, _| i),
-    ("downward", |i, n| n - 1 - i),
-    ("from both ends", |i, n| {
-        if i % 2 == 0 { i / 2 } else { n - 1 - i / 2 }
-    }),
-    ("from the middle", |i, n| {
-        if i % 2 == 0 {
-            (n + i) / 2
-        } else {
-            (n - 1 - i) / 2
-        }
-    }),
-    // 7,919 is prime and no divisor of any n here.
-    ("scattered", |i, n| {
-        (u64::from(i) * 7919 % u64::from(n)) as u32
-    }),
-];
+/// 7,919 is prime and no divisor of any `n` here.
+const SCATTERED: (&str, Order) = ("scattered", |i, n| {
+    (u64::from(i) * 7919 % u64::from(n)) as u32
+});
 
 #[test]
 fn the_longest_keys_make_low_trees_in_any_order() {
     for (page_size, n, least) in [(4096, 3000, 7), (16 << 10, 600, 5)] {
         let mut highest = 0;
         let len = payload_len(page_size);
-        for (order, nth) in ORDERS {
+        for (order, nth) in RUNS.into_iter().chain([SCATTERED]) {
             let what = format!("{page_size} bytes, {order}");
             let mut run = Run::new(page_size, 512);
             for i in 0..n {

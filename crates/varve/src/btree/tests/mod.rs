@@ -172,6 +172,25 @@ fn check_is(tree: &Tree, model: &Model) -> TreeReport {
     report
 }
 
+/// Which of `n` keys is the `i`th.
+type Order = fn(i: u32, n: u32) -> u32;
+
+/// Orders in which runs of keys come and go, by name.
+const RUNS: [(&str, Order); 4] = [
+    ("upward", |i, _| i),
+    ("downward", |i, n| n - 1 - i),
+    ("from both ends", |i, n| {
+        if i % 2 == 0 { i / 2 } else { n - 1 - i / 2 }
+    }),
+    ("from the middle", |i, n| {
+        if i % 2 == 0 {
+            (n + i) / 2
+        } else {
+            (n - 1 - i) / 2
+        }
+    }),
+];
+
 /// Inserts the key or replaces its payload. Asks for room as for an insertion: a leaf between long fences may not take that beside a
 /// record that it replaces.
 fn put(tree: &Tree, key: &[u8], payload: &[u8]) {

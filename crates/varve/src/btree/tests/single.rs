@@ -82,25 +82,10 @@ fn looking_ahead_does_not_mislead() {
 /// neighbour has one child, too, and is merged then.
 #[test]
 fn no_empty_leaf_is_left_whatever_the_order() {
-    let n = 120u16;
+    let n = 120;
     // Eight keys with one beginning, then another one.
-    let key = |i: u16| [&vec![(i / 8) as u8; 900][..], &i.to_be_bytes()].concat();
-    type Order = (&'static str, fn(u16, u16) -> u16);
-    let orders: [Order; 4] = [
-        ("upward", |i, _| i),
-        ("downward", |i, n| n - 1 - i),
-        ("from both ends", |i, n| {
-            if i % 2 == 0 { i / 2 } else { n - 1 - i / 2 }
-        }),
-        ("from the middle", |i, n| {
-            if i % 2 == 0 {
-                (n + i) / 2
-            } else {
-                (n - 1 - i) / 2
-            }
-        }),
-    ];
-    for (name, order) in orders {
+    let key = |i: u32| [&vec![(i / 8) as u8; 900][..], &(i as u16).to_be_bytes()].concat();
+    for (name, order) in RUNS {
         let f = Fixture::new(4096, 256);
         (0..n).for_each(|i| put(&f.tree, &key(i), &[7; 40]));
         assert!((0..n).all(|i| remove(&f.tree, &key(order(i, n)))), "{name}");
