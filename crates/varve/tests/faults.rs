@@ -424,10 +424,8 @@ fn judge(
     {
         return Err(format!("{context}, which does not say where"));
     }
-    let stopped = ended
-        .db
-        .as_ref()
-        .and_then(|db| db.core().check_usable().err());
+    let why_stopped = |db: &Database| db.core().check_usable().err();
+    let mut stopped = ended.db.as_ref().and_then(why_stopped);
     match (&ended.failed, &stopped) {
         (_, Some(why)) if !is_clear(why) => return Err(format!("{why}: does not say where")),
         (_, Some(_)) => seen.stopped += 1,
@@ -443,7 +441,14 @@ fn judge(
         } else if stopped.is_none() {
             // It goes on, and is right.
             let alive = check(&db, may_hold, garbage);
-            alive.map_err(|why| format!("{context}; then, without faults, {why}"))?;
+            // A background thread may have met the fault just before the disk was healed.
+            stopped = why_stopped(&db);
+            match (alive, &stopped) {
+                (Err(_), Some(late)) if is_clear(late) => {}
+                (alive, _) => {
+                    alive.map_err(|why| format!("{context}; then, without faults, {why}"))?;
+                }
+            }
         }
         if stopped.is_none() && rng.random_bool(0.5) {
             after_crash = false;
