@@ -18,6 +18,7 @@ static unsigned long page_size;
 static unsigned long flush_log_at_trx_commit;
 static unsigned long undo_tablespaces;
 static unsigned long undo_logs;
+static unsigned long read_ahead_threshold;
 static unsigned long io_capacity;
 static unsigned long open_files;
 static unsigned long long lock_memory_size;
@@ -31,6 +32,7 @@ static unsigned long long max_purge_lag;
 static unsigned long max_purge_lag_delay;
 static my_bool undo_log_truncate;
 static my_bool doublewrite;
+static my_bool use_native_aio;
 static my_bool log_file_buffering;
 static char *data_home_dir;
 static char *undo_directory;
@@ -81,6 +83,16 @@ static void update_undo_logs(THD *, struct st_mysql_sys_var *, void *to, const v
 static MYSQL_SYSVAR_ULONG(undo_logs, undo_logs, PLUGIN_VAR_RQCMDARG,
   "Number of rollback segments that new transactions take. There are 95 in the undo tablespaces.",
   nullptr, update_undo_logs, 128, 1, 128, 0);
+
+static void update_read_ahead(THD *, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  read_ahead_threshold= *static_cast<unsigned long *>(to)= *static_cast<const unsigned long *>(from);
+  varve_db_set_read_ahead_threshold(db, uint32_t(read_ahead_threshold));
+}
+
+static MYSQL_SYSVAR_ULONG(read_ahead_threshold, read_ahead_threshold, PLUGIN_VAR_RQCMDARG,
+  "After how many pages in a row a scan reads those ahead that come next; 0: it never does.",
+  nullptr, update_read_ahead, 3, 0, 64, 0);
 
 static MYSQL_SYSVAR_ULONG(io_capacity, io_capacity, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
   "Pages per second that background flushing writes when it is not in a hurry.",
@@ -177,6 +189,10 @@ static MYSQL_SYSVAR_BOOL(doublewrite, doublewrite, PLUGIN_VAR_OPCMDARG | PLUGIN_
   "Write pages twice, so that one that was half written when the machine failed can be repaired.",
   nullptr, nullptr, TRUE);
 
+static MYSQL_SYSVAR_BOOL(use_native_aio, use_native_aio, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
+  "Read and write pages through io_uring. OFF, or where it does not work: by a few threads.",
+  nullptr, nullptr, TRUE);
+
 static MYSQL_SYSVAR_STR(data_home_dir, data_home_dir, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
   "Where the database is. Empty: the server's data directory.",
   nullptr, nullptr, nullptr);
@@ -216,11 +232,13 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(purge_batch_size),
   MYSQL_SYSVAR(purge_rseg_truncate_frequency),
   MYSQL_SYSVAR(purge_threads),
+  MYSQL_SYSVAR(read_ahead_threshold),
   MYSQL_SYSVAR(truncate_undo),
   MYSQL_SYSVAR(undo_directory),
   MYSQL_SYSVAR(undo_log_truncate),
   MYSQL_SYSVAR(undo_logs),
   MYSQL_SYSVAR(undo_tablespaces),
+  MYSQL_SYSVAR(use_native_aio),
   nullptr
 };
 
@@ -251,6 +269,8 @@ varve_options options_from_variables()
   options.flush_log_at_trx_commit= varve_flush_log(flush_log_at_trx_commit);
   options.log_file_buffering= log_file_buffering;
   options.doublewrite= doublewrite;
+  options.use_native_aio= use_native_aio;
+  options.read_ahead_threshold= uint32_t(read_ahead_threshold);
   options.undo_tablespaces= uint32_t(undo_tablespaces);
   options.undo_directory= undo_directory && *undo_directory ? undo_directory : nullptr;
   options.undo_logs= uint32_t(undo_logs);

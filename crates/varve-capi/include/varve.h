@@ -253,6 +253,10 @@ typedef struct varve_options {
   // Write the redo log through the operating system's cache. With VARVE_FLUSH_WRITE that is done anyway.
   bool log_file_buffering;
   bool doublewrite;
+  // Use io_uring for pages where it works; otherwise a few threads read and write them.
+  bool use_native_aio;
+  // After how many leaves in a row a scan reads those ahead that come next: 1 to 64; 0: it never does.
+  uint32_t read_ahead_threshold;
   // Pages per second that background flushing may write when it is not in a hurry.
   uint32_t io_capacity;
   // Number of undo tablespaces, fixed when the database is created.
@@ -551,6 +555,9 @@ enum varve_code varve_db_set_flush_log(const struct varve_db *db, enum varve_flu
 
 // Changes how much memory locks of rows and gaps may take. Those that are held stay.
 void varve_db_set_lock_memory(const struct varve_db *db, uint64_t bytes);
+
+// Changes after how many leaves in a row a scan reads ahead. VARVE_INVALID: above 64, nothing was changed.
+enum varve_code varve_db_set_read_ahead_threshold(const struct varve_db *db, uint32_t leaves);
 
 // Changes how many rollback segments new transactions take. VARVE_INVALID: not from 1 to 128, nothing was changed.
 enum varve_code varve_db_set_undo_logs(const struct varve_db *db, uint32_t count);

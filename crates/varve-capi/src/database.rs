@@ -115,6 +115,10 @@ pub struct varve_options {
     /// Write the redo log through the operating system's cache. With VARVE_FLUSH_WRITE that is done anyway.
     pub log_file_buffering: bool,
     pub doublewrite: bool,
+    /// Use io_uring for pages where it works; otherwise a few threads read and write them.
+    pub use_native_aio: bool,
+    /// After how many leaves in a row a scan reads those ahead that come next: 1 to 64; 0: it never does.
+    pub read_ahead_threshold: u32,
     /// Pages per second that background flushing may write when it is not in a hurry.
     pub io_capacity: u32,
     /// Number of undo tablespaces, fixed when the database is created.
@@ -181,6 +185,8 @@ pub unsafe extern "C" fn varve_options_default(options: *mut varve_options) {
         flush_log_at_trx_commit: MaybeUninit::new(varve_flush_log::VARVE_FLUSH_SYNC),
         log_file_buffering: d.log_file_buffering,
         doublewrite: d.doublewrite,
+        use_native_aio: d.use_native_aio,
+        read_ahead_threshold: d.read_ahead_threshold,
         undo_tablespaces: d.undo_tablespaces,
         undo_directory: ptr::null(),
         undo_logs: d.undo_logs,
@@ -211,6 +217,8 @@ unsafe fn options(o: &varve_options) -> varve::Result<Options> {
         flush_log_at_trx_commit: flush_log.into(),
         log_file_buffering: o.log_file_buffering,
         doublewrite: o.doublewrite,
+        use_native_aio: o.use_native_aio,
+        read_ahead_threshold: o.read_ahead_threshold,
         undo_tablespaces: o.undo_tablespaces,
         undo_logs: o.undo_logs,
         open_files: o.open_files,
@@ -392,6 +400,20 @@ pub unsafe extern "C" fn varve_db_set_lock_memory(db: *const varve_db, bytes: u6
         db.0.set_lock_memory_bytes(bytes);
         Ok(VARVE_OK)
     });
+}
+
+/// Changes after how many leaves in a row a scan reads ahead. VARVE_INVALID: above 64, nothing was changed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_db_set_read_ahead_threshold(
+    db: *const varve_db,
+    leaves: u32,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    guard(&db.0, || {
+        db.0.set_read_ahead_threshold(leaves)?;
+        Ok(VARVE_OK)
+    })
 }
 
 /// Changes how many rollback segments new transactions take. VARVE_INVALID: not from 1 to 128, nothing was changed.

@@ -189,6 +189,10 @@ impl Tree {
                 .error(no, "it stores a first separator beside its low fence");
         }
         for slot in 0..n {
+            if level == 1 {
+                let child = |slot| child_at(p, slot).map(|no| self.page_id(no));
+                self.env.pool.prefetch_walk(slot, child);
+            }
             let Some(child) = child_at(p, slot) else {
                 walk.report
                     .error(no, format!("slot {slot} holds no page number"));

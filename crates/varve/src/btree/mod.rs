@@ -72,6 +72,7 @@
 //! but for finding a frame for a fresh page once it is allocated, and the second page of a joint split: that poisons the
 //! database. Damage found on the way is `Error::Corrupt` with the page's address.
 
+mod ahead;
 mod check;
 mod count;
 mod descend;
@@ -91,6 +92,7 @@ use crate::mtr::{Mtr, MtrEnv};
 use crate::page::{PageHint, PageOp, PageType};
 use crate::space::Space;
 
+pub use ahead::ReadAhead;
 pub use check::TreeReport;
 pub use count::TreeShape;
 pub use descend::{LeafAhead, LeafHint};

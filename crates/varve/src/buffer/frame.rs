@@ -46,6 +46,10 @@ const CLAIMED: u32 = 1 << 31;
 const USE_WORTH: u32 = 2;
 const MAX_USAGE: u32 = 4;
 
+/// In `Frame::touched`, beside the usage count: the page was read ahead, and nobody has used it since.
+const UNUSED_AHEAD: u32 = 1 << 7;
+const USAGE: u32 = UNUSED_AHEAD - 1;
+
 /// One frame's state. Exactly one cache line, so that a hit touches this line and the page.
 #[repr(align(64))]
 pub(super) struct Frame {
@@ -55,8 +59,8 @@ pub(super) struct Frame {
     pub latch: Latch,
     /// Number of pins, and `CLAIMED`.
     pins: sync::AtomicU32,
-    /// Tick of the last counted use (upper 24 bits) and the usage count (low 8 bits). A statistic: relaxed, and a
-    /// lost update does no harm.
+    /// Tick of the last counted use (upper 24 bits), whether the page waits for its first one (`UNUSED_AHEAD`), and the usage count
+    /// (low 7 bits). A statistic: relaxed, and a lost update does no harm.
     touched: AtomicU32,
     /// Next frame in the hash chain. Written under the bucket's mutex.
     pub hash_next: sync::AtomicU32,
@@ -167,7 +171,10 @@ impl Frame {
     pub fn touch(&self, tick: u32) {
         let seen = self.touched.load(Relaxed);
         if seen >> 8 != tick & 0xff_ffff {
-            let usage = ((seen & 0xff) + USE_WORTH).min(MAX_USAGE);
+            let usage = match seen & UNUSED_AHEAD {
+                0 => ((seen & USAGE) + USE_WORTH).min(MAX_USAGE),
+                _ => 0,
+            };
             self.touched.store(tick << 8 | usage, Relaxed);
         }
     }
@@ -177,14 +184,24 @@ impl Frame {
         self.touched.store(tick << 8, Relaxed);
     }
 
+    /// A page is being put in that nobody needs yet. Its first use will count for nothing: the tick is an older one, so that `touch` sees it.
+    pub fn start_ahead(&self, tick: u32) {
+        let before = tick.wrapping_sub(1);
+        self.touched.store(before << 8 | UNUSED_AHEAD, Relaxed);
+    }
+
+    pub fn is_unused_ahead(&self) -> bool {
+        self.touched.load(Relaxed) & UNUSED_AHEAD != 0
+    }
+
     pub fn usage(&self) -> u32 {
-        self.touched.load(Relaxed) & 0xff
+        self.touched.load(Relaxed) & USAGE
     }
 
     /// The clock hand passes: one life less. True if there was none left.
     pub fn age(&self) -> bool {
         let seen = self.touched.load(Relaxed);
-        if seen & 0xff == 0 {
+        if seen & USAGE == 0 {
             return true;
         }
         self.touched.store(seen - 1, Relaxed);

@@ -12,7 +12,8 @@
 //! mutex, which also settles whether the page is really missing. From here it is found by others; they pin it and wait on
 //! its latch, which we hold. Give the claim up, read, verify checksum, address and structure. A failed read
 //! unlinks the frame; whoever waited finds the id gone and makes its own attempt, and gets its own error. While a
-//! frame is being loaded its loader waits for the disk only.
+//! frame is being loaded its loader waits for the disk only. Pages are also read before anybody needs them (prefetch.rs): then the
+//! loader is the read itself, and whoever hears that it is over ends the load.
 //!
 //! **Recycle.** Claim ("no pins" → "claimed", one compare-and-swap), *try* the exclusive latch, see that the page is
 //! clean, clear the image, unlink. A pin taken on a claimed frame is taken back at once by whoever took it.
@@ -50,12 +51,15 @@ mod loom_tests;
 #[cfg(test)]
 pub(crate) mod mem_store;
 mod page_table;
+mod prefetch;
+#[cfg(all(test, not(loom)))]
+mod prefetch_tests;
 mod replace;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 use crossbeam_epoch::{Guard, Owned, Shared};
 
@@ -64,6 +68,7 @@ pub use guard::{ExclusivePage, Pin, SharedPage};
 
 use crate::base::sync::yield_now;
 use crate::base::{Durations, Error, PageId, Result, SpaceId};
+use crate::io::Transfer;
 use crate::page::{self, InnerImage, PageHint, PageType};
 use dirty::DirtyQueue;
 use frame::{Arena, Frame};
@@ -78,11 +83,32 @@ pub trait PageStore: Send + Sync {
     fn read(&self, page: PageId, buf: &mut [u8]) -> Result<()>;
     /// Stores a page. Ignored if the tablespace was dropped.
     fn write(&self, page: PageId, buf: &[u8]) -> Result<()>;
+    /// Stores several pages, in any order: `bytes` has one behind the other. Of a tablespace that was dropped none are. If it fails nobody
+    /// knows which were.
+    fn write_all(&self, pages: &[PageId], bytes: &[u8]) -> Result<()> {
+        let size = bytes.len().checked_div(pages.len()).unwrap_or(1);
+        let mut pages = pages.iter().zip(bytes.chunks_exact(size.max(1)));
+        pages.try_for_each(|(&page, bytes)| self.write(page, bytes))
+    }
+    /// [`PageStore::start_reads`] is of use.
+    fn reads_in_background(&self) -> bool {
+        false
+    }
+    /// Begins to read runs of pages, and does not wait. Each is told what came of it, as by `read`; those that are not even begun are
+    /// dropped. Nothing is begun where nothing can be read in the background.
+    fn start_reads(&self, _runs: Vec<PageRun>) {}
     /// Makes everything written to the tablespace durable.
     fn sync(&self, space: SpaceId) -> Result<()>;
     /// For replay: makes sure that the page can be read, extending the file if it ends earlier. False if there is
     /// no such tablespace.
     fn ensure(&self, page: PageId) -> Result<bool>;
+}
+
+/// Pages side by side in a tablespace, and where they are to be read to.
+pub struct PageRun {
+    pub first: PageId,
+    pub pages: u32,
+    pub into: Box<dyn Transfer>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -94,12 +120,19 @@ pub struct PoolSettings {
 /// The smallest pool, in frames: a few mini-transactions at a time.
 pub const MIN_FRAMES: usize = if cfg!(loom) { 2 } else { 64 };
 
+/// After how many leaves in a row a scan reads ahead by default: few enough for a scan of some hundred rows not to have caused reads.
+pub const READ_AHEAD_THRESHOLD: u32 = 3;
+
 #[derive(Default)]
 struct Counters {
     writes: AtomicU64,
     evictions: AtomicU64,
     free_waits: AtomicU64,
     image_builds: AtomicU64,
+    read_ahead: AtomicU64,
+    read_ahead_evicted: AtomicU64,
+    /// Frames that are being filled ahead. Relaxed: a bound that is passed by a few does no harm.
+    ahead_under_way: AtomicU64,
 }
 
 /// What happened since the pool was made, and what it holds now.
@@ -114,6 +147,9 @@ pub struct PoolStats {
     /// Times a thread had to wait for the page cleaner.
     pub free_waits: u64,
     pub image_builds: u64,
+    /// Pages whose reading was begun before anybody needed them, and those of them that nobody used before others took their place.
+    pub read_ahead: u64,
+    pub read_ahead_evicted: u64,
 }
 
 /// The frame in which a page probably is, and its range stamp if that is known. It may be wrong at any time: who uses it looks
@@ -161,6 +197,8 @@ pub struct BufferPool {
     dirty: DirtyQueue,
     replacement: Replacement,
     counters: Counters,
+    /// How many leaves a scan reads in a row before it reads ahead; 0: it never does. Relaxed: a setting.
+    read_ahead_threshold: AtomicU32,
     /// How long frames of tablespaces that are gone were latched one by one to be emptied.
     pub drop_held: Durations,
 }
@@ -240,6 +278,7 @@ impl BufferPool {
             dirty: DirtyQueue::new(),
             replacement: Replacement::new(n, settings.page_size),
             counters: Counters::default(),
+            read_ahead_threshold: AtomicU32::new(READ_AHEAD_THRESHOLD),
             drop_held: Durations::default(),
         })
     }
@@ -254,6 +293,15 @@ impl BufferPool {
 
     pub fn store(&self) -> &Arc<dyn PageStore> {
         &self.store
+    }
+
+    /// How many leaves a scan reads in a row before it reads ahead; 0: it never does.
+    pub fn read_ahead_threshold(&self) -> u32 {
+        self.read_ahead_threshold.load(Relaxed)
+    }
+
+    pub fn set_read_ahead_threshold(&self, leaves: u32) {
+        self.read_ahead_threshold.store(leaves, Relaxed);
     }
 
     /// The page, latched shared. Waits for the latch and, on a miss, for the disk.
@@ -434,6 +482,8 @@ impl BufferPool {
             evictions: c.evictions.load(Relaxed),
             free_waits: c.free_waits.load(Relaxed),
             image_builds: c.image_builds.load(Relaxed),
+            read_ahead: c.read_ahead.load(Relaxed),
+            read_ahead_evicted: c.read_ahead_evicted.load(Relaxed),
         }
     }
 
@@ -523,13 +573,8 @@ impl BufferPool {
         // SAFETY: `install` latched the frame exclusively, and no guard exists yet.
         let bytes =
             unsafe { std::slice::from_raw_parts_mut(self.arena.page_ptr(index), self.page_size) };
-        let read = self
-            .store
-            .read(id, bytes)
-            .and_then(|()| page::verify(bytes, id))
-            .and_then(|()| page::validate(bytes, id))
-            .and_then(|()| page::validate_keys(bytes, id));
-        if let Err(e) = read {
+        let read = self.store.read(id, bytes);
+        if let Err(e) = read.and_then(|()| self.check_loaded(id, bytes)) {
             self.give_up(index);
             return Err(e);
         }
@@ -538,19 +583,36 @@ impl BufferPool {
         Ok(Some(index))
     }
 
+    /// Ends a load: the bytes, read into a frame that is latched exclusively, are those of the page. Called by whoever loads it, or by a
+    /// thread of the store's queue (prefetch.rs).
+    fn check_loaded(&self, id: PageId, bytes: &mut [u8]) -> Result<()> {
+        page::verify(bytes, id)?;
+        page::validate(bytes, id)?;
+        page::validate_keys(bytes, id)
+    }
+
     /// Makes a free frame the one that holds `id` and returns it, exclusively latched, its bytes still those of another
     /// page. `None` if the page has a frame already.
     fn install(&self, id: PageId) -> Result<Option<u32>> {
         let index = self.free_frame()?;
-        if !self.table.insert(&self.frames, index, id) {
-            self.push_free(index);
+        if !self.link(index, id) {
             return Ok(None);
         }
-        self.replacement.count_load();
         let frame = &self.frames[index as usize];
-        frame.change_range();
         frame.start_usage(self.replacement.tick());
         frame.unclaim();
         Ok(Some(index))
+    }
+
+    /// Makes a free frame, which stays claimed, the one that holds `id`. False if the page has a frame already; then this one is free
+    /// again.
+    fn link(&self, index: u32, id: PageId) -> bool {
+        if !self.table.insert(&self.frames, index, id) {
+            self.push_free(index);
+            return false;
+        }
+        self.replacement.count_load();
+        self.frames[index as usize].change_range();
+        true
     }
 }

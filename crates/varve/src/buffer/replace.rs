@@ -162,10 +162,7 @@ impl Replacement {
 impl BufferPool {
     /// A free frame: claimed, exclusively latched, naming no page.
     pub(super) fn free_frame(&self) -> Result<u32> {
-        if let Some(f) = self.replacement.free.pop() {
-            if self.replacement.backing.is_short(f) {
-                self.want_memory(f);
-            }
+        if let Some(f) = self.pop_free() {
             return Ok(f);
         }
         let rounds = 5 * self.frames.len();
@@ -173,6 +170,15 @@ impl BufferPool {
             return Ok(f);
         }
         self.wait_for_frame(rounds)
+    }
+
+    /// One of the free list.
+    pub(super) fn pop_free(&self) -> Option<u32> {
+        let f = self.replacement.free.pop()?;
+        if self.replacement.backing.is_short(f) {
+            self.want_memory(f);
+        }
+        Some(f)
     }
 
     #[cold]
@@ -227,7 +233,7 @@ impl BufferPool {
 
     /// Lets the clock hand pass over up to `steps` frames until it has freed some. Returns the first; others of the same
     /// step go to the free list, since the hand won't be back before its next round.
-    fn sweep(&self, steps: usize) -> Option<u32> {
+    pub(super) fn sweep(&self, steps: usize) -> Option<u32> {
         let n = self.frames.len() as u64;
         let mut found = None;
         for _ in 0..steps.div_ceil(HAND_STEP) {
@@ -265,6 +271,9 @@ impl BufferPool {
             unsafe { f.latch.unlock_exclusive() };
             f.unclaim();
             return false;
+        }
+        if f.page.load(Relaxed) != NO_PAGE_ID && f.is_unused_ahead() {
+            self.counters.read_ahead_evicted.fetch_add(1, Relaxed);
         }
         self.empty(index);
         self.counters.evictions.fetch_add(1, Relaxed);

@@ -11,10 +11,10 @@ use super::*;
 use crate::base::{Lsn, NO_PAGE, PageNo};
 use crate::page::{PAGE_HEADER, PageOp, seal, set_page_lsn};
 
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 const SPACE: SpaceId = SpaceId(5);
 
-fn id(no: u32) -> PageId {
+pub(super) fn id(no: u32) -> PageId {
     PageId::new(SPACE, PageNo(no))
 }
 
@@ -26,7 +26,7 @@ fn fill(page: &mut [u8], value: u64) {
 }
 
 /// The value of a test page; panics if it is torn or another page.
-fn value(page: &[u8], id: PageId) -> u64 {
+pub(super) fn value(page: &[u8], id: PageId) -> u64 {
     assert_eq!(page::page_id(page), id);
     let words: Vec<u64> = page[PAGE_HEADER..]
         .chunks_exact(8)
@@ -36,7 +36,7 @@ fn value(page: &[u8], id: PageId) -> u64 {
     words[0]
 }
 
-fn raw_page(id: PageId, content: u64) -> Vec<u8> {
+pub(super) fn raw_page(id: PageId, content: u64) -> Vec<u8> {
     let mut page = vec![0; PAGE];
     let ptype = PageType::Raw;
     PageOp::FormatRaw { ptype }.apply(&mut page, id).unwrap();

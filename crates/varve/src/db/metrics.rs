@@ -193,6 +193,9 @@ metrics! { |s|
         Counter buffer_pool_reads = s.pool.loads, "Pages that were brought into the buffer pool, from disk or as new ones";
         Counter buffer_pages_written as buffer_pool_pages_written = s.pool.writes, "Pages written";
         Counter buffer_pool_evictions = s.pool.evictions, "Pages that others took the place of";
+        Counter buffer_pool_read_ahead = s.pool.read_ahead, "Pages whose reading was begun before anybody needed them";
+        Counter buffer_pool_read_ahead_evicted = s.pool.read_ahead_evicted,
+            "Of these, pages that others took the place of before anybody used them";
         Counter buffer_pool_wait_free = s.pool.free_waits, "Waits for a free page";
         Counter buffer_pool_image_builds = s.pool.image_builds, "Images of inner pages made for readers without a latch";
         Counter buffer_flush_adaptive_total_pages as buffer_flush_adaptive_pages = now(&s.flushed.adaptive_pages),

@@ -241,6 +241,17 @@ impl Database {
         self.inner.core.locks.set_memory_limit(bytes);
     }
 
+    /// Changes when scans read ahead (`Options::read_ahead_threshold`).
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`: above 64.
+    pub fn set_read_ahead_threshold(&self, leaves: u32) -> Result<()> {
+        open::validate_read_ahead_threshold(leaves)?;
+        self.inner.core.pool.set_read_ahead_threshold(leaves);
+        Ok(())
+    }
+
     /// Changes how many rollback segments new transactions take (`Options::undo_logs`).
     ///
     /// # Errors

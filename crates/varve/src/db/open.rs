@@ -13,7 +13,7 @@ use crate::base::{
     TableId, TrxId,
 };
 use crate::btree::Tree;
-use crate::buffer::{BufferPool, PoolSettings};
+use crate::buffer::{BufferPool, PoolSettings, READ_AHEAD_THRESHOLD};
 use crate::catalog::{BrokenTable, OpenTable, TableDef, Tables};
 use crate::db::{Background, Database, Inner, undo_directory};
 use crate::ddl::{self, Ddl, FILE_EXTENSION, FIRST_USER_ID, SYSTEM_INDEX, StoredDef};
@@ -53,6 +53,11 @@ pub struct Options {
     pub log_file_buffering: bool,
     /// Protects pages from being torn by a crash while they are written.
     pub doublewrite: bool,
+    /// Reads and writes pages by the operating system's own way for many operations at a time (io_uring), where it works; a few threads do
+    /// it otherwise. The log says which.
+    pub use_native_aio: bool,
+    /// After how many leaves in a row a scan reads those ahead that come next: 1 to 64; 0: it never does.
+    pub read_ahead_threshold: u32,
     /// Pages per second that background flushing may write when it is not in a hurry.
     pub io_capacity: u32,
     /// How many table files may be open at the same time: at least 10. Others are opened when they are needed, in the place of
@@ -96,6 +101,8 @@ impl Default for Options {
             flush_log_at_trx_commit: FlushLog::Sync,
             log_file_buffering: false,
             doublewrite: true,
+            use_native_aio: true,
+            read_ahead_threshold: READ_AHEAD_THRESHOLD,
             io_capacity: 200,
             open_files: 512,
             undo_tablespaces: 2,
@@ -129,6 +136,7 @@ impl Options {
             )));
         }
         validate_undo_logs(self.undo_logs)?;
+        validate_read_ahead_threshold(self.read_ahead_threshold)?;
         if self.open_files < LEAST_OPEN_FILES {
             return Err(Error::invalid(format!(
                 "open_files {} is below {LEAST_OPEN_FILES}",
@@ -168,6 +176,16 @@ impl Options {
     }
 }
 
+pub(super) fn validate_read_ahead_threshold(leaves: u32) -> Result<()> {
+    match leaves <= MAX_READ_AHEAD_THRESHOLD {
+        true => Ok(()),
+        false => {
+            let what = format!("read_ahead_threshold {leaves} is above {MAX_READ_AHEAD_THRESHOLD}");
+            Err(Error::invalid(what))
+        }
+    }
+}
+
 pub(super) fn validate_undo_logs(count: u32) -> Result<()> {
     match (1..=MAX_UNDO_LOGS as u32).contains(&count) {
         true => Ok(()),
@@ -179,6 +197,7 @@ pub(super) fn validate_undo_logs(count: u32) -> Result<()> {
 }
 
 const LEAST_OPEN_FILES: u32 = 10;
+const MAX_READ_AHEAD_THRESHOLD: u32 = 64;
 /// Exists while a database is being created: what lies beside it is not a database yet.
 pub(crate) const CREATION_MARK: &str = "varve.creating";
 /// Where the redo stream of a new database begins.
@@ -248,7 +267,12 @@ pub(crate) fn open(
         control.uuid,
         options.open_files as usize,
     );
-    let spaces = Arc::new(spaces.with_undo_dir(undo_dir.clone()));
+    let queue = Arc::new(disk.io_queue(options.use_native_aio)?);
+    if queue.is_asynchronous() {
+        note(&format!("asynchronous I/O: {}", queue.describe()));
+    }
+    let spaces = spaces.with_queue(queue).with_undo_dir(undo_dir.clone());
+    let spaces = Arc::new(spaces);
     let teller = logger.clone();
     let tell = move |words: &str| teller(LogLevel::Warning, words);
     spaces.files().tell_of_space(tell);
@@ -290,6 +314,7 @@ pub(crate) fn open(
         page_size: control.page_size as usize,
     };
     let pool = Arc::new(BufferPool::new(pool_settings, spaces.clone())?);
+    pool.set_read_ahead_threshold(options.read_ahead_threshold);
     let log_writer = log.spawn_writer()?;
     let id_limits: Arc<OnceLock<Arc<Core>>> = Arc::default();
     let (source, id_limit) = (id_limits.clone(), scan.id_limit);

@@ -6,6 +6,9 @@
 //!
 //! Pages of unlogged tablespaces are just written: they mean nothing after a crash.
 //!
+//! The writes to the data files are under way together, in any order, those of pages that lie side by side as one; the first sync is
+//! called when all of them are over.
+//!
 //! One batch at a time, under the caller's mutex. On an error every page is given back dirty, and the database is poisoned: after
 //! a failed sync nobody knows what is on disk.
 
@@ -15,6 +18,7 @@ use super::doublewrite::{Doublewrite, HEADER_BYTES};
 use super::{Cause, FlushCounters, count};
 use crate::base::{Lsn, PageId, Result, Sabotage, SpaceId};
 use crate::buffer::{BufferPool, DirtyPage};
+use crate::io::AlignedBuf;
 use crate::redo::RedoLog;
 
 pub struct BatchWriter {
@@ -22,7 +26,7 @@ pub struct BatchWriter {
     log: Arc<RedoLog>,
     doublewrite: Option<Doublewrite>,
     /// The doublewrite file's header, then the copies of the batch's pages.
-    buf: Vec<u8>,
+    buf: AlignedBuf,
     counters: Arc<FlushCounters>,
 }
 
@@ -34,7 +38,7 @@ impl BatchWriter {
         batch_pages: usize,
         counters: Arc<FlushCounters>,
     ) -> BatchWriter {
-        let buf = vec![0; HEADER_BYTES + batch_pages * pool.page_size()];
+        let buf = AlignedBuf::new(HEADER_BYTES + batch_pages * pool.page_size());
         BatchWriter {
             pool,
             log,
@@ -75,7 +79,8 @@ impl BatchWriter {
         lsn
     }
 
-    fn write_logged(&mut self, taken: Vec<DirtyPage>, cause: Cause) -> Result<()> {
+    /// Copies the pages, one behind the other. Returns those that could be had, and the greatest page LSN.
+    fn copy_all(&mut self, taken: Vec<DirtyPage>) -> (Vec<DirtyPage>, Lsn) {
         let mut copied = Vec::with_capacity(taken.len());
         let mut newest = Lsn(0);
         for page in taken {
@@ -87,21 +92,29 @@ impl BatchWriter {
                 None => self.pool.write_given_up(page),
             }
         }
+        (copied, newest)
+    }
+
+    /// Gives the pages back, according to what came of writing them.
+    fn give_back(&self, copied: Vec<DirtyPage>, cause: Cause, result: &Result<()>) {
+        match result {
+            Ok(()) => {
+                count(self.counters.pages(cause), copied.len());
+                copied.into_iter().for_each(|p| self.pool.write_done(p));
+            }
+            Err(_) => copied.into_iter().for_each(|p| self.pool.write_given_up(p)),
+        }
+    }
+
+    fn write_logged(&mut self, taken: Vec<DirtyPage>, cause: Cause) -> Result<()> {
+        let (copied, newest) = self.copy_all(taken);
         if copied.is_empty() {
             return Ok(());
         }
-        match self.store(&copied, newest) {
-            Ok(()) => {
-                count(self.counters.pages(cause), copied.len());
-                count(&self.counters.batches, 1);
-                copied.into_iter().for_each(|p| self.pool.write_done(p));
-                Ok(())
-            }
-            Err(e) => {
-                copied.into_iter().for_each(|p| self.pool.write_given_up(p));
-                Err(e)
-            }
-        }
+        let result = self.store(&copied, newest);
+        count(&self.counters.batches, usize::from(result.is_ok()));
+        self.give_back(copied, cause, &result);
+        result
     }
 
     /// Makes the copies durable in place.
@@ -115,44 +128,30 @@ impl BatchWriter {
         }
         let size = self.pool.page_size();
         let used = HEADER_BYTES + copied.len() * size;
+        let ids: Vec<PageId> = copied.iter().map(|p| p.page).collect();
         if let Some(doublewrite) = &mut self.doublewrite {
-            let ids: Vec<PageId> = copied.iter().map(|p| p.page).collect();
             doublewrite.write(&ids, &mut self.buf[..used])?;
             count(&self.counters.doublewrite_pages, copied.len());
         }
         let store = self.pool.store();
-        let mut spaces: Vec<SpaceId> = Vec::new();
-        for (page, bytes) in copied
-            .iter()
-            .zip(self.buf[HEADER_BYTES..used].chunks_exact(size))
-        {
-            store.write(page.page, bytes)?;
-            // Sorted by page, so equal tablespaces stand together.
-            if spaces.last() != Some(&page.page.space) {
-                spaces.push(page.page.space);
-            }
-        }
+        store.write_all(&ids, &self.buf[HEADER_BYTES..used])?;
+        // Sorted by page, so equal tablespaces stand together.
+        let mut spaces: Vec<SpaceId> = ids.iter().map(|id| id.space).collect();
+        spaces.dedup();
         count(&self.counters.space_syncs, spaces.len());
         spaces.into_iter().try_for_each(|space| store.sync(space))
     }
 
     fn write_unlogged(&mut self, taken: Vec<DirtyPage>, cause: Cause) -> Result<()> {
-        let mut result = Ok(());
-        for page in taken {
-            if result.is_err() || self.copy(&page, 0).is_none() {
-                self.pool.write_given_up(page);
-                continue;
-            }
-            let bytes = &self.buf[HEADER_BYTES..HEADER_BYTES + self.pool.page_size()];
-            result = self.pool.store().write(page.page, bytes);
-            match result {
-                Ok(()) => {
-                    count(self.counters.pages(cause), 1);
-                    self.pool.write_done(page);
-                }
-                Err(_) => self.pool.write_given_up(page),
-            }
+        let (copied, _) = self.copy_all(taken);
+        if copied.is_empty() {
+            return Ok(());
         }
+        let ids: Vec<PageId> = copied.iter().map(|p| p.page).collect();
+        let used = HEADER_BYTES + copied.len() * self.pool.page_size();
+        let bytes = &self.buf[HEADER_BYTES..used];
+        let result = self.pool.store().write_all(&ids, bytes);
+        self.give_back(copied, cause, &result);
         result
     }
 }

@@ -14,14 +14,22 @@
 //! - **IO-6** A file from `open_direct` is written in whole blocks of [`DIRECT_BLOCK`] bytes, at multiples of it, from
 //!   memory that is aligned to it ([`AlignedBuf`]): the system may refuse anything else.
 //!
+//! Many reads and writes at the same time go through an [`IoQueue`], to which the same holds.
+//!
 //! No latch is held and no caching is done here. Every error names the operation and the path.
 
 mod aligned;
 mod overlay;
+mod queue;
+#[cfg(all(test, not(loom)))]
+mod queue_tests;
 mod real;
+mod transfer;
+mod uring;
 mod whole;
 
 use std::any::Any;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,7 +37,9 @@ use crate::base::Result;
 
 pub use aligned::{AlignedBuf, DIRECT_BLOCK};
 pub use overlay::Overlay;
+pub use queue::IoQueue;
 pub use real::{LOCK_FILE, RealDisk};
+pub use transfer::{Piece, Request, Transfer, Write};
 pub use whole::{read_whole, write_whole};
 
 /// How [`Disk::open`] treats a file that exists or does not.
@@ -73,6 +83,11 @@ pub trait Disk: Send + Sync {
     fn exists(&self, path: &Path) -> Result<bool>;
     /// Takes the directory for this process; `Error::InUse` if somebody has it.
     fn lock_dir(&self, path: &Path) -> Result<DirLock>;
+    /// A queue for reads and writes of its files. `native`: by what the system has for that, where it does. What is not the system's
+    /// own carries out one after the other, by the calls of [`DiskFile`].
+    fn io_queue(&self, _native: bool) -> Result<IoQueue> {
+        Ok(IoQueue::one_by_one())
+    }
 }
 
 /// An open file. All methods may be called from several threads at once; overlapping concurrent writes are the
@@ -103,4 +118,12 @@ pub trait DiskFile: Send + Sync {
     /// Cuts or extends the file (without reserving space).
     fn set_len(&self, new_len: u64) -> Result<()>;
     fn path(&self) -> &Path;
+    /// Reads and writes go past the operating system's cache (IO-6).
+    fn is_direct(&self) -> bool {
+        false
+    }
+    /// The file as the operating system knows it, for a queue; `None` if it is not the system's.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }

@@ -7,13 +7,14 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{
-    AlignedBuf, DIRECT_BLOCK, DirEntry, DirLock, Disk, DiskFile, OpenMode, read_whole, write_whole,
+    AlignedBuf, DIRECT_BLOCK, DirEntry, DirLock, Disk, DiskFile, IoQueue, OpenMode, read_whole,
+    write_whole,
 };
 use crate::base::{Error, Result};
 
@@ -43,6 +44,7 @@ impl Disk for RealDisk {
         Ok(Arc::new(RealFile {
             file,
             path: path.to_path_buf(),
+            is_direct: false,
         }))
     }
 
@@ -59,6 +61,7 @@ impl Disk for RealDisk {
         Ok(Arc::new(RealFile {
             file,
             path: path.to_path_buf(),
+            is_direct: true,
         }))
     }
 
@@ -128,6 +131,10 @@ impl Disk for RealDisk {
             Err(TryLockError::Error(e)) => Err(Error::io("lock", &lock_path, e)),
         }
     }
+
+    fn io_queue(&self, native: bool) -> Result<IoQueue> {
+        IoQueue::start(native)
+    }
 }
 
 /// Unlocks by itself: a process that is being forked at the moment has the lock's file open, too, until it calls `exec`, and
@@ -144,6 +151,7 @@ impl Drop for LockedDir {
 struct RealFile {
     file: File,
     path: PathBuf,
+    is_direct: bool,
 }
 
 impl DiskFile for RealFile {
@@ -203,6 +211,14 @@ impl DiskFile for RealFile {
 
     fn path(&self) -> &Path {
         &self.path
+    }
+
+    fn is_direct(&self) -> bool {
+        self.is_direct
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
     }
 }
 

@@ -2,6 +2,7 @@
 //! device fails in the middle.
 
 use std::io;
+use std::ops::Range;
 
 /// Fills `buf` from `offset` by calls of `read`, which says how many bytes it moved; 0: the end of the file.
 pub fn read_whole(
@@ -9,16 +10,9 @@ pub fn read_whole(
     offset: u64,
     mut read: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
 ) -> io::Result<()> {
-    let mut done = 0;
-    while done < buf.len() {
-        match read(&mut buf[done..], offset + done as u64) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(n) => done += n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(())
+    let whole = 0..buf.len();
+    let call = |done: usize| read(&mut buf[done..], offset + done as u64);
+    move_whole(whole, io::ErrorKind::UnexpectedEof, call)
 }
 
 /// Writes all of `buf` at `offset` by calls of `write`, which says how many bytes it moved.
@@ -27,11 +21,21 @@ pub fn write_whole(
     offset: u64,
     mut write: impl FnMut(&[u8], u64) -> io::Result<usize>,
 ) -> io::Result<()> {
-    let mut done = 0;
-    while done < buf.len() {
-        match write(&buf[done..], offset + done as u64) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(n) => done += n,
+    let call = |done: usize| write(&buf[done..], offset + done as u64);
+    move_whole(0..buf.len(), io::ErrorKind::WriteZero, call)
+}
+
+/// Moves the bytes of this range of a whole by `call`, which is told how many of the whole are moved and says how many more it moved.
+/// `if_none`: what it means if there were none.
+pub(super) fn move_whole(
+    Range { mut start, end }: Range<usize>,
+    if_none: io::ErrorKind,
+    mut call: impl FnMut(usize) -> io::Result<usize>,
+) -> io::Result<()> {
+    while start < end {
+        match call(start) {
+            Ok(0) => return Err(if_none.into()),
+            Ok(n) => start += n,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(e),
         }

@@ -216,22 +216,31 @@ impl SpaceFile {
     }
 
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        let handle = self.handle(&mut self.state.lock())?;
-        handle.read_at(buf, offset)
+        self.to_read()?.read_at(buf, offset)
+    }
+
+    /// The file to read from, which stays open as long as the caller has it.
+    pub fn to_read(&self) -> Result<Arc<dyn DiskFile>> {
+        self.handle(&mut self.state.lock())
+    }
+
+    /// The file to write to, which stays open as long as the caller has it, and owes a sync from now on; `None` if it is given up.
+    pub fn to_write(&self) -> Result<Option<Arc<dyn DiskFile>>> {
+        let mut state = self.state.lock();
+        if state.is_given_up {
+            return Ok(None);
+        }
+        let handle = self.handle(&mut state)?;
+        state.owes_sync = true;
+        Ok(Some(handle))
     }
 
     /// Writes nothing if the file is given up.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        let handle = {
-            let mut state = self.state.lock();
-            if state.is_given_up {
-                return Ok(());
-            }
-            let handle = self.handle(&mut state)?;
-            state.owes_sync = true;
-            handle
-        };
-        handle.write_at(buf, offset)
+        match self.to_write()? {
+            Some(handle) => handle.write_at(buf, offset),
+            None => Ok(()),
+        }
     }
 
     /// Makes everything written so far durable. What is closed owes nothing (FILE-1).

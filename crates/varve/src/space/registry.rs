@@ -16,8 +16,8 @@ use super::file::{OpenFiles, SpaceFile};
 use super::header::{DefinitionCopy, FileHeader};
 use super::{Space, SpaceKind, round_size};
 use crate::base::{Durations, Error, PageId, PageNo, Result, SpaceId, TableId};
-use crate::buffer::PageStore;
-use crate::io::{Disk, DiskFile, OpenMode};
+use crate::buffer::{PageRun, PageStore};
+use crate::io::{Disk, DiskFile, IoQueue, OpenMode, Request, Write};
 use crate::page;
 
 /// Extension of a tablespace file that is being made, in the place of its own.
@@ -48,6 +48,8 @@ pub struct Spaces {
     uuid: [u8; 16],
     spaces: RwLock<HashMap<SpaceId, Arc<Space>>>,
     files: Arc<OpenFiles>,
+    /// For pages that are read ahead, and for writing many.
+    queue: Arc<IoQueue>,
     /// Tablespaces that replay would have changed.
     missed: Mutex<BTreeSet<SpaceId>>,
     /// Whether the spare is known to be there (SP-10). Held while it is made.
@@ -73,6 +75,7 @@ impl Spaces {
             page_size,
             uuid,
             spaces: RwLock::default(),
+            queue: Arc::new(IoQueue::one_by_one()),
             missed: Mutex::default(),
             spare: Mutex::default(),
             held: Durations::default(),
@@ -82,6 +85,11 @@ impl Spaces {
     /// With the undo tablespaces in another directory than the data directory: its path, relative to that, with a slash behind; or empty.
     pub fn with_undo_dir(self, undo_dir: String) -> Spaces {
         Spaces { undo_dir, ..self }
+    }
+
+    /// With many reads and writes at the same time.
+    pub fn with_queue(self, queue: Arc<IoQueue>) -> Spaces {
+        Spaces { queue, ..self }
     }
 
     pub fn undo_dir(&self) -> &str {
@@ -423,19 +431,27 @@ impl Spaces {
     }
 }
 
+impl Spaces {
+    /// Where so many pages from this one on are.
+    fn place(&self, first: PageId, pages: u32) -> Result<(Arc<dyn DiskFile>, u64)> {
+        let space = self.require(first.space)?;
+        let size = space.size_pages();
+        if u64::from(first.no.0) + u64::from(pages) > u64::from(size) {
+            let found = format!("a file of {size} pages");
+            return Err(Error::corrupt(first, "a page within its file", found));
+        }
+        Ok((space.file.to_read()?, space.offset(first.no)))
+    }
+}
+
 fn unknown(id: SpaceId) -> Error {
     Error::not_found(format!("tablespace {id}"))
 }
 
 impl PageStore for Spaces {
     fn read(&self, page: PageId, buf: &mut [u8]) -> Result<()> {
-        let space = self.require(page.space)?;
-        let size = space.size_pages();
-        if page.no.0 >= size {
-            let found = format!("a file of {size} pages");
-            return Err(Error::corrupt(page, "a page within its file", found));
-        }
-        space.file.read_at(buf, space.offset(page.no))
+        let (file, offset) = self.place(page, 1)?;
+        file.read_at(buf, offset)
     }
 
     fn write(&self, page: PageId, buf: &[u8]) -> Result<()> {
@@ -443,6 +459,42 @@ impl PageStore for Spaces {
             Some(space) => space.file.write_at(buf, space.offset(page.no)),
             None => Ok(()),
         }
+    }
+
+    /// Pages that lie side by side in a file are written at once.
+    fn write_all(&self, pages: &[PageId], bytes: &[u8]) -> Result<()> {
+        assert_eq!(bytes.len(), pages.len() * self.page_size);
+        let mut writes = Vec::new();
+        let mut start = 0;
+        for run in pages.chunk_by(|a, b| a.space == b.space && a.no.0.checked_add(1) == Some(b.no.0)) {
+            let end = start + run.len() * self.page_size;
+            if let Some(space) = self.get(run[0].space)
+                && let Some(file) = space.file.to_write()?
+            {
+                writes.push(Write {
+                    file,
+                    offset: space.offset(run[0].no),
+                    bytes: &bytes[start..end],
+                });
+            }
+            start = end;
+        }
+        self.queue.write_all(writes)
+    }
+
+    fn reads_in_background(&self) -> bool {
+        self.queue.is_asynchronous()
+    }
+
+    fn start_reads(&self, runs: Vec<PageRun>) {
+        let request = |run: PageRun| match self.place(run.first, run.pages) {
+            Ok((file, offset)) => Some(Request::read(file, offset, run.into)),
+            Err(e) => {
+                run.into.done(Err(e));
+                None
+            }
+        };
+        self.queue.submit(runs.into_iter().filter_map(request).collect());
     }
 
     fn sync(&self, space: SpaceId) -> Result<()> {

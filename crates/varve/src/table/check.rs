@@ -71,11 +71,16 @@ pub fn check_table(core: &std::sync::Arc<Core>, table: &OpenTable) -> Result<Che
 
 /// Every page of the table's file, also those that no tree leads to.
 fn verify_pages(core: &Core, table: &OpenTable, tell: &mut dyn FnMut(Error)) {
-    let mut read = |id, page: &mut [u8]| {
-        page.copy_from_slice(&core.pool.shared(id)?);
+    let space = &table.clustered.tree.space;
+    let page = |no: usize| {
+        let no = u32::try_from(no).ok().filter(|&no| no < space.size_pages())?;
+        Some(PageId::new(space.id(), PageNo(no)))
+    };
+    let mut read = |id: PageId, to: &mut [u8]| {
+        core.pool.prefetch_walk(id.no.0 as usize, page);
+        to.copy_from_slice(&core.pool.shared(id)?);
         Ok(())
     };
-    let space = &table.clustered.tree.space;
     space.verify_pages(core.log.next_lsn(), &mut read, tell);
 }
 

@@ -260,6 +260,9 @@ impl Cursor {
             self.batch.copy(page, wanted, self.direction);
             drop(leaf);
             self.resume = resume;
+            if left_out == 0 && !is_cut {
+                self.leaf_passed();
+            }
         }
         self.batch_limit = self.batch_limit.saturating_mul(4);
         Ok(true)

@@ -56,6 +56,8 @@ enum Step {
     Row,
     End,
     Again,
+    /// There may be more in the next leaf.
+    NextLeaf,
 }
 
 impl Cursor {
@@ -66,6 +68,7 @@ impl Cursor {
                 Step::Row => return Ok(true),
                 Step::End => return Ok(false),
                 Step::Again => {}
+                Step::NextLeaf => self.leaf_passed(),
             }
         }
     }
@@ -198,7 +201,7 @@ impl Cursor {
             Direction::Backward => self.cover_down_to(trx, index, page.low())?,
         }
         self.resume = beyond(&page, self.direction);
-        Ok(Step::Again)
+        Ok(Step::NextLeaf)
     }
 
     /// No key of another leaf can be in bounds.

@@ -34,7 +34,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::base::{Error, Result, TrxId};
-use crate::btree::{LeafAhead, Seek, SharedLeaf};
+use crate::btree::{LeafAhead, ReadAhead, Seek, SharedLeaf};
 use crate::catalog::{OpenIndex, OpenTable, RowRecord};
 use crate::lock::{Mode, TableMode};
 use crate::row::{Datum, DatumBuf, MAX_KEY_BYTES, RowRef, successor};
@@ -156,6 +156,7 @@ pub struct Cursor {
     goes_on_after_key: bool,
     batch: Batch,
     batch_limit: usize,
+    read_ahead: ReadAhead,
     /// Key of the current row in the index.
     key: Vec<u8>,
     /// Clustered key of the current row, if the index is a secondary one.
@@ -215,6 +216,7 @@ impl Cursor {
             goes_on_after_key: false,
             batch: Batch::default(),
             batch_limit: FIRST_BATCH,
+            read_ahead: ReadAhead::default(),
             key: Vec::new(),
             clustered: Vec::new(),
             current: Current::None,
@@ -259,6 +261,7 @@ impl Cursor {
         self.direction = direction;
         self.batch.clear();
         self.batch_limit = FIRST_BATCH;
+        self.read_ahead = ReadAhead::default();
         self.current = Current::None;
         self.ahead = None;
         self.is_new_lock = false;
@@ -462,6 +465,7 @@ impl Cursor {
         self.direction = direction;
         self.batch.clear();
         self.batch_limit = FIRST_BATCH;
+        self.read_ahead = ReadAhead::default();
         let seek = if direction == Direction::Forward {
             Seek::Gt
         } else {
@@ -582,6 +586,19 @@ impl Cursor {
         buffer.clear();
         buffer.extend_from_slice(&self.key);
         self.resume = Resume::At(buffer, seek);
+    }
+
+    /// The scan is through with a leaf. No latch may be held.
+    fn leaf_passed(&mut self) {
+        let end = self.bound();
+        if let (Direction::Forward, Resume::At(next, _)) = (self.direction, &self.resume) {
+            let index = match self.index {
+                0 => &self.table.clustered,
+                n => &self.table.secondary[n - 1],
+            };
+            let scan = &mut self.read_ahead;
+            index.tree.leaf_passed(scan, next, end.as_deref());
+        }
     }
 
     /// The current row.

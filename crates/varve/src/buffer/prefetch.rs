@@ -1,0 +1,176 @@
+//! Reading pages before somebody needs them.
+//!
+//! **Prefetch.** [`BufferPool::prefetch`] takes free frames, or clean ones that the clock gives without a search, and waits for
+//! nothing. Each is linked under its page as by a load (mod.rs), so that a page is never in two frames, and whoever needs it
+//! meanwhile pins the frame and waits on its latch. That latch belongs to the read ([`Loading`]), which the store's queue carries
+//! out, and is given back by the thread that hears that it is over: it checks the page as a load does, and unlatches the frame.
+//! A page that could not be read, or is damaged, is unlinked and nobody is told: whoever waited finds the id gone, makes its own
+//! attempt, and meets the error itself.
+//!
+//! The reads' latches are many at a time and taken in no order. That is safe, because whoever has them waits for the disk
+//! only, and never for a latch, a mutex held by somebody who waits for one, or a frame.
+//!
+//! Pages that lie side by side in a file are read together, at most [`RUN_BYTES`] at a time, so that the first of them need not wait
+//! for long. At most an eighth of the pool's frames, and no more than [`MAX_UNDER_WAY`], are being filled so.
+//!
+//! **Replacement.** A page that was read ahead is to the clock like one that was just loaded, whenever it comes to be used: its first
+//! use counts for nothing. One that is never used goes at the first visit of the hand, and is counted.
+
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+
+use smallvec::SmallVec;
+
+use super::{BufferPool, PageRun};
+use crate::base::{PageId, PageNo, Result};
+use crate::io::{Piece, Transfer};
+
+/// Bytes read by one operation.
+const RUN_BYTES: usize = 256 << 10;
+
+/// Pages that are being read ahead at the same time.
+const MAX_UNDER_WAY: usize = 512;
+
+/// Pages read ahead of a walk over many.
+const WALK: usize = 64;
+
+/// How far the clock hand goes for a frame.
+const SWEEP: usize = 32;
+
+/// Pages side by side that are being read into their frames, each of which is latched exclusively.
+struct Loading {
+    pool: Arc<BufferPool>,
+    first: PageId,
+    frames: SmallVec<[u32; 16]>,
+    pieces: SmallVec<[Piece; 16]>,
+}
+
+// SAFETY: the frames are latched exclusively until `done` or `drop`, and `pool` keeps their memory.
+unsafe impl Transfer for Loading {
+    fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    fn done(mut self: Box<Self>, result: Result<()>) {
+        if result.is_err() {
+            return;
+        }
+        let pool = self.pool.clone();
+        while let Some(&index) = self.frames.last() {
+            let no = PageNo(self.first.no.0 + self.frames.len() as u32 - 1);
+            let id = PageId::new(self.first.space, no);
+            // SAFETY: latched exclusively, and the read is over.
+            let bytes = unsafe {
+                std::slice::from_raw_parts_mut(pool.arena.page_ptr(index), pool.page_size)
+            };
+            let checked = pool.check_loaded(id, bytes);
+            // What is not among `frames` any more is not given up by `drop`.
+            self.frames.pop();
+            pool.counters.ahead_under_way.fetch_sub(1, Relaxed);
+            match checked {
+                // SAFETY: latched exclusively by `start_loading`.
+                Ok(()) => unsafe { pool.frames[index as usize].latch.unlock_exclusive() },
+                Err(_) => pool.give_up(index),
+            }
+        }
+    }
+}
+
+impl Drop for Loading {
+    fn drop(&mut self) {
+        let pool = &self.pool;
+        let left = self.frames.len() as u64;
+        pool.counters.ahead_under_way.fetch_sub(left, Relaxed);
+        self.frames.iter().for_each(|&index| pool.give_up(index));
+    }
+}
+
+impl BufferPool {
+    /// Begins to read those of these pages that are not in the pool, and does not wait for them. Stops at the first for which there is
+    /// no frame at hand, and returns how many it went through. Pages in ascending order are read together where they lie side by side.
+    /// What can't be read is passed over in silence. The caller may hold latches.
+    pub fn prefetch(self: &Arc<Self>, pages: &[PageId]) -> usize {
+        if !self.store.reads_in_background() {
+            return 0;
+        }
+        let mut runs: Vec<Loading> = Vec::new();
+        let mut passed = 0;
+        for &id in pages {
+            if !self.is_resident(id) {
+                let Some(frame) = self.spare_frame() else {
+                    break;
+                };
+                if self.start_loading(frame, id) {
+                    self.add_to_runs(&mut runs, id, frame);
+                }
+            }
+            passed += 1;
+        }
+        let run = |loading: Loading| PageRun {
+            first: loading.first,
+            pages: loading.frames.len() as u32,
+            into: Box::new(loading),
+        };
+        if !runs.is_empty() {
+            self.store.start_reads(runs.into_iter().map(run).collect());
+        }
+        passed
+    }
+
+    /// For a walk over many pages in an order that is known, which is at its page number `at` now: sees to it that some are read ahead,
+    /// unless the setting is never to do so.
+    pub fn prefetch_walk(self: &Arc<Self>, at: usize, page: impl Fn(usize) -> Option<PageId>) {
+        if self.read_ahead_threshold() > 0 && at.is_multiple_of(WALK / 2) {
+            let ahead: Vec<_> = (at..at + WALK).map_while(page).collect();
+            self.prefetch(&ahead);
+        }
+    }
+
+    /// A free frame, as BUF-3 says, if one is at hand and nobody waits for one.
+    fn spare_frame(&self) -> Option<u32> {
+        let under_way = self.counters.ahead_under_way.load(Relaxed) as usize;
+        let most = (self.frames.len() / 8).clamp(1, MAX_UNDER_WAY);
+        if under_way >= most || self.replacement.waiting() > 0 {
+            return None;
+        }
+        self.pop_free().or_else(|| self.sweep(SWEEP))
+    }
+
+    /// Links a free frame under the page, to be filled. False if the page has a frame already; then this one is free again.
+    fn start_loading(&self, index: u32, id: PageId) -> bool {
+        if !self.link(index, id) {
+            return false;
+        }
+        let frame = &self.frames[index as usize];
+        frame.start_ahead(self.replacement.tick());
+        frame.unclaim();
+        self.counters.read_ahead.fetch_add(1, Relaxed);
+        self.counters.ahead_under_way.fetch_add(1, Relaxed);
+        true
+    }
+
+    fn add_to_runs(self: &Arc<Self>, runs: &mut Vec<Loading>, id: PageId, frame: u32) {
+        let piece = Piece::new(self.arena.page_ptr(frame), self.page_size);
+        let goes_on = |run: &&mut Loading| {
+            let n = run.frames.len();
+            let next = run.first.no.0.checked_add(n as u32);
+            run.first.space == id.space
+                && next == Some(id.no.0)
+                && (n + 1) * self.page_size <= RUN_BYTES
+        };
+        match runs.last_mut().filter(goes_on) {
+            Some(run) => {
+                run.frames.push(frame);
+                run.pieces.push(piece);
+            }
+            None => runs.push(Loading {
+                pool: self.clone(),
+                first: id,
+                frames: SmallVec::from_slice(&[frame]),
+                pieces: std::iter::once(piece).collect(),
+            }),
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Every way of carrying out requests is held to the same tests: by io_uring, by threads, one after the other, and files of another
+//! disk among those of the system.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use super::*;
+use crate::base::Error;
+
+/// A read into memory of its own, which comes back with the answer.
+struct Own {
+    bytes: AlignedBuf,
+    pieces: Vec<Piece>,
+    number: usize,
+    answer: Sender<(usize, Result<()>, Vec<u8>)>,
+}
+
+// SAFETY: the memory is this struct's own, on the heap, and nobody looks at it before `done`.
+#[allow(unsafe_code)]
+unsafe impl Transfer for Own {
+    fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    fn done(self: Box<Self>, result: Result<()>) {
+        let _ = self.answer.send((self.number, result, self.bytes.to_vec()));
+    }
+}
+
+type Answers = Receiver<(usize, Result<()>, Vec<u8>)>;
+
+/// A read of so many pieces of a block each.
+fn read(
+    file: &Arc<dyn DiskFile>,
+    (number, blocks): (usize, usize),
+    block: usize,
+    answer: &Sender<(usize, Result<()>, Vec<u8>)>,
+) -> Request {
+    let mut bytes = AlignedBuf::new(blocks * DIRECT_BLOCK);
+    let piece = |part: &mut [u8]| Piece::new(part.as_mut_ptr(), part.len());
+    let pieces = bytes.chunks_exact_mut(DIRECT_BLOCK).map(piece).collect();
+    let own = Own {
+        bytes,
+        pieces,
+        number,
+        answer: answer.clone(),
+    };
+    Request::read(file.clone(), (block * DIRECT_BLOCK) as u64, Box::new(own))
+}
+
+fn answer(answers: &Answers) -> (usize, Result<()>, Vec<u8>) {
+    let patience = Duration::from_secs(60);
+    answers.recv_timeout(patience).expect("IOQ-2: an answer")
+}
+
+/// Each way there is, by what it must say of itself. Where the system refuses io_uring that one is left out, and said so.
+fn each_way(mut test: impl FnMut(&IoQueue)) {
+    test(&IoQueue::one_by_one());
+    let threads = IoQueue::start(false).unwrap();
+    assert!(threads.describe().starts_with("8 threads"));
+    test(&threads);
+    let native = IoQueue::start(true).unwrap();
+    match native.describe() {
+        "io_uring" => test(&native),
+        other => eprintln!("io_uring is not tested: {other}"),
+    }
+}
+
+/// A file of blocks that say which they are.
+fn numbered(disk: &dyn Disk, path: &Path, blocks: usize) -> Arc<dyn DiskFile> {
+    let file = disk.open(path, OpenMode::CreateNew).unwrap();
+    for n in 0..blocks {
+        let block = vec![n as u8; DIRECT_BLOCK];
+        file.write_at(&block, (n * DIRECT_BLOCK) as u64).unwrap();
+    }
+    file.sync().unwrap();
+    file
+}
+
+#[test]
+fn many_reads_are_under_way_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = numbered(&RealDisk, &dir.path().join("a"), 256);
+    let direct = RealDisk.open_direct(plain.path()).unwrap();
+    let overlay = Overlay::new(Arc::new(RealDisk));
+    let foreign = overlay.open(plain.path(), OpenMode::ReadOnly).unwrap();
+    each_way(|queue| {
+        let (sender, answers) = channel();
+        // More than io_uring takes at a time, from files of all kinds, of several lengths.
+        let files = [&plain, &direct, &foreign];
+        let place = |n: usize| (n * 37 % 250, n % 5 + 1);
+        let request = |n| {
+            let (block, blocks) = place(n);
+            read(files[n % 3], (n, blocks), block, &sender)
+        };
+        for batch in (0..900).collect::<Vec<_>>().chunks(400) {
+            queue.submit(batch.iter().map(|&n| request(n)).collect());
+        }
+        let mut seen = vec![false; 900];
+        for _ in 0..seen.len() {
+            let (n, result, bytes) = answer(&answers);
+            result.unwrap();
+            assert!(!std::mem::replace(&mut seen[n], true), "told twice");
+            let (block, blocks) = place(n);
+            assert_eq!(bytes.len(), blocks * DIRECT_BLOCK);
+            for (i, part) in bytes.chunks_exact(DIRECT_BLOCK).enumerate() {
+                assert!(part.iter().all(|&b| b == (block + i) as u8), "{n} at {i}");
+            }
+        }
+    });
+}
+
+/// An error is that of its own operation, names it and its file, and does no harm to others.
+#[test]
+fn errors_belong_to_their_operation() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = numbered(&RealDisk, &dir.path().join("a"), 8);
+    let read_only = RealDisk.open(file.path(), OpenMode::ReadOnly).unwrap();
+    let full = RealDisk.open(Path::new("/dev/full"), OpenMode::Existing).unwrap();
+    each_way(|queue| {
+        let (sender, answers) = channel();
+        let places = [(0, 8), (6, 2), (6, 3), (8, 1), (1 << 20, 1), (7, 1)];
+        let requests = places.iter().enumerate();
+        let requests = requests.map(|(n, &(at, blocks))| read(&file, (n, blocks), at, &sender));
+        queue.submit(requests.collect());
+        for _ in places {
+            let (n, result, bytes) = answer(&answers);
+            let (at, blocks) = places[n];
+            match result {
+                Ok(()) => assert!(at + blocks <= 8 && bytes[0] == at as u8, "{n}"),
+                Err(Error::Io { op, path, source }) => {
+                    assert!(at + blocks > 8, "{n}: {source}");
+                    assert_eq!((op, &*path), ("read", file.path()));
+                    assert_eq!(source.kind(), std::io::ErrorKind::UnexpectedEof);
+                }
+                Err(e) => panic!("{n}: {e}"),
+            }
+        }
+        let bytes = [7; DIRECT_BLOCK];
+        let write = |file: &Arc<dyn DiskFile>, block: u64| Write {
+            file: file.clone(),
+            offset: block * DIRECT_BLOCK as u64,
+            bytes: &bytes,
+        };
+        let refused = queue.write_all(vec![write(&file, 3), write(&read_only, 4)]);
+        assert!(matches!(refused, Err(Error::Io { op: "write", .. })));
+        let no_space = queue.write_all(vec![write(&full, 0), write(&full, 1)]);
+        assert!(matches!(no_space, Err(Error::NoSpace { .. })));
+        queue.write_all(Vec::new()).unwrap();
+    });
+}
+
+#[test]
+fn writes_are_over_when_it_returns() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = numbered(&RealDisk, &dir.path().join("a"), 64);
+    let direct = RealDisk.open_direct(file.path()).unwrap();
+    let mut round = 0u8;
+    each_way(|queue| {
+        for file in [&file, &direct] {
+            round += 1;
+            let mut bytes = AlignedBuf::new(64 * DIRECT_BLOCK);
+            for (n, block) in bytes.chunks_exact_mut(DIRECT_BLOCK).enumerate() {
+                block.fill(n as u8 ^ round << 5);
+            }
+            // Of one to four blocks, the last ones beyond the end of the file.
+            let mut writes = Vec::new();
+            let mut at = 0;
+            while at < 64 {
+                let n = (at % 4 + 1).min(64 - at);
+                let part = at * DIRECT_BLOCK..(at + n) * DIRECT_BLOCK;
+                writes.push(Write {
+                    file: file.clone(),
+                    offset: (part.start + 4 * DIRECT_BLOCK) as u64,
+                    bytes: &bytes[part],
+                });
+                at += n;
+            }
+            queue.write_all(writes).unwrap();
+            let mut found = AlignedBuf::new(64 * DIRECT_BLOCK);
+            file.read_at(&mut found, 4 * DIRECT_BLOCK as u64).unwrap();
+            assert!(*found == *bytes, "round {round}");
+        }
+    });
+}
+
+/// IOQ-2: who drops the queue waits for what is under way, and every one is told. Also if a thread of the queue drops it.
+#[test]
+fn dropping_the_queue_ends_what_is_under_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = numbered(&RealDisk, &dir.path().join("a"), 8);
+    for native in [false, true] {
+        let (sender, answers) = channel();
+        let queue = IoQueue::start(native).unwrap();
+        queue.submit((0..700).map(|n| read(&file, (n, 1), n % 8, &sender)).collect());
+        drop((queue, sender));
+        let told: Vec<_> = answers.try_iter().collect();
+        assert_eq!(told.len(), 700);
+        assert!(told.iter().all(|(_, result, _)| result.is_ok()));
+
+        let (sender, answers) = channel();
+        let queue = Arc::new(IoQueue::start(native).unwrap());
+        let last = DropsQueue(queue.clone(), sender);
+        queue.submit(vec![Request::read(file.clone(), 0, Box::new(last))]);
+        drop(queue);
+        answers.recv_timeout(Duration::from_secs(60)).unwrap();
+    }
+}
+
+/// Moves nothing, and has what may be the last hold of the queue.
+struct DropsQueue(Arc<IoQueue>, Sender<()>);
+
+// SAFETY: it names no memory.
+#[allow(unsafe_code)]
+unsafe impl Transfer for DropsQueue {
+    fn pieces(&self) -> &[Piece] {
+        &[]
+    }
+
+    fn done(self: Box<Self>, _: Result<()>) {
+        let DropsQueue(queue, told) = *self;
+        drop(queue);
+        told.send(()).unwrap();
+    }
+}
+
+/// A panic of whoever is told does not end the thread that others need.
+#[test]
+fn a_panic_is_its_own() {
+    struct Panics;
+    // SAFETY: it names no memory.
+    #[allow(unsafe_code)]
+    unsafe impl Transfer for Panics {
+        fn pieces(&self) -> &[Piece] {
+            &[]
+        }
+
+        fn done(self: Box<Self>, _: Result<()>) {
+            panic!("on purpose");
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = numbered(&RealDisk, &dir.path().join("a"), 8);
+    each_way(|queue| {
+        let (sender, answers) = channel();
+        for _ in 0..10 {
+            queue.submit(vec![Request::read(file.clone(), 0, Box::new(Panics))]);
+        }
+        queue.submit(vec![read(&file, (0, 1), 5, &sender)]);
+        answer(&answers).1.unwrap();
+    });
+}

@@ -1,0 +1,283 @@
+//! Memory of reads and writes in flight, and who is told when they are over.
+//!
+//! - **IOQ-1** The memory of an operation stays where it is, and is nobody else's, from when the operation is handed over until its
+//!   [`Transfer`] is told what came of it, or dropped. Who has a `Request` owns that memory: the only way to lose it is to drop it,
+//!   which nobody does while the system may still use it.
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+use smallvec::SmallVec;
+
+use super::DiskFile;
+use super::whole::move_whole;
+use crate::base::{Error, Result};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Op {
+    Read,
+    Write,
+}
+
+/// A piece of memory, as the system calls want it.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Piece(libc::iovec);
+
+// SAFETY: an address and a length; what may be done there is the business of `Transfer`.
+unsafe impl Send for Piece {}
+// SAFETY: as above.
+unsafe impl Sync for Piece {}
+
+impl Piece {
+    pub fn new(start: *mut u8, len: usize) -> Piece {
+        Piece(libc::iovec {
+            iov_base: start.cast(),
+            iov_len: len,
+        })
+    }
+}
+
+/// What one operation reads into or writes from: pieces of memory that stand side by side in the file. Told once what came of it.
+///
+/// # Safety
+///
+/// What `pieces` returns is the same each time, and IOQ-1 holds for the memory that it names: valid for reads and writes of its
+/// length; touched by nobody else if the operation is a read, changed by nobody if it is a write.
+pub unsafe trait Transfer: Send {
+    fn pieces(&self) -> &[Piece];
+    /// The operation is over: all bytes were moved, or nobody knows which. Must not wait for another operation.
+    fn done(self: Box<Self>, result: Result<()>);
+}
+
+/// One read or write of a file.
+pub struct Request {
+    file: Arc<dyn DiskFile>,
+    op: Op,
+    offset: u64,
+    transfer: Box<dyn Transfer>,
+}
+
+impl Request {
+    /// Reading past the end of the file is an error.
+    pub fn read(file: Arc<dyn DiskFile>, offset: u64, into: Box<dyn Transfer>) -> Request {
+        Request {
+            file,
+            op: Op::Read,
+            offset,
+            transfer: into,
+        }
+    }
+
+    pub(super) fn op(&self) -> Op {
+        self.op
+    }
+
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The file as the system knows it; valid as long as the request is there.
+    pub(super) fn descriptor(&self) -> Option<libc::c_int> {
+        Some(self.file.descriptor()?.as_raw_fd())
+    }
+
+    /// As the system calls want it, in its place as long as the request is there.
+    pub(super) fn vector(&self) -> (*const libc::iovec, usize) {
+        let pieces = self.transfer.pieces();
+        // `Piece` is transparent.
+        (pieces.as_ptr().cast(), pieces.len())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        let pieces = self.transfer.pieces().iter();
+        pieces.map(|piece| piece.0.iov_len).sum()
+    }
+
+    /// Moves what is left behind the first `done` bytes by calls that wait.
+    pub(super) fn finish(&self, done: usize) -> Result<()> {
+        let Some(file) = self.descriptor() else {
+            return self.finish_by_pieces(done);
+        };
+        let if_none = match self.op {
+            Op::Read => io::ErrorKind::UnexpectedEof,
+            Op::Write => io::ErrorKind::WriteZero,
+        };
+        let call = |done: usize| {
+            let rest = self.rest(done);
+            let (parts, n) = (rest.as_ptr(), rest.len() as libc::c_int);
+            let at = libc::off_t::try_from(self.offset + done as u64);
+            let at = at.map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+            // SAFETY: `self` keeps the file open, and its memory is ours to read or write (IOQ-1).
+            let moved = unsafe {
+                match self.op {
+                    Op::Read => libc::preadv(file, parts, n, at),
+                    Op::Write => libc::pwritev(file, parts, n, at),
+                }
+            };
+            usize::try_from(moved).map_err(|_| io::Error::last_os_error())
+        };
+        move_whole(done..self.len(), if_none, call).map_err(|e| self.error(e))
+    }
+
+    /// The memory behind the first `done` bytes.
+    fn rest(&self, mut done: usize) -> SmallVec<[libc::iovec; 16]> {
+        let mut rest = SmallVec::new();
+        for &Piece(piece) in self.transfer.pieces() {
+            let skipped = done.min(piece.iov_len);
+            done -= skipped;
+            if skipped < piece.iov_len {
+                rest.push(libc::iovec {
+                    iov_base: piece.iov_base.cast::<u8>().wrapping_add(skipped).cast(),
+                    iov_len: piece.iov_len - skipped,
+                });
+            }
+        }
+        rest
+    }
+
+    /// The same for a file that is not the system's.
+    fn finish_by_pieces(&self, done: usize) -> Result<()> {
+        let mut at = self.offset + done as u64;
+        for part in self.rest(done) {
+            let start = part.iov_base.cast::<u8>();
+            match self.op {
+                // SAFETY: IOQ-1: valid, and nobody else's.
+                Op::Read => unsafe {
+                    let bytes = std::slice::from_raw_parts_mut(start, part.iov_len);
+                    self.file.read_at(bytes, at)?;
+                },
+                // SAFETY: IOQ-1: valid, and nobody changes it.
+                Op::Write => unsafe {
+                    let bytes = std::slice::from_raw_parts(start, part.iov_len);
+                    self.file.write_at(bytes, at)?;
+                },
+            }
+            at += part.iov_len as u64;
+        }
+        Ok(())
+    }
+
+    pub(super) fn error(&self, e: io::Error) -> Error {
+        let op = match self.op {
+            Op::Read => "read",
+            Op::Write => "write",
+        };
+        Error::io(op, self.file.path(), e)
+    }
+
+    /// Does all of it, waiting.
+    pub(super) fn run(self) {
+        let result = self.finish(0);
+        self.complete(result);
+    }
+
+    /// Tells whoever waits. The file is let go before, so that it may be closed as soon as they know. A panic there ends with whatever
+    /// it was about, and not the thread, which others need: the transfer's `drop` gives back what it held.
+    pub(super) fn complete(self, result: Result<()>) {
+        let Request { file, transfer, .. } = self;
+        drop(file);
+        let _ = catch_unwind(AssertUnwindSafe(|| transfer.done(result)));
+    }
+}
+
+/// A write of [`super::IoQueue::write_all`].
+pub struct Write<'a> {
+    pub file: Arc<dyn DiskFile>,
+    pub offset: u64,
+    pub bytes: &'a [u8],
+}
+
+/// What is still to come of several writes.
+#[derive(Default)]
+struct Outcome {
+    state: Mutex<Pending>,
+    over: Condvar,
+}
+
+#[derive(Default)]
+struct Pending {
+    left: usize,
+    failed: Option<Error>,
+}
+
+impl Outcome {
+    fn tell(&self, result: Result<()>) {
+        let mut state = self.state.lock();
+        state.left -= 1;
+        if let Err(e) = result {
+            state.failed.get_or_insert(e);
+        }
+        if state.left == 0 {
+            self.over.notify_all();
+        }
+    }
+
+    fn wait(&self) {
+        let mut state = self.state.lock();
+        while state.left > 0 {
+            self.over.wait(&mut state);
+        }
+    }
+}
+
+struct WriteJob {
+    pieces: [Piece; 1],
+    outcome: Option<Arc<Outcome>>,
+}
+
+// SAFETY: `write_all` does not return, nor unwind, before every job was told or dropped, and borrows the bytes for longer than that.
+unsafe impl Transfer for WriteJob {
+    fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    fn done(mut self: Box<Self>, result: Result<()>) {
+        if let Some(outcome) = self.outcome.take() {
+            outcome.tell(result);
+        }
+    }
+}
+
+impl Drop for WriteJob {
+    fn drop(&mut self) {
+        if let Some(outcome) = self.outcome.take() {
+            outcome.tell(Err(Error::Poisoned {
+                why: "a write was given up before it began".into(),
+            }));
+        }
+    }
+}
+
+/// Has `submit` carry out all writes, and waits until all of them are over. The first error that was met.
+pub(super) fn write_all(writes: Vec<Write<'_>>, submit: impl FnOnce(Vec<Request>)) -> Result<()> {
+    /// Waits, whatever happens.
+    struct Wait(Arc<Outcome>);
+    impl Drop for Wait {
+        fn drop(&mut self) {
+            self.0.wait();
+        }
+    }
+    let wait = Wait(Arc::default());
+    let request = |write: Write<'_>| {
+        wait.0.state.lock().left += 1;
+        Request {
+            file: write.file,
+            op: Op::Write,
+            offset: write.offset,
+            transfer: Box::new(WriteJob {
+                pieces: [Piece::new(write.bytes.as_ptr().cast_mut(), write.bytes.len())],
+                outcome: Some(wait.0.clone()),
+            }),
+        }
+    };
+    submit(writes.into_iter().map(request).collect());
+    wait.0.wait();
+    let failed = wait.0.state.lock().failed.take();
+    failed.map_or(Ok(()), Err)
+}
