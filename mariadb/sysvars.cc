@@ -33,6 +33,7 @@ static unsigned long max_purge_lag_delay;
 static my_bool undo_log_truncate;
 static my_bool doublewrite;
 static my_bool use_native_aio;
+static unsigned long flush_method;
 static my_bool log_file_buffering;
 static char *data_home_dir;
 static char *undo_directory;
@@ -189,6 +190,15 @@ static MYSQL_SYSVAR_BOOL(doublewrite, doublewrite, PLUGIN_VAR_OPCMDARG | PLUGIN_
   "Write pages twice, so that one that was half written when the machine failed can be repaired.",
   nullptr, nullptr, TRUE);
 
+// In the order of varve_flush_method.
+static const char *flush_method_names[]= {"fsync", "O_DIRECT", NullS};
+static TYPELIB flush_methods= {array_elements(flush_method_names) - 1, "flush_methods", flush_method_names, nullptr};
+
+static MYSQL_SYSVAR_ENUM(flush_method, flush_method, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+  "How data files are read and written. fsync: through the operating system's cache. O_DIRECT: past it, where the file system can do "
+  "that. They are synced either way.",
+  nullptr, nullptr, VARVE_METHOD_FSYNC, &flush_methods);
+
 static MYSQL_SYSVAR_BOOL(use_native_aio, use_native_aio, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
   "Read and write pages through io_uring. OFF, or where it does not work: by a few threads.",
   nullptr, nullptr, TRUE);
@@ -218,6 +228,7 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(doublewrite),
   MYSQL_SYSVAR(fast_shutdown),
   MYSQL_SYSVAR(flush_log_at_trx_commit),
+  MYSQL_SYSVAR(flush_method),
   MYSQL_SYSVAR(io_capacity),
   MYSQL_SYSVAR(lock_memory_size),
   MYSQL_SYSVAR(lock_wait_timeout),
@@ -269,6 +280,7 @@ varve_options options_from_variables()
   options.flush_log_at_trx_commit= varve_flush_log(flush_log_at_trx_commit);
   options.log_file_buffering= log_file_buffering;
   options.doublewrite= doublewrite;
+  options.flush_method= varve_flush_method(flush_method);
   options.use_native_aio= use_native_aio;
   options.read_ahead_threshold= uint32_t(read_ahead_threshold);
   options.undo_tablespaces= uint32_t(undo_tablespaces);

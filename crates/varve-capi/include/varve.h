@@ -102,6 +102,14 @@ typedef enum varve_flush_log {
   VARVE_FLUSH_WRITE = 2,
 } varve_flush_log;
 
+// How data files are read and written. They are synced either way.
+typedef enum varve_flush_method {
+  // Through the operating system's cache.
+  VARVE_METHOD_FSYNC = 0,
+  // Past it, where the file system can do that.
+  VARVE_METHOD_O_DIRECT = 1,
+} varve_flush_method;
+
 // How urgent a message is.
 typedef enum varve_log_level {
   VARVE_LOG_NOTE = 0,
@@ -253,6 +261,8 @@ typedef struct varve_options {
   // Write the redo log through the operating system's cache. With VARVE_FLUSH_WRITE that is done anyway.
   bool log_file_buffering;
   bool doublewrite;
+  // How data files are read and written.
+  enum varve_flush_method flush_method;
   // Use io_uring for pages where it works; otherwise a few threads read and write them.
   bool use_native_aio;
   // After how many leaves in a row a scan reads those ahead that come next: 1 to 64; 0: it never does.

@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use varve::{Database, FlushLog, LogLevel, Options, PurgeOptions};
+use varve::{Database, FlushLog, FlushMethod, LogLevel, Options, PurgeOptions};
 
 use crate::choice::{choice, chosen};
 use crate::collation::{Finder, text, varve_collation};
@@ -47,6 +47,36 @@ impl From<varve_flush_log> for FlushLog {
             varve_flush_log::VARVE_FLUSH_LAZY => FlushLog::Lazy,
             varve_flush_log::VARVE_FLUSH_SYNC => FlushLog::Sync,
             varve_flush_log::VARVE_FLUSH_WRITE => FlushLog::Write,
+        }
+    }
+}
+
+/// How data files are read and written. They are synced either way.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum varve_flush_method {
+    /// Through the operating system's cache.
+    VARVE_METHOD_FSYNC = 0,
+    /// Past it, where the file system can do that.
+    VARVE_METHOD_O_DIRECT = 1,
+}
+
+choice!(varve_flush_method: VARVE_METHOD_FSYNC, VARVE_METHOD_O_DIRECT);
+
+impl From<varve_flush_method> for FlushMethod {
+    fn from(method: varve_flush_method) -> FlushMethod {
+        match method {
+            varve_flush_method::VARVE_METHOD_FSYNC => FlushMethod::Fsync,
+            varve_flush_method::VARVE_METHOD_O_DIRECT => FlushMethod::Direct,
+        }
+    }
+}
+
+impl From<FlushMethod> for varve_flush_method {
+    fn from(method: FlushMethod) -> varve_flush_method {
+        match method {
+            FlushMethod::Fsync => varve_flush_method::VARVE_METHOD_FSYNC,
+            FlushMethod::Direct => varve_flush_method::VARVE_METHOD_O_DIRECT,
         }
     }
 }
@@ -115,6 +145,8 @@ pub struct varve_options {
     /// Write the redo log through the operating system's cache. With VARVE_FLUSH_WRITE that is done anyway.
     pub log_file_buffering: bool,
     pub doublewrite: bool,
+    /// How data files are read and written.
+    pub flush_method: MaybeUninit<varve_flush_method>,
     /// Use io_uring for pages where it works; otherwise a few threads read and write them.
     pub use_native_aio: bool,
     /// After how many leaves in a row a scan reads those ahead that come next: 1 to 64; 0: it never does.
@@ -185,6 +217,7 @@ pub unsafe extern "C" fn varve_options_default(options: *mut varve_options) {
         flush_log_at_trx_commit: MaybeUninit::new(varve_flush_log::VARVE_FLUSH_SYNC),
         log_file_buffering: d.log_file_buffering,
         doublewrite: d.doublewrite,
+        flush_method: MaybeUninit::new(d.flush_method.into()),
         use_native_aio: d.use_native_aio,
         read_ahead_threshold: d.read_ahead_threshold,
         undo_tablespaces: d.undo_tablespaces,
@@ -209,6 +242,7 @@ pub unsafe extern "C" fn varve_options_default(options: *mut varve_options) {
 /// CAPI-2 holds for the options' pointers.
 unsafe fn options(o: &varve_options) -> varve::Result<Options> {
     let flush_log = chosen("flush_log_at_trx_commit", o.flush_log_at_trx_commit)?;
+    let flush_method = chosen("flush_method", o.flush_method)?;
     let mut out = Options {
         page_size: o.page_size,
         buffer_pool_bytes: o.buffer_pool_bytes,
@@ -217,6 +251,7 @@ unsafe fn options(o: &varve_options) -> varve::Result<Options> {
         flush_log_at_trx_commit: flush_log.into(),
         log_file_buffering: o.log_file_buffering,
         doublewrite: o.doublewrite,
+        flush_method: flush_method.into(),
         use_native_aio: o.use_native_aio,
         read_ahead_threshold: o.read_ahead_threshold,
         undo_tablespaces: o.undo_tablespaces,

@@ -422,6 +422,7 @@ impl SimFile {
 
 impl DiskFile for SimFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.check_direct(&[buf.as_ptr().addr() as u64, buf.len() as u64, offset]);
         let mut state = self.disk.state.lock();
         let mut calls = Calls::new(state.strike(Operation::Read, &self.path));
         let file = &state.files[self.id.0];
@@ -496,5 +497,9 @@ impl DiskFile for SimFile {
 
     fn path(&self) -> &Path {
         &self.path
+    }
+
+    fn is_direct(&self) -> bool {
+        self.is_direct
     }
 }

@@ -3,9 +3,7 @@
 
 use std::path::Path;
 
-use varve::{
-    ColumnType, Database, Isolation, KeyMatch, LockMode, Options, Table, TableDef, Value,
-};
+use varve::{ColumnType, Database, Isolation, KeyMatch, LockMode, Options, Table, TableDef, Value};
 
 const ROWS: i64 = 60_000;
 const POOL: u64 = 256 * 4096;
@@ -80,11 +78,20 @@ fn check(native: bool) {
     let pages = ROWS as u64 / 30;
 
     let (ahead, all) = read_ahead(&db, || {
-        assert_eq!(scan(&db, &table, 0, LockMode::None, usize::MAX), ROWS as usize);
+        assert_eq!(
+            scan(&db, &table, 0, LockMode::None, usize::MAX),
+            ROWS as usize
+        );
     });
-    assert!(all > pages && ahead * 10 > all * 8, "a scan: {ahead} of {all}");
+    assert!(
+        all > pages && ahead * 10 > all * 8,
+        "a scan: {ahead} of {all}"
+    );
     let evicted = metric(&db, "buffer_pool_read_ahead_evicted");
-    assert!(evicted * 10 < ahead, "{evicted} of {ahead} were read for nothing");
+    assert!(
+        evicted * 10 < ahead,
+        "{evicted} of {ahead} were read for nothing"
+    );
 
     let (ahead, all) = read_ahead(&db, || {
         let n = scan(&db, &table, 0, LockMode::Shared, usize::MAX);
@@ -99,9 +106,9 @@ fn check(native: bool) {
     assert!(ahead > 3000 / 300, "a scan of a secondary index: {ahead}");
 
     let (ahead, _) = read_ahead(&db, || {
-        scan(&db, &table, 0, LockMode::None, 60);
+        scan(&db, &table, 0, LockMode::None, 20);
     });
-    assert_eq!(ahead, 0, "a scan of two leaves");
+    assert_eq!(ahead, 0, "a scan of one leaf or two");
 
     let (ahead, all) = read_ahead(&db, || points(&db, &table));
     assert!(ahead == 0 && all > 100, "points: {ahead} of {all}");
@@ -155,7 +162,9 @@ fn range(db: &Database, table: &Table) {
     let [from, to] = [20_000i64, 20_500].map(|id| table.def().key(0, &[id.into()]).unwrap());
     cursor.set_end(Some((&to.datums(), false))).unwrap();
     let how = KeyMatch::AtLeast;
-    let mut on_row = cursor.seek(&mut trx, &from.datums(), how, LockMode::None).unwrap();
+    let mut on_row = cursor
+        .seek(&mut trx, &from.datums(), how, LockMode::None)
+        .unwrap();
     let mut n = 0;
     while on_row {
         n += 1;

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use varve::{
-    ColumnType, Database, Error, FlushLog, Isolation, Options, Result, Savepoint, Table, TableDef,
-    Transaction, Value, values,
+    ColumnType, Database, Error, FlushLog, FlushMethod, Isolation, Options, Result, Savepoint,
+    Table, TableDef, Transaction, Value, values,
 };
 
 const SCHEMA: &str = "stress/";
@@ -71,6 +71,14 @@ fn options(settings: &[String]) -> Result<Options> {
                     .ok_or_else(|| Error::invalid(format!("{setting} is none of 0, 1, 2")))?;
             }
             "log_file_buffering" => options.log_file_buffering = value != 0,
+            "flush_method" => {
+                options.flush_method = match value {
+                    0 => FlushMethod::Fsync,
+                    _ => FlushMethod::Direct,
+                };
+            }
+            "use_native_aio" => options.use_native_aio = value != 0,
+            "read_ahead_threshold" => options.read_ahead_threshold = value as u32,
             "io_capacity" => options.io_capacity = value as u32,
             "open_files" => options.open_files = value as u32,
             "lock_memory_size" => options.lock_memory_bytes = value,

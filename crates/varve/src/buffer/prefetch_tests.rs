@@ -220,7 +220,10 @@ fn failed_reads_leave_nothing_behind() {
     store.put(id(3), torn);
     pool.prefetch(&ids([2, 3, 300]));
     wait_until_read(&pool);
-    assert!(pool.is_resident(id(2)), "its neighbour is damaged, it is not");
+    assert!(
+        pool.is_resident(id(2)),
+        "its neighbour is damaged, it is not"
+    );
     assert!(!pool.is_resident(id(3)));
     assert!(matches!(pool.shared(id(3)), Err(Error::Corrupt { .. })));
     assert!(matches!(pool.shared(id(300)), Err(Error::NotFound { .. })));
@@ -258,7 +261,11 @@ fn unused_pages_go_first_and_are_counted() {
     for no in [0, 1, 2, 2] {
         drop(pool.shared(id(no)).unwrap());
     }
-    assert_eq!([0, 2, 7].map(usage), [0, 0, 0], "a first use counts for nothing");
+    assert_eq!(
+        [0, 2, 7].map(usage),
+        [0, 0, 0],
+        "a first use counts for nothing"
+    );
     for no in 100..200 {
         drop(pool.shared(id(no)).unwrap());
     }
@@ -289,5 +296,8 @@ fn reads_and_prefetches_meet() {
     });
     wait_until_read(&pool);
     let stats = pool.stats();
-    assert!(stats.read_ahead > 1000 && stats.evictions > 1000, "{stats:?}");
+    assert!(
+        stats.read_ahead > 1000 && stats.evictions > 1000,
+        "{stats:?}"
+    );
 }

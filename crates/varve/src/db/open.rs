@@ -18,7 +18,7 @@ use crate::catalog::{BrokenTable, OpenTable, TableDef, Tables};
 use crate::db::{Background, Database, Inner, undo_directory};
 use crate::ddl::{self, Ddl, FILE_EXTENSION, FIRST_USER_ID, SYSTEM_INDEX, StoredDef};
 use crate::flush::{CheckpointHold, FlushEnv, FlushSettings, Flusher, doublewrite};
-use crate::io::{Disk, OpenMode};
+use crate::io::{Disk, FlushMethod, OpenMode};
 use crate::mtr::{Mtr, MtrEnv, RawRecord};
 use crate::purge::Purge;
 use crate::recovery;
@@ -53,6 +53,9 @@ pub struct Options {
     pub log_file_buffering: bool,
     /// Protects pages from being torn by a crash while they are written.
     pub doublewrite: bool,
+    /// Whether data files are read and written past the operating system's cache. If the file system can't do that, they go
+    /// through it, and the log says so.
+    pub flush_method: FlushMethod,
     /// Reads and writes pages by the operating system's own way for many operations at a time (io_uring), where it works; a few threads do
     /// it otherwise. The log says which.
     pub use_native_aio: bool,
@@ -101,6 +104,7 @@ impl Default for Options {
             flush_log_at_trx_commit: FlushLog::Sync,
             log_file_buffering: false,
             doublewrite: true,
+            flush_method: FlushMethod::Fsync,
             use_native_aio: true,
             read_ahead_threshold: READ_AHEAD_THRESHOLD,
             io_capacity: 200,
@@ -271,13 +275,16 @@ pub(crate) fn open(
     if queue.is_asynchronous() {
         note(&format!("asynchronous I/O: {}", queue.describe()));
     }
-    let spaces = spaces.with_queue(queue).with_undo_dir(undo_dir.clone());
-    let spaces = Arc::new(spaces);
+    let spaces = spaces.with_queue(queue).with_method(options.flush_method);
+    let spaces = Arc::new(spaces.with_undo_dir(undo_dir.clone()));
     let teller = logger.clone();
     let tell = move |words: &str| teller(LogLevel::Warning, words);
     spaces.files().tell_of_space(tell);
     let found = recovery::find_files(&*disk, dir, &spaces, &note)?;
     require_system_file(&spaces)?;
+    if options.flush_method == FlushMethod::Direct && !spaces.require(SYSTEM_SPACE)?.is_direct()? {
+        tell_of_cache(dir, &logger);
+    }
     let page_size = control.page_size as usize;
     let restored = match options.is_sabotaged(Sabotage::TornPagesKept) {
         true => Vec::new(),
@@ -634,6 +641,14 @@ impl Opener<'_> {
         }
         Ok(())
     }
+}
+
+fn tell_of_cache(dir: &Path, logger: &Logger) {
+    let message = format!(
+        "flush_method O_DIRECT: the file system of {} can't do without the operating system's cache, which is used",
+        dir.display()
+    );
+    logger(LogLevel::Warning, &message);
 }
 
 fn missing_file(dir: &Path, def: &TableDef) -> Error {

@@ -2,6 +2,9 @@
 
 use std::ops::{Deref, DerefMut};
 
+use super::DiskFile;
+use crate::base::Result;
+
 /// Block size for direct writes: a multiple of the sector size of every disk that is met today.
 pub const DIRECT_BLOCK: usize = 4096;
 
@@ -38,9 +41,53 @@ impl DerefMut for AlignedBuf {
     }
 }
 
+/// Whether the memory may be used with this file.
+fn fits(file: &dyn DiskFile, memory: &[u8]) -> bool {
+    !file.is_direct() || memory.as_ptr().addr().is_multiple_of(DIRECT_BLOCK)
+}
+
+/// Reads whole blocks into memory that may lie anywhere (IO-6).
+pub fn read_aligned(file: &dyn DiskFile, to: &mut [u8], offset: u64) -> Result<()> {
+    if fits(file, to) {
+        return file.read_at(to, offset);
+    }
+    let mut aligned = AlignedBuf::new(to.len());
+    file.read_at(&mut aligned, offset)?;
+    to.copy_from_slice(&aligned);
+    Ok(())
+}
+
+/// Writes whole blocks from memory that may lie anywhere (IO-6).
+pub fn write_aligned(file: &dyn DiskFile, from: &[u8], offset: u64) -> Result<()> {
+    if fits(file, from) {
+        return file.write_at(from, offset);
+    }
+    let mut aligned = AlignedBuf::new(from.len());
+    aligned.copy_from_slice(from);
+    file.write_at(&aligned, offset)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::{Disk, OpenMode, RealDisk};
+
+    #[test]
+    fn memory_may_lie_anywhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        RealDisk.open(&path, OpenMode::CreateNew).unwrap();
+        let file = RealDisk.open_direct(&path).unwrap();
+        let mut block = AlignedBuf::new(2 * DIRECT_BLOCK);
+        for shift in [0, 1, 512] {
+            let odd = &mut block[shift..][..DIRECT_BLOCK];
+            odd.fill(shift as u8 + 3);
+            write_aligned(&*file, odd, 0).unwrap();
+            odd.fill(0);
+            read_aligned(&*file, odd, 0).unwrap();
+            assert!(odd.iter().all(|&b| b == shift as u8 + 3), "{shift}");
+        }
+    }
 
     #[test]
     fn buffers_begin_at_a_block() {

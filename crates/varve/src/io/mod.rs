@@ -11,7 +11,7 @@
 //! - **IO-4** After `sync` failed the state of all writes since the last successful one is unknown; calling it again
 //!   proves nothing. Callers poison the database.
 //! - **IO-5** Bytes that `allocate` or `set_len` added read as zero.
-//! - **IO-6** A file from `open_direct` is written in whole blocks of [`DIRECT_BLOCK`] bytes, at multiples of it, from
+//! - **IO-6** A file from `open_direct` is read and written in whole blocks of [`DIRECT_BLOCK`] bytes, at multiples of it, with
 //!   memory that is aligned to it ([`AlignedBuf`]): the system may refuse anything else.
 //!
 //! Many reads and writes at the same time go through an [`IoQueue`], to which the same holds.
@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 use crate::base::Result;
 
-pub use aligned::{AlignedBuf, DIRECT_BLOCK};
+pub use aligned::{AlignedBuf, DIRECT_BLOCK, read_aligned, write_aligned};
 pub use overlay::Overlay;
 pub use queue::IoQueue;
 pub use real::{LOCK_FILE, RealDisk};
@@ -61,14 +61,23 @@ pub struct DirEntry {
     pub len: u64,
 }
 
+/// How data files are read and written. What is durable when is the same: they are synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushMethod {
+    /// Through the operating system's cache.
+    Fsync,
+    /// Past it, where the file system can do that.
+    Direct,
+}
+
 /// Held while a data directory is open; dropping it lets another process in.
 pub type DirLock = Box<dyn Any + Send + Sync>;
 
 /// A file system. Paths are used as given.
 pub trait Disk: Send + Sync {
     fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn DiskFile>>;
-    /// Opens an existing file to write it past the operating system's cache, if the file system can do that; if not, as
-    /// `open` does. IO-6. Nothing else of the contract changes: what is written still needs `sync`.
+    /// Opens an existing file to read and write it past the operating system's cache, if the file system can do that; if not, as
+    /// `open` does ([`DiskFile::is_direct`]). IO-6. Nothing else of the contract changes: what is written still needs `sync`.
     fn open_direct(&self, path: &Path) -> Result<Arc<dyn DiskFile>>;
     fn remove(&self, path: &Path) -> Result<()>;
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;

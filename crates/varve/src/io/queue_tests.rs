@@ -118,7 +118,9 @@ fn errors_belong_to_their_operation() {
     let dir = tempfile::tempdir().unwrap();
     let file = numbered(&RealDisk, &dir.path().join("a"), 8);
     let read_only = RealDisk.open(file.path(), OpenMode::ReadOnly).unwrap();
-    let full = RealDisk.open(Path::new("/dev/full"), OpenMode::Existing).unwrap();
+    let full = RealDisk
+        .open(Path::new("/dev/full"), OpenMode::Existing)
+        .unwrap();
     each_way(|queue| {
         let (sender, answers) = channel();
         let places = [(0, 8), (6, 2), (6, 3), (8, 1), (1 << 20, 1), (7, 1)];
@@ -194,7 +196,11 @@ fn dropping_the_queue_ends_what_is_under_way() {
     for native in [false, true] {
         let (sender, answers) = channel();
         let queue = IoQueue::start(native).unwrap();
-        queue.submit((0..700).map(|n| read(&file, (n, 1), n % 8, &sender)).collect());
+        queue.submit(
+            (0..700)
+                .map(|n| read(&file, (n, 1), n % 8, &sender))
+                .collect(),
+        );
         drop((queue, sender));
         let told: Vec<_> = answers.try_iter().collect();
         assert_eq!(told.len(), 700);

@@ -271,7 +271,10 @@ pub(super) fn write_all(writes: Vec<Write<'_>>, submit: impl FnOnce(Vec<Request>
             op: Op::Write,
             offset: write.offset,
             transfer: Box::new(WriteJob {
-                pieces: [Piece::new(write.bytes.as_ptr().cast_mut(), write.bytes.len())],
+                pieces: [Piece::new(
+                    write.bytes.as_ptr().cast_mut(),
+                    write.bytes.len(),
+                )],
                 outcome: Some(wait.0.clone()),
             }),
         }

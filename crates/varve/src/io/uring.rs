@@ -209,8 +209,12 @@ fn entry(request: &Request, file: RawFd) -> squeue::Entry {
     let (parts, n) = request.vector();
     let (file, n) = (Fd(file), n as u32);
     match request.op() {
-        Op::Read => opcode::Readv::new(file, parts, n).offset(request.offset()).build(),
-        Op::Write => opcode::Writev::new(file, parts, n).offset(request.offset()).build(),
+        Op::Read => opcode::Readv::new(file, parts, n)
+            .offset(request.offset())
+            .build(),
+        Op::Write => opcode::Writev::new(file, parts, n)
+            .offset(request.offset())
+            .build(),
     }
 }
 

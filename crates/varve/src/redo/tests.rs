@@ -412,6 +412,9 @@ impl DiskFile for FaultyFile {
     fn path(&self) -> &Path {
         self.1.path()
     }
+    fn is_direct(&self) -> bool {
+        self.1.is_direct()
+    }
 }
 
 fn create_faulty(dir: &Path) -> (Arc<Faulty>, RedoLog) {

@@ -18,7 +18,7 @@
 //! `try_lock` only.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::base::{Durations, Error, Result};
-use crate::io::{Disk, DiskFile, OpenMode};
+use crate::io::{Disk, DiskFile, FlushMethod, OpenMode, write_aligned};
 
 /// How often it is told that there is no space.
 const SPACE_TELL: Duration = Duration::from_secs(60);
@@ -46,6 +46,7 @@ pub struct OpenFiles {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     limit: usize,
+    method: FlushMethod,
     /// Counts uses, to tell older ones from newer ones. Relaxed: a use that is taken for another one costs an open at most.
     clock: AtomicU64,
     /// By their `number`.
@@ -61,12 +62,34 @@ impl OpenFiles {
             disk,
             dir,
             limit,
+            method: FlushMethod::Fsync,
             clock: AtomicU64::new(0),
             open: Mutex::default(),
             reopened: AtomicU64::new(0),
             tell: OnceLock::new(),
             told: Mutex::default(),
         })
+    }
+
+    /// How the files that are opened from now on are used.
+    pub fn set_method(&mut self, method: FlushMethod) {
+        self.method = method;
+    }
+
+    /// Opens a file for its pages.
+    fn open_for_pages(&self, path: &Path) -> Result<Arc<dyn DiskFile>> {
+        match self.method {
+            FlushMethod::Fsync => self.disk.open(path, OpenMode::Existing),
+            FlushMethod::Direct => self.disk.open_direct(path),
+        }
+    }
+
+    /// The same, where it is open already.
+    pub fn for_pages(&self, file: Arc<dyn DiskFile>) -> Result<Arc<dyn DiskFile>> {
+        match self.method {
+            FlushMethod::Fsync => Ok(file),
+            FlushMethod::Direct => self.disk.open_direct(file.path()),
+        }
     }
 
     /// Gives the words for whoever keeps the database to `tell` when a file can't be extended for want of space, once a minute at
@@ -215,10 +238,6 @@ impl SpaceFile {
         self.state.lock().path.clone()
     }
 
-    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.to_read()?.read_at(buf, offset)
-    }
-
     /// The file to read from, which stays open as long as the caller has it.
     pub fn to_read(&self) -> Result<Arc<dyn DiskFile>> {
         self.handle(&mut self.state.lock())
@@ -238,7 +257,7 @@ impl SpaceFile {
     /// Writes nothing if the file is given up.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         match self.to_write()? {
-            Some(handle) => handle.write_at(buf, offset),
+            Some(handle) => write_aligned(&*handle, buf, offset),
             None => Ok(()),
         }
     }
@@ -339,7 +358,7 @@ impl SpaceFile {
         }
         self.files.enter(self);
         let path = self.files.dir.join(&state.path);
-        let opened = self.files.disk.open(&path, OpenMode::Existing);
+        let opened = self.files.open_for_pages(&path);
         let handle = opened.inspect_err(|_| self.files.leave(self.number))?;
         self.files.reopened.fetch_add(1, Relaxed);
         state.handle = Some(handle.clone());

@@ -109,6 +109,11 @@ impl Space {
         self.file.path()
     }
 
+    /// Its pages are read and written past the operating system's cache.
+    pub fn is_direct(&self) -> Result<bool> {
+        Ok(self.file.to_read()?.is_direct())
+    }
+
     pub fn size_pages(&self) -> u32 {
         self.size.load(Acquire)
     }

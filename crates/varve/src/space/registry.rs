@@ -17,7 +17,7 @@ use super::header::{DefinitionCopy, FileHeader};
 use super::{Space, SpaceKind, round_size};
 use crate::base::{Durations, Error, PageId, PageNo, Result, SpaceId, TableId};
 use crate::buffer::{PageRun, PageStore};
-use crate::io::{Disk, DiskFile, IoQueue, OpenMode, Request, Write};
+use crate::io::{Disk, DiskFile, FlushMethod, IoQueue, OpenMode, Request, Write, read_aligned};
 use crate::page;
 
 /// Extension of a tablespace file that is being made, in the place of its own.
@@ -90,6 +90,13 @@ impl Spaces {
     /// With many reads and writes at the same time.
     pub fn with_queue(self, queue: Arc<IoQueue>) -> Spaces {
         Spaces { queue, ..self }
+    }
+
+    /// With files that are used in this way.
+    pub fn with_method(mut self, method: FlushMethod) -> Spaces {
+        let files = Arc::get_mut(&mut self.files).expect("nobody has them yet");
+        files.set_method(method);
+        self
     }
 
     pub fn undo_dir(&self) -> &str {
@@ -253,8 +260,10 @@ impl Spaces {
         }
         let size = u32::try_from(file.len()? / self.page_size as u64).unwrap_or(u32::MAX);
         let file = match header.kind {
-            SpaceKind::Table => SpaceFile::counted(&self.files, path, file),
-            _ => SpaceFile::kept_open(&self.files, path, file),
+            SpaceKind::Table => SpaceFile::counted(&self.files, path, self.files.for_pages(file)?),
+            // It need not become durable, and is small or does not last: let the system keep what it has room for.
+            SpaceKind::Temp => SpaceFile::kept_open(&self.files, path, file),
+            _ => SpaceFile::kept_open(&self.files, path, self.files.for_pages(file)?),
         };
         let space = self.space(intro.space, header, file, size);
         // A crash may have cut off an extension that nothing durable refers to. If there is no room for the rest of it now, none of it
@@ -451,7 +460,7 @@ fn unknown(id: SpaceId) -> Error {
 impl PageStore for Spaces {
     fn read(&self, page: PageId, buf: &mut [u8]) -> Result<()> {
         let (file, offset) = self.place(page, 1)?;
-        file.read_at(buf, offset)
+        read_aligned(&*file, buf, offset)
     }
 
     fn write(&self, page: PageId, buf: &[u8]) -> Result<()> {
@@ -466,7 +475,9 @@ impl PageStore for Spaces {
         assert_eq!(bytes.len(), pages.len() * self.page_size);
         let mut writes = Vec::new();
         let mut start = 0;
-        for run in pages.chunk_by(|a, b| a.space == b.space && a.no.0.checked_add(1) == Some(b.no.0)) {
+        for run in
+            pages.chunk_by(|a, b| a.space == b.space && a.no.0.checked_add(1) == Some(b.no.0))
+        {
             let end = start + run.len() * self.page_size;
             if let Some(space) = self.get(run[0].space)
                 && let Some(file) = space.file.to_write()?
@@ -494,7 +505,8 @@ impl PageStore for Spaces {
                 None
             }
         };
-        self.queue.submit(runs.into_iter().filter_map(request).collect());
+        self.queue
+            .submit(runs.into_iter().filter_map(request).collect());
     }
 
     fn sync(&self, space: SpaceId) -> Result<()> {

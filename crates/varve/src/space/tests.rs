@@ -329,6 +329,9 @@ impl DiskFile for SmallFile {
     fn path(&self) -> &Path {
         self.file.path()
     }
+    fn is_direct(&self) -> bool {
+        self.file.is_direct()
+    }
 }
 
 /// SP-9: also a small file with rollback segments keeps pages, and gets them back when there is room.
@@ -602,8 +605,7 @@ fn late_writes_reach_an_open_file_until_it_is_gone_for_good() {
         assert_eq!(spaces.get(ID).is_some(), fails);
         write(3).unwrap();
         assert_eq!(byte_of(3), if fails { 7 } else { 0 });
-        let mut page = vec![0; PAGE];
-        assert_eq!(was.file.read_at(&mut page, 0).is_ok(), fails);
+        assert_eq!(was.file.to_read().is_ok(), fails);
     }
 }
 
@@ -777,7 +779,7 @@ fn idle_files_are_closed_and_opened_again() {
     spaces.drop_space(ids[4]).unwrap();
     late.file.write_at(&content(ids[4]), 0).unwrap();
     late.file.sync().unwrap();
-    let refused = late.file.read_at(&mut [0; 10], 0);
+    let refused = late.file.to_read();
     assert!(matches!(refused, Err(Error::NotFound { .. })));
     assert!(!dir.path().join(format!("s/{}.vdt", ids[4])).exists());
     let gone = [ids[2], ids[4]];

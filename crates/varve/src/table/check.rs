@@ -73,7 +73,9 @@ pub fn check_table(core: &std::sync::Arc<Core>, table: &OpenTable) -> Result<Che
 fn verify_pages(core: &Core, table: &OpenTable, tell: &mut dyn FnMut(Error)) {
     let space = &table.clustered.tree.space;
     let page = |no: usize| {
-        let no = u32::try_from(no).ok().filter(|&no| no < space.size_pages())?;
+        let no = u32::try_from(no)
+            .ok()
+            .filter(|&no| no < space.size_pages())?;
         Some(PageId::new(space.id(), PageNo(no)))
     };
     let mut read = |id: PageId, to: &mut [u8]| {

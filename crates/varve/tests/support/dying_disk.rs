@@ -167,4 +167,7 @@ impl DiskFile for DyingFile {
     fn path(&self) -> &Path {
         self.file.path()
     }
+    fn is_direct(&self) -> bool {
+        self.file.is_direct()
+    }
 }

@@ -23,8 +23,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tempfile::TempDir;
 use varve::{
-    Cursor, Database, DatumBuf, Error, Isolation, KeyMatch, LockMode, Options, PurgeOptions,
-    Savepoint, Table, Transaction, Value, Xid,
+    Cursor, Database, DatumBuf, Error, FlushMethod, Isolation, KeyMatch, LockMode, Options,
+    PurgeOptions, Savepoint, Table, Transaction, Value, Xid,
 };
 
 use varve_sim::SimDisk;
@@ -133,6 +133,8 @@ impl Config {
             // One thread plays all parts: nobody will let a lock go while another waits.
             lock_wait_timeout: Duration::from_millis(1),
             doublewrite: self.doublewrite,
+            flush_method: [FlushMethod::Fsync, FlushMethod::Direct][self.seed as usize / 3 % 2],
+            use_native_aio: self.seed.is_multiple_of(2),
             // Small batches, so that a log takes several, and workers for what little there is.
             purge: PurgeOptions {
                 threads: self.seed as u32 % 3,
