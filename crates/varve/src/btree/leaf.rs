@@ -80,6 +80,18 @@ impl LeafPos {
         is_here
     }
 
+    /// Has the processor fetch the record that probably has `key`, a key that is not before the one here, if it is in this leaf:
+    /// `move_to` will want it.
+    #[inline]
+    pub fn fetch_ahead(&self, mtr: &Mtr<'_>, key: &[u8]) {
+        let p = self.slotted(mtr);
+        if p.high().is_none_or(|high| key < high)
+            && let Some(place) = p.probable_place(key)
+        {
+            mtr.prefetch(self.h, place);
+        }
+    }
+
     #[inline]
     pub fn slotted<'m>(&self, mtr: &'m Mtr<'_>) -> SlottedRef<'m> {
         SlottedRef::new(mtr.bytes(self.h))

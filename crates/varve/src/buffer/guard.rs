@@ -112,6 +112,12 @@ impl<'a> ExclusivePage<'a> {
         self.frame
     }
 
+    /// Has the processor fetch a part of the page.
+    #[inline]
+    pub fn prefetch(&self, part: Range<usize>) {
+        self.pool.arena.prefetch_part(self.frame, part);
+    }
+
     /// Where the page is, and its range stamp.
     #[inline]
     pub fn hint(&self) -> FrameHint {

@@ -43,6 +43,7 @@ pub mod replay;
 mod tests;
 
 use std::cell::Cell;
+use std::ops::Range;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -310,6 +311,14 @@ impl<'a> Mtr<'a> {
             Slot::Released => panic!("{h:?} was released"),
             Slot::Shared(p) => p,
             Slot::Exclusive { page, .. } => page,
+        }
+    }
+
+    /// Has the processor fetch a part of a page that is latched exclusively.
+    #[inline]
+    pub fn prefetch(&self, h: PageH, part: Range<usize>) {
+        if let Slot::Exclusive { page, .. } = &self.pages[h.0 as usize] {
+            page.prefetch(part);
         }
     }
 

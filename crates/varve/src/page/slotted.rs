@@ -378,6 +378,16 @@ impl<'a> SlottedRef<'a> {
         self.search_suffix(key.get(self.prefix_len()..).unwrap_or_default(), tell)
     }
 
+    /// Where the record is that probably has the key, which the page covers, by the heads alone: no record is looked at.
+    #[inline]
+    pub fn probable_place(&self, key: &[u8]) -> Option<Range<usize>> {
+        let slots = self.slots();
+        let head = head_of(key.get(self.prefix_len()..)?);
+        let slot = slots.get(partition(slots, |s| slot_head(s) < head))?;
+        let (at, len) = slot_place(slot);
+        (slot_head(slot) == head).then_some(at..at + len)
+    }
+
     #[inline]
     fn search_suffix(
         &self,

@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use crate::base::{Error, Result, RollPtr, Sabotage};
+use crate::btree::LeafPos;
 use crate::catalog::{EntryRecord, OpenTable, RowRecord};
 use crate::mtr::Mtr;
 use crate::txn::{Core, Counters};
-use crate::undo::{UndoKind, UndoRecord};
+use crate::undo::UndoKind;
 
 use super::work::{Item, Work};
 use super::{chains, in_table};
@@ -23,6 +24,9 @@ const CHUNK: usize = 128;
 /// Redo that removing the records of one leaf can write, and what is left for one of them.
 const MAX_MTR: u32 = 16 * 1024;
 const MAX_REMOVE: usize = 64;
+/// Records of a leaf whose cache lines are fetched before they are looked at: they lie anywhere in it, and waiting for one after the other was
+/// a third of all that purge took.
+const AHEAD: usize = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Half {
@@ -130,9 +134,11 @@ impl Sweep {
 
     /// Works off the first items: those of one leaf. Returns how many.
     fn remove_run(&self, core: &Core, items: &[Item]) -> Result<usize> {
-        let record = self.work.record(&items[0]);
         let done = match items[0].removes() && !self.is_left_alone(&items[0]) {
-            true => in_table(core, &record, |table| self.remove_in(core, table, items))?,
+            true => {
+                let record = self.work.record(&items[0]);
+                in_table(core, &record, |table| self.remove_in(core, table, items))?
+            }
             false => None,
         };
         // Nothing is to be removed, or nothing is there to remove it from.
@@ -175,18 +181,23 @@ impl Sweep {
         let Some(index) = table.index(items[0].index) else {
             return Ok(None);
         };
-        let first = self.work.record(&items[0]);
+        let first = self.work.key(&items[0]);
         let mut mtr = Mtr::begin_in(&core.mtr, index.space(), MAX_MTR)?;
-        let mut pos = index.tree.latch_leaf_exclusive(&mut mtr, first.key, 0)?;
+        let mut pos = index.tree.latch_leaf_exclusive(&mut mtr, first, 0)?;
+        let of_index = |item: &&Item| item.index == index.id;
+        let fetch = |pos: &LeafPos, mtr: &Mtr<'_>, item| pos.fetch_ahead(mtr, self.work.key(item));
+        let ahead = items.iter().take(AHEAD).take_while(of_index);
+        ahead.for_each(|item| fetch(&pos, &mtr, item));
         let (mut done, mut removed) = (0, 0);
-        for item in items.iter().take_while(|item| item.index == index.id) {
-            let record = self.work.record(item);
-            let is_here = done == 0 || pos.move_to(&mtr, record.key);
+        for item in items.iter().take_while(of_index) {
+            let ahead = items.get(done + AHEAD).filter(of_index);
+            ahead.into_iter().for_each(|item| fetch(&pos, &mtr, item));
+            let is_here = done == 0 || pos.move_to(&mtr, self.work.key(item));
             if !is_here || mtr.has_changes() && mtr.log_room() < MAX_REMOVE {
                 break;
             }
             let is_wanted = item.removes() && pos.found && !self.is_left_alone(item);
-            if is_wanted && is_garbage(table, pos.payload(&mtr), &record, item.at) {
+            if is_wanted && self.is_garbage(table, pos.payload(&mtr), item) {
                 pos.remove(&mut mtr);
                 removed += 1;
             }
@@ -197,38 +208,37 @@ impl Sweep {
             mtr.commit();
             Counters::add(&core.counters.purged_records, removed as u64);
             if sparse {
-                index.tree.maybe_merge(first.key)?;
+                index.tree.maybe_merge(first)?;
             }
         }
         Ok(Some(done))
     }
-}
 
-/// The rules in purge/mod.rs.
-fn is_garbage(table: &OpenTable, payload: &[u8], record: &UndoRecord<'_>, at: RollPtr) -> bool {
-    if record.kind.is_row() != (record.index == table.clustered.id) {
-        return false;
-    }
-    if record.kind.is_row() {
-        let Some(now) = RowRecord::decode(payload) else {
+    /// The rules in purge/mod.rs.
+    fn is_garbage(&self, table: &OpenTable, payload: &[u8], item: &Item) -> bool {
+        let is_row = item.kind.is_row();
+        if is_row != (item.index == table.clustered.id) {
+            return false;
+        }
+        let now = match is_row {
+            true => {
+                RowRecord::decode(payload).map(|r| (r.is_deleted(), r.flags, r.trx, r.roll_ptr))
+            }
+            // Entries have no roll pointers.
+            false => EntryRecord::decode(payload)
+                .map(|e| (e.is_deleted(), e.flags, e.trx, RollPtr::default())),
+        };
+        let Some((true, flags, trx, roll_ptr)) = now else {
             return false;
         };
-        let dead = now.is_deleted();
-        return match (record.kind, &record.previous) {
-            (UndoKind::RowDelete, _) => dead && now.trx == record.trx && now.roll_ptr == at,
-            (UndoKind::RowRevive, Some(was)) => {
-                dead && now.flags == was.flags && now.trx == was.trx && now.roll_ptr == was.roll_ptr
+        match item.kind {
+            UndoKind::EntryKill => trx == item.trx,
+            UndoKind::RowDelete => trx == item.trx && roll_ptr == item.at,
+            UndoKind::RowRevive | UndoKind::EntryRevive => {
+                let was = self.work.record(item).previous;
+                was.is_some_and(|was| (flags, trx, roll_ptr) == (was.flags, was.trx, was.roll_ptr))
             }
             _ => false,
-        };
-    }
-    let Some(now) = EntryRecord::decode(payload) else {
-        return false;
-    };
-    let dead = now.is_deleted();
-    match (record.kind, &record.previous) {
-        (UndoKind::EntryKill, _) => dead && now.trx == record.trx,
-        (UndoKind::EntryRevive, Some(was)) => dead && now.flags == was.flags && now.trx == was.trx,
-        _ => false,
+        }
     }
 }

@@ -5,15 +5,21 @@
 //! on a record's current state (PURGE-2), so the order in which the changes were made does not matter, but for
 //! PURGE-1. A batch is worked off in two sweeps, entries then rows.
 
-use crate::base::{IndexId, RollPtr};
+use crate::base::{IndexId, RollPtr, TrxId};
 use crate::undo::{UndoKind, UndoRecord};
 
-/// One undo record that purge has something to do for.
+/// Bytes of a key's head: two integers.
+const HEAD: usize = 16;
+
+/// One undo record that purge has something to do for. It holds what a kill or a deletion takes: the records' bytes lie in the order of the
+/// logs, and to look there for each one would take longer than all else.
 #[derive(Clone, Copy)]
 pub(super) struct Item {
     pub index: IndexId,
-    /// The first bytes of the key: most comparisons end here.
-    head: u64,
+    /// The first bytes of the key, then zeros: most comparisons end here.
+    head: [u8; HEAD],
+    /// The record's writer.
+    pub trx: TrxId,
     /// Of the undo record in `Work::bytes`, and of the key.
     start: u32,
     end: u32,
@@ -55,8 +61,8 @@ impl Work {
         // The record's key is a part of its bytes.
         let key_start = start + (record.key.as_ptr() as usize - bytes.as_ptr() as usize);
         self.bytes.extend_from_slice(bytes);
-        let mut head = [0; 8];
-        let n = record.key.len().min(8);
+        let mut head = [0; HEAD];
+        let n = record.key.len().min(HEAD);
         head[..n].copy_from_slice(&record.key[..n]);
         let items = match record.kind.is_row() {
             true => &mut self.rows,
@@ -64,7 +70,8 @@ impl Work {
         };
         items.push(Item {
             index: record.index,
-            head: u64::from_be_bytes(head),
+            head,
+            trx: record.trx,
             start: start as u32,
             end: self.bytes.len() as u32,
             key_start: key_start as u32,
@@ -76,8 +83,12 @@ impl Work {
         });
     }
 
-    fn key(&self, item: &Item) -> &[u8] {
-        &self.bytes[item.key_start as usize..][..item.key_len as usize]
+    pub fn key<'a>(&'a self, item: &'a Item) -> &'a [u8] {
+        let len = item.key_len as usize;
+        match len <= HEAD {
+            true => &item.head[..len],
+            false => &self.bytes[item.key_start as usize..][..len],
+        }
     }
 
     pub fn record(&self, item: &Item) -> UndoRecord<'_> {
@@ -92,8 +103,9 @@ impl Work {
         );
         for items in [&mut entries, &mut rows] {
             items.sort_unstable_by(|a, b| {
-                let heads = (a.index, a.head).cmp(&(b.index, b.head));
-                heads.then_with(|| self.key(a).cmp(self.key(b)))
+                let place = |item: &Item| (item.index, u128::from_be_bytes(item.head));
+                let order = place(a).cmp(&place(b));
+                order.then_with(|| self.key(a).cmp(self.key(b)))
             });
         }
         (self.entries, self.rows) = (entries, rows);
