@@ -87,6 +87,10 @@ impl Request {
         Some(self.file.descriptor()?.as_raw_fd())
     }
 
+    pub(super) fn is_direct(&self) -> bool {
+        self.file.is_direct()
+    }
+
     /// As the system calls want it, in its place as long as the request is there.
     pub(super) fn vector(&self) -> (*const libc::iovec, usize) {
         let pieces = self.transfer.pieces();

@@ -208,13 +208,19 @@ impl Owner {
 fn entry(request: &Request, file: RawFd) -> squeue::Entry {
     let (parts, n) = request.vector();
     let (file, n) = (Fd(file), n as u32);
-    match request.op() {
+    let entry = match request.op() {
         Op::Read => opcode::Readv::new(file, parts, n)
             .offset(request.offset())
             .build(),
         Op::Write => opcode::Writev::new(file, parts, n)
             .offset(request.offset())
             .build(),
+    };
+    // What goes through the system's cache is copied by whoever carries it out: better by the kernel's own threads, of which there are
+    // several, than by ours.
+    match request.is_direct() {
+        true => entry,
+        false => entry.flags(squeue::Flags::ASYNC),
     }
 }
 
