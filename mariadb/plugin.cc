@@ -120,6 +120,8 @@ static int deinit(void *)
     return 0;
   if (!is_shutdown_fast())
     purge_everything();
+  if (set_pool_dump_options())
+    sql_print_warning("VARVE: %s", varve_last_error());
   const std::unique_lock<std::shared_mutex> alone(db_mutex);
   const varve_code code= varve_db_close(db);
   if (code)

@@ -19,6 +19,13 @@ struct Counter
   ulonglong value;
 };
 
+// What the list of the pages in the buffer pool has come to.
+struct Pool_dump_status
+{
+  char dump[300];
+  char load[300];
+};
+
 // The metrics of a subsystem, as a section of SHOW ENGINE VARVE STATUS.
 struct Section
 {
@@ -31,7 +38,7 @@ const char *section_title(const char *subsystem)
 {
   static const char *const titles[][2]= {
     {"transaction", "TRANSACTION COUNTERS"}, {"purge", "PURGE"}, {"undo", "UNDO TABLESPACES"}, {"lock", "LOCKS"},
-    {"dml", "ROW OPERATIONS"}, {"log", "LOG"}, {"buffer", "BUFFER POOL AND FLUSHING"}, {"file_system", "FILES"}};
+    {"dml", "ROW OPERATIONS"}, {"log", "LOG COUNTERS"}, {"buffer", "BUFFER POOL COUNTERS"}, {"file_system", "FILES"}};
   for (const auto &[name, title] : titles)
     if (!strcmp(name, subsystem))
       return title;
@@ -67,19 +74,41 @@ void add_section(std::string *text, const std::string &title, const std::string 
   *text+= "------------\n" + title + "\n------------\n" + lines;
 }
 
+// In InnoDB's words, with its time.
+void put_status(char (&to)[300], const char *text, uint64_t ended)
+{
+  char when[32]= "";
+  const time_t at= time_t(ended);
+  struct tm local;
+  if (ended)
+    strftime(when, sizeof when, " at %y%m%d %H:%M:%S", localtime_r(&at, &local));
+  snprintf(to, sizeof to, "%s%s", text, when);
+}
+
+void collect_pool_dump(void *context, const char *dump, uint64_t dump_ended, const char *load, uint64_t load_ended)
+{
+  auto *to= static_cast<Pool_dump_status *>(context);
+  put_status(to->dump, dump, dump_ended);
+  put_status(to->load, load, load_ended);
+}
+
 // The variable's value is an array of variables, which must outlive the call: it belongs to the statement.
 int show_counters(THD *thd, struct st_mysql_show_var *var, char *)
 {
   std::vector<Counter> found;
   varve_db_status(db, collect, &found);
   auto *values= static_cast<Counter *>(thd_memdup(thd, found.data(), uint(found.size() * sizeof(Counter))));
-  auto *array= static_cast<st_mysql_show_var *>(thd_calloc(thd, uint((found.size() + 1) * sizeof(st_mysql_show_var))));
+  auto *array= static_cast<st_mysql_show_var *>(thd_calloc(thd, uint((found.size() + 3) * sizeof(st_mysql_show_var))));
+  auto *pool_dump= static_cast<Pool_dump_status *>(thd_calloc(thd, sizeof(Pool_dump_status)));
   var->type= SHOW_ARRAY;
   var->value= array;
-  if (!values || !array)
+  if (!values || !array || !pool_dump)
     return 1;
+  varve_db_pool_dump_status(db, collect_pool_dump, pool_dump);
   for (size_t i= 0; i < found.size(); i++)
     array[i]= {values[i].name, &values[i].value, SHOW_ULONGLONG};
+  array[found.size()]= {"buffer_pool_dump_status", pool_dump->dump, SHOW_CHAR};
+  array[found.size() + 1]= {"buffer_pool_load_status", pool_dump->load, SHOW_CHAR};
   return 0;
 }
 

@@ -20,6 +20,13 @@ static unsigned long undo_tablespaces;
 static unsigned long undo_logs;
 static unsigned long read_ahead_threshold;
 static unsigned long io_capacity;
+static unsigned long io_capacity_max;
+static double max_dirty_pages_pct;
+static double max_dirty_pages_pct_lwm;
+static my_bool adaptive_flushing;
+static double adaptive_flushing_lwm;
+static unsigned long flushing_avg_loops;
+static unsigned long lru_scan_depth;
 static unsigned long open_files;
 static unsigned long long lock_memory_size;
 static unsigned long purge_threads;
@@ -35,6 +42,13 @@ static my_bool doublewrite;
 static my_bool use_native_aio;
 static unsigned long flush_method;
 static my_bool log_file_buffering;
+static my_bool pool_dump_at_shutdown;
+static my_bool pool_load_at_startup;
+static unsigned long pool_dump_pct;
+static char *pool_filename;
+static my_bool pool_dump_now;
+static my_bool pool_load_now;
+static my_bool pool_load_abort;
 static char *data_home_dir;
 static char *undo_directory;
 static long autoinc_lock_mode_value;
@@ -95,9 +109,119 @@ static MYSQL_SYSVAR_ULONG(read_ahead_threshold, read_ahead_threshold, PLUGIN_VAR
   "After how many pages in a row a scan reads those ahead that come next; 0: it never does.",
   nullptr, update_read_ahead, 3, 0, 64, 0);
 
-static MYSQL_SYSVAR_ULONG(io_capacity, io_capacity, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
-  "Pages per second that background flushing writes when it is not in a hurry.",
-  nullptr, nullptr, 200, 100, UINT_MAX32, 0);
+
+static varve_flush_options flush_options()
+{
+  return {uint32_t(io_capacity), uint32_t(io_capacity_max), max_dirty_pages_pct, max_dirty_pages_pct_lwm, bool(adaptive_flushing),
+          adaptive_flushing_lwm, uint32_t(flushing_avg_loops), uint32_t(lru_scan_depth)};
+}
+
+// The server keeps the values within the bounds, and whoever calls this what two of them are to each other.
+static void set_flush_options()
+{
+  const varve_flush_options options= flush_options();
+  varve_db_set_flush(db, &options);
+}
+
+template<typename T> static void update_flush(THD *, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  *static_cast<T *>(to)= *static_cast<const T *>(from);
+  set_flush_options();
+}
+
+// The default of varve_io_capacity_max: it follows from varve_io_capacity.
+static constexpr unsigned long FOLLOWS= UINT_MAX32;
+
+static unsigned long usual_io_capacity_max()
+{
+  return std::clamp(2 * io_capacity, 2000UL, FOLLOWS);
+}
+
+static void warn_of(THD *thd, const char *message, const char *adjusted, double value)
+{
+  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_WRONG_ARGUMENTS, "%s; %s is set to %g", message, adjusted, value);
+}
+
+static void update_io_capacity(THD *thd, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  io_capacity= *static_cast<unsigned long *>(to)= *static_cast<const unsigned long *>(from);
+  if (io_capacity > io_capacity_max)
+  {
+    io_capacity_max= usual_io_capacity_max();
+    warn_of(thd, "varve_io_capacity is higher than varve_io_capacity_max", "varve_io_capacity_max", double(io_capacity_max));
+  }
+  set_flush_options();
+}
+
+static void update_io_capacity_max(THD *thd, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  unsigned long wanted= *static_cast<const unsigned long *>(from);
+  if (wanted == FOLLOWS)
+    wanted= usual_io_capacity_max();
+  else if (wanted < io_capacity)
+  {
+    wanted= io_capacity;
+    warn_of(thd, "varve_io_capacity_max can't be lower than varve_io_capacity", "varve_io_capacity_max", double(wanted));
+  }
+  io_capacity_max= *static_cast<unsigned long *>(to)= wanted;
+  set_flush_options();
+}
+
+static void update_max_dirty(THD *thd, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  max_dirty_pages_pct= *static_cast<double *>(to)= *static_cast<const double *>(from);
+  if (max_dirty_pages_pct_lwm > max_dirty_pages_pct)
+  {
+    max_dirty_pages_pct_lwm= max_dirty_pages_pct;
+    warn_of(thd, "varve_max_dirty_pages_pct is lower than varve_max_dirty_pages_pct_lwm", "varve_max_dirty_pages_pct_lwm",
+            max_dirty_pages_pct);
+  }
+  set_flush_options();
+}
+
+static void update_max_dirty_lwm(THD *thd, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  double wanted= *static_cast<const double *>(from);
+  if (wanted > max_dirty_pages_pct)
+  {
+    wanted= max_dirty_pages_pct;
+    warn_of(thd, "varve_max_dirty_pages_pct_lwm can't be higher than varve_max_dirty_pages_pct", "varve_max_dirty_pages_pct_lwm", wanted);
+  }
+  max_dirty_pages_pct_lwm= *static_cast<double *>(to)= wanted;
+  set_flush_options();
+}
+
+static MYSQL_SYSVAR_ULONG(io_capacity, io_capacity, PLUGIN_VAR_RQCMDARG,
+  "Pages per second that are written while there is nothing else to do, and when varve_max_dirty_pages_pct is reached.",
+  nullptr, update_io_capacity, 200, 100, UINT_MAX32, 0);
+
+static MYSQL_SYSVAR_ULONG(io_capacity_max, io_capacity_max, PLUGIN_VAR_RQCMDARG,
+  "Pages per second that are written at most unless the redo log gets short. The default is twice varve_io_capacity, 2000 at least.",
+  nullptr, update_io_capacity_max, FOLLOWS, 100, FOLLOWS, 0);
+
+static MYSQL_SYSVAR_DOUBLE(max_dirty_pages_pct, max_dirty_pages_pct, PLUGIN_VAR_RQCMDARG,
+  "Percentage of the buffer pool above which changed pages are written for that alone.",
+  nullptr, update_max_dirty, 90.0, 0, 99.999, 0);
+
+static MYSQL_SYSVAR_DOUBLE(max_dirty_pages_pct_lwm, max_dirty_pages_pct_lwm, PLUGIN_VAR_RQCMDARG,
+  "Percentage of the buffer pool above which changed pages are written, the more the nearer varve_max_dirty_pages_pct. 0: only above that.",
+  nullptr, update_max_dirty_lwm, 0, 0, 99.999, 0);
+
+static MYSQL_SYSVAR_BOOL(adaptive_flushing, adaptive_flushing, PLUGIN_VAR_OPCMDARG,
+  "Write pages ahead at the speed that the redo log demands, so that it never gets short.",
+  nullptr, update_flush<my_bool>, TRUE);
+
+static MYSQL_SYSVAR_DOUBLE(adaptive_flushing_lwm, adaptive_flushing_lwm, PLUGIN_VAR_RQCMDARG,
+  "Percentage of the redo log's capacity below which a checkpoint age causes no adaptive flushing.",
+  nullptr, update_flush<double>, 10.0, 0, 70.0, 0);
+
+static MYSQL_SYSVAR_ULONG(flushing_avg_loops, flushing_avg_loops, PLUGIN_VAR_RQCMDARG,
+  "Over how many rounds of the page cleaner, each a tenth of a second, the speed of the redo log is averaged.",
+  nullptr, update_flush<unsigned long>, 30, 1, 1000, 0);
+
+static MYSQL_SYSVAR_ULONG(lru_scan_depth, lru_scan_depth, PLUGIN_VAR_RQCMDARG,
+  "Pages of the buffer pool that the page cleaner keeps free ahead of demand, up to a 32nd of the pool.",
+  nullptr, update_flush<unsigned long>, 1536, 100, UINT_MAX32, 0);
 
 static MYSQL_SYSVAR_ULONG(open_files, open_files, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
   "How many table files are open at the same time at most; those used longest ago are closed. 0: as many as half of "
@@ -203,6 +327,100 @@ static MYSQL_SYSVAR_BOOL(use_native_aio, use_native_aio, PLUGIN_VAR_OPCMDARG | P
   "Read and write pages through io_uring. OFF, or where it does not work: by a few threads.",
   nullptr, nullptr, TRUE);
 
+
+static varve_pool_dump_options pool_dump_options()
+{
+  return {bool(pool_dump_at_shutdown), bool(pool_load_at_startup), uint32_t(pool_dump_pct), pool_filename && *pool_filename ? pool_filename : nullptr};
+}
+
+varve_code set_pool_dump_options()
+{
+  const varve_pool_dump_options options= pool_dump_options();
+  return varve_db_set_pool_dump(db, &options);
+}
+
+static int refused(const char *variable)
+{
+  my_printf_error(ER_WRONG_VALUE_FOR_VAR, "%s: %s", MYF(0), variable, varve_last_error());
+  return 1;
+}
+
+// A name that can't be used is refused before the server stores it.
+static int check_filename(THD *thd, struct st_mysql_sys_var *, void *to, struct st_mysql_value *value)
+{
+  char buffer[FN_REFLEN];
+  int length= sizeof buffer;
+  const char *name= value->val_str(value, buffer, &length);
+  varve_pool_dump_options options= pool_dump_options();
+  options.file= name ? name : "";
+  if (varve_db_set_pool_dump(db, &options))
+    return refused("varve_buffer_pool_filename");
+  *static_cast<const char **>(to)= name == buffer ? thd_strmake(thd, name, size_t(length)) : name;
+  return 0;
+}
+
+// The three that do something when they are set, and are OFF always.
+static int act(struct st_mysql_value *value, void *to, const char *variable, varve_code (*action)(const varve_db *))
+{
+  long long on= 0;
+  char buffer[8];
+  int length= sizeof buffer;
+  if (value->value_type(value) == MYSQL_VALUE_TYPE_STRING)
+  {
+    const char *word= value->val_str(value, buffer, &length);
+    on= word && !strcasecmp(word, "ON");
+    if (!on && (!word || strcasecmp(word, "OFF")))
+      return 1;
+  }
+  else if (value->val_int(value, &on) || on < 0 || on > 1)
+    return 1;
+  *static_cast<my_bool *>(to)= FALSE;
+  return on && (set_pool_dump_options() || action(db)) ? refused(variable) : 0;
+}
+
+static int check_dump_now(THD *, struct st_mysql_sys_var *, void *to, struct st_mysql_value *value)
+{
+  return act(value, to, "varve_buffer_pool_dump_now", varve_db_pool_dump);
+}
+
+static int check_load_now(THD *, struct st_mysql_sys_var *, void *to, struct st_mysql_value *value)
+{
+  return act(value, to, "varve_buffer_pool_load_now", varve_db_pool_load);
+}
+
+static int check_load_abort(THD *, struct st_mysql_sys_var *, void *to, struct st_mysql_value *value)
+{
+  return act(value, to, "varve_buffer_pool_load_abort", [](const varve_db *of) { varve_db_pool_load_abort(of); return VARVE_OK; });
+}
+
+static MYSQL_SYSVAR_BOOL(buffer_pool_dump_at_shutdown, pool_dump_at_shutdown, PLUGIN_VAR_OPCMDARG,
+  "Write the list of the pages in the buffer pool when the server is shut down.",
+  nullptr, nullptr, TRUE);
+
+static MYSQL_SYSVAR_BOOL(buffer_pool_load_at_startup, pool_load_at_startup, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
+  "Read the pages on that list in, in the background, when the server starts.",
+  nullptr, nullptr, TRUE);
+
+static MYSQL_SYSVAR_ULONG(buffer_pool_dump_pct, pool_dump_pct, PLUGIN_VAR_RQCMDARG,
+  "How many of the pages in the buffer pool are listed, in percent: the most recently used ones.",
+  nullptr, nullptr, 25, 1, 100, 0);
+
+static MYSQL_SYSVAR_STR(buffer_pool_filename, pool_filename, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_MEMALLOC,
+  "The list's name in the data directory.",
+  check_filename, nullptr, "varve_buffer_pool");
+
+static MYSQL_SYSVAR_BOOL(buffer_pool_dump_now, pool_dump_now, PLUGIN_VAR_NOCMDOPT,
+  "SET GLOBAL varve_buffer_pool_dump_now = ON writes the list now. Always OFF.",
+  check_dump_now, nullptr, FALSE);
+
+static MYSQL_SYSVAR_BOOL(buffer_pool_load_now, pool_load_now, PLUGIN_VAR_NOCMDOPT,
+  "SET GLOBAL varve_buffer_pool_load_now = ON begins to read the pages on the list in. Always OFF.",
+  check_load_now, nullptr, FALSE);
+
+static MYSQL_SYSVAR_BOOL(buffer_pool_load_abort, pool_load_abort, PLUGIN_VAR_NOCMDOPT,
+  "SET GLOBAL varve_buffer_pool_load_abort = ON ends that. Always OFF.",
+  check_load_abort, nullptr, FALSE);
+
 static MYSQL_SYSVAR_STR(data_home_dir, data_home_dir, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
   "Where the database is. Empty: the server's data directory.",
   nullptr, nullptr, nullptr);
@@ -222,19 +440,33 @@ static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
   nullptr, nullptr, 50, 0, 100000000, 0);
 
 struct st_mysql_sys_var *system_variables[]= {
+  MYSQL_SYSVAR(adaptive_flushing),
+  MYSQL_SYSVAR(adaptive_flushing_lwm),
   MYSQL_SYSVAR(autoinc_lock_mode),
+  MYSQL_SYSVAR(buffer_pool_dump_at_shutdown),
+  MYSQL_SYSVAR(buffer_pool_dump_now),
+  MYSQL_SYSVAR(buffer_pool_dump_pct),
+  MYSQL_SYSVAR(buffer_pool_filename),
+  MYSQL_SYSVAR(buffer_pool_load_abort),
+  MYSQL_SYSVAR(buffer_pool_load_at_startup),
+  MYSQL_SYSVAR(buffer_pool_load_now),
   MYSQL_SYSVAR(buffer_pool_size),
   MYSQL_SYSVAR(data_home_dir),
   MYSQL_SYSVAR(doublewrite),
   MYSQL_SYSVAR(fast_shutdown),
   MYSQL_SYSVAR(flush_log_at_trx_commit),
   MYSQL_SYSVAR(flush_method),
+  MYSQL_SYSVAR(flushing_avg_loops),
   MYSQL_SYSVAR(io_capacity),
+  MYSQL_SYSVAR(io_capacity_max),
   MYSQL_SYSVAR(lock_memory_size),
   MYSQL_SYSVAR(lock_wait_timeout),
   MYSQL_SYSVAR(log_buffer_size),
   MYSQL_SYSVAR(log_file_buffering),
   MYSQL_SYSVAR(log_file_size),
+  MYSQL_SYSVAR(lru_scan_depth),
+  MYSQL_SYSVAR(max_dirty_pages_pct),
+  MYSQL_SYSVAR(max_dirty_pages_pct_lwm),
   MYSQL_SYSVAR(max_purge_lag),
   MYSQL_SYSVAR(max_purge_lag_delay),
   MYSQL_SYSVAR(max_undo_log_size),
@@ -269,8 +501,27 @@ static uint32_t table_files()
   return uint32_t(std::max(open_files ? open_files : usual, 10UL));
 }
 
+// What contradicts itself on the command line.
+static void reconcile_flush_variables()
+{
+  if (io_capacity_max == FOLLOWS)
+    io_capacity_max= usual_io_capacity_max();
+  if (io_capacity > io_capacity_max)
+  {
+    sql_print_warning("VARVE: varve_io_capacity can't be higher than varve_io_capacity_max; it is set to %lu", io_capacity_max);
+    io_capacity= io_capacity_max;
+  }
+  if (max_dirty_pages_pct_lwm > max_dirty_pages_pct)
+  {
+    sql_print_warning("VARVE: varve_max_dirty_pages_pct_lwm can't be higher than varve_max_dirty_pages_pct; it is set to %g",
+                      max_dirty_pages_pct);
+    max_dirty_pages_pct_lwm= max_dirty_pages_pct;
+  }
+}
+
 varve_options options_from_variables()
 {
+  reconcile_flush_variables();
   varve_options options;
   varve_options_default(&options);
   options.page_size= uint32_t(page_size);
@@ -286,7 +537,8 @@ varve_options options_from_variables()
   options.undo_tablespaces= uint32_t(undo_tablespaces);
   options.undo_directory= undo_directory && *undo_directory ? undo_directory : nullptr;
   options.undo_logs= uint32_t(undo_logs);
-  options.io_capacity= uint32_t(io_capacity);
+  options.flush= flush_options();
+  options.pool_dump= pool_dump_options();
   options.open_files= table_files();
   options.lock_memory_bytes= lock_memory_size;
   options.purge= purge_options();

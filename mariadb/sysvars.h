@@ -14,6 +14,9 @@ extern struct st_mysql_sys_var *system_variables[];
 // What the variables say about opening the database.
 varve_options options_from_variables();
 
+// Tells the engine what the variables say about the list of the pages in the buffer pool. Before anything is done with that.
+varve_code set_pool_dump_options();
+
 // Where the database is: varve_data_home_dir, or the server's data directory.
 std::string data_directory();
 

@@ -207,6 +207,38 @@ typedef struct varve_bound {
 // nothing. It must not use the cursor, nor the transaction.
 typedef enum varve_verdict (*varve_filter_fn)(void *context, const struct varve_value *row);
 
+// How changed pages are written.
+typedef struct varve_flush_options {
+  // Pages per second that are written while there is nothing else to do: 100 at least.
+  uint32_t io_capacity;
+  // Pages per second that are written at most unless the redo log gets short: io_capacity at least.
+  uint32_t io_capacity_max;
+  // Percentage of the buffer pool that is to be dirty at most, below 100.
+  double max_dirty_pages_pct;
+  // Percentage from which that is worked towards, max_dirty_pages_pct at most; 0: from that.
+  double max_dirty_pages_pct_lwm;
+  // Write pages ahead of the redo log's need for room.
+  bool adaptive_flushing;
+  // Percentage of the redo capacity from which that is done: 70 at most.
+  double adaptive_flushing_lwm;
+  // Over how many tenths of a second speeds are averaged: 1 to 1000.
+  uint32_t flushing_avg_loops;
+  // Pages of the buffer pool that are kept free ahead of demand, up to a 32nd of it: 100 at least.
+  uint32_t lru_scan_depth;
+} varve_flush_options;
+
+// Whether the buffer pool is filled after a restart as it was before.
+typedef struct varve_pool_dump_options {
+  // Write the list of pages when the database is closed.
+  bool at_shutdown;
+  // Read the pages on the list in, in the background, when it is opened.
+  bool at_startup;
+  // How many of the pages in the pool are listed, in percent: the most recently used ones. 1 to 100.
+  uint32_t pct;
+  // The list's name in the data directory. Null: varve_buffer_pool.
+  const char *file;
+} varve_pool_dump_options;
+
 // How purge works.
 typedef struct varve_purge_options {
   // Threads that help the one that is always there: 0 to 32.
@@ -267,8 +299,10 @@ typedef struct varve_options {
   bool use_native_aio;
   // After how many leaves in a row a scan reads those ahead that come next: 1 to 64; 0: it never does.
   uint32_t read_ahead_threshold;
-  // Pages per second that background flushing may write when it is not in a hurry.
-  uint32_t io_capacity;
+  // How changed pages are written.
+  struct varve_flush_options flush;
+  // Whether the buffer pool is filled after a restart as it was before.
+  struct varve_pool_dump_options pool_dump;
   // Number of undo tablespaces, fixed when the database is created.
   uint32_t undo_tablespaces;
   // Optional. Where the undo tablespaces of a new database are put, relative to its directory, in which they are otherwise; for an existing
@@ -337,6 +371,13 @@ typedef struct varve_table_def {
 
 // Receives one text at a time.
 typedef void (*varve_text_fn)(void *context, const char *text);
+
+// Receives what writing the list and reading it in have come to, for a person to read, and when each ended, in seconds since 1970; 0: it has not.
+typedef void (*varve_pool_dump_status_fn)(void *context,
+                                          const char *dump,
+                                          uint64_t dump_ended,
+                                          const char *load,
+                                          uint64_t load_ended);
 
 // The name of a prepared transaction, as in X/Open XA. Names are equal if both their parts are.
 typedef struct varve_xid {
@@ -591,6 +632,25 @@ enum varve_code varve_db_flush_log(const struct varve_db *db);
 
 // What the calling thread's last failing call was about, in words. Valid until its next failing call.
 const char *varve_last_error(void);
+
+// Changes how pages are written, from now on. VARVE_INVALID: a value is out of bounds, nothing was changed.
+enum varve_code varve_db_set_flush(const struct varve_db *db, const struct varve_flush_options *options);
+
+// Changes what is done when the database is closed, and by the next two. VARVE_INVALID: a value is out of bounds, nothing was changed.
+enum varve_code varve_db_set_pool_dump(const struct varve_db *db,
+                                       const struct varve_pool_dump_options *options);
+
+// Writes the list now.
+enum varve_code varve_db_pool_dump(const struct varve_db *db);
+
+// Begins to read the pages on the list in, in the background.
+enum varve_code varve_db_pool_load(const struct varve_db *db);
+
+// Ends that, if it is under way.
+void varve_db_pool_load_abort(const struct varve_db *db);
+
+// Hands that to `tell`.
+void varve_db_pool_dump_status(const struct varve_db *db, varve_pool_dump_status_fn tell, void *context);
 
 // Promises, as durably as commits are, that the running transaction's commit will not fail. After it only varve_txn_commit
 // and its kin, varve_txn_rollback or varve_txn_detach may be called. Does nothing if the transaction wrote nothing.

@@ -14,6 +14,8 @@ use crate::collation::{Finder, text, varve_collation};
 use crate::definition::{table_def, varve_table_def};
 use crate::error::varve_code::{self, VARVE_OK};
 use crate::error::{guard, guard_without_database};
+use crate::flush::varve_flush_options;
+use crate::pool_dump::{pool_dump_options, varve_pool_dump_options};
 
 /// An open database. Shared by all threads.
 pub struct varve_db(pub(crate) Database);
@@ -151,8 +153,10 @@ pub struct varve_options {
     pub use_native_aio: bool,
     /// After how many leaves in a row a scan reads those ahead that come next: 1 to 64; 0: it never does.
     pub read_ahead_threshold: u32,
-    /// Pages per second that background flushing may write when it is not in a hurry.
-    pub io_capacity: u32,
+    /// How changed pages are written.
+    pub flush: varve_flush_options,
+    /// Whether the buffer pool is filled after a restart as it was before.
+    pub pool_dump: varve_pool_dump_options,
     /// Number of undo tablespaces, fixed when the database is created.
     pub undo_tablespaces: u32,
     /// Optional. Where the undo tablespaces of a new database are put, relative to its directory, in which they are otherwise; for an existing
@@ -226,7 +230,8 @@ pub unsafe extern "C" fn varve_options_default(options: *mut varve_options) {
         open_files: d.open_files,
         lock_memory_bytes: d.lock_memory_bytes,
         purge: d.purge.into(),
-        io_capacity: d.io_capacity,
+        flush: d.flush.into(),
+        pool_dump: varve_pool_dump_options::default(),
         lock_wait_timeout_ms: d.lock_wait_timeout.as_millis() as u64,
         create_if_missing: d.create_if_missing,
         find_collation: None,
@@ -259,7 +264,9 @@ unsafe fn options(o: &varve_options) -> varve::Result<Options> {
         open_files: o.open_files,
         lock_memory_bytes: o.lock_memory_bytes,
         purge: o.purge.into(),
-        io_capacity: o.io_capacity,
+        flush: o.flush.into(),
+        // SAFETY: the caller's promise.
+        pool_dump: unsafe { pool_dump_options(&o.pool_dump)? },
         lock_wait_timeout: Duration::from_millis(o.lock_wait_timeout_ms),
         create_if_missing: o.create_if_missing,
         ..Options::default()

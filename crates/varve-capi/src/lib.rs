@@ -23,6 +23,8 @@ pub mod cursor;
 pub mod database;
 pub mod definition;
 pub mod error;
+pub mod flush;
+pub mod pool_dump;
 pub mod prepared;
 mod rows;
 pub mod status;

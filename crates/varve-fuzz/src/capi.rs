@@ -23,6 +23,8 @@ use varve_capi::database::*;
 use varve_capi::definition::*;
 use varve_capi::error::varve_code::*;
 use varve_capi::error::{varve_code, varve_last_error};
+use varve_capi::flush::*;
+use varve_capi::pool_dump::*;
 use varve_capi::prepared::*;
 use varve_capi::status::*;
 use varve_capi::table::*;
@@ -605,7 +607,7 @@ impl Session<'_, '_> {
         let xid = self.xid();
         // SAFETY: as for `run`.
         unsafe {
-            ok(match self.input.below(12) {
+            ok(match self.input.below(14) {
                 0 => varve_db_tables(self.db, text, null_mut()),
                 1 => varve_db_status(self.db, counter, null_mut()),
                 2 => varve_db_report(self.db, text, null_mut()),
@@ -635,12 +637,58 @@ impl Session<'_, '_> {
                     let at_most = self.input.of(&[0, 1, 5]);
                     varve_db_truncate_undo(self.db, number, at_most, &mut false)
                 }
+                11 => {
+                    let pct = [0.0, 90.0, 100.0, -1.0, f64::NAN];
+                    let options = varve_flush_options {
+                        io_capacity: self.input.of(&[200, 0, u32::MAX]),
+                        io_capacity_max: self.input.of(&[2000, 0, u32::MAX]),
+                        max_dirty_pages_pct: self.input.of(&pct),
+                        max_dirty_pages_pct_lwm: self.input.of(&pct),
+                        adaptive_flushing: self.input.bool(),
+                        adaptive_flushing_lwm: self.input.of(&pct),
+                        flushing_avg_loops: self.input.of(&[1, 30, 0, 1001]),
+                        lru_scan_depth: self.input.of(&[100, 0, u32::MAX]),
+                    };
+                    varve_db_set_flush(self.db, &options)
+                }
+                12 => self.call_pool_dump(),
                 _ => {
                     let _ = varve_db_wait_for_purge(self.db, 1);
                     VARVE_OK
                 }
             });
         }
+    }
+
+    unsafe fn call_pool_dump(&mut self) -> varve_code {
+        unsafe extern "C" fn told(
+            _: *mut c_void,
+            _: *const c_char,
+            _: u64,
+            _: *const c_char,
+            _: u64,
+        ) {
+        }
+        // SAFETY: as for `run`.
+        unsafe {
+            let options = varve_pool_dump_options {
+                at_shutdown: self.input.bool(),
+                at_startup: self.input.bool(),
+                pct: self.input.of(&[100, 1, 0, 101]),
+                file: match self.input.bool() {
+                    true => null(),
+                    false => name(self.input),
+                },
+            };
+            match self.input.below(4) {
+                0 => return varve_db_set_pool_dump(self.db, &options),
+                1 => return varve_db_pool_dump(self.db),
+                2 => return varve_db_pool_load(self.db),
+                _ => varve_db_pool_load_abort(self.db),
+            }
+            varve_db_pool_dump_status(self.db, told, null_mut());
+        }
+        VARVE_OK
     }
 
     unsafe fn call_rows(&mut self) {

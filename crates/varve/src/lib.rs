@@ -102,7 +102,11 @@ pub mod undo;
 
 pub use base::{Error, Result, Xid};
 pub use catalog::{IndexDef, IndexEstimate, TableDef};
-pub use db::{Database, FromValue, Metric, MetricKind, Options, Row, Rows, Table, UndoTablespace};
+pub use db::{
+    Database, FromValue, Metric, MetricKind, Options, PoolDumpOptions, PoolDumpStatus, Row, Rows,
+    Table, UndoTablespace,
+};
+pub use flush::FlushOptions;
 pub use io::FlushMethod;
 pub use row::{
     Collation, CollationId, Collations, ColumnDef, ColumnType, Datum, DatumBuf, FindCollation,

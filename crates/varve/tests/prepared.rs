@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use varve::{
-    ColumnType, Cursor, Database, Error, FlushLog, Isolation, KeyMatch, LockMode, Options, Result,
-    Table, TableDef, Transaction, Value, Xid,
+    ColumnType, Cursor, Database, Error, FlushLog, FlushOptions, Isolation, KeyMatch, LockMode,
+    Options, Result, Table, TableDef, Transaction, Value, Xid,
 };
 
 const PAGE: u32 = 4096;
@@ -311,7 +311,11 @@ fn a_held_commit_reads_nothing() {
     let small = Options {
         buffer_pool_bytes: 256 * u64::from(PAGE),
         flush_log_at_trx_commit: FlushLog::Lazy,
-        io_capacity: 10_000,
+        flush: FlushOptions {
+            io_capacity: 10_000,
+            io_capacity_max: 10_000,
+            ..FlushOptions::default()
+        },
         ..options()
     };
     let db = Database::open(dir.path(), small).unwrap();

@@ -99,8 +99,9 @@ impl BufferPool {
         let f = &self.frames[taken.frame as usize];
         f.with_dirty_state(|| {
             debug_assert!(f.copied.load(Relaxed), "written without a copy");
-            f.first_change
-                .store(f.next_first_change.load(Relaxed), Release);
+            let next = f.next_first_change.load(Relaxed);
+            let old = f.first_change.swap(next, Release);
+            self.dirty.count_change(old, next);
             f.next_first_change.store(0, Relaxed);
             f.copied.store(false, Release);
         });
@@ -145,8 +146,30 @@ impl BufferPool {
         self.replacement.free_len()
     }
 
-    /// Counts dirty pages by looking at every frame; a statistic.
+    /// How many pages are dirty; a statistic.
     pub fn dirty_pages(&self) -> usize {
+        let (logged, unlogged) = self.dirty.counts();
+        (logged + unlogged) as usize
+    }
+
+    /// The same, by looking at every frame.
+    #[cfg(test)]
+    pub(super) fn count_dirty_frames(&self) -> usize {
         self.frames.iter().filter(|f| f.is_dirty()).count()
+    }
+
+    /// How many of them are of logged tablespaces: those that the checkpoint waits for.
+    pub fn dirty_logged_pages(&self) -> usize {
+        self.dirty.counts().0 as usize
+    }
+
+    /// How many pages have their first change at or below `up_to`, counted up to `most`; a statistic.
+    pub fn dirty_pages_up_to(&self, up_to: Lsn, most: usize) -> usize {
+        let mut n = 0;
+        self.dirty.visit_oldest(&self.frames, up_to, |_| {
+            n += 1;
+            n < most
+        });
+        n
     }
 }

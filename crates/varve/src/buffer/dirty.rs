@@ -23,9 +23,13 @@
 //! it: the least of `complete` and of what the walk finds bounds everything that may come.
 //!
 //! Pages of unlogged tablespaces are dirty but in no chain; the clock finds them.
+//!
+//! How many pages are dirty is counted where `first_change` becomes or ceases to be 0, once for each time that a page is written; each kind by
+//! itself, since only logged pages are written for their age. Relaxed: a statistic, and what the page cleaner's speed depends on.
 
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
+use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 
 use super::frame::{Frame, NIL, UNLOGGED_CHANGE};
@@ -37,6 +41,8 @@ const BUCKETS: usize = 4096;
 pub(super) struct DirtyQueue {
     heads: Box<[AtomicU32]>,
     walker: Mutex<Walker>,
+    logged: CachePadded<AtomicU64>,
+    unlogged: CachePadded<AtomicU64>,
 }
 
 struct Walker {
@@ -61,6 +67,30 @@ impl DirtyQueue {
         DirtyQueue {
             heads: (0..BUCKETS).map(|_| AtomicU32::new(NIL)).collect(),
             walker: Mutex::new(Walker { base: 0 }),
+            logged: CachePadded::default(),
+            unlogged: CachePadded::default(),
+        }
+    }
+
+    /// How many pages are dirty, of logged tablespaces and of others.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.logged.load(Relaxed), self.unlogged.load(Relaxed))
+    }
+
+    fn count_of(&self, change: u64) -> &AtomicU64 {
+        match change {
+            UNLOGGED_CHANGE => &self.unlogged,
+            _ => &self.logged,
+        }
+    }
+
+    /// A page is not dirty any more, or since another change only: `first_change` was `old` and is `new`. Under `dirty_mutex`.
+    pub fn count_change(&self, old: u64, new: u64) {
+        if old != 0 {
+            self.count_of(old).fetch_sub(1, Relaxed);
+        }
+        if new != 0 {
+            self.count_of(new).fetch_add(1, Relaxed);
         }
     }
 
@@ -83,6 +113,7 @@ impl DirtyQueue {
             let clean = f.first_change.load(Relaxed) == 0;
             if clean {
                 f.first_change.store(start, Release);
+                self.count_change(0, start);
             }
             clean
         });

@@ -194,6 +194,11 @@ impl Frame {
         self.touched.load(Relaxed) & UNUSED_AHEAD != 0
     }
 
+    /// Ticks since the last counted use, or since the page came. They wrap: a page that nobody has used for 2^24 ticks looks younger.
+    pub fn idle_ticks(&self, now: u32) -> u32 {
+        now.wrapping_sub(self.touched.load(Relaxed) >> 8) & 0xff_ffff
+    }
+
     pub fn usage(&self) -> u32 {
         self.touched.load(Relaxed) & USAGE
     }

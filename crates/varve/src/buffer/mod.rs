@@ -57,6 +57,7 @@ mod prefetch_tests;
 mod replace;
 #[cfg(test)]
 mod tests;
+mod warm;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
@@ -126,6 +127,7 @@ pub const READ_AHEAD_THRESHOLD: u32 = 3;
 #[derive(Default)]
 struct Counters {
     writes: AtomicU64,
+    creates: AtomicU64,
     evictions: AtomicU64,
     free_waits: AtomicU64,
     image_builds: AtomicU64,
@@ -142,6 +144,8 @@ pub struct PoolStats {
     pub free_frames: u64,
     /// Pages read from the store or created in the pool.
     pub loads: u64,
+    /// Those that were created.
+    pub creates: u64,
     pub writes: u64,
     pub evictions: u64,
     /// Times a thread had to wait for the page cleaner.
@@ -390,6 +394,7 @@ impl BufferPool {
                     return Ok(ExclusivePage::new(self, frame));
                 }
             } else if let Some(frame) = self.install(id)? {
+                self.counters.creates.fetch_add(1, Relaxed);
                 return Ok(ExclusivePage::new_unread(self, frame));
             }
         }
@@ -478,6 +483,7 @@ impl BufferPool {
             frames: self.frames.len() as u64,
             free_frames: self.replacement.free_len() as u64,
             loads: self.replacement.loads(),
+            creates: c.creates.load(Relaxed),
             writes: c.writes.load(Relaxed),
             evictions: c.evictions.load(Relaxed),
             free_waits: c.free_waits.load(Relaxed),

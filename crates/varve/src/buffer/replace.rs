@@ -8,6 +8,9 @@
 //! would have dropped it after one. A hit within a tick writes nothing but the latch, which a list with a midpoint
 //! (InnoDB's) can't have. After five rounds without a find every page has been seen without a life left.
 //!
+//! **Ahead of demand.** The page cleaner keeps a number of frames free ([`BufferPool::refill_free`]), and is woken when half of them are taken; who finds none
+//! left moves the hand itself.
+//!
 //! **Waiting.** The clock takes clean pages only. When it finds none in five rounds, the caller asks the page cleaner and
 //! waits for it to finish a write. That never deadlocks: the cleaner takes shared latches one at a time, with a
 //! time limit, of pages that it skips if it can't have them. It can fail: `Error::NoSpace` after [`GIVE_UP`], when
@@ -51,6 +54,10 @@ pub(super) struct Replacement {
     waiting: AtomicU32,
     cleaned: (Mutex<()>, Condvar),
     wake_cleaner: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// With fewer free frames than this the cleaner is woken, once until it has looked after them. Relaxed both: a missed one wakes nobody until
+    /// the cleaner's next round, or until somebody waits.
+    low_mark: AtomicU32,
+    told_low: AtomicBool,
     pub(super) backing: Backing,
 }
 
@@ -105,6 +112,8 @@ impl Replacement {
             waiting: AtomicU32::new(0),
             cleaned: Default::default(),
             wake_cleaner: OnceLock::new(),
+            low_mark: AtomicU32::new(0),
+            told_low: AtomicBool::new(false),
             backing: Backing::new(frames, page_size),
         }
     }
@@ -140,8 +149,19 @@ impl Replacement {
         );
     }
 
+    pub fn low_mark(&self) -> usize {
+        self.low_mark.load(Relaxed) as usize
+    }
+
     pub fn waiting(&self) -> u32 {
         self.waiting.load(Relaxed)
+    }
+
+    /// Free frames are getting scarce, and the cleaner has not been told.
+    fn is_low(&self) -> bool {
+        self.free.len() < self.low_mark()
+            && !self.told_low.load(Relaxed)
+            && !self.told_low.swap(true, Relaxed)
     }
 
     fn wake_cleaner(&self) {
@@ -177,6 +197,9 @@ impl BufferPool {
         let f = self.replacement.free.pop()?;
         if self.replacement.backing.is_short(f) {
             self.want_memory(f);
+        }
+        if self.replacement.is_low() {
+            self.replacement.wake_cleaner();
         }
         Some(f)
     }
@@ -353,7 +376,8 @@ impl BufferPool {
         if self.may_hold(index, is_it) {
             f.with_dirty_state(|| {
                 f.next_first_change.store(0, Relaxed);
-                f.first_change.store(0, Release);
+                let old = f.first_change.swap(0, Release);
+                self.dirty.count_change(old, 0);
             });
             self.empty(index);
             self.push_free(index);
@@ -368,6 +392,9 @@ impl BufferPool {
     /// went round once. For the cleaner, so that users find free frames at once. Returns how many are free.
     pub fn refill_free(&self, target: usize) -> usize {
         let target = target.min(self.frames.len());
+        let r = &self.replacement;
+        r.low_mark.store(target as u32 / 2, Relaxed);
+        r.told_low.store(false, Relaxed);
         for _ in 0..self.frames.len().div_ceil(64) {
             if self.replacement.free_len() >= target {
                 break;

@@ -144,6 +144,31 @@ fn memory_is_asked_for_ahead_of_use() {
     assert_eq!(backed(), 320, "all there is");
 }
 
+/// The cleaner is told once that free frames get scarce, and again when it has seen to it.
+#[test]
+fn free_frames_are_asked_for_ahead_of_demand() {
+    let (pool, _) = pool_of(320, 500);
+    let told = Arc::new(AtomicU32::new(0));
+    let count = told.clone();
+    let touch = |range: std::ops::Range<u32>| {
+        range.for_each(|no| drop(pool.shared(id(no)).expect("a page")));
+    };
+    touch(0..300);
+    pool.back_ahead();
+    pool.set_cleaner_waker(move || {
+        count.fetch_add(1, Relaxed);
+    });
+    assert!(pool.refill_free(40) >= 40);
+    let spare = pool.free_frames() as u32 - 20;
+    touch(300..300 + spare);
+    assert_eq!((pool.free_frames(), told.load(Relaxed)), (20, 0));
+    touch(300 + spare..315 + spare);
+    assert_eq!(told.load(Relaxed), 1, "once");
+    assert!(pool.refill_free(40) >= 40);
+    touch(400..435);
+    assert_eq!(told.load(Relaxed), 2, "again");
+}
+
 /// More pages than frames, more threads than cores: every increment must survive eviction, reload and cleaning, and no
 /// reader may see a torn or foreign page.
 #[test]
@@ -177,8 +202,9 @@ fn changes_survive_a_tiny_pool() {
         }
     });
     assert!(pool.stats().evictions > 1000, "{:?}", pool.stats());
+    assert_eq!(pool.dirty_pages(), pool.count_dirty_frames());
     clean_all(&pool);
-    assert_eq!(pool.dirty_pages(), 0);
+    assert_eq!((pool.dirty_pages(), pool.count_dirty_frames()), (0, 0));
     assert_eq!(pool.min_first_change(Lsn(lsn.load(Relaxed))), None);
     for no in 0..PAGES {
         let want = expected[no as usize].load(Relaxed);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::Durations;
 use crate::buffer::PoolStats;
-use crate::flush::FlushCounters;
+use crate::flush::{ASYNC, FlushCounters, SYNC};
 use crate::lock::LockStats;
 use crate::redo::LogCounters;
 use crate::space::OpenFiles;
@@ -68,6 +68,30 @@ struct Sources<'a> {
 }
 
 impl Sources<'_> {
+    fn page_size(&self) -> u64 {
+        self.core.pool.page_size() as u64
+    }
+
+    fn pages_dirty(&self) -> u64 {
+        self.core.pool.dirty_logged_pages() as u64
+    }
+
+    fn pages_data(&self) -> u64 {
+        self.pool.frames.saturating_sub(self.pool.free_frames)
+    }
+
+    /// Batches that went to the doublewrite file; it is on or off as long as the database is open.
+    fn dblwr_batches(&self) -> u64 {
+        match now(&self.flushed.doublewrite_pages) {
+            0 => 0,
+            _ => now(&self.flushed.batches),
+        }
+    }
+
+    fn pages_read(&self) -> u64 {
+        self.pool.loads.saturating_sub(self.pool.creates)
+    }
+
     fn held(&self) -> impl Iterator<Item = &Durations> {
         let held = self.core.undo.held_by_truncation();
         held.into_iter().map(|(_, held)| held)
@@ -177,6 +201,10 @@ metrics! { |s|
         Value log_lsn_last_checkpoint as lsn_last_checkpoint = s.core.log.checkpoint_lsn().0, "LSN of the last checkpoint";
         Value log_lsn_checkpoint_age as checkpoint_age = s.core.log.checkpoint_age_bytes(), "Bytes of redo since the last checkpoint";
         Value log_max_checkpoint_age as checkpoint_max_age = s.core.log.capacity(), "How many these may become";
+        Value log_max_modified_age_async as checkpoint_age_async = (s.core.log.capacity() as f64 * ASYNC) as u64,
+            "Checkpoint age from which pages are written with more than varve_io_capacity_max";
+        Value log_max_modified_age_sync as checkpoint_age_sync = (s.core.log.capacity() as f64 * SYNC) as u64,
+            "Checkpoint age from which pages are written at full speed";
         Counter log_checkpoints as checkpoints = now(&s.flushed.checkpoints), "Checkpoints";
         Counter log_writes = now(&s.log.writes), "Writes to the redo log";
         Counter os_log_bytes_written as os_log_written = now(&s.log.written_bytes), "Bytes written to the redo log";
@@ -186,27 +214,64 @@ metrics! { |s|
         Counter log_capacity_waits = now(&s.log.capacity_waits), "Waits for a checkpoint to make room in the redo log";
     }
     "buffer" {
-        Value varve_page_size as page_size = s.core.pool.page_size() as u64, "Bytes of a page";
-        Value buffer_pool_pages_total = s.core.pool.n_frames() as u64, "Pages that the buffer pool has room for";
-        Value buffer_pool_pages_free = s.core.pool.free_frames() as u64, "Of these, free ones";
-        Value buffer_pool_pages_dirty = s.core.pool.dirty_pages() as u64, "Changed pages that are not written yet";
-        Counter buffer_pool_reads = s.pool.loads, "Pages that were brought into the buffer pool, from disk or as new ones";
-        Counter buffer_pages_written as buffer_pool_pages_written = s.pool.writes, "Pages written";
+        Value varve_page_size as page_size = s.page_size(), "Bytes of a page";
+        Value buffer_pool_pages_total = s.pool.frames, "Pages that the buffer pool has room for";
+        Value buffer_pool_pages_free = s.pool.free_frames, "Of these, free ones";
+        Value buffer_pool_pages_data = s.pages_data(), "Of these, the others";
+        Value buffer_pool_bytes_data = s.pages_data() * s.page_size(), "Their bytes";
+        Value buffer_pool_pages_dirty = s.pages_dirty(), "Changed pages that are not written yet, but for those of temporary tables";
+        Value buffer_pool_bytes_dirty = s.pages_dirty() * s.page_size(), "Their bytes";
+        Counter buffer_pool_reads = s.pages_read().saturating_sub(s.pool.read_ahead),
+            "Pages read from disk by somebody who needed them";
+        Counter buffer_pages_read as pages_read = s.pages_read(), "Pages read from disk";
+        Counter buffer_pages_created as pages_created = s.pool.creates, "Pages that came into the buffer pool as new ones";
+        Counter buffer_pages_written as pages_written = s.pool.writes, "Pages written";
+        Counter buffer_pool_pages_flushed = s.pool.writes, "The same, by another name";
+        Counter buffer_data_reads as data_read = s.pages_read() * s.page_size(), "Bytes read from tablespaces";
+        Counter buffer_data_written as data_written = (s.pool.writes + now(&s.flushed.doublewrite_pages)) * s.page_size(),
+            "Bytes written to tablespaces and the doublewrite file";
+        Counter os_data_reads as data_reads = s.pages_read(), "Reads of tablespaces";
+        Counter os_data_writes as data_writes = s.pool.writes + s.dblwr_batches(),
+            "Writes to tablespaces and the doublewrite file";
         Counter buffer_pool_evictions = s.pool.evictions, "Pages that others took the place of";
         Counter buffer_pool_read_ahead = s.pool.read_ahead, "Pages whose reading was begun before anybody needed them";
         Counter buffer_pool_read_ahead_evicted = s.pool.read_ahead_evicted,
             "Of these, pages that others took the place of before anybody used them";
         Counter buffer_pool_wait_free = s.pool.free_waits, "Waits for a free page";
         Counter buffer_pool_image_builds = s.pool.image_builds, "Images of inner pages made for readers without a latch";
-        Counter buffer_flush_adaptive_total_pages as buffer_flush_adaptive_pages = now(&s.flushed.adaptive_pages),
-            "Pages written because of the redo since the last checkpoint";
-        Counter buffer_flush_urgent_pages = now(&s.flushed.urgent_pages), "Pages written because the redo log was nearly full";
-        Counter buffer_flush_frames_pages = now(&s.flushed.frames_pages), "Pages written so that others can take their place";
-        Counter buffer_flush_idle_pages = now(&s.flushed.idle_pages), "Pages written because there was nothing else to do";
-        Counter buffer_flush_requested_pages = now(&s.flushed.requested_pages), "Pages written because somebody waited for it";
+        Counter buffer_flush_adaptive_total_pages = now(&s.flushed.adaptive.pages), "Pages written because of the redo since the last checkpoint";
+        Counter buffer_flush_adaptive as buffer_flush_adaptive_flushes = now(&s.flushed.adaptive.flushes), "Batches of pages written because of the redo since the last checkpoint";
+        Value buffer_flush_adaptive_pages = now(&s.flushed.adaptive.last), "Pages of the last of these";
+        Counter buffer_flush_async_total_pages = now(&s.flushed.async_.pages), "Pages written because the checkpoint age is above its asynchronous watermark";
+        Counter buffer_flush_async as buffer_flush_async_flushes = now(&s.flushed.async_.flushes), "Batches of pages written because the checkpoint age is above its asynchronous watermark";
+        Value buffer_flush_async_pages = now(&s.flushed.async_.last), "Pages of the last of these";
+        Counter buffer_flush_sync_total_pages = now(&s.flushed.sync.pages), "Pages written because the redo log is nearly full";
+        Counter buffer_flush_sync as buffer_flush_sync_flushes = now(&s.flushed.sync.flushes), "Batches of pages written because the redo log is nearly full";
+        Value buffer_flush_sync_pages = now(&s.flushed.sync.last), "Pages of the last of these";
+        Counter buffer_flush_max_dirty_total_pages = now(&s.flushed.max_dirty.pages), "Pages written because too much of the buffer pool is dirty";
+        Counter buffer_flush_max_dirty as buffer_flush_max_dirty_flushes = now(&s.flushed.max_dirty.flushes), "Batches of pages written because too much of the buffer pool is dirty";
+        Value buffer_flush_max_dirty_pages = now(&s.flushed.max_dirty.last), "Pages of the last of these";
+        Counter buffer_flush_background_total_pages = now(&s.flushed.background.pages), "Pages written because there was nothing else to do";
+        Counter buffer_flush_background as buffer_flush_background_flushes = now(&s.flushed.background.flushes), "Batches of pages written because there was nothing else to do";
+        Value buffer_flush_background_pages = now(&s.flushed.background.last), "Pages of the last of these";
+        Counter buffer_flush_requested_total_pages = now(&s.flushed.requested.pages), "Pages written because somebody waited for it";
+        Counter buffer_flush_requested as buffer_flush_requested_flushes = now(&s.flushed.requested.flushes), "Batches of pages written because somebody waited for it";
+        Value buffer_flush_requested_pages = now(&s.flushed.requested.last), "Pages of the last of these";
+        Counter buffer_LRU_batch_flush_total_pages as buffer_pool_pages_lru_flushed = now(&s.flushed.lru.pages), "Pages written so that others can take their place";
+        Counter buffer_LRU_batches_flush = now(&s.flushed.lru.flushes), "Batches of pages written so that others can take their place";
+        Value buffer_LRU_batch_flush_pages = now(&s.flushed.lru.last), "Pages of the last of these";
+        Value buffer_flush_lsn_avg_rate = now(&s.flushed.redo_rate), "Bytes of redo per second, averaged";
+        Value buffer_flush_lru_avg_rate = now(&s.flushed.lru_rate), "Pages per second written so that others can take their place, averaged";
+        Value buffer_flush_n_to_flush_by_dirty_page = now(&s.flushed.pages_by_formula),
+            "Pages per second to write by how many are dirty: that times the speed of the redo log, by its capacity, less what is written for others";
+        Value buffer_flush_n_to_flush_by_age = now(&s.flushed.pages_by_age), "Pages per second to write by how many are as old as the oldest";
+        Value buffer_flush_n_to_flush_requested = now(&s.flushed.pages_wanted), "Pages per second that the page cleaner is to write";
+        Value buffer_flush_pct_for_lsn = now(&s.flushed.pct_for_age), "The age of the oldest change, in percent of its asynchronous watermark";
+        Value buffer_flush_pct_for_dirty = now(&s.flushed.pct_for_dirty), "Percent of the buffer pool that are dirty";
+        Counter buffer_flush_skipped_pages = now(&s.flushed.skipped_pages), "Pages left for later because somebody was changing them";
         Counter varve_dblwr_pages_written as dblwr_pages_written = now(&s.flushed.doublewrite_pages),
             "Pages written to the doublewrite file";
-        Counter varve_dblwr_writes as dblwr_writes = now(&s.flushed.batches), "Batches of pages written";
+        Counter varve_dblwr_writes as dblwr_writes = s.dblwr_batches(), "Batches of pages written to the doublewrite file";
         Counter os_data_fsyncs as data_fsyncs = now(&s.flushed.space_syncs), "Syncs of tablespaces";
     }
     "file_system" {

@@ -2,6 +2,8 @@
 
 mod metrics;
 mod open;
+mod pool_dump;
+mod pool_warmth;
 mod report;
 mod typed;
 mod undo_directory;
@@ -17,7 +19,7 @@ use parking_lot::Mutex;
 use crate::base::{Error, Result, TEMP_SPACE, Xid};
 use crate::catalog::{IndexEstimate, OpenTable, TableDef};
 use crate::ddl::Ddl;
-use crate::flush::{FlushCounters, Flusher};
+use crate::flush::{FlushCounters, FlushOptions, Flusher};
 use crate::io::{DirLock, Disk, RealDisk};
 use crate::purge::Purge;
 use crate::redo::LogWriter;
@@ -32,6 +34,8 @@ pub use metrics::{Metric, MetricKind};
 pub(crate) use open::CREATION_MARK;
 pub use open::Options;
 use open::Purpose;
+use pool_warmth::PoolWarmth;
+pub use pool_warmth::{PoolDumpOptions, PoolDumpStatus};
 pub use typed::{FromValue, Row, Rows};
 pub(crate) use undo_directory::recorded as recorded_undo_directory;
 pub use undo_tablespaces::UndoTablespace;
@@ -49,6 +53,7 @@ pub(crate) struct Inner {
     pub ddl: Ddl,
     pub background: Mutex<Option<Background>>,
     pub flushed: Arc<FlushCounters>,
+    pub warmth: PoolWarmth,
     /// Set before the log is poisoned on purpose.
     pub closed: Arc<AtomicBool>,
     pub dir: PathBuf,
@@ -111,6 +116,7 @@ impl Database {
     pub fn crash(self) {
         self.inner.closed.store(true, Ordering::SeqCst);
         self.inner.core.log.poison("the test crashed the database");
+        self.inner.warmth.stop_load();
         let background = self.inner.background.lock().take();
         if let Some(mut background) = background {
             background.stop_purge();
@@ -268,6 +274,51 @@ impl Database {
         self.inner.core.set_purge(options)
     }
 
+    /// Changes how pages are written (`Options::flush`), from the page cleaner's next round on.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`: a value is out of bounds, or the database is closed.
+    pub fn set_flush_options(&self, options: FlushOptions) -> Result<()> {
+        match &*self.inner.background.lock() {
+            Some(background) => background.flusher.set_options(options),
+            None => Err(Error::invalid("the database is closed")),
+        }
+    }
+
+    /// Changes what is done about the buffer pool's content at shutdown and by the next two (`Options::pool_dump`).
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`: a value is out of bounds.
+    pub fn set_pool_dump_options(&self, options: PoolDumpOptions) -> Result<()> {
+        self.inner.warmth.set_options(options)
+    }
+
+    /// Writes the list of the pages in the buffer pool now.
+    pub fn dump_buffer_pool(&self) -> Result<()> {
+        self.inner.warmth.dump()
+    }
+
+    /// Begins to read the pages on the list in, in the background. `buffer_pool_load_status` tells how far it is.
+    pub fn load_buffer_pool(&self) -> Result<()> {
+        self.inner.core.check_usable()?;
+        self.inner.warmth.start_load()
+    }
+
+    /// Ends that, if it is under way.
+    pub fn abort_buffer_pool_load(&self) {
+        self.inner.warmth.stop_load();
+    }
+
+    pub fn buffer_pool_dump_status(&self) -> PoolDumpStatus {
+        self.inner.warmth.dump_status()
+    }
+
+    pub fn buffer_pool_load_status(&self) -> PoolDumpStatus {
+        self.inner.warmth.load_status()
+    }
+
     /// Empties an undo tablespace, by its number from 1 on, and truncates its file to the initial size: new transactions keep away from
     /// it, and as soon as those that use it have ended and purge is through with what they left, it is replaced. `false`: that
     /// was not so within this time, and it is in use again as it is. `Options::purge` has the same done by itself.
@@ -318,7 +369,7 @@ impl Database {
 
     /// The last deadlock, who waits for whom, and what holds purge back: titles with lines for a person to read.
     pub fn report(&self) -> Vec<(&'static str, String)> {
-        report::sections(&self.inner.core)
+        report::sections(&self.inner.core, &self.inner.flushed)
     }
 
     pub fn dir(&self) -> &Path {
@@ -339,6 +390,13 @@ impl Inner {
         let Some(mut background) = self.background.lock().take() else {
             return Ok(());
         };
+        self.warmth.stop_load();
+        if self.warmth.options().at_shutdown
+            && let Err(e) = self.warmth.dump()
+        {
+            let why = format!("the list of pages in the buffer pool was not written: {e}");
+            self.core.warn(&why);
+        }
         background.stop_purge();
         let core = &self.core;
         let done = background.flusher.shutdown_clean();

@@ -15,9 +15,10 @@ use crate::base::{
 use crate::btree::Tree;
 use crate::buffer::{BufferPool, PoolSettings, READ_AHEAD_THRESHOLD};
 use crate::catalog::{BrokenTable, OpenTable, TableDef, Tables};
-use crate::db::{Background, Database, Inner, undo_directory};
+use crate::db::pool_warmth::PoolWarmth;
+use crate::db::{Background, Database, Inner, PoolDumpOptions, undo_directory};
 use crate::ddl::{self, Ddl, FILE_EXTENSION, FIRST_USER_ID, SYSTEM_INDEX, StoredDef};
-use crate::flush::{CheckpointHold, FlushEnv, FlushSettings, Flusher, doublewrite};
+use crate::flush::{CheckpointHold, FlushEnv, FlushOptions, FlushSettings, Flusher, doublewrite};
 use crate::io::{Disk, FlushMethod, OpenMode};
 use crate::mtr::{Mtr, MtrEnv, RawRecord};
 use crate::purge::Purge;
@@ -61,8 +62,10 @@ pub struct Options {
     pub use_native_aio: bool,
     /// After how many leaves in a row a scan reads those ahead that come next: 1 to 64; 0: it never does.
     pub read_ahead_threshold: u32,
-    /// Pages per second that background flushing may write when it is not in a hurry.
-    pub io_capacity: u32,
+    /// How changed pages are written.
+    pub flush: FlushOptions,
+    /// Whether the buffer pool is filled after a restart as it was before.
+    pub pool_dump: PoolDumpOptions,
     /// How many table files may be open at the same time: at least 10. Others are opened when they are needed, in the place of
     /// those used longest ago. The database has about 20 more files open.
     pub open_files: u32,
@@ -107,7 +110,8 @@ impl Default for Options {
             flush_method: FlushMethod::Fsync,
             use_native_aio: true,
             read_ahead_threshold: READ_AHEAD_THRESHOLD,
-            io_capacity: 200,
+            flush: FlushOptions::default(),
+            pool_dump: PoolDumpOptions::default(),
             open_files: 512,
             undo_tablespaces: 2,
             undo_directory: None,
@@ -148,6 +152,8 @@ impl Options {
             )));
         }
         self.purge.validate()?;
+        self.flush.validate()?;
+        self.pool_dump.validate()?;
         let least = u64::from(self.page_size) * 256;
         if self.buffer_pool_bytes < least {
             return Err(Error::invalid(format!(
@@ -336,7 +342,7 @@ pub(crate) fn open(
         dir: dir.to_path_buf(),
         settings: FlushSettings {
             doublewrite: options.doublewrite,
-            io_capacity_pages: u64::from(options.io_capacity),
+            options: options.flush,
         },
         fill_control: Box::new(move |c| {
             let now = source.get().map_or(0, |core| core.sys.id_limit());
@@ -393,9 +399,21 @@ pub(crate) fn open(
     let purge = (purpose == Purpose::Use)
         .then(|| Purge::start(core.clone(), ddl.control.clone()))
         .transpose()?;
+    let warmth = PoolWarmth::new(
+        core.clone(),
+        disk.clone(),
+        dir.to_path_buf(),
+        control.uuid,
+        options.pool_dump.clone(),
+        flusher.options(),
+    );
+    if purpose == Purpose::Use && options.pool_dump.at_startup {
+        warmth.start_load()?;
+    }
     Ok(Database {
         inner: Arc::new(Inner {
             handles: CoreHandles::new(&core),
+            warmth,
             core,
             ddl,
             flushed: flusher.counters().clone(),

@@ -3,16 +3,18 @@
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use crate::base::{TrxId, TrxNo};
+use crate::flush::{ASYNC, FlushCounters, SYNC};
 use crate::lock::{LockDescription, LockStatus, LockTarget};
 use crate::txn::{Core, OpenView, State};
 
 /// A title and its lines.
 pub type Section = (&'static str, String);
 
-pub fn sections(core: &Core) -> Vec<Section> {
+pub fn sections(core: &Core, flushed: &FlushCounters) -> Vec<Section> {
     let locks = core.locks.status();
     let write = |f: fn(&mut String, &Core, &LockStatus) -> fmt::Result| {
         let mut text = String::new();
@@ -25,7 +27,85 @@ pub fn sections(core: &Core) -> Vec<Section> {
         ("OLDEST VIEW AND TRANSACTION", write(oldest)),
         ("UNDO TABLESPACE TRUNCATION", write(truncation)),
         ("TRANSACTIONS", write(transactions)),
+        ("LOG", text(|out| log(out, core, flushed))),
+        (
+            "BUFFER POOL AND MEMORY",
+            text(|out| buffer_pool(out, core, flushed)),
+        ),
     ]
+}
+
+fn text(write: impl FnOnce(&mut String) -> fmt::Result) -> String {
+    let mut text = String::new();
+    write(&mut text).expect("a string takes everything");
+    text
+}
+
+fn log(out: &mut String, core: &Core, flushed: &FlushCounters) -> fmt::Result {
+    let log = &core.log;
+    // The lowest first, so that none is shown above one that it never passes.
+    let checkpoint = log.checkpoint_lsn();
+    let complete = log.complete_lsn();
+    let oldest = core.pool.min_first_change(complete).unwrap_or(complete);
+    let durable = log.durable_lsn();
+    let (end, capacity) = (log.next_lsn(), log.capacity());
+    writeln!(out, "Log sequence number {end}")?;
+    writeln!(out, "Log flushed up to   {durable}")?;
+    writeln!(out, "Pages flushed up to {}", oldest.min(complete))?;
+    writeln!(out, "Last checkpoint at  {checkpoint}")?;
+    writeln!(
+        out,
+        "Checkpoint age      {} of {capacity}; more is written from {} on, at full speed from {} on",
+        end.0.saturating_sub(checkpoint.0),
+        (capacity as f64 * ASYNC) as u64,
+        (capacity as f64 * SYNC) as u64,
+    )?;
+    writeln!(
+        out,
+        "{} bytes of redo a second, averaged; {} pages a second are to be written",
+        flushed.redo_rate.load(Ordering::Relaxed),
+        flushed.pages_wanted.load(Ordering::Relaxed),
+    )
+}
+
+fn buffer_pool(out: &mut String, core: &Core, flushed: &FlushCounters) -> fmt::Result {
+    let (pool, stats) = (&core.pool, core.pool.stats());
+    let bytes = stats.frames * pool.page_size() as u64;
+    let dirty = pool.dirty_logged_pages();
+    writeln!(out, "Memory of pages    {bytes}")?;
+    writeln!(out, "Buffer pool size   {}", stats.frames)?;
+    writeln!(out, "Free buffers       {}", stats.free_frames)?;
+    writeln!(
+        out,
+        "Database pages     {}",
+        stats.frames.saturating_sub(stats.free_frames)
+    )?;
+    writeln!(out, "Modified db pages  {dirty}")?;
+    writeln!(
+        out,
+        "Percent of dirty pages {:.3}",
+        100.0 * dirty as f64 / stats.frames as f64
+    )?;
+    writeln!(
+        out,
+        "Pages read {}, created {}, written {}, evicted {}; {} waits for a free page",
+        stats.loads.saturating_sub(stats.creates),
+        stats.creates,
+        stats.writes,
+        stats.evictions,
+        stats.free_waits
+    )?;
+    let written = [
+        ("adaptive", &flushed.adaptive),
+        ("async", &flushed.async_),
+        ("sync", &flushed.sync),
+        ("max dirty", &flushed.max_dirty),
+        ("background", &flushed.background),
+        ("LRU", &flushed.lru),
+        ("requested", &flushed.requested),
+    ];
+    let written = written.map(|(name, of)| format!("{name} {}", of.pages.load(Ordering::Relaxed)));
+    writeln!(out, "Pages written by cause: {}", written.join(", "))
 }
 
 fn deadlock(out: &mut String, core: &Core, locks: &LockStatus) -> fmt::Result {

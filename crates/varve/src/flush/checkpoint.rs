@@ -9,8 +9,10 @@
 //! `complete` that no hold is below, because its answer relies on no page being dirtied from an older LSN later on, and
 //! replay under a hold does just that.
 //!
-//! One mutex is held from (1) to (5), so checkpoints never go back and a hold that is given out is kept. A failure of the
-//! control file poisons the database.
+//! One mutex is held from (1) to (5), so checkpoints never go back; it is nobody else's. The holds' mutex is held for (1) and (2) only, so that
+//! nobody waits for the disk who wants a hold: one that is given out after (2) is at or above `complete` as it is then, and that is at or above what
+//! (2) decided. No commit takes either mutex, nor waits for (4), which is on a file of its own. A failure of the control file poisons the
+//! database.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,6 +30,8 @@ pub struct Checkpointer {
     control: Arc<ControlFile>,
     fill_control: Box<dyn Fn(&mut Control) + Send + Sync>,
     holds: Mutex<Holds>,
+    /// Whoever records a checkpoint.
+    running: Mutex<()>,
     counters: Arc<FlushCounters>,
 }
 
@@ -82,6 +86,7 @@ impl Checkpointer {
             control,
             fill_control,
             holds: Mutex::default(),
+            running: Mutex::default(),
             counters,
         }
     }
@@ -114,16 +119,20 @@ impl Checkpointer {
 
     /// The oldest change that is not in a synced data file.
     pub fn oldest_change(&self) -> Option<Lsn> {
-        let complete = self.log.complete_lsn();
-        let complete = self.holds.lock().limit(complete);
-        self.pool.min_first_change(complete)
+        self.pool.min_first_change(self.limit())
+    }
+
+    /// The log's `complete`, or what is held below it. Read under the mutex: a hold that is not seen is above it.
+    fn limit(&self) -> Lsn {
+        let holds = self.holds.lock();
+        holds.limit(self.log.complete_lsn())
     }
 
     /// Records a checkpoint as far as it can go. `clean`: the database is being closed with nothing left to recover, which is
     /// recorded too if the checkpoint reaches the log's end.
     pub fn run(&self, clean: bool) -> Result<Lsn> {
-        let holds = self.holds.lock();
-        let complete = holds.limit(self.log.complete_lsn());
+        let _running = self.running.lock();
+        let complete = self.limit();
         let lsn = match self.pool.min_first_change(complete) {
             Some(oldest) if !self.log.is_sabotaged(Sabotage::CheckpointTooFar) => {
                 oldest.min(complete)

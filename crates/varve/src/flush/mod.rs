@@ -1,8 +1,9 @@
 //! Writes dirty pages in the background and moves the checkpoint.
 //!
 //! One thread, the page cleaner, owns all background flushing; it writes for one of these causes, each with its counters:
-//! adaptive (so that the checkpoint keeps pace with the redo log, smoothly), urgent (the log is nearly full), frames (threads
-//! need clean frames), idle, and `flush_all_to`, which runs in the thread that asks.
+//! adaptive (so that the checkpoint keeps pace with the redo log, smoothly), async and sync (the checkpoint age is above a watermark), max_dirty (too
+//! much of the pool is dirty), background (there is nothing else to do), LRU (threads need clean frames), and requested: `flush_all_to`, which
+//! runs in the thread that asks, the one that closes the database for example. docs/flushing.md says how it is tuned.
 //!
 //! Invariants and who keeps them:
 //!
@@ -18,42 +19,47 @@
 mod batch;
 mod checkpoint;
 mod cleaner;
+mod counters;
 pub mod doublewrite;
+mod options;
+mod pace;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 pub use checkpoint::{CheckpointHold, Checkpointer};
+pub use counters::{CauseCounters, FlushCounters};
+pub use options::FlushOptions;
+pub use pace::{ASYNC, SYNC};
 
 use crate::base::{Error, Lsn, Result};
-use crate::buffer::BufferPool;
+use crate::buffer::{BufferPool, DirtyPage};
 use crate::io::Disk;
 use crate::redo::{Control, ControlFile, RedoLog};
 use batch::BatchWriter;
 use cleaner::{Cleaner, Signal};
+use counters::{Cause, count};
 use doublewrite::Doublewrite;
 
 #[derive(Clone, Copy, Debug)]
 pub struct FlushSettings {
     /// Protects pages against torn writes; needed unless the device writes pages atomically.
     pub doublewrite: bool,
-    /// Pages written per second while nothing else goes on.
-    pub io_capacity_pages: u64,
+    pub options: FlushOptions,
 }
 
 impl Default for FlushSettings {
     fn default() -> FlushSettings {
         FlushSettings {
             doublewrite: true,
-            io_capacity_pages: 200,
+            options: FlushOptions::default(),
         }
     }
 }
@@ -72,50 +78,6 @@ pub struct FlushEnv {
     pub fill_control: Box<dyn Fn(&mut Control) + Send + Sync>,
 }
 
-/// Pages written per cause, and what else happened.
-#[derive(Debug, Default)]
-pub struct FlushCounters {
-    pub adaptive_pages: AtomicU64,
-    pub urgent_pages: AtomicU64,
-    pub frames_pages: AtomicU64,
-    pub idle_pages: AtomicU64,
-    pub requested_pages: AtomicU64,
-    /// Batches, and pages that also went to the doublewrite file.
-    pub batches: AtomicU64,
-    pub doublewrite_pages: AtomicU64,
-    /// Syncs of tablespaces.
-    pub space_syncs: AtomicU64,
-    /// Pages whose latch was busy, left for the next time.
-    pub skipped_pages: AtomicU64,
-    pub checkpoints: AtomicU64,
-}
-
-/// Why pages are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cause {
-    Adaptive,
-    Urgent,
-    Frames,
-    Idle,
-    Requested,
-}
-
-impl FlushCounters {
-    fn pages(&self, cause: Cause) -> &AtomicU64 {
-        match cause {
-            Cause::Adaptive => &self.adaptive_pages,
-            Cause::Urgent => &self.urgent_pages,
-            Cause::Frames => &self.frames_pages,
-            Cause::Idle => &self.idle_pages,
-            Cause::Requested => &self.requested_pages,
-        }
-    }
-}
-
-fn count(counter: &AtomicU64, n: usize) {
-    counter.fetch_add(n as u64, Ordering::Relaxed);
-}
-
 /// What the cleaner's thread and the flusher's callers share.
 struct Shared {
     pool: Arc<BufferPool>,
@@ -125,9 +87,15 @@ struct Shared {
     batch_pages: usize,
     checkpointer: Arc<Checkpointer>,
     counters: Arc<FlushCounters>,
+    /// Read once a round.
+    options: Arc<Mutex<FlushOptions>>,
 }
 
 impl Shared {
+    fn options(&self) -> FlushOptions {
+        *self.options.lock()
+    }
+
     /// Takes up to `max` pages (at most a batch) that were changed at or below `up_to`, and writes them. Returns how
     /// many were taken; some of them may have been left because their latches were busy.
     fn flush_oldest(&self, up_to: Lsn, max: usize, cause: Cause) -> Result<usize> {
@@ -136,7 +104,7 @@ impl Shared {
         let mut writer = self.writer.lock();
         self.pool
             .take_oldest(up_to, max.min(self.batch_pages), &mut taken);
-        writer.write(taken, cause)
+        self.write(&mut writer, taken, cause)
     }
 
     /// The same for pages that the pool would like to reuse.
@@ -144,7 +112,20 @@ impl Shared {
         let mut taken = Vec::new();
         let mut writer = self.writer.lock();
         self.pool.take_unused(look_at, self.batch_pages, &mut taken);
-        writer.write(taken, Cause::Frames)
+        self.write(&mut writer, taken, Cause::Lru)
+    }
+
+    fn write(
+        &self,
+        writer: &mut BatchWriter,
+        taken: Vec<DirtyPage>,
+        cause: Cause,
+    ) -> Result<usize> {
+        let pages = writer.write(taken, cause)?;
+        if pages > 0 {
+            self.counters.of(cause).flushed(pages);
+        }
+        Ok(pages)
     }
 
     fn flush_all_to(&self, lsn: Lsn) -> Result<()> {
@@ -212,12 +193,13 @@ impl Flusher {
             batch_pages,
             checkpointer,
             counters,
+            options: Arc::new(Mutex::new(env.settings.options)),
         });
         let signal = Arc::new(Signal::default());
         let (frames, pressure) = (signal.clone(), signal.clone());
         shared.pool.set_cleaner_waker(move || frames.wake());
         shared.log.set_on_pressure(move || pressure.wake());
-        let cleaner = Cleaner::new(shared.clone(), signal.clone(), env.settings);
+        let cleaner = Cleaner::new(shared.clone(), signal.clone());
         let thread = spawn(cleaner, shared.log.clone())?;
         let flusher = Flusher {
             shared,
@@ -229,6 +211,19 @@ impl Flusher {
 
     pub fn counters(&self) -> &Arc<FlushCounters> {
         &self.shared.counters
+    }
+
+    /// What is set now.
+    pub fn options(&self) -> Arc<Mutex<FlushOptions>> {
+        self.shared.options.clone()
+    }
+
+    /// From the cleaner's next round on.
+    pub fn set_options(&self, options: FlushOptions) -> Result<()> {
+        options.validate()?;
+        *self.shared.options.lock() = options;
+        self.signal.wake();
+        Ok(())
     }
 
     /// Moves the checkpoint as far as it can go without writing pages, and returns it.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
@@ -25,6 +25,9 @@ struct Store {
     fail_write: AtomicBool,
     fail_sync: AtomicBool,
     panic_write: AtomicBool,
+    /// Writes wait until this is false; whether one does.
+    hold_writes: AtomicBool,
+    write_waits: AtomicBool,
 }
 
 #[derive(Default)]
@@ -32,6 +35,20 @@ struct StoreState {
     written: HashMap<PageId, Vec<u8>>,
     synced: HashMap<PageId, Vec<u8>>,
     order: Vec<PageId>,
+}
+
+fn wait_while(flag: &AtomicBool, waits: &AtomicBool) {
+    while flag.load(Ordering::Acquire) {
+        waits.store(true, Ordering::Release);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    waits.store(false, Ordering::Release);
+}
+
+fn wait_for(flag: &AtomicBool) {
+    while !flag.load(Ordering::Acquire) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 fn fail_if(flag: &AtomicBool) -> Result<()> {
@@ -56,6 +73,7 @@ impl PageStore for Store {
     fn write(&self, page: PageId, buf: &[u8]) -> Result<()> {
         assert!(!self.panic_write.load(Ordering::Relaxed), "told to panic");
         fail_if(&self.fail_write)?;
+        wait_while(&self.hold_writes, &self.write_waits);
         page::verify(buf, page).expect("pages arrive sealed");
         if let Some(log) = self.log.get() {
             assert!(log.durable_lsn() >= page::page_lsn(buf), "WAL-1: {page}");
@@ -235,12 +253,12 @@ fn a_hold_keeps_the_checkpoint_and_can_be_moved() {
 /// written, and every checkpoint is judged.
 #[test]
 fn checkpoints_never_pass_an_unsynced_change_in_a_tiny_pool() {
-    judge_checkpoints(64, Cause::Frames);
+    judge_checkpoints(64, Cause::Lru);
 }
 
 #[test]
 fn checkpoints_never_pass_an_unsynced_change_in_a_tiny_log() {
-    judge_checkpoints(512, Cause::Urgent);
+    judge_checkpoints(512, Cause::Sync);
 }
 
 fn judge_checkpoints(frames: usize, cause: Cause) {
@@ -288,6 +306,64 @@ fn judge_checkpoints(frames: usize, cause: Cause) {
             .map_or(Lsn(0), |c| c.last().unwrap().1);
         assert_eq!(page::page_lsn(bytes), last, "{page}");
     }
+}
+
+/// While a page is being written it is read, changed, and the change committed.
+#[test]
+fn a_page_that_is_being_written_keeps_nobody_waiting() {
+    let rig = Rig::new(64, 10);
+    let flusher = Flusher::start(rig.env(|_| {})).unwrap();
+    rig.store.hold_writes.store(true, Ordering::Release);
+    let end = rig.change(1, 1, 100).unwrap();
+    std::thread::scope(|scope| {
+        let flushed = scope.spawn(|| flusher.flush_all_to(end));
+        wait_for(&rig.store.write_waits);
+        let value = |page: &[u8]| page[page::PAGE_HEADER];
+        let read = rig.pool.try_shared(id(1)).unwrap();
+        assert_eq!(read.map(|page| value(&page)), Some(1), "a reader waits");
+        let free = rig.pool.try_exclusive(id(1)).unwrap().is_some();
+        assert!(free, "a writer waits");
+        let changed = rig.change(1, 2, 100).unwrap();
+        rig.log.sync_to(changed).unwrap();
+        let read = rig.pool.try_shared(id(1)).unwrap();
+        assert_eq!(read.map(|page| value(&page)), Some(2));
+        assert!(rig.store.write_waits.load(Ordering::Acquire));
+        rig.store.hold_writes.store(false, Ordering::Release);
+        flushed.join().unwrap().unwrap();
+    });
+    // The change was made after the page was copied, so the page is written once more.
+    flusher.shutdown_clean().unwrap();
+    let state = rig.store.state.lock();
+    assert_eq!(state.synced[&id(1)][page::PAGE_HEADER], 2);
+    assert_eq!(state.order.len(), 2);
+}
+
+/// While a checkpoint is being recorded changes are made and committed, and holds given out, which are kept.
+#[test]
+fn a_checkpoint_keeps_nobody_waiting() {
+    let rig = Rig::new(64, 10);
+    let gate: Arc<(AtomicBool, AtomicBool)> = Arc::default();
+    let inside = gate.clone();
+    let env = rig.env(move |_| wait_while(&inside.0, &inside.1));
+    let flusher = Flusher::start(env).unwrap();
+    gate.0.store(true, Ordering::Release);
+    let first = rig.change(1, 1, 100).unwrap();
+    flusher.flush_all_to(first).unwrap();
+    std::thread::scope(|scope| {
+        let recorded = scope.spawn(|| flusher.checkpoint_now());
+        wait_for(&gate.1);
+        let second = rig.change(2, 1, 100).unwrap();
+        rig.log.sync_to(second).unwrap();
+        let hold = flusher.checkpointer().hold_here();
+        let third = rig.change(3, 1, 100).unwrap();
+        assert!(gate.1.load(Ordering::Acquire), "still being recorded");
+        gate.0.store(false, Ordering::Release);
+        assert!(recorded.join().unwrap().unwrap() <= second);
+        flusher.flush_all_to(third).unwrap();
+        assert_eq!(flusher.checkpoint_now().unwrap(), second, "held");
+        drop(hold);
+        assert_eq!(flusher.checkpoint_now().unwrap(), third);
+    });
 }
 
 /// Pages of unlogged tablespaces are written to free their frames, and hold no checkpoint back.
