@@ -5,11 +5,14 @@ mod embedded;
 mod instructions;
 mod load;
 mod long_reader;
+mod memory;
 mod oltp;
 mod profile;
 mod purge_lag;
 mod purge_speed;
 mod stats;
+mod steady;
+mod svg;
 mod sysbench;
 mod undo_truncate;
 
@@ -30,6 +33,10 @@ pub enum BenchTask {
     Bigtable(bigtable::BigtableArgs),
     /// Many changes under an open snapshot: what it costs, and how fast purge catches up
     LongReader(long_reader::LongReaderArgs),
+    /// Point reads and scans of a table that is eight times the buffer pool
+    Memory(memory::MemoryArgs),
+    /// Transactions, checkpoint age and dirty pages second by second, on tables larger than the buffer pool
+    Steady(steady::SteadyArgs),
     /// What truncating undo tablespaces costs: oltp_read_write with truncation on and off by turns
     UndoTruncate(undo_truncate::UndoTruncateArgs),
     /// The history and the delay of writers, without and with a limit to purge lag
@@ -47,6 +54,8 @@ pub fn run(workspace: &Workspace, task: &BenchTask) -> Result<()> {
         BenchTask::Oltp(args) => oltp::run(workspace, args),
         BenchTask::Bigtable(args) => bigtable::run(workspace, args),
         BenchTask::LongReader(args) => long_reader::run(workspace, args),
+        BenchTask::Memory(args) => memory::run(workspace, args),
+        BenchTask::Steady(args) => steady::run(workspace, args),
         BenchTask::UndoTruncate(args) => undo_truncate::run(workspace, args),
         BenchTask::PurgeLag(args) => purge_lag::run(workspace, args),
         BenchTask::Purge(args) => purge_speed::run(workspace, args),

@@ -66,6 +66,16 @@ impl<'a> Sysbench<'a> {
         parse(&text).with_context(|| format!("sysbench's report is not understood:\n{text}"))
     }
 
+    /// Runs it, and returns the transactions of each second.
+    pub fn run_by_seconds(&self, script: &str, threads: u32, time: Duration) -> Result<Vec<f64>> {
+        let time = format!("--time={}", time.as_secs());
+        let options = [&time[..], "--events=0", "--report-interval=1"];
+        let text = self.call(script, threads, "run", &options)?;
+        let seconds: Vec<f64> = text.lines().filter_map(parse_second).collect();
+        anyhow::ensure!(!seconds.is_empty(), "sysbench reported no second:\n{text}");
+        Ok(seconds)
+    }
+
     fn call(&self, script: &str, threads: u32, what: &str, options: &[&str]) -> Result<String> {
         let script = self
             .prefix
@@ -110,9 +120,25 @@ fn parse(text: &str) -> Option<Report> {
     })
 }
 
+/// Reads the transactions of `[ 3s ] thds: 16 tps: 812.03 qps: 4868.17 (r/w/o: ...) lat (ms,95%): 27.17 ...`.
+fn parse_second(line: &str) -> Option<f64> {
+    let rest = line.strip_prefix("[ ")?.split_once(" tps: ")?.1;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_second_is_read() {
+        let line = "[ 3s ] thds: 16 tps: 812.03 qps: 4868.17 (r/w/o: 0.00/3240.11/1628.06) lat (ms,95%): 27.17 err/s: 0.00 reconn/s: 0.00";
+        assert_eq!(parse_second(line), Some(812.03));
+        assert_eq!(
+            parse_second("    transactions:       1234   (123.40 per sec.)"),
+            None
+        );
+    }
 
     #[test]
     fn a_report_is_read() {
