@@ -321,7 +321,7 @@ static TYPELIB flush_methods= {array_elements(flush_method_names) - 1, "flush_me
 static MYSQL_SYSVAR_ENUM(flush_method, flush_method, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
   "How data files are read and written. fsync: through the operating system's cache. O_DIRECT: past it, where the file system can do "
   "that. They are synced either way.",
-  nullptr, nullptr, VARVE_METHOD_FSYNC, &flush_methods);
+  nullptr, nullptr, VARVE_METHOD_O_DIRECT, &flush_methods);
 
 static MYSQL_SYSVAR_BOOL(use_native_aio, use_native_aio, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
   "Read and write pages through io_uring. OFF, or where it does not work: by a few threads.",

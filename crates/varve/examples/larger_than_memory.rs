@@ -1,14 +1,14 @@
 //! Reads a table eight times as large as the buffer pool, from a disk whose cache in memory is empty.
 //!
-//! `larger_than_memory DIRECTORY ROWS METHOD AIO THRESHOLD [scan|points]`: METHOD is `fsync` or `O_DIRECT`, AIO `uring` or `threads`,
+//! `larger_than_memory DIRECTORY ROWS METHOD AIO THRESHOLD [scan|points|updates]`: METHOD is `fsync` or `O_DIRECT`, AIO `uring` or `threads`,
 //! THRESHOLD that of reading ahead, 0 for none. The table is made if the directory has none. Emptying the operating system's cache takes
 //! root's rights; without them it says so, and what it measures is memory. Prints seconds and what was read.
 
 use std::time::Instant;
 
 use varve::{
-    ColumnType, Database, FlushMethod, Isolation, LockMode, Options, Result, Table, TableDef,
-    values,
+    ColumnType, Database, FlushLog, FlushMethod, Isolation, LockMode, Options, Result, Table,
+    TableDef, values,
 };
 
 const ROW_BYTES: u64 = 250;
@@ -16,7 +16,7 @@ const ROW_BYTES: u64 = 250;
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [dir, rows, method, aio, threshold, rest @ ..] = &args[..] else {
-        panic!("DIRECTORY ROWS METHOD AIO THRESHOLD [scan|points]");
+        panic!("DIRECTORY ROWS METHOD AIO THRESHOLD [scan|points|updates]");
     };
     let rows: u64 = rows.parse().expect("a number of rows");
     let options = Options {
@@ -27,6 +27,7 @@ fn main() -> Result<()> {
             other => panic!("{other} is no flush method"),
         },
         use_native_aio: aio == "uring",
+        flush_log_at_trx_commit: FlushLog::Lazy,
         read_ahead_threshold: threshold.parse().expect("a threshold"),
         ..Options::default()
     };
@@ -48,19 +49,13 @@ fn main() -> Result<()> {
             "buffer_pool_read_ahead",
             "buffer_pool_read_ahead_evicted",
         ];
-        let metrics = db.metrics();
-        names.map(|name| {
-            metrics
-                .iter()
-                .find(|m| m.name == name)
-                .expect("it counts")
-                .value
-        })
+        names.map(|name| metric(&db, name))
     };
     let (before, begun) = (counts(), Instant::now());
     let what = rest.first().map_or("scan", String::as_str);
     let n = match what {
         "points" => points(&db, &table, rows)?,
+        "updates" => updates(&db, &table, rows)?,
         _ => scan(&db, &table)?,
     };
     let seconds = begun.elapsed().as_secs_f64();
@@ -113,4 +108,23 @@ fn points(db: &Database, table: &Table, rows: u64) -> Result<u64> {
         assert!(table.get(&mut trx, values![id])?.is_some());
     }
     Ok(n)
+}
+
+/// Until all of it is in the data file.
+fn updates(db: &Database, table: &Table, rows: u64) -> Result<u64> {
+    let n = 40_000;
+    let body = "y".repeat(ROW_BYTES as usize - 30);
+    for i in 0..n {
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        table.put(&mut trx, values![i * 7_919_191 % rows, body.as_str()])?;
+        trx.commit()?;
+    }
+    db.clone().close()?;
+    Ok(n)
+}
+
+fn metric(db: &Database, name: &str) -> u64 {
+    let metrics = db.metrics();
+    let metric = metrics.iter().find(|m| m.name == name);
+    metric.expect("it counts").value
 }
