@@ -54,7 +54,8 @@ pub struct Options {
     pub log_file_buffering: bool,
     /// Protects pages from being torn by a crash while they are written.
     pub doublewrite: bool,
-    /// Whether data files are read and written past the operating system's cache. If the file system can't do that, they go
+    /// Whether data files are read and written past the operating system's cache, which is worth it for a pool that has most of the memory, and
+    /// not for a small one beside much memory. If the file system can't do that, they go
     /// through it, and the log says so.
     pub flush_method: FlushMethod,
     /// Reads and writes pages by the operating system's own way for many operations at a time (io_uring), where it works; a few threads do

@@ -258,3 +258,25 @@ fn a_panic_is_its_own() {
         answer(&answers).1.unwrap();
     });
 }
+
+/// What the system moved only in part is finished from there on, in the middle of a piece, too, on its files and on others.
+#[test]
+fn a_part_is_finished() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = numbered(&RealDisk, &dir.path().join("a"), 8);
+    let overlay = Overlay::new(Arc::new(RealDisk));
+    let foreign = overlay.open(plain.path(), OpenMode::Existing).unwrap();
+    for file in [&plain, &foreign] {
+        for moved in [0, 1, DIRECT_BLOCK, DIRECT_BLOCK + 7, 3 * DIRECT_BLOCK] {
+            let (sender, answers) = channel();
+            let request = read(file, (0, 3), 4, &sender);
+            let result = request.finish(moved);
+            request.complete(result);
+            let (_, result, bytes) = answer(&answers);
+            result.unwrap();
+            let expected = |at: usize| if at < moved { 0 } else { 4 + at / DIRECT_BLOCK };
+            let is_right = |(at, &byte): (usize, &u8)| usize::from(byte) == expected(at);
+            assert!(bytes.iter().enumerate().all(is_right), "{moved}");
+        }
+    }
+}
