@@ -45,7 +45,7 @@ fn main() -> Result<()> {
     }
     let counts = || {
         let names = [
-            "buffer_pool_reads",
+            "buffer_pages_read",
             "buffer_pool_read_ahead",
             "buffer_pool_read_ahead_evicted",
         ];
@@ -61,7 +61,7 @@ fn main() -> Result<()> {
     let seconds = begun.elapsed().as_secs_f64();
     let after = counts();
     println!(
-        "{what} {method} {aio} {threshold}: {n} rows in {seconds:.2} s, {} pages brought in, {} of them ahead, {} of these for nothing",
+        "{what} {method} {aio} {threshold}: {n} rows in {seconds:.2} s, {} pages read, {} of them ahead, {} of these for nothing",
         after[0] - before[0],
         after[1] - before[1],
         after[2] - before[2],

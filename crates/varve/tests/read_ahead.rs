@@ -51,7 +51,8 @@ fn read_ahead(db: &Database, work: impl FnOnce()) -> (u64, u64) {
     let before = counts();
     work();
     let after = counts();
-    (after[0] - before[0], after[1] - before[1])
+    let [ahead, waited] = [0, 1].map(|n| after[n] - before[n]);
+    (ahead, ahead + waited)
 }
 
 /// Moves to the first row, and on to at most `most` rows.
