@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::counters::Cause;
-use super::pace::{Pace, SYNC, Sight, TICK};
+use super::pace::{Pace, Plan, SYNC, Sight, TICK};
 use super::{FlushOptions, Shared};
 use crate::base::{Lsn, Result};
 
@@ -137,7 +137,8 @@ impl Cleaner {
             if pool.refill_free(target) >= target && pool.frames_wanted() == 0 {
                 return Ok(false);
             }
-            if self.shared.flush_unused(look_at)? == 0 {
+            let batch = self.shared.batch_pages;
+            if self.shared.flush_unused(look_at, batch, Cause::Lru)? == 0 {
                 // Pages in use, or clean ones that the next round of the clock will get. Threads that still wait wake us.
                 return Ok(false);
             }
@@ -162,7 +163,7 @@ impl Cleaner {
             capacity: self.shared.log.capacity(),
             dirty: pool.dirty_logged_pages(),
             frames: pool.n_frames(),
-            lru_pages: self.shared.counters.lru.pages.load(Ordering::Relaxed),
+            lru_pages: self.pages_not_by_age(),
         };
         self.pace.measure(&sight, options, |lsn, most| {
             pool.dirty_pages_up_to(lsn, most)
@@ -174,6 +175,13 @@ impl Cleaner {
         }
         self.follow_plan()?;
         Ok(false)
+    }
+
+    /// How many pages were written for being unused, ever.
+    fn pages_not_by_age(&self) -> u64 {
+        let counters = &self.shared.counters;
+        let of = [&counters.lru, &counters.max_dirty];
+        of.map(|c| c.pages.load(Ordering::Relaxed)).iter().sum()
     }
 
     fn is_urgent(&self) -> bool {
@@ -208,13 +216,27 @@ impl Cleaner {
         let batch = self.shared.batch_pages;
         while let Some(plan) = self.pace.plan(Instant::now(), batch) {
             let wanted = plan.pages.min(batch);
-            let written = self.shared.flush_oldest(plan.up_to, wanted, plan.cause)?;
-            self.pace.wrote(Instant::now(), written, written == wanted);
+            let written = self.write_planned(&plan, wanted)?;
+            self.pace
+                .wrote(Instant::now(), &plan, written, written == wanted);
             if begun.elapsed() >= TICK || self.shared.pool.frames_wanted() > 0 {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Pages that are written because there are too many dirty ones are those that will have to give way next: they go then without being
+    /// written again. The oldest ones if there are none, and for any other cause.
+    fn write_planned(&self, plan: &Plan, wanted: usize) -> Result<usize> {
+        if plan.cause == Cause::MaxDirty {
+            let look_at = self.shared.pool.n_frames() / 4;
+            let written = self.shared.flush_unused(look_at, wanted, plan.cause)?;
+            if written > 0 {
+                return Ok(written);
+            }
+        }
+        self.shared.flush_oldest(plan.up_to, wanted, plan.cause)
     }
 
     /// Duty 3.

@@ -107,12 +107,13 @@ impl Shared {
         self.write(&mut writer, taken, cause)
     }
 
-    /// The same for pages that the pool would like to reuse.
-    fn flush_unused(&self, look_at: usize) -> Result<usize> {
+    /// The same for pages that the pool would like to reuse, looking `look_at` frames ahead.
+    fn flush_unused(&self, look_at: usize, max: usize, cause: Cause) -> Result<usize> {
         let mut taken = Vec::new();
         let mut writer = self.writer.lock();
-        self.pool.take_unused(look_at, self.batch_pages, &mut taken);
-        self.write(&mut writer, taken, Cause::Lru)
+        self.pool
+            .take_unused(look_at, max.min(self.batch_pages), &mut taken);
+        self.write(&mut writer, taken, cause)
     }
 
     fn write(

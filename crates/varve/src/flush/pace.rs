@@ -20,7 +20,8 @@
 //! altogether, so that a limit that is too low for the load ends neither in waves nor in a standstill. Past that the
 //! cleaner writes at full speed (`cleaner`), and writers wait when the log is full.
 //!
-//! Two other reasons may want more: too much of the pool being dirty, and idleness.
+//! Two other reasons may want more: too much of the pool being dirty, and idleness. What they want beyond what the age does is written, too, but
+//! need not be the oldest pages.
 
 use std::time::{Duration, Instant};
 
@@ -59,7 +60,7 @@ pub struct Sight {
     pub dirty: usize,
     /// Of the buffer pool.
     pub frames: usize,
-    /// Pages that were written to free their frames, ever.
+    /// Pages that were written because of their frames, ever.
     pub lru_pages: u64,
 }
 
@@ -82,6 +83,35 @@ pub struct Plan {
     pub up_to: Lsn,
 }
 
+/// Pages that may be written for one cause.
+#[derive(Clone, Copy, Debug)]
+struct Lane {
+    cause: Cause,
+    up_to: Lsn,
+    /// Pages that may be written and were not.
+    credit: f64,
+}
+
+impl Lane {
+    fn new(cause: Cause) -> Lane {
+        Lane {
+            cause,
+            up_to: Lsn(0),
+            credit: 0.0,
+        }
+    }
+
+    /// `rate`: in a second.
+    fn set(&mut self, rate: f64, cause: Cause, up_to: Lsn, elapsed: f64) {
+        let credit = (self.credit + rate * elapsed).min(rate * CREDIT);
+        *self = Lane {
+            cause,
+            up_to,
+            credit,
+        };
+    }
+}
+
 /// In pages per second.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Estimates {
@@ -93,7 +123,7 @@ pub struct Estimates {
     /// What is written because of the age.
     pub for_age: f64,
     pub for_dirty: f64,
-    /// The greatest of these.
+    /// The greater of these, or what is written because there is nothing else to do.
     pub wanted: f64,
 }
 
@@ -103,10 +133,9 @@ pub struct Pace {
     lru_pages: u64,
     /// Since when the log has not grown.
     quiet_since: Instant,
-    /// Pages that may be written and were not.
-    credit: f64,
+    /// For the age, and what else is wanted.
+    lanes: [Lane; 2],
     written: Instant,
-    plan: (Cause, Lsn),
     estimates: Estimates,
 }
 
@@ -146,9 +175,8 @@ impl Pace {
             end,
             lru_pages: 0,
             quiet_since: now,
-            credit: 0.0,
+            lanes: [Lane::new(Cause::Adaptive), Lane::new(Cause::Background)],
             written: now,
-            plan: (Cause::Background, end),
             estimates: Estimates::default(),
         }
     }
@@ -186,72 +214,80 @@ impl Pace {
         e.lru_rate += (lru_rate - e.lru_rate) * weight;
         (self.measured, self.end, self.lru_pages) = (sight.now, sight.end, sight.lru_pages);
 
-        let wanted = self.wanted(sight, options, dirty_up_to);
-        self.plan = (wanted.1, wanted.2);
-        self.estimates.wanted = wanted.0;
-        self.credit = (self.credit + wanted.0 * elapsed).min(wanted.0 * CREDIT);
+        self.estimate(sight, options, dirty_up_to);
+        self.allot(sight, options, elapsed);
     }
 
-    /// Pages per second, the cause, and up to where.
-    fn wanted(
+    fn estimate(
         &mut self,
         sight: &Sight,
         options: &FlushOptions,
         dirty_up_to: impl FnOnce(Lsn, usize) -> usize,
-    ) -> (f64, Cause, Lsn) {
+    ) {
         let age = sight.age();
-        let is_async = age >= ASYNC;
-        let lwm = options.adaptive_flushing_lwm / 100.0;
         let e = &mut self.estimates;
-        e.for_age = 0.0;
+        (e.by_formula, e.by_age, e.for_age) = (0.0, 0.0, 0.0);
         e.for_dirty = for_dirty(sight.dirty_pct(), options);
-        if is_async || options.adaptive_flushing && age > lwm {
-            let capacity = sight.capacity as f64;
-            let by_formula = sight.dirty as f64 * e.redo_rate / (TARGET * capacity);
-            e.by_formula = (by_formula - e.lru_rate).max(0.0);
-            let near = Lsn(sight.oldest.0 + (e.redo_rate * LOOK_AHEAD) as u64);
-            e.by_age = dirty_up_to(near, sight.dirty) as f64 / LOOK_AHEAD;
-            let limit = f64::from(options.io_capacity_max) * lift(age);
-            e.for_age = (gain(age) * (e.by_formula + e.by_age) / 2.0).min(limit);
+        let lwm = options.adaptive_flushing_lwm / 100.0;
+        if age < ASYNC && !(options.adaptive_flushing && age > lwm) {
+            return;
         }
+        let by_formula = sight.dirty as f64 * e.redo_rate / (TARGET * sight.capacity as f64);
+        e.by_formula = (by_formula - e.lru_rate).max(0.0);
+        let near = Lsn(sight.oldest.0 + (e.redo_rate * LOOK_AHEAD) as u64);
+        e.by_age = dirty_up_to(near, sight.dirty) as f64 / LOOK_AHEAD;
+        let limit = f64::from(options.io_capacity_max) * lift(age);
+        e.for_age = (gain(age) * (e.by_formula + e.by_age) / 2.0).min(limit);
+    }
+
+    fn allot(&mut self, sight: &Sight, options: &FlushOptions, elapsed: f64) {
         let quiet = match self.is_quiet(sight.now) && sight.dirty > 0 {
             true => f64::from(options.io_capacity),
             false => 0.0,
         };
-        let e = &self.estimates;
-        let young = (lwm * sight.capacity as f64) as u64;
-        let by_age = match is_async {
-            true => (e.for_age, Cause::Async, sight.end),
-            false => (
-                e.for_age,
-                Cause::Adaptive,
-                Lsn(sight.end.0.saturating_sub(young)),
-            ),
+        let e = &mut self.estimates;
+        e.wanted = e.for_age.max(e.for_dirty).max(quiet);
+        let (cause, up_to) = match sight.age() >= ASYNC {
+            true => (Cause::Async, sight.end),
+            false => {
+                let young = options.adaptive_flushing_lwm / 100.0 * sight.capacity as f64;
+                let up_to = sight.end.0.saturating_sub(young as u64);
+                (Cause::Adaptive, Lsn(up_to))
+            }
         };
-        let others = [
-            (e.for_dirty, Cause::MaxDirty, sight.end),
-            (quiet, Cause::Background, sight.end),
-        ];
-        let most = |a: (f64, Cause, Lsn), b: (f64, Cause, Lsn)| if b.0 > a.0 { b } else { a };
-        others.into_iter().fold(by_age, most)
+        self.lanes[0].set(e.for_age, cause, up_to, elapsed);
+        let cause = match e.for_dirty >= quiet {
+            true => Cause::MaxDirty,
+            false => Cause::Background,
+        };
+        self.lanes[1].set(e.wanted - e.for_age, cause, sight.end, elapsed);
     }
 
     /// What is to be written now: at least about half a batch, unless a second has passed, because each costs its syncs.
     pub fn plan(&self, now: Instant, batch: usize) -> Option<Plan> {
-        let pages = self.credit as usize;
-        let is_due = pages >= batch.div_ceil(2) || now - self.written >= QUIET;
+        let [age, other] = &self.lanes;
+        let all = (age.credit + other.credit) as usize;
+        let is_due = all >= batch.div_ceil(2) || now - self.written >= QUIET;
+        let lane = if age.credit >= other.credit {
+            age
+        } else {
+            other
+        };
+        let pages = lane.credit as usize;
         (pages > 0 && is_due).then_some(Plan {
-            cause: self.plan.0,
+            cause: lane.cause,
             pages,
-            up_to: self.plan.1,
+            up_to: lane.up_to,
         })
     }
 
     /// So many of the planned pages were written; if not `all`, there were no more.
-    pub fn wrote(&mut self, now: Instant, pages: usize, all: bool) {
+    pub fn wrote(&mut self, now: Instant, plan: &Plan, pages: usize, all: bool) {
         self.written = now;
-        self.credit = match all {
-            true => (self.credit - pages as f64).max(0.0),
+        let lane = self.lanes.iter_mut().find(|lane| lane.cause == plan.cause);
+        let lane = lane.expect("a lane made the plan");
+        lane.credit = match all {
+            true => (lane.credit - pages as f64).max(0.0),
             false => 0.0,
         };
     }

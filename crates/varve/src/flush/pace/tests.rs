@@ -116,12 +116,16 @@ impl Model {
         self.ages.push(sight.age());
         let mut written = 0;
         if let Some(plan) = self.pace.plan(now, 64) {
-            let due = dirty.iter().filter(|p| p.0 <= plan.up_to.0);
-            for page in due.take(plan.pages) {
+            let mut due: Vec<_> = dirty.iter().filter(|p| p.0 <= plan.up_to.0).collect();
+            if plan.cause == Cause::MaxDirty {
+                // Any: those that will have to give way next.
+                due.sort_unstable_by_key(|p| p.1);
+            }
+            for page in due.into_iter().take(plan.pages) {
                 self.first_change[page.1] = 0;
                 written += 1;
             }
-            self.pace.wrote(now, written, written == plan.pages);
+            self.pace.wrote(now, &plan, written, written == plan.pages);
             self.causes.push(plan.cause);
         }
         self.written.push(written);
@@ -313,6 +317,21 @@ fn dirty_pages_are_limited() {
     };
     assert_eq!(for_dirty(19.0, &with_lwm), 0.0);
     assert_eq!(for_dirty(25.0, &with_lwm), 100.0);
+}
+
+/// A limit of dirty pages that is exceeded all the time takes nothing from what the age demands.
+#[test]
+fn dirty_pages_do_not_hold_up_the_checkpoint() {
+    let options = FlushOptions {
+        max_dirty_pages_pct: 5.0,
+        io_capacity_max: 500,
+        ..FlushOptions::default()
+    };
+    let mut model = Model::new(options);
+    model.run(&UNIFORM, 40);
+    assert!(model.causes.contains(&Cause::MaxDirty));
+    assert!(model.causes.contains(&Cause::Adaptive));
+    assert!(model.ages().1 < ASYNC, "{:?}", model.ages());
 }
 
 /// `io_capacity` pages per second once the log has not grown for a second, until nothing is dirty.
