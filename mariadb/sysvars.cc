@@ -8,11 +8,12 @@
 #include "mysqld.h"
 
 #include <algorithm>
+#include <mutex>
 
 namespace varve_plugin {
 
 static unsigned long long buffer_pool_size;
-static unsigned long long log_file_size;
+static unsigned long long redo_capacity;
 static unsigned int log_buffer_size;
 static unsigned long page_size;
 static unsigned long flush_log_at_trx_commit;
@@ -57,9 +58,50 @@ static MYSQL_SYSVAR_ULONGLONG(buffer_pool_size, buffer_pool_size, PLUGIN_VAR_RQC
   "Memory for cached pages of tables and indexes, in bytes.",
   nullptr, nullptr, 128ULL << 20, 5ULL << 20, ~0ULL, 1ULL << 20);
 
-static MYSQL_SYSVAR_ULONGLONG(log_file_size, log_file_size, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
-  "How much redo log is kept at most, in bytes: a checkpoint is made in time to stay below.",
-  nullptr, nullptr, 96ULL << 20, 4ULL << 20, 512ULL << 30, 4096);
+// One change at a time: what is shown is what was set last. Taken without the server's mutex, which others need meanwhile.
+static std::mutex redo_capacity_changes;
+
+static const unsigned long long least_redo_capacity= 4ULL << 20, most_redo_capacity= 512ULL << 30;
+
+// Refuses what the server would replace by the nearest bound, with a warning.
+static int check_redo_capacity(THD *, struct st_mysql_sys_var *, void *to, struct st_mysql_value *value)
+{
+  long long bytes;
+  if (value->val_int(value, &bytes))
+    return 1;
+  const bool is_negative= bytes < 0 && !value->is_unsigned(value);
+  const unsigned long long wanted= is_negative ? 0 : static_cast<unsigned long long>(bytes);
+  if (wanted < least_redo_capacity || wanted > most_redo_capacity)
+  {
+    my_printf_error(ER_WRONG_VALUE_FOR_VAR, "VARVE: a redo log capacity is from %llu to %llu bytes, not %llu", MYF(0),
+                    least_redo_capacity, most_redo_capacity, wanted);
+    return 1;
+  }
+  *static_cast<unsigned long long *>(to)= wanted & ~4095ULL;
+  return 0;
+}
+
+static void update_redo_capacity(THD *, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  const unsigned long long bytes= *static_cast<const unsigned long long *>(from);
+  mysql_mutex_unlock(&LOCK_global_system_variables);
+  const std::lock_guard<std::mutex> change(redo_capacity_changes);
+  const varve_code code= varve_db_set_redo_capacity(db, bytes);
+  mysql_mutex_lock(&LOCK_global_system_variables);
+  if (code == VARVE_OK)
+    *static_cast<unsigned long long *>(to)= bytes;
+  else
+    my_printf_error(code == VARVE_NO_SPACE ? ER_DISK_FULL : ER_WRONG_VALUE_FOR_VAR, "VARVE: %s", MYF(0), varve_last_error());
+}
+
+// Two names of one setting: MariaDB's and MySQL's.
+static MYSQL_SYSVAR_ULONGLONG(log_file_size, redo_capacity, PLUGIN_VAR_RQCMDARG,
+  "How much redo log is kept at most, in bytes: a checkpoint is made in time to stay below. The same as varve_redo_log_capacity.",
+  check_redo_capacity, update_redo_capacity, 96ULL << 20, least_redo_capacity, most_redo_capacity, 4096);
+
+static MYSQL_SYSVAR_ULONGLONG(redo_log_capacity, redo_capacity, PLUGIN_VAR_RQCMDARG,
+  "How much redo log is kept at most, in bytes: a checkpoint is made in time to stay below. The same as varve_log_file_size.",
+  check_redo_capacity, update_redo_capacity, 96ULL << 20, least_redo_capacity, most_redo_capacity, 4096);
 
 static MYSQL_SYSVAR_BOOL(log_file_buffering, log_file_buffering, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
   "Write the redo log through the operating system's cache. If the server starts with varve_flush_log_at_trx_commit=2, that "
@@ -476,6 +518,7 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(purge_rseg_truncate_frequency),
   MYSQL_SYSVAR(purge_threads),
   MYSQL_SYSVAR(read_ahead_threshold),
+  MYSQL_SYSVAR(redo_log_capacity),
   MYSQL_SYSVAR(truncate_undo),
   MYSQL_SYSVAR(undo_directory),
   MYSQL_SYSVAR(undo_log_truncate),
@@ -526,7 +569,7 @@ varve_options options_from_variables()
   varve_options_default(&options);
   options.page_size= uint32_t(page_size);
   options.buffer_pool_bytes= buffer_pool_size;
-  options.redo_capacity_bytes= log_file_size;
+  options.redo_capacity_bytes= redo_capacity;
   options.log_buffer_bytes= log_buffer_size;
   options.flush_log_at_trx_commit= varve_flush_log(flush_log_at_trx_commit);
   options.log_file_buffering= log_file_buffering;

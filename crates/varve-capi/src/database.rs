@@ -458,6 +458,18 @@ pub unsafe extern "C" fn varve_db_set_read_ahead_threshold(
     })
 }
 
+/// Changes how much redo there may be between the checkpoint and the newest change. More is there at once; to less the way is
+/// taken while the checkpoint moves. VARVE_INVALID: less than 2 MiB; VARVE_NO_SPACE: no room for the files. Then nothing was changed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_db_set_redo_capacity(db: *const varve_db, bytes: u64) -> varve_code {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    guard(&db.0, || {
+        db.0.set_redo_capacity_bytes(bytes)?;
+        Ok(VARVE_OK)
+    })
+}
+
 /// Changes how many rollback segments new transactions take. VARVE_INVALID: not from 1 to 128, nothing was changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_db_set_undo_logs(db: *const varve_db, count: u32) -> varve_code {

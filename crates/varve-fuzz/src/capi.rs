@@ -607,7 +607,7 @@ impl Session<'_, '_> {
         let xid = self.xid();
         // SAFETY: as for `run`.
         unsafe {
-            ok(match self.input.below(14) {
+            ok(match self.input.below(15) {
                 0 => varve_db_tables(self.db, text, null_mut()),
                 1 => varve_db_status(self.db, counter, null_mut()),
                 2 => varve_db_report(self.db, text, null_mut()),
@@ -620,6 +620,10 @@ impl Session<'_, '_> {
                     VARVE_OK
                 }
                 8 => varve_db_set_flush_log(self.db, choose(self.input)),
+                13 => {
+                    let bytes = self.input.of(&[2 << 20, 8 << 20, 32 << 20, 0, u64::MAX]);
+                    varve_db_set_redo_capacity(self.db, bytes)
+                }
                 9 => {
                     let options = varve_purge_options {
                         threads: self.input.of(&[0, 1, 4, 33]),

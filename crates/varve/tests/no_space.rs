@@ -17,6 +17,8 @@ use varve::{
     Transaction, Value,
 };
 
+const REDO: u64 = 4 << 20;
+
 type Log = Arc<Mutex<Vec<String>>>;
 
 fn options(log: &Log) -> Options {
@@ -24,7 +26,7 @@ fn options(log: &Log) -> Options {
     Options {
         page_size: 4096,
         buffer_pool_bytes: 4 << 20,
-        redo_capacity_bytes: 4 << 20,
+        redo_capacity_bytes: REDO,
         log_buffer_bytes: 2 << 20,
         undo_tablespaces: 1,
         logger: Some(Arc::new(move |_, m| log.lock().unwrap().push(m.into()))),
@@ -318,4 +320,73 @@ fn a_database_opens_on_a_full_disk_whenever_it_died() {
         lives += 1;
     }
     assert!(in_opening > 20 && in_work > 20, "{in_opening} {in_work}");
+}
+
+/// The capacity of the redo log, and with it the length of its files, may be another one at each start, and be changed in between: what
+/// there is no room for is told, and the database goes on with the files that it has.
+#[test]
+fn the_redo_log_changes_its_capacity_on_a_full_disk() {
+    let (dir, disk, log) = place();
+    let db = open(&disk, dir.path(), &log).unwrap();
+    let table = create(&db);
+    fill(&db, &table);
+    drop(table);
+    db.close().unwrap();
+    let opened = |capacity: u64| {
+        let options = Options {
+            redo_capacity_bytes: capacity,
+            ..options(&log)
+        };
+        Database::open_on(Arc::new(disk.clone()), dir.path(), options).unwrap()
+    };
+    let status = |db: &Database, name: &str| {
+        let status = db.status();
+        status.iter().find(|s| s.0 == name).unwrap().1
+    };
+    let sizes = [
+        16 * REDO,
+        REDO,
+        REDO / 2,
+        2 * REDO,
+        64 * REDO,
+        REDO / 2,
+        REDO,
+    ];
+    for (n, capacity) in sizes.into_iter().enumerate() {
+        disk.fill_up_for("redo/");
+        let db = opened(capacity);
+        let in_force = status(&db, "redo_log_capacity_resized");
+        assert!(
+            in_force >= capacity.min(REDO) / 2,
+            "{in_force} of {capacity}"
+        );
+        let refused = db.set_redo_capacity_bytes(100 * REDO).unwrap_err();
+        assert!(matches!(refused, Error::NoSpace { .. }), "{refused:?}");
+        assert!(
+            refused
+                .to_string()
+                .contains("redo log files for a capacity"),
+            "{refused}"
+        );
+        db.set_redo_capacity_bytes(REDO / 2).unwrap();
+        // More redo than any of the capacities.
+        let table = db.table("a/t").unwrap();
+        for fill in 0..12 {
+            let mut trx = db.begin(Isolation::RepeatableRead);
+            (0..300).for_each(|id| update(&mut trx, &table, id, 300, fill).unwrap());
+            trx.commit().unwrap();
+        }
+        check(&db, &table, 300);
+        drop(table);
+        match n % 2 {
+            0 => db.crash(),
+            _ => db.close().unwrap(),
+        }
+    }
+    disk.make_room();
+    let db = opened(16 * REDO);
+    db.set_redo_capacity_bytes(32 * REDO).unwrap();
+    assert_eq!(status(&db, "redo_log_capacity_resized"), 32 * REDO);
+    check(&db, &db.table("a/t").unwrap(), 300);
+    db.close().unwrap();
 }

@@ -50,11 +50,13 @@ fn moments(wrong: Wrong) -> usize {
 /// What concerns the writing of pages needs more of them than the pool holds, so that they are written at any time.
 fn config(wrong: Wrong) -> Config {
     use Sabotage::{
-        CheckpointTooFar, FileRemovedBeforeCommit, OverflowFreedTwice, PurgedTooEarly,
-        TornPagesKept, WriteAheadForgotten,
+        CheckpointTooFar, FileRemovedBeforeCommit, LogRecycledTooEarly, OverflowFreedTwice,
+        PurgedTooEarly, TornPagesKept, WriteAheadForgotten,
     };
     let config = match wrong {
-        Wrong::Engine(CheckpointTooFar | TornPagesKept | WriteAheadForgotten)
+        Wrong::Engine(
+            CheckpointTooFar | LogRecycledTooEarly | TornPagesKept | WriteAheadForgotten,
+        )
         | Wrong::NoDoublewrite
         | Wrong::Disk(_) => Config {
             rows: 500,

@@ -22,6 +22,8 @@ pub enum Sabotage {
     RedoRecordSkipped,
     /// Changes of allocation pages are not logged.
     AllocationNotLogged,
+    /// Log files are used again, or removed, as soon as they are full.
+    LogRecycledTooEarly,
     /// A sync of the redo log that failed is tried again, as if that helped.
     FailedSyncRetried,
     /// What rollback takes back is not marked as such in undo.
@@ -47,7 +49,7 @@ pub enum Sabotage {
 }
 
 impl Sabotage {
-    pub const ALL: [Sabotage; 20] = [
+    pub const ALL: [Sabotage; 21] = [
         Sabotage::WriteAheadForgotten,
         Sabotage::CheckpointTooFar,
         Sabotage::AcknowledgedTooEarly,
@@ -57,6 +59,7 @@ impl Sabotage {
         Sabotage::TornPagesKept,
         Sabotage::RedoRecordSkipped,
         Sabotage::AllocationNotLogged,
+        Sabotage::LogRecycledTooEarly,
         Sabotage::FailedSyncRetried,
         Sabotage::UndoneNotMarked,
         Sabotage::PreparedForgotten,

@@ -205,9 +205,14 @@ metrics! { |s|
             "Checkpoint age from which pages are written with more than varve_io_capacity_max";
         Value log_max_modified_age_sync as checkpoint_age_sync = (s.core.log.capacity() as f64 * SYNC) as u64,
             "Checkpoint age from which pages are written at full speed";
+        Value log_capacity_in_force as redo_log_capacity_resized = s.core.log.capacity_in_force(),
+            "Bytes of redo that there may be at the moment since the last checkpoint: above the former while the capacity is lowered";
+        Value log_files_bytes as redo_log_physical_size = s.core.log.file_bytes(), "Bytes of all redo log files";
         Counter log_checkpoints as checkpoints = now(&s.flushed.checkpoints), "Checkpoints";
         Counter log_writes = now(&s.log.writes), "Writes to the redo log";
         Counter os_log_bytes_written as os_log_written = now(&s.log.written_bytes), "Bytes written to the redo log";
+        Counter log_padded = now(&s.log.padding_bytes),
+            "Bytes written to the redo log besides: what fills up the last block of a write, and what was in it before";
         Counter os_log_fsyncs = now(&s.log.syncs), "Syncs of the redo log";
         Counter log_group_follows = now(&s.log.sync_follows), "Commits that another one's sync has made durable";
         Counter log_waits = now(&s.log.buffer_waits), "Waits for room in the log buffer";

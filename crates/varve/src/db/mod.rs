@@ -258,6 +258,23 @@ impl Database {
         Ok(())
     }
 
+    /// Changes how much redo there may be between the checkpoint and the newest change (`Options::redo_capacity_bytes`). More is
+    /// there when this returns. To less the way is taken while the checkpoint moves, and nobody waits for that; the status variable
+    /// `redo_log_capacity_resized` says how far it is.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`: less than 2 MiB. `NoSpace`: there is no room for the files. Then nothing has changed.
+    pub fn set_redo_capacity_bytes(&self, bytes: u64) -> Result<()> {
+        let core = &self.inner.core;
+        let before = core.log.capacity();
+        core.log.set_capacity(bytes)?;
+        core.note(&format!(
+            "the redo log's capacity changes from {before} to {bytes} bytes"
+        ));
+        Ok(())
+    }
+
     /// Changes how many rollback segments new transactions take (`Options::undo_logs`).
     ///
     /// # Errors

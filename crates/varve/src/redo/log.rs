@@ -1,12 +1,5 @@
 //! [`RedoLog`]: reservation, append, write, group commit, checkpoint position.
 //!
-//! # Capacity
-//! `claimed` is at least `next` plus every outstanding reservation's unused rest. A reservation adds its bytes to
-//! `claimed` and keeps them only if `claimed <= checkpoint + capacity`; so **LOG-1** `next` never goes further than
-//! `capacity` from the checkpoint, and an append under a reservation never waits for the checkpoint. Who finds no room waits
-//! without latches until the checkpoint moves or a reservation is given back. Above 7/8 of the capacity the pressure callback asks
-//! the page cleaner to advance the checkpoint, once per checkpoint.
-//!
 //! # Positions
 //! `durable <= written <= complete <= next`. `written` and `durable` are published with Release after the bytes they speak of
 //! were written or synced and read with Acquire. The ring's own protocol is in `ring`.
@@ -24,9 +17,8 @@
 //! WAL-4: after `poison` no position is published any more, the writer throws away what it drains so that appenders under
 //! latches never hang, and every waiting or later `sync_to`, `write_to` and `reserve` returns `Error::Poisoned`.
 
-use std::cell::Cell;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -35,7 +27,9 @@ use crossbeam_utils::CachePadded;
 use parking_lot::{Condvar, Mutex};
 
 use super::LogSettings;
-use super::files::{FilePool, LogFile};
+use super::capacity::{Bounds, Reservation};
+use super::file_pool::FilePool;
+use super::files::LogFile;
 use super::frame;
 use super::group::{Group, Role};
 use super::ring::Ring;
@@ -43,18 +37,17 @@ use super::write::Writer;
 use crate::base::{Error, Lsn, Result, Sabotage};
 use crate::io::Disk;
 
-/// Waiting for capacity looks again at least this often, so that no lost wake-up can hang it.
-const RESERVE_RECHECK: Duration = Duration::from_millis(20);
-
 type Callback<T> = OnceLock<Box<dyn Fn(T) + Send + Sync>>;
 type Watcher = Box<dyn FnOnce() + Send>;
 
 /// How often things happened, for status output. Only counted off the fast paths.
 #[derive(Debug, Default)]
 pub struct LogCounters {
-    /// Write calls and their bytes.
+    /// Write calls, and how far they have brought the log.
     pub writes: AtomicU64,
     pub written_bytes: AtomicU64,
+    /// What these writes wrote besides: the beginning of a block that was written before, and zeros up to its end.
+    pub padding_bytes: AtomicU64,
     /// Syncs of log files.
     pub syncs: AtomicU64,
     /// Committers that waited for another's sync.
@@ -74,21 +67,12 @@ pub(super) fn count(counter: &AtomicU64, n: u64) {
 pub struct RedoLog {
     pub(super) ring: Ring,
     generation: u64,
-    capacity: u64,
     /// What the database does wrong on purpose. It stands here because every part of it can reach the log.
     sabotage: Option<Sabotage>,
-    /// See "Capacity"; Relaxed, as only sums matter.
-    claimed: CachePadded<AtomicU64>,
+    pub(super) bounds: Bounds,
     /// Stored with Release by `set_checkpoint`.
     checkpoint: AtomicU64,
     pub(super) written: AtomicU64,
-    /// Threads in `wait_for_capacity`, guarded by nothing: a missed one looks again by itself.
-    capacity_waiters: AtomicU32,
-    /// Counts the wake-ups, so that a waiter sees one that came between its attempt and its wait.
-    capacity_epoch: Mutex<u64>,
-    capacity_moved: Condvar,
-    /// Whether the pressure callback was called since the checkpoint last moved.
-    pressed: AtomicBool,
     on_pressure: Callback<()>,
     pub(super) writer: Mutex<Writer>,
     pub(super) files: Mutex<FilePool>,
@@ -116,55 +100,6 @@ pub(super) struct Alarm {
 pub(super) struct AlarmState {
     pub(super) wanted: bool,
     pub(super) stop: bool,
-}
-
-/// Redo capacity for one mini-transaction; gives back what was not used when dropped.
-pub struct Reservation<'a> {
-    log: &'a RedoLog,
-    bytes: u64,
-    used: Cell<u64>,
-}
-
-impl Drop for Reservation<'_> {
-    fn drop(&mut self) {
-        let rest = self.bytes - self.used.get();
-        if rest > 0 {
-            self.log.claimed.fetch_sub(rest, Ordering::Relaxed);
-            if self.log.capacity_waiters.load(Ordering::Relaxed) > 0 {
-                self.log.wake_capacity_waiters();
-            }
-        }
-    }
-}
-
-/// Redo capacity for one mini-transaction that will begin later, and must not wait then.
-pub struct HeldCapacity {
-    log: Arc<RedoLog>,
-    max_bytes: u32,
-    /// Claimed, and not handed on to a reservation.
-    bytes: Cell<u64>,
-}
-
-impl HeldCapacity {
-    pub fn max_bytes(&self) -> u32 {
-        self.max_bytes
-    }
-
-    /// Hands the capacity on to the mini-transaction. Once; later reservations are empty.
-    pub fn reservation<'a>(&self, log: &'a RedoLog) -> Reservation<'a> {
-        assert!(std::ptr::eq(&*self.log, log), "capacity of another log");
-        Reservation {
-            log,
-            bytes: self.bytes.take(),
-            used: Cell::new(0),
-        }
-    }
-}
-
-impl Drop for HeldCapacity {
-    fn drop(&mut self) {
-        drop(self.reservation(&self.log));
-    }
 }
 
 /// A frame that is in the log buffer but not yet complete: nothing from it on can be written until it is given to
@@ -214,15 +149,10 @@ impl RedoLog {
         RedoLog {
             ring: Ring::new(settings.buffer_bytes, end),
             generation: pool.generation(),
-            capacity: settings.capacity_bytes,
             sabotage: settings.sabotage,
-            claimed: CachePadded::new(AtomicU64::new(end.0)),
+            bounds: Bounds::new(settings, &pool, checkpoint, end),
             checkpoint: AtomicU64::new(checkpoint.0),
             written: AtomicU64::new(end.0),
-            capacity_waiters: AtomicU32::new(0),
-            capacity_epoch: Mutex::new(0),
-            capacity_moved: Condvar::new(),
-            pressed: AtomicBool::new(false),
             on_pressure: OnceLock::new(),
             writer: Mutex::new(Writer::new(first)),
             files: Mutex::new(pool),
@@ -249,10 +179,6 @@ impl RedoLog {
 
     pub fn counters(&self) -> &LogCounters {
         &self.counters
-    }
-
-    pub fn capacity(&self) -> u64 {
-        self.capacity
     }
 
     /// Where the next frame will begin, at least.
@@ -294,93 +220,13 @@ impl RedoLog {
             lsn <= self.durable_lsn(),
             "WAL-2: checkpoint {lsn} above the durable log"
         );
-        self.pressed.store(false, Ordering::Relaxed);
-        self.wake_capacity_waiters();
+        self.checkpoint_moved(Lsn(old), lsn);
     }
 
-    // --- Capacity -------------------------------------------------------------------------------------------------
-
-    /// Reserves redo capacity for one mini-transaction whose records take at most `max_bytes`. May wait for the checkpoint
-    /// to advance: hold no latch.
-    pub fn reserve(&self, max_bytes: u32) -> Result<Reservation<'_>> {
-        let bytes = frame::frame_bytes(max_bytes as usize) as u64;
-        if bytes > u64::from(frame::MAX_FRAME_BYTES) {
-            return Err(Error::TooLarge {
-                what: "mini-transaction's redo".into(),
-                size: max_bytes as usize,
-                limit: frame::MAX_FRAME_BYTES as usize - frame::FRAME_HEADER,
-            });
-        }
-        if !self.try_claim(bytes) {
-            count(&self.counters.capacity_waits, 1);
-            self.wait_for_capacity(bytes)?;
-        }
-        self.check()?;
-        Ok(Reservation {
-            log: self,
-            bytes,
-            used: Cell::new(0),
-        })
-    }
-
-    /// Like [`reserve`](Self::reserve), for a mini-transaction that begins later.
-    pub fn hold(self: &Arc<Self>, max_bytes: u32) -> Result<HeldCapacity> {
-        let reservation = self.reserve(max_bytes)?;
-        let bytes = Cell::new(reservation.bytes);
-        std::mem::forget(reservation);
-        Ok(HeldCapacity {
-            log: self.clone(),
-            max_bytes,
-            bytes,
-        })
-    }
-
-    fn try_claim(&self, bytes: u64) -> bool {
-        let claimed = self.claimed.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let age = claimed.saturating_sub(self.checkpoint.load(Ordering::Acquire));
-        if age > self.capacity / 8 * 7 {
-            self.press();
-        }
-        if age > self.capacity {
-            self.claimed.fetch_sub(bytes, Ordering::Relaxed);
-            return false;
-        }
-        true
-    }
-
-    fn press(&self) {
-        if self.pressed.load(Ordering::Relaxed) || self.pressed.swap(true, Ordering::Relaxed) {
-            return;
-        }
+    pub(super) fn tell_pressure(&self) {
         if let Some(callback) = self.on_pressure.get() {
             callback(());
         }
-    }
-
-    #[cold]
-    fn wait_for_capacity(&self, bytes: u64) -> Result<()> {
-        self.capacity_waiters.fetch_add(1, Ordering::Relaxed);
-        let result = loop {
-            let seen = *self.capacity_epoch.lock();
-            if let Err(e) = self.check() {
-                break Err(e);
-            }
-            // Without the mutex: this may call the pressure callback.
-            if self.try_claim(bytes) {
-                break Ok(());
-            }
-            let mut epoch = self.capacity_epoch.lock();
-            if *epoch == seen {
-                self.capacity_moved.wait_for(&mut epoch, RESERVE_RECHECK);
-            }
-        };
-        self.capacity_waiters.fetch_sub(1, Ordering::Relaxed);
-        result
-    }
-
-    fn wake_capacity_waiters(&self) {
-        *self.capacity_epoch.lock() += 1;
-        self.capacity_moved.notify_all();
     }
 
     // --- Append ---------------------------------------------------------------------------------------------------
@@ -393,13 +239,7 @@ impl RedoLog {
         let body: usize = parts.iter().map(|p| p.len()).sum();
         let length = frame::length_field(body);
         let len = u64::from(length & !7);
-        let used = reservation.used.get() + len;
-        assert!(
-            used <= reservation.bytes,
-            "a mini-transaction of {used} bytes reserved {}",
-            reservation.bytes
-        );
-        reservation.used.set(used);
+        reservation.use_up(len);
         let crc = frame::body_crc(parts);
 
         let start = self.ring.take(len);
@@ -553,7 +393,7 @@ impl RedoLog {
             return;
         }
         self.group.wake_all();
-        self.wake_capacity_waiters();
+        self.bounds.wake();
         if let Some(callback) = self.on_poison.get() {
             callback(why);
         }

@@ -11,13 +11,15 @@
 //!   opened again: [`RedoLog::poison`].
 //!
 //! An LSN is a byte position in the stream of frames (`frame`); file headers are not counted. `ring` is the buffer that
-//! mini-transactions fill in parallel, `files` the preallocated files it is written to, `write` writes it there, `log` ties
-//! them together, `writer` is the background thread.
+//! mini-transactions fill in parallel, `files` the preallocated files it is written to, of which `file_pool` has enough, `write` writes it
+//! there, `capacity` says how far it may go, `log` ties them together, `writer` is the background thread.
 //!
 //! Mutex order: writer, file pool, then the small ones (group, capacity, alarm), which are leaves. None is held while
 //! waiting for a latch or during a sync. What this layer does not do: it knows nothing of what a frame's body means.
 
+mod capacity;
 mod control;
+mod file_pool;
 mod files;
 mod frame;
 mod gather;
@@ -30,13 +32,16 @@ mod write;
 mod writer;
 
 #[cfg(all(test, not(loom)))]
+mod capacity_tests;
+#[cfg(all(test, not(loom)))]
 mod tests;
 
+pub use capacity::{HeldCapacity, Reservation};
 pub use control::{CONTROL_FILE, Control, ControlFile, control_copies};
 pub use files::{REDO_DIR, damaged_files};
 pub use frame::{MAX_FRAME_BYTES, frame_bytes};
 pub use intro::{FORMAT_VERSION, FileIntro, INTRO_BYTES, NO_SPACE};
-pub use log::{HeldCapacity, LogCounters, RedoLog, Reservation, Ticket};
+pub use log::{LogCounters, RedoLog, Ticket};
 pub use reader::{Frame, RedoReader};
 pub use writer::LogWriter;
 
@@ -49,7 +54,7 @@ pub struct LogSettings {
     pub capacity_bytes: u64,
     /// Size of the log buffer; a power of two, at least two of the longest frames.
     pub buffer_bytes: u64,
-    /// Length of one log file, header included; a multiple of 4096.
+    /// Length of a new log file, header included; a multiple of 4096.
     pub file_bytes: u64,
     pub page_size: u32,
     pub uuid: [u8; 16],
@@ -62,14 +67,13 @@ pub struct LogSettings {
 impl LogSettings {
     /// A log of `capacity_bytes` in about eight files, with a buffer of 16 MiB or a quarter of the capacity.
     pub fn new(capacity_bytes: u64, page_size: u32, uuid: [u8; 16]) -> LogSettings {
-        let file_bytes = (capacity_bytes / 8).clamp(1 << 16, 1 << 26);
         let least = 2 * u64::from(MAX_FRAME_BYTES);
         LogSettings {
             capacity_bytes,
             buffer_bytes: (capacity_bytes / 4)
                 .clamp(least, 1 << 24)
                 .next_power_of_two(),
-            file_bytes: file_bytes.next_multiple_of(4096),
+            file_bytes: file_pool::file_bytes_for(capacity_bytes, None),
             page_size,
             uuid,
             buffered: false,
@@ -78,22 +82,18 @@ impl LogSettings {
     }
 
     fn validate(&self) -> Result<()> {
+        capacity::check_capacity(self.capacity_bytes)?;
         let least = 2 * u64::from(MAX_FRAME_BYTES);
-        if self.capacity_bytes < least {
-            return Err(Error::invalid(format!(
-                "redo capacity of {} bytes; at least {least} are needed",
-                self.capacity_bytes
-            )));
-        }
         if !self.buffer_bytes.is_power_of_two() || self.buffer_bytes < least {
             return Err(Error::invalid(format!(
                 "log buffer of {} bytes; it takes a power of two, at least {least}",
                 self.buffer_bytes
             )));
         }
-        if !self.file_bytes.is_multiple_of(4096) || self.file_bytes < 16 * 4096 {
+        let least = file_pool::LEAST_FILE_BYTES;
+        if !self.file_bytes.is_multiple_of(4096) || self.file_bytes < least {
             return Err(Error::invalid(format!(
-                "log files of {} bytes; it takes a multiple of 4096, at least 65536",
+                "log files of {} bytes; it takes a multiple of 4096, at least {least}",
                 self.file_bytes
             )));
         }

@@ -13,10 +13,10 @@ use super::*;
 use crate::base::Lsn;
 use crate::io::{DirEntry, DirLock, Disk, DiskFile, OpenMode, RealDisk};
 
-const START: Lsn = Lsn(8192);
+pub(super) const START: Lsn = Lsn(8192);
 const UUID: [u8; 16] = [5; 16];
 
-fn settings() -> LogSettings {
+pub(super) fn settings() -> LogSettings {
     LogSettings {
         capacity_bytes: 2 << 20,
         buffer_bytes: 2 << 20,
@@ -28,7 +28,7 @@ fn settings() -> LogSettings {
     }
 }
 
-fn create(dir: &Path) -> RedoLog {
+pub(super) fn create(dir: &Path) -> RedoLog {
     RedoLog::create(Arc::new(RealDisk), dir, settings(), START).unwrap()
 }
 
@@ -37,7 +37,7 @@ fn reopen(dir: &Path, checkpoint: Lsn) -> RedoLog {
     RedoLog::open_at(Arc::new(RealDisk), dir, settings(), checkpoint, end).unwrap()
 }
 
-fn put(log: &RedoLog, body: &[u8]) -> Lsn {
+pub(super) fn put(log: &RedoLog, body: &[u8]) -> Lsn {
     let reservation = log.reserve(body.len() as u32).unwrap();
     let cut = body.len() / 3;
     let ticket = log.append(&reservation, &[&body[..cut], &body[cut..]]);
@@ -46,9 +46,9 @@ fn put(log: &RedoLog, body: &[u8]) -> Lsn {
     end
 }
 
-type Bodies = Vec<(Lsn, Vec<u8>)>;
+pub(super) type Bodies = Vec<(Lsn, Vec<u8>)>;
 
-fn read(dir: &Path, from: Lsn) -> Result<(Bodies, Lsn)> {
+pub(super) fn read(dir: &Path, from: Lsn) -> Result<(Bodies, Lsn)> {
     let mut reader = RedoReader::open(&RealDisk, dir, &UUID, from)?;
     let mut bodies = Vec::new();
     while let Some(frame) = reader.next()? {
@@ -58,7 +58,7 @@ fn read(dir: &Path, from: Lsn) -> Result<(Bodies, Lsn)> {
 }
 
 /// Moves the checkpoint as a page cleaner would.
-fn checkpoint(log: &RedoLog, lsn: Lsn) {
+pub(super) fn checkpoint(log: &RedoLog, lsn: Lsn) {
     log.sync_to(lsn).unwrap();
     log.set_checkpoint(lsn);
 }
@@ -324,12 +324,27 @@ fn damage_before_a_later_opening_is_reported() {
 
 /// A disk whose writes and syncs can be made to fail, and that counts syncs and remembers writes.
 #[derive(Default)]
-struct Faulty {
+pub(super) struct Faulty {
     fail_sync: AtomicBool,
     fail_write: AtomicBool,
+    /// How many more files can be made; `None`: as many as one likes.
+    space: Mutex<Option<u64>>,
     syncs: AtomicU64,
     /// File, offset, length.
     writes: Mutex<Vec<(PathBuf, u64, usize)>>,
+}
+
+impl Faulty {
+    pub(super) fn space_for(&self, files: u64) {
+        *self.space.lock().unwrap() = Some(files);
+    }
+
+    /// Opens a log again on this disk.
+    pub(super) fn reopen(self: &Arc<Self>, dir: &Path, checkpoint: Lsn) -> RedoLog {
+        let disk = Arc::new(FaultyDisk(self.clone()));
+        let end = read(dir, checkpoint).unwrap().1;
+        RedoLog::open_at(disk, dir, settings(), checkpoint, end).unwrap()
+    }
 }
 
 struct FaultyDisk(Arc<Faulty>);
@@ -401,6 +416,13 @@ impl DiskFile for FaultyFile {
         self.1.len()
     }
     fn allocate(&self, new_len: u64) -> Result<()> {
+        if let Some(left) = &mut *self.0.space.lock().unwrap() {
+            if *left == 0 {
+                let full = std::io::ErrorKind::StorageFull;
+                return Err(Error::io("extend", self.path(), full.into()));
+            }
+            *left -= 1;
+        }
         self.1.allocate(new_len)
     }
     fn fill(&self, from: u64) -> Result<()> {
@@ -417,7 +439,7 @@ impl DiskFile for FaultyFile {
     }
 }
 
-fn create_faulty(dir: &Path) -> (Arc<Faulty>, RedoLog) {
+pub(super) fn create_faulty(dir: &Path) -> (Arc<Faulty>, RedoLog) {
     create_faulty_with(dir, false)
 }
 

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use super::files::LogFile;
 use super::log::{Backoff, RedoLog, count};
-use crate::base::{Error, Lsn, Result};
+use crate::base::{Lsn, Result};
 use crate::io::{AlignedBuf, DIRECT_BLOCK, DiskFile};
 
 /// The most that is taken out of the log buffer at once.
@@ -74,14 +74,14 @@ impl RedoLog {
 
     /// Writes the first `filled` bytes of the buffer, which end at `position`, and keeps those of the last block.
     fn write_blocks(&self, writer: &mut Writer, filled: usize) -> Result<()> {
-        let mut at = 0;
+        let new = (filled - writer.kept) as u64;
+        let (mut at, mut blocks) = (0, 0);
         while at < filled {
             let header = &writer.current.header;
             let begin = writer.position - (filled - at) as u64;
             let room = (header.end().0 - begin) as usize;
             if room == 0 {
-                let finished = &writer.current;
-                writer.current = self.files.lock().next(finished, self.checkpoint_lsn())?;
+                writer.current = self.next_file()?;
                 count(&self.counters.file_switches, 1);
                 self.ring_alarm();
                 continue;
@@ -97,8 +97,10 @@ impl RedoLog {
                 writer.unsynced.push(file.clone());
             }
             count(&self.counters.writes, 1);
+            blocks += (whole - at) as u64;
             at = end;
         }
+        count(&self.counters.padding_bytes, blocks - new);
         writer.kept = filled % DIRECT_BLOCK;
         writer.buf.copy_within(filled - writer.kept..filled, 0);
         Ok(())
@@ -124,20 +126,6 @@ impl RedoLog {
         let before = writer.position;
         self.write_complete(&mut writer);
         writer.position > before
-    }
-
-    /// Has the next log file ready before the writer needs it. On a full disk, with all files still needed, that can wait: the
-    /// checkpoint may set one free until then.
-    pub(super) fn prepare_file(&self) {
-        match self.files.lock().prepare(self.checkpoint_lsn()) {
-            Ok(()) | Err(Error::NoSpace { .. }) => {}
-            Err(e) => self.poison(format!("the next redo log file could not be prepared: {e}")),
-        }
-    }
-
-    /// Whether the log needs space on the disk when its current file is full, unless the checkpoint moves.
-    pub fn needs_space(&self) -> bool {
-        self.files.lock().needs_space()
     }
 
     /// Waits until no mini-transaction below `lsn` is still being copied.

@@ -59,6 +59,8 @@ pub struct Config {
     pub undo_tablespaces: u32,
     /// How many of 100 steps change a table as a whole.
     pub ddl: u32,
+    /// How many of 100 steps change the redo log's capacity.
+    pub resizes: u32,
     /// Only these steps, of those that there would be; ends of phases are numbered behind all steps.
     pub only: Option<Arc<[usize]>>,
     /// Prints nothing: failures are expected.
@@ -100,6 +102,7 @@ impl Config {
             temporary: false,
             undo_tablespaces: 2,
             ddl: 1,
+            resizes: 1,
             only: list("VARVE_MODEL_ONLY"),
             quiet: false,
         }
@@ -411,6 +414,13 @@ impl Runner {
             slot.trx.rollback().unwrap();
             self.trace.who.clear();
             let what = self.change_a_table(table);
+            return self.trace.note(what);
+        }
+        if self.rng.random_ratio(self.config.resizes, 100) {
+            let bytes = (2 << 20) * self.rng.random_range(1..=8);
+            self.db().set_redo_capacity_bytes(bytes).unwrap();
+            self.slots[number] = Some(slot);
+            let what = format!("redo log of {bytes} bytes");
             return self.trace.note(what);
         }
         slot.trx.start_statement();

@@ -1,0 +1,682 @@
+//! The log files that there are: those that hold the stream from the checkpoint on, and spares for what comes next.
+//!
+//! - **LF-4** The stream can go on up to [`FilePool::room`] in the files that there are, and one of them is left then: with that
+//!   one the log can be opened again. Mini-transactions reserve no redo beyond (LOG-2), so neither the log writer nor opening the log
+//!   again meets a full disk. Without any spare left the room is that of the current file; whoever opens the log sees to it that the checkpoint moves
+//!   ([`RedoLog::needs_space`](super::RedoLog::needs_space)).
+//!
+//! The pool wants as many bytes of files as let the log get as far from the checkpoint as it may, wherever the checkpoint is: the capacity,
+//! the oldest file (of which all but the last byte may be below the checkpoint), the one that is left, and what is lost in files
+//! that are used in part because the log was opened again (`next_step`). What it lacks, because the disk is full, makes the room shorter; it
+//! is made as soon as there is space. What is too much is removed.
+//!
+//! Each file says its own length, so those that were made for another capacity are used like others. There would be too many or too
+//! large ones after a while: spares of another length than new files have are replaced.
+//!
+//! Space that is only reserved is filled with zeros once, when its file is taken into use for the first time: otherwise each sync of the
+//! first pass over it makes the file system record durably which blocks are used now. (Measured on ext4: groups of 8,000 bytes wait
+//! for the disk three times instead of twice, 160 instead of 110 µs.)
+//!
+//! Files are written past the operating system's cache, unless the settings say otherwise: what has been written is not
+//! read again before a restart, and the cache costs a copy and its upkeep.
+//!
+//! Guarded by a mutex of its own, so that the background thread prepares a file while the writer writes. Errors are the caller's to
+//! tell; nothing here is half done after one, except that files may be there that are not known: the next opening finds them.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::LogSettings;
+use super::files::{
+    Chain, HEADER_USED, Header, LogFile, REDO_DIR, Spare, encode, list, path_of, payload,
+};
+use crate::base::{Error, Lsn, Result};
+use crate::io::{AlignedBuf, DIRECT_BLOCK, Disk, OpenMode};
+
+/// No file is shorter.
+pub const LEAST_FILE_BYTES: u64 = 16 * DIRECT_BLOCK as u64;
+const MOST_FILE_BYTES: u64 = 64 << 20;
+
+/// How long new files are: an eighth of the capacity, unless the files that there are suit it, too.
+pub fn file_bytes_for(capacity_bytes: u64, present: Option<u64>) -> u64 {
+    let best = (capacity_bytes / 8).clamp(LEAST_FILE_BYTES, MOST_FILE_BYTES);
+    let best = best.next_multiple_of(DIRECT_BLOCK as u64);
+    let suits = |present: &u64| (best / 8..=2 * best).contains(present) && is_usable(*present);
+    present.filter(suits).unwrap_or(best)
+}
+
+/// Whether a file of this length can hold a piece of the stream.
+fn is_usable(file_bytes: u64) -> bool {
+    file_bytes >= LEAST_FILE_BYTES && file_bytes.is_multiple_of(DIRECT_BLOCK as u64)
+}
+
+/// A file that holds a piece of the stream, or will hold the next one.
+struct InUse {
+    number: u64,
+    file_bytes: u64,
+    start: Lsn,
+    /// The LSN after its piece: before its own end if the log was opened again there.
+    end: Lsn,
+}
+
+/// What makes the pool more like it should be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// There are too few files, or some of a length that new ones have not.
+    Make,
+    /// This spare is not needed.
+    Remove(usize),
+}
+
+pub struct FilePool {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    /// `file_bytes` is the length of new files; `capacity_bytes` is what files are kept for.
+    settings: LogSettings,
+    generation: u64,
+    /// Ascending, the current one and the prepared one included. No number is left out.
+    in_use: VecDeque<InUse>,
+    spares: VecDeque<Spare>,
+    /// The current file's successor, with its header durable. Nothing has been written to it.
+    prepared: Option<LogFile>,
+    /// Number and end of the newest file in use.
+    newest: (u64, Lsn),
+    /// Files are being made for a larger capacity than the log has yet: nobody else says what they are kept for.
+    pub growing: bool,
+}
+
+impl FilePool {
+    /// Creates the log directory with a first file that begins at `start`.
+    pub fn create(
+        disk: Arc<dyn Disk>,
+        data_dir: &Path,
+        settings: LogSettings,
+        start: Lsn,
+    ) -> Result<(FilePool, LogFile)> {
+        let dir = data_dir.join(REDO_DIR);
+        disk.create_dir_all(&dir)?;
+        disk.sync_dir(data_dir)?;
+        let mut pool = FilePool {
+            disk,
+            dir,
+            settings,
+            generation: 1,
+            in_use: VecDeque::new(),
+            spares: VecDeque::new(),
+            prepared: None,
+            newest: (0, start),
+            growing: false,
+        };
+        pool.make_all()?;
+        let first = pool.begin_file()?;
+        Ok((pool, first))
+    }
+
+    /// Opens the log after recovery found its end: drops what lies beyond `end` and begins a new generation there.
+    pub fn open_at(
+        disk: Arc<dyn Disk>,
+        data_dir: &Path,
+        settings: LogSettings,
+        checkpoint: Lsn,
+        end: Lsn,
+    ) -> Result<(FilePool, LogFile)> {
+        let dir = data_dir.join(REDO_DIR);
+        let listing = list(&*disk, &dir, &settings.uuid)?;
+        let chain = Chain::of(&*disk, &dir, &listing.log, checkpoint)?;
+        let mut spares = listing.spares;
+        let in_log = |h: &Header| Spare {
+            number: h.number,
+            len: h.file_bytes,
+            is_filled: true,
+        };
+        let below = |h: &&Header| h.number < chain.files[0].header.number;
+        let unused = listing.log.iter().take_while(below);
+        spares.extend(unused.map(in_log));
+
+        let mut in_use = VecDeque::new();
+        // From the highest number down, so that numbers never have a gap (LF-2).
+        for (i, f) in chain.files.iter().enumerate().rev() {
+            if i > 0 && f.header.start >= end {
+                f.file.write_at(&[0; HEADER_USED], 0)?;
+                f.file.sync()?;
+                spares.push(in_log(&f.header));
+            } else {
+                // What recovery read may still be in the operating system's cache only, and the new generation says
+                // that it is whole.
+                f.file.sync()?;
+                in_use.push_front(InUse {
+                    number: f.header.number,
+                    file_bytes: f.header.file_bytes,
+                    start: f.header.start,
+                    end: f.end.min(end),
+                });
+            }
+        }
+        let generations = listing.log.iter().map(|h| h.generation);
+        let last = in_use.back().expect("the chain's first file is kept");
+        let newest = (last.number, end);
+        let file_bytes = file_bytes_for(settings.capacity_bytes, Some(last.file_bytes));
+        let mut pool = FilePool {
+            disk,
+            dir,
+            settings: LogSettings {
+                file_bytes,
+                ..settings
+            },
+            generation: generations.max().unwrap_or(0) + 1,
+            in_use,
+            spares: VecDeque::new(),
+            prepared: None,
+            newest,
+            growing: false,
+        };
+        pool.adopt(spares)?;
+        match pool.make_all() {
+            // The disk is full. What there is makes the room (LF-4).
+            Err(Error::NoSpace { .. }) if !pool.spares.is_empty() => {}
+            made => made?,
+        }
+        let first = pool.begin_file()?;
+        Ok((pool, first))
+    }
+
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Takes over what an opening found, without what is of no use.
+    fn adopt(&mut self, mut found: Vec<Spare>) -> Result<()> {
+        found.sort_unstable_by_key(|spare| spare.number);
+        for spare in found {
+            match is_usable(spare.len) {
+                true => self.spares.push_back(spare),
+                // Not made to the end.
+                false => self.disk.remove(&path_of(&self.dir, spare.number))?,
+            }
+        }
+        Ok(())
+    }
+
+    // --- How many files there are to be -----------------------------------------------------------------------------
+
+    /// Keeps files for this capacity from now on.
+    pub fn keep_for(&mut self, capacity_bytes: u64) {
+        self.settings.capacity_bytes = capacity_bytes;
+    }
+
+    /// Makes new files as long as suits this capacity.
+    pub fn suit(&mut self, capacity_bytes: u64) {
+        let present = Some(self.settings.file_bytes);
+        self.settings.file_bytes = file_bytes_for(capacity_bytes, present);
+    }
+
+    /// As both, to what `aimed` said before.
+    pub fn aim_back(&mut self, (capacity_bytes, file_bytes): (u64, u64)) {
+        self.settings.capacity_bytes = capacity_bytes;
+        self.settings.file_bytes = file_bytes;
+    }
+
+    /// The capacity that files are kept for, and the length of new ones.
+    pub fn aimed(&self) -> (u64, u64) {
+        (self.settings.capacity_bytes, self.settings.file_bytes)
+    }
+
+    /// Bytes of the stream for which all files have room.
+    fn total(&self) -> u64 {
+        let in_use = self.in_use.iter().map(|f| payload(f.file_bytes));
+        let spares = self.spares.iter().map(|spare| payload(spare.len));
+        in_use.sum::<u64>() + spares.sum::<u64>()
+    }
+
+    /// For how many bytes there is to be room, if the longest file that nothing has been written to is that long.
+    fn wanted(&self, longest_left: u64) -> u64 {
+        let new = payload(self.settings.file_bytes);
+        let in_use = || self.in_use.iter();
+        let lost = in_use().map(|f| payload(f.file_bytes) - (f.end.0 - f.start.0));
+        let longest_used = in_use().map(|f| payload(f.file_bytes)).max();
+        self.settings.capacity_bytes
+            + longest_used.unwrap_or(new)
+            + longest_left.max(new)
+            + lost.sum::<u64>()
+    }
+
+    /// Room in each of the files that nothing has been written to.
+    fn unwritten(&self) -> impl Iterator<Item = u64> {
+        let prepared = self.prepared.iter().map(|f| payload(f.header.file_bytes));
+        prepared.chain(self.spares.iter().map(|spare| payload(spare.len)))
+    }
+
+    /// The same without this spare.
+    fn unwritten_but(&self, spare: usize) -> impl Iterator<Item = u64> {
+        let at = spare + usize::from(self.prepared.is_some());
+        let others = self.unwritten().enumerate().filter(move |(i, _)| *i != at);
+        others.map(|(_, payload)| payload)
+    }
+
+    /// LF-4.
+    pub fn room(&self) -> Lsn {
+        self.room_in(self.unwritten())
+    }
+
+    /// The room if this spare were not there.
+    pub fn room_without(&self, spare: usize) -> Lsn {
+        self.room_in(self.unwritten_but(spare))
+    }
+
+    fn room_in(&self, unwritten: impl Iterator<Item = u64>) -> Lsn {
+        let (sum, longest) = unwritten.fold((0, 0), |(sum, longest), p| (sum + p, p.max(longest)));
+        Lsn(self.current().end.0 + sum - longest)
+    }
+
+    fn current(&self) -> &InUse {
+        let at = self.in_use.len() - 1 - usize::from(self.prepared.is_some());
+        &self.in_use[at]
+    }
+
+    /// Where the oldest file ends: from that checkpoint on `release` has something to do.
+    pub fn oldest_end(&self) -> Lsn {
+        self.in_use[0].end
+    }
+
+    /// Bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        let in_use = self.in_use.iter().map(|f| f.file_bytes);
+        in_use.sum::<u64>() + self.spares.iter().map(|spare| spare.len).sum::<u64>()
+    }
+
+    /// Whether nothing is left but the current file.
+    pub fn needs_space(&self) -> bool {
+        self.unwritten().next().is_none()
+    }
+
+    /// Whether there are too few files.
+    pub fn lacks(&self) -> bool {
+        self.total() < self.wanted(self.unwritten().max().unwrap_or(0))
+    }
+
+    fn is_surplus(&self, spare: usize) -> bool {
+        let longest_left = self.unwritten_but(spare).max().unwrap_or(0);
+        self.total() - payload(self.spares[spare].len) >= self.wanted(longest_left)
+    }
+
+    /// What is to be done next about the number of files; `None`: nothing.
+    pub fn next_step(&self) -> Option<Step> {
+        if self.lacks() {
+            return Some(Step::Make);
+        }
+        // The last ones first: what was made for a capacity that could not be had.
+        let spares = || (0..self.spares.len()).rev();
+        let is_odd = |at: &usize| self.spares[*at].len != self.settings.file_bytes;
+        let is_surplus = |at: &usize| self.is_surplus(*at);
+        // As long as there are odd ones, usual ones are only made, until none of the odd ones is needed.
+        match spares().any(|at| is_odd(&at)) {
+            true => {
+                Some((spares().filter(is_odd).find(is_surplus)).map_or(Step::Make, Step::Remove))
+            }
+            false => spares().next().filter(is_surplus).map(Step::Remove),
+        }
+    }
+
+    /// Makes a spare.
+    pub fn make(&mut self) -> Result<()> {
+        let spare = self.create_spare()?;
+        self.disk.sync_dir(&self.dir)?;
+        self.spares.push_back(spare);
+        Ok(())
+    }
+
+    pub fn remove(&mut self, spare: usize) -> Result<()> {
+        let spare = self.spares.remove(spare).expect("one of them");
+        self.disk.remove(&path_of(&self.dir, spare.number))
+    }
+
+    /// Makes what is missing, when the log is opened.
+    fn make_all(&mut self) -> Result<()> {
+        while self.lacks() {
+            let spare = self.create_spare()?;
+            self.spares.push_back(spare);
+        }
+        self.disk.sync_dir(&self.dir)
+    }
+
+    fn create_spare(&self) -> Result<Spare> {
+        let numbers = self.spares.iter().map(|spare| spare.number);
+        let number = numbers.max().unwrap_or(0).max(self.newest.0) + 1;
+        let path = path_of(&self.dir, number);
+        let len = self.settings.file_bytes;
+        let file = self.disk.open(&path, OpenMode::CreateNew)?;
+        let made = file.allocate(len).and_then(|()| file.sync());
+        made.inspect_err(|_| {
+            // It would be in the way of the next attempt. The first error is the one to report.
+            let _ = self.disk.remove(&path);
+        })?;
+        Ok(Spare {
+            number,
+            len,
+            is_filled: false,
+        })
+    }
+
+    // --- Which file comes next -----------------------------------------------------------------------------------
+
+    /// Makes spares of the files below the checkpoint (LF-3).
+    pub fn release(&mut self, checkpoint: Lsn) {
+        let kept = 1 + usize::from(self.prepared.is_some());
+        while self.in_use.len() > kept && self.oldest_end() <= checkpoint {
+            let InUse {
+                number, file_bytes, ..
+            } = self.in_use.pop_front().expect("there is one");
+            self.spares.push_back(Spare {
+                number,
+                len: file_bytes,
+                is_filled: true,
+            });
+        }
+    }
+
+    /// Has the next file ready, so that the writer does not wait for it.
+    pub fn prepare(&mut self) -> Result<()> {
+        if self.prepared.is_none() {
+            self.prepared = Some(self.begin_file()?);
+        }
+        Ok(())
+    }
+
+    /// The file after the current one, which is full.
+    pub fn next(&mut self) -> Result<LogFile> {
+        self.prepare()?;
+        Ok(self.prepared.take().expect("just prepared"))
+    }
+
+    /// Makes a spare, or a new file if there is none, the stream's newest file (LF-2).
+    fn begin_file(&mut self) -> Result<LogFile> {
+        let (number, start) = (self.newest.0 + 1, self.newest.1);
+        let path = path_of(&self.dir, number);
+        let spare = self.name_spare(number, &path)?;
+        let header = Header {
+            number,
+            start,
+            generation: self.generation,
+            file_bytes: spare.len,
+        };
+        let file = match self.settings.buffered {
+            true => self.disk.open(&path, OpenMode::Existing)?,
+            false => self.disk.open_direct(&path)?,
+        };
+        if !spare.is_filled {
+            file.fill(DIRECT_BLOCK as u64)?;
+        }
+        let mut block = AlignedBuf::new(DIRECT_BLOCK);
+        block[..HEADER_USED].copy_from_slice(&encode(&header, &self.settings));
+        file.write_at(&block, 0)?;
+        file.sync()?;
+        self.newest = (number, header.end());
+        self.in_use.push_back(InUse {
+            number,
+            file_bytes: spare.len,
+            start,
+            end: header.end(),
+        });
+        Ok(LogFile { header, file })
+    }
+
+    /// Durably gives a spare this name and takes it off the list.
+    fn name_spare(&mut self, number: u64, path: &Path) -> Result<Spare> {
+        let named = self.spares.iter().position(|spare| spare.number == number);
+        if let Some(spare) = named.and_then(|i| self.spares.remove(i)) {
+            return Ok(spare);
+        }
+        let spare = match self.spares.pop_front() {
+            Some(spare) => {
+                (self.disk).rename(&path_of(&self.dir, spare.number), path)?;
+                spare
+            }
+            None => self.create_spare()?,
+        };
+        self.disk.sync_dir(&self.dir)?;
+        Ok(spare)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+
+    use super::*;
+    use crate::io::RealDisk;
+    use crate::redo::files::number_of;
+
+    const PAYLOAD: u64 = 61_440;
+
+    fn settings() -> LogSettings {
+        LogSettings {
+            capacity_bytes: 3 * PAYLOAD,
+            buffer_bytes: 1 << 16,
+            file_bytes: 65_536,
+            page_size: 16_384,
+            uuid: [5; 16],
+            buffered: false,
+            sabotage: None,
+        }
+    }
+
+    fn create(dir: &Path) -> (FilePool, LogFile) {
+        FilePool::create(Arc::new(RealDisk), dir, settings(), Lsn(8)).unwrap()
+    }
+
+    fn open_at(
+        dir: &Path,
+        settings: LogSettings,
+        checkpoint: Lsn,
+        end: Lsn,
+    ) -> (FilePool, LogFile) {
+        FilePool::open_at(Arc::new(RealDisk), dir, settings, checkpoint, end).unwrap()
+    }
+
+    /// Numbers and lengths.
+    fn files(dir: &Path) -> Vec<(u64, u64)> {
+        let entries = RealDisk.list(&dir.join(REDO_DIR)).unwrap();
+        let file = |e: &crate::io::DirEntry| Some((number_of(&e.name)?, e.len));
+        entries.iter().filter_map(file).collect()
+    }
+
+    fn fit(pool: &mut FilePool) {
+        while let Some(step) = pool.next_step() {
+            match step {
+                Step::Make => pool.make().unwrap(),
+                Step::Remove(spare) => {
+                    let without = pool.room_without(spare);
+                    pool.remove(spare).unwrap();
+                    assert_eq!(pool.room(), without);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn files_below_the_checkpoint_are_used_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut pool, mut file) = create(dir.path());
+        let numbers = || files(dir.path()).iter().map(|f| f.0).collect::<Vec<_>>();
+        assert_eq!(numbers(), [1, 2, 3, 4, 5]);
+        for i in 1..20 {
+            pool.release(Lsn(file.header.start.0.saturating_sub(PAYLOAD)));
+            let next = pool.next().unwrap();
+            assert_eq!(next.header.number, i + 1);
+            assert_eq!(next.header.start, file.header.end(), "no byte is skipped");
+            file = next;
+        }
+        assert_eq!(numbers().len(), 5, "no file was added");
+        // LF-3: with a checkpoint that stands still every file is kept, and new ones are created.
+        let checkpoint = file.header.start;
+        pool.release(checkpoint);
+        for _ in 0..10 {
+            pool.next().unwrap();
+            pool.release(checkpoint);
+        }
+        let redo = dir.path().join(REDO_DIR);
+        let chain = Chain::open(&RealDisk, &redo, &settings().uuid, checkpoint);
+        assert_eq!(chain.unwrap().files.len(), 11);
+    }
+
+    /// Files that were made for another capacity are used, too, and replaced as they come free.
+    #[test]
+    fn files_of_another_length_are_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_, first) = create(dir.path());
+        let larger = LogSettings {
+            capacity_bytes: 8 << 20,
+            file_bytes: 1 << 20,
+            ..settings()
+        };
+        let end = Lsn(first.header.start.0 + 800);
+        let (mut pool, mut file) = open_at(dir.path(), larger, Lsn(8), end);
+        assert!(file.header.file_bytes == 65_536 && pool.room().0 >= end.0 + larger.capacity_bytes);
+        for _ in 0..25 {
+            pool.release(file.header.start);
+            fit(&mut pool);
+            file = pool.next().unwrap();
+        }
+        assert_eq!(file.header.file_bytes, larger.file_bytes);
+        let lens: Vec<u64> = files(dir.path()).iter().map(|f| f.1).collect();
+        assert_eq!(lens, vec![larger.file_bytes; lens.len()]);
+        let (pool, _) = open_at(dir.path(), settings(), file.header.start, file.header.start);
+        assert_eq!(pool.aimed().1, 65_536, "they are much too long now");
+    }
+
+    #[test]
+    fn a_length_that_suits_is_kept() {
+        let (kib, mib) = (1 << 10, 1 << 20);
+        for (capacity, present, want) in [
+            (96 * mib, None, 12 * mib),
+            (96 * mib, Some(12 * mib), 12 * mib),
+            (768 * mib, Some(12 * mib), 12 * mib),
+            (1024 * mib, Some(12 * mib), 12 * mib),
+            (48 * mib, Some(12 * mib), 12 * mib),
+            (40 * mib, Some(12 * mib), 5 * mib),
+            (96 * mib, Some(mib), 12 * mib),
+            (96 * mib, Some(12 * mib + 1), 12 * mib),
+            (2 * mib, Some(64 * kib), 64 * kib),
+            (64 * 1024 * mib, None, 64 * mib),
+        ] {
+            assert_eq!(
+                file_bytes_for(capacity, present),
+                want,
+                "{capacity} {present:?}"
+            );
+        }
+    }
+
+    /// LF-4: wherever the checkpoint is, however often the log was opened and whatever its capacity was, there are files for all of
+    /// the capacity and for the next opening, and not many more.
+    #[test]
+    fn there_is_room_for_the_capacity() {
+        let seed = rand::random();
+        println!("seed {seed}");
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let dir = tempfile::tempdir().unwrap();
+        let (mut pool, mut file) = create(dir.path());
+        let mut checkpoint = Lsn(8);
+        for _ in 0..300 {
+            match rng.random_range(0..10) {
+                0 => {
+                    let room = file.header.end().0 - file.header.start.0;
+                    let used = [0, 8, (room / 2) & !7, room][rng.random_range(0..4)];
+                    let end = Lsn(file.header.start.0 + used);
+                    checkpoint = checkpoint.min(end);
+                    (pool, file) = open_at(dir.path(), settings(), checkpoint, end);
+                }
+                1 => {
+                    let capacity = PAYLOAD * rng.random_range(2..40);
+                    pool.suit(capacity);
+                    pool.keep_for(capacity);
+                }
+                2..5 => {
+                    let up_to = file.header.start.0;
+                    checkpoint = Lsn(rng.random_range(checkpoint.0..=up_to.max(checkpoint.0)) & !7);
+                    pool.release(checkpoint);
+                }
+                5 => pool.prepare().unwrap(),
+                _ if file.header.end() < pool.room() => file = pool.next().unwrap(),
+                _ => {}
+            }
+            pool.release(checkpoint);
+            // What is there is never more than the capacity (LOG-1).
+            let age = file.header.end().0 - checkpoint.0;
+            pool.keep_for(pool.aimed().0.max(age));
+            fit(&mut pool);
+            let capacity = pool.aimed().0;
+            assert!(pool.room().0 >= checkpoint.0 + capacity, "LF-4");
+            assert!(!pool.needs_space(), "LF-4");
+            let most = pool.wanted(0) + payload(pool.aimed().1);
+            let longest = pool.in_use.iter().map(|f| f.file_bytes).max().unwrap();
+            assert!(
+                pool.total() <= most.max(capacity + 3 * longest),
+                "{} files",
+                files(dir.path()).len()
+            );
+            assert_eq!(
+                files(dir.path()).iter().map(|f| f.1).sum::<u64>(),
+                pool.bytes()
+            );
+        }
+    }
+
+    #[test]
+    fn reopening_cuts_the_log_at_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut pool, _) = create(dir.path());
+        let second = pool.next().unwrap();
+        pool.prepare().unwrap();
+        let end = Lsn(second.header.start.0 + 800);
+        for generation in 2..6 {
+            let (_, file) = open_at(dir.path(), settings(), Lsn(8), end);
+            assert_eq!(
+                (file.header.generation, file.header.start),
+                (generation, end)
+            );
+            let redo = dir.path().join(REDO_DIR);
+            let chain = Chain::open(&RealDisk, &redo, &[5; 16], Lsn(8)).unwrap();
+            assert_eq!(
+                chain.files[1].end, end,
+                "the older file ends where the new one begins"
+            );
+            assert_eq!(
+                chain.files.len(),
+                3,
+                "files beyond the end are spares again"
+            );
+        }
+    }
+
+    #[test]
+    fn damage_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut pool, _) = create(dir.path());
+        let second = pool.next().unwrap();
+        let third = pool.next().unwrap();
+        let redo = dir.path().join(REDO_DIR);
+        let open =
+            |from: u64| Chain::open(&RealDisk, &redo, &[5; 16], Lsn(from)).map(|c| c.files.len());
+        assert_eq!(open(8).unwrap(), 3);
+        assert!(open(0).is_err(), "an LSN before the first file");
+        assert!(
+            open(third.header.end().0 + 8).is_err(),
+            "an LSN after the last file"
+        );
+        let other = Chain::open(&RealDisk, &redo, &[6; 16], Lsn(8))
+            .err()
+            .unwrap();
+        assert!(other.to_string().contains("database"), "{other}");
+        let broken = RealDisk
+            .open(second.file.path(), OpenMode::Existing)
+            .unwrap();
+        broken.write_at(&[0; 512], 0).unwrap();
+        assert!(open(8).is_err(), "a gap in the numbers");
+        assert_eq!(open(third.header.start.0).unwrap(), 1, "the gap is below");
+        broken.write_at(&[1], 100).unwrap();
+        assert!(open(8).is_err(), "a damaged header");
+    }
+}
