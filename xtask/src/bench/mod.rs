@@ -1,6 +1,7 @@
 //! Benchmarks beside a peer: what counts is the ratio of the two in the same run on the same machine.
 
 mod bigtable;
+mod commit;
 mod embedded;
 mod instructions;
 mod load;
@@ -29,6 +30,8 @@ use crate::workspace::Workspace;
 pub enum BenchTask {
     /// sysbench's OLTP workloads, alternating with InnoDB in the same server
     Oltp(oltp::OltpArgs),
+    /// Updates of single rows, each on disk before the next: throughput, and writes and syncs of the log
+    Commit(commit::CommitArgs),
     /// A 1 GiB table under a 32 MiB buffer pool
     Bigtable(bigtable::BigtableArgs),
     /// Many changes under an open snapshot: what it costs, and how fast purge catches up
@@ -52,6 +55,7 @@ pub enum BenchTask {
 pub fn run(workspace: &Workspace, task: &BenchTask) -> Result<()> {
     match task {
         BenchTask::Oltp(args) => oltp::run(workspace, args),
+        BenchTask::Commit(args) => commit::run(workspace, args),
         BenchTask::Bigtable(args) => bigtable::run(workspace, args),
         BenchTask::LongReader(args) => long_reader::run(workspace, args),
         BenchTask::Memory(args) => memory::run(workspace, args),
