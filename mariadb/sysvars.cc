@@ -29,6 +29,7 @@ static double adaptive_flushing_lwm;
 static unsigned long flushing_avg_loops;
 static unsigned long lru_scan_depth;
 static unsigned long open_files;
+static unsigned long force_recovery;
 static unsigned long long lock_memory_size;
 static unsigned long purge_threads;
 static unsigned long purge_batch_size;
@@ -265,6 +266,11 @@ static MYSQL_SYSVAR_ULONG(lru_scan_depth, lru_scan_depth, PLUGIN_VAR_RQCMDARG,
   "Pages of the buffer pool that the page cleaner keeps free ahead of demand, up to a 32nd of the pool.",
   nullptr, update_flush<unsigned long>, 1536, 100, UINT_MAX32, 0);
 
+static MYSQL_SYSVAR_ULONG(force_recovery, force_recovery, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+  "To get at what is left of a damaged database: 1 passes over damage that recovery meets, 2 also purges nothing, 3 also "
+  "rolls back nothing. 4 to 6 are refused.",
+  nullptr, nullptr, 0, 0, 6, 0);
+
 static MYSQL_SYSVAR_ULONG(open_files, open_files, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
   "How many table files are open at the same time at most; those used longest ago are closed. 0: as many as half of "
   "open_files_limit, but not more than 2000.",
@@ -499,6 +505,7 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(flush_log_at_trx_commit),
   MYSQL_SYSVAR(flush_method),
   MYSQL_SYSVAR(flushing_avg_loops),
+  MYSQL_SYSVAR(force_recovery),
   MYSQL_SYSVAR(io_capacity),
   MYSQL_SYSVAR(io_capacity_max),
   MYSQL_SYSVAR(lock_memory_size),
@@ -583,6 +590,7 @@ varve_options options_from_variables()
   options.flush= flush_options();
   options.pool_dump= pool_dump_options();
   options.open_files= table_files();
+  options.force_recovery= uint8_t(force_recovery);
   options.lock_memory_bytes= lock_memory_size;
   options.purge= purge_options();
   options.create_if_missing= true;

@@ -318,6 +318,8 @@ typedef struct varve_options {
   struct varve_purge_options purge;
   // How long a transaction waits for a row lock unless it says otherwise.
   uint64_t lock_wait_timeout_ms;
+  // 0; up to 3 to get at what is left of a damaged database, at the price of what is not.
+  uint8_t force_recovery;
   // A directory without a database gets one; otherwise that is VARVE_NOT_FOUND.
   bool create_if_missing;
   // Optional; without it there are only Varve's own collations.

@@ -172,6 +172,8 @@ pub struct varve_options {
     pub purge: varve_purge_options,
     /// How long a transaction waits for a row lock unless it says otherwise.
     pub lock_wait_timeout_ms: u64,
+    /// 0; up to 3 to get at what is left of a damaged database, at the price of what is not.
+    pub force_recovery: u8,
     /// A directory without a database gets one; otherwise that is VARVE_NOT_FOUND.
     pub create_if_missing: bool,
     /// Optional; without it there are only Varve's own collations.
@@ -233,6 +235,7 @@ pub unsafe extern "C" fn varve_options_default(options: *mut varve_options) {
         flush: d.flush.into(),
         pool_dump: varve_pool_dump_options::default(),
         lock_wait_timeout_ms: d.lock_wait_timeout.as_millis() as u64,
+        force_recovery: d.force_recovery,
         create_if_missing: d.create_if_missing,
         find_collation: None,
         collation_context: ptr::null_mut(),
@@ -268,6 +271,7 @@ unsafe fn options(o: &varve_options) -> varve::Result<Options> {
         // SAFETY: the caller's promise.
         pool_dump: unsafe { pool_dump_options(&o.pool_dump)? },
         lock_wait_timeout: Duration::from_millis(o.lock_wait_timeout_ms),
+        force_recovery: o.force_recovery,
         create_if_missing: o.create_if_missing,
         ..Options::default()
     };

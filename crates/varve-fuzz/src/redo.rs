@@ -13,10 +13,11 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use varve::base::{Lsn, PageId, SpaceId};
 use varve::buffer::{BufferPool, PageStore, PoolSettings};
+use varve::io::Disk;
 use varve::mtr::record::{Record, records};
 use varve::mtr::replay::apply_frame;
 use varve::page::validate;
-use varve::recovery::scan;
+use varve::recovery::{ScanSettings, scan};
 use varve::redo::{Control, ControlFile, RedoReader};
 use varve::{Error, Result};
 use varve_sim::sample::{DIR, PAGE, files, read, write};
@@ -125,7 +126,8 @@ fn log() -> &'static Log {
         let control = ControlFile::open(&disk, Path::new(DIR), &mut |_| ())
             .expect("whole")
             .control();
-        let (_, mut reader) = scan(&disk, Path::new(DIR), &control).expect("whole");
+        let (dir, uuid, from) = (Path::new(DIR), &control.uuid, control.checkpoint);
+        let mut reader = RedoReader::open(&disk, dir, uuid, from).expect("whole");
         let (mut frames, mut bodies) = (Vec::new(), Vec::new());
         while let Some(frame) = reader.next().expect("whole") {
             let (start, end) = (frame.start.0, frame.end.0);
@@ -180,7 +182,14 @@ fn read_files(input: &mut Input<'_>) {
         checkpoint: Lsn(from),
         ..log.control
     };
-    let Ok((found, _)) = scan(&disk, Path::new(DIR), &control) else {
+    // Hardly any memory, so that what the log says is sorted in a file.
+    let settings = ScanSettings {
+        memory_bytes: 4096,
+        threads: 2,
+        forgets_a_run: false,
+    };
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let Ok((found, _)) = scan(&shared, Path::new(DIR), &control, settings) else {
         return;
     };
     let uuid = &control.uuid;

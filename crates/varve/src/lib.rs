@@ -108,6 +108,7 @@ pub use db::{
 };
 pub use flush::FlushOptions;
 pub use io::FlushMethod;
+pub use recovery::Progress as RecoveryProgress;
 pub use row::{
     Collation, CollationId, Collations, ColumnDef, ColumnType, Datum, DatumBuf, FindCollation,
     KeyField, KeyPart, Pad, RowRef, Value, Weigh,

@@ -38,7 +38,9 @@ fn open(disk: &SimDisk, log: &Log) -> Database {
         })),
         ..Options::default()
     };
-    Database::open_on(Arc::new(disk.clone()), Path::new("/db"), options).unwrap()
+    let db = Database::open_on(Arc::new(disk.clone()), Path::new("/db"), options).unwrap();
+    assert!(db.wait_for_recovery(Duration::from_secs(60)));
+    db
 }
 
 fn definition(name: &str) -> TableDef {

@@ -691,6 +691,7 @@ fn others_work(disk: &SimDisk, place: &Place, context: &str) {
             return;
         }
     };
+    assert!(db.wait_for_recovery(Duration::from_secs(60)), "{context}");
     let page = format!("page {}", place.no);
     for def in sample::definitions() {
         let told = match db.table(&def.name) {

@@ -301,6 +301,7 @@ fn a_rollback_that_began_is_no_longer_prepared() {
     let _ = rollback.join().unwrap();
     let db = open(dir.path());
     assert_eq!(db.prepared(), []);
+    assert!(db.wait_for_recovery(Duration::from_secs(60)));
     check(&db, &BEFORE);
 }
 

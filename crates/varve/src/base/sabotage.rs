@@ -46,10 +46,14 @@ pub enum Sabotage {
     GapsOpen,
     /// Shared row locks are given up at once.
     SharedLocksForgotten,
+    /// The checkpoint passes redo that recovery has not applied yet.
+    RecoveryHoldDropped,
+    /// Recovery forgets what it has put in its file first.
+    RecoveryRunForgotten,
 }
 
 impl Sabotage {
-    pub const ALL: [Sabotage; 21] = [
+    pub const ALL: [Sabotage; 23] = [
         Sabotage::WriteAheadForgotten,
         Sabotage::CheckpointTooFar,
         Sabotage::AcknowledgedTooEarly,
@@ -71,5 +75,7 @@ impl Sabotage {
         Sabotage::ViewSeesUnfinished,
         Sabotage::GapsOpen,
         Sabotage::SharedLocksForgotten,
+        Sabotage::RecoveryHoldDropped,
+        Sabotage::RecoveryRunForgotten,
     ];
 }

@@ -22,6 +22,10 @@
 //! of [`DirtyQueue::oldest`] read `complete` first, every change below it is registered, and later ones start at or above
 //! it: the least of `complete` and of what the walk finds bounds everything that may come.
 //!
+//! - **DQ-4** While pages are registered that lacked redo (pending.rs), `first_change` does not only move up: a frame that lingers in a chain may be used
+//!   again for an older change, and DQ-1 does not hold. Until [`DirtyQueue::settle`] has put all frames in their chains, what `oldest` returns may be too
+//!   new, and the caller's `complete` is below all these changes, so that DQ-2 holds.
+//!
 //! Pages of unlogged tablespaces are dirty but in no chain; the clock finds them.
 //!
 //! How many pages are dirty is counted where `first_change` becomes or ceases to be 0, once for each time that a page is written; each kind by
@@ -196,6 +200,19 @@ impl DirtyQueue {
         least.map(Lsn)
     }
 
+    /// Puts every frame in the chain that it belongs to (DQ-4).
+    pub fn settle(&self, frames: &[Frame]) {
+        let walker = self.walker.lock();
+        for n in walker.base..walker.base + BUCKETS as u64 {
+            self.walk(frames, n, |_, change| {
+                assert!(
+                    bucket_of(change) >= walker.base,
+                    "DQ-2: {change} is too old"
+                );
+            });
+        }
+    }
+
     /// Shows frames with `first_change` up to `up_to`, oldest first, until `visit` has had enough (false).
     pub fn visit_oldest(&self, frames: &[Frame], up_to: Lsn, mut visit: impl FnMut(u32) -> bool) {
         let walker = self.walker.lock();
@@ -296,6 +313,26 @@ mod tests {
         queue.register(&frames, 0, 5 << 20);
         queue.register(&frames, 1, 6 << 20);
         assert_eq!(queue.oldest(&frames, Lsn(7 << 20)), Some(Lsn(5 << 20)));
+    }
+
+    /// DQ-4. A frame changes hands while it lingers in a chain, and gets an older change.
+    #[test]
+    fn a_frame_used_for_an_older_change_is_found_once_all_is_settled() {
+        let frames = frames(3);
+        let queue = DirtyQueue::new();
+        queue.register(&frames, 0, 9 << 20);
+        queue.register(&frames, 1, 7 << 20);
+        clean(&frames[0]);
+        queue.register(&frames, 0, 5 << 20);
+        queue.register(&frames, 2, 6 << 20);
+        queue.settle(&frames);
+        assert_eq!(queue.oldest(&frames, Lsn(10 << 20)), Some(Lsn(5 << 20)));
+        let mut seen = vec![];
+        queue.visit_oldest(&frames, Lsn(10 << 20), |f| {
+            seen.push(f);
+            true
+        });
+        assert_eq!(seen, [0, 2, 1]);
     }
 
     /// DQ-1 and DQ-2 under concurrency: writers register ever later changes, cleaners clean, and the walker's answer

@@ -14,6 +14,7 @@ pub(crate) struct MemStore {
     pub pages: Mutex<HashMap<PageId, Vec<u8>>>,
     /// Tablespaces that replay finds missing.
     pub gone: Mutex<HashSet<SpaceId>>,
+    pub synced: Mutex<HashSet<SpaceId>>,
     pub reads: AtomicU64,
     pub writes: AtomicU64,
 }
@@ -41,7 +42,8 @@ impl PageStore for MemStore {
         Ok(())
     }
 
-    fn sync(&self, _: SpaceId) -> Result<()> {
+    fn sync(&self, space: SpaceId) -> Result<()> {
+        self.synced.lock().insert(space);
         Ok(())
     }
 

@@ -51,6 +51,7 @@ mod loom_tests;
 #[cfg(test)]
 pub(crate) mod mem_store;
 mod page_table;
+mod pending;
 mod prefetch;
 #[cfg(all(test, not(loom)))]
 mod prefetch_tests;
@@ -66,6 +67,7 @@ use crossbeam_epoch::{Guard, Owned, Shared};
 
 pub use clean::DirtyPage;
 pub use guard::{ExclusivePage, Pin, SharedPage};
+pub use pending::{Need, PendingRedo};
 
 use crate::base::sync::yield_now;
 use crate::base::{Durations, Error, PageId, Result, SpaceId};
@@ -75,6 +77,7 @@ use dirty::DirtyQueue;
 use frame::{Arena, Frame};
 use latch::Latch;
 use page_table::PageTable;
+use pending::Pending;
 use replace::Replacement;
 
 /// Where pages come from and go to. Implemented by the tablespaces.
@@ -203,6 +206,7 @@ pub struct BufferPool {
     counters: Counters,
     /// How many leaves a scan reads in a row before it reads ahead; 0: it never does. Relaxed: a setting.
     read_ahead_threshold: AtomicU32,
+    pending: Pending,
     /// How long frames of tablespaces that are gone were latched one by one to be emptied.
     pub drop_held: Durations,
 }
@@ -283,6 +287,7 @@ impl BufferPool {
             replacement: Replacement::new(n, settings.page_size),
             counters: Counters::default(),
             read_ahead_threshold: AtomicU32::new(READ_AHEAD_THRESHOLD),
+            pending: Pending::default(),
             drop_held: Durations::default(),
         })
     }
@@ -393,6 +398,9 @@ impl BufferPool {
                 if self.latch_hit::<ExclusiveMode>(frame, id) {
                     return Ok(ExclusivePage::new(self, frame));
                 }
+            } else if self.pending_for(id).is_some() {
+                // BUF-7
+                return self.exclusive(id);
             } else if let Some(frame) = self.install(id)? {
                 self.counters.creates.fetch_add(1, Relaxed);
                 return Ok(ExclusivePage::new_unread(self, frame));
@@ -579,8 +587,7 @@ impl BufferPool {
         // SAFETY: `install` latched the frame exclusively, and no guard exists yet.
         let bytes =
             unsafe { std::slice::from_raw_parts_mut(self.arena.page_ptr(index), self.page_size) };
-        let read = self.store.read(id, bytes);
-        if let Err(e) = read.and_then(|()| self.check_loaded(id, bytes)) {
+        if let Err(e) = self.fill(index, id, bytes) {
             self.give_up(index);
             return Err(e);
         }

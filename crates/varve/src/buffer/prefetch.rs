@@ -98,7 +98,8 @@ impl BufferPool {
         let mut runs: Vec<Loading> = Vec::new();
         let mut passed = 0;
         for &id in pages {
-            if !self.is_resident(id) {
+            // BUF-6
+            if !self.is_resident(id) && self.pending_for(id).is_none() {
                 let Some(frame) = self.spare_frame() else {
                     break;
                 };

@@ -53,6 +53,8 @@ pub(super) struct Replacement {
     /// Threads that wait for the cleaner.
     waiting: AtomicU32,
     cleaned: (Mutex<()>, Condvar),
+    /// Nobody will clean any frame. Relaxed: who waits looks again soon.
+    is_given_up: AtomicBool,
     wake_cleaner: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// With fewer free frames than this the cleaner is woken, once until it has looked after them. Relaxed both: a missed one wakes nobody until
     /// the cleaner's next round, or until somebody waits.
@@ -111,6 +113,7 @@ impl Replacement {
             tick: AtomicU32::new(1),
             waiting: AtomicU32::new(0),
             cleaned: Default::default(),
+            is_given_up: AtomicBool::new(false),
             wake_cleaner: OnceLock::new(),
             low_mark: AtomicU32::new(0),
             told_low: AtomicBool::new(false),
@@ -213,6 +216,11 @@ impl BufferPool {
         }
     }
 
+    /// The database was poisoned, so no page will be written any more: who waits for a frame is refused soon.
+    pub fn give_up_waiting(&self) {
+        self.replacement.is_given_up.store(true, Relaxed);
+    }
+
     /// Has the system give memory to the frames that will be used next. For the cleaner.
     pub fn back_ahead(&self) {
         let backing = &self.replacement.backing;
@@ -241,7 +249,7 @@ impl BufferPool {
             // The time limit covers wake-ups that nobody sends: a latch given back, a pin dropped.
             r.cleaned.1.wait_for(&mut guard, Duration::from_millis(5));
             drop(guard);
-            if started.elapsed() > GIVE_UP {
+            if started.elapsed() > GIVE_UP || r.is_given_up.load(Relaxed) {
                 let n = self.frames.len();
                 break Err(Error::NoSpace {
                     what: format!(
@@ -340,6 +348,7 @@ impl BufferPool {
     /// the cleaner, whose writes the store ignores: a frame that is in use just now is left to it, and becomes clean and
     /// free in the usual way. That is harmless, since tablespace ids are never used again.
     pub fn drop_space(&self, space: SpaceId) {
+        self.forget_pending(space);
         for index in 0..self.frames.len() as u32 {
             let is_gone = |page: PageId| page.space == space;
             if self.may_hold(index, is_gone) {

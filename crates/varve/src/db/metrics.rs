@@ -10,6 +10,7 @@ use crate::base::Durations;
 use crate::buffer::PoolStats;
 use crate::flush::{ASYNC, FlushCounters, SYNC};
 use crate::lock::LockStats;
+use crate::recovery::Progress;
 use crate::redo::LogCounters;
 use crate::space::OpenFiles;
 use crate::txn::Core;
@@ -37,11 +38,17 @@ pub struct Metric {
 }
 
 /// All metrics, those of a subsystem together.
-pub fn collect(core: &Core, files: &OpenFiles, flushed: &FlushCounters) -> Vec<Metric> {
+pub fn collect(
+    core: &Core,
+    files: &OpenFiles,
+    flushed: &FlushCounters,
+    recovery: Progress,
+) -> Vec<Metric> {
     let sources = Sources {
         core,
         files,
         flushed,
+        recovery,
         log: core.log.counters(),
         pool: core.pool.stats(),
         locks: core.locks.stats(),
@@ -62,6 +69,7 @@ struct Sources<'a> {
     core: &'a Core,
     files: &'a OpenFiles,
     flushed: &'a FlushCounters,
+    recovery: Progress,
     log: &'a LogCounters,
     pool: PoolStats,
     locks: LockStats,
@@ -278,6 +286,17 @@ metrics! { |s|
             "Pages written to the doublewrite file";
         Counter varve_dblwr_writes as dblwr_writes = s.dblwr_batches(), "Batches of pages written to the doublewrite file";
         Counter os_data_fsyncs as data_fsyncs = now(&s.flushed.space_syncs), "Syncs of tablespaces";
+    }
+    "recovery" {
+        Value recovery_redo_bytes = s.recovery.redo_bytes, "Bytes of redo that the last start has found";
+        Value recovery_memory_bytes = s.recovery.memory_bytes, "Memory that this took at most, sorted by page, with indexes";
+        Value recovery_file_bytes = s.recovery.file_bytes, "Bytes of it that were put in a file meanwhile";
+        Value recovery_pages = s.recovery.pages, "Pages that lacked changes when the database opened";
+        Value recovery_pages_left = s.recovery.pages_left, "Of these, those that nobody has used and that are not up to date yet";
+        Value recovery_transactions_left = s.recovery.transactions_left,
+            "Transactions that had not ended at the crash and are not rolled back yet";
+        Value recovery_changes_left = s.recovery.changes_left, "About how many changes these have";
+        Value recovery_seconds_left = s.recovery.seconds_left, "Seconds until recovery is through, going by how long it has taken so far";
     }
     "file_system" {
         Value file_num_open_files as num_open_files = s.files.count() as u64, "Table files that are open";

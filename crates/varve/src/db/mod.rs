@@ -22,6 +22,7 @@ use crate::ddl::Ddl;
 use crate::flush::{FlushCounters, FlushOptions, Flusher};
 use crate::io::{DirLock, Disk, RealDisk};
 use crate::purge::Purge;
+use crate::recovery::{Progress as RecoveryProgress, Recovery};
 use crate::redo::LogWriter;
 use crate::row::{Collation, Datum};
 use crate::table::{
@@ -51,6 +52,7 @@ pub(crate) struct Inner {
     /// For transactions.
     pub handles: CoreHandles,
     pub ddl: Ddl,
+    pub recovery: Arc<Recovery>,
     pub background: Mutex<Option<Background>>,
     pub flushed: Arc<FlushCounters>,
     pub warmth: PoolWarmth,
@@ -65,6 +67,7 @@ pub(crate) struct Inner {
 pub(crate) struct Background {
     /// `None` in a database that is only looked at.
     pub purge: Option<Purge>,
+    pub recovery: Arc<Recovery>,
     pub flusher: Flusher,
     pub log_writer: LogWriter,
 }
@@ -120,6 +123,7 @@ impl Database {
         let background = self.inner.background.lock().take();
         if let Some(mut background) = background {
             background.stop_purge();
+            background.recovery.stop();
             background.flusher.stop();
         }
     }
@@ -367,10 +371,27 @@ impl Database {
         true
     }
 
+    /// What recovery after a crash has still to do in the background.
+    pub fn recovery_progress(&self) -> RecoveryProgress {
+        self.inner.recovery.progress()
+    }
+
+    /// Waits until recovery after a crash has brought all pages up to date and rolled back what had not ended, at most so long. `false`: it
+    /// is not through yet.
+    pub fn wait_for_recovery(&self, at_most: Duration) -> bool {
+        self.inner.recovery.wait(at_most)
+    }
+
     /// Everything that the engine counts.
     pub fn metrics(&self) -> Vec<Metric> {
         let inner = &self.inner;
-        metrics::collect(&inner.core, inner.ddl.spaces.files(), &inner.flushed)
+        let recovery = inner.recovery.progress();
+        metrics::collect(
+            &inner.core,
+            inner.ddl.spaces.files(),
+            &inner.flushed,
+            recovery,
+        )
     }
 
     /// The same by the names of status variables.
@@ -386,7 +407,8 @@ impl Database {
 
     /// The last deadlock, who waits for whom, and what holds purge back: titles with lines for a person to read.
     pub fn report(&self) -> Vec<(&'static str, String)> {
-        report::sections(&self.inner.core, &self.inner.flushed)
+        let recovery = self.inner.recovery.progress();
+        report::sections(&self.inner.core, &self.inner.flushed, recovery)
     }
 
     pub fn dir(&self) -> &Path {
@@ -415,6 +437,7 @@ impl Inner {
             self.core.warn(&why);
         }
         background.stop_purge();
+        background.recovery.finish_pages();
         let core = &self.core;
         let done = background.flusher.shutdown_clean();
         core.log.poison("the database was closed");

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -22,7 +22,7 @@ use crate::flush::{CheckpointHold, FlushEnv, FlushOptions, FlushSettings, Flushe
 use crate::io::{Disk, FlushMethod, OpenMode};
 use crate::mtr::{Mtr, MtrEnv, RawRecord};
 use crate::purge::Purge;
-use crate::recovery;
+use crate::recovery::{self, Changes, PageMap, Recovery, Rest, ScanSettings};
 use crate::redo::{CONTROL_FILE, Control, ControlFile, LogSettings, RedoLog};
 use crate::row::{Collation, Collations, FindCollation};
 use crate::space::{DefinitionCopy, MIXED, NewSpace, SpaceKind, Spaces, UNFINISHED_EXTENSION};
@@ -89,6 +89,17 @@ pub struct Options {
     pub collations: Vec<Collation>,
     /// Asked for other collations when a table that uses them is created or opened.
     pub find_collation: Option<FindCollation>,
+    /// Bytes of redo that recovery keeps in memory, sorted by page; what is more goes to a file in the data directory meanwhile. 0: an eighth of
+    /// the buffer pool.
+    pub recovery_memory_bytes: u64,
+    /// Threads that bring pages up to date while the database is in use after a crash; `None`: two at least, one for each processor, eight at
+    /// most. With 0 only those pages are that somebody uses, until the database is closed, no transaction is rolled back, and the redo
+    /// log may become full.
+    #[doc(hidden)]
+    pub recovery_threads: Option<usize>,
+    /// To get at what is left of a damaged database that does not open or does not stay open: 0 to 3, docs/mariadb.md has what each level
+    /// passes over. Above 0 nothing that was not lost before is safe.
+    pub force_recovery: u8,
     /// Create the database if the directory has none.
     pub create_if_missing: bool,
     /// Receives messages for the administrator; standard error if `None`.
@@ -122,6 +133,9 @@ impl Default for Options {
             purge: PurgeOptions::default(),
             collations: Vec::new(),
             find_collation: None,
+            recovery_memory_bytes: 0,
+            recovery_threads: None,
+            force_recovery: 0,
             create_if_missing: true,
             logger: None,
             #[cfg(feature = "sabotage")]
@@ -155,6 +169,12 @@ impl Options {
         self.purge.validate()?;
         self.flush.validate()?;
         self.pool_dump.validate()?;
+        if self.force_recovery > MOST_FORCE {
+            return Err(Error::unsupported(format!(
+                "force_recovery {}: there are levels up to {MOST_FORCE}; rows of a table whose file is there can be saved with `varve dump`",
+                self.force_recovery
+            )));
+        }
         let least = u64::from(self.page_size) * 256;
         if self.buffer_pool_bytes < least {
             return Err(Error::invalid(format!(
@@ -171,6 +191,23 @@ impl Options {
         return self.sabotage == Some(_sabotage);
         #[cfg(not(feature = "sabotage"))]
         false
+    }
+
+    fn scan_settings(&self) -> ScanSettings {
+        let memory_bytes = match self.recovery_memory_bytes {
+            0 => (self.buffer_pool_bytes / 8).max(LEAST_RECOVERY_MEMORY_BYTES),
+            bytes => bytes,
+        };
+        ScanSettings {
+            memory_bytes,
+            threads: processors().min(MOST_SCAN_THREADS),
+            forgets_a_run: self.is_sabotaged(Sabotage::RecoveryRunForgotten),
+        }
+    }
+
+    fn recovery_threads(&self) -> usize {
+        self.recovery_threads
+            .unwrap_or(processors().clamp(2, MOST_RECOVERY_THREADS))
     }
 
     fn log_settings(&self, control: &Control) -> LogSettings {
@@ -207,8 +244,21 @@ pub(super) fn validate_undo_logs(count: u32) -> Result<()> {
     }
 }
 
+/// 1 if nobody can tell.
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 const LEAST_OPEN_FILES: u32 = 10;
 const MAX_READ_AHEAD_THRESHOLD: u32 = 64;
+/// Levels of `Options::force_recovery`: damage that recovery meets is passed over; nothing is purged; nothing is rolled back.
+const FORCE_DAMAGE: u8 = 1;
+const FORCE_NO_PURGE: u8 = 2;
+const FORCE_NO_ROLLBACK: u8 = 3;
+const MOST_FORCE: u8 = FORCE_NO_ROLLBACK;
+const LEAST_RECOVERY_MEMORY_BYTES: u64 = 4 << 20;
+const MOST_SCAN_THREADS: usize = 8;
+const MOST_RECOVERY_THREADS: usize = 8;
 /// Exists while a database is being created: what lies beside it is not a database yet.
 pub(crate) const CREATION_MARK: &str = "varve.creating";
 /// Where the redo stream of a new database begins.
@@ -302,8 +352,16 @@ pub(crate) fn open(
             "recovery: restored {page}, which was torn, from the doublewrite file"
         ));
     }
-    let (scan, redo) = recovery::scan(&*disk, dir, &control)?;
-    if scan.frames > 0 {
+    let begun = Instant::now();
+    let (scan, changes) = recovery::scan(&disk, dir, &control, options.scan_settings())?;
+    if options.force_recovery > 0 {
+        let level = options.force_recovery;
+        logger(
+            LogLevel::Warning,
+            &format!("the database is opened with force_recovery {level}"),
+        );
+    }
+    if scan.frames > 0 && options.force_recovery < FORCE_DAMAGE {
         recovery::require_readable(&found)?;
     }
     let settings = options.log_settings(&control);
@@ -316,19 +374,21 @@ pub(crate) fn open(
     )?);
     // What decides is durable now: the redo that was read may have been in the operating system's cache only.
     recovery::finish_removals(&spaces, &scan.removed, &note)?;
-    let closing = Arc::new(AtomicBool::new(false));
-    let (poison_logger, closed) = (logger.clone(), closing.clone());
-    log.set_on_poison(move |why| {
-        if !closed.load(Ordering::Relaxed) {
-            poison_logger(LogLevel::Error, &format!("the database stops: {why}"));
-        }
-    });
     let pool_settings = PoolSettings {
         bytes: options.buffer_pool_bytes,
         page_size: control.page_size as usize,
     };
     let pool = Arc::new(BufferPool::new(pool_settings, spaces.clone())?);
     pool.set_read_ahead_threshold(options.read_ahead_threshold);
+    let closing = Arc::new(AtomicBool::new(false));
+    let (poison_logger, closed) = (logger.clone(), closing.clone());
+    let waiting = pool.clone();
+    log.set_on_poison(move |why| {
+        waiting.give_up_waiting();
+        if !closed.load(Ordering::Relaxed) {
+            poison_logger(LogLevel::Error, &format!("the database stops: {why}"));
+        }
+    });
     let log_writer = log.spawn_writer()?;
     let id_limits: Arc<OnceLock<Arc<Core>>> = Arc::default();
     let (source, id_limit) = (id_limits.clone(), scan.id_limit);
@@ -351,20 +411,40 @@ pub(crate) fn open(
         }),
     })?;
     (flusher, hold) = (started.0, Some(started.1));
-    if scan.frames > 0 {
-        if !is_new {
-            note(&format!(
-                "recovery: applying {} bytes of redo from LSN {}",
-                scan.end.0 - control.checkpoint.0,
-                control.checkpoint
-            ));
+    let redo_bytes = scan.end.0 - control.checkpoint.0;
+    let map = match changes {
+        Changes::Map(map) => recovery::attach(*map, &pool)?,
+        Changes::ReadAgain(reader) => {
+            note(
+                "recovery: no space left for sorting the redo; it is read and applied in order before the database opens",
+            );
+            recovery::replay(*reader, control.checkpoint, scan.end, dir, &pool)?;
+            None
         }
-        recovery::replay(redo, control.checkpoint, scan.end, dir, &pool)?;
+    };
+    if scan.frames > 0 && !is_new {
+        let (pages, spilled) = map
+            .as_ref()
+            .map_or((0, 0), |m| (m.left(), m.spilled_bytes()));
+        note(&format!(
+            "recovery: read {redo_bytes} bytes of redo from LSN {} in {:.1} s; {pages} pages lack changes, {spilled} bytes of them in a file",
+            control.checkpoint,
+            begun.elapsed().as_secs_f64()
+        ));
     }
+    let is_worth_it = map.is_some() && purpose == Purpose::Use && !is_new;
+    let may_wait = is_worth_it && recovery::may_wait(&log)?;
+    let map = match map {
+        Some(map) if !may_wait => {
+            recovery::apply_all(&pool, &map, options.recovery_threads())?;
+            None
+        }
+        map => map,
+    };
     // An undo tablespace that was not found has not got its changes either (REC-4).
     let directory = Directory::read(&pool, &spaces)?;
-    // REC-3: a file that has missed redo gets its mark before the checkpoint passes that.
-    if !spaces.any_missed_replay(&scan.removed) {
+    // REC-3: a file that has missed redo gets its mark before the checkpoint passes that. REC-5: nor does that pass what is left.
+    if map.is_none() && !spaces.any_missed_replay(&scan.removed) {
         hold = None;
     }
     if hold.is_none() && log.needs_space() {
@@ -383,10 +463,19 @@ pub(crate) fn open(
         control_file,
         flusher,
         hold,
+        map,
+        redo_bytes,
         directory,
         removed: scan.removed,
     };
-    let (core, ddl, flusher) = opener.finish(scan.id_limit, &id_limits, &found)?;
+    let (core, ddl, flusher, mut rest) = opener.finish(scan.id_limit, &id_limits, &found)?;
+    let threads = options.recovery_threads();
+    if core.log.is_sabotaged(Sabotage::RecoveryHoldDropped) {
+        rest.hold = None;
+        flusher.flush_all_to(core.log.next_lsn())?;
+        flusher.checkpoint_now()?;
+    }
+    let recovery = Recovery::start(core.clone(), ddl.spaces.clone(), rest, threads)?;
     if undo_dir != undo_directory::recorded(&*disk, dir)? {
         undo_directory::record(&*disk, dir, &undo_dir)?;
         core.note(&format!(
@@ -397,7 +486,7 @@ pub(crate) fn open(
     if purpose == Purpose::Use {
         ddl.keep_spare();
     }
-    let purge = (purpose == Purpose::Use)
+    let purge = (purpose == Purpose::Use && options.force_recovery < FORCE_NO_PURGE)
         .then(|| Purge::start(core.clone(), ddl.control.clone()))
         .transpose()?;
     let warmth = PoolWarmth::new(
@@ -418,8 +507,10 @@ pub(crate) fn open(
             core,
             ddl,
             flushed: flusher.counters().clone(),
+            recovery: recovery.clone(),
             background: Mutex::new(Some(Background {
                 purge,
+                recovery,
                 flusher,
                 log_writer,
             })),
@@ -441,8 +532,11 @@ struct Opener<'a> {
     log: Arc<RedoLog>,
     control_file: Arc<ControlFile>,
     flusher: Flusher,
-    /// Until the files that have missed redo are marked. Goes after the page cleaner has ended.
+    /// Until the files that have missed redo are marked, and no page lacks redo. Goes after the page cleaner has ended.
     hold: Option<CheckpointHold>,
+    /// What pages lack.
+    map: Option<Arc<PageMap>>,
+    redo_bytes: u64,
     directory: Directory,
     /// Tablespaces that redo removes.
     removed: Vec<SpaceId>,
@@ -454,7 +548,7 @@ impl Opener<'_> {
         id_limit: u64,
         id_limits: &OnceLock<Arc<Core>>,
         found: &[recovery::FoundFile],
-    ) -> Result<(Arc<Core>, Ddl, Flusher)> {
+    ) -> Result<(Arc<Core>, Ddl, Flusher, Rest)> {
         let page_size = self.pool.page_size();
         let mtr = Arc::new(MtrEnv::new(self.pool.clone(), self.log.clone()));
         let directory = &self.directory;
@@ -525,8 +619,20 @@ impl Opener<'_> {
             mutex: Mutex::new(()),
             next_temporary: AtomicU64::new(FIRST_TEMPORARY_ID),
         };
-        self.finish_transactions(&core, &ddl, unfinished, found)?;
-        Ok((core, ddl, self.flusher))
+        let losers = self.finish_transactions(&core, &ddl, unfinished, found)?;
+        let rest = Rest {
+            rolls_back: self.rolls_back(),
+            map: self.map,
+            hold: self.hold,
+            passes_over_damage: self.options.force_recovery >= FORCE_DAMAGE,
+            losers,
+            redo_bytes: self.redo_bytes,
+        };
+        Ok((core, ddl, self.flusher, rest))
+    }
+
+    fn rolls_back(&self) -> bool {
+        self.options.force_recovery < FORCE_NO_ROLLBACK
     }
 
     fn is_prepared(&self, undo: &TrxUndo) -> bool {
@@ -534,15 +640,15 @@ impl Opener<'_> {
     }
 
     /// Rolls back what had not ended and loads the tables in between: first the transactions that changed definitions,
-    /// so that the definitions are the committed ones. What was prepared gets its locks and waits for its coordinator. Losers
-    /// need no locks: they are gone before anybody can meet them.
+    /// so that the definitions are the committed ones. What was prepared gets its locks and waits for its coordinator. The others get theirs,
+    /// too, and are returned: they are rolled back while the database is in use.
     fn finish_transactions(
         &mut self,
         core: &Arc<Core>,
         ddl: &Ddl,
         unfinished: Vec<TrxUndo>,
         found: &[recovery::FoundFile],
-    ) -> Result<()> {
+    ) -> Result<Vec<Transaction>> {
         let note = |message: &str| (self.logger)(LogLevel::Note, message);
         let mut rest = Vec::new();
         let (prepared, losers): (Vec<_>, Vec<_>) = unfinished
@@ -564,7 +670,9 @@ impl Opener<'_> {
         }
         for undo in losers {
             match undo.newest_table(&core.undo.env)? {
-                Some(table) if table == ddl::SYSTEM_TABLE => recovery::roll_back(core, undo)?,
+                Some(table) if table == ddl::SYSTEM_TABLE && self.rolls_back() => {
+                    recovery::roll_back(core, undo)?;
+                }
                 _ => rest.push(undo),
             }
         }
@@ -583,9 +691,17 @@ impl Opener<'_> {
             let refused = file.and_then(recovery::FoundFile::refused);
             self.open_table(core, ddl, stored, (file_is_missing, refused))?;
         }
-        self.hold = None;
-        rest.into_iter()
-            .try_for_each(|undo| recovery::roll_back(core, undo))
+        if self.map.is_none() {
+            self.hold = None;
+        }
+        if self.purpose == Purpose::Check {
+            let mut rest = rest.into_iter();
+            rest.try_for_each(|undo| recovery::roll_back(core, undo))?;
+            return Ok(Vec::new());
+        }
+        let tables: Vec<TableId> = core.tables.all().iter().map(|table| table.id()).collect();
+        let locked = |undo| Transaction::recovered_loser(core.clone(), undo, &tables);
+        rest.into_iter().map(locked).collect()
     }
 
     /// Ids that a definition, an undo tablespace or a tablespace that redo removes has are not given again: such redo would take the file of

@@ -9,12 +9,13 @@ use std::time::SystemTime;
 use crate::base::{TrxId, TrxNo};
 use crate::flush::{ASYNC, FlushCounters, SYNC};
 use crate::lock::{LockDescription, LockStatus, LockTarget};
+use crate::recovery::Progress;
 use crate::txn::{Core, OpenView, State};
 
 /// A title and its lines.
 pub type Section = (&'static str, String);
 
-pub fn sections(core: &Core, flushed: &FlushCounters) -> Vec<Section> {
+pub fn sections(core: &Core, flushed: &FlushCounters, recovery: Progress) -> Vec<Section> {
     let locks = core.locks.status();
     let write = |f: fn(&mut String, &Core, &LockStatus) -> fmt::Result| {
         let mut text = String::new();
@@ -26,6 +27,7 @@ pub fn sections(core: &Core, flushed: &FlushCounters) -> Vec<Section> {
         ("LOCK WAITS", write(waits)),
         ("OLDEST VIEW AND TRANSACTION", write(oldest)),
         ("UNDO TABLESPACE TRUNCATION", write(truncation)),
+        ("RECOVERY", recovering(recovery)),
         ("TRANSACTIONS", write(transactions)),
         ("LOG", text(|out| log(out, core, flushed))),
         (
@@ -189,6 +191,26 @@ fn truncation(out: &mut String, core: &Core, _: &LockStatus) -> fmt::Result {
         writeln!(out, "{name}: {held}")?;
     }
     Ok(())
+}
+
+fn recovering(progress: Progress) -> String {
+    let Progress {
+        redo_bytes,
+        pages,
+        pages_left,
+        transactions_left,
+        changes_left,
+        seconds_left,
+        ..
+    } = progress;
+    let done = match (pages_left, transactions_left) {
+        (0, 0) => "nothing is left to be done".into(),
+        _ => format!(
+            "{pages_left} of {pages} pages are not up to date yet, {transactions_left} transactions with about {changes_left} changes are to be \
+             rolled back; about {seconds_left} seconds are left"
+        ),
+    };
+    format!("the last start has read {redo_bytes} bytes of redo; {done}\n")
 }
 
 fn transactions(out: &mut String, core: &Core, _: &LockStatus) -> fmt::Result {

@@ -186,7 +186,7 @@ impl Cleaner {
 
     fn is_urgent(&self) -> bool {
         let log = &self.shared.log;
-        log.checkpoint_age_bytes() as f64 / log.capacity() as f64 > SYNC
+        log.counted_age_bytes() as f64 / log.capacity() as f64 > SYNC
     }
 
     /// Full speed, oldest first, until the age is below the synchronous watermark.

@@ -118,6 +118,19 @@ pub(super) fn put_raw(out: &mut Vec<u8>, record: &RawRecord<'_>) {
     }
 }
 
+/// What a body says about one page, or a record that changes none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part<'a> {
+    Page {
+        page: PageId,
+        /// The page starts as zeros.
+        fresh: bool,
+        /// Encoded operations, one at least.
+        ops: &'a [u8],
+    },
+    Raw(RawRecord<'a>),
+}
+
 type Parse<T> = Result<T, &'static str>;
 
 /// Walks over a body. After an error it is at its end.
@@ -228,6 +241,53 @@ impl<'a> Records<'a> {
     }
 }
 
+/// Walks over a body by runs of operations on one page. After an error it is at its end.
+pub struct Parts<'a>(Records<'a>);
+
+/// The parts of a redo frame's body.
+pub fn parts(body: &[u8]) -> Parts<'_> {
+    Parts(records(body))
+}
+
+impl<'a> Records<'a> {
+    fn part(&mut self) -> Parse<Part<'a>> {
+        let kind = self.rest[0];
+        if kind >= PAGE {
+            self.take(1)?;
+            match kind {
+                PAGE | FRESH_PAGE => self.set_page(kind == FRESH_PAGE)?,
+                _ => return self.raw(kind).map(Part::Raw),
+            }
+        }
+        let page = self.page.ok_or("an operation without a page")?;
+        let fresh = std::mem::take(&mut self.fresh);
+        let all = self.rest;
+        while self.rest.first().is_some_and(|kind| *kind < PAGE) {
+            let (_, len) = PageOp::decode(self.rest)?;
+            self.take(len)?;
+        }
+        match &all[..all.len() - self.rest.len()] {
+            [] => Err("a page without an operation"),
+            ops => Ok(Part::Page { page, fresh, ops }),
+        }
+    }
+}
+
+impl<'a> Iterator for Parts<'a> {
+    type Item = Parse<Part<'a>>;
+
+    fn next(&mut self) -> Option<Parse<Part<'a>>> {
+        if self.0.rest.is_empty() {
+            return None;
+        }
+        let part = self.0.part();
+        if part.is_err() {
+            self.0.rest = &[];
+        }
+        Some(part)
+    }
+}
+
 impl<'a> Iterator for Records<'a> {
     type Item = Parse<Record<'a>>;
 
@@ -277,6 +337,14 @@ mod tests {
         let got: Vec<_> = records(&body).map(|r| r.expect("just encoded")).collect();
         assert_eq!(got, want);
 
+        let all: Vec<_> = parts(&body).map(|p| p.expect("just encoded")).collect();
+        let (last, raw) = all.split_last().expect("something was encoded");
+        assert_eq!(raw, raws.map(Part::Raw));
+        let mut ops = vec![];
+        (0..2).for_each(|_| op.encode(&mut ops));
+        let (fresh, ops) = (true, ops.as_slice());
+        assert_eq!(*last, Part::Page { page, fresh, ops });
+
         for cut in 0..body.len() {
             let read = records(&body[..cut]).filter(|r| r.is_ok()).count();
             assert!(read < want.len(), "cut at {cut}");
@@ -286,6 +354,7 @@ mod tests {
                 let mut bad = body.clone();
                 bad[at] ^= flip;
                 records(&bad).for_each(drop);
+                parts(&bad).for_each(drop);
             }
         }
         assert!(

@@ -8,8 +8,9 @@
 //!   zeros.
 //! - **RPL-4** Pages of unlogged tablespaces are in no frame: one that names such a page is damaged.
 //!
-//! Frames are replayed in order, each by one thread; pages are latched in the order of the frame's records. Pages of
-//! a tablespace that is gone are skipped. Bytes that don't fit give `Error::Corrupt` and leave the page as it was.
+//! [`apply_frame`] replays frames in order, each by one thread; pages are latched in the order of the frame's records. Pages of
+//! a tablespace that is gone are skipped. [`apply_ops`] does the same for what one frame says of one page, in the hands of who
+//! has collected it page by page (recovery, MAP-1). Bytes that don't fit give `Error::Corrupt` and leave the page as it was.
 
 use smallvec::SmallVec;
 
@@ -59,7 +60,7 @@ pub fn apply_frame(
     Ok(())
 }
 
-fn damaged(start: Lsn, what: &str) -> Error {
+pub fn damaged(start: Lsn, what: &str) -> Error {
     Error::CorruptFile {
         path: "redo".into(),
         expected: format!("a mini-transaction at LSN {start}"),
@@ -78,6 +79,27 @@ fn touch(pool: &BufferPool, id: PageId, fresh: bool, end: Lsn) -> Result<Touched
     let done = page::page_lsn(&page) >= end;
     let page = (!done).then_some(page);
     Ok(Touched { id, page })
+}
+
+/// Applies what the frame that ends at `end` says of one page: encoded operations, `fresh` if the page starts as zeros. The caller
+/// has seen to RPL-1, registers the change (RPL-2), and gives the page up after an error.
+pub fn apply_ops(
+    page: &mut [u8],
+    id: PageId,
+    (fresh, mut ops): (bool, &[u8]),
+    end: Lsn,
+) -> Result<()> {
+    if fresh {
+        page.fill(0);
+    }
+    while !ops.is_empty() {
+        let (op, len) = PageOp::decode(ops)
+            .map_err(|what| Error::corrupt(id, "redo that can be read", what))?;
+        op.apply(page, id)?;
+        ops = &ops[len..];
+    }
+    page::set_page_lsn(page, end);
+    Ok(())
 }
 
 /// One operation, with the bookkeeping at once: the page is consistent between any two operations, and an error in a

@@ -255,8 +255,8 @@ impl Check<'_> {
         for e in redo::damaged_files(&*self.disk, self.dir, &control.uuid)? {
             self.damage(&e, advice::DATABASE);
         }
-        let scan = match recovery::scan(&*self.disk, self.dir, control) {
-            Ok((scan, _)) => scan,
+        let scan = match recovery::measure(&*self.disk, self.dir, control) {
+            Ok(scan) => scan,
             Err(e) => {
                 self.damage(&e, advice::DATABASE);
                 return Ok(());

@@ -4,16 +4,23 @@
 //! Order at start-up:
 //!
 //! 1. torn pages are restored from the doublewrite file (`flush`), tablespace files are opened by the header in each;
-//! 2. the log is read once to find its end, the id limit, and which files were to be removed, and opened there for writing (`scan`);
-//! 3. it is read again and applied page by page (`replay`), while the page cleaner already writes pages out;
-//!    the checkpoint stays where it was until the replay is through;
-//! 4. transactions whose undo logs are still in their slots are rolled back, unless they are prepared: first those that
-//!    changed definitions, then, with the definitions loaded, all others;
+//! 2. the log is read once (`scan`): where it ends, the id limit, which files were to be removed, and the **page map**: which redo each page
+//!    lacks (`map`). Then it is opened for writing where it ends;
+//! 3. the map is put behind the buffer pool (`attach`): from here on, whoever loads a page first brings it up to date;
+//! 4. transactions whose undo logs are still in their slots are found. What was prepared gets its locks back; those that changed definitions are
+//!    rolled back, so that the definitions are the committed ones;
 //! 5. files without rows that no definition names are removed, those with rows put aside (DDL-3), and files under another name than their
-//!    definition's are renamed.
+//!    definition's are renamed;
+//! 6. the database opens. In the background, other threads bring the rest of the pages up to date and roll back the other transactions
+//!    (`background`), under locks that keep everybody else away.
 //!
-//! - **REC-1** Nothing but replay touches a page of a logged tablespace before step 4.
-//! - **REC-2** All steps can be interrupted and started again.
+//! So the time until the first answer is that of reading the log, whatever the number of pages. What makes it safe:
+//!
+//! - **REC-1** Nobody sees a page of a logged tablespace without its redo: it is applied before anybody else can latch the page (BUF-6), and is
+//!   known completely before the first page is loaded (step 3).
+//! - **REC-2** All steps can be interrupted and started again. What is applied stays in the log until the page is written: the checkpoint is
+//!   held where recovery began reading until no page lacks redo (REC-5, `background`), and a page that is changed by redo counts as changed
+//!   from the first redo on that was applied (RPL-2). A second recovery reads the same log again and what was added.
 //! - **REC-3** A table that can't be used, because its file is missing or damaged or its definition can't be read, does not
 //!   keep the others from being used. It is told in the log, and refused by name until it is dropped. Its file and its undo stay,
 //!   so that it can be used again when the reason is gone; but purge passes it over, so that deleted rows may stay in it. A file
@@ -21,62 +28,107 @@
 //! - **REC-4** A file that the system refuses to open or to read is not a missing one: the refusal may pass. While there is redo to
 //!   apply the database does not open without it, nor ever without a file of its own (system and undo tablespaces). If
 //!   it does not open the checkpoint stays where it was.
+//! - **REC-7** A page whose file has all redo already is not written again. But what was read may be in the operating system's cache only, if the
+//!   process died between a write and its sync: all files that redo concerns are synced before the checkpoint passes that redo.
+//!
+//! **Redo capacity.** The log may have been full at the crash, and its part that recovery reads can't be given up before all pages are
+//! through. Nobody is to wait for that: it does not count against the capacity ([`RedoLog::exempt_recovered`]), and so the log may
+//! for a while take as much more as it held.
+//!
+//! **Without delay.** Everything is applied before the database opens (`apply_all`) if it is only looked at; if there is no room for the
+//! additional log files; or if the log holds more than twice its capacity, as it may after several crashes in recovery. If
+//! there is no room for the part of the page map that does not fit in memory, the log is read a second time and applied in order (`replay`).
 
+mod background;
+mod chain;
 mod files;
+mod map;
+mod scan;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
-use crate::base::{Error, Lsn, Result, SpaceId};
-use crate::buffer::BufferPool;
-use crate::io::Disk;
-use crate::mtr::RawRecord;
-use crate::mtr::record::{Record, records};
+use crate::base::{Error, Lsn, Result};
+use crate::buffer::{BufferPool, PendingRedo};
 use crate::mtr::replay::apply_frame;
-use crate::redo::{Control, REDO_DIR, RedoReader};
+use crate::redo::{REDO_DIR, RedoLog, RedoReader};
 use crate::txn::{Core, Transaction};
 use crate::undo::TrxUndo;
 
+pub use background::{Progress, Recovery, Rest};
 pub use files::{
     FoundFile, directories, find_files, finish_removals, reconcile, reconcile_undo,
     require_readable,
 };
+pub use map::{PageMap, SPILL_FILE};
+pub use scan::{Changes, Scan, ScanSettings, measure, scan};
 
-/// What the redo log holds beyond the checkpoint.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Scan {
-    pub end: Lsn,
-    pub id_limit: u64,
-    pub frames: u64,
-    /// Tablespaces whose removal was decided, and may not be done yet (DDL-3).
-    pub removed: Vec<SpaceId>,
-}
-
-/// Reads the log from the checkpoint to its end. Also returns a reader that stands at the checkpoint again, for
-/// `replay`: it has its files open, so it may be read while the log's threads take spare files into use.
-pub fn scan(disk: &dyn Disk, dir: &Path, control: &Control) -> Result<(Scan, RedoReader)> {
-    let open = || RedoReader::open(disk, dir, &control.uuid, control.checkpoint);
-    let mut reader = open()?;
-    let mut found = Scan {
-        end: control.checkpoint,
-        id_limit: control.id_limit,
-        frames: 0,
-        removed: Vec::new(),
-    };
-    while let Some(frame) = reader.next()? {
-        found.frames += 1;
-        found.end = frame.end;
-        for record in records(frame.body) {
-            match record {
-                Ok(Record::Raw(RawRecord::IdLimit { limit })) => {
-                    found.id_limit = found.id_limit.max(limit);
-                }
-                Ok(Record::Raw(RawRecord::FileDelete { space, .. })) => found.removed.push(space),
-                _ => {}
-            }
+/// Puts the page map behind the pool, which holds no page yet. Files get the length that redo has given them. Redo for tablespaces that are
+/// not there is passed over. `None` if no page lacks anything.
+///
+/// # Errors
+///
+/// `NoSpace`: a file can't be extended.
+pub fn attach(map: PageMap, pool: &BufferPool) -> Result<Option<Arc<PageMap>>> {
+    let map = Arc::new(map);
+    for last in map.spaces() {
+        if !pool.store().ensure(last)? {
+            map.forget(last.space);
         }
     }
-    Ok((found, open()?))
+    if map.left() == 0 {
+        map.remove_file()?;
+        return Ok(None);
+    }
+    pool.set_pending(map.clone());
+    Ok(Some(map))
+}
+
+/// Whether the database may open before all redo is applied: the log can take what is written meanwhile.
+pub fn may_wait(log: &RedoLog) -> Result<bool> {
+    if log.needs_space() || log.checkpoint_age_bytes() > 2 * log.capacity() {
+        return Ok(false);
+    }
+    match log.exempt_recovered() {
+        Ok(()) => Ok(true),
+        Err(Error::NoSpace { .. }) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Brings all pages up to date, with several threads.
+pub fn apply_all(pool: &BufferPool, map: &PageMap, threads: usize) -> Result<()> {
+    const BATCH: usize = 16;
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<()> {
+        loop {
+            let from = next.fetch_add(BATCH, Ordering::Relaxed);
+            if from >= map.pages() {
+                return Ok(());
+            }
+            let batch = from..(from + BATCH).min(map.pages());
+            for page in batch.filter_map(|n| map.page(n)) {
+                drop(pool.shared(page)?);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let own = work();
+        let joined = others
+            .into_iter()
+            .map(|thread| thread.join().expect("its panic is ours"));
+        joined.fold(own, |all, one| all.and(one))
+    })?;
+    assert_eq!(map.left(), 0, "REC-1: every page was loaded");
+    map.sync_files(&**pool.store())?;
+    pool.settle_pending();
+    pool.end_pending();
+    map.remove_file()
 }
 
 /// Applies the log from `checkpoint`, where `reader` stands, to `end`.
@@ -107,70 +159,4 @@ pub fn replay(
 /// tables that can't be used is left for the next start.
 pub fn roll_back(core: &Arc<Core>, undo: TrxUndo) -> Result<()> {
     Transaction::recovered(core.clone(), undo).roll_back_recovered()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::base::{PageId, PageNo};
-    use crate::buffer::PoolSettings;
-    use crate::buffer::mem_store::MemStore;
-    use crate::io::RealDisk;
-    use crate::mtr::{Mtr, MtrEnv};
-    use crate::page::{PageOp, PageType};
-    use crate::redo::{LogSettings, RedoLog};
-
-    /// The log's own threads take spare files into use while the log is being replayed. Replay that looked for its files
-    /// only then ran into a file that was listed under one name and opened under none.
-    #[test]
-    fn replay_has_its_files_open() {
-        const PAGE: usize = 4096;
-        let (dir, start, uuid) = (tempfile::tempdir().unwrap(), Lsn(4096), [3; 16]);
-        let pool = || {
-            let settings = PoolSettings {
-                bytes: (256 * PAGE) as u64,
-                page_size: PAGE,
-            };
-            Arc::new(BufferPool::new(settings, Arc::new(MemStore::default())).unwrap())
-        };
-        let disk = Arc::new(RealDisk);
-        let settings = LogSettings::new(64 << 20, PAGE as u32, uuid);
-        let log = Arc::new(RedoLog::create(disk.clone(), dir.path(), settings, start).unwrap());
-        let env = MtrEnv::new(pool(), log.clone());
-        let page = PageId::new(SpaceId(2), PageNo(7));
-        let mut mtr = Mtr::begin(&env, 4096).unwrap();
-        let h = mtr.exclusive_new(page).unwrap();
-        mtr.op(
-            h,
-            PageOp::FormatRaw {
-                ptype: PageType::Raw,
-            },
-        );
-        mtr.op(
-            h,
-            PageOp::Write {
-                off: 100,
-                bytes: b"written",
-            },
-        );
-        log.sync_to(mtr.commit()).unwrap();
-
-        let control = Control {
-            page_size: PAGE as u32,
-            uuid,
-            checkpoint: start,
-            clean_shutdown: false,
-            id_limit: 0,
-            next_space: 0,
-            next_table: 0,
-            next_index: 0,
-        };
-        let (scan, redo) = scan(&*disk, dir.path(), &control).unwrap();
-        for file in std::fs::read_dir(dir.path().join(REDO_DIR)).unwrap() {
-            std::fs::remove_file(file.unwrap().path()).unwrap();
-        }
-        let replayed = pool();
-        replay(redo, start, scan.end, dir.path(), &replayed).unwrap();
-        assert_eq!(&replayed.shared(page).unwrap()[100..107], b"written");
-    }
 }

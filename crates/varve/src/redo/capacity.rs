@@ -25,6 +25,9 @@
 //! capacity is reached, each step of the checkpoint gives writers room). Files that are not needed for the limit any more are removed
 //! meanwhile by the background writer. When the limit has come to the capacity, new files are made in the length that suits it.
 //!
+//! *Recovery* finds a log that may be full, and can't give any of it up before all of it is applied. Nobody is to wait for that:
+//! the limit is raised by what was found (`exempt_recovered`), and falls as after a change of the capacity once the checkpoint moves.
+//!
 //! A crash at any moment leaves files of various lengths and number, all of which the next opening can use (`file_pool`). The capacity is not
 //! written down anywhere: each opening brings its own.
 //!
@@ -71,6 +74,8 @@ pub(super) struct Bounds {
     pressed: AtomicBool,
     /// One change of the capacity at a time.
     resizing: Mutex<()>,
+    /// Where the part of the log that recovery found ends, if nobody is to wait for it; else 0. Relaxed: it is set before there are users.
+    exempt_below: AtomicU64,
 }
 
 impl Bounds {
@@ -92,6 +97,7 @@ impl Bounds {
             moved: Condvar::new(),
             pressed: AtomicBool::new(false),
             resizing: Mutex::new(()),
+            exempt_below: AtomicU64::new(0),
         };
         bounds.show(pool, checkpoint);
         bounds
@@ -324,6 +330,32 @@ impl RedoLog {
     /// Bytes of all log files.
     pub fn file_bytes(&self) -> u64 {
         self.bounds.file_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of log between the checkpoint and the newest frame without those that recovery found, if nobody is to wait for these.
+    pub fn counted_age_bytes(&self) -> u64 {
+        let exempt = self.bounds.exempt_below.load(Ordering::Relaxed);
+        let from = self.checkpoint_lsn().0.max(exempt);
+        self.next_lsn().0.saturating_sub(from)
+    }
+
+    /// Gives the log room for as much as its capacity beyond what it holds now, which recovery found.
+    ///
+    /// # Errors
+    ///
+    /// `NoSpace`: there is no room for the files; everything is as it was.
+    pub fn exempt_recovered(&self) -> Result<()> {
+        let _one = self.bounds.resizing.lock();
+        let capacity = self.bounds.capacity.load(Ordering::Relaxed);
+        let bytes = capacity + self.checkpoint_age_bytes();
+        self.make_files_for(bytes)?;
+        let mut epoch = self.bounds.epoch.lock();
+        self.bounds.limit.fetch_max(bytes, Ordering::Relaxed);
+        let end = self.next_lsn().0;
+        self.bounds.exempt_below.store(end, Ordering::Relaxed);
+        *epoch += 1;
+        self.bounds.moved.notify_all();
+        Ok(())
     }
 
     /// Changes the capacity; see above. Waits for files to be made, not for the checkpoint. After an error, which names what is in the

@@ -42,7 +42,7 @@ pub use files::{REDO_DIR, damaged_files};
 pub use frame::{MAX_FRAME_BYTES, frame_bytes};
 pub use intro::{FORMAT_VERSION, FileIntro, INTRO_BYTES, NO_SPACE};
 pub use log::{LogCounters, RedoLog, Ticket};
-pub use reader::{Frame, RedoReader};
+pub use reader::{Frame, Piece, RedoReader};
 pub use writer::LogWriter;
 
 use crate::base::{Error, Result, Sabotage};

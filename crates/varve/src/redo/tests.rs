@@ -54,7 +54,32 @@ pub(super) fn read(dir: &Path, from: Lsn) -> Result<(Bodies, Lsn)> {
     while let Some(frame) = reader.next()? {
         bodies.push((frame.end, frame.body.to_vec()));
     }
-    Ok((bodies, reader.position()))
+    let all = (bodies, reader.position());
+    for wanted in [1, 5000, 1 << 20] {
+        let in_pieces = read_pieces(dir, from, wanted).expect("read frame by frame");
+        assert_eq!(in_pieces, all, "in pieces of {wanted} bytes");
+    }
+    Ok(all)
+}
+
+/// The same by pieces, as recovery reads it.
+fn read_pieces(dir: &Path, from: Lsn, wanted: usize) -> Result<(Bodies, Lsn)> {
+    let mut reader = RedoReader::open(&RealDisk, dir, &UUID, from)?;
+    let (mut bodies, mut end) = (Vec::new(), from);
+    while let Some(piece) = reader.next_piece(wanted)? {
+        let mut frames = piece.frames();
+        bodies.extend(
+            frames
+                .by_ref()
+                .map(|frame| (frame.end, frame.body.to_vec())),
+        );
+        end = frames.end();
+        if piece.is_last || !frames.is_whole() {
+            reader.check_end(piece.generation, end)?;
+            break;
+        }
+    }
+    Ok((bodies, end))
 }
 
 /// Moves the checkpoint as a page cleaner would.

@@ -2,13 +2,15 @@
 //! previous state and marks the undo record UNDONE. A crash in between leaves a log whose marked records are done.
 //!
 //! - **RB-1** Rollback does not fail for space. Each tablespace keeps pages for it (SP-9); when they are used up on a full
-//!   disk, rollback says so in the log and waits until there is room.
+//!   disk, rollback says so in the log and waits until there is room. Only what recovery takes back before the database opens, changes
+//!   of definitions, waits for nobody.
 //! - **RB-2** What is rolled back as a whole may concern tables that can't be used (their file is missing or damaged). Those changes
 //!   are left, and with them the undo log, in its slot, and the transaction, unfinished: the next start tries again. Changes
 //!   to a table that has no definition any more are nobody's: it was dropped while it could not be used. A rollback to a savepoint
 //!   can leave nothing: what is taken back by half could be committed.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::base::{Error, PageId, PageNo, Result, SYSTEM_SPACE, Sabotage, TableId};
@@ -53,9 +55,27 @@ pub(super) fn roll_back_whole(trx: &mut Transaction) -> Result<BTreeSet<TableId>
     })
 }
 
-/// Takes back what recovery found unfinished. There is nobody who could make room on a full disk: that is an error.
+/// Takes back what recovery found unfinished, before the database opens. There is nobody who could make room on a full disk: that is
+/// an error.
 pub(super) fn roll_back_recovered(trx: &mut Transaction) -> Result<BTreeSet<TableId>> {
     take_back_whole(trx, take_back)
+}
+
+/// The same while the database is in use, until `stop`: then it ends with `Interrupted`, between two records. Counts down `left`
+/// with each record.
+pub(super) fn roll_back_in_background(
+    trx: &mut Transaction,
+    stop: &AtomicBool,
+    left: &AtomicU64,
+) -> Result<BTreeSet<TableId>> {
+    take_back_whole(trx, |core, trx, table, record, page| {
+        with_space(core, || match stop.load(Relaxed) {
+            true => Err(Error::Interrupted),
+            false => take_back(core, trx, table, record, page),
+        })?;
+        let _ = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
+        Ok(())
+    })
 }
 
 /// RB-2. `take` takes back one record.

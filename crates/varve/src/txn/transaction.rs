@@ -16,7 +16,7 @@ mod locks;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::base::{Error, IndexId, Lsn, Result, SYSTEM_SPACE, SpaceId, TableId, TrxId, TrxNo, Xid};
@@ -180,12 +180,38 @@ impl Transaction {
         core.prepared.enter(&xid)?;
         let mut trx = Transaction::recovered(core, undo);
         trx.state = State::Prepared;
-        for table in tables {
-            let mode = TableMode::IntentionExclusive;
-            let locks = &trx.core.locks;
-            locks.lock_table(trx.locks(), table, mode, Wait::No)?;
-        }
+        trx.lock_changed(&tables)?;
         Ok(trx)
+    }
+
+    /// A transaction that recovery found unfinished and that will be rolled back while the database is in use: with the same locks.
+    /// Nobody else uses the database yet. To learn which tables a long one has changed all of its undo would have to be read: it locks
+    /// all of `tables`, which are the database's.
+    pub(crate) fn recovered_loser(
+        core: Arc<Core>,
+        undo: TrxUndo,
+        tables: &[TableId],
+    ) -> Result<Transaction> {
+        const MOST_PAGES_READ: u32 = 64;
+        let changed = match undo.pages() > MOST_PAGES_READ {
+            true => tables.to_vec(),
+            false => undo.tables(&core.undo)?,
+        };
+        let mut trx = Transaction::recovered(core, undo);
+        trx.state = State::LeftToNextStart;
+        trx.lock_changed(&changed)?;
+        Ok(trx)
+    }
+
+    /// Keeps DDL away from these tables.
+    fn lock_changed(&self, tables: &[TableId]) -> Result<()> {
+        let mode = TableMode::IntentionExclusive;
+        let locks = &self.core.locks;
+        tables.iter().try_for_each(|table| {
+            locks
+                .lock_table(self.locks(), *table, mode, Wait::No)
+                .map(drop)
+        })
     }
 
     /// Takes over a prepared transaction that no handle stands for.
@@ -563,6 +589,16 @@ impl Transaction {
     /// Takes back what recovery found.
     pub(crate) fn roll_back_recovered(mut self) -> Result<()> {
         let left = super::rollback::roll_back_recovered(&mut self)?;
+        self.end_rollback(&left)
+    }
+
+    /// The same for one from `recovered_loser`. Ended by `stop`, it is left to the next start.
+    pub(crate) fn roll_back_in_background(
+        mut self,
+        stop: &AtomicBool,
+        changes_left: &AtomicU64,
+    ) -> Result<()> {
+        let left = super::rollback::roll_back_in_background(&mut self, stop, changes_left)?;
         self.end_rollback(&left)
     }
 

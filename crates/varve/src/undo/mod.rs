@@ -519,6 +519,12 @@ impl TrxUndo {
         Ok(record.map(|r| r.table))
     }
 
+    /// How many undo pages there are.
+    pub fn pages(&self) -> u32 {
+        let logs = self.pairs().flat_map(LogPair::logs);
+        logs.map(|log| log.header().pages).sum()
+    }
+
     /// The first page of one of the logs, for messages.
     pub fn page(&self) -> Option<PageId> {
         self.pairs().find_map(LogPair::first_page)

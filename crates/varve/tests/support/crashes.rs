@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use varve::RecoveryProgress;
 use varve_sim::panics::{quietly, said};
 use varve_sim::{CrashPoints, Image, SimDisk};
 
@@ -66,6 +67,8 @@ impl fmt::Display for Tried {
 
 /// The most crashes one after the other.
 const MOST_CRASHES: usize = 3;
+/// How long a recovery may take, on a busy machine, too.
+const RECOVERY_AT_MOST: Duration = Duration::from_secs(120);
 /// For how long the state that a crash left is made simpler.
 const SHRINK_AT_MOST: Duration = Duration::from_secs(10);
 
@@ -249,8 +252,8 @@ impl Search<'_> {
     }
 }
 
-/// Opens what a crash left and judges it. A panic is as bad as a wrong answer. Returns how many operations it took until it was
-/// open: the judge ends what was prepared, which no later crash may be compared with.
+/// Opens what a crash left and judges it: every other time once recovery is through, otherwise while pages are left. A panic is as bad as a
+/// wrong answer. Returns how many operations it took until then: the judge ends what was prepared, which no later crash may be compared with.
 fn recover(
     config: &Config,
     promises: &dyn Promises,
@@ -259,6 +262,18 @@ fn recover(
 ) -> Result<usize, String> {
     let mut operations = 0;
     opened(config, disk, |db| {
+        let begun = Instant::now();
+        // Some pages are brought up to date when the judge looks at them; what is rolled back would be in his way.
+        let is_over = |left: RecoveryProgress| {
+            left.transactions_left == 0 && (left.pages_left == 0 || !at.is_multiple_of(2))
+        };
+        while !is_over(db.recovery_progress()) {
+            if begun.elapsed() > RECOVERY_AT_MOST || db.core().check_usable().is_err() {
+                let left = db.recovery_progress();
+                return Err(format!("recovery does not end: {left:?}"));
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
         operations = disk.operations();
         promises.judge(db, at)
     })?;

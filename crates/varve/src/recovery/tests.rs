@@ -1,0 +1,282 @@
+//! The page map against the pages as they were.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::*;
+use crate::base::{PageId, PageNo, SpaceId};
+use crate::buffer::PoolSettings;
+use crate::buffer::mem_store::MemStore;
+use crate::io::{Disk, RealDisk};
+use crate::mtr::{Mtr, MtrEnv, RawRecord};
+use crate::page::{self, PAGE_HEADER, PageOp, PageType};
+use crate::redo::{Control, LogSettings};
+
+const PAGE: usize = 4096;
+const UUID: [u8; 16] = [3; 16];
+const START: Lsn = Lsn(4096);
+const PAGES: u32 = 60;
+
+fn id(no: u32) -> PageId {
+    PageId::new(SpaceId(2 + no % 3), PageNo(no))
+}
+
+fn pool_on(store: &Arc<MemStore>) -> Arc<BufferPool> {
+    let settings = PoolSettings {
+        bytes: (256 * PAGE) as u64,
+        page_size: PAGE,
+    };
+    Arc::new(BufferPool::new(settings, store.clone()).unwrap())
+}
+
+fn control(checkpoint: Lsn) -> Control {
+    Control {
+        page_size: PAGE as u32,
+        uuid: UUID,
+        checkpoint,
+        clean_shutdown: false,
+        id_limit: 7,
+        next_space: 0,
+        next_table: 0,
+        next_index: 0,
+    }
+}
+
+/// A log of random changes, the pages as they are then, and the pages as they were stored: all of them at the checkpoint, in the
+/// middle, and some later.
+struct Made {
+    dir: tempfile::TempDir,
+    checkpoint: Lsn,
+    end: Lsn,
+    now: Arc<BufferPool>,
+    stored: Arc<MemStore>,
+}
+
+fn make(rng: &mut SmallRng, mtrs: usize) -> Made {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = LogSettings::new(64 << 20, PAGE as u32, UUID);
+    let disk = Arc::new(RealDisk);
+    let log = Arc::new(RedoLog::create(disk, dir.path(), settings, START).unwrap());
+    let (now, stored) = (pool_on(&Arc::default()), Arc::new(MemStore::default()));
+    let env = MtrEnv::new(now.clone(), log.clone());
+    let (mut made, mut end) = (BTreeSet::new(), START);
+    let mut checkpoint = START;
+    let store = |no: u32| {
+        let mut image = now.shared(id(no)).unwrap().to_vec();
+        page::seal(&mut image);
+        stored.put(id(no), image);
+    };
+    for n in 0..mtrs {
+        if n == mtrs / 2 {
+            checkpoint = end;
+            made.iter().for_each(|no| store(*no));
+        }
+        let mut mtr = Mtr::begin(&env, 8192).unwrap();
+        let nos: BTreeSet<u32> = (0..3).map(|_| rng.random_range(0..PAGES)).collect();
+        let mut held = Vec::new();
+        for no in nos {
+            if made.insert(no) || rng.random_range(0..60) == 0 {
+                let h = mtr.exclusive_new(id(no)).unwrap();
+                let ptype = PageType::Raw;
+                mtr.op(h, PageOp::FormatRaw { ptype });
+                held.push(h);
+            } else {
+                held.push(mtr.exclusive(id(no)).unwrap());
+            }
+        }
+        for _ in 0..rng.random_range(1..5) {
+            let h = held[rng.random_range(0..held.len())];
+            let bytes: Vec<u8> = (0..rng.random_range(1..200))
+                .map(|_| rng.random())
+                .collect();
+            let off = rng.random_range(PAGE_HEADER..PAGE - 200) as u16;
+            let bytes = &bytes;
+            mtr.op(h, PageOp::Write { off, bytes });
+        }
+        if rng.random_range(0..100) == 0 {
+            let limit = rng.random_range(0..1000);
+            mtr.log_raw(&RawRecord::IdLimit { limit });
+        }
+        end = mtr.commit();
+        let no = rng.random_range(0..PAGES);
+        if rng.random_range(0..20) == 0 && made.contains(&no) {
+            store(no);
+        }
+    }
+    log.sync_to(end).unwrap();
+    Made {
+        dir,
+        checkpoint,
+        end,
+        now,
+        stored,
+    }
+}
+
+fn scan_in(
+    dir: &Path,
+    from: Lsn,
+    (memory_bytes, threads): (u64, usize),
+    forgets_a_run: bool,
+) -> (Scan, PageMap) {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let settings = ScanSettings {
+        memory_bytes,
+        threads,
+        forgets_a_run,
+    };
+    match scan(&disk, dir, &control(from), settings).unwrap() {
+        (scan, Changes::Map(map)) => (scan, *map),
+        (_, Changes::ReadAgain(_)) => panic!("there is room"),
+    }
+}
+
+/// Which pages are not what they should be.
+fn wrong(made: &Made, recovered: &BufferPool) -> Vec<u32> {
+    let is_wrong = |no: &u32| sealed(&made.now, *no) != sealed(recovered, *no);
+    (0..PAGES).filter(is_wrong).collect()
+}
+
+/// As it would be stored.
+fn sealed(pool: &BufferPool, no: u32) -> Vec<u8> {
+    let mut page = pool.shared(id(no)).unwrap().to_vec();
+    page::seal(&mut page);
+    page
+}
+
+/// MAP-1, with and without runs, in one thread and several, of pages that the log makes and of stored ones.
+#[test]
+fn pages_come_out_as_they_were() {
+    let mut rng = SmallRng::seed_from_u64(5);
+    let made = make(&mut rng, 4000);
+    for settings in [(64 << 20, 1), (64 << 20, 4), (40_000, 1), (4_000, 3)] {
+        for (from, frames) in [(START, 4000), (made.checkpoint, 2000)] {
+            let (scan, map) = scan_in(made.dir.path(), from, settings, false);
+            assert_eq!((scan.end, scan.frames), (made.end, frames));
+            assert!(scan.id_limit > 7);
+            assert_eq!(map.runs() > 1, settings.0 < 1 << 20, "{settings:?}");
+            assert_eq!(map.pages(), PAGES as usize);
+            let pool = pool_on(&made.stored);
+            let map = attach(map, &pool).unwrap().expect("pages lack redo");
+            assert_eq!(wrong(&made, &pool), [0; 0], "{settings:?} from {from}");
+            assert_eq!(map.left(), 0);
+            let first = pool.min_first_change(made.end);
+            assert!(first.is_some_and(|first| first >= from), "RPL-2: {first:?}");
+            pool.end_pending();
+            map.remove_file().unwrap();
+            assert!(!made.dir.path().join(SPILL_FILE).exists());
+        }
+    }
+}
+
+#[test]
+fn a_forgotten_run_is_noticed() {
+    let mut rng = SmallRng::seed_from_u64(6);
+    let made = make(&mut rng, 1000);
+    let (_, map) = scan_in(made.dir.path(), START, (4_000, 1), true);
+    let pool = pool_on(&made.stored);
+    attach(map, &pool).unwrap().expect("pages lack redo");
+    let is_wrong = |no: &u32| match pool.shared(id(*no)) {
+        Ok(page) => page[..] != made.now.shared(id(*no)).unwrap()[..],
+        Err(_) => true,
+    };
+    assert!((0..PAGES).any(|no| is_wrong(&no)));
+}
+
+/// REC-7, and REC-1 without delay.
+#[test]
+fn everything_is_applied_at_once_and_files_are_synced() {
+    let mut rng = SmallRng::seed_from_u64(11);
+    let made = make(&mut rng, 1000);
+    let (_, map) = scan_in(made.dir.path(), START, (4_000, 2), false);
+    let pool = pool_on(&made.stored);
+    let map = attach(map, &pool).unwrap().expect("pages lack redo");
+    apply_all(&pool, &map, 3).unwrap();
+    assert_eq!(map.left(), 0);
+    let spaces = [2, 3, 4].map(SpaceId);
+    assert_eq!(*made.stored.synced.lock(), spaces.into_iter().collect());
+    assert_eq!(wrong(&made, &pool), [0; 0]);
+}
+
+/// BUF-7: who takes a page for new that lacks redo, and does not fill it, leaves the redo where it is.
+#[test]
+fn a_page_taken_for_new_and_not_filled_keeps_its_redo() {
+    let mut rng = SmallRng::seed_from_u64(7);
+    let made = make(&mut rng, 300);
+    let (_, map) = scan_in(made.dir.path(), START, (64 << 20, 1), false);
+    let pool = pool_on(&made.stored);
+    let map = attach(map, &pool).unwrap().expect("pages lack redo");
+    (0..PAGES).for_each(|no| drop(pool.exclusive_new(id(no)).unwrap()));
+    assert_eq!(map.left(), 0);
+    assert_eq!(wrong(&made, &pool), [0; 0]);
+}
+
+/// A tablespace that is not there takes its redo with it, and one that goes later, too.
+#[test]
+fn redo_of_tablespaces_that_are_gone_is_forgotten() {
+    let mut rng = SmallRng::seed_from_u64(8);
+    let made = make(&mut rng, 300);
+    let (_, map) = scan_in(made.dir.path(), START, (64 << 20, 1), false);
+    made.stored.gone.lock().insert(SpaceId(3));
+    let pool = pool_on(&made.stored);
+    let map = attach(map, &pool).unwrap().expect("pages lack redo");
+    assert_eq!(map.left(), u64::from(PAGES) / 3 * 2);
+    pool.drop_space(SpaceId(4));
+    assert_eq!(map.left(), u64::from(PAGES) / 3);
+    pool.drop_space(SpaceId(4));
+    (0..PAGES)
+        .step_by(3)
+        .for_each(|no| drop(pool.shared(id(no)).unwrap()));
+    assert_eq!(map.left(), 0);
+}
+
+/// What is stored can't be read, but redo makes the page anew (RPL-3); otherwise the redo stays, and so does the refusal.
+#[test]
+fn a_damaged_page_is_refused_unless_redo_makes_it_anew() {
+    let mut rng = SmallRng::seed_from_u64(9);
+    let made = make(&mut rng, 600);
+    let (_, map) = scan_in(made.dir.path(), START, (64 << 20, 1), false);
+    // All pages were made in this log.
+    let damaged = Arc::new(MemStore::default());
+    (0..PAGES).for_each(|no| damaged.put(id(no), vec![1; PAGE]));
+    let pool = pool_on(&damaged);
+    attach(map, &pool).unwrap().expect("pages lack redo");
+    assert_eq!(wrong(&made, &pool), [0; 0]);
+
+    // One that was made before is not.
+    let from = made.checkpoint;
+    let (_, map) = scan_in(made.dir.path(), from, (64 << 20, 1), false);
+    let pool = pool_on(&damaged);
+    let map = attach(map, &pool).unwrap().expect("pages lack redo");
+    let is_refused = |no: &u32| matches!(pool.shared(id(*no)), Err(Error::Corrupt { .. }));
+    let refused: Vec<u32> = (0..PAGES).filter(is_refused).collect();
+    assert!(!refused.is_empty());
+    assert_eq!(map.left(), refused.len() as u64);
+    for no in &refused {
+        assert!(is_refused(no), "again");
+        map.give_up(id(*no));
+        map.give_up(id(*no));
+        assert!(is_refused(no), "REC-6: nobody sees it");
+    }
+    assert_eq!(map.left(), 0);
+    assert!(map.has_given_up());
+}
+
+/// The log's own threads take spare files into use while the log is being replayed. Replay that looked for its files
+/// only then ran into a file that was listed under one name and opened under none.
+#[test]
+fn replay_has_its_files_open() {
+    let mut rng = SmallRng::seed_from_u64(10);
+    let made = make(&mut rng, 300);
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let redo = RedoReader::open(&*disk, made.dir.path(), &UUID, START).unwrap();
+    for file in std::fs::read_dir(made.dir.path().join(REDO_DIR)).unwrap() {
+        std::fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    let pool = pool_on(&made.stored);
+    replay(redo, START, made.end, made.dir.path(), &pool).unwrap();
+    assert_eq!(wrong(&made, &pool), [0; 0]);
+}

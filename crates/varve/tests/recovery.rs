@@ -1,0 +1,430 @@
+//! A database that is used while it recovers: pages are brought up to date when they are touched, transactions that had not ended
+//! are rolled back behind their locks.
+//!
+//! What could break here: a page is seen without its redo; the checkpoint passes redo that is not applied, and a second crash loses it; what
+//! redo and new changes did to a page is mixed up; a row of an unfinished transaction is seen, changed or dropped before it is
+//! rolled back; a close in the middle loses what is left.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use varve::io::{Disk, OpenMode};
+use varve::page::{PageType, page_type};
+use varve::{
+    ColumnType, Database, Error, Isolation, KeyMatch, LockMode, Options, Result, Table, TableDef,
+    Transaction, Value,
+};
+use varve_sim::{Failure, Fault, Operation, SimDisk};
+
+const PAGE: usize = 4096;
+const ROWS: i64 = 1500;
+const SPILL: &str = "/db/varve.recovery";
+const SOON: Duration = Duration::from_secs(60);
+
+type Log = Arc<Mutex<Vec<String>>>;
+
+/// With so many threads in the background, and so much memory for redo.
+fn open_with(disk: &SimDisk, threads: usize, memory: u64, log: &Log) -> Result<Database> {
+    let log = log.clone();
+    let options = Options {
+        page_size: PAGE as u32,
+        buffer_pool_bytes: 2 << 20,
+        redo_capacity_bytes: 8 << 20,
+        log_buffer_bytes: 2 << 20,
+        lock_wait_timeout: Duration::from_millis(20),
+        recovery_threads: Some(threads),
+        recovery_memory_bytes: memory,
+        logger: Some(Arc::new(move |_, message| {
+            log.lock().unwrap().push(message.to_string())
+        })),
+        ..Options::default()
+    };
+    Database::open_on(Arc::new(disk.clone()), Path::new("/db"), options)
+}
+
+fn open(disk: &SimDisk, threads: usize) -> Database {
+    open_with(disk, threads, 20_000, &Log::default()).unwrap()
+}
+
+fn has_spill(disk: &SimDisk) -> bool {
+    disk.exists(Path::new(SPILL)).unwrap()
+}
+
+fn row(table: &Table, id: i64, version: i64) -> varve::DatumBuf {
+    let body = vec![(id + version) as u8; 100 + (version % 7) as usize];
+    let row = [Value::Int(id), Value::Int(version), Value::Bytes(body)];
+    table.def().row(&row).unwrap()
+}
+
+fn create(db: &Database, name: &str) -> Table {
+    let def = TableDef::new(name)
+        .column("id", ColumnType::i64())
+        .column("version", ColumnType::i64())
+        .column("body", ColumnType::Bytes(300))
+        .primary(&["id"])
+        .index("by_version", &["version"]);
+    let table = db.create_table(&def).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    for id in 0..ROWS {
+        trx.insert(&table, &row(&table, id, 0).datums()).unwrap();
+    }
+    trx.commit().unwrap();
+    table
+}
+
+fn seek(trx: &mut Transaction, table: &Table, id: i64, lock: LockMode) -> Result<Option<i64>> {
+    let mut cursor = table.cursor(0)?;
+    let found = cursor.seek(trx, &[Some(&id.to_le_bytes())], KeyMatch::Exact, lock)?;
+    if !found {
+        return Ok(None);
+    }
+    let row = cursor.row()?;
+    Ok(Some(i64::from_le_bytes(
+        row.get(1).unwrap().try_into().unwrap(),
+    )))
+}
+
+fn set(trx: &mut Transaction, table: &Table, id: i64, version: i64) -> Result<()> {
+    let mut cursor = table.cursor(0)?;
+    let key = id.to_le_bytes();
+    let found = cursor.seek(trx, &[Some(&key)], KeyMatch::Exact, LockMode::Exclusive)?;
+    assert!(found, "row {id}");
+    trx.update(table, &cursor, &row(table, id, version).datums())
+}
+
+/// The rows' versions, as they should be.
+type Versions = Vec<i64>;
+
+fn change(db: &Database, name: &str, versions: &mut Versions, rng: &mut SmallRng, times: usize) {
+    let table = db.table(name).unwrap();
+    for _ in 0..times {
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        for _ in 0..rng.random_range(1..4) {
+            let id = rng.random_range(0..ROWS);
+            versions[id as usize] += 1;
+            set(&mut trx, &table, id, versions[id as usize]).unwrap();
+        }
+        trx.commit().unwrap();
+    }
+}
+
+fn check(db: &Database, name: &str, versions: &Versions) {
+    let table = db.table(name).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    for (id, version) in versions.iter().enumerate() {
+        let found = seek(&mut trx, &table, id as i64, LockMode::None).unwrap();
+        assert_eq!(found, Some(*version), "row {id} of {name}");
+    }
+    let report = db.check_table(&table).unwrap();
+    assert_eq!(report.errors, [""; 0], "{name}");
+    assert_eq!(report.rows, versions.len() as u64);
+}
+
+/// One crash after the other, each with pages that nobody has touched since the first one, and new changes to some of them.
+#[test]
+fn pages_are_brought_up_to_date_when_they_are_used() {
+    let disk = SimDisk::default();
+    let mut rng = SmallRng::seed_from_u64(1);
+    let db = open(&disk, 0);
+    let mut all = [vec![0; ROWS as usize], vec![0; ROWS as usize]];
+    ["a/s", "a/t"]
+        .iter()
+        .for_each(|name| drop(create(&db, name)));
+    for (versions, name) in all.iter_mut().zip(["a/s", "a/t"]) {
+        change(&db, name, versions, &mut rng, 500);
+    }
+    db.crash();
+    for round in 0..5 {
+        let db = open(&disk, 0);
+        let progress = db.recovery_progress();
+        assert!(progress.pages_left > 20, "round {round}: {progress:?}");
+        assert!(
+            has_spill(&disk),
+            "round {round}: 20,000 bytes are not enough"
+        );
+        // One of the tables: pages of the other are left as they are.
+        let used = round % 2;
+        change(&db, ["a/s", "a/t"][used], &mut all[used], &mut rng, 100);
+        let left = db.recovery_progress().pages_left;
+        assert!(left < progress.pages_left, "round {round}: {left}");
+        db.crash();
+    }
+    let db = open(&disk, 2);
+    check(&db, "a/s", &all[0]);
+    assert!(db.wait_for_recovery(SOON));
+    assert_eq!(db.recovery_progress().pages_left, 0);
+    assert!(!has_spill(&disk), "the file is removed");
+    check(&db, "a/t", &all[1]);
+    db.close().unwrap();
+    let db = open(&disk, 2);
+    assert_eq!(db.recovery_progress().redo_bytes, 0, "a clean start");
+    check(&db, "a/s", &all[0]);
+}
+
+/// A database that is closed while pages are left is as good as any other.
+#[test]
+fn a_close_in_the_middle_leaves_nothing_undone() {
+    let disk = SimDisk::default();
+    let mut rng = SmallRng::seed_from_u64(2);
+    let db = open(&disk, 0);
+    let mut versions = vec![0; ROWS as usize];
+    create(&db, "a/t");
+    change(&db, "a/t", &mut versions, &mut rng, 300);
+    db.crash();
+    for threads in [0, 1] {
+        let db = open(&disk, threads);
+        change(&db, "a/t", &mut versions, &mut rng, 1);
+        db.close().unwrap();
+        assert!(!has_spill(&disk));
+        let db = open(&disk, 0);
+        assert_eq!(db.recovery_progress().redo_bytes, 0, "it was closed");
+        check(&db, "a/t", &versions);
+        db.crash();
+    }
+}
+
+/// A transaction that had not ended, of three changes to one table and many to another.
+fn with_loser(many: i64) -> SimDisk {
+    let disk = SimDisk::default();
+    let db = open(&disk, 0);
+    let (few, large) = (create(&db, "a/few"), create(&db, "a/large"));
+    create(&db, "a/other");
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    trx.set_lock_wait_timeout(Duration::from_secs(1));
+    set(&mut trx, &few, 1, 77).unwrap();
+    let mut cursor = few.cursor(0).unwrap();
+    let key = 2i64.to_le_bytes();
+    let found = cursor.seek(
+        &mut trx,
+        &[Some(&key)],
+        KeyMatch::Exact,
+        LockMode::Exclusive,
+    );
+    assert!(found.unwrap());
+    trx.delete(&few, &cursor).unwrap();
+    trx.insert(&few, &row(&few, ROWS + 1, 5).datums()).unwrap();
+    (0..many).for_each(|n| set(&mut trx, &large, n % ROWS, 1000 + n).unwrap());
+    db.flush_log().unwrap();
+    db.crash();
+    drop(trx);
+    disk
+}
+
+/// While it waits to be rolled back nobody sees, changes or drops what it changed; everybody does the rest.
+fn check_loser(db: &Database) {
+    let few = db.table("a/few").unwrap();
+    let mut reader = db.begin(Isolation::RepeatableRead);
+    for (id, version) in [(1, Some(0)), (2, Some(0)), (3, Some(0)), (ROWS + 1, None)] {
+        let read = seek(&mut reader, &few, id, LockMode::None).unwrap();
+        assert_eq!(read, version, "row {id}");
+    }
+    for id in [1, 2, ROWS + 1] {
+        let mut trx = db.begin(Isolation::ReadCommitted);
+        let locked = seek(&mut trx, &few, id, LockMode::Exclusive);
+        assert!(
+            matches!(locked, Err(Error::LockWaitTimeout)),
+            "row {id}: {locked:?}"
+        );
+    }
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    set(&mut trx, &few, 3, 1).unwrap();
+    trx.rollback().unwrap();
+    for name in ["a/few", "a/large"] {
+        for refused in [db.drop_table(name), db.truncate_table(name)] {
+            assert!(
+                matches!(refused, Err(Error::LockWaitTimeout)),
+                "{name}: {refused:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_had_not_ended_is_rolled_back_behind_its_locks() {
+    let disk = with_loser(10);
+    // Nobody rolls it back here, and a close leaves it to the next start.
+    for _ in 0..2 {
+        let db = open(&disk, 0);
+        assert_eq!(db.recovery_progress().transactions_left, 1);
+        assert!(db.recovery_progress().changes_left >= 13);
+        check_loser(&db);
+        db.close().unwrap();
+    }
+    let db = open(&disk, 1);
+    assert!(db.wait_for_recovery(SOON));
+    let zero = vec![0; ROWS as usize];
+    for name in ["a/few", "a/large"] {
+        check(&db, name, &zero);
+    }
+    assert_eq!(db.recovery_progress().transactions_left, 0);
+    for name in ["a/few", "a/large", "a/other"] {
+        db.drop_table(name).unwrap();
+    }
+}
+
+/// A long one is known to have changed some table or other until it is gone.
+#[test]
+fn a_long_rollback_goes_on_at_the_next_start() {
+    let disk = with_loser(5000);
+    let db = open(&disk, 0);
+    let refused = db.drop_table("a/other");
+    assert!(
+        matches!(refused, Err(Error::LockWaitTimeout)),
+        "{refused:?}"
+    );
+    check_loser(&db);
+    db.crash();
+    let mut interrupted = 0;
+    for _ in 0..20 {
+        let db = open(&disk, 1);
+        check_few(&db);
+        interrupted += u32::from(db.recovery_progress().transactions_left > 0);
+        db.close().unwrap();
+    }
+    println!("{interrupted} of 20 closes came before the end of the rollback");
+    let db = open(&disk, 1);
+    assert!(db.wait_for_recovery(SOON));
+    let zero = vec![0; ROWS as usize];
+    for name in ["a/few", "a/large", "a/other"] {
+        check(&db, name, &zero);
+    }
+}
+
+fn check_few(db: &Database) {
+    let few = db.table("a/few").unwrap();
+    let mut reader = db.begin(Isolation::RepeatableRead);
+    let read = seek(&mut reader, &few, 1, LockMode::None).unwrap();
+    assert_eq!(read, Some(0));
+}
+
+/// There is no room for the file of runs: the log is read twice, and all is well.
+#[test]
+fn a_full_disk_costs_a_second_pass() {
+    let disk = SimDisk::default();
+    let mut rng = SmallRng::seed_from_u64(3);
+    let db = open(&disk, 0);
+    let mut versions = vec![0; ROWS as usize];
+    create(&db, "a/t");
+    change(&db, "a/t", &mut versions, &mut rng, 300);
+    db.crash();
+    disk.inject(Fault::always(Operation::Any, Failure::NoSpace).on(SPILL));
+    let log = Log::default();
+    let db = open_with(&disk, 0, 20_000, &log).unwrap();
+    let told = log.lock().unwrap().join("\n");
+    assert!(
+        told.contains("no space left for sorting the redo"),
+        "{told}"
+    );
+    assert_eq!(db.recovery_progress().pages_left, 0);
+    check(&db, "a/t", &versions);
+}
+
+/// REC-6: a page to which redo can't be applied costs its table, for good, and nobody else anything.
+#[test]
+fn a_page_that_cannot_be_brought_up_to_date_costs_its_table_only() {
+    let disk = SimDisk::default();
+    let mut rng = SmallRng::seed_from_u64(4);
+    let db = open(&disk, 0);
+    let mut versions = vec![0; ROWS as usize];
+    ["a/bad", "a/good"]
+        .iter()
+        .for_each(|name| drop(create(&db, name)));
+    // So that their pages are in the files, and redo does not make them anew.
+    db.close().unwrap();
+    let db = open(&disk, 0);
+    let mut bad = versions.clone();
+    change(&db, "a/bad", &mut bad, &mut rng, 300);
+    change(&db, "a/good", &mut versions, &mut rng, 300);
+    db.crash();
+    let path = Path::new("/db/a/bad.vdt");
+    let file = disk.open(path, OpenMode::Existing).unwrap();
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    file.read_at(&mut bytes, 0).unwrap();
+    let leaves = bytes.chunks(PAGE).enumerate();
+    let leaves = leaves.filter(|(_, page)| page_type(page) == Some(PageType::Leaf));
+    for (no, _) in leaves {
+        file.write_at(&[1, 2, 3, 4], (no * PAGE + 2000) as u64)
+            .unwrap();
+    }
+    for _ in 0..2 {
+        let log = Log::default();
+        let db = open_with(&disk, 2, 20_000, &log).unwrap();
+        assert!(db.wait_for_recovery(SOON));
+        let refused = db.table("a/bad").map(drop).unwrap_err().to_string();
+        println!("{refused}");
+        check(&db, "a/good", &versions);
+        let told = log.lock().unwrap().join("\n");
+        assert!(told.contains("table a/bad can't be used"), "{told}");
+        db.close().unwrap();
+    }
+    let db = open(&disk, 2);
+    db.drop_table("a/bad").unwrap();
+    create(&db, "a/bad");
+}
+
+/// What each level passes over, and what is refused by name.
+#[test]
+fn a_database_can_be_forced_open() {
+    let disk = with_loser(10);
+    let force = |disk: &SimDisk, level: u8| {
+        let options = Options {
+            page_size: PAGE as u32,
+            redo_capacity_bytes: 8 << 20,
+            log_buffer_bytes: 2 << 20,
+            lock_wait_timeout: Duration::from_millis(20),
+            force_recovery: level,
+            logger: Some(Arc::new(|_, _| {})),
+            ..Options::default()
+        };
+        Database::open_on(Arc::new(disk.clone()), Path::new("/db"), options)
+    };
+    let refused = force(&disk, 4).map(drop).unwrap_err().to_string();
+    assert!(
+        refused.contains("force_recovery 4") && refused.contains("varve dump"),
+        "{refused}"
+    );
+
+    let db = force(&disk, 3).unwrap();
+    assert!(db.wait_for_recovery(SOON), "there is nothing to wait for");
+    assert_eq!(db.recovery_progress().transactions_left, 1);
+    check_loser(&db);
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    set(&mut trx, &db.table("a/other").unwrap(), 1, 1).unwrap();
+    trx.commit().unwrap();
+    assert!(
+        !db.wait_for_purge(Duration::from_millis(200)),
+        "nobody purges"
+    );
+    db.crash();
+
+    // A file that is refused, with redo for it: the database waits for it, unless it is forced.
+    let broken = Fault::always(Operation::Open, Failure::Io).on("/db/a/large.vdt");
+    disk.inject(broken.clone());
+    let refused = force(&disk, 0).map(drop).unwrap_err();
+    assert!(matches!(refused, Error::Io { .. }), "{refused}");
+    let db = force(&disk, 1).unwrap();
+    assert!(db.wait_for_recovery(SOON));
+    let other = db.table("a/other").unwrap();
+    let mut reader = db.begin(Isolation::RepeatableRead);
+    assert_eq!(
+        seek(&mut reader, &other, 1, LockMode::None).unwrap(),
+        Some(1)
+    );
+    drop(reader);
+    assert!(db.table("a/large").is_err());
+    db.close().unwrap();
+    disk.heal();
+    let lost = force(&disk, 0)
+        .unwrap()
+        .table("a/large")
+        .map(drop)
+        .unwrap_err();
+    assert!(
+        lost.to_string()
+            .contains("missing while a crash was recovered"),
+        "{lost}"
+    );
+}
