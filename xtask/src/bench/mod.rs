@@ -11,6 +11,7 @@ mod oltp;
 mod profile;
 mod purge_lag;
 mod purge_speed;
+mod recovery;
 mod stats;
 mod steady;
 mod svg;
@@ -46,6 +47,8 @@ pub enum BenchTask {
     PurgeLag(purge_lag::PurgeLagArgs),
     /// How fast purge alone works off a long history
     Purge(purge_speed::PurgeArgs),
+    /// How soon a server answers after it was killed with gigabytes of redo, and when everything is applied
+    Recovery(recovery::RecoveryArgs),
     /// Varve as a library beside other embedded engines
     Embedded(embedded::EmbeddedArgs),
     /// Instructions that one operation of the library takes
@@ -63,6 +66,7 @@ pub fn run(workspace: &Workspace, task: &BenchTask) -> Result<()> {
         BenchTask::UndoTruncate(args) => undo_truncate::run(workspace, args),
         BenchTask::PurgeLag(args) => purge_lag::run(workspace, args),
         BenchTask::Purge(args) => purge_speed::run(workspace, args),
+        BenchTask::Recovery(args) => recovery::run(workspace, args),
         BenchTask::Embedded(args) => embedded::run(workspace, args),
         BenchTask::Instructions(args) => instructions::run(workspace, args),
     }
@@ -88,6 +92,14 @@ fn fresh_server(
     if dir.exists() {
         fs::remove_dir_all(&dir)?;
     }
+    let options = server_options(engines, settings, extra);
+    let datadir = DataDir(dir.clone());
+    datadir.initialise(prefix)?;
+    Ok((Server::start(prefix, datadir, None, &options)?, dir))
+}
+
+/// Options for mariadbd: the same settings for each of `engines`.
+fn server_options(engines: &[Engine], settings: &[&str], extra: &[String]) -> Vec<String> {
     let mut options: Vec<String> = [
         "--skip-log-bin",
         "--performance-schema=OFF",
@@ -107,7 +119,5 @@ fn fresh_server(
         );
     }
     options.extend(extra.iter().cloned());
-    let datadir = DataDir(dir.clone());
-    datadir.initialise(prefix)?;
-    Ok((Server::start(prefix, datadir, None, &options)?, dir))
+    options
 }
