@@ -125,6 +125,8 @@ fn main() -> varve::Result<()> {
     let options = Options {
         purge: purge_options,
         flush_log_at_trx_commit: FlushLog::Lazy,
+        // valgrind, which counts instructions, runs one thread at a time, and no other while one waits in io_uring.
+        use_native_aio: false,
         ..Options::default()
     };
     let db = Database::open(dir.path(), options)?;
