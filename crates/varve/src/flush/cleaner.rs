@@ -29,6 +29,11 @@ use crate::base::{Lsn, Result};
 const IDLE_TICK: Duration = Duration::from_secs(1);
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
 
+/// A batch that is at least half as large as was wanted: there are more pages like these.
+fn is_most(written: usize, wanted: usize) -> bool {
+    2 * written >= wanted
+}
+
 /// Batches at full speed, or for frames, before the other duties get their turn.
 const BATCHES_IN_A_ROW: usize = 16;
 
@@ -218,7 +223,7 @@ impl Cleaner {
             let wanted = plan.pages.min(batch);
             let written = self.write_planned(&plan, wanted)?;
             self.pace
-                .wrote(Instant::now(), &plan, written, written == wanted);
+                .wrote(Instant::now(), &plan, written, is_most(written, wanted));
             if begun.elapsed() >= TICK || self.shared.pool.frames_wanted() > 0 {
                 break;
             }
@@ -227,14 +232,16 @@ impl Cleaner {
     }
 
     /// Pages that are written because there are too many dirty ones are those that will have to give way next: they go then without being
-    /// written again. The oldest ones if there are none, and for any other cause.
+    /// written again. The oldest ones if there are too few of them, and for any other cause.
     fn write_planned(&self, plan: &Plan, wanted: usize) -> Result<usize> {
         if plan.cause == Cause::MaxDirty {
             let look_at = self.shared.pool.n_frames() / 4;
             let written = self.shared.flush_unused(look_at, wanted, plan.cause)?;
-            if written > 0 {
+            if is_most(written, wanted) {
                 return Ok(written);
             }
+            let rest = wanted - written;
+            return Ok(written + self.shared.flush_oldest(plan.up_to, rest, plan.cause)?);
         }
         self.shared.flush_oldest(plan.up_to, wanted, plan.cause)
     }

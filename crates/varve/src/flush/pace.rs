@@ -281,12 +281,12 @@ impl Pace {
         })
     }
 
-    /// So many of the planned pages were written; if not `all`, there were no more.
-    pub fn wrote(&mut self, now: Instant, plan: &Plan, pages: usize, all: bool) {
+    /// So many of the planned pages were written; if not `more`, there are no more.
+    pub fn wrote(&mut self, now: Instant, plan: &Plan, pages: usize, more: bool) {
         self.written = now;
         let lane = self.lanes.iter_mut().find(|lane| lane.cause == plan.cause);
         let lane = lane.expect("a lane made the plan");
-        lane.credit = match all {
+        lane.credit = match more {
             true => (lane.credit - pages as f64).max(0.0),
             false => 0.0,
         };
