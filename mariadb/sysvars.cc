@@ -359,7 +359,8 @@ static MYSQL_SYSVAR_ULONG(fast_shutdown, fast_shutdown_mode, PLUGIN_VAR_RQCMDARG
   nullptr, nullptr, 1, 0, 1, 0);
 
 static MYSQL_SYSVAR_BOOL(doublewrite, doublewrite, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
-  "Write pages twice, so that one that was half written when the machine failed can be repaired.",
+  "Write pages twice, so that one that was half written when the machine failed can be repaired, unless the disk promises atomic "
+  "writes of a page.",
   nullptr, nullptr, TRUE);
 
 // In the order of varve_flush_method.

@@ -56,8 +56,10 @@ enum Synced {
 }
 
 #[derive(Clone)]
-enum Change {
+pub(crate) enum Change {
     Write(u64, Arc<[u8]>),
+    /// FAULT-8.
+    WriteWhole(u64, Arc<[u8]>),
     SetLen(u64),
 }
 
@@ -132,11 +134,10 @@ impl CrashPoints {
                 self.pending_names.push(op.clone());
             }
             Op::SyncDir(dir) => self.sync_dir(dir.clone()),
-            Op::Write(id, offset, bytes) => {
-                let change = Change::Write(*offset, bytes.clone());
+            Op::Write(id, ..) | Op::WriteWhole(id, ..) | Op::SetLen(id, _) => {
+                let change = Change::of(op).expect("it changes a file");
                 self.file(*id).push(change);
             }
-            Op::SetLen(id, len) => self.file(*id).push(Change::SetLen(*len)),
             Op::Sync(id) => self.file(*id).sync(Synced::Done),
             Op::SyncFailed(id) => self.file(*id).sync(Synced::Never),
         }
@@ -191,6 +192,29 @@ impl CrashPoints {
                 Fate::Torn if pieces > 1 => rng.random_bool(0.5),
                 _ => whole,
             }));
+        }
+        CrashState { kept }
+    }
+
+    /// The state in which everything was written but some parts of the last operation, a write: those for which `is_kept` says no.
+    /// They are numbered from 0 on, sector by sector.
+    pub fn torn(&self, is_kept: impl Fn(usize) -> bool) -> CrashState {
+        let last = self.journal.ops[..self.at].last();
+        let Some(Op::Write(torn, ..) | Op::WriteWhole(torn, ..)) = last else {
+            panic!("operation {} is no write", self.at);
+        };
+        let mut kept = vec![true; self.pending_names.len()];
+        for (id, file) in &self.files {
+            let mut open = file
+                .pending
+                .iter()
+                .filter(|p| p.sync != Synced::Done)
+                .peekable();
+            while let Some(pending) = open.next() {
+                let is_last = id == torn && open.peek().is_none();
+                let pieces = 0..pending.change.pieces();
+                kept.extend(pieces.map(|piece| !is_last || is_kept(piece)));
+            }
         }
         CrashState { kept }
     }
@@ -338,23 +362,40 @@ fn rename(names: &mut Names, op: &Op) {
                 names.insert(to.clone(), name);
             }
         }
-        Op::SyncDir(_) | Op::Write(..) | Op::SetLen(..) | Op::Sync(_) | Op::SyncFailed(_) => {}
+        Op::SyncDir(_)
+        | Op::Write(..)
+        | Op::WriteWhole(..)
+        | Op::SetLen(..)
+        | Op::Sync(_)
+        | Op::SyncFailed(_) => {}
     }
 }
 
 impl Change {
+    /// What an operation changes in a file.
+    pub(crate) fn of(op: &Op) -> Option<Change> {
+        match op {
+            Op::Write(_, offset, bytes) => Some(Change::Write(*offset, bytes.clone())),
+            Op::WriteWhole(_, offset, bytes) => Some(Change::WriteWhole(*offset, bytes.clone())),
+            Op::SetLen(_, len) => Some(Change::SetLen(*len)),
+            _ => None,
+        }
+    }
+
     fn apply(&self, contents: &mut Contents) {
         match self {
-            Change::Write(offset, bytes) => contents.write(bytes, *offset),
+            Change::Write(offset, bytes) | Change::WriteWhole(offset, bytes) => {
+                contents.write(bytes, *offset)
+            }
             Change::SetLen(len) => contents.set_len(*len),
         }
     }
 
     /// How many parts of it may be there or not.
-    fn pieces(&self) -> usize {
+    pub(crate) fn pieces(&self) -> usize {
         match self {
             Change::Write(offset, bytes) => sectors(*offset, bytes).count(),
-            Change::SetLen(_) => 1,
+            Change::WriteWhole(..) | Change::SetLen(_) => 1,
         }
     }
 
@@ -367,6 +408,9 @@ impl Change {
                 self.pieces(),
                 bytes.len()
             ),
+            Change::WriteWhole(offset, bytes) => {
+                format!("the write of {} bytes at {offset} of {path}", bytes.len())
+            }
             Change::SetLen(len) => format!("the length {len} of {path}"),
         }
     }
@@ -410,7 +454,7 @@ impl File {
                         contents.write(sector, at);
                     }
                 }
-                Change::SetLen(_) => {}
+                Change::WriteWhole(..) | Change::SetLen(_) => {}
             }
         }
         contents
@@ -506,6 +550,47 @@ mod tests {
             look,
             &[(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)],
         );
+    }
+
+    #[test]
+    fn a_write_is_torn_where_one_likes() {
+        let disk = root();
+        let file = disk.open(Path::new("/d/a.x"), OpenMode::CreateNew).unwrap();
+        file.write_at(&[1; 2048], 0).unwrap();
+        file.write_at(&[2; 1536], 512).unwrap();
+        let journal = disk.journal();
+        assert_eq!(journal.writes_to("x"), [(1, 4), (2, 3)]);
+        assert_eq!(journal.writes_to("y"), []);
+        let mut points = CrashPoints::new(journal);
+        points.advance(3);
+        for torn in 0..8 {
+            let image = points.image(&points.torn(|sector| torn & 1 << sector != 0));
+            let bytes = read(&image, "/d/a.x").unwrap();
+            let expected = [0, 1, 2].map(|sector| 1 + u8::from(torn & 1 << sector != 0));
+            assert_eq!([bytes[512], bytes[1024], bytes[1536]], expected);
+            assert_eq!(bytes[0], 1, "what came before is there");
+        }
+    }
+
+    /// FAULT-8: there or not, and nothing in between.
+    #[test]
+    fn a_write_that_is_promised_to_be_atomic_is_not_torn() {
+        let disk = root();
+        let file = disk.open(Path::new("/d/a"), OpenMode::CreateNew).unwrap();
+        file.write_at(&[1; 2048], 0).unwrap();
+        file.sync().unwrap();
+        disk.sync_dir(Path::new("/d")).unwrap();
+        assert!(!file.writes_atomically(1024) && file.write_atomic_at(&[2; 1024], 0).is_err());
+        disk.promise_atomic_writes(1024);
+        assert!(file.writes_atomically(1024) && !file.writes_atomically(2048));
+        for (bytes, offset) in [(&[2; 2048][..], 0), (&[2; 1024], 512), (&[2; 600], 0)] {
+            file.write_atomic_at(bytes, offset).unwrap_err();
+        }
+        file.write_atomic_at(&[2; 1024], 1024).unwrap();
+        let look = |i: &Image| read(i, "/d/a").unwrap()[1024..].to_vec();
+        states(&disk, look, &[vec![1; 1024], vec![2; 1024]]);
+        file.sync().unwrap();
+        states(&disk, look, &[vec![2; 1024]]);
     }
 
     #[test]

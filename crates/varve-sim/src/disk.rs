@@ -41,6 +41,8 @@ struct State {
     struck: u64,
     lies: Vec<Lie>,
     capacity: u64,
+    /// The longest write that is not torn (FAULT-8); 0: none is promised.
+    atomic_bytes: usize,
     locked: BTreeSet<PathBuf>,
 }
 
@@ -80,6 +82,7 @@ impl SimDisk {
                 struck: 0,
                 lies: Vec::new(),
                 capacity: u64::MAX,
+                atomic_bytes: 0,
                 locked: BTreeSet::new(),
             })),
         }
@@ -151,6 +154,12 @@ impl SimDisk {
     /// Files can't grow beyond so many bytes together.
     pub fn set_capacity(&self, bytes: u64) {
         self.state.lock().capacity = bytes;
+    }
+
+    /// Promises that atomic writes of up to so many bytes, a power of two, are not torn (FAULT-8).
+    pub fn promise_atomic_writes(&self, bytes: usize) {
+        assert!(bytes.is_power_of_two());
+        self.state.lock().atomic_bytes = bytes;
     }
 
     /// Bytes of all files.
@@ -452,6 +461,25 @@ impl DiskFile for SimFile {
             Ok(n)
         };
         write_whole(buf, offset, call).map_err(|e| Error::io("write", &self.path, e))
+    }
+
+    fn writes_atomically(&self, bytes: usize) -> bool {
+        bytes.is_power_of_two() && bytes <= self.disk.state.lock().atomic_bytes
+    }
+
+    fn write_atomic_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        if !self.writes_atomically(buf.len()) || !offset.is_multiple_of(buf.len() as u64) {
+            let why = io::Error::from(io::ErrorKind::InvalidInput);
+            return Err(Error::io("write atomically", &self.path, why));
+        }
+        self.check_direct(&[buf.as_ptr().addr() as u64, buf.len() as u64, offset]);
+        let mut state = self.disk.state.lock();
+        state.check(Operation::Write, "write atomically", &self.path)?;
+        let end = offset + buf.len() as u64;
+        state.check_growth("write atomically", self.id, &self.path, end)?;
+        state.files[self.id.0].write(buf, offset);
+        state.ops.push(Op::WriteWhole(self.id, offset, buf.into()));
+        Ok(())
     }
 
     fn sync(&self) -> Result<()> {

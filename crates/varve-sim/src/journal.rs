@@ -1,9 +1,11 @@
 //! What happened to a disk, in order.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::image::Image;
+use crate::crash::Change;
+use crate::image::{Image, Node};
 
 /// A file, whatever its name is now.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -17,6 +19,8 @@ pub(crate) enum Op {
     Rename(PathBuf, PathBuf),
     SyncDir(PathBuf),
     Write(FileId, u64, Arc<[u8]>),
+    /// One that is not torn (FAULT-8).
+    WriteWhole(FileId, u64, Arc<[u8]>),
     SetLen(FileId, u64),
     Sync(FileId),
     /// A sync that reported a failure (FAULT-7).
@@ -33,9 +37,12 @@ impl Op {
             Op::CreateDir(path) | Op::Create(path, _) | Op::Remove(path) => vec![parent(path)],
             Op::Rename(from, to) if parent(from) != parent(to) => vec![parent(from), parent(to)],
             Op::Rename(from, _) => vec![parent(from)],
-            Op::SyncDir(_) | Op::Write(..) | Op::SetLen(..) | Op::Sync(_) | Op::SyncFailed(_) => {
-                Vec::new()
-            }
+            Op::SyncDir(_)
+            | Op::Write(..)
+            | Op::WriteWhole(..)
+            | Op::SetLen(..)
+            | Op::Sync(_)
+            | Op::SyncFailed(_) => Vec::new(),
         }
     }
 }
@@ -58,10 +65,46 @@ impl Journal {
         self.ops.is_empty()
     }
 
+    /// The operations that wrote to files that had this extension at the time, and how many parts each of them may be torn into.
+    pub fn writes_to(&self, extension: &str) -> Vec<(usize, usize)> {
+        let mut names: BTreeMap<PathBuf, FileId> = BTreeMap::new();
+        // `SimDisk::new` numbers the files in the same order.
+        let files = self.start.nodes.iter();
+        let files = files.filter(|(_, node)| matches!(node, Node::File(_)));
+        names.extend(
+            files
+                .enumerate()
+                .map(|(n, (path, _))| (path.clone(), FileId(n))),
+        );
+        let mut found = Vec::new();
+        for (at, op) in self.ops.iter().enumerate() {
+            match op {
+                Op::Create(path, id) => drop(names.insert(path.clone(), *id)),
+                Op::Remove(path) => drop(names.remove(path)),
+                Op::Rename(from, to) => {
+                    if let Some(id) = names.remove(from) {
+                        names.insert(to.clone(), id);
+                    }
+                }
+                Op::Write(id, ..) | Op::WriteWhole(id, ..) => {
+                    let is_it = |(path, file): (&PathBuf, &FileId)| {
+                        file == id && path.extension().is_some_and(|e| e == extension)
+                    };
+                    if names.iter().any(is_it) {
+                        let change = Change::of(op).expect("a write");
+                        found.push((at, change.pieces()));
+                    }
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+
     /// What operation number `at` did, for a failure's report.
     pub fn describe(&self, at: usize) -> String {
         match self.ops.get(at) {
-            Some(Op::Write(file, offset, bytes)) => {
+            Some(Op::Write(file, offset, bytes) | Op::WriteWhole(file, offset, bytes)) => {
                 format!("write {} bytes at {offset} of file {}", bytes.len(), file.0)
             }
             Some(op) => format!("{op:?}"),

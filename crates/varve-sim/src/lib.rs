@@ -6,7 +6,7 @@
 //!
 //! # Fault model
 //!
-//! What is promised (`varve::io`, IO-1 to IO-5), and what is not:
+//! What is promised (`varve::io`, IO-1 to IO-7), and what is not:
 //!
 //! - **FAULT-1** A write that its file's `sync` has not followed may be on the disk whole, not at all, or in any of its
 //!   512-byte sectors. Writes are independent of each other: a later one may be there while an earlier one is not.
@@ -23,6 +23,8 @@
 //! - **FAULT-7** What was written before a `sync` that failed may stay lost whatever later ones say: systems report the
 //!   failure once, and then take the pages for clean (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX
 //!   ATC 2020). Until the next crash it can be read.
+//! - **FAULT-8** On demand ([`SimDisk::promise_atomic_writes`]) writes of a power of two bytes at a multiple of that, up to some length, can
+//!   be made atomically: they may be lost like others, but they are not torn (IO-7). Otherwise none can.
 //!
 //! Deviations from real disks, all of them harsher or beside the point: `sync` acts at one moment (no crash in its
 //! middle, but one before it with everything written is another of the states tried); a file system's journal would

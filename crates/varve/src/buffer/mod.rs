@@ -94,6 +94,17 @@ pub trait PageStore: Send + Sync {
         let mut pages = pages.iter().zip(bytes.chunks_exact(size.max(1)));
         pages.try_for_each(|(&page, bytes)| self.write(page, bytes))
     }
+    /// Whether writing a page of this tablespace can be made atomic: no crash tears it.
+    fn writes_atomically(&self, _space: SpaceId) -> bool {
+        false
+    }
+    /// As `write_all`, each page atomically; an error if that can't be.
+    fn write_all_atomically(&self, pages: &[PageId], _bytes: &[u8]) -> Result<()> {
+        match pages {
+            [] => Ok(()),
+            _ => Err(Error::invalid("no atomic writes here")),
+        }
+    }
     /// [`PageStore::start_reads`] is of use.
     fn reads_in_background(&self) -> bool {
         false

@@ -13,7 +13,7 @@ use crate::base::{
     TableId, TrxId,
 };
 use crate::btree::Tree;
-use crate::buffer::{BufferPool, PoolSettings, READ_AHEAD_THRESHOLD};
+use crate::buffer::{BufferPool, PageStore, PoolSettings, READ_AHEAD_THRESHOLD};
 use crate::catalog::{BrokenTable, OpenTable, TableDef, Tables};
 use crate::db::pool_warmth::PoolWarmth;
 use crate::db::{Background, Database, Inner, PoolDumpOptions, undo_directory};
@@ -411,6 +411,11 @@ pub(crate) fn open(
         }),
     })?;
     (flusher, hold) = (started.0, Some(started.1));
+    if spaces.writes_atomically(SYSTEM_SPACE) {
+        note(&format!(
+            "the disk promises atomic writes of {page_size} bytes: pages are written without copies in the doublewrite file"
+        ));
+    }
     let redo_bytes = scan.end.0 - control.checkpoint.0;
     let map = match changes {
         Changes::Map(map) => recovery::attach(*map, &pool)?,

@@ -4,6 +4,9 @@
 //! (FL-1); the sync of the data files before a page counts as clean (WAL-2). The batch is over when all of this is
 //! done, so the doublewrite file never holds more than one batch that matters.
 //!
+//! Where the file system and the device promise atomic writes of a page (IO-7), its tablespace's pages are written that way and need no copy.
+//! That is asked of each file, and a page whose file has become another one in between is not written but an error.
+//!
 //! Pages of unlogged tablespaces are just written: they mean nothing after a crash.
 //!
 //! The writes to the data files are under way together, in any order, those of pages that lie side by side as one; the first sync is
@@ -106,7 +109,10 @@ impl BatchWriter {
         }
     }
 
-    fn write_logged(&mut self, taken: Vec<DirtyPage>, cause: Cause) -> Result<()> {
+    fn write_logged(&mut self, mut taken: Vec<DirtyPage>, cause: Cause) -> Result<()> {
+        // Those that need no copies stand last: the others lie together in the buffer.
+        let store = self.pool.store();
+        taken.sort_by_cached_key(|p| (store.writes_atomically(p.page.space), p.page.to_u64()));
         let (copied, newest) = self.copy_all(taken);
         if copied.is_empty() {
             return Ok(());
@@ -129,12 +135,16 @@ impl BatchWriter {
         let size = self.pool.page_size();
         let used = HEADER_BYTES + copied.len() * size;
         let ids: Vec<PageId> = copied.iter().map(|p| p.page).collect();
-        if let Some(doublewrite) = &mut self.doublewrite {
-            doublewrite.write(&ids, &mut self.buf[..used])?;
-            count(&self.counters.doublewrite_pages, copied.len());
-        }
         let store = self.pool.store();
-        store.write_all(&ids, &self.buf[HEADER_BYTES..used])?;
+        let is_torn = |id: &&PageId| !store.writes_atomically(id.space);
+        let torn = ids.iter().take_while(is_torn).count();
+        let middle = HEADER_BYTES + torn * size;
+        if let Some(doublewrite) = self.doublewrite.as_mut().filter(|_| torn > 0) {
+            doublewrite.write(&ids[..torn], &mut self.buf[..middle])?;
+            count(&self.counters.doublewrite_pages, torn);
+        }
+        store.write_all(&ids[..torn], &self.buf[HEADER_BYTES..middle])?;
+        store.write_all_atomically(&ids[torn..], &self.buf[middle..used])?;
         // Sorted by page, so equal tablespaces stand together.
         let mut spaces: Vec<SpaceId> = ids.iter().map(|id| id.space).collect();
         spaces.dedup();

@@ -54,7 +54,8 @@ pub struct Doublewrite {
 }
 
 impl Doublewrite {
-    /// Opens the file, creating it if there is none. Recovery must have been through it.
+    /// Opens the file, creating it if there is none. Recovery must have been through it: what is in it is forgotten, because pages
+    /// that are written atomically from now on may be newer than copies from before.
     pub fn open(
         disk: &dyn Disk,
         dir: &Path,
@@ -69,6 +70,7 @@ impl Doublewrite {
         };
         let file = disk.open(&path, mode)?;
         file.allocate((HEADER_BYTES + batch_pages(page_size) * page_size) as u64)?;
+        file.write_at(&[0; HEADER_BYTES], 0)?;
         file.sync()?;
         disk.sync_dir(dir)?;
         Ok(Doublewrite {

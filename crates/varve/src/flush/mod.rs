@@ -10,7 +10,7 @@
 //! - **WAL-1** a page is written only after the log is durable up to its page LSN: asserted in `batch`.
 //! - **WAL-2** the checkpoint never passes a change that is not in a synced data page, unless the file is gone for good (SP-8): `checkpoint`.
 //! - **FL-1** a page is written in place only after a whole copy of it is durable in the doublewrite file, and the
-//!   file's previous batch is synced in place before the next one overwrites it: `batch`, `doublewrite`.
+//!   file's previous batch is synced in place before the next one overwrites it; or it is written atomically: `batch`, `doublewrite`.
 //!
 //! Latches: shared page latches, one at a time and with a time limit, only while copying a page. Mutexes: the batch
 //! writer's, then the checkpoint's. Failure: an error of writing or syncing pages, or a panic of the thread, poisons the database through

@@ -13,6 +13,8 @@
 //! - **IO-5** Bytes that `allocate` or `set_len` added read as zero.
 //! - **IO-6** A file from `open_direct` is read and written in whole blocks of [`DIRECT_BLOCK`] bytes, at multiples of it, with
 //!   memory that is aligned to it ([`AlignedBuf`]): the system may refuse anything else.
+//! - **IO-7** A write by `write_atomic_at`, of a length for which `writes_atomically` says yes, is on the disk whole or not at all
+//!   after a crash. It needs a `sync` like others.
 //!
 //! Many reads and writes at the same time go through an [`IoQueue`], to which the same holds.
 //!
@@ -33,7 +35,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::base::Result;
+use crate::base::{Error, Result};
 
 pub use aligned::{AlignedBuf, DIRECT_BLOCK, read_aligned, write_aligned};
 pub use overlay::Overlay;
@@ -106,6 +108,16 @@ pub trait DiskFile: Send + Sync {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
     /// Writes all of `buf`, extending the file if it ends earlier.
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()>;
+    /// Whether the file system and the device promise that a write of so many bytes, at a multiple of that, is never torn (IO-7). The
+    /// answer does not change while the file is open.
+    fn writes_atomically(&self, _bytes: usize) -> bool {
+        false
+    }
+    /// Writes all of `buf` at a multiple of its length, atomically (IO-7); an error if that is not promised.
+    fn write_atomic_at(&self, _buf: &[u8], _offset: u64) -> Result<()> {
+        let why = std::io::ErrorKind::Unsupported.into();
+        Err(Error::io("write atomically", self.path(), why))
+    }
     /// Makes everything written so far durable (fdatasync).
     fn sync(&self) -> Result<()>;
     fn len(&self) -> Result<u64>;

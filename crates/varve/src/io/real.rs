@@ -6,11 +6,14 @@
 #![allow(unsafe_code)]
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+use rustix::fs::{AtFlags, StatxFlags, statx};
+use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 
 use super::{
     AlignedBuf, DIRECT_BLOCK, DirEntry, DirLock, Disk, DiskFile, IoQueue, OpenMode, read_whole,
@@ -45,6 +48,7 @@ impl Disk for RealDisk {
             file,
             path: path.to_path_buf(),
             is_direct: false,
+            atomic: OnceLock::new(),
         }))
     }
 
@@ -62,6 +66,7 @@ impl Disk for RealDisk {
             file,
             path: path.to_path_buf(),
             is_direct: true,
+            atomic: OnceLock::new(),
         }))
     }
 
@@ -152,6 +157,24 @@ struct RealFile {
     file: File,
     path: PathBuf,
     is_direct: bool,
+    /// The least and the greatest length of an atomic write, once somebody has asked; zeros: none is promised.
+    atomic: OnceLock<(u32, u32)>,
+}
+
+/// What the kernel's headers call these; the library does not know them.
+const STATX_WRITE_ATOMIC: u32 = 0x1_0000;
+const RWF_ATOMIC: u32 = 0x40;
+
+/// IO-7, by what the file system says of this file. A kernel that does not know the question promises nothing.
+fn atomic_lengths(file: &File) -> (u32, u32) {
+    let mask = StatxFlags::from_bits_retain(STATX_WRITE_ATOMIC);
+    match statx(file, c"", AtFlags::EMPTY_PATH, mask) {
+        Ok(found) if found.stx_mask & STATX_WRITE_ATOMIC != 0 => (
+            found.stx_atomic_write_unit_min,
+            found.stx_atomic_write_unit_max,
+        ),
+        _ => (0, 0),
+    }
 }
 
 impl DiskFile for RealFile {
@@ -163,6 +186,28 @@ impl DiskFile for RealFile {
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         let call = |part: &[u8], at| self.file.write_at(part, at);
         fail("write", &self.path, write_whole(buf, offset, call))
+    }
+
+    fn writes_atomically(&self, bytes: usize) -> bool {
+        // Only writes past the system's cache can be atomic.
+        let (least, most) = match self.is_direct {
+            true => *self.atomic.get_or_init(|| atomic_lengths(&self.file)),
+            false => (0, 0),
+        };
+        let is_within = least > 0 && (least as usize..=most as usize).contains(&bytes);
+        is_within && bytes.is_power_of_two()
+    }
+
+    fn write_atomic_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        let flags = ReadWriteFlags::from_bits_retain(RWF_ATOMIC);
+        let written = loop {
+            match pwritev2(&self.file, &[IoSlice::new(buf)], offset, flags) {
+                Err(Errno::INTR) => {}
+                Ok(n) if n < buf.len() => break Err(io::ErrorKind::WriteZero.into()),
+                written => break written.map(drop).map_err(io::Error::from),
+            }
+        };
+        fail("write atomically", &self.path, written)
     }
 
     fn sync(&self) -> Result<()> {
@@ -272,6 +317,30 @@ mod tests {
             file.read_at(&mut b, 99).is_err(),
             "a read past the end must not be short"
         );
+    }
+
+    /// IO-7: what is promised is kept, and what is not promised is refused and changes nothing.
+    #[test]
+    fn atomic_writes_are_made_or_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let cached = RealDisk.open(&path, OpenMode::CreateNew).unwrap();
+        cached.write_at(&[1; 1 << 16], 0).unwrap();
+        cached.sync().unwrap();
+        assert!(!cached.writes_atomically(4096), "not through the cache");
+        let file = RealDisk.open_direct(&path).unwrap();
+        let mut buf = AlignedBuf::new(1 << 16);
+        for len in [4096, 16384, 65536] {
+            buf.fill(2);
+            let is_promised = file.writes_atomically(len);
+            println!("{len}: {is_promised}");
+            let written = file.write_atomic_at(&buf[..len], 0);
+            assert!(written.is_ok() || !is_promised, "{written:?}");
+            file.read_at(&mut buf[..len], 0).unwrap();
+            let value = if written.is_ok() { 2 } else { 1 };
+            assert!(buf[..len].iter().all(|b| *b == value));
+        }
+        assert!(!file.writes_atomically(6144), "no power of two");
     }
 
     #[test]

@@ -493,6 +493,23 @@ impl PageStore for Spaces {
         self.queue.write_all(writes)
     }
 
+    fn writes_atomically(&self, space: SpaceId) -> bool {
+        let file = self.get(space).and_then(|space| space.file.to_read().ok());
+        file.is_some_and(|file| file.writes_atomically(self.page_size))
+    }
+
+    fn write_all_atomically(&self, pages: &[PageId], bytes: &[u8]) -> Result<()> {
+        assert_eq!(bytes.len(), pages.len() * self.page_size);
+        for (page, bytes) in pages.iter().zip(bytes.chunks_exact(self.page_size)) {
+            if let Some(space) = self.get(page.space)
+                && let Some(file) = space.file.to_write()?
+            {
+                file.write_atomic_at(bytes, space.offset(page.no))?;
+            }
+        }
+        Ok(())
+    }
+
     fn reads_in_background(&self) -> bool {
         self.queue.is_asynchronous()
     }
