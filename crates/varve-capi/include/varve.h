@@ -614,7 +614,8 @@ enum varve_code varve_db_set_read_ahead_threshold(const struct varve_db *db, uin
 
 // Changes how much redo there may be between the checkpoint and the newest change. More is there at once; to less the way is
 // taken while the checkpoint moves. VARVE_INVALID: less than 2 MiB; VARVE_NO_SPACE: no room for the files. Then nothing was changed.
-enum varve_code varve_db_set_redo_capacity(const struct varve_db *db, uint64_t bytes);
+enum varve_code varve_db_set_redo_capacity(const struct varve_db *db,
+                                           uint64_t bytes);
 
 // Changes how many rollback segments new transactions take. VARVE_INVALID: not from 1 to 128, nothing was changed.
 enum varve_code varve_db_set_undo_logs(const struct varve_db *db, uint32_t count);

@@ -281,9 +281,10 @@ fn gaps_share_the_memory_of_locks() {
             Wait::No,
         )
     };
-    // Half of it for records, the rest for gaps.
-    let records = (0..20_000).take_while(|n| m.memory_bytes() < LIMIT / 2 && record(*n).is_ok());
-    assert!(records.count() > 4000);
+    // Half of it for records, the rest for gaps. A shard may be full while others are not.
+    let records = (0..20_000).take_while(|_| m.memory_bytes() < LIMIT / 2);
+    let records = records.filter(|n| record(*n).is_ok()).count();
+    assert!(records > 4000, "{records}");
     let gaps = (0..20_000).take_while(|n| gap(*n).is_ok()).count();
     assert!((4000..6000).contains(&gaps), "{gaps}");
     assert!(
@@ -292,7 +293,7 @@ fn gaps_share_the_memory_of_locks() {
         m.memory_bytes()
     );
     let more = (50_000..51_000).filter(|n| record(*n).is_ok()).count();
-    assert!(more < 500, "{more}");
+    assert!(more < 800, "{more}");
     // An interval that grows over others leaves less of them.
     for n in 0..7 {
         m.lock_gap(&a, index(n), &[], None).unwrap();
