@@ -44,7 +44,8 @@ fn damages(findings: &[Finding]) -> Vec<String> {
 fn closed() -> SimDisk {
     let disk = build();
     let db = open(&disk).unwrap();
-    assert!(db.wait_for_purge(std::time::Duration::from_secs(60)));
+    let patience = std::time::Duration::from_secs(60);
+    assert!(db.wait_for_recovery(patience) && db.wait_for_purge(patience));
     db.close().unwrap();
     disk
 }
