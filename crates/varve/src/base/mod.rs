@@ -16,3 +16,8 @@ pub use ids::*;
 pub use sabotage::Sabotage;
 pub use spread::{Counter, thread_spot};
 pub use xid::{XID_MAX_ENCODED, Xid};
+
+/// How many threads can run at the same time; 1 if nobody can tell.
+pub fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

@@ -1,7 +1,9 @@
 //! A database: opening, closing, background threads, and the faces of tables, transactions and cursors.
 
+mod create;
 mod metrics;
 mod open;
+mod options;
 mod pool_dump;
 mod pool_warmth;
 mod report;
@@ -31,10 +33,10 @@ use crate::table::{
 };
 use crate::txn::{AutoIncLock, Core, CoreHandles, FlushLog, Isolation, PurgeOptions, Transaction};
 
+pub(crate) use create::CREATION_MARK;
 pub use metrics::{Metric, MetricKind};
-pub(crate) use open::CREATION_MARK;
-pub use open::Options;
 use open::Purpose;
+pub use options::Options;
 use pool_warmth::PoolWarmth;
 pub use pool_warmth::{PoolDumpOptions, PoolDumpStatus};
 pub use typed::{FromValue, Row, Rows};
@@ -257,7 +259,7 @@ impl Database {
     ///
     /// `Invalid`: above 64.
     pub fn set_read_ahead_threshold(&self, leaves: u32) -> Result<()> {
-        open::validate_read_ahead_threshold(leaves)?;
+        options::validate_read_ahead_threshold(leaves)?;
         self.inner.core.pool.set_read_ahead_threshold(leaves);
         Ok(())
     }
@@ -285,7 +287,7 @@ impl Database {
     ///
     /// `Invalid`: not from 1 to 128.
     pub fn set_undo_logs(&self, count: u32) -> Result<()> {
-        open::validate_undo_logs(count)?;
+        options::validate_undo_logs(count)?;
         self.inner.core.undo.use_rsegs(count as usize);
         Ok(())
     }

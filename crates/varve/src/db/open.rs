@@ -1,270 +1,41 @@
-//! Opening a database: creation, recovery, start of the background threads.
+//! Opening a database: recovery, start of the background threads.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
 use crate::base::{
-    Error, FIRST_TEMPORARY_ID, Lsn, PageId, PageNo, Result, SYSTEM_SPACE, Sabotage, SpaceId,
-    TableId, TrxId,
+    Error, FIRST_TEMPORARY_ID, PageId, PageNo, Result, SYSTEM_SPACE, Sabotage, SpaceId, TableId,
+    TrxId,
 };
-use crate::btree::Tree;
-use crate::buffer::{BufferPool, PageStore, PoolSettings, READ_AHEAD_THRESHOLD};
+use crate::buffer::{BufferPool, PageStore, PoolSettings};
 use crate::catalog::{BrokenTable, OpenTable, TableDef, Tables};
+use crate::db::create::{CREATION_MARK, create};
+use crate::db::options::{
+    FORCE_DAMAGE, FORCE_NO_PURGE, FORCE_NO_ROLLBACK, Options, to_standard_error,
+};
 use crate::db::pool_warmth::PoolWarmth;
-use crate::db::{Background, Database, Inner, PoolDumpOptions, undo_directory};
-use crate::ddl::{self, Ddl, FILE_EXTENSION, FIRST_USER_ID, SYSTEM_INDEX, StoredDef};
-use crate::flush::{CheckpointHold, FlushEnv, FlushOptions, FlushSettings, Flusher, doublewrite};
-use crate::io::{Disk, FlushMethod, OpenMode};
+use crate::db::{Background, Database, Inner, undo_directory};
+use crate::ddl::{self, Ddl, StoredDef};
+use crate::flush::{CheckpointHold, FlushEnv, FlushSettings, Flusher, doublewrite};
+use crate::io::{Disk, FlushMethod};
 use crate::mtr::{Mtr, MtrEnv, RawRecord};
 use crate::purge::Purge;
-use crate::recovery::{self, Changes, PageMap, Recovery, Rest, ScanSettings};
-use crate::redo::{CONTROL_FILE, Control, ControlFile, LogSettings, RedoLog};
-use crate::row::{Collation, Collations, FindCollation};
-use crate::space::{DefinitionCopy, MIXED, NewSpace, SpaceKind, Spaces, UNFINISHED_EXTENSION};
+use crate::recovery::{self, Changes, PageMap, Recovery, Rest};
+use crate::redo::{CONTROL_FILE, ControlFile, RedoLog};
+use crate::row::Collations;
+use crate::space::{SpaceKind, Spaces};
 use crate::txn::{
-    Core, CoreHandles, DynamicSettings, FlushLog, IdLimitLog, Isolation, LogLevel, Logger,
-    PurgeOptions, State, Transaction, TxnSys,
+    Core, CoreHandles, DynamicSettings, IdLimitLog, Isolation, LogLevel, Logger, State,
+    Transaction, TxnSys,
 };
 use crate::undo::{
-    DIRECTORY_PAGE, Directory, INITIAL_PAGES, MAX_UNDO_LOGS, MAX_UNDO_SPACES, SYSTEM_FILE, TrxUndo,
-    UndoEnv, UndoSys, format_rollback_segments, format_temporary_segments, require_system_file,
-    undo_path,
+    Directory, TrxUndo, UndoEnv, UndoSys, format_temporary_segments, require_system_file,
 };
-
-/// How a database is opened. `Options::default()` suits a small machine.
-#[derive(Clone)]
-pub struct Options {
-    /// Bytes of a page, fixed when the database is created: a power of two from 4096 to 65536.
-    pub page_size: u32,
-    /// Bytes of memory for pages.
-    pub buffer_pool_bytes: u64,
-    /// Bytes of redo between the checkpoint and the newest change.
-    pub redo_capacity_bytes: u64,
-    /// Bytes of the log buffer: a power of two.
-    pub log_buffer_bytes: u64,
-    /// When commits become durable.
-    pub flush_log_at_trx_commit: FlushLog,
-    /// Writes the redo log through the operating system's cache: of use only where commits wait for no disk. With
-    /// [`FlushLog::Write`] it is done anyway.
-    pub log_file_buffering: bool,
-    /// Protects pages from being torn by a crash while they are written.
-    pub doublewrite: bool,
-    /// Whether data files are read and written past the operating system's cache, which is worth it for a pool that has most of the memory, and
-    /// not for a small one beside much memory. If the file system can't do that, they go
-    /// through it, and the log says so.
-    pub flush_method: FlushMethod,
-    /// Reads and writes pages by the operating system's own way for many operations at a time (io_uring), where it works; a few threads do
-    /// it otherwise. The log says which.
-    pub use_native_aio: bool,
-    /// After how many leaves in a row a scan reads those ahead that come next: 1 to 64; 0: it never does.
-    pub read_ahead_threshold: u32,
-    /// How changed pages are written.
-    pub flush: FlushOptions,
-    /// Whether the buffer pool is filled after a restart as it was before.
-    pub pool_dump: PoolDumpOptions,
-    /// How many table files may be open at the same time: at least 10. Others are opened when they are needed, in the place of
-    /// those used longest ago. The database has about 20 more files open.
-    pub open_files: u32,
-    /// Undo tablespaces, fixed when the database is created: 1 to 95, or 0 for a single rollback segment in the system
-    /// tablespace, which suits small databases with few writers.
-    pub undo_tablespaces: u32,
-    /// Where the undo tablespaces of a new database are put, relative to its directory, in which they are otherwise. A database knows where they
-    /// are; if somebody has moved them, this says where to.
-    pub undo_directory: Option<PathBuf>,
-    /// How many rollback segments transactions take: 1 to 128. There are 95 in the undo tablespaces, and one if there are no undo tablespaces. A
-    /// rollback segment has room for 1,024 undo logs of running transactions, each of which has one or two.
-    pub undo_logs: u32,
-    /// How long a statement waits for a lock.
-    pub lock_wait_timeout: Duration,
-    /// Bytes that locks of rows and gaps may take: more are refused with `LockTableFull`.
-    pub lock_memory_bytes: u64,
-    /// How purge works.
-    pub purge: PurgeOptions,
-    /// Collations besides the built-in ones.
-    pub collations: Vec<Collation>,
-    /// Asked for other collations when a table that uses them is created or opened.
-    pub find_collation: Option<FindCollation>,
-    /// Bytes of redo that recovery keeps in memory, sorted by page; what is more goes to a file in the data directory meanwhile. 0: an eighth of
-    /// the buffer pool.
-    pub recovery_memory_bytes: u64,
-    /// Threads that bring pages up to date while the database is in use after a crash; `None`: two at least, one for each processor, eight at
-    /// most. With 0 only those pages are that somebody uses, until the database is closed, no transaction is rolled back, and the redo
-    /// log may become full.
-    #[doc(hidden)]
-    pub recovery_threads: Option<usize>,
-    /// To get at what is left of a damaged database that does not open or does not stay open: 0 to 3, docs/mariadb.md has what each level
-    /// passes over. Above 0 nothing that was not lost before is safe.
-    pub force_recovery: u8,
-    /// Create the database if the directory has none.
-    pub create_if_missing: bool,
-    /// Receives messages for the administrator; standard error if `None`.
-    pub logger: Option<Logger>,
-    /// What the database does wrong on purpose, for tests of tests.
-    #[cfg(feature = "sabotage")]
-    pub sabotage: Option<Sabotage>,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            page_size: 16384,
-            buffer_pool_bytes: 128 << 20,
-            redo_capacity_bytes: 96 << 20,
-            log_buffer_bytes: 16 << 20,
-            flush_log_at_trx_commit: FlushLog::Sync,
-            log_file_buffering: false,
-            doublewrite: true,
-            flush_method: FlushMethod::Fsync,
-            use_native_aio: true,
-            read_ahead_threshold: READ_AHEAD_THRESHOLD,
-            flush: FlushOptions::default(),
-            pool_dump: PoolDumpOptions::default(),
-            open_files: 512,
-            undo_tablespaces: 2,
-            undo_directory: None,
-            undo_logs: MAX_UNDO_LOGS as u32,
-            lock_wait_timeout: Duration::from_secs(50),
-            lock_memory_bytes: 1 << 30,
-            purge: PurgeOptions::default(),
-            collations: Vec::new(),
-            find_collation: None,
-            recovery_memory_bytes: 0,
-            recovery_threads: None,
-            force_recovery: 0,
-            create_if_missing: true,
-            logger: None,
-            #[cfg(feature = "sabotage")]
-            sabotage: None,
-        }
-    }
-}
-
-impl Options {
-    fn validate(&self) -> Result<()> {
-        if !self.page_size.is_power_of_two() || !(4096..=65536).contains(&self.page_size) {
-            return Err(Error::invalid(format!(
-                "page_size {} is not a power of two from 4096 to 65536",
-                self.page_size
-            )));
-        }
-        if self.undo_tablespaces > MAX_UNDO_SPACES as u32 {
-            return Err(Error::invalid(format!(
-                "undo_tablespaces {} is above {MAX_UNDO_SPACES}",
-                self.undo_tablespaces
-            )));
-        }
-        validate_undo_logs(self.undo_logs)?;
-        validate_read_ahead_threshold(self.read_ahead_threshold)?;
-        if self.open_files < LEAST_OPEN_FILES {
-            return Err(Error::invalid(format!(
-                "open_files {} is below {LEAST_OPEN_FILES}",
-                self.open_files
-            )));
-        }
-        self.purge.validate()?;
-        self.flush.validate()?;
-        self.pool_dump.validate()?;
-        if self.force_recovery > MOST_FORCE {
-            return Err(Error::unsupported(format!(
-                "force_recovery {}: there are levels up to {MOST_FORCE}; rows of a table whose file is there can be saved with `varve dump`",
-                self.force_recovery
-            )));
-        }
-        let least = u64::from(self.page_size) * 256;
-        if self.buffer_pool_bytes < least {
-            return Err(Error::invalid(format!(
-                "buffer_pool_bytes {} is below 256 pages ({least} bytes)",
-                self.buffer_pool_bytes
-            )));
-        }
-        Ok(())
-    }
-
-    /// Whether the database is to do this wrong.
-    fn is_sabotaged(&self, _sabotage: Sabotage) -> bool {
-        #[cfg(feature = "sabotage")]
-        return self.sabotage == Some(_sabotage);
-        #[cfg(not(feature = "sabotage"))]
-        false
-    }
-
-    fn scan_settings(&self) -> ScanSettings {
-        let memory_bytes = match self.recovery_memory_bytes {
-            0 => (self.buffer_pool_bytes / 8).max(LEAST_RECOVERY_MEMORY_BYTES),
-            bytes => bytes,
-        };
-        ScanSettings {
-            memory_bytes,
-            threads: processors().min(MOST_SCAN_THREADS),
-            forgets_a_run: self.is_sabotaged(Sabotage::RecoveryRunForgotten),
-        }
-    }
-
-    fn recovery_threads(&self) -> usize {
-        self.recovery_threads
-            .unwrap_or(processors().clamp(2, MOST_RECOVERY_THREADS))
-    }
-
-    fn log_settings(&self, control: &Control) -> LogSettings {
-        let mut settings =
-            LogSettings::new(self.redo_capacity_bytes, control.page_size, control.uuid);
-        settings.buffer_bytes = self.log_buffer_bytes;
-        settings.buffered =
-            self.log_file_buffering || self.flush_log_at_trx_commit == FlushLog::Write;
-        #[cfg(feature = "sabotage")]
-        {
-            settings.sabotage = self.sabotage;
-        }
-        settings
-    }
-}
-
-pub(super) fn validate_read_ahead_threshold(leaves: u32) -> Result<()> {
-    match leaves <= MAX_READ_AHEAD_THRESHOLD {
-        true => Ok(()),
-        false => {
-            let what = format!("read_ahead_threshold {leaves} is above {MAX_READ_AHEAD_THRESHOLD}");
-            Err(Error::invalid(what))
-        }
-    }
-}
-
-pub(super) fn validate_undo_logs(count: u32) -> Result<()> {
-    match (1..=MAX_UNDO_LOGS as u32).contains(&count) {
-        true => Ok(()),
-        false => {
-            let what = format!("undo_logs {count} is not from 1 to {MAX_UNDO_LOGS}");
-            Err(Error::invalid(what))
-        }
-    }
-}
-
-/// 1 if nobody can tell.
-fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-const LEAST_OPEN_FILES: u32 = 10;
-const MAX_READ_AHEAD_THRESHOLD: u32 = 64;
-/// Levels of `Options::force_recovery`: damage that recovery meets is passed over; nothing is purged; nothing is rolled back.
-const FORCE_DAMAGE: u8 = 1;
-const FORCE_NO_PURGE: u8 = 2;
-const FORCE_NO_ROLLBACK: u8 = 3;
-const MOST_FORCE: u8 = FORCE_NO_ROLLBACK;
-const LEAST_RECOVERY_MEMORY_BYTES: u64 = 4 << 20;
-const MOST_SCAN_THREADS: usize = 8;
-const MOST_RECOVERY_THREADS: usize = 8;
-/// Exists while a database is being created: what lies beside it is not a database yet.
-pub(crate) const CREATION_MARK: &str = "varve.creating";
-/// Where the redo stream of a new database begins.
-const FIRST_LSN: Lsn = Lsn(8192);
-/// The first transaction id.
-const FIRST_TRX: u64 = 16;
 
 /// Logs id limits for the transaction system.
 struct LogIdLimit(Arc<MtrEnv>);
@@ -842,145 +613,4 @@ pub(super) fn create_directory(disk: &dyn Disk, dir: &Path) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn to_standard_error() -> Logger {
-    Arc::new(|level, message| eprintln!("varve {level:?}: {message}"))
-}
-
-/// Creates an empty database: files and redo, and last the control file. Until the mark is gone, a crash makes the next
-/// start begin again. Pages are left to the first recovery, which finds all of them in the redo log.
-fn create(disk: &Arc<dyn Disk>, dir: &Path, options: &Options, undo_dir: &str) -> Result<()> {
-    let mark = dir.join(CREATION_MARK);
-    let is_first = !disk.exists(&mark)?;
-    if is_first {
-        refuse_leftovers(&**disk, dir)?;
-    }
-    if is_first || undo_directory::recorded(&**disk, dir)? != undo_dir {
-        undo_directory::refuse_leftovers(&**disk, dir, undo_dir)?;
-    }
-    if is_first {
-        // UNDODIR-1: nothing of ours is anywhere yet.
-        undo_directory::record(&**disk, dir, "")?;
-        disk.open(&mark, OpenMode::CreateNew)?.sync()?;
-        disk.sync_dir(dir)?;
-    }
-    undo_directory::remove_leftovers(&**disk, dir)?;
-    remove_leftovers(&**disk, dir)?;
-    undo_directory::record(&**disk, dir, undo_dir)?;
-    let undo_count = options.undo_tablespaces;
-    let control = Control {
-        page_size: options.page_size,
-        uuid: *uuid::Uuid::new_v4().as_bytes(),
-        checkpoint: FIRST_LSN,
-        clean_shutdown: false,
-        id_limit: FIRST_TRX,
-        next_space: undo_count + 1,
-        next_table: FIRST_USER_ID,
-        next_index: FIRST_USER_ID,
-    };
-    let settings = options.log_settings(&control);
-    let log = Arc::new(RedoLog::create(disk.clone(), dir, settings, FIRST_LSN)?);
-    let spaces = Spaces::new(
-        disk.clone(),
-        dir,
-        options.page_size as usize,
-        control.uuid,
-        options.open_files as usize,
-    );
-    let spaces = Arc::new(spaces.with_undo_dir(undo_dir.into()));
-    let page_size = options.page_size as usize;
-    let pool_settings = PoolSettings {
-        bytes: 512 * page_size as u64,
-        page_size,
-    };
-    let pool = Arc::new(BufferPool::new(pool_settings, spaces.clone())?);
-    let mtr = Arc::new(MtrEnv::new(pool.clone(), log.clone()));
-    fill_new(
-        &spaces,
-        &UndoEnv {
-            mtr,
-            pool,
-            spaces: spaces.clone(),
-            page_size,
-        },
-        undo_count,
-    )?;
-    log.sync_to(log.next_lsn())?;
-    ControlFile::create(&**disk, dir, control)?;
-    disk.remove(&mark)?;
-    disk.sync_dir(dir)
-}
-
-fn new_space(id: SpaceId, path: &str, kind: SpaceKind) -> NewSpace<'_> {
-    NewSpace {
-        id,
-        path,
-        kind,
-        table: TableId(0),
-        definition: DefinitionCopy::default(),
-        pages: INITIAL_PAGES,
-    }
-}
-
-fn fill_new(spaces: &Spaces, env: &UndoEnv, undo_count: u32) -> Result<()> {
-    let undo_spaces: Vec<SpaceId> = (1..=undo_count).map(SpaceId).collect();
-    spaces.create(new_space(SYSTEM_SPACE, SYSTEM_FILE, SpaceKind::System))?;
-    for (n, &id) in undo_spaces.iter().enumerate() {
-        let path = undo_path(spaces, n);
-        spaces.create(new_space(id, &path, SpaceKind::Undo))?;
-    }
-    let system = spaces.require(SYSTEM_SPACE)?;
-    let reserved = system.reserve(&env.mtr, 1)?;
-    let mut mtr = Mtr::begin(&env.mtr, 64 * 1024)?;
-    let directory_page = system.alloc(&mut mtr, PageNo(0), MIXED)?;
-    assert_eq!(
-        directory_page, DIRECTORY_PAGE,
-        "a new tablespace gives out its pages in order"
-    );
-    mtr.commit();
-    drop(reserved);
-    format_rollback_segments(env, &undo_spaces)?;
-    let _reserved = system.reserve(&env.mtr, 1)?;
-    let mut mtr = Mtr::begin(&env.mtr, 64 * 1024)?;
-    let catalog_root = Tree::create(&mut mtr, &system, SYSTEM_INDEX)?;
-    Directory {
-        undo_spaces,
-        catalog_root,
-    }
-    .write(&mut mtr)?;
-    mtr.commit();
-    Ok(())
-}
-
-/// A directory that has parts of a database but no control file is not created over.
-fn refuse_leftovers(disk: &dyn Disk, dir: &Path) -> Result<()> {
-    match disk.exists(&dir.join(SYSTEM_FILE))? {
-        true => Err(Error::CorruptFile {
-            path: dir.join(CONTROL_FILE),
-            expected: "the control file of the database in this directory".into(),
-            found: "no such file; restore it from a backup, or move the directory away".into(),
-        }),
-        false => Ok(()),
-    }
-}
-
-/// Removes what an interrupted creation left.
-fn remove_leftovers(disk: &dyn Disk, dir: &Path) -> Result<()> {
-    for entry in disk.list(dir)? {
-        let extension = Path::new(&entry.name).extension();
-        let is_tablespace =
-            extension.is_some_and(|e| e == FILE_EXTENSION || e == UNFINISHED_EXTENSION);
-        let engine_file = is_tablespace || entry.name == CONTROL_FILE;
-        if !entry.is_dir && engine_file {
-            disk.remove(&dir.join(&entry.name))?;
-        }
-    }
-    let redo = dir.join(crate::redo::REDO_DIR);
-    if disk.exists(&redo)? {
-        for entry in disk.list(&redo)? {
-            disk.remove(&redo.join(&entry.name))?;
-        }
-    }
-    disk.sync_dir(dir)
 }

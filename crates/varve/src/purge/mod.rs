@@ -44,7 +44,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::base::{Error, Result, Sabotage, TrxNo};
+use crate::base::{Error, Result, Sabotage, TrxNo, processors};
 use crate::catalog::OpenTable;
 use crate::redo::ControlFile;
 use crate::txn::{Core, Counters, PurgeOptions, PurgeState};
@@ -181,11 +181,6 @@ fn longest_sleep(is_history_left: bool) -> Duration {
 fn trim_caches(core: &Core, stop: &AtomicBool) -> Result<()> {
     let mut rsegs = core.undo.rsegs();
     rsegs.try_for_each(|rseg| rseg.trim_cached(&core.undo.env, stop))
-}
-
-/// 1 if nobody can tell.
-fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// What the coordinator keeps from batch to batch.

@@ -1,0 +1,239 @@
+//! How a database is opened.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::{Error, Result, Sabotage, processors};
+use crate::buffer::READ_AHEAD_THRESHOLD;
+use crate::db::PoolDumpOptions;
+use crate::flush::FlushOptions;
+use crate::io::FlushMethod;
+use crate::recovery::ScanSettings;
+use crate::redo::{Control, LogSettings};
+use crate::row::{Collation, FindCollation};
+use crate::txn::{FlushLog, Logger, PurgeOptions};
+use crate::undo::{MAX_UNDO_LOGS, MAX_UNDO_SPACES};
+
+const LEAST_OPEN_FILES: u32 = 10;
+const MAX_READ_AHEAD_THRESHOLD: u32 = 64;
+/// Levels of `Options::force_recovery`: damage that recovery meets is passed over; nothing is purged; nothing is rolled back.
+pub(super) const FORCE_DAMAGE: u8 = 1;
+pub(super) const FORCE_NO_PURGE: u8 = 2;
+pub(super) const FORCE_NO_ROLLBACK: u8 = 3;
+const MOST_FORCE: u8 = FORCE_NO_ROLLBACK;
+const LEAST_RECOVERY_MEMORY_BYTES: u64 = 4 << 20;
+const MOST_SCAN_THREADS: usize = 8;
+const MOST_RECOVERY_THREADS: usize = 8;
+
+/// How a database is opened. `Options::default()` suits a small machine.
+#[derive(Clone)]
+pub struct Options {
+    /// Bytes of a page, fixed when the database is created: a power of two from 4096 to 65536.
+    pub page_size: u32,
+    /// Bytes of memory for pages.
+    pub buffer_pool_bytes: u64,
+    /// Bytes of redo between the checkpoint and the newest change.
+    pub redo_capacity_bytes: u64,
+    /// Bytes of the log buffer: a power of two.
+    pub log_buffer_bytes: u64,
+    /// When commits become durable.
+    pub flush_log_at_trx_commit: FlushLog,
+    /// Writes the redo log through the operating system's cache: of use only where commits wait for no disk. With
+    /// [`FlushLog::Write`] it is done anyway.
+    pub log_file_buffering: bool,
+    /// Protects pages from being torn by a crash while they are written.
+    pub doublewrite: bool,
+    /// Whether data files are read and written past the operating system's cache, which is worth it for a pool that has most of the memory, and
+    /// not for a small one beside much memory. If the file system can't do that, they go
+    /// through it, and the log says so.
+    pub flush_method: FlushMethod,
+    /// Reads and writes pages by the operating system's own way for many operations at a time (io_uring), where it works; a few threads do
+    /// it otherwise. The log says which.
+    pub use_native_aio: bool,
+    /// After how many leaves in a row a scan reads those ahead that come next: 1 to 64; 0: it never does.
+    pub read_ahead_threshold: u32,
+    /// How changed pages are written.
+    pub flush: FlushOptions,
+    /// Whether the buffer pool is filled after a restart as it was before.
+    pub pool_dump: PoolDumpOptions,
+    /// How many table files may be open at the same time: at least 10. Others are opened when they are needed, in the place of
+    /// those used longest ago. The database has about 20 more files open.
+    pub open_files: u32,
+    /// Undo tablespaces, fixed when the database is created: 1 to 95, or 0 for a single rollback segment in the system
+    /// tablespace, which suits small databases with few writers.
+    pub undo_tablespaces: u32,
+    /// Where the undo tablespaces of a new database are put, relative to its directory, in which they are otherwise. A database knows where they
+    /// are; if somebody has moved them, this says where to.
+    pub undo_directory: Option<PathBuf>,
+    /// How many rollback segments transactions take: 1 to 128. There are 95 in the undo tablespaces, and one if there are no undo tablespaces. A
+    /// rollback segment has room for 1,024 undo logs of running transactions, each of which has one or two.
+    pub undo_logs: u32,
+    /// How long a statement waits for a lock.
+    pub lock_wait_timeout: Duration,
+    /// Bytes that locks of rows and gaps may take: more are refused with `LockTableFull`.
+    pub lock_memory_bytes: u64,
+    /// How purge works.
+    pub purge: PurgeOptions,
+    /// Collations besides the built-in ones.
+    pub collations: Vec<Collation>,
+    /// Asked for other collations when a table that uses them is created or opened.
+    pub find_collation: Option<FindCollation>,
+    /// Bytes of redo that recovery keeps in memory, sorted by page; what is more goes to a file in the data directory meanwhile. 0: an eighth of
+    /// the buffer pool.
+    pub recovery_memory_bytes: u64,
+    /// Threads that bring pages up to date while the database is in use after a crash; `None`: two at least, one for each processor, eight at
+    /// most. With 0 only those pages are that somebody uses, until the database is closed, no transaction is rolled back, and the redo
+    /// log may become full.
+    #[doc(hidden)]
+    pub recovery_threads: Option<usize>,
+    /// To get at what is left of a damaged database that does not open or does not stay open: 0 to 3, docs/mariadb.md has what each level
+    /// passes over. Above 0 nothing that was not lost before is safe.
+    pub force_recovery: u8,
+    /// Create the database if the directory has none.
+    pub create_if_missing: bool,
+    /// Receives messages for the administrator; standard error if `None`.
+    pub logger: Option<Logger>,
+    /// What the database does wrong on purpose, for tests of tests.
+    #[cfg(feature = "sabotage")]
+    pub sabotage: Option<Sabotage>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            page_size: 16384,
+            buffer_pool_bytes: 128 << 20,
+            redo_capacity_bytes: 96 << 20,
+            log_buffer_bytes: 16 << 20,
+            flush_log_at_trx_commit: FlushLog::Sync,
+            log_file_buffering: false,
+            doublewrite: true,
+            flush_method: FlushMethod::Fsync,
+            use_native_aio: true,
+            read_ahead_threshold: READ_AHEAD_THRESHOLD,
+            flush: FlushOptions::default(),
+            pool_dump: PoolDumpOptions::default(),
+            open_files: 512,
+            undo_tablespaces: 2,
+            undo_directory: None,
+            undo_logs: MAX_UNDO_LOGS as u32,
+            lock_wait_timeout: Duration::from_secs(50),
+            lock_memory_bytes: 1 << 30,
+            purge: PurgeOptions::default(),
+            collations: Vec::new(),
+            find_collation: None,
+            recovery_memory_bytes: 0,
+            recovery_threads: None,
+            force_recovery: 0,
+            create_if_missing: true,
+            logger: None,
+            #[cfg(feature = "sabotage")]
+            sabotage: None,
+        }
+    }
+}
+
+impl Options {
+    pub(super) fn validate(&self) -> Result<()> {
+        if !self.page_size.is_power_of_two() || !(4096..=65536).contains(&self.page_size) {
+            return Err(Error::invalid(format!(
+                "page_size {} is not a power of two from 4096 to 65536",
+                self.page_size
+            )));
+        }
+        if self.undo_tablespaces > MAX_UNDO_SPACES as u32 {
+            return Err(Error::invalid(format!(
+                "undo_tablespaces {} is above {MAX_UNDO_SPACES}",
+                self.undo_tablespaces
+            )));
+        }
+        validate_undo_logs(self.undo_logs)?;
+        validate_read_ahead_threshold(self.read_ahead_threshold)?;
+        if self.open_files < LEAST_OPEN_FILES {
+            return Err(Error::invalid(format!(
+                "open_files {} is below {LEAST_OPEN_FILES}",
+                self.open_files
+            )));
+        }
+        self.purge.validate()?;
+        self.flush.validate()?;
+        self.pool_dump.validate()?;
+        if self.force_recovery > MOST_FORCE {
+            return Err(Error::unsupported(format!(
+                "force_recovery {}: there are levels up to {MOST_FORCE}; rows of a table whose file is there can be saved with `varve dump`",
+                self.force_recovery
+            )));
+        }
+        let least = u64::from(self.page_size) * 256;
+        if self.buffer_pool_bytes < least {
+            return Err(Error::invalid(format!(
+                "buffer_pool_bytes {} is below 256 pages ({least} bytes)",
+                self.buffer_pool_bytes
+            )));
+        }
+        Ok(())
+    }
+
+    /// Whether the database is to do this wrong.
+    pub(super) fn is_sabotaged(&self, _sabotage: Sabotage) -> bool {
+        #[cfg(feature = "sabotage")]
+        return self.sabotage == Some(_sabotage);
+        #[cfg(not(feature = "sabotage"))]
+        false
+    }
+
+    pub(super) fn scan_settings(&self) -> ScanSettings {
+        let memory_bytes = match self.recovery_memory_bytes {
+            0 => (self.buffer_pool_bytes / 8).max(LEAST_RECOVERY_MEMORY_BYTES),
+            bytes => bytes,
+        };
+        ScanSettings {
+            memory_bytes,
+            threads: processors().min(MOST_SCAN_THREADS),
+            forgets_a_run: self.is_sabotaged(Sabotage::RecoveryRunForgotten),
+        }
+    }
+
+    pub(super) fn recovery_threads(&self) -> usize {
+        self.recovery_threads
+            .unwrap_or(processors().clamp(2, MOST_RECOVERY_THREADS))
+    }
+
+    pub(super) fn log_settings(&self, control: &Control) -> LogSettings {
+        let mut settings =
+            LogSettings::new(self.redo_capacity_bytes, control.page_size, control.uuid);
+        settings.buffer_bytes = self.log_buffer_bytes;
+        settings.buffered =
+            self.log_file_buffering || self.flush_log_at_trx_commit == FlushLog::Write;
+        #[cfg(feature = "sabotage")]
+        {
+            settings.sabotage = self.sabotage;
+        }
+        settings
+    }
+}
+
+pub(super) fn validate_read_ahead_threshold(leaves: u32) -> Result<()> {
+    match leaves <= MAX_READ_AHEAD_THRESHOLD {
+        true => Ok(()),
+        false => {
+            let what = format!("read_ahead_threshold {leaves} is above {MAX_READ_AHEAD_THRESHOLD}");
+            Err(Error::invalid(what))
+        }
+    }
+}
+
+pub(super) fn validate_undo_logs(count: u32) -> Result<()> {
+    match (1..=MAX_UNDO_LOGS as u32).contains(&count) {
+        true => Ok(()),
+        false => {
+            let what = format!("undo_logs {count} is not from 1 to {MAX_UNDO_LOGS}");
+            Err(Error::invalid(what))
+        }
+    }
+}
+
+pub(super) fn to_standard_error() -> Logger {
+    Arc::new(|level, message| eprintln!("varve {level:?}: {message}"))
+}
