@@ -32,8 +32,6 @@ mod write;
 mod writer;
 
 #[cfg(all(test, not(loom)))]
-mod capacity_tests;
-#[cfg(all(test, not(loom)))]
 mod tests;
 
 pub use capacity::{HeldCapacity, Reservation};

@@ -1,17 +1,12 @@
-//! The capacity changes while the log is in use: growing at once, shrinking without anybody hanging, and refused where it can't be.
+//! How far the log may get from the checkpoint: reservations, and a capacity that changes while the log is in use: it grows at once, shrinks
+//! without anybody hanging, and is refused where it can't be.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use parking_lot::Mutex;
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
 
-use super::tests::{self, Bodies, checkpoint, create, create_faulty, put, read, settings};
 use super::*;
-use crate::base::Lsn;
-use crate::io::{Disk, RealDisk};
 
 const MIB: u64 = 1 << 20;
 
@@ -181,7 +176,7 @@ fn short_files_make_less_room() {
         log.sync_to(end).unwrap();
         let log_dir = dir.path();
         drop(log);
-        log = Arc::new(disk.reopen(log_dir, tests::START));
+        log = Arc::new(disk.reopen(log_dir, START));
     }
     let writer = log.spawn_writer().unwrap();
     let in_force = log.capacity_in_force();
@@ -266,4 +261,83 @@ fn the_capacity_changes_under_load() {
     let (found, end) = read(dir.path(), expected[from].0).unwrap();
     assert_eq!(end, log.next_lsn());
     assert!(found == expected[from + 1..]);
+}
+
+/// LOG-1: the log never gets further than its capacity from the checkpoint; who waits goes on when it moves.
+#[test]
+fn reservations_wait_for_the_checkpoint() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Arc::new(create(dir.path()));
+    let pressure = Arc::new(AtomicU64::new(0));
+    let counted = pressure.clone();
+    log.set_on_pressure(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
+    let first = put(&log, &vec![0u8; 1_000_000]);
+    assert_eq!(pressure.load(Ordering::Relaxed), 0);
+    let held = log.reserve(1_000_000).unwrap();
+    assert_eq!(pressure.load(Ordering::Relaxed), 1, "above 7/8");
+    let waiter = {
+        let log = log.clone();
+        std::thread::spawn(move || put(&log, &vec![0u8; 200_000]))
+    };
+    while log.counters().capacity_waits.load(Ordering::Relaxed) == 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(log.next_lsn(), first);
+    checkpoint(&log, first);
+    waiter.join().unwrap();
+    drop(held);
+    // What a dropped reservation did not use is free again.
+    for _ in 0..100 {
+        log.reserve(1_000_000).unwrap();
+    }
+    assert!(log.checkpoint_age_bytes() < log.capacity());
+}
+
+#[test]
+fn waiting_for_capacity_ends_when_the_log_is_poisoned() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = create(dir.path());
+    let _held = (
+        log.reserve(1_000_000).unwrap(),
+        log.reserve(1_000_000).unwrap(),
+    );
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| log.reserve(500_000).err());
+        while log.counters().capacity_waits.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        log.poison("test");
+        assert!(matches!(
+            waiter.join().unwrap(),
+            Some(Error::Poisoned { .. })
+        ));
+    });
+}
+
+/// Held capacity is there when its mini-transaction comes, and comes back if that never does.
+#[test]
+fn held_capacity_is_nobody_elses() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Arc::new(create(dir.path()));
+    // Together a little less than the capacity.
+    let (held, free) = (1_000_000, 1_090_000);
+    let first = log.hold(held).unwrap();
+    let rest = log.reserve(free / 2).unwrap();
+    let rest = (rest, log.reserve(free / 2).unwrap());
+    // Nothing is left, so a reservation would wait; what is held is used all the same.
+    let reservation = first.reservation(&log);
+    let ticket = log.append(&reservation, &[&[1; 1000]]);
+    let end = ticket.end;
+    log.complete(ticket);
+    drop((reservation, first, rest));
+    checkpoint(&log, end);
+    for _ in 0..3 {
+        drop(log.hold(held).unwrap());
+        let second = log.hold(held).unwrap();
+        drop(log.reserve(free / 2).unwrap());
+        drop(second);
+    }
+    assert!(log.counters().capacity_waits.load(Ordering::Relaxed) == 0);
 }
