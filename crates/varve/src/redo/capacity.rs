@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::LogSettings;
 use super::file_pool::{FilePool, Step};
@@ -348,7 +348,7 @@ impl RedoLog {
         let _one = self.bounds.resizing.lock();
         let capacity = self.bounds.capacity.load(Ordering::Relaxed);
         let bytes = capacity + self.checkpoint_age_bytes();
-        self.make_files_for(bytes)?;
+        let _files = self.make_files_for(bytes)?;
         let mut epoch = self.bounds.epoch.lock();
         self.bounds.limit.fetch_max(bytes, Ordering::Relaxed);
         let end = self.next_lsn().0;
@@ -364,9 +364,10 @@ impl RedoLog {
         check_capacity(bytes)?;
         let _one = self.bounds.resizing.lock();
         self.check()?;
-        if bytes >= self.bounds.limit.load(Ordering::Relaxed) {
-            self.make_files_for(bytes)?;
-        }
+        let files = match bytes >= self.bounds.limit.load(Ordering::Relaxed) {
+            true => Some(self.make_files_for(bytes)?),
+            false => None,
+        };
         let mut epoch = self.bounds.epoch.lock();
         let limit = self.bounds.limit.load(Ordering::Relaxed);
         let claimed = self.bounds.claimed.load(Ordering::Relaxed);
@@ -376,15 +377,16 @@ impl RedoLog {
         self.bounds.limit.store(limit, Ordering::Relaxed);
         *epoch += 1;
         self.bounds.moved.notify_all();
-        drop(epoch);
+        drop((epoch, files));
         self.press();
         // For the background writer: files that are too much, or another length for new ones.
         self.ring_alarm();
         Ok(())
     }
 
-    /// The background writer keeps what is made here, because the pool knows what it is for.
-    fn make_files_for(&self, bytes: u64) -> Result<()> {
+    /// Makes files for this capacity, and returns the pool that has them: the caller raises the limit before the background writer, which
+    /// removes what is not needed for that, gets the pool again.
+    fn make_files_for(&self, bytes: u64) -> Result<MutexGuard<'_, FilePool>> {
         let before = {
             let mut files = self.files.lock();
             let before = files.aimed();
@@ -393,52 +395,50 @@ impl RedoLog {
             files.suit(bytes);
             before
         };
-        let made = loop {
+        loop {
             // Commits that need the next file come in between.
             let mut files = self.files.lock();
             if !files.lacks() {
-                break Ok(());
+                files.growing = false;
+                return Ok(files);
             }
             if let Err(e) = files.make() {
-                break Err(e);
+                files.growing = false;
+                files.aim_back(before);
+                // What is in the way of removing them, if anything, the background writer will tell.
+                while let Ok(true) = self.fit_a_step(&mut files) {}
+                self.show(&files);
+                return Err(match e {
+                    Error::NoSpace { what } => Error::NoSpace {
+                        what: format!(
+                            "redo log files for a capacity of {bytes} bytes, so it stays as it was ({what})"
+                        ),
+                    },
+                    e => e,
+                });
             }
             self.show(&files);
-        };
-        let mut files = self.files.lock();
-        files.growing = false;
-        made.map_err(|e| {
-            files.aim_back(before);
-            // What is in the way of removing them, if anything, the background writer will tell.
-            let _ = self.fit(&mut files);
-            self.show(&files);
-            match e {
-                Error::NoSpace { what } => Error::NoSpace {
-                    what: format!("redo log files for a capacity of {bytes} bytes, so it stays as it was ({what})"),
-                },
-                e => e,
-            }
-        })
+        }
     }
 
     // --- Files ------------------------------------------------------------------------------------------------
 
-    /// Makes files that are missing and removes those that are too much.
-    fn fit(&self, files: &mut FilePool) -> Result<()> {
-        while let Some(step) = files.next_step() {
-            match step {
-                Step::Make => files.make()?,
-                Step::Remove(spare) => {
-                    // LOG-2: see above.
-                    let room = files.room_without(spare);
-                    self.bounds.room.store(room.0, Ordering::SeqCst);
-                    if self.bounds.claimed.load(Ordering::SeqCst) > room.0 {
-                        break;
-                    }
-                    files.remove(spare)?;
+    /// Makes a file that is missing or removes one that is too much; false: there is none of either, or it is needed.
+    fn fit_a_step(&self, files: &mut FilePool) -> Result<bool> {
+        match files.next_step() {
+            None => return Ok(false),
+            Some(Step::Make) => files.make()?,
+            Some(Step::Remove(spare)) => {
+                // LOG-2: see above.
+                let room = files.room_without(spare);
+                self.bounds.room.store(room.0, Ordering::SeqCst);
+                if self.bounds.claimed.load(Ordering::SeqCst) > room.0 {
+                    return Ok(false);
                 }
+                files.remove(spare)?;
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Below this the log is not needed (LF-3).
@@ -484,25 +484,39 @@ impl RedoLog {
     /// For the background writer: has the next log file ready before it is needed, and files for the capacity. On a full disk that can
     /// wait: the room is what there are files for.
     pub(super) fn prepare_file(&self) {
-        let mut files = self.files.lock();
-        self.release_files(&mut files);
-        if !files.growing {
-            let capacity = self.bounds.capacity.load(Ordering::Relaxed);
-            let limit = self.bounds.limit.load(Ordering::Relaxed);
-            files.keep_for(limit);
-            if limit == capacity {
-                files.suit(capacity);
+        let prepared = {
+            let mut files = self.files.lock();
+            self.release_files(&mut files);
+            files.prepare()
+        };
+        // One at a time: a commit that needs the next file comes in between.
+        let fitted = loop {
+            let mut files = self.files.lock();
+            self.aim(&mut files);
+            let fitted = self.fit_a_step(&mut files);
+            self.show(&files);
+            if !matches!(fitted, Ok(true)) {
+                break fitted.map(drop);
             }
-        }
-        let fitted = self.fit(&mut files);
-        let prepared = files.prepare();
-        self.show(&files);
-        drop(files);
-        for made in [fitted, prepared] {
+        };
+        for made in [prepared, fitted] {
             match made {
                 Ok(()) | Err(Error::NoSpace { .. }) => {}
                 Err(e) => self.poison(format!("the redo log files could not be prepared: {e}")),
             }
+        }
+    }
+
+    /// Tells the pool what files are kept for.
+    fn aim(&self, files: &mut FilePool) {
+        if files.growing {
+            return;
+        }
+        let capacity = self.bounds.capacity.load(Ordering::Relaxed);
+        let limit = self.bounds.limit.load(Ordering::Relaxed);
+        files.keep_for(limit);
+        if limit == capacity {
+            files.suit(capacity);
         }
     }
 
