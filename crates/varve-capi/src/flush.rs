@@ -28,35 +28,34 @@ pub struct varve_flush_options {
     pub lru_scan_depth: u32,
 }
 
-impl From<FlushOptions> for varve_flush_options {
-    fn from(o: FlushOptions) -> varve_flush_options {
-        varve_flush_options {
-            io_capacity: o.io_capacity,
-            io_capacity_max: o.io_capacity_max,
-            max_dirty_pages_pct: o.max_dirty_pages_pct,
-            max_dirty_pages_pct_lwm: o.max_dirty_pages_pct_lwm,
-            adaptive_flushing: o.adaptive_flushing,
-            adaptive_flushing_lwm: o.adaptive_flushing_lwm,
-            flushing_avg_loops: o.flushing_avg_loops,
-            lru_scan_depth: o.lru_scan_depth,
+/// Each is made of the other: the fields are the same.
+macro_rules! same_fields {
+    ($ours:ident, $theirs:ident: $($field:ident),+ $(,)?) => {
+        impl From<$theirs> for $ours {
+            fn from(o: $theirs) -> $ours {
+                $ours { $($field: o.$field),+ }
+            }
         }
-    }
+
+        impl From<$ours> for $theirs {
+            fn from(o: $ours) -> $theirs {
+                $theirs { $($field: o.$field),+ }
+            }
+        }
+    };
 }
 
-impl From<varve_flush_options> for FlushOptions {
-    fn from(o: varve_flush_options) -> FlushOptions {
-        FlushOptions {
-            io_capacity: o.io_capacity,
-            io_capacity_max: o.io_capacity_max,
-            max_dirty_pages_pct: o.max_dirty_pages_pct,
-            max_dirty_pages_pct_lwm: o.max_dirty_pages_pct_lwm,
-            adaptive_flushing: o.adaptive_flushing,
-            adaptive_flushing_lwm: o.adaptive_flushing_lwm,
-            flushing_avg_loops: o.flushing_avg_loops,
-            lru_scan_depth: o.lru_scan_depth,
-        }
-    }
-}
+same_fields!(
+    varve_flush_options,
+    FlushOptions: io_capacity,
+    io_capacity_max,
+    max_dirty_pages_pct,
+    max_dirty_pages_pct_lwm,
+    adaptive_flushing,
+    adaptive_flushing_lwm,
+    flushing_avg_loops,
+    lru_scan_depth,
+);
 
 /// Changes how pages are written, from now on. VARVE_INVALID: a value is out of bounds, nothing was changed.
 #[unsafe(no_mangle)]

@@ -1,8 +1,8 @@
 //! `bench commit`: what a commit costs whose log has to be on disk. Updates of one row, each a transaction of its own, by more and more
 //! clients, Varve and InnoDB in turn, in one server.
 //!
-//! Beside the throughput stands how the engine came to it: writes and syncs of the log for each commit, and how many bytes were
-//! written. InnoDB counts no syncs of its log alone, so those of all its files stand there; with a pool and a log as large as
+//! Beside the throughput stands how the engine came to it: writes and syncs of the log for each commit, how many bytes were
+//! written, and what the server's threads used: their time on a processor, the time they waited for one, and how often they slept. InnoDB counts no syncs of its log alone, so those of all its files stand there; with a pool and a log as large as
 //! here there are few others. Of Varve only those of the log are shown. InnoDB does not say either how much it writes to fill up blocks.
 
 use std::fs;
@@ -12,6 +12,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use super::load::{status, status_name};
+use super::process::Usage;
 use super::stats::median;
 use super::sysbench::Sysbench;
 use crate::client::Client;
@@ -65,6 +66,10 @@ struct Run {
     log_bytes: f64,
     /// Bytes that fill up blocks or are written again; `None`: the engine does not say.
     padding: Option<f64>,
+    /// Microseconds that the server ran, and that it waited for a processor.
+    run_us: f64,
+    queue_us: f64,
+    sleeps: f64,
 }
 
 /// All runs with one number of threads: those of each engine.
@@ -104,15 +109,13 @@ pub fn run(workspace: &Workspace, args: &CommitArgs) -> Result<()> {
         &SETTINGS,
         &args.options,
     )?;
-    let engines: Vec<Sysbench> = (args.engines.iter().enumerate())
-        .map(|(n, engine)| Sysbench::on(&server, &prefix, (n, *engine), (TABLES, args.rows)))
-        .collect();
+    let engines = Sysbench::on_all(&server, &prefix, &args.engines, (TABLES, args.rows));
     for engine in &engines {
         engine.prepare(WORKLOAD, 1).context("prepare")?;
     }
     let mut comparisons = Vec::new();
     for &threads in &args.threads {
-        let comparison = compare(&engines, threads, args);
+        let comparison = compare(&engines, server.pid(), threads, args);
         let comparison = comparison.with_context(|| format!("{threads} threads"))?;
         if !args.json {
             print(&comparison, args, comparisons.is_empty());
@@ -128,16 +131,18 @@ pub fn run(workspace: &Workspace, args: &CommitArgs) -> Result<()> {
     Ok(())
 }
 
-fn compare(engines: &[Sysbench], threads: u32, args: &CommitArgs) -> Result<Comparison> {
+fn compare(
+    engines: &[Sysbench],
+    server: u32,
+    threads: u32,
+    args: &CommitArgs,
+) -> Result<Comparison> {
     let mut runs = vec![Vec::new(); engines.len()];
     for repetition in 0..args.repeat {
         for n in 0..engines.len() {
             let n = (n + repetition) % engines.len();
-            runs[n].push(measure(
-                &engines[n],
-                threads,
-                Duration::from_secs(args.time),
-            )?);
+            let time = Duration::from_secs(args.time);
+            runs[n].push(measure(&engines[n], server, threads, time)?);
         }
     }
     Ok(Comparison { threads, runs })
@@ -160,12 +165,14 @@ fn counters(engine: Engine) -> Vec<String> {
         .collect()
 }
 
-fn measure(table: &Sysbench<'_>, threads: u32, time: Duration) -> Result<Run> {
+/// `server`: its process.
+fn measure(table: &Sysbench<'_>, server: u32, threads: u32, time: Duration) -> Result<Run> {
     let mut client = Client::connect(&table.socket)?;
     let names = counters(table.engine);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let before = status(&mut client, &names)?;
+    let (before, used_before) = (status(&mut client, &names)?, Usage::of(server)?);
     let report = table.run(WORKLOAD, threads, time)?;
+    let used = Usage::of(server)? - used_before;
     let after = status(&mut client, &names)?;
     let rise = |n: usize| Some(after.get(n)? - before.get(n)?).map(|rise| rise as f64);
     let commits = rise(0).filter(|commits| *commits > 0.0);
@@ -180,28 +187,35 @@ fn measure(table: &Sysbench<'_>, threads: u32, time: Duration) -> Result<Run> {
         syncs: counted(2),
         log_bytes: counted(3),
         padding: each(4),
+        run_us: used.run_us / commits,
+        queue_us: used.queue_us / commits,
+        sleeps: used.sleeps / commits,
     })
 }
 
 fn print(comparison: &Comparison, args: &CommitArgs, is_first: bool) {
     if is_first {
+        println!("After the response time everything is for each commit.");
         println!(
-            "{:>7} {:<7} {:>9} {:>8} {:>14} {:>13} {:>13} {:>15} {:>6}",
+            "{:>7} {:<7} {:>9} {:>8} {:>7} {:>7} {:>8} {:>8} {:>7} {:>7} {:>6} {:>6}",
             "threads",
             "engine",
             "commits/s",
             "p95 ms",
-            "writes/commit",
-            "syncs/commit",
-            "bytes/commit",
-            "padding/commit",
+            "writes",
+            "syncs",
+            "bytes",
+            "padding",
+            "run us",
+            "queue",
+            "sleeps",
             "ratio"
         );
     }
     for (n, engine) in args.engines.iter().enumerate() {
         let ratio = comparison.ratio().filter(|_| n == 0);
         println!(
-            "{:>7} {:<7} {:>9.0} {:>8.2} {:>14.3} {:>13.3} {:>13.0} {:>15} {:>6}",
+            "{:>7} {:<7} {:>9.0} {:>8.2} {:>7.3} {:>7.3} {:>8.0} {:>8} {:>7.1} {:>7.0} {:>6.2} {:>6}",
             comparison.threads,
             engine.name(),
             comparison.median(n, |run| run.per_second),
@@ -210,6 +224,9 @@ fn print(comparison: &Comparison, args: &CommitArgs, is_first: bool) {
             comparison.median(n, |run| run.syncs),
             comparison.median(n, |run| run.log_bytes),
             (comparison.padding(n)).map_or("-".into(), |bytes| format!("{bytes:.0}")),
+            comparison.median(n, |run| run.run_us),
+            comparison.median(n, |run| run.queue_us),
+            comparison.median(n, |run| run.sleeps),
             ratio.map_or(String::new(), |ratio| format!("{ratio:.2}")),
         );
     }
@@ -229,6 +246,9 @@ fn to_json(comparisons: &[Comparison], args: &CommitArgs) -> serde_json::Value {
                 "syncs_per_commit": comparison.median(n, |run| run.syncs),
                 "log_bytes_per_commit": comparison.median(n, |run| run.log_bytes),
                 "padding_per_commit": comparison.padding(n),
+                "run_us_per_commit": comparison.median(n, |run| run.run_us),
+                "queue_us_per_commit": comparison.median(n, |run| run.queue_us),
+                "sleeps_per_commit": comparison.median(n, |run| run.sleeps),
             })
         });
         json!({
@@ -257,6 +277,9 @@ mod tests {
             syncs: 1.0,
             log_bytes: 400.0,
             padding,
+            run_us: 50.0,
+            queue_us: 100.0,
+            sleeps: 2.0,
         };
         let both = Comparison {
             threads: 1,

@@ -8,6 +8,7 @@ mod load;
 mod long_reader;
 mod memory;
 mod oltp;
+mod process;
 mod profile;
 mod purge_lag;
 mod purge_speed;

@@ -121,9 +121,7 @@ pub fn run(workspace: &Workspace, args: &OltpArgs) -> Result<()> {
         &SETTINGS,
         &args.options,
     )?;
-    let engines: Vec<Sysbench> = (args.engines.iter().enumerate())
-        .map(|(n, engine)| Sysbench::on(&server, &prefix, (n, *engine), (TABLES, args.rows)))
-        .collect();
+    let engines = Sysbench::on_all(&server, &prefix, &args.engines, (TABLES, args.rows));
     let comparisons = compare_all(&engines, args, &mut server)?;
     let profiles = profile_worst(&engines, &comparisons, args, &mut server, &workspace.target)?;
     server.stop()?;

@@ -47,6 +47,19 @@ impl<'a> Sysbench<'a> {
         }
     }
 
+    /// Those of all engines that are compared.
+    pub fn on_all(
+        server: &Server,
+        prefix: &'a Prefix,
+        engines: &[Engine],
+        shape: (u32, u64),
+    ) -> Vec<Sysbench<'a>> {
+        let engines = engines.iter().copied().enumerate();
+        engines
+            .map(|engine| Sysbench::on(server, prefix, engine, shape))
+            .collect()
+    }
+
     /// Makes the database and fills its tables for `script`.
     pub fn prepare(&self, script: &str, threads: u32) -> Result<()> {
         let mut client = Client::connect(&self.socket)?;

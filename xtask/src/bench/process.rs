@@ -1,0 +1,88 @@
+//! What the threads of a process have used, by Linux's records.
+
+use std::fs;
+use std::ops::Sub;
+
+use anyhow::{Context, Result};
+
+/// Since they were started. A thread that has ended is not counted: those of a server's connections stay for the next ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// Microseconds on a processor.
+    pub run_us: f64,
+    /// Microseconds in which a thread could have run, and had no processor.
+    pub queue_us: f64,
+    /// Times that a thread slept, and that it lost its processor to another.
+    pub sleeps: f64,
+    pub preemptions: f64,
+}
+
+impl Usage {
+    pub fn of(pid: u32) -> Result<Usage> {
+        let mut sum = Usage::default();
+        for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+            let task = task?.path();
+            // It may end meanwhile.
+            let read = |file| fs::read_to_string(task.join(file)).unwrap_or_default();
+            let (times, status) = (read("schedstat"), read("status"));
+            if times.is_empty() || status.is_empty() {
+                continue;
+            }
+            let of_task = Usage::parse(&times, &status)
+                .with_context(|| format!("{}: {times}, {status}", task.display()))?;
+            sum.run_us += of_task.run_us;
+            sum.queue_us += of_task.queue_us;
+            sum.sleeps += of_task.sleeps;
+            sum.preemptions += of_task.preemptions;
+        }
+        Ok(sum)
+    }
+
+    /// Of a thread's `schedstat` and `status`.
+    fn parse(times: &str, status: &str) -> Option<Usage> {
+        let mut times = times.split_whitespace().map(str::parse::<f64>);
+        let count = |name: &str| {
+            let of_name = |line: &str| line.strip_prefix(name)?.trim().parse().ok();
+            status.lines().find_map(of_name)
+        };
+        Some(Usage {
+            run_us: times.next()?.ok()? / 1000.0,
+            queue_us: times.next()?.ok()? / 1000.0,
+            sleeps: count("voluntary_ctxt_switches:")?,
+            preemptions: count("nonvoluntary_ctxt_switches:")?,
+        })
+    }
+}
+
+impl Sub for Usage {
+    type Output = Usage;
+
+    fn sub(self, before: Usage) -> Usage {
+        Usage {
+            run_us: self.run_us - before.run_us,
+            queue_us: self.queue_us - before.queue_us,
+            sleeps: self.sleeps - before.sleeps,
+            preemptions: self.preemptions - before.preemptions,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_read() {
+        let status =
+            "Name:\tmariadbd\nvoluntary_ctxt_switches:\t20\nnonvoluntary_ctxt_switches:\t3\n";
+        let usage = Usage {
+            run_us: 1.5,
+            queue_us: 0.5,
+            sleeps: 20.0,
+            preemptions: 3.0,
+        };
+        assert_eq!(Usage::parse("1500 500 7\n", status), Some(usage));
+        assert_eq!(Usage::parse("1500\n", status), None);
+        assert!(Usage::of(std::process::id()).unwrap().run_us > 0.0);
+    }
+}
