@@ -40,6 +40,8 @@ pub enum PageType {
     UndoDir = 10,
     Overflow = 11,
     Raw = 12,
+    /// A free page of a rollback segment that lists others.
+    UndoFree = 13,
 }
 
 impl PageType {
@@ -58,6 +60,7 @@ impl PageType {
             10 => PageType::UndoDir,
             11 => PageType::Overflow,
             12 => PageType::Raw,
+            13 => PageType::UndoFree,
             _ => return None,
         })
     }
@@ -65,7 +68,7 @@ impl PageType {
     /// A rollback segment's.
     pub const fn is_undo(self) -> bool {
         use PageType::*;
-        matches!(self, RsegHeader | UndoLog | UndoPage | History)
+        matches!(self, RsegHeader | UndoLog | UndoPage | History | UndoFree)
     }
 
     /// The body is a slotted page.
@@ -231,6 +234,6 @@ mod tests {
                 assert_eq!(t as u8, v);
             }
         }
-        assert!(PageType::from_u8(13).is_none());
+        assert!(PageType::from_u8(14).is_none());
     }
 }

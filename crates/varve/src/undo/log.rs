@@ -561,6 +561,7 @@ impl UndoLog {
             end,
             only_space: silent,
             closes,
+            one_page: self.is_one_page(),
             undone_revive: self.undone_revive(),
         }
     }

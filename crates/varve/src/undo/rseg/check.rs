@@ -9,6 +9,7 @@ use crate::page::SlottedRef;
 use crate::undo::UndoEnv;
 use crate::undo::header::{LogHeader, LogKind, LogSpan};
 
+use super::free::listed_at;
 use super::history::{ENTRY_COUNT, HistoryEntry, entry_at};
 use super::{FREE_HEAD, FREE_LEN, Header, NEXT, Rseg, slot_at, u32_at};
 
@@ -53,20 +54,31 @@ impl Rseg {
             }
         }
         self.check_queue(env, &header, &mut uses)?;
-        let (mut no, free_len) = (PageNo(u32_at(&page, FREE_HEAD)), u32_at(&page, FREE_LEN));
-        let mut left = free_len;
-        while no != NO_PAGE && left > 0 {
+        self.check_free(env, &page, &mut uses)?;
+        Ok(uses.pages.into_keys().collect())
+    }
+
+    /// The free chain is as long as the header says.
+    fn check_free(&self, env: &UndoEnv, header: &[u8], uses: &mut Uses) -> Result<()> {
+        let (mut no, len) = (PageNo(u32_at(header, FREE_HEAD)), u32_at(header, FREE_LEN));
+        let mut found = 0;
+        while no != NO_PAGE {
             uses.add(self.page(no), "a free page")?;
-            no = PageNo(u32_at(&env.pool.shared(self.page(no))?, NEXT));
-            left -= 1;
-        }
-        match (no, left) {
-            (NO_PAGE, 0) => Ok(uses.pages.into_keys().collect()),
-            _ => {
-                let expected = format!("a free chain of {free_len} pages");
-                let found = format!("{left} fewer, or more");
-                Err(Error::corrupt(self.header(), expected, found))
+            let page = env.pool.shared(self.page(no))?;
+            let link = self.free_link(&page, no)?;
+            for n in 0..link.listed {
+                uses.add(self.page(listed_at(&page, n)), "a free page")?;
             }
+            found += 1 + link.listed;
+            no = link.next;
+        }
+        match found == len {
+            true => Ok(()),
+            false => Err(Error::corrupt(
+                self.header(),
+                format!("a free chain of {len} pages"),
+                format!("{found}"),
+            )),
         }
     }
 

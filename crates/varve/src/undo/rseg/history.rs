@@ -20,9 +20,10 @@ use crate::space::Purpose;
 use crate::undo::UndoEnv;
 use crate::undo::header::LogHeader;
 
+use super::free::PageList;
 use super::{
-    HISTORY_HEAD, HISTORY_POSITION, HISTORY_TAIL, Header, NEXT, Rseg, put_u32, set_next, u16_at,
-    u32_at, u64_at,
+    FREE_HEAD, HISTORY_HEAD, HISTORY_POSITION, HISTORY_TAIL, Header, NEXT, Rseg, put_u32, set_next,
+    u16_at, u32_at, u64_at,
 };
 
 pub(super) const ENTRY_COUNT: usize = 48;
@@ -38,6 +39,7 @@ const ENTRY_END: usize = 22;
 const ONLY_SPACE: u8 = 1;
 const CLOSES: u8 = 2;
 const UNDONE_REVIVE: u8 = 4;
+const ONE_PAGE: u8 = 8;
 /// Logs whose pages purge gives back in one mini-transaction: their redo stays below that of three pages.
 const CLOSED_PER_MTR: usize = 32;
 /// `oldest` of an empty history queue.
@@ -57,6 +59,8 @@ pub struct HistoryEntry {
     pub only_space: bool,
     /// The page has left its slot: it is given back with this log, and further pages of the log, if it has any.
     pub closes: bool,
+    /// The log has no further pages. `false` if that is not known.
+    pub one_page: bool,
     /// A revive of the log was taken back.
     pub undone_revive: bool,
 }
@@ -67,6 +71,7 @@ impl HistoryEntry {
         let flags = [
             (self.only_space, ONLY_SPACE),
             (self.closes, CLOSES),
+            (self.one_page, ONE_PAGE),
             (self.undone_revive, UNDONE_REVIVE),
         ];
         out[..ENTRY_TRX].copy_from_slice(&self.no.0.to_le_bytes());
@@ -93,6 +98,7 @@ impl HistoryEntry {
             end: u16_at(bytes, ENTRY_END),
             only_space: flags & ONLY_SPACE != 0,
             closes: flags & CLOSES != 0,
+            one_page: flags & ONE_PAGE != 0,
             undone_revive: flags & UNDONE_REVIVE != 0,
         }
     }
@@ -198,6 +204,13 @@ pub(in crate::undo) struct Oldest {
     is_last_entry: bool,
     /// The queue's next page, if it will be the first.
     successor: Option<(PageNo, PageH)>,
+}
+
+impl Oldest {
+    /// The queue's first page, if it leaves the queue.
+    fn emptied(&self) -> Option<PageNo> {
+        self.successor.map(|_| self.head)
+    }
 }
 
 /// Counts links that are followed, so that those that go round are noticed: pages may be damaged after the segment was opened.
@@ -483,7 +496,11 @@ impl Rseg {
     /// the logs were read is to be read again under it.
     fn pin_ends(&self, env: &UndoEnv, logs: &[HistoryEntry]) -> Result<Vec<Pin>> {
         let mut pins = Vec::new();
-        for entry in logs.iter().filter(|log| log.closes) {
+        let free = PageNo(u32_at(&env.pool.shared(self.header())?, FREE_HEAD));
+        if free != NO_PAGE {
+            pins.push(env.pool.pin(self.page(free))?);
+        }
+        for entry in logs.iter().filter(|log| log.closes && !log.one_page) {
             let first = self.page(entry.first);
             pins.push(env.pool.pin(first)?);
             let last = LogHeader::of_history(&env.pool.shared(first)?, first, entry)?.last;
@@ -503,11 +520,17 @@ impl Rseg {
         let header = self.latch(&mut mtr)?;
         let taken = self.latch_oldest(env, &mut mtr, header, most as u32)?;
         let count = taken.count as usize;
-        let mut chained: SmallVec<[(PageNo, PageH, u32); CLOSED_PER_MTR]> = SmallVec::new();
+        let (mut listed, mut chained) = (PageList::new(), SmallVec::<[_; CLOSED_PER_MTR]>::new());
         for log in logs[..count].iter().filter(|log| log.closes) {
-            chained.push(self.latch_end(&mut mtr, log)?);
+            match log.one_page {
+                true => listed.push(log.first),
+                false => chained.push(self.latch_end(&mut mtr, log)?),
+            }
         }
+        listed.extend(taken.emptied());
+        let listing = self.latch_listing(&mut mtr, header, listed)?;
         let oldest = self.pop_history(&mut mtr, header, taken);
+        self.list(&mut mtr, header, listing);
         for (first, last_h, pages) in chained {
             self.give_back(&mut mtr, header, first, last_h, pages);
         }
@@ -569,8 +592,8 @@ impl Rseg {
         })
     }
 
-    /// Takes the oldest entries off the queue, in the mini-transaction that gives their pages back. An emptied queue
-    /// page joins the free chain. Returns what `oldest` is now.
+    /// Takes the oldest entries off the queue, in the mini-transaction that gives their pages back, and an emptied queue
+    /// page. Returns what `oldest` is now.
     fn pop_history(&self, mtr: &mut Mtr<'_>, header: PageH, latched: Oldest) -> u64 {
         let Oldest {
             head,
@@ -601,7 +624,6 @@ impl Rseg {
                 put_u32(mtr, header, HISTORY_TAIL, next.0);
                 self.unpin_before_tail(next);
             }
-            self.give_back(mtr, header, head, page, 1);
         } else {
             // The only page, used up: it starts again, empty. Its entries count as room once more.
             put_u32(mtr, page, ENTRY_COUNT, 0);

@@ -10,8 +10,7 @@
 //! - **history queue**: pages of entries in commit order, one for each committed update log: its number, its transaction, and where its
 //!   records are. `history_head` + `position` is the oldest entry that is not purged yet, `history_tail` the page that the
 //!   next commit appends to. The tail may have successors: room that was made before it was needed.
-//! - **free chain**: pages of finished logs, linked through the slotted page's `next` field. A whole log is
-//!   given back by linking its last page to the old head: one page changed, however long the log.
+//! - **free chain**: pages of finished logs (`free`).
 //!
 //! What purge does for a log that shares its page is to move `position`: several hundred logs in one mini-transaction that
 //! touches no undo page. The entry that closes a page gives it back, with the log's further pages.
@@ -28,6 +27,7 @@
 //! moments only and never while waiting for a latch.
 
 mod check;
+mod free;
 mod history;
 mod pages;
 mod users;
@@ -41,10 +41,11 @@ use crate::mtr::{Mtr, PageH};
 use crate::page::{PageOp, PageType, SlottedRef, page_lsn, page_type};
 
 use super::UndoEnv;
+pub use free::FREE_PAGES_KEPT;
 pub use history::HistoryEntry;
 pub(super) use history::{Tail, check_history};
+pub use pages::CACHED_PAGES_KEPT;
 pub(super) use pages::Cached;
-pub use pages::{CACHED_PAGES_KEPT, FREE_PAGES_KEPT};
 pub(super) use users::RsegUse;
 
 use history::{CommitPins, EMPTY, Queue};

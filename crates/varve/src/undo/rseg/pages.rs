@@ -1,4 +1,4 @@
-//! The slots, the cached pages in them, and the chain of free pages.
+//! The slots, and the cached pages in them.
 //!
 //! A page stays in its slot from the log that takes it first until a log closes it (`log`). Between two logs it is cached: its
 //! header says *committed*, and here is noted what the next log needs to know, so that taking it looks at no page.
@@ -12,22 +12,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
-use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, TrxNo};
-use crate::mtr::{Mtr, PageH};
-use crate::page::{PageOp, PageType, page_type};
+use crate::base::{Error, NO_PAGE, PageNo, Result, TrxNo};
 use crate::space::Purpose;
 use crate::undo::UndoEnv;
 use crate::undo::header::{LogKind, format_cached};
 
-use super::{FREE_HEAD, FREE_LEN, NEXT, Rseg, State, set_next, u32_at};
+use super::{Rseg, State};
 
-/// Free pages kept for reuse in a rollback segment; more go back to the tablespace.
-pub const FREE_PAGES_KEPT: u32 = 64;
 /// Cached pages that stay when nobody writes for a while; more go back to the tablespace. Under load there are as many as
 /// logs were written at the same time.
 pub const CACHED_PAGES_KEPT: usize = 48;
 /// Pages that go back to the tablespace in one mini-transaction.
-const PAGES_PER_MTR: usize = 16;
+pub(super) const PAGES_PER_MTR: usize = 16;
 
 /// A page between two logs, and its slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -167,10 +163,10 @@ impl Rseg {
         let header = self.latch(&mut mtr)?;
         // All are latched before the first is freed: allocation pages come last.
         for cached in surplus {
-            mtr.exclusive(PageId::new(self.space(), cached.page))?;
+            mtr.exclusive_new(self.page(cached.page))?;
         }
         for cached in surplus {
-            env.free_page(&mut mtr, PageId::new(self.space(), cached.page))?;
+            env.free_page(&mut mtr, self.page(cached.page))?;
             self.write_slot(&mut mtr, header, cached.slot, NO_PAGE);
         }
         mtr.commit();
@@ -179,109 +175,5 @@ impl Rseg {
 
     pub(in crate::undo) fn return_slot(&self, slot: u16) {
         self.state.lock().free_slots.push(slot);
-    }
-
-    /// Latches a page of the free chain, and says which is the next.
-    fn latch_free(&self, mtr: &mut Mtr<'_>, no: PageNo) -> Result<(PageH, PageNo)> {
-        let h = mtr.exclusive(self.page(no))?;
-        let bytes = mtr.bytes(h);
-        match page_type(bytes) {
-            Some(PageType::UndoLog | PageType::UndoPage | PageType::History) => {
-                Ok((h, PageNo(u32_at(bytes, NEXT))))
-            }
-            found => Err(Error::corrupt(
-                self.page(no),
-                format!("a free page of rollback segment {}", self.id),
-                format!("type {found:?}"),
-            )),
-        }
-    }
-
-    /// A page for a new log or queue page: from the free chain, else from the tablespace. The caller has reserved a
-    /// page of the tablespace before the mini-transaction, and formats the page.
-    pub(in crate::undo) fn take_page(
-        &self,
-        env: &UndoEnv,
-        mtr: &mut Mtr<'_>,
-        header: PageH,
-    ) -> Result<(PageNo, PageH)> {
-        let free = PageNo(u32_at(mtr.bytes(header), FREE_HEAD));
-        if free == NO_PAGE {
-            let no = env.alloc_page(mtr, self.header())?;
-            let page = mtr.exclusive_new(PageId::new(self.space(), no))?;
-            return Ok((no, page));
-        }
-        let (page, next) = self.latch_free(mtr, free)?;
-        let len = u32_at(mtr.bytes(header), FREE_LEN).saturating_sub(1);
-        self.write_free_chain(mtr, header, next.0, len);
-        Ok((free, page))
-    }
-
-    fn write_free_chain(&self, mtr: &mut Mtr<'_>, header: PageH, head: u32, len: u32) {
-        let mut both = [0; 8];
-        both[..4].copy_from_slice(&head.to_le_bytes());
-        both[4..].copy_from_slice(&len.to_le_bytes());
-        self.free_len.store(len, Ordering::Relaxed);
-        mtr.op(
-            header,
-            PageOp::Write {
-                off: FREE_HEAD as u16,
-                bytes: &both,
-            },
-        );
-    }
-
-    /// Links the pages `first ..= last` (latched: `last_h`) into the free chain.
-    pub(in crate::undo) fn give_back(
-        &self,
-        mtr: &mut Mtr<'_>,
-        header: PageH,
-        first: PageNo,
-        last_h: PageH,
-        pages: u32,
-    ) {
-        let (head, len) = (
-            u32_at(mtr.bytes(header), FREE_HEAD),
-            u32_at(mtr.bytes(header), FREE_LEN),
-        );
-        set_next(mtr, last_h, PageNo(head));
-        self.write_free_chain(mtr, header, first.0, len.saturating_add(pages));
-    }
-
-    /// Free pages that nobody but this segment can use, above those that it keeps.
-    pub fn surplus_pages(&self) -> u32 {
-        let free = self.free_len.load(Ordering::Relaxed);
-        free.saturating_sub(FREE_PAGES_KEPT)
-    }
-
-    /// Returns free pages above `FREE_PAGES_KEPT` to the tablespace, a few in each mini-transaction, until told to stop.
-    pub fn trim_free_chain(&self, env: &UndoEnv, stop: &AtomicBool) -> Result<()> {
-        let upkeep = self.upkeep.try_lock();
-        let may_go_on = || upkeep.is_some() && self.is_active() && !stop.load(Ordering::Relaxed);
-        while self.surplus_pages() > 0 && may_go_on() {
-            let mut mtr = env.begin(self.space())?;
-            let header = self.latch(&mut mtr)?;
-            let (mut head, mut len) = (
-                PageNo(u32_at(mtr.bytes(header), FREE_HEAD)),
-                u32_at(mtr.bytes(header), FREE_LEN),
-            );
-            // All are latched before the first is freed: allocation pages come last.
-            let mut pages = Vec::new();
-            while len > FREE_PAGES_KEPT && head != NO_PAGE && pages.len() < PAGES_PER_MTR {
-                let (_, next) = self.latch_free(&mut mtr, head)?;
-                pages.push(head);
-                head = next;
-                len -= 1;
-            }
-            if pages.is_empty() {
-                return Ok(());
-            }
-            for no in pages {
-                env.free_page(&mut mtr, PageId::new(self.space(), no))?;
-            }
-            self.write_free_chain(&mut mtr, header, head.0, len);
-            mtr.commit();
-        }
-        Ok(())
     }
 }
