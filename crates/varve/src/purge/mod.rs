@@ -66,6 +66,8 @@ const SHORTEST_SLEEP: Duration = Duration::from_millis(10);
 /// enough for the processor's cache.
 const BUSY_LOGS: usize = 256;
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
+/// A pause for others has parts: a setting may change meanwhile, or the others may end.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// A batch is so many times larger while threads wait for free frames.
 const CROWDED_FACTOR: u32 = 4;
 /// Nobody has written for about this long: what the rollback segments have cached goes back to the tablespaces.
@@ -271,19 +273,31 @@ impl Coordinator {
         }
     }
 
-    /// Leaves the processors to others, if there are any, before the next batch.
+    /// Leaves the processors to others before the next batch, as long as they do something.
     fn pause_after(&mut self, batch: (usize, usize), begun: Instant) {
-        let (core, sums) = (&self.core, self.sums());
-        let times = (begun, Instant::now());
-        let pause = self.share.pause_after(batch, times, sums);
-        let limit = core.settings.purge().max_purge_lag;
-        if limit > 0 && core.undo.history_len() > limit {
-            self.share.take_all();
-        } else if !pause.is_zero() {
-            core.purge_wanted.pause(pause);
-            let paused = times.1.elapsed().as_micros() as u64;
-            Counters::add(&core.counters.purge_pause_usec, paused);
+        let (now, mut sums) = (Instant::now(), self.sums());
+        let mut left = self.share.pause_after(batch, (begun, now), sums);
+        while !left.is_zero() && !self.is_far_behind() {
+            let part = left.min(LONGEST_PAUSE);
+            left -= part;
+            if self.core.purge_wanted.pause(part) {
+                break;
+            }
+            let before = std::mem::replace(&mut sums, self.sums());
+            if part == LONGEST_PAUSE && sums.done_by_others == before.done_by_others {
+                break;
+            }
         }
+        if self.is_far_behind() {
+            self.share.take_all();
+        }
+        let paused = now.elapsed().as_micros() as u64;
+        Counters::add(&self.core.counters.purge_pause_usec, paused);
+    }
+
+    fn is_far_behind(&self) -> bool {
+        let limit = self.core.settings.purge().max_purge_lag;
+        limit > 0 && self.core.undo.history_len() > limit
     }
 
     fn run_batch(&mut self, helpers: usize) -> Result<Done> {

@@ -55,13 +55,14 @@ impl Wakeup {
         self.wake.notify_all();
     }
 
-    /// Sleeps for `timeout` unless `notify_always` is called; `notify` does not see a sleeper.
-    pub fn pause(&self, timeout: Duration) {
+    /// Sleeps for `timeout` unless `notify_always` is called; `notify` does not see a sleeper. Returns whether it was called.
+    pub fn pause(&self, timeout: Duration) -> bool {
         let mut signalled = self.signalled.lock();
         if !*signalled {
             self.wake.wait_for(&mut signalled, timeout);
         }
         // Left as it is for the `sleep` that follows.
+        *signalled
     }
 
     /// Sleeps until notified or for `timeout`. `has_work` is asked once more after the sleeper is announced.
