@@ -22,8 +22,10 @@ const VERSION: u32 = 1;
 const UNFINISHED: &str = "incomplete";
 /// No pool is so large: some 50 million pages.
 const LONGEST: u64 = 1 << 30;
-/// What the database's own files end in.
-const OWN_EXTENSIONS: [&str; 6] = ["vdt", "vdt-new", "ctl", "vdw", "vlog", "spare"];
+/// What the database's own files end in, what else they begin with, and those that are called otherwise.
+const OWN_EXTENSIONS: [&str; 5] = ["vdt", "vdt-new", "vdw", "vlog", "spare"];
+const OWN_PREFIX: &str = "varve.";
+const OWN_NAMES: [&str; 2] = ["undo_directory", "redo"];
 
 /// The file's name is one in the data directory, and not that of another file of the database.
 pub fn validate_name(name: &str) -> Result<()> {
@@ -34,6 +36,8 @@ pub fn validate_name(name: &str) -> Result<()> {
         && !name.starts_with('.')
         && name.chars().all(is_plain)
         && !OWN_EXTENSIONS.contains(&extension)
+        && !OWN_NAMES.contains(&name)
+        && !name.starts_with(OWN_PREFIX)
         && extension != UNFINISHED;
     match is_fit {
         true => Ok(()),
@@ -215,6 +219,8 @@ mod tests {
             ".x",
             "system.vdt",
             "varve.ctl",
+            "varve.recovery",
+            "undo_directory",
             "x.incomplete",
             "ä",
             "a b",

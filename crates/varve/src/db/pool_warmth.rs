@@ -277,7 +277,7 @@ impl Shared {
         let pool = &self.core.pool;
         let begun = pool.prefetch(pages);
         if begun == 0 {
-            // Nothing can be read in the background. An error is passed over, see above.
+            // Nothing can be read in the background, or enough is being read already. An error is passed over, see above.
             let _ = pool.shared(first);
         }
         begun.max(1)
