@@ -1,14 +1,14 @@
 //! Reads a table eight times as large as the buffer pool, from a disk whose cache in memory is empty.
 //!
-//! `larger_than_memory DIRECTORY ROWS METHOD AIO THRESHOLD [scan|points|updates]`: METHOD is `fsync` or `O_DIRECT`, AIO `uring` or `threads`,
+//! `larger_than_memory DIRECTORY ROWS METHOD AIO THRESHOLD [scan|backward|statistics|points|updates]`: METHOD is `fsync` or `O_DIRECT`, AIO `uring` or `threads`,
 //! THRESHOLD that of reading ahead, 0 for none. The table is made if the directory has none. Emptying the operating system's cache takes
 //! root's rights; without them it says so, and what it measures is memory. Prints seconds and what was read.
 
 use std::time::Instant;
 
 use varve::{
-    ColumnType, Database, FlushLog, FlushMethod, Isolation, LockMode, Options, Result, Table,
-    TableDef, values,
+    ColumnType, Cursor, Database, FlushLog, FlushMethod, Isolation, LockMode, Options, Result,
+    Table, TableDef, Transaction, values,
 };
 
 const ROW_BYTES: u64 = 250;
@@ -16,7 +16,7 @@ const ROW_BYTES: u64 = 250;
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [dir, rows, method, aio, threshold, rest @ ..] = &args[..] else {
-        panic!("DIRECTORY ROWS METHOD AIO THRESHOLD [scan|points|updates]");
+        panic!("DIRECTORY ROWS METHOD AIO THRESHOLD [scan|backward|statistics|points|updates]");
     };
     let rows: u64 = rows.parse().expect("a number of rows");
     let options = Options {
@@ -56,7 +56,9 @@ fn main() -> Result<()> {
     let n = match what {
         "points" => points(&db, &table, rows)?,
         "updates" => updates(&db, &table, rows)?,
-        _ => scan(&db, &table)?,
+        "statistics" => table.analyze().map(|()| 1)?,
+        "backward" => scan(&db, &table, Cursor::last, Cursor::prev)?,
+        _ => scan(&db, &table, Cursor::first, Cursor::next)?,
     };
     let seconds = begun.elapsed().as_secs_f64();
     let after = counts();
@@ -88,14 +90,19 @@ fn fill(db: &Database, rows: u64) -> Result<()> {
     Ok(())
 }
 
-fn scan(db: &Database, table: &Table) -> Result<u64> {
+fn scan(
+    db: &Database,
+    table: &Table,
+    begin: fn(&mut Cursor, &mut Transaction, LockMode) -> Result<bool>,
+    go_on: fn(&mut Cursor, &mut Transaction) -> Result<bool>,
+) -> Result<u64> {
     let mut trx = db.begin(Isolation::RepeatableRead);
     let mut cursor = table.cursor(0)?;
-    let mut on_row = cursor.first(&mut trx, LockMode::None)?;
+    let mut on_row = begin(&mut cursor, &mut trx, LockMode::None)?;
     let mut n = 0;
     while on_row {
         n += 1;
-        on_row = cursor.next(&mut trx)?;
+        on_row = go_on(&mut cursor, &mut trx)?;
     }
     Ok(n)
 }

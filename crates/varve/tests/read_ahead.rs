@@ -114,11 +114,30 @@ fn check(native: bool) {
     let (ahead, all) = read_ahead(&db, || points(&db, &table));
     assert!(ahead == 0 && all > 100, "points: {ahead} of {all}");
 
-    let (ahead, all) = read_ahead(&db, || backward(&db, &table));
-    assert!(ahead == 0 && all > pages, "backward: {ahead} of {all}");
+    for lock in [LockMode::None, LockMode::Shared] {
+        let (ahead, all) = read_ahead(&db, || {
+            assert_eq!(backward(&db, &table, lock), ROWS as usize);
+        });
+        assert!(
+            all > pages && ahead * 10 > all * 8,
+            "backward, {lock:?}: {ahead} of {all}"
+        );
+    }
 
-    let (ahead, _) = read_ahead(&db, || range(&db, &table));
-    assert!((1..30).contains(&ahead), "a range of 20 leaves: {ahead}");
+    for (from, how) in [(20_000, KeyMatch::AtLeast), (40_000, KeyMatch::AtMost)] {
+        let (ahead, _) = read_ahead(&db, || range(&db, &table, from, how));
+        assert!(
+            (1..30).contains(&ahead),
+            "a range of 20 leaves, {how:?}: {ahead}"
+        );
+    }
+
+    // Twelve leaves of each index, and some pages above them.
+    let (ahead, all) = read_ahead(&db, || table.analyze().unwrap());
+    assert!(
+        ahead >= 12 && ahead * 10 > all * 8,
+        "statistics: {ahead} of {all}"
+    );
 
     let (ahead, all) = read_ahead(&db, || {
         assert_eq!(db.check_table(&table).unwrap().errors, Vec::<String>::new());
@@ -147,31 +166,40 @@ fn points(db: &Database, table: &Table) {
     }
 }
 
-fn backward(db: &Database, table: &Table) {
+fn backward(db: &Database, table: &Table, lock: LockMode) -> usize {
     let mut trx = db.begin(Isolation::RepeatableRead);
     let mut cursor = table.cursor(0).unwrap();
-    let mut on_row = cursor.last(&mut trx, LockMode::None).unwrap();
+    let mut on_row = cursor.last(&mut trx, lock).unwrap();
+    let mut n = 0;
     while on_row {
+        n += 1;
         on_row = cursor.prev(&mut trx).unwrap();
     }
+    trx.commit().unwrap();
+    n
 }
 
-/// Of some 20 leaves in the middle of a table: no leaf beyond is read ahead.
-fn range(db: &Database, table: &Table) {
+/// Of some 20 leaves in the middle of a table, from either end: no leaf beyond is read ahead.
+fn range(db: &Database, table: &Table, from: i64, how: KeyMatch) {
     let mut trx = db.begin(Isolation::RepeatableRead);
     let mut cursor = table.cursor(0).unwrap();
-    let [from, to] = [20_000i64, 20_500].map(|id| table.def().key(0, &[id.into()]).unwrap());
-    cursor.set_end(Some((&to.datums(), false))).unwrap();
-    let how = KeyMatch::AtLeast;
+    let [low, high] = [from, from + 500].map(|id| table.def().key(0, &[id.into()]).unwrap());
+    cursor.set_end(Some((&high.datums(), true))).unwrap();
+    cursor.set_begin(Some((&low.datums(), true))).unwrap();
+    let is_forward = how == KeyMatch::AtLeast;
+    let from = if is_forward { &low } else { &high };
     let mut on_row = cursor
         .seek(&mut trx, &from.datums(), how, LockMode::None)
         .unwrap();
     let mut n = 0;
     while on_row {
         n += 1;
-        on_row = cursor.next(&mut trx).unwrap();
+        on_row = match is_forward {
+            true => cursor.next(&mut trx).unwrap(),
+            false => cursor.prev(&mut trx).unwrap(),
+        };
     }
-    assert_eq!(n, 500);
+    assert_eq!(n, 501);
 }
 
 #[test]

@@ -1,19 +1,11 @@
-//! How large a tree is, and how many records lie in a range: counted where that is cheap, estimated elsewhere.
+//! How many records lie in a range, counted where that is cheap, estimated elsewhere; where samples of a tree are taken.
 
-use crate::base::{NO_PAGE, Result};
-use crate::page::SlottedRef;
+use crate::base::{PageNo, Result};
+use crate::page::{InnerImage, PageHint, SlottedRef};
 
-use super::descend::{Aim, Found};
+use super::descend::Aim;
 use super::leaf::boundary;
 use super::{OPTIMISTIC_TRIES, Seek, Tree};
-
-/// A tree's pages, counted at level 1.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct TreeShape {
-    /// 1 for a tree that is a single leaf.
-    pub height: u32,
-    pub leaf_pages: u64,
-}
 
 /// The way from the root to a place in a leaf.
 struct Path {
@@ -24,42 +16,29 @@ struct Path {
     records: usize,
 }
 
+/// A way down to a share of the leaves.
+struct Way<'g> {
+    /// The page that comes next, and where it was last.
+    no: PageNo,
+    hint: &'g PageHint,
+    /// Where it begins.
+    low: Vec<u8>,
+    /// The share of its leaves that stay to the left.
+    rest: f64,
+}
+
+impl<'g> Way<'g> {
+    fn step(&mut self, image: &'g InnerImage) {
+        let n = image.n_children();
+        let at = self.rest * n as f64;
+        let child = image.child((at as usize).min(n - 1));
+        self.rest = at - child.slot as f64;
+        self.low = image.separator(child.slot);
+        (self.no, self.hint) = (child.no, child.hint);
+    }
+}
+
 impl Tree {
-    /// Reads the pages of level 1, by image. Not a snapshot, if the tree changes meanwhile.
-    pub fn shape(&self) -> Result<TreeShape> {
-        let height = u32::from(self.root_level_now()?) + 1;
-        let mut leaf_pages = 0;
-        let mut key = Vec::new();
-        loop {
-            match self.locate_inner(&key, 1)? {
-                Found::AboveRoot => {
-                    leaf_pages = 1;
-                    break;
-                }
-                Found::Stale => std::thread::yield_now(),
-                Found::Page(spot) => {
-                    let no = spot.no;
-                    let page = self.env.pool.shared(self.page_id(no))?;
-                    if !self.arrived(&page, Aim::At(&key), 1) {
-                        continue;
-                    }
-                    let p = SlottedRef::new(&page);
-                    leaf_pages += p.n_slots() as u64;
-                    match p.high() {
-                        Some(high) if p.next() != NO_PAGE => key = high.to_vec(),
-                        _ => break,
-                    }
-                }
-            }
-        }
-        Ok(TreeShape { height, leaf_pages })
-    }
-
-    fn root_level_now(&self) -> Result<u16> {
-        let page = self.env.pool.shared(self.page_id(self.root))?;
-        self.root_level(&page)
-    }
-
     /// Estimates the number of records in `[low, high)`; `None` is plus infinity. Exact if both ends lie in one leaf.
     /// Reads two leaves and images only.
     pub fn estimate_between(&self, low: &[u8], high: Option<&[u8]>) -> Result<u64> {
@@ -80,30 +59,38 @@ impl Tree {
         Ok(from.slotted().n_slots().saturating_sub(from.at) as u64)
     }
 
-    /// Where the leaf begins that has the share `fraction` (0 to 1) of the leaves to its left, taking all children of
-    /// a page for equally large. By images; a little out of date if the tree changes.
-    pub fn leaf_low_at(&self, fraction: f64) -> Result<Vec<u8>> {
-        let guard = &crossbeam_epoch::pin();
-        let pool = &self.env.pool;
-        let mut low = Vec::new();
-        let mut rest = fraction.clamp(0.0, 1.0);
-        let mut image = pool.inner(self.page_id(self.root), &self.root_hint, guard)?;
-        while let Some(inner) = image {
-            if inner.index != self.index {
-                break;
+    /// Where the leaves begin that have these shares (0 to 1) of the leaves to their left, taking all children of a page for equally
+    /// large. By images; a little out of date if the tree changes. The pages on the ways there, and these leaves, are read ahead, those of a
+    /// level together.
+    pub fn leaf_lows_at(&self, shares: &[f64]) -> Result<Vec<Vec<u8>>> {
+        let (pool, guard) = (&self.env.pool, &crossbeam_epoch::pin());
+        let way = |share: &f64| Way {
+            no: self.root,
+            hint: &self.root_hint,
+            low: Vec::new(),
+            rest: share.clamp(0.0, 1.0),
+        };
+        let mut ways: Vec<Way<'_>> = shares.iter().map(way).collect();
+        let root = pool.inner(self.page_id(self.root), &self.root_hint, guard)?;
+        let mut level = root.map_or(0, |image| image.level);
+        let mut is_going_on = true;
+        while level > 0 && is_going_on {
+            is_going_on = false;
+            for way in &mut ways {
+                let image = pool.inner(self.page_id(way.no), way.hint, guard)?;
+                // Another one is there if the tree has changed, or is damaged: the way ends here.
+                if let Some(image) = image.filter(|i| (i.index, i.level) == (self.index, level)) {
+                    way.step(image);
+                    is_going_on = true;
+                }
             }
-            let n = inner.n_children();
-            let at = rest * n as f64;
-            let slot = (at as usize).min(n - 1);
-            rest = at - slot as f64;
-            low = inner.separator(slot);
-            if inner.level == 1 {
-                break;
+            level -= 1;
+            if pool.read_ahead_threshold() > 0 {
+                let below: Vec<_> = ways.iter().map(|way| self.page_id(way.no)).collect();
+                pool.prefetch(&below);
             }
-            let child = inner.child(slot);
-            image = pool.inner(self.page_id(child.no), child.hint, guard)?;
         }
-        Ok(low)
+        Ok(ways.into_iter().map(|way| way.low).collect())
     }
 
     /// `None` if the tree changed under the descent.

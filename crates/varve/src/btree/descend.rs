@@ -28,7 +28,7 @@ pub(super) enum Aim<'a> {
 
 impl<'a> Aim<'a> {
     /// Only nothing is below the empty key: any page will do, and the leftmost is one.
-    fn of(key: &'a [u8], seek: Seek) -> Aim<'a> {
+    pub(super) fn of(key: &'a [u8], seek: Seek) -> Aim<'a> {
         match seek {
             Seek::Lt if !key.is_empty() => Aim::Below(key),
             _ => Aim::At(key),

@@ -92,9 +92,8 @@ use crate::mtr::{Mtr, MtrEnv};
 use crate::page::{PageHint, PageOp, PageType};
 use crate::space::Space;
 
-pub use ahead::ReadAhead;
+pub use ahead::{Onward, ReadAhead};
 pub use check::TreeReport;
-pub use count::TreeShape;
 pub use descend::{LeafAhead, LeafHint};
 pub use free::{FreeStep, empty_trees};
 pub use leaf::{LeafPos, SharedLeaf};

@@ -10,7 +10,7 @@
 //! The reads' latches are many at a time and taken in no order. That is safe, because whoever has them waits for the disk
 //! only, and never for a latch, a mutex held by somebody who waits for one, or a frame.
 //!
-//! Pages that lie side by side in a file are read together, at most [`RUN_BYTES`] at a time, so that the first of them need not wait
+//! Pages that lie side by side in a file, whichever way, are read together, at most [`RUN_BYTES`] at a time, so that the first of them need not wait
 //! for long. At most an eighth of the pool's frames, and no more than [`MAX_UNDER_WAY`], are being filled so.
 //!
 //! **Replacement.** A page that was read ahead is to the clock like one that was just loaded, whenever it comes to be used: its first
@@ -45,6 +45,19 @@ struct Loading {
     first: PageId,
     frames: SmallVec<[u32; 16]>,
     pieces: SmallVec<[Piece; 16]>,
+}
+
+impl Loading {
+    /// Where the page stands among the others, if it lies beside them.
+    fn place_of(&self, id: PageId) -> Option<usize> {
+        let (first, n) = (self.first.no.0, self.frames.len());
+        match id.no.0 {
+            _ if id.space != self.first.space => None,
+            no if no.checked_add(1) == Some(first) => Some(0),
+            no if first.checked_add(n as u32) == Some(no) => Some(n),
+            _ => None,
+        }
+    }
 }
 
 // SAFETY: the frames are latched exclusively until `done` or `drop`, and `pool` keeps their memory.
@@ -89,7 +102,8 @@ impl Drop for Loading {
 
 impl BufferPool {
     /// Begins to read those of these pages that are not in the pool, and does not wait for them. Stops at the first for which there is
-    /// no frame at hand, and returns how many it went through. Pages in ascending order are read together where they lie side by side.
+    /// no frame at hand, and returns how many it went through. Pages in ascending or descending order are read together where they lie
+    /// side by side.
     /// What can't be read is passed over in silence. The caller may hold latches.
     pub fn prefetch(self: &Arc<Self>, pages: &[PageId]) -> usize {
         if !self.store.reads_in_background() {
@@ -154,24 +168,20 @@ impl BufferPool {
 
     fn add_to_runs(self: &Arc<Self>, runs: &mut Vec<Loading>, id: PageId, frame: u32) {
         let piece = Piece::new(self.arena.page_ptr(frame), self.page_size);
-        let goes_on = |run: &&mut Loading| {
-            let n = run.frames.len();
-            let next = run.first.no.0.checked_add(n as u32);
-            run.first.space == id.space
-                && next == Some(id.no.0)
-                && (n + 1) * self.page_size <= RUN_BYTES
-        };
-        match runs.last_mut().filter(goes_on) {
-            Some(run) => {
-                run.frames.push(frame);
-                run.pieces.push(piece);
-            }
-            None => runs.push(Loading {
-                pool: self.clone(),
-                first: id,
-                frames: SmallVec::from_slice(&[frame]),
-                pieces: std::iter::once(piece).collect(),
-            }),
+        if let Some(run) = runs.last_mut()
+            && (run.frames.len() + 1) * self.page_size <= RUN_BYTES
+            && let Some(at) = run.place_of(id)
+        {
+            run.first = run.first.min(id);
+            run.frames.insert(at, frame);
+            run.pieces.insert(at, piece);
+            return;
         }
+        runs.push(Loading {
+            pool: self.clone(),
+            first: id,
+            frames: SmallVec::from_slice(&[frame]),
+            pieces: std::iter::once(piece).collect(),
+        });
     }
 }

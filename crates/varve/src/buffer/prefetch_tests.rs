@@ -171,6 +171,17 @@ fn pages_are_there_before_they_are_needed() {
     assert_eq!(store.reads.load(Relaxed), before);
     assert_eq!(pool.prefetch(&ids(0..40)), 40);
     assert_eq!(file.reads.load(Relaxed), 4, "nothing to read");
+    // Backward: 240 to 201, then 199; then 249, and 251 to 250 beyond it.
+    let wanted = ids((201..241).rev().chain([199, 249, 251, 250]));
+    assert_eq!(pool.prefetch(&wanted), 44);
+    wait_until_read(&pool);
+    assert_eq!(file.reads.load(Relaxed), 8);
+    let before = store.reads.load(Relaxed);
+    for page in wanted {
+        let latched = pool.shared(page).unwrap();
+        assert_eq!(value(&latched, page), u64::from(page.no.0));
+    }
+    assert_eq!(store.reads.load(Relaxed), before);
 }
 
 /// Who needs a page that is under way waits for it, and for nothing else; who does not want to wait is told.

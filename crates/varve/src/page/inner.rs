@@ -281,6 +281,15 @@ impl InnerImage {
         }
     }
 
+    /// The fences of a child's page (BT-2).
+    pub fn fences(&self, slot: usize) -> (Vec<u8>, Option<Vec<u8>>) {
+        let high = match slot + 1 < self.n_children() {
+            true => Some(self.separator(slot + 1)),
+            false => self.high().map(<[u8]>::to_vec),
+        };
+        (self.separator(slot), high)
+    }
+
     /// The child whose range contains `key`, which the page covers.
     #[inline]
     pub fn child_for(&self, key: &[u8]) -> ChildRef<'_> {

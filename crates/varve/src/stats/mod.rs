@@ -8,7 +8,10 @@
 //! values, so those are counted: from each value the search goes on behind all keys that start with it, at most
 //! `COUNTED_VALUES` times.
 //!
-//! Delete-marked records count as long as they are there. Pages are read one at a time; the result is no snapshot.
+//! Delete-marked records count as long as they are there. The result is no snapshot.
+//!
+//! The sampled leaves, and the pages that lead there, are read ahead, so that they are waited for once a level and not one after the
+//! other. Where a count of values goes on is known only when the leaf before was read, so nothing can be read ahead for that.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -155,9 +158,10 @@ fn sample(tree: &Tree, codecs: &Codecs<'_>) -> Result<Sample> {
     };
     let mut previous_low: Option<Vec<u8>> = None;
     let mut ends = Vec::new();
-    for i in 0..SAMPLED_LEAVES {
-        let at = (i as f64 + 0.5) / SAMPLED_LEAVES as f64;
-        let leaf = tree.latch_leaf_shared(&tree.leaf_low_at(at)?, Seek::Ge)?;
+    let shares: [f64; SAMPLED_LEAVES] =
+        std::array::from_fn(|i| (i as f64 + 0.5) / SAMPLED_LEAVES as f64);
+    for low in tree.leaf_lows_at(&shares)? {
+        let leaf = tree.latch_leaf_shared(&low, Seek::Ge)?;
         let page = leaf.slotted();
         // A tree with fewer leaves shows one of them several times in a row.
         if previous_low.as_deref() == Some(page.low()) {

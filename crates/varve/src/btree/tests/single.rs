@@ -101,7 +101,7 @@ fn an_inner_page_without_children_is_damage_to_a_merge() {
     let key = |i: u16| [&[7; 900][..], &i.to_be_bytes()].concat();
     let is_high_enough = |i: &u16| {
         put(&f.tree, &key(*i), &[7; 40]);
-        f.tree.shape().expect("a shape").height == 3
+        f.tree.check(&mut |_, _| {}).expect("a check").height == 3
     };
     let last = (0..).find(is_high_enough).expect("two pages of level 1");
     let mut mtr = Mtr::begin(&f.env, 1024).expect("capacity");
@@ -122,6 +122,33 @@ fn an_inner_page_without_children_is_damage_to_a_merge() {
     });
     let told = told.expect("damage").to_string();
     assert!(told.contains("an inner page with children"), "{told}");
+}
+
+/// A page that leads back to one above it does not lead a sample in circles.
+#[test]
+fn samples_of_a_damaged_tree_end() {
+    let f = Fixture::new(4096, 256);
+    for i in 0..500u16 {
+        put(
+            &f.tree,
+            &[&[7; 900][..], &i.to_be_bytes()].concat(),
+            &[7; 40],
+        );
+    }
+    let (root, mut mtr) = (f.tree.root, Mtr::begin(&f.env, 1024).expect("capacity"));
+    let h = mtr.exclusive(f.tree.page_id(root)).expect("a root");
+    assert!(SlottedRef::new(mtr.bytes(h)).level() >= 2);
+    mtr.op(
+        h,
+        PageOp::PatchPayload {
+            slot: 0,
+            off: 0,
+            bytes: &root.0.to_le_bytes(),
+        },
+    );
+    mtr.commit();
+    let lows = f.tree.leaf_lows_at(&[0.0, 0.9]).expect("what there is");
+    assert!(lows[0].is_empty() && !lows[1].is_empty());
 }
 
 #[test]
@@ -145,7 +172,7 @@ fn too_large_records_are_refused() {
 }
 
 #[test]
-fn shape_and_estimates() {
+fn estimates_and_samples() {
     let f = Fixture::new(4096, 4096);
     let n = 30_000u32;
     assert_eq!(f.tree.estimate_between(b"", None).expect("an estimate"), 0);
@@ -155,12 +182,16 @@ fn shape_and_estimates() {
         put(&f.tree, &key.to_be_bytes(), &[7; 40]);
     }
     let report = f.tree.check(&mut |_, _| {}).expect("a check");
-    let shape = f.tree.shape().expect("a shape");
-    assert_eq!(shape.height, report.height);
-    assert_eq!(shape.leaf_pages, report.leaf_pages);
     assert!(report.height >= 3);
     let keys = scan(&f.tree, None, Seek::Ge, usize::MAX);
     let all = keys.len();
+    let shares = [0.0, 0.1, 0.3, 0.5, 0.8, 1.0];
+    let lows = f.tree.leaf_lows_at(&shares).expect("samples");
+    assert_eq!((lows.len(), &*lows[0]), (shares.len(), &b""[..]));
+    for (share, low) in shares.iter().zip(&lows) {
+        let before = keys.partition_point(|key| key < low) as f64 / all as f64;
+        assert!((before - share).abs() < 0.1, "{before} are below {share}");
+    }
     for (low, high) in [
         (0, all),
         (10, 11),
@@ -199,7 +230,8 @@ fn a_dropped_index_gives_all_pages_back() {
             &[7; 40],
         );
     }
-    assert!(f.tree.shape().expect("a shape").height >= 3);
+    let report = f.tree.check(&mut |_, _| {}).expect("a check");
+    assert!(report.height >= 3);
     assert_eq!(f.tree.free_step().expect("a step"), FreeStep::More);
     f.tree.free_all_but_root().expect("freed");
     assert_eq!(f.used_pages(), 1);

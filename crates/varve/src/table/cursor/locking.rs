@@ -65,7 +65,12 @@ impl Cursor {
         self.semi_consistent = false;
         loop {
             match self.lock_next(trx)? {
-                Step::Row => return Ok(true),
+                Step::Row => {
+                    if self.was_last_of_leaf && !self.semi_consistent {
+                        self.leaf_passed();
+                    }
+                    return Ok(true);
+                }
                 Step::End => return Ok(false),
                 Step::Again => {}
                 Step::NextLeaf => self.leaf_passed(),
@@ -91,6 +96,8 @@ impl Cursor {
             };
             self.key.clear();
             page.push_key(slot, &mut self.key);
+            // What is below such a key is in another leaf: the scan goes on there, and not by `leave`.
+            self.was_last_of_leaf = self.direction == Direction::Backward && self.key == page.low();
             if !self.in_bounds(&self.key) {
                 self.cover_to_end(trx, index.id)?;
                 return Ok(Step::End);

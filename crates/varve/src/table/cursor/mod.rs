@@ -34,7 +34,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::base::{Error, Result, TrxId};
-use crate::btree::{LeafAhead, ReadAhead, Seek, SharedLeaf};
+use crate::btree::{LeafAhead, Onward, ReadAhead, Seek, SharedLeaf};
 use crate::catalog::{OpenIndex, OpenTable, RowRecord};
 use crate::lock::{Mode, TableMode};
 use crate::row::{Datum, DatumBuf, MAX_KEY_BYTES, RowRef, successor};
@@ -157,6 +157,8 @@ pub struct Cursor {
     batch: Batch,
     batch_limit: usize,
     read_ahead: ReadAhead,
+    /// The record that a locking scan has looked at last was the last one in its leaf on the way down.
+    was_last_of_leaf: bool,
     /// Key of the current row in the index.
     key: Vec<u8>,
     /// Clustered key of the current row, if the index is a secondary one.
@@ -217,6 +219,7 @@ impl Cursor {
             batch: Batch::default(),
             batch_limit: FIRST_BATCH,
             read_ahead: ReadAhead::default(),
+            was_last_of_leaf: false,
             key: Vec::new(),
             clustered: Vec::new(),
             current: Current::None,
@@ -590,14 +593,18 @@ impl Cursor {
 
     /// The scan is through with a leaf. No latch may be held.
     fn leaf_passed(&mut self) {
-        let end = self.bound();
-        if let (Direction::Forward, Resume::At(next, _)) = (self.direction, &self.resume) {
+        let bound = match self.direction {
+            Direction::Forward => self.bound(),
+            Direction::Backward => Some(self.floor().to_vec()),
+        };
+        if let Resume::At(from, seek) = &self.resume {
             let index = match self.index {
                 0 => &self.table.clustered,
                 n => &self.table.secondary[n - 1],
             };
-            let scan = &mut self.read_ahead;
-            index.tree.leaf_passed(scan, next, end.as_deref());
+            let (seek, bound) = (*seek, bound.as_deref());
+            let onward = Onward { from, seek, bound };
+            index.tree.leaf_passed(&mut self.read_ahead, onward);
         }
     }
 
