@@ -114,6 +114,10 @@ pub trait PageStore: Send + Sync {
     fn start_reads(&self, _runs: Vec<PageRun>) {}
     /// Makes everything written to the tablespace durable.
     fn sync(&self, space: SpaceId) -> Result<()>;
+    /// The same for several, each named once, in any order. If it fails nobody knows which are.
+    fn sync_all(&self, spaces: &[SpaceId]) -> Result<()> {
+        spaces.iter().try_for_each(|&space| self.sync(space))
+    }
     /// For replay: makes sure that the page can be read, extending the file if it ends earlier. False if there is
     /// no such tablespace.
     fn ensure(&self, page: PageId) -> Result<bool>;

@@ -286,6 +286,8 @@ metrics! { |s|
             "Pages written to the doublewrite file";
         Counter varve_dblwr_writes as dblwr_writes = s.dblwr_batches(), "Batches of pages written to the doublewrite file";
         Counter os_data_fsyncs as data_fsyncs = now(&s.flushed.space_syncs), "Syncs of tablespaces";
+        Counter os_data_fsync_usec as data_fsync_usec = now(&s.flushed.space_syncs_usec),
+            "Microseconds that batches of pages waited for these, which are under way together";
     }
     "recovery" {
         Value recovery_redo_bytes = s.recovery.redo_bytes, "Bytes of redo that the last start has found";

@@ -445,6 +445,8 @@ impl Inner {
         core.log.poison("the database was closed");
         background.flusher.stop();
         drop(background.log_writer);
+        // Who loads us as a library may take the code away afterwards.
+        self.ddl.spaces.close_queue();
         // What remains of it after a crash is replaced at the next start.
         let _ = self.ddl.spaces.drop_space(TEMP_SPACE);
         done

@@ -54,8 +54,9 @@ pub struct FlushCounters {
     /// Batches, and pages that also went to the doublewrite file.
     pub batches: AtomicU64,
     pub doublewrite_pages: AtomicU64,
-    /// Syncs of tablespaces.
+    /// Syncs of tablespaces, and how long batches waited for theirs.
     pub space_syncs: AtomicU64,
+    pub space_syncs_usec: AtomicU64,
     /// Pages whose latch was busy, left for the next time.
     pub skipped_pages: AtomicU64,
     pub checkpoints: AtomicU64,

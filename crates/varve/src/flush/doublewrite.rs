@@ -238,6 +238,6 @@ pub fn recover(
     // In the batch's order, which is sorted: equal tablespaces stand together.
     let mut spaces: Vec<_> = repaired.iter().map(|id| id.space).collect();
     spaces.dedup();
-    spaces.into_iter().try_for_each(|space| store.sync(space))?;
+    store.sync_all(&spaces)?;
     Ok(repaired)
 }

@@ -16,7 +16,7 @@
 //! - **IO-7** A write by `write_atomic_at`, of a length for which `writes_atomically` says yes, is on the disk whole or not at all
 //!   after a crash. It needs a `sync` like others.
 //!
-//! Many reads and writes at the same time go through an [`IoQueue`], to which the same holds.
+//! Many reads, writes and syncs at the same time go through an [`IoQueue`], to which the same holds.
 //!
 //! No latch is held and no caching is done here. Every error names the operation and the path.
 
@@ -94,7 +94,7 @@ pub trait Disk: Send + Sync {
     fn exists(&self, path: &Path) -> Result<bool>;
     /// Takes the directory for this process; `Error::InUse` if somebody has it.
     fn lock_dir(&self, path: &Path) -> Result<DirLock>;
-    /// A queue for reads and writes of its files. `native`: by what the system has for that, where it does. What is not the system's
+    /// A queue for reads, writes and syncs of its files. `native`: by what the system has for that, where it does. What is not the system's
     /// own carries out one after the other, by the calls of [`DiskFile`].
     fn io_queue(&self, _native: bool) -> Result<IoQueue> {
         Ok(IoQueue::one_by_one())

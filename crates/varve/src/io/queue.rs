@@ -1,4 +1,4 @@
-//! [`IoQueue`]: many reads and writes under way at the same time.
+//! [`IoQueue`]: many reads, writes and syncs under way at the same time.
 //!
 //! Whoever has work hands over a batch of [`Request`]s and goes on; each is told when it is over, by a thread of the queue. Which order
 //! they are carried out in is not said, so what must come after another waits for it first. What is durable when is as for the calls
@@ -15,10 +15,11 @@
 //! [`IoQueue::start`] tries the first by really reading something, takes the second if that does not work, and says which one and why
 //! ([`IoQueue::describe`]).
 //!
-//! - **IOQ-2** Every request that was handed over is told what came of it. Dropping the queue waits for them.
+//! - **IOQ-2** Every request that was handed over is told what came of it. Closing the queue waits for them, and for its threads; what is
+//!   handed over later is dropped.
 //!
-//! The queue has no limit of its own: page writes are bounded by a batch, reads ahead by the pool (`buffer/prefetch.rs`). Mutexes: the
-//! inbox's, a leaf, held for a few instructions.
+//! The queue has no limit of its own: page writes are bounded by a batch, reads ahead by the pool (`buffer/prefetch.rs`). Mutexes: those
+//! of the inbox and of the list of threads, leaves, held for a few instructions.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -28,7 +29,7 @@ use std::thread::{self, JoinHandle};
 use parking_lot::{Condvar, Mutex};
 
 use super::transfer::{self, Request, Write};
-use super::uring;
+use super::{DiskFile, uring};
 use crate::base::{Error, Result};
 
 /// How many threads wait for the disk where io_uring is not to be had.
@@ -80,9 +81,14 @@ impl Inbox {
         }
     }
 
+    /// Nothing is put into one that is closed.
     fn put(&self, requests: Vec<Request>) {
         let n = requests.len();
         let mut state = self.state.lock();
+        if state.is_closed {
+            drop(state);
+            return drop(requests);
+        }
         state.waiting.extend(requests);
         let is_unattended = std::mem::take(&mut state.is_unattended);
         drop(state);
@@ -132,7 +138,8 @@ impl Inbox {
 pub struct IoQueue {
     /// `None`: one after the other.
     inbox: Option<Arc<Inbox>>,
-    threads: Vec<JoinHandle<()>>,
+    /// Until it is closed.
+    threads: Mutex<Vec<JoinHandle<()>>>,
     describe: String,
 }
 
@@ -141,7 +148,7 @@ impl IoQueue {
     pub fn one_by_one() -> IoQueue {
         IoQueue {
             inbox: None,
-            threads: Vec::new(),
+            threads: Mutex::default(),
             describe: "one operation after the other".into(),
         }
     }
@@ -154,7 +161,7 @@ impl IoQueue {
         match uring::start() {
             Ok((inbox, thread)) => Ok(IoQueue {
                 inbox: Some(inbox),
-                threads: vec![thread],
+                threads: Mutex::new(vec![thread]),
                 describe: "io_uring".into(),
             }),
             Err(e) => IoQueue::with_threads(format!("io_uring does not work here: {e}")),
@@ -163,9 +170,9 @@ impl IoQueue {
 
     fn with_threads(why: String) -> Result<IoQueue> {
         let inbox = Arc::new(Inbox::default());
-        let mut queue = IoQueue {
+        let queue = IoQueue {
             inbox: Some(inbox.clone()),
-            threads: Vec::new(),
+            threads: Mutex::default(),
             describe: format!("{THREADS} threads ({why})"),
         };
         for _ in 0..THREADS {
@@ -175,7 +182,7 @@ impl IoQueue {
                     request.run();
                 }
             };
-            queue.threads.push(spawn(body)?);
+            queue.threads.lock().push(spawn(body)?);
         }
         Ok(queue)
     }
@@ -190,7 +197,7 @@ impl IoQueue {
         self.inbox.is_some()
     }
 
-    /// Hands over a batch. Each is told when it is over (IOQ-2), maybe before this returns.
+    /// Hands over a batch. Each is told when it is over, maybe before this returns, or dropped if the queue is closed (IOQ-2).
     pub fn submit(&self, requests: Vec<Request>) {
         if requests.is_empty() {
             return;
@@ -210,19 +217,35 @@ impl IoQueue {
         let mut writes = writes.iter();
         writes.try_for_each(|w| w.file.write_at(w.bytes, w.offset))
     }
-}
 
-impl Drop for IoQueue {
-    fn drop(&mut self) {
+    /// Syncs these files, and waits until all of it is over. On an error nobody knows which were. The disk can flush its cache once for
+    /// several.
+    pub fn sync_all(&self, files: &[Arc<dyn DiskFile>]) -> Result<()> {
+        if self.inbox.is_some() && files.len() > 1 {
+            return transfer::sync_all(files, |requests| self.submit(requests));
+        }
+        files.iter().try_for_each(|file| file.sync())
+    }
+
+    /// Waits until everything is over and no thread of the queue is left, and takes nothing from then on. A thread of the queue that calls this
+    /// ends by itself.
+    pub fn close(&self) {
         if let Some(inbox) = &self.inbox {
             inbox.close();
         }
-        for thread in self.threads.drain(..) {
-            // The last owner may be what one of the threads has just told. That thread ends by itself.
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads {
+            // The last owner may be what one of the threads has just told.
             if thread.thread().id() != thread::current().id() {
                 let _ = thread.join();
             }
         }
+    }
+}
+
+impl Drop for IoQueue {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

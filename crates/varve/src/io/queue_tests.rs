@@ -1,8 +1,11 @@
 //! Every way of carrying out requests is held to the same tests: by io_uring, by threads, one after the other, and files of another
 //! disk among those of the system.
 
+#![allow(unsafe_code)]
+
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -18,7 +21,6 @@ struct Own {
 }
 
 // SAFETY: the memory is this struct's own, on the heap, and nobody looks at it before `done`.
-#[allow(unsafe_code)]
 unsafe impl Transfer for Own {
     fn pieces(&self) -> &[Piece] {
         &self.pieces
@@ -188,6 +190,117 @@ fn writes_are_over_when_it_returns() {
     });
 }
 
+/// A disk whose file says when it is synced, or can't be.
+struct Synced {
+    file: Arc<dyn DiskFile>,
+    fails: bool,
+    syncs: AtomicU32,
+}
+
+impl DiskFile for Synced {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.file.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.file.write_at(buf, offset)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.syncs.fetch_add(1, Relaxed);
+        match self.fails {
+            true => Err(Error::io(
+                "sync",
+                self.path(),
+                std::io::Error::other("broken"),
+            )),
+            false => self.file.sync(),
+        }
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.file.len()
+    }
+
+    fn allocate(&self, new_len: u64) -> Result<()> {
+        self.file.allocate(new_len)
+    }
+
+    fn fill(&self, from: u64) -> Result<()> {
+        self.file.fill(from)
+    }
+
+    fn set_len(&self, new_len: u64) -> Result<()> {
+        self.file.set_len(new_len)
+    }
+
+    fn path(&self) -> &Path {
+        self.file.path()
+    }
+}
+
+/// Each file is synced once, before the call returns; what one of them says is told, and the system's files tell by themselves.
+#[test]
+fn syncs_are_over_when_it_returns() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = numbered(&RealDisk, &dir.path().join("a"), 8);
+    let direct = RealDisk.open_direct(plain.path()).unwrap();
+    // It can't be synced.
+    let full = RealDisk
+        .open(Path::new("/dev/full"), OpenMode::Existing)
+        .unwrap();
+    each_way(|queue| {
+        let own = |fails| {
+            Arc::new(Synced {
+                file: plain.clone(),
+                fails,
+                syncs: AtomicU32::new(0),
+            })
+        };
+        let (good, bad) = (own(false), own(true));
+        queue.sync_all(&[]).unwrap();
+        let one: [Arc<dyn DiskFile>; 1] = [good.clone()];
+        queue.sync_all(&one).unwrap();
+        queue
+            .sync_all(&[plain.clone(), good.clone(), direct.clone()])
+            .unwrap();
+        assert_eq!(good.syncs.load(Relaxed), 2);
+        let broken = queue.sync_all(&[bad.clone(), plain.clone()]);
+        assert!(matches!(broken, Err(Error::Io { op: "sync", .. })));
+        assert_eq!(bad.syncs.load(Relaxed), 1, "IO-4: not tried again");
+        match queue.sync_all(&[plain.clone(), full.clone()]) {
+            Err(Error::Io {
+                op: "sync", path, ..
+            }) => assert_eq!(path, full.path()),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+/// IOQ-2: who closes the queue waits for what is under way. What comes later is dropped, and a write or sync says so.
+#[test]
+fn a_closed_queue_takes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = numbered(&RealDisk, &dir.path().join("a"), 8);
+    for native in [false, true] {
+        let (sender, answers) = channel();
+        let queue = IoQueue::start(native).unwrap();
+        let batch = |n: usize| {
+            (0..n)
+                .map(|n| read(&file, (n, 1), n % 8, &sender))
+                .collect()
+        };
+        queue.submit(batch(700));
+        queue.close();
+        assert_eq!(answers.try_iter().count(), 700);
+        queue.submit(batch(9));
+        assert_eq!(answers.try_iter().count(), 0);
+        let two = [file.clone(), file.clone()];
+        assert!(matches!(queue.sync_all(&two), Err(Error::Poisoned { .. })));
+        queue.close();
+    }
+}
+
 /// IOQ-2: who drops the queue waits for what is under way, and every one is told. Also if a thread of the queue drops it.
 #[test]
 fn dropping_the_queue_ends_what_is_under_way() {
@@ -219,7 +332,6 @@ fn dropping_the_queue_ends_what_is_under_way() {
 struct DropsQueue(Arc<IoQueue>, Sender<()>);
 
 // SAFETY: it names no memory.
-#[allow(unsafe_code)]
 unsafe impl Transfer for DropsQueue {
     fn pieces(&self) -> &[Piece] {
         &[]
@@ -237,7 +349,6 @@ unsafe impl Transfer for DropsQueue {
 fn a_panic_is_its_own() {
     struct Panics;
     // SAFETY: it names no memory.
-    #[allow(unsafe_code)]
     unsafe impl Transfer for Panics {
         fn pieces(&self) -> &[Piece] {
             &[]

@@ -1,4 +1,4 @@
-//! Memory of reads and writes in flight, and who is told when they are over.
+//! Reads, writes and syncs in flight: their memory, and who is told when they are over.
 //!
 //! - **IOQ-1** The memory of an operation stays where it is, and is nobody else's, from when the operation is handed over until its
 //!   [`Transfer`] is told what came of it, or dropped. Who has a `Request` owns that memory: the only way to lose it is to drop it,
@@ -22,6 +22,8 @@ use crate::base::{Error, Result};
 pub(super) enum Op {
     Read,
     Write,
+    /// Of the whole file. Moves nothing.
+    Sync,
 }
 
 /// A piece of memory, as the system calls want it.
@@ -55,7 +57,7 @@ pub unsafe trait Transfer: Send {
     fn done(self: Box<Self>, result: Result<()>);
 }
 
-/// One read or write of a file.
+/// One read, write or sync of a file.
 pub struct Request {
     file: Arc<dyn DiskFile>,
     op: Op,
@@ -103,14 +105,15 @@ impl Request {
         pieces.map(|piece| piece.0.iov_len).sum()
     }
 
-    /// Moves what is left behind the first `done` bytes by calls that wait.
+    /// Does what is left behind the first `done` bytes by calls that wait.
     pub(super) fn finish(&self, done: usize) -> Result<()> {
-        let Some(file) = self.descriptor() else {
-            return self.finish_by_pieces(done);
-        };
         let if_none = match self.op {
             Op::Read => io::ErrorKind::UnexpectedEof,
             Op::Write => io::ErrorKind::WriteZero,
+            Op::Sync => return self.file.sync(),
+        };
+        let Some(file) = self.descriptor() else {
+            return self.finish_by_pieces(done);
         };
         let call = |done: usize| {
             let rest = self.rest(done);
@@ -121,7 +124,7 @@ impl Request {
             let moved = unsafe {
                 match self.op {
                     Op::Read => libc::preadv(file, parts, n, at),
-                    Op::Write => libc::pwritev(file, parts, n, at),
+                    _ => libc::pwritev(file, parts, n, at),
                 }
             };
             usize::try_from(moved).map_err(|_| io::Error::last_os_error())
@@ -157,7 +160,7 @@ impl Request {
                     self.file.read_at(bytes, at)?;
                 },
                 // SAFETY: IOQ-1: valid, and nobody changes it.
-                Op::Write => unsafe {
+                _ => unsafe {
                     let bytes = std::slice::from_raw_parts(start, part.iov_len);
                     self.file.write_at(bytes, at)?;
                 },
@@ -171,6 +174,7 @@ impl Request {
         let op = match self.op {
             Op::Read => "read",
             Op::Write => "write",
+            Op::Sync => "sync",
         };
         Error::io(op, self.file.path(), e)
     }
@@ -197,7 +201,7 @@ pub struct Write<'a> {
     pub bytes: &'a [u8],
 }
 
-/// What is still to come of several writes.
+/// What is still to come of several operations.
 #[derive(Default)]
 struct Outcome {
     state: Mutex<Pending>,
@@ -230,15 +234,17 @@ impl Outcome {
     }
 }
 
-struct WriteJob {
-    pieces: [Piece; 1],
+/// A write, or a sync, which has no memory.
+struct Job {
+    piece: Option<Piece>,
     outcome: Option<Arc<Outcome>>,
 }
 
-// SAFETY: `write_all` does not return, nor unwind, before every job was told or dropped, and borrows the bytes for longer than that.
-unsafe impl Transfer for WriteJob {
+// SAFETY: `WaitForAll` does not go, nor unwind, before every job was told or dropped, and whoever has it borrows the bytes of writes for
+// longer than that.
+unsafe impl Transfer for Job {
     fn pieces(&self) -> &[Piece] {
-        &self.pieces
+        self.piece.as_slice()
     }
 
     fn done(mut self: Box<Self>, result: Result<()>) {
@@ -248,43 +254,69 @@ unsafe impl Transfer for WriteJob {
     }
 }
 
-impl Drop for WriteJob {
+impl Drop for Job {
     fn drop(&mut self) {
         if let Some(outcome) = self.outcome.take() {
             outcome.tell(Err(Error::Poisoned {
-                why: "a write was given up before it began".into(),
+                why: "a write or sync was given up before it began".into(),
             }));
         }
     }
 }
 
+/// Jobs that are waited for together, whatever happens.
+#[derive(Default)]
+struct WaitForAll(Arc<Outcome>);
+
+impl Drop for WaitForAll {
+    fn drop(&mut self) {
+        self.0.wait();
+    }
+}
+
+impl WaitForAll {
+    fn job(&self, piece: Option<Piece>) -> Box<Job> {
+        self.0.state.lock().left += 1;
+        let outcome = Some(self.0.clone());
+        Box::new(Job { piece, outcome })
+    }
+
+    /// The first error that was met.
+    fn result(self) -> Result<()> {
+        self.0.wait();
+        let failed = self.0.state.lock().failed.take();
+        failed.map_or(Ok(()), Err)
+    }
+}
+
 /// Has `submit` carry out all writes, and waits until all of them are over. The first error that was met.
 pub(super) fn write_all(writes: Vec<Write<'_>>, submit: impl FnOnce(Vec<Request>)) -> Result<()> {
-    /// Waits, whatever happens.
-    struct Wait(Arc<Outcome>);
-    impl Drop for Wait {
-        fn drop(&mut self) {
-            self.0.wait();
-        }
-    }
-    let wait = Wait(Arc::default());
-    let request = |write: Write<'_>| {
-        wait.0.state.lock().left += 1;
-        Request {
-            file: write.file,
-            op: Op::Write,
-            offset: write.offset,
-            transfer: Box::new(WriteJob {
-                pieces: [Piece::new(
-                    write.bytes.as_ptr().cast_mut(),
-                    write.bytes.len(),
-                )],
-                outcome: Some(wait.0.clone()),
-            }),
-        }
+    let all = WaitForAll::default();
+    let request = |write: Write<'_>| Request {
+        file: write.file,
+        op: Op::Write,
+        offset: write.offset,
+        transfer: all.job(Some(Piece::new(
+            write.bytes.as_ptr().cast_mut(),
+            write.bytes.len(),
+        ))),
     };
     submit(writes.into_iter().map(request).collect());
-    wait.0.wait();
-    let failed = wait.0.state.lock().failed.take();
-    failed.map_or(Ok(()), Err)
+    all.result()
+}
+
+/// The same for syncs.
+pub(super) fn sync_all(
+    files: &[Arc<dyn DiskFile>],
+    submit: impl FnOnce(Vec<Request>),
+) -> Result<()> {
+    let all = WaitForAll::default();
+    let request = |file: &Arc<dyn DiskFile>| Request {
+        file: file.clone(),
+        op: Op::Sync,
+        offset: 0,
+        transfer: all.job(None),
+    };
+    submit(files.iter().map(request).collect());
+    all.result()
 }

@@ -1,4 +1,4 @@
-//! Reads and writes by io_uring: one thread owns the ring, hands requests to the kernel and hears what came of them.
+//! Reads, writes and syncs by io_uring: one thread owns the ring, hands requests to the kernel and hears what came of them.
 //!
 //! No other thread touches the ring. The kernel ties requests to the thread that handed them over: it cancels them when that thread
 //! ends, and interrupts its system calls when one is over. Neither must happen to threads that are not ours.
@@ -22,7 +22,8 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use io_uring::{IoUring, opcode, squeue, types::Fd};
+use io_uring::types::{Fd, FsyncFlags};
+use io_uring::{IoUring, opcode, squeue};
 
 use super::queue::{Inbox, Left, spawn};
 use super::transfer::{Op, Request};
@@ -43,10 +44,14 @@ enum Verdict {
     Failed(io::Error),
 }
 
-fn verdict(result: i32, len: usize) -> Verdict {
+fn verdict(op: Op, result: i32, len: usize) -> Verdict {
     match usize::try_from(result) {
         Ok(moved) if moved >= len => Verdict::Done,
         Ok(moved) => Verdict::Part(moved),
+        // Of a sync it may be what the file system says; and what a second one would say proves nothing (IO-4).
+        Err(_) if result == -libc::EAGAIN && op == Op::Sync => {
+            Verdict::Failed(io::Error::from_raw_os_error(libc::EAGAIN))
+        }
         Err(_) if matches!(-result, libc::EAGAIN | libc::EINTR | libc::ECANCELED) => {
             Verdict::Part(0)
         }
@@ -96,7 +101,7 @@ fn probe(ring: &mut IoUring) -> io::Result<()> {
         let Some(over) = ring.completion().next() else {
             continue;
         };
-        return match verdict(over.result(), bytes.len()) {
+        return match verdict(Op::Read, over.result(), bytes.len()) {
             Verdict::Done if bytes == [0; 64] => Ok(()),
             Verdict::Failed(e) => Err(e),
             other => Err(io::Error::other(format!("{other:?} of a small read"))),
@@ -169,7 +174,7 @@ impl Owner {
             let place = entry.user_data() as usize;
             let request = self.flights[place].take().expect("it was in flight");
             self.free.push(place as u32);
-            let verdict = verdict(entry.result(), request.len());
+            let verdict = verdict(request.op(), entry.result(), request.len());
             over.push((request, verdict));
         }
         over
@@ -215,6 +220,10 @@ fn entry(request: &Request, file: RawFd) -> squeue::Entry {
         Op::Write => opcode::Writev::new(file, parts, n)
             .offset(request.offset())
             .build(),
+        // The kernel never has this done by the thread that hands it over.
+        Op::Sync => {
+            return opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build();
+        }
     };
     // What goes through the system's cache is copied by whoever carries it out: better by the kernel's own threads, of which there are
     // several, than by ours.
@@ -239,11 +248,19 @@ mod tests {
             (-libc::ECANCELED, "Part(0)"),
         ];
         for (result, expected) in cases {
-            assert_eq!(format!("{:?}", verdict(result, 100)), expected, "{result}");
+            let found = format!("{:?}", verdict(Op::Read, result, 100));
+            assert_eq!(found, expected, "{result}");
         }
-        let Verdict::Failed(e) = verdict(-libc::EIO, 100) else {
-            panic!("an error of the disk");
-        };
-        assert_eq!(e.raw_os_error(), Some(libc::EIO));
+        assert!(matches!(verdict(Op::Sync, 0, 0), Verdict::Done));
+        for (op, error) in [
+            (Op::Write, libc::EIO),
+            (Op::Sync, libc::EIO),
+            (Op::Sync, libc::EAGAIN),
+        ] {
+            let Verdict::Failed(e) = verdict(op, -error, 0) else {
+                panic!("an error of the disk");
+            };
+            assert_eq!(e.raw_os_error(), Some(error));
+        }
     }
 }

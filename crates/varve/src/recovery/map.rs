@@ -332,10 +332,8 @@ impl PageMap {
 
     /// Makes durable what the tablespaces' files hold (REC-7).
     pub fn sync_files(&self, store: &dyn PageStore) -> Result<()> {
-        let spaces = self.spaces().into_iter();
-        spaces
-            .map(|page| page.space)
-            .try_for_each(|space| store.sync(space))
+        let spaces = self.spaces().into_iter().map(|page| page.space);
+        store.sync_all(&spaces.collect::<Vec<_>>())
     }
 
     /// Removes the file. Everything is applied.

@@ -262,22 +262,27 @@ impl SpaceFile {
         }
     }
 
-    /// Makes everything written so far durable. What is closed owes nothing (FILE-1).
+    /// Makes everything written so far durable.
     pub fn sync(&self) -> Result<()> {
-        let handle = {
-            let mut state = self.state.lock();
-            let Some(handle) = state.handle.clone() else {
-                return Ok(());
-            };
-            // Who writes from now on owes another one. Until this one is done `handle` keeps the file open.
-            state.owes_sync = false;
-            handle
-        };
-        let done = handle.sync();
+        let done = self.to_sync().map_or(Ok(()), |handle| handle.sync());
         if done.is_err() {
-            self.state.lock().owes_sync = true;
+            self.is_not_synced();
         }
         done
+    }
+
+    /// The file that the caller is going to sync, and keeps open until that is done: who writes from now on owes another one. `None`: what
+    /// is closed owes nothing (FILE-1).
+    pub fn to_sync(&self) -> Option<Arc<dyn DiskFile>> {
+        let mut state = self.state.lock();
+        let handle = state.handle.clone()?;
+        state.owes_sync = false;
+        Some(handle)
+    }
+
+    /// Nothing came of the sync that `to_sync` was called for.
+    pub fn is_not_synced(&self) {
+        self.state.lock().owes_sync = true;
     }
 
     /// Extends the file. That need not be synced: recovery extends it again if it has to.

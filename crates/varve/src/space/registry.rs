@@ -48,7 +48,7 @@ pub struct Spaces {
     uuid: [u8; 16],
     spaces: RwLock<HashMap<SpaceId, Arc<Space>>>,
     files: Arc<OpenFiles>,
-    /// For pages that are read ahead, and for writing many.
+    /// For pages that are read ahead, and for writing many and syncing several files.
     queue: Arc<IoQueue>,
     /// Tablespaces that replay would have changed.
     missed: Mutex<BTreeSet<SpaceId>>,
@@ -87,7 +87,7 @@ impl Spaces {
         Spaces { undo_dir, ..self }
     }
 
-    /// With many reads and writes at the same time.
+    /// With many reads, writes and syncs at the same time.
     pub fn with_queue(self, queue: Arc<IoQueue>) -> Spaces {
         Spaces { queue, ..self }
     }
@@ -110,6 +110,11 @@ impl Spaces {
 
     pub fn files(&self) -> &Arc<OpenFiles> {
         &self.files
+    }
+
+    /// Waits for what is being read ahead, and begins nothing like it any more. The threads that do it have ended then.
+    pub fn close_queue(&self) {
+        self.queue.close();
     }
 
     pub fn get(&self, id: SpaceId) -> Option<Arc<Space>> {
@@ -527,10 +532,19 @@ impl PageStore for Spaces {
     }
 
     fn sync(&self, space: SpaceId) -> Result<()> {
-        match self.get(space) {
-            Some(space) => space.file.sync(),
-            None => Ok(()),
+        self.sync_all(&[space])
+    }
+
+    fn sync_all(&self, spaces: &[SpaceId]) -> Result<()> {
+        let spaces: Vec<_> = spaces.iter().filter_map(|&id| self.get(id)).collect();
+        let to_sync = spaces.iter().filter_map(|space| space.file.to_sync());
+        // They stay open until it is known whether they still owe a sync.
+        let files: Vec<_> = to_sync.collect();
+        let done = self.queue.sync_all(&files);
+        if done.is_err() {
+            spaces.iter().for_each(|space| space.file.is_not_synced());
         }
+        done
     }
 
     fn ensure(&self, page: PageId) -> Result<bool> {
