@@ -12,7 +12,9 @@
 //!
 //! The first looks at all dirty pages alike, so it is smooth, whatever wave their changes once came in; but it is wrong by as much as
 //! pages of one age differ from those of another. The second is right about the oldest ones, and hands each wave on to the next trip
-//! through the log. Their mean is multiplied by `gain = (age ÷ TARGET)⁴`: at `TARGET` that is 1, so a load that both describe well is answered by
+//! through the log. Where many pages are written for their frames, what the formula has left says nothing of the others, hot ones that
+//! nobody wants the frame of: its weight, half otherwise, falls as that part of it does, down to none. The weighted mean is multiplied by
+//! `gain = (age ÷ TARGET)⁴`: at `TARGET` that is 1, so a load that both describe well is answered by
 //! just what it takes; a younger checkpoint lets pages be changed again before they are written, an older one is caught up with.
 //! All speeds are averages over `flushing_avg_loops` rounds.
 //!
@@ -232,12 +234,17 @@ impl Pace {
         if age < ASYNC && !(options.adaptive_flushing && age > lwm) {
             return;
         }
-        let by_formula = sight.dirty as f64 * e.redo_rate / (TARGET * sight.capacity as f64);
-        e.by_formula = (by_formula - e.lru_rate).max(0.0);
+        let of_all = sight.dirty as f64 * e.redo_rate / (TARGET * sight.capacity as f64);
+        e.by_formula = (of_all - e.lru_rate).max(0.0);
         let near = Lsn(sight.oldest.0 + (e.redo_rate * LOOK_AHEAD) as u64);
         e.by_age = dirty_up_to(near, sight.dirty) as f64 / LOOK_AHEAD;
         let limit = f64::from(options.io_capacity_max) * lift(age);
-        e.for_age = (gain(age) * (e.by_formula + e.by_age) / 2.0).min(limit);
+        let weight = match e.by_formula > 0.0 {
+            true => e.by_formula / of_all / 2.0,
+            false => 0.0,
+        };
+        let mean = weight * e.by_formula + (1.0 - weight) * e.by_age;
+        e.for_age = (gain(age) * mean).min(limit);
     }
 
     fn allot(&mut self, sight: &Sight, options: &FlushOptions, elapsed: f64) {
