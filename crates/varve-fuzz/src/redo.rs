@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use varve::base::{Lsn, PageId, SpaceId};
 use varve::buffer::{BufferPool, PageStore, PoolSettings};
-use varve::io::Disk;
+use varve::io::{Disk, IoQueue};
 use varve::mtr::record::{Record, records};
 use varve::mtr::replay::apply_frame;
 use varve::page::validate;
@@ -189,7 +189,8 @@ fn read_files(input: &mut Input<'_>) {
         forgets_a_run: false,
     };
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-    let Ok((found, _)) = scan(&shared, Path::new(DIR), &control, settings) else {
+    let reads = (settings, &Arc::new(IoQueue::one_by_one()));
+    let Ok((found, _)) = scan(&shared, Path::new(DIR), &control, reads) else {
         return;
     };
     let uuid = &control.uuid;

@@ -4,10 +4,14 @@
 //! ended wrote to it; that transaction's other changes stay; its undo is thrown away, so that the table comes back with
 //! half a transaction in it; a broken table can't be dropped, or blocks its name.
 
+#[path = "support/dying_disk.rs"]
+mod dying_disk;
+
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use dying_disk::DyingDisk;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use varve::io::{Disk, OpenMode};
@@ -235,7 +239,7 @@ fn a_missing_file_is_waited_for_and_the_rest_rolled_back() {
 }
 
 /// Damages every page of the file for which `wanted` says so.
-fn damage(disk: &SimDisk, file: &str, wanted: impl Fn(&[u8]) -> bool, change: impl Fn(&mut [u8])) {
+fn damage(disk: &dyn Disk, file: &str, wanted: impl Fn(&[u8]) -> bool, change: impl Fn(&mut [u8])) {
     let file = disk.open(Path::new(file), OpenMode::Existing).unwrap();
     let mut page = vec![0; PAGE];
     for at in (0..file.len().unwrap()).step_by(PAGE) {
@@ -508,4 +512,94 @@ fn a_file_that_missed_a_recovery_is_not_used_again_whenever_it_died() {
         db.close().unwrap();
     }
     assert!(whole > 0 && lost > 0, "{whole} and {lost}");
+}
+
+/// A database on `disk` with a redo log of this capacity. `said` hears what it tells.
+fn open_in(
+    disk: &DyingDisk,
+    dir: &Path,
+    redo_capacity_bytes: u64,
+    said: impl Fn(&str) + Send + Sync + 'static,
+) -> varve::Result<Database> {
+    let options = Options {
+        page_size: PAGE as u32,
+        buffer_pool_bytes: 16 << 20,
+        redo_capacity_bytes,
+        log_buffer_bytes: 2 << 20,
+        logger: Some(Arc::new(move |_, message| said(message))),
+        ..Options::default()
+    };
+    Database::open_on(Arc::new(disk.clone()), dir, options)
+}
+
+const LARGE_LOG: u64 = 64 << 20;
+const SMALL_LOG: u64 = 2 << 20;
+
+/// A database that died with a transaction that had not ended, and with so much redo that opening it with a small log applies all of it
+/// first. Of a/bad 300 rows are stored, and ten are in the log only.
+fn with_long_log() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = DyingDisk::new();
+    let db = open_in(&disk, dir.path(), LARGE_LOG, |_| {}).unwrap();
+    for name in ["a/bad", "a/good"] {
+        db.create_table(&definition(name)).unwrap();
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        put(&db, &mut trx, name, 0..ROWS);
+        trx.commit().unwrap();
+    }
+    db.close().unwrap();
+    let db = open_in(&disk, dir.path(), LARGE_LOG, |_| {}).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    put(&db, &mut trx, "a/bad", 2000..2010);
+    trx.commit().unwrap();
+    let mut loser = db.begin(Isolation::RepeatableRead);
+    put(&db, &mut loser, "a/good", 2000..20_000);
+    db.flush_log().unwrap();
+    db.crash();
+    drop(loser);
+    dir
+}
+
+/// REC-3: the checkpoint waits for the mark of a file that missed redo, also where nothing else holds it and the log is too full to wait
+/// for anything. The process dies in between.
+#[test]
+fn the_checkpoint_waits_for_the_mark() {
+    let dir = with_long_log();
+    let (file, away) = (dir.path().join("a/bad.vdt"), dir.path().join("away"));
+    std::fs::rename(&file, &away).unwrap();
+    let disk = DyingDisk::new();
+    let dies = disk.clone();
+    let died = open_in(&disk, dir.path(), SMALL_LOG, move |message| {
+        if message.contains("rolling back 1 transactions") {
+            // Time enough for a checkpoint.
+            std::thread::sleep(Duration::from_millis(1500));
+            dies.live_for(0);
+        }
+    });
+    assert!(died.is_err());
+    drop(died);
+    std::fs::rename(&away, &file).unwrap();
+    let db = open_in(&DyingDisk::new(), dir.path(), LARGE_LOG, |_| {}).unwrap();
+    assert!(db.wait_for_recovery(Duration::from_secs(60)));
+    assert_eq!(rows(&db, "a/bad"), ROWS + 10);
+    assert_eq!(rows(&db, "a/good"), ROWS);
+    db.close().unwrap();
+}
+
+/// REC-6 where everything is applied before the database opens.
+#[test]
+fn damage_costs_its_table_only_if_all_is_applied_at_once() {
+    let dir = with_long_log();
+    let disk = DyingDisk::new();
+    let file = dir.path().join("a/bad.vdt");
+    let leaf = |page: &[u8]| page_type(page) == Some(PageType::Leaf);
+    damage(&disk, file.to_str().unwrap(), leaf, |page| page[2000] ^= 1);
+    for _ in 0..2 {
+        let db = open_in(&disk, dir.path(), SMALL_LOG, |_| {}).unwrap();
+        assert!(db.recovery_progress().pages < 20, "the rest was applied");
+        assert!(db.wait_for_recovery(Duration::from_secs(60)));
+        refused(&db, "a/bad");
+        assert_eq!(rows(&db, "a/good"), ROWS);
+        db.close().unwrap();
+    }
 }

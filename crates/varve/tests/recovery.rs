@@ -123,6 +123,46 @@ fn check(db: &Database, name: &str, versions: &Versions) {
     assert_eq!(report.rows, versions.len() as u64);
 }
 
+/// BUF-6, where many pages are read together: by the system's own way, and by threads.
+#[test]
+fn pages_are_read_together_and_brought_up_to_date() {
+    for use_native_aio in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |threads| {
+            let options = Options {
+                page_size: PAGE as u32,
+                buffer_pool_bytes: 2 << 20,
+                redo_capacity_bytes: 8 << 20,
+                log_buffer_bytes: 2 << 20,
+                recovery_threads: Some(threads),
+                recovery_memory_bytes: 20_000,
+                use_native_aio,
+                read_ahead_threshold: 0,
+                logger: Some(Arc::new(|_, _| {})),
+                ..Options::default()
+            };
+            Database::open(dir.path(), options).unwrap()
+        };
+        let mut rng = SmallRng::seed_from_u64(12);
+        let mut versions = vec![0; ROWS as usize];
+        let db = open(0);
+        create(&db, "a/t");
+        // So that redo does not make its pages anew.
+        db.close().unwrap();
+        let db = open(0);
+        change(&db, "a/t", &mut versions, &mut rng, 500);
+        db.crash();
+        let db = open(3);
+        assert!(db.wait_for_recovery(SOON));
+        let status = db.status();
+        let ahead = status.iter().find(|s| s.0 == "buffer_pool_read_ahead");
+        let pages = db.recovery_progress().pages;
+        assert!(ahead.unwrap().1 > pages / 2, "{ahead:?} of {pages}");
+        check(&db, "a/t", &versions);
+        db.close().unwrap();
+    }
+}
+
 /// One crash after the other, each with pages that nobody has touched since the first one, and new changes to some of them.
 #[test]
 fn pages_are_brought_up_to_date_when_they_are_used() {
@@ -319,6 +359,29 @@ fn a_full_disk_costs_a_second_pass() {
         "{told}"
     );
     assert_eq!(db.recovery_progress().pages_left, 0);
+    check(&db, "a/t", &versions);
+}
+
+/// What opening can't do without is made before the file of runs may take the room for it.
+#[test]
+fn recovery_takes_no_room_that_opening_needs() {
+    let disk = SimDisk::default();
+    let mut rng = SmallRng::seed_from_u64(13);
+    let db = open(&disk, 0);
+    let mut versions = vec![0; ROWS as usize];
+    create(&db, "a/t");
+    change(&db, "a/t", &mut versions, &mut rng, 300);
+    db.crash();
+    for name in ["/db/temp.vdt", "/db/truncate.spare"] {
+        disk.remove(Path::new(name)).unwrap();
+        disk.inject(Fault::always(Operation::Any, Failure::NoSpace).on(name));
+    }
+    let refused = open_with(&disk, 0, 20_000, &Log::default()).map(drop);
+    assert!(matches!(refused, Err(Error::NoSpace { .. })), "{refused:?}");
+    assert!(!has_spill(&disk));
+    disk.heal();
+    let db = open(&disk, 0);
+    assert!(has_spill(&disk));
     check(&db, "a/t", &versions);
 }
 

@@ -68,6 +68,7 @@ use crossbeam_epoch::{Guard, Owned, Shared};
 pub use clean::DirtyPage;
 pub use guard::{ExclusivePage, Pin, SharedPage};
 pub use pending::{Need, PendingRedo};
+pub use prefetch::Arrived;
 
 use crate::base::sync::yield_now;
 use crate::base::{Durations, Error, PageId, Result, SpaceId};

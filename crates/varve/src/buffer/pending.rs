@@ -4,7 +4,8 @@
 //!   exclusive latch with which the frame was taken, before anybody else can latch it. Then the page is registered as changed
 //!   from the first redo that was applied, and only then does the redo count as applied. If anything fails the frame is given
 //!   up and the redo stays pending.
-//!   Pages for which redo is pending are not read ahead: the thread that ends such a read waits for nothing.
+//!   Pages for which redo is pending are read ahead for recovery only, whose own thread applies the redo (prefetch.rs): the one that ends such a
+//!   read waits for nothing.
 //! - **BUF-7** A page for which redo is pending is never taken for new without it: should whoever takes it not fill it after all,
 //!   the redo would be lost.
 //! - **BUF-8** Pages that lacked redo are registered as changed from LSNs in any order, older than others that are registered already. Until they are put
@@ -89,6 +90,17 @@ impl BufferPool {
             Need::Zeros => bytes.fill(0),
             _ => self.read_stored(id, bytes)?,
         }
+        self.bring_up_to_date(&*redo, frame, id, bytes)
+    }
+
+    /// Applies what the page in `frame`, which the caller has latched exclusively, does not have yet (BUF-6).
+    pub(super) fn bring_up_to_date(
+        &self,
+        redo: &dyn PendingRedo,
+        frame: u32,
+        id: PageId,
+        bytes: &mut [u8],
+    ) -> Result<()> {
         redo.apply(id, bytes, &mut |start| {
             self.dirty.register(&self.frames, frame, start.0);
         })

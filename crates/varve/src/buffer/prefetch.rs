@@ -10,6 +10,10 @@
 //! The reads' latches are many at a time and taken in no order. That is safe, because whoever has them waits for the disk
 //! only, and never for a latch, a mutex held by somebody who waits for one, or a frame.
 //!
+//! **Recovery.** [`BufferPool::read_pending`] does the same with pages for which redo is pending (pending.rs), which `prefetch` passes over. Who hears
+//! that such a read is over hands the frames, still latched, to the recovery's thread that wanted them ([`Arrived`]), and that brings them up
+//! to date before it gives the latches back (BUF-6). Until it has, it waits for the disk only, for these reads and those of recovery's own file.
+//!
 //! Pages that lie side by side in a file, whichever way, are read together, at most [`RUN_BYTES`] at a time, so that the first of them need not wait
 //! for long. At most an eighth of the pool's frames, and no more than [`MAX_UNDER_WAY`], are being filled so.
 //!
@@ -20,10 +24,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
+use std::sync::mpsc::Sender;
 
 use smallvec::SmallVec;
 
-use super::{BufferPool, PageRun};
+use super::{BufferPool, Need, PageRun, PendingRedo};
 use crate::base::{PageId, PageNo, Result};
 use crate::io::{Piece, Transfer};
 
@@ -45,9 +50,51 @@ struct Loading {
     first: PageId,
     frames: SmallVec<[u32; 16]>,
     pieces: SmallVec<[Piece; 16]>,
+    /// Who brings the pages up to date.
+    to: Option<Sender<Arrived>>,
+}
+
+/// Pages that were read and lack redo, in frames that are latched exclusively. Dropped, they are given up.
+pub struct Arrived(Box<Loading>);
+
+impl Arrived {
+    /// Brings the pages up to date and lets others have them (BUF-6). Those for which that fails are unlinked: whoever needs them makes
+    /// its own attempt.
+    pub fn finish(mut self, redo: &dyn PendingRedo) {
+        self.0.end_each(|pool, frame, id, bytes| {
+            pool.check_loaded(id, bytes)?;
+            match redo.need(id) {
+                // Somebody had loaded it, and it was written and gave way, before it was read.
+                Need::Nothing => Ok(()),
+                _ => pool.bring_up_to_date(redo, frame, id, bytes),
+            }
+        });
+    }
 }
 
 impl Loading {
+    /// Ends the load of each page by `end`, and gives its latch back, or the page up.
+    fn end_each(&mut self, end: impl Fn(&BufferPool, u32, PageId, &mut [u8]) -> Result<()>) {
+        let pool = self.pool.clone();
+        while let Some(&index) = self.frames.last() {
+            let no = PageNo(self.first.no.0 + self.frames.len() as u32 - 1);
+            let id = PageId::new(self.first.space, no);
+            // SAFETY: latched exclusively, and the read is over.
+            let bytes = unsafe {
+                std::slice::from_raw_parts_mut(pool.arena.page_ptr(index), pool.page_size)
+            };
+            let ended = end(&pool, index, id, bytes);
+            // What is not among `frames` any more is not given up by `drop`.
+            self.frames.pop();
+            pool.counters.ahead_under_way.fetch_sub(1, Relaxed);
+            match ended {
+                // SAFETY: latched exclusively by `start_loading`.
+                Ok(()) => unsafe { pool.frames[index as usize].latch.unlock_exclusive() },
+                Err(_) => pool.give_up(index),
+            }
+        }
+    }
+
     /// Where the page stands among the others, if it lies beside them.
     fn place_of(&self, id: PageId) -> Option<usize> {
         let (first, n) = (self.first.no.0, self.frames.len());
@@ -70,23 +117,10 @@ unsafe impl Transfer for Loading {
         if result.is_err() {
             return;
         }
-        let pool = self.pool.clone();
-        while let Some(&index) = self.frames.last() {
-            let no = PageNo(self.first.no.0 + self.frames.len() as u32 - 1);
-            let id = PageId::new(self.first.space, no);
-            // SAFETY: latched exclusively, and the read is over.
-            let bytes = unsafe {
-                std::slice::from_raw_parts_mut(pool.arena.page_ptr(index), pool.page_size)
-            };
-            let checked = pool.check_loaded(id, bytes);
-            // What is not among `frames` any more is not given up by `drop`.
-            self.frames.pop();
-            pool.counters.ahead_under_way.fetch_sub(1, Relaxed);
-            match checked {
-                // SAFETY: latched exclusively by `start_loading`.
-                Ok(()) => unsafe { pool.frames[index as usize].latch.unlock_exclusive() },
-                Err(_) => pool.give_up(index),
-            }
+        match self.to.take() {
+            // Who wanted them is gone: the frames are given up.
+            Some(to) => drop(to.send(Arrived(self))),
+            None => self.end_each(|pool, _, id, bytes| pool.check_loaded(id, bytes)),
         }
     }
 }
@@ -106,19 +140,37 @@ impl BufferPool {
     /// side by side.
     /// What can't be read is passed over in silence. The caller may hold latches.
     pub fn prefetch(self: &Arc<Self>, pages: &[PageId]) -> usize {
+        // BUF-6
+        self.start_reading(pages, None, |id| self.pending_for(id).is_none())
+    }
+
+    /// The same with pages that lack redo. They come to `to`, each latched until its [`Arrived`] is finished or dropped; until then the caller
+    /// waits for nothing else. When all of them have come, or can't, `to` and its clones are gone.
+    pub fn read_pending(self: &Arc<Self>, pages: &[PageId], to: Sender<Arrived>) {
+        self.start_reading(pages, Some(to), |id| {
+            self.pending_for(id)
+                .is_some_and(|(_, need)| need == Need::Stored)
+        });
+    }
+
+    fn start_reading(
+        self: &Arc<Self>,
+        pages: &[PageId],
+        to: Option<Sender<Arrived>>,
+        is_wanted: impl Fn(PageId) -> bool,
+    ) -> usize {
         if !self.store.reads_in_background() {
             return 0;
         }
         let mut runs: Vec<Loading> = Vec::new();
         let mut passed = 0;
         for &id in pages {
-            // BUF-6
-            if !self.is_resident(id) && self.pending_for(id).is_none() {
+            if !self.is_resident(id) && is_wanted(id) {
                 let Some(frame) = self.spare_frame() else {
                     break;
                 };
                 if self.start_loading(frame, id) {
-                    self.add_to_runs(&mut runs, id, frame);
+                    self.add_to_runs(&mut runs, id, frame, &to);
                 }
             }
             passed += 1;
@@ -166,7 +218,13 @@ impl BufferPool {
         true
     }
 
-    fn add_to_runs(self: &Arc<Self>, runs: &mut Vec<Loading>, id: PageId, frame: u32) {
+    fn add_to_runs(
+        self: &Arc<Self>,
+        runs: &mut Vec<Loading>,
+        id: PageId,
+        frame: u32,
+        to: &Option<Sender<Arrived>>,
+    ) {
         let piece = Piece::new(self.arena.page_ptr(frame), self.page_size);
         if let Some(run) = runs.last_mut()
             && (run.frames.len() + 1) * self.page_size <= RUN_BYTES
@@ -182,6 +240,7 @@ impl BufferPool {
             first: id,
             frames: SmallVec::from_slice(&[frame]),
             pieces: std::iter::once(piece).collect(),
+            to: to.clone(),
         });
     }
 }

@@ -103,7 +103,8 @@ pub(crate) fn open(
     if queue.is_asynchronous() {
         note(&format!("asynchronous I/O: {}", queue.describe()));
     }
-    let spaces = spaces.with_queue(queue).with_method(options.flush_method);
+    let spaces = spaces.with_queue(queue.clone());
+    let spaces = spaces.with_method(options.flush_method);
     let spaces = Arc::new(spaces.with_undo_dir(undo_dir.clone()));
     let teller = logger.clone();
     let tell = move |words: &str| teller(LogLevel::Warning, words);
@@ -123,8 +124,11 @@ pub(crate) fn open(
             "recovery: restored {page}, which was torn, from the doublewrite file"
         ));
     }
+    // First of all that needs room: what else does can do without.
+    ddl::create_temporary_space(&spaces)?;
     let begun = Instant::now();
-    let (scan, changes) = recovery::scan(&disk, dir, &control, options.scan_settings())?;
+    let reads = (options.scan_settings(), &queue);
+    let (scan, changes) = recovery::scan(&disk, dir, &control, reads)?;
     if options.force_recovery > 0 {
         let level = options.force_recovery;
         logger(
@@ -212,8 +216,11 @@ pub(crate) fn open(
     let may_wait = is_worth_it && recovery::may_wait(&log)?;
     let map = match map {
         Some(map) if !may_wait => {
-            recovery::apply_all(&pool, &map, options.recovery_threads())?;
-            None
+            match recovery::apply_all(&pool, &map, options.recovery_threads()) {
+                // REC-6: little is left, and whoever does it in the background knows what to do about damage.
+                Err(Error::Corrupt { .. }) if is_worth_it && !log.needs_space() => Some(map),
+                done => done.map(|()| None)?,
+            }
         }
         map => map,
     };
@@ -336,7 +343,6 @@ impl Opener<'_> {
             spaces: self.spaces.clone(),
             page_size,
         };
-        ddl::create_temporary_space(&self.spaces)?;
         format_temporary_segments(&undo_env)?;
         let (undo, unfinished) = UndoSys::load(undo_env, &directory.undo_spaces, id_limit)?;
         undo.use_rsegs(self.options.undo_logs as usize);

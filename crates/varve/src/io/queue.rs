@@ -28,7 +28,7 @@ use std::thread::{self, JoinHandle};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::transfer::{self, Request, Write};
+use super::transfer::{self, Reading, Request, Write};
 use super::{DiskFile, uring};
 use crate::base::{Error, Result};
 
@@ -206,6 +206,13 @@ impl IoQueue {
             Some(inbox) => inbox.put(requests),
             None => requests.into_iter().for_each(Request::run),
         }
+    }
+
+    /// Begins to read so many bytes.
+    pub fn read(&self, file: Arc<dyn DiskFile>, offset: u64, len: usize) -> Reading {
+        let (request, reading) = transfer::read(file, offset, len);
+        self.submit(vec![request]);
+        reading
     }
 
     /// Writes all of it, in any order, and waits until everything is over. On an error nobody knows what was written.

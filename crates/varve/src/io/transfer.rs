@@ -320,3 +320,71 @@ pub(super) fn sync_all(
     submit(files.iter().map(request).collect());
     all.result()
 }
+
+/// A read that is under way, into memory of its own.
+pub struct Reading(Arc<ReadOutcome>);
+
+#[derive(Default)]
+struct ReadOutcome {
+    read: Mutex<Option<Result<Vec<u8>>>>,
+    over: Condvar,
+}
+
+impl ReadOutcome {
+    fn tell(&self, read: Result<Vec<u8>>) {
+        self.read.lock().get_or_insert(read);
+        self.over.notify_all();
+    }
+}
+
+impl Reading {
+    /// Waits until it is over. Once.
+    pub fn wait(&self) -> Result<Vec<u8>> {
+        let mut read = self.0.read.lock();
+        loop {
+            if let Some(read) = read.take() {
+                return read;
+            }
+            self.0.over.wait(&mut read);
+        }
+    }
+}
+
+struct ReadJob {
+    bytes: Vec<u8>,
+    pieces: [Piece; 1],
+    outcome: Arc<ReadOutcome>,
+}
+
+// SAFETY: the job owns the bytes, which don't move with it, and nobody looks at them before it was told.
+unsafe impl Transfer for ReadJob {
+    fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    fn done(mut self: Box<Self>, result: Result<()>) {
+        let bytes = std::mem::take(&mut self.bytes);
+        self.outcome.tell(result.map(|()| bytes));
+    }
+}
+
+impl Drop for ReadJob {
+    fn drop(&mut self) {
+        // Unless it was told.
+        self.outcome.tell(Err(Error::Poisoned {
+            why: "a read was given up before it began".into(),
+        }));
+    }
+}
+
+/// A request to read so many bytes, and what will come of it.
+pub(super) fn read(file: Arc<dyn DiskFile>, offset: u64, len: usize) -> (Request, Reading) {
+    let mut bytes = vec![0; len];
+    let outcome = Arc::<ReadOutcome>::default();
+    let job = ReadJob {
+        pieces: [Piece::new(bytes.as_mut_ptr(), len)],
+        bytes,
+        outcome: outcome.clone(),
+    };
+    (Request::read(file, offset, Box::new(job)), Reading(outcome))
+}

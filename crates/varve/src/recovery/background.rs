@@ -1,8 +1,9 @@
 //! What recovery leaves to be done while the database is in use: pages that nobody has touched, and transactions that had not ended.
 //!
 //! **Pages.** The page map (`map`) stands behind the pool: whoever loads a page brings it up to date (BUF-6). Threads of ours load
-//! the rest, in the order of pages, so that files and runs are read from front to back. They stay behind users: while somebody waits for
-//! a frame they rest, unless the database is being closed. When the map is empty the checkpoint's hold goes, and the file of runs.
+//! the rest, in the order of pages, so that files and runs are read from front to back, with the reads of a batch of pages under way together
+//! where the disk can do that. They stay behind users: while somebody waits for a frame they rest, unless the database is being closed. When the map is
+//! empty the checkpoint's hold goes, and the file of runs.
 //!
 //! **Transactions** that were not prepared are rolled back by another thread, one after the other. They are registered as active,
 //! so that what they changed is locked implicitly, and hold locks on their tables, as prepared ones do; so nobody has to know about
@@ -25,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::BATCH_PAGES;
 use super::map::PageMap;
 use crate::base::{Error, PageId, Result};
 use crate::catalog::TableDef;
@@ -33,8 +35,6 @@ use crate::flush::CheckpointHold;
 use crate::space::{SpaceKind, Spaces};
 use crate::txn::{Core, Transaction};
 
-/// Pages that a thread takes at once.
-const BATCH_PAGES: usize = 16;
 /// How long a thread rests while users wait for frames.
 const REST: Duration = Duration::from_millis(5);
 /// Pages that could not be loaded are tried again after so long, so many times.
@@ -279,7 +279,10 @@ impl Shared {
                 self.start_again(map);
                 continue;
             }
-            for n in from..(from + BATCH_PAGES).min(map.pages()) {
+            let batch = from..(from + BATCH_PAGES).min(map.pages());
+            super::read_together(&self.core.pool, map, batch.clone());
+            // What is left: pages that are not read, or could not be, or for which no frame was at hand.
+            for n in batch {
                 if let Some(page) = map.page(n) {
                     self.load(map, page);
                 }
@@ -288,10 +291,12 @@ impl Shared {
         }
     }
 
-    /// Some pages could not be loaded, or are just being loaded by others.
+    /// Some pages could not be loaded, or are just being loaded by others. Of all threads one begins anew and counts it.
     fn start_again(&self, map: &PageMap) {
         std::thread::sleep(RETRY);
-        if map.left() == 0 || self.is_stopped() {
+        let at = self.next.load(Relaxed);
+        let is_at_the_end = at >= map.pages() && map.left() > 0 && !self.is_stopped();
+        if !is_at_the_end || self.next.compare_exchange(at, 0, Relaxed, Relaxed).is_err() {
             return;
         }
         if self.retries.fetch_add(1, Relaxed) > u64::from(MOST_RETRIES) {
@@ -300,7 +305,6 @@ impl Shared {
                 "recovery could not bring {left} pages up to date; the next start tries again"
             ));
         }
-        self.next.store(0, Relaxed);
     }
 
     /// Users go first.

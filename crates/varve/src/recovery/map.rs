@@ -35,6 +35,8 @@ pub const SPILL_FILE: &str = "varve.recovery";
 const CRC: usize = 4;
 /// How much of a run is written at once.
 const WRITE_BYTES: usize = 1 << 20;
+/// More is not read back at once for a batch of pages.
+const READ_BACK_BYTES: usize = 8 << 20;
 /// The largest memory bound: places in a run have 32 bits.
 pub const MAX_MEMORY_BYTES: u64 = 1 << 30;
 
@@ -396,19 +398,24 @@ impl PageMap {
         }
     }
 
-    /// MAP-3.
-    fn read_back(&self, page: PageId, at: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_file(&self, at: u64, buf: &mut [u8]) -> Result<()> {
+        if buf.is_empty() {
+            return Ok(());
+        }
         let file = self.spill.lock().file.clone();
         // It stays until everything is applied, unless the tablespace went meanwhile.
-        let gone = || Error::not_found(format!("redo of {page}"));
-        let file = file.ok_or_else(gone)?;
-        file.read_at(buf, at)?;
+        let gone = || Error::not_found("recovery's file");
+        file.ok_or_else(gone)?.read_at(buf, at)
+    }
+
+    /// MAP-3.
+    fn check_read(&self, page: PageId, buf: &[u8]) -> Result<()> {
         let stored = u32::from_le_bytes(buf[..CRC].try_into().expect("4 bytes"));
         let computed = crc32c::crc32c(&buf[CRC..]);
         match stored == computed {
             true => Ok(()),
             false => Err(Error::CorruptFile {
-                path: file.path().into(),
+                path: self.spill.lock().path.clone(),
                 expected: format!("changes of {page} with checksum {stored:08x}"),
                 found: format!("{computed:08x}"),
             }),
@@ -429,15 +436,11 @@ impl PendingRedo for PageMap {
     }
 
     fn apply(&self, page: PageId, bytes: &mut [u8], changed: &mut dyn FnMut(Lsn)) -> Result<()> {
-        let _loading = Loading::begin(self);
-        let n = self.number(page).filter(|n| !self.is_applied(*n));
-        let gone = || Error::not_found(format!("redo of {page}"));
-        let n = n.ok_or_else(gone)?;
-        if let Some(start) = self.apply_segments(page, bytes)? {
-            changed(start);
-        }
-        self.leave(n);
-        Ok(())
+        let read = |run: usize, segment: &Segment, out: &mut Vec<u8>| {
+            out.resize(segment.len(), 0);
+            self.read_file(self.runs[run].begin + u64::from(segment.at), out)
+        };
+        self.apply_read(page, bytes, changed, &read)
     }
 
     fn forget(&self, space: SpaceId) {
@@ -465,18 +468,111 @@ impl Drop for Loading<'_> {
     }
 }
 
+/// Reads a segment of a run, with its checksum.
+type ReadSegment<'a> = dyn Fn(usize, &Segment, &mut Vec<u8>) -> Result<()> + 'a;
+
+/// The map with what its file holds of some pages, in memory.
+pub struct ReadBack<'a> {
+    map: &'a PageMap,
+    /// For each run: from where on in it. Empty: it is read when it is needed.
+    runs: Vec<(u32, Vec<u8>)>,
+}
+
+impl PendingRedo for ReadBack<'_> {
+    fn need(&self, page: PageId) -> Need {
+        self.map.need(page)
+    }
+
+    fn apply(&self, page: PageId, bytes: &mut [u8], changed: &mut dyn FnMut(Lsn)) -> Result<()> {
+        if self.runs.is_empty() {
+            return self.map.apply(page, bytes, changed);
+        }
+        let read = |run: usize, segment: &Segment, out: &mut Vec<u8>| {
+            let (from, held) = &self.runs[run];
+            let at = (segment.at - from) as usize;
+            out.clear();
+            out.extend_from_slice(&held[at..at + segment.len()]);
+            Ok(())
+        };
+        self.map.apply_read(page, bytes, changed, &read)
+    }
+
+    fn forget(&self, space: SpaceId) {
+        self.map.forget(space);
+    }
+}
+
 impl PageMap {
+    /// Reads what the file holds of these pages, which are ascending: in each run they stand side by side. If that is much, or can't be read,
+    /// it is left to whoever applies it.
+    pub fn read_back_of(&self, pages: &[PageId]) -> ReadBack<'_> {
+        let runs = match (pages.first(), pages.last()) {
+            (Some(first), Some(last)) => self.read_runs(first.to_u64(), last.to_u64()),
+            _ => None,
+        };
+        ReadBack {
+            map: self,
+            runs: runs.unwrap_or_default(),
+        }
+    }
+
+    fn read_runs(&self, first: u64, last: u64) -> Option<Vec<(u32, Vec<u8>)>> {
+        let place = |run: &Run| {
+            let begin = run.index.partition_point(|segment| segment.page < first);
+            let end = run.index.partition_point(|segment| segment.page <= last);
+            match &run.index[begin..end] {
+                [] => (0, 0),
+                [only] => (only.at, only.len()),
+                [from, .., to] => (from.at, (to.at - from.at) as usize + to.len()),
+            }
+        };
+        let places: Vec<(u32, usize)> = self.runs.iter().map(place).collect();
+        if places.iter().map(|place| place.1).sum::<usize>() > READ_BACK_BYTES {
+            return None;
+        }
+        let read = |(run, (at, len)): (&Run, (u32, usize))| {
+            let mut bytes = vec![0; len];
+            let read = self.read_file(run.begin + u64::from(at), &mut bytes);
+            read.ok().map(|()| (at, bytes))
+        };
+        self.runs.iter().zip(places).map(read).collect()
+    }
+
+    /// Applies what the page lacks, which `read` gets.
+    fn apply_read(
+        &self,
+        page: PageId,
+        bytes: &mut [u8],
+        changed: &mut dyn FnMut(Lsn),
+        read: &ReadSegment<'_>,
+    ) -> Result<()> {
+        let _loading = Loading::begin(self);
+        let n = self.number(page).filter(|n| !self.is_applied(*n));
+        let gone = || Error::not_found(format!("redo of {page}"));
+        let n = n.ok_or_else(gone)?;
+        if let Some(start) = self.apply_segments(page, bytes, read)? {
+            changed(start);
+        }
+        self.leave(n);
+        Ok(())
+    }
+
     /// Returns where the first redo that was applied begins.
-    fn apply_segments(&self, page: PageId, bytes: &mut [u8]) -> Result<Option<Lsn>> {
+    fn apply_segments(
+        &self,
+        page: PageId,
+        bytes: &mut [u8],
+        read: &ReadSegment<'_>,
+    ) -> Result<Option<Lsn>> {
         let (had, id) = (page_lsn(bytes), page.to_u64());
         let latest = self.latest_of(id);
         let (first, _) = self.first_needed(id, latest);
         let mut changed = None;
         let mut buf = Vec::new();
-        for run in &self.runs[first..] {
+        for (n, run) in self.runs.iter().enumerate().skip(first) {
             if let Some(segment) = run.find(id) {
-                buf.resize(segment.len(), 0);
-                self.read_back(page, run.begin + u64::from(segment.at), &mut buf)?;
+                read(n, segment, &mut buf)?;
+                self.check_read(page, &buf)?;
                 changed = changed.or(chain::apply(bytes, page, had, &buf[CRC..])?);
             }
         }

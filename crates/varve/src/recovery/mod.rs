@@ -36,8 +36,10 @@
 //! for a while take as much more as it held.
 //!
 //! **Without delay.** Everything is applied before the database opens (`apply_all`) if it is only looked at; if there is no room for the
-//! additional log files; or if the log holds more than twice its capacity, as it may after several crashes in recovery. If
-//! there is no room for the part of the page map that does not fit in memory, the log is read a second time and applied in order (`replay`).
+//! additional log files; or if the log holds more than twice its capacity, as it may after several crashes in recovery. Should a page be
+//! damaged, what is left is done in the background all the same, which knows whose it is (REC-6); unless the log has no room at all.
+//! If there is no room for the part of the page map that does not fit in memory, the log is read a second time and applied in order (`replay`);
+//! then a damaged page keeps the database from opening.
 
 mod background;
 mod chain;
@@ -47,12 +49,14 @@ mod scan;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::thread;
 
-use crate::base::{Error, Lsn, Result};
+use crate::base::{Error, Lsn, PageId, Result};
 use crate::buffer::{BufferPool, PendingRedo};
 use crate::mtr::replay::apply_frame;
 use crate::redo::{REDO_DIR, RedoLog, RedoReader};
@@ -100,19 +104,39 @@ pub fn may_wait(log: &RedoLog) -> Result<bool> {
     }
 }
 
-/// Brings all pages up to date, with several threads.
-pub fn apply_all(pool: &BufferPool, map: &PageMap, threads: usize) -> Result<()> {
-    const BATCH: usize = 16;
+/// Pages that a thread takes at once.
+const BATCH_PAGES: usize = 64;
+
+/// Brings those of these pages up to date that are to be read and for which frames are at hand. Their reads are under way together.
+fn read_together(pool: &Arc<BufferPool>, map: &PageMap, batch: Range<usize>) {
+    let (to, arrivals) = channel();
+    let pages: Vec<PageId> = batch.filter_map(|n| map.page(n)).collect();
+    pool.read_pending(&pages, to);
+    let mut arrivals = arrivals.into_iter().peekable();
+    if arrivals.peek().is_some() {
+        let redo = map.read_back_of(&pages);
+        arrivals.for_each(|arrived| arrived.finish(&redo));
+    }
+}
+
+/// Brings all pages up to date, with several threads, but for those that are damaged: then the first such error is returned. After any error the
+/// map is as good as before.
+pub fn apply_all(pool: &Arc<BufferPool>, map: &PageMap, threads: usize) -> Result<()> {
     let next = AtomicUsize::new(0);
     let work = || -> Result<()> {
+        let mut done = Ok(());
         loop {
-            let from = next.fetch_add(BATCH, Ordering::Relaxed);
+            let from = next.fetch_add(BATCH_PAGES, Ordering::Relaxed);
             if from >= map.pages() {
-                return Ok(());
+                return done;
             }
-            let batch = from..(from + BATCH).min(map.pages());
+            let batch = from..(from + BATCH_PAGES).min(map.pages());
+            read_together(pool, map, batch.clone());
             for page in batch.filter_map(|n| map.page(n)) {
-                drop(pool.shared(page)?);
+                match pool.shared(page).map(drop) {
+                    Err(e @ Error::Corrupt { .. }) => done = done.and(Err(e)),
+                    other => other?,
+                }
             }
         }
     };

@@ -1,6 +1,6 @@
 //! One pass over the redo log: what it holds beyond the checkpoint, page by page.
 //!
-//! Three stages work at once. One thread reads the stream in large pieces, cut between frames by their lengths alone. Others check the
+//! Three stages work at once. One thread cuts the stream, which is read ahead (`redo/ahead.rs`), into large pieces, between frames by their lengths alone. Others check the
 //! frames' checksums and sort what they say by page (`chain::digest`). The caller's thread takes the results in their order into the
 //! page map, which may write runs to a file (`map`). Pieces go to the workers in turn, and come back in the same turn, so
 //! nothing has to be put in order; each channel holds one piece, so memory is bounded by two pieces and two results a worker.
@@ -18,7 +18,7 @@ use std::thread;
 use super::chain::{Chunk, Told, digest};
 use super::map::{Collector, PageMap};
 use crate::base::{Error, Lsn, Result, SpaceId};
-use crate::io::Disk;
+use crate::io::{Disk, IoQueue};
 use crate::redo::{Control, Piece, RedoReader};
 
 /// Bytes of a piece, if the memory allows it.
@@ -59,13 +59,13 @@ pub fn scan(
     disk: &Arc<dyn Disk>,
     dir: &Path,
     control: &Control,
-    settings: ScanSettings,
+    (settings, queue): (ScanSettings, &Arc<IoQueue>),
 ) -> Result<(Scan, Changes)> {
     let mut collector = Collector::new(disk.clone(), dir, settings.memory_bytes)?;
     if settings.forgets_a_run {
         collector.forget_a_run();
     }
-    let (scan, collector) = take_in(&**disk, dir, control, settings, Some(collector))?;
+    let (scan, collector) = take_in(&**disk, dir, control, (settings, queue), Some(collector))?;
     let changes = match collector {
         Some(collector) => Changes::Map(Box::new(collector.finish())),
         None => {
@@ -76,14 +76,15 @@ pub fn scan(
     Ok((scan, changes))
 }
 
-/// The same, without keeping what the log says of pages.
+/// Reads the log like `scan`, without keeping what it says of pages.
 pub fn measure(disk: &dyn Disk, dir: &Path, control: &Control) -> Result<Scan> {
     let settings = ScanSettings {
         memory_bytes: 16 * PIECE_BYTES,
         threads: 1,
         forgets_a_run: false,
     };
-    Ok(take_in(disk, dir, control, settings, None)?.0)
+    let queue = Arc::new(IoQueue::one_by_one());
+    Ok(take_in(disk, dir, control, (settings, &queue), None)?.0)
 }
 
 /// Hands what the log says of pages to the collector. It does not come back if there was no room for it.
@@ -91,7 +92,7 @@ fn take_in(
     disk: &dyn Disk,
     dir: &Path,
     control: &Control,
-    settings: ScanSettings,
+    (settings, queue): (ScanSettings, &Arc<IoQueue>),
     collector: Option<Collector>,
 ) -> Result<(Scan, Option<Collector>)> {
     let mut reader = RedoReader::open(disk, dir, &control.uuid, control.checkpoint)?;
@@ -102,6 +103,7 @@ fn take_in(
         broken_off: None,
     };
     let piece_bytes = (settings.memory_bytes / 16).clamp(LEAST_PIECE_BYTES, PIECE_BYTES) as usize;
+    reader.read_ahead(queue, piece_bytes);
     if let Some(first) = reader.next_piece(piece_bytes)? {
         match first.is_last {
             true => drop(intake.take(digest(&first)?)?),

@@ -10,7 +10,7 @@ use super::*;
 use crate::base::{PageId, PageNo, SpaceId};
 use crate::buffer::PoolSettings;
 use crate::buffer::mem_store::MemStore;
-use crate::io::{Disk, RealDisk};
+use crate::io::{Disk, IoQueue, RealDisk};
 use crate::mtr::{Mtr, MtrEnv, RawRecord};
 use crate::page::{self, PAGE_HEADER, PageOp, PageType};
 use crate::redo::{Control, LogSettings};
@@ -128,7 +128,13 @@ fn scan_in(
         threads,
         forgets_a_run,
     };
-    match scan(&disk, dir, &control(from), settings).unwrap() {
+    // Read ahead, too.
+    let queue = match threads {
+        1 => IoQueue::one_by_one(),
+        3 => IoQueue::start(false).unwrap(),
+        _ => IoQueue::start(true).unwrap(),
+    };
+    match scan(&disk, dir, &control(from), (settings, &Arc::new(queue))).unwrap() {
         (scan, Changes::Map(map)) => (scan, *map),
         (_, Changes::ReadAgain(_)) => panic!("there is room"),
     }

@@ -17,6 +17,7 @@
 //! Mutex order: writer, file pool, then the small ones (group, capacity, alarm), which are leaves. None is held while
 //! waiting for a latch or during a sync. What this layer does not do: it knows nothing of what a frame's body means.
 
+mod ahead;
 mod capacity;
 mod control;
 mod file_pool;

@@ -13,14 +13,16 @@
 //! on that is not whole; all pieces after that one are to be thrown away, and [`RedoReader::check_end`] says whether the stream may
 //! end there.
 //!
-//! Sequential reads; the log must not be written to meanwhile.
+//! Reads are sequential, or some of them are under way together (`ahead`). The log must not be written to meanwhile.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use super::ahead::Ahead;
 use super::files::{Chain, FILE_HEADER, REDO_DIR};
 use super::frame;
 use crate::base::{Error, Lsn, Result};
-use crate::io::Disk;
+use crate::io::{Disk, IoQueue};
 
 const WINDOW_BYTES: u64 = 4 << 20;
 
@@ -136,6 +138,7 @@ pub struct RedoReader {
     window: Vec<u8>,
     window_start: Lsn,
     ended: bool,
+    ahead: Option<Ahead>,
 }
 
 impl RedoReader {
@@ -153,7 +156,15 @@ impl RedoReader {
             window: Vec::new(),
             window_start: from,
             ended: false,
+            ahead: None,
         })
+    }
+
+    /// From now on blocks of this length are read ahead, if the queue carries them out by itself.
+    pub fn read_ahead(&mut self, queue: &Arc<IoQueue>, block_bytes: usize) {
+        if queue.is_asynchronous() {
+            self.ahead = Some(Ahead::new(queue.clone(), block_bytes));
+        }
     }
 
     /// The next frame, or `None` at the end of the log.
@@ -274,7 +285,10 @@ impl RedoReader {
     }
 
     /// Fills `buf` with the stream from `from` on, which the chain's files hold.
-    fn read(&self, from: Lsn, buf: &mut [u8]) -> Result<()> {
+    fn read(&mut self, from: Lsn, buf: &mut [u8]) -> Result<()> {
+        if let Some(ahead) = &mut self.ahead {
+            return ahead.read(&self.chain, from, buf);
+        }
         let mut done = 0;
         for f in &self.chain.files {
             let position = from.0 + done as u64;
