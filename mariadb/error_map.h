@@ -30,6 +30,7 @@ constexpr int handler_code(varve_code code)
   case VARVE_IN_USE:             return HA_ERR_GENERIC;
   case VARVE_DEFINITION_CHANGED: return HA_ERR_TABLE_DEF_CHANGED;
   case VARVE_LOCK_TABLE_FULL:    return HA_ERR_LOCK_TABLE_FULL;
+  case VARVE_READ_ONLY:          return HA_ERR_TABLE_READONLY;
   }
   return HA_ERR_INTERNAL_ERROR;
 }
@@ -44,6 +45,7 @@ constexpr unsigned int own_words(varve_code code)
   case VARVE_TOO_LARGE:   return ER_TOO_BIG_ROWSIZE;
   case VARVE_NO_SPACE:    return ER_RECORD_FILE_FULL;
   case VARVE_UNSUPPORTED: return ER_NOT_SUPPORTED_YET;
+  case VARVE_READ_ONLY:   return ER_OPEN_AS_READONLY;
   case VARVE_IO:
   case VARVE_POISONED:
   case VARVE_INVALID:

@@ -268,7 +268,7 @@ static MYSQL_SYSVAR_ULONG(lru_scan_depth, lru_scan_depth, PLUGIN_VAR_RQCMDARG,
 
 static MYSQL_SYSVAR_ULONG(force_recovery, force_recovery, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
   "To get at what is left of a damaged database: 1 passes over damage that recovery meets, 2 also purges nothing, 3 also "
-  "rolls back nothing. 4 to 6 are refused.",
+  "rolls back nothing. From 4 on nothing can be changed, and no file is; 5 also does not look at undo, 6 not at the redo log.",
   nullptr, nullptr, 0, 0, 6, 0);
 
 static MYSQL_SYSVAR_ULONG(open_files, open_files, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,

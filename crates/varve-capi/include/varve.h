@@ -49,6 +49,8 @@ typedef enum varve_code {
   VARVE_DEFINITION_CHANGED = 16,
   // Row locks take all the memory that they may: roll the transaction back.
   VARVE_LOCK_TABLE_FULL = 17,
+  // The database was opened to be read only.
+  VARVE_READ_ONLY = 18,
 } varve_code;
 
 // Whether a row is wanted, as far as its entry in a secondary index tells.

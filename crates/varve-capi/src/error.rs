@@ -43,6 +43,8 @@ pub enum varve_code {
     VARVE_DEFINITION_CHANGED = 16,
     /// Row locks take all the memory that they may: roll the transaction back.
     VARVE_LOCK_TABLE_FULL = 17,
+    /// The database was opened to be read only.
+    VARVE_READ_ONLY = 18,
 }
 
 use varve_code::*;
@@ -62,6 +64,7 @@ impl From<&Error> for varve_code {
             Error::AlreadyExists { .. } => VARVE_ALREADY_EXISTS,
             Error::TooLarge { .. } => VARVE_TOO_LARGE,
             Error::NoSpace { .. } => VARVE_NO_SPACE,
+            Error::ReadOnly { .. } => VARVE_READ_ONLY,
             Error::Invalid { .. } => VARVE_INVALID,
             Error::Unsupported { .. } => VARVE_UNSUPPORTED,
             Error::InUse { .. } => VARVE_IN_USE,

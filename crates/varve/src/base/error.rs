@@ -54,6 +54,8 @@ pub enum Error {
     },
     /// No room: disk full, no free undo slot, buffer pool too small for the pinned pages.
     NoSpace { what: String },
+    /// The database was opened to be read only; the message says why.
+    ReadOnly { why: String },
     /// Argument that can't be used; the message says which and why.
     Invalid { what: String },
     /// Something that the format or the caller asks for, but this version does not do.
@@ -149,6 +151,7 @@ impl fmt::Display for Error {
                 write!(f, "{what} has {size} bytes, the limit is {limit}")
             }
             Error::NoSpace { what } => write!(f, "no space left: {what}"),
+            Error::ReadOnly { why } => write!(f, "nothing can be changed: {why}"),
             Error::Invalid { what } => write!(f, "invalid argument: {what}"),
             Error::Unsupported { what } => write!(f, "not supported: {what}"),
             Error::InUse { path } => {

@@ -75,6 +75,13 @@ pub(crate) struct Background {
 }
 
 impl Background {
+    /// Writes nothing more. The log is poisoned.
+    fn break_off(mut self) {
+        self.stop_purge();
+        self.recovery.stop();
+        self.flusher.stop();
+    }
+
     fn stop_purge(&mut self) {
         if let Some(purge) = &mut self.purge {
             purge.stop();
@@ -123,11 +130,7 @@ impl Database {
         self.inner.core.log.poison("the test crashed the database");
         self.inner.warmth.stop_load();
         let background = self.inner.background.lock().take();
-        if let Some(mut background) = background {
-            background.stop_purge();
-            background.recovery.stop();
-            background.flusher.stop();
-        }
+        background.into_iter().for_each(Background::break_off);
     }
 
     /// Creates a table. Names have the form `schema/table`.
@@ -201,11 +204,13 @@ impl Database {
     ///
     /// `NotFound` if none is prepared under the name, `Invalid` if its [`Transaction`] is still there.
     pub fn commit_prepared(&self, xid: &Xid) -> Result<()> {
+        self.inner.core.check_writable()?;
         Transaction::find_prepared(self.inner.core.clone(), xid)?.commit()
     }
 
     /// Rolls back a prepared transaction that was left. Errors as for `commit_prepared`.
     pub fn rollback_prepared(&self, xid: &Xid) -> Result<()> {
+        self.inner.core.check_writable()?;
         Transaction::find_prepared(self.inner.core.clone(), xid)?.rollback()
     }
 
@@ -350,6 +355,7 @@ impl Database {
     ///
     /// `Invalid`: there is no such undo tablespace, or no other one.
     pub fn truncate_undo(&self, number: usize, at_most: Duration) -> Result<bool> {
+        self.inner.core.check_writable()?;
         crate::purge::truncate(&self.inner.core, &self.inner.ddl.control, number, at_most)
     }
 
@@ -432,6 +438,11 @@ impl Inner {
             return Ok(());
         };
         self.warmth.stop_load();
+        if self.core.is_read_only() {
+            self.core.log.poison("the database was closed");
+            background.break_off();
+            return Ok(());
+        }
         if self.warmth.options().at_shutdown
             && let Err(e) = self.warmth.dump()
         {

@@ -16,19 +16,21 @@ use crate::buffer::{BufferPool, PageStore, PoolSettings};
 use crate::catalog::{BrokenTable, OpenTable, TableDef, Tables};
 use crate::db::create::{CREATION_MARK, create};
 use crate::db::options::{
-    FORCE_DAMAGE, FORCE_NO_PURGE, FORCE_NO_ROLLBACK, Options, to_standard_error,
+    FORCE_DAMAGE, FORCE_NO_PURGE, FORCE_NO_REDO, FORCE_NO_ROLLBACK, FORCE_NO_UNDO, Options,
+    to_standard_error,
 };
 use crate::db::pool_warmth::PoolWarmth;
 use crate::db::{Background, Database, Inner, undo_directory};
 use crate::ddl::{self, Ddl, StoredDef};
 use crate::flush::{CheckpointHold, FlushEnv, FlushSettings, Flusher, doublewrite};
-use crate::io::{Disk, FlushMethod};
+use crate::io::{Disk, FlushMethod, Overlay};
 use crate::mtr::{Mtr, MtrEnv, RawRecord};
 use crate::purge::Purge;
 use crate::recovery::{self, Changes, PageMap, Recovery, Rest};
 use crate::redo::{CONTROL_FILE, ControlFile, RedoLog};
 use crate::row::Collations;
 use crate::space::{SpaceKind, Spaces};
+use crate::stats;
 use crate::txn::{
     Core, CoreHandles, DynamicSettings, IdLimitLog, Isolation, LogLevel, Logger, State,
     Transaction, TxnSys,
@@ -67,12 +69,13 @@ pub(crate) fn open(
     options.validate()?;
     let logger: Logger = options.logger.clone().unwrap_or_else(to_standard_error);
     let note = |message: &str| logger(LogLevel::Note, message);
-    if options.create_if_missing {
+    let may_create = options.create_if_missing && !options.is_read_only();
+    if may_create {
         create_directory(&*disk, dir)?;
     }
     let dir_lock = disk.lock_dir(dir)?;
     let is_new = !disk.exists(&dir.join(CONTROL_FILE))? || disk.exists(&dir.join(CREATION_MARK))?;
-    if is_new && !options.create_if_missing {
+    if is_new && !may_create {
         return Err(Error::not_found(format!("a database in {}", dir.display())));
     }
     let undo_dir = match (&options.undo_directory, is_new) {
@@ -85,6 +88,10 @@ pub(crate) fn open(
         create(&disk, dir, &options, &undo_dir)?;
         note(&format!("created a database in {}", dir.display()));
     }
+    let disk: Arc<dyn Disk> = match options.is_read_only() {
+        true => Arc::new(Overlay::new(disk)),
+        false => disk,
+    };
     let mut other_copy = |e: &Error| {
         let message = format!("{e}; the other copy in the file is used");
         logger(LogLevel::Error, &message);
@@ -111,7 +118,8 @@ pub(crate) fn open(
     spaces.files().tell_of_space(tell);
     let found = recovery::find_files(&*disk, dir, &spaces, &note)?;
     require_system_file(&spaces)?;
-    if options.flush_method == FlushMethod::Direct && !spaces.require(SYSTEM_SPACE)?.is_direct()? {
+    let wants_direct = options.flush_method == FlushMethod::Direct && !options.is_read_only();
+    if wants_direct && !spaces.require(SYSTEM_SPACE)?.is_direct()? {
         tell_of_cache(dir, &logger);
     }
     let page_size = control.page_size as usize;
@@ -126,27 +134,31 @@ pub(crate) fn open(
     }
     // First of all that needs room: what else does can do without.
     ddl::create_temporary_space(&spaces)?;
-    let begun = Instant::now();
-    let reads = (options.scan_settings(), &queue);
-    let (scan, changes) = recovery::scan(&disk, dir, &control, reads)?;
     if options.force_recovery > 0 {
         let level = options.force_recovery;
-        logger(
-            LogLevel::Warning,
-            &format!("the database is opened with force_recovery {level}"),
-        );
+        let what = match options.is_read_only() {
+            true => "; nothing can be changed, and no file is",
+            false => "",
+        };
+        let message = format!("the database is opened with force_recovery {level}{what}");
+        logger(LogLevel::Warning, &message);
     }
+    let begun = Instant::now();
+    let reads_redo = options.force_recovery < FORCE_NO_REDO;
+    let (scan, changes) = match reads_redo {
+        true => recovery::scan(&disk, dir, &control, (options.scan_settings(), &queue))?,
+        false => recovery::pass_over_redo(&disk, dir, &control)?,
+    };
     if scan.frames > 0 && options.force_recovery < FORCE_DAMAGE {
         recovery::require_readable(&found)?;
     }
     let settings = options.log_settings(&control);
-    let log = Arc::new(RedoLog::open_at(
-        disk.clone(),
-        dir,
-        settings,
-        control.checkpoint,
-        scan.end,
-    )?);
+    let (on, begin) = (disk.clone(), control.checkpoint);
+    let log = Arc::new(match reads_redo {
+        true => RedoLog::open_at(on, dir, settings, begin, scan.end)?,
+        false => RedoLog::create(on, dir, settings, scan.end)?,
+    });
+    let redo_bytes = log.checkpoint_age_bytes();
     // What decides is durable now: the redo that was read may have been in the operating system's cache only.
     recovery::finish_removals(&spaces, &scan.removed, &note)?;
     let pool_settings = PoolSettings {
@@ -177,7 +189,7 @@ pub(crate) fn open(
         disk: disk.clone(),
         dir: dir.to_path_buf(),
         settings: FlushSettings {
-            doublewrite: options.doublewrite,
+            doublewrite: options.doublewrite && !options.is_read_only(),
             options: options.flush,
         },
         fill_control: Box::new(move |c| {
@@ -191,7 +203,6 @@ pub(crate) fn open(
             "the disk promises atomic writes of {page_size} bytes: pages are written without copies in the doublewrite file"
         ));
     }
-    let redo_bytes = scan.end.0 - control.checkpoint.0;
     let map = match changes {
         Changes::Map(map) => recovery::attach(*map, &pool)?,
         Changes::ReadAgain(reader) => {
@@ -213,7 +224,7 @@ pub(crate) fn open(
         ));
     }
     let is_worth_it = map.is_some() && purpose == Purpose::Use && !is_new;
-    let may_wait = is_worth_it && recovery::may_wait(&log)?;
+    let may_wait = is_worth_it && (options.is_read_only() || recovery::may_wait(&log)?);
     let map = match map {
         Some(map) if !may_wait => {
             match recovery::apply_all(&pool, &map, options.recovery_threads()) {
@@ -224,8 +235,11 @@ pub(crate) fn open(
         }
         map => map,
     };
-    // An undo tablespace that was not found has not got its changes either (REC-4).
-    let directory = Directory::read(&pool, &spaces)?;
+    let directory = match options.force_recovery < FORCE_NO_UNDO {
+        // An undo tablespace that was not found has not got its changes either (REC-4).
+        true => Directory::read(&pool, &spaces)?,
+        false => Directory::read_alone(&pool)?,
+    };
     // REC-3: a file that has missed redo gets its mark before the checkpoint passes that. REC-5: nor does that pass what is left.
     if map.is_none() && !spaces.any_missed_replay(&scan.removed) {
         hold = None;
@@ -252,7 +266,10 @@ pub(crate) fn open(
         removed: scan.removed,
     };
     let (core, ddl, flusher, mut rest) = opener.finish(scan.id_limit, &id_limits, &found)?;
-    let threads = options.recovery_threads();
+    let threads = match options.is_read_only() {
+        true => 0,
+        false => options.recovery_threads(),
+    };
     if core.log.is_sabotaged(Sabotage::RecoveryHoldDropped) {
         rest.hold = None;
         flusher.flush_all_to(core.log.next_lsn())?;
@@ -266,7 +283,8 @@ pub(crate) fn open(
             dir.join(&undo_dir).display()
         ));
     }
-    if purpose == Purpose::Use {
+    let is_used = purpose == Purpose::Use && !options.is_read_only();
+    if is_used {
         ddl.keep_spare();
     }
     let purge = (purpose == Purpose::Use && options.force_recovery < FORCE_NO_PURGE)
@@ -280,7 +298,7 @@ pub(crate) fn open(
         options.pool_dump.clone(),
         flusher.options(),
     );
-    if purpose == Purpose::Use && options.pool_dump.at_startup {
+    if is_used && options.pool_dump.at_startup {
         warmth.start_load()?;
     }
     Ok(Database {
@@ -336,7 +354,10 @@ impl Opener<'_> {
         let mtr = Arc::new(MtrEnv::new(self.pool.clone(), self.log.clone()));
         let directory = &self.directory;
         let note = |message: &str| (self.logger)(LogLevel::Note, message);
-        recovery::reconcile_undo(&self.spaces, &self.pool, &directory.undo_spaces, &note)?;
+        let looks_at_undo = self.options.force_recovery < FORCE_NO_UNDO;
+        if looks_at_undo {
+            recovery::reconcile_undo(&self.spaces, &self.pool, &directory.undo_spaces, &note)?;
+        }
         let undo_env = UndoEnv {
             mtr: mtr.clone(),
             pool: self.pool.clone(),
@@ -344,7 +365,10 @@ impl Opener<'_> {
             page_size,
         };
         format_temporary_segments(&undo_env)?;
-        let (undo, unfinished) = UndoSys::load(undo_env, &directory.undo_spaces, id_limit)?;
+        let (undo, unfinished) = match looks_at_undo {
+            true => UndoSys::load(undo_env, &directory.undo_spaces, id_limit)?,
+            false => (UndoSys::load_temporary(undo_env, id_limit)?, Vec::new()),
+        };
         undo.use_rsegs(self.options.undo_logs as usize);
         let sys = TxnSys::new(id_limit, Box::new(LogIdLimit(mtr.clone())));
         for trx in &unfinished {
@@ -378,7 +402,7 @@ impl Opener<'_> {
             self.options.purge,
         );
         let logger = self.logger.clone();
-        let core = Arc::new(Core::new(
+        let mut core = Core::new(
             mtr.clone(),
             self.pool.clone(),
             self.log.clone(),
@@ -387,7 +411,14 @@ impl Opener<'_> {
             tables,
             settings,
             logger,
-        ));
+        );
+        if self.options.is_read_only() {
+            let level = self.options.force_recovery;
+            core.refuse_changes(format!(
+                "the database was opened with force_recovery {level}; save what can be read, or open it with less than 4"
+            ));
+        }
+        let core = Arc::new(core);
         core.locks.set_memory_limit(self.options.lock_memory_bytes);
         let first = id_limits.set(core.clone());
         debug_assert!(first.is_ok());
@@ -545,8 +576,10 @@ impl Opener<'_> {
         });
         match opened {
             Ok(table) => {
-                if self.is_after_crash {
-                    ddl.refresh_copy(&table.def);
+                match core.is_read_only() {
+                    true => stats::guess(&table),
+                    false if self.is_after_crash => ddl.refresh_copy(&table.def),
+                    false => {}
                 }
                 core.tables.add(Arc::new(table));
             }

@@ -17,11 +17,15 @@ use crate::undo::{MAX_UNDO_LOGS, MAX_UNDO_SPACES};
 
 const LEAST_OPEN_FILES: u32 = 10;
 const MAX_READ_AHEAD_THRESHOLD: u32 = 64;
-/// Levels of `Options::force_recovery`: damage that recovery meets is passed over; nothing is purged; nothing is rolled back.
+/// Levels of `Options::force_recovery`: damage that recovery meets is passed over; nothing is purged; nothing is rolled back; nothing is
+/// written, and nothing looked at that nobody asks for; undo is not looked at; redo is not looked at.
 pub(super) const FORCE_DAMAGE: u8 = 1;
 pub(super) const FORCE_NO_PURGE: u8 = 2;
 pub(super) const FORCE_NO_ROLLBACK: u8 = 3;
-const MOST_FORCE: u8 = FORCE_NO_ROLLBACK;
+const FORCE_READ_ONLY: u8 = 4;
+pub(super) const FORCE_NO_UNDO: u8 = 5;
+pub(super) const FORCE_NO_REDO: u8 = 6;
+const MOST_FORCE: u8 = FORCE_NO_REDO;
 const LEAST_RECOVERY_MEMORY_BYTES: u64 = 4 << 20;
 const MOST_SCAN_THREADS: usize = 8;
 const MOST_RECOVERY_THREADS: usize = 8;
@@ -87,8 +91,9 @@ pub struct Options {
     /// log may become full.
     #[doc(hidden)]
     pub recovery_threads: Option<usize>,
-    /// To get at what is left of a damaged database that does not open or does not stay open: 0 to 3, docs/mariadb.md has what each level
-    /// passes over. Above 0 nothing that was not lost before is safe.
+    /// To get at what is left of a damaged database that does not open or does not stay open: 0 to 6, docs/damage.md has what each level
+    /// passes over. From 1 to 3 nothing that was not lost before is safe. From 4 on nothing can be changed: everything that recovery does
+    /// stays in memory, and the files are as they were.
     pub force_recovery: u8,
     /// Create the database if the directory has none.
     pub create_if_missing: bool,
@@ -161,7 +166,7 @@ impl Options {
         self.pool_dump.validate()?;
         if self.force_recovery > MOST_FORCE {
             return Err(Error::unsupported(format!(
-                "force_recovery {}: there are levels up to {MOST_FORCE}; rows of a table whose file is there can be saved with `varve dump`",
+                "force_recovery {}: there are levels up to {MOST_FORCE}",
                 self.force_recovery
             )));
         }
@@ -173,6 +178,10 @@ impl Options {
             )));
         }
         Ok(())
+    }
+
+    pub(super) fn is_read_only(&self) -> bool {
+        self.force_recovery >= FORCE_READ_ONLY
     }
 
     /// Whether the database is to do this wrong.

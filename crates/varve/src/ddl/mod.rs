@@ -90,6 +90,7 @@ impl Ddl {
 
     /// Creates a table. Ids, tablespace and root pages of `def` are assigned here.
     pub fn create_table(&self, def: &TableDef) -> Result<Arc<OpenTable>> {
+        self.core.check_writable()?;
         def.validate()?;
         self.check_row_fits(def)?;
         let _serial = self.mutex.lock();
@@ -284,6 +285,7 @@ impl Ddl {
 
     /// A DDL transaction that has the table for itself.
     fn lock(&self, name: &str) -> Result<(Transaction, Arc<OpenTable>)> {
+        self.core.check_writable()?;
         let table = self.core.tables.get(name)?;
         let mut trx = self.begin();
         trx.use_table(&table, TableMode::Exclusive)?;
@@ -320,6 +322,7 @@ impl Ddl {
 
     /// Drops a table that can't be used: its definition, and what there is of its file.
     fn drop_broken(&self, name: &str, broken: &BrokenTable) -> Result<()> {
+        self.core.check_writable()?;
         let _serial = self.mutex.lock();
         let path = table_path(name);
         let at_path = |space: &Arc<Space>| space.path() == path;

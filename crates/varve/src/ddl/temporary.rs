@@ -56,7 +56,7 @@ pub fn create_temporary_space(spaces: &Spaces) -> Result<()> {
 impl Ddl {
     /// Creates a temporary table. Ids, tablespace and root pages of `def` are assigned here.
     pub fn create_temporary_table(&self, def: &TableDef) -> Result<Arc<OpenTable>> {
-        self.core.check_usable()?;
+        self.core.check_writable()?;
         def.validate()?;
         self.check_row_fits(def)?;
         let mut def = def.clone();

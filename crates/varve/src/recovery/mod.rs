@@ -40,6 +40,10 @@
 //! damaged, what is left is done in the background all the same, which knows whose it is (REC-6); unless the log has no room at all.
 //! If there is no room for the part of the page map that does not fit in memory, the log is read a second time and applied in order (`replay`);
 //! then a damaged page keeps the database from opening.
+//!
+//! **Only to be read.** With `Options::force_recovery` from 4 on all of this happens on an overlay (`io/overlay.rs`), so no file changes, and nothing
+//! is done that nobody waits for: no thread brings pages up to date. Level 5 does not look at undo: with no transaction known to be
+//! unfinished, readers see the newest version of each row. Level 6 passes over the log (`pass_over_redo`).
 
 mod background;
 mod chain;
@@ -69,7 +73,7 @@ pub use files::{
     require_readable,
 };
 pub use map::{PageMap, SPILL_FILE};
-pub use scan::{Changes, Scan, ScanSettings, measure, scan};
+pub use scan::{Changes, Scan, ScanSettings, measure, pass_over_redo, scan};
 
 /// Puts the page map behind the pool, which holds no page yet. Files get the length that redo has given them. Redo for tablespaces that are
 /// not there is passed over. `None` if no page lacks anything.

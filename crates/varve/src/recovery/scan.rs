@@ -17,9 +17,9 @@ use std::thread;
 
 use super::chain::{Chunk, Told, digest};
 use super::map::{Collector, PageMap};
-use crate::base::{Error, Lsn, Result, SpaceId};
+use crate::base::{Error, Lsn, MAX_ID_56, Result, SpaceId};
 use crate::io::{Disk, IoQueue};
-use crate::redo::{Control, Piece, RedoReader};
+use crate::redo::{Control, Piece, REDO_DIR, RedoReader};
 
 /// Bytes of a piece, if the memory allows it.
 const PIECE_BYTES: u64 = 2 << 20;
@@ -74,6 +74,31 @@ pub fn scan(
         }
     };
     Ok((scan, changes))
+}
+
+/// For a log that can't be read, on a disk whose changes nobody keeps: pages are taken as they are stored. Removes the log's files, so
+/// that another log can be made, which begins at an LSN that no page has. Any id may be in use.
+pub fn pass_over_redo(
+    disk: &Arc<dyn Disk>,
+    dir: &Path,
+    control: &Control,
+) -> Result<(Scan, Changes)> {
+    /// Much more than a log's largest capacity.
+    const BEYOND: u64 = 1 << 42;
+    let redo = dir.join(REDO_DIR);
+    if disk.exists(&redo)? {
+        for entry in disk.list(&redo)? {
+            disk.remove(&redo.join(&entry.name))?;
+        }
+    }
+    let scan = Scan {
+        end: Lsn(control.checkpoint.0 + BEYOND),
+        id_limit: MAX_ID_56 / 2,
+        frames: 0,
+        removed: Vec::new(),
+    };
+    let nothing = Collector::new(disk.clone(), dir, 0)?.finish();
+    Ok((scan, Changes::Map(Box::new(nothing))))
 }
 
 /// Reads the log like `scan`, without keeping what it says of pages.

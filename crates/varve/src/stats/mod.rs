@@ -12,6 +12,8 @@
 //!
 //! The sampled leaves, and the pages that lead there, are read ahead, so that they are waited for once a level and not one after the
 //! other. Where a count of values goes on is known only when the leaf before was read, so nothing can be read ahead for that.
+//!
+//! In a damaged database that is only read (`Options::force_recovery`) nothing is sampled but on request: [`guess`].
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -23,6 +25,9 @@ use crate::row::{KeyCodec, successor};
 
 /// Leaves of an index that are looked at.
 const SAMPLED_LEAVES: usize = 12;
+
+/// In a leaf, when nobody looks.
+const GUESSED_RECORDS: u64 = 100;
 
 /// Up to so many different values are counted instead of estimated.
 const COUNTED_VALUES: u64 = 40;
@@ -48,6 +53,35 @@ fn refresh(table: &OpenTable, indexes: &mut Vec<IndexEstimate>) -> Result<()> {
     let made = (table.indexes().enumerate())
         .map(|(number, index)| estimate(table, number, index, rows))
         .collect::<Result<Vec<_>>>()?;
+    keep(table, rows, indexes, made);
+    Ok(())
+}
+
+/// Takes something for the table's statistics without looking at any page: that each part of a key is as good as the others at telling rows
+/// apart. That they are not stale does not change as long as nobody changes rows.
+pub fn guess(table: &OpenTable) {
+    let rows = table.row_count();
+    let guessed = table.indexes().enumerate().map(|(number, index)| {
+        let parts = codecs_of(table, number, index).n_parts();
+        let of_part = |n: usize| {
+            let decides = index.unique && n + 1 >= index.codec.len();
+            let share = if decides {
+                1.0
+            } else {
+                (n + 1) as f64 / parts as f64
+            };
+            (rows as f64).powf(1.0 - share)
+        };
+        IndexEstimate {
+            rows_per_key: (0..parts).map(of_part).collect(),
+            leaf_pages: (rows / GUESSED_RECORDS).max(1),
+        }
+    });
+    let guessed = guessed.collect();
+    keep(table, rows, &mut table.estimates.indexes.lock(), guessed);
+}
+
+fn keep(table: &OpenTable, rows: u64, indexes: &mut Vec<IndexEstimate>, made: Vec<IndexEstimate>) {
     let secondary_pages = made[1..].iter().map(|e| e.leaf_pages).sum();
     *indexes = made;
     // Relaxed: estimates, each of them meaningful alone.
@@ -56,7 +90,6 @@ fn refresh(table: &OpenTable, indexes: &mut Vec<IndexEstimate>) -> Result<()> {
         .estimates
         .secondary_pages
         .store(secondary_pages, Relaxed);
-    Ok(())
 }
 
 /// What a sample of leaves says.
@@ -75,10 +108,7 @@ fn estimate(
     index: &OpenIndex,
     rows: u64,
 ) -> Result<IndexEstimate> {
-    let codecs = Codecs {
-        own: &index.codec,
-        clustered: (number > 0).then_some(&table.clustered.codec),
-    };
+    let codecs = codecs_of(table, number, index);
     let sample = sample(&index.tree, &codecs)?;
     let mut rows_per_key = Vec::with_capacity(sample.changes.len());
     for (n, changes) in sample.changes.iter().enumerate() {
@@ -188,6 +218,13 @@ fn sample(tree: &Tree, codecs: &Codecs<'_>) -> Result<Sample> {
         sample.pairs += page.n_slots().saturating_sub(1) as u64;
     }
     Ok(sample)
+}
+
+fn codecs_of<'a>(table: &'a OpenTable, number: usize, index: &'a OpenIndex) -> Codecs<'a> {
+    Codecs {
+        own: &index.codec,
+        clustered: (number > 0).then_some(&table.clustered.codec),
+    }
 }
 
 /// The parts of an index's keys: its own, then in a secondary index those of the clustered key.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::base::{Counter, IndexId, Lsn, Result, Sabotage, TrxNo};
+use crate::base::{Counter, Error, IndexId, Lsn, Result, Sabotage, TrxNo};
 use crate::buffer::BufferPool;
 use crate::catalog::Tables;
 use crate::lock::LockManager;
@@ -149,6 +149,8 @@ pub struct Core {
     /// the same key check one after the other. Taken before page latches, never held during a lock wait.
     unique_stripes: Box<[Mutex<()>]>,
     logger: Logger,
+    /// Why nothing may be changed, if that is so.
+    read_only: Option<String>,
 }
 
 impl Core {
@@ -182,7 +184,17 @@ impl Core {
             prepared: Prepared::default(),
             unique_stripes: (0..UNIQUE_STRIPES).map(|_| Mutex::new(())).collect(),
             logger,
+            read_only: None,
         }
+    }
+
+    /// Refuses changes from the beginning.
+    pub fn refuse_changes(&mut self, why: String) {
+        self.read_only = Some(why);
+    }
+
+    pub fn is_read_only(&self) -> bool {
+        self.read_only.is_some()
     }
 
     /// The number of the oldest open view, which holds purge back, and for how long it is known to have been the oldest.
@@ -231,6 +243,14 @@ impl Core {
     /// An error if the database was poisoned.
     pub fn check_usable(&self) -> Result<()> {
         self.log.check()
+    }
+
+    /// The same for whoever wants to change something.
+    pub fn check_writable(&self) -> Result<()> {
+        match &self.read_only {
+            None => self.check_usable(),
+            Some(why) => Err(Error::ReadOnly { why: why.clone() }),
+        }
     }
 
     pub fn note(&self, message: &str) {

@@ -398,7 +398,7 @@ impl Transaction {
             return Ok(id);
         }
         self.check_active()?;
-        self.core.check_usable()?;
+        self.core.check_writable()?;
         let id = self.core.sys.assign_id()?;
         self.id = Some(id);
         self.core.locks.set_trx(self.locks(), id);

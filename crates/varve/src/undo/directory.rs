@@ -29,7 +29,17 @@ pub struct Directory {
 impl Directory {
     pub const PAGE: PageId = PageId::new(SYSTEM_SPACE, DIRECTORY_PAGE);
 
+    /// # Errors
+    ///
+    /// Also if one of the undo tablespaces is missing.
     pub fn read(pool: &BufferPool, spaces: &Spaces) -> Result<Directory> {
+        let directory = Directory::read_alone(pool)?;
+        directory.check_spaces(spaces)?;
+        Ok(directory)
+    }
+
+    /// The same, whatever undo tablespaces there are.
+    pub fn read_alone(pool: &BufferPool) -> Result<Directory> {
         let page = pool.shared(Directory::PAGE)?;
         let at = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().expect("4 bytes"));
         let count = at(DIR_UNDO_COUNT) as usize;
@@ -44,21 +54,25 @@ impl Directory {
         let undo_spaces: Vec<_> = (0..count)
             .map(|n| SpaceId(at(DIR_UNDO_SPACES + 4 * n)))
             .collect();
-        for (n, id) in undo_spaces.iter().enumerate() {
+        Ok(Directory {
+            undo_spaces,
+            catalog_root: PageNo(at(DIR_CATALOG_ROOT)),
+        })
+    }
+
+    fn check_spaces(&self, spaces: &Spaces) -> Result<()> {
+        for (n, id) in self.undo_spaces.iter().enumerate() {
             let kind = spaces.get(*id).map(|space| space.kind());
             if kind.is_none() {
                 return Err(missing_undo_file(spaces, n, *id));
             }
-            if kind != Some(SpaceKind::Undo) || undo_spaces[..n].contains(id) {
+            if kind != Some(SpaceKind::Undo) || self.undo_spaces[..n].contains(id) {
                 let found = format!("tablespace {id} as number {}, kind {kind:?}", n + 1);
                 let expected = "different undo tablespaces, each with its file";
                 return Err(Error::corrupt(Directory::PAGE, expected, found));
             }
         }
-        Ok(Directory {
-            undo_spaces,
-            catalog_root: PageNo(at(DIR_CATALOG_ROOT)),
-        })
+        Ok(())
     }
 
     pub fn write(&self, mtr: &mut Mtr<'_>) -> Result<()> {

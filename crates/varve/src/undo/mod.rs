@@ -127,7 +127,7 @@ impl UndoSys {
         spaces: &[SpaceId],
         id_limit: u64,
     ) -> Result<(UndoSys, Vec<TrxUndo>)> {
-        let (mut logged, mut temporary) = (Vec::new(), Vec::new());
+        let mut logged = Vec::new();
         let mut unfinished: Vec<TrxUndo> = Vec::new();
         for (id, header) in places(spaces) {
             let (rseg, used) = Rseg::load(&env, id, header, id_limit)?;
@@ -153,6 +153,22 @@ impl UndoSys {
             }
             logged.push(rseg);
         }
+        let sys = UndoSys::with_temporary(env, logged, spaces.len(), id_limit)?;
+        Ok((sys, unfinished))
+    }
+
+    /// Opens those of the new temporary tablespace only: older versions of rows can't be read, and nothing can be written.
+    pub fn load_temporary(env: UndoEnv, id_limit: u64) -> Result<UndoSys> {
+        UndoSys::with_temporary(env, Vec::new(), 0, id_limit)
+    }
+
+    fn with_temporary(
+        env: UndoEnv,
+        logged: Vec<Arc<Rseg>>,
+        spaces: usize,
+        id_limit: u64,
+    ) -> Result<UndoSys> {
+        let mut temporary = Vec::new();
         for (id, header) in temporary_places() {
             let (rseg, used) = Rseg::load(&env, id, header, id_limit)?;
             assert!(used.is_empty(), "TEMP-4: undo of an earlier process");
@@ -162,8 +178,8 @@ impl UndoSys {
         for rseg in logged.iter().chain(&temporary) {
             by_id[rseg.id() as usize] = Some(rseg.clone());
         }
-        let sys = UndoSys {
-            spaces: UndoSpace::all(&env, &logged, spaces.len()),
+        Ok(UndoSys {
+            spaces: UndoSpace::all(&env, &logged, spaces),
             truncating: Mutex::default(),
             held_by_truncation: HeldByTruncation::default(),
             used: AtomicUsize::new(logged.len()),
@@ -171,8 +187,7 @@ impl UndoSys {
             logged,
             temporary,
             by_id,
-        };
-        Ok((sys, unfinished))
+        })
     }
 
     /// The undo of a transaction that starts to write. A thread takes turns among a few rollback segments, whose pages
@@ -189,7 +204,7 @@ impl UndoSys {
 
     /// From now on transactions take the first `count` redo-logged rollback segments; all of them, if there are fewer.
     pub fn use_rsegs(&self, count: usize) {
-        let count = count.clamp(1, self.logged.len());
+        let count = count.min(self.logged.len()).max(1);
         self.used.store(count, Ordering::Relaxed);
     }
 
