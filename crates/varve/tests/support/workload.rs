@@ -324,6 +324,8 @@ impl Runner {
     fn open(&self) -> Database {
         let db = self.config.open(self.dir.path()).unwrap();
         while db.recovery_progress().transactions_left > 0 {
+            // One that does something wrong may stop in the middle.
+            db.core().check_usable().unwrap();
             std::thread::sleep(Duration::from_millis(1));
         }
         db
