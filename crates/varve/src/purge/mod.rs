@@ -32,6 +32,7 @@ mod chains;
 mod lag;
 mod lag_rate;
 mod pending;
+mod rest;
 mod share;
 mod standstill;
 mod sweep;
@@ -54,6 +55,7 @@ pub use truncation::truncate;
 
 use lag::LagControl;
 use pending::Pending;
+use rest::{Rest, done_by_others, is_far_behind};
 use share::{Share, Sums};
 use standstill::Standstill;
 use sweep::{Failed, Half, Sweep};
@@ -66,8 +68,6 @@ const SHORTEST_SLEEP: Duration = Duration::from_millis(10);
 /// enough for the processor's cache.
 const BUSY_LOGS: usize = 256;
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
-/// A pause for others has parts: a setting may change meanwhile, or the others may end.
-const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// A batch is so many times larger while threads wait for free frames.
 const CROWDED_FACTOR: u32 = 4;
 /// Nobody has written for about this long: what the rollback segments have cached goes back to the tablespaces.
@@ -238,14 +238,18 @@ impl Coordinator {
         let mut all = Done::default();
         self.share.begin(Instant::now(), self.sums());
         while !self.stop.load(Ordering::Relaxed) {
-            let begun = Instant::now();
             let helpers = self.helpers();
-            let done = self.run_batch(helpers)?;
+            let ratio = match helpers {
+                0 => self.share.pause_ratio(),
+                _ => 0.0,
+            };
+            let mut rest = Rest::begin(ratio);
+            let done = self.run_batch(helpers, &mut rest)?;
             if done.is_nothing() {
                 break;
             }
             all.add(done);
-            self.pause_after((done.logs, helpers), begun);
+            self.pause_after((done.logs, helpers), rest);
         }
         if all.is_nothing() {
             self.trim(1)?;
@@ -260,59 +264,38 @@ impl Coordinator {
 
     fn sums(&self) -> Sums {
         let (undo, counters) = (&self.core.undo, &self.core.counters);
-        let done_by_others = [
-            &counters.rows_read,
-            &counters.rows_inserted,
-            &counters.rows_updated,
-            &counters.rows_deleted,
-            &counters.commits,
-        ];
         Sums {
             joined: undo.history_len() + counters.purged_logs.get(),
-            done_by_others: done_by_others.iter().map(|counter| counter.get()).sum(),
+            done_by_others: done_by_others(&self.core),
         }
     }
 
-    /// Leaves the processors to others before the next batch, as long as they do something.
-    fn pause_after(&mut self, batch: (usize, usize), begun: Instant) {
-        let (now, mut sums) = (Instant::now(), self.sums());
-        let mut left = self.share.pause_after(batch, (begun, now), sums);
-        while !left.is_zero() && !self.is_far_behind() {
-            let part = left.min(LONGEST_PAUSE);
-            left -= part;
-            if self.core.purge_wanted.pause(part) {
-                break;
-            }
-            let before = std::mem::replace(&mut sums, self.sums());
-            if part == LONGEST_PAUSE && sums.done_by_others == before.done_by_others {
-                break;
-            }
-        }
-        if self.is_far_behind() {
+    /// Leaves the processors to others before the next batch.
+    fn pause_after(&mut self, batch: (usize, usize), mut rest: Rest) {
+        let sums = self.sums();
+        let worked = (rest.worked(), Instant::now());
+        let pause = self.share.pause_after(batch, worked, sums);
+        rest.pause_up_to(&self.core, pause);
+        if is_far_behind(&self.core) {
             self.share.take_all();
         }
-        let paused = now.elapsed().as_micros() as u64;
+        let paused = rest.paused().as_micros() as u64;
         Counters::add(&self.core.counters.purge_pause_usec, paused);
     }
 
-    fn is_far_behind(&self) -> bool {
-        let limit = self.core.settings.purge().max_purge_lag;
-        limit > 0 && self.core.undo.history_len() > limit
-    }
-
-    fn run_batch(&mut self, helpers: usize) -> Result<Done> {
+    fn run_batch(&mut self, helpers: usize, rest: &mut Rest) -> Result<Done> {
         let core = self.core.clone();
         let mut done = Done::default();
         // PURGE-3: without a limit.
         if core.undo.oldest_temporary().is_some() {
-            done.add(self.purge(true, TrxNo(u64::MAX), helpers)?);
+            done.add(self.purge(true, TrxNo(u64::MAX), (helpers, rest))?);
         }
         if core.undo.oldest().is_some() {
             let limit = match core.log.is_sabotaged(Sabotage::PurgedTooEarly) {
                 true => TrxNo(u64::MAX),
                 false => core.sys.purge_limit(),
             };
-            done.add(self.purge(false, limit, helpers)?);
+            done.add(self.purge(false, limit, (helpers, rest))?);
         }
         if !done.is_nothing() {
             Counters::add(&core.counters.purged_logs, done.logs as u64);
@@ -349,7 +332,12 @@ impl Coordinator {
     }
 
     /// Works off a batch of logs with numbers below `limit`.
-    fn purge(&mut self, temporary: bool, limit: TrxNo, helpers: usize) -> Result<Done> {
+    fn purge(
+        &mut self,
+        temporary: bool,
+        limit: TrxNo,
+        (helpers, rest): (usize, &mut Rest),
+    ) -> Result<Done> {
         let batch_pages = self.batch_pages();
         let core = &self.core;
         let pending = match temporary {
@@ -368,7 +356,7 @@ impl Coordinator {
         for half in [Half::Entries, Half::Rows] {
             let end = failed.log.unwrap_or(u32::MAX);
             let sweep = Sweep::new(&self.work, half, end, &self.stop);
-            let sweep = self.workers.run(core, sweep, helpers);
+            let sweep = self.workers.run(core, sweep, (helpers, rest));
             failed.merge(sweep.end());
         }
         let end = match &read {

@@ -3,7 +3,7 @@
 //! A view that was open for long leaves a history that purge could work off with all its threads at once; meanwhile everybody else would be
 //! slowed down by half, to save a second. So while there is other work, purge takes a `SHARE` of the processors, or what it
 //! takes to work `HEADWAY` times as fast as history grows, whichever is more. With one processor's worth or less the coordinator works
-//! alone, and pauses between batches. With nothing else to do, or with a history above the limit of lag control, purge
+//! alone, and pauses within batches and between them (`rest`). With nothing else to do, or with a history above the limit of lag control, purge
 //! takes all that it is given. (A log of many pages takes several batches in which none ends: then purge seems slow, and may take more.)
 //!
 //! One batch tells what the next one may take: its logs, the time and threads that it took, and how many logs joined the
@@ -15,8 +15,6 @@ use std::time::{Duration, Instant};
 const SHARE: f64 = 1.0 / 4.0;
 /// Purge works off at least so many logs for each that joins the history.
 const HEADWAY: f64 = 4.0;
-/// Shorter ones are left out, and made up for by nobody: sleeping takes as long.
-const SHORTEST: Duration = Duration::from_micros(100);
 
 /// What is counted since the database was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -64,16 +62,20 @@ impl Share {
         self.allowed = f64::INFINITY;
     }
 
-    /// After a batch of `logs`, for which this many helpers worked from `begun` to `now`: how long purge is to pause before the
-    /// next one.
+    /// How long a coordinator that works alone pauses for each second that it works.
+    pub fn pause_ratio(&self) -> f64 {
+        (1.0 / self.allowed - 1.0).max(0.0)
+    }
+
+    /// After a batch of `logs`, at which this many helpers `worked` for so long: how long purge is to pause for it.
     pub fn pause_after(
         &mut self,
         (logs, helpers): (usize, usize),
-        (begun, now): (Instant, Instant),
+        (worked, now): (Duration, Instant),
         sums: Sums,
     ) -> Duration {
         let (then, before) = std::mem::replace(&mut self.before, (now, sums));
-        let worked = (now - begun).as_secs_f64();
+        let worked = worked.as_secs_f64();
         let threads = (1 + helpers) as f64;
         let joined = sums.joined.saturating_sub(before.joined) as f64;
         smooth(&mut self.joining, joined / (now - then).as_secs_f64());
@@ -84,10 +86,7 @@ impl Share {
         }
         self.allowed = (self.processors * SHARE).max(HEADWAY * self.joining / self.speed);
         let pause = worked * (threads / self.allowed - 1.0);
-        match Duration::try_from_secs_f64(pause) {
-            Ok(pause) if pause >= SHORTEST => pause,
-            _ => Duration::ZERO,
-        }
+        Duration::try_from_secs_f64(pause).unwrap_or_default()
     }
 }
 
@@ -111,12 +110,11 @@ mod tests {
         share.begin(now, sums);
         let mut duties = Vec::new();
         for _ in 0..batches {
-            let begun = now;
             now += BATCH;
             sums.joined = ((now - start).as_secs_f64() * joining as f64) as u64;
             sums.done_by_others += 1;
             let helpers = share.helpers(0);
-            let pause = share.pause_after((10_000, helpers), (begun, now), sums);
+            let pause = share.pause_after((10_000, helpers), (BATCH, now), sums);
             duties.push(BATCH.as_secs_f64() / (BATCH + pause).as_secs_f64());
             now += pause;
         }
@@ -157,7 +155,7 @@ mod tests {
         catch_up(&mut share, 20, 10_000);
         assert_eq!(share.helpers(32), 0);
         let (now, sums) = share.before;
-        let pause = share.pause_after((1, 0), (now, now + BATCH), sums);
+        let pause = share.pause_after((1, 0), (BATCH, now + BATCH), sums);
         assert_eq!((pause, share.helpers(32)), (Duration::ZERO, 32));
     }
 
@@ -170,9 +168,9 @@ mod tests {
             joined: 0,
             done_by_others: 1,
         };
-        let times = (begun, begun + Duration::from_secs(3));
-        let pause = share.pause_after((100_000, 0), times, sums);
-        assert_eq!(pause, Duration::from_secs(3));
+        let worked = Duration::from_secs(3);
+        let pause = share.pause_after((100_000, 0), (worked, begun + worked), sums);
+        assert_eq!((pause, share.pause_ratio()), (worked, 1.0));
     }
 
     #[test]
@@ -182,7 +180,7 @@ mod tests {
         let (now, mut sums) = share.before;
         sums.done_by_others += 1;
         let speed = share.speed;
-        share.pause_after((0, 0), (now, now), sums);
+        share.pause_after((0, 0), (Duration::ZERO, now), sums);
         assert_eq!((share.speed, share.helpers(32)), (speed, 0));
     }
 }

@@ -97,10 +97,11 @@ impl Sweep {
         std::mem::take(&mut self.failed.lock())
     }
 
-    /// Works on shares until none is left.
-    pub fn run(&self, core: &Core) {
+    /// Works on shares until none is left; calls `between` before each.
+    pub fn run(&self, core: &Core, mut between: impl FnMut()) {
         let items = self.items();
         loop {
+            between();
             let start = self.next.fetch_add(CHUNK, Ordering::Relaxed);
             if start >= items.len() {
                 return;

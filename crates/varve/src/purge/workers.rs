@@ -11,6 +11,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::txn::Core;
 
+use super::rest::Rest;
 use super::sweep::Sweep;
 
 pub(super) struct Workers {
@@ -44,8 +45,13 @@ impl Workers {
         }
     }
 
-    /// Works a sweep off, with the help of up to `helpers` of the `purge_threads`.
-    pub fn run(&mut self, core: &Arc<Core>, sweep: Sweep, helpers: usize) -> Arc<Sweep> {
+    /// Works a sweep off, with the help of up to `helpers` of the `purge_threads`, and with the pauses of `rest`.
+    pub fn run(
+        &mut self,
+        core: &Arc<Core>,
+        sweep: Sweep,
+        (helpers, rest): (usize, &mut Rest),
+    ) -> Arc<Sweep> {
         let sweep = Arc::new(sweep);
         let helpers = sweep.shares().saturating_sub(1).min(helpers);
         if helpers > 0 {
@@ -58,7 +64,7 @@ impl Workers {
                 self.shared.wake.notify_one();
             }
         }
-        sweep.run(core);
+        sweep.run(core, || rest.pause_within(core));
         if helpers > 0 {
             let mut state = self.shared.state.lock();
             state.places = 0;
@@ -122,7 +128,7 @@ fn work(shared: &Shared, core: &Core) {
         state.places -= 1;
         state.busy += 1;
         drop(state);
-        if catch_unwind(AssertUnwindSafe(|| sweep.run(core))).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| sweep.run(core, || ()))).is_err() {
             core.fail("a purge thread panicked");
         }
         drop(sweep);
