@@ -25,6 +25,7 @@ use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
 
 use super::latch::Latch;
+use super::touched::Touched;
 use crate::base::{Error, PageId, Result, sync};
 use crate::page::InnerImage;
 
@@ -42,14 +43,6 @@ pub(super) const UNLOGGED_CHANGE: u64 = u64::MAX;
 /// In `Frame::pins`: the frame belongs to the one thread that recycles it.
 const CLAIMED: u32 = 1 << 31;
 
-/// A counted use buys a page this many rounds of the clock, and it can save up so many at most.
-const USE_WORTH: u32 = 2;
-const MAX_USAGE: u32 = 4;
-
-/// In `Frame::touched`, beside the usage count: the page was read ahead, and nobody has used it since.
-const UNUSED_AHEAD: u32 = 1 << 7;
-const USAGE: u32 = UNUSED_AHEAD - 1;
-
 /// One frame's state. Exactly one cache line, so that a hit touches this line and the page.
 #[repr(align(64))]
 pub(super) struct Frame {
@@ -59,9 +52,7 @@ pub(super) struct Frame {
     pub latch: Latch,
     /// Number of pins, and `CLAIMED`.
     pins: sync::AtomicU32,
-    /// Tick of the last counted use (upper 24 bits), whether the page waits for its first one (`UNUSED_AHEAD`), and the usage count
-    /// (low 7 bits). A statistic: relaxed, and a lost update does no harm.
-    touched: AtomicU32,
+    pub touched: Touched,
     /// Next frame in the hash chain. Written under the bucket's mutex.
     pub hash_next: sync::AtomicU32,
     /// Next frame in the dirty chain. Owned by whoever set `queued`, then by the walker (see dirty.rs).
@@ -90,7 +81,7 @@ impl Frame {
             page: sync::AtomicU64::new(NO_PAGE_ID),
             latch: Latch::new(),
             pins: sync::AtomicU32::new(CLAIMED),
-            touched: AtomicU32::new(0),
+            touched: Touched::new(),
             hash_next: sync::AtomicU32::new(NIL),
             dirty_next: AtomicU32::new(NIL),
             first_change: AtomicU64::new(0),
@@ -163,54 +154,6 @@ impl Frame {
     pub fn unclaim(&self) {
         let before = self.pins.fetch_sub(CLAIMED, Release);
         debug_assert!(before & CLAIMED != 0, "unclaim without a claim");
-    }
-
-    /// Counts a use, at most one per `tick`: a cursor that latches the same page a hundred times in a row has used it
-    /// once. Most calls only read.
-    #[inline]
-    pub fn touch(&self, tick: u32) {
-        let seen = self.touched.load(Relaxed);
-        if seen >> 8 != tick & 0xff_ffff {
-            let usage = match seen & UNUSED_AHEAD {
-                0 => ((seen & USAGE) + USE_WORTH).min(MAX_USAGE),
-                _ => 0,
-            };
-            self.touched.store(tick << 8 | usage, Relaxed);
-        }
-    }
-
-    /// A page was just put in: no use counted yet, so a page that is read once and never again is the first to go.
-    pub fn start_usage(&self, tick: u32) {
-        self.touched.store(tick << 8, Relaxed);
-    }
-
-    /// A page is being put in that nobody needs yet. Its first use will count for nothing: the tick is an older one, so that `touch` sees it.
-    pub fn start_ahead(&self, tick: u32) {
-        let before = tick.wrapping_sub(1);
-        self.touched.store(before << 8 | UNUSED_AHEAD, Relaxed);
-    }
-
-    pub fn is_unused_ahead(&self) -> bool {
-        self.touched.load(Relaxed) & UNUSED_AHEAD != 0
-    }
-
-    /// Ticks since the last counted use, or since the page came. They wrap: a page that nobody has used for 2^24 ticks looks younger.
-    pub fn idle_ticks(&self, now: u32) -> u32 {
-        now.wrapping_sub(self.touched.load(Relaxed) >> 8) & 0xff_ffff
-    }
-
-    pub fn usage(&self) -> u32 {
-        self.touched.load(Relaxed) & USAGE
-    }
-
-    /// The clock hand passes: one life less. True if there was none left.
-    pub fn age(&self) -> bool {
-        let seen = self.touched.load(Relaxed);
-        if seen & USAGE == 0 {
-            return true;
-        }
-        self.touched.store(seen - 1, Relaxed);
-        false
     }
 
     pub fn is_dirty(&self) -> bool {

@@ -3,7 +3,7 @@
 //! # Protocols
 //!
 //! **Look-up (hit).** Walk the hash chain without a lock (page_table.rs); try the frame's latch; with it, compare the
-//! page id. Equal: done, and the latch alone keeps the frame (BUF-1, BUF-2). No pin, no write beside the latch word.
+//! page id. Equal: done, and the latch alone keeps the frame (BUF-1, BUF-2). No pin, no write beyond the latch's cache line.
 //! If the latch is busy: pin the frame, compare the page id under the pin (the frame can't be recycled now, so we never
 //! wait on a latch that has come to guard another page, which would break the latch order), wait for the latch, drop
 //! the pin, compare once more (a load may have failed meanwhile).
@@ -58,6 +58,7 @@ mod prefetch_tests;
 mod replace;
 #[cfg(test)]
 mod tests;
+mod touched;
 mod warm;
 
 use std::sync::Arc;
@@ -71,7 +72,7 @@ pub use pending::{Need, PendingRedo};
 pub use prefetch::Arrived;
 
 use crate::base::sync::yield_now;
-use crate::base::{Durations, Error, PageId, Result, SpaceId};
+use crate::base::{Counter, Durations, Error, PageId, Result, SpaceId};
 use crate::io::Transfer;
 use crate::page::{self, InnerImage, PageHint, PageType};
 use dirty::DirtyQueue;
@@ -145,6 +146,8 @@ pub const READ_AHEAD_THRESHOLD: u32 = 3;
 
 #[derive(Default)]
 struct Counters {
+    /// Hits that were told (touched.rs).
+    hits: Counter,
     writes: AtomicU64,
     creates: AtomicU64,
     evictions: AtomicU64,
@@ -161,6 +164,8 @@ struct Counters {
 pub struct PoolStats {
     pub frames: u64,
     pub free_frames: u64,
+    /// How often a page was latched that was in the pool. Each frame tells of its last few later.
+    pub hits: u64,
     /// Pages read from the store or created in the pool.
     pub loads: u64,
     /// Those that were created.
@@ -467,7 +472,7 @@ impl BufferPool {
             && let Some(image) = frame.image(guard)
             && image.id == id
         {
-            frame.touch(self.replacement.tick());
+            frame.touched.touch(self.replacement.now());
             return Ok(Some(image));
         }
         self.inner_from_page(id, hint, guard)
@@ -506,6 +511,7 @@ impl BufferPool {
         PoolStats {
             frames: self.frames.len() as u64,
             free_frames: self.replacement.free_len() as u64,
+            hits: c.hits.get(),
             loads: self.replacement.loads(),
             creates: c.creates.load(Relaxed),
             writes: c.writes.load(Relaxed),
@@ -514,6 +520,25 @@ impl BufferPool {
             image_builds: c.image_builds.load(Relaxed),
             read_ahead: c.read_ahead.load(Relaxed),
             read_ahead_evicted: c.read_ahead_evicted.load(Relaxed),
+        }
+    }
+
+    /// The frame's page was latched.
+    #[inline]
+    fn count_hit(&self, frame: &Frame) {
+        if !frame.touched.hit(self.replacement.now()) {
+            self.count_hit_telling(frame);
+        }
+    }
+
+    #[cold]
+    fn count_hit_telling(&self, frame: &Frame) {
+        self.tell_hits(frame.touched.hit_telling(self.replacement.now()));
+    }
+
+    fn tell_hits(&self, n: u32) {
+        if n > 0 {
+            self.counters.hits.add(u64::from(n));
         }
     }
 
@@ -553,7 +578,7 @@ impl BufferPool {
                 return Ok(None);
             }
             if frame.holds(id) {
-                frame.touch(self.replacement.tick());
+                self.count_hit(frame);
                 return Ok(Some(index));
             }
             // SAFETY: locked above.
@@ -569,7 +594,7 @@ impl BufferPool {
             return false;
         }
         if frame.holds(id) {
-            frame.touch(self.replacement.tick());
+            self.count_hit(frame);
             return true;
         }
         // SAFETY: locked above, one way or the other.
@@ -628,7 +653,7 @@ impl BufferPool {
             return Ok(None);
         }
         let frame = &self.frames[index as usize];
-        frame.start_usage(self.replacement.tick());
+        frame.touched.start(self.replacement.now());
         frame.unclaim();
         Ok(Some(index))
     }

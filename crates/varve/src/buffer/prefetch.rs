@@ -211,7 +211,7 @@ impl BufferPool {
             return false;
         }
         let frame = &self.frames[index as usize];
-        frame.start_ahead(self.replacement.tick());
+        frame.touched.start_ahead(self.replacement.now());
         frame.unclaim();
         self.counters.read_ahead.fetch_add(1, Relaxed);
         self.counters.ahead_under_way.fetch_add(1, Relaxed);

@@ -265,7 +265,7 @@ fn unused_pages_go_first_and_are_counted() {
     file.open_gate();
     let usage = |no: u32| {
         let frame = pool.table.find(&pool.frames, id(no)).unwrap();
-        pool.frames[frame as usize].usage()
+        pool.frames[frame as usize].touched.usage()
     };
     pool.prefetch(&ids(0..8));
     wait_until_read(&pool);

@@ -5,7 +5,7 @@
 //! whatever their number, as in SIEVE. And uses are counted at most once per *tick*, a tick being the loading of 1/16 of
 //! the pool: a locking cursor that latches the same leaf once per row has used it once. A counted use is worth two
 //! rounds of the hand, four can be saved up: a page that is used once in two rounds stays for good, where strict LRU
-//! would have dropped it after one. A hit within a tick writes nothing but the latch, which a list with a midpoint
+//! would have dropped it after one. A hit within a tick writes to no cache line but the latch's, which a list with a midpoint
 //! (InnoDB's) can't have. After five rounds without a find every page has been seen without a life left.
 //!
 //! **Ahead of demand.** The page cleaner keeps a number of frames free ([`BufferPool::refill_free`]), and is woken when half of them are taken; who finds none
@@ -33,6 +33,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::BufferPool;
 use super::frame::NO_PAGE_ID;
+use super::touched::{Clock, Tick};
 use crate::base::{Error, PageId, Result, SpaceId};
 
 /// The hand is advanced by this many frames at once, so that threads looking for frames rarely meet.
@@ -46,10 +47,10 @@ pub(super) struct Replacement {
     free: ArrayQueue<u32>,
     /// The clock hand; taken modulo the number of frames.
     hand: CachePadded<AtomicU64>,
-    /// Number of pages loaded; `ticks` derive from it.
+    /// Number of pages loaded; ticks derive from it.
     loads: CachePadded<AtomicU64>,
     loads_per_tick: u64,
-    tick: AtomicU32,
+    clock: Clock,
     /// Threads that wait for the cleaner.
     waiting: AtomicU32,
     cleaned: (Mutex<()>, Condvar),
@@ -110,7 +111,7 @@ impl Replacement {
             hand: CachePadded::new(AtomicU64::new(0)),
             loads: CachePadded::new(AtomicU64::new(0)),
             loads_per_tick: (frames as u64 / 16).max(1),
-            tick: AtomicU32::new(1),
+            clock: Clock::new(),
             waiting: AtomicU32::new(0),
             cleaned: Default::default(),
             is_given_up: AtomicBool::new(false),
@@ -122,14 +123,14 @@ impl Replacement {
     }
 
     #[inline]
-    pub fn tick(&self) -> u32 {
-        self.tick.load(Relaxed)
+    pub fn now(&self) -> Tick {
+        self.clock.now()
     }
 
     pub fn count_load(&self) {
         let loads = self.loads.fetch_add(1, Relaxed) + 1;
         if loads.is_multiple_of(self.loads_per_tick) {
-            self.tick.fetch_add(1, Relaxed);
+            self.clock.tick();
         }
     }
 
@@ -272,7 +273,7 @@ impl BufferPool {
             for at in start..start + HAND_STEP as u64 {
                 let index = (at % n) as u32;
                 let f = &self.frames[index as usize];
-                if !f.unpinned() || !f.age() || f.is_dirty() || !self.try_recycle(index) {
+                if !f.unpinned() || !f.touched.age() || f.is_dirty() || !self.try_recycle(index) {
                     continue;
                 }
                 match found {
@@ -303,7 +304,7 @@ impl BufferPool {
             f.unclaim();
             return false;
         }
-        if f.page.load(Relaxed) != NO_PAGE_ID && f.is_unused_ahead() {
+        if f.page.load(Relaxed) != NO_PAGE_ID && f.touched.is_unused_ahead() {
             self.counters.read_ahead_evicted.fetch_add(1, Relaxed);
         }
         self.empty(index);
@@ -317,6 +318,7 @@ impl BufferPool {
         let page = f.page.load(Acquire);
         if page != NO_PAGE_ID {
             f.clear_image();
+            self.tell_hits(f.touched.end());
             self.table
                 .remove(&self.frames, index, PageId::from_u64(page));
         }
@@ -423,7 +425,7 @@ impl BufferPool {
             .map(move |at| (at % n) as u32)
             .filter(|&i| {
                 let f = &self.frames[i as usize];
-                f.usage() == 0 && f.is_dirty() && f.unpinned()
+                f.touched.usage() == 0 && f.is_dirty() && f.unpinned()
             })
     }
 }

@@ -144,6 +144,21 @@ fn memory_is_asked_for_ahead_of_use() {
     assert_eq!(backed(), 320, "all there is");
 }
 
+/// Each latching of a page that is in the pool counts. What its frame has not told yet comes when the page goes.
+#[test]
+fn hits_are_counted() {
+    let (pool, _) = pool_of(64, 1000);
+    (0..1000).for_each(|_| drop(pool.shared(id(0)).unwrap()));
+    drop(pool.exclusive(id(0)).unwrap());
+    assert!(pool.try_shared(id(0)).unwrap().is_some());
+    // The first one was a load.
+    let told = pool.stats().hits;
+    assert!((986..=1001).contains(&told), "{told}");
+    (100..1000).for_each(|no| drop(pool.shared(id(no)).unwrap()));
+    assert!(!pool.is_resident(id(0)));
+    assert_eq!(pool.stats().hits, 1001);
+}
+
 /// The cleaner is told once that free frames get scarce, and again when it has seen to it.
 #[test]
 fn free_frames_are_asked_for_ahead_of_demand() {

@@ -11,8 +11,15 @@ use crate::base::PageId;
 impl BufferPool {
     /// The pages in the pool, most recently used first, as far as that is known. They may change at any time.
     pub fn pages_by_use(&self) -> Vec<PageId> {
-        let now = self.replacement.tick();
-        let used = |f: &Frame| (f.page.load(Relaxed), f.idle_ticks(now), f.usage());
+        let now = self.replacement.now();
+        let used = |f: &Frame| {
+            let touched = &f.touched;
+            (
+                f.page.load(Relaxed),
+                touched.idle_ticks(now),
+                touched.usage(),
+            )
+        };
         let mut pages: Vec<_> = self.frames.iter().map(used).collect();
         pages.retain(|page| page.0 != NO_PAGE_ID);
         pages.sort_by_key(|&(_, idle, usage)| (idle, Reverse(usage)));

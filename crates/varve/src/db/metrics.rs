@@ -100,6 +100,11 @@ impl Sources<'_> {
         self.pool.loads.saturating_sub(self.pool.creates)
     }
 
+    /// Without those that were read ahead.
+    fn reads_needed(&self) -> u64 {
+        self.pages_read().saturating_sub(self.pool.read_ahead)
+    }
+
     fn held(&self) -> impl Iterator<Item = &Durations> {
         let held = self.core.undo.held_by_truncation();
         held.into_iter().map(|(_, held)| held)
@@ -234,8 +239,9 @@ metrics! { |s|
         Value buffer_pool_bytes_data = s.pages_data() * s.page_size(), "Their bytes";
         Value buffer_pool_pages_dirty = s.pages_dirty(), "Changed pages that are not written yet, but for those of temporary tables";
         Value buffer_pool_bytes_dirty = s.pages_dirty() * s.page_size(), "Their bytes";
-        Counter buffer_pool_reads = s.pages_read().saturating_sub(s.pool.read_ahead),
-            "Pages read from disk by somebody who needed them";
+        Counter buffer_pool_read_requests = s.pool.hits + s.reads_needed(),
+            "How often a page was latched, but for new ones; searches read inner pages without a latch";
+        Counter buffer_pool_reads = s.reads_needed(), "Pages read from disk by somebody who needed them";
         Counter buffer_pages_read as pages_read = s.pages_read(), "Pages read from disk";
         Counter buffer_pages_created as pages_created = s.pool.creates, "Pages that came into the buffer pool as new ones";
         Counter buffer_pages_written as pages_written = s.pool.writes, "Pages written";
