@@ -132,25 +132,19 @@ static MYSQL_SYSVAR_ULONG(undo_tablespaces, undo_tablespaces, PLUGIN_VAR_RQCMDAR
   "Number of undo tablespaces of a new database; 0: undo is in the system tablespace. An existing one keeps its own.",
   nullptr, nullptr, 2, 0, 95, 0);
 
-static void update_undo_logs(THD *, struct st_mysql_sys_var *, void *to, const void *from)
+// A setting that the engine is told as it is. The server keeps it within the bounds.
+template<auto set, typename T> static void update_setting(THD *, struct st_mysql_sys_var *, void *to, const void *from)
 {
-  undo_logs= *static_cast<unsigned long *>(to)= *static_cast<const unsigned long *>(from);
-  varve_db_set_undo_logs(db, uint32_t(undo_logs));
+  set(db, *static_cast<T *>(to)= *static_cast<const T *>(from));
 }
 
 static MYSQL_SYSVAR_ULONG(undo_logs, undo_logs, PLUGIN_VAR_RQCMDARG,
   "Number of rollback segments that new transactions take. There are 95 in the undo tablespaces.",
-  nullptr, update_undo_logs, 128, 1, 128, 0);
-
-static void update_read_ahead(THD *, struct st_mysql_sys_var *, void *to, const void *from)
-{
-  read_ahead_threshold= *static_cast<unsigned long *>(to)= *static_cast<const unsigned long *>(from);
-  varve_db_set_read_ahead_threshold(db, uint32_t(read_ahead_threshold));
-}
+  nullptr, (update_setting<varve_db_set_undo_logs, unsigned long>), 128, 1, 128, 0);
 
 static MYSQL_SYSVAR_ULONG(read_ahead_threshold, read_ahead_threshold, PLUGIN_VAR_RQCMDARG,
   "After how many pages in a row a scan reads those ahead that come next; 0: it never does.",
-  nullptr, update_read_ahead, 3, 0, 64, 0);
+  nullptr, (update_setting<varve_db_set_read_ahead_threshold, unsigned long>), 3, 0, 64, 0);
 
 
 static varve_flush_options flush_options()
@@ -276,16 +270,10 @@ static MYSQL_SYSVAR_ULONG(open_files, open_files, PLUGIN_VAR_RQCMDARG | PLUGIN_V
   "open_files_limit, but not more than 2000.",
   nullptr, nullptr, 0, 0, UINT_MAX32, 0);
 
-static void update_lock_memory(THD *, struct st_mysql_sys_var *, void *to, const void *from)
-{
-  lock_memory_size= *static_cast<unsigned long long *>(to)= *static_cast<const unsigned long long *>(from);
-  varve_db_set_lock_memory(db, lock_memory_size);
-}
-
 static MYSQL_SYSVAR_ULONGLONG(lock_memory_size, lock_memory_size, PLUGIN_VAR_RQCMDARG,
   "Memory that locks of rows and gaps may take, in bytes. A statement that needs more fails with ER_LOCK_TABLE_FULL, and "
   "its transaction is rolled back.",
-  nullptr, update_lock_memory, 1ULL << 30, 1ULL << 20, ~0ULL, 0);
+  nullptr, (update_setting<varve_db_set_lock_memory, unsigned long long>), 1ULL << 30, 1ULL << 20, ~0ULL, 0);
 
 static varve_purge_options purge_options()
 {
