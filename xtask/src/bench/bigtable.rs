@@ -4,9 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::json;
 
+use super::process::memory_bytes;
 use super::sysbench::Sysbench;
 use crate::plugin;
 use crate::server::Engine;
@@ -50,7 +51,7 @@ pub fn run(workspace: &Workspace, args: &BigtableArgs) -> Result<()> {
         &SETTINGS,
         &args.options,
     )?;
-    let idle = memory_kib(server.pid(), "VmRSS")?;
+    let idle = memory_bytes(server.pid(), "VmRSS")?;
     let sysbench = Sysbench {
         prefix: &prefix,
         socket: server.datadir.socket(),
@@ -63,23 +64,23 @@ pub fn run(workspace: &Workspace, args: &BigtableArgs) -> Result<()> {
     sysbench.prepare("oltp_read_write", 1)?;
     let prepared = begin.elapsed();
     let bytes = bytes_below(&dir.join("sbtest"))?;
-    let filled = memory_kib(server.pid(), "VmRSS")?;
+    let filled = memory_bytes(server.pid(), "VmRSS")?;
     let report = sysbench.run(
         "oltp_read_write",
         args.threads,
         Duration::from_secs(args.time),
     )?;
     let (rss, peak) = (
-        memory_kib(server.pid(), "VmRSS")?,
-        memory_kib(server.pid(), "VmHWM")?,
+        memory_bytes(server.pid(), "VmRSS")?,
+        memory_bytes(server.pid(), "VmHWM")?,
     );
     server.stop()?;
     fs::remove_dir_all(&dir)?;
-    let mib = |kib: u64| kib / 1024;
+    let mib = |bytes: u64| bytes >> 20;
     if args.json {
         let result = json!({
             "benchmark": "bigtable", "engine": args.engine.name(), "rows": args.rows, "threads": args.threads,
-            "table_mib": bytes >> 20, "prepare_seconds": prepared.as_secs_f64(), "tps": report.per_second,
+            "table_mib": mib(bytes), "prepare_seconds": prepared.as_secs_f64(), "tps": report.per_second,
             "p95_ms": report.p95_ms, "ignored_errors": report.ignored_errors, "rss_idle_mib": mib(idle),
             "rss_filled_mib": mib(filled), "rss_mib": mib(rss), "rss_peak_mib": mib(peak),
         });
@@ -88,7 +89,7 @@ pub fn run(workspace: &Workspace, args: &BigtableArgs) -> Result<()> {
         println!(
             "{}: table of {} MiB, filled in {:.0} s",
             args.engine.name(),
-            bytes >> 20,
+            mib(bytes),
             prepared.as_secs_f64()
         );
         println!(
@@ -104,18 +105,6 @@ pub fn run(workspace: &Workspace, args: &BigtableArgs) -> Result<()> {
         );
     }
     Ok(())
-}
-
-fn memory_kib(pid: u32, field: &str) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    let number = line.and_then(|line| line.split_whitespace().next());
-    number
-        .with_context(|| format!("no {field} of process {pid}"))?
-        .parse()
-        .context("not a number")
 }
 
 fn bytes_below(dir: &Path) -> Result<u64> {

@@ -12,9 +12,8 @@ pub struct Usage {
     pub run_us: f64,
     /// Microseconds in which a thread could have run, and had no processor.
     pub queue_us: f64,
-    /// Times that a thread slept, and that it lost its processor to another.
+    /// Times that a thread slept.
     pub sleeps: f64,
-    pub preemptions: f64,
 }
 
 impl Usage {
@@ -33,7 +32,6 @@ impl Usage {
             sum.run_us += of_task.run_us;
             sum.queue_us += of_task.queue_us;
             sum.sleeps += of_task.sleeps;
-            sum.preemptions += of_task.preemptions;
         }
         Ok(sum)
     }
@@ -41,15 +39,10 @@ impl Usage {
     /// Of a thread's `schedstat` and `status`.
     fn parse(times: &str, status: &str) -> Option<Usage> {
         let mut times = times.split_whitespace().map(str::parse::<f64>);
-        let count = |name: &str| {
-            let of_name = |line: &str| line.strip_prefix(name)?.trim().parse().ok();
-            status.lines().find_map(of_name)
-        };
         Some(Usage {
             run_us: times.next()?.ok()? / 1000.0,
             queue_us: times.next()?.ok()? / 1000.0,
-            sleeps: count("voluntary_ctxt_switches:")?,
-            preemptions: count("nonvoluntary_ctxt_switches:")?,
+            sleeps: field(status, "voluntary_ctxt_switches")?.parse().ok()?,
         })
     }
 }
@@ -62,9 +55,22 @@ impl Sub for Usage {
             run_us: self.run_us - before.run_us,
             queue_us: self.queue_us - before.queue_us,
             sleeps: self.sleeps - before.sleeps,
-            preemptions: self.preemptions - before.preemptions,
         }
     }
+}
+
+/// A field of the process's `status` that is a size, in bytes: `VmRSS`, the memory that it has; `VmHWM`, the most that it has had.
+pub fn memory_bytes(pid: u32, name: &str) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let kibibytes = field(&status, name).and_then(|value| value.strip_suffix("kB"));
+    let kibibytes = kibibytes.with_context(|| format!("no {name} of process {pid}"))?;
+    let kibibytes: u64 = kibibytes.trim().parse().context("not a number")?;
+    Ok(kibibytes * 1024)
+}
+
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    let of_name = |line: &'a str| line.strip_prefix(name)?.strip_prefix(':').map(str::trim);
+    status.lines().find_map(of_name)
 }
 
 #[cfg(test)]
@@ -79,10 +85,13 @@ mod tests {
             run_us: 1.5,
             queue_us: 0.5,
             sleeps: 20.0,
-            preemptions: 3.0,
         };
         assert_eq!(Usage::parse("1500 500 7\n", status), Some(usage));
         assert_eq!(Usage::parse("1500\n", status), None);
-        assert!(Usage::of(std::process::id()).unwrap().run_us > 0.0);
+        let me = std::process::id();
+        assert!(Usage::of(me).unwrap().run_us > 0.0);
+        let [now, most] = ["VmRSS", "VmHWM"].map(|name| memory_bytes(me, name).unwrap());
+        assert!(1 << 20 < now && now <= most + (1 << 20), "{now}, {most}");
+        assert!(memory_bytes(me, "VmNothing").is_err());
     }
 }

@@ -26,6 +26,7 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use serde_json::json;
 
 use super::load;
+use super::process::memory_bytes;
 use super::sysbench::Sysbench;
 use crate::client::Client;
 use crate::plugin;
@@ -188,7 +189,7 @@ fn with_engine(
     let first_answer = begun.elapsed();
     wait_applied(&mut client, engine, deadline)?;
     let applied = begun.elapsed();
-    let peak_bytes = peak_bytes(server.pid())?;
+    let peak_bytes = memory_bytes(server.pid(), "VmHWM")?;
     let said = fs::read(server.datadir.log())?.split_off(said_before);
     check_recovered(&mut client, engine, redo_bytes, &said)?;
     compare(&mut client, &tables, &written)?;
@@ -437,15 +438,6 @@ fn compare(client: &mut Client, tables: &Sysbench<'_>, written: &[Written]) -> R
         ensure!(rows == tables.rows.to_string(), "{table} has {rows} rows");
     }
     Ok(())
-}
-
-/// The most memory that the process has had.
-fn peak_bytes(pid: u32) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kilobytes = line.and_then(|line| line.trim().strip_suffix("kB"));
-    let kilobytes: u64 = kilobytes.context("no VmHWM")?.trim().parse()?;
-    Ok(kilobytes * 1024)
 }
 
 fn mib(bytes: u64) -> u64 {

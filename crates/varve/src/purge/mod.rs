@@ -239,11 +239,7 @@ impl Coordinator {
         self.share.begin(Instant::now(), self.sums());
         while !self.stop.load(Ordering::Relaxed) {
             let helpers = self.helpers();
-            let ratio = match helpers {
-                0 => self.share.pause_ratio(),
-                _ => 0.0,
-            };
-            let mut rest = Rest::begin(ratio);
+            let mut rest = Rest::begin(self.share.pause_ratio());
             let done = self.run_batch(helpers, &mut rest)?;
             if done.is_nothing() {
                 break;

@@ -62,7 +62,7 @@ impl Share {
         self.allowed = f64::INFINITY;
     }
 
-    /// How long a coordinator that works alone pauses for each second that it works.
+    /// How long the coordinator pauses for each second that it works; 0 if it may have helpers.
     pub fn pause_ratio(&self) -> f64 {
         (1.0 / self.allowed - 1.0).max(0.0)
     }

@@ -753,7 +753,7 @@ fn undo_logs_behave_like_lists_of_records() {
     assert!(records.get() > 5000 && purged.get() > 150);
 }
 
-/// Purge neither reads nor changes the pages of small logs when it gives them back; a few of them list the others.
+/// RSEG-7: purge neither reads nor changes the pages of small logs when it gives them back; a few of them list the others.
 #[test]
 fn pages_of_small_logs_are_given_back_untouched() {
     let mut run = Run::new();

@@ -8,6 +8,9 @@
 //! Purge lists the pages of small logs, and pages of the history queue that are empty. A log with more pages is chained as
 //! a whole: its last page is linked to what was the first of the chain, one page changed, however long the log.
 //!
+//! - **RSEG-7** Nobody looks at a page that is listed, or changes it. Whoever takes it off the list latches it for new (`exclusive_new`), and
+//!   formats or frees it. So listing it takes no latch on it, and what it holds may be of any time.
+//!
 //! All of it is guarded by the latch of the segment's header.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -80,7 +83,7 @@ impl Rseg {
         Ok((h, link))
     }
 
-    /// Latches the `n`th page of a list for whatever is to be made of it.
+    /// Latches the `n`th page of a list for whatever is to be made of it (RSEG-7).
     fn latch_listed(
         &self,
         env: &UndoEnv,
