@@ -165,9 +165,9 @@ impl Rseg {
         header: PageH,
         mut pages: PageList,
     ) -> Result<Option<Listing>> {
-        if pages.is_empty() {
+        let Some(&last) = pages.last() else {
             return Ok(None);
-        }
+        };
         let head = PageNo(u32_at(mtr.bytes(header), FREE_HEAD));
         if head != NO_PAGE {
             let (list, link) = self.latch_free(mtr, head)?;
@@ -180,8 +180,8 @@ impl Rseg {
             mtr.release(list);
         }
         // The last one: a page of the queue is in memory.
-        let fresh = pages.pop();
-        let list = mtr.exclusive_new(self.page(fresh.expect("not empty")))?;
+        pages.pop();
+        let (list, fresh) = (mtr.exclusive_new(self.page(last))?, Some(last));
         Ok(Some(Listing { pages, list, fresh }))
     }
 
