@@ -6,11 +6,13 @@
 //! the ratio of throughputs within pairs.
 //!
 //! Intervals in which hardly anything was truncated say nothing: with fewer than [`FEWEST`] truncations in any interval with
-//! truncation the comparison is void. If purge is too quick for a tablespace to grow beyond the threshold, a client may
-//! empty tablespaces by hand in those intervals (`--by-hand`), which takes the same way; InnoDB knows no such statement.
+//! truncation the comparison is void. If purge is too quick for a tablespace to grow beyond the threshold, another client may
+//! open a view again and again, in all intervals (`--view`); or empty tablespaces by hand in those with truncation (`--by-hand`), which
+//! takes the same way. InnoDB knows no such statement.
 
 use std::fs;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -52,6 +54,9 @@ pub struct UndoTruncateArgs {
     /// In each interval with truncation empty so many of Varve's tablespaces by hand
     #[arg(long, default_value_t = 0)]
     by_hand: u32,
+    /// In all intervals have a client open a view for so many seconds, and leave it for half as long, again and again: undo grows meanwhile
+    #[arg(long, default_value_t = 0)]
+    view: u64,
     /// Compare these engines
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Engine::Varve, Engine::Innodb])]
     engines: Vec<Engine>,
@@ -131,7 +136,8 @@ pub fn run(workspace: &Workspace, args: &UndoTruncateArgs) -> Result<()> {
     if args.json {
         let result = json!({
             "benchmark": "undo-truncate", "workload": WORKLOAD, "tables": TABLES, "rows": args.rows,
-            "intervals": args.intervals, "seconds": args.time, "by_hand": args.by_hand, "settings": SETTINGS,
+            "intervals": args.intervals, "seconds": args.time, "by_hand": args.by_hand, "view": args.view,
+            "settings": SETTINGS,
             "method": "Hodges-Lehmann estimate of paired ratios, interval of Wilcoxon's signed-rank test",
             "results": results,
         });
@@ -202,21 +208,22 @@ fn compare(tables: &Sysbench<'_>, setting: Setting, args: &UndoTruncateArgs) -> 
     let sampler = Sampler::start(&tables.socket, &["Com_commit"])?;
     let interval = Duration::from_secs(args.time);
     let time = WARM_UP + interval * (args.intervals as u32 + 1);
-    let (load, was_over, intervals) = thread::scope(|scope| {
+    let is_over = AtomicBool::new(false);
+    let panicked = || anyhow!("a thread of the benchmark panicked");
+    let intervals = thread::scope(|scope| {
         let load = scope.spawn(|| tables.run(WORKLOAD, setting.threads, time));
+        let viewer = scope.spawn(|| open_views(tables, args.view, &is_over));
         let intervals = alternate(&mut client, tables, &setting, args);
-        let was_over = load.is_finished();
-        let load = load
-            .join()
-            .map_err(|_| anyhow!("sysbench's thread panicked"));
-        (load, was_over, intervals)
-    });
-    load??;
-    let intervals = intervals?;
-    ensure!(
-        !was_over,
-        "sysbench ended before the last interval: emptying tablespaces by hand took too long"
-    );
+        is_over.store(true, Relaxed);
+        let ended_early = load.is_finished();
+        viewer.join().map_err(|_| panicked())??;
+        load.join().map_err(|_| panicked())??;
+        ensure!(
+            !ended_early,
+            "sysbench ended before the last interval: emptying tablespaces by hand took too long"
+        );
+        intervals
+    })?;
     let samples = sampler.stop()?;
     Ok(evaluate(engine, setting, &intervals, &samples))
 }
@@ -256,6 +263,26 @@ fn alternate(
     }
     switch(client, false)?;
     Ok(intervals)
+}
+
+/// Opens a view for so many seconds, and leaves it for half as long, until it is over. Relaxed: nothing else depends on that.
+fn open_views(tables: &Sysbench<'_>, seconds: u64, is_over: &AtomicBool) -> Result<()> {
+    if seconds == 0 {
+        return Ok(());
+    }
+    let mut client = Client::connect(&tables.socket)?;
+    let read = format!(
+        "SELECT count(*) FROM {}.sbtest1 WHERE id = 1",
+        tables.database
+    );
+    while !is_over.load(Relaxed) {
+        client.query("START TRANSACTION WITH CONSISTENT SNAPSHOT")?;
+        client.query(&read)?;
+        thread::sleep(Duration::from_secs(seconds));
+        client.query("COMMIT")?;
+        thread::sleep(Duration::from_secs(seconds) / 2);
+    }
+    Ok(())
 }
 
 /// Empties so many undo tablespaces one after the other, in turn, evenly spread over a span as far as that goes.
@@ -332,6 +359,13 @@ fn print_head(args: &UndoTruncateArgs) {
         args.time,
         load::WINDOW.as_millis()
     );
+    if args.view > 0 {
+        println!(
+            "a view is open for {} s of each {:.1}",
+            args.view,
+            1.5 * args.view as f64
+        );
+    }
     if args.by_hand > 0 {
         println!(
             "Varve's tablespaces are emptied by hand, {} times in each interval with truncation",
