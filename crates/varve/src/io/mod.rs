@@ -21,6 +21,8 @@
 //! No latch is held and no caching is done here. Every error names the operation and the path.
 
 mod aligned;
+#[cfg(test)]
+pub(crate) mod meddled;
 mod overlay;
 mod queue;
 #[cfg(all(test, not(loom)))]

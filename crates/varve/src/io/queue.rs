@@ -221,8 +221,7 @@ impl IoQueue {
             return transfer::write_all(writes, |requests| self.submit(requests));
         }
         // One write is soonest done by whoever wants it.
-        let mut writes = writes.iter();
-        writes.try_for_each(|w| w.file.write_at(w.bytes, w.offset))
+        writes.iter().try_for_each(Write::run)
     }
 
     /// Syncs these files, and waits until all of it is over. On an error nobody knows which were. The disk can flush its cache once for

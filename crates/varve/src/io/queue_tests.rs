@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use super::meddled::{Meddler, meddled};
 use super::*;
 use crate::base::Error;
 
@@ -143,10 +144,8 @@ fn errors_belong_to_their_operation() {
             }
         }
         let bytes = [7; DIRECT_BLOCK];
-        let write = |file: &Arc<dyn DiskFile>, block: u64| Write {
-            file: file.clone(),
-            offset: block * DIRECT_BLOCK as u64,
-            bytes: &bytes,
+        let write = |file: &Arc<dyn DiskFile>, block: u64| {
+            Write::new(file.clone(), block * DIRECT_BLOCK as u64, &bytes)
         };
         let refused = queue.write_all(vec![write(&file, 3), write(&read_only, 4)]);
         assert!(matches!(refused, Err(Error::Io { op: "write", .. })));
@@ -175,11 +174,8 @@ fn writes_are_over_when_it_returns() {
             while at < 64 {
                 let n = (at % 4 + 1).min(64 - at);
                 let part = at * DIRECT_BLOCK..(at + n) * DIRECT_BLOCK;
-                writes.push(Write {
-                    file: file.clone(),
-                    offset: (part.start + 4 * DIRECT_BLOCK) as u64,
-                    bytes: &bytes[part],
-                });
+                let offset = (part.start + 4 * DIRECT_BLOCK) as u64;
+                writes.push(Write::new(file.clone(), offset, &bytes[part]));
                 at += n;
             }
             queue.write_all(writes).unwrap();
@@ -190,52 +186,70 @@ fn writes_are_over_when_it_returns() {
     });
 }
 
-/// A disk whose file says when it is synced, or can't be.
+/// IO-7: what a file promises is done by each way there is, and what it does not promise is refused and changes nothing.
+#[test]
+fn atomic_writes_are_made_or_refused() {
+    struct Promises;
+    impl Meddler for Promises {
+        fn atomic_bytes(&self) -> usize {
+            DIRECT_BLOCK
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let plain = numbered(&RealDisk, &dir.path().join("a"), 8);
+    let direct = RealDisk.open_direct(plain.path()).unwrap();
+    let foreign = meddled(plain.clone(), &Arc::new(Promises));
+    let mut bytes = AlignedBuf::new(DIRECT_BLOCK);
+    bytes.fill(9);
+    let byte_of = |block: u64| {
+        let mut byte = [0];
+        plain
+            .read_at(&mut byte, block * DIRECT_BLOCK as u64)
+            .unwrap();
+        byte[0]
+    };
+    let write = |file: &Arc<dyn DiskFile>, block: u64| {
+        Write::atomic(file.clone(), block * DIRECT_BLOCK as u64, &bytes)
+    };
+    each_way(|queue| {
+        queue
+            .write_all((0..4).map(|n| write(&foreign, n)).collect())
+            .unwrap();
+        assert_eq!([0, 1, 2, 3].map(byte_of), [9; 4]);
+        for file in [&plain, &direct] {
+            let is_promised = file.writes_atomically(DIRECT_BLOCK);
+            match queue.write_all(vec![write(file, 4), write(file, 5)]) {
+                Ok(()) => assert_eq!([4, 5].map(byte_of), [9; 2]),
+                Err(Error::Io { op, .. }) => {
+                    assert!(!is_promised && op == "write atomically");
+                    assert_eq!([4, 5].map(byte_of), [4, 5]);
+                }
+                Err(e) => panic!("{e}"),
+            }
+        }
+    });
+    // What the system has written in part is not completed.
+    let in_part = transfer::write_all(vec![write(&foreign, 6)], |requests| {
+        for request in requests {
+            let result = request.finish(512);
+            request.complete(result);
+        }
+    });
+    assert!(matches!(in_part, Err(Error::Io { .. })));
+    assert_eq!(byte_of(6), 6);
+}
+
+/// Counts syncs, and lets them fail.
 struct Synced {
-    file: Arc<dyn DiskFile>,
     fails: bool,
     syncs: AtomicU32,
 }
 
-impl DiskFile for Synced {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.file.read_at(buf, offset)
-    }
-
-    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.file.write_at(buf, offset)
-    }
-
-    fn sync(&self) -> Result<()> {
+impl Meddler for Synced {
+    fn before_sync(&self, path: &Path) -> Result<()> {
         self.syncs.fetch_add(1, Relaxed);
-        match self.fails {
-            true => Err(Error::io(
-                "sync",
-                self.path(),
-                std::io::Error::other("broken"),
-            )),
-            false => self.file.sync(),
-        }
-    }
-
-    fn len(&self) -> Result<u64> {
-        self.file.len()
-    }
-
-    fn allocate(&self, new_len: u64) -> Result<()> {
-        self.file.allocate(new_len)
-    }
-
-    fn fill(&self, from: u64) -> Result<()> {
-        self.file.fill(from)
-    }
-
-    fn set_len(&self, new_len: u64) -> Result<()> {
-        self.file.set_len(new_len)
-    }
-
-    fn path(&self) -> &Path {
-        self.file.path()
+        let broken = || Error::io("sync", path, std::io::Error::other("broken"));
+        (!self.fails).then_some(()).ok_or_else(broken)
     }
 }
 
@@ -251,23 +265,20 @@ fn syncs_are_over_when_it_returns() {
         .unwrap();
     each_way(|queue| {
         let own = |fails| {
-            Arc::new(Synced {
-                file: plain.clone(),
-                fails,
-                syncs: AtomicU32::new(0),
-            })
+            let syncs = AtomicU32::new(0);
+            let with = Arc::new(Synced { fails, syncs });
+            (meddled(plain.clone(), &with), with)
         };
-        let (good, bad) = (own(false), own(true));
+        let ((good, good_syncs), (bad, bad_syncs)) = (own(false), own(true));
         queue.sync_all(&[]).unwrap();
-        let one: [Arc<dyn DiskFile>; 1] = [good.clone()];
-        queue.sync_all(&one).unwrap();
+        queue.sync_all(&[good.clone()]).unwrap();
         queue
             .sync_all(&[plain.clone(), good.clone(), direct.clone()])
             .unwrap();
-        assert_eq!(good.syncs.load(Relaxed), 2);
+        assert_eq!(good_syncs.syncs.load(Relaxed), 2);
         let broken = queue.sync_all(&[bad.clone(), plain.clone()]);
         assert!(matches!(broken, Err(Error::Io { op: "sync", .. })));
-        assert_eq!(bad.syncs.load(Relaxed), 1, "IO-4: not tried again");
+        assert_eq!(bad_syncs.syncs.load(Relaxed), 1, "IO-4: not tried again");
         match queue.sync_all(&[plain.clone(), full.clone()]) {
             Err(Error::Io {
                 op: "sync", path, ..

@@ -163,7 +163,7 @@ struct RealFile {
 
 /// What the kernel's headers call these; the library does not know them.
 const STATX_WRITE_ATOMIC: u32 = 0x1_0000;
-const RWF_ATOMIC: u32 = 0x40;
+pub(super) const RWF_ATOMIC: u32 = 0x40;
 
 /// IO-7, by what the file system says of this file. A kernel that does not know the question promises nothing.
 fn atomic_lengths(file: &File) -> (u32, u32) {

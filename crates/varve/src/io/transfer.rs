@@ -22,6 +22,8 @@ use crate::base::{Error, Result};
 pub(super) enum Op {
     Read,
     Write,
+    /// IO-7. It has one piece.
+    WriteAtomically,
     /// Of the whole file. Moves nothing.
     Sync,
 }
@@ -93,6 +95,14 @@ impl Request {
         self.file.is_direct()
     }
 
+    /// The memory of a request that has one piece.
+    pub(super) fn piece(&self) -> libc::iovec {
+        let [piece] = self.transfer.pieces() else {
+            panic!("{:?} has one piece", self.op);
+        };
+        piece.0
+    }
+
     /// As the system calls want it, in its place as long as the request is there.
     pub(super) fn vector(&self) -> (*const libc::iovec, usize) {
         let pieces = self.transfer.pieces();
@@ -110,6 +120,7 @@ impl Request {
         let if_none = match self.op {
             Op::Read => io::ErrorKind::UnexpectedEof,
             Op::Write => io::ErrorKind::WriteZero,
+            Op::WriteAtomically => return self.finish_atomically(done),
             Op::Sync => return self.file.sync(),
         };
         let Some(file) = self.descriptor() else {
@@ -130,6 +141,18 @@ impl Request {
             usize::try_from(moved).map_err(|_| io::Error::last_os_error())
         };
         move_whole(done..self.len(), if_none, call).map_err(|e| self.error(e))
+    }
+
+    /// All of it or nothing: what the system moved in part was not atomic, and the rest does not make it so.
+    fn finish_atomically(&self, done: usize) -> Result<()> {
+        if done > 0 {
+            return Err(self.error(io::ErrorKind::WriteZero.into()));
+        }
+        let piece = self.piece();
+        // SAFETY: IOQ-1: valid, and nobody changes it.
+        let bytes =
+            unsafe { std::slice::from_raw_parts(piece.iov_base.cast::<u8>(), piece.iov_len) };
+        self.file.write_atomic_at(bytes, self.offset)
     }
 
     /// The memory behind the first `done` bytes.
@@ -174,6 +197,7 @@ impl Request {
         let op = match self.op {
             Op::Read => "read",
             Op::Write => "write",
+            Op::WriteAtomically => "write atomically",
             Op::Sync => "sync",
         };
         Error::io(op, self.file.path(), e)
@@ -196,9 +220,39 @@ impl Request {
 
 /// A write of [`super::IoQueue::write_all`].
 pub struct Write<'a> {
-    pub file: Arc<dyn DiskFile>,
-    pub offset: u64,
-    pub bytes: &'a [u8],
+    file: Arc<dyn DiskFile>,
+    op: Op,
+    offset: u64,
+    bytes: &'a [u8],
+}
+
+impl<'a> Write<'a> {
+    pub fn new(file: Arc<dyn DiskFile>, offset: u64, bytes: &'a [u8]) -> Write<'a> {
+        let op = Op::Write;
+        Write {
+            file,
+            op,
+            offset,
+            bytes,
+        }
+    }
+
+    /// Of a file that promises it (IO-7), at a multiple of the length.
+    pub fn atomic(file: Arc<dyn DiskFile>, offset: u64, bytes: &'a [u8]) -> Write<'a> {
+        let op = Op::WriteAtomically;
+        Write {
+            op,
+            ..Write::new(file, offset, bytes)
+        }
+    }
+
+    /// Does it, waiting.
+    pub(super) fn run(&self) -> Result<()> {
+        match self.op {
+            Op::WriteAtomically => self.file.write_atomic_at(self.bytes, self.offset),
+            _ => self.file.write_at(self.bytes, self.offset),
+        }
+    }
 }
 
 /// What is still to come of several operations.
@@ -294,7 +348,7 @@ pub(super) fn write_all(writes: Vec<Write<'_>>, submit: impl FnOnce(Vec<Request>
     let all = WaitForAll::default();
     let request = |write: Write<'_>| Request {
         file: write.file,
-        op: Op::Write,
+        op: write.op,
         offset: write.offset,
         transfer: all.job(Some(Piece::new(
             write.bytes.as_ptr().cast_mut(),

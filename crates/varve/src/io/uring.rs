@@ -11,7 +11,7 @@
 //! kernel may still write to can't be given back, nor can those who wait be told.
 //!
 //! **Failure.** What the kernel does not carry out for want of means (`EAGAIN`), because of a signal, or only in part, is finished by a
-//! call that waits. All other errors are the request's. If the kernel takes nothing at all for a moment, the thread tries again.
+//! call that waits; but an atomic write that was made in part has failed. All other errors are the request's. If the kernel takes nothing at all for a moment, the thread tries again.
 
 #![allow(unsafe_code)]
 
@@ -26,6 +26,7 @@ use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{IoUring, opcode, squeue};
 
 use super::queue::{Inbox, Left, spawn};
+use super::real::RWF_ATOMIC;
 use super::transfer::{Op, Request};
 use crate::base::{Error, Result};
 
@@ -214,6 +215,13 @@ fn entry(request: &Request, file: RawFd) -> squeue::Entry {
     let (parts, n) = request.vector();
     let (file, n) = (Fd(file), n as u32);
     let entry = match request.op() {
+        Op::WriteAtomically => {
+            let piece = request.piece();
+            opcode::Write::new(file, piece.iov_base.cast(), piece.iov_len as u32)
+                .offset(request.offset())
+                .rw_flags(RWF_ATOMIC as i32)
+                .build()
+        }
         Op::Read => opcode::Readv::new(file, parts, n)
             .offset(request.offset())
             .build(),
@@ -254,6 +262,7 @@ mod tests {
         assert!(matches!(verdict(Op::Sync, 0, 0), Verdict::Done));
         for (op, error) in [
             (Op::Write, libc::EIO),
+            (Op::WriteAtomically, libc::EOPNOTSUPP),
             (Op::Sync, libc::EIO),
             (Op::Sync, libc::EAGAIN),
         ] {

@@ -487,11 +487,8 @@ impl PageStore for Spaces {
             if let Some(space) = self.get(run[0].space)
                 && let Some(file) = space.file.to_write()?
             {
-                writes.push(Write {
-                    file,
-                    offset: space.offset(run[0].no),
-                    bytes: &bytes[start..end],
-                });
+                let offset = space.offset(run[0].no);
+                writes.push(Write::new(file, offset, &bytes[start..end]));
             }
             start = end;
         }
@@ -505,14 +502,16 @@ impl PageStore for Spaces {
 
     fn write_all_atomically(&self, pages: &[PageId], bytes: &[u8]) -> Result<()> {
         assert_eq!(bytes.len(), pages.len() * self.page_size);
+        let mut writes = Vec::with_capacity(pages.len());
         for (page, bytes) in pages.iter().zip(bytes.chunks_exact(self.page_size)) {
             if let Some(space) = self.get(page.space)
                 && let Some(file) = space.file.to_write()?
             {
-                file.write_atomic_at(bytes, space.offset(page.no))?;
+                let offset = space.offset(page.no);
+                writes.push(Write::atomic(file, offset, bytes));
             }
         }
-        Ok(())
+        self.queue.write_all(writes)
     }
 
     fn reads_in_background(&self) -> bool {
