@@ -26,6 +26,8 @@ pub enum Failure {
     Io,
     /// No space left on the device. Reading and opening don't fail for that.
     NoSpace,
+    /// Only opening: the process has too many files open.
+    TooManyFiles,
     /// Only reads and writes, which succeed after all: a signal interrupts the first system call, the second one moves fewer
     /// bytes than it was asked to, and the caller has to call again for the rest.
     Short,
@@ -36,6 +38,8 @@ impl Failure {
         match self {
             Failure::Io => io::Error::other("injected I/O error"),
             Failure::NoSpace => io::Error::from(io::ErrorKind::StorageFull),
+            // EMFILE
+            Failure::TooManyFiles => io::Error::from_raw_os_error(24),
             Failure::Short => io::Error::from(io::ErrorKind::Interrupted),
         }
     }
@@ -89,6 +93,7 @@ impl Fault {
         let can = match self.failure {
             Failure::Io => true,
             Failure::NoSpace => !matches!(operation, Read | Open),
+            Failure::TooManyFiles => operation == Open,
             Failure::Short => matches!(operation, Read | Write),
         };
         can && (self.operation == Any || self.operation == operation)

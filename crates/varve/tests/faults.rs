@@ -1,5 +1,5 @@
 //! Every operation of the disk fails once, or from then on: reading, writing, syncing, extending, opening, creating, removing
-//! and renaming files, with an I/O error or for lack of space; or it moves fewer bytes than it was asked to.
+//! and renaming files, with an I/O error, for lack of space, or because too many files are open; or it moves fewer bytes than it was asked to.
 //!
 //! What could break here: an error that does not say which file; a statement that leaves half of itself; a sync that fails and
 //! is tried again as if that helped (FAULT-7); a database that goes on though it does not know what it has written; one that
@@ -515,6 +515,7 @@ fn try_faults(image: &Image, script: &[Step], state: &State, usual: u64) {
         (Failure::Io, u64::MAX),
         (Failure::NoSpace, 1),
         (Failure::NoSpace, u64::MAX),
+        (Failure::TooManyFiles, u64::MAX),
         (Failure::Short, u64::MAX),
     ];
     let mut found = Vec::new();

@@ -1,11 +1,15 @@
 //! Tables by the hundred with few files open: handles are closed and opened again under readers, writers, the page cleaner,
-//! DDL and restarts, and nothing of what was committed is lost.
+//! DDL and restarts, and nothing of what was committed is lost; nor while the system refuses to open more files.
 
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use varve::{ColumnType, Database, Error, Isolation, KeyMatch, LockMode, Options, TableDef, Value};
+use varve_sim::{Failure, Fault, Operation, SimDisk};
 
 fn options(open_files: u32) -> Options {
     Options {
@@ -133,8 +137,8 @@ fn work(db: &Database, thread: usize, threads: usize, rng: &mut SmallRng, model:
     }
 }
 
-fn verify(db: &Database, model: &Model) {
-    for n in 0..TABLES {
+fn verify(db: &Database, model: &Model, tables: usize) {
+    for n in 0..tables {
         let expected = model.range((n, 0)..(n + 1, 0));
         let expected: Vec<_> = expected.map(|((_, id), v)| (*id, *v)).collect();
         assert_eq!(values(db, n), expected, "table {n}");
@@ -163,14 +167,69 @@ fn many_tables_with_few_open_files() {
         });
         assert!(status(&db, "num_reopened_files") > 100);
         let all: Model = models.iter().flatten().map(|(k, v)| (*k, *v)).collect();
-        verify(&db, &all);
+        verify(&db, &all, TABLES);
         match life {
             0 => db.close().unwrap(),
             _ => db.crash(),
         }
         db = Database::open(dir.path(), options(OPEN_FILES as u32)).unwrap();
-        verify(&db, &all);
+        verify(&db, &all, TABLES);
     }
+    db.close().unwrap();
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "never: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// FL-2. A file that could not be opened again because too many were open stopped the database.
+#[test]
+fn pages_wait_for_files_that_can_not_be_opened() {
+    let disk = SimDisk::default();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let open = || {
+        let told = told.clone();
+        let options = Options {
+            // Nothing has to be read again.
+            buffer_pool_bytes: 4 << 20,
+            logger: Some(Arc::new(move |_, words| {
+                told.lock().unwrap().push(words.to_string())
+            })),
+            ..options(OPEN_FILES as u32)
+        };
+        Database::open_on(Arc::new(disk.clone()), Path::new("/db"), options).unwrap()
+    };
+    let db = open();
+    let tables = 30;
+    for n in 0..tables {
+        db.create_table(&def(&name(n))).unwrap();
+        bump(&db, n, 1);
+    }
+    let too_many = Fault::always(Operation::Open, Failure::TooManyFiles);
+    disk.inject(too_many.on(".vdt"));
+    let model: Model = (0..tables).map(|n| ((n, 1), bump(&db, n, 1))).collect();
+    wait_until("pages are refused", || {
+        status(&db, "buffer_flush_refused_pages") > 0
+    });
+    // Whoever needs no other file goes on.
+    assert_eq!(bump(&db, 0, 1), 3);
+    disk.heal();
+    wait_until("all pages are written", || {
+        status(&db, "buffer_pool_pages_dirty") == 0
+    });
+    let model: Model = (model.into_iter())
+        .map(|((n, id), v)| ((n, id), if n == 0 { 3 } else { v }))
+        .collect();
+    verify(&db, &model, tables);
+    let words = told.lock().unwrap().join("\n");
+    assert!(words.contains("Too many open files") && words.contains("can be opened again"));
+    db.crash();
+    let db = open();
+    verify(&db, &model, tables);
     db.close().unwrap();
 }
 

@@ -91,6 +91,16 @@ impl Error {
         }
     }
 
+    /// The process or the system has too many files open, or no memory, at the moment: what was refused can be tried again once something
+    /// else was closed. Nothing was done, and nothing is damaged.
+    pub fn is_out_of_means(&self) -> bool {
+        let Error::Io { source, .. } = self else {
+            return false;
+        };
+        let code = source.raw_os_error();
+        code.is_some_and(|code| [libc::EMFILE, libc::ENFILE, libc::ENOMEM].contains(&code))
+    }
+
     pub fn invalid(what: impl Into<String>) -> Error {
         Error::Invalid { what: what.into() }
     }
@@ -195,6 +205,21 @@ mod tests {
             let e = Error::io("extend", "a/t.vdt", kind.into());
             assert_eq!(matches!(e, Error::NoSpace { .. }), full, "{e}");
             assert!(e.to_string().contains("extend a/t.vdt"), "{e}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_tried_again() {
+        for (code, again) in [
+            (libc::EMFILE, true),
+            (libc::ENFILE, true),
+            (libc::ENOMEM, true),
+            (libc::EIO, false),
+            (libc::ENOENT, false),
+            (libc::ENOSPC, false),
+        ] {
+            let e = Error::io("open", "a/t.vdt", io::Error::from_raw_os_error(code));
+            assert_eq!(e.is_out_of_means(), again, "{e}");
         }
     }
 }

@@ -73,7 +73,7 @@ pub use prefetch::Arrived;
 
 use crate::base::sync::yield_now;
 use crate::base::{Counter, Durations, Error, PageId, Result, SpaceId};
-use crate::io::Transfer;
+use crate::io::{DiskFile, Transfer};
 use crate::page::{self, InnerImage, PageHint, PageType};
 use dirty::DirtyQueue;
 use frame::{Arena, Frame};
@@ -96,9 +96,10 @@ pub trait PageStore: Send + Sync {
         let mut pages = pages.iter().zip(bytes.chunks_exact(size.max(1)));
         pages.try_for_each(|(&page, bytes)| self.write(page, bytes))
     }
-    /// Whether writing a page of this tablespace can be made atomic: no crash tears it.
-    fn writes_atomically(&self, _space: SpaceId) -> bool {
-        false
+    /// Gets ready for writing and syncing pages of a tablespace: as long as the answer is kept, either fails only if the disk does. Nothing was
+    /// done after an error; one that [is for want of means](Error::is_out_of_means) may pass.
+    fn keep_open(&self, _space: SpaceId) -> Result<KeptOpen> {
+        Ok(KeptOpen::default())
     }
     /// As `write_all`, each page atomically; an error if that can't be.
     fn write_all_atomically(&self, pages: &[PageId], _bytes: &[u8]) -> Result<()> {
@@ -123,6 +124,15 @@ pub trait PageStore: Send + Sync {
     /// For replay: makes sure that the page can be read, extending the file if it ends earlier. False if there is
     /// no such tablespace.
     fn ensure(&self, page: PageId) -> Result<bool>;
+}
+
+/// A tablespace that pages can be written to.
+#[derive(Default)]
+pub struct KeptOpen {
+    /// Writing a page can be made atomic: no crash tears it.
+    pub writes_atomically: bool,
+    /// What is not closed meanwhile, if there is a file.
+    pub file: Option<Arc<dyn DiskFile>>,
 }
 
 /// Pages side by side in a tablespace, and where they are to be read to.

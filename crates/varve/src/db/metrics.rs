@@ -88,12 +88,8 @@ impl Sources<'_> {
         self.pool.frames.saturating_sub(self.pool.free_frames)
     }
 
-    /// Batches that went to the doublewrite file; it is on or off as long as the database is open.
     fn dblwr_batches(&self) -> u64 {
-        match now(&self.flushed.doublewrite_pages) {
-            0 => 0,
-            _ => now(&self.flushed.batches),
-        }
+        now(&self.flushed.doublewrite_batches)
     }
 
     fn pages_read(&self) -> u64 {
@@ -288,6 +284,7 @@ metrics! { |s|
         Value buffer_flush_pct_for_lsn = now(&s.flushed.pct_for_age), "The age of the oldest change, in percent of its asynchronous watermark";
         Value buffer_flush_pct_for_dirty = now(&s.flushed.pct_for_dirty), "Percent of the buffer pool that are dirty";
         Counter buffer_flush_skipped_pages = now(&s.flushed.skipped_pages), "Pages left for later because somebody was changing them";
+        Counter buffer_flush_refused_pages = now(&s.flushed.refused_pages), "Pages left for later because too many files are open to open theirs";
         Counter varve_dblwr_pages_written as dblwr_pages_written = now(&s.flushed.doublewrite_pages),
             "Pages written to the doublewrite file";
         Counter varve_dblwr_writes as dblwr_writes = s.dblwr_batches(), "Batches of pages written to the doublewrite file";

@@ -115,7 +115,7 @@ pub(crate) fn open(
     let spaces = Arc::new(spaces.with_undo_dir(undo_dir.clone()));
     let teller = logger.clone();
     let tell = move |words: &str| teller(LogLevel::Warning, words);
-    spaces.files().tell_of_space(tell);
+    spaces.files().tell_of_refusals(tell);
     let found = recovery::find_files(&*disk, dir, &spaces, &note)?;
     require_system_file(&spaces)?;
     let wants_direct = options.flush_method == FlushMethod::Direct && !options.is_read_only();
@@ -198,7 +198,7 @@ pub(crate) fn open(
         }),
     })?;
     (flusher, hold) = (started.0, Some(started.1));
-    if spaces.writes_atomically(SYSTEM_SPACE) {
+    if spaces.keep_open(SYSTEM_SPACE)?.writes_atomically {
         note(&format!(
             "the disk promises atomic writes of {page_size} bytes: pages are written without copies in the doublewrite file"
         ));

@@ -4,24 +4,28 @@
 //! (FL-1); the sync of the data files before a page counts as clean (WAL-2). The batch is over when all of this is
 //! done, so the doublewrite file never holds more than one batch that matters.
 //!
+//! - **FL-2** All files of a batch are open before anything is written, and stay so until their syncs are over (FILE-1). A file that can't be opened
+//!   because too many are open costs nothing: its pages stay dirty, and are taken again by a later batch.
+//!
 //! Where the file system and the device promise atomic writes of a page (IO-7), its tablespace's pages are written that way and need no copy.
-//! That is asked of each file, and a page whose file has become another one in between is not written but an error.
+//! That is asked of each file of the batch, once.
 //!
 //! Pages of unlogged tablespaces are just written: they mean nothing after a crash.
 //!
 //! The writes to the data files are under way together, in any order, those of pages that lie side by side as one; the first sync is
 //! called when all of them are over. The syncs of the data files are under way together, too.
 //!
-//! One batch at a time, under the caller's mutex. On an error every page is given back dirty, and the database is poisoned: after
+//! One batch at a time, under the caller's mutex. On any other error every page is given back dirty, and the database is poisoned: after
 //! a failed sync nobody knows what is on disk.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::doublewrite::{Doublewrite, HEADER_BYTES};
 use super::{Cause, FlushCounters, count};
-use crate::base::{Lsn, PageId, Result, Sabotage, SpaceId};
-use crate::buffer::{BufferPool, DirtyPage};
+use crate::base::{Error, Lsn, PageId, Result, Sabotage, SpaceId};
+use crate::buffer::{BufferPool, DirtyPage, KeptOpen};
 use crate::io::AlignedBuf;
 use crate::redo::RedoLog;
 
@@ -32,7 +36,12 @@ pub struct BatchWriter {
     /// The doublewrite file's header, then the copies of the batch's pages.
     buf: AlignedBuf,
     counters: Arc<FlushCounters>,
+    /// Why the last batch left pages out (FL-2).
+    refusal: Option<Error>,
 }
+
+/// The files of a batch.
+type OpenFiles = HashMap<SpaceId, KeptOpen>;
 
 impl BatchWriter {
     pub fn new(
@@ -49,26 +58,56 @@ impl BatchWriter {
             doublewrite,
             buf,
             counters,
+            refusal: None,
         }
     }
 
-    /// Writes the pages, at most a batch, and gives them back. Returns how many there were.
+    /// Writes the pages, at most a batch, and gives them back. Returns how many there were, without those whose files can't be opened now.
     pub fn write(&mut self, mut taken: Vec<DirtyPage>, cause: Cause) -> Result<usize> {
-        let n = taken.len();
-        if n == 0 {
-            return Ok(0);
-        }
         // Ascending, so that the data files are written in order.
         taken.sort_by_key(|p| p.page.to_u64());
-        let (logged, unlogged): (Vec<_>, Vec<_>) =
-            taken.into_iter().partition(|p| p.first_change.is_some());
-        let result = self
-            .write_logged(logged, cause)
-            .and(self.write_unlogged(unlogged, cause));
+        let result = self.write_sorted(taken, cause);
         if let Err(e) = &result {
             self.log.poison(format!("pages could not be written: {e}"));
         }
-        result.map(|()| n)
+        result
+    }
+
+    /// Why the last batch left pages out, if it did: there are too many open files.
+    pub fn refusal(&self) -> Option<&Error> {
+        self.refusal.as_ref()
+    }
+
+    fn write_sorted(&mut self, taken: Vec<DirtyPage>, cause: Cause) -> Result<usize> {
+        let (taken, open) = self.open_files(taken)?;
+        let n = taken.len();
+        let (logged, unlogged): (Vec<_>, Vec<_>) =
+            taken.into_iter().partition(|p| p.first_change.is_some());
+        self.write_logged(logged, &open, cause)
+            .and(self.write_unlogged(unlogged, cause))
+            .map(|()| n)
+    }
+
+    /// FL-2. Returns the pages whose files are open, and the files; the other pages are given back, and after an error all of them.
+    fn open_files(&mut self, taken: Vec<DirtyPage>) -> Result<(Vec<DirtyPage>, OpenFiles)> {
+        let mut open = OpenFiles::new();
+        let mut refused = Vec::new();
+        // Sorted by page, so equal tablespaces stand together.
+        let mut spaces: Vec<SpaceId> = taken.iter().map(|p| p.page.space).collect();
+        spaces.dedup();
+        for space in spaces {
+            match self.pool.store().keep_open(space) {
+                Ok(kept) => drop(open.insert(space, kept)),
+                Err(e) => refused.push(e),
+            }
+        }
+        let failed = refused.iter().find(|e| !e.is_out_of_means()).cloned();
+        let is_ready = |page: &DirtyPage| failed.is_none() && open.contains_key(&page.page.space);
+        let (ready, left): (Vec<_>, Vec<_>) = taken.into_iter().partition(is_ready);
+        count(&self.counters.refused_pages, left.len());
+        left.into_iter().for_each(|p| self.pool.write_given_up(p));
+        self.refusal = refused.pop();
+        failed.map_or(Ok((ready, open)), Err)
     }
 
     fn copy(&mut self, taken: &DirtyPage, slot: usize) -> Option<Lsn> {
@@ -110,22 +149,28 @@ impl BatchWriter {
         }
     }
 
-    fn write_logged(&mut self, mut taken: Vec<DirtyPage>, cause: Cause) -> Result<()> {
+    fn write_logged(
+        &mut self,
+        taken: Vec<DirtyPage>,
+        open: &OpenFiles,
+        cause: Cause,
+    ) -> Result<()> {
         // Those that need no copies stand last: the others lie together in the buffer.
-        let store = self.pool.store();
-        taken.sort_by_cached_key(|p| (store.writes_atomically(p.page.space), p.page.to_u64()));
+        let is_torn = |page: &DirtyPage| !open[&page.page.space].writes_atomically;
+        let (mut taken, whole): (Vec<_>, Vec<_>) = taken.into_iter().partition(is_torn);
+        taken.extend(whole);
         let (copied, newest) = self.copy_all(taken);
         if copied.is_empty() {
             return Ok(());
         }
-        let result = self.store(&copied, newest);
-        count(&self.counters.batches, usize::from(result.is_ok()));
+        let torn = copied.iter().take_while(|&page| is_torn(page)).count();
+        let result = self.store(&copied, torn, newest);
         self.give_back(copied, cause, &result);
         result
     }
 
-    /// Makes the copies durable in place.
-    fn store(&mut self, copied: &[DirtyPage], newest: Lsn) -> Result<()> {
+    /// Makes the copies durable in place, of which the first `torn` may be torn there.
+    fn store(&mut self, copied: &[DirtyPage], torn: usize, newest: Lsn) -> Result<()> {
         if !self.log.is_sabotaged(Sabotage::WriteAheadForgotten) {
             self.log.sync_to(newest)?;
             assert!(
@@ -137,16 +182,15 @@ impl BatchWriter {
         let used = HEADER_BYTES + copied.len() * size;
         let ids: Vec<PageId> = copied.iter().map(|p| p.page).collect();
         let store = self.pool.store();
-        let is_torn = |id: &&PageId| !store.writes_atomically(id.space);
-        let torn = ids.iter().take_while(is_torn).count();
         let middle = HEADER_BYTES + torn * size;
         if let Some(doublewrite) = self.doublewrite.as_mut().filter(|_| torn > 0) {
             doublewrite.write(&ids[..torn], &mut self.buf[..middle])?;
+            count(&self.counters.doublewrite_batches, 1);
             count(&self.counters.doublewrite_pages, torn);
         }
         store.write_all(&ids[..torn], &self.buf[HEADER_BYTES..middle])?;
         store.write_all_atomically(&ids[torn..], &self.buf[middle..used])?;
-        // Sorted by page, so equal tablespaces stand together.
+        // As in the beginning: equal tablespaces stand together.
         let mut spaces: Vec<SpaceId> = ids.iter().map(|id| id.space).collect();
         spaces.dedup();
         let begun = Instant::now();

@@ -51,14 +51,16 @@ pub struct FlushCounters {
     pub background: CauseCounters,
     pub lru: CauseCounters,
     pub requested: CauseCounters,
-    /// Batches, and pages that also went to the doublewrite file.
-    pub batches: AtomicU64,
+    /// Batches that went to the doublewrite file, and their pages there.
+    pub doublewrite_batches: AtomicU64,
     pub doublewrite_pages: AtomicU64,
     /// Syncs of tablespaces, and how long batches waited for theirs.
     pub space_syncs: AtomicU64,
     pub space_syncs_usec: AtomicU64,
     /// Pages whose latch was busy, left for the next time.
     pub skipped_pages: AtomicU64,
+    /// Pages whose file could not be opened, left for later.
+    pub refused_pages: AtomicU64,
     pub checkpoints: AtomicU64,
     /// What the cleaner's speed was decided by last; see `pace`.
     pub redo_rate: AtomicU64,

@@ -11,6 +11,7 @@
 //! - **WAL-2** the checkpoint never passes a change that is not in a synced data page, unless the file is gone for good (SP-8): `checkpoint`.
 //! - **FL-1** a page is written in place only after a whole copy of it is durable in the doublewrite file, and the
 //!   file's previous batch is synced in place before the next one overwrites it; or it is written atomically: `batch`, `doublewrite`.
+//! - **FL-2** a file that can't be opened for the moment costs nothing: its pages are written later: `batch`.
 //!
 //! Latches: shared page latches, one at a time and with a time limit, only while copying a page. Mutexes: the batch
 //! writer's, then the checkpoint's. Failure: an error of writing or syncing pages, or a panic of the thread, poisons the database through
@@ -30,7 +31,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -80,6 +81,8 @@ pub struct FlushEnv {
 
 /// So often what was changed during a clean shutdown is written again.
 const SHUTDOWN_ROUNDS: u32 = 32;
+/// So long whoever wants all pages written waits for files that can't be opened (FL-2).
+const REFUSAL_PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 10_000 });
 
 /// What the cleaner's thread and the flusher's callers share.
 struct Shared {
@@ -135,16 +138,24 @@ impl Shared {
     fn flush_all_to(&self, lsn: Lsn) -> Result<()> {
         // Every change below is complete then, so it is registered with its page.
         self.log.sync_to(lsn)?;
+        let mut written = Instant::now();
         loop {
             self.log.check()?;
             match self.checkpointer.oldest_change() {
                 Some(oldest) if oldest < lsn => {}
                 _ => return Ok(()),
             }
-            if self.flush_oldest(Lsn(lsn.0 - 1), self.batch_pages, Cause::Requested)? == 0 {
-                // What is left is being written by the cleaner or changed by somebody.
-                std::thread::sleep(Duration::from_millis(1));
+            if self.flush_oldest(Lsn(lsn.0 - 1), self.batch_pages, Cause::Requested)? > 0 {
+                written = Instant::now();
+                continue;
             }
+            // What is left is being written by the cleaner or changed by somebody, or its file can't be opened now.
+            if written.elapsed() > REFUSAL_PATIENCE
+                && let Some(refusal) = self.writer.lock().refusal()
+            {
+                return Err(refusal.clone());
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }
@@ -236,6 +247,10 @@ impl Flusher {
     }
 
     /// Returns once every page change below `lsn` is in a synced data file.
+    ///
+    /// # Errors
+    ///
+    /// One [for want of means](Error::is_out_of_means): pages are left whose files could not be opened for a while. Nothing is lost.
     pub fn flush_all_to(&self, lsn: Lsn) -> Result<()> {
         self.shared.flush_all_to(lsn)
     }

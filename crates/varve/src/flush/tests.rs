@@ -8,8 +8,8 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 
 use super::*;
 use crate::base::{PageId, PageNo, SpaceId};
-use crate::buffer::{PageStore, PoolSettings};
-use crate::io::{OpenMode, RealDisk};
+use crate::buffer::{KeptOpen, PageStore, PoolSettings};
+use crate::io::{DiskFile, OpenMode, RealDisk};
 use crate::page::{self, PageOp, PageType};
 use crate::redo::LogSettings;
 
@@ -25,6 +25,12 @@ struct Store {
     fail_write: AtomicBool,
     fail_sync: AtomicBool,
     panic_write: AtomicBool,
+    /// Too many files are open for that of tablespace 5.
+    refuse_open: AtomicBool,
+    /// It can't be opened, whatever else is open.
+    fail_open: AtomicBool,
+    /// What is kept open for writing.
+    file: OnceLock<Arc<dyn DiskFile>>,
     /// Writes wait until this is false; whether one does.
     hold_writes: AtomicBool,
     write_waits: AtomicBool,
@@ -83,8 +89,23 @@ impl PageStore for Store {
         state.order.push(page);
         Ok(())
     }
+    fn keep_open(&self, space: SpaceId) -> Result<KeptOpen> {
+        fail_if(&self.fail_open)?;
+        match space == SpaceId(5) && self.refuse_open.load(Ordering::Relaxed) {
+            true => {
+                let why = std::io::Error::from_raw_os_error(libc::EMFILE);
+                Err(Error::io("open", "store", why))
+            }
+            false => Ok(KeptOpen {
+                file: self.file.get().cloned(),
+                writes_atomically: false,
+            }),
+        }
+    }
     fn sync(&self, space: SpaceId) -> Result<()> {
         fail_if(&self.fail_sync)?;
+        let is_open = |file: &Arc<dyn DiskFile>| Arc::strong_count(file) > 1;
+        assert!(self.file.get().is_none_or(is_open), "FL-2");
         let mut state = self.state.lock();
         let of_space = state.written.iter().filter(|(id, _)| id.space == space);
         let of_space: Vec<_> = of_space.map(|(id, b)| (*id, b.clone())).collect();
@@ -152,6 +173,8 @@ impl Rig {
             next_index: 0,
         };
         let control = ControlFile::create(&RealDisk, dir.path(), control).unwrap();
+        let file = RealDisk.open(&dir.path().join("data"), OpenMode::CreateNew);
+        assert!(store.file.set(file.unwrap()).is_ok());
         Rig {
             dir,
             store,
@@ -408,20 +431,45 @@ fn idle_time_cleans_the_pool() {
     drop(flusher);
 }
 
-/// A failed write, a failed sync and a panic each stop the database, with the reason; the page stays dirty.
+/// FL-2: pages whose file can't be opened for the moment stay dirty, others are written meanwhile, and nothing stops.
+#[test]
+fn a_file_that_can_not_be_opened_now_is_written_later() {
+    let rig = Rig::new(64, 10);
+    let (flusher, _hold) = Flusher::start_held(rig.env(|_| {})).unwrap();
+    flusher.stop();
+    rig.store.refuse_open.store(true, Ordering::Relaxed);
+    let mut end = START;
+    for no in 0..6 {
+        end = rig.change(no, 1, 100).unwrap();
+    }
+    let refused = flusher.flush_all_to(end).unwrap_err();
+    assert!(refused.is_out_of_means(), "{refused}");
+    let mut written = rig.order();
+    written.sort_unstable();
+    assert_eq!(written, [1, 3, 5]);
+    assert_eq!(rig.pool.dirty_pages(), 3);
+    assert!(flusher.counters().refused_pages.load(Ordering::Relaxed) >= 3);
+    rig.log.check().unwrap();
+    rig.store.refuse_open.store(false, Ordering::Relaxed);
+    flusher.flush_all_to(end).unwrap();
+    assert_eq!((rig.order().len(), rig.pool.dirty_pages()), (6, 0));
+}
+
+/// A failed write, a failed sync, a file that can't be opened and a panic each stop the database, with the reason; the page stays dirty.
 #[test]
 fn failures_poison() {
-    for which in 0..3 {
+    for which in 0..4 {
         let rig = Rig::new(64, 10);
         let flusher = Flusher::start(rig.env(|_| {})).unwrap();
         let end = rig.change(1, 1, 100).unwrap();
         let (flag, reason) = match which {
             0 => (&rig.store.fail_write, "broken disk"),
             1 => (&rig.store.fail_sync, "broken disk"),
+            2 => (&rig.store.fail_open, "broken disk"),
             _ => (&rig.store.panic_write, "told to panic"),
         };
         flag.store(true, Ordering::Relaxed);
-        if which < 2 {
+        if which < 3 {
             assert!(flusher.flush_all_to(end).is_err());
             assert_eq!(rig.pool.dirty_pages(), 1);
         } else {

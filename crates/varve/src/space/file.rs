@@ -5,21 +5,25 @@
 //! system tablespace and those of undo and of temporary tables stay open and are not counted.
 //!
 //! - **FILE-1** A handle is closed only when no operation is on it and every write through it has been synced: the operating
-//!   system tells of a failed write those who had the file open at the time.
+//!   system tells of a failed write those who had the file open at the time. A sync that somebody else begins may come before a write that is
+//!   on its way, so whoever writes pages keeps the file open from before the first write until its own sync is over
+//!   ([`SpaceFile::if_there`]). What an earlier process has written may not be durable either, as long as this one has not synced the file: to
+//!   be synced it is opened then, if it is closed.
 //! - **FILE-2** A file is opened again under the name that it has then: renaming holds the same mutex as opening. Once it is given
 //!   up, because it is removed or another takes its place, it is never opened again.
 //! - **FILE-3** More files than the limit are open only as long as all of them are in use or wait for their sync, which a batch
-//!   of the page cleaner ends with.
+//!   of the page cleaner ends with; those that just left the list are closed a moment later.
+//! - **FILE-4** Where the system refuses to open a file because too many are open, idle ones are closed, and it is tried again.
 //!
-//! Who keeps the database is told when a file can't be extended for want of space, and when it can again
-//! ([`OpenFiles::tell_of_space`]).
+//! Who keeps the database is told when a file can't be extended for want of space, or not be opened because too many are, and when it
+//! can again ([`OpenFiles::tell_of_refusals`]).
 //!
 //! Mutexes: a file's own, then that of the file that takes its place, then the list's; under the list's, other files' own by
-//! `try_lock` only.
+//! `try_lock` only. No file is closed under the list's mutex: that may take long.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -28,18 +32,43 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::base::{Durations, Error, Result};
 use crate::io::{Disk, DiskFile, FlushMethod, OpenMode, write_aligned};
 
-/// How often it is told that there is no space.
-const SPACE_TELL: Duration = Duration::from_secs(60);
+/// How often it is told that something is refused.
+const TELL_AGAIN: Duration = Duration::from_secs(60);
+
+/// How often opening a file is tried, after some idle ones were closed each time (FILE-4).
+const OPEN_TRIES: usize = 5;
 
 type Tell = Box<dyn Fn(&str) + Send + Sync>;
 
-/// What was told about space.
+/// A kind of refusal, and what was told about it.
 #[derive(Default)]
-struct Told {
-    at: Option<Instant>,
-    /// Nothing was extended since.
-    is_full: bool,
+struct Refusal {
+    /// It was told, and not yet that it is over. Relaxed: who sees that too late leaves it to the next one.
+    is_told: AtomicBool,
+    at: Mutex<Option<Instant>>,
 }
+
+impl Refusal {
+    /// It was refused: gives the words to `tell`, once in a while.
+    fn refused(&self, tell: &Tell, words: impl FnOnce() -> String) {
+        let mut at = self.at.lock();
+        if at.is_none_or(|at| at.elapsed() >= TELL_AGAIN) {
+            *at = Some(Instant::now());
+            self.is_told.store(true, Relaxed);
+            tell(&words());
+        }
+    }
+
+    /// It was not refused this time.
+    fn is_over(&self, tell: &Tell, words: &str) {
+        if self.is_told.load(Relaxed) && self.is_told.swap(false, Relaxed) {
+            tell(words);
+        }
+    }
+}
+
+/// What closing idle files works on.
+type List = HashMap<u64, Weak<SpaceFile>>;
 
 /// The table files that are open.
 pub struct OpenFiles {
@@ -50,10 +79,11 @@ pub struct OpenFiles {
     /// Counts uses, to tell older ones from newer ones. Relaxed: a use that is taken for another one costs an open at most.
     clock: AtomicU64,
     /// By their `number`.
-    open: Mutex<HashMap<u64, Weak<SpaceFile>>>,
+    open: Mutex<List>,
     reopened: AtomicU64,
     tell: OnceLock<Tell>,
-    told: Mutex<Told>,
+    space: Refusal,
+    means: Refusal,
 }
 
 impl OpenFiles {
@@ -67,7 +97,8 @@ impl OpenFiles {
             open: Mutex::default(),
             reopened: AtomicU64::new(0),
             tell: OnceLock::new(),
-            told: Mutex::default(),
+            space: Refusal::default(),
+            means: Refusal::default(),
         })
     }
 
@@ -78,23 +109,55 @@ impl OpenFiles {
 
     /// Opens a file for its pages.
     fn open_for_pages(&self, path: &Path) -> Result<Arc<dyn DiskFile>> {
-        match self.method {
+        self.with_means(|| match self.method {
             FlushMethod::Fsync => self.disk.open(path, OpenMode::Existing),
             FlushMethod::Direct => self.disk.open_direct(path),
-        }
+        })
     }
 
     /// The same, where it is open already.
     pub fn for_pages(&self, file: Arc<dyn DiskFile>) -> Result<Arc<dyn DiskFile>> {
         match self.method {
             FlushMethod::Fsync => Ok(file),
-            FlushMethod::Direct => self.disk.open_direct(file.path()),
+            FlushMethod::Direct => self.open_for_pages(file.path()),
         }
     }
 
-    /// Gives the words for whoever keeps the database to `tell` when a file can't be extended for want of space, once a minute at
-    /// most, and when one was extended after that. Only the first call counts.
-    pub fn tell_of_space(&self, tell: impl Fn(&str) + Send + Sync + 'static) {
+    /// Does what opens a file; if too many are open, again after some that are idle were closed (FILE-4).
+    pub fn with_means<T>(&self, open: impl Fn() -> Result<T>) -> Result<T> {
+        for _ in 1..OPEN_TRIES {
+            match open() {
+                Err(e) if e.is_out_of_means() => {}
+                opened => return self.opened(opened),
+            }
+            if self.close_idle(self.open.lock(), 1 + self.limit / 16, None) == 0 {
+                break;
+            }
+        }
+        self.opened(open())
+    }
+
+    /// What came of opening a file.
+    fn opened<T>(&self, opened: Result<T>) -> Result<T> {
+        if let Some(tell) = self.tell.get() {
+            match &opened {
+                Ok(_) => self.means.is_over(tell, "files can be opened again"),
+                Err(e) if e.is_out_of_means() => self.means.refused(tell, || {
+                    format!(
+                        "{e}; {} files of tables are open; pages that can't be written are written later, statements that have to open a file are refused: \
+                         let the process have more files open, or Varve fewer",
+                        self.count()
+                    )
+                }),
+                Err(_) => {}
+            }
+        }
+        opened
+    }
+
+    /// Gives the words for whoever keeps the database to `tell` when a file can't be extended for want of space, or can't be opened
+    /// because too many are open, once a minute at most, and when one could after that. Only the first call counts.
+    pub fn tell_of_refusals(&self, tell: impl Fn(&str) + Send + Sync + 'static) {
         let _ = self.tell.set(Box::new(tell));
     }
 
@@ -103,19 +166,14 @@ impl OpenFiles {
         let Some(tell) = self.tell.get() else {
             return;
         };
-        let mut told = self.told.lock();
         match done {
-            Ok(()) if told.is_full => {
-                told.is_full = false;
-                tell("there is space again");
-            }
-            Err(Error::NoSpace { what }) if told.at.is_none_or(|at| at.elapsed() >= SPACE_TELL) => {
-                (told.at, told.is_full) = (Some(Instant::now()), true);
-                tell(&format!(
+            Ok(()) => self.space.is_over(tell, "there is space again"),
+            Err(Error::NoSpace { what }) => self.space.refused(tell, || {
+                format!(
                     "no space left: {what}; statements that need room are refused until there is some, nothing has to be restarted then"
-                ));
-            }
-            _ => {}
+                )
+            }),
+            Err(_) => {}
         }
     }
 
@@ -135,27 +193,39 @@ impl OpenFiles {
     /// Takes a file into the list, and closes others if it is too long (FILE-3). The caller holds the file's mutex, if others
     /// know the file.
     fn enter(&self, file: &SpaceFile) {
-        // Dropped after the list's mutex is released: a file that goes takes itself off the list.
-        let mut others: Vec<(u64, Arc<SpaceFile>)> = Vec::new();
         let mut open = self.open.lock();
         open.insert(file.number, file.me.clone());
-        if open.len() <= self.limit {
-            return;
+        if let Some(surplus @ 1..) = open.len().checked_sub(self.limit) {
+            // A few more than necessary, so that not every open has to look at all of them.
+            self.close_idle(open, surplus + self.limit / 16, Some(file.number));
         }
-        // A few more than necessary, so that not every open has to look at all of them.
-        let mut surplus = open.len() - self.limit + self.limit / 16;
+    }
+
+    /// Closes up to so many files that are idle, but not this one, those first that were used longest ago. Returns how many.
+    fn close_idle(
+        &self,
+        mut open: MutexGuard<'_, List>,
+        most: usize,
+        except: Option<u64>,
+    ) -> usize {
         let known = open.values().filter_map(Weak::upgrade);
-        others.extend(known.map(|f| (f.last_use.load(Relaxed), f)));
-        others.sort_unstable_by_key(|(last_use, _)| *last_use);
-        for (_, other) in &others {
-            if surplus == 0 {
+        let mut known: Vec<_> = known.map(|f| (f.last_use.load(Relaxed), f)).collect();
+        known.sort_unstable_by_key(|(last_use, _)| *last_use);
+        let mut closed = Vec::new();
+        for (_, file) in &known {
+            if closed.len() == most {
                 break;
             }
-            if other.number != file.number && other.try_close() {
-                open.remove(&other.number);
-                surplus -= 1;
+            if Some(file.number) != except
+                && let Some(handle) = file.to_close()
+            {
+                open.remove(&file.number);
+                closed.push(handle);
             }
         }
+        // Also the files themselves go after that: the last of its owners takes a file off the list.
+        drop(open);
+        closed.len()
     }
 
     fn leave(&self, number: u64) {
@@ -170,6 +240,8 @@ struct State {
     path: String,
     /// Somebody wrote since the last sync began.
     owes_sync: bool,
+    /// This process has synced it, so that nothing is left of what an earlier one has written.
+    was_synced: bool,
     /// Nobody will open it again.
     is_given_up: bool,
 }
@@ -228,6 +300,7 @@ impl SpaceFile {
                 handle: Some(handle),
                 path: path.into(),
                 owes_sync: false,
+                was_synced: false,
                 is_given_up: false,
             }),
         })
@@ -243,15 +316,24 @@ impl SpaceFile {
         self.handle(&mut self.state.lock())
     }
 
-    /// The file to write to, which stays open as long as the caller has it, and owes a sync from now on; `None` if it is given up.
+    /// The file, which stays open as long as the caller has it; `None` if it is given up.
+    pub fn if_there(&self) -> Result<Option<Arc<dyn DiskFile>>> {
+        self.handle_if_there(&mut self.state.lock())
+    }
+
+    /// The same to write to: it owes a sync from now on (FILE-1).
     pub fn to_write(&self) -> Result<Option<Arc<dyn DiskFile>>> {
         let mut state = self.state.lock();
-        if state.is_given_up {
-            return Ok(None);
+        let handle = self.handle_if_there(&mut state)?;
+        state.owes_sync |= handle.is_some();
+        Ok(handle)
+    }
+
+    fn handle_if_there(&self, state: &mut State) -> Result<Option<Arc<dyn DiskFile>>> {
+        match state.is_given_up {
+            true => Ok(None),
+            false => self.handle(state).map(Some),
         }
-        let handle = self.handle(&mut state)?;
-        state.owes_sync = true;
-        Ok(Some(handle))
     }
 
     /// Writes nothing if the file is given up.
@@ -264,25 +346,31 @@ impl SpaceFile {
 
     /// Makes everything written so far durable.
     pub fn sync(&self) -> Result<()> {
-        let done = self.to_sync().map_or(Ok(()), |handle| handle.sync());
+        let handle = self.to_sync()?;
+        let done = handle.as_ref().map_or(Ok(()), |handle| handle.sync());
         if done.is_err() {
             self.is_not_synced();
         }
         done
     }
 
-    /// The file that the caller is going to sync, and keeps open until that is done: who writes from now on owes another one. `None`: what
-    /// is closed owes nothing (FILE-1).
-    pub fn to_sync(&self) -> Option<Arc<dyn DiskFile>> {
+    /// The file that the caller is going to sync, and keeps open until that is done: who writes from now on owes another one. `None`: it is
+    /// closed and owes nothing (FILE-1), or it is given up.
+    pub fn to_sync(&self) -> Result<Option<Arc<dyn DiskFile>>> {
         let mut state = self.state.lock();
-        let handle = state.handle.clone()?;
-        state.owes_sync = false;
-        Some(handle)
+        let handle = match state.handle {
+            None if state.was_synced => None,
+            _ => self.handle_if_there(&mut state)?,
+        };
+        state.was_synced |= handle.is_some();
+        state.owes_sync &= handle.is_none();
+        Ok(handle)
     }
 
     /// Nothing came of the sync that `to_sync` was called for.
     pub fn is_not_synced(&self) {
-        self.state.lock().owes_sync = true;
+        let mut state = self.state.lock();
+        (state.owes_sync, state.was_synced) = (true, false);
     }
 
     /// Extends the file. That need not be synced: recovery extends it again if it has to.
@@ -370,18 +458,15 @@ impl SpaceFile {
         Ok(handle)
     }
 
-    /// FILE-1. False if it can't be closed now.
-    fn try_close(&self) -> bool {
-        let Some(mut state) = self.state.try_lock() else {
-            return false;
-        };
+    /// FILE-1. The handle, if it can be closed now.
+    fn to_close(&self) -> Option<Arc<dyn DiskFile>> {
+        let mut state = self.state.try_lock()?;
         // Others get hold of it only under this mutex: whoever has it already is counted.
         let is_idle = state.handle.as_ref().map(Arc::strong_count) == Some(1);
-        if !is_idle || state.owes_sync {
-            return false;
+        match is_idle && !state.owes_sync {
+            true => state.handle.take(),
+            false => None,
         }
-        state.handle = None;
-        true
     }
 }
 

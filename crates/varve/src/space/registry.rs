@@ -16,12 +16,15 @@ use super::file::{OpenFiles, SpaceFile};
 use super::header::{DefinitionCopy, FileHeader};
 use super::{Space, SpaceKind, round_size};
 use crate::base::{Durations, Error, PageId, PageNo, Result, SpaceId, TableId};
-use crate::buffer::{PageRun, PageStore};
+use crate::buffer::{KeptOpen, PageRun, PageStore};
 use crate::io::{Disk, DiskFile, FlushMethod, IoQueue, OpenMode, Request, Write, read_aligned};
 use crate::page;
 
 /// Extension of a tablespace file that is being made, in the place of its own.
 pub const UNFINISHED_EXTENSION: &str = "vdt-new";
+
+/// Files whose syncs are under way together: all of a batch of pages. They may be open beyond the limit (FILE-3).
+const SYNCED_TOGETHER: usize = 256;
 
 /// What a new tablespace is told.
 #[derive(Clone, Copy)]
@@ -139,7 +142,10 @@ impl Spaces {
     pub fn create(&self, new: NewSpace<'_>) -> Result<Arc<Space>> {
         self.create_in(new, |path| match new.kind {
             SpaceKind::Temp => self.take_over(path, new.pages),
-            _ => self.disk.open(path, OpenMode::CreateNew),
+            _ => {
+                let make = || self.disk.open(path, OpenMode::CreateNew);
+                self.files.with_means(make)
+            }
         })
     }
 
@@ -245,7 +251,8 @@ impl Spaces {
     /// Opens a file by its path; its header says which tablespace it is.
     pub fn open(&self, path: &str) -> Result<Arc<Space>> {
         let full = self.dir.join(path);
-        let file = self.disk.open(&full, OpenMode::Existing)?;
+        let open = || self.disk.open(&full, OpenMode::Existing);
+        let file = self.files.with_means(open)?;
         let header = FileHeader::read(&*file)?;
         let intro = header.intro;
         intro.check_owner(&self.uuid, &full)?;
@@ -441,11 +448,29 @@ impl Spaces {
     }
 
     fn sync_parent(&self, path: &Path) -> Result<()> {
-        self.disk.sync_dir(path.parent().unwrap_or(&self.dir))
+        let parent = path.parent().unwrap_or(&self.dir);
+        self.files.with_means(|| self.disk.sync_dir(parent))
     }
 }
 
 impl Spaces {
+    fn sync_together(&self, spaces: &[SpaceId]) -> Result<()> {
+        let spaces: Vec<_> = spaces.iter().filter_map(|&id| self.get(id)).collect();
+        let to_sync = spaces.iter().map(|space| space.file.to_sync());
+        // They stay open until it is known whether they still owe a sync.
+        let files = to_sync
+            .filter_map(Result::transpose)
+            .collect::<Result<Vec<_>>>();
+        let done = match &files {
+            Ok(files) => self.queue.sync_all(files),
+            Err(e) => Err(e.clone()),
+        };
+        if done.is_err() {
+            spaces.iter().for_each(|space| space.file.is_not_synced());
+        }
+        done
+    }
+
     /// Where so many pages from this one on are.
     fn place(&self, first: PageId, pages: u32) -> Result<(Arc<dyn DiskFile>, u64)> {
         let space = self.require(first.space)?;
@@ -495,9 +520,15 @@ impl PageStore for Spaces {
         self.queue.write_all(writes)
     }
 
-    fn writes_atomically(&self, space: SpaceId) -> bool {
-        let file = self.get(space).and_then(|space| space.file.to_read().ok());
-        file.is_some_and(|file| file.writes_atomically(self.page_size))
+    fn keep_open(&self, space: SpaceId) -> Result<KeptOpen> {
+        let file = match self.get(space) {
+            Some(space) => space.file.if_there()?,
+            None => None,
+        };
+        Ok(KeptOpen {
+            writes_atomically: (file.as_ref()).is_some_and(|f| f.writes_atomically(self.page_size)),
+            file,
+        })
     }
 
     fn write_all_atomically(&self, pages: &[PageId], bytes: &[u8]) -> Result<()> {
@@ -535,15 +566,8 @@ impl PageStore for Spaces {
     }
 
     fn sync_all(&self, spaces: &[SpaceId]) -> Result<()> {
-        let spaces: Vec<_> = spaces.iter().filter_map(|&id| self.get(id)).collect();
-        let to_sync = spaces.iter().filter_map(|space| space.file.to_sync());
-        // They stay open until it is known whether they still owe a sync.
-        let files: Vec<_> = to_sync.collect();
-        let done = self.queue.sync_all(&files);
-        if done.is_err() {
-            spaces.iter().for_each(|space| space.file.is_not_synced());
-        }
-        done
+        let mut together = spaces.chunks(SYNCED_TOGETHER);
+        together.try_for_each(|spaces| self.sync_together(spaces))
     }
 
     fn ensure(&self, page: PageId) -> Result<bool> {

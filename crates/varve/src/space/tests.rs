@@ -1,8 +1,8 @@
 //! Tablespaces on real files, with a log and a pool: what is handed out, what survives, what is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
-use std::sync::atomic::AtomicU64;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
@@ -12,11 +12,14 @@ use rand::{Rng, SeedableRng};
 use super::*;
 use crate::base::{Lsn, NO_PAGE};
 use crate::buffer::{BufferPool, PageStore, PoolSettings};
-use crate::io::{DirEntry, DirLock, Disk, DiskFile, OpenMode, RealDisk};
+use crate::io::meddled::{MeddledDisk, Meddler};
+use crate::io::{Disk, OpenMode, RealDisk};
 use crate::mtr::replay::apply_frame;
 use crate::mtr::{Mtr, MtrEnv};
 use crate::page::{self, PageOp, PageType};
 use crate::redo::{LogSettings, RedoLog, RedoReader};
+
+mod files;
 
 const PAGE: usize = 4096;
 const GROUP: u32 = 6144;
@@ -243,94 +246,67 @@ fn freed_pages_are_used_before_the_file_grows() {
     );
 }
 
-/// A disk that has room for so many bytes, and lets others know before it makes names durable.
+/// A disk that has room for so many bytes in a file and for so many open files, and lets others know before it makes names durable and
+/// before it closes a file.
 struct SmallDisk {
     limit: Arc<AtomicU64>,
     before_sync_dir: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    before_close: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    most_open: AtomicI64,
+    open: AtomicI64,
+    synced: Mutex<Vec<PathBuf>>,
 }
 
-fn small_disk(limit: &Arc<AtomicU64>) -> Arc<SmallDisk> {
-    Arc::new(SmallDisk {
+fn small_disk(limit: &Arc<AtomicU64>) -> Arc<MeddledDisk<SmallDisk>> {
+    MeddledDisk::new(Arc::new(SmallDisk {
         limit: limit.clone(),
         before_sync_dir: OnceLock::new(),
-    })
+        before_close: OnceLock::new(),
+        most_open: AtomicI64::new(i64::MAX),
+        open: AtomicI64::new(0),
+        synced: Mutex::default(),
+    }))
 }
 
-struct SmallFile {
-    file: Arc<dyn DiskFile>,
-    limit: Arc<AtomicU64>,
+/// One that has room for everything.
+fn large_disk() -> Arc<MeddledDisk<SmallDisk>> {
+    small_disk(&Arc::new(AtomicU64::new(u64::MAX)))
 }
 
-impl Disk for SmallDisk {
-    fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn DiskFile>> {
-        let file = RealDisk.open(path, mode)?;
-        let limit = self.limit.clone();
-        Ok(Arc::new(SmallFile { file, limit }))
+impl Meddler for SmallDisk {
+    fn before_open(&self, path: &Path) -> Result<()> {
+        if self.open.load(SeqCst) < self.most_open.load(SeqCst) {
+            return Ok(());
+        }
+        let why = std::io::Error::from_raw_os_error(libc::EMFILE);
+        Err(Error::io("open", path, why))
     }
-    fn open_direct(&self, path: &Path) -> Result<Arc<dyn DiskFile>> {
-        let (file, limit) = (RealDisk.open_direct(path)?, self.limit.clone());
-        Ok(Arc::new(SmallFile { file, limit }))
+    fn opened(&self) {
+        self.open.fetch_add(1, SeqCst);
     }
-    fn remove(&self, path: &Path) -> Result<()> {
-        RealDisk.remove(path)
+    fn before_close(&self) {
+        self.open.fetch_sub(1, SeqCst);
+        if let Some(before) = self.before_close.get() {
+            before();
+        }
     }
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        RealDisk.rename(from, to)
+    fn before_sync(&self, path: &Path) -> Result<()> {
+        self.synced.lock().push(path.into());
+        Ok(())
     }
-    fn create_dir_all(&self, path: &Path) -> Result<()> {
-        RealDisk.create_dir_all(path)
-    }
-    fn remove_dir(&self, path: &Path) -> Result<()> {
-        RealDisk.remove_dir(path)
-    }
-    fn list(&self, path: &Path) -> Result<Vec<DirEntry>> {
-        RealDisk.list(path)
-    }
-    fn sync_dir(&self, path: &Path) -> Result<()> {
+    fn before_sync_dir(&self) {
         if let Some(before) = self.before_sync_dir.get() {
             before();
         }
-        RealDisk.sync_dir(path)
     }
-    fn exists(&self, path: &Path) -> Result<bool> {
-        RealDisk.exists(path)
-    }
-    fn lock_dir(&self, path: &Path) -> Result<DirLock> {
-        RealDisk.lock_dir(path)
-    }
-}
-
-impl DiskFile for SmallFile {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.file.read_at(buf, offset)
-    }
-    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.file.write_at(buf, offset)
-    }
-    fn sync(&self) -> Result<()> {
-        self.file.sync()
-    }
-    fn len(&self) -> Result<u64> {
-        self.file.len()
-    }
-    fn allocate(&self, new_len: u64) -> Result<()> {
-        if new_len > self.limit.load(Relaxed) {
-            let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
-            return Err(Error::io("allocate", self.path(), full));
+    fn before_allocate(&self, path: &Path, new_len: u64) -> Result<()> {
+        match new_len > self.limit.load(Relaxed) {
+            true => {
+                let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+                Err(Error::io("allocate", path, full))
+            }
+            false => Ok(()),
         }
-        self.file.allocate(new_len)
-    }
-    fn fill(&self, from: u64) -> Result<()> {
-        self.file.fill(from)
-    }
-    fn set_len(&self, new_len: u64) -> Result<()> {
-        self.file.set_len(new_len)
-    }
-    fn path(&self) -> &Path {
-        self.file.path()
-    }
-    fn is_direct(&self) -> bool {
-        self.file.is_direct()
     }
 }
 
@@ -534,7 +510,7 @@ fn a_file_that_can_not_be_removed_stays() {
 fn late_writes_wait_until_the_file_is_gone_for_good() {
     for replaced in [false, true] {
         let dir = tempfile::tempdir().unwrap();
-        let disk = small_disk(&Arc::new(AtomicU64::new(u64::MAX)));
+        let disk = large_disk();
         let spaces = spaces_on(disk.clone(), dir.path());
         spaces.create(new_table("a.vdt")).unwrap();
         let id = SpaceId(41);
@@ -555,7 +531,7 @@ fn late_writes_wait_until_the_file_is_gone_for_good() {
             let done = heard.lock().recv_timeout(Duration::from_millis(50));
             assert!(done.is_err(), "SP-8");
         };
-        assert!(disk.before_sync_dir.set(Box::new(hook)).is_ok());
+        assert!(disk.with.before_sync_dir.set(Box::new(hook)).is_ok());
         match replaced {
             true => spaces.replace(ID, id).unwrap(),
             false => spaces.drop_space(ID).unwrap(),
@@ -569,7 +545,7 @@ fn late_writes_wait_until_the_file_is_gone_for_good() {
 fn late_writes_reach_an_open_file_until_it_is_gone_for_good() {
     for fails in [false, true] {
         let dir = tempfile::tempdir().unwrap();
-        let disk = small_disk(&Arc::new(AtomicU64::new(u64::MAX)));
+        let disk = large_disk();
         let spaces = spaces_on(disk.clone(), dir.path());
         let undo = |id, path| NewSpace {
             id,
@@ -598,7 +574,7 @@ fn late_writes_reach_an_open_file_until_it_is_gone_for_good() {
                 }
             }
         };
-        assert!(disk.before_sync_dir.set(Box::new(hook)).is_ok());
+        assert!(disk.with.before_sync_dir.set(Box::new(hook)).is_ok());
         assert_eq!(spaces.replace_open(ID, new).is_err(), fails);
         assert_eq!(byte_of(2), 7, "SP-8");
         assert_eq!(spaces.get(new).unwrap().path(), "a/u.vdt");
@@ -729,67 +705,4 @@ fn wrong_files_are_refused_by_name() {
     page::verify(&good[..PAGE], PageId::new(ID, PageNo(0))).unwrap();
     assert_eq!(good[PAGE + 64], 0x11);
     assert_eq!(good[PAGE + 64 + 3072..][..4], [0xff; 4]);
-}
-
-/// Table files by the dozen: those that are idle are closed, those that owe a sync are not, and each is found again under the
-/// name that it has by then.
-#[test]
-fn idle_files_are_closed_and_opened_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let spaces = spaces_on(Arc::new(RealDisk), dir.path());
-    let (n, limit) = (30, 10);
-    let ids: Vec<SpaceId> = (0..n).map(|n| SpaceId(50 + n)).collect();
-    let page = |id: SpaceId| PageId::new(id, PageNo(3));
-    let content = |id: SpaceId| vec![id.0 as u8; PAGE];
-    for &id in &ids {
-        let path = format!("s/{id}.vdt");
-        let new = NewSpace {
-            id,
-            path: &path,
-            ..new_table("")
-        };
-        spaces.create(new).unwrap();
-        assert!(spaces.files().count() <= limit);
-    }
-    for &id in &ids {
-        spaces.write(page(id), &content(id)).unwrap();
-    }
-    assert_eq!(spaces.files().count(), ids.len(), "FILE-1: all owe a sync");
-    for &id in &ids {
-        spaces.sync(id).unwrap();
-    }
-    let reopened = spaces.files().reopened();
-    let read = |id: SpaceId| {
-        let mut buf = vec![0; PAGE];
-        spaces.read(page(id), &mut buf).map(|()| buf)
-    };
-    // The files are closed with the next open of any.
-    let extra = NewSpace {
-        id: SpaceId(49),
-        ..new_table("s/extra.vdt")
-    };
-    spaces.create(extra).unwrap();
-    assert!(spaces.files().count() <= limit, "FILE-3");
-    assert_eq!(spaces.files().reopened(), reopened);
-    // All but the newest are closed. FILE-2: renamed, replaced and removed meanwhile.
-    spaces.rename(ids[0], "s/renamed.vdt").unwrap();
-    spaces.rename(ids[1], &format!("s/{}.vdt", ids[0])).unwrap();
-    spaces.replace(ids[2], ids[3]).unwrap();
-    let late = spaces.get(ids[4]).unwrap();
-    spaces.drop_space(ids[4]).unwrap();
-    late.file.write_at(&content(ids[4]), 0).unwrap();
-    late.file.sync().unwrap();
-    let refused = late.file.to_read();
-    assert!(matches!(refused, Err(Error::NotFound { .. })));
-    assert!(!dir.path().join(format!("s/{}.vdt", ids[4])).exists());
-    let gone = [ids[2], ids[4]];
-    for &id in ids.iter().filter(|id| !gone.contains(id)) {
-        assert_eq!(read(id).unwrap(), content(id), "{id}");
-        assert!(spaces.files().count() <= limit);
-    }
-    assert!(spaces.files().reopened() >= reopened + 15);
-    for id in gone {
-        assert!(matches!(read(id), Err(Error::NotFound { .. })));
-    }
-    drop((late, spaces));
 }

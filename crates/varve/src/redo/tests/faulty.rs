@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use super::{START, read, settings};
 use crate::base::{Error, Lsn, Result};
-use crate::io::{DirEntry, DirLock, Disk, DiskFile, OpenMode, RealDisk};
+use crate::io::meddled::{MeddledDisk, Meddler};
 use crate::redo::{LogSettings, RedoLog};
 
 /// A disk whose writes and syncs can be made to fail, and that counts syncs and remembers writes.
@@ -14,6 +14,7 @@ use crate::redo::{LogSettings, RedoLog};
 pub(super) struct Faulty {
     pub(super) fail_sync: AtomicBool,
     pub(super) fail_write: AtomicBool,
+    pub(super) too_many_open: AtomicBool,
     /// How many more files can be made; `None`: as many as one likes.
     space: Mutex<Option<u64>>,
     pub(super) syncs: AtomicU64,
@@ -28,101 +29,47 @@ impl Faulty {
 
     /// Opens a log again on this disk.
     pub(super) fn reopen(self: &Arc<Self>, dir: &Path, checkpoint: Lsn) -> RedoLog {
-        let disk = Arc::new(FaultyDisk(self.clone()));
+        let disk = MeddledDisk::new(self.clone());
         let end = read(dir, checkpoint).unwrap().1;
         RedoLog::open_at(disk, dir, settings(), checkpoint, end).unwrap()
     }
 }
 
-struct FaultyDisk(Arc<Faulty>);
-
-struct FaultyFile(Arc<Faulty>, Arc<dyn DiskFile>);
-
 fn broken(flag: &AtomicBool, op: &'static str, path: &Path) -> Result<()> {
-    if flag.load(Ordering::Relaxed) {
-        return Err(Error::io(op, path, std::io::Error::other("broken disk")));
-    }
-    Ok(())
-}
-
-impl Disk for FaultyDisk {
-    fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(FaultyFile(
-            self.0.clone(),
-            RealDisk.open(path, mode)?,
-        )))
-    }
-    fn open_direct(&self, path: &Path) -> Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(FaultyFile(
-            self.0.clone(),
-            RealDisk.open_direct(path)?,
-        )))
-    }
-    fn remove(&self, path: &Path) -> Result<()> {
-        RealDisk.remove(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        RealDisk.rename(from, to)
-    }
-    fn create_dir_all(&self, path: &Path) -> Result<()> {
-        RealDisk.create_dir_all(path)
-    }
-    fn remove_dir(&self, path: &Path) -> Result<()> {
-        RealDisk.remove_dir(path)
-    }
-    fn list(&self, path: &Path) -> Result<Vec<DirEntry>> {
-        RealDisk.list(path)
-    }
-    fn sync_dir(&self, path: &Path) -> Result<()> {
-        RealDisk.sync_dir(path)
-    }
-    fn exists(&self, path: &Path) -> Result<bool> {
-        RealDisk.exists(path)
-    }
-    fn lock_dir(&self, path: &Path) -> Result<DirLock> {
-        RealDisk.lock_dir(path)
+    match flag.load(Ordering::Relaxed) {
+        true => Err(Error::io(op, path, std::io::Error::other("broken disk"))),
+        false => Ok(()),
     }
 }
 
-impl DiskFile for FaultyFile {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.1.read_at(buf, offset)
+impl Meddler for Faulty {
+    fn before_open(&self, path: &Path) -> Result<()> {
+        if self.too_many_open.load(Ordering::Relaxed) {
+            let why = std::io::Error::from_raw_os_error(libc::EMFILE);
+            return Err(Error::io("open", path, why));
+        }
+        Ok(())
     }
-    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        broken(&self.0.fail_write, "write", self.path())?;
-        let written = (self.path().to_path_buf(), offset, buf.len());
-        self.0.writes.lock().unwrap().push(written);
-        self.1.write_at(buf, offset)
+    fn before_write(&self, path: &Path, offset: u64, len: usize) -> Result<()> {
+        broken(&self.fail_write, "write", path)?;
+        let written = (path.to_path_buf(), offset, len);
+        self.writes.lock().unwrap().push(written);
+        Ok(())
     }
-    fn sync(&self) -> Result<()> {
-        broken(&self.0.fail_sync, "sync", self.path())?;
-        self.0.syncs.fetch_add(1, Ordering::Relaxed);
-        self.1.sync()
+    fn before_sync(&self, path: &Path) -> Result<()> {
+        broken(&self.fail_sync, "sync", path)?;
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
-    fn len(&self) -> Result<u64> {
-        self.1.len()
-    }
-    fn allocate(&self, new_len: u64) -> Result<()> {
-        if let Some(left) = &mut *self.0.space.lock().unwrap() {
+    fn before_allocate(&self, path: &Path, _: u64) -> Result<()> {
+        if let Some(left) = &mut *self.space.lock().unwrap() {
             if *left == 0 {
                 let full = std::io::ErrorKind::StorageFull;
-                return Err(Error::io("extend", self.path(), full.into()));
+                return Err(Error::io("extend", path, full.into()));
             }
             *left -= 1;
         }
-        self.1.allocate(new_len)
-    }
-    fn fill(&self, from: u64) -> Result<()> {
-        self.1.fill(from)
-    }
-    fn set_len(&self, new_len: u64) -> Result<()> {
-        self.1.set_len(new_len)
-    }
-    fn path(&self) -> &Path {
-        self.1.path()
-    }
-    fn is_direct(&self) -> bool {
-        self.1.is_direct()
+        Ok(())
     }
 }
 
@@ -132,7 +79,7 @@ pub(super) fn create_faulty(dir: &Path) -> (Arc<Faulty>, RedoLog) {
 
 pub(super) fn create_faulty_with(dir: &Path, buffered: bool) -> (Arc<Faulty>, RedoLog) {
     let faults = Arc::new(Faulty::default());
-    let disk = Arc::new(FaultyDisk(faults.clone()));
+    let disk = MeddledDisk::new(faults.clone());
     let settings = LogSettings {
         buffered,
         ..settings()
