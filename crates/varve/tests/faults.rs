@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use varve::io::Disk;
 use varve::{
     ColumnType, Database, Error, Isolation, Options, Result, Table, TableDef, Transaction, Value,
     Xid, values,
@@ -562,6 +563,47 @@ fn any_operation_of_a_run_may_fail() {
 fn any_operation_of_a_creation_may_fail() {
     let script = [Step::Create("a/t")];
     try_faults(&Image::new(), &script, &State::new(), 40);
+}
+
+/// A process that dies while it creates a database leaves names that are not durable: of the directory, which the next one finds, or the mark that says
+/// that the creation is not over, which the next one does not find. When the power went after that one had used the database, the database was gone.
+#[test]
+fn what_an_interrupted_creation_did_to_names_becomes_durable() {
+    let open = |disk: &SimDisk| {
+        let options = Options {
+            page_size: 4096,
+            buffer_pool_bytes: 1 << 20,
+            redo_capacity_bytes: 4 << 20,
+            log_buffer_bytes: 2 << 20,
+            doublewrite: false,
+            logger: Some(Arc::new(|_, _| {})),
+            ..Options::default()
+        };
+        Database::open_on(Arc::new(disk.clone()), Path::new(DIR), options)
+    };
+    let mut rng = SmallRng::seed_from_u64(1);
+    let mut tried = 0;
+    for n in 0.. {
+        let disk = SimDisk::default();
+        disk.inject(Fault::always(Operation::Names, Failure::Io).limited(n, 1));
+        if open(&disk).map(drop).is_ok() {
+            break;
+        }
+        disk.heal();
+        // Nothing else happens to the directory's names.
+        disk.inject(Fault::always(Operation::Any, Failure::NoSpace).on("truncate.spare"));
+        open(&disk).unwrap().crash();
+        let journal = disk.journal();
+        let mut points = CrashPoints::new(journal.clone());
+        points.advance(journal.len());
+        for _ in 0..10 {
+            let disk = SimDisk::new(points.crash(&mut rng));
+            let exists = |name| disk.exists(&Path::new(DIR).join(name)).unwrap();
+            assert!(exists("varve.ctl") && !exists("varve.creating"), "{n}");
+        }
+        tried += 1;
+    }
+    assert!(tried > 15, "{tried}");
 }
 
 /// REC-4: a file that can't be opened for a moment was taken for one that is gone. What redo had for it was passed over, and the

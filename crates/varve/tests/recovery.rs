@@ -350,7 +350,15 @@ fn a_full_disk_costs_a_second_pass() {
     create(&db, "a/t");
     change(&db, "a/t", &mut versions, &mut rng, 300);
     db.crash();
-    disk.inject(Fault::always(Operation::Any, Failure::NoSpace).on(SPILL));
+    let no_room = Fault::always(Operation::Any, Failure::NoSpace).on(SPILL);
+    disk.inject(no_room.clone());
+    // REC-7: what this process has read may be in the system's cache only. Before that counts it is made durable.
+    disk.inject(Fault::always(Operation::Sync, Failure::Io).on("a/t.vdt"));
+    let refused = open_with(&disk, 0, 20_000, &Log::default()).map(drop);
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("a/t.vdt"), "{refused}");
+    disk.heal();
+    disk.inject(no_room);
     let log = Log::default();
     let db = open_with(&disk, 0, 20_000, &log).unwrap();
     let told = log.lock().unwrap().join("\n");

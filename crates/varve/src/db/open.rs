@@ -70,7 +70,7 @@ pub(crate) fn open(
     let logger: Logger = options.logger.clone().unwrap_or_else(to_standard_error);
     let note = |message: &str| logger(LogLevel::Note, message);
     let may_create = options.create_if_missing && !options.is_read_only();
-    if may_create {
+    if may_create && !disk.exists(&dir.join(CONTROL_FILE))? {
         create_directory(&*disk, dir)?;
     }
     let dir_lock = disk.lock_dir(dir)?;
@@ -92,6 +92,8 @@ pub(crate) fn open(
         true => Arc::new(Overlay::new(disk)),
         false => disk,
     };
+    // What an earlier process has removed may come back until then: the mark of the creation, above all.
+    disk.sync_dir(dir)?;
     let mut other_copy = |e: &Error| {
         let message = format!("{e}; the other copy in the file is used");
         logger(LogLevel::Error, &message);
@@ -210,6 +212,10 @@ pub(crate) fn open(
                 "recovery: no space left for sorting the redo; it is read and applied in order before the database opens",
             );
             recovery::replay(*reader, control.checkpoint, scan.end, dir, &pool)?;
+            // REC-7
+            let logged = spaces.all().into_iter().map(|space| space.id());
+            let logged: Vec<SpaceId> = logged.filter(|id| id.is_logged()).collect();
+            spaces.sync_all(&logged)?;
             None
         }
     };
@@ -634,21 +640,24 @@ fn check_file(core: &Core, spaces: &Spaces, def: &TableDef) -> Result<()> {
 }
 
 /// Creates the data directory and its missing parents, and makes their names durable: what is committed in a directory
-/// that a crash takes away is lost.
+/// that a crash takes away is lost. Also of those that are there: a process that has made them may have died before that. One that can't be synced
+/// was made by somebody else.
 pub(super) fn create_directory(disk: &dyn Disk, dir: &Path) -> Result<()> {
-    let mut created = Vec::new();
+    let mut missing = 0;
     for dir in dir.ancestors().filter(|d| !d.as_os_str().is_empty()) {
         if disk.exists(dir)? {
             break;
         }
-        created.push(dir);
+        missing += 1;
     }
     disk.create_dir_all(dir)?;
-    for dir in created {
-        match dir.parent() {
-            Some(parent) if parent.as_os_str().is_empty() => disk.sync_dir(Path::new("."))?,
-            Some(parent) => disk.sync_dir(parent)?,
-            None => {}
+    for (n, parent) in dir.ancestors().skip(1).enumerate() {
+        let synced = match parent.as_os_str().is_empty() {
+            true => disk.sync_dir(Path::new(".")),
+            false => disk.sync_dir(parent),
+        };
+        if n < missing {
+            synced?;
         }
     }
     Ok(())

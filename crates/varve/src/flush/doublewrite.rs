@@ -8,7 +8,8 @@
 //! 4096  the pages
 //! ```
 //!
-//! - **DW-1** The file holds the last batch. The pages of the one before have been synced in place when it is overwritten.
+//! - **DW-1** The file holds the last batch. The pages of the one before have been synced in place when it is overwritten, also if another process
+//!   has written them, and died: what it has left in the system's cache can still be torn by a loss of power.
 //! - **DW-2** No page of a batch is written in place before the whole batch is durable here.
 //!
 //! So after a crash: if the header is not whole, or a copy does not have the checksum that the header says, the batch had
@@ -209,7 +210,7 @@ fn read_batch(
     Ok(copies)
 }
 
-/// Repairs pages that were torn by a crash, before redo is applied. Returns which ones.
+/// Repairs pages that were torn by a crash, before redo is applied, and makes durable those that are whole (DW-1). Returns which ones were torn.
 pub fn recover(
     disk: &dyn Disk,
     dir: &Path,
@@ -218,6 +219,10 @@ pub fn recover(
     store: &dyn PageStore,
 ) -> Result<Vec<PageId>> {
     let mut repaired: Vec<PageId> = Vec::new();
+    // In the batch's order, which is sorted: equal tablespaces stand together.
+    let mut spaces = Vec::new();
+    // Until they are synced.
+    let mut open = Vec::new();
     let mut found = vec![0u8; page_size];
     for (id, copy) in read_copies(disk, dir, page_size, uuid)? {
         match store.read(id, &mut found) {
@@ -230,13 +235,13 @@ pub fn recover(
             Err(Error::NotFound { .. } | Error::Corrupt { .. }) => continue,
             Err(e) => return Err(e),
         }
+        spaces.push(id.space);
         if page::verify(&found, id).is_err() {
+            open.push(store.keep_open(id.space)?);
             store.write(id, &copy)?;
             repaired.push(id);
         }
     }
-    // In the batch's order, which is sorted: equal tablespaces stand together.
-    let mut spaces: Vec<_> = repaired.iter().map(|id| id.space).collect();
     spaces.dedup();
     store.sync_all(&spaces)?;
     Ok(repaired)

@@ -553,6 +553,16 @@ fn a_torn_page_is_repaired_at_every_sector() {
     }
 }
 
+/// DW-1: what a process that died has written in place may be in the system's cache only. It is made durable before the copies go.
+#[test]
+fn pages_of_the_last_batch_are_durable_before_it_is_forgotten() {
+    let torn = Torn::new();
+    torn.place(torn.new.clone());
+    assert_eq!(torn.recover(), []);
+    let state = torn.store.state.lock();
+    assert_eq!(state.synced.get(&id(3)), Some(&torn.new));
+}
+
 /// DW-1: a batch that did not become durable, whatever of it is there, changes nothing.
 #[test]
 fn a_torn_batch_is_ignored() {
