@@ -481,8 +481,8 @@ impl RedoLog {
         next
     }
 
-    /// For the background writer: has the next log file ready before it is needed, and files for the capacity. On a full disk that can
-    /// wait: the room is what there are files for.
+    /// For the background writer: has the next log file ready before it is needed, and files for the capacity. On a full disk, or while too many
+    /// files are open, that can wait: the room is what there are files for.
     pub(super) fn prepare_file(&self) {
         let prepared = {
             let mut files = self.files.lock();
@@ -502,6 +502,7 @@ impl RedoLog {
         for made in [prepared, fitted] {
             match made {
                 Ok(()) | Err(Error::NoSpace { .. }) => {}
+                Err(e) if e.is_out_of_means() => {}
                 Err(e) => self.poison(format!("the redo log files could not be prepared: {e}")),
             }
         }

@@ -21,7 +21,8 @@
 //! read again before a restart, and the cache costs a copy and its upkeep.
 //!
 //! Guarded by a mutex of its own, so that the background thread prepares a file while the writer writes. Errors are the caller's to
-//! tell; nothing here is half done after one, except that files may be there that are not known: the next opening finds them.
+//! tell; nothing here is half done after one, except that files may be there that are not known: the next opening finds them. What could not be
+//! begun for want of space, or because too many files are open, can be begun again.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -393,7 +394,8 @@ impl FilePool {
     fn begin_file(&mut self) -> Result<LogFile> {
         let (number, start) = (self.newest.0 + 1, self.newest.1);
         let path = path_of(&self.dir, number);
-        let spare = self.name_spare(number, &path)?;
+        let at = self.name_spare(number, &path)?;
+        let spare = self.spares[at];
         let header = Header {
             number,
             start,
@@ -411,6 +413,7 @@ impl FilePool {
         block[..HEADER_USED].copy_from_slice(&encode(&header, &self.settings));
         file.write_at(&block, 0)?;
         file.sync()?;
+        self.spares.remove(at);
         self.newest = (number, header.end());
         self.in_use.push_back(InUse {
             number,
@@ -421,21 +424,21 @@ impl FilePool {
         Ok(LogFile { header, file })
     }
 
-    /// Durably gives a spare this name and takes it off the list.
-    fn name_spare(&mut self, number: u64, path: &Path) -> Result<Spare> {
+    /// Durably gives a spare this name. Returns its place in the list.
+    fn name_spare(&mut self, number: u64, path: &Path) -> Result<usize> {
         let named = self.spares.iter().position(|spare| spare.number == number);
-        if let Some(spare) = named.and_then(|i| self.spares.remove(i)) {
-            return Ok(spare);
+        let at = named.unwrap_or(0);
+        if self.spares.is_empty() {
+            let spare = self.create_spare()?;
+            assert_eq!(spare.number, number, "LF-2: the number after the newest");
+            self.spares.push_back(spare);
+        } else if named.is_none() {
+            (self.disk).rename(&path_of(&self.dir, self.spares[at].number), path)?;
+            self.spares[at].number = number;
         }
-        let spare = match self.spares.pop_front() {
-            Some(spare) => {
-                (self.disk).rename(&path_of(&self.dir, spare.number), path)?;
-                spare
-            }
-            None => self.create_spare()?,
-        };
+        // Also of one that has its name already: an attempt before this one may have ended there.
         self.disk.sync_dir(&self.dir)?;
-        Ok(spare)
+        Ok(at)
     }
 }
 

@@ -32,6 +32,26 @@ fn a_failed_write_or_sync_poisons() {
     }
 }
 
+/// A log file that can't be opened because too many others are is no failure: it is prepared later.
+#[test]
+fn too_many_open_files_are_no_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    let (faults, log) = create_faulty(dir.path());
+    let bytes = log.file_bytes();
+    faults.too_many_open.store(true, Ordering::Relaxed);
+    (0..3).for_each(|_| log.prepare_file());
+    log.check().unwrap();
+    assert_eq!(log.file_bytes(), bytes, "no file is lost");
+    faults.too_many_open.store(false, Ordering::Relaxed);
+    for n in 0..40 {
+        log.prepare_file();
+        log.sync_to(put(&log, &[n; 5000])).unwrap();
+    }
+    assert!(log.counters().file_switches.load(Ordering::Relaxed) > 2);
+    let (found, end) = read(dir.path(), START).unwrap();
+    assert_eq!((found.len(), end), (40, log.next_lsn()));
+}
+
 /// WAL-4: an mtr that reserved before the failure can still append, though nothing is written any more.
 #[test]
 fn appends_do_not_hang_on_a_poisoned_log() {
