@@ -15,6 +15,11 @@
 //! looks at `room` (both SeqCst): one of the two sees the other, and gives way. The limit is no such promise: a claim that
 //! passed it a moment before it was lowered counts.
 //!
+//! Far from the bounds a claim is one addition, which is taken back if it is too much. Once somebody has come near them, until the
+//! checkpoint moves, a claim looks first: bytes that are claimed in vain would be in the way of others for a moment. Whoever takes bytes back then
+//! looks for waiters; a waiter makes itself known, notes the epoch, and then looks at `claimed` (all SeqCst): one of the two sees the other, so that
+//! nobody sleeps on although there is room.
+//!
 //! # Changing the capacity
 //! *Growing*: the files are made first. If there is no space for them, what was made is removed again and nothing has changed. Then
 //! the limit is raised, and who waits goes on.
@@ -65,7 +70,7 @@ pub(super) struct Bounds {
     oldest_end: AtomicU64,
     /// Bytes of all files.
     file_bytes: AtomicU64,
-    /// Threads in `wait_for_capacity`, guarded by nothing: a missed one looks again by itself.
+    /// Threads in `wait_for_capacity`.
     waiters: AtomicU32,
     /// Counts the wake-ups, so that a waiter sees one that came between its attempt and its wait.
     epoch: Mutex<u64>,
@@ -119,6 +124,19 @@ impl Bounds {
     pub fn wake(&self) {
         *self.epoch.lock() += 1;
         self.moved.notify_all();
+    }
+
+    /// Whether so much may be claimed (LOG-1, LOG-2).
+    fn is_within(&self, claimed: u64, checkpoint: Lsn) -> bool {
+        claimed.saturating_sub(checkpoint.0) <= self.limit.load(Ordering::Relaxed)
+            && claimed <= self.room.load(Ordering::SeqCst)
+    }
+
+    fn unclaim(&self, bytes: u64) {
+        self.claimed.fetch_sub(bytes, Ordering::SeqCst);
+        if self.waiters.load(Ordering::SeqCst) > 0 {
+            self.wake();
+        }
     }
 
     /// The checkpoint has moved on by so much. Returns whether there may be something to do about the files.
@@ -182,11 +200,7 @@ impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         let rest = self.bytes - self.used.get();
         if rest > 0 {
-            let bounds = &self.log.bounds;
-            bounds.claimed.fetch_sub(rest, Ordering::Relaxed);
-            if bounds.waiters.load(Ordering::Relaxed) > 0 {
-                bounds.wake();
-            }
+            self.log.bounds.unclaim(rest);
         }
     }
 }
@@ -259,19 +273,47 @@ impl RedoLog {
         })
     }
 
-    fn try_claim(&self, bytes: u64) -> bool {
+    pub(super) fn try_claim(&self, bytes: u64) -> bool {
         let bounds = &self.bounds;
+        if bounds.pressed.load(Ordering::Relaxed) {
+            return self.try_claim_near_bounds(bytes);
+        }
         let claimed = bounds.claimed.fetch_add(bytes, Ordering::SeqCst) + bytes;
-        let age = claimed.saturating_sub(self.checkpoint_lsn().0);
-        let is_within = age <= bounds.limit.load(Ordering::Relaxed)
-            && claimed <= bounds.room.load(Ordering::SeqCst);
+        let checkpoint = self.checkpoint_lsn();
+        let age = claimed.saturating_sub(checkpoint.0);
+        let is_within = bounds.is_within(claimed, checkpoint);
         if !is_within || age > bounds.capacity.load(Ordering::Relaxed) / 8 * 7 {
             self.press();
         }
         if !is_within {
-            bounds.claimed.fetch_sub(bytes, Ordering::Relaxed);
+            bounds.unclaim(bytes);
         }
         is_within
+    }
+
+    #[cold]
+    fn try_claim_near_bounds(&self, bytes: u64) -> bool {
+        let bounds = &self.bounds;
+        let mut before = bounds.claimed.load(Ordering::SeqCst);
+        while bounds.is_within(before + bytes, self.checkpoint_lsn()) {
+            let claimed = before + bytes;
+            let swapped = bounds.claimed.compare_exchange_weak(
+                before,
+                claimed,
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            );
+            match swapped {
+                Ok(_) if claimed <= bounds.room.load(Ordering::SeqCst) => return true,
+                // A spare was removed in between.
+                Ok(_) => {
+                    bounds.unclaim(bytes);
+                    return false;
+                }
+                Err(now) => before = now,
+            }
+        }
+        false
     }
 
     fn press(&self) {
@@ -284,7 +326,7 @@ impl RedoLog {
     #[cold]
     fn wait_for_capacity(&self, bytes: u64) -> Result<()> {
         let bounds = &self.bounds;
-        bounds.waiters.fetch_add(1, Ordering::Relaxed);
+        bounds.waiters.fetch_add(1, Ordering::SeqCst);
         let result = loop {
             let seen = *bounds.epoch.lock();
             if let Err(e) = self.check() {

@@ -295,6 +295,29 @@ fn reservations_wait_for_the_checkpoint() {
     assert!(log.checkpoint_age_bytes() < log.capacity());
 }
 
+/// Nobody waits because of bytes that another one claims in vain.
+#[test]
+fn claims_in_vain_are_in_nobodys_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = create(dir.path());
+    fill(&log, 300_000);
+    let claims_in_vain = || assert!(!log.try_claim(MIB));
+    claims_in_vain();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                claims_in_vain();
+            }
+        });
+        for _ in 0..100_000 {
+            drop(log.reserve(100_000).unwrap());
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(log.counters().capacity_waits.load(Ordering::Relaxed), 0);
+}
+
 #[test]
 fn waiting_for_capacity_ends_when_the_log_is_poisoned() {
     let dir = tempfile::tempdir().unwrap();
