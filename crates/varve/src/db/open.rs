@@ -250,10 +250,17 @@ pub(crate) fn open(
     if map.is_none() && !spaces.any_missed_replay(&scan.removed) {
         hold = None;
     }
-    if hold.is_none() && log.needs_space() {
+    match &hold {
         // Several crashes after the last checkpoint have left short files, and there may be no room for one more.
-        flusher.flush_all_to(log.next_lsn())?;
-        flusher.checkpoint_now()?;
+        None if log.needs_space() => {
+            flusher.flush_all_to(log.next_lsn())?;
+            flusher.checkpoint_now()?;
+        }
+        Some(_) if log.needs_space() => log.begin_standstill(
+            "the disk has no room for another log file, and the checkpoint stays where it is until the table that lacks its file is known; \
+             make room, or put the file back",
+        ),
+        _ => {}
     }
     let opener = Opener {
         options: &options,
@@ -272,6 +279,7 @@ pub(crate) fn open(
         removed: scan.removed,
     };
     let (core, ddl, flusher, mut rest) = opener.finish(scan.id_limit, &id_limits, &found)?;
+    core.log.end_standstill();
     let threads = match options.is_read_only() {
         true => 0,
         false => options.recovery_threads(),

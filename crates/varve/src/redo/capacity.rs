@@ -79,6 +79,8 @@ pub(super) struct Bounds {
     pressed: AtomicBool,
     /// One change of the capacity at a time.
     resizing: Mutex<()>,
+    /// Why the checkpoint can't move for the time being: who would wait for it is refused.
+    standstill: Mutex<Option<&'static str>>,
     /// Where the part of the log that recovery found ends, if nobody is to wait for it; else 0. Relaxed: it is set before there are users.
     exempt_below: AtomicU64,
 }
@@ -102,6 +104,7 @@ impl Bounds {
             moved: Condvar::new(),
             pressed: AtomicBool::new(false),
             resizing: Mutex::new(()),
+            standstill: Mutex::new(None),
             exempt_below: AtomicU64::new(0),
         };
         bounds.show(pool, checkpoint);
@@ -340,6 +343,10 @@ impl RedoLog {
             if self.try_claim(bytes) {
                 break Ok(());
             }
+            if let Some(why) = *bounds.standstill.lock() {
+                let what = format!("{bytes} bytes of redo: {why}");
+                break Err(Error::NoSpace { what });
+            }
             let mut epoch = bounds.epoch.lock();
             if *epoch == seen {
                 bounds.moved.wait_for(&mut epoch, RESERVE_RECHECK);
@@ -398,6 +405,15 @@ impl RedoLog {
         *epoch += 1;
         self.bounds.moved.notify_all();
         Ok(())
+    }
+
+    /// The checkpoint can't move until `end_standstill`, so nobody is to wait for it: who would is refused with `why`.
+    pub fn begin_standstill(&self, why: &'static str) {
+        *self.bounds.standstill.lock() = Some(why);
+    }
+
+    pub fn end_standstill(&self) {
+        *self.bounds.standstill.lock() = None;
     }
 
     /// Changes the capacity; see above. Waits for files to be made, not for the checkpoint. After an error, which names what is in the

@@ -295,6 +295,24 @@ fn reservations_wait_for_the_checkpoint() {
     assert!(log.checkpoint_age_bytes() < log.capacity());
 }
 
+/// Nobody waits for a checkpoint that can't come; what there is room for is taken.
+#[test]
+fn a_checkpoint_at_a_standstill_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = create(dir.path());
+    fill(&log, 0);
+    log.begin_standstill("a test holds it");
+    let refused = log.reserve(300_000).map(drop).unwrap_err();
+    assert!(
+        matches!(&refused, Error::NoSpace { what } if what.contains("a test holds it")),
+        "{refused}"
+    );
+    drop(log.reserve(1000).unwrap());
+    log.end_standstill();
+    checkpoint(&log, log.complete_lsn());
+    drop(log.reserve(300_000).unwrap());
+}
+
 /// Nobody waits because of bytes that another one claims in vain.
 #[test]
 fn claims_in_vain_are_in_nobodys_way() {
