@@ -158,6 +158,7 @@ pub const READ_AHEAD_THRESHOLD: u32 = 3;
 struct Counters {
     /// Hits that were told (touched.rs).
     hits: Counter,
+    changes: Counter,
     writes: AtomicU64,
     creates: AtomicU64,
     evictions: AtomicU64,
@@ -176,6 +177,8 @@ pub struct PoolStats {
     pub free_frames: u64,
     /// How often a page was latched that was in the pool. Each frame tells of its last few later.
     pub hits: u64,
+    /// How often a mini-transaction has changed a page: once for each of its pages.
+    pub changes: u64,
     /// Pages read from the store or created in the pool.
     pub loads: u64,
     /// Those that were created.
@@ -522,6 +525,7 @@ impl BufferPool {
             frames: self.frames.len() as u64,
             free_frames: self.replacement.free_len() as u64,
             hits: c.hits.get(),
+            changes: c.changes.get(),
             loads: self.replacement.loads(),
             creates: c.creates.load(Relaxed),
             writes: c.writes.load(Relaxed),
@@ -530,6 +534,14 @@ impl BufferPool {
             image_builds: c.image_builds.load(Relaxed),
             read_ahead: c.read_ahead.load(Relaxed),
             read_ahead_evicted: c.read_ahead_evicted.load(Relaxed),
+        }
+    }
+
+    /// A mini-transaction has changed so many pages.
+    #[inline]
+    pub fn count_changes(&self, pages: u64) {
+        if pages > 0 {
+            self.counters.changes.add(pages);
         }
     }
 

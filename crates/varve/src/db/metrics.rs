@@ -237,6 +237,7 @@ metrics! { |s|
         Value buffer_pool_bytes_dirty = s.pages_dirty() * s.page_size(), "Their bytes";
         Counter buffer_pool_read_requests = s.pool.hits + s.reads_needed(),
             "How often a page was latched, but for new ones; searches read inner pages without a latch";
+        Counter buffer_pool_write_requests = s.pool.changes, "Changes of pages: one for each page that a mini-transaction has changed";
         Counter buffer_pool_reads = s.reads_needed(), "Pages read from disk by somebody who needed them";
         Counter buffer_pages_read as pages_read = s.pages_read(), "Pages read from disk";
         Counter buffer_pages_created as pages_created = s.pool.creates, "Pages that came into the buffer pool as new ones";

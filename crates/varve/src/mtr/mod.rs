@@ -464,10 +464,12 @@ impl<'a> Mtr<'a> {
 
     /// Step 4 of the commit.
     fn register(&mut self, start: Lsn, end: Lsn) {
+        let mut changed = 0;
         for slot in &mut self.pages {
             if let Slot::Exclusive { page, state } = slot
                 && matches!(state, State::Changed | State::ChangedFresh)
             {
+                changed += 1;
                 if page.id().space.is_logged() {
                     page::set_page_lsn(page.records_mut(), end);
                     page.changed(start);
@@ -476,6 +478,7 @@ impl<'a> Mtr<'a> {
                 }
             }
         }
+        self.env.pool.count_changes(changed);
     }
 
     /// Step 6 of the commit.

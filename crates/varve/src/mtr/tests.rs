@@ -499,3 +499,27 @@ fn replay_of_missing_and_damaged_pages() {
     .unwrap();
     assert_eq!((pool.dirty_pages(), *seen.lock()), (0, 1));
 }
+
+/// A page counts once for each mini-transaction that has changed it, whatever the number of operations, logged or not.
+#[test]
+fn changes_of_pages_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = env_in(dir.path(), &Arc::default());
+    let ptype = PageType::Raw;
+    for (space, bytes) in [(SpaceId(2), 4000), (TEMP_SPACE, 0)] {
+        let at = |no| PageId::new(space, PageNo(no));
+        let before = env.pool.stats().changes;
+        let mut mtr = Mtr::begin_in(&env, space, bytes).unwrap();
+        for no in [1, 2] {
+            let h = mtr.exclusive_new(at(no)).unwrap();
+            mtr.op(h, PageOp::FormatRaw { ptype });
+            let (off, bytes) = (page::PAGE_HEADER as u16, &[7; 9]);
+            mtr.op(h, PageOp::Write { off, bytes });
+        }
+        mtr.commit();
+        let mut mtr = Mtr::begin_in(&env, space, bytes).unwrap();
+        mtr.exclusive(at(1)).unwrap();
+        mtr.commit();
+        assert_eq!(env.pool.stats().changes - before, 2);
+    }
+}
