@@ -320,7 +320,8 @@ typedef struct varve_options {
   struct varve_purge_options purge;
   // How long a transaction waits for a row lock unless it says otherwise.
   uint64_t lock_wait_timeout_ms;
-  // 0; up to 3 to get at what is left of a damaged database, at the price of what is not.
+  // 0; 1 to 6 to get at what is left of a damaged database, at the price of what is not. From 4 on nothing can be changed
+  // (VARVE_READ_ONLY), and no file is.
   uint8_t force_recovery;
   // A directory without a database gets one; otherwise that is VARVE_NOT_FOUND.
   bool create_if_missing;

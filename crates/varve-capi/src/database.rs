@@ -172,7 +172,8 @@ pub struct varve_options {
     pub purge: varve_purge_options,
     /// How long a transaction waits for a row lock unless it says otherwise.
     pub lock_wait_timeout_ms: u64,
-    /// 0; up to 3 to get at what is left of a damaged database, at the price of what is not.
+    /// 0; 1 to 6 to get at what is left of a damaged database, at the price of what is not. From 4 on nothing can be changed
+    /// (VARVE_READ_ONLY), and no file is.
     pub force_recovery: u8,
     /// A directory without a database gets one; otherwise that is VARVE_NOT_FOUND.
     pub create_if_missing: bool,
