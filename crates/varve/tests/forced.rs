@@ -3,17 +3,18 @@
 //! What could break here: something is written after all, so that the next attempt finds less; a change is taken and lost; what was never
 //! committed is not shown by the level that is there for it; a level looks at what it promises to pass over, and does not open.
 
+#[path = "support/versions.rs"]
+mod versions;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use varve::io::{Disk, OpenMode};
 use varve::page::{PageType, page_type};
-use varve::{
-    ColumnType, Database, Error, Isolation, KeyMatch, LockMode, Options, Result, Table, TableDef,
-    Transaction, Value, Xid,
-};
+use varve::{Database, Error, Isolation, LockMode, Options, Result, Xid};
 use varve_sim::SimDisk;
+use versions::{definition, delete, insert, read, set};
 
 const PAGE: usize = 4096;
 const ROWS: i64 = 1000;
@@ -32,56 +33,11 @@ fn force(disk: &SimDisk, level: u8) -> Result<Database> {
     Database::open_on(Arc::new(disk.clone()), Path::new("/db"), options)
 }
 
-fn definition(name: &str) -> TableDef {
-    TableDef::new(name)
-        .column("id", ColumnType::i64())
-        .column("version", ColumnType::i64())
-        .column("body", ColumnType::Bytes(200))
-        .primary(&["id"])
-        .index("by_version", &["version"])
-}
-
-fn row(table: &Table, id: i64, version: i64) -> varve::DatumBuf {
-    let values = [
-        Value::Int(id),
-        Value::Int(version),
-        Value::Bytes(vec![id as u8; 100]),
-    ];
-    table.def().row(&values).unwrap()
-}
-
-/// The version of a row; `None`: there is no such row.
-fn read(trx: &mut Transaction, table: &Table, id: i64, lock: LockMode) -> Result<Option<i64>> {
-    let mut cursor = table.cursor(0)?;
-    match cursor.seek(trx, &[Some(&id.to_le_bytes())], KeyMatch::Exact, lock)? {
-        false => Ok(None),
-        true => {
-            let row = cursor.row()?;
-            let version = row.get(1).expect("not null");
-            Ok(Some(i64::from_le_bytes(version.try_into().unwrap())))
-        }
-    }
-}
-
-fn versions(db: &Database, ids: &[i64]) -> Vec<Option<i64>> {
+fn all_versions(db: &Database, ids: &[i64]) -> Vec<Option<i64>> {
     let table = db.table("a/t").unwrap();
     let mut trx = db.begin(Isolation::RepeatableRead);
     let one = |id: &i64| read(&mut trx, &table, *id, LockMode::None).unwrap();
     ids.iter().map(one).collect()
-}
-
-fn set(trx: &mut Transaction, table: &Table, id: i64, version: i64) -> Result<()> {
-    let mut cursor = table.cursor(0)?;
-    let key = id.to_le_bytes();
-    assert!(cursor.seek(trx, &[Some(&key)], KeyMatch::Exact, LockMode::Exclusive)?);
-    trx.update(table, &cursor, &row(table, id, version).datums())
-}
-
-fn delete(trx: &mut Transaction, table: &Table, id: i64) -> Result<()> {
-    let mut cursor = table.cursor(0)?;
-    let key = id.to_le_bytes();
-    assert!(cursor.seek(trx, &[Some(&key)], KeyMatch::Exact, LockMode::Exclusive)?);
-    trx.delete(table, &cursor)
 }
 
 /// A table whose rows are in its file, all of version 0.
@@ -90,7 +46,7 @@ fn stored() -> SimDisk {
     let db = force(&disk, 0).unwrap();
     let table = db.create_table(&definition("a/t")).unwrap();
     let mut trx = db.begin(Isolation::RepeatableRead);
-    (0..ROWS).for_each(|id| trx.insert(&table, &row(&table, id, 0).datums()).unwrap());
+    (0..ROWS).for_each(|id| insert(&mut trx, &table, id, 0).unwrap());
     trx.commit().unwrap();
     drop(table);
     db.close().unwrap();
@@ -106,8 +62,7 @@ fn with_unfinished(end: impl FnOnce(Database)) -> SimDisk {
     let mut unfinished = db.begin(Isolation::RepeatableRead);
     set(&mut unfinished, &table, 1, 77).unwrap();
     delete(&mut unfinished, &table, 2).unwrap();
-    let new = row(&table, ROWS, 5);
-    unfinished.insert(&table, &new.datums()).unwrap();
+    insert(&mut unfinished, &table, ROWS, 5).unwrap();
     let mut prepared = db.begin(Isolation::RepeatableRead);
     set(&mut prepared, &table, 3, 78).unwrap();
     prepared.prepare(&xid()).unwrap();
@@ -134,7 +89,7 @@ fn check_refusals(db: &Database) {
     let table = db.table("a/t").unwrap();
     let mut trx = db.begin(Isolation::RepeatableRead);
     let refused = [
-        trx.insert(&table, &row(&table, ROWS + 9, 0).datums()),
+        insert(&mut trx, &table, ROWS + 9, 0),
         set(&mut trx, &table, 9, 1),
         delete(&mut trx, &table, 9),
         db.create_table(&definition("a/new")).map(drop),
@@ -161,7 +116,7 @@ fn from_level_4_on_nothing_is_written() {
     for (level, seen) in [(4, COMMITTED), (5, NEWEST)] {
         let disk = SimDisk::new(crashed.image());
         let db = force(&disk, level).unwrap();
-        assert_eq!(versions(&db, &LOOKED_AT), seen, "level {level}");
+        assert_eq!(all_versions(&db, &LOOKED_AT), seen, "level {level}");
         check_refusals(&db);
         let prepared: &[Xid] = if level == 4 { &[xid()] } else { &[] };
         assert_eq!(db.prepared(), prepared, "level {level}");
@@ -180,7 +135,7 @@ fn from_level_4_on_nothing_is_written() {
     // As if nobody had been there.
     let db = force(&crashed, 0).unwrap();
     assert!(db.wait_for_recovery(Duration::from_secs(60)));
-    assert_eq!(versions(&db, &LOOKED_AT), COMMITTED);
+    assert_eq!(all_versions(&db, &LOOKED_AT), COMMITTED);
     db.close().unwrap();
     let refused = force(&crashed, 7).map(drop).unwrap_err().to_string();
     assert!(refused.contains("force_recovery 7"), "{refused}");
@@ -217,7 +172,7 @@ fn level_5_does_without_undo() {
             disk.remove(Path::new("/db/undo_001.vdt")).unwrap();
         }
         let db = force(&disk, 5).unwrap();
-        assert_eq!(versions(&db, &LOOKED_AT), NEWEST);
+        assert_eq!(all_versions(&db, &LOOKED_AT), NEWEST);
         let table = db.table("a/t").unwrap();
         let mut trx = db.begin(Isolation::RepeatableRead);
         let mut cursor = table.cursor(1).unwrap();
@@ -253,12 +208,12 @@ fn level_6_does_without_redo() {
         );
         let db = force(&disk, 6).unwrap();
         // Whether their page was written before the crash nobody knows.
-        let seen = versions(&db, &LOOKED_AT);
+        let seen = all_versions(&db, &LOOKED_AT);
         for (n, found) in seen.into_iter().enumerate() {
             let stored = if n < 5 { Some(0) } else { None };
             assert!(found == stored || found == NEWEST[n], "row {n}: {found:?}");
         }
-        assert_eq!(versions(&db, &[500, ROWS - 1]), [Some(0); 2]);
+        assert_eq!(all_versions(&db, &[500, ROWS - 1]), [Some(0); 2]);
         check_refusals(&db);
         db.close().unwrap();
     }

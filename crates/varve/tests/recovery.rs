@@ -5,6 +5,9 @@
 //! redo and new changes did to a page is mixed up; a row of an unfinished transaction is seen, changed or dropped before it is
 //! rolled back; a close in the middle loses what is left.
 
+#[path = "support/versions.rs"]
+mod versions;
+
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,11 +16,9 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use varve::io::{Disk, OpenMode};
 use varve::page::{PageType, page_type};
-use varve::{
-    ColumnType, Database, Error, Isolation, KeyMatch, LockMode, Options, Result, Table, TableDef,
-    Transaction, Value,
-};
+use varve::{Database, Error, Isolation, LockMode, Options, Result, Table};
 use varve_sim::{Failure, Fault, Operation, SimDisk};
+use versions::{definition, delete, insert, read, set};
 
 const PAGE: usize = 4096;
 const ROWS: i64 = 1500;
@@ -53,46 +54,12 @@ fn has_spill(disk: &SimDisk) -> bool {
     disk.exists(Path::new(SPILL)).unwrap()
 }
 
-fn row(table: &Table, id: i64, version: i64) -> varve::DatumBuf {
-    let body = vec![(id + version) as u8; 100 + (version % 7) as usize];
-    let row = [Value::Int(id), Value::Int(version), Value::Bytes(body)];
-    table.def().row(&row).unwrap()
-}
-
 fn create(db: &Database, name: &str) -> Table {
-    let def = TableDef::new(name)
-        .column("id", ColumnType::i64())
-        .column("version", ColumnType::i64())
-        .column("body", ColumnType::Bytes(300))
-        .primary(&["id"])
-        .index("by_version", &["version"]);
-    let table = db.create_table(&def).unwrap();
+    let table = db.create_table(&definition(name)).unwrap();
     let mut trx = db.begin(Isolation::RepeatableRead);
-    for id in 0..ROWS {
-        trx.insert(&table, &row(&table, id, 0).datums()).unwrap();
-    }
+    (0..ROWS).for_each(|id| insert(&mut trx, &table, id, 0).unwrap());
     trx.commit().unwrap();
     table
-}
-
-fn seek(trx: &mut Transaction, table: &Table, id: i64, lock: LockMode) -> Result<Option<i64>> {
-    let mut cursor = table.cursor(0)?;
-    let found = cursor.seek(trx, &[Some(&id.to_le_bytes())], KeyMatch::Exact, lock)?;
-    if !found {
-        return Ok(None);
-    }
-    let row = cursor.row()?;
-    Ok(Some(i64::from_le_bytes(
-        row.get(1).unwrap().try_into().unwrap(),
-    )))
-}
-
-fn set(trx: &mut Transaction, table: &Table, id: i64, version: i64) -> Result<()> {
-    let mut cursor = table.cursor(0)?;
-    let key = id.to_le_bytes();
-    let found = cursor.seek(trx, &[Some(&key)], KeyMatch::Exact, LockMode::Exclusive)?;
-    assert!(found, "row {id}");
-    trx.update(table, &cursor, &row(table, id, version).datums())
 }
 
 /// The rows' versions, as they should be.
@@ -115,7 +82,7 @@ fn check(db: &Database, name: &str, versions: &Versions) {
     let table = db.table(name).unwrap();
     let mut trx = db.begin(Isolation::RepeatableRead);
     for (id, version) in versions.iter().enumerate() {
-        let found = seek(&mut trx, &table, id as i64, LockMode::None).unwrap();
+        let found = read(&mut trx, &table, id as i64, LockMode::None).unwrap();
         assert_eq!(found, Some(*version), "row {id} of {name}");
     }
     let report = db.check_table(&table).unwrap();
@@ -235,17 +202,8 @@ fn with_loser(many: i64) -> SimDisk {
     let mut trx = db.begin(Isolation::RepeatableRead);
     trx.set_lock_wait_timeout(Duration::from_secs(1));
     set(&mut trx, &few, 1, 77).unwrap();
-    let mut cursor = few.cursor(0).unwrap();
-    let key = 2i64.to_le_bytes();
-    let found = cursor.seek(
-        &mut trx,
-        &[Some(&key)],
-        KeyMatch::Exact,
-        LockMode::Exclusive,
-    );
-    assert!(found.unwrap());
-    trx.delete(&few, &cursor).unwrap();
-    trx.insert(&few, &row(&few, ROWS + 1, 5).datums()).unwrap();
+    delete(&mut trx, &few, 2).unwrap();
+    insert(&mut trx, &few, ROWS + 1, 5).unwrap();
     (0..many).for_each(|n| set(&mut trx, &large, n % ROWS, 1000 + n).unwrap());
     db.flush_log().unwrap();
     db.crash();
@@ -258,12 +216,12 @@ fn check_loser(db: &Database) {
     let few = db.table("a/few").unwrap();
     let mut reader = db.begin(Isolation::RepeatableRead);
     for (id, version) in [(1, Some(0)), (2, Some(0)), (3, Some(0)), (ROWS + 1, None)] {
-        let read = seek(&mut reader, &few, id, LockMode::None).unwrap();
+        let read = read(&mut reader, &few, id, LockMode::None).unwrap();
         assert_eq!(read, version, "row {id}");
     }
     for id in [1, 2, ROWS + 1] {
         let mut trx = db.begin(Isolation::ReadCommitted);
-        let locked = seek(&mut trx, &few, id, LockMode::Exclusive);
+        let locked = read(&mut trx, &few, id, LockMode::Exclusive);
         assert!(
             matches!(locked, Err(Error::LockWaitTimeout)),
             "row {id}: {locked:?}"
@@ -336,7 +294,7 @@ fn a_long_rollback_goes_on_at_the_next_start() {
 fn check_few(db: &Database) {
     let few = db.table("a/few").unwrap();
     let mut reader = db.begin(Isolation::RepeatableRead);
-    let read = seek(&mut reader, &few, 1, LockMode::None).unwrap();
+    let read = read(&mut reader, &few, 1, LockMode::None).unwrap();
     assert_eq!(read, Some(0));
 }
 
@@ -475,7 +433,7 @@ fn a_database_can_be_forced_open() {
     let other = db.table("a/other").unwrap();
     let mut reader = db.begin(Isolation::RepeatableRead);
     assert_eq!(
-        seek(&mut reader, &other, 1, LockMode::None).unwrap(),
+        read(&mut reader, &other, 1, LockMode::None).unwrap(),
         Some(1)
     );
     drop(reader);

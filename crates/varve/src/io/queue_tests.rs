@@ -271,7 +271,7 @@ fn syncs_are_over_when_it_returns() {
         };
         let ((good, good_syncs), (bad, bad_syncs)) = (own(false), own(true));
         queue.sync_all(&[]).unwrap();
-        queue.sync_all(&[good.clone()]).unwrap();
+        queue.sync_all(std::slice::from_ref(&good)).unwrap();
         queue
             .sync_all(&[plain.clone(), good.clone(), direct.clone()])
             .unwrap();

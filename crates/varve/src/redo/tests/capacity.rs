@@ -26,6 +26,11 @@ fn eventually(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
+fn until_somebody_waits(log: &RedoLog) {
+    let waits = &log.counters().capacity_waits;
+    eventually("a wait", || waits.load(Ordering::Relaxed) > 0);
+}
+
 #[test]
 fn who_waits_goes_on_when_the_capacity_grows() {
     let dir = tempfile::tempdir().unwrap();
@@ -34,8 +39,7 @@ fn who_waits_goes_on_when_the_capacity_grows() {
     let expected = read(dir.path(), log.checkpoint_lsn()).unwrap().0.len();
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| put(&log, &[4; 300_000]));
-        let waits = || log.counters().capacity_waits.load(Ordering::Relaxed) > 0;
-        eventually("a wait", waits);
+        until_somebody_waits(&log);
         log.set_capacity(3 * MIB).unwrap();
         waiter.join().unwrap();
     });
@@ -189,8 +193,7 @@ fn short_files_make_less_room() {
     assert!(!log.needs_space(), "LF-4");
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| put(&log, &[9; 300_000]));
-        let waits = || log.counters().capacity_waits.load(Ordering::Relaxed) > 0;
-        eventually("a wait", waits);
+        until_somebody_waits(&log);
         checkpoint(&log, log.complete_lsn());
         waiter.join().unwrap();
     });
@@ -281,9 +284,7 @@ fn reservations_wait_for_the_checkpoint() {
         let log = log.clone();
         std::thread::spawn(move || put(&log, &vec![0u8; 200_000]))
     };
-    while log.counters().capacity_waits.load(Ordering::Relaxed) == 0 {
-        std::thread::yield_now();
-    }
+    until_somebody_waits(&log);
     assert_eq!(log.next_lsn(), first);
     checkpoint(&log, first);
     waiter.join().unwrap();
@@ -346,9 +347,7 @@ fn waiting_for_capacity_ends_when_the_log_is_poisoned() {
     );
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| log.reserve(500_000).err());
-        while log.counters().capacity_waits.load(Ordering::Relaxed) == 0 {
-            std::thread::yield_now();
-        }
+        until_somebody_waits(&log);
         log.poison("test");
         assert!(matches!(
             waiter.join().unwrap(),
