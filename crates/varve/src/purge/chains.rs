@@ -44,7 +44,7 @@ pub(super) fn free(
             return Ok(false);
         }
         let behind_end = record.frees.len() - n * LONG_REF_BYTES;
-        let next = super::in_table(core, record, |table| {
+        let next = super::in_table(core, record.table, |table| {
             free_some(core, table, &chain, (at, behind_end)).map(Some)
         })?;
         match next {

@@ -45,11 +45,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::base::{Error, Result, Sabotage, TrxNo, processors};
+use crate::base::{Error, Result, Sabotage, TableId, TrxNo, processors};
 use crate::catalog::OpenTable;
 use crate::redo::ControlFile;
 use crate::txn::{Core, Counters, PurgeOptions, PurgeState};
-use crate::undo::UndoRecord;
 
 pub use truncation::truncate;
 
@@ -371,13 +370,13 @@ impl Coordinator {
     }
 }
 
-/// Calls `f` with the record's table, while nobody drops or renames it; not at all if it is gone.
+/// Calls `f` with the table, while nobody drops or renames it; not at all if it is gone.
 fn in_table<R: Default>(
     core: &Core,
-    record: &UndoRecord<'_>,
+    id: TableId,
     f: impl FnOnce(&OpenTable) -> Result<R>,
 ) -> Result<R> {
-    let Some(mut table) = core.tables.by_id(record.table) else {
+    let Some(mut table) = core.tables.by_id(id) else {
         return Ok(R::default());
     };
     loop {
@@ -387,7 +386,7 @@ fn in_table<R: Default>(
         }
         drop(gate);
         // Renamed while the gate was closed: the same table under another handle. Or it is gone.
-        match core.tables.by_id(record.table) {
+        match core.tables.by_id(id) {
             Some(now) if !Arc::ptr_eq(&now, &table) => table = now,
             _ => return Ok(R::default()),
         }

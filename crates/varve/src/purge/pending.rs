@@ -1,12 +1,15 @@
 //! Reading the history: which logs come next, and their records, page by page.
 //!
+//! Small logs share pages. Those of a batch are first collected, and then read page by page: in the order of their numbers each page would be latched
+//! a hundred times, and its lines be fetched one by one, in turn with those of a hundred others.
+//!
 //! A log may have more pages than a batch: the next batch goes on in its middle. Nothing of this is kept across a restart, and
 //! nothing need be: a log stays in the history until all of it is worked off (PURGE-2).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::base::{NO_PAGE, PageNo, Result, RollPtr, TrxNo};
+use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, RollPtr, TrxNo};
 use crate::txn::Core;
 use crate::undo::{HistoryEntry, LogSpan, LogWalk, Rseg, UndoRecord};
 
@@ -25,10 +28,12 @@ pub(super) struct Pending {
     logs: VecDeque<(HistoryEntry, usize)>,
     /// Where the first of them is being read.
     reading: Option<Reading>,
-    /// The page of each that was read last: small logs share pages.
+    /// The page of each that was counted last: small logs share pages.
     last_pages: Vec<PageNo>,
-    /// Logs whose records are all in the batch.
+    /// Logs whose records are all in the batch, but for what `small` says.
     read: Vec<(HistoryEntry, usize)>,
+    /// For each rollback segment: the places in `read` of its small logs that are still to be read.
+    small: Vec<Vec<usize>>,
 }
 
 struct Reading {
@@ -73,11 +78,25 @@ impl Pending {
             reading: None,
             last_pages: vec![NO_PAGE; rsegs.len()],
             read: Vec::new(),
+            small: vec![Vec::new(); rsegs.len()],
         }
     }
 
     /// Reads up to about `budget` pages of undo of the oldest logs, which are all below `limit`, into `work`. Returns how many.
     pub fn fill(
+        &mut self,
+        core: &Core,
+        limit: TrxNo,
+        budget: usize,
+        work: &mut Work,
+    ) -> Result<usize> {
+        let pages = self.collect(core, limit, budget, work);
+        self.read_small(core, work)?;
+        pages
+    }
+
+    /// Does that but for the small logs, which it collects.
+    fn collect(
         &mut self,
         core: &Core,
         limit: TrxNo,
@@ -93,14 +112,46 @@ impl Pending {
                 break;
             }
             let (log, n) = self.logs[0];
-            let is_read = log.only_space || self.read_page(core, &log, n, &mut pages, work)?;
-            if is_read {
+            let is_small = log.is_in_one_page() && !log.undone_revive;
+            if is_small && !log.only_space {
+                self.small[n].push(self.read.len());
+                if std::mem::replace(&mut self.last_pages[n], log.first) != log.first {
+                    pages += 1;
+                }
+            }
+            let is_read = log.only_space || is_small;
+            if is_read || self.read_page(core, &log, n, &mut pages, work)? {
                 self.reading = None;
                 self.logs.pop_front();
                 self.read.push((log, n));
             }
         }
         Ok(pages)
+    }
+
+    /// Reads the small logs. After an error the batch ends with the first log that could not be read.
+    fn read_small(&mut self, core: &Core, work: &mut Work) -> Result<()> {
+        let mut failed: Option<(usize, Error)> = None;
+        let page = |place: usize| self.read[place].0.first;
+        for (rseg, small) in self.rsegs.iter().zip(&self.small) {
+            for places in small.chunk_by(|a, b| page(*a) == page(*b)) {
+                if let Err((place, e)) = read_shared_page(core, rseg, places, &self.read, work)
+                    && failed.as_ref().is_none_or(|(first, _)| place < *first)
+                {
+                    failed = Some((place, e));
+                }
+            }
+        }
+        self.small.iter_mut().for_each(Vec::clear);
+        match failed {
+            None => Ok(()),
+            Some((place, e)) => {
+                // PURGE-1: no row of a later log.
+                self.read.truncate(place);
+                work.truncate(place);
+                Err(e)
+            }
+        }
     }
 
     /// Finds the oldest logs, while the batch has none. `false`: there is none below the limit.
@@ -117,7 +168,8 @@ impl Pending {
             self.logs.extend(below.iter().map(|log| (*log, n)));
         }
         let logs = self.logs.make_contiguous();
-        logs.sort_unstable_by_key(|(log, _)| log.no);
+        // Stable: that merges what is in order already, the logs of each segment.
+        logs.sort_by_key(|(log, _)| log.no);
         Ok(!self.logs.is_empty())
     }
 
@@ -216,6 +268,31 @@ impl Reading {
             undo_no: 0,
         })
     }
+}
+
+/// Takes what concerns purge from small logs that have their page in common: those in these places of `read`. An error comes with the place
+/// of the first one that was not read.
+fn read_shared_page(
+    core: &Core,
+    rseg: &Rseg,
+    places: &[usize],
+    read: &[(HistoryEntry, usize)],
+    work: &mut Work,
+) -> std::result::Result<(), (usize, Error)> {
+    let first = places[0];
+    let id = PageId::new(rseg.space(), read[first].0.first);
+    let page = core.undo.env.pool.shared(id).map_err(|e| (first, e))?;
+    for &place in places {
+        let log = LogSpan::in_one_page(&read[place].0);
+        log.read_records(&page, id, |slot, record, bytes| {
+            if concerns_purge(&record, false) {
+                let at = RollPtr::new(false, rseg.id(), id.no, slot);
+                work.add(&record, bytes, at, place);
+            }
+        })
+        .map_err(|e| (place, e))?;
+    }
+    Ok(())
 }
 
 fn concerns_purge(record: &UndoRecord<'_>, revives: bool) -> bool {

@@ -137,8 +137,9 @@ impl Sweep {
     fn remove_run(&self, core: &Core, items: &[Item]) -> Result<usize> {
         let done = match items[0].removes() && !self.is_left_alone(&items[0]) {
             true => {
-                let record = self.work.record(&items[0]);
-                in_table(core, &record, |table| self.remove_in(core, table, items))?
+                in_table(core, items[0].table, |table| {
+                    self.remove_in(core, table, items)
+                })?
             }
             false => None,
         };

@@ -12,6 +12,7 @@ use crate::mtr::{Mtr, PageH};
 use crate::page::{OFF_USER, PageOp, PageType, SlottedRef, page_type};
 
 use super::UndoEnv;
+use super::log::damaged_record;
 use super::record::UndoRecord;
 use super::rseg::{Cached, HistoryEntry, u16_at, u32_at, u64_at, undo_page};
 
@@ -170,6 +171,17 @@ pub struct LogSpan {
 }
 
 impl LogSpan {
+    /// Of a log of the history that has one page.
+    pub fn in_one_page(log: &HistoryEntry) -> LogSpan {
+        LogSpan {
+            trx: log.trx,
+            kind: LogKind::Update,
+            first: log.first,
+            records: log.start..log.end,
+            pages: 1,
+        }
+    }
+
     /// A page of the log, reached by a link or number that stands elsewhere: checks that it is one. Returns where the log's records are
     /// in it.
     pub fn check_page<'p>(
@@ -196,6 +208,28 @@ impl LogSpan {
                 format!("a page of the undo log of transaction {}", self.trx),
                 format!("another one of type {:?}", page_type(page)),
             )
+        })
+    }
+
+    /// Calls `f` with the slot and the bytes of each record of the log in a page of it, which the caller has latched, oldest first.
+    /// Returns the log's next page, or `NO_PAGE`.
+    pub fn read_records(
+        &self,
+        page: &[u8],
+        id: PageId,
+        mut f: impl FnMut(u16, UndoRecord<'_>, &[u8]),
+    ) -> Result<PageNo> {
+        let (slotted, records) = self.check_page(page, id)?;
+        for slot in records {
+            let bytes = slotted.payload(slot);
+            let record = self.record(bytes);
+            let record = record.ok_or_else(|| damaged_record(id, slot as u16))?;
+            f(slot as u16, record, bytes);
+        }
+        // What a log of one page shares with later ones may lead to their further pages.
+        Ok(match self.pages {
+            1 => NO_PAGE,
+            _ => slotted.next(),
         })
     }
 

@@ -31,8 +31,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use crate::base::{
-    Durations, Error, IndexId, Lsn, NO_PAGE, PageId, PageNo, Result, RollPtr, SYSTEM_SPACE,
-    SpaceId, TableId, TrxId, TrxNo, Xid,
+    Durations, Error, IndexId, Lsn, PageId, PageNo, Result, RollPtr, SYSTEM_SPACE, SpaceId,
+    TableId, TrxId, TrxNo, Xid,
 };
 use crate::buffer::{BufferPool, SharedPage};
 use crate::mtr::{Mtr, MtrEnv, PageH, RawRecord};
@@ -53,7 +53,7 @@ pub use truncate::{
 };
 
 use header::read_cached;
-use log::{UndoLog, damaged_record};
+use log::UndoLog;
 use rseg::{RsegUse, UsedSlot, check_history, undo_page};
 use segments::{deal, places, temporary_places, turn};
 
@@ -339,22 +339,10 @@ impl UndoSys {
         &self,
         (space, log): (SpaceId, &LogSpan),
         no: PageNo,
-        mut f: impl FnMut(u16, UndoRecord<'_>, &[u8]),
+        f: impl FnMut(u16, UndoRecord<'_>, &[u8]),
     ) -> Result<PageNo> {
         let id = PageId::new(space, no);
-        let page = self.env.pool.shared(id)?;
-        let (slotted, records) = log.check_page(&page, id)?;
-        for slot in records {
-            let bytes = slotted.payload(slot);
-            let record = log.record(bytes);
-            let record = record.ok_or_else(|| damaged_record(id, slot as u16))?;
-            f(slot as u16, record, bytes);
-        }
-        // What a log of one page shares with later ones may lead to their further pages.
-        Ok(match log.pages {
-            1 => NO_PAGE,
-            _ => slotted.next(),
-        })
+        log.read_records(&self.env.pool.shared(id)?, id, f)
     }
 
     /// Calls `f` with each record of the log that `wanted` picks, and its place, oldest first. No latch is held during
@@ -385,18 +373,12 @@ impl UndoSys {
     /// Where the records are of the log that an entry of the history queue leads to.
     pub fn history_log(&self, rseg: &Rseg, entry: &HistoryEntry) -> Result<LogSpan> {
         let id = PageId::new(rseg.space(), entry.first);
-        let pages = match entry.closes {
+        let mut span = LogSpan::in_one_page(entry);
+        if entry.closes {
             // The page's header is still this log's.
-            true => LogHeader::of_history(&self.env.pool.shared(id)?, id, entry)?.pages,
-            false => 1,
-        };
-        Ok(LogSpan {
-            trx: entry.trx,
-            kind: LogKind::Update,
-            first: entry.first,
-            records: entry.start..entry.end,
-            pages,
-        })
+            span.pages = LogHeader::of_history(&self.env.pool.shared(id)?, id, entry)?.pages;
+        }
+        Ok(span)
     }
 
     /// Takes the oldest logs of `rseg`, which have been purged, off the history and gives their pages back.

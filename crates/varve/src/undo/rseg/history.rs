@@ -66,6 +66,11 @@ pub struct HistoryEntry {
 }
 
 impl HistoryEntry {
+    /// The log is known to have no page but the one on which it begins. A log that shares it with a later one has no other.
+    pub fn is_in_one_page(&self) -> bool {
+        self.one_page || !self.closes
+    }
+
     fn encode(&self) -> [u8; ENTRY_SIZE] {
         let mut out = [0; ENTRY_SIZE];
         let flags = [
