@@ -64,6 +64,18 @@ fn delete(trx: &mut Transaction, table: &Table, id: i64) {
     trx.delete(table, &cursor).unwrap();
 }
 
+fn set_k(trx: &mut Transaction, table: &Table, id: i64, k: i64) {
+    let (mut cursor, key) = (table.cursor(0).unwrap(), id.to_le_bytes());
+    let how = (KeyMatch::Exact, LockMode::Exclusive);
+    assert!(cursor.seek(trx, &[Some(&key)], how.0, how.1).unwrap());
+    let row = [
+        Some(&key[..]),
+        Some(&k.to_le_bytes()[..]),
+        Some(&b"text"[..]),
+    ];
+    trx.update(table, &cursor, &row).unwrap();
+}
+
 fn status(db: &Database, name: &str) -> u64 {
     let found = db.status().into_iter().find(|(n, _)| *n == name);
     found.unwrap_or_else(|| panic!("no counter {name}")).1
@@ -107,6 +119,28 @@ fn a_log_longer_than_a_batch_takes_several() {
     // But for what was taken back.
     assert_eq!(status(&db, "purge_del_mark_records"), 1001);
     assert!(status(&db, "purge_upd_exist_or_extern_records") >= 2 * 1001);
+}
+
+/// Each change away from a key leaves a record that tells purge to remove its entry: several in one batch for the same entry.
+#[test]
+fn an_entry_that_was_killed_several_times_is_removed_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(&dir, purge(0, 300));
+    let table = create(&db, "p/t", 100);
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    for id in (0..200).step_by(2) {
+        for k in [id + 1000, -id, id + 1000, -id, id + 1000] {
+            set_k(&mut trx, &table, id, k);
+        }
+    }
+    trx.commit().unwrap();
+    check(&db, &table, 100);
+    // One in each of the indexes `k` and `kk`.
+    assert_eq!(status(&db, "purged_records"), 2 * 100);
+    assert_eq!(
+        status(&db, "purge_upd_exist_or_extern_records"),
+        2 * 5 * 100
+    );
 }
 
 /// Several threads, one table: garbage and rows that are live again stand side by side, and long values have to be freed.

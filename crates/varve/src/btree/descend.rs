@@ -344,6 +344,27 @@ impl Tree {
         })
     }
 
+    /// Like [`Tree::expect_leaf`], if the images on the way are there: it waits for nothing, so the caller may hold latches. The
+    /// processor fetches so many bytes of the leaf.
+    pub(super) fn guess_leaf(&self, key: &[u8], bytes: usize) -> Option<LeafHint> {
+        let (pool, guard) = (&self.env.pool, &crossbeam_epoch::pin());
+        let mut image = pool.published(self.page_id(self.root), &self.root_hint, guard)?;
+        loop {
+            let child = image.child_for(key);
+            let id = self.page_id(child.no);
+            if image.level == 1 {
+                let frame = pool.expect(id, child.hint).without_stamp();
+                pool.prefetch_start(frame, bytes);
+                return Some(LeafHint { no: id.no, frame });
+            }
+            let below = pool.published(id, child.hint, guard)?;
+            if image.index != self.index || below.level >= image.level || !below.covers(key) {
+                return None;
+            }
+            image = below;
+        }
+    }
+
     /// Like [`Tree::latch_leaf_exclusive`], for rollback: splits may take the pages, too, that the tablespace keeps for it (SP-9).
     pub fn latch_leaf_to_undo(
         &self,
@@ -407,8 +428,9 @@ impl Tree {
         Err(Error::TooLarge { what, size, limit })
     }
 
+    /// The leaf that covers `key`, latched exclusively in `mtr`, which holds no latch.
     #[inline]
-    fn leaf_exclusive(
+    pub(super) fn leaf_exclusive(
         &self,
         mtr: &mut Mtr<'_>,
         key: &[u8],

@@ -70,28 +70,6 @@ impl LeafPos {
         LeafPos { h, slot, found }
     }
 
-    /// Goes on to where `key` is or belongs, a key that is not before the one here. `false`: in another leaf.
-    pub fn move_to(&mut self, mtr: &Mtr<'_>, key: &[u8]) -> bool {
-        let p = self.slotted(mtr);
-        let is_here = p.high().is_none_or(|high| key < high);
-        if is_here {
-            *self = LeafPos::search(self.h, p, key);
-        }
-        is_here
-    }
-
-    /// Has the processor fetch the record that probably has `key`, a key that is not before the one here, if it is in this leaf:
-    /// `move_to` will want it.
-    #[inline]
-    pub fn fetch_ahead(&self, mtr: &Mtr<'_>, key: &[u8]) {
-        let p = self.slotted(mtr);
-        if p.high().is_none_or(|high| key < high)
-            && let Some(place) = p.probable_place(key)
-        {
-            mtr.prefetch(self.h, place);
-        }
-    }
-
     #[inline]
     pub fn slotted<'m>(&self, mtr: &'m Mtr<'_>) -> SlottedRef<'m> {
         SlottedRef::new(mtr.bytes(self.h))
@@ -159,19 +137,19 @@ impl LeafPos {
         );
     }
 
-    /// Less than a third of the leaf is in use: worth a `Tree::maybe_merge` once the latch is given back. Says so only for
-    /// every eighth removal, and for the last few records: if the neighbours are full, each attempt is for nothing.
+    /// The leaf is worth a `Tree::maybe_merge` after a removal, once the latch is given back.
     #[inline]
     pub fn underfull(&self, mtr: &Mtr<'_>) -> bool {
-        self.underfull_after(mtr, 1)
+        is_worth_merging(self.slotted(mtr), 1)
     }
+}
 
-    /// The same after several removals.
-    pub fn underfull_after(&self, mtr: &Mtr<'_>, removed: usize) -> bool {
-        let p = self.slotted(mtr);
-        let n = p.n_slots();
-        underfull(p) && (n < 4 || n.next_multiple_of(8) < n + removed)
-    }
+/// Less than a third of the leaf is in use after `removed` removals. Says so only for every eighth removal, and for the last few
+/// records: if the neighbours are full, each attempt is for nothing.
+#[inline]
+pub(super) fn is_worth_merging(p: SlottedRef<'_>, removed: usize) -> bool {
+    let n = p.n_slots();
+    underfull(p) && (n < 4 || n.next_multiple_of(8) < n + removed)
 }
 
 pub(super) fn underfull(p: SlottedRef<'_>) -> bool {

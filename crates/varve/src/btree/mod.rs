@@ -17,7 +17,8 @@
 //!   the log writer.
 //! - **BT-4** A structure change is one mini-transaction that holds exclusively every page it changes, from before the
 //!   first change to the commit. So no thread sees, and no crash leaves, a split that the parent does not know.
-//! - **BT-5** Nobody descends while holding a latch: a descent may wait for the latch of an inner page.
+//! - **BT-5** Nobody descends while holding a latch: a descent may wait for the latch of an inner page. A guess by the images that are there
+//!   waits for nothing.
 //! - **BT-6** A leaf's place in an image has a range stamp other than 0 only if the leaf had the range that the image says
 //!   while its frame had that stamp. So a search that went by the image and latched the frame with that stamp is where it
 //!   wanted to go (BT-1, BUF-5), without a look at the fences.
@@ -80,6 +81,7 @@ mod free;
 mod leaf;
 mod merge;
 mod plan;
+mod removal;
 mod split;
 #[cfg(test)]
 mod tests;
@@ -97,6 +99,7 @@ pub use check::TreeReport;
 pub use descend::{LeafAhead, LeafHint};
 pub use free::{FreeStep, empty_trees};
 pub use leaf::{LeafPos, SharedLeaf};
+pub use removal::{LeafVisit, removal_log_bytes};
 
 /// Descents that may fail to arrive before one goes by latches.
 const OPTIMISTIC_TRIES: usize = 16;

@@ -295,6 +295,14 @@ impl Arena {
         }
     }
 
+    /// The same for so many bytes from the page's start.
+    pub fn prefetch_start(&self, frame: u32, bytes: usize) {
+        let page = self.page_ptr(frame);
+        for offset in (0..bytes.min(self.page_size)).step_by(64) {
+            fetch_line(page.wrapping_add(offset));
+        }
+    }
+
     /// The same for the line with the fences.
     #[inline]
     pub fn prefetch_fences(&self, frame: u32) {

@@ -380,6 +380,13 @@ impl BufferPool {
         FrameHint { frame, stamp }
     }
 
+    /// Has the processor fetch so many bytes from the start of a page that is probably there.
+    pub fn prefetch_start(&self, hint: FrameHint, bytes: usize) {
+        if hint != FrameHint::NONE {
+            self.arena.prefetch_start(hint.frame, bytes);
+        }
+    }
+
     /// Where a page that the caller has latched is.
     #[inline]
     fn hint_of(&self, frame: u32) -> FrameHint {
@@ -481,14 +488,24 @@ impl BufferPool {
         hint: &PageHint,
         guard: &'g Guard,
     ) -> Result<Option<&'g InnerImage>> {
-        if let Some(frame) = self.frames.get(hint.get().0 as usize)
-            && let Some(image) = frame.image(guard)
-            && image.id == id
-        {
-            frame.touched.touch(self.replacement.now());
-            return Ok(Some(image));
+        match self.published(id, hint, guard) {
+            Some(image) => Ok(Some(image)),
+            None => self.inner_from_page(id, hint, guard),
         }
-        self.inner_from_page(id, hint, guard)
+    }
+
+    /// The same if it was decoded before and is where the hint says: waits for nothing.
+    #[inline]
+    pub fn published<'g>(
+        &self,
+        id: PageId,
+        hint: &PageHint,
+        guard: &'g Guard,
+    ) -> Option<&'g InnerImage> {
+        let frame = self.frames.get(hint.get().0 as usize)?;
+        let image = frame.image(guard).filter(|image| image.id == id)?;
+        frame.touched.touch(self.replacement.now());
+        Some(image)
     }
 
     #[cold]

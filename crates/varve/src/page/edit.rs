@@ -179,6 +179,37 @@ impl<'a> SlottedMut<'a> {
         Ok(())
     }
 
+    /// Removes records in one pass over the slots.
+    pub(super) fn remove_many(&mut self, removed: &[[u8; 2]]) -> Edit {
+        let number = |slot: &[u8; 2]| u16::from_le_bytes(*slot) as usize;
+        let n = self.view().n_slots();
+        let (Some(first), Some(last)) = (removed.first(), removed.last()) else {
+            return Ok(());
+        };
+        if number(last) >= n {
+            return Err(NO_SLOT);
+        }
+        if !removed.is_sorted_by(|a, b| number(a) < number(b)) {
+            return Err("slots that do not ascend");
+        }
+        if number(first) == 0 && removed.len() < n && self.view().is_inner() {
+            return Err(NOT_FIRST);
+        }
+        let start = self.view().slots_start();
+        let mut to = start + number(first) * SLOT_SIZE;
+        for (i, slot) in removed.iter().enumerate() {
+            // Only slots before this one have been overwritten.
+            let (at, off, len) = self.locate(number(slot))?;
+            self.give_back(off, len);
+            let next = removed.get(i + 1).map_or(n, number);
+            let (from, end) = (at + SLOT_SIZE, start + next * SLOT_SIZE);
+            self.page.copy_within(from..end, to);
+            to += end - from;
+        }
+        put_u16(self.page, OFF_N_SLOTS, (n - removed.len()) as u16);
+        Ok(())
+    }
+
     /// Bytes of the heap become free: at its low end at once, elsewhere as garbage.
     fn give_back(&mut self, off: usize, len: usize) {
         if off == self.view().heap_low() {

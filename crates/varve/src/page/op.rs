@@ -75,6 +75,11 @@ pub enum PageOp<'a> {
     },
     /// The page belongs to nobody. Its body stays until the page is used again.
     Free,
+    /// Removes the records in `slots`, which are numbers of the page as it was, ascending, little-endian. On an inner page slot 0
+    /// goes only with all others.
+    RemoveMany {
+        slots: &'a [[u8; 2]],
+    },
     /// The whole page behind its LSN, without a run of zeros of `hole_len` bytes at `hole_off`.
     Image {
         hole_off: u32,
@@ -100,6 +105,7 @@ const WIDEN: u8 = 11;
 const BULK_INSERT: u8 = 12;
 const FREE: u8 = 13;
 const IMAGE: u8 = 14;
+const REMOVE_MANY: u8 = 15;
 
 /// Records in key order, packed: key suffix length u16, payload length u16, suffix, payload. Suffixes are
 /// relative to the prefix of the page that takes them. Always well-formed: made by the builder or checked.
@@ -254,6 +260,13 @@ impl<'a> Reader<'a> {
         self.take(n as usize)
     }
 
+    fn slots(&mut self) -> Parse<&'a [[u8; 2]]> {
+        match self.bytes()?.as_chunks() {
+            (slots, []) => Ok(slots),
+            _ => Err("half a slot number"),
+        }
+    }
+
     fn high(&mut self) -> Parse<Option<&'a [u8]>> {
         match self.u16()? {
             u16::MAX => Ok(None),
@@ -346,6 +359,10 @@ impl<'a> PageOp<'a> {
                 out.extend_from_slice(recs.bytes);
             }
             PageOp::Free => out.push(FREE),
+            PageOp::RemoveMany { slots } => {
+                out.push(REMOVE_MANY);
+                put_bytes(out, slots.as_flattened());
+            }
             PageOp::Image {
                 hole_off,
                 hole_len,
@@ -413,6 +430,7 @@ impl<'a> PageOp<'a> {
                 recs: BulkRecs::checked(r.long_bytes()?)?,
             },
             FREE => PageOp::Free,
+            REMOVE_MANY => PageOp::RemoveMany { slots: r.slots()? },
             IMAGE => PageOp::Image {
                 hole_off: r.u32()?,
                 hole_len: r.u32()?,
@@ -461,6 +479,7 @@ impl<'a> PageOp<'a> {
             self,
             PageOp::Insert { .. }
                 | PageOp::Remove { .. }
+                | PageOp::RemoveMany { .. }
                 | PageOp::ReplacePayload { .. }
                 | PageOp::PatchPayload { .. }
                 | PageOp::BulkInsert { .. }
@@ -476,6 +495,7 @@ impl<'a> PageOp<'a> {
                 payload,
             } => slotted(page)?.insert(slot as usize, suffix, payload),
             PageOp::Remove { slot } => slotted(page)?.remove(slot as usize),
+            PageOp::RemoveMany { slots } => slotted(page)?.remove_many(slots),
             PageOp::ReplacePayload { slot, payload } => {
                 slotted(page)?.replace_payload(slot as usize, payload)
             }

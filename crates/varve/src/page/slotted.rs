@@ -216,6 +216,11 @@ impl<'a> SlottedRef<'a> {
         OFF_USER + self.user_len().next_multiple_of(SLOT_SIZE)
     }
 
+    /// Where the slots end: a search in the page looks before that.
+    pub fn slots_end(&self) -> usize {
+        self.slots_start() + self.n_slots() * SLOT_SIZE
+    }
+
     #[inline]
     pub(super) fn slots(&self) -> &'a [[u8; SLOT_SIZE]] {
         let start = self.slots_start();
@@ -375,17 +380,27 @@ impl<'a> SlottedRef<'a> {
         tell: impl FnOnce(Range<usize>),
     ) -> std::result::Result<usize, usize> {
         debug_assert!(key.starts_with(self.prefix()), "PG-4");
-        self.search_suffix(key.get(self.prefix_len()..).unwrap_or_default(), tell)
+        self.search_suffix(self.suffix_of(key), tell)
     }
 
-    /// Where the record is that probably has the key, which the page covers, by the heads alone: no record is looked at.
+    /// The first half of a search for a key that the page covers: the first slot whose head is not below the key's. No record is
+    /// looked at.
     #[inline]
-    pub fn probable_place(&self, key: &[u8]) -> Option<Range<usize>> {
-        let slots = self.slots();
-        let head = head_of(key.get(self.prefix_len()..)?);
-        let slot = slots.get(partition(slots, |s| slot_head(s) < head))?;
-        let (at, len) = slot_place(slot);
-        (slot_head(slot) == head).then_some(at..at + len)
+    pub fn search_heads(&self, key: &[u8]) -> usize {
+        debug_assert!(key.starts_with(self.prefix()), "PG-4");
+        let head = head_of(self.suffix_of(key));
+        partition(self.slots(), |s| slot_head(s) < head)
+    }
+
+    /// The second half; `first` is what `search_heads` said of the page as it is.
+    #[inline]
+    pub fn search_from(&self, first: usize, key: &[u8]) -> std::result::Result<usize, usize> {
+        self.search_suffix_from(first, self.suffix_of(key), |_| ())
+    }
+
+    #[inline]
+    fn suffix_of<'k>(&self, key: &'k [u8]) -> &'k [u8] {
+        key.get(self.prefix_len()..).unwrap_or_default()
     }
 
     #[inline]
@@ -394,9 +409,20 @@ impl<'a> SlottedRef<'a> {
         suffix: &[u8],
         tell: impl FnOnce(Range<usize>),
     ) -> std::result::Result<usize, usize> {
+        let head = head_of(suffix);
+        let first = partition(self.slots(), |s| slot_head(s) < head);
+        self.search_suffix_from(first, suffix, tell)
+    }
+
+    #[inline]
+    fn search_suffix_from(
+        &self,
+        first: usize,
+        suffix: &[u8],
+        tell: impl FnOnce(Range<usize>),
+    ) -> std::result::Result<usize, usize> {
         let slots = self.slots();
         let head = head_of(suffix);
-        let first = partition(slots, |s| slot_head(s) < head);
         let Some(slot) = slots.get(first) else {
             return Err(first);
         };

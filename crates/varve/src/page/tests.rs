@@ -54,10 +54,32 @@ fn apply_twice(page: &mut [u8], twin: &mut [u8], op: PageOp<'_>) -> bool {
     done
 }
 
+/// What `RemoveMany` does, in many operations.
+fn remove_singly(page: &mut [u8], slots: &[[u8; 2]]) {
+    for (n, slot) in slots.iter().enumerate() {
+        let slot = u16::from_le_bytes(*slot) - n as u16;
+        apply(page, PageOp::Remove { slot });
+    }
+}
+
+/// Between slots and heap there may be anything.
+#[track_caller]
+fn assert_same_but_for_free_bytes(a: &[u8], b: &[u8]) {
+    let [a, b] = [a, b].map(|page| {
+        let p = SlottedRef::new(page);
+        let mut page = page.to_vec();
+        page[p.heap_low() - p.contiguous()..p.heap_low()].fill(0);
+        page
+    });
+    assert!(a == b);
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Put(Vec<u8>, Vec<u8>),
     Remove(prop::sample::Index),
+    /// The slots for whose numbers the bits are set, which go round.
+    RemoveMany(u64),
     Replace(prop::sample::Index, Vec<u8>),
     Patch(prop::sample::Index, u16, Vec<u8>),
 }
@@ -75,6 +97,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         5 => (key(), payload()).prop_map(|(k, p)| Step::Put(k, p)),
         2 => any::<prop::sample::Index>().prop_map(Step::Remove),
+        1 => (any::<u64>(), any::<u64>()).prop_map(|(a, b)| Step::RemoveMany(a & b)),
         2 => (any::<prop::sample::Index>(), payload()).prop_map(|(i, p)| Step::Replace(i, p)),
         1 => (any::<prop::sample::Index>(), 0u16..50, vec(any::<u8>(), 0..20))
             .prop_map(|(i, o, b)| Step::Patch(i, o, b)),
@@ -122,6 +145,17 @@ impl Pair {
                 let at = i.index(self.model.len());
                 assert!(self.apply(PageOp::Remove { slot: at as u16 }));
                 self.model.remove(at);
+            }
+            Step::RemoveMany(bits) => {
+                let is_removed = |slot: usize| bits >> (slot % 64) & 1 == 1;
+                let slots = (0..self.model.len()).filter(|slot| is_removed(*slot));
+                let slots: Vec<[u8; 2]> = slots.map(|slot| (slot as u16).to_le_bytes()).collect();
+                let mut one_by_one = self.page.clone();
+                remove_singly(&mut one_by_one, &slots);
+                assert!(self.apply(PageOp::RemoveMany { slots: &slots }));
+                assert_same_but_for_free_bytes(&self.page, &one_by_one);
+                let mut slot = 0..;
+                self.model.retain(|_| !slot.next().is_some_and(is_removed));
             }
             Step::Replace(i, payload) => {
                 let at = i.index(self.model.len());
@@ -249,7 +283,7 @@ proptest! {
     #[test]
     fn any_bytes_as_operations_leave_a_valid_page_or_change_nothing(
         start in any::<[u8; 4]>(),
-        op in 0u8..16,
+        op in 0u8..17,
         small in vec(0u8..12, 0..60),
         wild in vec(any::<u8>(), 0..60),
     ) {
@@ -367,6 +401,60 @@ fn the_largest_keys_leave_room_for_three_children() {
             },
         );
     }
+}
+
+/// PG-3: slots that are not there, or that do not ascend, are refused as a whole.
+#[test]
+fn removing_many_takes_slots_that_are_there_and_ascend() {
+    for ptype in [PageType::Leaf, PageType::Inner] {
+        let mut page = vec![0; SIZE];
+        apply(&mut page, format_op(ptype, b"aa", Some(b"az")));
+        for n in 0..5u8 {
+            let (key, payload) = ([b'a' + n], &[n; 4]);
+            let suffix = match (n, ptype) {
+                (0, PageType::Inner) => &[][..],
+                _ => &key[..],
+            };
+            let slot = n.into();
+            let op = PageOp::Insert {
+                slot,
+                suffix,
+                payload,
+            };
+            apply(&mut page, op);
+        }
+        let check = |removed: &[u16], left: &[u8]| {
+            let slots: Vec<[u8; 2]> = removed.iter().map(|slot| slot.to_le_bytes()).collect();
+            let (mut after, mut twin) = (page.clone(), page.clone());
+            let op = PageOp::RemoveMany { slots: &slots };
+            let done = apply_twice(&mut after, &mut twin, op);
+            assert_eq!(
+                done,
+                left.len() + removed.len() == 5,
+                "{ptype:?}, {removed:?}"
+            );
+            let found: Vec<u8> = contents(&after).iter().map(|(_, p)| p[0]).collect();
+            assert_eq!(found, left, "{ptype:?}, {removed:?}");
+        };
+        let all = [0, 1, 2, 3, 4];
+        check(&[], &all);
+        check(&[1], &[0, 2, 3, 4]);
+        check(&[1, 2, 4], &[0, 3]);
+        check(&[1, 2, 3, 4], &[0]);
+        check(&[0, 1, 2, 3, 4], &[]);
+        for refused in [&[5][..], &[1, 5], &[1, 1], &[3, 2], &[1, 9, 2], &[4, 65535]] {
+            check(refused, &all);
+        }
+        // PG-5
+        match ptype {
+            PageType::Inner => check(&[0, 2], &all),
+            _ => check(&[0, 2], &[1, 3, 4]),
+        }
+    }
+    assert_eq!(
+        PageOp::decode(&[15, 3, 0, 1, 0, 2]),
+        Err("half a slot number")
+    );
 }
 
 /// PG-5: what would store a first separator, or put another one in its place, is refused.

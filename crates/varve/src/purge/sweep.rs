@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use crate::base::{Error, Result, RollPtr, Sabotage};
-use crate::btree::LeafPos;
+use crate::btree::{LeafHint, removal_log_bytes};
 use crate::catalog::{EntryRecord, OpenTable, RowRecord};
 use crate::mtr::Mtr;
 use crate::txn::{Core, Counters};
@@ -21,12 +21,8 @@ use super::{chains, in_table};
 
 /// Items that a thread takes at a time.
 const CHUNK: usize = 128;
-/// Redo that removing the records of one leaf can write, and what is left for one of them.
-const MAX_MTR: u32 = 16 * 1024;
-const MAX_REMOVE: usize = 64;
-/// Records of a leaf whose cache lines are fetched before they are looked at: they lie anywhere in it, and waiting for one after the other was
-/// a third of all that purge took.
-const AHEAD: usize = 8;
+/// Redo that removing the records of one leaf can write.
+const MAX_MTR: u32 = removal_log_bytes(CHUNK);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Half {
@@ -111,6 +107,7 @@ impl Sweep {
     }
 
     fn work_through(&self, core: &Core, mut items: &[Item]) {
+        let mut leaf = None;
         while let Some(first) = items.first() {
             // Relaxed: nothing else depends on it.
             if self.stop.load(Ordering::Relaxed) {
@@ -118,7 +115,7 @@ impl Sweep {
                 self.failed.lock().note(log.unwrap_or_default(), None);
                 return;
             }
-            let done = match self.remove_run(core, items) {
+            let done = match self.remove_run(core, items, &mut leaf) {
                 Ok(done) => done,
                 Err(e) => {
                     self.failed.lock().note(first.log, Some(e));
@@ -133,14 +130,17 @@ impl Sweep {
         item.log >= self.logs_end
     }
 
-    /// Works off the first items: those of one leaf. Returns how many.
-    fn remove_run(&self, core: &Core, items: &[Item]) -> Result<usize> {
+    /// Works off the first items: those of one leaf. Returns how many. `leaf`: where that leaf probably is, then the next one.
+    fn remove_run(
+        &self,
+        core: &Core,
+        items: &[Item],
+        leaf: &mut Option<LeafHint>,
+    ) -> Result<usize> {
         let done = match items[0].removes() && !self.is_left_alone(&items[0]) {
-            true => {
-                in_table(core, items[0].table, |table| {
-                    self.remove_in(core, table, items)
-                })?
-            }
+            true => in_table(core, items[0].table, |table| {
+                self.remove_in(core, table, items, leaf)
+            })?,
             false => None,
         };
         // Nothing is to be removed, or nothing is there to remove it from.
@@ -179,41 +179,34 @@ impl Sweep {
     }
 
     /// Removes what is garbage in the leaf of the first item. Returns how many items that settles.
-    fn remove_in(&self, core: &Core, table: &OpenTable, items: &[Item]) -> Result<Option<usize>> {
+    fn remove_in(
+        &self,
+        core: &Core,
+        table: &OpenTable,
+        items: &[Item],
+        leaf: &mut Option<LeafHint>,
+    ) -> Result<Option<usize>> {
         let Some(index) = table.index(items[0].index) else {
             return Ok(None);
         };
-        let first = self.work.key(&items[0]);
+        let of_index = items.iter().take_while(|item| item.index == index.id);
+        let keys = of_index.map(|item| self.work.key(item));
         let mut mtr = Mtr::begin_in(&core.mtr, index.space(), MAX_MTR)?;
-        let mut pos = index.tree.latch_leaf_exclusive(&mut mtr, first, 0)?;
-        let of_index = |item: &&Item| item.index == index.id;
-        let fetch = |pos: &LeafPos, mtr: &Mtr<'_>, item| pos.fetch_ahead(mtr, self.work.key(item));
-        let ahead = items.iter().take(AHEAD).take_while(of_index);
-        ahead.for_each(|item| fetch(&pos, &mtr, item));
-        let (mut done, mut removed) = (0, 0);
-        for item in items.iter().take_while(of_index) {
-            let ahead = items.get(done + AHEAD).filter(of_index);
-            ahead.into_iter().for_each(|item| fetch(&pos, &mtr, item));
-            let is_here = done == 0 || pos.move_to(&mtr, self.work.key(item));
-            if !is_here || mtr.has_changes() && mtr.log_room() < MAX_REMOVE {
-                break;
-            }
-            let is_wanted = item.removes() && pos.found && !self.is_left_alone(item);
-            if is_wanted && self.is_garbage(table, pos.payload(&mtr), item) {
-                pos.remove(&mut mtr);
-                removed += 1;
-            }
-            done += 1;
+        let is_garbage = |n: usize, payload: &[u8]| {
+            let item = &items[n];
+            item.removes() && !self.is_left_alone(item) && self.is_garbage(table, payload, item)
+        };
+        let tree = &index.tree;
+        let visit = tree.remove_from_leaf(&mut mtr, leaf.take(), keys, is_garbage)?;
+        mtr.commit();
+        *leaf = visit.next;
+        if visit.removed > 0 {
+            Counters::add(&core.counters.purged_records, visit.removed as u64);
         }
-        if removed > 0 {
-            let sparse = pos.underfull_after(&mtr, removed);
-            mtr.commit();
-            Counters::add(&core.counters.purged_records, removed as u64);
-            if sparse {
-                index.tree.maybe_merge(first)?;
-            }
+        if visit.is_sparse {
+            tree.maybe_merge(self.work.key(&items[0]))?;
         }
-        Ok(Some(done))
+        Ok(Some(visit.covered))
     }
 
     /// The rules in purge/mod.rs.

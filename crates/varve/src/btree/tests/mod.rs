@@ -237,6 +237,27 @@ fn remove(tree: &Tree, key: &[u8]) -> bool {
     true
 }
 
+/// Removes the records of those of the ascending keys for whose payload `is_garbage` says so, leaf by leaf. Returns how many.
+fn remove_garbage(tree: &Tree, mut keys: &[Vec<u8>], is_garbage: impl Fn(&[u8]) -> bool) -> usize {
+    let (mut removed, mut leaf) = (0, None);
+    while let Some(first) = keys.first() {
+        let redo = removal_log_bytes(keys.len());
+        let mut mtr = Mtr::begin(&tree.env, redo).expect("capacity");
+        let all = keys.iter().map(Vec::as_slice);
+        let visit = tree
+            .remove_from_leaf(&mut mtr, leaf, all, |_, payload| is_garbage(payload))
+            .expect("a leaf");
+        mtr.commit();
+        leaf = visit.next;
+        if visit.is_sparse {
+            tree.maybe_merge(first).expect("a merge or nothing");
+        }
+        removed += visit.removed;
+        keys = &keys[visit.covered..];
+    }
+    removed
+}
+
 fn get(tree: &Tree, key: &[u8]) -> Option<Vec<u8>> {
     let leaf = tree.latch_leaf_shared(key, Seek::Ge).expect("a leaf");
     let p = leaf.slotted();

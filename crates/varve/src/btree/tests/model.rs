@@ -35,6 +35,8 @@ enum Step {
     Remove(Key),
     /// Removes up to `count` keys that are there, from the nearest one on.
     RemoveRun { first: Key, count: u8, up: bool },
+    /// Removes the garbage among up to `count` records from here on, leaf by leaf.
+    RemoveGarbage { first: Key, count: u8 },
     /// Reads some keys from here on, in all four ways.
     Seek(Key),
     /// Looks at every page.
@@ -71,6 +73,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => key().prop_map(Step::Remove),
         4 => (key(), any::<u8>(), any::<bool>())
             .prop_map(|(first, count, up)| Step::RemoveRun { first, count, up }),
+        4 => (key(), any::<u8>()).prop_map(|(first, count)| Step::RemoveGarbage { first, count }),
         4 => key().prop_map(Step::Seek),
         1 => Just(Step::Check),
     ]
@@ -160,6 +163,25 @@ impl Run {
                     assert!(remove(&self.f.tree, &key), "{key:02x?} is not there");
                     self.model.remove(&key);
                 }
+            }
+            Step::RemoveGarbage { first, count } => {
+                let first = self.key(first);
+                let there = self
+                    .model
+                    .range(first.clone()..)
+                    .map(|(key, _)| key.clone());
+                // One that may not be there; and each may come twice.
+                let keys = [first.clone()]
+                    .into_iter()
+                    .chain(there.take((*count).into()));
+                let keys: Vec<_> = keys.flat_map(|key| [key.clone(), key]).collect();
+                let is_garbage = |payload: &[u8]| payload.first().is_none_or(|byte| byte % 4 > 0);
+                let removed = remove_garbage(&self.f.tree, &keys, is_garbage);
+                let before = self.model.len();
+                self.model.retain(|key, payload| {
+                    keys.binary_search(key).is_err() || !is_garbage(payload)
+                });
+                assert_eq!(removed, before - self.model.len());
             }
             Step::Seek(key) => self.check_seeks(&self.key(key)),
             Step::Check => {
