@@ -34,6 +34,7 @@ pub fn run(data: &[u8]) {
     read(&page);
     let mut ops = input.rest();
     while let Ok((op, len)) = PageOp::decode(ops) {
+        assert_eq!(PageOp::encoded_len(ops), Ok(len));
         let mut encoded = Vec::new();
         op.encode(&mut encoded);
         assert_eq!(PageOp::decode(&encoded), Ok((op, encoded.len())));

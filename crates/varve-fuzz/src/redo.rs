@@ -18,7 +18,7 @@ use varve::mtr::record::{Record, records};
 use varve::mtr::replay::apply_frame;
 use varve::page::validate;
 use varve::recovery::{ScanSettings, scan};
-use varve::redo::{Control, ControlFile, RedoReader};
+use varve::redo::{Control, ControlFile, RedoReader, Through};
 use varve::{Error, Result};
 use varve_sim::sample::{DIR, PAGE, files, read, write};
 
@@ -182,11 +182,12 @@ fn read_files(input: &mut Input<'_>) {
         checkpoint: Lsn(from),
         ..log.control
     };
-    // Hardly any memory, so that what the log says is sorted in a file.
+    // Hardly any memory, so that what the log says goes to a file.
     let settings = ScanSettings {
         memory_bytes: 4096,
         threads: 2,
-        forgets_a_run: false,
+        through: Through::Cache,
+        forgets_a_block: false,
     };
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let reads = (settings, &Arc::new(IoQueue::one_by_one()));

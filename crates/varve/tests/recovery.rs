@@ -298,7 +298,7 @@ fn check_few(db: &Database) {
     assert_eq!(read, Some(0));
 }
 
-/// There is no room for the file of runs: the log is read twice, and all is well.
+/// There is no room for recovery's file: the log is read twice, and all is well.
 #[test]
 fn a_full_disk_costs_a_second_pass() {
     let disk = SimDisk::default();
@@ -328,7 +328,7 @@ fn a_full_disk_costs_a_second_pass() {
     check(&db, "a/t", &versions);
 }
 
-/// What opening can't do without is made before the file of runs may take the room for it.
+/// What opening can't do without is made before recovery's file may take the room for it.
 #[test]
 fn recovery_takes_no_room_that_opening_needs() {
     let disk = SimDisk::default();

@@ -48,8 +48,8 @@ pub enum Sabotage {
     SharedLocksForgotten,
     /// The checkpoint passes redo that recovery has not applied yet.
     RecoveryHoldDropped,
-    /// Recovery forgets what it has put in its file first.
-    RecoveryRunForgotten,
+    /// Recovery forgets a part of the redo.
+    RecoveryBlockForgotten,
 }
 
 impl Sabotage {
@@ -76,6 +76,6 @@ impl Sabotage {
         Sabotage::GapsOpen,
         Sabotage::SharedLocksForgotten,
         Sabotage::RecoveryHoldDropped,
-        Sabotage::RecoveryRunForgotten,
+        Sabotage::RecoveryBlockForgotten,
     ];
 }

@@ -295,7 +295,7 @@ metrics! { |s|
     }
     "recovery" {
         Value recovery_redo_bytes = s.recovery.redo_bytes, "Bytes of redo that the last start has found";
-        Value recovery_memory_bytes = s.recovery.memory_bytes, "Memory that this took at most, sorted by page, with indexes";
+        Value recovery_memory_bytes = s.recovery.memory_bytes, "Memory that this took at most, divided by pages";
         Value recovery_file_bytes = s.recovery.file_bytes, "Bytes of it that were put in a file meanwhile";
         Value recovery_pages = s.recovery.pages, "Pages that lacked changes when the database opened";
         Value recovery_pages_left = s.recovery.pages_left, "Of these, those that nobody has used and that are not up to date yet";

@@ -10,7 +10,7 @@ use crate::db::PoolDumpOptions;
 use crate::flush::FlushOptions;
 use crate::io::FlushMethod;
 use crate::recovery::ScanSettings;
-use crate::redo::{Control, LogSettings};
+use crate::redo::{Control, LogSettings, Through};
 use crate::row::{Collation, FindCollation};
 use crate::txn::{FlushLog, Logger, PurgeOptions};
 use crate::undo::{MAX_UNDO_LOGS, MAX_UNDO_SPACES};
@@ -83,8 +83,8 @@ pub struct Options {
     pub collations: Vec<Collation>,
     /// Asked for other collations when a table that uses them is created or opened.
     pub find_collation: Option<FindCollation>,
-    /// Bytes of redo that recovery keeps in memory, sorted by page; what is more goes to a file in the data directory meanwhile. 0: an eighth of
-    /// the buffer pool.
+    /// Bytes of redo that recovery keeps in memory, beside the buffer pool, until it is applied; what is more goes to a file in the data directory
+    /// meanwhile. 0: a quarter of the buffer pool.
     pub recovery_memory_bytes: u64,
     /// Threads that bring pages up to date while the database is in use after a crash; `None`: two at least, one for each processor, eight at
     /// most. With 0 only those pages are that somebody uses, until the database is closed, no transaction is rolled back, and the redo
@@ -194,13 +194,17 @@ impl Options {
 
     pub(super) fn scan_settings(&self) -> ScanSettings {
         let memory_bytes = match self.recovery_memory_bytes {
-            0 => (self.buffer_pool_bytes / 8).max(LEAST_RECOVERY_MEMORY_BYTES),
+            0 => (self.buffer_pool_bytes / 4).max(LEAST_RECOVERY_MEMORY_BYTES),
             bytes => bytes,
         };
         ScanSettings {
             memory_bytes,
             threads: processors().min(MOST_SCAN_THREADS),
-            forgets_a_run: self.is_sabotaged(Sabotage::RecoveryRunForgotten),
+            through: match self.log_is_buffered() {
+                true => Through::Cache,
+                false => Through::Direct,
+            },
+            forgets_a_block: self.is_sabotaged(Sabotage::RecoveryBlockForgotten),
         }
     }
 
@@ -209,12 +213,16 @@ impl Options {
             .unwrap_or(processors().clamp(2, MOST_RECOVERY_THREADS))
     }
 
+    /// The log is written and read through the operating system's cache.
+    fn log_is_buffered(&self) -> bool {
+        self.log_file_buffering || self.flush_log_at_trx_commit == FlushLog::Write
+    }
+
     pub(super) fn log_settings(&self, control: &Control) -> LogSettings {
         let mut settings =
             LogSettings::new(self.redo_capacity_bytes, control.page_size, control.uuid);
         settings.buffer_bytes = self.log_buffer_bytes;
-        settings.buffered =
-            self.log_file_buffering || self.flush_log_at_trx_commit == FlushLog::Write;
+        settings.buffered = self.log_is_buffered();
         #[cfg(feature = "sabotage")]
         {
             settings.sabotage = self.sabotage;

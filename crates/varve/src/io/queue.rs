@@ -28,7 +28,7 @@ use std::thread::{self, JoinHandle};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::transfer::{self, Reading, Request, Write};
+use super::transfer::{self, Read, Reading, Request, Write};
 use super::{DiskFile, uring};
 use crate::base::{Error, Result};
 
@@ -208,11 +208,11 @@ impl IoQueue {
         }
     }
 
-    /// Begins to read so many bytes.
-    pub fn read(&self, file: Arc<dyn DiskFile>, offset: u64, len: usize) -> Reading {
-        let (request, reading) = transfer::read(file, offset, len);
-        self.submit(vec![request]);
-        reading
+    /// Begins these reads.
+    pub fn read_all(&self, reads: Vec<Read>) -> Vec<Reading> {
+        let (requests, readings) = reads.into_iter().map(transfer::read).unzip();
+        self.submit(requests);
+        readings
     }
 
     /// Writes all of it, in any order, and waits until everything is over. On an error nobody knows what was written.

@@ -381,6 +381,35 @@ fn a_panic_is_its_own() {
     });
 }
 
+/// Reads into a part of memory that comes back, and whose other parts stay as they are.
+#[test]
+fn reads_fill_their_range_and_give_the_memory_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = numbered(&RealDisk, &dir.path().join("a"), 8);
+    let direct = RealDisk.open_direct(plain.path()).unwrap();
+    each_way(|queue| {
+        let read = |file: &Arc<dyn DiskFile>, block: usize| {
+            let mut into = AlignedBuf::new(4 * DIRECT_BLOCK);
+            into.fill(0xee);
+            Read {
+                file: file.clone(),
+                offset: (block * DIRECT_BLOCK) as u64,
+                into,
+                range: DIRECT_BLOCK..3 * DIRECT_BLOCK,
+            }
+        };
+        let reads = vec![read(&plain, 1), read(&direct, 5), read(&plain, 7)];
+        let mut readings = queue.read_all(reads).into_iter();
+        for block in [1, 5] {
+            let bytes = readings.next().unwrap().wait().unwrap();
+            let found: Vec<u8> = bytes.chunks(DIRECT_BLOCK).map(|part| part[7]).collect();
+            assert_eq!(found, [0xee, block, block + 1, 0xee]);
+        }
+        let beyond = readings.next().unwrap().wait();
+        assert!(beyond.is_err(), "it ends in the middle");
+    });
+}
+
 /// What the system moved only in part is finished from there on, in the middle of a piece, too, on its files and on others.
 #[test]
 fn a_part_is_finished() {

@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 
-use super::DiskFile;
 use super::whole::move_whole;
+use super::{AlignedBuf, DiskFile};
 use crate::base::{Error, Result};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -375,25 +376,33 @@ pub(super) fn sync_all(
     all.result()
 }
 
-/// A read that is under way, into memory of its own.
+/// A read of [`super::IoQueue::read_all`]: `range` of the memory is filled.
+pub struct Read {
+    pub file: Arc<dyn DiskFile>,
+    pub offset: u64,
+    pub into: AlignedBuf,
+    pub range: Range<usize>,
+}
+
+/// A read that is under way. Its memory comes back with what came of it.
 pub struct Reading(Arc<ReadOutcome>);
 
 #[derive(Default)]
 struct ReadOutcome {
-    read: Mutex<Option<Result<Vec<u8>>>>,
+    read: Mutex<Option<Result<AlignedBuf>>>,
     over: Condvar,
 }
 
 impl ReadOutcome {
-    fn tell(&self, read: Result<Vec<u8>>) {
+    fn tell(&self, read: Result<AlignedBuf>) {
         self.read.lock().get_or_insert(read);
         self.over.notify_all();
     }
 }
 
 impl Reading {
-    /// Waits until it is over. Once.
-    pub fn wait(&self) -> Result<Vec<u8>> {
+    /// Waits until it is over.
+    pub fn wait(self) -> Result<AlignedBuf> {
         let mut read = self.0.read.lock();
         loop {
             if let Some(read) = read.take() {
@@ -405,7 +414,8 @@ impl Reading {
 }
 
 struct ReadJob {
-    bytes: Vec<u8>,
+    /// `None`: it was told.
+    bytes: Option<AlignedBuf>,
     pieces: [Piece; 1],
     outcome: Arc<ReadOutcome>,
 }
@@ -417,27 +427,36 @@ unsafe impl Transfer for ReadJob {
     }
 
     fn done(mut self: Box<Self>, result: Result<()>) {
-        let bytes = std::mem::take(&mut self.bytes);
-        self.outcome.tell(result.map(|()| bytes));
+        if let Some(bytes) = self.bytes.take() {
+            self.outcome.tell(result.map(|()| bytes));
+        }
     }
 }
 
 impl Drop for ReadJob {
     fn drop(&mut self) {
-        // Unless it was told.
-        self.outcome.tell(Err(Error::Poisoned {
-            why: "a read was given up before it began".into(),
-        }));
+        if self.bytes.is_some() {
+            self.outcome.tell(Err(Error::Poisoned {
+                why: "a read was given up before it began".into(),
+            }));
+        }
     }
 }
 
-/// A request to read so many bytes, and what will come of it.
-pub(super) fn read(file: Arc<dyn DiskFile>, offset: u64, len: usize) -> (Request, Reading) {
-    let mut bytes = vec![0; len];
+/// The request for a read, and what will come of it.
+pub(super) fn read(read: Read) -> (Request, Reading) {
+    let Read {
+        file,
+        offset,
+        mut into,
+        range,
+    } = read;
+    let part = &mut into[range];
+    let pieces = [Piece::new(part.as_mut_ptr(), part.len())];
     let outcome = Arc::<ReadOutcome>::default();
     let job = ReadJob {
-        pieces: [Piece::new(bytes.as_mut_ptr(), len)],
-        bytes,
+        bytes: Some(into),
+        pieces,
         outcome: outcome.clone(),
     };
     (Request::read(file, offset, Box::new(job)), Reading(outcome))

@@ -241,7 +241,7 @@ impl<'a> Records<'a> {
     }
 }
 
-/// Walks over a body by runs of operations on one page. After an error it is at its end.
+/// Walks over a body by runs of operations on one page, of which only the lengths are looked at. After an error it is at its end.
 pub struct Parts<'a>(Records<'a>);
 
 /// The parts of a redo frame's body.
@@ -263,8 +263,8 @@ impl<'a> Records<'a> {
         let fresh = std::mem::take(&mut self.fresh);
         let all = self.rest;
         while self.rest.first().is_some_and(|kind| *kind < PAGE) {
-            let (_, len) = PageOp::decode(self.rest)?;
-            self.take(len)?;
+            let len = PageOp::encoded_len(self.rest)?;
+            self.rest = &self.rest[len..];
         }
         match &all[..all.len() - self.rest.len()] {
             [] => Err("a page without an operation"),

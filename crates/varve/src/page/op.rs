@@ -441,6 +441,62 @@ impl<'a> PageOp<'a> {
         Ok((op, bytes.len() - r.rest.len()))
     }
 
+    /// How many bytes the operation at the start of `bytes` takes. What else they say is not looked at: `decode` may refuse it.
+    pub fn encoded_len(bytes: &[u8]) -> std::result::Result<usize, &'static str> {
+        let mut r = Reader { rest: bytes };
+        match r.u8()? {
+            FORMAT_SLOTTED => {
+                r.take(17)?;
+                r.bytes()?;
+                r.high()?;
+            }
+            FORMAT_RAW => {
+                r.take(1)?;
+            }
+            INSERT => {
+                r.take(2)?;
+                r.bytes()?;
+                r.bytes()?;
+            }
+            REMOVE => {
+                r.take(2)?;
+            }
+            REPLACE_PAYLOAD | WRITE | WRITE_USER => {
+                r.take(2)?;
+                r.bytes()?;
+            }
+            PATCH_PAYLOAD => {
+                r.take(4)?;
+                r.bytes()?;
+            }
+            SET_NEXT => {
+                r.take(4)?;
+            }
+            TRIM => {
+                r.take(2)?;
+                r.bytes()?;
+                r.take(4)?;
+            }
+            WIDEN => {
+                r.high()?;
+                r.take(4)?;
+            }
+            REMOVE_MANY => {
+                r.bytes()?;
+            }
+            BULK_INSERT => {
+                r.long_bytes()?;
+            }
+            FREE => {}
+            IMAGE => {
+                r.take(8)?;
+                r.long_bytes()?;
+            }
+            _ => return Err("an unknown operation"),
+        }
+        Ok(bytes.len() - r.rest.len())
+    }
+
     /// An [`PageOp::Image`] of `page`: its longest useful run of zeros left out. `bytes` is scratch space.
     pub fn image_of(page: &[u8], bytes: &'a mut Vec<u8>) -> PageOp<'a> {
         let hole = match page_type(page) {

@@ -45,6 +45,7 @@ fn apply_twice(page: &mut [u8], twin: &mut [u8], op: PageOp<'_>) -> bool {
     let mut bytes = Vec::new();
     op.encode(&mut bytes);
     let (again, len) = PageOp::decode(&bytes).expect("just encoded");
+    assert_eq!(PageOp::encoded_len(&bytes), Ok(len));
     assert_eq!((again, len), (op, bytes.len()));
     let done = op.apply(page, ID).is_ok();
     assert_eq!(again.apply(twin, ID).is_ok(), done);
@@ -296,6 +297,7 @@ proptest! {
             }
             let bytes = [&[op], &tail[..]].concat();
             if let Ok((op, len)) = PageOp::decode(&bytes) {
+                assert_eq!(PageOp::encoded_len(&bytes), Ok(len));
                 prop_assert!(len <= bytes.len());
                 let mut twin = page.clone();
                 apply_twice(&mut page, &mut twin, op);

@@ -1,9 +1,9 @@
 //! What recovery leaves to be done while the database is in use: pages that nobody has touched, and transactions that had not ended.
 //!
 //! **Pages.** The page map (`map`) stands behind the pool: whoever loads a page brings it up to date (BUF-6). Threads of ours load
-//! the rest, in the order of pages, so that files and runs are read from front to back, with the reads of a batch of pages under way together
-//! where the disk can do that. They stay behind users: while somebody waits for a frame they rest, unless the database is being closed. When the map is
-//! empty the checkpoint's hold goes, and the file of runs.
+//! the rest, one partition after the other, with the reads of a batch of pages under way together where the disk can do that, while the partition's
+//! redo is loaded. They stay behind users: while somebody waits for a frame they rest, unless the database is being closed. When the map is
+//! empty the checkpoint's hold goes, and the file of redo.
 //!
 //! **Transactions** that were not prepared are rolled back by another thread, one after the other. They are registered as active,
 //! so that what they changed is locked implicitly, and hold locks on their tables, as prepared ones do; so nobody has to know about
@@ -46,7 +46,7 @@ const MOST_RETRIES: u32 = 100;
 pub struct Progress {
     /// Redo that was found.
     pub redo_bytes: u64,
-    /// Memory that it took, sorted by page, and bytes of it that were put in a file.
+    /// Memory that it took, divided by pages, and bytes of it that were put in a file.
     pub memory_bytes: u64,
     pub file_bytes: u64,
     /// Pages that lacked redo, and those that still do.
@@ -90,7 +90,7 @@ struct Shared {
     /// `None` once it is empty.
     map: Mutex<Option<Arc<PageMap>>>,
     hold: Mutex<Option<CheckpointHold>>,
-    /// The next page to look at, by its number in the map.
+    /// The next partition to look at.
     next: AtomicUsize,
     retries: AtomicU64,
     passes_over_damage: bool,
@@ -274,16 +274,24 @@ impl Shared {
             if map.left() == 0 {
                 return self.end_pages(map);
             }
-            let from = self.next.fetch_add(BATCH_PAGES, Relaxed);
-            if from >= map.pages() {
-                self.start_again(map);
-                continue;
+            let partition = self.next.fetch_add(1, Relaxed);
+            match partition < map.partitions() {
+                true => self.apply_partition(map, partition),
+                false => self.start_again(map),
             }
-            let batch = from..(from + BATCH_PAGES).min(map.pages());
-            super::read_together(&self.core.pool, map, batch.clone());
+        }
+    }
+
+    fn apply_partition(&self, map: &Arc<PageMap>, partition: usize) {
+        let mut loaded = None;
+        for batch in map.waiting(partition).chunks(BATCH_PAGES) {
+            if self.is_stopped() {
+                return;
+            }
+            super::read_together(&self.core.pool, map, (partition, batch), &mut loaded);
             // What is left: pages that are not read, or could not be, or for which no frame was at hand.
-            for n in batch {
-                if let Some(page) = map.page(n) {
+            for &page in batch {
+                if map.waits(page) {
                     self.load(map, page);
                 }
                 self.make_way();
@@ -295,7 +303,7 @@ impl Shared {
     fn start_again(&self, map: &PageMap) {
         std::thread::sleep(RETRY);
         let at = self.next.load(Relaxed);
-        let is_at_the_end = at >= map.pages() && map.left() > 0 && !self.is_stopped();
+        let is_at_the_end = at >= map.partitions() && map.left() > 0 && !self.is_stopped();
         if !is_at_the_end || self.next.compare_exchange(at, 0, Relaxed, Relaxed).is_err() {
             return;
         }

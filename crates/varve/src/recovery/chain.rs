@@ -1,149 +1,93 @@
 //! What the redo log says of single pages: the changes of one page one after the other, cut out of the frames.
 //!
-//! A **change** is what one frame says of one page in one go: 16 bytes, then the encoded operations (page/op.rs).
+//! A **change** is what one frame says of one page in one go: 24 bytes, then the encoded operations (page/op.rs).
 //!
 //! ```text
 //! 0   u64  LSN of the frame's start; its lowest bit, which an LSN has free, is set if the page starts as zeros
-//! 8   u32  the frame's length
-//! 12  u32  bytes of operations
-//! 16       operations
+//! 8   u64  the page: tablespace, page number
+//! 16  u32  the frame's length
+//! 20  u32  bytes of operations
+//! 24       operations
 //! ```
 //!
-//! - **CHAIN-1** The changes of a page stand in the order of the log. What stands before the last one that starts the page as zeros is left out.
+//! - **CHAIN-1** The changes of a page are applied in the order of the log, from the last one on that starts the page as zeros.
 //!
 //! This is a format in memory and in a file that no other process reads. Pure functions.
 
-use crate::base::{Error, Lsn, PageId, Result, SpaceId};
+use crate::base::{Lsn, PageId, Result};
 use crate::mtr::RawRecord;
 use crate::mtr::record::{Part, parts};
 use crate::mtr::replay::{apply_ops, damaged};
-use crate::redo::{Frame, Piece};
+use crate::redo::Frame;
 
-const HEAD: usize = 16;
+use super::scan::Told;
+
+const HEAD: usize = 24;
 const FRESH: u64 = 1;
 
-/// Changes of one page.
+/// What one frame says of one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
-    /// [`PageId::to_u64`].
-    pub page: u64,
-    /// Where they are.
-    pub at: u32,
-    len: u32,
-}
-
-const STARTS_FRESH: u32 = 1 << 31;
-
-impl Segment {
-    pub fn new(page: u64, at: usize, len: usize, starts_fresh: bool) -> Segment {
-        let at = u32::try_from(at).expect("a run is shorter than 4 GiB");
-        assert!(len < STARTS_FRESH as usize, "{len} bytes of changes");
-        let flag = if starts_fresh { STARTS_FRESH } else { 0 };
-        let len = len as u32 | flag;
-        Segment { page, at, len }
-    }
-
-    pub fn len(&self) -> usize {
-        (self.len & !STARTS_FRESH) as usize
-    }
-
-    /// The first change starts the page as zeros: nothing before it matters, nor what its file holds.
-    pub fn starts_fresh(&self) -> bool {
-        self.len & STARTS_FRESH != 0
-    }
-
-    pub fn range(&self) -> std::ops::Range<usize> {
-        let at = self.at as usize;
-        at..at + self.len()
-    }
-}
-
-/// What records of no page say.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Told {
-    pub frames: u64,
-    pub id_limit: u64,
-    /// Tablespaces whose removal was decided, and may not be done yet (DDL-3).
-    pub removed: Vec<SpaceId>,
-}
-
-impl Told {
-    pub fn add(&mut self, other: Told) {
-        self.frames += other.frames;
-        self.id_limit = self.id_limit.max(other.id_limit);
-        self.removed.extend(other.removed);
-    }
-}
-
-/// What a piece of the log says, page by page.
-pub struct Chunk {
-    pub bytes: Vec<u8>,
-    /// Ascending, one for each page.
-    pub index: Vec<Segment>,
-    pub told: Told,
+pub struct Change<'a> {
+    pub page: PageId,
+    /// The frame's.
+    pub start: Lsn,
     pub end: Lsn,
-    pub generation: u64,
-    /// The log goes on behind it.
-    pub goes_on: bool,
+    /// The page starts as zeros.
+    pub fresh: bool,
+    pub ops: &'a [u8],
 }
 
-impl Chunk {
-    pub fn memory_bytes(&self) -> usize {
-        self.bytes.capacity() + self.index.capacity() * size_of::<Segment>()
+impl<'a> Change<'a> {
+    pub fn encoded_len(&self) -> usize {
+        HEAD + self.ops.len()
+    }
+
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        debug_assert_eq!(self.start.0 & FRESH, 0, "LSNs are multiples of 8");
+        let fresh = if self.fresh { FRESH } else { 0 };
+        let mut head = [0; HEAD];
+        head[..8].copy_from_slice(&(self.start.0 | fresh).to_le_bytes());
+        head[8..16].copy_from_slice(&self.page.to_u64().to_le_bytes());
+        let frame = (self.end.0 - self.start.0) as u32;
+        head[16..20].copy_from_slice(&frame.to_le_bytes());
+        head[20..].copy_from_slice(&(self.ops.len() as u32).to_le_bytes());
+        out.extend_from_slice(&head);
+        out.extend_from_slice(self.ops);
+    }
+
+    /// The change at the start of `bytes`; `None` if they hold none.
+    pub fn decode(bytes: &'a [u8]) -> Option<Change<'a>> {
+        let (head, rest) = bytes.split_first_chunk::<HEAD>()?;
+        let u64_at = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("8 bytes"));
+        let u32_at = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("4 bytes"));
+        let start = Lsn(u64_at(0) & !FRESH);
+        Some(Change {
+            page: PageId::from_u64(u64_at(8)),
+            start,
+            end: Lsn(start.0.checked_add(u64::from(u32_at(16)))?),
+            fresh: u64_at(0) & FRESH != 0,
+            ops: rest.get(..u32_at(20) as usize)?,
+        })
     }
 }
 
-/// A change that is still in its piece.
-struct Change<'a> {
-    page: u64,
-    start: Lsn,
-    frame: u32,
-    fresh: bool,
-    ops: &'a [u8],
-}
-
-/// Checks the frames of a piece and sorts what they say by page.
-pub fn digest(piece: &Piece) -> Result<Chunk> {
-    let mut told = Told::default();
-    let mut changes = Vec::new();
-    let mut frames = piece.frames();
-    for frame in frames.by_ref() {
-        told.frames += 1;
-        take_apart(&frame, &mut told, &mut changes)?;
-    }
-    // Stable: CHAIN-1.
-    changes.sort_by_key(|change| change.page);
-    let len = changes.iter().map(|c| HEAD + c.ops.len()).sum();
-    let (mut bytes, mut index) = (Vec::with_capacity(len), Vec::new());
-    for of_page in changes.chunk_by(|a, b| a.page == b.page) {
-        let first = of_page.iter().rposition(|change| change.fresh);
-        let at = bytes.len();
-        let needed = &of_page[first.unwrap_or(0)..];
-        needed.iter().for_each(|change| put(&mut bytes, change));
-        let len = bytes.len() - at;
-        index.push(Segment::new(of_page[0].page, at, len, first.is_some()));
-    }
-    Ok(Chunk {
-        bytes,
-        index,
-        told,
-        end: frames.end(),
-        generation: piece.generation,
-        goes_on: frames.is_whole() && !piece.is_last,
-    })
-}
-
-fn take_apart<'a>(frame: &Frame<'a>, told: &mut Told, changes: &mut Vec<Change<'a>>) -> Result<()> {
+/// Takes a frame apart: what it says of pages goes to `each`.
+pub fn take_apart<'a>(
+    frame: &Frame<'a>,
+    told: &mut Told,
+    mut each: impl FnMut(Change<'a>),
+) -> Result<()> {
+    told.frames += 1;
     for part in parts(frame.body) {
         match part.map_err(|what| damaged(frame.start, what))? {
             Part::Page { page, .. } if !page.space.is_logged() => {
                 let what = format!("a change of {page}, which is not logged");
                 return Err(damaged(frame.start, &what));
             }
-            Part::Page { page, fresh, ops } => changes.push(Change {
-                page: page.to_u64(),
+            Part::Page { page, fresh, ops } => each(Change {
+                page,
                 start: frame.start,
-                frame: (frame.end.0 - frame.start.0) as u32,
+                end: frame.end,
                 fresh,
                 ops,
             }),
@@ -155,34 +99,46 @@ fn take_apart<'a>(frame: &Frame<'a>, told: &mut Told, changes: &mut Vec<Change<'
     Ok(())
 }
 
-fn put(out: &mut Vec<u8>, change: &Change<'_>) {
-    debug_assert_eq!(change.start.0 & FRESH, 0, "LSNs are multiples of 8");
-    let fresh = if change.fresh { FRESH } else { 0 };
-    out.extend_from_slice(&(change.start.0 | fresh).to_le_bytes());
-    out.extend_from_slice(&change.frame.to_le_bytes());
-    out.extend_from_slice(&(change.ops.len() as u32).to_le_bytes());
-    out.extend_from_slice(change.ops);
-}
-
-/// Applies the changes in `segment` that the page does not have (RPL-1). `had`: the page's LSN before the first segment was applied, because
-/// a frame may have several changes. Returns where the first frame that was applied starts.
-pub fn apply(page: &mut [u8], id: PageId, had: Lsn, mut segment: &[u8]) -> Result<Option<Lsn>> {
+/// Applies the changes that the page does not have (RPL-1, CHAIN-1), which are in the order of the log. Returns where the first frame that was applied
+/// starts.
+pub fn apply<'a>(
+    page: &mut [u8],
+    id: PageId,
+    changes: impl Iterator<Item = Change<'a>>,
+) -> Result<Option<Lsn>> {
+    // A frame may have several changes.
+    let had = crate::page::page_lsn(page);
     let mut first = None;
-    while !segment.is_empty() {
-        let short = || Error::corrupt(id, "whole changes kept by recovery", "cut ones");
-        let (head, rest) = segment.split_first_chunk::<HEAD>().ok_or_else(short)?;
-        let word = u64::from_le_bytes(head[..8].try_into().expect("8 bytes"));
-        let u32_at = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("4 bytes"));
-        let (ops, rest) = rest
-            .split_at_checked(u32_at(12) as usize)
-            .ok_or_else(short)?;
-        let start = Lsn(word & !FRESH);
-        let end = Lsn(start.0 + u64::from(u32_at(8)));
-        if had < end {
-            apply_ops(page, id, (word & FRESH != 0, ops), end)?;
-            first.get_or_insert(start);
-        }
-        segment = rest;
+    for change in changes.filter(|change| had < change.end) {
+        assert_eq!(change.page, id, "CHAIN-1: changes of one page");
+        apply_ops(page, id, (change.fresh, change.ops), change.end)?;
+        first.get_or_insert(change.start);
     }
     Ok(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{PageNo, SpaceId};
+
+    #[test]
+    fn changes_round_trip_and_no_bytes_panic() {
+        let change = Change {
+            page: PageId::new(SpaceId(u32::MAX), PageNo(7)),
+            start: Lsn(1 << 40),
+            end: Lsn((1 << 40) + 800),
+            fresh: true,
+            ops: b"some operations",
+        };
+        let mut bytes = Vec::new();
+        change.encode(&mut bytes);
+        assert_eq!(bytes.len(), change.encoded_len());
+        assert_eq!(Change::decode(&bytes), Some(change));
+        for cut in 0..bytes.len() {
+            assert_eq!(Change::decode(&bytes[..cut]), None, "cut at {cut}");
+        }
+        let longest = [0xff; HEAD];
+        assert_eq!(Change::decode(&longest), None, "beyond the last LSN");
+    }
 }

@@ -5,7 +5,7 @@
 //!
 //! 1. torn pages are restored from the doublewrite file (`flush`), tablespace files are opened by the header in each;
 //! 2. the log is read once (`scan`): where it ends, the id limit, which files were to be removed, and the **page map**: which redo each page
-//!    lacks (`map`). Then it is opened for writing where it ends;
+//!    lacks (`map`), divided among partitions (`scatter`). Then it is opened for writing where it ends;
 //! 3. the map is put behind the buffer pool (`attach`): from here on, whoever loads a page first brings it up to date;
 //! 4. transactions whose undo logs are still in their slots are found. What was prepared gets its locks back; those that changed definitions are
 //!    rolled back, so that the definitions are the committed ones;
@@ -38,7 +38,7 @@
 //! **Without delay.** Everything is applied before the database opens (`apply_all`) if it is only looked at; if there is no room for the
 //! additional log files; or if the log holds more than twice its capacity, as it may after several crashes in recovery. Should a page be
 //! damaged, what is left is done in the background all the same, which knows whose it is (REC-6); unless the log has no room at all.
-//! If there is no room for the part of the page map that does not fit in memory, the log is read a second time and applied in order (`replay`);
+//! If there is no room for the redo that does not fit in memory, the log is read a second time and applied in order (`replay`);
 //! then a damaged page keeps the database from opening.
 //!
 //! **Only to be read.** With `Options::force_recovery` from 4 on all of this happens on an overlay (`io/overlay.rs`), so no file changes, and nothing
@@ -49,11 +49,14 @@ mod background;
 mod chain;
 mod files;
 mod map;
+mod pages;
+mod partition;
 mod scan;
+mod scatter;
+mod spill;
 #[cfg(test)]
 mod tests;
 
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -66,14 +69,16 @@ use crate::mtr::replay::apply_frame;
 use crate::redo::{REDO_DIR, RedoLog, RedoReader};
 use crate::txn::{Core, Transaction};
 use crate::undo::TrxUndo;
+use partition::Loaded;
 
 pub use background::{Progress, Recovery, Rest};
 pub use files::{
     FoundFile, directories, find_files, finish_removals, reconcile, reconcile_undo,
     require_readable,
 };
-pub use map::{PageMap, SPILL_FILE};
+pub use map::PageMap;
 pub use scan::{Changes, Scan, ScanSettings, measure, pass_over_redo, scan};
+pub use spill::SPILL_FILE;
 
 /// Puts the page map behind the pool, which holds no page yet. Files get the length that redo has given them. Redo for tablespaces that are
 /// not there is passed over. `None` if no page lacks anything.
@@ -108,19 +113,24 @@ pub fn may_wait(log: &RedoLog) -> Result<bool> {
     }
 }
 
-/// Pages that a thread takes at once.
+/// Pages of a partition whose reads are under way together.
 const BATCH_PAGES: usize = 64;
 
-/// Brings those of these pages up to date that are to be read and for which frames are at hand. Their reads are under way together.
-fn read_together(pool: &Arc<BufferPool>, map: &PageMap, batch: Range<usize>) {
+/// Brings those of these pages, of one partition, up to date that are to be read and for which frames are at hand. Their reads are under way together,
+/// and the partition's redo is loaded meanwhile, if `loaded` does not have it.
+fn read_together(
+    pool: &Arc<BufferPool>,
+    map: &PageMap,
+    (partition, batch): (usize, &[PageId]),
+    loaded: &mut Option<Arc<Loaded>>,
+) {
     let (to, arrivals) = channel();
-    let pages: Vec<PageId> = batch.filter_map(|n| map.page(n)).collect();
-    pool.read_pending(&pages, to);
-    let mut arrivals = arrivals.into_iter().peekable();
-    if arrivals.peek().is_some() {
-        let redo = map.read_back_of(&pages);
-        arrivals.for_each(|arrived| arrived.finish(&redo));
+    pool.read_pending(batch, to);
+    if loaded.is_none() {
+        // What goes wrong here goes wrong again for whoever applies it.
+        *loaded = map.load(partition).ok();
     }
+    arrivals.into_iter().for_each(|arrived| arrived.finish(map));
 }
 
 /// Brings all pages up to date, with several threads, but for those that are damaged: then the first such error is returned. After any error the
@@ -130,16 +140,18 @@ pub fn apply_all(pool: &Arc<BufferPool>, map: &PageMap, threads: usize) -> Resul
     let work = || -> Result<()> {
         let mut done = Ok(());
         loop {
-            let from = next.fetch_add(BATCH_PAGES, Ordering::Relaxed);
-            if from >= map.pages() {
+            let partition = next.fetch_add(1, Ordering::Relaxed);
+            if partition >= map.partitions() {
                 return done;
             }
-            let batch = from..(from + BATCH_PAGES).min(map.pages());
-            read_together(pool, map, batch.clone());
-            for page in batch.filter_map(|n| map.page(n)) {
-                match pool.shared(page).map(drop) {
-                    Err(e @ Error::Corrupt { .. }) => done = done.and(Err(e)),
-                    other => other?,
+            let mut loaded = None;
+            for batch in map.waiting(partition).chunks(BATCH_PAGES) {
+                read_together(pool, map, (partition, batch), &mut loaded);
+                for page in batch.iter().filter(|page| map.waits(**page)) {
+                    match pool.shared(*page).map(drop) {
+                        Err(e @ Error::Corrupt { .. }) => done = done.and(Err(e)),
+                        other => other?,
+                    }
                 }
             }
         }

@@ -1,25 +1,29 @@
 //! One pass over the redo log: what it holds beyond the checkpoint, page by page.
 //!
-//! Three stages work at once. One thread cuts the stream, which is read ahead (`redo/ahead.rs`), into large pieces, between frames by their lengths alone. Others check the
-//! frames' checksums and sort what they say by page (`chain::digest`). The caller's thread takes the results in their order into the
-//! page map, which may write runs to a file (`map`). Pieces go to the workers in turn, and come back in the same turn, so
-//! nothing has to be put in order; each channel holds one piece, so memory is bounded by two pieces and two results a worker.
+//! Three stages work at once. One thread cuts the stream, which is read ahead (`redo/pieces.rs`), into large pieces, between frames by their lengths alone. Others check the
+//! frames' checksums and divide what they say of pages among partitions (`scatter`), which may write to a file (`spill`). The caller's thread
+//! takes what they say of each piece in the order of the log: where it ends, and which pages it changes. Pieces go to the workers in turn, and
+//! come back in the same turn, so nothing has to be put in order; each channel holds one piece, so memory is bounded by two pieces a worker
+//! and those that are being read.
 //!
 //! The stream ends at the first frame that is not whole (WAL-3). What was read beyond is thrown away: the caller stops taking, its
-//! channels close, and the other threads end.
+//! channels close, and the other threads end (PART-3).
 //!
-//! A short log, of one piece, is read without threads.
+//! A short log, of one piece, is read without threads; and by one worker if the disk carries out one operation after the other, so that their order is
+//! always the same.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 
-use super::chain::{Chunk, Told, digest};
-use super::map::{Collector, PageMap};
+use super::map::PageMap;
+use super::pages::LogMarks;
+use super::scatter::{Chunk, Layout, Scatter, Sink, Strand};
+use super::spill::Spill;
 use crate::base::{Error, Lsn, MAX_ID_56, Result, SpaceId};
 use crate::io::{Disk, IoQueue};
-use crate::redo::{Control, Piece, REDO_DIR, RedoReader};
+use crate::redo::{Control, Piece, PieceReader, REDO_DIR, RedoReader, Through};
 
 /// Bytes of a piece, if the memory allows it.
 const PIECE_BYTES: u64 = 2 << 20;
@@ -30,10 +34,29 @@ const LEAST_PIECE_BYTES: u64 = 16 << 10;
 pub struct ScanSettings {
     /// Bytes of redo that are kept in memory, about.
     pub memory_bytes: u64,
-    /// Threads that check and sort.
+    /// Threads that check it and divide it.
     pub threads: usize,
+    /// Where the log's files are read from.
+    pub through: Through,
     /// Sabotage.
-    pub forgets_a_run: bool,
+    pub forgets_a_block: bool,
+}
+
+/// What records of no page say.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Told {
+    pub frames: u64,
+    pub id_limit: u64,
+    /// Tablespaces whose removal was decided, and may not be done yet (DDL-3).
+    pub removed: Vec<SpaceId>,
+}
+
+impl Told {
+    fn add(&mut self, other: Told) {
+        self.frames += other.frames;
+        self.id_limit = self.id_limit.max(other.id_limit);
+        self.removed.extend(other.removed);
+    }
 }
 
 /// What the redo log holds beyond the checkpoint.
@@ -61,19 +84,42 @@ pub fn scan(
     control: &Control,
     (settings, queue): (ScanSettings, &Arc<IoQueue>),
 ) -> Result<(Scan, Changes)> {
-    let mut collector = Collector::new(disk.clone(), dir, settings.memory_bytes)?;
-    if settings.forgets_a_run {
-        collector.forget_a_run();
-    }
-    let (scan, collector) = take_in(&**disk, dir, control, (settings, queue), Some(collector))?;
-    let changes = match collector {
-        Some(collector) => Changes::Map(Box::new(collector.finish())),
-        None => {
-            let reader = RedoReader::open(&**disk, dir, &control.uuid, control.checkpoint)?;
-            Changes::ReadAgain(Box::new(reader))
-        }
+    let spill = Spill::new(disk.clone(), dir, queue.clone())?;
+    let threads = match queue.is_asynchronous() {
+        true => settings.threads.max(1),
+        false => 1,
     };
-    Ok((scan, changes))
+    let reader = open(&**disk, dir, control, (settings, queue))?;
+    let memory_bytes = settings.memory_bytes as usize;
+    let layout = Layout::new(memory_bytes, reader.bytes_left(), threads);
+    let sink = Sink::new(spill, layout, memory_bytes);
+    let (scan, intake) = take_in(reader, control, threads, Some(&sink))?;
+    match sink.failure() {
+        Some(Error::NoSpace { .. }) => {
+            sink.spill.remove()?;
+            let reader = RedoReader::open(&**disk, dir, &control.uuid, control.checkpoint)?;
+            Ok((scan, Changes::ReadAgain(Box::new(reader))))
+        }
+        Some(e) => Err(e),
+        None => {
+            let map = PageMap::new(intake.marks.finish(), intake.strands, sink, scan.end);
+            if settings.forgets_a_block {
+                map.lose_block();
+            }
+            Ok((scan, Changes::Map(Box::new(map))))
+        }
+    }
+}
+
+fn open(
+    disk: &dyn Disk,
+    dir: &Path,
+    control: &Control,
+    (settings, queue): (ScanSettings, &Arc<IoQueue>),
+) -> Result<PieceReader> {
+    let piece_bytes = (settings.memory_bytes / 16).clamp(LEAST_PIECE_BYTES, PIECE_BYTES) as usize;
+    let how = (queue, piece_bytes, settings.through);
+    PieceReader::open(disk, dir, &control.uuid, control.checkpoint, how)
 }
 
 /// For a log that can't be read, on a disk whose changes nobody keeps: pages are taken as they are stored. Removes the log's files, so
@@ -97,8 +143,10 @@ pub fn pass_over_redo(
         frames: 0,
         removed: Vec::new(),
     };
-    let nothing = Collector::new(disk.clone(), dir, 0)?.finish();
-    Ok((scan, Changes::Map(Box::new(nothing))))
+    let spill = Spill::new(disk.clone(), dir, Arc::new(IoQueue::one_by_one()))?;
+    let nothing = Sink::new(spill, Layout::new(0, 0, 1), 0);
+    let map = PageMap::new(LogMarks::default().finish(), Vec::new(), nothing, scan.end);
+    Ok((scan, Changes::Map(Box::new(map))))
 }
 
 /// Reads the log like `scan`, without keeping what it says of pages.
@@ -106,63 +154,56 @@ pub fn measure(disk: &dyn Disk, dir: &Path, control: &Control) -> Result<Scan> {
     let settings = ScanSettings {
         memory_bytes: 16 * PIECE_BYTES,
         threads: 1,
-        forgets_a_run: false,
+        through: Through::Cache,
+        forgets_a_block: false,
     };
     let queue = Arc::new(IoQueue::one_by_one());
-    Ok(take_in(disk, dir, control, (settings, &queue), None)?.0)
+    let reader = open(disk, dir, control, (settings, &queue))?;
+    Ok(take_in(reader, control, 1, None)?.0)
 }
 
-/// Hands what the log says of pages to the collector. It does not come back if there was no room for it.
+/// Reads all of the log. What it says of pages goes to the sink.
 fn take_in(
-    disk: &dyn Disk,
-    dir: &Path,
+    mut reader: PieceReader,
     control: &Control,
-    (settings, queue): (ScanSettings, &Arc<IoQueue>),
-    collector: Option<Collector>,
-) -> Result<(Scan, Option<Collector>)> {
-    let mut reader = RedoReader::open(disk, dir, &control.uuid, control.checkpoint)?;
+    threads: usize,
+    sink: Option<&Sink>,
+) -> Result<(Scan, Intake)> {
     let mut intake = Intake {
-        collector,
         told: Told::default(),
+        marks: LogMarks::default(),
+        strands: Vec::new(),
         end: control.checkpoint,
         broken_off: None,
     };
-    let piece_bytes = (settings.memory_bytes / 16).clamp(LEAST_PIECE_BYTES, PIECE_BYTES) as usize;
-    reader.read_ahead(queue, piece_bytes);
-    if let Some(first) = reader.next_piece(piece_bytes)? {
-        match first.is_last {
-            true => drop(intake.take(digest(&first)?)?),
-            false => read_in_parallel(
-                &mut reader,
-                first,
-                piece_bytes,
-                settings.threads,
-                &mut intake,
-            )?,
+    match reader.next_piece()? {
+        None => {}
+        Some(first) if first.is_last => {
+            let mut scatter = Scatter::new(sink);
+            intake.take(scatter.take(&first)?);
+            intake.strands.push(scatter.finish());
         }
+        Some(first) => read_in_parallel(&mut reader, first, (threads, sink), &mut intake)?,
     }
     if let Some(generation) = intake.broken_off {
         reader.check_end(generation, intake.end)?;
     }
-    let Told {
-        frames,
-        id_limit,
-        removed,
-    } = intake.told;
+    let told = std::mem::take(&mut intake.told);
     let scan = Scan {
         end: intake.end,
-        id_limit: id_limit.max(control.id_limit),
-        frames,
-        removed,
+        id_limit: told.id_limit.max(control.id_limit),
+        frames: told.frames,
+        removed: told.removed,
     };
-    Ok((scan, intake.collector))
+    Ok((scan, intake))
 }
 
 /// What has been taken in so far.
 struct Intake {
-    /// `None` if nobody wants it, and after there was no room for it.
-    collector: Option<Collector>,
     told: Told,
+    marks: LogMarks,
+    /// Of each thread, when it has ended.
+    strands: Vec<Vec<Strand>>,
     end: Lsn,
     /// The generation of what is not whole.
     broken_off: Option<u64>,
@@ -170,79 +211,67 @@ struct Intake {
 
 impl Intake {
     /// False: the log ends here.
-    fn take(&mut self, chunk: Chunk) -> Result<bool> {
+    fn take(&mut self, chunk: Chunk) -> bool {
         self.end = chunk.end;
+        self.told.add(chunk.told);
+        self.marks.add(chunk.marks);
         if !chunk.goes_on {
             self.broken_off = Some(chunk.generation);
         }
-        let goes_on = chunk.goes_on;
-        let mut chunk = chunk;
-        self.told.add(std::mem::take(&mut chunk.told));
-        let Some(collector) = &mut self.collector else {
-            return Ok(goes_on);
-        };
-        match collector.take(chunk) {
-            Err(Error::NoSpace { .. }) => {
-                let collector = self.collector.take().expect("just used");
-                collector.discard()?;
-            }
-            done => done?,
-        }
-        Ok(goes_on)
+        chunk.goes_on
     }
 }
 
 /// `first` is the first piece, `reader` stands behind it.
 fn read_in_parallel(
-    reader: &mut RedoReader,
+    reader: &mut PieceReader,
     first: Piece,
-    piece_bytes: usize,
-    workers: usize,
+    (threads, sink): (usize, Option<&Sink>),
     intake: &mut Intake,
 ) -> Result<()> {
     thread::scope(|scope| {
-        let (mut to_workers, mut results) = (Vec::new(), Vec::new());
-        for _ in 0..workers.max(1) {
+        let (mut to_workers, mut results, mut workers) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..threads {
             let (to_worker, pieces) = sync_channel(1);
             let (to_us, chunks) = sync_channel(1);
-            spawn(scope, "varve-redo-sort", move || sort_pieces(pieces, to_us))?;
+            let body = move || divide_pieces(sink, pieces, to_us);
+            workers.push(spawn(scope, "varve-redo-scan", body)?);
             to_workers.push(to_worker);
             results.push(chunks);
         }
         spawn(scope, "varve-redo-read", move || {
-            read_pieces(reader, first, piece_bytes, to_workers)
+            read_pieces(reader, first, to_workers)
         })?;
         for chunks in results.iter().cycle() {
             // The channel is closed when all pieces have been read.
             let Ok(chunk) = chunks.recv() else {
                 break;
             };
-            if !intake.take(chunk?)? {
+            if !intake.take(chunk?) {
                 break;
             }
         }
+        // So that nobody waits for us to take more.
+        drop(results);
+        let strands = workers
+            .into_iter()
+            .map(|worker| worker.join().expect("its panic is ours"));
+        intake.strands.extend(strands);
         Ok(())
     })
 }
 
-fn spawn<'scope>(
+fn spawn<'scope, T: Send + 'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
     name: &str,
-    body: impl FnOnce() + Send + 'scope,
-) -> Result<()> {
+    body: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>> {
     let named = thread::Builder::new().name(name.into());
     let spawned = named.spawn_scoped(scope, body);
-    spawned
-        .map(drop)
-        .map_err(|e| Error::io("start thread", name, e))
+    spawned.map_err(|e| Error::io("start thread", name, e))
 }
 
-fn read_pieces(
-    reader: &mut RedoReader,
-    first: Piece,
-    piece_bytes: usize,
-    workers: Vec<SyncSender<Result<Piece>>>,
-) {
+fn read_pieces(reader: &mut PieceReader, first: Piece, workers: Vec<SyncSender<Result<Piece>>>) {
     let mut next = Some(Ok(first));
     for worker in workers.iter().cycle() {
         let Some(piece) = next.take() else {
@@ -253,15 +282,21 @@ fn read_pieces(
         if worker.send(piece).is_err() || !goes_on {
             return;
         }
-        next = reader.next_piece(piece_bytes).transpose();
+        next = reader.next_piece().transpose();
     }
 }
 
-fn sort_pieces(pieces: Receiver<Result<Piece>>, chunks: SyncSender<Result<Chunk>>) {
+fn divide_pieces(
+    sink: Option<&Sink>,
+    pieces: Receiver<Result<Piece>>,
+    chunks: SyncSender<Result<Chunk>>,
+) -> Vec<Strand> {
+    let mut scatter = Scatter::new(sink);
     for piece in pieces {
-        let chunk = piece.and_then(|piece| digest(&piece));
+        let chunk = piece.and_then(|piece| scatter.take(&piece));
         if chunks.send(chunk).is_err() {
-            return;
+            break;
         }
     }
+    scatter.finish()
 }

@@ -13,15 +13,16 @@ use crate::buffer::mem_store::MemStore;
 use crate::io::{Disk, IoQueue, RealDisk};
 use crate::mtr::{Mtr, MtrEnv, RawRecord};
 use crate::page::{self, PAGE_HEADER, PageOp, PageType};
-use crate::redo::{Control, LogSettings};
+use crate::redo::{Control, LogSettings, Through};
 
 const PAGE: usize = 4096;
 const UUID: [u8; 16] = [3; 16];
 const START: Lsn = Lsn(4096);
 const PAGES: u32 = 60;
 
+/// Some are neighbours, some are not.
 fn id(no: u32) -> PageId {
-    PageId::new(SpaceId(2 + no % 3), PageNo(no))
+    PageId::new(SpaceId(2 + no % 3), PageNo(no + no / 4 * 100))
 }
 
 fn pool_on(store: &Arc<MemStore>) -> Arc<BufferPool> {
@@ -120,19 +121,20 @@ fn scan_in(
     dir: &Path,
     from: Lsn,
     (memory_bytes, threads): (u64, usize),
-    forgets_a_run: bool,
+    forgets_a_block: bool,
 ) -> (Scan, PageMap) {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    // Read ahead, too.
+    let (queue, through) = match threads {
+        1 => (IoQueue::one_by_one(), Through::Cache),
+        3 => (IoQueue::start(false).unwrap(), Through::Direct),
+        _ => (IoQueue::start(true).unwrap(), Through::Direct),
+    };
     let settings = ScanSettings {
         memory_bytes,
         threads,
-        forgets_a_run,
-    };
-    // Read ahead, too.
-    let queue = match threads {
-        1 => IoQueue::one_by_one(),
-        3 => IoQueue::start(false).unwrap(),
-        _ => IoQueue::start(true).unwrap(),
+        through,
+        forgets_a_block,
     };
     match scan(&disk, dir, &control(from), (settings, &Arc::new(queue))).unwrap() {
         (scan, Changes::Map(map)) => (scan, *map),
@@ -153,7 +155,7 @@ fn sealed(pool: &BufferPool, no: u32) -> Vec<u8> {
     page
 }
 
-/// MAP-1, with and without runs, in one thread and several, of pages that the log makes and of stored ones.
+/// MAP-1, in memory and in the file, in one thread and several, of pages that the log makes and of stored ones.
 #[test]
 fn pages_come_out_as_they_were() {
     let mut rng = SmallRng::seed_from_u64(5);
@@ -163,8 +165,12 @@ fn pages_come_out_as_they_were() {
             let (scan, map) = scan_in(made.dir.path(), from, settings, false);
             assert_eq!((scan.end, scan.frames), (made.end, frames));
             assert!(scan.id_limit > 7);
-            assert_eq!(map.runs() > 1, settings.0 < 1 << 20, "{settings:?}");
-            assert_eq!(map.pages(), PAGES as usize);
+            assert_eq!(
+                map.spilled_blocks() > 1,
+                settings.0 < 1 << 20,
+                "{settings:?}"
+            );
+            assert_eq!(map.left(), u64::from(PAGES));
             let pool = pool_on(&made.stored);
             let map = attach(map, &pool).unwrap().expect("pages lack redo");
             assert_eq!(wrong(&made, &pool), [0; 0], "{settings:?} from {from}");
@@ -179,7 +185,7 @@ fn pages_come_out_as_they_were() {
 }
 
 #[test]
-fn a_forgotten_run_is_noticed() {
+fn a_forgotten_block_is_noticed() {
     let mut rng = SmallRng::seed_from_u64(6);
     let made = make(&mut rng, 1000);
     let (_, map) = scan_in(made.dir.path(), START, (4_000, 1), true);
@@ -218,6 +224,99 @@ fn a_page_taken_for_new_and_not_filled_keeps_its_redo() {
     (0..PAGES).for_each(|no| drop(pool.exclusive_new(id(no)).unwrap()));
     assert_eq!(map.left(), 0);
     assert_eq!(wrong(&made, &pool), [0; 0]);
+}
+
+/// PART-2, and MAP-2: memory is bounded while the log is read, and goes with the last page of each partition.
+#[test]
+fn memory_is_bounded_and_given_back() {
+    let mut rng = SmallRng::seed_from_u64(12);
+    let made = make(&mut rng, 3000);
+    for settings in [(200_000, 1), (200_000, 3), (1 << 20, 2), (64 << 20, 2)] {
+        let (_, map) = scan_in(made.dir.path(), START, settings, false);
+        let held = map.held_bytes();
+        assert!(held <= settings.0 as usize, "{held} of {settings:?}");
+        let redo = (made.end.0 - START.0) as usize;
+        let all = held + map.spilled_bytes() as usize;
+        assert!(all > redo * 3 / 4, "{all} of {redo} bytes");
+        let pool = pool_on(&made.stored);
+        let map = attach(map, &pool).unwrap().expect("pages lack redo");
+        let mut before = held;
+        for partition in 0..map.partitions() {
+            for page in map.waiting(partition) {
+                drop(pool.shared(page).unwrap());
+            }
+            let now = map.held_bytes();
+            assert!(now <= before);
+            before = now;
+        }
+        assert_eq!((map.left(), map.held_bytes()), (0, 0), "{settings:?}");
+        assert_eq!(map.kept(), [0; 0]);
+        assert_eq!(wrong(&made, &pool), [0; 0]);
+    }
+}
+
+/// Who needs a page has the redo of its neighbours at hand: the file is not read again. Of other partitions it is, with its checksum (MAP-3),
+/// and a page whose redo can't be read stays.
+#[test]
+fn a_partition_that_was_needed_is_kept_for_its_neighbours() {
+    let mut rng = SmallRng::seed_from_u64(13);
+    let made = make(&mut rng, 2000);
+    let (_, map) = scan_in(made.dir.path(), START, (100_000, 2), false);
+    assert!(map.partitions() > 1 && map.spilled_blocks() > 50);
+    let pool = pool_on(&made.stored);
+    let map = attach(map, &pool).unwrap().expect("pages lack redo");
+    let several = |partition: &usize| map.waiting(*partition).len() > 1;
+    let used = (0..map.partitions()).find(several).expect("a partition");
+    let pages = map.waiting(used);
+    drop(pool.shared(pages[0]).unwrap());
+    assert_eq!(map.kept(), [used]);
+    let spill = made.dir.path().join(SPILL_FILE);
+    let len = std::fs::metadata(&spill).unwrap().len();
+    std::fs::write(&spill, vec![0xa5; len as usize]).unwrap();
+    pages[1..]
+        .iter()
+        .for_each(|page| drop(pool.shared(*page).unwrap()));
+    assert_eq!(map.kept(), [0; 0], "no page is left there");
+    let left = map.left();
+    let mut refused = 0;
+    for partition in 0..map.partitions() {
+        for page in map.waiting(partition) {
+            match pool.shared(page) {
+                Err(Error::CorruptFile { .. }) => refused += 1,
+                other => panic!("{:?}", other.map(drop)),
+            }
+            assert!(map.waits(page));
+        }
+    }
+    assert_eq!((refused, map.left()), (left, left));
+}
+
+/// A tablespace goes while somebody has its partition at hand: what is left is not applied any more, and nothing is left behind.
+#[test]
+fn a_tablespace_may_go_while_its_redo_is_being_loaded() {
+    let mut rng = SmallRng::seed_from_u64(14);
+    let made = make(&mut rng, 600);
+    let (_, map) = scan_in(made.dir.path(), START, (100_000, 1), false);
+    let loaded: Vec<_> = (0..map.partitions())
+        .map(|p| map.load(p).unwrap())
+        .collect();
+    let page = id(0);
+    [2, 3]
+        .map(SpaceId)
+        .iter()
+        .for_each(|space| map.forget(*space));
+    assert_eq!(map.left(), u64::from(PAGES) / 3);
+    let mut bytes = vec![0; PAGE];
+    let refused = map.apply(page, &mut bytes, &mut |_| panic!("nothing is applied"));
+    assert!(
+        matches!(refused, Err(Error::NotFound { .. })),
+        "{refused:?}"
+    );
+    assert!(bytes.iter().all(|b| *b == 0));
+    map.forget(SpaceId(4));
+    drop(loaded);
+    assert_eq!((map.left(), map.held_bytes()), (0, 0));
+    assert!(map.is_through());
 }
 
 /// A tablespace that is not there takes its redo with it, and one that goes later, too.

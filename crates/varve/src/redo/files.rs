@@ -252,6 +252,33 @@ impl Chain {
     }
 }
 
+impl Chain {
+    /// Generation and end of the run of files of one generation that holds the byte at `at`.
+    pub(super) fn run_at(&self, at: Lsn) -> Option<(u64, Lsn)> {
+        let first = self.files.iter().position(|f| at < f.end)?;
+        let generation = self.files[first].header.generation;
+        let run = &self.files[first..];
+        let last = run
+            .iter()
+            .take_while(|f| f.header.generation == generation)
+            .last()?;
+        Some((generation, last.end))
+    }
+
+    /// A log that was opened again later can't end before that opening. `generation`: of what is not whole at `end`.
+    pub(super) fn check_end(&self, generation: u64, end: Lsn) -> Result<()> {
+        let later = |f: &&ChainFile| f.header.generation > generation;
+        match self.files.iter().find(later) {
+            None => Ok(()),
+            Some(next) => Err(damaged(
+                next.file.path(),
+                format!("whole redo up to its start, LSN {}", next.header.start),
+                format!("a damaged frame at LSN {end}"),
+            )),
+        }
+    }
+}
+
 fn missing(dir: &Path, lsn: Lsn) -> Error {
     damaged(
         dir,

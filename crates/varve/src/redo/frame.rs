@@ -45,13 +45,17 @@ pub fn body_crc(parts: &[&[u8]]) -> u32 {
         .fold(0, |crc, part| crc32c::crc32c_append(crc, part))
 }
 
+/// What the checksum covers besides the body. Aligned, so that it is taken in words.
+#[repr(align(8))]
+struct Tail([u8; 20]);
+
 /// The header word, little-endian in the stream.
 pub fn header_word(body_crc: u32, length: u32, start: Lsn, generation: u64) -> u64 {
-    let mut tail = [0u8; 20];
-    tail[..4].copy_from_slice(&length.to_le_bytes());
-    tail[4..12].copy_from_slice(&start.0.to_le_bytes());
-    tail[12..].copy_from_slice(&generation.to_le_bytes());
-    u64::from(crc32c::crc32c_append(body_crc, &tail)) << 32 | u64::from(length)
+    let mut tail = Tail([0; 20]);
+    tail.0[..4].copy_from_slice(&length.to_le_bytes());
+    tail.0[4..12].copy_from_slice(&start.0.to_le_bytes());
+    tail.0[12..].copy_from_slice(&generation.to_le_bytes());
+    u64::from(crc32c::crc32c_append(body_crc, &tail.0)) << 32 | u64::from(length)
 }
 
 /// Total length and body length that a header word claims; `None` if no frame has such a header.

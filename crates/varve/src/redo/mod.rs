@@ -27,6 +27,7 @@ mod gather;
 mod group;
 mod intro;
 mod log;
+mod pieces;
 mod reader;
 mod ring;
 mod write;
@@ -41,7 +42,8 @@ pub use files::{REDO_DIR, damaged_files};
 pub use frame::{MAX_FRAME_BYTES, frame_bytes};
 pub use intro::{FORMAT_VERSION, FileIntro, INTRO_BYTES, NO_SPACE};
 pub use log::{LogCounters, RedoLog, Ticket};
-pub use reader::{Frame, Piece, RedoReader};
+pub use pieces::{Piece, PieceReader, Through};
+pub use reader::{Frame, RedoReader};
 pub use writer::LogWriter;
 
 use crate::base::{Error, Result, Sabotage};

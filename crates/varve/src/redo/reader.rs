@@ -7,22 +7,17 @@
 //! Where a later opening of the log went on (a file of a higher generation), everything before was whole then: a bad
 //! frame there is damage, and reported as such instead of being taken for the end.
 //!
-//! Two ways to read it: [`RedoReader::next`] returns one frame after the other, each checked. [`RedoReader::next_piece`] returns
-//! pieces of the stream, cut between frames by the lengths in their headers alone, so that other threads can check them while the
-//! next piece is being read ([`Piece::frames`]). A piece may then hold what is no part of the stream, from the first frame
-//! on that is not whole; all pieces after that one are to be thrown away, and [`RedoReader::check_end`] says whether the stream may
-//! end there.
+//! [`RedoReader::next`] returns one frame after the other, each checked. Recovery, which wants large pieces and several threads, reads by
+//! `pieces`.
 //!
-//! Reads are sequential, or some of them are under way together (`ahead`). The log must not be written to meanwhile.
+//! Reads are sequential. The log must not be written to meanwhile.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use super::ahead::Ahead;
 use super::files::{Chain, FILE_HEADER, REDO_DIR};
 use super::frame;
-use crate::base::{Error, Lsn, Result};
-use crate::io::{Disk, IoQueue};
+use crate::base::{Lsn, Result};
+use crate::io::Disk;
 
 const WINDOW_BYTES: u64 = 4 << 20;
 
@@ -34,102 +29,6 @@ pub struct Frame<'a> {
     pub body: &'a [u8],
 }
 
-/// A piece of the stream, cut between frames. Nobody has looked at the checksums yet.
-pub struct Piece {
-    pub start: Lsn,
-    pub generation: u64,
-    bytes: Vec<u8>,
-    /// Behind it no frame can begin.
-    pub is_last: bool,
-}
-
-impl Piece {
-    pub fn frames(&self) -> Frames<'_> {
-        Frames {
-            piece: self,
-            at: 0,
-            is_whole: true,
-        }
-    }
-}
-
-/// The frames of a piece up to the first that is not whole.
-pub struct Frames<'a> {
-    piece: &'a Piece,
-    at: usize,
-    is_whole: bool,
-}
-
-impl Frames<'_> {
-    /// Where the frames that were returned end.
-    pub fn end(&self) -> Lsn {
-        Lsn(self.piece.start.0 + self.at as u64)
-    }
-
-    /// None of the frames so far was torn or missing.
-    pub fn is_whole(&self) -> bool {
-        self.is_whole
-    }
-}
-
-impl<'a> Iterator for Frames<'a> {
-    type Item = Frame<'a>;
-
-    fn next(&mut self) -> Option<Frame<'a>> {
-        let bytes: &'a [u8] = &self.piece.bytes;
-        let word = header_at(bytes, self.at)?;
-        let (total, body_len) = frame::lengths(word).expect("the piece was cut by its lengths");
-        let begin = self.at + frame::FRAME_HEADER;
-        let body = &bytes[begin..begin + body_len];
-        let start = self.end();
-        self.is_whole &= frame::verify(word, body, start, self.piece.generation);
-        if !self.is_whole {
-            return None;
-        }
-        self.at += total;
-        let end = self.end();
-        Some(Frame { start, end, body })
-    }
-}
-
-fn header_at(bytes: &[u8], at: usize) -> Option<u64> {
-    let word = bytes.get(at..at + frame::FRAME_HEADER)?;
-    Some(u64::from_le_bytes(word.try_into().expect("8 bytes")))
-}
-
-/// Where a buffer has to be cut, going by lengths only.
-enum Cut {
-    /// Before a frame of this length, which the buffer does not hold as a whole; 0: not even its header.
-    Before { at: usize, needs: usize },
-    /// Before something that no frame begins with.
-    End { at: usize },
-}
-
-/// `rest`: bytes of the stream from the buffer's beginning to the end of the files of its generation.
-fn cut(bytes: &[u8], rest: u64) -> Cut {
-    let mut at = 0;
-    loop {
-        if rest - (at as u64) < frame::FRAME_HEADER as u64 {
-            return Cut::End { at };
-        }
-        let Some(word) = header_at(bytes, at) else {
-            return Cut::Before { at, needs: 0 };
-        };
-        match frame::lengths(word) {
-            Some((total, _)) if (at + total) as u64 <= rest => {
-                if at + total > bytes.len() {
-                    return Cut::Before { at, needs: total };
-                }
-                at += total;
-            }
-            _ => return Cut::End { at },
-        }
-        if at as u64 == rest {
-            return Cut::Before { at, needs: 0 };
-        }
-    }
-}
-
 pub struct RedoReader {
     chain: Chain,
     /// Where the next frame begins.
@@ -138,7 +37,6 @@ pub struct RedoReader {
     window: Vec<u8>,
     window_start: Lsn,
     ended: bool,
-    ahead: Option<Ahead>,
 }
 
 impl RedoReader {
@@ -156,15 +54,7 @@ impl RedoReader {
             window: Vec::new(),
             window_start: from,
             ended: false,
-            ahead: None,
         })
-    }
-
-    /// From now on blocks of this length are read ahead, if the queue carries them out by itself.
-    pub fn read_ahead(&mut self, queue: &Arc<IoQueue>, block_bytes: usize) {
-        if queue.is_asynchronous() {
-            self.ahead = Some(Ahead::new(queue.clone(), block_bytes));
-        }
     }
 
     /// The next frame, or `None` at the end of the log.
@@ -173,13 +63,13 @@ impl RedoReader {
         if self.ended {
             return Ok(None);
         }
-        let Some((generation, run_end)) = self.run() else {
+        let Some((generation, run_end)) = self.chain.run_at(self.at) else {
             self.ended = true;
             return Ok(None);
         };
         let Some((word, body)) = self.parse(generation, run_end)? else {
             self.ended = true;
-            self.check_end(generation, self.at)?;
+            self.chain.check_end(generation, self.at)?;
             return Ok(None);
         };
         let start = self.at;
@@ -191,59 +81,9 @@ impl RedoReader {
         }))
     }
 
-    /// The next piece of the stream, of about `wanted` bytes, or as long as its first frame if that is longer; `None` after the
-    /// last.
-    pub fn next_piece(&mut self, wanted: usize) -> Result<Option<Piece>> {
-        if self.ended {
-            return Ok(None);
-        }
-        let Some((generation, run_end)) = self.run() else {
-            self.ended = true;
-            return Ok(None);
-        };
-        let rest = run_end.0 - self.at.0;
-        let whole = |wanted: usize| rest.min(wanted.max(frame::FRAME_HEADER) as u64) as usize;
-        let mut bytes = vec![0; whole(wanted)];
-        self.read(self.at, &mut bytes)?;
-        let mut cut_at = cut(&bytes, rest);
-        if let Cut::Before { at: 0, needs } = cut_at {
-            bytes.resize(whole(needs), 0);
-            self.read(self.at, &mut bytes)?;
-            cut_at = cut(&bytes, rest);
-        }
-        let len = match cut_at {
-            Cut::Before { at, .. } => at,
-            Cut::End { at } => {
-                self.ended = true;
-                at
-            }
-        };
-        bytes.truncate(len);
-        let start = self.at;
-        self.at = Lsn(start.0 + len as u64);
-        Ok(Some(Piece {
-            start,
-            generation,
-            bytes,
-            is_last: self.ended,
-        }))
-    }
-
     /// Where the next frame would begin; after `next` returned `None`, the end of the log.
     pub fn position(&self) -> Lsn {
         self.at
-    }
-
-    /// Generation and end of the run of files of one generation that holds the next frame.
-    fn run(&self) -> Option<(u64, Lsn)> {
-        let first = self.chain.files.iter().position(|f| self.at < f.end)?;
-        let generation = self.chain.files[first].header.generation;
-        let run = &self.chain.files[first..];
-        let last = run
-            .iter()
-            .take_while(|f| f.header.generation == generation)
-            .last()?;
-        Some((generation, last.end))
     }
 
     /// The header word and the body's place in the window, if a whole frame begins at `at`.
@@ -285,10 +125,7 @@ impl RedoReader {
     }
 
     /// Fills `buf` with the stream from `from` on, which the chain's files hold.
-    fn read(&mut self, from: Lsn, buf: &mut [u8]) -> Result<()> {
-        if let Some(ahead) = &mut self.ahead {
-            return ahead.read(&self.chain, from, buf);
-        }
+    fn read(&self, from: Lsn, buf: &mut [u8]) -> Result<()> {
         let mut done = 0;
         for f in &self.chain.files {
             let position = from.0 + done as u64;
@@ -302,18 +139,5 @@ impl RedoReader {
         }
         assert_eq!(done, buf.len(), "the chain has no gap from {from} on");
         Ok(())
-    }
-
-    /// A log that was opened again later can't end before that opening. `generation`: of what is not whole.
-    pub fn check_end(&self, generation: u64, end: Lsn) -> Result<()> {
-        let later = |f: &&super::files::ChainFile| f.header.generation > generation;
-        match self.chain.files.iter().find(later) {
-            None => Ok(()),
-            Some(next) => Err(Error::CorruptFile {
-                path: next.file.path().to_path_buf(),
-                expected: format!("whole redo up to its start, LSN {}", next.header.start),
-                found: format!("a damaged frame at LSN {end}"),
-            }),
-        }
     }
 }

@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 use super::files::FILE_HEADER;
 use super::*;
 use crate::base::Lsn;
-use crate::io::{Disk, OpenMode, RealDisk};
+use crate::io::{Disk, IoQueue, OpenMode, RealDisk};
 use faulty::{create_faulty, create_faulty_with};
 
 mod capacity;
@@ -61,17 +61,24 @@ fn read(dir: &Path, from: Lsn) -> Result<(Bodies, Lsn)> {
     }
     let all = (bodies, reader.position());
     for wanted in [1, 5000, 1 << 20] {
-        let in_pieces = read_pieces(dir, from, wanted).expect("read frame by frame");
-        assert_eq!(in_pieces, all, "in pieces of {wanted} bytes");
+        for through in [Through::Cache, Through::Direct] {
+            let in_pieces = read_pieces(dir, from, (wanted, through)).expect("read frame by frame");
+            assert_eq!(in_pieces, all, "in pieces of {wanted} bytes, {through:?}");
+        }
     }
     Ok(all)
 }
 
 /// The same by pieces, as recovery reads it.
-fn read_pieces(dir: &Path, from: Lsn, wanted: usize) -> Result<(Bodies, Lsn)> {
-    let mut reader = RedoReader::open(&RealDisk, dir, &UUID, from)?;
+fn read_pieces(
+    dir: &Path,
+    from: Lsn,
+    (wanted, through): (usize, Through),
+) -> Result<(Bodies, Lsn)> {
+    let queue = Arc::new(IoQueue::one_by_one());
+    let mut reader = PieceReader::open(&RealDisk, dir, &UUID, from, (&queue, wanted, through))?;
     let (mut bodies, mut end) = (Vec::new(), from);
-    while let Some(piece) = reader.next_piece(wanted)? {
+    while let Some(piece) = reader.next_piece()? {
         let mut frames = piece.frames();
         bodies.extend(
             frames

@@ -1,0 +1,547 @@
+//! A partition's redo: where it is, and what is done to apply it.
+//!
+//! The first who needs a page of a partition **loads** it: what is in the file is read back, all blocks at the same time, and the changes of each
+//! page are put together, in the order of the log. What comes of it ([`Loaded`]) is there as long as somebody is at it, and
+//! some time longer if a user needed it ([`Kept`]), because others may want its neighbours. When no page of the partition lacks redo any more, its
+//! memory is given back.
+//!
+//! - **PART-4** A partition is loaded by one thread at a time; the others that want it wait for that one. It holds the mutex of the
+//!   partition, under which it takes that of the file for a moment, and waits for the disk only.
+
+use std::collections::VecDeque;
+use std::ops::{Deref, Range};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::chain::Change;
+use super::pages::{Units, unit_of};
+use super::scatter::{Part, Strand};
+use super::spill::{Spill, Spilled};
+use crate::base::{Error, Lsn, PageId, Result};
+use crate::io::AlignedBuf;
+
+/// A block of changes in memory.
+enum Block {
+    Held(Arc<Vec<u8>>),
+    Read(AlignedBuf),
+}
+
+impl Deref for Block {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Block::Held(bytes) => bytes,
+            Block::Read(bytes) => bytes,
+        }
+    }
+}
+
+/// Where a partition's redo is.
+pub struct Redo {
+    /// Of each thread that read the log (PART-1).
+    strands: Vec<Strand>,
+    /// What came of loading it, as long as somebody has it.
+    loaded: Weak<Loaded>,
+}
+
+impl Redo {
+    pub fn new(strands: impl Iterator<Item = Strand>) -> Redo {
+        Redo {
+            strands: strands.collect(),
+            loaded: Weak::new(),
+        }
+    }
+
+    /// Sabotage: loses a block. False if there is none.
+    pub fn lose_block(&mut self) -> bool {
+        let lost = self.strands.iter_mut().find_map(Vec::pop);
+        lost.is_some()
+    }
+
+    #[cfg(test)]
+    pub fn spilled_blocks(&self) -> usize {
+        let all = self.strands.iter().flatten();
+        all.filter(|part| matches!(part, Part::Written(_))).count()
+    }
+
+    /// Memory of blocks.
+    pub fn held_bytes(&self) -> usize {
+        let bytes = |part: &Part| match part {
+            Part::Held(bytes) => bytes.capacity(),
+            Part::Written(_) => 0,
+        };
+        self.strands.iter().flatten().map(bytes).sum()
+    }
+
+    /// The blocks, strand by strand, and how many bytes had to be read for that.
+    fn read(&self, spill: &Spill) -> Result<(Vec<Block>, Vec<Range<usize>>, usize)> {
+        let spilled = |part: &Part| match part {
+            Part::Held(_) => None,
+            Part::Written(spilled) => Some(*spilled),
+        };
+        let spilled: Vec<Spilled> = self.strands.iter().flatten().filter_map(spilled).collect();
+        let read = spill.read(&spilled)?;
+        let bytes = read.iter().map(|bytes| bytes.len()).sum();
+        let mut read = read.into_iter();
+        let (mut blocks, mut strands) = (Vec::new(), Vec::new());
+        for strand in &self.strands {
+            let begin = blocks.len();
+            blocks.extend(strand.iter().map(|part| match part {
+                Part::Held(bytes) => Block::Held(bytes.clone()),
+                Part::Written(_) => Block::Read(read.next().expect("one for each")),
+            }));
+            strands.push(begin..blocks.len());
+        }
+        Ok((blocks, strands, bytes))
+    }
+}
+
+/// Some units of pages, and what they lack.
+pub struct Partition {
+    /// Ascending, as their places among all units.
+    pub units: Vec<u32>,
+    /// Pages that lack redo (MAP-2).
+    pub left: AtomicU64,
+    redo: Mutex<Redo>,
+}
+
+impl Partition {
+    pub fn new(redo: Redo) -> Partition {
+        Partition {
+            units: Vec::new(),
+            left: AtomicU64::new(0),
+            redo: Mutex::new(redo),
+        }
+    }
+
+    /// Its redo, page by page (PART-4). `of` says what it is part of.
+    pub fn load(&self, of: &Source<'_>) -> Result<Arc<Loaded>> {
+        let mut redo = self.redo.lock();
+        if let Some(loaded) = redo.loaded.upgrade() {
+            return Ok(loaded);
+        }
+        let loaded = Arc::new(Loaded::new(&redo, &self.units, of)?);
+        redo.loaded = Arc::downgrade(&loaded);
+        Ok(loaded)
+    }
+
+    /// Gives its memory back, once nobody is at it any more: no page lacks anything.
+    pub fn clear(&self) {
+        self.redo.lock().strands = Vec::new();
+    }
+
+    pub fn redo(&self) -> parking_lot::MutexGuard<'_, Redo> {
+        self.redo.lock()
+    }
+}
+
+/// What partitions are part of.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    pub units: &'a Units,
+    pub spill: &'a Spill,
+    /// Of the log: PART-3.
+    pub end: Lsn,
+}
+
+impl Source<'_> {
+    fn foreign(&self) -> Error {
+        (self.spill).damaged("changes of the partition's pages", "one of another page")
+    }
+}
+
+/// Where a change begins.
+#[derive(Clone, Copy)]
+struct Place {
+    block: u32,
+    at: u32,
+}
+
+/// A partition's redo, page by page.
+pub struct Loaded {
+    blocks: Vec<Block>,
+    /// The partition's units, and how many of its pages are before each.
+    units: Vec<(u32, u32)>,
+    /// Where the places of each of the partition's pages begin; then their number.
+    begins: Vec<u32>,
+    /// Of each page in the order of the log.
+    places: Vec<Place>,
+    read_bytes: usize,
+}
+
+impl Loaded {
+    fn new(redo: &Redo, units: &[u32], of: &Source<'_>) -> Result<Loaded> {
+        let (blocks, strands, read_bytes) = redo.read(of.spill)?;
+        let mut pages = 0;
+        let unit = |at: &u32| {
+            let before = pages;
+            pages += of.units.all()[*at as usize].len();
+            (*at, before)
+        };
+        let units: Vec<(u32, u32)> = units.iter().map(unit).collect();
+        let mut loaded = Loaded {
+            blocks,
+            units,
+            begins: vec![0; pages as usize + 1],
+            places: Vec::new(),
+            read_bytes,
+        };
+        let in_order = loaded.in_order(&strands, of)?;
+        loaded.put_together(in_order);
+        Ok(loaded)
+    }
+
+    /// All changes in the order of the log, each with the number of its page in the partition (PART-1).
+    fn in_order(&self, strands: &[Range<usize>], of: &Source<'_>) -> Result<Vec<(u32, Place)>> {
+        let mut all = Vec::new();
+        let mut cursors = Vec::with_capacity(strands.len());
+        for blocks in strands {
+            cursors.push(Cursor::new(&self.blocks, blocks.clone(), of)?);
+        }
+        let mut last = (u64::MAX, 0);
+        loop {
+            let first = cursors.iter().enumerate().min_by_key(|(_, c)| c.start());
+            let Some((n, _)) = first.filter(|(_, c)| c.start() < of.end) else {
+                return Ok(all);
+            };
+            let others = cursors.iter().enumerate().filter(|(other, _)| *other != n);
+            let others = others.map(|(_, c)| c.start()).min();
+            let is_next = |start: Lsn| start < of.end && others.is_none_or(|o| start <= o);
+            let cursor = &mut cursors[n];
+            while let Some(change) = cursor.next.filter(|change| is_next(change.start)) {
+                let (no, bit) = unit_of(change.page);
+                if last.0 != no {
+                    last = (no, self.unit(no, of)?);
+                }
+                let (at, before) = self.units[last.1];
+                let unit = &of.units.all()[at as usize];
+                if unit.marks.lacks & bit == 0 {
+                    return Err(of.foreign());
+                }
+                all.push((before + unit.rank(bit), cursor.place()));
+                cursor.advance(of)?;
+            }
+        }
+    }
+
+    /// Where the unit stands among the partition's.
+    fn unit(&self, unit: u64, of: &Source<'_>) -> Result<usize> {
+        let no = |(at, _): &(u32, u32)| of.units.all()[*at as usize].no;
+        let found = self.units.binary_search_by_key(&unit, no);
+        found.map_err(|_| of.foreign())
+    }
+
+    /// Sorts the places by page, by counting; those of a page stay as they are.
+    fn put_together(&mut self, in_order: Vec<(u32, Place)>) {
+        for (number, _) in &in_order {
+            self.begins[*number as usize + 1] += 1;
+        }
+        for n in 1..self.begins.len() {
+            self.begins[n] += self.begins[n - 1];
+        }
+        let mut next = self.begins.clone();
+        self.places = vec![Place { block: 0, at: 0 }; in_order.len()];
+        for (number, place) in in_order {
+            let next = &mut next[number as usize];
+            self.places[*next as usize] = place;
+            *next += 1;
+        }
+    }
+
+    /// The changes of a page that count, in the order of the log (CHAIN-1); none if it has none here. The unit's place among all.
+    pub fn changes(
+        &self,
+        page: PageId,
+        unit: usize,
+        units: &Units,
+    ) -> impl Iterator<Item = Change<'_>> {
+        let (_, bit) = unit_of(page);
+        let found = self.units.binary_search_by_key(&(unit as u32), |u| u.0);
+        let places = match found {
+            Ok(n) => {
+                let number = (self.units[n].1 + units.all()[unit].rank(bit)) as usize;
+                let (begin, end) = (self.begins[number], self.begins[number + 1]);
+                &self.places[begin as usize..end as usize]
+            }
+            Err(_) => &[],
+        };
+        let fresh = places.iter().rposition(|place| self.change(place).fresh);
+        let needed = &places[fresh.unwrap_or(0)..];
+        needed.iter().map(move |place| self.change(place))
+    }
+
+    fn change(&self, place: &Place) -> Change<'_> {
+        let block = &self.blocks[place.block as usize];
+        Change::decode(&block[place.at as usize..])
+            .expect("it was decoded when the partition was loaded")
+    }
+
+    /// Memory that it takes beside what is in memory anyway.
+    pub fn memory_bytes(&self) -> usize {
+        self.read_bytes
+            + self.places.len() * size_of::<Place>()
+            + self.begins.len() * size_of::<u32>()
+    }
+}
+
+/// A place in a strand.
+struct Cursor<'a> {
+    blocks: &'a [Block],
+    /// Those from where it stands.
+    rest: Range<usize>,
+    at: usize,
+    /// The change that begins there; `None` at the end.
+    next: Option<Change<'a>>,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(blocks: &'a [Block], strand: Range<usize>, of: &Source<'_>) -> Result<Cursor<'a>> {
+        let mut cursor = Cursor {
+            blocks,
+            rest: strand,
+            at: 0,
+            next: None,
+        };
+        cursor.decode(of)?;
+        Ok(cursor)
+    }
+
+    /// Where the change's frame starts; at the end, behind everything.
+    fn start(&self) -> Lsn {
+        self.next.map_or(Lsn(u64::MAX), |change| change.start)
+    }
+
+    fn place(&self) -> Place {
+        Place {
+            block: self.rest.start as u32,
+            at: self.at as u32,
+        }
+    }
+
+    fn advance(&mut self, of: &Source<'_>) -> Result<()> {
+        self.at += self.next.map_or(0, |change| change.encoded_len());
+        self.decode(of)
+    }
+
+    fn decode(&mut self, of: &Source<'_>) -> Result<()> {
+        self.next = None;
+        while !self.rest.is_empty() {
+            let rest = &self.blocks[self.rest.start][self.at..];
+            if !rest.is_empty() {
+                let cut = || of.spill.damaged("whole changes", "a cut one");
+                self.next = Some(Change::decode(rest).ok_or_else(cut)?);
+                return Ok(());
+            }
+            (self.rest.start, self.at) = (self.rest.start + 1, 0);
+        }
+        Ok(())
+    }
+}
+
+/// Partitions that users needed last.
+pub struct Kept {
+    most_bytes: usize,
+    /// With their numbers. The one that came first gives way first.
+    loaded: Mutex<VecDeque<(usize, Arc<Loaded>)>>,
+}
+
+impl Kept {
+    pub fn new(most_bytes: usize) -> Kept {
+        Kept {
+            most_bytes,
+            loaded: Mutex::default(),
+        }
+    }
+
+    /// Keeps it, and lets others go if they take too much. One is kept, whatever it takes.
+    pub fn keep(&self, partition: usize, new: Arc<Loaded>) {
+        let mut loaded = self.loaded.lock();
+        loaded.push_back((partition, new));
+        let mut bytes: usize = loaded.iter().map(|(_, one)| one.memory_bytes()).sum();
+        let mut gone = Vec::new();
+        while bytes > self.most_bytes && loaded.len() > 1 {
+            let oldest = loaded.pop_front().expect("there are two");
+            bytes -= oldest.1.memory_bytes();
+            gone.push(oldest);
+        }
+        drop(loaded);
+        // Not under the mutex: it may be much memory.
+        drop(gone);
+    }
+
+    pub fn let_go(&self, partition: usize) {
+        self.loaded.lock().retain(|one| one.0 != partition);
+    }
+
+    #[cfg(test)]
+    pub fn partitions(&self) -> Vec<usize> {
+        self.loaded.lock().iter().map(|one| one.0).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pages::{LogMarks, PieceMarks};
+    use super::*;
+    use crate::base::{PageNo, SpaceId};
+    use crate::io::{IoQueue, RealDisk};
+
+    fn page(no: u32) -> PageId {
+        PageId::new(SpaceId(2), PageNo(no))
+    }
+
+    /// One of a frame of 16 bytes.
+    fn change(lsn: u64, no: u32, fresh: bool) -> Change<'static> {
+        Change {
+            page: page(no),
+            start: Lsn(lsn),
+            end: Lsn(lsn + 16),
+            fresh,
+            ops: b"ops",
+        }
+    }
+
+    fn encoded(changes: &[Change<'_>]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        changes.iter().for_each(|change| change.encode(&mut bytes));
+        bytes
+    }
+
+    fn held(bytes: Vec<u8>) -> Part {
+        Part::Held(Arc::new(bytes))
+    }
+
+    fn units(pages: &[(u32, bool)]) -> Units {
+        let mut marks = PieceMarks::default();
+        for (no, fresh) in pages {
+            let (unit, bit) = unit_of(page(*no));
+            marks.add(unit, bit, *fresh);
+        }
+        let mut all = LogMarks::default();
+        all.add(marks.take());
+        all.finish()
+    }
+
+    fn partition(strands: Vec<Strand>, units: &Units) -> Partition {
+        let mut partition = Partition::new(Redo::new(strands.into_iter()));
+        partition.units = (0..units.all().len() as u32).collect();
+        partition
+    }
+
+    /// PART-1, PART-3, CHAIN-1: the strands of two threads, whose pieces take turns, in memory and in the file.
+    #[test]
+    fn strands_are_merged_in_the_order_of_the_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let queue = Arc::new(IoQueue::one_by_one());
+        let spill = Spill::new(Arc::new(RealDisk), dir.path(), queue).unwrap();
+        let units = units(&[(1, false), (5, true), (700, false)]);
+        // The first piece ends at 64, the second at 96, the third at 160; the log at 144.
+        let first = encoded(&[
+            change(0, 1, false),
+            change(16, 5, false),
+            change(32, 1, false),
+        ]);
+        let third = encoded(&[
+            change(96, 1, false),
+            change(112, 700, false),
+            change(128, 5, false),
+        ]);
+        let beyond = encoded(&[change(144, 1, false), change(144, 900, true)]);
+        let second = encoded(&[
+            change(64, 5, true),
+            change(64, 1, false),
+            change(80, 5, false),
+        ]);
+        let written = spill.write(&third).unwrap();
+        let strands = vec![
+            vec![held(first), Part::Written(written), held(beyond)],
+            vec![],
+            vec![held(second)],
+        ];
+        let of = Source {
+            units: &units,
+            spill: &spill,
+            end: Lsn(144),
+        };
+        let partition = partition(strands, &units);
+        let loaded = partition.load(&of).unwrap();
+        for (no, expected) in [
+            (1, vec![0, 32, 64, 96]),
+            (5, vec![64, 80, 128]),
+            (700, vec![112]),
+        ] {
+            let unit = units.find(unit_of(page(no)).0).unwrap();
+            let found = loaded.changes(page(no), unit, &units);
+            let found: Vec<u64> = found.map(|change| change.start.0).collect();
+            assert_eq!(found, expected, "page {no}");
+        }
+        assert!(loaded.memory_bytes() > third.len());
+        let again = partition.load(&of).unwrap();
+        assert!(Arc::ptr_eq(&loaded, &again), "as long as somebody has it");
+        drop((loaded, again));
+        spill.remove().unwrap();
+        assert!(partition.load(&of).is_err(), "it has to be read again");
+    }
+
+    #[test]
+    fn what_is_no_strand_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let queue = Arc::new(IoQueue::one_by_one());
+        let spill = Spill::new(Arc::new(RealDisk), dir.path(), queue).unwrap();
+        let units = units(&[(1, false)]);
+        let of = Source {
+            units: &units,
+            spill: &spill,
+            end: Lsn(1000),
+        };
+        let whole = encoded(&[change(0, 1, false), change(16, 1, false)]);
+        for (bytes, is_right) in [
+            (&whole[..], true),
+            (&whole[..whole.len() - 1], false),
+            (&encoded(&[change(0, 64, false)])[..], false),
+            (&encoded(&[change(0, 2, false)])[..], false),
+        ] {
+            let strands = vec![vec![held(bytes.to_vec())]];
+            let loaded = partition(strands, &units).load(&of);
+            assert_eq!(loaded.is_ok(), is_right, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn those_that_were_kept_longest_give_way() {
+        let units = units(&[(1, false)]);
+        let dir = tempfile::tempdir().unwrap();
+        let queue = Arc::new(IoQueue::one_by_one());
+        let spill = Spill::new(Arc::new(RealDisk), dir.path(), queue).unwrap();
+        let of = Source {
+            units: &units,
+            spill: &spill,
+            end: Lsn(1000),
+        };
+        let strand = || vec![held(encoded(&[change(0, 1, false)]))];
+        let load = || {
+            partition(vec![strand(), strand()], &units)
+                .load(&of)
+                .unwrap()
+        };
+        let kept = Kept::new(2 * load().memory_bytes());
+        for (n, expected) in [
+            (0, vec![0]),
+            (1, vec![0, 1]),
+            (2, vec![1, 2]),
+            (7, vec![2, 7]),
+        ] {
+            kept.keep(n, load());
+            assert_eq!(kept.partitions(), expected);
+        }
+        kept.let_go(2);
+        assert_eq!(kept.partitions(), [7]);
+        let small = Kept::new(0);
+        small.keep(1, load());
+        small.keep(2, load());
+        assert_eq!(small.partitions(), [2], "one, whatever it takes");
+    }
+}

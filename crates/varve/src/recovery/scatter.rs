@@ -1,0 +1,289 @@
+//! Dividing the redo among partitions while the log is read.
+//!
+//! A **partition** has the redo of some units of pages (`pages`), spread by a hash, so that each has about as much as the others, and neighbours are
+//! together. Each thread that reads the log has for each partition a **strand** of changes (`chain`), which it appends to: blocks of one
+//! length, the last of them open. A full block stays in memory, or goes to the file (`spill`) when the memory is used up, and its memory
+//! is used for the next one. So nothing is sorted, each change is copied once, and the threads share nothing but two counters and the file.
+//!
+//! - **PART-1** The changes of a strand are in the order of the log, and those of one frame are in the strands of one thread. So the order of
+//!   the log is had again by merging a partition's strands by LSN (`partition`).
+//! - **PART-2** The blocks that all threads have take no more than the memory bound, but for one change a thread that is longer than a block.
+//! - **PART-3** A strand may have changes from beyond the end of the log: a thread does not know that another has found it (WAL-3). They are passed over
+//!   by their LSN when the strands are merged; which pages lack redo is known from pieces that are part of the log only.
+//!
+//! If there is no room for the file the threads throw away what they have, and take in no more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use super::chain::{Change, take_apart};
+use super::pages::{Marks, PieceMarks, UnitNo, mix, unit_of};
+use super::scan::Told;
+use super::spill::{Spill, Spilled};
+use crate::base::{Error, Lsn, Result};
+use crate::redo::Piece;
+
+/// What a partition is to have, if that is less than an eighth of the memory.
+const PARTITION_BYTES: u64 = 4 << 20;
+const MOST_PARTITIONS: u64 = 4096;
+/// Open blocks take this part of the memory.
+const OPEN_SHARE: usize = 8;
+const MOST_BLOCK_BYTES: usize = 64 << 10;
+
+/// How redo is divided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    pub partitions: usize,
+    pub block_bytes: usize,
+}
+
+impl Layout {
+    /// For a log of `log_bytes` that `threads` threads read.
+    pub fn new(memory_bytes: usize, log_bytes: u64, threads: usize) -> Layout {
+        let partition_bytes = PARTITION_BYTES.min(memory_bytes as u64 / 8).max(1);
+        let wanted = (log_bytes / partition_bytes).clamp(1, MOST_PARTITIONS) as usize;
+        let open = memory_bytes / OPEN_SHARE / threads;
+        let least = (open / 4).clamp(1 << 10, 4 << 10);
+        let block_bytes = (open / wanted).clamp(least, MOST_BLOCK_BYTES);
+        Layout {
+            partitions: (open / block_bytes).clamp(1, wanted),
+            block_bytes,
+        }
+    }
+
+    pub fn partition_of(&self, unit: UnitNo) -> usize {
+        (((mix(unit) >> 32) * self.partitions as u64) >> 32) as usize
+    }
+}
+
+/// A block of a strand.
+pub enum Part {
+    Held(Arc<Vec<u8>>),
+    Written(Spilled),
+}
+
+/// What a thread has of a partition, in the order of the log.
+pub type Strand = Vec<Part>;
+
+/// What the threads share.
+pub struct Sink {
+    pub layout: Layout,
+    pub spill: Spill,
+    memory_bytes: usize,
+    /// Memory of blocks. PART-2: who adds to it and finds that it is too much takes it back.
+    held: AtomicUsize,
+    /// Nothing is kept any more. Told by `failed`.
+    gave_up: AtomicBool,
+    failed: Mutex<Option<Error>>,
+}
+
+impl Sink {
+    pub fn new(spill: Spill, layout: Layout, memory_bytes: usize) -> Sink {
+        Sink {
+            layout,
+            spill,
+            memory_bytes,
+            held: AtomicUsize::new(0),
+            gave_up: AtomicBool::new(false),
+            failed: Mutex::default(),
+        }
+    }
+
+    /// Whether a block of so many bytes may be in memory.
+    fn may_hold(&self, bytes: usize) -> bool {
+        let fits = self.held.fetch_add(bytes, Relaxed) + bytes <= self.memory_bytes;
+        if !fits {
+            self.held.fetch_sub(bytes, Relaxed);
+        }
+        fits
+    }
+
+    /// The layout, the file, and the memory bound.
+    pub fn into_parts(self) -> (Layout, Spill, usize) {
+        (self.layout, self.spill, self.memory_bytes)
+    }
+
+    fn give_up(&self, why: Error) {
+        self.failed.lock().get_or_insert(why);
+        self.gave_up.store(true, Relaxed);
+    }
+
+    /// Why what was taken in is of no use. Asked when all threads have ended.
+    pub fn failure(&self) -> Option<Error> {
+        self.failed.lock().clone()
+    }
+}
+
+/// What a piece of the log says.
+pub struct Chunk {
+    pub told: Told,
+    pub marks: Vec<(UnitNo, Marks)>,
+    pub end: Lsn,
+    pub generation: u64,
+    /// The log goes on behind it.
+    pub goes_on: bool,
+}
+
+/// One thread's part.
+pub struct Scatter<'a> {
+    /// `None`: nobody wants what the log says of pages.
+    sink: Option<&'a Sink>,
+    /// Of each partition: the open block, whose capacity is a block's once it is used, and the ones before it.
+    open: Vec<Vec<u8>>,
+    full: Vec<Strand>,
+    marks: PieceMarks,
+}
+
+impl<'a> Scatter<'a> {
+    pub fn new(sink: Option<&'a Sink>) -> Scatter<'a> {
+        let partitions = sink.map_or(0, |sink| sink.layout.partitions);
+        if let Some(sink) = sink {
+            // All of them will be open before long.
+            let bytes = partitions * sink.layout.block_bytes;
+            sink.held.fetch_add(bytes, Relaxed);
+        }
+        Scatter {
+            sink,
+            open: vec![Vec::new(); partitions],
+            full: (0..partitions).map(|_| Vec::new()).collect(),
+            marks: PieceMarks::default(),
+        }
+    }
+
+    /// Checks the frames of a piece, and divides what they say.
+    pub fn take(&mut self, piece: &Piece) -> Result<Chunk> {
+        if self.sink.is_some_and(|sink| sink.gave_up.load(Relaxed)) {
+            self.give_up();
+        }
+        let mut told = Told::default();
+        let mut frames = piece.frames();
+        for frame in frames.by_ref() {
+            take_apart(&frame, &mut told, |change| self.add(&change))?;
+        }
+        Ok(Chunk {
+            told,
+            marks: self.marks.take(),
+            end: frames.end(),
+            generation: piece.generation,
+            goes_on: frames.is_whole() && !piece.is_last,
+        })
+    }
+
+    fn add(&mut self, change: &Change<'_>) {
+        let Some(sink) = self.sink else {
+            return;
+        };
+        let (unit, bit) = unit_of(change.page);
+        self.marks.add(unit, bit, change.fresh);
+        let partition = sink.layout.partition_of(unit);
+        let open = &mut self.open[partition];
+        if open.len() + change.encoded_len() > open.capacity() {
+            return self.add_to_another(sink, partition, change);
+        }
+        change.encode(open);
+    }
+
+    /// The open block is full, or there was none yet.
+    fn add_to_another(&mut self, sink: &Sink, partition: usize, change: &Change<'_>) {
+        let (len, block_bytes) = (change.encoded_len(), sink.layout.block_bytes);
+        let open = &mut self.open[partition];
+        let done = match open.is_empty() {
+            true => Ok(()),
+            false => put_away(sink, open, &mut self.full[partition]),
+        };
+        let done = done.and_then(|()| {
+            if len > block_bytes {
+                let mut alone = Vec::with_capacity(len);
+                change.encode(&mut alone);
+                return put_away(sink, &mut alone, &mut self.full[partition]);
+            }
+            if open.capacity() == 0 {
+                *open = Vec::with_capacity(block_bytes);
+            }
+            change.encode(open);
+            Ok(())
+        });
+        if let Err(why) = done {
+            sink.give_up(why);
+            self.give_up();
+        }
+    }
+
+    fn give_up(&mut self) {
+        (self.open, self.full, self.sink) = (Vec::new(), Vec::new(), None);
+    }
+
+    /// The strands of all partitions; none if nobody wants them.
+    pub fn finish(self) -> Vec<Strand> {
+        let mut strands = self.full;
+        for (strand, open) in strands.iter_mut().zip(self.open) {
+            if !open.is_empty() {
+                strand.push(Part::Held(Arc::new(open)));
+            }
+        }
+        strands
+    }
+}
+
+/// Puts a block behind the others of its strand, in memory if there is room for another one. Then `block` has no memory any more, else it
+/// is empty.
+fn put_away(sink: &Sink, block: &mut Vec<u8>, strand: &mut Strand) -> Result<()> {
+    if sink.may_hold(block.capacity()) {
+        strand.push(Part::Held(Arc::new(std::mem::take(block))));
+        return Ok(());
+    }
+    strand.push(Part::Written(sink.spill.write(block)?));
+    block.clear();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// PART-2: open blocks leave most of the memory to full ones; and partitions are small enough to be loaded.
+    #[test]
+    fn layouts_fit_the_memory() {
+        const MIB: u64 = 1 << 20;
+        for (memory, log, threads) in [
+            (4 * MIB, 100 * MIB, 2),
+            (32 * MIB, 1000 * MIB, 8),
+            (512 * MIB, 2500 * MIB, 2),
+            (512 * MIB, 6000 * MIB, 8),
+            (16_000 * MIB, 100_000 * MIB, 8),
+            (512 * MIB, 0, 2),
+            (100_000, 8 * MIB, 1),
+        ] {
+            let what = format!("{memory} bytes for {log} bytes of log, {threads} threads");
+            let layout = Layout::new(memory as usize, log, threads);
+            let open = layout.partitions * layout.block_bytes * threads;
+            assert!(open as u64 <= memory / 8, "{what}: {layout:?}");
+            let partition = log / layout.partitions as u64;
+            let most = (memory / 2).max(2 * PARTITION_BYTES);
+            assert!(partition <= most.min(32 * MIB), "{what}: {layout:?}");
+            assert!(layout.block_bytes <= MOST_BLOCK_BYTES, "{what}: {layout:?}");
+        }
+        // Hardly any memory: as good as it gets.
+        for memory in [0, 1, 4096] {
+            let layout = Layout::new(memory, 1 << 30, 8);
+            assert!(layout.partitions > 0 && layout.block_bytes >= 1024);
+        }
+    }
+
+    #[test]
+    fn units_are_spread_evenly() {
+        let layout = Layout {
+            partitions: 100,
+            block_bytes: 4096,
+        };
+        // Neighbours, in several tablespaces.
+        let mut counts = [0; 100];
+        for space in 0..10 {
+            (0..1000).for_each(|n| counts[layout.partition_of((space << 26) + n)] += 1);
+        }
+        let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+        assert!(*least > 50 && *most < 150, "{least} to {most}");
+    }
+}

@@ -1,0 +1,220 @@
+//! The redo stream in large pieces, for several threads.
+//!
+//! [`PieceReader::next_piece`] returns pieces of the stream, cut between frames by the lengths in their headers alone, so that other threads can check
+//! them while the next piece is being read ([`Piece::frames`]). A piece may then hold what is no part of the stream, from the first
+//! frame on that is not whole (WAL-3); all pieces after that one are to be thrown away, and [`PieceReader::check_end`] says whether the
+//! stream may end there.
+//!
+//! A piece is a block as it was read (`ahead`), with the beginning of its first frame, which the block before had, copied before it. The log
+//! must not be written to meanwhile.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::ahead::{Ahead, Block, Buffer};
+use super::files::{Chain, REDO_DIR, path_of};
+use super::{Frame, frame};
+use crate::base::{Lsn, Result};
+use crate::io::{DIRECT_BLOCK, Disk, IoQueue};
+
+/// A piece of the stream, cut between frames. Nobody has looked at the checksums yet.
+pub struct Piece {
+    pub start: Lsn,
+    pub generation: u64,
+    buffer: Buffer,
+    /// Where it is there.
+    range: Range<usize>,
+    /// Behind it no frame can begin.
+    pub is_last: bool,
+}
+
+impl Piece {
+    pub fn frames(&self) -> Frames<'_> {
+        Frames {
+            piece: self,
+            bytes: &self.buffer[self.range.clone()],
+            at: 0,
+            is_whole: true,
+        }
+    }
+}
+
+/// The frames of a piece up to the first that is not whole.
+pub struct Frames<'a> {
+    piece: &'a Piece,
+    bytes: &'a [u8],
+    at: usize,
+    is_whole: bool,
+}
+
+impl Frames<'_> {
+    /// Where the frames that were returned end.
+    pub fn end(&self) -> Lsn {
+        Lsn(self.piece.start.0 + self.at as u64)
+    }
+
+    /// None of the frames so far was torn or missing.
+    pub fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+}
+
+impl<'a> Iterator for Frames<'a> {
+    type Item = Frame<'a>;
+
+    fn next(&mut self) -> Option<Frame<'a>> {
+        let word = header_at(self.bytes, self.at)?;
+        let (total, body_len) = frame::lengths(word).expect("the piece was cut by its lengths");
+        let begin = self.at + frame::FRAME_HEADER;
+        let body = &self.bytes[begin..begin + body_len];
+        let start = self.end();
+        self.is_whole &= frame::verify(word, body, start, self.piece.generation);
+        if !self.is_whole {
+            return None;
+        }
+        self.at += total;
+        let end = self.end();
+        Some(Frame { start, end, body })
+    }
+}
+
+fn header_at(bytes: &[u8], at: usize) -> Option<u64> {
+    let word = bytes.get(at..at + frame::FRAME_HEADER)?;
+    Some(u64::from_le_bytes(word.try_into().expect("8 bytes")))
+}
+
+/// Where a buffer has to be cut, going by lengths only.
+enum Cut {
+    /// Before a frame that the buffer does not hold as a whole.
+    Before(usize),
+    /// Before something that no frame begins with.
+    End(usize),
+}
+
+/// `rest`: bytes of the stream from the buffer's beginning to the end of the files of its generation.
+fn cut(bytes: &[u8], rest: u64) -> Cut {
+    let mut at = 0;
+    while (at as u64) < rest {
+        if rest - (at as u64) < frame::FRAME_HEADER as u64 {
+            return Cut::End(at);
+        }
+        let Some(word) = header_at(bytes, at) else {
+            return Cut::Before(at);
+        };
+        match frame::lengths(word) {
+            Some((total, _)) if (at + total) as u64 <= rest => {
+                if at + total > bytes.len() {
+                    return Cut::Before(at);
+                }
+                at += total;
+            }
+            _ => return Cut::End(at),
+        }
+    }
+    Cut::Before(at)
+}
+
+/// How the log's files are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Through {
+    /// The operating system's cache, which may have them.
+    Cache,
+    /// Past it, where the disk can do that.
+    Direct,
+}
+
+pub struct PieceReader {
+    chain: Chain,
+    ahead: Ahead,
+    /// Where the next piece begins.
+    at: Lsn,
+    /// What was read of its first frame.
+    begun: Vec<u8>,
+    ended: bool,
+}
+
+impl PieceReader {
+    /// Reads the log of database `uuid` in `data_dir` from `from`, which must be a frame's start (a checkpoint), in pieces of about `piece_bytes`.
+    pub fn open(
+        disk: &dyn Disk,
+        data_dir: &Path,
+        uuid: &[u8; 16],
+        from: Lsn,
+        (queue, piece_bytes, through): (&Arc<IoQueue>, usize, Through),
+    ) -> Result<PieceReader> {
+        let dir = data_dir.join(REDO_DIR);
+        let mut chain = Chain::open(disk, &dir, uuid, from)?;
+        if through == Through::Direct {
+            let whole = |bytes: u64| bytes.is_multiple_of(DIRECT_BLOCK as u64);
+            for f in chain
+                .files
+                .iter_mut()
+                .filter(|f| whole(f.header.file_bytes))
+            {
+                f.file = disk.open_direct(&path_of(&dir, f.header.number))?;
+            }
+        }
+        Ok(PieceReader {
+            chain,
+            ahead: Ahead::new(queue.clone(), piece_bytes, from),
+            at: from,
+            begun: Vec::new(),
+            ended: false,
+        })
+    }
+
+    /// The most that the stream can have from here on.
+    pub fn bytes_left(&self) -> u64 {
+        self.chain.files.last().map_or(0, |f| f.end.0 - self.at.0)
+    }
+
+    /// The next piece of the stream; `None` after the last.
+    pub fn next_piece(&mut self) -> Result<Option<Piece>> {
+        while !self.ended {
+            let Some((generation, run_end)) = self.chain.run_at(self.at) else {
+                break;
+            };
+            let Some(block) = self.ahead.next(&self.chain)? else {
+                break;
+            };
+            let Block {
+                mut buffer,
+                at,
+                len,
+            } = block;
+            let range = at - self.begun.len()..at + len;
+            buffer[range.start..at].copy_from_slice(&self.begun);
+            let bytes = &buffer[range.clone()];
+            let whole = match cut(bytes, run_end.0 - self.at.0) {
+                Cut::Before(whole) => whole,
+                Cut::End(whole) => {
+                    self.ended = true;
+                    whole
+                }
+            };
+            self.begun.clear();
+            self.begun.extend_from_slice(&bytes[whole..]);
+            if whole == 0 && !self.ended {
+                // A frame that is longer than a block.
+                continue;
+            }
+            let start = self.at;
+            self.at = Lsn(start.0 + whole as u64);
+            return Ok(Some(Piece {
+                start,
+                generation,
+                buffer,
+                range: range.start..range.start + whole,
+                is_last: self.ended,
+            }));
+        }
+        self.ended = true;
+        Ok(None)
+    }
+
+    /// A log that was opened again later can't end before that opening. `generation`: of what is not whole.
+    pub fn check_end(&self, generation: u64, end: Lsn) -> Result<()> {
+        self.chain.check_end(generation, end)
+    }
+}
