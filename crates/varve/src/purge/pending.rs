@@ -195,9 +195,9 @@ impl Pending {
                 .undo
                 .read_page(log_and_space, no, |slot, record, bytes| {
                     *undo_no = record.undo_no + 1;
-                    if sweep.takes(&record) && concerns_purge(&record, log.undone_revive) {
+                    if sweep.takes(record) && concerns_purge(record, log.undone_revive) {
                         let at = RollPtr::new(false, rseg.id(), no, slot);
-                        work.add(&record, bytes, at, order);
+                        work.add(record, bytes, at, order);
                     }
                 })?;
             reading.walk.goes_on_at(next);
@@ -285,9 +285,9 @@ fn read_shared_page(
     for &place in places {
         let log = LogSpan::in_one_page(&read[place].0);
         log.read_records(&page, id, |slot, record, bytes| {
-            if concerns_purge(&record, false) {
+            if concerns_purge(record, false) {
                 let at = RollPtr::new(false, rseg.id(), id.no, slot);
-                work.add(&record, bytes, at, place);
+                work.add(record, bytes, at, place);
             }
         })
         .map_err(|e| (place, e))?;

@@ -217,14 +217,17 @@ impl LogSpan {
         &self,
         page: &[u8],
         id: PageId,
-        mut f: impl FnMut(u16, UndoRecord<'_>, &[u8]),
+        mut f: impl FnMut(u16, &UndoRecord<'_>, &[u8]),
     ) -> Result<PageNo> {
         let (slotted, records) = self.check_page(page, id)?;
         for slot in records {
             let bytes = slotted.payload(slot);
-            let record = self.record(bytes);
-            let record = record.ok_or_else(|| damaged_record(id, slot as u16))?;
-            f(slot as u16, record, bytes);
+            // Not moved: it has just been written.
+            let record = UndoRecord::decode(bytes);
+            match record.as_ref().filter(|record| self.has(record)) {
+                Some(record) => f(slot as u16, record, bytes),
+                None => return Err(damaged_record(id, slot as u16)),
+            }
         }
         // What a log of one page shares with later ones may lead to their further pages.
         Ok(match self.pages {
@@ -245,8 +248,12 @@ impl LogSpan {
 
     /// A record of the log. `None`: damaged.
     pub fn record<'p>(&self, bytes: &'p [u8]) -> Option<UndoRecord<'p>> {
+        UndoRecord::decode(bytes).filter(|record| self.has(record))
+    }
+
+    fn has(&self, record: &UndoRecord<'_>) -> bool {
         let is_insert = self.kind == LogKind::Insert;
-        UndoRecord::decode(bytes).filter(|r| r.trx == self.trx && r.kind.is_insert() == is_insert)
+        record.trx == self.trx && record.kind.is_insert() == is_insert
     }
 }
 

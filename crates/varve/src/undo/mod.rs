@@ -339,7 +339,7 @@ impl UndoSys {
         &self,
         (space, log): (SpaceId, &LogSpan),
         no: PageNo,
-        f: impl FnMut(u16, UndoRecord<'_>, &[u8]),
+        f: impl FnMut(u16, &UndoRecord<'_>, &[u8]),
     ) -> Result<PageNo> {
         let id = PageId::new(space, no);
         log.read_records(&self.env.pool.shared(id)?, id, f)
@@ -358,7 +358,7 @@ impl UndoSys {
         while let Some(no) = pages.next(space)? {
             copies.clear();
             let next = self.read_page((space, log), no, |slot, record, bytes| {
-                if wanted(&record) {
+                if wanted(record) {
                     copies.push(slot, bytes);
                 }
             })?;
