@@ -1,12 +1,16 @@
 //! Purge in batches, by several threads. What could break here: a log that takes several batches, garbage that is left behind or
 //! removed too early, a record that is worked off with its neighbours though it is not garbage.
 
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
+use varve::page::{PageType, SlottedRef, page_type};
+use varve::undo::{UndoKind, UndoRecord};
 use varve::{
     ColumnType, Database, FlushLog, Isolation, KeyMatch, LockMode, Options, PurgeOptions, Table,
     TableDef, Transaction,
 };
+use varve_sim::{SimDisk, sample};
 
 const WAIT: Duration = Duration::from_secs(60);
 
@@ -141,6 +145,59 @@ fn an_entry_that_was_killed_several_times_is_removed_once() {
         status(&db, "purge_upd_exist_or_extern_records"),
         2 * 5 * 100
     );
+}
+
+/// PURGE-1: neither is a row removed of which an older record could not be read that tells of an entry. What comes before it is purged.
+#[test]
+fn behind_a_damaged_undo_record_nothing_is_purged() {
+    const ROWS: i64 = 300;
+    let disk = SimDisk::default();
+    let db = sample::open(&disk).unwrap();
+    let table = create(&db, "p/t", ROWS);
+    let mut old = db.begin(Isolation::RepeatableRead);
+    old.take_snapshot();
+    let in_transaction = |change: &dyn Fn(&mut Transaction)| {
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        change(&mut trx);
+        trx.commit().unwrap();
+    };
+    (0..ROWS).for_each(|n| in_transaction(&|trx| set_k(trx, &table, n * 2, n + 1000)));
+    (0..ROWS).for_each(|n| in_transaction(&|trx| delete(trx, &table, n * 2)));
+    db.close().unwrap();
+    drop(old);
+
+    // Two in each transaction, in the order of these.
+    let mut kills = Vec::new();
+    let is_undo = |_: &Path, page: &[u8]| page_type(page) == Some(PageType::UndoLog);
+    for place in sample::pages(&disk, is_undo) {
+        let page = place.read(&disk);
+        let p = SlottedRef::new(&page);
+        for (slot, at) in p.places(0..p.n_slots()).enumerate() {
+            let record = UndoRecord::decode(p.payload(slot)).unwrap();
+            if record.kind == UndoKind::EntryKill {
+                // Behind the length of an empty key.
+                kills.push((record.trx, place.clone(), at.start + 2));
+            }
+        }
+    }
+    kills.sort_by_key(|(trx, ..)| *trx);
+    assert_eq!(kills.len() as i64, 4 * ROWS);
+    let (_, place, kind) = &kills[200];
+    place.change(&disk, |page| page[*kind] = 77);
+
+    let db = sample::open(&disk).unwrap();
+    let left = 2 * ROWS as u64 - 100;
+    let begun = Instant::now();
+    while status(&db, "history_list_length") > left {
+        assert!(begun.elapsed() < WAIT, "{:?}", db.report());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(status(&db, "history_list_length"), left);
+    assert_eq!(status(&db, "purged_records"), 2 * 100);
+    let report = db.check_table(&db.table("p/t").unwrap()).unwrap();
+    assert!(report.errors.is_empty(), "{:?}", report.errors);
+    assert_eq!((report.rows, report.deleted_rows), (0, ROWS as u64));
+    db.crash();
 }
 
 /// Several threads, one table: garbage and rows that are live again stand side by side, and long values have to be freed.
