@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use crate::base::{PageId, PageNo, SpaceId};
 
-/// Pages of a unit: as many as a word has bits.
-const UNIT_PAGES: u64 = 64;
+/// Pages of a unit, 64 at most: a page that is changed often has much redo, which is loaded with that of all others of its unit.
+const UNIT_PAGES: u64 = 16;
 
 /// A number of a unit: ascending as their pages are.
 pub type UnitNo = u64;
@@ -129,7 +129,7 @@ impl Unit {
     }
 
     fn last_page(&self) -> PageId {
-        let bit = UNIT_PAGES - 1 - u64::from(self.marks.lacks.leading_zeros());
+        let bit = u64::from(63 - self.marks.lacks.leading_zeros());
         PageId::from_u64(self.no * UNIT_PAGES + bit)
     }
 }

@@ -26,10 +26,10 @@ use crate::base::{Error, Lsn, Result};
 use crate::redo::Piece;
 
 /// What a partition is to have, if that is less than an eighth of the memory.
-const PARTITION_BYTES: u64 = 4 << 20;
-const MOST_PARTITIONS: u64 = 4096;
+const PARTITION_BYTES: u64 = 1 << 20;
+const MOST_PARTITIONS: u64 = 16_384;
 /// Open blocks take this part of the memory.
-const OPEN_SHARE: usize = 8;
+const OPEN_SHARE: usize = 4;
 const MOST_BLOCK_BYTES: usize = 64 << 10;
 
 /// How redo is divided.
@@ -259,7 +259,7 @@ mod tests {
             let what = format!("{memory} bytes for {log} bytes of log, {threads} threads");
             let layout = Layout::new(memory as usize, log, threads);
             let open = layout.partitions * layout.block_bytes * threads;
-            assert!(open as u64 <= memory / 8, "{what}: {layout:?}");
+            assert!(open as u64 <= memory / 4, "{what}: {layout:?}");
             let partition = log / layout.partitions as u64;
             let most = (memory / 2).max(2 * PARTITION_BYTES);
             assert!(partition <= most.min(32 * MIB), "{what}: {layout:?}");
@@ -281,7 +281,7 @@ mod tests {
         // Neighbours, in several tablespaces.
         let mut counts = [0; 100];
         for space in 0..10 {
-            (0..1000).for_each(|n| counts[layout.partition_of((space << 26) + n)] += 1);
+            (0..1000).for_each(|n| counts[layout.partition_of((space << 28) + n)] += 1);
         }
         let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
         assert!(*least > 50 && *most < 150, "{least} to {most}");
