@@ -606,6 +606,31 @@ fn what_an_interrupted_creation_did_to_names_becomes_durable() {
     assert!(tried > 15, "{tried}");
 }
 
+/// A process that dies while it drops a table leaves the removal of the file not durable. The next one finds no file; when the power went after that, the
+/// file was there again, and no table's.
+#[test]
+fn what_an_interrupted_drop_did_to_names_becomes_durable() {
+    let (image, _) = base();
+    let disk = SimDisk::new(image);
+    let file = Path::new(DIR).join("a/t.vdt");
+    let db = open(&disk).unwrap();
+    let removed_not_synced = Fault::always(Operation::Names, Failure::Io);
+    disk.inject(removed_not_synced.on("/data/db/a").limited(1, 1));
+    db.drop_table("a/t").unwrap();
+    assert!(disk.faults_struck() == 1 && !disk.exists(&file).unwrap());
+    disk.heal();
+    db.crash();
+    open(&disk).unwrap().crash();
+    let journal = disk.journal();
+    let mut points = CrashPoints::new(journal.clone());
+    points.advance(journal.len());
+    let mut rng = SmallRng::seed_from_u64(1);
+    for _ in 0..10 {
+        let disk = SimDisk::new(points.crash(&mut rng));
+        assert!(!disk.exists(&file).unwrap());
+    }
+}
+
 /// REC-4: a file that can't be opened for a moment was taken for one that is gone. What redo had for it was passed over, and the
 /// table was lost for good.
 #[test]

@@ -92,8 +92,6 @@ pub(crate) fn open(
         true => Arc::new(Overlay::new(disk)),
         false => disk,
     };
-    // What an earlier process has removed may come back until then: the mark of the creation, above all.
-    disk.sync_dir(dir)?;
     let mut other_copy = |e: &Error| {
         let message = format!("{e}; the other copy in the file is used");
         logger(LogLevel::Error, &message);
@@ -118,6 +116,13 @@ pub(crate) fn open(
     let teller = logger.clone();
     let tell = move |words: &str| teller(LogLevel::Warning, words);
     spaces.files().tell_of_refusals(tell);
+    if !control.clean_shutdown {
+        // What a process that died has made, renamed and removed may not be durable: a table's file, or the mark of the creation. Before anybody
+        // goes by it, it is.
+        for place in recovery::directories(&*disk, dir, &spaces)? {
+            disk.sync_dir(&dir.join(place))?;
+        }
+    }
     let found = recovery::find_files(&*disk, dir, &spaces, &note)?;
     require_system_file(&spaces)?;
     let wants_direct = options.flush_method == FlushMethod::Direct && !options.is_read_only();

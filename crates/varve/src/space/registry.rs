@@ -440,11 +440,15 @@ impl Spaces {
     /// Makes the directory of a file that is about to be made, durable.
     fn make_parent(&self, path: &Path) -> Result<()> {
         let parent = path.parent().unwrap_or(&self.dir);
-        if !self.disk.exists(parent)? {
-            self.disk.create_dir_all(parent)?;
-            self.disk.sync_dir(&self.dir)?;
+        if self.disk.exists(parent)? {
+            return Ok(());
         }
-        Ok(())
+        self.disk.create_dir_all(parent)?;
+        let synced = self.files.with_means(|| self.disk.sync_dir(&self.dir));
+        synced.inspect_err(|_| {
+            // The next attempt would take it for durable. The first error is the one to report.
+            let _ = self.disk.remove_dir(parent);
+        })
     }
 
     fn sync_parent(&self, path: &Path) -> Result<()> {

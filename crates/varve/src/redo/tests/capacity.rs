@@ -322,17 +322,11 @@ fn claims_in_vain_are_in_nobodys_way() {
     fill(&log, 300_000);
     let claims_in_vain = || assert!(!log.try_claim(MIB));
     claims_in_vain();
-    let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                claims_in_vain();
-            }
-        });
-        for _ in 0..100_000 {
+        let other = scope.spawn(|| (0..300_000).for_each(|_| claims_in_vain()));
+        while !other.is_finished() {
             drop(log.reserve(100_000).unwrap());
         }
-        done.store(true, Ordering::Relaxed);
     });
     assert_eq!(log.counters().capacity_waits.load(Ordering::Relaxed), 0);
 }
