@@ -108,7 +108,12 @@ impl Sweep {
 
     fn work_through(&self, core: &Core, mut items: &[Item]) {
         let mut leaf = None;
+        let mut index = None;
         while let Some(first) = items.first() {
+            // In another tree its number is any page's, or none's.
+            if index.replace(first.index) != Some(first.index) {
+                leaf = None;
+            }
             // Relaxed: nothing else depends on it.
             if self.stop.load(Ordering::Relaxed) {
                 let log = items.iter().map(|item| item.log).min();
