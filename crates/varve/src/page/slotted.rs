@@ -395,7 +395,8 @@ impl<'a> SlottedRef<'a> {
     /// The second half; `first` is what `search_heads` said of the page as it is.
     #[inline]
     pub fn search_from(&self, first: usize, key: &[u8]) -> std::result::Result<usize, usize> {
-        self.search_suffix_from(first, self.suffix_of(key), |_| ())
+        let suffix = self.suffix_of(key);
+        self.search_slots(self.slots(), (first, head_of(suffix)), suffix, |_| ())
     }
 
     #[inline]
@@ -409,20 +410,20 @@ impl<'a> SlottedRef<'a> {
         suffix: &[u8],
         tell: impl FnOnce(Range<usize>),
     ) -> std::result::Result<usize, usize> {
-        let head = head_of(suffix);
-        let first = partition(self.slots(), |s| slot_head(s) < head);
-        self.search_suffix_from(first, suffix, tell)
+        let (slots, head) = (self.slots(), head_of(suffix));
+        let first = partition(slots, |s| slot_head(s) < head);
+        self.search_slots(slots, (first, head), suffix, tell)
     }
 
-    #[inline]
-    fn search_suffix_from(
+    /// `first`: the first slot whose head is not below `head`, the suffix's.
+    #[inline(always)]
+    fn search_slots(
         &self,
-        first: usize,
+        slots: &[[u8; SLOT_SIZE]],
+        (first, head): (usize, u32),
         suffix: &[u8],
         tell: impl FnOnce(Range<usize>),
     ) -> std::result::Result<usize, usize> {
-        let slots = self.slots();
-        let head = head_of(suffix);
         let Some(slot) = slots.get(first) else {
             return Err(first);
         };
