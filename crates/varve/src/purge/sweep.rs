@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::base::{Error, Result, RollPtr, Sabotage};
+use crate::base::{Error, IndexId, Result, RollPtr, Sabotage, SpaceId};
 use crate::btree::{LeafHint, removal_log_bytes};
 use crate::catalog::{EntryRecord, OpenTable, RowRecord};
 use crate::mtr::Mtr;
@@ -28,6 +28,14 @@ const MAX_MTR: u32 = removal_log_bytes(CHUNK);
 pub(super) enum Half {
     Entries,
     Rows,
+}
+
+/// Where the leaf that is visited next probably is. For another tree, also that of a table that was emptied meanwhile, its number is any
+/// page's, or none's.
+#[derive(Clone, Copy)]
+struct NextLeaf {
+    tree: (SpaceId, IndexId),
+    hint: LeafHint,
 }
 
 pub(super) struct Sweep {
@@ -108,12 +116,7 @@ impl Sweep {
 
     fn work_through(&self, core: &Core, mut items: &[Item]) {
         let mut leaf = None;
-        let mut index = None;
         while let Some(first) = items.first() {
-            // In another tree its number is any page's, or none's.
-            if index.replace(first.index) != Some(first.index) {
-                leaf = None;
-            }
             // Relaxed: nothing else depends on it.
             if self.stop.load(Ordering::Relaxed) {
                 let log = items.iter().map(|item| item.log).min();
@@ -140,7 +143,7 @@ impl Sweep {
         &self,
         core: &Core,
         items: &[Item],
-        leaf: &mut Option<LeafHint>,
+        leaf: &mut Option<NextLeaf>,
     ) -> Result<usize> {
         let done = match items[0].removes() && !self.is_left_alone(&items[0]) {
             true => in_table(core, items[0].table, |table| {
@@ -189,7 +192,7 @@ impl Sweep {
         core: &Core,
         table: &OpenTable,
         items: &[Item],
-        leaf: &mut Option<LeafHint>,
+        leaf: &mut Option<NextLeaf>,
     ) -> Result<Option<usize>> {
         let Some(index) = table.index(items[0].index) else {
             return Ok(None);
@@ -202,9 +205,12 @@ impl Sweep {
             item.removes() && !self.is_left_alone(item) && self.is_garbage(table, payload, item)
         };
         let tree = &index.tree;
-        let visit = tree.remove_from_leaf(&mut mtr, leaf.take(), keys, is_garbage)?;
+        let its = (index.space(), index.id);
+        let next = leaf.take().filter(|next| next.tree == its);
+        let hint = next.map(|next| next.hint);
+        let visit = tree.remove_from_leaf(&mut mtr, hint, keys, is_garbage)?;
         mtr.commit();
-        *leaf = visit.next;
+        *leaf = visit.next.map(|hint| NextLeaf { tree: its, hint });
         if visit.removed > 0 {
             Counters::add(&core.counters.purged_records, visit.removed as u64);
         }
