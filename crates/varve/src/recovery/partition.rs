@@ -321,9 +321,16 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// PART-1.
     fn advance(&mut self, of: &Source<'_>) -> Result<()> {
+        let before = self.next.map(|change| change.start);
         self.at += self.next.map_or(0, |change| change.encoded_len());
-        self.decode(of)
+        self.decode(of)?;
+        if before.is_some_and(|before| self.start() < before) {
+            let expected = "changes in the order of the log";
+            return Err(of.spill.damaged(expected, "an earlier one"));
+        }
+        Ok(())
     }
 
     fn decode(&mut self, of: &Source<'_>) -> Result<()> {
@@ -384,6 +391,9 @@ impl Kept {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
     use super::super::pages::{LogMarks, PieceMarks};
     use super::*;
     use crate::base::{PageNo, SpaceId};
@@ -498,8 +508,13 @@ mod tests {
             end: Lsn(1000),
         };
         let whole = encoded(&[change(0, 1, false), change(16, 1, false)]);
+        let same_frame = encoded(&[change(16, 1, false), change(16, 1, false)]);
+        // PART-1.
+        let backwards = encoded(&[change(16, 1, false), change(0, 1, false)]);
         for (bytes, is_right) in [
             (&whole[..], true),
+            (&same_frame[..], true),
+            (&backwards[..], false),
             (&whole[..whole.len() - 1], false),
             (&encoded(&[change(0, 64, false)])[..], false),
             (&encoded(&[change(0, 2, false)])[..], false),
@@ -510,6 +525,42 @@ mod tests {
         }
     }
 
+    /// PART-4: nobody loads what somebody is loading.
+    #[test]
+    fn threads_that_want_a_partition_at_once_share_what_one_loads() {
+        const THREADS: usize = 4;
+        let dir = tempfile::tempdir().unwrap();
+        let queue = Arc::new(IoQueue::one_by_one());
+        let spill = Spill::new(Arc::new(RealDisk), dir.path(), queue).unwrap();
+        let units = units(&[(1, false)]);
+        let changes: Vec<_> = (0..2000).map(|n| change(16 * n, 1, false)).collect();
+        let written = spill.write(&encoded(&changes)).unwrap();
+        let of = Source {
+            units: &units,
+            spill: &spill,
+            end: Lsn(1 << 20),
+        };
+        for _ in 0..20 {
+            let partition = partition(vec![vec![Part::Written(written)]], &units);
+            let together = Barrier::new(THREADS);
+            let load = || {
+                together.wait();
+                let loaded = partition.load(&of).unwrap();
+                // Somebody has it until all do.
+                together.wait();
+                loaded
+            };
+            let all = thread::scope(|scope| {
+                let threads = [(); THREADS].map(|()| scope.spawn(load));
+                threads.map(|thread| thread.join().unwrap())
+            });
+            assert!(all.iter().all(|one| Arc::ptr_eq(one, &all[0])));
+            let unit = units.find(unit_of(page(1)).0).unwrap();
+            assert_eq!(all[0].changes(page(1), unit, &units).count(), 2000);
+        }
+    }
+
+    /// MAP-4: for users about as much is kept as there may be, whatever they need.
     #[test]
     fn those_that_were_kept_longest_give_way() {
         let units = units(&[(1, false)]);
