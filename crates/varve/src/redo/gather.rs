@@ -1,7 +1,8 @@
 //! How long the leader of a group commit waits for company, from what it saw of the groups before.
 //!
 //! Committers in a loop come back soon after they were served. Those of the last group and those that were left behind by it
-//! are expected in the next one. A wait that nobody came to is not repeated for some rounds: then the expectation was wrong.
+//! are expected in the next one. A wait that nobody came to is not repeated for some rounds, twice as many after each further one: perhaps the
+//! expectation was wrong, perhaps only the processors were busy for a moment.
 
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ const LONGEST: Duration = Duration::from_micros(200);
 const SHORTEST: Duration = Duration::from_micros(20);
 /// Of a group of so many, a sync is a small part of the work: it waits for nobody.
 const ENOUGH: usize = 16;
-/// Groups that don't wait after a wait in vain.
-const ROUNDS_OFF: u32 = 32;
+/// Groups that don't wait after many waits in vain.
+const MOST_ROUNDS_OFF: u32 = 32;
 
 #[derive(Default)]
 pub(super) struct Gather {
@@ -21,6 +22,8 @@ pub(super) struct Gather {
     expected: usize,
     sync_time: Duration,
     rounds_off: u32,
+    /// How many there were after the last wait in vain; 0 if somebody came to the last wait.
+    last_rounds_off: u32,
     had: usize,
 }
 
@@ -37,9 +40,12 @@ impl Gather {
 
     /// `came` others were in the queue when a wait for `wanted` ended.
     pub fn came(&mut self, came: usize, wanted: usize) {
-        if came < wanted && came <= self.had {
-            self.rounds_off = ROUNDS_OFF;
-        }
+        let in_vain = came < wanted && came <= self.had;
+        self.last_rounds_off = match in_vain {
+            true => (2 * self.last_rounds_off).clamp(2, MOST_ROUNDS_OFF),
+            false => 0,
+        };
+        self.rounds_off = self.last_rounds_off;
     }
 
     /// A group of `served` committers ended; `left` others are in the queue.
@@ -93,6 +99,27 @@ mod tests {
         gather.came(0, others);
         gather.ended(2, 0);
         assert_eq!(gather.company(0), None);
+    }
+
+    /// One that is repeated soon does not keep groups apart for long that could be one.
+    #[test]
+    fn waits_in_vain_get_rarer() {
+        let mut gather = Gather::default();
+        gather.synced(SYNC);
+        gather.ended(2, 0);
+        let rounds_between = |gather: &mut Gather, came| {
+            let (others, _) = gather.company(0).expect("its time has come");
+            gather.came(came, others);
+            let off = (0..).take_while(|_| gather.company(0).is_none());
+            let off = off.count();
+            // As before: the call that was to wait is made again.
+            gather.rounds_off = 0;
+            off
+        };
+        let off: Vec<_> = (0..7).map(|_| rounds_between(&mut gather, 0)).collect();
+        assert_eq!(off, [1, 3, 7, 15, 31, 31, 31]);
+        assert_eq!(rounds_between(&mut gather, 1), 0, "somebody came");
+        assert_eq!(rounds_between(&mut gather, 0), 1);
     }
 
     #[test]
