@@ -300,7 +300,8 @@ fn gaps_share_the_memory_of_locks() {
     }
     assert!(m.memory_bytes() < LIMIT * 6 / 10);
     m.release_all(&b);
-    assert!((60_000..63_000).all(|n| record(n).is_ok()));
+    // Locks are spread over the shards at random: not as many as would just fit.
+    assert!((60_000..62_000).all(|n| record(n).is_ok()));
     m.release_all(&a);
     m.release_all(&b);
     assert_eq!(m.memory_bytes(), 0);
