@@ -147,7 +147,7 @@ impl Unit {
 
     fn build(&self) -> Result<()> {
         let _ = fs::remove_file(self.stamp());
-        println!("   Compiling {}", self.source.display());
+        eprintln!("   Compiling {}", self.source.display());
         command::output(Cmd::new(&self.command[0]).args(&self.command[1..]))?;
         fs::write(self.stamp(), self.command.join("\n"))?;
         Ok(())

@@ -39,6 +39,9 @@ pub struct LongReaderArgs {
     /// Seconds of updates before the snapshot, with which the throughput during the catch-up is compared
     #[arg(long, default_value_t = 10)]
     before: u64,
+    /// Measure each engine so many times, in turn
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
     /// Give the catch-up up after so many seconds
     #[arg(long, default_value_t = 600)]
     patience: u64,
@@ -61,6 +64,9 @@ const SETTINGS: [&str; 4] = [
 ];
 /// Throughput is looked at for so long at least.
 const SHORTEST_SPAN: Duration = Duration::from_secs(1);
+
+/// The updates that go on when the snapshot ends do so for this long before: their clients have connected.
+const SETTLED: Duration = Duration::from_secs(1);
 
 /// `count(*), sum(k)` of the table, and how long that took.
 struct Sum {
@@ -96,7 +102,7 @@ pub fn run(workspace: &Workspace, args: &LongReaderArgs) -> Result<()> {
         }
         pools.push(json!({
             "pool": pool, "engines": outcomes.iter().map(to_json).collect::<Vec<_>>(),
-            "catch_up_ratio": catch_up_ratio(&outcomes),
+            "catch_up_ratio": catch_up_ratio(&outcomes, args),
         }));
     }
     if args.json {
@@ -125,13 +131,19 @@ fn with_pool(
         &settings,
         &args.options,
     )?;
-    let mut outcomes = Vec::new();
+    let mut tables = Vec::new();
     for (n, engine) in args.engines.iter().enumerate() {
         let table = Sysbench::on(&server, prefix, (n, *engine), (1, args.rows));
         table.prepare("oltp_update_index", 1)?;
-        let outcome = with_engine(&server, &dir, &table, args);
-        outcomes.push(outcome.with_context(|| engine.name())?);
-        server.check_alive()?;
+        tables.push(table);
+    }
+    let mut outcomes = Vec::new();
+    for _ in 0..args.repeat {
+        for table in &tables {
+            let outcome = with_engine(&server, &dir, table, args);
+            outcomes.push(outcome.with_context(|| table.engine.name())?);
+            server.check_alive()?;
+        }
     }
     server.stop()?;
     fs::remove_dir_all(dir)?;
@@ -177,6 +189,7 @@ fn with_engine(
     );
 
     let load = update(u64::MAX)?;
+    std::thread::sleep(SETTLED);
     let ended = Instant::now();
     snapshot.query("COMMIT")?;
     let caught_up = load::time_of_history(&mut client, engine, CAUGHT_UP, patience)?;
@@ -247,12 +260,17 @@ fn undo_bytes(dir: &Path, engine: Engine) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Varve's catch-up in InnoDB's.
-fn catch_up_ratio(outcomes: &[Outcome]) -> Option<f64> {
-    let [ours, peer] = outcomes else {
+/// The catch-up of the first engine in that of the second, by their medians.
+fn catch_up_ratio(outcomes: &[Outcome], args: &LongReaderArgs) -> Option<f64> {
+    let [first, second] = args.engines[..] else {
         return None;
     };
-    Some(ours.catch_up?.as_secs_f64() / peer.catch_up?.as_secs_f64())
+    let median_of = |engine| {
+        let times = outcomes.iter().filter(|o| o.engine == engine);
+        let times: Option<Vec<f64>> = times.map(|o| Some(o.catch_up?.as_secs_f64())).collect();
+        times.map(median)
+    };
+    Some(median_of(first)? / median_of(second)?)
 }
 
 fn print(pool: &str, outcomes: &[Outcome], args: &LongReaderArgs) {
@@ -296,7 +314,16 @@ fn print(pool: &str, outcomes: &[Outcome], args: &LongReaderArgs) {
             100.0 * outcome.slow_windows,
         );
     }
-    if let Some(ratio) = catch_up_ratio(outcomes) {
+    for engine in &args.engines {
+        let of_engine = outcomes.iter().filter(|o| o.engine == *engine);
+        let shares = of_engine.map(|o| 100.0 * o.tps_catching_up / o.tps_before);
+        let share = median(shares);
+        println!(
+            "{}: share of the throughput, median {share:.0}%",
+            engine.name()
+        );
+    }
+    if let Some(ratio) = catch_up_ratio(outcomes, args) {
         println!("catch-up of the first in that of the second: {ratio:.2}");
     }
 }
