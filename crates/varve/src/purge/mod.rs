@@ -341,7 +341,7 @@ impl Coordinator {
         };
         let work = Arc::get_mut(&mut self.work).expect("sweeps have ended");
         work.clear();
-        let read = pending.fill(core, limit, batch_pages, work);
+        let read = pending.fill(core, limit, batch_pages, work, || rest.pause_within(core));
         if !matches!(read, Ok(0)) || !pending.is_empty() {
             core.purge_progress.set_state(PurgeState::Running);
         }

@@ -82,16 +82,18 @@ impl Pending {
         }
     }
 
-    /// Reads up to about `budget` pages of undo of the oldest logs, which are all below `limit`, into `work`. Returns how many.
+    /// Reads up to about `budget` pages of undo of the oldest logs, which are all below `limit`, into `work`; calls `between` before each
+    /// page of small logs, without a latch. Returns how many.
     pub fn fill(
         &mut self,
         core: &Core,
         limit: TrxNo,
         budget: usize,
         work: &mut Work,
+        between: impl FnMut(),
     ) -> Result<usize> {
         let pages = self.collect(core, limit, budget, work);
-        self.read_small(core, work)?;
+        self.read_small(core, work, between)?;
         pages
     }
 
@@ -129,17 +131,30 @@ impl Pending {
         Ok(pages)
     }
 
-    /// Reads the small logs. After an error the batch ends with the first log that could not be read.
-    fn read_small(&mut self, core: &Core, work: &mut Work) -> Result<()> {
+    /// Reads the small logs; pages that are no longer in the pool are read ahead. After an error the batch ends with the first log that could not be read.
+    fn read_small(
+        &mut self,
+        core: &Core,
+        work: &mut Work,
+        mut between: impl FnMut(),
+    ) -> Result<()> {
         let mut failed: Option<(usize, Error)> = None;
         let page = |place: usize| self.read[place].0.first;
+        let mut by_page: Vec<(&Rseg, &[usize])> = Vec::new();
         for (rseg, small) in self.rsegs.iter().zip(&self.small) {
-            for places in small.chunk_by(|a, b| page(*a) == page(*b)) {
-                if let Err((place, e)) = read_shared_page(core, rseg, places, &self.read, work)
-                    && failed.as_ref().is_none_or(|(first, _)| place < *first)
-                {
-                    failed = Some((place, e));
-                }
+            let same_page = small.chunk_by(|a, b| page(*a) == page(*b));
+            by_page.extend(same_page.map(|places| (&**rseg, places)));
+        }
+        for (at, &(rseg, places)) in by_page.iter().enumerate() {
+            core.pool.prefetch_walk(at, |n| {
+                let (rseg, places) = by_page.get(n)?;
+                Some(PageId::new(rseg.space(), page(places[0])))
+            });
+            between();
+            if let Err((place, e)) = read_shared_page(core, rseg, places, &self.read, work)
+                && failed.as_ref().is_none_or(|(first, _)| place < *first)
+            {
+                failed = Some((place, e));
             }
         }
         self.small.iter_mut().for_each(Vec::clear);
