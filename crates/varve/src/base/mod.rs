@@ -8,6 +8,7 @@ pub mod model;
 mod sabotage;
 mod spread;
 pub mod sync;
+pub mod varint;
 mod xid;
 
 pub use durations::Durations;

@@ -1,20 +1,24 @@
 //! What the redo log says of single pages: the changes of one page one after the other, cut out of the frames.
 //!
-//! A **change** is what one frame says of one page in one go: 24 bytes, then the encoded operations (page/op.rs).
+//! A **change** is what one frame says of one page in one go. Changes stand one after the other in blocks. The page and the frame of each are told by how
+//! they differ from those of the one before in the block, and those of a block's first by how they differ from zeros, so each block can be decoded alone.
+//! All numbers are varints (base/varint.rs):
 //!
 //! ```text
-//! 0   u64  LSN of the frame's start; its lowest bit, which an LSN has free, is set if the page starts as zeros
-//! 8   u64  the page: tablespace, page number
-//! 16  u32  the frame's length
-//! 20  u32  bytes of operations
-//! 24       operations
+//! the page, tablespace in the upper half: the difference, in zigzag: 0, -1, 1, -2, … are 0, 1, 2, 3, …
+//! LSN of the frame's start: the difference, which is not negative, in units of 8
+//! the frame's length, in units of 8
+//! twice the bytes of operations, plus 1 if the page starts as zeros
+//! the operations (page/op.rs)
 //! ```
+//!
+//! That is eight or nine bytes and the operations. Who knows page and frame, the **tag**, can decode the change from behind it.
 //!
 //! - **CHAIN-1** The changes of a page are applied in the order of the log, from the last one on that starts the page as zeros.
 //!
 //! This is a format in memory and in a file that no other process reads. Pure functions.
 
-use crate::base::{Lsn, PageId, Result};
+use crate::base::{Lsn, PageId, Result, varint};
 use crate::mtr::RawRecord;
 use crate::mtr::record::{Part, parts};
 use crate::mtr::replay::{apply_ops, damaged};
@@ -22,8 +26,39 @@ use crate::redo::Frame;
 
 use super::scan::Told;
 
-const HEAD: usize = 24;
-const FRESH: u64 = 1;
+/// All LSNs are multiples of it.
+const LSN_UNIT: u64 = 8;
+/// The most that a change takes beside its operations.
+const MOST_HEAD: usize = 4 * varint::MOST_BYTES;
+
+/// Which page a change is of, and where its frame starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tag {
+    pub page: PageId,
+    pub start: Lsn,
+}
+
+impl Tag {
+    fn encode(&self, before: Tag, out: &mut Vec<u8>) {
+        let pages = self.page.to_u64().wrapping_sub(before.page.to_u64());
+        varint::put(out, (pages << 1) ^ ((pages as i64) >> 63) as u64);
+        let bytes = self.start.0.checked_sub(before.start.0);
+        let bytes = bytes.expect("PART-1: in the order of the log");
+        debug_assert_eq!(bytes % LSN_UNIT, 0);
+        varint::put(out, bytes / LSN_UNIT);
+    }
+
+    /// Takes the tag behind `before` off the front of `bytes`; `None` if they hold none.
+    pub fn decode(before: Tag, bytes: &mut &[u8]) -> Option<Tag> {
+        let pages = varint::take(bytes)?;
+        let pages = (pages >> 1) ^ (pages & 1).wrapping_neg();
+        let lsns = varint::take(bytes)?.checked_mul(LSN_UNIT)?;
+        Some(Tag {
+            page: PageId::from_u64(before.page.to_u64().wrapping_add(pages)),
+            start: Lsn(before.start.0.checked_add(lsns)?),
+        })
+    }
+}
 
 /// What one frame says of one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,35 +73,42 @@ pub struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    pub fn encoded_len(&self) -> usize {
-        HEAD + self.ops.len()
+    pub fn tag(&self) -> Tag {
+        let (page, start) = (self.page, self.start);
+        Tag { page, start }
     }
 
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        debug_assert_eq!(self.start.0 & FRESH, 0, "LSNs are multiples of 8");
-        let fresh = if self.fresh { FRESH } else { 0 };
-        let mut head = [0; HEAD];
-        head[..8].copy_from_slice(&(self.start.0 | fresh).to_le_bytes());
-        head[8..16].copy_from_slice(&self.page.to_u64().to_le_bytes());
-        let frame = (self.end.0 - self.start.0) as u32;
-        head[16..20].copy_from_slice(&frame.to_le_bytes());
-        head[20..].copy_from_slice(&(self.ops.len() as u32).to_le_bytes());
-        out.extend_from_slice(&head);
+    /// Bytes that it takes at most.
+    pub fn most_bytes(&self) -> usize {
+        MOST_HEAD + self.ops.len()
+    }
+
+    /// Puts it behind the one that has the tag `before`, or into an empty block; then that is a default one.
+    pub fn encode(&self, before: Tag, out: &mut Vec<u8>) {
+        self.tag().encode(before, out);
+        let frame = self.end.0 - self.start.0;
+        debug_assert_eq!(frame % LSN_UNIT, 0);
+        varint::put(out, frame / LSN_UNIT);
+        let fresh = u64::from(self.fresh);
+        varint::put(out, ((self.ops.len() as u64) << 1) | fresh);
         out.extend_from_slice(self.ops);
     }
 
-    /// The change at the start of `bytes`; `None` if they hold none.
-    pub fn decode(bytes: &'a [u8]) -> Option<Change<'a>> {
-        let (head, rest) = bytes.split_first_chunk::<HEAD>()?;
-        let u64_at = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("8 bytes"));
-        let u32_at = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("4 bytes"));
-        let start = Lsn(u64_at(0) & !FRESH);
+    /// Takes the change that has this tag off the front of what is behind the tag; `None` if there is none.
+    pub fn decode(tag: Tag, bytes: &mut &'a [u8]) -> Option<Change<'a>> {
+        let frame = varint::take(bytes)?.checked_mul(LSN_UNIT)?;
+        let ops = varint::take(bytes)?;
+        let len = usize::try_from(ops >> 1).ok()?;
+        let end = Lsn(tag.start.0.checked_add(frame)?);
+        let fresh = ops & 1 != 0;
+        let (ops, rest) = bytes.split_at_checked(len)?;
+        *bytes = rest;
         Some(Change {
-            page: PageId::from_u64(u64_at(8)),
-            start,
-            end: Lsn(start.0.checked_add(u64::from(u32_at(16)))?),
-            fresh: u64_at(0) & FRESH != 0,
-            ops: rest.get(..u32_at(20) as usize)?,
+            page: tag.page,
+            start: tag.start,
+            end,
+            fresh,
+            ops,
         })
     }
 }
@@ -122,23 +164,93 @@ mod tests {
     use super::*;
     use crate::base::{PageNo, SpaceId};
 
+    fn encoded(changes: &[Change<'_>]) -> Vec<u8> {
+        let (mut bytes, mut before) = (Vec::new(), Tag::default());
+        for change in changes {
+            let begin = bytes.len();
+            change.encode(before, &mut bytes);
+            assert!(bytes.len() - begin <= change.most_bytes());
+            before = change.tag();
+        }
+        bytes
+    }
+
+    /// All of a block, as far as there are any, and whether they end with it.
+    fn decoded(mut bytes: &[u8]) -> (Vec<Change<'_>>, bool) {
+        let (mut all, mut before) = (Vec::new(), Tag::default());
+        while !bytes.is_empty() {
+            let tag = Tag::decode(before, &mut bytes);
+            let change = tag.and_then(|tag| Change::decode(tag, &mut bytes));
+            let Some(change) = change else {
+                return (all, false);
+            };
+            before = change.tag();
+            all.push(change);
+        }
+        (all, true)
+    }
+
     #[test]
     fn changes_round_trip_and_no_bytes_panic() {
-        let change = Change {
-            page: PageId::new(SpaceId(u32::MAX), PageNo(7)),
-            start: Lsn(1 << 40),
-            end: Lsn((1 << 40) + 800),
-            fresh: true,
-            ops: b"some operations",
+        let change = |(space, no), start, frame, fresh, ops| Change {
+            page: PageId::new(SpaceId(space), PageNo(no)),
+            start: Lsn(start),
+            end: Lsn(start + frame),
+            fresh,
+            ops,
         };
-        let mut bytes = Vec::new();
-        change.encode(&mut bytes);
-        assert_eq!(bytes.len(), change.encoded_len());
-        assert_eq!(Change::decode(&bytes), Some(change));
+        let last = u64::MAX - u64::from(u32::MAX);
+        let changes = [
+            change((u32::MAX, 7), 1 << 40, 800, true, &b"some operations"[..]),
+            change((u32::MAX, 7), 1 << 40, 800, false, b"more"),
+            change((0, 0), (1 << 40) + 800, 16, false, b""),
+            change((0, u32::MAX), (1 << 40) + 816, 1 << 30, true, &[7; 300]),
+            change((3, 1), last & !7, 64, false, b"the last ones"),
+        ];
+        let bytes = encoded(&changes);
+        assert_eq!(decoded(&bytes), (changes.to_vec(), true));
         for cut in 0..bytes.len() {
-            assert_eq!(Change::decode(&bytes[..cut]), None, "cut at {cut}");
+            let (found, is_whole) = decoded(&bytes[..cut]);
+            assert_eq!(found[..], changes[..found.len()], "cut at {cut}");
+            let whole = encoded(&changes[..found.len()]).len();
+            assert_eq!(is_whole, cut == whole, "cut at {cut}");
         }
-        let longest = [0xff; HEAD];
-        assert_eq!(Change::decode(&longest), None, "beyond the last LSN");
+        // A number that is too long, and LSNs and lengths beyond the last one.
+        for bytes in [
+            &[0xff; 40][..],
+            &encoded(&[change((0, 0), u64::MAX - 7, 0, false, b"")]),
+        ] {
+            let tag = changes[4].tag();
+            let after = Tag::decode(tag, &mut &bytes[..]);
+            assert_eq!(after, None, "{bytes:?}");
+        }
+        for bytes in [&[0xff; 40][..], &[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 1, 0]] {
+            let tag = Tag {
+                start: Lsn(u64::MAX - 7),
+                ..Tag::default()
+            };
+            assert_eq!(Change::decode(tag, &mut &bytes[..]), None, "{bytes:?}");
+        }
+    }
+
+    /// What makes strands short: neighbours in a block are told in a few bytes.
+    #[test]
+    fn heads_are_short() {
+        let change = |no, start| Change {
+            page: PageId::new(SpaceId(12), PageNo(no)),
+            start: Lsn(start),
+            end: Lsn(start + 400),
+            fresh: false,
+            ops: b"",
+        };
+        let first = change(100_000, 5 << 40);
+        for (next, most) in [
+            (change(100_003, 5 << 40), 4),
+            (change(90_000, (5 << 40) + 400_000), 9),
+        ] {
+            let mut bytes = Vec::new();
+            next.encode(first.tag(), &mut bytes);
+            assert!(bytes.len() <= most, "{} bytes", bytes.len());
+        }
     }
 }

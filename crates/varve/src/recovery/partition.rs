@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::chain::Change;
+use super::chain::{Change, Tag};
 use super::pages::{Units, unit_of};
 use super::scatter::{Part, Strand};
 use super::spill::{Spill, Spilled};
@@ -153,9 +153,10 @@ impl Source<'_> {
     }
 }
 
-/// Where a change begins.
-#[derive(Clone, Copy)]
+/// Where a change is: what is behind its tag, whose page its number tells.
+#[derive(Clone, Copy, Default)]
 struct Place {
+    start: Lsn,
     block: u32,
     at: u32,
 }
@@ -221,7 +222,7 @@ impl Loaded {
                 if unit.marks.lacks & bit == 0 {
                     return Err(of.foreign());
                 }
-                all.push((before + unit.rank(bit), cursor.place()));
+                all.push((before + unit.rank(bit), cursor.place));
                 cursor.advance(of)?;
             }
         }
@@ -243,7 +244,7 @@ impl Loaded {
             self.begins[n] += self.begins[n - 1];
         }
         let mut next = self.begins.clone();
-        self.places = vec![Place { block: 0, at: 0 }; in_order.len()];
+        self.places = vec![Place::default(); in_order.len()];
         for (number, place) in in_order {
             let next = &mut next[number as usize];
             self.places[*next as usize] = place;
@@ -268,14 +269,15 @@ impl Loaded {
             }
             Err(_) => &[],
         };
-        let fresh = places.iter().rposition(|place| self.change(place).fresh);
+        let change = move |place: &Place| self.change(page, place);
+        let fresh = places.iter().rposition(|place| change(place).fresh);
         let needed = &places[fresh.unwrap_or(0)..];
-        needed.iter().map(move |place| self.change(place))
+        needed.iter().map(change)
     }
 
-    fn change(&self, place: &Place) -> Change<'_> {
-        let block = &self.blocks[place.block as usize];
-        Change::decode(&block[place.at as usize..])
+    fn change(&self, page: PageId, &Place { start, block, at }: &Place) -> Change<'_> {
+        let mut bytes = &self.blocks[block as usize][at as usize..];
+        Change::decode(Tag { page, start }, &mut bytes)
             .expect("it was decoded when the partition was loaded")
     }
 
@@ -290,11 +292,14 @@ impl Loaded {
 /// A place in a strand.
 struct Cursor<'a> {
     blocks: &'a [Block],
-    /// Those from where it stands.
+    /// Those that are still to be decoded.
     rest: Range<usize>,
-    at: usize,
-    /// The change that begins there; `None` at the end.
+    /// What is left of the block before them.
+    bytes: &'a [u8],
+    /// The change that was decoded last; `None` at the end.
     next: Option<Change<'a>>,
+    /// Where that is.
+    place: Place,
 }
 
 impl<'a> Cursor<'a> {
@@ -302,10 +307,11 @@ impl<'a> Cursor<'a> {
         let mut cursor = Cursor {
             blocks,
             rest: strand,
-            at: 0,
+            bytes: &[],
             next: None,
+            place: Place::default(),
         };
-        cursor.decode(of)?;
+        cursor.advance(of)?;
         Ok(cursor)
     }
 
@@ -314,36 +320,29 @@ impl<'a> Cursor<'a> {
         self.next.map_or(Lsn(u64::MAX), |change| change.start)
     }
 
-    fn place(&self) -> Place {
-        Place {
-            block: self.rest.start as u32,
-            at: self.at as u32,
-        }
-    }
-
-    /// PART-1.
     fn advance(&mut self, of: &Source<'_>) -> Result<()> {
-        let before = self.next.map(|change| change.start);
-        self.at += self.next.map_or(0, |change| change.encoded_len());
-        self.decode(of)?;
-        if before.is_some_and(|before| self.start() < before) {
+        let last = self.next.take().map(|change| change.tag());
+        let mut before = last.unwrap_or_default();
+        while self.bytes.is_empty() {
+            let Some(block) = self.rest.next() else {
+                return Ok(());
+            };
+            (self.bytes, before) = (&self.blocks[block], Tag::default());
+        }
+        let cut = || of.spill.damaged("whole changes", "a cut one");
+        let tag = Tag::decode(before, &mut self.bytes).ok_or_else(cut)?;
+        if last.is_some_and(|last| tag.start < last.start) {
+            // PART-1. In a block it can't be.
             let expected = "changes in the order of the log";
             return Err(of.spill.damaged(expected, "an earlier one"));
         }
-        Ok(())
-    }
-
-    fn decode(&mut self, of: &Source<'_>) -> Result<()> {
-        self.next = None;
-        while !self.rest.is_empty() {
-            let rest = &self.blocks[self.rest.start][self.at..];
-            if !rest.is_empty() {
-                let cut = || of.spill.damaged("whole changes", "a cut one");
-                self.next = Some(Change::decode(rest).ok_or_else(cut)?);
-                return Ok(());
-            }
-            (self.rest.start, self.at) = (self.rest.start + 1, 0);
-        }
+        let block = self.rest.start - 1;
+        self.place = Place {
+            start: tag.start,
+            block: block as u32,
+            at: (self.blocks[block].len() - self.bytes.len()) as u32,
+        };
+        self.next = Some(Change::decode(tag, &mut self.bytes).ok_or_else(cut)?);
         Ok(())
     }
 }
@@ -415,8 +414,11 @@ mod tests {
     }
 
     fn encoded(changes: &[Change<'_>]) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        changes.iter().for_each(|change| change.encode(&mut bytes));
+        let (mut bytes, mut before) = (Vec::new(), Tag::default());
+        for change in changes {
+            change.encode(before, &mut bytes);
+            before = change.tag();
+        }
         bytes
     }
 
@@ -496,6 +498,7 @@ mod tests {
         assert!(partition.load(&of).is_err(), "it has to be read again");
     }
 
+    /// PART-1 among others.
     #[test]
     fn what_is_no_strand_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
@@ -508,20 +511,21 @@ mod tests {
             end: Lsn(1000),
         };
         let whole = encoded(&[change(0, 1, false), change(16, 1, false)]);
-        let same_frame = encoded(&[change(16, 1, false), change(16, 1, false)]);
-        // PART-1.
-        let backwards = encoded(&[change(16, 1, false), change(0, 1, false)]);
-        for (bytes, is_right) in [
-            (&whole[..], true),
-            (&same_frame[..], true),
-            (&backwards[..], false),
-            (&whole[..whole.len() - 1], false),
-            (&encoded(&[change(0, 64, false)])[..], false),
-            (&encoded(&[change(0, 2, false)])[..], false),
+        let at = |lsn| encoded(&[change(lsn, 1, false)]);
+        for (blocks, is_right) in [
+            (vec![whole.clone()], true),
+            (vec![whole.clone(), vec![], at(16), at(32)], true),
+            (vec![at(16), at(0)], false),
+            (vec![whole.clone(), vec![], at(8)], false),
+            (vec![whole[..whole.len() - 1].to_vec()], false),
+            (vec![whole[..1].to_vec(), whole.clone()], false),
+            (vec![encoded(&[change(0, 64, false)])], false),
+            (vec![encoded(&[change(0, 2, false)])], false),
         ] {
-            let strands = vec![vec![held(bytes.to_vec())]];
-            let loaded = partition(strands, &units).load(&of);
-            assert_eq!(loaded.is_ok(), is_right, "{bytes:?}");
+            let what = format!("{blocks:?}");
+            let strand = blocks.into_iter().map(held).collect();
+            let loaded = partition(vec![strand], &units).load(&of);
+            assert_eq!(loaded.is_ok(), is_right, "{what}");
         }
     }
 

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use super::chain::{Change, take_apart};
+use super::chain::{Change, Tag, take_apart};
 use super::pages::{Marks, PieceMarks, UnitNo, mix, unit_of};
 use super::scan::Told;
 use super::spill::{Spill, Spilled};
@@ -126,12 +126,35 @@ pub struct Chunk {
     pub goes_on: bool,
 }
 
+/// The last block of a strand, which is being filled.
+#[derive(Clone, Default)]
+struct Open {
+    /// Its capacity is a block's once it is used.
+    bytes: Vec<u8>,
+    /// Of the last change in it.
+    before: Tag,
+}
+
+impl Open {
+    fn with_capacity(bytes: usize) -> Open {
+        Open {
+            bytes: Vec::with_capacity(bytes),
+            before: Tag::default(),
+        }
+    }
+
+    fn add(&mut self, change: &Change<'_>) {
+        change.encode(self.before, &mut self.bytes);
+        self.before = change.tag();
+    }
+}
+
 /// One thread's part.
 pub struct Scatter<'a> {
     /// `None`: nobody wants what the log says of pages.
     sink: Option<&'a Sink>,
-    /// Of each partition: the open block, whose capacity is a block's once it is used, and the ones before it.
-    open: Vec<Vec<u8>>,
+    /// Of each partition: the open block, and the ones before it.
+    open: Vec<Open>,
     full: Vec<Strand>,
     marks: PieceMarks,
 }
@@ -146,7 +169,7 @@ impl<'a> Scatter<'a> {
         }
         Scatter {
             sink,
-            open: vec![Vec::new(); partitions],
+            open: vec![Open::default(); partitions],
             full: (0..partitions).map(|_| Vec::new()).collect(),
             marks: PieceMarks::default(),
         }
@@ -179,30 +202,30 @@ impl<'a> Scatter<'a> {
         self.marks.add(unit, bit, change.fresh);
         let partition = sink.layout.partition_of(unit);
         let open = &mut self.open[partition];
-        if open.len() + change.encoded_len() > open.capacity() {
+        if open.bytes.len() + change.most_bytes() > open.bytes.capacity() {
             return self.add_to_another(sink, partition, change);
         }
-        change.encode(open);
+        open.add(change);
     }
 
     /// The open block is full, or there was none yet.
     fn add_to_another(&mut self, sink: &Sink, partition: usize, change: &Change<'_>) {
-        let (len, block_bytes) = (change.encoded_len(), sink.layout.block_bytes);
+        let (len, block_bytes) = (change.most_bytes(), sink.layout.block_bytes);
         let open = &mut self.open[partition];
-        let done = match open.is_empty() {
+        let done = match open.bytes.is_empty() {
             true => Ok(()),
             false => put_away(sink, open, &mut self.full[partition]),
         };
         let done = done.and_then(|()| {
             if len > block_bytes {
-                let mut alone = Vec::with_capacity(len);
-                change.encode(&mut alone);
+                let mut alone = Open::with_capacity(len);
+                alone.add(change);
                 return put_away(sink, &mut alone, &mut self.full[partition]);
             }
-            if open.capacity() == 0 {
-                *open = Vec::with_capacity(block_bytes);
+            if open.bytes.capacity() == 0 {
+                *open = Open::with_capacity(block_bytes);
             }
-            change.encode(open);
+            open.add(change);
             Ok(())
         });
         if let Err(why) = done {
@@ -219,8 +242,8 @@ impl<'a> Scatter<'a> {
     pub fn finish(self) -> Vec<Strand> {
         let mut strands = self.full;
         for (strand, open) in strands.iter_mut().zip(self.open) {
-            if !open.is_empty() {
-                strand.push(Part::Held(Arc::new(open)));
+            if !open.bytes.is_empty() {
+                strand.push(Part::Held(Arc::new(open.bytes)));
             }
         }
         strands
@@ -229,13 +252,14 @@ impl<'a> Scatter<'a> {
 
 /// Puts a block behind the others of its strand, in memory if there is room for another one. Then `block` has no memory any more, else it
 /// is empty.
-fn put_away(sink: &Sink, block: &mut Vec<u8>, strand: &mut Strand) -> Result<()> {
-    if sink.may_hold(block.capacity()) {
-        strand.push(Part::Held(Arc::new(std::mem::take(block))));
+fn put_away(sink: &Sink, block: &mut Open, strand: &mut Strand) -> Result<()> {
+    if sink.may_hold(block.bytes.capacity()) {
+        strand.push(Part::Held(Arc::new(std::mem::take(block).bytes)));
         return Ok(());
     }
-    strand.push(Part::Written(sink.spill.write(block)?));
-    block.clear();
+    strand.push(Part::Written(sink.spill.write(&block.bytes)?));
+    block.bytes.clear();
+    block.before = Tag::default();
     Ok(())
 }
 

@@ -11,7 +11,7 @@
 //! Layout (docs/format.md): kind, flags, undo number (6 bytes), writer's TrxId (7), table id, index id, key, then
 //! what the kind needs. Lengths and ids are LEB128 varints. Decoding is total: damaged bytes give `None`.
 
-use crate::base::{IndexId, PageNo, RollPtr, TableId, TrxId, get_u56};
+use crate::base::{IndexId, PageNo, RollPtr, TableId, TrxId, get_u56, varint};
 use crate::row::{LONG_REF_BYTES, LongRef};
 
 use super::header::LogKind;
@@ -200,14 +200,6 @@ pub struct UndoRecord<'a> {
 /// Bytes of a page number in `UndoRecord::pages`.
 pub const PAGE_NO_BYTES: usize = 4;
 
-fn put_varint(out: &mut Vec<u8>, mut v: u64) {
-    while v >= 0x80 {
-        out.push(v as u8 | 0x80);
-        v >>= 7;
-    }
-    out.push(v as u8);
-}
-
 /// Reads forward over bytes that may be damaged.
 struct Reader<'a>(&'a [u8]);
 
@@ -227,15 +219,7 @@ impl<'a> Reader<'a> {
     }
 
     fn varint(&mut self) -> Option<u64> {
-        let mut v = 0u64;
-        for shift in (0..64).step_by(7) {
-            let b = self.u8()?;
-            v |= u64::from(b & 0x7f) << shift;
-            if b & 0x80 == 0 {
-                return Some(v);
-            }
-        }
-        None
+        varint::take(&mut self.0)
     }
 
     fn bytes(&mut self) -> Option<&'a [u8]> {
@@ -267,12 +251,12 @@ impl<'a> UndoRecord<'a> {
         out.push(if self.undone { FLAG_UNDONE } else { 0 });
         out.extend_from_slice(&self.undo_no.to_le_bytes()[..6]);
         out.extend_from_slice(&self.trx.0.to_le_bytes()[..7]);
-        put_varint(out, self.table.0);
-        put_varint(out, self.index.0);
-        put_varint(out, self.key.len() as u64);
+        varint::put(out, self.table.0);
+        varint::put(out, self.index.0);
+        varint::put(out, self.key.len() as u64);
         out.extend_from_slice(self.key);
         if self.kind == UndoKind::OverflowAlloc {
-            put_varint(out, (self.pages.len() / PAGE_NO_BYTES) as u64);
+            varint::put(out, (self.pages.len() / PAGE_NO_BYTES) as u64);
             out.extend_from_slice(self.pages);
         }
         let Some(previous) = &self.previous else {
@@ -282,12 +266,12 @@ impl<'a> UndoRecord<'a> {
         out.push(previous.flags);
         if self.kind.is_row() {
             out.extend_from_slice(&previous.roll_ptr.0.to_le_bytes()[..7]);
-            put_varint(out, previous.diff.prefix.into());
-            put_varint(out, previous.diff.suffix.into());
-            put_varint(out, previous.diff.middle.len() as u64);
+            varint::put(out, previous.diff.prefix.into());
+            varint::put(out, previous.diff.suffix.into());
+            varint::put(out, previous.diff.middle.len() as u64);
             out.extend_from_slice(previous.diff.middle);
             if !self.frees.is_empty() {
-                put_varint(out, (self.frees.len() / LONG_REF_BYTES) as u64);
+                varint::put(out, (self.frees.len() / LONG_REF_BYTES) as u64);
                 out.extend_from_slice(self.frees);
             }
         }
