@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use varve::base::{Lsn, PageId, SpaceId};
 use varve::buffer::{BufferPool, PageStore, PoolSettings};
-use varve::io::{Disk, IoQueue};
+use varve::io::{Disk, FlushMethod, IoQueue};
 use varve::mtr::record::{Record, records};
 use varve::mtr::replay::apply_frame;
 use varve::page::validate;
@@ -187,6 +187,7 @@ fn read_files(input: &mut Input<'_>) {
         memory_bytes: 4096,
         threads: 2,
         through: Through::Cache,
+        spill: FlushMethod::Direct,
         forgets_a_block: false,
     };
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());

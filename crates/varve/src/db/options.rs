@@ -204,6 +204,7 @@ impl Options {
                 true => Through::Cache,
                 false => Through::Direct,
             },
+            spill: self.flush_method,
             forgets_a_block: self.is_sabotaged(Sabotage::RecoveryBlockForgotten),
         }
     }

@@ -25,6 +25,11 @@ impl AlignedBuf {
             len,
         }
     }
+
+    /// Leaves only the first `len` bytes to be seen, if there are more.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
 }
 
 impl Deref for AlignedBuf {
@@ -96,8 +101,12 @@ mod tests {
             assert_eq!(buf.as_ptr().addr() % DIRECT_BLOCK, 0);
             assert_eq!(buf.len(), len);
             buf[len - 1] = 1;
-            let moved = Box::new(buf);
+            let mut moved = Box::new(buf);
             assert_eq!(moved.as_ptr().addr() % DIRECT_BLOCK, 0, "it moves whole");
+            moved.truncate(len + 1);
+            assert_eq!(moved.last(), Some(&1));
+            moved.truncate(len / 2);
+            assert_eq!(moved[..], vec![0; len / 2]);
         }
     }
 }

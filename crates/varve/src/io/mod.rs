@@ -43,7 +43,7 @@ pub use aligned::{AlignedBuf, DIRECT_BLOCK, read_aligned, write_aligned};
 pub use overlay::Overlay;
 pub use queue::IoQueue;
 pub use real::{LOCK_FILE, RealDisk};
-pub use transfer::{Piece, Read, Reading, Request, Transfer, Write};
+pub use transfer::{Piece, Read, Reading, Request, Transfer, Write, Writing};
 pub use whole::{read_whole, write_whole};
 
 /// How [`Disk::open`] treats a file that exists or does not.

@@ -28,8 +28,8 @@ use std::thread::{self, JoinHandle};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::transfer::{self, Read, Reading, Request, Write};
-use super::{DiskFile, uring};
+use super::transfer::{self, Read, Reading, Request, Write, Writing};
+use super::{AlignedBuf, DiskFile, uring};
 use crate::base::{Error, Result};
 
 /// How many threads wait for the disk where io_uring is not to be had.
@@ -213,6 +213,18 @@ impl IoQueue {
         let (requests, readings) = reads.into_iter().map(transfer::read).unzip();
         self.submit(requests);
         readings
+    }
+
+    /// Begins to write the first `len` bytes of `bytes`.
+    pub fn write_own(
+        &self,
+        file: Arc<dyn DiskFile>,
+        offset: u64,
+        (bytes, len): (AlignedBuf, usize),
+    ) -> Writing {
+        let (request, writing) = transfer::write_own(file, offset, (bytes, len));
+        self.submit(vec![request]);
+        writing
     }
 
     /// Writes all of it, in any order, and waits until everything is over. On an error nobody knows what was written.

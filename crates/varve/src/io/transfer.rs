@@ -385,43 +385,58 @@ pub struct Read {
 }
 
 /// A read that is under way. Its memory comes back with what came of it.
-pub struct Reading(Arc<ReadOutcome>);
-
-#[derive(Default)]
-struct ReadOutcome {
-    read: Mutex<Option<Result<AlignedBuf>>>,
-    over: Condvar,
-}
-
-impl ReadOutcome {
-    fn tell(&self, read: Result<AlignedBuf>) {
-        self.read.lock().get_or_insert(read);
-        self.over.notify_all();
-    }
-}
+pub struct Reading(Arc<OwnOutcome>);
 
 impl Reading {
     /// Waits until it is over.
     pub fn wait(self) -> Result<AlignedBuf> {
-        let mut read = self.0.read.lock();
+        self.0.wait()
+    }
+}
+
+/// A write of [`super::IoQueue::write_own`] that is under way. Its memory comes back when it is over, unless it failed.
+pub struct Writing(Arc<OwnOutcome>);
+
+impl Writing {
+    /// Waits until it is over.
+    pub fn wait(self) -> Result<AlignedBuf> {
+        self.0.wait()
+    }
+}
+
+/// What comes of an operation on memory of its own.
+#[derive(Default)]
+struct OwnOutcome {
+    over: Mutex<Option<Result<AlignedBuf>>>,
+    told: Condvar,
+}
+
+impl OwnOutcome {
+    fn tell(&self, over: Result<AlignedBuf>) {
+        self.over.lock().get_or_insert(over);
+        self.told.notify_all();
+    }
+
+    fn wait(&self) -> Result<AlignedBuf> {
+        let mut over = self.over.lock();
         loop {
-            if let Some(read) = read.take() {
-                return read;
+            if let Some(over) = over.take() {
+                return over;
             }
-            self.0.over.wait(&mut read);
+            self.told.wait(&mut over);
         }
     }
 }
 
-struct ReadJob {
+struct OwnJob {
     /// `None`: it was told.
     bytes: Option<AlignedBuf>,
     pieces: [Piece; 1],
-    outcome: Arc<ReadOutcome>,
+    outcome: Arc<OwnOutcome>,
 }
 
 // SAFETY: the job owns the bytes, which don't move with it, and nobody looks at them before it was told.
-unsafe impl Transfer for ReadJob {
+unsafe impl Transfer for OwnJob {
     fn pieces(&self) -> &[Piece] {
         &self.pieces
     }
@@ -433,31 +448,49 @@ unsafe impl Transfer for ReadJob {
     }
 }
 
-impl Drop for ReadJob {
+impl Drop for OwnJob {
     fn drop(&mut self) {
         if self.bytes.is_some() {
             self.outcome.tell(Err(Error::Poisoned {
-                why: "a read was given up before it began".into(),
+                why: "a read or write was given up before it began".into(),
             }));
         }
     }
 }
 
+impl OwnJob {
+    fn new(mut bytes: AlignedBuf, range: Range<usize>) -> (Box<OwnJob>, Arc<OwnOutcome>) {
+        let part = &mut bytes[range];
+        let pieces = [Piece::new(part.as_mut_ptr(), part.len())];
+        let outcome = Arc::<OwnOutcome>::default();
+        let job = OwnJob {
+            bytes: Some(bytes),
+            pieces,
+            outcome: outcome.clone(),
+        };
+        (Box::new(job), outcome)
+    }
+}
+
 /// The request for a read, and what will come of it.
 pub(super) fn read(read: Read) -> (Request, Reading) {
-    let Read {
+    let (job, outcome) = OwnJob::new(read.into, read.range);
+    let request = Request::read(read.file, read.offset, job);
+    (request, Reading(outcome))
+}
+
+/// The request for a write of the first `len` bytes, and what will come of it.
+pub(super) fn write_own(
+    file: Arc<dyn DiskFile>,
+    offset: u64,
+    (bytes, len): (AlignedBuf, usize),
+) -> (Request, Writing) {
+    let (transfer, outcome) = OwnJob::new(bytes, 0..len);
+    let request = Request {
         file,
+        op: Op::Write,
         offset,
-        mut into,
-        range,
-    } = read;
-    let part = &mut into[range];
-    let pieces = [Piece::new(part.as_mut_ptr(), part.len())];
-    let outcome = Arc::<ReadOutcome>::default();
-    let job = ReadJob {
-        bytes: Some(into),
-        pieces,
-        outcome: outcome.clone(),
+        transfer,
     };
-    (Request::read(file, offset, Box::new(job)), Reading(outcome))
+    (request, Writing(outcome))
 }

@@ -156,7 +156,7 @@ impl PageMap {
     }
 
     pub fn spilled_bytes(&self) -> u64 {
-        self.spill.len()
+        self.spill.bytes()
     }
 
     /// What blocks of changes took, and the list of pages.

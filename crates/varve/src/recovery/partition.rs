@@ -396,7 +396,8 @@ mod tests {
     use super::super::pages::{LogMarks, PieceMarks};
     use super::*;
     use crate::base::{PageNo, SpaceId};
-    use crate::io::{IoQueue, RealDisk};
+    use crate::io::{FlushMethod, IoQueue, RealDisk};
+    use crate::recovery::spill::Outbox;
 
     fn page(no: u32) -> PageId {
         PageId::new(SpaceId(2), PageNo(no))
@@ -420,6 +421,13 @@ mod tests {
             before = change.tag();
         }
         bytes
+    }
+
+    fn written(spill: &Spill, bytes: &[u8]) -> Spilled {
+        let mut outbox = Outbox::new(spill, 4096);
+        let written = outbox.put(bytes).unwrap();
+        outbox.finish().unwrap();
+        written
     }
 
     fn held(bytes: Vec<u8>) -> Part {
@@ -448,7 +456,8 @@ mod tests {
     fn strands_are_merged_in_the_order_of_the_log() {
         let dir = tempfile::tempdir().unwrap();
         let queue = Arc::new(IoQueue::one_by_one());
-        let spill = Spill::new(Arc::new(RealDisk), dir.path(), queue).unwrap();
+        let how = (queue, FlushMethod::Direct);
+        let spill = Spill::new(Arc::new(RealDisk), dir.path(), how).unwrap();
         let units = units(&[(1, false), (5, true), (700, false)]);
         // The first piece ends at 64, the second at 96, the third at 160; the log at 144.
         let first = encoded(&[
@@ -467,7 +476,7 @@ mod tests {
             change(64, 1, false),
             change(80, 5, false),
         ]);
-        let written = spill.write(&third).unwrap();
+        let written = written(&spill, &third);
         let strands = vec![
             vec![held(first), Part::Written(written), held(beyond)],
             vec![],
@@ -503,7 +512,8 @@ mod tests {
     fn what_is_no_strand_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let queue = Arc::new(IoQueue::one_by_one());
-        let spill = Spill::new(Arc::new(RealDisk), dir.path(), queue).unwrap();
+        let how = (queue, FlushMethod::Direct);
+        let spill = Spill::new(Arc::new(RealDisk), dir.path(), how).unwrap();
         let units = units(&[(1, false)]);
         let of = Source {
             units: &units,
@@ -535,10 +545,11 @@ mod tests {
         const THREADS: usize = 4;
         let dir = tempfile::tempdir().unwrap();
         let queue = Arc::new(IoQueue::one_by_one());
-        let spill = Spill::new(Arc::new(RealDisk), dir.path(), queue).unwrap();
+        let how = (queue, FlushMethod::Direct);
+        let spill = Spill::new(Arc::new(RealDisk), dir.path(), how).unwrap();
         let units = units(&[(1, false)]);
         let changes: Vec<_> = (0..2000).map(|n| change(16 * n, 1, false)).collect();
-        let written = spill.write(&encoded(&changes)).unwrap();
+        let written = written(&spill, &encoded(&changes));
         let of = Source {
             units: &units,
             spill: &spill,
@@ -570,7 +581,8 @@ mod tests {
         let units = units(&[(1, false)]);
         let dir = tempfile::tempdir().unwrap();
         let queue = Arc::new(IoQueue::one_by_one());
-        let spill = Spill::new(Arc::new(RealDisk), dir.path(), queue).unwrap();
+        let how = (queue, FlushMethod::Direct);
+        let spill = Spill::new(Arc::new(RealDisk), dir.path(), how).unwrap();
         let of = Source {
             units: &units,
             spill: &spill,

@@ -22,7 +22,7 @@ use super::pages::LogMarks;
 use super::scatter::{Chunk, Layout, Scatter, Sink, Strand};
 use super::spill::Spill;
 use crate::base::{Error, Lsn, MAX_ID_56, Result, SpaceId};
-use crate::io::{Disk, IoQueue};
+use crate::io::{Disk, FlushMethod, IoQueue};
 use crate::redo::{Control, Piece, PieceReader, REDO_DIR, RedoReader, Through};
 
 /// Bytes of a piece, if the memory allows it.
@@ -38,6 +38,8 @@ pub struct ScanSettings {
     pub threads: usize,
     /// Where the log's files are read from.
     pub through: Through,
+    /// How recovery's file is written and read.
+    pub spill: FlushMethod,
     /// Sabotage.
     pub forgets_a_block: bool,
 }
@@ -84,7 +86,7 @@ pub fn scan(
     control: &Control,
     (settings, queue): (ScanSettings, &Arc<IoQueue>),
 ) -> Result<(Scan, Changes)> {
-    let spill = Spill::new(disk.clone(), dir, queue.clone())?;
+    let spill = Spill::new(disk.clone(), dir, (queue.clone(), settings.spill))?;
     let threads = match queue.is_asynchronous() {
         true => settings.threads.max(1),
         false => 1,
@@ -143,7 +145,8 @@ pub fn pass_over_redo(
         frames: 0,
         removed: Vec::new(),
     };
-    let spill = Spill::new(disk.clone(), dir, Arc::new(IoQueue::one_by_one()))?;
+    let no_queue = Arc::new(IoQueue::one_by_one());
+    let spill = Spill::new(disk.clone(), dir, (no_queue, FlushMethod::Fsync))?;
     let nothing = Sink::new(spill, Layout::new(0, 0, 1), 0);
     let map = PageMap::new(LogMarks::default().finish(), Vec::new(), nothing, scan.end);
     Ok((scan, Changes::Map(Box::new(map))))
@@ -155,6 +158,7 @@ pub fn measure(disk: &dyn Disk, dir: &Path, control: &Control) -> Result<Scan> {
         memory_bytes: 16 * PIECE_BYTES,
         threads: 1,
         through: Through::Cache,
+        spill: FlushMethod::Fsync,
         forgets_a_block: false,
     };
     let queue = Arc::new(IoQueue::one_by_one());

@@ -2,12 +2,13 @@
 //!
 //! A **partition** has the redo of some units of pages (`pages`), spread by a hash, so that each has about as much as the others, and neighbours are
 //! together. Each thread that reads the log has for each partition a **strand** of changes (`chain`), which it appends to: blocks of one
-//! length, the last of them open. A full block stays in memory, or goes to the file (`spill`) when the memory is used up, and its memory
-//! is used for the next one. So nothing is sorted, each change is copied once, and the threads share nothing but two counters and the file.
+//! length, the last of them open. A full block stays in memory, or is copied to the thread's outbox (`spill`) when the memory is used up, and its memory
+//! is used for the next one. So nothing is sorted, and the threads share nothing but a few counters and the file.
 //!
 //! - **PART-1** The changes of a strand are in the order of the log, and those of one frame are in the strands of one thread. So the order of
 //!   the log is had again by merging a partition's strands by LSN (`partition`).
-//! - **PART-2** The blocks that all threads have take no more than the memory bound, but for one change a thread that is longer than a block.
+//! - **PART-2** The blocks that all threads have, and their outboxes, take no more than the memory bound, but for one change a thread that is longer than a
+//!   block; and if there is hardly any memory what each thread has in any case.
 //! - **PART-3** A strand may have changes from beyond the end of the log: a thread does not know that another has found it (WAL-3). They are passed over
 //!   by their LSN when the strands are merged; which pages lack redo is known from pieces that are part of the log only.
 //!
@@ -21,8 +22,9 @@ use parking_lot::Mutex;
 use super::chain::{Change, Tag, take_apart};
 use super::pages::{Marks, PieceMarks, UnitNo, mix, unit_of};
 use super::scan::Told;
-use super::spill::{Spill, Spilled};
+use super::spill::{OUTBOX_BUFFERS, Outbox, Spill, Spilled};
 use crate::base::{Error, Lsn, Result};
+use crate::io::DIRECT_BLOCK;
 use crate::redo::Piece;
 
 /// What a partition is to have, if that is less than an eighth of the memory.
@@ -31,12 +33,18 @@ const MOST_PARTITIONS: u64 = 16_384;
 /// Open blocks take this part of the memory.
 const OPEN_SHARE: usize = 4;
 const MOST_BLOCK_BYTES: usize = 64 << 10;
+/// And the buffers of what is on the way to the file this one, if that is not less than a block each.
+const OUTBOX_SHARE: usize = 16;
+const MOST_BUFFER_BYTES: usize = 1 << 20;
 
 /// How redo is divided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     pub partitions: usize,
+    /// If it is more than [`DIRECT_BLOCK`], a multiple of that.
     pub block_bytes: usize,
+    /// Of each thread's outbox.
+    pub buffer_bytes: usize,
 }
 
 impl Layout {
@@ -46,11 +54,22 @@ impl Layout {
         let wanted = (log_bytes / partition_bytes).clamp(1, MOST_PARTITIONS) as usize;
         let open = memory_bytes / OPEN_SHARE / threads;
         let least = (open / 4).clamp(1 << 10, 4 << 10);
-        let block_bytes = (open / wanted).clamp(least, MOST_BLOCK_BYTES);
+        let block_bytes = match (open / wanted).clamp(least, MOST_BLOCK_BYTES) {
+            small @ ..DIRECT_BLOCK => small,
+            bytes => bytes - bytes % DIRECT_BLOCK,
+        };
+        let buffer = memory_bytes / OUTBOX_SHARE / threads / OUTBOX_BUFFERS;
+        let buffer = buffer.clamp(block_bytes, MOST_BUFFER_BYTES);
         Layout {
             partitions: (open / block_bytes).clamp(1, wanted),
             block_bytes,
+            buffer_bytes: buffer.next_multiple_of(DIRECT_BLOCK),
         }
+    }
+
+    /// Memory that a thread has in any case: all its open blocks, and its outbox.
+    fn thread_bytes(&self) -> usize {
+        self.partitions * self.block_bytes + OUTBOX_BUFFERS * self.buffer_bytes
     }
 
     pub fn partition_of(&self, unit: UnitNo) -> usize {
@@ -153,6 +172,8 @@ impl Open {
 pub struct Scatter<'a> {
     /// `None`: nobody wants what the log says of pages.
     sink: Option<&'a Sink>,
+    /// As long as there is a sink.
+    outbox: Option<Outbox<'a>>,
     /// Of each partition: the open block, and the ones before it.
     open: Vec<Open>,
     full: Vec<Strand>,
@@ -163,12 +184,12 @@ impl<'a> Scatter<'a> {
     pub fn new(sink: Option<&'a Sink>) -> Scatter<'a> {
         let partitions = sink.map_or(0, |sink| sink.layout.partitions);
         if let Some(sink) = sink {
-            // All of them will be open before long.
-            let bytes = partitions * sink.layout.block_bytes;
-            sink.held.fetch_add(bytes, Relaxed);
+            // All blocks will be open before long.
+            sink.held.fetch_add(sink.layout.thread_bytes(), Relaxed);
         }
         Scatter {
             sink,
+            outbox: sink.map(|sink| Outbox::new(&sink.spill, sink.layout.buffer_bytes)),
             open: vec![Open::default(); partitions],
             full: (0..partitions).map(|_| Vec::new()).collect(),
             marks: PieceMarks::default(),
@@ -211,16 +232,17 @@ impl<'a> Scatter<'a> {
     /// The open block is full, or there was none yet.
     fn add_to_another(&mut self, sink: &Sink, partition: usize, change: &Change<'_>) {
         let (len, block_bytes) = (change.most_bytes(), sink.layout.block_bytes);
-        let open = &mut self.open[partition];
+        let (open, strand) = (&mut self.open[partition], &mut self.full[partition]);
+        let outbox = self.outbox.as_mut().expect("there is a sink");
         let done = match open.bytes.is_empty() {
             true => Ok(()),
-            false => put_away(sink, open, &mut self.full[partition]),
+            false => put_away(sink, outbox, open, strand),
         };
         let done = done.and_then(|()| {
             if len > block_bytes {
                 let mut alone = Open::with_capacity(len);
                 alone.add(change);
-                return put_away(sink, &mut alone, &mut self.full[partition]);
+                return put_away(sink, outbox, &mut alone, strand);
             }
             if open.bytes.capacity() == 0 {
                 *open = Open::with_capacity(block_bytes);
@@ -235,11 +257,17 @@ impl<'a> Scatter<'a> {
     }
 
     fn give_up(&mut self) {
-        (self.open, self.full, self.sink) = (Vec::new(), Vec::new(), None);
+        (self.open, self.full) = (Vec::new(), Vec::new());
+        (self.sink, self.outbox) = (None, None);
     }
 
-    /// The strands of all partitions; none if nobody wants them.
-    pub fn finish(self) -> Vec<Strand> {
+    /// The strands of all partitions, of which all is written that is not in memory (MAP-5); none if nobody wants them.
+    pub fn finish(mut self) -> Vec<Strand> {
+        let written = self.outbox.take().map(Outbox::finish);
+        if let (Some(sink), Some(Err(why))) = (self.sink, written) {
+            sink.give_up(why);
+            self.give_up();
+        }
         let mut strands = self.full;
         for (strand, open) in strands.iter_mut().zip(self.open) {
             if !open.bytes.is_empty() {
@@ -252,12 +280,17 @@ impl<'a> Scatter<'a> {
 
 /// Puts a block behind the others of its strand, in memory if there is room for another one. Then `block` has no memory any more, else it
 /// is empty.
-fn put_away(sink: &Sink, block: &mut Open, strand: &mut Strand) -> Result<()> {
+fn put_away(
+    sink: &Sink,
+    outbox: &mut Outbox<'_>,
+    block: &mut Open,
+    strand: &mut Strand,
+) -> Result<()> {
     if sink.may_hold(block.bytes.capacity()) {
         strand.push(Part::Held(Arc::new(std::mem::take(block).bytes)));
         return Ok(());
     }
-    strand.push(Part::Written(sink.spill.write(&block.bytes)?));
+    strand.push(Part::Written(outbox.put(&block.bytes)?));
     block.bytes.clear();
     block.before = Tag::default();
     Ok(())
@@ -267,7 +300,7 @@ fn put_away(sink: &Sink, block: &mut Open, strand: &mut Strand) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// PART-2: open blocks leave most of the memory to full ones; and partitions are small enough to be loaded.
+    /// PART-2: open blocks and buffers leave most of the memory to full ones; and partitions are small enough to be loaded.
     #[test]
     fn layouts_fit_the_memory() {
         const MIB: u64 = 1 << 20;
@@ -284,6 +317,8 @@ mod tests {
             let layout = Layout::new(memory as usize, log, threads);
             let open = layout.partitions * layout.block_bytes * threads;
             assert!(open as u64 <= memory / 4, "{what}: {layout:?}");
+            let all = layout.thread_bytes() * threads;
+            assert!(all as u64 <= memory / 2, "{what}: {layout:?}");
             let partition = log / layout.partitions as u64;
             let most = (memory / 2).max(2 * PARTITION_BYTES);
             assert!(partition <= most.min(32 * MIB), "{what}: {layout:?}");
@@ -293,6 +328,7 @@ mod tests {
         for memory in [0, 1, 4096] {
             let layout = Layout::new(memory, 1 << 30, 8);
             assert!(layout.partitions > 0 && layout.block_bytes >= 1024);
+            assert!(layout.buffer_bytes >= layout.block_bytes);
         }
     }
 
@@ -301,6 +337,7 @@ mod tests {
         let layout = Layout {
             partitions: 100,
             block_bytes: 4096,
+            buffer_bytes: 4096,
         };
         // Neighbours, in several tablespaces.
         let mut counts = [0; 100];

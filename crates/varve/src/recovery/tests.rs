@@ -10,7 +10,7 @@ use super::*;
 use crate::base::{PageId, PageNo, SpaceId};
 use crate::buffer::PoolSettings;
 use crate::buffer::mem_store::MemStore;
-use crate::io::{Disk, IoQueue, RealDisk};
+use crate::io::{Disk, FlushMethod, IoQueue, RealDisk};
 use crate::mtr::{Mtr, MtrEnv, RawRecord};
 use crate::page::{self, PAGE_HEADER, PageOp, PageType};
 use crate::redo::{Control, LogSettings, Through};
@@ -125,15 +125,24 @@ fn scan_in(
 ) -> (Scan, PageMap) {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     // Read ahead, too.
-    let (queue, through) = match threads {
-        1 => (IoQueue::one_by_one(), Through::Cache),
-        3 => (IoQueue::start(false).unwrap(), Through::Direct),
-        _ => (IoQueue::start(true).unwrap(), Through::Direct),
+    let (queue, through, spill) = match threads {
+        1 => (IoQueue::one_by_one(), Through::Cache, FlushMethod::Direct),
+        3 => (
+            IoQueue::start(false).unwrap(),
+            Through::Direct,
+            FlushMethod::Fsync,
+        ),
+        _ => (
+            IoQueue::start(true).unwrap(),
+            Through::Direct,
+            FlushMethod::Direct,
+        ),
     };
     let settings = ScanSettings {
         memory_bytes,
         threads,
         through,
+        spill,
         forgets_a_block,
     };
     match scan(&disk, dir, &control(from), (settings, &Arc::new(queue))).unwrap() {
