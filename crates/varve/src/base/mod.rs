@@ -8,6 +8,7 @@ pub mod model;
 mod sabotage;
 mod spread;
 pub mod sync;
+mod together;
 pub mod varint;
 mod xid;
 
@@ -16,6 +17,7 @@ pub use error::{Error, Result};
 pub use ids::*;
 pub use sabotage::Sabotage;
 pub use spread::{Counter, thread_spot};
+pub use together::{DISK_THREADS, map_together};
 pub use xid::{XID_MAX_ENCODED, Xid};
 
 /// How many threads can run at the same time; 1 if nobody can tell.

@@ -160,10 +160,10 @@ pub(crate) fn open(
         recovery::require_readable(&found)?;
     }
     let settings = options.log_settings(&control);
-    let (on, begin) = (disk.clone(), control.checkpoint);
+    let (on, begin) = ((disk.clone(), queue), control.checkpoint);
     let log = Arc::new(match reads_redo {
         true => RedoLog::open_at(on, dir, settings, begin, scan.end)?,
-        false => RedoLog::create(on, dir, settings, scan.end)?,
+        false => RedoLog::create(on.0, dir, settings, scan.end)?,
     });
     let redo_bytes = log.checkpoint_age_bytes();
     // What decides is durable now: the redo that was read may have been in the operating system's cache only.

@@ -460,7 +460,7 @@ impl RedoLog {
                 files.growing = false;
                 return Ok(files);
             }
-            if let Err(e) = files.make() {
+            if let Err(e) = files.make_some() {
                 files.growing = false;
                 files.aim_back(before);
                 // What is in the way of removing them, if anything, the background writer will tell.

@@ -33,11 +33,13 @@ use super::files::{
     Chain, HEADER_USED, Header, LogFile, REDO_DIR, Spare, encode, list, path_of, payload,
 };
 use crate::base::{Error, Lsn, Result};
-use crate::io::{AlignedBuf, DIRECT_BLOCK, Disk, OpenMode};
+use crate::io::{AlignedBuf, DIRECT_BLOCK, Disk, DiskFile, IoQueue, OpenMode};
 
 /// No file is shorter.
 pub const LEAST_FILE_BYTES: u64 = 16 * DIRECT_BLOCK as u64;
 const MOST_FILE_BYTES: u64 = 64 << 20;
+/// So many files are made at the same time: all of them are open meanwhile, and commits that need the next one wait for them.
+const MADE_TOGETHER: usize = 32;
 
 /// How long new files are: an eighth of the capacity, unless the files that there are suit it, too.
 pub fn file_bytes_for(capacity_bytes: u64, present: Option<u64>) -> u64 {
@@ -50,6 +52,12 @@ pub fn file_bytes_for(capacity_bytes: u64, present: Option<u64>) -> u64 {
 /// Whether a file of this length can hold a piece of the stream.
 fn is_usable(file_bytes: u64) -> bool {
     file_bytes >= LEAST_FILE_BYTES && file_bytes.is_multiple_of(DIRECT_BLOCK as u64)
+}
+
+/// Removes a file that could not be made: it would be in the way of the next attempt.
+fn give_up(disk: &dyn Disk, path: &Path) {
+    // There is an error already, which is the one to report.
+    let _ = disk.remove(path);
 }
 
 /// A file that holds a piece of the stream, or will hold the next one.
@@ -72,6 +80,8 @@ pub enum Step {
 
 pub struct FilePool {
     disk: Arc<dyn Disk>,
+    /// By which several files are synced at the same time.
+    queue: Arc<IoQueue>,
     dir: PathBuf,
     /// `file_bytes` is the length of new files; `capacity_bytes` is what files are kept for.
     settings: LogSettings,
@@ -100,6 +110,7 @@ impl FilePool {
         disk.sync_dir(data_dir)?;
         let mut pool = FilePool {
             disk,
+            queue: Arc::new(IoQueue::one_by_one()),
             dir,
             settings,
             generation: 1,
@@ -116,14 +127,14 @@ impl FilePool {
 
     /// Opens the log after recovery found its end: drops what lies beyond `end` and begins a new generation there.
     pub fn open_at(
-        disk: Arc<dyn Disk>,
+        (disk, queue): (Arc<dyn Disk>, Arc<IoQueue>),
         data_dir: &Path,
         settings: LogSettings,
         checkpoint: Lsn,
         end: Lsn,
     ) -> Result<(FilePool, LogFile)> {
         let dir = data_dir.join(REDO_DIR);
-        let listing = list(&*disk, &dir, &settings.uuid)?;
+        let listing = list(&*disk, &dir, &settings.uuid, 1)?;
         let chain = Chain::of(&*disk, &dir, &listing.log, checkpoint)?;
         let mut spares = listing.spares;
         let in_log = |h: &Header| Spare {
@@ -135,7 +146,7 @@ impl FilePool {
         let unused = listing.log.iter().take_while(below);
         spares.extend(unused.map(in_log));
 
-        let mut in_use = VecDeque::new();
+        let (mut in_use, mut kept) = (VecDeque::new(), Vec::new());
         // From the highest number down, so that numbers never have a gap (LF-2).
         for (i, f) in chain.files.iter().enumerate().rev() {
             if i > 0 && f.header.start >= end {
@@ -143,9 +154,7 @@ impl FilePool {
                 f.file.sync()?;
                 spares.push(in_log(&f.header));
             } else {
-                // What recovery read may still be in the operating system's cache only, and the new generation says
-                // that it is whole.
-                f.file.sync()?;
+                kept.push(f.file.clone());
                 in_use.push_front(InUse {
                     number: f.header.number,
                     file_bytes: f.header.file_bytes,
@@ -154,12 +163,15 @@ impl FilePool {
                 });
             }
         }
+        // What recovery read may still be in the operating system's cache only, and the new generation says that it is whole.
+        queue.sync_all(&kept)?;
         let generations = listing.log.iter().map(|h| h.generation);
         let last = in_use.back().expect("the chain's first file is kept");
         let newest = (last.number, end);
         let file_bytes = file_bytes_for(settings.capacity_bytes, Some(last.file_bytes));
         let mut pool = FilePool {
             disk,
+            queue,
             dir,
             settings: LogSettings {
                 file_bytes,
@@ -321,10 +333,43 @@ impl FilePool {
 
     /// Makes a spare.
     pub fn make(&mut self) -> Result<()> {
-        let spare = self.create_spare()?;
-        self.disk.sync_dir(&self.dir)?;
-        self.spares.push_back(spare);
-        Ok(())
+        self.make_together(1)
+    }
+
+    /// Makes some of the files that are missing.
+    pub fn make_some(&mut self) -> Result<()> {
+        match self.lacks() {
+            true => self.make_together(MADE_TOGETHER),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes a spare, and others as long as there are too few, up to `at_most` of them. The space of all is reserved first: what then makes it
+    /// durable for one of them does most of it for the others. After an error those are there whose space could be reserved, or none if they
+    /// could not be synced.
+    fn make_together(&mut self, at_most: usize) -> Result<()> {
+        let before = self.spares.len();
+        let mut files = Vec::new();
+        let made = loop {
+            match self.create_spare() {
+                Ok((spare, file)) => {
+                    self.spares.push_back(spare);
+                    files.push(file);
+                }
+                Err(e) => break Err(e),
+            }
+            if files.len() == at_most || !self.lacks() {
+                break Ok(());
+            }
+        };
+        let synced = self.queue.sync_all(&files);
+        if let Err(e) = synced.and_then(|()| self.disk.sync_dir(&self.dir)) {
+            for spare in self.spares.drain(before..) {
+                give_up(&*self.disk, &path_of(&self.dir, spare.number));
+            }
+            return Err(e);
+        }
+        made
     }
 
     pub fn remove(&mut self, spare: usize) -> Result<()> {
@@ -335,28 +380,24 @@ impl FilePool {
     /// Makes what is missing, when the log is opened.
     fn make_all(&mut self) -> Result<()> {
         while self.lacks() {
-            let spare = self.create_spare()?;
-            self.spares.push_back(spare);
+            self.make_some()?;
         }
-        self.disk.sync_dir(&self.dir)
+        Ok(())
     }
 
-    fn create_spare(&self) -> Result<Spare> {
+    /// A file whose space is reserved, but not durably yet.
+    fn create_spare(&self) -> Result<(Spare, Arc<dyn DiskFile>)> {
         let numbers = self.spares.iter().map(|spare| spare.number);
         let number = numbers.max().unwrap_or(0).max(self.newest.0) + 1;
-        let path = path_of(&self.dir, number);
-        let len = self.settings.file_bytes;
+        let (path, len) = (path_of(&self.dir, number), self.settings.file_bytes);
         let file = self.disk.open(&path, OpenMode::CreateNew)?;
-        let made = file.allocate(len).and_then(|()| file.sync());
-        made.inspect_err(|_| {
-            // It would be in the way of the next attempt. The first error is the one to report.
-            let _ = self.disk.remove(&path);
-        })?;
-        Ok(Spare {
+        (file.allocate(len)).inspect_err(|_| give_up(&*self.disk, &path))?;
+        let spare = Spare {
             number,
             len,
             is_filled: false,
-        })
+        };
+        Ok((spare, file))
     }
 
     // --- Which file comes next -----------------------------------------------------------------------------------
@@ -429,9 +470,9 @@ impl FilePool {
         let named = self.spares.iter().position(|spare| spare.number == number);
         let at = named.unwrap_or(0);
         if self.spares.is_empty() {
-            let spare = self.create_spare()?;
-            assert_eq!(spare.number, number, "LF-2: the number after the newest");
-            self.spares.push_back(spare);
+            self.make()?;
+            let made = self.spares[at].number;
+            assert_eq!(made, number, "LF-2: the number after the newest");
         } else if named.is_none() {
             (self.disk).rename(&path_of(&self.dir, self.spares[at].number), path)?;
             self.spares[at].number = number;
@@ -475,7 +516,9 @@ mod tests {
         checkpoint: Lsn,
         end: Lsn,
     ) -> (FilePool, LogFile) {
-        FilePool::open_at(Arc::new(RealDisk), dir, settings, checkpoint, end).unwrap()
+        let queue = Arc::new(IoQueue::start(false).unwrap());
+        let on = (Arc::new(RealDisk) as Arc<dyn Disk>, queue);
+        FilePool::open_at(on, dir, settings, checkpoint, end).unwrap()
     }
 
     /// Numbers and lengths.
@@ -520,7 +563,7 @@ mod tests {
             pool.release(checkpoint);
         }
         let redo = dir.path().join(REDO_DIR);
-        let chain = Chain::open(&RealDisk, &redo, &settings().uuid, checkpoint);
+        let chain = Chain::open(&RealDisk, &redo, &settings().uuid, checkpoint, 2);
         assert_eq!(chain.unwrap().files.len(), 11);
     }
 
@@ -641,7 +684,7 @@ mod tests {
                 (generation, end)
             );
             let redo = dir.path().join(REDO_DIR);
-            let chain = Chain::open(&RealDisk, &redo, &[5; 16], Lsn(8)).unwrap();
+            let chain = Chain::open(&RealDisk, &redo, &[5; 16], Lsn(8), 1).unwrap();
             assert_eq!(
                 chain.files[1].end, end,
                 "the older file ends where the new one begins"
@@ -661,15 +704,16 @@ mod tests {
         let second = pool.next().unwrap();
         let third = pool.next().unwrap();
         let redo = dir.path().join(REDO_DIR);
-        let open =
-            |from: u64| Chain::open(&RealDisk, &redo, &[5; 16], Lsn(from)).map(|c| c.files.len());
+        let open = |from: u64| {
+            Chain::open(&RealDisk, &redo, &[5; 16], Lsn(from), 1).map(|c| c.files.len())
+        };
         assert_eq!(open(8).unwrap(), 3);
         assert!(open(0).is_err(), "an LSN before the first file");
         assert!(
             open(third.header.end().0 + 8).is_err(),
             "an LSN after the last file"
         );
-        let other = Chain::open(&RealDisk, &redo, &[6; 16], Lsn(8))
+        let other = Chain::open(&RealDisk, &redo, &[6; 16], Lsn(8), 1)
             .err()
             .unwrap();
         assert!(other.to_string().contains("database"), "{other}");

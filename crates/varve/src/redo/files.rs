@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use super::LogSettings;
 use super::intro::{FileIntro, INTRO_BYTES, NO_SPACE};
-use crate::base::{Error, Lsn, Result};
+use crate::base::{Error, Lsn, Result, map_together};
 use crate::io::{DIRECT_BLOCK, Disk, DiskFile, OpenMode};
 
 /// The directory of log files within the data directory.
@@ -141,17 +141,25 @@ pub(super) struct Spare {
     pub is_filled: bool,
 }
 
-pub(super) fn list(disk: &dyn Disk, dir: &Path, uuid: &[u8; 16]) -> Result<Listing> {
+/// Reads all headers, with so many threads.
+pub(super) fn list(
+    disk: &dyn Disk,
+    dir: &Path,
+    uuid: &[u8; 16],
+    threads: usize,
+) -> Result<Listing> {
     let mut listing = Listing {
         log: Vec::new(),
         spares: Vec::new(),
     };
-    for entry in disk.list(dir)? {
-        let Some(number) = number_of(&entry.name) else {
-            continue;
-        };
-        let path = dir.join(&entry.name);
-        match read_header(disk, &path, entry.len, uuid)? {
+    let mut files = disk.list(dir)?;
+    files.retain(|entry| number_of(&entry.name).is_some());
+    let headers = map_together(&files, threads, |entry| {
+        read_header(disk, &dir.join(&entry.name), entry.len, uuid)
+    });
+    for (entry, header) in files.into_iter().zip(headers) {
+        let number = number_of(&entry.name).expect("others were left out");
+        match header? {
             Some(header) if header.number == number => listing.log.push(header),
             header => listing.spares.push(Spare {
                 number,
@@ -209,9 +217,16 @@ pub struct ChainFile {
 }
 
 impl Chain {
-    /// Opens the files from the one that holds `from` upward.
-    pub fn open(disk: &dyn Disk, dir: &Path, uuid: &[u8; 16], from: Lsn) -> Result<Chain> {
-        Chain::of(disk, dir, &list(disk, dir, uuid)?.log, from)
+    /// Opens the files from the one that holds `from` upward. The headers of all files are read, with so many threads.
+    pub fn open(
+        disk: &dyn Disk,
+        dir: &Path,
+        uuid: &[u8; 16],
+        from: Lsn,
+        threads: usize,
+    ) -> Result<Chain> {
+        let listing = list(disk, dir, uuid, threads)?;
+        Chain::of(disk, dir, &listing.log, from)
     }
 
     pub(super) fn of(disk: &dyn Disk, dir: &Path, log: &[Header], from: Lsn) -> Result<Chain> {

@@ -35,7 +35,7 @@ use super::group::{Group, Role};
 use super::ring::Ring;
 use super::write::Writer;
 use crate::base::{Error, Lsn, Result, Sabotage};
-use crate::io::Disk;
+use crate::io::{Disk, IoQueue};
 
 type Callback<T> = OnceLock<Box<dyn Fn(T) + Send + Sync>>;
 type Watcher = Box<dyn FnOnce() + Send>;
@@ -126,16 +126,17 @@ impl RedoLog {
         Ok(RedoLog::new(&settings, pool, first, start, start))
     }
 
-    /// Opens the log for writing after recovery read it from `checkpoint` to `end`. What lies beyond `end` is dropped.
+    /// Opens the log for writing after recovery read it from `checkpoint` to `end`. What lies beyond `end` is dropped. Files
+    /// are synced together by the queue.
     pub fn open_at(
-        disk: Arc<dyn Disk>,
+        on: (Arc<dyn Disk>, Arc<IoQueue>),
         data_dir: &Path,
         settings: LogSettings,
         checkpoint: Lsn,
         end: Lsn,
     ) -> Result<RedoLog> {
         settings.validate()?;
-        let (pool, first) = FilePool::open_at(disk, data_dir, settings, checkpoint, end)?;
+        let (pool, first) = FilePool::open_at(on, data_dir, settings, checkpoint, end)?;
         Ok(RedoLog::new(&settings, pool, first, checkpoint, end))
     }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::ahead::{Ahead, Block, Buffer};
 use super::files::{Chain, REDO_DIR, path_of};
 use super::{Frame, frame};
-use crate::base::{Lsn, Result};
+use crate::base::{DISK_THREADS, Lsn, Result};
 use crate::io::{DIRECT_BLOCK, Disk, IoQueue};
 
 /// A piece of the stream, cut between frames. Nobody has looked at the checksums yet.
@@ -144,7 +144,11 @@ impl PieceReader {
         (queue, piece_bytes, through): (&Arc<IoQueue>, usize, Through),
     ) -> Result<PieceReader> {
         let dir = data_dir.join(REDO_DIR);
-        let mut chain = Chain::open(disk, &dir, uuid, from)?;
+        let threads = match queue.is_asynchronous() {
+            true => DISK_THREADS,
+            false => 1,
+        };
+        let mut chain = Chain::open(disk, &dir, uuid, from, threads)?;
         if through == Through::Direct {
             let whole = |bytes: u64| bytes.is_multiple_of(DIRECT_BLOCK as u64);
             for f in chain

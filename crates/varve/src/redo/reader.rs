@@ -47,7 +47,7 @@ impl RedoReader {
         uuid: &[u8; 16],
         from: Lsn,
     ) -> Result<RedoReader> {
-        let chain = Chain::open(disk, &data_dir.join(REDO_DIR), uuid, from)?;
+        let chain = Chain::open(disk, &data_dir.join(REDO_DIR), uuid, from, 1)?;
         Ok(RedoReader {
             chain,
             at: from,

@@ -167,6 +167,22 @@ fn growing_on_a_full_disk_changes_nothing() {
     assert_eq!(log.capacity_in_force(), 4 * MIB);
 }
 
+/// Files that could not be made durable count for nothing, and are in nobody's way afterwards.
+#[test]
+fn files_that_cant_be_synced_are_not_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let (disk, log) = create_faulty(dir.path());
+    let names = || RealDisk.list(&dir.path().join(REDO_DIR)).unwrap();
+    let before = (names(), log.file_bytes(), log.capacity_in_force());
+    disk.fail_sync.store(true, Ordering::Relaxed);
+    let refused = log.set_capacity(4 * MIB).unwrap_err().to_string();
+    assert!(refused.contains("broken disk"), "{refused}");
+    assert_eq!((names(), log.file_bytes(), log.capacity_in_force()), before);
+    disk.fail_sync.store(false, Ordering::Relaxed);
+    log.set_capacity(4 * MIB).unwrap();
+    assert_eq!(log.capacity_in_force(), 4 * MIB);
+}
+
 /// LOG-2: a log that was opened again and again on a full disk has files that are used in part. It gets as far as there is
 /// room, and no further; when the checkpoint has moved it has all of its capacity again.
 #[test]

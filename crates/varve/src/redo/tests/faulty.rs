@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use super::{START, read, settings};
 use crate::base::{Error, Lsn, Result};
+use crate::io::IoQueue;
 use crate::io::meddled::{MeddledDisk, Meddler};
 use crate::redo::{LogSettings, RedoLog};
 
@@ -31,7 +32,8 @@ impl Faulty {
     pub(super) fn reopen(self: &Arc<Self>, dir: &Path, checkpoint: Lsn) -> RedoLog {
         let disk = MeddledDisk::new(self.clone());
         let end = read(dir, checkpoint).unwrap().1;
-        RedoLog::open_at(disk, dir, settings(), checkpoint, end).unwrap()
+        let queue = Arc::new(IoQueue::one_by_one());
+        RedoLog::open_at((disk, queue), dir, settings(), checkpoint, end).unwrap()
     }
 }
 

@@ -39,7 +39,9 @@ fn create(dir: &Path) -> RedoLog {
 
 fn reopen(dir: &Path, checkpoint: Lsn) -> RedoLog {
     let end = read(dir, checkpoint).unwrap().1;
-    RedoLog::open_at(Arc::new(RealDisk), dir, settings(), checkpoint, end).unwrap()
+    let queue = Arc::new(IoQueue::start(false).unwrap());
+    let on = (Arc::new(RealDisk) as Arc<dyn Disk>, queue);
+    RedoLog::open_at(on, dir, settings(), checkpoint, end).unwrap()
 }
 
 fn put(log: &RedoLog, body: &[u8]) -> Lsn {
