@@ -21,7 +21,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::base::{Error, PageId, Result};
+use crate::base::{DISK_THREADS, Error, PageId, Result, map_together};
 use crate::buffer::PageStore;
 use crate::io::{Disk, DiskFile, OpenMode};
 use crate::page;
@@ -223,10 +223,20 @@ pub fn recover(
     let mut spaces = Vec::new();
     // Until they are synced.
     let mut open = Vec::new();
-    let mut found = vec![0u8; page_size];
-    for (id, copy) in read_copies(disk, dir, page_size, uuid)? {
-        match store.read(id, &mut found) {
-            Ok(()) => {}
+    let copies = read_copies(disk, dir, page_size, uuid)?;
+    let is_whole = |(id, _): &(PageId, Vec<u8>)| -> Result<bool> {
+        let mut found = vec![0u8; page_size];
+        store.read(*id, &mut found)?;
+        Ok(page::verify(&found, *id).is_ok())
+    };
+    let threads = match store.reads_in_background() {
+        true => DISK_THREADS,
+        false => 1,
+    };
+    let found = map_together(&copies, threads, is_whole);
+    for ((id, copy), is_whole) in copies.into_iter().zip(found) {
+        let is_whole = match is_whole {
+            Ok(is_whole) => is_whole,
             // Nothing was torn there, and damage is not hidden: `read` checks no page. The first says that there is no such
             // tablespace now: it was dropped, or its file is missing, which recovery tells by itself when redo names it. The second
             // says that the page lies beyond the file's end. A crash takes away the end of a file only if it was never synced, and
@@ -234,9 +244,9 @@ pub fn recover(
             // finds a page of zeros, to which its records do not apply, and a reader finds none: both tell the page.
             Err(Error::NotFound { .. } | Error::Corrupt { .. }) => continue,
             Err(e) => return Err(e),
-        }
+        };
         spaces.push(id.space);
-        if page::verify(&found, id).is_err() {
+        if !is_whole {
             open.push(store.keep_open(id.space)?);
             store.write(id, &copy)?;
             repaired.push(id);
