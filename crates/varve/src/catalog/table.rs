@@ -162,6 +162,18 @@ impl OpenTable {
         Ok(table)
     }
 
+    /// Has the pages in the pool that `open` looks at. What can't be read, or is damaged, it will tell.
+    pub fn read_ahead(def: &TableDef, mtr: &Arc<MtrEnv>, spaces: &Spaces) {
+        let Ok(space) = spaces.require(def.space) else {
+            return;
+        };
+        let clustered = Tree::open(mtr.clone(), space, def.primary.root, def.primary.id);
+        let _ = clustered.estimate_between(&[], None);
+        if def.auto_increment.is_some() {
+            let _ = mtr.pool.shared(PageId::new(def.space, META_PAGE));
+        }
+    }
+
     fn load_counters(&self) -> Result<()> {
         let rows = self.clustered.tree.estimate_between(&[], None)?;
         self.rows.store(rows as i64, Ordering::Relaxed);

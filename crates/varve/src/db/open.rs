@@ -9,8 +9,8 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::base::{
-    Error, FIRST_TEMPORARY_ID, PageId, PageNo, Result, SYSTEM_SPACE, Sabotage, SpaceId, TableId,
-    TrxId,
+    DISK_THREADS, Error, FIRST_TEMPORARY_ID, PageId, PageNo, Result, SYSTEM_SPACE, Sabotage,
+    SpaceId, TableId, TrxId, map_together,
 };
 use crate::buffer::{BufferPool, PageStore, PoolSettings};
 use crate::catalog::{BrokenTable, OpenTable, TableDef, Tables};
@@ -36,7 +36,7 @@ use crate::txn::{
     Transaction, TxnSys,
 };
 use crate::undo::{
-    Directory, TrxUndo, UndoEnv, UndoSys, format_temporary_segments, require_system_file,
+    Directory, ReadAhead, TrxUndo, UndoEnv, UndoSys, format_temporary_segments, require_system_file,
 };
 
 /// Logs id limits for the transaction system.
@@ -50,6 +50,9 @@ impl IdLimitLog for LogIdLimit {
         Ok(())
     }
 }
+
+/// Tables whose pages are read ahead before they are opened.
+const TABLES_TOGETHER: usize = 64;
 
 /// What a database is opened for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -384,8 +387,13 @@ impl Opener<'_> {
             page_size,
         };
         format_temporary_segments(&undo_env)?;
+        let ahead = |pages: &[PageId]| {
+            let threads = self.options.recovery_threads();
+            recovery::load_ahead(&self.pool, self.map.as_deref(), pages, threads);
+        };
+        let ahead = self.may_read_ahead().then_some(&ahead as ReadAhead<'_>);
         let (undo, unfinished) = match looks_at_undo {
-            true => UndoSys::load(undo_env, &directory.undo_spaces, id_limit)?,
+            true => UndoSys::load(undo_env, &directory.undo_spaces, id_limit, ahead)?,
             false => (UndoSys::load_temporary(undo_env, id_limit)?, Vec::new()),
         };
         undo.use_rsegs(self.options.undo_logs as usize);
@@ -463,6 +471,23 @@ impl Opener<'_> {
         Ok((core, ddl, self.flusher, rest))
     }
 
+    /// Whether there is something to be won by having several pages read at the same time.
+    fn may_read_ahead(&self) -> bool {
+        self.pool.store().reads_in_background()
+    }
+
+    /// Has the pages in the pool that `open_table` looks at. After a crash each may have redo to be read and applied first.
+    fn read_ahead(&self, core: &Core, stored: &StoredDef) {
+        let Ok(def) = &stored.def else {
+            return;
+        };
+        OpenTable::read_ahead(def, &core.mtr, &self.spaces);
+        if self.is_after_crash {
+            // The copy of the definition is on it. What is wrong with it is told by who looks there.
+            let _ = self.pool.shared(PageId::new(def.space, PageNo(0)));
+        }
+    }
+
     fn rolls_back(&self) -> bool {
         self.options.force_recovery < FORCE_NO_ROLLBACK
     }
@@ -516,12 +541,19 @@ impl Opener<'_> {
         let incomplete = defs.iter().any(|d| d.def.is_err());
         self.raise_ids(&defs)?;
         let missing = recovery::reconcile(core, &self.spaces, found, (&named, incomplete))?;
-        for stored in defs {
-            let file_is_missing = missing.contains(&stored.name);
-            let path = ddl::table_path(&stored.name);
-            let file = found.iter().find(|file| file.path == path);
-            let refused = file.and_then(recovery::FoundFile::refused);
-            self.open_table(core, ddl, stored, (file_is_missing, refused))?;
+        let mut defs = defs.into_iter().peekable();
+        while defs.peek().is_some() {
+            let batch: Vec<StoredDef> = defs.by_ref().take(TABLES_TOGETHER).collect();
+            if self.may_read_ahead() {
+                map_together(&batch, DISK_THREADS, |stored| self.read_ahead(core, stored));
+            }
+            for stored in batch {
+                let file_is_missing = missing.contains(&stored.name);
+                let path = ddl::table_path(&stored.name);
+                let file = found.iter().find(|file| file.path == path);
+                let refused = file.and_then(recovery::FoundFile::refused);
+                self.open_table(core, ddl, stored, (file_is_missing, refused))?;
+            }
         }
         if self.map.is_none() {
             self.hold = None;

@@ -145,6 +145,12 @@ impl PageMap {
         is_left && !self.given_up.lock().contains(&page)
     }
 
+    /// The partition that has the page's redo, if the page is among those.
+    pub fn partition_of(&self, page: PageId) -> Option<usize> {
+        let place = self.place(page).filter(|_| self.waits(page))?;
+        Some(place.partition)
+    }
+
     /// Loads a partition's redo, for who wants many of its pages: as long as somebody has it, nobody has to load it again.
     pub fn load(&self, partition: usize) -> Result<Arc<Loaded>> {
         let source = Source {

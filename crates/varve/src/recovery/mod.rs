@@ -14,7 +14,9 @@
 //! 6. the database opens. In the background, other threads bring the rest of the pages up to date and roll back the other transactions
 //!    (`background`), under locks that keep everybody else away.
 //!
-//! So the time until the first answer is that of reading the log, whatever the number of pages. What makes it safe:
+//! So the time until the first answer is that of reading the log, whatever the number of pages. The pages that steps 4 and 5 look at are not many, but each may
+//! be in a partition of its own, whose redo has to be read back from a file: where it is known which they will be, they are loaded together
+//! (`load_ahead`), and several threads look at the tables before they are opened one by one. What makes it safe:
 //!
 //! - **REC-1** Nobody sees a page of a logged tablespace without its redo: it is applied before anybody else can latch the page (BUF-6), and is
 //!   known completely before the first page is loaded (step 3).
@@ -57,13 +59,14 @@ mod spill;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 
-use crate::base::{Error, Lsn, PageId, Result};
+use crate::base::{Error, Lsn, PageId, Result, map_together};
 use crate::buffer::{BufferPool, PendingRedo};
 use crate::mtr::replay::apply_frame;
 use crate::redo::{REDO_DIR, RedoLog, RedoReader};
@@ -131,6 +134,34 @@ fn read_together(
         *loaded = map.load(partition).ok();
     }
     arrivals.into_iter().for_each(|arrived| arrived.finish(map));
+}
+
+/// Has these pages in the pool, up to date, before somebody looks at one after the other: those that lack redo are loaded together, by `threads`
+/// threads, and the others read ahead. What can't be loaded is left to whoever needs it.
+pub fn load_ahead(pool: &Arc<BufferPool>, map: Option<&PageMap>, pages: &[PageId], threads: usize) {
+    let mut lacking: BTreeMap<usize, Vec<PageId>> = BTreeMap::new();
+    let mut others = Vec::new();
+    for &page in pages {
+        match map.and_then(|map| map.partition_of(page)) {
+            Some(partition) => lacking.entry(partition).or_default().push(page),
+            None => others.push(page),
+        }
+    }
+    pool.prefetch(&others);
+    let Some(map) = map else {
+        return;
+    };
+    let partitions = Vec::from_iter(lacking);
+    map_together(&partitions, threads, |(partition, pages)| {
+        let mut loaded = None;
+        for batch in pages.chunks(BATCH_PAGES) {
+            read_together(pool, map, (*partition, batch), &mut loaded);
+            // Those that begin as zeros, and those for which there was no frame at hand.
+            for page in batch.iter().filter(|page| map.waits(**page)) {
+                let _ = pool.shared(*page);
+            }
+        }
+    });
 }
 
 /// Brings all pages up to date, with several threads, but for those that are damaged: then the first such error is returned. After any error the

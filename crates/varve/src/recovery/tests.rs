@@ -222,6 +222,39 @@ fn everything_is_applied_at_once_and_files_are_synced() {
     assert_eq!(wrong(&made, &pool), [0; 0]);
 }
 
+/// Opening asks for pages of all kinds: those that lack redo are brought up to date, and what can't be loaded is left to who needs it.
+#[test]
+fn pages_that_are_asked_for_are_loaded_together() {
+    let mut rng = SmallRng::seed_from_u64(15);
+    let made = make(&mut rng, 2000);
+    let (_, map) = scan_in(made.dir.path(), START, (100_000, 2), false);
+    let pool = pool_on(&made.stored);
+    let map = attach(map, &pool).unwrap().expect("pages lack redo");
+    assert!(map.partitions() > 1);
+    let mut asked: Vec<PageId> = (0..PAGES).step_by(3).map(id).collect();
+    asked.push(PageId::new(SpaceId(9), PageNo(0)));
+    // Twice the same.
+    for _ in 0..2 {
+        load_ahead(&pool, Some(&map), &asked, 3);
+        assert!(asked.iter().all(|page| !map.waits(*page)));
+        assert_eq!(map.left(), u64::from(PAGES) / 3 * 2);
+    }
+    assert_eq!(wrong(&made, &pool), [0; 0]);
+    load_ahead(&pool, Some(&map), &asked, 3);
+    load_ahead(&pool, None, &asked, 3);
+
+    let (_, map) = scan_in(made.dir.path(), made.checkpoint, (64 << 20, 2), false);
+    let damaged = Arc::new(MemStore::default());
+    (0..PAGES).for_each(|no| damaged.put(id(no), vec![1; PAGE]));
+    let pool = pool_on(&damaged);
+    let map = attach(map, &pool).unwrap().expect("pages lack redo");
+    let all: Vec<PageId> = (0..PAGES).map(id).collect();
+    load_ahead(&pool, Some(&map), &all, 3);
+    let refused = |page: &PageId| pool.shared(*page).is_err();
+    assert!(all.iter().any(refused));
+    assert!(all.iter().all(|page| refused(page) == map.waits(*page)));
+}
+
 /// BUF-7: who takes a page for new that lacks redo, and does not fill it, leaves the redo where it is.
 #[test]
 fn a_page_taken_for_new_and_not_filled_keeps_its_redo() {

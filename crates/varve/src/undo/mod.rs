@@ -12,6 +12,7 @@
 //!
 //! Latches: see `rseg`. Failure: an error before a mini-transaction's first change is returned and nothing happened.
 
+mod ahead;
 mod directory;
 mod header;
 mod hold;
@@ -38,6 +39,7 @@ use crate::buffer::{BufferPool, SharedPage};
 use crate::mtr::{Mtr, MtrEnv, PageH, RawRecord};
 use crate::space::{Purpose, Space, Spaces};
 
+pub use ahead::ReadAhead;
 pub use directory::{DIRECTORY_PAGE, Directory, SYSTEM_FILE, require_system_file};
 pub use header::{LogHeader, LogKind, LogSpan, LogState, LogWalk};
 use pair::{Ending, Ends, LogPair};
@@ -52,6 +54,7 @@ pub use truncate::{
     HeldByTruncation, INITIAL_PAGES, UNDO_FILES, UndoSpace, UndoSpaceState, undo_path,
 };
 
+use ahead::read_ahead;
 use header::read_cached;
 use log::UndoLog;
 use rseg::{RsegUse, UsedSlot, check_history, undo_page};
@@ -121,15 +124,22 @@ pub struct UndoSys {
 
 impl UndoSys {
     /// Opens the rollback segments over the undo tablespaces and those of the new temporary one; returns the undo of
-    /// transactions that had not ended. All ids and numbers that were ever used are below `id_limit`.
+    /// transactions that had not ended. All ids and numbers that were ever used are below `id_limit`. The pages that it looks at are
+    /// read `ahead`, if that is of use.
     pub fn load(
         env: UndoEnv,
         spaces: &[SpaceId],
         id_limit: u64,
+        ahead: Option<ReadAhead<'_>>,
     ) -> Result<(UndoSys, Vec<TrxUndo>)> {
         let mut logged = Vec::new();
         let mut unfinished: Vec<TrxUndo> = Vec::new();
-        for (id, header) in places(spaces) {
+        let places = places(spaces);
+        if let Some(ahead) = ahead {
+            let headers: Vec<PageId> = places.iter().map(|(_, header)| *header).collect();
+            read_ahead(&env, &headers, ahead);
+        }
+        for (id, header) in places {
             let (rseg, used) = Rseg::load(&env, id, header, id_limit)?;
             let rseg = Arc::new(rseg);
             for UsedSlot {

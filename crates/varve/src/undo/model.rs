@@ -4,7 +4,8 @@
 //!
 //! Records are made up: no table stands behind them.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
@@ -19,7 +20,7 @@ use crate::base::{FIRST_TEMPORARY_ID, TEMP_SPACE};
 use crate::buffer::PoolSettings;
 use crate::io::{Disk, Overlay, RealDisk};
 use crate::mtr::replay::apply_frame;
-use crate::page::{SLOT_SIZE, page_lsn};
+use crate::page::{PageType, SLOT_SIZE, page_lsn, page_type};
 use crate::redo::{LogSettings, LogWriter, RedoLog, RedoReader};
 use crate::row::LONG_REF_BYTES;
 use crate::space::{DefinitionCopy, MIXED, NewSpace, SpaceKind};
@@ -188,7 +189,11 @@ impl Base {
         limit: u64,
     ) -> (Base, Vec<TrxUndo>) {
         format_temporary_segments(&env).expect("headers");
-        let (sys, unfinished) = UndoSys::load(env, &[], limit).expect("sound undo");
+        let asked = RefCell::new(BTreeSet::new());
+        let ahead = |pages: &[PageId]| asked.borrow_mut().extend(pages.iter().copied());
+        let loaded = UndoSys::load(env, &[], limit, Some(&ahead));
+        let (sys, unfinished) = loaded.expect("sound undo");
+        check_asked(&asked.into_inner(), &sys, &unfinished);
         (
             Base {
                 sys,
@@ -228,6 +233,26 @@ impl Base {
     fn env(&self) -> &UndoEnv {
         &self.sys.env
     }
+}
+
+/// Whatever is looked at when undo is loaded was asked for before.
+fn check_asked(asked: &BTreeSet<PageId>, sys: &UndoSys, unfinished: &[TrxUndo]) {
+    let logs = unfinished.iter().flat_map(TrxUndo::pairs);
+    let logs = logs.flat_map(LogPair::logs);
+    let ends = logs.flat_map(|log| [log.first_page().no, log.header().last]);
+    let mut wanted: BTreeSet<_> = ends.map(|no| PageId::new(SYSTEM_SPACE, no)).collect();
+    for rseg in sys.logged() {
+        wanted.insert(rseg.header());
+        let pages = rseg.check(&sys.env).expect("a sound segment").into_iter();
+        let pages = pages.map(|no| PageId::new(rseg.space(), no));
+        let is_history = |id: &PageId| {
+            let page = sys.env.pool.shared(*id).expect("it was checked");
+            page_type(&page) == Some(PageType::History)
+        };
+        wanted.extend(pages.filter(is_history));
+    }
+    let forgotten: Vec<_> = wanted.difference(asked).collect();
+    assert!(forgotten.is_empty(), "{forgotten:?} of {wanted:?}");
 }
 
 struct Run {

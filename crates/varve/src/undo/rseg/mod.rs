@@ -334,6 +334,14 @@ impl Rseg {
     }
 }
 
+/// The pages that a header names: those in its slots, and the first one of the history and its tail.
+pub(super) fn header_leads_to(page: &[u8]) -> Vec<PageNo> {
+    let slots = 0..Rseg::slot_count(page.len()) as u16;
+    let history = [HISTORY_HEAD, HISTORY_TAIL].map(|at| PageNo(u32_at(page, at)));
+    let slots = slots.map(|slot| slot_at(page, slot));
+    slots.chain(history).filter(|no| *no != NO_PAGE).collect()
+}
+
 fn slot_at(header: &[u8], slot: u16) -> PageNo {
     PageNo(u32_at(header, SLOTS + slot as usize * 4))
 }
