@@ -5,6 +5,7 @@ mod error;
 mod ids;
 #[cfg(all(test, loom))]
 pub mod model;
+mod packed;
 mod sabotage;
 mod spread;
 pub mod sync;
@@ -15,6 +16,7 @@ mod xid;
 pub use durations::Durations;
 pub use error::{Error, Result};
 pub use ids::*;
+pub use packed::{RowHead, put_pair, take_pair};
 pub use sabotage::Sabotage;
 pub use spread::{Counter, thread_spot};
 pub use together::{DISK_THREADS, map_together};

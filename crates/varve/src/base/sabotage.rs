@@ -18,7 +18,7 @@ pub enum Sabotage {
     UndoPageTakenTooEarly,
     /// Pages that a crash tore are not restored from the doublewrite file.
     TornPagesKept,
-    /// A page operation that replaces a record is not logged.
+    /// Updates by which a row gets another length are not logged.
     RedoRecordSkipped,
     /// Changes of allocation pages are not logged.
     AllocationNotLogged,

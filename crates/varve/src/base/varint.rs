@@ -3,6 +3,7 @@
 /// Bytes of the longest number.
 pub const MOST_BYTES: usize = 10;
 
+#[inline]
 pub fn put(out: &mut Vec<u8>, mut v: u64) {
     while v >= 0x80 {
         out.push(v as u8 | 0x80);
@@ -12,6 +13,7 @@ pub fn put(out: &mut Vec<u8>, mut v: u64) {
 }
 
 /// Takes a number off the front; `None` if there is none of 64 bits.
+#[inline]
 pub fn take(bytes: &mut &[u8]) -> Option<u64> {
     let mut v = 0;
     for shift in (0..64).step_by(7) {

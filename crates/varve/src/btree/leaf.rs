@@ -115,14 +115,6 @@ impl LeafPos {
         self.found = false;
     }
 
-    /// Replaces the payload of the record that was found; room was asked for what it grows by.
-    #[inline]
-    pub fn replace(&self, mtr: &mut Mtr<'_>, payload: &[u8]) {
-        assert!(self.found, "no record at this position");
-        let slot = self.slot;
-        mtr.op(self.h, PageOp::ReplacePayload { slot, payload });
-    }
-
     /// Overwrites bytes inside the payload of the record that was found.
     #[inline]
     pub fn patch(&self, mtr: &mut Mtr<'_>, off: usize, bytes: &[u8]) {

@@ -582,9 +582,10 @@ fn images_are_never_stale_after_a_change_ended() {
                 0 => {
                     let mut page = pool.exclusive(id(no)).unwrap();
                     let v = newest[no as usize].load(Relaxed) + 1;
-                    let op = PageOp::ReplacePayload {
+                    let op = PageOp::PatchPayload {
                         slot: 1,
-                        payload: &(v as u32).to_le_bytes(),
+                        off: 0,
+                        bytes: &(v as u32).to_le_bytes(),
                     };
                     op.apply(page.bytes_mut(), id(no)).unwrap();
                     page.changed(Lsn(lsn.fetch_add(8, Relaxed)));

@@ -3,15 +3,15 @@
 //! Clustered record: flags, TrxId, RollPtr, row. Secondary entry: flags, TrxId, length of the clustered key, which
 //! is the tail of the entry's key (docs/format.md).
 
-use crate::base::{RollPtr, TrxId, get_u56, put_u56};
+use crate::base::{RollPtr, RowHead, TrxId, get_u56, put_u56};
 
 /// Flag of a record or entry that is deleted for everybody who sees its TrxId.
 pub const DELETED: u8 = 1;
 /// Flag of a clustered record with values on overflow pages.
 pub const LONG: u8 = 2;
 
-/// Bytes before the row in a clustered record: flags 1, TrxId 7, RollPtr 7.
-pub const ROW_AT: usize = 15;
+/// Bytes before the row in a clustered record.
+pub const ROW_AT: usize = RowHead::LEN;
 /// Bytes of a secondary entry's payload: flags 1, TrxId 7, clustered key length 2.
 pub const ENTRY_LEN: usize = 10;
 
@@ -50,11 +50,12 @@ impl<'a> RowRecord<'a> {
 
 /// The fixed part of a clustered payload.
 pub fn row_header(flags: u8, trx: TrxId, roll_ptr: RollPtr) -> [u8; ROW_AT] {
-    let mut out = [0; ROW_AT];
-    out[0] = flags;
-    put_u56(&mut out[1..], trx.0);
-    put_u56(&mut out[8..], roll_ptr.0);
-    out
+    let head = RowHead {
+        flags,
+        trx,
+        roll_ptr,
+    };
+    head.to_bytes()
 }
 
 /// A secondary entry's payload.

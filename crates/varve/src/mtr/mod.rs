@@ -513,9 +513,10 @@ fn class_of(id: PageId, changes: Changes, max_log_bytes: u32) -> Changes {
 /// Whether the database is to do this wrong.
 fn forgets_to_log(env: &MtrEnv, page: &[u8], op: &PageOp<'_>) -> bool {
     let is_allocation = || page_type(page) == Some(PageType::Alloc);
-    let is_replacement = || matches!(op, PageOp::ReplacePayload { .. });
+    let is_resized =
+        || matches!(op, PageOp::UpdateRow { cut, bytes, .. } if bytes.len() != usize::from(*cut));
     let log = &env.log;
-    log.is_sabotaged(Sabotage::RedoRecordSkipped) && is_replacement()
+    log.is_sabotaged(Sabotage::RedoRecordSkipped) && is_resized()
         || log.is_sabotaged(Sabotage::AllocationNotLogged) && is_allocation()
 }
 

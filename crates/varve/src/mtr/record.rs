@@ -13,10 +13,10 @@
 //! | 0x93 | file replace | old space, new space, path |
 //! | 0x94 | id limit | u64: transaction ids below this may be in use |
 //!
-//! Spaces and page numbers are LEB128 of u32; a path is its length (u16) and UTF-8, relative to the data directory.
+//! Spaces and page numbers are varints of 32 bits; a path is its length (u16) and UTF-8, relative to the data directory.
 //! Decoding is total: bytes that are no record give an error, never a panic.
 
-use crate::base::{PageId, PageNo, SpaceId};
+use crate::base::{PageId, PageNo, SpaceId, varint};
 use crate::page::PageOp;
 
 const PAGE: u8 = 0x80;
@@ -67,14 +67,6 @@ pub enum Record<'a> {
     Raw(RawRecord<'a>),
 }
 
-fn put_u32(out: &mut Vec<u8>, mut v: u32) {
-    while v >= 0x80 {
-        out.push(v as u8 | 0x80);
-        v >>= 7;
-    }
-    out.push(v as u8);
-}
-
 fn put_path(out: &mut Vec<u8>, path: &str) {
     let len = u16::try_from(path.len()).expect("paths are shorter than 64 KiB");
     out.extend_from_slice(&len.to_le_bytes());
@@ -84,31 +76,31 @@ fn put_path(out: &mut Vec<u8>, path: &str) {
 /// The operations that follow are on `page`.
 pub(super) fn put_page(out: &mut Vec<u8>, page: PageId, fresh: bool) {
     out.push(if fresh { FRESH_PAGE } else { PAGE });
-    put_u32(out, page.space.0);
-    put_u32(out, page.no.0);
+    varint::put(out, page.space.0.into());
+    varint::put(out, page.no.0.into());
 }
 
 pub(super) fn put_raw(out: &mut Vec<u8>, record: &RawRecord<'_>) {
     match *record {
         RawRecord::FileCreate { space, path } => {
             out.push(FILE_CREATE);
-            put_u32(out, space.0);
+            varint::put(out, space.0.into());
             put_path(out, path);
         }
         RawRecord::FileRename { space, path } => {
             out.push(FILE_RENAME);
-            put_u32(out, space.0);
+            varint::put(out, space.0.into());
             put_path(out, path);
         }
         RawRecord::FileDelete { space, path } => {
             out.push(FILE_DELETE);
-            put_u32(out, space.0);
+            varint::put(out, space.0.into());
             put_path(out, path);
         }
         RawRecord::FileReplace { old, new, path } => {
             out.push(FILE_REPLACE);
-            put_u32(out, old.0);
-            put_u32(out, new.0);
+            varint::put(out, old.0.into());
+            varint::put(out, new.0.into());
             put_path(out, path);
         }
         RawRecord::IdLimit { limit } => {
@@ -157,15 +149,8 @@ impl<'a> Records<'a> {
     }
 
     fn u32(&mut self) -> Parse<u32> {
-        let mut v = 0u64;
-        for shift in (0..35).step_by(7) {
-            let b = self.take(1)?[0];
-            v |= u64::from(b & 0x7f) << shift;
-            if b < 0x80 {
-                return u32::try_from(v).map_err(|_| "a number above 32 bits");
-            }
-        }
-        Err("a number above 32 bits")
+        let v = varint::take(&mut self.rest).ok_or("a short record")?;
+        u32::try_from(v).map_err(|_| "a number above 32 bits")
     }
 
     fn space(&mut self) -> Parse<SpaceId> {

@@ -9,7 +9,7 @@ use super::header::{
 };
 use super::op::BulkRecs;
 use super::slotted::*;
-use crate::base::PageNo;
+use crate::base::{PageNo, RowHead};
 
 pub(super) type Edit = std::result::Result<(), &'static str>;
 
@@ -219,28 +219,65 @@ impl<'a> SlottedMut<'a> {
         }
     }
 
-    pub(super) fn replace_payload(&mut self, slot: usize, payload: &[u8]) -> Edit {
-        let (at, off, len) = self.locate(slot)?;
-        let key_len = get_u16(self.page, off) as usize;
-        let start = off + KLEN_SIZE + key_len;
-        let new_len = KLEN_SIZE + key_len + payload.len();
-        if new_len <= len {
-            self.page[start..start + payload.len()].copy_from_slice(payload);
-            put_u16(self.page, at + 2, new_len as u16);
-            self.add_garbage(len - new_len);
-            return Ok(());
+    /// A record with an empty key behind all others.
+    #[inline]
+    pub(super) fn append(&mut self, payload: &[u8]) -> Edit {
+        self.insert(self.view().n_slots(), &[], payload)
+    }
+
+    /// Another head of a row, and `bytes` in place of `cut` bytes at `at` behind it.
+    pub(super) fn update_row(
+        &mut self,
+        slot: usize,
+        head: RowHead,
+        (at, cut): (u16, u16),
+        bytes: &[u8],
+    ) -> Edit {
+        let (place, off, len) = self.locate(slot)?;
+        let start = off + KLEN_SIZE + get_u16(self.page, off) as usize;
+        let from = start + RowHead::LEN + at as usize;
+        let (to, end) = (from + cut as usize, off + len);
+        if to > end {
+            return Err("an update beyond the row");
         }
-        // The old record's bytes count as free: a record that barely grows must fit in its own place.
-        if new_len > u16::MAX as usize || self.view().free_space() + len < new_len {
+        if bytes.len() > to - from {
+            let longer = [
+                &self.page[off..start],
+                &head.to_bytes(),
+                &self.page[start + RowHead::LEN..from],
+                bytes,
+                &self.page[to..end],
+            ]
+            .concat();
+            return self.put_longer(slot, &longer);
+        }
+        self.page[start..start + RowHead::LEN].copy_from_slice(&head.to_bytes());
+        self.page[from..from + bytes.len()].copy_from_slice(bytes);
+        let shorter = to - from - bytes.len();
+        if shorter > 0 {
+            self.page.copy_within(to..end, to - shorter);
+            put_u16(self.page, place + 2, (len - shorter) as u16);
+            self.add_garbage(shorter);
+        }
+        Ok(())
+    }
+
+    /// Puts a longer record in place of one with the same key. The old record's bytes count as free: one that barely grows must
+    /// fit in its own place.
+    fn put_longer(&mut self, slot: usize, record: &[u8]) -> Edit {
+        let (at, off, len) = self.locate(slot)?;
+        if record.len() > u16::MAX as usize || self.view().free_space() + len < record.len() {
             return Err(NO_ROOM);
         }
-        let suffix = self.page[off + KLEN_SIZE..start].to_vec();
         self.give_back(off, len);
-        if self.view().contiguous() < new_len {
+        if self.view().contiguous() < record.len() {
             self.compact(Some(slot));
         }
-        let off = self.push_record(&suffix, payload);
-        self.put_slot(at, off, new_len, head_of(&suffix));
+        let off = self.view().heap_low() - record.len();
+        self.page[off..off + record.len()].copy_from_slice(record);
+        put_u32(self.page, OFF_HEAP_LOW, off as u32);
+        put_u16(self.page, at, off as u16);
+        put_u16(self.page, at + 2, record.len() as u16);
         Ok(())
     }
 

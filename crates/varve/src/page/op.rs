@@ -1,14 +1,14 @@
 //! Page operations: the vocabulary of the redo log. One operation changes one page, and says everything that
 //! is needed to do it again.
 //!
-//! Encoding: an opcode byte, then the fields in the order of the enum, little-endian; a byte string is its
-//! length (u16; u32 in `Image` and `BulkInsert`) and its bytes; an optional fence has a length of 0xFFFF for
-//! plus infinity. Decoding is total: bytes that are no operation give an error.
+//! Encoding: an opcode byte, then the fields in the order of the enum. Slots, offsets and lengths of byte strings are varints
+//! where records are changed, because there is one such operation or two for each row that is written; other numbers are little-endian.
+//! An optional fence has a length of 0xFFFF for plus infinity. Decoding is total: bytes that are no operation give an error.
 
 use super::edit::{Edit, Format, SlottedMut, format};
 use super::header::{PAGE_HEADER, PageType, page_type, set_page_id, set_page_type};
 use super::slotted::{SlottedRef, validate};
-use crate::base::{Error, PageId, PageNo, Result};
+use crate::base::{Error, PageId, PageNo, Result, RowHead, varint};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PageOp<'a> {
@@ -35,9 +35,13 @@ pub enum PageOp<'a> {
     Remove {
         slot: u16,
     },
-    ReplacePayload {
+    /// A new version of a row: another head, and `bytes` in place of the `cut` bytes at `at` behind the head.
+    UpdateRow {
         slot: u16,
-        payload: &'a [u8],
+        head: RowHead,
+        at: u16,
+        cut: u16,
+        bytes: &'a [u8],
     },
     /// Overwrites part of a payload; its length stays.
     PatchPayload {
@@ -73,6 +77,10 @@ pub enum PageOp<'a> {
     BulkInsert {
         recs: BulkRecs<'a>,
     },
+    /// A record with an empty key behind all others: what an undo page gets.
+    Append {
+        payload: &'a [u8],
+    },
     /// The page belongs to nobody. Its body stays until the page is used again.
     Free,
     /// Removes the records in `slots`, which are numbers of the page as it was, ascending, little-endian. On an inner page slot 0
@@ -95,7 +103,7 @@ const FORMAT_SLOTTED: u8 = 1;
 const FORMAT_RAW: u8 = 2;
 const INSERT: u8 = 3;
 const REMOVE: u8 = 4;
-const REPLACE_PAYLOAD: u8 = 5;
+const UPDATE_ROW: u8 = 5;
 const PATCH_PAYLOAD: u8 = 6;
 const WRITE: u8 = 7;
 const WRITE_USER: u8 = 8;
@@ -106,6 +114,7 @@ const BULK_INSERT: u8 = 12;
 const FREE: u8 = 13;
 const IMAGE: u8 = 14;
 const REMOVE_MANY: u8 = 15;
+const APPEND: u8 = 16;
 
 /// Records in key order, packed: key suffix length u16, payload length u16, suffix, payload. Suffixes are
 /// relative to the prefix of the page that takes them. Always well-formed: made by the builder or checked.
@@ -242,6 +251,16 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
+    /// A slot, an offset or a length.
+    fn short(&mut self) -> Parse<u16> {
+        let v = varint::take(&mut self.rest).ok_or("a short operation")?;
+        u16::try_from(v).map_err(|_| "a number above 16 bits")
+    }
+
+    fn row_head(&mut self) -> Parse<RowHead> {
+        RowHead::take(&mut self.rest).ok_or("no head of a row")
+    }
+
     fn page_no(&mut self) -> Parse<PageNo> {
         Ok(PageNo(self.u32()?))
     }
@@ -251,7 +270,7 @@ impl<'a> Reader<'a> {
     }
 
     fn bytes(&mut self) -> Parse<&'a [u8]> {
-        let n = self.u16()?;
+        let n = self.short()?;
         self.take(n as usize)
     }
 
@@ -275,9 +294,10 @@ impl<'a> Reader<'a> {
     }
 }
 
+#[inline]
 fn put_bytes(out: &mut Vec<u8>, b: &[u8]) {
     assert!(b.len() <= u16::MAX as usize, "byte string of {}", b.len());
-    out.extend_from_slice(&(b.len() as u16).to_le_bytes());
+    varint::put(out, b.len() as u64);
     out.extend_from_slice(b);
 }
 
@@ -285,7 +305,8 @@ fn put_high(out: &mut Vec<u8>, high: Option<&[u8]>) {
     match high {
         Some(h) => {
             assert!(h.len() < u16::MAX as usize, "fence of {} bytes", h.len());
-            put_bytes(out, h);
+            out.extend_from_slice(&(h.len() as u16).to_le_bytes());
+            out.extend_from_slice(h);
         }
         None => out.extend_from_slice(&u16::MAX.to_le_bytes()),
     }
@@ -322,13 +343,26 @@ impl<'a> PageOp<'a> {
                 put_bytes(out, payload);
             }
             PageOp::Remove { slot } => put_op(out, REMOVE, slot),
-            PageOp::ReplacePayload { slot, payload } => {
-                put_op(out, REPLACE_PAYLOAD, slot);
+            PageOp::UpdateRow {
+                slot,
+                head,
+                at,
+                cut,
+                bytes,
+            } => {
+                put_op(out, UPDATE_ROW, slot);
+                head.put(out);
+                varint::put(out, at.into());
+                varint::put(out, cut.into());
+                put_bytes(out, bytes);
+            }
+            PageOp::Append { payload } => {
+                out.push(APPEND);
                 put_bytes(out, payload);
             }
             PageOp::PatchPayload { slot, off, bytes } => {
                 put_op(out, PATCH_PAYLOAD, slot);
-                out.extend_from_slice(&off.to_le_bytes());
+                varint::put(out, off.into());
                 put_bytes(out, bytes);
             }
             PageOp::Write { off, bytes } => {
@@ -394,31 +428,37 @@ impl<'a> PageOp<'a> {
                 ptype: r.page_type()?,
             },
             INSERT => PageOp::Insert {
-                slot: r.u16()?,
+                slot: r.short()?,
                 suffix: r.bytes()?,
                 payload: r.bytes()?,
             },
-            REMOVE => PageOp::Remove { slot: r.u16()? },
-            REPLACE_PAYLOAD => PageOp::ReplacePayload {
-                slot: r.u16()?,
+            REMOVE => PageOp::Remove { slot: r.short()? },
+            UPDATE_ROW => PageOp::UpdateRow {
+                slot: r.short()?,
+                head: r.row_head()?,
+                at: r.short()?,
+                cut: r.short()?,
+                bytes: r.bytes()?,
+            },
+            APPEND => PageOp::Append {
                 payload: r.bytes()?,
             },
             PATCH_PAYLOAD => PageOp::PatchPayload {
-                slot: r.u16()?,
-                off: r.u16()?,
+                slot: r.short()?,
+                off: r.short()?,
                 bytes: r.bytes()?,
             },
             WRITE => PageOp::Write {
-                off: r.u16()?,
+                off: r.short()?,
                 bytes: r.bytes()?,
             },
             WRITE_USER => PageOp::WriteUser {
-                off: r.u16()?,
+                off: r.short()?,
                 bytes: r.bytes()?,
             },
             SET_NEXT => PageOp::SetNext { next: r.page_no()? },
             TRIM => PageOp::Trim {
-                keep: r.u16()?,
+                keep: r.short()?,
                 high: r.bytes()?,
                 next: r.page_no()?,
             },
@@ -454,26 +494,34 @@ impl<'a> PageOp<'a> {
                 r.take(1)?;
             }
             INSERT => {
-                r.take(2)?;
+                r.short()?;
                 r.bytes()?;
                 r.bytes()?;
             }
             REMOVE => {
-                r.take(2)?;
+                r.short()?;
             }
-            REPLACE_PAYLOAD | WRITE | WRITE_USER => {
-                r.take(2)?;
+            UPDATE_ROW => {
+                r.short()?;
+                r.row_head()?;
+                r.short()?;
+                r.short()?;
+                r.bytes()?;
+            }
+            WRITE | WRITE_USER => {
+                r.short()?;
                 r.bytes()?;
             }
             PATCH_PAYLOAD => {
-                r.take(4)?;
+                r.short()?;
+                r.short()?;
                 r.bytes()?;
             }
             SET_NEXT => {
                 r.take(4)?;
             }
             TRIM => {
-                r.take(2)?;
+                r.short()?;
                 r.bytes()?;
                 r.take(4)?;
             }
@@ -481,7 +529,7 @@ impl<'a> PageOp<'a> {
                 r.high()?;
                 r.take(4)?;
             }
-            REMOVE_MANY => {
+            APPEND | REMOVE_MANY => {
                 r.bytes()?;
             }
             BULK_INSERT => {
@@ -536,7 +584,8 @@ impl<'a> PageOp<'a> {
             PageOp::Insert { .. }
                 | PageOp::Remove { .. }
                 | PageOp::RemoveMany { .. }
-                | PageOp::ReplacePayload { .. }
+                | PageOp::UpdateRow { .. }
+                | PageOp::Append { .. }
                 | PageOp::PatchPayload { .. }
                 | PageOp::BulkInsert { .. }
         )
@@ -552,9 +601,14 @@ impl<'a> PageOp<'a> {
             } => slotted(page)?.insert(slot as usize, suffix, payload),
             PageOp::Remove { slot } => slotted(page)?.remove(slot as usize),
             PageOp::RemoveMany { slots } => slotted(page)?.remove_many(slots),
-            PageOp::ReplacePayload { slot, payload } => {
-                slotted(page)?.replace_payload(slot as usize, payload)
-            }
+            PageOp::UpdateRow {
+                slot,
+                head,
+                at,
+                cut,
+                bytes,
+            } => slotted(page)?.update_row(slot as usize, head, (at, cut), bytes),
+            PageOp::Append { payload } => slotted(page)?.append(payload),
             PageOp::PatchPayload { slot, off, bytes } => {
                 slotted(page)?.patch_payload(slot as usize, off as usize, bytes)
             }
@@ -606,9 +660,10 @@ impl<'a> PageOp<'a> {
     }
 }
 
+#[inline]
 fn put_op(out: &mut Vec<u8>, op: u8, first: u16) {
-    let f = first.to_le_bytes();
-    out.extend_from_slice(&[op, f[0], f[1]]);
+    out.push(op);
+    varint::put(out, first.into());
 }
 
 #[inline]

@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::base::{IndexId, NO_PAGE, PageId, PageNo, SpaceId};
+use crate::base::{IndexId, NO_PAGE, PageId, PageNo, RollPtr, RowHead, SpaceId, TrxId};
 
 const SIZE: usize = 4096;
 const ID: PageId = PageId::new(SpaceId(5), PageNo(7));
@@ -81,7 +81,8 @@ enum Step {
     Remove(prop::sample::Index),
     /// The slots for whose numbers the bits are set, which go round.
     RemoveMany(u64),
-    Replace(prop::sample::Index, Vec<u8>),
+    /// At, cut, bytes.
+    Update(prop::sample::Index, u16, u16, Vec<u8>),
     Patch(prop::sample::Index, u16, Vec<u8>),
 }
 
@@ -99,10 +100,19 @@ fn step() -> impl Strategy<Value = Step> {
         5 => (key(), payload()).prop_map(|(k, p)| Step::Put(k, p)),
         2 => any::<prop::sample::Index>().prop_map(Step::Remove),
         1 => (any::<u64>(), any::<u64>()).prop_map(|(a, b)| Step::RemoveMany(a & b)),
-        2 => (any::<prop::sample::Index>(), payload()).prop_map(|(i, p)| Step::Replace(i, p)),
+        2 => (any::<prop::sample::Index>(), 0u16..12, 0u16..12, payload())
+            .prop_map(|(i, at, cut, p)| Step::Update(i, at, cut, p)),
         1 => (any::<prop::sample::Index>(), 0u16..50, vec(any::<u8>(), 0..20))
             .prop_map(|(i, o, b)| Step::Patch(i, o, b)),
     ]
+}
+
+fn head_of_row(trx: u64) -> RowHead {
+    RowHead {
+        flags: 1,
+        trx: TrxId(trx),
+        roll_ptr: RollPtr::new(false, 40, PageNo(9000), 300),
+    }
 }
 
 struct Pair {
@@ -141,7 +151,7 @@ impl Pair {
                     self.model.insert(at, (key.clone(), payload.clone()));
                 }
             }
-            Step::Remove(_) | Step::Replace(..) | Step::Patch(..) if self.model.is_empty() => {}
+            Step::Remove(_) | Step::Update(..) | Step::Patch(..) if self.model.is_empty() => {}
             Step::Remove(i) => {
                 let at = i.index(self.model.len());
                 assert!(self.apply(PageOp::Remove { slot: at as u16 }));
@@ -158,14 +168,26 @@ impl Pair {
                 let mut slot = 0..;
                 self.model.retain(|_| !slot.next().is_some_and(is_removed));
             }
-            Step::Replace(i, payload) => {
-                let at = i.index(self.model.len());
-                let fits = payload.len() <= self.model[at].1.len() + self.free();
-                let slot = at as u16;
-                assert_eq!(self.apply(PageOp::ReplacePayload { slot, payload }), fits);
+            Step::Update(i, at, cut, bytes) => {
+                let n = i.index(self.model.len());
+                let head = head_of_row(u64::from(*at) << 40);
+                let free = self.free();
+                let row = &mut self.model[n].1;
+                let from = RowHead::LEN + usize::from(*at);
+                let to = from + usize::from(*cut);
+                let fits = to <= row.len() && bytes.len() <= usize::from(*cut) + free;
                 if fits {
-                    self.model[at].1 = payload.clone();
+                    row.splice(from..to, bytes.iter().copied());
+                    row[..RowHead::LEN].copy_from_slice(&head.to_bytes());
                 }
+                let op = PageOp::UpdateRow {
+                    slot: n as u16,
+                    head,
+                    at: *at,
+                    cut: *cut,
+                    bytes,
+                };
+                assert_eq!(self.apply(op), fits);
             }
             Step::Patch(i, off, bytes) => {
                 let at = i.index(self.model.len());
@@ -267,8 +289,8 @@ proptest! {
         } else {
             apply(&mut page, format_op(PageType::UndoLog, b"", None));
             apply(&mut page, PageOp::WriteUser { off: 3, bytes: b"user" });
-            for (i, payload) in tails.iter().enumerate() {
-                apply(&mut page, PageOp::Insert { slot: i as u16, suffix: b"", payload });
+            for payload in &tails {
+                apply(&mut page, PageOp::Append { payload });
             }
         }
         let mut scratch = Vec::new();
@@ -284,7 +306,7 @@ proptest! {
     #[test]
     fn any_bytes_as_operations_leave_a_valid_page_or_change_nothing(
         start in any::<[u8; 4]>(),
-        op in 0u8..17,
+        op in 0u8..18,
         small in vec(0u8..12, 0..60),
         wild in vec(any::<u8>(), 0..60),
     ) {
@@ -402,6 +424,71 @@ fn the_largest_keys_leave_room_for_three_children() {
                 payload: &payload,
             },
         );
+    }
+}
+
+/// What an undo page gets is what an insert of an empty key behind all others makes of it.
+#[test]
+fn an_appended_record_is_the_last_one() {
+    let mut page = vec![0; SIZE];
+    apply(&mut page, format_op(PageType::UndoPage, b"", None));
+    let mut twin = page.clone();
+    let mut n = 0;
+    while SlottedRef::new(&page).free_space() >= record_cost(0, 300) {
+        let payload = &[n as u8; 300];
+        let (slot, suffix) = (n, &[][..]);
+        let insert = PageOp::Insert {
+            slot,
+            suffix,
+            payload,
+        };
+        apply(&mut page, PageOp::Append { payload });
+        apply(&mut twin, insert);
+        assert!(page == twin);
+        n += 1;
+    }
+    let before = page.clone();
+    let append = PageOp::Append { payload: &[0; 300] };
+    assert!(append.apply(&mut page, ID).is_err() && page == before && n > 10);
+}
+
+/// The operations of which each row that is written takes one or two are as short as docs/format.md says.
+#[test]
+fn operations_on_records_are_short() {
+    for (op, len) in [
+        (
+            PageOp::UpdateRow {
+                slot: 70,
+                head: head_of_row(120_000),
+                at: 17,
+                cut: 5,
+                bytes: b"12345",
+            },
+            20,
+        ),
+        (PageOp::Append { payload: &[7; 30] }, 32),
+        (PageOp::Append { payload: &[7; 130] }, 133),
+        (
+            PageOp::Insert {
+                slot: 200,
+                suffix: b"key",
+                payload: &[7; 30],
+            },
+            38,
+        ),
+        (
+            PageOp::PatchPayload {
+                slot: 70,
+                off: 0,
+                bytes: b"8 bytes.",
+            },
+            12,
+        ),
+        (PageOp::Remove { slot: 70 }, 2),
+    ] {
+        let mut bytes = Vec::new();
+        op.encode(&mut bytes);
+        assert_eq!(bytes.len(), len, "{op:?}");
     }
 }
 

@@ -23,8 +23,9 @@ use crate::base::{Error, Result, SpaceId};
 pub const INTRO_BYTES: usize = 64;
 
 /// The format version that this program writes, and the oldest one it opens. Before the first release, version 1 had an undo
-/// log page for each transaction, and inner pages of version 2 stored their first separator.
-pub const FORMAT_VERSION: u32 = 3;
+/// log page for each transaction, inner pages of version 2 stored their first separator, and redo and undo records of version 3 had
+/// numbers of fixed length.
+pub const FORMAT_VERSION: u32 = 4;
 
 /// `SpaceId` of files that are no tablespaces.
 pub const NO_SPACE: SpaceId = SpaceId(u32::MAX);

@@ -9,7 +9,7 @@
 
 use crate::base::{Result, Sabotage, TrxId};
 use crate::btree::LeafAhead;
-use crate::catalog::{OpenIndex, OpenTable, ROW_AT, RowRecord, row_header};
+use crate::catalog::{OpenIndex, OpenTable, ROW_AT, RowRecord};
 use crate::txn::{Core, Counters, ReadView, Sees, Transaction};
 use crate::undo::{Previous, UndoRecord, UndoTarget};
 
@@ -167,7 +167,7 @@ fn walk(
                 .damage_at(key, "the undo record of a row", found));
         };
         payload.clear();
-        payload.extend_from_slice(&row_header(previous.flags, previous.trx, previous.roll_ptr));
+        payload.extend_from_slice(&previous.head().to_bytes());
         payload.extend_from_slice(&scratch.row);
     }
 }

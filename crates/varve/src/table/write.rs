@@ -14,7 +14,7 @@
 //!
 //! Latch order within a mini-transaction: leaf, undo page, meta page.
 
-use crate::base::{Error, IndexId, Result, RollPtr, Sabotage, TableId, TrxId};
+use crate::base::{Error, IndexId, Result, RollPtr, RowHead, Sabotage, TableId, TrxId};
 use crate::catalog::{
     DELETED, EntryRecord, LONG, OpenIndex, OpenTable, ROW_AT, RowRecord, entry_state, row_header,
 };
@@ -417,47 +417,25 @@ fn change_row(
     } else {
         0
     };
-    let header = row_header(flags | mark, id, roll_ptr);
+    let head = RowHead {
+        flags: flags | mark,
+        trx: id,
+        roll_ptr,
+    };
     if kind != UndoKind::RowDelete {
         log_counter(table, &mut mtr, values)?;
     }
-    if row.len() == old.row.len() {
-        mtr.op(
-            pos.h,
-            PageOp::PatchPayload {
-                slot: pos.slot,
-                off: 0,
-                bytes: &header,
-            },
-        );
-        let (from, to) = (
-            previous.diff.prefix as usize,
-            row.len() - previous.diff.suffix as usize,
-        );
-        if from < to {
-            let off = (ROW_AT + from) as u16;
-            mtr.op(
-                pos.h,
-                PageOp::PatchPayload {
-                    slot: pos.slot,
-                    off,
-                    bytes: &row[from..to],
-                },
-            );
-        }
-    } else {
-        let payload = &mut trx.scratch.payload;
-        payload.clear();
-        payload.extend_from_slice(&header);
-        payload.extend_from_slice(row);
-        mtr.op(
-            pos.h,
-            PageOp::ReplacePayload {
-                slot: pos.slot,
-                payload,
-            },
-        );
-    }
+    let diff = &previous.diff;
+    mtr.op(
+        pos.h,
+        PageOp::UpdateRow {
+            slot: pos.slot,
+            head,
+            at: diff.prefix as u16,
+            cut: diff.middle.len() as u16,
+            bytes: diff.replaced(row).expect("it was made for this row"),
+        },
+    );
     append_undo(trx, &mut mtr, undo_page, (table.id(), kind));
     mtr.commit();
     table.count_rows(kind.row_count_change());

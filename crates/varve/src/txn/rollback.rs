@@ -15,9 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::{Error, PageId, PageNo, Result, SYSTEM_SPACE, Sabotage, TableId};
 use crate::btree::LeafPos;
-use crate::catalog::{
-    ENTRY_LEN, EntryRecord, OpenIndex, OpenTable, RowRecord, entry_state, row_header,
-};
+use crate::catalog::{ENTRY_LEN, EntryRecord, OpenIndex, OpenTable, RowRecord, entry_state};
 use crate::mtr::Mtr;
 use crate::page::PageOp;
 use crate::undo::{Previous, UndoKind, UndoRecord};
@@ -305,60 +303,40 @@ fn restore_row(
 ) -> Result<()> {
     let diff = &previous.diff;
     let mut mtr = Mtr::begin_in(&core.mtr, index.space(), MAX_MTR)?;
-    let mut row = std::mem::take(&mut trx.scratch.payload);
     let mut room = 0;
-    let (pos, current_len) = loop {
+    let (pos, cut) = loop {
         let pos = find(&mut mtr, index, record.key, room)?;
         let payload = pos.payload(&mtr);
         let current = RowRecord::decode(payload).filter(|r| r.trx == record.trx);
-        let Some(current) = current.filter(|r| diff.apply(r.row, &mut row).is_some()) else {
+        let Some(replaced) = current.and_then(|r| diff.replaced(r.row)) else {
             let found = format!("another one of {} bytes", payload.len());
             let expected = format!("the row as transaction {} left it", record.trx);
             return Err(index.damage_on(mtr.page_id(pos.h), &expected, found));
         };
         // Most have their length: nothing is split for them.
-        let growth = row.len().saturating_sub(current.row.len());
+        let (cut, growth) = (
+            replaced.len(),
+            diff.middle.len().saturating_sub(replaced.len()),
+        );
         if pos.slotted(&mtr).free_space() >= growth {
-            break (pos, current.row.len());
+            break (pos, cut);
         }
         mtr.release(pos.h);
         room = growth;
     };
     let undo = trx.undo.as_mut().expect("has a log");
     let latch = undo.latch_undone(&mut mtr, record.table, record.kind)?;
-    let header = row_header(previous.flags, previous.trx, previous.roll_ptr);
-    if row.len() == current_len {
-        mtr.op(
-            pos.h,
-            PageOp::PatchPayload {
-                slot: pos.slot,
-                off: 0,
-                bytes: &header,
-            },
-        );
-        let off = (header.len() + diff.prefix as usize) as u16;
-        if !diff.middle.is_empty() {
-            mtr.op(
-                pos.h,
-                PageOp::PatchPayload {
-                    slot: pos.slot,
-                    off,
-                    bytes: diff.middle,
-                },
-            );
-        }
-    } else {
-        row.splice(0..0, header);
-        mtr.op(
-            pos.h,
-            PageOp::ReplacePayload {
-                slot: pos.slot,
-                payload: &row,
-            },
-        );
-    }
+    mtr.op(
+        pos.h,
+        PageOp::UpdateRow {
+            slot: pos.slot,
+            head: previous.head(),
+            at: diff.prefix as u16,
+            cut: cut as u16,
+            bytes: diff.middle,
+        },
+    );
     undo.mark_undone(&mut mtr, latch);
     mtr.commit();
-    trx.scratch.payload = row;
     Ok(())
 }

@@ -378,14 +378,7 @@ impl UndoLog {
         }
         self.concerns_purge |= concerns_purge;
         let slot = self.last_slots;
-        mtr.op(
-            last_h,
-            PageOp::Insert {
-                slot,
-                suffix: &[],
-                payload: bytes,
-            },
-        );
+        mtr.op(last_h, PageOp::Append { payload: bytes });
         self.room -= cost(bytes.len());
         self.last_slots += 1;
         self.top = Some(Top {

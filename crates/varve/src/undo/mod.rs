@@ -57,6 +57,7 @@ pub use truncate::{
 use ahead::read_ahead;
 use header::read_cached;
 use log::UndoLog;
+use record::MAX_UNDO_NO;
 use rseg::{RsegUse, UsedSlot, check_history, undo_page};
 use segments::{deal, places, temporary_places, turn};
 
@@ -740,11 +741,11 @@ pub struct UndoneLatch {
     top: log::TopLatch,
 }
 
-/// Undo numbers have 6 bytes on disk.
+/// What is larger is taken for damage.
 fn check_undo_no(trx: TrxId, no: u64) -> Result<()> {
-    match no >> 48 {
-        0 => Ok(()),
-        _ => Err(Error::NoSpace {
+    match no <= MAX_UNDO_NO {
+        true => Ok(()),
+        false => Err(Error::NoSpace {
             what: format!("transaction {trx} has made 2^48 changes: commit it or roll it back"),
         }),
     }

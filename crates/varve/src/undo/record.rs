@@ -8,13 +8,18 @@
 //!   row, or the list `frees` of the update or deletion by which the last such row ceased to refer to it. An update
 //!   and a deletion that are not undone own what they list; purge frees it.
 //!
-//! Layout (docs/format.md): kind, flags, undo number (6 bytes), writer's TrxId (7), table id, index id, key, then
-//! what the kind needs. Lengths and ids are LEB128 varints. Decoding is total: damaged bytes give `None`.
+//! Layout (docs/format.md): kind, flags, the pair of the writer's TrxId and the undo number, table id, index id, key, then
+//! what the kind needs. Other lengths and ids are varints. Decoding is total: damaged bytes give `None`.
 
-use crate::base::{IndexId, PageNo, RollPtr, TableId, TrxId, get_u56, varint};
+use crate::base::{
+    IndexId, MAX_ID_56, PageNo, RollPtr, RowHead, TableId, TrxId, put_pair, take_pair, varint,
+};
 use crate::row::{LONG_REF_BYTES, LongRef};
 
 use super::header::LogKind;
+
+/// The largest undo number.
+pub const MAX_UNDO_NO: u64 = (1 << 48) - 1;
 
 /// What was changed. The numbers are on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,10 +111,21 @@ pub const FLAG_UNDONE: u8 = 1;
 pub struct Previous<'a> {
     pub trx: TrxId,
     pub flags: u8,
-    /// Rows only.
+    /// Rows only; 0 for entries.
     pub roll_ptr: RollPtr,
     /// Rows only: how the old row differs from the new one.
     pub diff: RowDiff<'a>,
+}
+
+impl Previous<'_> {
+    /// What stood before the row.
+    pub fn head(&self) -> RowHead {
+        RowHead {
+            flags: self.flags,
+            trx: self.trx,
+            roll_ptr: self.roll_ptr,
+        }
+    }
 }
 
 /// The old row as a difference to the new row: `new[..prefix] + middle + new[len - suffix..]`.
@@ -133,16 +149,19 @@ impl<'a> RowDiff<'a> {
         }
     }
 
+    /// The part of the new row in place of which the old one has `middle`; `None` if the difference does not fit that row.
+    pub fn replaced<'b>(&self, new: &'b [u8]) -> Option<&'b [u8]> {
+        let end = new.len().checked_sub(self.suffix as usize)?;
+        new.get(self.prefix as usize..end)
+    }
+
     /// Rebuilds the old row in `out` from the new one; `None` if the difference does not fit that row.
     pub fn apply(&self, new: &[u8], out: &mut Vec<u8>) -> Option<()> {
-        let (prefix, suffix) = (self.prefix as usize, self.suffix as usize);
-        if prefix.checked_add(suffix)? > new.len() {
-            return None;
-        }
+        self.replaced(new)?;
         out.clear();
-        out.extend_from_slice(&new[..prefix]);
+        out.extend_from_slice(&new[..self.prefix as usize]);
         out.extend_from_slice(self.middle);
-        out.extend_from_slice(&new[new.len() - suffix..]);
+        out.extend_from_slice(&new[new.len() - self.suffix as usize..]);
         Some(())
     }
 }
@@ -214,10 +233,6 @@ impl<'a> Reader<'a> {
         Some(self.take(1)?[0])
     }
 
-    fn u56(&mut self) -> Option<u64> {
-        Some(get_u56(self.take(7)?))
-    }
-
     fn varint(&mut self) -> Option<u64> {
         varint::take(&mut self.0)
     }
@@ -249,8 +264,7 @@ impl<'a> UndoRecord<'a> {
         debug_assert_eq!(self.previous.is_none(), self.kind.is_insert());
         out.push(self.kind as u8);
         out.push(if self.undone { FLAG_UNDONE } else { 0 });
-        out.extend_from_slice(&self.undo_no.to_le_bytes()[..6]);
-        out.extend_from_slice(&self.trx.0.to_le_bytes()[..7]);
+        put_pair(out, self.trx.0, self.undo_no);
         varint::put(out, self.table.0);
         varint::put(out, self.index.0);
         varint::put(out, self.key.len() as u64);
@@ -262,10 +276,8 @@ impl<'a> UndoRecord<'a> {
         let Some(previous) = &self.previous else {
             return;
         };
-        out.extend_from_slice(&previous.trx.0.to_le_bytes()[..7]);
-        out.push(previous.flags);
+        previous.head().put(out);
         if self.kind.is_row() {
-            out.extend_from_slice(&previous.roll_ptr.0.to_le_bytes()[..7]);
             varint::put(out, previous.diff.prefix.into());
             varint::put(out, previous.diff.suffix.into());
             varint::put(out, previous.diff.middle.len() as u64);
@@ -293,13 +305,15 @@ impl<'a> UndoRecord<'a> {
         let mut r = Reader(bytes);
         let kind = UndoKind::from_u8(r.u8()?)?;
         let undone = r.u8()? & FLAG_UNDONE != 0;
-        let mut no = [0u8; 8];
-        no[..6].copy_from_slice(r.take(6)?);
+        let (trx, undo_no) = take_pair(&mut r.0)?;
+        if trx > MAX_ID_56 || undo_no > MAX_UNDO_NO {
+            return None;
+        }
         let mut record = UndoRecord {
             kind,
             undone,
-            undo_no: u64::from_le_bytes(no),
-            trx: TrxId(r.u56()?),
+            undo_no,
+            trx: TrxId(trx),
             table: TableId(r.varint()?),
             index: IndexId(r.varint()?),
             key: r.bytes()?,
@@ -311,10 +325,9 @@ impl<'a> UndoRecord<'a> {
             record.pages = r.array(PAGE_NO_BYTES)?;
         }
         if !kind.is_insert() {
-            let (trx, flags) = (TrxId(r.u56()?), r.u8()?);
-            let (mut roll_ptr, mut diff) = (RollPtr::default(), RowDiff::default());
+            let head = RowHead::take(&mut r.0)?;
+            let mut diff = RowDiff::default();
             if kind.is_row() {
-                roll_ptr = RollPtr(r.u56()?);
                 diff.prefix = u32::try_from(r.varint()?).ok()?;
                 diff.suffix = u32::try_from(r.varint()?).ok()?;
                 diff.middle = r.bytes()?;
@@ -323,9 +336,9 @@ impl<'a> UndoRecord<'a> {
                 }
             }
             record.previous = Some(Previous {
-                trx,
-                flags,
-                roll_ptr,
+                trx: head.trx,
+                flags: head.flags,
+                roll_ptr: head.roll_ptr,
                 diff,
             });
         }
@@ -362,6 +375,8 @@ mod tests {
         ] {
             let diff = RowDiff::between(old.as_bytes(), new.as_bytes());
             assert_eq!(diff.middle, middle.as_bytes(), "{old} -> {new}");
+            let back = RowDiff::between(new.as_bytes(), old.as_bytes());
+            assert_eq!(diff.replaced(new.as_bytes()), Some(back.middle));
             let mut out = Vec::new();
             diff.apply(new.as_bytes(), &mut out).expect("fits");
             assert_eq!(out, old.as_bytes());

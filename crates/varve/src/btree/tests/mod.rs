@@ -214,10 +214,10 @@ fn put_into(tree: &Tree, key: &[u8], payload: &[u8], room: usize) {
     let mut pos = tree
         .latch_leaf_exclusive(&mut mtr, key, room)
         .expect("a leaf");
-    match pos.found {
-        true => pos.replace(&mut mtr, payload),
-        false => pos.insert(&mut mtr, key, payload),
+    if pos.found {
+        pos.remove(&mut mtr);
     }
+    pos.insert(&mut mtr, key, payload);
     mtr.commit();
 }
 
