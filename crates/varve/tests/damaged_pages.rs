@@ -161,6 +161,8 @@ fn a_damaged_record_is_told_with_page_table_and_index() {
     let fill = &"the last row ......"[..19 - last.to_string().len()];
     insert(&mut trx, &table, last, fill).unwrap();
     trx.commit().unwrap();
+    // Or the next opening would go on to roll back, and merge the leaf that was damaged into another.
+    assert!(db.wait_for_recovery(Duration::from_secs(60)));
     assert!(db.wait_for_purge(Duration::from_secs(60)));
     let def = table.def().clone();
     db.close().unwrap();
