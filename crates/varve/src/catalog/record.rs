@@ -44,18 +44,13 @@ impl<'a> RowRecord<'a> {
     }
 
     pub fn header(&self) -> [u8; ROW_AT] {
-        row_header(self.flags, self.trx, self.roll_ptr)
+        let head = RowHead {
+            flags: self.flags,
+            trx: self.trx,
+            roll_ptr: self.roll_ptr,
+        };
+        head.to_bytes()
     }
-}
-
-/// The fixed part of a clustered payload.
-pub fn row_header(flags: u8, trx: TrxId, roll_ptr: RollPtr) -> [u8; ROW_AT] {
-    let head = RowHead {
-        flags,
-        trx,
-        roll_ptr,
-    };
-    head.to_bytes()
 }
 
 /// A secondary entry's payload.
@@ -109,8 +104,12 @@ mod tests {
 
     #[test]
     fn records_survive_the_round_trip() {
-        let mut bytes =
-            row_header(DELETED, TrxId(99), RollPtr::new(false, 40, PageNo(8), 2)).to_vec();
+        let head = RowHead {
+            flags: DELETED,
+            trx: TrxId(99),
+            roll_ptr: RollPtr::new(false, 40, PageNo(8), 2),
+        };
+        let mut bytes = head.to_bytes().to_vec();
         bytes.extend_from_slice(b"row");
         let row = RowRecord::decode(&bytes).expect("long enough");
         assert!(row.is_deleted());

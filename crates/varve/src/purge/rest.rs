@@ -50,9 +50,14 @@ impl Rest {
 
     /// Until all pauses of the batch make up `total`.
     pub fn pause_up_to(&mut self, core: &Core, total: Duration) {
+        // Asked for often, and mostly in vain: looked at before anything else.
+        let left = |rest: &Rest| total.saturating_sub(rest.paused);
+        if left(self) < SHORTEST {
+            return;
+        }
         let mut done = done_by_others(core);
         loop {
-            let left = total.saturating_sub(self.paused);
+            let left = left(self);
             if left < SHORTEST || self.is_over {
                 return;
             }

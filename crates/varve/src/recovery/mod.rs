@@ -136,6 +136,23 @@ fn read_together(
     arrivals.into_iter().for_each(|arrived| arrived.finish(map));
 }
 
+/// Brings these pages of a partition up to date. `one` does it with those that are not read together with others: they begin as zeros, could not be
+/// read, or there was no frame at hand. Its first error is the end.
+fn load_all(
+    pool: &Arc<BufferPool>,
+    map: &PageMap,
+    (partition, pages): (usize, &[PageId]),
+    mut one: impl FnMut(PageId) -> Result<()>,
+) -> Result<()> {
+    let mut loaded = None;
+    for batch in pages.chunks(BATCH_PAGES) {
+        read_together(pool, map, (partition, batch), &mut loaded);
+        let mut left = batch.iter().filter(|page| map.waits(**page));
+        left.try_for_each(|page| one(*page))?;
+    }
+    Ok(())
+}
+
 /// Has these pages in the pool, up to date, before somebody looks at one after the other: those that lack redo are loaded together, by `threads`
 /// threads, and the others read ahead. What can't be loaded is left to whoever needs it.
 pub fn load_ahead(pool: &Arc<BufferPool>, map: Option<&PageMap>, pages: &[PageId], threads: usize) {
@@ -153,14 +170,11 @@ pub fn load_ahead(pool: &Arc<BufferPool>, map: Option<&PageMap>, pages: &[PageId
     };
     let partitions = Vec::from_iter(lacking);
     map_together(&partitions, threads, |(partition, pages)| {
-        let mut loaded = None;
-        for batch in pages.chunks(BATCH_PAGES) {
-            read_together(pool, map, (*partition, batch), &mut loaded);
-            // Those that begin as zeros, and those for which there was no frame at hand.
-            for page in batch.iter().filter(|page| map.waits(**page)) {
-                let _ = pool.shared(*page);
-            }
-        }
+        let _ = load_all(pool, map, (*partition, pages), |page| {
+            // Told when it is needed.
+            let _ = pool.shared(page);
+            Ok(())
+        });
     });
 }
 
@@ -169,22 +183,22 @@ pub fn load_ahead(pool: &Arc<BufferPool>, map: Option<&PageMap>, pages: &[PageId
 pub fn apply_all(pool: &Arc<BufferPool>, map: &PageMap, threads: usize) -> Result<()> {
     let next = AtomicUsize::new(0);
     let work = || -> Result<()> {
-        let mut done = Ok(());
+        let mut damaged = None;
         loop {
             let partition = next.fetch_add(1, Ordering::Relaxed);
             if partition >= map.partitions() {
-                return done;
+                return damaged.map_or(Ok(()), Err);
             }
-            let mut loaded = None;
-            for batch in map.waiting(partition).chunks(BATCH_PAGES) {
-                read_together(pool, map, (partition, batch), &mut loaded);
-                for page in batch.iter().filter(|page| map.waits(**page)) {
-                    match pool.shared(*page).map(drop) {
-                        Err(e @ Error::Corrupt { .. }) => done = done.and(Err(e)),
-                        other => other?,
+            let pages = map.waiting(partition);
+            load_all(pool, map, (partition, &pages), |page| {
+                match pool.shared(page).map(drop) {
+                    Err(e @ Error::Corrupt { .. }) => {
+                        damaged.get_or_insert(e);
+                        Ok(())
                     }
+                    other => other,
                 }
-            }
+            })?;
         }
     };
     thread::scope(|scope| {

@@ -10,9 +10,9 @@
 //!
 //! Entries of unique indexes are inserted by themselves: the check of each one holds its stripe (unique.rs).
 
-use crate::base::{Result, RollPtr, TrxId};
+use crate::base::{Result, RollPtr, RowHead, TrxId};
 use crate::btree::LeafHint;
-use crate::catalog::{EntryRecord, OpenIndex, OpenTable, ROW_AT, entry_state, row_header};
+use crate::catalog::{EntryRecord, OpenIndex, OpenTable, ROW_AT, entry_state};
 use crate::lock::Mode;
 use crate::mtr::Mtr;
 use crate::page::{max_record, record_cost};
@@ -308,7 +308,14 @@ impl Batch<'_> {
     /// Says in a payload who writes it, and where its undo record is.
     fn stamp(&self, payload: &mut [u8], id: TrxId, roll_ptr: RollPtr) {
         match self.kind.is_row() {
-            true => payload[..ROW_AT].copy_from_slice(&row_header(0, id, roll_ptr)),
+            true => {
+                let head = RowHead {
+                    flags: 0,
+                    trx: id,
+                    roll_ptr,
+                };
+                payload[..ROW_AT].copy_from_slice(&head.to_bytes());
+            }
             false => {
                 let state = entry_state(0, id);
                 payload[..state.len()].copy_from_slice(&state);

@@ -16,7 +16,7 @@
 
 use crate::base::{Error, IndexId, Result, RollPtr, RowHead, Sabotage, TableId, TrxId};
 use crate::catalog::{
-    DELETED, EntryRecord, LONG, OpenIndex, OpenTable, ROW_AT, RowRecord, entry_state, row_header,
+    DELETED, EntryRecord, LONG, OpenIndex, OpenTable, ROW_AT, RowRecord, entry_state,
 };
 use crate::lock::Mode;
 use crate::mtr::Mtr;
@@ -279,7 +279,12 @@ pub(super) fn insert_clustered(
         let roll_ptr = trx.undo_mut().next_roll_ptr(table.id(), kind);
         let payload = &mut trx.scratch.payload;
         payload.clear();
-        payload.extend_from_slice(&row_header(row.flags, id, roll_ptr));
+        let head = RowHead {
+            flags: row.flags,
+            trx: id,
+            roll_ptr,
+        };
+        payload.extend_from_slice(&head.to_bytes());
         payload.extend_from_slice(&row.bytes);
         log_counter(table, &mut mtr, values)?;
         trx.run = pos.run_hint(&mtr).map(|leaf| (index.id, leaf));
