@@ -27,7 +27,7 @@ use crate::redo::Frame;
 use super::scan::Told;
 
 /// All LSNs are multiples of it.
-const LSN_UNIT: u64 = 8;
+pub const LSN_UNIT: u64 = 8;
 /// The most that a change takes beside its operations.
 const MOST_HEAD: usize = 4 * varint::MOST_BYTES;
 

@@ -50,6 +50,7 @@
 mod background;
 mod chain;
 mod files;
+pub mod index;
 mod map;
 mod pages;
 mod partition;

@@ -10,7 +10,7 @@ use std::ops::Range;
 use crate::base::{PageId, PageNo, SpaceId};
 
 /// Pages of a unit, 64 at most: a page that is changed often has much redo, which is loaded with that of all others of its unit.
-const UNIT_PAGES: u64 = 16;
+pub const UNIT_PAGES: u64 = 16;
 
 /// A number of a unit: ascending as their pages are.
 pub type UnitNo = u64;
