@@ -74,13 +74,13 @@ fn put_path(out: &mut Vec<u8>, path: &str) {
 }
 
 /// The operations that follow are on `page`.
-pub(super) fn put_page(out: &mut Vec<u8>, page: PageId, fresh: bool) {
+pub(crate) fn put_page(out: &mut Vec<u8>, page: PageId, fresh: bool) {
     out.push(if fresh { FRESH_PAGE } else { PAGE });
     varint::put(out, page.space.0.into());
     varint::put(out, page.no.0.into());
 }
 
-pub(super) fn put_raw(out: &mut Vec<u8>, record: &RawRecord<'_>) {
+pub(crate) fn put_raw(out: &mut Vec<u8>, record: &RawRecord<'_>) {
     match *record {
         RawRecord::FileCreate { space, path } => {
             out.push(FILE_CREATE);

@@ -24,6 +24,8 @@ mod block;
 mod build;
 mod file;
 mod sections;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 
