@@ -17,6 +17,7 @@ mod codec;
 mod control;
 mod database;
 mod definition;
+mod index;
 mod input;
 mod mutate;
 mod page;
@@ -36,7 +37,7 @@ pub struct Target {
     pub mutations: u64,
 }
 
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     Target {
         name: "page",
         run: page::run,
@@ -53,6 +54,12 @@ pub const TARGETS: [Target; 8] = [
         name: "control",
         run: control::run,
         seeds: control::seeds,
+        mutations: 2000,
+    },
+    Target {
+        name: "index",
+        run: index::run,
+        seeds: index::seeds,
         mutations: 2000,
     },
     Target {
