@@ -1,11 +1,11 @@
 //! Making an index, frame by frame.
 //!
-//! What a frame says of pages becomes **places**, in one long list; those of one page are chained backwards, from the last one on, which a hash table knows. So a change takes
-//! a look into that table and a push. The places of one page are put in order only when the index is finished. A page that starts as zeros begins a new chain; what it had stays in
-//! the list and is never looked at.
+//! What a frame says of pages becomes **places**, in one long list; those of one page are chained backwards, from the last one on, which a hash table knows.
+//! So a change takes a look into that table and a push. The places of one page are put in order only when the index is finished. A page that starts as zeros
+//! begins a new chain; what it had stays in the list and is never looked at.
 //!
-//! A place takes 16 bytes, and a page 16 and its share of the table's free slots: for 64 MiB of redo about 40 MiB with the image, if each change has a hundred bytes and a page
-//! of its own. Changes that stand in the index themselves (IDX-3) are kept with their operations.
+//! A place takes 16 bytes, and a page 16 and its share of the table's free slots: for 64 MiB of redo about 40 MiB with the image, if each change has a
+//! hundred bytes and a page of its own. Changes that stand in the index themselves (IDX-3) are kept with their operations.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;

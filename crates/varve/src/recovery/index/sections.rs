@@ -1,7 +1,7 @@
 //! What is in an index file beside the blocks: the header, and sections that are read as a whole.
 //!
-//! The header takes [`HEADER_BYTES`], of which the last four are a checksum of the others. Behind it are the blocks, and behind these the sections in the order of [`Section`]. All numbers in
-//! the header are u64, little-endian:
+//! The header takes [`HEADER_BYTES`], of which the last four are a checksum of the others. Behind it are the blocks, and behind these the sections in the
+//! order of [`Section`]. All numbers in the header are u64, little-endian:
 //!
 //! ```text
 //!  0  how every file begins (redo/intro.rs)
