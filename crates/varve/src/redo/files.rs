@@ -205,10 +205,12 @@ fn read_header(disk: &dyn Disk, path: &Path, len: u64, uuid: &[u8; 16]) -> Resul
 }
 
 /// The files that hold the stream from some LSN on, each up to where the next one begins.
+#[derive(Clone)]
 pub struct Chain {
     pub files: Vec<ChainFile>,
 }
 
+#[derive(Clone)]
 pub struct ChainFile {
     pub header: Header,
     /// Where the file's part of the stream ends: its own end, or an earlier start of its successor.

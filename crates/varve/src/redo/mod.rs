@@ -30,6 +30,7 @@ mod log;
 mod pieces;
 mod reader;
 mod ring;
+mod stream;
 mod write;
 mod writer;
 
@@ -44,6 +45,7 @@ pub use intro::{FORMAT_VERSION, FileIntro, INTRO_BYTES, NO_SPACE};
 pub use log::{LogCounters, RedoLog, Ticket};
 pub use pieces::{Piece, PieceReader, Through};
 pub use reader::{Frame, RedoReader};
+pub use stream::{Fetched, Stream};
 pub use writer::LogWriter;
 
 use crate::base::{Error, Result, Sabotage};

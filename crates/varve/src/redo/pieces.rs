@@ -13,10 +13,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::ahead::{Ahead, Block, Buffer};
-use super::files::{Chain, REDO_DIR, path_of};
+use super::files::Chain;
+use super::stream::Stream;
 use super::{Frame, frame};
-use crate::base::{DISK_THREADS, Lsn, Result};
-use crate::io::{DIRECT_BLOCK, Disk, IoQueue};
+use crate::base::{Lsn, Result};
+use crate::io::{Disk, IoQueue};
 
 /// A piece of the stream, cut between frames. Nobody has looked at the checksums yet.
 pub struct Piece {
@@ -143,29 +144,23 @@ impl PieceReader {
         from: Lsn,
         (queue, piece_bytes, through): (&Arc<IoQueue>, usize, Through),
     ) -> Result<PieceReader> {
-        let dir = data_dir.join(REDO_DIR);
-        let threads = match queue.is_asynchronous() {
-            true => DISK_THREADS,
-            false => 1,
-        };
-        let mut chain = Chain::open(disk, &dir, uuid, from, threads)?;
-        if through == Through::Direct {
-            let whole = |bytes: u64| bytes.is_multiple_of(DIRECT_BLOCK as u64);
-            for f in chain
-                .files
-                .iter_mut()
-                .filter(|f| whole(f.header.file_bytes))
-            {
-                f.file = disk.open_direct(&path_of(&dir, f.header.number))?;
-            }
-        }
-        Ok(PieceReader {
+        let stream = Stream::open(disk, data_dir, uuid, from, (queue, through))?;
+        Ok(stream.pieces(from, piece_bytes))
+    }
+
+    /// The same of files that are open.
+    pub(super) fn of(
+        chain: Chain,
+        from: Lsn,
+        (queue, piece_bytes): (&Arc<IoQueue>, usize),
+    ) -> PieceReader {
+        PieceReader {
             chain,
             ahead: Ahead::new(queue.clone(), piece_bytes, from),
             at: from,
             begun: Vec::new(),
             ended: false,
-        })
+        }
     }
 
     /// The most that the stream can have from here on.

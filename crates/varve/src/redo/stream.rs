@@ -1,0 +1,215 @@
+//! The log's files from some LSN on, open: several readers may go through them and read single frames, also while the log goes on in other files.
+//!
+//! - **WAL-8** What a stream is read up to (`until`) was found to be whole before, or is looked for by one reader alone. Files that are written to
+//!   later are not read: a stream whose end is known is cut there ([`Stream::cut`]).
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::files::{Chain, FILE_HEADER, Header, REDO_DIR, path_of};
+use super::frame::{self, FRAME_HEADER};
+use super::pieces::{PieceReader, Through};
+use super::reader::Frame;
+use crate::base::{DISK_THREADS, Error, Lsn, Result};
+use crate::io::{AlignedBuf, DIRECT_BLOCK, Disk, IoQueue, Read};
+
+/// Frames so near to each other are read in one go.
+const GAP_BYTES: u64 = 16 << 10;
+/// And no more than so much.
+const MOST_RUN_BYTES: u64 = 1 << 20;
+
+#[derive(Clone)]
+pub struct Stream {
+    chain: Chain,
+    queue: Arc<IoQueue>,
+}
+
+impl Stream {
+    /// Opens the log of database `uuid` in `data_dir` from `from` on, which must be a frame's start.
+    pub fn open(
+        disk: &dyn Disk,
+        data_dir: &Path,
+        uuid: &[u8; 16],
+        from: Lsn,
+        (queue, through): (&Arc<IoQueue>, Through),
+    ) -> Result<Stream> {
+        let dir = data_dir.join(REDO_DIR);
+        let threads = match queue.is_asynchronous() {
+            true => DISK_THREADS,
+            false => 1,
+        };
+        let mut chain = Chain::open(disk, &dir, uuid, from, threads)?;
+        if through == Through::Direct {
+            let whole = |bytes: u64| bytes.is_multiple_of(DIRECT_BLOCK as u64);
+            for f in chain
+                .files
+                .iter_mut()
+                .filter(|f| whole(f.header.file_bytes))
+            {
+                f.file = disk.open_direct(&path_of(&dir, f.header.number))?;
+            }
+        }
+        Ok(Stream {
+            chain,
+            queue: queue.clone(),
+        })
+    }
+
+    /// The files, each with where its part of the stream ends.
+    pub fn files(&self) -> impl Iterator<Item = (Header, Lsn)> {
+        self.chain.files.iter().map(|f| (f.header, f.end))
+    }
+
+    /// Where the stream ends at the latest.
+    pub fn end(&self) -> Lsn {
+        self.chain.files.last().map_or(Lsn(0), |f| f.end)
+    }
+
+    /// Without what is at `until` and beyond.
+    pub fn cut(&self, until: Lsn) -> Stream {
+        let mut cut = self.clone();
+        let files = &mut cut.chain.files;
+        files.retain(|f| f.header.start < until);
+        if let Some(last) = files.last_mut() {
+            last.end = last.end.min(until);
+        }
+        cut
+    }
+
+    /// Reads it from `from` on, a frame's start, in pieces of about `piece_bytes`.
+    pub fn pieces(&self, from: Lsn, piece_bytes: usize) -> PieceReader {
+        PieceReader::of(self.chain.clone(), from, (&self.queue, piece_bytes))
+    }
+
+    /// Reads these frames, which ascend, all at the same time where the disk can do that.
+    ///
+    /// # Errors
+    ///
+    /// `CorruptFile`: one is not there.
+    pub fn frames(&self, places: &[(Lsn, Lsn)]) -> Result<Fetched> {
+        let mut runs: Vec<(Lsn, Lsn)> = Vec::new();
+        for &(start, end) in places {
+            match runs.last_mut() {
+                Some(run) if fits(*run, (start, end)) => run.1 = run.1.max(end),
+                _ => runs.push((start, end)),
+            }
+        }
+        let mut parts = Vec::new();
+        let mut reads = Vec::new();
+        for &run in &runs {
+            let begin = reads.len();
+            self.reads_of(run, &mut parts, &mut reads)?;
+            assert!(reads.len() > begin, "a run has a byte");
+        }
+        let readings = self.queue.read_all(reads);
+        let mut fetched = Fetched {
+            runs: Vec::with_capacity(runs.len()),
+            generations: Vec::new(),
+            places: places.to_vec(),
+        };
+        let mut blocks = readings.into_iter().zip(parts);
+        for (start, end) in runs {
+            let len = (end.0 - start.0) as usize;
+            let mut bytes = Vec::with_capacity(len);
+            while bytes.len() < len {
+                let (reading, part) = blocks.next().expect("the parts make up the runs");
+                bytes.extend_from_slice(&reading.wait()?[part]);
+            }
+            fetched.runs.push((start, bytes));
+        }
+        for &(start, _) in places {
+            let generation = self.chain.run_at(start).map(|(generation, _)| generation);
+            fetched
+                .generations
+                .push(generation.ok_or_else(|| self.lacks(start))?);
+        }
+        Ok(fetched)
+    }
+
+    /// What has to be read for a part of the stream, and where in each what is read it is.
+    fn reads_of(
+        &self,
+        (mut at, end): (Lsn, Lsn),
+        parts: &mut Vec<std::ops::Range<usize>>,
+        reads: &mut Vec<Read>,
+    ) -> Result<()> {
+        let unit = DIRECT_BLOCK as u64;
+        while at < end {
+            let mut files = self.chain.files.iter();
+            let holds = files.find(|f| f.header.start <= at && at < f.end);
+            let f = holds.ok_or_else(|| self.lacks(at))?;
+            let until = end.min(f.end);
+            let in_file = |lsn: Lsn| FILE_HEADER + lsn.0 - f.header.start.0;
+            // Whole blocks of the file: IO-6.
+            let from = in_file(at) / unit * unit;
+            let to = in_file(until)
+                .next_multiple_of(unit)
+                .min(f.header.file_bytes);
+            let len = (to - from) as usize;
+            reads.push(Read {
+                file: f.file.clone(),
+                offset: from,
+                into: AlignedBuf::new(len.next_multiple_of(DIRECT_BLOCK)),
+                range: 0..len,
+            });
+            let begin = (in_file(at) - from) as usize;
+            parts.push(begin..begin + (until.0 - at.0) as usize);
+            at = until;
+        }
+        Ok(())
+    }
+
+    fn lacks(&self, lsn: Lsn) -> Error {
+        let first = self.chain.files.first().expect("a chain has a file");
+        let dir = first.file.path().parent().unwrap_or(first.file.path());
+        Error::CorruptFile {
+            path: dir.to_path_buf(),
+            expected: format!("a redo log file that holds LSN {lsn}"),
+            found: "none".into(),
+        }
+    }
+
+    /// The log's part from `lsn` on is not what it was when an index was made.
+    pub fn damaged(&self, lsn: Lsn) -> Error {
+        let mut files = self.chain.files.iter();
+        let file = files.rfind(|f| f.header.start <= lsn);
+        match file {
+            None => self.lacks(lsn),
+            Some(f) => Error::CorruptFile {
+                path: f.file.path().to_path_buf(),
+                expected: format!("a whole frame at LSN {lsn}"),
+                found: "a damaged one".into(),
+            },
+        }
+    }
+}
+
+fn fits(run: (Lsn, Lsn), frame: (Lsn, Lsn)) -> bool {
+    frame.0.0 <= run.1.0 + GAP_BYTES && frame.1.0 - run.0.0 <= MOST_RUN_BYTES
+}
+
+/// Frames that were read one by one.
+pub struct Fetched {
+    /// Parts of the stream that hold them, with their starts.
+    runs: Vec<(Lsn, Vec<u8>)>,
+    places: Vec<(Lsn, Lsn)>,
+    /// Of each frame.
+    generations: Vec<u64>,
+}
+
+impl Fetched {
+    /// One of them by its number; `None` if what was read is no such frame.
+    pub fn frame(&self, n: usize) -> Option<Frame<'_>> {
+        let (start, end) = self.places[n];
+        let run = self.runs.partition_point(|run| run.0 <= start);
+        let (from, bytes) = &self.runs[run.checked_sub(1)?];
+        let begin = (start.0 - from.0) as usize;
+        let bytes = bytes.get(begin..begin + (end.0 - start.0) as usize)?;
+        let word = u64::from_le_bytes(bytes.get(..FRAME_HEADER)?.try_into().expect("8 bytes"));
+        let (total, body) = frame::lengths(word).filter(|(total, _)| *total == bytes.len())?;
+        debug_assert!(total >= FRAME_HEADER + body);
+        let body = &bytes[FRAME_HEADER..FRAME_HEADER + body];
+        let is_whole = frame::verify(word, body, start, self.generations[n]);
+        is_whole.then_some(Frame { start, end, body })
+    }
+}
