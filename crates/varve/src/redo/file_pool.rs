@@ -25,6 +25,7 @@
 //! begun for want of space, or because too many files are open, can be begun again.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -61,12 +62,20 @@ fn give_up(disk: &dyn Disk, path: &Path) {
 }
 
 /// A file that holds a piece of the stream, or will hold the next one.
-struct InUse {
-    number: u64,
-    file_bytes: u64,
-    start: Lsn,
+#[derive(Clone, Copy)]
+pub(super) struct InUse {
+    pub header: Header,
     /// The LSN after its piece: before its own end if the log was opened again there.
-    end: Lsn,
+    pub end: Lsn,
+}
+
+/// What it takes to read some of the files without the pool.
+pub(super) struct Holding {
+    pub files: Vec<InUse>,
+    pub disk: Arc<dyn Disk>,
+    pub queue: Arc<IoQueue>,
+    pub dir: PathBuf,
+    pub buffered: bool,
 }
 
 /// What makes the pool more like it should be.
@@ -156,9 +165,7 @@ impl FilePool {
             } else {
                 kept.push(f.file.clone());
                 in_use.push_front(InUse {
-                    number: f.header.number,
-                    file_bytes: f.header.file_bytes,
-                    start: f.header.start,
+                    header: f.header,
                     end: f.end.min(end),
                 });
             }
@@ -166,7 +173,10 @@ impl FilePool {
         // What recovery read may still be in the operating system's cache only, and the new generation says that it is whole.
         queue.sync_all(&kept)?;
         let generations = listing.log.iter().map(|h| h.generation);
-        let last = in_use.back().expect("the chain's first file is kept");
+        let last = in_use
+            .back()
+            .expect("the chain's first file is kept")
+            .header;
         let newest = (last.number, end);
         let file_bytes = file_bytes_for(settings.capacity_bytes, Some(last.file_bytes));
         let mut pool = FilePool {
@@ -237,7 +247,7 @@ impl FilePool {
 
     /// Bytes of the stream for which all files have room.
     fn total(&self) -> u64 {
-        let in_use = self.in_use.iter().map(|f| payload(f.file_bytes));
+        let in_use = self.in_use.iter().map(|f| payload(f.header.file_bytes));
         let spares = self.spares.iter().map(|spare| payload(spare.len));
         in_use.sum::<u64>() + spares.sum::<u64>()
     }
@@ -246,8 +256,8 @@ impl FilePool {
     fn wanted(&self, longest_left: u64) -> u64 {
         let new = payload(self.settings.file_bytes);
         let in_use = || self.in_use.iter();
-        let lost = in_use().map(|f| payload(f.file_bytes) - (f.end.0 - f.start.0));
-        let longest_used = in_use().map(|f| payload(f.file_bytes)).max();
+        let lost = in_use().map(|f| f.header.end().0 - f.end.0);
+        let longest_used = in_use().map(|f| payload(f.header.file_bytes)).max();
         self.settings.capacity_bytes
             + longest_used.unwrap_or(new)
             + longest_left.max(new)
@@ -283,8 +293,30 @@ impl FilePool {
     }
 
     fn current(&self) -> &InUse {
-        let at = self.in_use.len() - 1 - usize::from(self.prepared.is_some());
-        &self.in_use[at]
+        &self.in_use[self.before_current()]
+    }
+
+    /// How many files in use there are before the current one.
+    fn before_current(&self) -> usize {
+        self.in_use.len() - 1 - usize::from(self.prepared.is_some())
+    }
+
+    /// The files that nothing is written to any more, oldest first.
+    pub(super) fn written_before(&self) -> impl Iterator<Item = &InUse> {
+        self.in_use.range(..self.before_current())
+    }
+
+    /// The files that hold this part of the stream, as far as it has been written; and what it takes to open them.
+    pub(super) fn holding(&self, part: Range<Lsn>) -> Holding {
+        let written = self.in_use.range(..=self.before_current());
+        let holds = |f: &&InUse| f.header.start < part.end && part.start < f.end;
+        Holding {
+            files: written.filter(holds).copied().collect(),
+            disk: self.disk.clone(),
+            queue: self.queue.clone(),
+            dir: self.dir.clone(),
+            buffered: self.settings.buffered,
+        }
     }
 
     /// Where the oldest file ends: from that checkpoint on `release` has something to do.
@@ -294,7 +326,7 @@ impl FilePool {
 
     /// Bytes of all files.
     pub fn bytes(&self) -> u64 {
-        let in_use = self.in_use.iter().map(|f| f.file_bytes);
+        let in_use = self.in_use.iter().map(|f| f.header.file_bytes);
         in_use.sum::<u64>() + self.spares.iter().map(|spare| spare.len).sum::<u64>()
     }
 
@@ -406,12 +438,10 @@ impl FilePool {
     pub fn release(&mut self, checkpoint: Lsn) {
         let kept = 1 + usize::from(self.prepared.is_some());
         while self.in_use.len() > kept && self.oldest_end() <= checkpoint {
-            let InUse {
-                number, file_bytes, ..
-            } = self.in_use.pop_front().expect("there is one");
+            let header = self.in_use.pop_front().expect("there is one").header;
             self.spares.push_back(Spare {
-                number,
-                len: file_bytes,
+                number: header.number,
+                len: header.file_bytes,
                 is_filled: true,
             });
         }
@@ -457,9 +487,7 @@ impl FilePool {
         self.spares.remove(at);
         self.newest = (number, header.end());
         self.in_use.push_back(InUse {
-            number,
-            file_bytes: spare.len,
-            start,
+            header,
             end: header.end(),
         });
         Ok(LogFile { header, file })
@@ -657,7 +685,12 @@ mod tests {
             assert!(pool.room().0 >= checkpoint.0 + capacity, "LF-4");
             assert!(!pool.needs_space(), "LF-4");
             let most = pool.wanted(0) + payload(pool.aimed().1);
-            let longest = pool.in_use.iter().map(|f| f.file_bytes).max().unwrap();
+            let longest = pool
+                .in_use
+                .iter()
+                .map(|f| f.header.file_bytes)
+                .max()
+                .unwrap();
             assert!(
                 pool.total() <= most.max(capacity + 3 * longest),
                 "{} files",

@@ -296,7 +296,7 @@ impl Chain {
     }
 }
 
-fn missing(dir: &Path, lsn: Lsn) -> Error {
+pub(super) fn missing(dir: &Path, lsn: Lsn) -> Error {
     damaged(
         dir,
         format!("a redo log file that holds LSN {lsn}"),

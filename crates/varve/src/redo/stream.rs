@@ -55,6 +55,11 @@ impl Stream {
         })
     }
 
+    /// Of files that are open.
+    pub(super) fn of(chain: Chain, queue: Arc<IoQueue>) -> Stream {
+        Stream { chain, queue }
+    }
+
     /// The files, each with where its part of the stream ends.
     pub fn files(&self) -> impl Iterator<Item = (Header, Lsn)> {
         self.chain.files.iter().map(|f| (f.header, f.end))

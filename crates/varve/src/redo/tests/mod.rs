@@ -17,6 +17,7 @@ mod capacity;
 mod damage;
 mod failures;
 mod faulty;
+mod full;
 
 const START: Lsn = Lsn(8192);
 const UUID: [u8; 16] = [5; 16];
