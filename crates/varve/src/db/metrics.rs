@@ -10,7 +10,7 @@ use crate::base::Durations;
 use crate::buffer::PoolStats;
 use crate::flush::{ASYNC, FlushCounters, SYNC};
 use crate::lock::LockStats;
-use crate::recovery::Progress;
+use crate::recovery::{IndexerCounters, Progress};
 use crate::redo::LogCounters;
 use crate::space::OpenFiles;
 use crate::txn::Core;
@@ -42,13 +42,14 @@ pub fn collect(
     core: &Core,
     files: &OpenFiles,
     flushed: &FlushCounters,
-    recovery: Progress,
+    (recovery, indexer): (Progress, Option<&IndexerCounters>),
 ) -> Vec<Metric> {
     let sources = Sources {
         core,
         files,
         flushed,
         recovery,
+        indexer,
         log: core.log.counters(),
         pool: core.pool.stats(),
         locks: core.locks.stats(),
@@ -70,6 +71,7 @@ struct Sources<'a> {
     files: &'a OpenFiles,
     flushed: &'a FlushCounters,
     recovery: Progress,
+    indexer: Option<&'a IndexerCounters>,
     log: &'a LogCounters,
     pool: PoolStats,
     locks: LockStats,
@@ -99,6 +101,10 @@ impl Sources<'_> {
     /// Without those that were read ahead.
     fn reads_needed(&self) -> u64 {
         self.pages_read().saturating_sub(self.pool.read_ahead)
+    }
+
+    fn indexed(&self, count: fn(&IndexerCounters) -> &AtomicU64) -> u64 {
+        self.indexer.map_or(0, |counters| now(count(counters)))
     }
 
     fn held(&self) -> impl Iterator<Item = &Durations> {
@@ -226,6 +232,8 @@ metrics! { |s|
         Counter log_group_follows = now(&s.log.sync_follows), "Commits that another one's sync has made durable";
         Counter log_waits = now(&s.log.buffer_waits), "Waits for room in the log buffer";
         Counter log_capacity_waits = now(&s.log.capacity_waits), "Waits for a checkpoint to make room in the redo log";
+        Counter redo_index_files = s.indexed(|c| &c.files), "Redo log files that were indexed, so that the start after a crash need not read them at once";
+        Counter redo_index_bytes = s.indexed(|c| &c.bytes), "Bytes of the indexes written";
     }
     "buffer" {
         Value varve_page_size as page_size = s.page_size(), "Bytes of a page";

@@ -24,7 +24,7 @@ use crate::ddl::Ddl;
 use crate::flush::{FlushCounters, FlushOptions, Flusher};
 use crate::io::{DirLock, Disk, RealDisk};
 use crate::purge::Purge;
-use crate::recovery::{Progress as RecoveryProgress, Recovery};
+use crate::recovery::{Indexer, Progress as RecoveryProgress, Recovery};
 use crate::redo::LogWriter;
 use crate::row::{Collation, Datum};
 use crate::table::{
@@ -55,6 +55,8 @@ pub(crate) struct Inner {
     pub handles: CoreHandles,
     pub ddl: Ddl,
     pub recovery: Arc<Recovery>,
+    /// `None` in a database that is only looked at.
+    pub indexer: Option<Indexer>,
     pub background: Mutex<Option<Background>>,
     pub flushed: Arc<FlushCounters>,
     pub warmth: PoolWarmth,
@@ -129,6 +131,7 @@ impl Database {
         self.inner.closed.store(true, Ordering::SeqCst);
         self.inner.core.log.poison("the test crashed the database");
         self.inner.warmth.stop_load();
+        self.inner.stop_indexer();
         let background = self.inner.background.lock().take();
         background.into_iter().for_each(Background::break_off);
     }
@@ -390,15 +393,24 @@ impl Database {
         self.inner.recovery.wait(at_most)
     }
 
+    /// Indexes the next full file of the redo log, as a thread does by itself where the disk carries out several operations at the same time. Returns
+    /// its number; `None`: there is nothing to do now.
+    #[doc(hidden)]
+    pub fn index_redo(&self) -> Result<Option<u64>> {
+        let indexer = self.inner.indexer.as_ref();
+        indexer.map_or(Ok(None), Indexer::index_next)
+    }
+
     /// Everything that the engine counts.
     pub fn metrics(&self) -> Vec<Metric> {
         let inner = &self.inner;
         let recovery = inner.recovery.progress();
+        let indexer = inner.indexer.as_ref().map(Indexer::counters);
         metrics::collect(
             &inner.core,
             inner.ddl.spaces.files(),
             &inner.flushed,
-            recovery,
+            (recovery, indexer),
         )
     }
 
@@ -430,6 +442,12 @@ impl Database {
 }
 
 impl Inner {
+    fn stop_indexer(&self) {
+        if let Some(indexer) = &self.indexer {
+            indexer.stop();
+        }
+    }
+
     fn close(&self) -> Result<()> {
         if self.closed.swap(true, Ordering::SeqCst) {
             return Ok(());
@@ -438,6 +456,7 @@ impl Inner {
             return Ok(());
         };
         self.warmth.stop_load();
+        self.stop_indexer();
         if self.core.is_read_only() {
             self.core.log.poison("the database was closed");
             background.break_off();
@@ -456,6 +475,9 @@ impl Inner {
         core.log.poison("the database was closed");
         background.flusher.stop();
         drop(background.log_writer);
+        if let (Ok(()), Some(indexer)) = (&done, &self.indexer) {
+            indexer.remove_all();
+        }
         // Who loads us as a library may take the code away afterwards.
         self.ddl.spaces.close_queue();
         // What remains of it after a crash is replaced at the next start.

@@ -26,7 +26,7 @@ use crate::flush::{CheckpointHold, FlushEnv, FlushSettings, Flusher, doublewrite
 use crate::io::{Disk, FlushMethod, Overlay};
 use crate::mtr::{Mtr, MtrEnv, RawRecord};
 use crate::purge::Purge;
-use crate::recovery::{self, Changes, PageMap, Recovery, Rest};
+use crate::recovery::{self, Changes, Indexer, IndexerEnv, PageMap, Recovery, Rest};
 use crate::redo::{CONTROL_FILE, ControlFile, RedoLog};
 use crate::row::Collations;
 use crate::space::{SpaceKind, Spaces};
@@ -154,6 +154,7 @@ pub(crate) fn open(
         logger(LogLevel::Warning, &message);
     }
     let begun = Instant::now();
+    let is_asynchronous = queue.is_asynchronous();
     let reads_redo = options.force_recovery < FORCE_NO_REDO;
     let (scan, changes) = match reads_redo {
         true => recovery::scan(&disk, dir, &control, (options.scan_settings(), &queue))?,
@@ -270,6 +271,7 @@ pub(crate) fn open(
         ),
         _ => {}
     }
+    let indexer_logger = logger.clone();
     let opener = Opener {
         options: &options,
         purpose,
@@ -323,6 +325,19 @@ pub(crate) fn open(
     if is_used && options.pool_dump.at_startup {
         warmth.start_load()?;
     }
+    let indexer = is_used.then(|| {
+        Indexer::open(IndexerEnv {
+            log: core.log.clone(),
+            disk: disk.clone(),
+            dir: dir.to_path_buf(),
+            owner: (control.page_size, control.uuid),
+            from_bytes: options.redo_index_from_bytes,
+            logger: indexer_logger,
+        })
+    });
+    if let Some(indexer) = indexer.as_ref().filter(|_| is_asynchronous) {
+        indexer.start()?;
+    }
     Ok(Database {
         inner: Arc::new(Inner {
             handles: CoreHandles::new(&core),
@@ -331,6 +346,7 @@ pub(crate) fn open(
             ddl,
             flushed: flusher.counters().clone(),
             recovery: recovery.clone(),
+            indexer,
             background: Mutex::new(Some(Background {
                 purge,
                 recovery,

@@ -80,6 +80,7 @@ pub use files::{
     FoundFile, directories, find_files, finish_removals, reconcile, reconcile_undo,
     require_readable,
 };
+pub use index::{Indexer, IndexerCounters, IndexerEnv};
 pub use map::PageMap;
 pub use scan::{Changes, Scan, ScanSettings, measure, pass_over_redo, scan};
 pub use spill::SPILL_FILE;

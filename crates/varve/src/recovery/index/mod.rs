@@ -22,12 +22,15 @@
 //!   reached from the header: the header has one of its own and those of the sections, the directory has those of the blocks. An index is never synced: if it
 //!   is missing, torn or another file's, the log file is read instead.
 //!
-//! The format is in docs/format.md. This module makes and reads indexes; when they are made and used is not its matter. No latches, no threads, and no I/O but
-//! reading an index's own file.
+//! The format is in docs/format.md. [`indexer`] makes indexes of the log's files in the background; the rest has no latches, no threads, and no I/O but
+//! reading an index's own file. When indexes are used is not the matter of this module.
 
 mod block;
 mod build;
 mod file;
+mod indexer;
+#[cfg(all(test, not(loom)))]
+mod indexer_tests;
 mod sections;
 #[cfg(test)]
 mod tests;
@@ -40,6 +43,7 @@ use crate::base::Lsn;
 pub use block::{Found, decode_block};
 pub use build::IndexBuilder;
 pub use file::{Block, BlockPlace, Index};
+pub use indexer::{Indexer, IndexerCounters, IndexerEnv};
 
 const SUFFIX: &str = ".vidx";
 

@@ -166,7 +166,7 @@ fn open(file: &Arc<dyn DiskFile>, id: &FileId) -> Option<Index> {
 }
 
 /// The bytes of the block that may have the page's entry; `None`: there is no such block, or it is damaged.
-fn block(index: &Index, file: Option<&dyn DiskFile>, page: PageId) -> Option<Vec<u8>> {
+pub(super) fn block(index: &Index, file: Option<&dyn DiskFile>, page: PageId) -> Option<Vec<u8>> {
     match index.block_of(page)? {
         Block::Memory(bytes) => Some(bytes.to_vec()),
         Block::File(place) => {
@@ -178,7 +178,7 @@ fn block(index: &Index, file: Option<&dyn DiskFile>, page: PageId) -> Option<Vec
 }
 
 /// IDX-2: with the frames that an entry names, it says what the log says.
-fn check_entry(found: &[Found<'_>], all: &[Change<'_>]) {
+pub(super) fn check_entry(found: &[Found<'_>], all: &[Change<'_>]) {
     let (mut said, mut named) = (Vec::new(), BTreeSet::new());
     for found in found {
         match found {
