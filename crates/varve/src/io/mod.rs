@@ -21,6 +21,7 @@
 //! No latch is held and no caching is done here. Every error names the operation and the path.
 
 mod aligned;
+mod mapped;
 #[cfg(test)]
 pub(crate) mod meddled;
 mod overlay;
@@ -40,6 +41,7 @@ use std::sync::Arc;
 use crate::base::{Error, Result};
 
 pub use aligned::{AlignedBuf, DIRECT_BLOCK, read_aligned, write_aligned};
+pub use mapped::{MappedBlock, MappedBlocks};
 pub use overlay::Overlay;
 pub use queue::IoQueue;
 pub use real::{LOCK_FILE, RealDisk};

@@ -83,15 +83,14 @@ impl<'a> Change<'a> {
         MOST_HEAD + self.ops.len()
     }
 
-    /// Puts it behind the one that has the tag `before`, or into an empty block; then that is a default one.
-    pub fn encode(&self, before: Tag, out: &mut Vec<u8>) {
+    /// What stands before its operations, behind the change that has the tag `before`; at the beginning of a block that is a default one.
+    pub fn encode_head(&self, before: Tag, out: &mut Vec<u8>) {
         self.tag().encode(before, out);
         let frame = self.end.0 - self.start.0;
         debug_assert_eq!(frame % LSN_UNIT, 0);
         varint::put(out, frame / LSN_UNIT);
         let fresh = u64::from(self.fresh);
         varint::put(out, ((self.ops.len() as u64) << 1) | fresh);
-        out.extend_from_slice(self.ops);
     }
 
     /// Takes the change that has this tag off the front of what is behind the tag; `None` if there is none.
@@ -168,7 +167,8 @@ mod tests {
         let (mut bytes, mut before) = (Vec::new(), Tag::default());
         for change in changes {
             let begin = bytes.len();
-            change.encode(before, &mut bytes);
+            change.encode_head(before, &mut bytes);
+            bytes.extend_from_slice(change.ops);
             assert!(bytes.len() - begin <= change.most_bytes());
             before = change.tag();
         }
@@ -249,7 +249,8 @@ mod tests {
             (change(90_000, (5 << 40) + 400_000), 9),
         ] {
             let mut bytes = Vec::new();
-            next.encode(first.tag(), &mut bytes);
+            next.encode_head(first.tag(), &mut bytes);
+            bytes.extend_from_slice(next.ops);
             assert!(bytes.len() <= most, "{} bytes", bytes.len());
         }
     }

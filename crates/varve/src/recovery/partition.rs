@@ -20,11 +20,11 @@ use super::pages::{Units, unit_of};
 use super::scatter::{Part, Strand};
 use super::spill::{Spill, Spilled};
 use crate::base::{Error, Lsn, PageId, Result};
-use crate::io::AlignedBuf;
+use crate::io::{AlignedBuf, MappedBlock};
 
 /// A block of changes in memory.
 enum Block {
-    Held(Arc<Vec<u8>>),
+    Held(Arc<MappedBlock>),
     Read(AlignedBuf),
 }
 
@@ -396,7 +396,7 @@ mod tests {
     use super::super::pages::{LogMarks, PieceMarks};
     use super::*;
     use crate::base::{PageNo, SpaceId};
-    use crate::io::{FlushMethod, IoQueue, RealDisk};
+    use crate::io::{FlushMethod, IoQueue, MappedBlocks, RealDisk};
     use crate::recovery::spill::Outbox;
 
     fn page(no: u32) -> PageId {
@@ -417,7 +417,8 @@ mod tests {
     fn encoded(changes: &[Change<'_>]) -> Vec<u8> {
         let (mut bytes, mut before) = (Vec::new(), Tag::default());
         for change in changes {
-            change.encode(before, &mut bytes);
+            change.encode_head(before, &mut bytes);
+            bytes.extend_from_slice(change.ops);
             before = change.tag();
         }
         bytes
@@ -431,7 +432,9 @@ mod tests {
     }
 
     fn held(bytes: Vec<u8>) -> Part {
-        Part::Held(Arc::new(bytes))
+        let mut block = MappedBlocks::default().cut(bytes.len()).unwrap();
+        block.push(&bytes);
+        Part::Held(Arc::new(block))
     }
 
     fn units(pages: &[(u32, bool)]) -> Units {

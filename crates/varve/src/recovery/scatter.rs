@@ -8,7 +8,8 @@
 //! - **PART-1** The changes of a strand are in the order of the log, and those of one frame are in the strands of one thread. So the order of
 //!   the log is had again by merging a partition's strands by LSN (`partition`).
 //! - **PART-2** The blocks that all threads have, and their outboxes, take no more than the memory bound, but for one change a thread that is longer than a
-//!   block; and if there is hardly any memory what each thread has in any case.
+//!   block; and if there is hardly any memory what each thread has in any case. That is memory of the process, not only of what is in use: a block's goes back to
+//!   the system with the block (IO-8), if the bound is not so low that blocks are shorter than the system's pages.
 //! - **PART-3** A strand may have changes from beyond the end of the log: a thread does not know that another has found it (WAL-3). They are passed over
 //!   by their LSN when the strands are merged; which pages lack redo is known from pieces that are part of the log only.
 //!
@@ -24,7 +25,7 @@ use super::pages::{Marks, PieceMarks, UnitNo, mix, unit_of};
 use super::scan::Told;
 use super::spill::{OUTBOX_BUFFERS, Outbox, Spill, Spilled};
 use crate::base::{Error, Lsn, Result};
-use crate::io::DIRECT_BLOCK;
+use crate::io::{DIRECT_BLOCK, MappedBlock, MappedBlocks};
 use crate::redo::Piece;
 
 /// What a partition is to have, if that is less than an eighth of the memory.
@@ -79,7 +80,7 @@ impl Layout {
 
 /// A block of a strand.
 pub enum Part {
-    Held(Arc<Vec<u8>>),
+    Held(Arc<MappedBlock>),
     Written(Spilled),
 }
 
@@ -146,24 +147,33 @@ pub struct Chunk {
 }
 
 /// The last block of a strand, which is being filled.
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct Open {
-    /// Its capacity is a block's once it is used.
-    bytes: Vec<u8>,
+    /// Once it is used.
+    block: Option<MappedBlock>,
     /// Of the last change in it.
     before: Tag,
 }
 
 impl Open {
-    fn with_capacity(bytes: usize) -> Open {
+    fn new(block: MappedBlock) -> Open {
         Open {
-            bytes: Vec::with_capacity(bytes),
+            block: Some(block),
             before: Tag::default(),
         }
     }
 
-    fn add(&mut self, change: &Change<'_>) {
-        change.encode(self.before, &mut self.bytes);
+    fn room(&self) -> usize {
+        self.block.as_ref().map_or(0, MappedBlock::room)
+    }
+
+    /// There is room for it. `head` is anything.
+    fn add(&mut self, change: &Change<'_>, head: &mut Vec<u8>) {
+        head.clear();
+        change.encode_head(self.before, head);
+        let block = self.block.as_mut().expect("there is room");
+        block.push(head);
+        block.push(change.ops);
         self.before = change.tag();
     }
 }
@@ -177,6 +187,9 @@ pub struct Scatter<'a> {
     /// Of each partition: the open block, and the ones before it.
     open: Vec<Open>,
     full: Vec<Strand>,
+    blocks: MappedBlocks,
+    /// Of the change that was added last.
+    head: Vec<u8>,
     marks: PieceMarks,
 }
 
@@ -190,8 +203,10 @@ impl<'a> Scatter<'a> {
         Scatter {
             sink,
             outbox: sink.map(|sink| Outbox::new(&sink.spill, sink.layout.buffer_bytes)),
-            open: vec![Open::default(); partitions],
+            open: (0..partitions).map(|_| Open::default()).collect(),
             full: (0..partitions).map(|_| Vec::new()).collect(),
+            blocks: MappedBlocks::default(),
+            head: Vec::new(),
             marks: PieceMarks::default(),
         }
     }
@@ -223,10 +238,10 @@ impl<'a> Scatter<'a> {
         self.marks.add(unit, bit, change.fresh);
         let partition = sink.layout.partition_of(unit);
         let open = &mut self.open[partition];
-        if open.bytes.len() + change.most_bytes() > open.bytes.capacity() {
+        if open.room() < change.most_bytes() {
             return self.add_to_another(sink, partition, change);
         }
-        open.add(change);
+        open.add(change, &mut self.head);
     }
 
     /// The open block is full, or there was none yet.
@@ -234,20 +249,16 @@ impl<'a> Scatter<'a> {
         let (len, block_bytes) = (change.most_bytes(), sink.layout.block_bytes);
         let (open, strand) = (&mut self.open[partition], &mut self.full[partition]);
         let outbox = self.outbox.as_mut().expect("there is a sink");
-        let done = match open.bytes.is_empty() {
-            true => Ok(()),
-            false => put_away(sink, outbox, open, strand),
-        };
-        let done = done.and_then(|()| {
+        let done = put_away(sink, outbox, open, strand).and_then(|()| {
             if len > block_bytes {
-                let mut alone = Open::with_capacity(len);
-                alone.add(change);
+                let mut alone = Open::new(self.blocks.cut(len)?);
+                alone.add(change, &mut self.head);
                 return put_away(sink, outbox, &mut alone, strand);
             }
-            if open.bytes.capacity() == 0 {
-                *open = Open::with_capacity(block_bytes);
+            if open.block.is_none() {
+                *open = Open::new(self.blocks.cut(block_bytes)?);
             }
-            open.add(change);
+            open.add(change, &mut self.head);
             Ok(())
         });
         if let Err(why) = done {
@@ -259,6 +270,7 @@ impl<'a> Scatter<'a> {
     fn give_up(&mut self) {
         (self.open, self.full) = (Vec::new(), Vec::new());
         (self.sink, self.outbox) = (None, None);
+        self.blocks = MappedBlocks::default();
     }
 
     /// The strands of all partitions, of which all is written that is not in memory (MAP-5); none if nobody wants them.
@@ -270,29 +282,32 @@ impl<'a> Scatter<'a> {
         }
         let mut strands = self.full;
         for (strand, open) in strands.iter_mut().zip(self.open) {
-            if !open.bytes.is_empty() {
-                strand.push(Part::Held(Arc::new(open.bytes)));
+            if let Some(block) = open.block.filter(|block| !block.is_empty()) {
+                strand.push(Part::Held(Arc::new(block)));
             }
         }
         strands
     }
 }
 
-/// Puts a block behind the others of its strand, in memory if there is room for another one. Then `block` has no memory any more, else it
-/// is empty.
+/// Puts what the open block has, if anything, behind the others of its strand: in memory if there is room for another block, which `open` lacks then; else
+/// the block is empty.
 fn put_away(
     sink: &Sink,
     outbox: &mut Outbox<'_>,
-    block: &mut Open,
+    open: &mut Open,
     strand: &mut Strand,
 ) -> Result<()> {
-    if sink.may_hold(block.bytes.capacity()) {
-        strand.push(Part::Held(Arc::new(std::mem::take(block).bytes)));
+    let Some(mut block) = open.block.take_if(|block| !block.is_empty()) else {
+        return Ok(());
+    };
+    if sink.may_hold(block.capacity()) {
+        strand.push(Part::Held(Arc::new(block)));
         return Ok(());
     }
-    strand.push(Part::Written(outbox.put(&block.bytes)?));
-    block.bytes.clear();
-    block.before = Tag::default();
+    strand.push(Part::Written(outbox.put(&block)?));
+    block.clear();
+    *open = Open::new(block);
     Ok(())
 }
 
@@ -308,6 +323,8 @@ mod tests {
             (4 * MIB, 100 * MIB, 2),
             (32 * MIB, 1000 * MIB, 8),
             (512 * MIB, 2500 * MIB, 2),
+            (1024 * MIB, 2300 * MIB, 2),
+            (128 * MIB, 1000 * MIB, 8),
             (512 * MIB, 6000 * MIB, 8),
             (16_000 * MIB, 100_000 * MIB, 8),
             (512 * MIB, 0, 2),
@@ -323,6 +340,8 @@ mod tests {
             let most = (memory / 2).max(2 * PARTITION_BYTES);
             assert!(partition <= most.min(32 * MIB), "{what}: {layout:?}");
             assert!(layout.block_bytes <= MOST_BLOCK_BYTES, "{what}: {layout:?}");
+            let has_pages = layout.block_bytes.is_multiple_of(DIRECT_BLOCK);
+            assert!(has_pages || memory < 32 * MIB, "IO-8, {what}: {layout:?}");
         }
         // Hardly any memory: as good as it gets.
         for memory in [0, 1, 4096] {
