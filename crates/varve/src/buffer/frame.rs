@@ -275,6 +275,22 @@ impl Arena {
         }
     }
 
+    /// Whether any of these frames, which are whole pages of the system, has memory.
+    #[cfg(all(test, not(loom)))]
+    pub fn has_memory(&self, frames: Range<usize>) -> bool {
+        let (start, len) = (frames.start * self.page_size, frames.len() * self.page_size);
+        assert!(start + len <= self.len);
+        // The system's pages may be larger than this; they are not smaller.
+        let mut pages = vec![0u8; len / 4096 + 1];
+        // SAFETY: inside the mapping, and there is a byte for each of the system's pages.
+        let done = unsafe {
+            let at = self.base.as_ptr().add(start).cast();
+            libc::mincore(at, len, pages.as_mut_ptr().cast())
+        };
+        assert_eq!(done, 0);
+        pages.iter().any(|page| page & 1 != 0)
+    }
+
     /// Has the processor fetch the lines of a slotted page that a search reads first: header and the middle of the slots of a
     /// page of some dozens of records. They are fetched at the same time, not one after the other.
     #[inline]

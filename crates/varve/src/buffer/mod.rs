@@ -45,6 +45,7 @@ mod clean;
 mod dirty;
 mod frame;
 mod guard;
+mod held_back;
 mod latch;
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -174,6 +175,8 @@ struct Counters {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PoolStats {
     pub frames: u64,
+    /// Those that are for no page now (held_back.rs), and the others that have none.
+    pub held_back_frames: u64,
     pub free_frames: u64,
     /// How often a page was latched that was in the pool. Each frame tells of its last few later.
     pub hits: u64,
@@ -540,6 +543,7 @@ impl BufferPool {
         let c = &self.counters;
         PoolStats {
             frames: self.frames.len() as u64,
+            held_back_frames: self.held_back_frames() as u64,
             free_frames: self.replacement.free_len() as u64,
             hits: c.hits.get(),
             changes: c.changes.get(),

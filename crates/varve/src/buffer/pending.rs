@@ -40,6 +40,8 @@ pub trait PendingRedo: Send + Sync {
     fn apply(&self, page: PageId, bytes: &mut [u8], changed: &mut dyn FnMut(Lsn)) -> Result<()>;
     /// The tablespace is gone: nobody will load its pages.
     fn forget(&self, space: SpaceId);
+    /// Memory that the redo takes, or may come to take: frames may be held back for it (BUF-9). It only falls.
+    fn held_bytes(&self) -> usize;
 }
 
 #[derive(Default)]
@@ -61,6 +63,7 @@ impl BufferPool {
     pub fn end_pending(&self) {
         self.pending.is_any.store(false, Release);
         *self.pending.redo.write() = None;
+        self.give_back(0);
     }
 
     /// What is pending for the page, if anything.
@@ -78,6 +81,7 @@ impl BufferPool {
             && let Some(redo) = self.pending.redo.read().clone()
         {
             redo.forget(space);
+            self.give_back(redo.held_bytes());
         }
     }
 
@@ -103,7 +107,9 @@ impl BufferPool {
     ) -> Result<()> {
         redo.apply(id, bytes, &mut |start| {
             self.dirty.register(&self.frames, frame, start.0);
-        })
+        })?;
+        self.give_back(redo.held_bytes());
+        Ok(())
     }
 
     /// No redo is pending any more, but the checkpoint is still held below all of it: BUF-8.

@@ -8,6 +8,9 @@
 //! would have dropped it after one. A hit within a tick writes to no cache line but the latch's, which a list with a midpoint
 //! (InnoDB's) can't have. After five rounds without a find every page has been seen without a life left.
 //!
+//! **Fewer frames.** Frames from the limit on are held back for recovery's redo (BUF-9, held_back.rs): the free list does not have them, and the hand goes round below
+//! it. When the limit rises the hand is somewhere else, which does no harm.
+//!
 //! **Ahead of demand.** The page cleaner keeps a number of frames free ([`BufferPool::refill_free`]), and is woken when half of them are taken; who finds none
 //! left moves the hand itself.
 //!
@@ -45,7 +48,9 @@ const GIVE_UP: Duration = Duration::from_secs(60);
 pub(super) struct Replacement {
     /// Frames that hold nothing (BUF-3).
     free: ArrayQueue<u32>,
-    /// The clock hand; taken modulo the number of frames.
+    /// Frames from this one on are held back (BUF-9). Relaxed: who gets one of a frame that it has passed gets it from the free list.
+    pub(super) limit: AtomicU32,
+    /// The clock hand; taken modulo the limit.
     hand: CachePadded<AtomicU64>,
     /// Number of pages loaded; ticks derive from it.
     loads: CachePadded<AtomicU64>,
@@ -78,7 +83,6 @@ pub(super) struct Backing {
     asked: AtomicBool,
     /// How many frames beyond those in use are to have memory.
     ahead: u32,
-    frames: u32,
 }
 
 impl Backing {
@@ -88,15 +92,14 @@ impl Backing {
             used: AtomicU32::new(0),
             asked: AtomicBool::new(false),
             ahead: (frames / 16).min(MAX_AHEAD_BYTES / page_size) as u32,
-            frames: frames as u32,
         }
     }
 
-    /// Whether `frame` is so close to the frames without memory that more is wanted.
+    /// Whether `frame` is so close to the frames without memory that more is wanted, of those below `limit`.
     #[inline]
-    fn is_short(&self, frame: u32) -> bool {
+    fn is_short(&self, frame: u32, limit: u32) -> bool {
         let until = self.until.load(Relaxed);
-        until < self.frames && frame + self.ahead / 2 >= until
+        until < limit && frame + self.ahead / 2 >= until
     }
 }
 
@@ -108,6 +111,7 @@ impl Replacement {
         }
         Replacement {
             free,
+            limit: AtomicU32::new(frames as u32),
             hand: CachePadded::new(AtomicU64::new(0)),
             loads: CachePadded::new(AtomicU64::new(0)),
             loads_per_tick: (frames as u64 / 16).max(1),
@@ -138,8 +142,16 @@ impl Replacement {
         self.loads.load(Relaxed)
     }
 
-    fn push(&self, frame: u32) {
+    pub(super) fn pop(&self) -> Option<u32> {
+        self.free.pop()
+    }
+
+    pub(super) fn push(&self, frame: u32) {
         self.free.push(frame).expect("the queue holds every frame");
+    }
+
+    pub fn limit(&self) -> u32 {
+        self.limit.load(Relaxed)
     }
 
     pub fn free_len(&self) -> usize {
@@ -189,7 +201,7 @@ impl BufferPool {
         if let Some(f) = self.pop_free() {
             return Ok(f);
         }
-        let rounds = 5 * self.frames.len();
+        let rounds = 5 * self.usable_frames();
         if let Some(f) = self.sweep(rounds) {
             return Ok(f);
         }
@@ -198,12 +210,14 @@ impl BufferPool {
 
     /// One of the free list.
     pub(super) fn pop_free(&self) -> Option<u32> {
-        let f = self.replacement.free.pop()?;
-        if self.replacement.backing.is_short(f) {
+        let r = &self.replacement;
+        let f = r.pop()?;
+        assert!(f < r.limit(), "BUF-9");
+        if r.backing.is_short(f, r.limit()) {
             self.want_memory(f);
         }
-        if self.replacement.is_low() {
-            self.replacement.wake_cleaner();
+        if r.is_low() {
+            r.wake_cleaner();
         }
         Some(f)
     }
@@ -228,7 +242,7 @@ impl BufferPool {
         backing.asked.store(false, Relaxed);
         let from = backing.until.load(Relaxed);
         let to = backing.used.load(Relaxed).saturating_add(backing.ahead);
-        let to = to.min(backing.frames);
+        let to = to.min(self.replacement.limit());
         if to > from {
             self.arena.back(from as usize..to as usize);
             backing.until.store(to, Relaxed);
@@ -244,14 +258,14 @@ impl BufferPool {
         let found = loop {
             r.wake_cleaner();
             let mut guard = r.cleaned.0.lock();
-            if let Some(f) = r.free.pop().or_else(|| self.sweep(rounds)) {
+            if let Some(f) = r.pop().or_else(|| self.sweep(rounds)) {
                 break Ok(f);
             }
             // The time limit covers wake-ups that nobody sends: a latch given back, a pin dropped.
             r.cleaned.1.wait_for(&mut guard, Duration::from_millis(5));
             drop(guard);
             if started.elapsed() > GIVE_UP || r.is_given_up.load(Relaxed) {
-                let n = self.frames.len();
+                let n = self.usable_frames();
                 break Err(Error::NoSpace {
                     what: format!(
                         "all {n} frames of the buffer pool are in use or could not be written; make it larger"
@@ -266,7 +280,7 @@ impl BufferPool {
     /// Lets the clock hand pass over up to `steps` frames until it has freed some. Returns the first; others of the same
     /// step go to the free list, since the hand won't be back before its next round.
     pub(super) fn sweep(&self, steps: usize) -> Option<u32> {
-        let n = self.frames.len() as u64;
+        let n = u64::from(self.replacement.limit());
         let mut found = None;
         for _ in 0..steps.div_ceil(HAND_STEP) {
             let start = self.replacement.hand.fetch_add(HAND_STEP as u64, Relaxed);
@@ -325,10 +339,7 @@ impl BufferPool {
     }
 
     pub(super) fn push_free(&self, index: u32) {
-        self.replacement
-            .free
-            .push(index)
-            .expect("the queue holds every frame");
+        self.replacement.push(index);
         self.replacement.notify();
     }
 
@@ -402,11 +413,11 @@ impl BufferPool {
     /// Takes clean pages that the clock would take next out of their frames until `target` frames are free or the hand
     /// went round once. For the cleaner, so that users find free frames at once. Returns how many are free.
     pub fn refill_free(&self, target: usize) -> usize {
-        let target = target.min(self.frames.len());
+        let target = target.min(self.usable_frames());
         let r = &self.replacement;
         r.low_mark.store(target as u32 / 2, Relaxed);
         r.told_low.store(false, Relaxed);
-        for _ in 0..self.frames.len().div_ceil(64) {
+        for _ in 0..self.usable_frames().div_ceil(64) {
             if self.replacement.free_len() >= target {
                 break;
             }
@@ -419,7 +430,7 @@ impl BufferPool {
 
     /// Frames just ahead of the clock hand that hold unused dirty pages, in the order in which the hand comes to them.
     pub(super) fn unused_dirty_ahead(&self, look_at: usize) -> impl Iterator<Item = u32> + '_ {
-        let n = self.frames.len() as u64;
+        let n = u64::from(self.replacement.limit());
         let start = self.replacement.hand.load(Relaxed);
         (start..start + (look_at as u64).min(n))
             .map(move |at| (at % n) as u32)

@@ -87,7 +87,8 @@ impl Sources<'_> {
     }
 
     fn pages_data(&self) -> u64 {
-        self.pool.frames.saturating_sub(self.pool.free_frames)
+        let without_page = self.pool.free_frames + self.pool.held_back_frames;
+        self.pool.frames.saturating_sub(without_page)
     }
 
     fn dblwr_batches(&self) -> u64 {
@@ -239,7 +240,7 @@ metrics! { |s|
         Value varve_page_size as page_size = s.page_size(), "Bytes of a page";
         Value buffer_pool_pages_total = s.pool.frames, "Pages that the buffer pool has room for";
         Value buffer_pool_pages_free = s.pool.free_frames, "Of these, free ones";
-        Value buffer_pool_pages_data = s.pages_data(), "Of these, the others";
+        Value buffer_pool_pages_data = s.pages_data(), "Of these, those with a page";
         Value buffer_pool_bytes_data = s.pages_data() * s.page_size(), "Their bytes";
         Value buffer_pool_pages_dirty = s.pages_dirty(), "Changed pages that are not written yet, but for those of temporary tables";
         Value buffer_pool_bytes_dirty = s.pages_dirty() * s.page_size(), "Their bytes";

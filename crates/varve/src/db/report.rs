@@ -80,7 +80,9 @@ fn buffer_pool(out: &mut String, core: &Core, flushed: &FlushCounters) -> fmt::R
     writeln!(
         out,
         "Database pages     {}",
-        stats.frames.saturating_sub(stats.free_frames)
+        stats
+            .frames
+            .saturating_sub(stats.free_frames + stats.held_back_frames)
     )?;
     writeln!(out, "Modified db pages  {dirty}")?;
     writeln!(

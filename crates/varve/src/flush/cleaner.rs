@@ -136,8 +136,9 @@ impl Cleaner {
     fn keep_free_frames(&self, options: &FlushOptions) -> Result<bool> {
         let pool = &self.shared.pool;
         let depth = options.lru_scan_depth as usize;
-        let target = depth.min(pool.n_frames() / 32).max(8);
-        let look_at = depth.saturating_mul(4).min(pool.n_frames() / 4).max(256);
+        let frames = pool.usable_frames();
+        let target = depth.min(frames / 32).max(8);
+        let look_at = depth.saturating_mul(4).min(frames / 4).max(256);
         for _ in 0..BATCHES_IN_A_ROW {
             if pool.refill_free(target) >= target && pool.frames_wanted() == 0 {
                 return Ok(false);
@@ -167,7 +168,7 @@ impl Cleaner {
             oldest: self.oldest(end),
             capacity: self.shared.log.capacity(),
             dirty: pool.dirty_logged_pages(),
-            frames: pool.n_frames(),
+            frames: pool.usable_frames(),
             lru_pages: self.pages_not_by_age(),
         };
         self.pace.measure(&sight, options, |lsn, most| {
@@ -235,7 +236,7 @@ impl Cleaner {
     /// written again. The oldest ones if there are too few of them, and for any other cause.
     fn write_planned(&self, plan: &Plan, wanted: usize) -> Result<usize> {
         if plan.cause == Cause::MaxDirty {
-            let look_at = self.shared.pool.n_frames() / 4;
+            let look_at = self.shared.pool.usable_frames() / 4;
             let written = self.shared.flush_unused(look_at, wanted, plan.cause)?;
             if is_most(written, wanted) {
                 return Ok(written);

@@ -11,13 +11,14 @@
 //!   read and written with SeqCst for that. When the last page of a partition leaves, the partition's memory and place go; a thread that was at it has its
 //!   own hold of what it needs.
 //! - **MAP-4** Memory: blocks of changes (PART-2), and beside them, for each thread that applies redo and for users together, about what one partition has in the
-//!   file (`Kept`). It falls as partitions are done with.
+//!   file (`Kept`). It falls as partitions are done with, and so many frames as blocks of changes take are held back from the pool (BUF-9), if the memory is
+//!   the pool's (`attach_within`).
 //!
 //! No latches; while a page is applied, its frame's is held by the caller, and the partition's mutex is taken (PART-4).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 
 use parking_lot::Mutex;
 
@@ -44,6 +45,8 @@ pub struct PageMap {
     spill: Spill,
     kept: Kept,
     held_bytes: usize,
+    /// Of that, what partitions that are not done with have. Relaxed: an account of memory.
+    held_now: AtomicUsize,
     /// Pages that count as done although they stay (REC-6).
     given_up: Mutex<BTreeSet<PageId>>,
 }
@@ -82,6 +85,7 @@ impl PageMap {
             end,
             spill,
             held_bytes,
+            held_now: AtomicUsize::new(held_bytes),
         }
     }
 
@@ -101,7 +105,7 @@ impl PageMap {
 
     /// Memory of blocks that are there now.
     #[cfg(test)]
-    pub fn held_bytes(&self) -> usize {
+    pub fn bytes_of_blocks(&self) -> usize {
         self.partitions.iter().map(|p| p.redo().held_bytes()).sum()
     }
 
@@ -211,7 +215,8 @@ impl PageMap {
         }
         let partition = &self.partitions[place.partition];
         if partition.left.fetch_sub(1, AcqRel) == 1 {
-            partition.clear();
+            let gone = partition.clear();
+            self.held_now.fetch_sub(gone, Relaxed);
             self.kept.let_go(place.partition);
         }
     }
@@ -297,5 +302,9 @@ impl PendingRedo for PageMap {
                 self.leave(page, place);
             }
         }
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.held_now.load(Relaxed)
     }
 }

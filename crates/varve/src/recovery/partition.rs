@@ -128,9 +128,15 @@ impl Partition {
         Ok(loaded)
     }
 
-    /// Gives its memory back, once nobody is at it any more: no page lacks anything.
-    pub fn clear(&self) {
-        self.redo.lock().strands = Vec::new();
+    /// Gives its memory back, once nobody is at it any more: no page lacks anything. Returns how much that is.
+    pub fn clear(&self) -> usize {
+        let mut redo = self.redo.lock();
+        let bytes = redo.held_bytes();
+        let gone = std::mem::take(&mut redo.strands);
+        drop(redo);
+        // Not under the mutex: it may be much memory.
+        drop(gone);
+        bytes
     }
 
     pub fn redo(&self) -> parking_lot::MutexGuard<'_, Redo> {
@@ -347,6 +353,9 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// Partitions that users needed last take no more than this in any case: recovery's memory is bounded by a part of the pool, and this is beside it.
+const MOST_KEPT_BYTES: usize = 64 << 20;
+
 /// Partitions that users needed last.
 pub struct Kept {
     most_bytes: usize,
@@ -357,7 +366,7 @@ pub struct Kept {
 impl Kept {
     pub fn new(most_bytes: usize) -> Kept {
         Kept {
-            most_bytes,
+            most_bytes: most_bytes.min(MOST_KEPT_BYTES),
             loaded: Mutex::default(),
         }
     }

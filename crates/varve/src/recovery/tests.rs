@@ -275,7 +275,7 @@ fn memory_is_bounded_and_given_back() {
     let made = make(&mut rng, 3000);
     for settings in [(200_000, 1), (200_000, 3), (1 << 20, 2), (64 << 20, 2)] {
         let (_, map) = scan_in(made.dir.path(), START, settings, false);
-        let held = map.held_bytes();
+        let held = map.bytes_of_blocks();
         assert!(held <= settings.0 as usize, "{held} of {settings:?}");
         let redo = (made.end.0 - START.0) as usize;
         let all = held + map.spilled_bytes() as usize;
@@ -357,7 +357,7 @@ fn a_tablespace_may_go_while_its_redo_is_being_loaded() {
     assert!(bytes.iter().all(|b| *b == 0));
     map.forget(SpaceId(4));
     drop(loaded);
-    assert_eq!((map.left(), map.held_bytes()), (0, 0));
+    assert_eq!((map.left(), map.bytes_of_blocks()), (0, 0));
     assert!(map.is_through());
 }
 
