@@ -27,7 +27,7 @@ const SOON: Duration = Duration::from_secs(60);
 
 type Log = Arc<Mutex<Vec<String>>>;
 
-/// With so many threads in the background, and so much memory for redo.
+/// With so many threads in the background, and so much memory for redo; 0: half of the pool.
 fn open_with(disk: &SimDisk, threads: usize, memory: u64, log: &Log) -> Result<Database> {
     let log = log.clone();
     let options = Options {
@@ -38,6 +38,7 @@ fn open_with(disk: &SimDisk, threads: usize, memory: u64, log: &Log) -> Result<D
         lock_wait_timeout: Duration::from_millis(20),
         recovery_threads: Some(threads),
         recovery_memory_bytes: memory,
+        least_shared_pool_bytes: 0,
         logger: Some(Arc::new(move |_, message| {
             log.lock().unwrap().push(message.to_string())
         })),
@@ -169,6 +170,50 @@ fn pages_are_brought_up_to_date_when_they_are_used() {
     let db = open(&disk, 2);
     assert_eq!(db.recovery_progress().redo_bytes, 0, "a clean start");
     check(&db, "a/s", &all[0]);
+}
+
+/// Frames that hold no page because redo takes their memory (BUF-9).
+fn held_back(db: &Database) -> u64 {
+    let status = db.status();
+    let [all, free, data] = ["total", "free", "data"].map(|of| {
+        let name = format!("buffer_pool_pages_{of}");
+        status.iter().find(|s| s.0 == name).unwrap().1
+    });
+    all - free - data
+}
+
+/// Redo is in the pool's memory while users and recovery share the other frames, and is given back, to be used for pages.
+#[test]
+fn redo_takes_half_of_the_pool_until_it_is_applied() {
+    const FRAMES: u64 = (2 << 20) / PAGE as u64;
+    let disk = SimDisk::default();
+    let mut rng = SmallRng::seed_from_u64(3);
+    let open = |threads| open_with(&disk, threads, 0, &Log::default()).unwrap();
+    let db = open(0);
+    let mut versions = vec![0; ROWS as usize];
+    create(&db, "a/t");
+    change(&db, "a/t", &mut versions, &mut rng, 1000);
+    assert_eq!(held_back(&db), 0);
+    db.crash();
+    for round in 0..3 {
+        let db = open(0);
+        let (held, progress) = (held_back(&db), db.recovery_progress());
+        let what = format!("round {round}: {held} of {FRAMES} frames, {progress:?}");
+        assert!(held > FRAMES / 16 && held <= FRAMES / 2, "{what}");
+        assert!(
+            held * PAGE as u64 <= progress.memory_bytes + PAGE as u64,
+            "{what}"
+        );
+        change(&db, "a/t", &mut versions, &mut rng, 20);
+        assert!(held_back(&db) < held, "{what}");
+        db.crash();
+    }
+    let db = open(2);
+    check(&db, "a/t", &versions);
+    assert!(db.wait_for_recovery(SOON));
+    assert_eq!(held_back(&db), 0);
+    check(&db, "a/t", &versions);
+    db.close().unwrap();
 }
 
 /// A database that is closed while pages are left is as good as any other.

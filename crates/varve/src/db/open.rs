@@ -17,7 +17,7 @@ use crate::catalog::{BrokenTable, OpenTable, TableDef, Tables};
 use crate::db::create::{CREATION_MARK, create};
 use crate::db::options::{
     FORCE_DAMAGE, FORCE_NO_PURGE, FORCE_NO_REDO, FORCE_NO_ROLLBACK, FORCE_NO_UNDO, Options,
-    to_standard_error,
+    RecoveryMemory, to_standard_error,
 };
 use crate::db::pool_warmth::PoolWarmth;
 use crate::db::{Background, Database, Inner, undo_directory};
@@ -215,7 +215,10 @@ pub(crate) fn open(
         ));
     }
     let map = match changes {
-        Changes::Map(map) => recovery::attach(*map, &pool)?,
+        Changes::Map(map) => match options.recovery_memory() {
+            RecoveryMemory::OfPool(_) => recovery::attach_within(*map, &pool)?,
+            RecoveryMemory::Beside(_) => recovery::attach(*map, &pool)?,
+        },
         Changes::ReadAgain(reader) => {
             note(
                 "recovery: no space left for sorting the redo; it is read and applied in order before the database opens",

@@ -27,6 +27,8 @@ pub(super) const FORCE_NO_UNDO: u8 = 5;
 pub(super) const FORCE_NO_REDO: u8 = 6;
 const MOST_FORCE: u8 = FORCE_NO_REDO;
 const LEAST_RECOVERY_MEMORY_BYTES: u64 = 4 << 20;
+/// With less, half of the pool would be hardly more than a quarter beside it, and what is left hardly enough.
+const LEAST_SHARED_POOL_BYTES: u64 = 256 << 20;
 const MOST_SCAN_THREADS: usize = 8;
 const MOST_RECOVERY_THREADS: usize = 8;
 
@@ -84,8 +86,11 @@ pub struct Options {
     /// Asked for other collations when a table that uses them is created or opened.
     pub find_collation: Option<FindCollation>,
     /// Bytes of redo that recovery keeps in memory, beside the buffer pool, until it is applied; what is more goes to a file in the data directory
-    /// meanwhile. 0: a quarter of the buffer pool.
+    /// meanwhile. 0: if the buffer pool has 256 MiB or more, half of it, which has so much less room for pages until then; else a quarter of it, beside it.
     pub recovery_memory_bytes: u64,
+    /// From how many bytes on the buffer pool is large enough for that.
+    #[doc(hidden)]
+    pub least_shared_pool_bytes: u64,
     /// While there is so much redo between the checkpoint and the newest change, full files of the redo log get indexes, by which the start after a crash
     /// need not read them before the database opens. Less is read in a fraction of a second. `u64::MAX`: no file gets one.
     pub redo_index_from_bytes: u64,
@@ -105,6 +110,14 @@ pub struct Options {
     /// What the database does wrong on purpose, for tests of tests.
     #[cfg(feature = "sabotage")]
     pub sabotage: Option<Sabotage>,
+}
+
+/// Where recovery has its memory, and how many bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum RecoveryMemory {
+    /// The pool has so much less as long as it is used.
+    OfPool(u64),
+    Beside(u64),
 }
 
 impl Default for Options {
@@ -132,6 +145,7 @@ impl Default for Options {
             collations: Vec::new(),
             find_collation: None,
             recovery_memory_bytes: 0,
+            least_shared_pool_bytes: LEAST_SHARED_POOL_BYTES,
             redo_index_from_bytes: 256 << 20,
             recovery_threads: None,
             force_recovery: 0,
@@ -196,11 +210,18 @@ impl Options {
         false
     }
 
+    pub(super) fn recovery_memory(&self) -> RecoveryMemory {
+        let pool = self.buffer_pool_bytes;
+        match self.recovery_memory_bytes {
+            0 if pool >= self.least_shared_pool_bytes => RecoveryMemory::OfPool(pool / 2),
+            0 => RecoveryMemory::Beside((pool / 4).max(LEAST_RECOVERY_MEMORY_BYTES)),
+            bytes => RecoveryMemory::Beside(bytes),
+        }
+    }
+
     pub(super) fn scan_settings(&self) -> ScanSettings {
-        let memory_bytes = match self.recovery_memory_bytes {
-            0 => (self.buffer_pool_bytes / 4).max(LEAST_RECOVERY_MEMORY_BYTES),
-            bytes => bytes,
-        };
+        let (RecoveryMemory::OfPool(memory_bytes) | RecoveryMemory::Beside(memory_bytes)) =
+            self.recovery_memory();
         ScanSettings {
             memory_bytes,
             threads: processors().min(MOST_SCAN_THREADS),
@@ -258,4 +279,34 @@ pub(super) fn validate_undo_logs(count: u32) -> Result<()> {
 
 pub(super) fn to_standard_error() -> Logger {
     Arc::new(|level, message| eprintln!("varve {level:?}: {message}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recovery_takes_half_of_a_large_pool_or_has_memory_of_its_own() {
+        use RecoveryMemory::*;
+        const MIB: u64 = 1 << 20;
+        for (pool, set, memory) in [
+            (4 * MIB, 0, Beside(4 * MIB)),
+            (128 * MIB, 0, Beside(32 * MIB)),
+            (255 * MIB, 0, Beside(255 * MIB / 4)),
+            (256 * MIB, 0, OfPool(128 * MIB)),
+            (2048 * MIB, 0, OfPool(1024 * MIB)),
+            (2048 * MIB, 100, Beside(100)),
+            (128 * MIB, 512 * MIB, Beside(512 * MIB)),
+        ] {
+            let options = Options {
+                buffer_pool_bytes: pool,
+                recovery_memory_bytes: set,
+                ..Options::default()
+            };
+            let what = format!("pool of {pool} bytes, {set} set");
+            assert_eq!(options.recovery_memory(), memory, "{what}");
+            let (OfPool(bytes) | Beside(bytes)) = memory;
+            assert_eq!(options.scan_settings().memory_bytes, bytes, "{what}");
+        }
+    }
 }

@@ -106,6 +106,19 @@ pub fn attach(map: PageMap, pool: &BufferPool) -> Result<Option<Arc<PageMap>>> {
     Ok(Some(map))
 }
 
+/// The same for redo whose memory is taken from the pool: frames are held back for it (BUF-9, MAP-4).
+///
+/// # Errors
+///
+/// As `attach`.
+pub fn attach_within(map: PageMap, pool: &BufferPool) -> Result<Option<Arc<PageMap>>> {
+    let map = attach(map, pool)?;
+    if let Some(map) = &map {
+        pool.hold_back(map.held_bytes());
+    }
+    Ok(map)
+}
+
 /// Whether the database may open before all redo is applied: the log can take what is written meanwhile.
 pub fn may_wait(log: &RedoLog) -> Result<bool> {
     if log.needs_space() || log.checkpoint_age_bytes() > 2 * log.capacity() {

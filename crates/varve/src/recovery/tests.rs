@@ -287,14 +287,64 @@ fn memory_is_bounded_and_given_back() {
             for page in map.waiting(partition) {
                 drop(pool.shared(page).unwrap());
             }
-            let now = map.held_bytes();
+            let now = map.bytes_of_blocks();
             assert!(now <= before);
             before = now;
         }
-        assert_eq!((map.left(), map.held_bytes()), (0, 0), "{settings:?}");
+        assert_eq!((map.left(), map.bytes_of_blocks()), (0, 0), "{settings:?}");
         assert_eq!(map.kept(), [0; 0]);
         assert_eq!(wrong(&made, &pool), [0; 0]);
     }
+}
+
+/// MAP-4: pages and redo together take no more than the pool, from the beginning until nothing is held back any more.
+#[test]
+fn redo_in_the_pools_memory_is_in_no_frame() {
+    let mut rng = SmallRng::seed_from_u64(16);
+    let made = make(&mut rng, 3000);
+    const POOL: usize = 256 * PAGE;
+    for settings in [(POOL as u64 / 2, 1), (POOL as u64 / 2, 3), (100_000, 2)] {
+        let (_, map) = scan_in(made.dir.path(), START, settings, false);
+        let held = map.bytes_of_blocks();
+        assert!(held > settings.0 as usize / 4, "{held} of {settings:?}");
+        let pool = pool_on(&made.stored);
+        let map = attach_within(map, &pool).unwrap().expect("pages lack redo");
+        let check = || {
+            let held = map.bytes_of_blocks();
+            assert_eq!(map.held_bytes(), held);
+            assert_eq!(pool.held_back_frames(), held.div_ceil(PAGE));
+            assert!(pool.usable_frames() * PAGE + held <= POOL);
+        };
+        check();
+        let mut steps = BTreeSet::from([pool.held_back_frames()]);
+        for partition in 0..map.partitions() {
+            for page in map.waiting(partition) {
+                drop(pool.shared(page).unwrap());
+                check();
+            }
+            steps.insert(pool.held_back_frames());
+        }
+        assert!(steps.len() > map.partitions() / 2, "{steps:?}");
+        assert_eq!(pool.held_back_frames(), 0);
+        assert_eq!(wrong(&made, &pool), [0; 0]);
+
+        // The same with pages that are read together, and tablespaces that go.
+        let (_, map) = scan_in(made.dir.path(), START, settings, false);
+        let pool = pool_on(&made.stored);
+        let map = attach_within(map, &pool).unwrap().expect("pages lack redo");
+        let before = pool.held_back_frames();
+        pool.drop_space(SpaceId(3));
+        pool.drop_space(SpaceId(4));
+        assert!(pool.held_back_frames() <= before);
+        apply_all(&pool, &map, 3).unwrap();
+        assert_eq!((map.held_bytes(), pool.held_back_frames()), (0, 0));
+    }
+
+    // Nothing lacks redo, so nothing is held back.
+    let (_, map) = scan_in(made.dir.path(), made.end, (100_000, 1), false);
+    let pool = pool_on(&made.stored);
+    assert!(attach_within(map, &pool).unwrap().is_none());
+    assert_eq!(pool.held_back_frames(), 0);
 }
 
 /// Who needs a page has the redo of its neighbours at hand: the file is not read again. Of other partitions it is, with its checksum (MAP-3),

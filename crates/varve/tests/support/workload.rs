@@ -146,6 +146,8 @@ impl Config {
             },
             // Enough, or hardly any, so that redo is sorted in a file.
             recovery_memory_bytes: [0, 4096, 100_000][self.seed as usize % 3],
+            // Half of the pool, or some beside it.
+            least_shared_pool_bytes: [0, 256 << 20][self.seed as usize / 6 % 2],
             #[cfg(feature = "sabotage")]
             sabotage: self.sabotage,
             ..Options::default()
