@@ -123,7 +123,7 @@ fn read(index: &Index, file: &dyn DiskFile, id: &FileId) {
 }
 
 fn look_up(index: &Index, file: &dyn DiskFile, page: PageId) {
-    let Some(Block::File(place)) = index.block_of(page) else {
+    let Some(Block::File { place, .. }) = index.block_of(page) else {
         return;
     };
     let mut block = vec![0; place.len as usize];

@@ -188,6 +188,7 @@ fn read_files(input: &mut Input<'_>) {
         threads: 2,
         through: Through::Cache,
         spill: FlushMethod::Direct,
+        goes_by_indexes: false,
         forgets_a_block: false,
     };
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());

@@ -31,6 +31,7 @@ fn options() -> Options {
         page_size: 4096,
         buffer_pool_bytes: 2 << 20,
         redo_capacity_bytes: 8 << 20,
+        redo_index_from_bytes: 0,
         ..Options::default()
     }
 }

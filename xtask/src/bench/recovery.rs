@@ -78,6 +78,8 @@ const RANGE: u64 = 100;
 /// Rows of each table that are compared in the end.
 const COMPARED: u64 = 2000;
 const POLL: Duration = Duration::from_millis(5);
+/// Less often, as all that the server counts is counted for it.
+const STATUS_POLL: Duration = Duration::from_millis(20);
 /// A file's places that are looked for in the system's cache.
 const LOOKED_AT: u64 = 64;
 
@@ -93,6 +95,8 @@ struct Outcome {
     first_answer: Duration,
     applied: Duration,
     peak_bytes: u64,
+    /// Lines of the server's log about its recovery.
+    said: Vec<String>,
 }
 
 pub fn run(workspace: &Workspace, args: &RecoveryArgs) -> Result<()> {
@@ -192,6 +196,9 @@ fn with_engine(
     let peak_bytes = memory_bytes(server.pid(), "VmHWM")?;
     let said = fs::read(server.datadir.log())?.split_off(said_before);
     check_recovered(&mut client, engine, redo_bytes, &said)?;
+    let said = String::from_utf8_lossy(&said);
+    let of_recovery = said.lines().filter(|line| line.contains(" recovery: "));
+    let said = of_recovery.map(String::from).collect();
     compare(&mut client, &tables, &written)?;
     server.check_alive()?;
     server.stop()?;
@@ -205,6 +212,7 @@ fn with_engine(
         first_answer,
         applied,
         peak_bytes,
+        said,
     })
 }
 
@@ -422,7 +430,7 @@ fn wait_applied(client: &mut Client, engine: Engine, deadline: Instant) -> Resul
     let name = load::status_name(engine, "recovery_pages_left");
     while load::status(client, &[&name])?[0] > 0 {
         ensure!(Instant::now() < deadline, "pages are left");
-        thread::sleep(POLL);
+        thread::sleep(STATUS_POLL);
     }
     Ok(())
 }
@@ -455,6 +463,7 @@ fn print(outcome: &Outcome) {
         outcome.applied.as_secs_f64(),
         mib(outcome.peak_bytes),
     );
+    outcome.said.iter().for_each(|line| println!("    {line}"));
 }
 
 fn to_json(outcome: &Outcome) -> serde_json::Value {

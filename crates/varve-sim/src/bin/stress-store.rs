@@ -53,7 +53,11 @@ fn serve(dir: &Path, socket: &Path, settings: &[String]) -> Result<()> {
 }
 
 fn options(settings: &[String]) -> Result<Options> {
-    let mut options = Options::default();
+    let mut options = Options {
+        // However little redo there is.
+        redo_index_from_bytes: 0,
+        ..Options::default()
+    };
     for setting in settings {
         let parsed = setting
             .split_once('=')

@@ -235,11 +235,17 @@ pub(crate) fn open(
         let (pages, spilled) = map
             .as_ref()
             .map_or((0, 0), |m| (m.left(), m.spilled_bytes()));
-        note(&format!(
-            "recovery: read {redo_bytes} bytes of redo from LSN {} in {:.1} s; {pages} pages lack changes, {spilled} bytes of them in a file",
-            control.checkpoint,
-            begun.elapsed().as_secs_f64()
-        ));
+        let (from, seconds) = (control.checkpoint, begun.elapsed().as_secs_f64());
+        note(
+            &match map.as_ref().is_some_and(|map| map.goes_by_indexes()) {
+                true => format!(
+                    "recovery: found {redo_bytes} bytes of redo from LSN {from} by indexes in {seconds:.1} s; {pages} pages lack changes"
+                ),
+                false => format!(
+                    "recovery: read {redo_bytes} bytes of redo from LSN {from} in {seconds:.1} s; {pages} pages lack changes, {spilled} bytes of them in a file"
+                ),
+            },
+        );
     }
     let is_worth_it = map.is_some() && purpose == Purpose::Use && !is_new;
     let may_wait = is_worth_it && (options.is_read_only() || recovery::may_wait(&log)?);

@@ -230,6 +230,7 @@ impl Options {
                 false => Through::Direct,
             },
             spill: self.flush_method,
+            goes_by_indexes: !self.is_read_only(),
             forgets_a_block: self.is_sabotaged(Sabotage::RecoveryBlockForgotten),
         }
     }

@@ -35,6 +35,9 @@ use crate::flush::CheckpointHold;
 use crate::space::{SpaceKind, Spaces};
 use crate::txn::{Core, Transaction};
 
+/// The redo of a map that goes by indexes is divided no sooner after the database opened. It takes all that the disk can do for a while, and who opened the database is hardly through
+/// with its own start, nor are the first users, whose pages come by indexes meanwhile.
+const GRACE: Duration = Duration::from_millis(300);
 /// How long a thread rests while users wait for frames.
 const REST: Duration = Duration::from_millis(5);
 /// Pages that could not be loaded are tried again after so long, so many times.
@@ -84,8 +87,9 @@ struct Shared {
     spaces: Arc<Spaces>,
     begun: Instant,
     redo_bytes: u64,
-    memory_bytes: u64,
-    file_bytes: u64,
+    /// The most so far.
+    memory_bytes: AtomicU64,
+    file_bytes: AtomicU64,
     pages: u64,
     /// `None` once it is empty.
     map: Mutex<Option<Arc<PageMap>>>,
@@ -93,6 +97,8 @@ struct Shared {
     /// The next partition to look at.
     next: AtomicUsize,
     retries: AtomicU64,
+    /// That the log was read as a whole.
+    has_told: AtomicBool,
     passes_over_damage: bool,
     changes: u64,
     changes_left: AtomicU64,
@@ -130,13 +136,14 @@ impl Recovery {
             spaces,
             begun: Instant::now(),
             redo_bytes: rest.redo_bytes,
-            memory_bytes: map.as_ref().map_or(0, |map| map.memory_bytes()),
-            file_bytes: map.as_ref().map_or(0, |map| map.spilled_bytes()),
+            memory_bytes: AtomicU64::new(0),
+            file_bytes: AtomicU64::new(0),
             pages: map.as_ref().map_or(0, |map| map.left()),
             hold: Mutex::new(rest.hold.filter(|_| map.is_some())),
             map: Mutex::new(map.clone()),
             next: AtomicUsize::new(0),
             retries: AtomicU64::new(0),
+            has_told: AtomicBool::new(false),
             passes_over_damage: rest.passes_over_damage,
             changes,
             changes_left: AtomicU64::new(changes),
@@ -156,6 +163,7 @@ impl Recovery {
             threads: Mutex::default(),
         });
         if let Some(map) = map {
+            shared.count_bytes(&map);
             if map.left() == 0 {
                 shared.end_pages(&map);
             }
@@ -188,7 +196,9 @@ impl Recovery {
 
     pub fn progress(&self) -> Progress {
         let shared = &self.shared;
-        let pages_left = shared.map.lock().as_ref().map_or(0, |map| map.left());
+        let map = shared.map.lock().clone();
+        map.iter().for_each(|map| shared.count_bytes(map));
+        let pages_left = map.map_or(0, |map| map.left());
         let changes_left = shared.changes_left.load(Relaxed);
         let elapsed = shared.begun.elapsed().as_secs_f64();
         let seconds = |left: u64, all: u64| match all - left.min(all) {
@@ -198,8 +208,8 @@ impl Recovery {
         let left = seconds(pages_left, shared.pages).max(seconds(changes_left, shared.changes));
         Progress {
             redo_bytes: shared.redo_bytes,
-            memory_bytes: shared.memory_bytes,
-            file_bytes: shared.file_bytes,
+            memory_bytes: shared.memory_bytes.load(Relaxed),
+            file_bytes: shared.file_bytes.load(Relaxed),
             pages: shared.pages,
             pages_left,
             transactions_left: shared.transactions_left.load(Relaxed),
@@ -244,6 +254,8 @@ impl Recovery {
     /// Stops the threads, wherever they are.
     pub fn stop(&self) {
         self.shared.stop.store(true, Relaxed);
+        let map = self.shared.map.lock().clone();
+        map.iter().for_each(|map| map.stop_dividing());
         for thread in self.threads.lock().drain(..) {
             // A panic has been caught and has poisoned the database.
             let _ = thread.join();
@@ -268,14 +280,52 @@ impl Shared {
         self.stop.load(Relaxed) || self.core.check_usable().is_err()
     }
 
+    fn tell_divided(&self, map: &PageMap) {
+        self.core.note(&format!(
+            "recovery: the redo log was read {:.1} s after opening; {} pages lack changes, {} bytes of them in a file",
+            self.begun.elapsed().as_secs_f64(),
+            map.left(),
+            map.spilled_bytes()
+        ));
+    }
+
+    fn is_early(&self) -> bool {
+        let hurries = self.hurry.load(Relaxed) || self.is_stopped();
+        self.begun.elapsed() < GRACE && !hurries
+    }
+
+    fn count_bytes(&self, map: &PageMap) {
+        self.memory_bytes.fetch_max(map.memory_bytes(), Relaxed);
+        self.file_bytes.fetch_max(map.spilled_bytes(), Relaxed);
+    }
+
     /// A thread's body: brings pages up to date until none is left.
     fn apply_pages(&self, map: &Arc<PageMap>) {
+        let goes_by_indexes = map.goes_by_indexes();
+        while goes_by_indexes && self.is_early() {
+            std::thread::sleep(REST);
+        }
+        match map.divide() {
+            Ok(()) => {
+                if goes_by_indexes && !self.has_told.swap(true, Relaxed) {
+                    self.tell_divided(map);
+                }
+            }
+            // Each page by itself.
+            Err(Error::NoSpace { .. }) => {}
+            Err(_) if map.left() == 0 => {}
+            Err(_) if self.is_stopped() => return,
+            Err(e) => {
+                let what = format!("recovery can't read the redo log as a whole: {e}");
+                return self.core.fail(&what);
+            }
+        }
         while !self.is_stopped() {
             if map.left() == 0 {
                 return self.end_pages(map);
             }
             let partition = self.next.fetch_add(1, Relaxed);
-            match partition < map.partitions() {
+            match partition < map.groups() {
                 true => self.apply_partition(map, partition),
                 false => self.start_again(map),
             }
@@ -303,7 +353,7 @@ impl Shared {
     fn start_again(&self, map: &PageMap) {
         std::thread::sleep(RETRY);
         let at = self.next.load(Relaxed);
-        let is_at_the_end = at >= map.partitions() && map.left() > 0 && !self.is_stopped();
+        let is_at_the_end = at >= map.groups() && map.left() > 0 && !self.is_stopped();
         if !is_at_the_end || self.next.compare_exchange(at, 0, Relaxed, Relaxed).is_err() {
             return;
         }
@@ -388,6 +438,7 @@ impl Shared {
         if self.map.lock().take().is_none() {
             return;
         }
+        self.count_bytes(map);
         while !map.is_through() {
             std::thread::yield_now();
         }

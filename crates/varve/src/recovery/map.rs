@@ -1,52 +1,58 @@
 //! The page map: which redo each page lacks.
 //!
-//! Which pages there are is known from the pieces of the log (`pages`); their changes are in partitions (`partition`), in memory or in a file, and looked
-//! at when a page is loaded.
+//! Which pages there are is known before the first is loaded, from the whole log (`scan`) or from the indexes of its files (`survey`). Their changes come from one of two sources:
+//! partitions (`divided`), in memory or in a file, once the log was read as a whole; before that, single frames of the log, which the indexes lead to (`indexed`). Both say the same (IDX-9), so a page may
+//! be brought up to date from either.
 //!
 //! - **MAP-1** The changes of a page are those in its partition from frames that start before the end of the log, in the order of the log
-//!   (CHAIN-1, PART-1, PART-3). There is one at least.
+//!   (CHAIN-1, PART-1, PART-3); or those that indexes lead to (IDX-5). There is one at least.
 //! - **MAP-2** A page leaves the map after its frame was registered as changed (BUF-6), or when its tablespace is gone. `left` counts
 //!   those that have not, `loading` the threads that are at it: who begins counts itself, and then looks whether the page is still in the map. Once both are seen to be 0, in
 //!   this order, all pages are registered and no other will be, not even one whose tablespace went while it was being loaded. Both words, and the bits, are
 //!   read and written with SeqCst for that. When the last page of a partition leaves, the partition's memory and place go; a thread that was at it has its
-//!   own hold of what it needs.
+//!   own hold of what it needs. Who leaves last, and who divides when all have left, sees to that; both may.
 //! - **MAP-4** Memory: blocks of changes (PART-2), and beside them, for each thread that applies redo and for users together, about what one partition has in the
 //!   file (`Kept`). It falls as partitions are done with, and so many frames as blocks of changes take are held back from the pool (BUF-9), if the memory is
-//!   the pool's (`attach_within`).
+//!   the pool's (`attach_within`); until the redo is divided, as many as they may come to take. Indexes take a few bytes for each of their blocks, and those of parts of the log that had none a few bytes for each change.
+//! - **MAP-6** The redo is divided once, by the first who needs it (`dividing`); whoever else does waits. Nothing that this takes is held by others: who waits may have
+//!   latched a frame.
 //!
 //! No latches; while a page is applied, its frame's is held by the caller, and the partition's mutex is taken (PART-4).
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*, fence};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
 use super::chain;
+use super::divided::Divided;
+use super::indexed::Indexed;
 use super::pages::{Units, unit_of};
-use super::partition::{Kept, Loaded, Partition, Redo, Source};
-use super::scatter::{Layout, Sink, Strand};
-use super::spill::Spill;
+use super::partition::Loaded;
 use crate::base::{Error, Lsn, PageId, Result, SpaceId};
 use crate::buffer::{Need, PageStore, PendingRedo};
+
+/// Units that are brought up to date together as long as the redo is not divided.
+const GROUP_UNITS: usize = 4;
 
 /// The redo that pages lack.
 pub struct PageMap {
     units: Units,
     /// A bit for each page of a unit that is out of the map (MAP-2).
     applied: Box<[AtomicU64]>,
-    layout: Layout,
-    partitions: Box<[Partition]>,
-    /// Of the log.
-    end: Lsn,
+    /// Once there is: the better source.
+    divided: OnceLock<Divided>,
+    /// Until then.
+    indexed: Option<Indexed>,
+    /// Held by who divides. An error stays.
+    dividing: Mutex<Option<Error>>,
+    /// There is one. Relaxed: memory is not held back any more, sooner or later.
+    cannot_divide: AtomicBool,
+    stop: AtomicBool,
     left: AtomicU64,
     /// Threads that are applying redo to a page.
     loading: AtomicU64,
-    spill: Spill,
-    kept: Kept,
-    held_bytes: usize,
-    /// Of that, what partitions that are not done with have. Relaxed: an account of memory.
-    held_now: AtomicUsize,
     /// Pages that count as done although they stay (REC-6).
     given_up: Mutex<BTreeSet<PageId>>,
 }
@@ -57,62 +63,92 @@ struct Place {
     /// Among all units.
     unit: usize,
     bit: u64,
-    partition: usize,
 }
 
 impl PageMap {
-    /// Of a log that ends at `end`: the pages that it changes, and the strands of each thread that has read it.
-    pub fn new(units: Units, threads: Vec<Vec<Strand>>, sink: Sink, end: Lsn) -> PageMap {
-        let (layout, spill, memory_bytes) = sink.into_parts();
-        let mut threads: Vec<_> = threads.into_iter().map(Vec::into_iter).collect();
-        let mut next = || Partition::new(Redo::new(threads.iter_mut().filter_map(Iterator::next)));
-        let mut partitions: Box<[Partition]> = (0..layout.partitions).map(|_| next()).collect();
-        for (n, unit) in units.all().iter().enumerate() {
-            let partition = &mut partitions[layout.partition_of(unit.no)];
-            partition.units.push(n as u32);
-            *partition.left.get_mut() += u64::from(unit.len());
-        }
-        let held_bytes = partitions.iter().map(|p| p.redo().held_bytes()).sum();
+    /// Of these pages, whose redo is divided already.
+    pub fn divided(units: Units, divided: Divided) -> PageMap {
+        PageMap::new(units, OnceLock::from(divided), None)
+    }
+
+    /// Of these pages, whose redo the indexes of the log's files lead to.
+    pub fn indexed(units: Units, indexed: Indexed) -> PageMap {
+        PageMap::new(units, OnceLock::new(), Some(indexed))
+    }
+
+    fn new(units: Units, divided: OnceLock<Divided>, indexed: Option<Indexed>) -> PageMap {
         PageMap {
             applied: units.all().iter().map(|_| AtomicU64::new(0)).collect(),
             left: AtomicU64::new(units.pages()),
             loading: AtomicU64::new(0),
-            kept: Kept::new(memory_bytes / 8),
             given_up: Mutex::default(),
+            dividing: Mutex::default(),
+            cannot_divide: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
             units,
-            layout,
-            partitions,
-            end,
-            spill,
-            held_bytes,
-            held_now: AtomicUsize::new(held_bytes),
+            divided,
+            indexed,
         }
     }
 
-    /// Sabotage: loses a block of redo.
-    pub fn lose_block(&self) {
-        let _ = self.partitions.iter().any(|p| p.redo().lose_block());
+    /// Divides the redo, unless it is; waits if another thread is at it (MAP-6). Afterwards nobody goes by the indexes any more.
+    ///
+    /// # Errors
+    ///
+    /// `NoSpace`: there is no room on the disk for what does not fit in memory. Then each page is brought up to date by the indexes.
+    pub fn divide(&self) -> Result<()> {
+        let mut failed = self.dividing.lock();
+        if self.divided.get().is_some() {
+            return Ok(());
+        }
+        if let Some(why) = &*failed {
+            return Err(why.clone());
+        }
+        let indexed = self.indexed.as_ref().expect("there is a source");
+        match indexed.divide(&self.units, &self.stop) {
+            Ok(divided) => self.begin_to_use(divided),
+            Err(e) => {
+                *failed = Some(e.clone());
+                self.cannot_divide.store(true, Relaxed);
+                return Err(e);
+            }
+        }
+        Ok(())
     }
 
-    /// What is in the file.
-    #[cfg(test)]
-    pub fn spilled_blocks(&self) -> usize {
-        self.partitions
-            .iter()
-            .map(|p| p.redo().spilled_blocks())
-            .sum()
+    /// Has `divide` fail soon, wherever it is: nobody needs it any more, or the database is being closed.
+    pub fn stop_dividing(&self) {
+        self.stop.store(true, Relaxed);
     }
 
-    /// Memory of blocks that are there now.
-    #[cfg(test)]
-    pub fn bytes_of_blocks(&self) -> usize {
-        self.partitions.iter().map(|p| p.redo().held_bytes()).sum()
+    fn begin_to_use(&self, divided: Divided) {
+        let divided = self.divided.get_or_init(|| divided);
+        // A page that leaves looks for its partition after it has left, and we look for pages after partitions can be found: with a fence on either side one of the two sees the other.
+        fence(SeqCst);
+        (0..divided.partitions()).for_each(|n| self.clear_if_done(divided, n));
     }
 
-    /// Partitions that are kept for users.
+    /// The memory and the place of a partition go with the last of its pages.
+    fn clear_if_done(&self, divided: &Divided, partition: usize) {
+        let mut units = divided.units_of(partition).iter();
+        if units.all(|&n| self.unapplied(n as usize) == 0) {
+            divided.clear(partition);
+        }
+    }
+
+    /// The bits of a unit's pages that are in the map.
+    fn unapplied(&self, unit: usize) -> u64 {
+        self.units.all()[unit].marks.lacks & !self.applied[unit].load(SeqCst)
+    }
+
+    /// Whether the redo is not divided yet. For people, and for who may divide it.
+    pub fn goes_by_indexes(&self) -> bool {
+        self.divided.get().is_none()
+    }
+
     #[cfg(test)]
-    pub fn kept(&self) -> Vec<usize> {
-        self.kept.partitions()
+    pub fn as_divided(&self) -> &Divided {
+        self.divided.get().expect("it was divided")
     }
 
     /// Pages whose redo is not applied.
@@ -125,19 +161,28 @@ impl PageMap {
         self.left.load(SeqCst) == 0 && self.loading.load(SeqCst) == 0
     }
 
-    /// How many partitions there are.
-    pub fn partitions(&self) -> usize {
-        self.partitions.len()
+    /// How many groups of pages there are that are best brought up to date together: partitions, or some units each. Who goes through them has called `divide`.
+    pub fn groups(&self) -> usize {
+        match self.divided.get() {
+            Some(divided) => divided.partitions(),
+            None => self.units.all().len().div_ceil(GROUP_UNITS),
+        }
     }
 
-    /// The pages of a partition that wait, by tablespace and number: their redo is not applied, and they were not given up.
-    pub fn waiting(&self, partition: usize) -> Vec<PageId> {
-        let units = self.partitions[partition].units.iter();
-        let of_unit = |&n: &u32| {
-            let unit = &self.units.all()[n as usize];
-            unit.pages(unit.marks.lacks & !self.applied[n as usize].load(SeqCst))
+    /// The pages of a group that wait, by tablespace and number: their redo is not applied, and they were not given up.
+    pub fn waiting(&self, group: usize) -> Vec<PageId> {
+        let of_unit = |n: usize| self.units.all()[n].pages(self.unapplied(n));
+        let mut pages: Vec<PageId> = match self.divided.get() {
+            Some(divided) => {
+                let units = divided.units_of(group).iter();
+                units.flat_map(|n| of_unit(*n as usize)).collect()
+            }
+            None => {
+                let begin = group * GROUP_UNITS;
+                let end = (begin + GROUP_UNITS).min(self.units.all().len());
+                (begin..end).flat_map(of_unit).collect()
+            }
         };
-        let mut pages: Vec<PageId> = units.flat_map(of_unit).collect();
         let given_up = self.given_up.lock();
         pages.retain(|page| !given_up.contains(page));
         pages
@@ -149,30 +194,28 @@ impl PageMap {
         is_left && !self.given_up.lock().contains(&page)
     }
 
-    /// The partition that has the page's redo, if the page is among those.
+    /// The partition that has the page's redo, if that is divided.
     pub fn partition_of(&self, page: PageId) -> Option<usize> {
-        let place = self.place(page).filter(|_| self.waits(page))?;
-        Some(place.partition)
+        let divided = self.divided.get()?;
+        Some(divided.partition_of(unit_of(page).0))
     }
 
-    /// Loads a partition's redo, for who wants many of its pages: as long as somebody has it, nobody has to load it again.
-    pub fn load(&self, partition: usize) -> Result<Arc<Loaded>> {
-        let source = Source {
-            units: &self.units,
-            spill: &self.spill,
-            end: self.end,
-        };
-        self.partitions[partition].load(&source)
+    /// Loads a partition's redo, for who wants many of its pages: as long as somebody has it, nobody has to load it again. `None`: the redo is not divided.
+    pub fn load(&self, partition: usize) -> Option<Result<Arc<Loaded>>> {
+        let divided = self.divided.get()?;
+        Some(divided.load(partition, &self.units))
     }
 
     pub fn spilled_bytes(&self) -> u64 {
-        self.spill.bytes()
+        self.divided.get().map_or(0, Divided::spilled_bytes)
     }
 
-    /// What blocks of changes took, and the list of pages.
+    /// What blocks of changes and indexes took, and the list of pages.
     pub fn memory_bytes(&self) -> u64 {
         let lists = self.units.memory_bytes() + self.applied.len() * size_of::<AtomicU64>();
-        (self.held_bytes + lists) as u64
+        let indexes = self.indexed.as_ref().map_or(0, Indexed::memory_bytes);
+        let divided = self.divided.get().map_or(0, Divided::held_bytes);
+        (divided + indexes + lists) as u64
     }
 
     /// The tablespaces, each with the last of its pages that lacks redo.
@@ -188,17 +231,14 @@ impl PageMap {
 
     /// Removes the file. Everything is applied.
     pub fn remove_file(&self) -> Result<()> {
-        self.spill.remove()
+        self.divided.get().map_or(Ok(()), Divided::remove_file)
     }
 
     fn place(&self, page: PageId) -> Option<Place> {
         let (no, bit) = unit_of(page);
         let unit = self.units.find(no)?;
-        (self.units.all()[unit].marks.lacks & bit != 0).then(|| Place {
-            unit,
-            bit,
-            partition: self.layout.partition_of(no),
-        })
+        let lacks = self.units.all()[unit].marks.lacks & bit != 0;
+        lacks.then_some(Place { unit, bit })
     }
 
     fn is_applied(&self, place: Place) -> bool {
@@ -211,13 +251,12 @@ impl PageMap {
             return;
         }
         if !self.given_up.lock().remove(&page) {
-            self.left.fetch_sub(1, SeqCst);
+            self.count_out();
         }
-        let partition = &self.partitions[place.partition];
-        if partition.left.fetch_sub(1, AcqRel) == 1 {
-            let gone = partition.clear();
-            self.held_now.fetch_sub(gone, Relaxed);
-            self.kept.let_go(place.partition);
+        fence(SeqCst);
+        if let Some(divided) = self.divided.get() {
+            let partition = divided.partition_of(self.units.all()[place.unit].no);
+            self.clear_if_done(divided, partition);
         }
     }
 
@@ -228,7 +267,15 @@ impl PageMap {
         };
         let mut given_up = self.given_up.lock();
         if !self.is_applied(place) && given_up.insert(page) {
-            self.left.fetch_sub(1, SeqCst);
+            self.count_out();
+        }
+    }
+
+    /// Nobody waits for one more page.
+    fn count_out(&self) {
+        if self.left.fetch_sub(1, SeqCst) == 1 {
+            // Nor for the redo to be divided; and the log's files may soon be used again.
+            self.stop_dividing();
         }
     }
 
@@ -237,15 +284,30 @@ impl PageMap {
         !self.given_up.lock().is_empty()
     }
 
-    /// For a page that somebody needs now: others of its partition may be next.
-    fn load_for_user(&self, partition: usize) -> Result<Arc<Loaded>> {
-        let loaded = self.load(partition)?;
-        if Arc::strong_count(&loaded) == 1 {
-            // Nobody else has it. If that has changed by now it is kept for a while without need.
-            self.kept.keep(partition, loaded.clone());
+    /// Brings the page, which has this place, up to date; returns where the first frame that was applied starts.
+    fn apply_redo(&self, page: PageId, bytes: &mut [u8], place: Place) -> Result<Option<Lsn>> {
+        if let (None, Some(indexed)) = (self.divided.get(), &self.indexed) {
+            match indexed.read(page) {
+                Ok(redo) => return redo.apply(page, bytes),
+                // An index can be done without.
+                Err(e) if !matches!(e, Error::CorruptFile { .. }) => return Err(e),
+                Err(_) => self.divide()?,
+            }
         }
-        Ok(loaded)
+        let divided = self.divided.get().expect("there is a source");
+        let partition = divided.partition_of(self.units.all()[place.unit].no);
+        let loaded = divided.load_for_user(partition, &self.units)?;
+        let mut changes = loaded.changes(page, place.unit, &self.units).peekable();
+        if changes.peek().is_none() {
+            // MAP-1: its tablespace went meanwhile, and the partition with it.
+            return Err(gone(page));
+        }
+        chain::apply(bytes, page, changes)
     }
+}
+
+fn gone(page: PageId) -> Error {
+    Error::not_found(format!("redo of {page}"))
 }
 
 /// Counts a page that is being brought up to date.
@@ -278,16 +340,9 @@ impl PendingRedo for PageMap {
 
     fn apply(&self, page: PageId, bytes: &mut [u8], changed: &mut dyn FnMut(Lsn)) -> Result<()> {
         let _loading = Loading::begin(self);
-        let gone = || Error::not_found(format!("redo of {page}"));
         let place = self.place(page).filter(|place| !self.is_applied(*place));
-        let place = place.ok_or_else(gone)?;
-        let loaded = self.load_for_user(place.partition)?;
-        let mut changes = loaded.changes(page, place.unit, &self.units).peekable();
-        if changes.peek().is_none() {
-            // MAP-1: its tablespace went meanwhile, and the partition with it.
-            return Err(gone());
-        }
-        if let Some(start) = chain::apply(bytes, page, changes)? {
+        let place = place.ok_or_else(|| gone(page))?;
+        if let Some(start) = self.apply_redo(page, bytes, place)? {
             changed(start);
         }
         self.leave(page, place);
@@ -297,7 +352,7 @@ impl PendingRedo for PageMap {
     fn forget(&self, space: SpaceId) {
         for unit in self.units.of_space(space) {
             let of = &self.units.all()[unit];
-            for page in of.pages(of.marks.lacks & !self.applied[unit].load(SeqCst)) {
+            for page in of.pages(self.unapplied(unit)) {
                 let place = self.place(page).expect("it lacks redo");
                 self.leave(page, place);
             }
@@ -305,6 +360,10 @@ impl PendingRedo for PageMap {
     }
 
     fn held_bytes(&self) -> usize {
-        self.held_now.load(Relaxed)
+        match (self.divided.get(), &self.indexed) {
+            (Some(divided), _) => divided.held_bytes_now(),
+            (None, Some(indexed)) if !self.cannot_divide.load(Relaxed) => indexed.most_bytes(),
+            _ => 0,
+        }
     }
 }

@@ -4,17 +4,19 @@
 //! Order at start-up:
 //!
 //! 1. torn pages are restored from the doublewrite file (`flush`), tablespace files are opened by the header in each;
-//! 2. the log is read once (`scan`): where it ends, the id limit, which files were to be removed, and the **page map**: which redo each page
-//!    lacks (`map`), divided among partitions (`scatter`). Then it is opened for writing where it ends;
-//! 3. the map is put behind the buffer pool (`attach`): from here on, whoever loads a page first brings it up to date;
+//! 2. what the log says is found out: where it ends, the id limit, which files were to be removed, and the **page map**: which redo each page
+//!    lacks (`map`). If its files have indexes (`index`, made by `indexer` while the checkpoint was far behind), they say so, and only the log's end is read (`survey`); otherwise all of it is read once (`scan`), and divided among partitions
+//!    (`scatter`). Then it is opened for writing where it ends;
+//! 3. the map is put behind the buffer pool (`attach`): from here on, whoever loads a page first brings it up to date. If it goes by indexes, a page's redo is
+//!    read from the log frame by frame (`indexed`);
 //! 4. transactions whose undo logs are still in their slots are found. What was prepared gets its locks back; those that changed definitions are
 //!    rolled back, so that the definitions are the committed ones;
 //! 5. files without rows that no definition names are removed, those with rows put aside (DDL-3), and files under another name than their
 //!    definition's are renamed;
-//! 6. the database opens. In the background, other threads bring the rest of the pages up to date and roll back the other transactions
+//! 6. the database opens. In the background, the log is read as a whole and divided now, if that was not done before, and other threads bring the rest of the pages up to date and roll back the other transactions
 //!    (`background`), under locks that keep everybody else away.
 //!
-//! So the time until the first answer is that of reading the log, whatever the number of pages. The pages that steps 4 and 5 look at are not many, but each may
+//! So the time until the first answer is that of reading the log, whatever the number of pages; with indexes that of reading these, a few hundredths of it. The pages that steps 4 and 5 look at are not many, but each may
 //! be in a partition of its own, whose redo has to be read back from a file: where it is known which they will be, they are loaded together
 //! (`load_ahead`), and several threads look at the tables before they are opened one by one. What makes it safe:
 //!
@@ -49,16 +51,21 @@
 
 mod background;
 mod chain;
+mod divided;
 mod files;
 pub mod index;
+mod indexed;
 mod map;
 mod pages;
 mod partition;
 mod scan;
 mod scatter;
 mod spill;
+mod survey;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_indexed;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -67,7 +74,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 
-use crate::base::{Error, Lsn, PageId, Result, map_together};
+use crate::base::{DISK_THREADS, Error, Lsn, PageId, Result, map_together};
 use crate::buffer::{BufferPool, PendingRedo};
 use crate::mtr::replay::apply_frame;
 use crate::redo::{REDO_DIR, RedoLog, RedoReader};
@@ -146,7 +153,7 @@ fn read_together(
     pool.read_pending(batch, to);
     if loaded.is_none() {
         // What goes wrong here goes wrong again for whoever applies it.
-        *loaded = map.load(partition).ok();
+        *loaded = map.load(partition).and_then(Result::ok);
     }
     arrivals.into_iter().for_each(|arrived| arrived.finish(map));
 }
@@ -172,10 +179,13 @@ fn load_all(
 /// threads, and the others read ahead. What can't be loaded is left to whoever needs it.
 pub fn load_ahead(pool: &Arc<BufferPool>, map: Option<&PageMap>, pages: &[PageId], threads: usize) {
     let mut lacking: BTreeMap<usize, Vec<PageId>> = BTreeMap::new();
-    let mut others = Vec::new();
+    let (mut alone, mut others) = (Vec::new(), Vec::new());
     for &page in pages {
-        match map.and_then(|map| map.partition_of(page)) {
-            Some(partition) => lacking.entry(partition).or_default().push(page),
+        match map.filter(|map| map.waits(page)) {
+            Some(map) => match map.partition_of(page) {
+                Some(partition) => lacking.entry(partition).or_default().push(page),
+                None => alone.push(page),
+            },
             None => others.push(page),
         }
     }
@@ -183,6 +193,10 @@ pub fn load_ahead(pool: &Arc<BufferPool>, map: Option<&PageMap>, pages: &[PageId
     let Some(map) = map else {
         return;
     };
+    // Threads that wait for the disk.
+    map_together(&alone, DISK_THREADS.max(threads), |page| {
+        drop(pool.shared(*page))
+    });
     let partitions = Vec::from_iter(lacking);
     map_together(&partitions, threads, |(partition, pages)| {
         let _ = load_all(pool, map, (*partition, pages), |page| {
@@ -196,12 +210,18 @@ pub fn load_ahead(pool: &Arc<BufferPool>, map: Option<&PageMap>, pages: &[PageId
 /// Brings all pages up to date, with several threads, but for those that are damaged: then the first such error is returned. After any error the
 /// map is as good as before.
 pub fn apply_all(pool: &Arc<BufferPool>, map: &PageMap, threads: usize) -> Result<()> {
+    match map.divide() {
+        // Each page by itself.
+        Ok(()) | Err(Error::NoSpace { .. }) => {}
+        Err(_) if map.left() == 0 => {}
+        Err(e) => return Err(e),
+    }
     let next = AtomicUsize::new(0);
     let work = || -> Result<()> {
         let mut damaged = None;
         loop {
             let partition = next.fetch_add(1, Ordering::Relaxed);
-            if partition >= map.partitions() {
+            if partition >= map.groups() {
                 return damaged.map_or(Ok(()), Err);
             }
             let pages = map.waiting(partition);

@@ -97,7 +97,7 @@ impl LogMarks {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unit {
     pub no: UnitNo,
     pub marks: Marks,

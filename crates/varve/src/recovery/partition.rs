@@ -10,7 +10,6 @@
 
 use std::collections::VecDeque;
 use std::ops::{Deref, Range};
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -103,8 +102,6 @@ impl Redo {
 pub struct Partition {
     /// Ascending, as their places among all units.
     pub units: Vec<u32>,
-    /// Pages that lack redo (MAP-2).
-    pub left: AtomicU64,
     redo: Mutex<Redo>,
 }
 
@@ -112,7 +109,6 @@ impl Partition {
     pub fn new(redo: Redo) -> Partition {
         Partition {
             units: Vec::new(),
-            left: AtomicU64::new(0),
             redo: Mutex::new(redo),
         }
     }

@@ -12,18 +12,22 @@
 //! A short log, of one piece, is read without threads; and by one worker if the disk carries out one operation after the other, so that their order is
 //! always the same.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, ScopedJoinHandle};
 
+use super::divided::Divided;
+use super::indexed::Indexed;
 use super::map::PageMap;
-use super::pages::LogMarks;
-use super::scatter::{Chunk, Layout, Scatter, Sink, Strand};
+use super::pages::{LogMarks, Units};
+use super::scatter::{Chunk, Layout, Restarts, Scatter, Sink, Strand};
 use super::spill::Spill;
+use super::survey::survey;
 use crate::base::{Error, Lsn, MAX_ID_56, Result, SpaceId};
 use crate::io::{Disk, FlushMethod, IoQueue};
-use crate::redo::{Control, Piece, PieceReader, REDO_DIR, RedoReader, Through};
+use crate::redo::{Control, Piece, PieceReader, REDO_DIR, RedoReader, Stream, Through};
 
 /// Bytes of a piece, if the memory allows it.
 const PIECE_BYTES: u64 = 2 << 20;
@@ -40,6 +44,8 @@ pub struct ScanSettings {
     pub through: Through,
     /// How recovery's file is written and read.
     pub spill: FlushMethod,
+    /// Whether indexes of the log's files do for the beginning.
+    pub goes_by_indexes: bool,
     /// Sabotage.
     pub forgets_a_block: bool,
 }
@@ -54,7 +60,7 @@ pub struct Told {
 }
 
 impl Told {
-    fn add(&mut self, other: Told) {
+    pub fn add(&mut self, other: Told) {
         self.frames += other.frames;
         self.id_limit = self.id_limit.max(other.id_limit);
         self.removed.extend(other.removed);
@@ -79,23 +85,33 @@ pub enum Changes {
     ReadAgain(Box<RedoReader>),
 }
 
-/// Reads the log from the checkpoint to its end.
+/// Reads the log from the checkpoint to its end; or only the indexes of its files, if that is allowed and there are enough of them (`survey`).
 pub fn scan(
     disk: &Arc<dyn Disk>,
     dir: &Path,
     control: &Control,
     (settings, queue): (ScanSettings, &Arc<IoQueue>),
 ) -> Result<(Scan, Changes)> {
-    let spill = Spill::new(disk.clone(), dir, (queue.clone(), settings.spill))?;
-    let threads = match queue.is_asynchronous() {
-        true => settings.threads.max(1),
-        false => 1,
+    let through = (queue, settings.through);
+    let stream = Stream::open(&**disk, dir, &control.uuid, control.checkpoint, through)?;
+    let division = Division {
+        disk: disk.clone(),
+        dir: dir.to_path_buf(),
+        control: *control,
+        settings,
+        queue: queue.clone(),
     };
-    let reader = open(&**disk, dir, control, (settings, queue))?;
-    let memory_bytes = settings.memory_bytes as usize;
-    let layout = Layout::new(memory_bytes, reader.bytes_left(), threads);
-    let sink = Sink::new(spill, layout, memory_bytes);
-    let (scan, intake) = take_in(reader, control, threads, Some(&sink))?;
+    if settings.goes_by_indexes
+        && let Some(survey) = survey(&**disk, dir, control, (&stream, division.threads()))?
+    {
+        let stream = stream.cut(survey.scan.end);
+        let what = (survey.indexes, survey.restarts);
+        let indexed = Indexed::new(what, stream, queue.clone(), division);
+        let map = PageMap::indexed(survey.units, indexed);
+        return Ok((survey.scan, Changes::Map(Box::new(map))));
+    }
+    let sink = division.sink(&stream, Arc::default())?;
+    let (scan, intake) = division.read(&stream, &sink, &AtomicBool::new(false))?;
     match sink.failure() {
         Some(Error::NoSpace { .. }) => {
             sink.spill.remove()?;
@@ -104,24 +120,99 @@ pub fn scan(
         }
         Some(e) => Err(e),
         None => {
-            let map = PageMap::new(intake.marks.finish(), intake.strands, sink, scan.end);
-            if settings.forgets_a_block {
-                map.lose_block();
-            }
+            let units = intake.marks.finish();
+            let divided = division.divided(&units, intake.strands, sink, scan.end);
+            let map = PageMap::divided(units, divided);
             Ok((scan, Changes::Map(Box::new(map))))
         }
     }
 }
 
-fn open(
-    disk: &dyn Disk,
-    dir: &Path,
-    control: &Control,
-    (settings, queue): (ScanSettings, &Arc<IoQueue>),
-) -> Result<PieceReader> {
-    let piece_bytes = (settings.memory_bytes / 16).clamp(LEAST_PIECE_BYTES, PIECE_BYTES) as usize;
-    let how = (queue, piece_bytes, settings.through);
-    PieceReader::open(disk, dir, &control.uuid, control.checkpoint, how)
+/// What dividing the log takes beside the log.
+pub struct Division {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    control: Control,
+    settings: ScanSettings,
+    queue: Arc<IoQueue>,
+}
+
+impl Division {
+    pub fn redo_dir(&self) -> PathBuf {
+        self.dir.join(REDO_DIR)
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        self.settings.memory_bytes as usize
+    }
+
+    /// Removes a file that is of no use. One that stays is found to be of none again.
+    pub fn forget(&self, path: &Path) {
+        let _ = self.disk.remove(path);
+    }
+
+    fn threads(&self) -> usize {
+        match self.queue.is_asynchronous() {
+            true => self.settings.threads.max(1),
+            false => 1,
+        }
+    }
+
+    fn sink(&self, stream: &Stream, restarts: Arc<Restarts>) -> Result<Sink> {
+        let how = (self.queue.clone(), self.settings.spill);
+        let spill = Spill::new(self.disk.clone(), &self.dir, how)?;
+        let memory_bytes = self.memory_bytes();
+        let log_bytes = stream.end().0 - self.control.checkpoint.0;
+        let layout = Layout::new(memory_bytes, log_bytes, self.threads());
+        Ok(Sink::new(spill, layout, memory_bytes, restarts))
+    }
+
+    fn read(&self, stream: &Stream, sink: &Sink, stop: &AtomicBool) -> Result<(Scan, Intake)> {
+        let most = self.settings.memory_bytes / 16;
+        let piece_bytes = most.clamp(LEAST_PIECE_BYTES, PIECE_BYTES) as usize;
+        let reader = stream.pieces(self.control.checkpoint, piece_bytes);
+        take_in(reader, &self.control, (self.threads(), Some(sink)), stop)
+    }
+
+    fn divided(&self, units: &Units, strands: Vec<Vec<Strand>>, sink: Sink, end: Lsn) -> Divided {
+        let divided = Divided::new(units, strands, sink, end);
+        if self.settings.forgets_a_block {
+            divided.lose_block();
+        }
+        divided
+    }
+
+    /// Divides a log whose end is known, of which indexes have said that it changes these pages, and where it starts pages as zeros. Fails soon once
+    /// `stop` is set.
+    pub fn divide(
+        &self,
+        stream: &Stream,
+        (units, restarts): (&Units, Arc<Restarts>),
+        stop: &AtomicBool,
+    ) -> Result<Divided> {
+        let sink = self.sink(stream, restarts)?;
+        let (scan, intake) = self.read(stream, &sink, stop)?;
+        if stop.load(Relaxed) {
+            return Err(Error::invalid("nobody needs the redo log any more"));
+        }
+        if let Some(e) = sink.failure() {
+            sink.spill.remove()?;
+            return Err(e);
+        }
+        if scan.end != stream.end() {
+            return Err(stream.damaged(scan.end));
+        }
+        // IDX-9
+        let read = intake.marks.finish();
+        if read.all() != units.all() {
+            return Err(Error::CorruptFile {
+                path: self.redo_dir(),
+                expected: format!("redo for {} pages, which its indexes name", units.pages()),
+                found: format!("redo for {} pages, or others", read.pages()),
+            });
+        }
+        Ok(self.divided(units, intake.strands, sink, scan.end))
+    }
 }
 
 /// For a log that can't be read, on a disk whose changes nobody keeps: pages are taken as they are stored. Removes the log's files, so
@@ -147,31 +238,28 @@ pub fn pass_over_redo(
     };
     let no_queue = Arc::new(IoQueue::one_by_one());
     let spill = Spill::new(disk.clone(), dir, (no_queue, FlushMethod::Fsync))?;
-    let nothing = Sink::new(spill, Layout::new(0, 0, 1), 0);
-    let map = PageMap::new(LogMarks::default().finish(), Vec::new(), nothing, scan.end);
+    let nothing = Sink::new(spill, Layout::new(0, 0, 1), 0, Arc::default());
+    let none = LogMarks::default().finish();
+    let divided = Divided::new(&none, Vec::new(), nothing, scan.end);
+    let map = PageMap::divided(none, divided);
     Ok((scan, Changes::Map(Box::new(map))))
 }
 
 /// Reads the log like `scan`, without keeping what it says of pages.
 pub fn measure(disk: &dyn Disk, dir: &Path, control: &Control) -> Result<Scan> {
-    let settings = ScanSettings {
-        memory_bytes: 16 * PIECE_BYTES,
-        threads: 1,
-        through: Through::Cache,
-        spill: FlushMethod::Fsync,
-        forgets_a_block: false,
-    };
     let queue = Arc::new(IoQueue::one_by_one());
-    let reader = open(disk, dir, control, (settings, &queue))?;
-    Ok(take_in(reader, control, 1, None)?.0)
+    let from = control.checkpoint;
+    let stream = Stream::open(disk, dir, &control.uuid, from, (&queue, Through::Cache))?;
+    let reader = stream.pieces(from, PIECE_BYTES as usize);
+    Ok(take_in(reader, control, (1, None), &AtomicBool::new(false))?.0)
 }
 
-/// Reads all of the log. What it says of pages goes to the sink.
+/// Reads all of the log, unless it is stopped. What it says of pages goes to the sink.
 fn take_in(
     mut reader: PieceReader,
     control: &Control,
-    threads: usize,
-    sink: Option<&Sink>,
+    (threads, sink): (usize, Option<&Sink>),
+    stop: &AtomicBool,
 ) -> Result<(Scan, Intake)> {
     let mut intake = Intake {
         told: Told::default(),
@@ -187,7 +275,10 @@ fn take_in(
             intake.take(scatter.take(&first)?);
             intake.strands.push(scatter.finish());
         }
-        Some(first) => read_in_parallel(&mut reader, first, (threads, sink), &mut intake)?,
+        Some(first) => {
+            let with = (threads, sink, stop);
+            read_in_parallel(&mut reader, first, with, &mut intake)?;
+        }
     }
     if let Some(generation) = intake.broken_off {
         reader.check_end(generation, intake.end)?;
@@ -230,7 +321,7 @@ impl Intake {
 fn read_in_parallel(
     reader: &mut PieceReader,
     first: Piece,
-    (threads, sink): (usize, Option<&Sink>),
+    (threads, sink, stop): (usize, Option<&Sink>, &AtomicBool),
     intake: &mut Intake,
 ) -> Result<()> {
     thread::scope(|scope| {
@@ -251,7 +342,7 @@ fn read_in_parallel(
             let Ok(chunk) = chunks.recv() else {
                 break;
             };
-            if !intake.take(chunk?) {
+            if !intake.take(chunk?) || stop.load(Relaxed) {
                 break;
             }
         }

@@ -15,16 +15,18 @@
 //!
 //! If there is no room for the file the threads throw away what they have, and take in no more.
 
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
 use super::chain::{Change, Tag, take_apart};
-use super::pages::{Marks, PieceMarks, UnitNo, mix, unit_of};
+use super::pages::{Marks, PieceMarks, UnitHasher, UnitNo, mix, unit_of};
 use super::scan::Told;
 use super::spill::{OUTBOX_BUFFERS, Outbox, Spill, Spilled};
-use crate::base::{Error, Lsn, Result};
+use crate::base::{Error, Lsn, PageId, Result};
 use crate::io::{DIRECT_BLOCK, MappedBlock, MappedBlocks};
 use crate::redo::Piece;
 
@@ -87,10 +89,32 @@ pub enum Part {
 /// What a thread has of a partition, in the order of the log.
 pub type Strand = Vec<Part>;
 
+/// Pages that the log starts as zeros, and from where on their changes count: what is before it is of no use (CHAIN-1).
+#[derive(Default)]
+pub struct Restarts(HashMap<u64, Lsn, BuildHasherDefault<UnitHasher>>);
+
+impl Restarts {
+    /// Later ones replace earlier ones.
+    pub fn extend(&mut self, restarts: Vec<(PageId, Lsn)>) {
+        let by_number = |(page, start): (PageId, Lsn)| (page.to_u64(), start);
+        self.0.extend(restarts.into_iter().map(by_number));
+    }
+
+    pub fn of(&self, page: PageId) -> Option<Lsn> {
+        self.0.get(&page.to_u64()).copied()
+    }
+
+    fn counts(&self, change: &Change<'_>) -> bool {
+        (self.of(change.page)).is_none_or(|start| start <= change.start)
+    }
+}
+
 /// What the threads share.
 pub struct Sink {
     pub layout: Layout,
     pub spill: Spill,
+    /// As far as they are known.
+    restarts: Arc<Restarts>,
     memory_bytes: usize,
     /// Memory of blocks. PART-2: who adds to it and finds that it is too much takes it back.
     held: AtomicUsize,
@@ -100,10 +124,11 @@ pub struct Sink {
 }
 
 impl Sink {
-    pub fn new(spill: Spill, layout: Layout, memory_bytes: usize) -> Sink {
+    pub fn new(spill: Spill, layout: Layout, memory_bytes: usize, restarts: Arc<Restarts>) -> Sink {
         Sink {
             layout,
             spill,
+            restarts,
             memory_bytes,
             held: AtomicUsize::new(0),
             gave_up: AtomicBool::new(false),
@@ -236,6 +261,9 @@ impl<'a> Scatter<'a> {
         };
         let (unit, bit) = unit_of(change.page);
         self.marks.add(unit, bit, change.fresh);
+        if !sink.restarts.counts(change) {
+            return;
+        }
         let partition = sink.layout.partition_of(unit);
         let open = &mut self.open[partition];
         if open.room() < change.most_bytes() {

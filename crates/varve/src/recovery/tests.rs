@@ -15,17 +15,17 @@ use crate::mtr::{Mtr, MtrEnv, RawRecord};
 use crate::page::{self, PAGE_HEADER, PageOp, PageType};
 use crate::redo::{Control, LogSettings, Through};
 
-const PAGE: usize = 4096;
-const UUID: [u8; 16] = [3; 16];
-const START: Lsn = Lsn(4096);
-const PAGES: u32 = 60;
+pub(super) const PAGE: usize = 4096;
+pub(super) const UUID: [u8; 16] = [3; 16];
+pub(super) const START: Lsn = Lsn(4096);
+pub(super) const PAGES: u32 = 60;
 
 /// Some are neighbours, some are not.
-fn id(no: u32) -> PageId {
+pub(super) fn id(no: u32) -> PageId {
     PageId::new(SpaceId(2 + no % 3), PageNo(no + no / 4 * 100))
 }
 
-fn pool_on(store: &Arc<MemStore>) -> Arc<BufferPool> {
+pub(super) fn pool_on(store: &Arc<MemStore>) -> Arc<BufferPool> {
     let settings = PoolSettings {
         bytes: (256 * PAGE) as u64,
         page_size: PAGE,
@@ -48,17 +48,26 @@ fn control(checkpoint: Lsn) -> Control {
 
 /// A log of random changes, the pages as they are then, and the pages as they were stored: all of them at the checkpoint, in the
 /// middle, and some later.
-struct Made {
-    dir: tempfile::TempDir,
-    checkpoint: Lsn,
-    end: Lsn,
-    now: Arc<BufferPool>,
-    stored: Arc<MemStore>,
+pub(super) struct Made {
+    pub dir: tempfile::TempDir,
+    pub checkpoint: Lsn,
+    pub end: Lsn,
+    pub now: Arc<BufferPool>,
+    pub stored: Arc<MemStore>,
 }
 
 fn make(rng: &mut SmallRng, mtrs: usize) -> Made {
+    make_in_files(rng, mtrs, None)
+}
+
+/// In files of so many bytes.
+pub(super) fn make_in_files(rng: &mut SmallRng, mtrs: usize, file_bytes: Option<u64>) -> Made {
     let dir = tempfile::tempdir().unwrap();
-    let settings = LogSettings::new(64 << 20, PAGE as u32, UUID);
+    let mut settings = LogSettings::new(64 << 20, PAGE as u32, UUID);
+    if let Some(bytes) = file_bytes {
+        settings.file_bytes = bytes;
+        settings.capacity_bytes = 4 << 20;
+    }
     let disk = Arc::new(RealDisk);
     let log = Arc::new(RedoLog::create(disk, dir.path(), settings, START).unwrap());
     let (now, stored) = (pool_on(&Arc::default()), Arc::new(MemStore::default()));
@@ -123,7 +132,32 @@ fn scan_in(
     (memory_bytes, threads): (u64, usize),
     forgets_a_block: bool,
 ) -> (Scan, PageMap) {
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let how = (memory_bytes, threads);
+    scan_on(Arc::new(RealDisk), (dir, from), how, |s| ScanSettings {
+        forgets_a_block,
+        ..s
+    })
+}
+
+/// `set` changes settings that suit most.
+pub(super) fn scan_on(
+    disk: Arc<dyn Disk>,
+    (dir, from): (&Path, Lsn),
+    (memory_bytes, threads): (u64, usize),
+    set: impl Fn(ScanSettings) -> ScanSettings,
+) -> (Scan, PageMap) {
+    match try_scan_on(disk, (dir, from), (memory_bytes, threads), set).unwrap() {
+        (scan, Changes::Map(map)) => (scan, *map),
+        (_, Changes::ReadAgain(_)) => panic!("there is room"),
+    }
+}
+
+pub(super) fn try_scan_on(
+    disk: Arc<dyn Disk>,
+    (dir, from): (&Path, Lsn),
+    (memory_bytes, threads): (u64, usize),
+    set: impl Fn(ScanSettings) -> ScanSettings,
+) -> Result<(Scan, Changes)> {
     // Read ahead, too.
     let (queue, through, spill) = match threads {
         1 => (IoQueue::one_by_one(), Through::Cache, FlushMethod::Direct),
@@ -143,16 +177,15 @@ fn scan_in(
         threads,
         through,
         spill,
-        forgets_a_block,
+        goes_by_indexes: false,
+        forgets_a_block: false,
     };
-    match scan(&disk, dir, &control(from), (settings, &Arc::new(queue))).unwrap() {
-        (scan, Changes::Map(map)) => (scan, *map),
-        (_, Changes::ReadAgain(_)) => panic!("there is room"),
-    }
+    let settings = set(settings);
+    scan(&disk, dir, &control(from), (settings, &Arc::new(queue)))
 }
 
 /// Which pages are not what they should be.
-fn wrong(made: &Made, recovered: &BufferPool) -> Vec<u32> {
+pub(super) fn wrong(made: &Made, recovered: &BufferPool) -> Vec<u32> {
     let is_wrong = |no: &u32| sealed(&made.now, *no) != sealed(recovered, *no);
     (0..PAGES).filter(is_wrong).collect()
 }
@@ -175,7 +208,7 @@ fn pages_come_out_as_they_were() {
             assert_eq!((scan.end, scan.frames), (made.end, frames));
             assert!(scan.id_limit > 7);
             assert_eq!(
-                map.spilled_blocks() > 1,
+                map.as_divided().spilled_blocks() > 1,
                 settings.0 < 1 << 20,
                 "{settings:?}"
             );
@@ -230,7 +263,7 @@ fn pages_that_are_asked_for_are_loaded_together() {
     let (_, map) = scan_in(made.dir.path(), START, (100_000, 2), false);
     let pool = pool_on(&made.stored);
     let map = attach(map, &pool).unwrap().expect("pages lack redo");
-    assert!(map.partitions() > 1);
+    assert!(map.groups() > 1);
     let mut asked: Vec<PageId> = (0..PAGES).step_by(3).map(id).collect();
     asked.push(PageId::new(SpaceId(9), PageNo(0)));
     // Twice the same.
@@ -275,7 +308,7 @@ fn memory_is_bounded_and_given_back() {
     let made = make(&mut rng, 3000);
     for settings in [(200_000, 1), (200_000, 3), (1 << 20, 2), (64 << 20, 2)] {
         let (_, map) = scan_in(made.dir.path(), START, settings, false);
-        let held = map.bytes_of_blocks();
+        let held = map.as_divided().bytes_of_blocks();
         assert!(held <= settings.0 as usize, "{held} of {settings:?}");
         let redo = (made.end.0 - START.0) as usize;
         let all = held + map.spilled_bytes() as usize;
@@ -283,16 +316,20 @@ fn memory_is_bounded_and_given_back() {
         let pool = pool_on(&made.stored);
         let map = attach(map, &pool).unwrap().expect("pages lack redo");
         let mut before = held;
-        for partition in 0..map.partitions() {
+        for partition in 0..map.groups() {
             for page in map.waiting(partition) {
                 drop(pool.shared(page).unwrap());
             }
-            let now = map.bytes_of_blocks();
+            let now = map.as_divided().bytes_of_blocks();
             assert!(now <= before);
             before = now;
         }
-        assert_eq!((map.left(), map.bytes_of_blocks()), (0, 0), "{settings:?}");
-        assert_eq!(map.kept(), [0; 0]);
+        assert_eq!(
+            (map.left(), map.as_divided().bytes_of_blocks()),
+            (0, 0),
+            "{settings:?}"
+        );
+        assert_eq!(map.as_divided().kept(), [0; 0]);
         assert_eq!(wrong(&made, &pool), [0; 0]);
     }
 }
@@ -305,26 +342,26 @@ fn redo_in_the_pools_memory_is_in_no_frame() {
     const POOL: usize = 256 * PAGE;
     for settings in [(POOL as u64 / 2, 1), (POOL as u64 / 2, 3), (100_000, 2)] {
         let (_, map) = scan_in(made.dir.path(), START, settings, false);
-        let held = map.bytes_of_blocks();
+        let held = map.as_divided().bytes_of_blocks();
         assert!(held > settings.0 as usize / 4, "{held} of {settings:?}");
         let pool = pool_on(&made.stored);
         let map = attach_within(map, &pool).unwrap().expect("pages lack redo");
         let check = || {
-            let held = map.bytes_of_blocks();
+            let held = map.as_divided().bytes_of_blocks();
             assert_eq!(map.held_bytes(), held);
             assert_eq!(pool.held_back_frames(), held.div_ceil(PAGE));
             assert!(pool.usable_frames() * PAGE + held <= POOL);
         };
         check();
         let mut steps = BTreeSet::from([pool.held_back_frames()]);
-        for partition in 0..map.partitions() {
+        for partition in 0..map.groups() {
             for page in map.waiting(partition) {
                 drop(pool.shared(page).unwrap());
                 check();
             }
             steps.insert(pool.held_back_frames());
         }
-        assert!(steps.len() > map.partitions() / 2, "{steps:?}");
+        assert!(steps.len() > map.groups() / 2, "{steps:?}");
         assert_eq!(pool.held_back_frames(), 0);
         assert_eq!(wrong(&made, &pool), [0; 0]);
 
@@ -354,24 +391,24 @@ fn a_partition_that_was_needed_is_kept_for_its_neighbours() {
     let mut rng = SmallRng::seed_from_u64(13);
     let made = make(&mut rng, 2000);
     let (_, map) = scan_in(made.dir.path(), START, (100_000, 2), false);
-    assert!(map.partitions() > 1 && map.spilled_blocks() > 50);
+    assert!(map.groups() > 1 && map.as_divided().spilled_blocks() > 50);
     let pool = pool_on(&made.stored);
     let map = attach(map, &pool).unwrap().expect("pages lack redo");
     let several = |partition: &usize| map.waiting(*partition).len() > 1;
-    let used = (0..map.partitions()).find(several).expect("a partition");
+    let used = (0..map.groups()).find(several).expect("a partition");
     let pages = map.waiting(used);
     drop(pool.shared(pages[0]).unwrap());
-    assert_eq!(map.kept(), [used]);
+    assert_eq!(map.as_divided().kept(), [used]);
     let spill = made.dir.path().join(SPILL_FILE);
     let len = std::fs::metadata(&spill).unwrap().len();
     std::fs::write(&spill, vec![0xa5; len as usize]).unwrap();
     pages[1..]
         .iter()
         .for_each(|page| drop(pool.shared(*page).unwrap()));
-    assert_eq!(map.kept(), [0; 0], "no page is left there");
+    assert_eq!(map.as_divided().kept(), [0; 0], "no page is left there");
     let left = map.left();
     let mut refused = 0;
-    for partition in 0..map.partitions() {
+    for partition in 0..map.groups() {
         for page in map.waiting(partition) {
             match pool.shared(page) {
                 Err(Error::CorruptFile { .. }) => refused += 1,
@@ -389,8 +426,8 @@ fn a_tablespace_may_go_while_its_redo_is_being_loaded() {
     let mut rng = SmallRng::seed_from_u64(14);
     let made = make(&mut rng, 600);
     let (_, map) = scan_in(made.dir.path(), START, (100_000, 1), false);
-    let loaded: Vec<_> = (0..map.partitions())
-        .map(|p| map.load(p).unwrap())
+    let loaded: Vec<_> = (0..map.groups())
+        .map(|p| map.load(p).unwrap().unwrap())
         .collect();
     let page = id(0);
     [2, 3]
@@ -407,7 +444,7 @@ fn a_tablespace_may_go_while_its_redo_is_being_loaded() {
     assert!(bytes.iter().all(|b| *b == 0));
     map.forget(SpaceId(4));
     drop(loaded);
-    assert_eq!((map.left(), map.bytes_of_blocks()), (0, 0));
+    assert_eq!((map.left(), map.as_divided().bytes_of_blocks()), (0, 0));
     assert!(map.is_through());
 }
 

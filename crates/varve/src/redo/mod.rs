@@ -47,7 +47,7 @@ pub use intro::{FORMAT_VERSION, FileIntro, INTRO_BYTES, NO_SPACE};
 pub use log::{LogCounters, RedoLog, Ticket};
 pub use pieces::{Piece, PieceReader, Through};
 pub use reader::{Frame, RedoReader};
-pub use stream::{Fetched, Stream};
+pub use stream::{Fetched, GAP_BYTES, Stream};
 pub use writer::LogWriter;
 
 use crate::base::{Error, Result, Sabotage};

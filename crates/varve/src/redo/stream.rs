@@ -14,7 +14,7 @@ use crate::base::{DISK_THREADS, Error, Lsn, Result};
 use crate::io::{AlignedBuf, DIRECT_BLOCK, Disk, IoQueue, Read};
 
 /// Frames so near to each other are read in one go.
-const GAP_BYTES: u64 = 16 << 10;
+pub const GAP_BYTES: u64 = 16 << 10;
 /// And no more than so much.
 const MOST_RUN_BYTES: u64 = 1 << 20;
 

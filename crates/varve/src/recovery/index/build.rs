@@ -21,6 +21,10 @@ use crate::redo::Frame;
 /// Bytes of a log file's frames, at most. All that is counted here in 32 bits is fewer.
 const MOST_BYTES: u64 = 1 << 30;
 
+/// Operations of a frame on a page that are no longer stand in the index in any case: they take hardly more than their place would, and headers of rollback segments have many of
+/// them.
+pub const SHORT_BYTES: usize = 16;
+
 /// No place: the page's entry begins here.
 const NONE: u32 = u32::MAX;
 /// No place: the page starts as zeros here, which ends its entry if there was one.
@@ -181,8 +185,10 @@ impl Places {
             }
             SoFar::Changes(bytes) => bytes + change.ops.len(),
         };
-        let frames_before = chain.frames as usize - 1;
-        let change = match bytes <= frames_before {
+        // IDX-3
+        let most = SHORT_BYTES + chain.frames as usize - 1;
+        let stands_here = !change.fresh && (1..=most).contains(&bytes);
+        let change = match stands_here {
             true => self.keep(bytes, change.ops),
             false => {
                 // IDX-2: of this frame either all changes or its place.

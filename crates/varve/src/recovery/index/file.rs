@@ -18,10 +18,12 @@ use crate::recovery::pages::{Marks, UnitNo};
 pub type BlockPlace = Extent;
 
 /// A block of entries.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Block<'a> {
     Memory(&'a [u8]),
-    File(BlockPlace),
+    File {
+        file: &'a Arc<dyn DiskFile>,
+        place: BlockPlace,
+    },
 }
 
 /// The index of a log file.
@@ -130,6 +132,22 @@ impl Index {
         }))
     }
 
+    /// Of its file, if it has one.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.source {
+            Source::Memory(_) => None,
+            Source::File(file) => Some(file.path()),
+        }
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        let image = match &self.source {
+            Source::Memory(image) => image.capacity(),
+            Source::File(_) => 0,
+        };
+        image + self.directory.capacity() * size_of::<BlockEntry>()
+    }
+
     pub fn head(&self) -> &Head {
         &self.head
     }
@@ -172,7 +190,7 @@ impl Index {
         let place = self.directory[behind.checked_sub(1)?].place;
         Some(match &self.source {
             Source::Memory(image) => Block::Memory(&image[range(place.offset, place.len)]),
-            Source::File(_) => Block::File(place),
+            Source::File(file) => Block::File { file, place },
         })
     }
 }

@@ -15,14 +15,14 @@
 //! - **IDX-2** An entry says everything that these frames do to its page from the last one on that starts it as zeros, or from the first one on. A frame
 //!   stands in an entry once as a place, or with all of its changes of the page, never both: so whoever takes all changes of the page from each frame that is
 //!   named applies nothing twice. The frame that starts the page as zeros may have changes of it before that, which are passed over (CHAIN-1).
-//! - **IDX-3** A change stands in the entry itself if its frame's operations on the page take no more bytes than the number of frames in the entry before it.
-//!   So a page whose frames have at most n bytes for it takes at most n reads, however often it was changed; and the first frame of an entry, with it every
-//!   one that starts a page as zeros, is always a place.
+//! - **IDX-3** A change stands in the entry itself if its frame's operations on the page take no more bytes than 16 and the number of frames in the entry
+//!   before it. So a page whose frames have at most n bytes for it takes at most n reads, however often it was changed. A frame that starts a page as zeros is
+//!   always a place.
 //! - **IDX-4** An index is bound to its log file by database, number, generation, and the LSNs of its start and end. Every byte has a checksum that is
 //!   reached from the header: the header has one of its own and those of the sections, the directory has those of the blocks. An index is never synced: if it
 //!   is missing, torn or another file's, the log file is read instead.
 //!
-//! The format is in docs/format.md. [`indexer`] makes indexes of the log's files in the background; the rest has no latches, no threads, and no I/O but
+//! The format is in docs/format.md. `indexer` makes indexes of the log's files in the background; the rest has no latches, no threads, and no I/O but
 //! reading an index's own file. When indexes are used is not the matter of this module.
 
 mod block;
@@ -42,7 +42,7 @@ use crate::base::Lsn;
 
 pub use block::{Found, decode_block};
 pub use build::IndexBuilder;
-pub use file::{Block, BlockPlace, Index};
+pub use file::{Block, Index};
 pub use indexer::{Indexer, IndexerCounters, IndexerEnv};
 
 const SUFFIX: &str = ".vidx";

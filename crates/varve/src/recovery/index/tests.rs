@@ -169,7 +169,7 @@ fn open(file: &Arc<dyn DiskFile>, id: &FileId) -> Option<Index> {
 pub(super) fn block(index: &Index, file: Option<&dyn DiskFile>, page: PageId) -> Option<Vec<u8>> {
     match index.block_of(page)? {
         Block::Memory(bytes) => Some(bytes.to_vec()),
-        Block::File(place) => {
+        Block::File { place, .. } => {
             let mut bytes = vec![0; place.len as usize];
             file.unwrap().read_at(&mut bytes, place.offset).unwrap();
             place.is_whole(&bytes).then_some(bytes)
@@ -205,11 +205,12 @@ pub(super) fn check_entry(found: &[Found<'_>], all: &[Change<'_>]) {
     );
 }
 
-/// IDX-3: a frame is to be read if it has more bytes for the page than there are frames before it.
+/// IDX-3: a frame is to be read if it has more bytes for the page than 16 and there are frames before it, or starts the page as zeros.
 fn check_reads(found: &[Found<'_>], all: &[Change<'_>]) {
-    let mut bytes = BTreeMap::<Lsn, usize>::new();
+    let (mut bytes, mut fresh) = (BTreeMap::<Lsn, usize>::new(), BTreeSet::new());
     for change in all {
         *bytes.entry(change.start).or_default() += change.ops.len();
+        fresh.extend(change.fresh.then_some(change.start));
     }
     let mut before = BTreeSet::new();
     for found in found {
@@ -219,7 +220,9 @@ fn check_reads(found: &[Found<'_>], all: &[Change<'_>]) {
         };
         before.insert(start);
         let frames = before.len() - 1;
-        assert_eq!(is_place, bytes[&start] > frames, "behind {frames} frames");
+        let is_long = bytes[&start] > build::SHORT_BYTES + frames;
+        let wanted = is_long || fresh.contains(&start);
+        assert_eq!(is_place, wanted, "behind {frames} frames");
     }
     let reads = found
         .iter()
@@ -406,7 +409,7 @@ fn is_noticed(file: &Arc<dyn DiskFile>, log: &Log) -> bool {
     }
     let mut bad_blocks = BTreeSet::new();
     for place in all.keys().filter_map(|page| index.block_of(*page)) {
-        let Block::File(place) = place else {
+        let Block::File { place, .. } = place else {
             panic!("the index is in a file");
         };
         let mut bytes = vec![0; place.len as usize];
