@@ -266,6 +266,31 @@ fn a_finding_is_made_smaller_and_played_again() {
 }
 
 /// FAULT-7. The same sync that stops a database (WAL-4), tried again, acknowledges what is lost.
+/// An entry without a row was waited for without end.
+#[test]
+fn an_entry_without_its_row_is_damage() {
+    let config = Config {
+        disk: Some(SimDisk::default()),
+        sabotage: Some(Sabotage::EntryLeftByRollback),
+        ..Config::new(0)
+    };
+    let db = config.open(Path::new(SIM_DIR)).unwrap();
+    let def = TableDef::new("a/t")
+        .column("id", ColumnType::i64())
+        .column("name", ColumnType::i64())
+        .primary(&["id"])
+        .unique("by_name", &["name"]);
+    let table = db.create_table(&def).unwrap();
+    let mut trx = db.begin(RepeatableRead);
+    table.insert(&mut trx, values![1, 7]).unwrap();
+    trx.rollback().unwrap();
+    let mut trx = db.begin(RepeatableRead);
+    match table.insert(&mut trx, values![2, 7]) {
+        Err(Error::Corrupt { expected, .. }) => assert!(expected.contains("index by_name")),
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn a_failed_sync_that_is_tried_again_is_noticed() {
     for sabotage in [None, Some(Sabotage::FailedSyncRetried)] {

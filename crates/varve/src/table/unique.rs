@@ -8,7 +8,7 @@
 //! changing it; if the entry lives under that lock, it is a duplicate, and the lock keeps it from going away while the
 //! statement deals with it. No gap needs to be locked for that: while the row lives, nobody else can have its unique key.
 
-use crate::base::Result;
+use crate::base::{Error, PageId, Result, TrxId};
 use crate::btree::Seek;
 use crate::catalog::{EntryRecord, OpenIndex, OpenTable};
 use crate::lock::Mode;
@@ -21,9 +21,24 @@ use super::version::read_leaf;
 pub struct Conflict {
     key: Vec<u8>,
     clustered_key: Vec<u8>,
+    /// Who wrote it.
+    trx: TrxId,
+    /// The leaf that it is on.
+    page: PageId,
 }
 
 impl Conflict {
+    /// The entry has not changed in between.
+    pub fn is_same(&self, other: &Conflict) -> bool {
+        self.trx == other.trx && self.key == other.key
+    }
+
+    /// It stays, and its row is not there: that can't be, for who deletes or takes back a row sees to its entries before others get its lock.
+    pub fn damage(&self, index: &OpenIndex) -> Error {
+        let found = format!("one of transaction {} without a row", self.trx);
+        index.damage_on(self.page, "entries of rows that are there", found)
+    }
+
     /// Waits for the other row and says whether it really is a duplicate. No stripe or latch may be held.
     pub fn is_duplicate(
         &self,
@@ -73,6 +88,8 @@ pub fn find_conflict(
                 return Ok(Some(Conflict {
                     key: other,
                     clustered_key,
+                    trx: entry.trx,
+                    page: leaf.page_id(),
                 }));
             }
         }

@@ -27,7 +27,7 @@ use crate::undo::{Previous, RowDiff, UndoKind, UndoRecord};
 
 use super::long::{StoredRow, damaged, dropped_refs, long_row, row_for_keys, short_row, store_row};
 use super::rowlock::{Locked, lock_row};
-use super::unique::find_conflict;
+use super::unique::{Conflict, find_conflict};
 use super::version::{read_leaf, row_record};
 
 /// Redo that one row mini-transaction can write: the record, its undo, a page reorganised at worst.
@@ -465,6 +465,9 @@ fn dropped_by(
     })
 }
 
+/// After so many the entry that is in the way is damage.
+const MOST_TRIES: u32 = 1000;
+
 /// Inserts a secondary entry, or revives the dead one with the same key. `unique`: the length of the part of the key
 /// that must not occur twice, and how a row that has it already is locked.
 pub(super) fn insert_entry(
@@ -482,6 +485,7 @@ pub(super) fn insert_entry(
         return Ok(());
     };
     let core = trx.core().clone();
+    let (mut before, mut tries) = (None, 0);
     loop {
         let stripe = core.unique_stripe(index.id, &key[..unique_len]).lock();
         let Some(conflict) = find_conflict(trx, index, key, unique_len)? else {
@@ -499,6 +503,16 @@ pub(super) fn insert_entry(
                 index: index.name.clone(),
             });
         }
+        let is_same = |before: &Conflict| conflict.is_same(before);
+        tries = if before.as_ref().is_some_and(is_same) {
+            tries + 1
+        } else {
+            0
+        };
+        if tries > MOST_TRIES {
+            return Err(conflict.damage(index));
+        }
+        before = Some(conflict);
     }
 }
 
