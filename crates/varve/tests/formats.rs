@@ -1,0 +1,327 @@
+//! Databases that each version of the format has made: they open, hold what was put in, and can be used on.
+//!
+//! `formats/vN` has two of version N, as the program of that version left them: `closed` was closed cleanly, `crashed` has redo to replay, a
+//! transaction to roll back and a prepared one. [`make`] makes them, and is all that is to be run when there is a new version; the ones
+//! that are there are never made again. What could break here: a program forgets how to read what an older one wrote.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use varve::io::{Disk, OpenMode};
+use varve::offline::{Grade, check_on};
+use varve::redo::FORMAT_VERSION;
+use varve::{
+    ColumnType, Cursor, Database, Isolation, KeyMatch, LockMode, Options, Result, Table, TableDef,
+    Transaction, Value, Xid,
+};
+use varve_sim::SimDisk;
+
+/// All of which there are databases.
+const VERSIONS: [u32; 1] = [4];
+const NAMES: [&str; 2] = ["closed", "crashed"];
+const DIR: &str = "/db";
+const ROWS: i64 = 150;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn open(disk: &SimDisk) -> Result<Database> {
+    let options = Options {
+        page_size: 4096,
+        buffer_pool_bytes: 4 << 20,
+        redo_capacity_bytes: 2 << 20,
+        log_buffer_bytes: 2 << 20,
+        undo_tablespaces: 1,
+        lock_wait_timeout: Duration::from_millis(20),
+        logger: Some(Arc::new(|_, _| {})),
+        ..Options::default()
+    };
+    Database::open_on(Arc::new(disk.clone()), Path::new(DIR), options)
+}
+
+// --- What is in them ----------------------------------------------------------------------------------------------
+
+fn definition(name: &str) -> TableDef {
+    TableDef::new(name)
+        .column("id", ColumnType::i64())
+        .column("k", ColumnType::i64())
+        .nullable("body", ColumnType::Bytes(u32::MAX))
+        .primary(&["id"])
+        .index("by_k", &["k"])
+        .unique("by_id_k", &["id", "k"])
+}
+
+/// Every twentieth row has a value that takes several pages, every third none.
+fn row(id: i64, k: i64) -> Vec<Value> {
+    let byte = (id + k) as u8;
+    let body = match id {
+        _ if id % 20 == 0 => Value::Bytes(vec![byte; 10_000 + id as usize]),
+        _ if id % 3 == 0 => Value::Null,
+        _ => Value::Bytes(vec![byte; 100]),
+    };
+    vec![Value::Int(id), Value::Int(k), body]
+}
+
+fn begin(db: &Database) -> Transaction {
+    db.begin(Isolation::RepeatableRead)
+}
+
+fn insert(trx: &mut Transaction, table: &Table, id: i64, k: i64) {
+    let row = table.def().row(&row(id, k)).unwrap();
+    trx.insert(table, &row.datums()).unwrap();
+}
+
+fn seek(trx: &mut Transaction, table: &Table, id: i64) -> Cursor {
+    let mut cursor = table.cursor(0).unwrap();
+    let key = id.to_le_bytes();
+    let found = cursor.seek(trx, &[Some(&key)], KeyMatch::Exact, LockMode::Exclusive);
+    assert!(found.unwrap(), "row {id}");
+    cursor
+}
+
+fn update(trx: &mut Transaction, table: &Table, id: i64, k: i64) {
+    let cursor = seek(trx, table, id);
+    let row = table.def().row(&row(id, k)).unwrap();
+    trx.update(table, &cursor, &row.datums()).unwrap();
+}
+
+fn delete(trx: &mut Transaction, table: &Table, id: i64) {
+    let cursor = seek(trx, table, id);
+    trx.delete(table, &cursor).unwrap();
+}
+
+fn xid() -> Xid {
+    Xid::new(1, b"prepared", b"branch").unwrap()
+}
+
+/// Rows of `a/t` in `closed`: some were changed, some deleted.
+fn closed_rows() -> Vec<(i64, i64)> {
+    let rows = (0..ROWS).filter(|id| !(120..130).contains(id));
+    let k = |id: i64| if (40..80).contains(&id) { -id } else { id * 7 };
+    rows.map(|id| (id, k(id))).collect()
+}
+
+/// The same in `crashed`, when what had not ended was rolled back and what was prepared ended so.
+fn crashed_rows(is_committed: bool) -> Vec<(i64, i64)> {
+    let mut rows = closed_rows();
+    let at = |rows: &[(i64, i64)], id| rows.iter().position(|row| row.0 == id).unwrap();
+    let first = at(&rows, 1);
+    rows[first].1 = 1001;
+    let gone = at(&rows, 20);
+    rows.remove(gone);
+    rows.push((ROWS, 5));
+    if is_committed {
+        let changed = at(&rows, 40);
+        rows[changed].1 = 2002;
+        let gone = at(&rows, 41);
+        rows.remove(gone);
+    }
+    rows
+}
+
+/// Leaves `closed`.
+fn fill(disk: &SimDisk) {
+    let db = open(disk).unwrap();
+    for name in ["a/t", "a/renamed", "a/dropped"] {
+        let table = db.create_table(&definition(name)).unwrap();
+        let mut trx = begin(&db);
+        let rows = if name == "a/t" { ROWS } else { 10 };
+        (0..rows).for_each(|id| insert(&mut trx, &table, id, id * 7));
+        trx.commit().unwrap();
+    }
+    db.rename_table("a/renamed", "b/other").unwrap();
+    db.drop_table("a/dropped").unwrap();
+    let table = db.table("a/t").unwrap();
+    let mut trx = begin(&db);
+    (40..80).for_each(|id| update(&mut trx, &table, id, -id));
+    (120..130).for_each(|id| delete(&mut trx, &table, id));
+    trx.commit().unwrap();
+    drop(table);
+    db.close().unwrap();
+}
+
+/// Makes `crashed` of it.
+fn crash(disk: &SimDisk) {
+    let db = open(disk).unwrap();
+    let table = db.table("a/t").unwrap();
+    let late = db.create_table(&definition("b/late")).unwrap();
+    let mut trx = begin(&db);
+    update(&mut trx, &table, 1, 1001);
+    delete(&mut trx, &table, 20);
+    insert(&mut trx, &table, ROWS, 5);
+    insert(&mut trx, &late, 0, 9);
+    trx.commit().unwrap();
+    let mut prepared = begin(&db);
+    update(&mut prepared, &table, 40, 2002);
+    delete(&mut prepared, &table, 41);
+    prepared.prepare(&xid()).unwrap();
+    drop(prepared);
+    let mut unfinished = begin(&db);
+    update(&mut unfinished, &table, 2, 3003);
+    delete(&mut unfinished, &table, 60);
+    insert(&mut unfinished, &table, ROWS + 20, 3);
+    db.flush_log().unwrap();
+    std::mem::forget(unfinished);
+    drop((table, late));
+    db.crash();
+}
+
+// --- How they are kept --------------------------------------------------------------------------------------------
+
+fn place(version: u32, name: &str) -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.join(format!("tests/formats/v{version}/{name}.lz4"))
+}
+
+/// All files, each with the length of its path (u32), the path, its length (u64) and its bytes; compressed.
+fn pack(disk: &SimDisk) -> Vec<u8> {
+    let mut all = Vec::new();
+    for path in disk.files() {
+        let file = disk.open(&path, OpenMode::ReadOnly).unwrap();
+        let mut bytes = vec![0; file.len().unwrap() as usize];
+        file.read_at(&mut bytes, 0).unwrap();
+        let path = path.to_str().unwrap();
+        all.extend((path.len() as u32).to_le_bytes());
+        all.extend(path.as_bytes());
+        all.extend((bytes.len() as u64).to_le_bytes());
+        all.extend(bytes);
+    }
+    lz4_flex::compress_prepend_size(&all)
+}
+
+fn unpack(packed: &[u8]) -> SimDisk {
+    let all = lz4_flex::decompress_size_prepended(packed).unwrap();
+    let mut rest = &all[..];
+    let disk = SimDisk::default();
+    let mut take = |len: usize| {
+        let (head, tail) = rest.split_at(len);
+        rest = tail;
+        (head, tail.is_empty())
+    };
+    loop {
+        let len = u32::from_le_bytes(take(4).0.try_into().unwrap());
+        let path = Path::new(std::str::from_utf8(take(len as usize).0).unwrap());
+        let len = u64::from_le_bytes(take(8).0.try_into().unwrap());
+        let (bytes, is_last) = take(len as usize);
+        disk.create_dir_all(path.parent().unwrap()).unwrap();
+        let file = disk.open(path, OpenMode::CreateNew).unwrap();
+        file.write_at(bytes, 0).unwrap();
+        if is_last {
+            return SimDisk::new(disk.image());
+        }
+    }
+}
+
+fn stored(version: u32, name: &str) -> SimDisk {
+    let path = place(version, name);
+    unpack(&std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())))
+}
+
+/// Makes those of the present version: `cargo test -p varve --test formats -- --ignored make`.
+#[test]
+#[ignore = "for a new version of the format"]
+fn make() {
+    let disk = SimDisk::default();
+    for name in NAMES {
+        match name {
+            "closed" => fill(&disk),
+            _ => crash(&disk),
+        }
+        let path = place(FORMAT_VERSION, name);
+        assert!(!path.exists(), "{} is there already", path.display());
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, pack(&disk)).unwrap();
+    }
+}
+
+// --- Tests --------------------------------------------------------------------------------------------------------
+
+/// The same of a table that no transaction has locked, with its check.
+fn checked_rows(db: &Database, name: &str) -> Vec<(i64, i64)> {
+    let report = db.check_table(&db.table(name).unwrap()).unwrap();
+    assert!(report.errors.is_empty(), "{name}: {:#?}", report.errors);
+    rows(db, name)
+}
+
+fn rows(db: &Database, name: &str) -> Vec<(i64, i64)> {
+    let table = db.table(name).unwrap();
+    let mut trx = begin(db);
+    let mut cursor = table.cursor(0).unwrap();
+    let mut more = cursor.first(&mut trx, LockMode::None).unwrap();
+    let mut rows = Vec::new();
+    while more {
+        let values = cursor.row().unwrap().values().unwrap();
+        let (&Value::Int(id), &Value::Int(k)) = (&values[0], &values[1]) else {
+            panic!("{values:?}")
+        };
+        assert_eq!(values, row(id, k));
+        rows.push((id, k));
+        more = cursor.next(&mut trx).unwrap();
+    }
+    rows
+}
+
+/// Returns whether there is redo to apply.
+fn check_offline(disk: &SimDisk, of: &str) -> bool {
+    let mut damage = Vec::new();
+    let summary = check_on(Arc::new(disk.clone()), Path::new(DIR), &mut |finding| {
+        if finding.grade == Grade::Damage {
+            damage.push(finding.to_string());
+        }
+    })
+    .unwrap();
+    assert_eq!(damage, [""; 0], "{of}");
+    summary.recovery_owed
+}
+
+/// A database as it was left holds this, before and after it is used by this program.
+fn check(disk: &SimDisk, name: &str, of: &str) {
+    assert_eq!(check_offline(disk, of), name == "crashed", "{of}");
+    let db = open(disk).unwrap_or_else(|e| panic!("{of}: {e}"));
+    assert!(db.wait_for_recovery(PATIENCE));
+    let ten: Vec<_> = (0..10).map(|id| (id, id * 7)).collect();
+    assert_eq!(checked_rows(&db, "b/other"), ten, "{of}");
+    let mut expected = closed_rows();
+    if name == "crashed" {
+        assert_eq!(db.prepared(), [xid()], "{of}");
+        assert_eq!(checked_rows(&db, "b/late"), [(0, 9)], "{of}");
+        assert_eq!(rows(&db, "a/t"), crashed_rows(false), "{of}");
+        db.commit_prepared(&xid()).unwrap();
+        expected = crashed_rows(true);
+    }
+    assert_eq!(checked_rows(&db, "a/t"), expected, "{of}");
+    let mut tables: Vec<_> = db.tables().into_iter().collect();
+    tables.sort();
+    let late = (name == "crashed").then_some("b/late");
+    let names: Vec<_> = ["a/t"].into_iter().chain(late).chain(["b/other"]).collect();
+    assert_eq!(tables, names, "{of}");
+
+    let table = db.table("a/t").unwrap();
+    let mut trx = begin(&db);
+    update(&mut trx, &table, 100, 4);
+    insert(&mut trx, &table, 1000, 6);
+    trx.commit().unwrap();
+    db.create_table(&definition("c/new")).unwrap();
+    drop(table);
+    let at = expected.iter().position(|row| row.0 == 100).unwrap();
+    expected[at].1 = 4;
+    expected.push((1000, 6));
+    db.crash();
+    assert!(check_offline(disk, of), "{of}");
+    let db = open(disk).unwrap_or_else(|e| panic!("{of}, used: {e}"));
+    assert_eq!(checked_rows(&db, "a/t"), expected, "{of}");
+    assert_eq!(checked_rows(&db, "c/new"), [], "{of}");
+    assert!(db.wait_for_purge(PATIENCE));
+    db.close().unwrap();
+    assert!(!check_offline(disk, of), "{of}");
+}
+
+#[test]
+fn databases_of_each_version_can_be_used_on() {
+    assert!(VERSIONS.contains(&FORMAT_VERSION), "each version has some");
+    for version in VERSIONS {
+        for name in NAMES {
+            let of = format!("{name} of version {version}");
+            check(&stored(version, name), name, &of);
+        }
+    }
+}
