@@ -24,6 +24,8 @@ pub enum Sabotage {
     AllocationNotLogged,
     /// Log files are used again, or removed, as soon as they are full.
     LogRecycledTooEarly,
+    /// A durable mark in the redo log names what is not synced yet.
+    MarkAheadOfSync,
     /// A sync of the redo log that failed is tried again, as if that helped.
     FailedSyncRetried,
     /// What rollback takes back is not marked as such in undo.
@@ -53,7 +55,7 @@ pub enum Sabotage {
 }
 
 impl Sabotage {
-    pub const ALL: [Sabotage; 23] = [
+    pub const ALL: [Sabotage; 24] = [
         Sabotage::WriteAheadForgotten,
         Sabotage::CheckpointTooFar,
         Sabotage::AcknowledgedTooEarly,
@@ -64,6 +66,7 @@ impl Sabotage {
         Sabotage::RedoRecordSkipped,
         Sabotage::AllocationNotLogged,
         Sabotage::LogRecycledTooEarly,
+        Sabotage::MarkAheadOfSync,
         Sabotage::FailedSyncRetried,
         Sabotage::UndoneNotMarked,
         Sabotage::PreparedForgotten,

@@ -377,15 +377,16 @@ fn a_checkpoint_keeps_nobody_waiting() {
         wait_for(&gate.1);
         let second = rig.change(2, 1, 100).unwrap();
         rig.log.sync_to(second).unwrap();
+        let held = rig.log.complete_lsn();
         let hold = flusher.checkpointer().hold_here();
         let third = rig.change(3, 1, 100).unwrap();
         assert!(gate.1.load(Ordering::Acquire), "still being recorded");
         gate.0.store(false, Ordering::Release);
         assert!(recorded.join().unwrap().unwrap() <= second);
         flusher.flush_all_to(third).unwrap();
-        assert_eq!(flusher.checkpoint_now().unwrap(), second, "held");
+        assert_eq!(flusher.checkpoint_now().unwrap(), held);
         drop(hold);
-        assert_eq!(flusher.checkpoint_now().unwrap(), third);
+        assert!(flusher.checkpoint_now().unwrap() >= third);
     });
 }
 

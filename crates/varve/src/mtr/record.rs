@@ -12,12 +12,14 @@
 //! | 0x92 | file delete | space, path |
 //! | 0x93 | file replace | old space, new space, path |
 //! | 0x94 | id limit | u64: transaction ids below this may be in use |
+//! | 0x95 | durable mark | u64: the log was durable up to this LSN. The log makes it itself (redo/mark.rs) |
 //!
 //! Spaces and page numbers are varints of 32 bits; a path is its length (u16) and UTF-8, relative to the data directory.
 //! Decoding is total: bytes that are no record give an error, never a panic.
 
-use crate::base::{PageId, PageNo, SpaceId, varint};
+use crate::base::{Lsn, PageId, PageNo, SpaceId, varint};
 use crate::page::PageOp;
+use crate::redo::MARK_RECORD;
 
 const PAGE: u8 = 0x80;
 const FRESH_PAGE: u8 = 0x81;
@@ -52,6 +54,9 @@ pub enum RawRecord<'a> {
     /// Transaction ids and numbers up to here, excluded, may be in use.
     IdLimit {
         limit: u64,
+    },
+    DurableMark {
+        durable: Lsn,
     },
 }
 
@@ -107,6 +112,10 @@ pub(crate) fn put_raw(out: &mut Vec<u8>, record: &RawRecord<'_>) {
             out.push(ID_LIMIT);
             out.extend_from_slice(&limit.to_le_bytes());
         }
+        RawRecord::DurableMark { durable } => {
+            out.push(MARK_RECORD);
+            out.extend_from_slice(&durable.0.to_le_bytes());
+        }
     }
 }
 
@@ -151,6 +160,11 @@ impl<'a> Records<'a> {
     fn u32(&mut self) -> Parse<u32> {
         let v = varint::take(&mut self.rest).ok_or("a short record")?;
         u32::try_from(v).map_err(|_| "a number above 32 bits")
+    }
+
+    fn u64(&mut self) -> Parse<u64> {
+        let bytes = self.take(8)?.try_into().expect("8 bytes were taken");
+        Ok(u64::from_le_bytes(bytes))
     }
 
     fn space(&mut self) -> Parse<SpaceId> {
@@ -198,11 +212,10 @@ impl<'a> Records<'a> {
                 new: self.space()?,
                 path: self.path()?,
             },
-            ID_LIMIT => {
-                let bytes = self.take(8)?.try_into().expect("8 bytes were taken");
-                let limit = u64::from_le_bytes(bytes);
-                RawRecord::IdLimit { limit }
-            }
+            ID_LIMIT => RawRecord::IdLimit { limit: self.u64()? },
+            MARK_RECORD => RawRecord::DurableMark {
+                durable: Lsn(self.u64()?),
+            },
             _ => return Err("an unknown record"),
         })
     }
@@ -307,6 +320,7 @@ mod tests {
             },
             RawRecord::FileReplace { old, new, path },
             RawRecord::IdLimit { limit: 1 << 55 },
+            RawRecord::DurableMark { durable: Lsn(8) },
         ];
         let mut body = vec![];
         let mut want = vec![];

@@ -22,7 +22,7 @@ use crate::base::{Lsn, PageId, Result, varint};
 use crate::mtr::RawRecord;
 use crate::mtr::record::{Part, parts};
 use crate::mtr::replay::{apply_ops, damaged};
-use crate::redo::Frame;
+use crate::redo::{Frame, MARK_RECORD};
 
 use super::scan::Told;
 
@@ -112,13 +112,18 @@ impl<'a> Change<'a> {
     }
 }
 
+/// Whether the log says something of itself only.
+fn is_mark(body: &[u8]) -> bool {
+    body.first() == Some(&MARK_RECORD)
+}
+
 /// Takes a frame apart: what it says of pages goes to `each`.
 pub fn take_apart<'a>(
     frame: &Frame<'a>,
     told: &mut Told,
     mut each: impl FnMut(Change<'a>),
 ) -> Result<()> {
-    told.frames += 1;
+    told.frames += u64::from(!is_mark(frame.body));
     for part in parts(frame.body) {
         match part.map_err(|what| damaged(frame.start, what))? {
             Part::Page { page, .. } if !page.space.is_logged() => {

@@ -53,6 +53,7 @@ pub struct ScanSettings {
 /// What records of no page say.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Told {
+    /// Without marks.
     pub frames: u64,
     pub id_limit: u64,
     /// Tablespaces whose removal was decided, and may not be done yet (DDL-3).
@@ -72,6 +73,7 @@ impl Told {
 pub struct Scan {
     pub end: Lsn,
     pub id_limit: u64,
+    /// Without marks.
     pub frames: u64,
     /// Tablespaces whose removal was decided, and may not be done yet (DDL-3).
     pub removed: Vec<SpaceId>,
@@ -281,7 +283,7 @@ fn take_in(
         }
     }
     if let Some(generation) = intake.broken_off {
-        reader.check_end(generation, intake.end)?;
+        check_end(&reader, control, (generation, intake.end))?;
     }
     let told = std::mem::take(&mut intake.told);
     let scan = Scan {
@@ -291,6 +293,19 @@ fn take_in(
         removed: told.removed,
     };
     Ok((scan, intake))
+}
+
+/// Whether the log may end there, where a frame of this generation is not whole. Behind a clean shutdown there is nothing.
+pub fn check_end(
+    reader: &PieceReader,
+    control: &Control,
+    (generation, end): (u64, Lsn),
+) -> Result<()> {
+    reader.check_end(generation, end)?;
+    match control.clean_shutdown {
+        true => Ok(()),
+        false => reader.check_durable(generation, end),
+    }
 }
 
 /// What has been taken in so far.

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::index::{FileId, Index, IndexBuilder, index_path};
 use super::pages::{LogMarks, Units};
-use super::scan::{Scan, Told};
+use super::scan::{Scan, Told, check_end};
 use super::scatter::Restarts;
 use crate::base::{DISK_THREADS, Lsn, Result, map_together};
 use crate::io::{Disk, OpenMode};
@@ -142,7 +142,7 @@ fn read_part(
     match (until, broken_off) {
         // The log goes on behind it.
         (Some(until), _) if end != until => return Err(stream.damaged(end)),
-        (None, Some(generation)) => reader.check_end(generation, end)?,
+        (None, Some(generation)) => check_end(&reader, control, (generation, end))?,
         _ => {}
     }
     Ok(indexes)

@@ -88,6 +88,10 @@ impl Ahead {
         }
     }
 
+    pub fn queue(&self) -> &Arc<IoQueue> {
+        &self.queue
+    }
+
     /// The next block; `None` behind the last file.
     pub fn next(&mut self, chain: &Chain) -> Result<Option<Block>> {
         let depth = if self.queue.is_asynchronous() {

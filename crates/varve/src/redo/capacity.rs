@@ -264,6 +264,17 @@ impl RedoLog {
         })
     }
 
+    /// Like [`reserve`](Self::reserve), if nobody has to be waited for.
+    pub(super) fn try_reserve(&self, max_bytes: u32) -> Option<Reservation<'_>> {
+        let bytes = frame::frame_bytes(max_bytes as usize) as u64;
+        let is_claimed = self.try_claim(bytes);
+        is_claimed.then(|| Reservation {
+            log: self,
+            bytes,
+            used: Cell::new(0),
+        })
+    }
+
     /// Like [`reserve`](Self::reserve), for a mini-transaction that begins later.
     pub fn hold(self: &Arc<Self>, max_bytes: u32) -> Result<HeldCapacity> {
         let reservation = self.reserve(max_bytes)?;

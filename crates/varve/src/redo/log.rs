@@ -72,6 +72,8 @@ pub struct RedoLog {
     pub(super) bounds: Bounds,
     /// Stored with Release by `set_checkpoint`.
     checkpoint: AtomicU64,
+    /// What the last mark names, or where the log was opened. For the leader (`mark`).
+    pub(super) marked: AtomicU64,
     pub(super) written: AtomicU64,
     on_pressure: Callback<()>,
     pub(super) writer: Mutex<Writer>,
@@ -153,6 +155,8 @@ impl RedoLog {
             sabotage: settings.sabotage,
             bounds: Bounds::new(settings, &pool, checkpoint, end),
             checkpoint: AtomicU64::new(checkpoint.0),
+            // What lies before it is whole, says the generation.
+            marked: AtomicU64::new(end.0),
             written: AtomicU64::new(end.0),
             on_pressure: OnceLock::new(),
             writer: Mutex::new(Writer::new(first)),
@@ -346,9 +350,11 @@ impl RedoLog {
         Ok(())
     }
 
-    /// Writes everything complete, at least up to `lsn`, and syncs it. One thread at a time.
+    /// Writes everything complete, at least up to `lsn`, and a mark, and syncs it. One thread at a time.
     fn lead(&self, lsn: Lsn) -> Result<()> {
-        self.wait_complete(lsn)?;
+        // Of what was synced last: it is in this group, and synced with it.
+        let mark = self.put_mark();
+        self.wait_complete(mark.map_or(lsn, |mark| mark.max(lsn)))?;
         self.group.close(self.complete_lsn());
         let files = self.write_to_sync();
         self.check()?;

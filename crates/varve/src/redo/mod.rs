@@ -9,6 +9,7 @@
 //! - **WAL-3** A torn or missing tail never replays part of a mini-transaction: [`RedoReader`], `frame`, `files`.
 //! - **WAL-4** A failed write or sync of the log poisons the database: no commit is acknowledged after it, until it is
 //!   opened again: [`RedoLog::poison`].
+//! - **WAL-10** The stream says of itself how far it was durable: a log that breaks off below that is damaged, and not at its end: `mark`.
 //!
 //! An LSN is a byte position in the stream of frames (`frame`); file headers are not counted. `ring` is the buffer that
 //! mini-transactions fill in parallel, `files` the preallocated files it is written to, of which `file_pool` has enough, `write` writes it
@@ -28,6 +29,7 @@ mod gather;
 mod group;
 mod intro;
 mod log;
+mod mark;
 mod pieces;
 mod reader;
 mod ring;
@@ -45,6 +47,7 @@ pub use frame::{MAX_FRAME_BYTES, frame_bytes};
 pub use full::FullFile;
 pub use intro::{FORMAT_VERSION, FileIntro, INTRO_BYTES, NO_SPACE};
 pub use log::{LogCounters, RedoLog, Ticket};
+pub use mark::MARK_RECORD;
 pub use pieces::{Piece, PieceReader, Through};
 pub use reader::{Frame, RedoReader};
 pub use stream::{Fetched, GAP_BYTES, Stream};

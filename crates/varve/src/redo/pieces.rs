@@ -216,4 +216,10 @@ impl PieceReader {
     pub fn check_end(&self, generation: u64, end: Lsn) -> Result<()> {
         self.chain.check_end(generation, end)
     }
+
+    /// Nor before what was durable once (WAL-10). Reads what the files have behind the end: only after a crash is there anything to find.
+    pub fn check_durable(&self, generation: u64, end: Lsn) -> Result<()> {
+        self.chain
+            .check_durable(generation, end, self.ahead.queue())
+    }
 }

@@ -2,7 +2,8 @@
 //!
 //! **WAL-3** The stream ends before the first frame that is missing, torn or left over from an earlier use of its
 //! file: no part of it is returned, nor anything after it. Frames carry a checksum over their contents, place and
-//! generation; a batch of unsynced writes may survive with holes, so what follows a bad frame proves nothing.
+//! generation; a batch of unsynced writes may survive with holes, so what follows a bad frame proves nothing, unless it is a mark that
+//! names more: then the place was durable, and is damaged (WAL-10, `mark`).
 //!
 //! Where a later opening of the log went on (a file of a higher generation), everything before was whole then: a bad
 //! frame there is damage, and reported as such instead of being taken for the end.
@@ -13,11 +14,12 @@
 //! Reads are sequential. The log must not be written to meanwhile.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::files::{Chain, FILE_HEADER, REDO_DIR};
 use super::frame;
 use crate::base::{Lsn, Result};
-use crate::io::Disk;
+use crate::io::{Disk, IoQueue};
 
 const WINDOW_BYTES: u64 = 4 << 20;
 
@@ -70,6 +72,8 @@ impl RedoReader {
         let Some((word, body)) = self.parse(generation, run_end)? else {
             self.ended = true;
             self.chain.check_end(generation, self.at)?;
+            let queue = Arc::new(IoQueue::one_by_one());
+            self.chain.check_durable(generation, self.at, &queue)?;
             return Ok(None);
         };
         let start = self.at;
