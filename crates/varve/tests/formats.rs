@@ -2,23 +2,26 @@
 //!
 //! `formats/vN` has two of version N, as the program of that version left them: `closed` was closed cleanly, `crashed` has redo to replay, a
 //! transaction to roll back and a prepared one. [`make`] makes them, and is all that is to be run when there is a new version; the ones
-//! that are there are never made again. What could break here: a program forgets how to read what an older one wrote.
+//! that are there are never made again. What could break here: a program forgets how to read what an older one wrote; an upgrade that was
+//! interrupted can't be opened, or is opened by the older program, which takes new records for the log's end.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
 use varve::io::{Disk, OpenMode};
 use varve::offline::{Grade, check_on};
-use varve::redo::FORMAT_VERSION;
+use varve::redo::{FORMAT_VERSION, OLDEST_VERSION};
 use varve::{
-    ColumnType, Cursor, Database, Isolation, KeyMatch, LockMode, Options, Result, Table, TableDef,
-    Transaction, Value, Xid,
+    ColumnType, Cursor, Database, Error, Isolation, KeyMatch, LockMode, Options, Result, Table,
+    TableDef, Transaction, Value, Xid,
 };
-use varve_sim::SimDisk;
+use varve_sim::{CrashPoints, SimDisk};
 
 /// All of which there are databases.
-const VERSIONS: [u32; 1] = [4];
+const VERSIONS: [u32; 2] = [4, 5];
 const NAMES: [&str; 2] = ["closed", "crashed"];
 const DIR: &str = "/db";
 const ROWS: i64 = 150;
@@ -322,6 +325,120 @@ fn databases_of_each_version_can_be_used_on() {
         for name in NAMES {
             let of = format!("{name} of version {version}");
             check(&stored(version, name), name, &of);
+        }
+    }
+}
+
+/// The format version of each file that has one; of the control file, that of each copy.
+fn versions(disk: &SimDisk) -> Vec<(PathBuf, u32)> {
+    let mut found = Vec::new();
+    for path in disk.files() {
+        let file = disk.open(&path, OpenMode::ReadOnly).unwrap();
+        for at in [0, 48, 4096] {
+            let mut intro = [0; 12];
+            if file.len().unwrap() < at + 12 {
+                continue;
+            }
+            file.read_at(&mut intro, at).unwrap();
+            if intro.starts_with(b"VARVE") {
+                let version = u32::from_le_bytes(intro[8..].try_into().unwrap());
+                found.push((path.clone(), version));
+            }
+        }
+    }
+    found
+}
+
+/// A program of version `of` refuses what has a control file with a newer copy, before it looks at any other.
+fn is_refused_by(of: u32, disk: &SimDisk) -> bool {
+    let is_control = |path: &Path| path.ends_with("varve.ctl");
+    let all = versions(disk);
+    all.iter()
+        .any(|(path, version)| is_control(path) && *version > of)
+}
+
+/// Whatever the power leaves of an upgrade: either nothing is new, or the older program refuses it; and this one goes on with it.
+#[test]
+fn an_interrupted_upgrade_is_refused_or_untouched() {
+    for name in NAMES {
+        let disk = stored(OLDEST_VERSION, name);
+        let db = open(&disk).unwrap();
+        assert!(db.wait_for_recovery(PATIENCE));
+        db.crash();
+        let journal = disk.journal();
+        let (moments, mut rng) = (journal.len(), SmallRng::seed_from_u64(7));
+        let mut points = CrashPoints::new(journal);
+        let (mut untouched, mut refused) = (0, 0);
+        for moment in 0..=moments {
+            points.advance(moment);
+            let left = SimDisk::new(points.crash(&mut rng));
+            match is_refused_by(OLDEST_VERSION, &left) {
+                true => refused += 1,
+                false => {
+                    untouched += 1;
+                    for (path, version) in versions(&left) {
+                        assert_eq!(version, OLDEST_VERSION, "{path:?} at {moment}");
+                    }
+                }
+            }
+            // All moments around the first writes.
+            if moment < 12 || moment % 16 == 0 {
+                let of = format!("{name} of version {OLDEST_VERSION}, power lost at {moment}");
+                let db = open(&left).unwrap_or_else(|e| panic!("{of}: {e}"));
+                assert!(db.wait_for_recovery(PATIENCE));
+                let expected = match name {
+                    "closed" => closed_rows(),
+                    _ => crashed_rows(false),
+                };
+                assert_eq!(rows(&db, "a/t"), expected, "{of}");
+                drop(db);
+                // Also if one copy is lost.
+                let copies = versions(&left).into_iter();
+                let copies = copies.filter(|(path, _)| path.ends_with("varve.ctl"));
+                let copies: Vec<_> = copies.map(|(_, version)| version).collect();
+                assert_eq!(copies, [FORMAT_VERSION; 2], "{of}");
+            }
+        }
+        assert!(
+            untouched > 0 && refused > untouched,
+            "{name}: {untouched}, {refused}"
+        );
+    }
+}
+
+/// Nothing is written by who only looks.
+#[test]
+fn only_who_writes_upgrades() {
+    let disk = stored(OLDEST_VERSION, "crashed");
+    check_offline(&disk, "crashed");
+    assert!(!is_refused_by(OLDEST_VERSION, &disk));
+}
+
+/// A database of another version is refused by what it is, not called damaged.
+#[test]
+fn other_versions_are_refused_by_name() {
+    let original = stored(FORMAT_VERSION, "closed");
+    for (version, why) in [
+        (FORMAT_VERSION + 1, "made by a newer program"),
+        (OLDEST_VERSION - 1, "before the first release"),
+    ] {
+        let disk = original.copy();
+        let path = Path::new(DIR).join("varve.ctl");
+        let file = disk.open(&path, OpenMode::Existing).unwrap();
+        // One copy is enough.
+        let mut copy = [0; 512];
+        file.read_at(&mut copy, 4096).unwrap();
+        copy[8..12].copy_from_slice(&version.to_le_bytes());
+        let crc = crc32c::crc32c(&copy[..508]);
+        copy[508..].copy_from_slice(&crc.to_le_bytes());
+        file.write_at(&copy, 4096).unwrap();
+        let opened = open(&disk).map(drop).unwrap_err();
+        let checked = check_on(Arc::new(disk.clone()), Path::new(DIR), &mut |_| ());
+        for error in [opened, checked.map(drop).unwrap_err()] {
+            assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+            let text = error.to_string();
+            let named = format!("varve.ctl has format version {version}");
+            assert!(text.contains(&named) && text.contains(why), "{text}");
         }
     }
 }

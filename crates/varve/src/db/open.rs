@@ -27,7 +27,7 @@ use crate::io::{Disk, FlushMethod, Overlay};
 use crate::mtr::{Mtr, MtrEnv, RawRecord};
 use crate::purge::Purge;
 use crate::recovery::{self, Changes, Indexer, IndexerEnv, PageMap, Recovery, Rest};
-use crate::redo::{CONTROL_FILE, ControlFile, RedoLog};
+use crate::redo::{CONTROL_FILE, ControlFile, FORMAT_VERSION, RedoLog};
 use crate::row::Collations;
 use crate::space::{SpaceKind, Spaces};
 use crate::stats;
@@ -101,6 +101,12 @@ pub(crate) fn open(
     };
     let control_file = Arc::new(ControlFile::open(&*disk, dir, &mut other_copy)?);
     let control = control_file.control();
+    // Before anything else is written.
+    if let Some(older) = control_file.upgrade()? {
+        note(&format!(
+            "the database is of format version {older}; from now on it is of version {FORMAT_VERSION}, which older programs refuse"
+        ));
+    }
     control_file.update(|c| c.clean_shutdown = false)?;
     let spaces = Spaces::new(
         disk.clone(),

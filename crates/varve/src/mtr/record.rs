@@ -10,11 +10,10 @@
 //! | 0x90 | file create | space, path |
 //! | 0x91 | file rename | space, new path |
 //! | 0x92 | file delete | space, path |
-//! | 0x93 | file replace | old space, new space, path |
 //! | 0x94 | id limit | u64: transaction ids below this may be in use |
 //! | 0x95 | durable mark | u64: the log was durable up to this LSN. The log makes it itself (redo/mark.rs) |
 //!
-//! Spaces and page numbers are varints of 32 bits; a path is its length (u16) and UTF-8, relative to the data directory.
+//! 0x93 is not used again. Spaces and page numbers are varints of 32 bits; a path is its length (u16) and UTF-8, relative to the data directory.
 //! Decoding is total: bytes that are no record give an error, never a panic.
 
 use crate::base::{Lsn, PageId, PageNo, SpaceId, varint};
@@ -26,7 +25,6 @@ const FRESH_PAGE: u8 = 0x81;
 const FILE_CREATE: u8 = 0x90;
 const FILE_RENAME: u8 = 0x91;
 const FILE_DELETE: u8 = 0x92;
-const FILE_REPLACE: u8 = 0x93;
 const ID_LIMIT: u8 = 0x94;
 
 /// A record that changes no page. Paths are relative to the data directory.
@@ -43,12 +41,6 @@ pub enum RawRecord<'a> {
     },
     FileDelete {
         space: SpaceId,
-        path: &'a str,
-    },
-    /// The tablespace `new` takes the place and the path of `old`.
-    FileReplace {
-        old: SpaceId,
-        new: SpaceId,
         path: &'a str,
     },
     /// Transaction ids and numbers up to here, excluded, may be in use.
@@ -100,12 +92,6 @@ pub(crate) fn put_raw(out: &mut Vec<u8>, record: &RawRecord<'_>) {
         RawRecord::FileDelete { space, path } => {
             out.push(FILE_DELETE);
             varint::put(out, space.0.into());
-            put_path(out, path);
-        }
-        RawRecord::FileReplace { old, new, path } => {
-            out.push(FILE_REPLACE);
-            varint::put(out, old.0.into());
-            varint::put(out, new.0.into());
             put_path(out, path);
         }
         RawRecord::IdLimit { limit } => {
@@ -205,11 +191,6 @@ impl<'a> Records<'a> {
             },
             FILE_DELETE => RawRecord::FileDelete {
                 space: self.space()?,
-                path: self.path()?,
-            },
-            FILE_REPLACE => RawRecord::FileReplace {
-                old: self.space()?,
-                new: self.space()?,
                 path: self.path()?,
             },
             ID_LIMIT => RawRecord::IdLimit { limit: self.u64()? },
@@ -318,7 +299,6 @@ mod tests {
                 space: new,
                 path: "",
             },
-            RawRecord::FileReplace { old, new, path },
             RawRecord::IdLimit { limit: 1 << 55 },
             RawRecord::DurableMark { durable: Lsn(8) },
         ];

@@ -31,7 +31,7 @@ use crate::flush::doublewrite;
 use crate::io::{Disk, Overlay, RealDisk};
 use crate::page;
 use crate::recovery;
-use crate::redo::{self, CONTROL_FILE, Control, REDO_DIR};
+use crate::redo::{self, CONTROL_FILE, Control, Copied, REDO_DIR};
 use crate::space::{SpaceKind, Spaces};
 use crate::table::check_quiet_table;
 use crate::txn::{Core, Isolation, Transaction};
@@ -214,11 +214,13 @@ impl Check<'_> {
             }
             Err(e) => return Err(e),
         };
-        let mut newest: Option<(Control, u64)> = None;
+        let mut newest: Option<Copied> = None;
         let mut errors = Vec::new();
         for (n, copy) in copies.into_iter().enumerate() {
             match copy {
-                Ok(Some(copy)) if newest.is_none_or(|best| best.1 < copy.1) => newest = Some(copy),
+                Ok(Some(copy)) if newest.is_none_or(|best| best.sequence < copy.sequence) => {
+                    newest = Some(copy)
+                }
                 Ok(_) => {}
                 // A file of another version is no damage, and not to be judged.
                 Err(e @ Error::Unsupported { .. }) => return Err(e),
@@ -239,7 +241,7 @@ impl Check<'_> {
                 None => self.damage_in(file, what, advice::DATABASE),
             }
         }
-        Ok(newest.map(|(control, _)| control))
+        Ok(newest.map(|copy| copy.control))
     }
 
     /// Log files' headers, and the stream up to its end.

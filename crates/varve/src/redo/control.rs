@@ -10,6 +10,8 @@
 //!   every write, so that drawing one for an undo tablespace that is truncated mostly writes nothing.
 //! - **CTL-4** If a copy is not whole it may be the newest one. What was given since the other one was written is not given again: the ids
 //!   of one table, its indexes, and the tablespaces up to the next write.
+//! - **CTL-5** No file is of a newer format version than the newest copy. An older program refuses a file with a copy that is newer than itself, so
+//!   the first thing that is written to an older database is this file ([`ControlFile::upgrade`]).
 //!
 //! Writers hold the file's mutex. A failed write or sync is returned; the caller poisons the database, because the
 //! state on disk is not known any more.
@@ -19,7 +21,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::intro::{FileIntro, INTRO_BYTES, NO_SPACE};
+use super::intro::{FORMAT_VERSION, FileIntro, INTRO_BYTES, NO_SPACE, version};
 use crate::base::{Durations, Error, Lsn, Result, SpaceId, TEMP_SPACE};
 use crate::io::{Disk, DiskFile, OpenMode};
 
@@ -55,8 +57,16 @@ pub struct Control {
     pub next_index: u64,
 }
 
-/// What a copy says, with its sequence number; `None` for one that was never written.
-pub type ControlCopy = Option<(Control, u64)>;
+/// What a copy says, with its sequence number and its format version.
+#[derive(Clone, Copy, Debug)]
+pub struct Copied {
+    pub control: Control,
+    pub sequence: u64,
+    pub version: u32,
+}
+
+/// `None` for one that was never written.
+pub type ControlCopy = Option<Copied>;
 
 /// Each copy of the control file in `dir`.
 pub fn control_copies(disk: &dyn Disk, dir: &Path) -> Result<[Result<ControlCopy>; 2]> {
@@ -90,6 +100,8 @@ struct State {
     sequence: u64,
     /// Index of the newest copy.
     newest: usize,
+    /// The older format version of the two copies' when the file was opened.
+    oldest_version: u32,
 }
 
 impl ControlFile {
@@ -107,6 +119,7 @@ impl ControlFile {
                 spaces_end: control.next_space,
                 sequence: 1,
                 newest: 0,
+                oldest_version: FORMAT_VERSION,
             }),
         })
     }
@@ -119,17 +132,19 @@ impl ControlFile {
         damaged: &mut dyn FnMut(&Error),
     ) -> Result<ControlFile> {
         let mut best: Option<State> = None;
-        let mut refusal = None;
+        let (mut refusal, mut oldest_version) = (None, FORMAT_VERSION);
         for (newest, copy) in control_copies(disk, dir)?.into_iter().enumerate() {
+            if let Ok(Some(copy)) = &copy {
+                oldest_version = oldest_version.min(copy.version);
+            }
             match copy {
-                Ok(Some((control, sequence)))
-                    if best.as_ref().is_none_or(|b| b.sequence < sequence) =>
-                {
+                Ok(Some(copy)) if best.as_ref().is_none_or(|b| b.sequence < copy.sequence) => {
                     best = Some(State {
-                        spaces_end: control.next_space,
-                        control,
-                        sequence,
+                        spaces_end: copy.control.next_space,
+                        control: copy.control,
+                        sequence: copy.sequence,
                         newest,
+                        oldest_version,
                     });
                 }
                 Ok(_) => {}
@@ -143,6 +158,7 @@ impl ControlFile {
             let empty = || self::damaged(&path, "a copy of it".into(), "zeros".into());
             return Err(refusal.unwrap_or_else(empty));
         };
+        state.oldest_version = oldest_version;
         if let Some(e) = &refusal {
             damaged(e);
             pass_over(&mut state.control);
@@ -156,6 +172,21 @@ impl ControlFile {
 
     pub fn control(&self) -> Control {
         self.state.lock().control
+    }
+
+    /// Has both copies in this program's format version, durably, if one of them is older (CTL-5). Returns the older version. Can be interrupted and
+    /// repeated.
+    pub fn upgrade(&self) -> Result<Option<u32>> {
+        let mut state = self.state.lock();
+        let found = state.oldest_version;
+        if found == FORMAT_VERSION {
+            return Ok(None);
+        }
+        for _ in COPY_OFFSETS {
+            self.write(&mut state, |_| ())?;
+        }
+        state.oldest_version = FORMAT_VERSION;
+        Ok(Some(found))
     }
 
     /// Takes an id for a table, so many for indexes, and one for a tablespace.
@@ -208,6 +239,7 @@ impl ControlFile {
             spaces_end,
             sequence,
             newest: target,
+            ..*state
         };
         Ok(())
     }
@@ -235,7 +267,7 @@ fn encode(control: &Control, sequence: u64) -> [u8; COPY_BYTES] {
     block
 }
 
-fn decode(block: &[u8; COPY_BYTES], path: &Path) -> Result<(Control, u64)> {
+fn decode(block: &[u8; COPY_BYTES], path: &Path) -> Result<Copied> {
     let u32_at = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().unwrap());
     let u64_at = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().unwrap());
     let (stored, computed) = (u32_at(CRC_AT), crc32c::crc32c(&block[..CRC_AT]));
@@ -273,7 +305,11 @@ fn decode(block: &[u8; COPY_BYTES], path: &Path) -> Result<(Control, u64)> {
         let found = format!("{sequence}, after which none can come");
         return Err(damaged(path, "a sequence number".into(), found));
     }
-    Ok((control, sequence))
+    Ok(Copied {
+        control,
+        sequence,
+        version: version(block),
+    })
 }
 
 /// CTL-4.

@@ -22,10 +22,10 @@ use crate::base::{Error, Result, SpaceId};
 /// Bytes that [`FileIntro::encode`] fills.
 pub const INTRO_BYTES: usize = 64;
 
-/// The format version that this program writes, and the oldest one it opens. Before the first release, version 1 had an undo
-/// log page for each transaction, inner pages of version 2 stored their first separator, and redo and undo records of version 3 had
-/// numbers of fixed length.
-pub const FORMAT_VERSION: u32 = 4;
+/// The format version that this program writes. docs/format.md says what each one is, and what a new one has to bring.
+pub const FORMAT_VERSION: u32 = 5;
+/// The oldest one that it reads.
+pub const OLDEST_VERSION: u32 = 4;
 
 /// `SpaceId` of files that are no tablespaces.
 pub const NO_SPACE: SpaceId = SpaceId(u32::MAX);
@@ -79,13 +79,7 @@ impl FileIntro {
                 found: b[..8].escape_ascii().to_string(),
             });
         }
-        let version = u32_at(8);
-        if version != FORMAT_VERSION {
-            return Err(Error::unsupported(format!(
-                "file {} has format version {version}, this program reads version {FORMAT_VERSION}",
-                path.display()
-            )));
-        }
+        check_version(version(b), path)?;
         let checksum = u32_at(36);
         if checksum != CHECKSUM_CRC32C {
             return Err(Error::unsupported(format!(
@@ -124,6 +118,25 @@ impl FileIntro {
     }
 }
 
+/// The format version that a file's beginning names.
+pub(super) fn version(b: &[u8]) -> u32 {
+    u32::from_le_bytes(b[8..12].try_into().expect("4 bytes"))
+}
+
+fn check_version(version: u32, path: &Path) -> Result<()> {
+    let what = match version {
+        OLDEST_VERSION..=FORMAT_VERSION => return Ok(()),
+        newer if newer > FORMAT_VERSION => {
+            "it was made by a newer program: use that one, or one that is newer still"
+        }
+        _ => "it was made by a program from before the first release: make the database anew",
+    };
+    Err(Error::unsupported(format!(
+        "file {} has format version {version}, this program reads versions {OLDEST_VERSION} to {FORMAT_VERSION}; {what}",
+        path.display()
+    )))
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
@@ -143,7 +156,17 @@ mod tests {
         assert!(intro.check_owner(&[8; 16], path).is_err());
         for (at, value, word) in [
             (0, b'X', "damaged"),
-            (8, 9, "format version 9"),
+            (
+                8,
+                6,
+                "format version 6, this program reads versions 4 to 5; it was made by a newer",
+            ),
+            (
+                8,
+                3,
+                "format version 3, this program reads versions 4 to 5; it was made by a program from before",
+            ),
+            (11, 1, "newer program"),
             (36, 2, "checksum kind 2"),
             (48, 1, "features"),
             (56, 4, "features"),
@@ -158,6 +181,9 @@ mod tests {
                 "{error}"
             );
         }
+        let mut older = good;
+        older[8] = 4;
+        assert_eq!(FileIntro::decode(magic, &older, path).unwrap(), intro);
         let mut newer = good;
         newer[40] = 0x80;
         assert!(

@@ -41,11 +41,11 @@ mod writer;
 mod tests;
 
 pub use capacity::{HeldCapacity, Reservation};
-pub use control::{CONTROL_FILE, Control, ControlFile, control_copies};
+pub use control::{CONTROL_FILE, Control, ControlFile, Copied, control_copies};
 pub use files::{REDO_DIR, damaged_files};
 pub use frame::{MAX_FRAME_BYTES, frame_bytes};
 pub use full::FullFile;
-pub use intro::{FORMAT_VERSION, FileIntro, INTRO_BYTES, NO_SPACE};
+pub use intro::{FORMAT_VERSION, FileIntro, INTRO_BYTES, NO_SPACE, OLDEST_VERSION};
 pub use log::{LogCounters, RedoLog, Ticket};
 pub use mark::MARK_RECORD;
 pub use pieces::{Piece, PieceReader, Through};
