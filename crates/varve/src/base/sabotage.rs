@@ -52,6 +52,8 @@ pub enum Sabotage {
     RecoveryHoldDropped,
     /// Recovery forgets a part of the redo.
     RecoveryBlockForgotten,
+    /// A thread that commits dies once it has drawn its number.
+    CommitterDies,
 }
 
 impl Sabotage {
@@ -80,5 +82,6 @@ impl Sabotage {
         Sabotage::SharedLocksForgotten,
         Sabotage::RecoveryHoldDropped,
         Sabotage::RecoveryBlockForgotten,
+        Sabotage::CommitterDies,
     ];
 }

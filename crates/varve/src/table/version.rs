@@ -33,7 +33,7 @@ enum Walk {
 /// Turns `payload`, a copy of the clustered record with this key, into the version that the view sees. `false`: the
 /// view sees no such row. No latch may be held.
 pub fn visible_version(
-    core: &Core,
+    trx: &Transaction,
     view: &ReadView,
     table: &OpenTable,
     key: &[u8],
@@ -43,13 +43,13 @@ pub fn visible_version(
     let mut at_cut: Option<[u8; ROW_AT]> = None;
     loop {
         let leaf_header = payload.first_chunk::<ROW_AT>().copied();
-        match walk(core, view, table, key, payload, scratch)? {
+        match walk(trx, view, table, key, payload, scratch)? {
             Walk::Found => return Ok(true),
             Walk::Nothing => return Ok(false),
             Walk::Cut => {}
         }
         if at_cut.is_some() && at_cut == leaf_header {
-            Counters::add(&core.counters.undo_cuts, 1);
+            Counters::add(&trx.core().counters.undo_cuts, 1);
             let found = "a row whose older version is missing there";
             return Err(table
                 .clustered
@@ -73,7 +73,7 @@ pub fn visible_or_newest(
     scratch: &mut VersionScratch,
 ) -> Result<bool> {
     match trx.read_view() {
-        Some(view) => visible_version(trx.core(), view, table, key, payload, scratch),
+        Some(view) => visible_version(trx, view, table, key, payload, scratch),
         None => Ok(!row_record(table, key, payload)?.is_deleted()),
     }
 }
@@ -113,20 +113,21 @@ fn is_seen_wrongly(core: &Core, trx: TrxId) -> bool {
         || (core.log.is_sabotaged(Sabotage::ViewMoves) && !core.sys.is_unfinished(trx))
 }
 
-/// Whether the view sees what `trx` wrote, waiting for a commit number that is being drawn right now. No latch may
-/// be held.
-pub fn sees(core: &Core, view: &ReadView, trx: TrxId) -> bool {
+/// Whether the view sees what `writer` wrote, waiting for a commit number that is being drawn right now,
+/// unless `trx` is interrupted or the database has stopped. No latch may be held.
+pub fn sees(trx: &Transaction, view: &ReadView, writer: TrxId) -> Result<bool> {
+    let core = trx.core();
     loop {
-        match view.sees(trx) {
-            Sees::Yes => return true,
-            Sees::No => return is_seen_wrongly(core, trx),
-            Sees::Unsettled => core.sys.wait_settled(trx),
+        match view.sees(writer) {
+            Sees::Yes => return Ok(true),
+            Sees::No => return Ok(is_seen_wrongly(core, writer)),
+            Sees::Unsettled => (core.sys).wait_settled(writer, || trx.check_waiting())?,
         }
     }
 }
 
 fn walk(
-    core: &Core,
+    trx: &Transaction,
     view: &ReadView,
     table: &OpenTable,
     key: &[u8],
@@ -136,7 +137,7 @@ fn walk(
     loop {
         let record = row_record(table, key, payload)?;
         // TEMP-2: of a temporary table the newest version counts.
-        if table.is_temporary() || sees(core, view, record.trx) {
+        if table.is_temporary() || sees(trx, view, record.trx)? {
             return Ok(if record.is_deleted() {
                 Walk::Nothing
             } else {
@@ -152,10 +153,7 @@ fn walk(
             index: table.clustered.id,
             key,
         };
-        if !core
-            .undo
-            .read(record.roll_ptr, &target, &mut scratch.undo)?
-        {
+        if !(trx.core().undo).read(record.roll_ptr, &target, &mut scratch.undo)? {
             return Ok(Walk::Cut);
         }
         let undo = UndoRecord::decode(&scratch.undo).expect("UndoSys::read decoded it");

@@ -7,6 +7,8 @@
 //! - TXN-3 `purge_limit` never returns more than the number of any view, open or to come, nor more than a number
 //!   whose transaction is not COMMITTED yet.
 //! - TXN-4 Between `assign_id` and `finish_commit` or `abort` an id belongs to one thread at a time: only that thread changes its state.
+//! - TXN-5 A thread that dies in between `start_commit` and `finish_commit` stops the database. Nobody waits
+//!   for its transaction then.
 //!
 //! No latch is held or taken. Only `assign_id` and `adopt` can fail (the id limit can't be logged, ids have run out).
 //! Who draws the middle number of a ring segment does upkeep (upkeep.rs) for the others; everybody else waits for
@@ -220,8 +222,9 @@ impl TxnSys {
         let floor = self.core.next.load(Ordering::Acquire);
         self.core.set_state(id.0, State::Committing { floor });
         let no = self.draw();
-        assert!(self.id_limit.covers(no), "LIMIT-1: number {no}");
+        // First: upkeep waits for the mark of every id that was drawn.
         self.core.ring.mark_number(no);
+        assert!(self.id_limit.covers(no), "LIMIT-1: number {no}");
         TrxNo(no)
     }
 
@@ -260,18 +263,21 @@ impl TxnSys {
         ViewPlace::claim(&self.slots)
     }
 
-    /// Waits while the transaction is drawing its number. Hold no latch: the committer may need it.
-    pub fn wait_settled(&self, id: TrxId) {
+    /// Waits while the transaction is drawing its number. Hold no latch: the committer may need it. `go_on`
+    /// is asked again and again once that takes long; its error ends the wait.
+    pub fn wait_settled(&self, id: TrxId, go_on: impl Fn() -> Result<()>) -> Result<()> {
         let backoff = Backoff::new();
         while let Some(State::Committing { .. }) = self.core.state(id.0) {
             if backoff.is_completed() {
-                // Between the two states lies a copy into the log buffer: longer means that the thread lost its
-                // processor or the log buffer is full.
+                // Between the two states lies a copy into the log buffer: longer means that the thread lost
+                // its processor, that the log buffer is full, or that the thread died (TXN-5).
+                go_on()?;
                 pause();
             } else {
                 backoff.snooze();
             }
         }
+        Ok(())
     }
 
     /// The transaction is neither committed nor rolled back completely: it holds implicit locks on what carries its id.

@@ -121,7 +121,7 @@ fn a_committing_transaction_is_unsettled_only_for_views_that_could_see_it() {
     assert_eq!(after.sees(id), Sees::Unsettled);
     assert!(sys.is_unfinished(id));
     sys.finish_commit(id, no);
-    sys.wait_settled(id);
+    sys.wait_settled(id, || Ok(())).unwrap();
     assert_eq!((before.sees(id), after.sees(id)), (Sees::No, Sees::Yes));
     assert!(!sys.is_unfinished(id));
 }
@@ -397,7 +397,7 @@ fn ask(s: &Stress, rng: &mut SmallRng, view: &ReadView, answers: &mut Answers) {
     };
     let mut answer = view.sees(id);
     while answer == Sees::Unsettled {
-        s.sys.wait_settled(id);
+        s.sys.wait_settled(id, || Ok(())).unwrap();
         answer = view.sees(id);
     }
     // VIEW-1; an id rolled back before the view opened is never met, and may be answered either way.

@@ -19,7 +19,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::base::{Error, IndexId, Lsn, Result, SYSTEM_SPACE, SpaceId, TableId, TrxId, TrxNo, Xid};
+use crate::base::{
+    Error, IndexId, Lsn, Result, SYSTEM_SPACE, Sabotage, SpaceId, TableId, TrxId, TrxNo, Xid,
+};
 use crate::btree::LeafHint;
 use crate::catalog::{Claim, OpenTable};
 use crate::lock::{TableMode, TrxLocks, Wait};
@@ -69,6 +71,8 @@ enum State {
     Active,
     /// Its coordinator decides. It has undo logs, and they have its name.
     Prepared,
+    /// Its number is being drawn and written. One that is dropped so has met a panic (TXN-5).
+    Ending,
     /// Committed; durable once the redo up to here is (`None`: it wrote nothing, or only temporary tables).
     Committed(Option<Lsn>),
     RolledBack,
@@ -275,6 +279,15 @@ impl Transaction {
     fn interrupt(&self) -> &Arc<AtomicBool> {
         let flag = self.interrupt.as_ref().or(self.own_interrupt.as_ref());
         flag.expect("there until the transaction is dropped")
+    }
+
+    /// An error if whoever waits here for another thread has to stop: the transaction was interrupted, or the
+    /// database has stopped.
+    pub fn check_waiting(&self) -> Result<()> {
+        match self.interrupt().load(Ordering::Acquire) {
+            true => Err(Error::Interrupted),
+            false => self.core.check_usable(),
+        }
     }
 
     /// How long a statement waits for a lock.
@@ -505,7 +518,14 @@ impl Transaction {
             let core = &self.core;
             match undo.has_logs() {
                 true => {
-                    let (no, end) = undo.commit(&core.undo.env, || core.sys.start_commit(id))?;
+                    let number = || {
+                        self.state = State::Ending;
+                        let no = core.sys.start_commit(id);
+                        let dies = core.log.is_sabotaged(Sabotage::CommitterDies);
+                        assert!(!dies, "sabotage: a thread dies");
+                        no
+                    };
+                    let (no, end) = undo.commit(&core.undo.env, number)?;
                     core.sys.finish_commit(id, no);
                     durable_at = end;
                     wake_purge(core, undo);
@@ -622,7 +642,10 @@ impl Transaction {
             let core = &self.core;
             if undo.has_logs() {
                 undo.finish_rollback(&core.undo.env, |joins_history| match joins_history {
-                    true => core.sys.start_commit(id),
+                    true => {
+                        self.state = State::Ending;
+                        core.sys.start_commit(id)
+                    }
                     false => TrxNo(0),
                 })?;
                 wake_purge(core, undo);
@@ -679,6 +702,12 @@ impl Drop for Transaction {
     fn drop(&mut self) {
         if self.state == State::Prepared {
             return self.park();
+        }
+        if self.state == State::Ending {
+            let id = self.id;
+            (self.core).fail(&format!("a thread died while it ended transaction {id:?}"));
+            self.view = None;
+            return;
         }
         if self.state == State::Active
             && let Err(e) = self.roll_back_all()

@@ -169,7 +169,7 @@ impl Cursor {
         let view = trx.core().sys.open_view(trx.id());
         let (key, payload, scratch) = (&self.key, &mut self.payload, &mut self.scratch);
         if !read_leaf(&self.table.clustered, key, payload)?
-            || !visible_version(trx.core(), &view, &self.table, key, payload, scratch)?
+            || !visible_version(trx, &view, &self.table, key, payload, scratch)?
         {
             self.resume_after_key();
             return Ok(Step::Again);

@@ -291,7 +291,7 @@ impl Cursor {
         if lock == LockMode::None {
             trx.open_read_view();
             if let Some(view) = trx.read_view()
-                && !sees(trx.core(), view, self.table.created_by)
+                && !sees(trx, view, self.table.created_by)?
             {
                 return Err(Error::DefinitionChanged {
                     table: self.table.def.name.clone(),
