@@ -9,7 +9,8 @@
 //!   directory.
 //! - **IO-3** `rename` replaces an existing target atomically.
 //! - **IO-4** After `sync` failed the state of all writes since the last successful one is unknown; calling it again
-//!   proves nothing. Callers poison the database.
+//!   proves nothing, and nothing here does so, not even if it was interrupted (real.rs). Callers poison the
+//!   database.
 //! - **IO-5** Bytes that `allocate` or `set_len` added read as zero.
 //! - **IO-6** A file from `open_direct` is read and written in whole blocks of [`DIRECT_BLOCK`] bytes, at multiples of it, with
 //!   memory that is aligned to it ([`AlignedBuf`]): the system may refuse anything else.

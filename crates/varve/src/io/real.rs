@@ -2,7 +2,10 @@
 //!
 //! The directory lock is an advisory `flock` on `varve.lock`: it goes away with the process, however that ends.
 //! Errors come back at once; what is repeated is a system call that was interrupted or moved fewer bytes than it
-//! was asked to (`whole.rs`). A sync that failed is not (IO-4).
+//! was asked to (`whole.rs`). A sync that failed is not (IO-4), and one that was interrupted has failed: its
+//! file system gave up in the middle, and may by then have taken note of an error of the disk, which the
+//! kernel reports once: the next sync would succeed. (ext4 returns the first error of a sync and forgets the
+//! others.) The file systems of a local disk can't be interrupted there; FUSE and the network's can.
 #![allow(unsafe_code)]
 
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -112,7 +115,9 @@ impl Disk for RealDisk {
 
     fn sync_dir(&self, path: &Path) -> Result<()> {
         let dir = fail("open directory", path, File::open(path))?;
-        fail("sync directory", path, dir.sync_all())
+        // Not the standard library's, which tries again when it was interrupted; so below.
+        let synced = rustix::fs::fsync(&dir).map_err(io::Error::from);
+        fail("sync directory", path, synced)
     }
 
     fn exists(&self, path: &Path) -> Result<bool> {
@@ -211,7 +216,8 @@ impl DiskFile for RealFile {
     }
 
     fn sync(&self) -> Result<()> {
-        fail("sync", &self.path, self.file.sync_data())
+        let synced = rustix::fs::fdatasync(&self.file).map_err(io::Error::from);
+        fail("sync", &self.path, synced)
     }
 
     fn len(&self) -> Result<u64> {
@@ -317,6 +323,64 @@ mod tests {
             file.read_at(&mut b, 99).is_err(),
             "a read past the end must not be short"
         );
+    }
+
+    /// From here on the kernel answers this thread's calls number `call` with an error, and does nothing.
+    fn refuse(call: libc::c_long, error: i32) {
+        let one = |code: u32, jt, jf, k| libc::sock_filter {
+            code: code as u16,
+            jt,
+            jf,
+            k,
+        };
+        // The call's number is the first word of what the filter sees.
+        let mut filter = [
+            one(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+            one(libc::BPF_JMP | libc::BPF_JEQ, 0, 1, call as u32),
+            one(libc::BPF_RET, 0, 0, libc::SECCOMP_RET_ERRNO | error as u32),
+            one(libc::BPF_RET, 0, 0, libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog {
+            len: filter.len() as u16,
+            filter: filter.as_mut_ptr(),
+        };
+        // SAFETY: the kernel copies the filter before it returns.
+        let refused = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+            let mode = libc::SECCOMP_MODE_FILTER;
+            libc::prctl(libc::PR_SET_SECCOMP, mode, &program, 0, 0)
+        };
+        assert_eq!(refused, 0, "{}", io::Error::last_os_error());
+    }
+
+    /// IO-4: a sync that was interrupted has failed like any other. One that is tried again here never comes
+    /// to its end.
+    #[test]
+    fn an_interrupted_sync_has_failed() {
+        use std::sync::mpsc;
+        use std::time::Duration;
+        for call in [libc::SYS_fdatasync, libc::SYS_fsync] {
+            let dir = tempfile::tempdir().unwrap();
+            let at = dir.path().join("a");
+            let file = RealDisk.open(&at, OpenMode::CreateNew).unwrap();
+            let dir = dir.path().to_path_buf();
+            let (tell, told) = mpsc::channel();
+            std::thread::spawn(move || {
+                refuse(call, libc::EINTR);
+                let synced = match call {
+                    libc::SYS_fdatasync => file.sync(),
+                    _ => RealDisk.sync_dir(&dir),
+                };
+                tell.send(synced).unwrap();
+            });
+            let synced = told.recv_timeout(Duration::from_secs(60));
+            match synced.expect("it comes to an end") {
+                Err(Error::Io { source, .. }) => {
+                    assert_eq!(source.raw_os_error(), Some(libc::EINTR));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
     }
 
     /// IO-7: what is promised is kept, and what is not promised is refused and changes nothing.

@@ -10,8 +10,16 @@
 //! ends only when nothing is in flight, not even the bell. Should it panic, it takes the process with it: memory that the
 //! kernel may still write to can't be given back, nor can those who wait be told.
 //!
-//! **Failure.** What the kernel does not carry out for want of means (`EAGAIN`), because of a signal, or only in part, is finished by a
-//! call that waits; but an atomic write that was made in part has failed. All other errors are the request's. If the kernel takes nothing at all for a moment, the thread tries again.
+//! **Failure.** A read or write that the kernel does not carry out for want of means (`EAGAIN`), because of a
+//! signal (`EINTR`), because it was taken back (`ECANCELED`), or only in part, is finished by a call that
+//! waits: whatever it has moved, the same bytes are moved to the same place again, and it is not over before.
+//! But an atomic write that was made in part has failed. All other errors are the request's, and so is any
+//! error of a sync. If the kernel takes nothing at all for a moment, the thread tries again.
+//!
+//! No error says that a sync had not begun (IO-4). `EINTR` is what its file system says when it gave up in
+//! the middle (real.rs). `ECANCELED` is what the ring says of a request that it has not begun: of a chain
+//! that broke, that somebody takes back, or whose thread ends. None of that happens here; and a file system
+//! may say the same of a sync that it has begun, FUSE and the network's any error, `EAGAIN` too.
 
 #![allow(unsafe_code)]
 
@@ -45,17 +53,16 @@ enum Verdict {
     Failed(io::Error),
 }
 
+/// The error says nothing of file and disk: the same may succeed as a call that waits.
+fn is_not_done(error: i32) -> bool {
+    matches!(error, libc::EAGAIN | libc::EINTR | libc::ECANCELED)
+}
+
 fn verdict(op: Op, result: i32, len: usize) -> Verdict {
     match usize::try_from(result) {
         Ok(moved) if moved >= len => Verdict::Done,
         Ok(moved) => Verdict::Part(moved),
-        // Of a sync it may be what the file system says; and what a second one would say proves nothing (IO-4).
-        Err(_) if result == -libc::EAGAIN && op == Op::Sync => {
-            Verdict::Failed(io::Error::from_raw_os_error(libc::EAGAIN))
-        }
-        Err(_) if matches!(-result, libc::EAGAIN | libc::EINTR | libc::ECANCELED) => {
-            Verdict::Part(0)
-        }
+        Err(_) if op != Op::Sync && is_not_done(-result) => Verdict::Part(0),
         Err(_) => Verdict::Failed(io::Error::from_raw_os_error(-result)),
     }
 }
@@ -265,6 +272,8 @@ mod tests {
             (Op::WriteAtomically, libc::EOPNOTSUPP),
             (Op::Sync, libc::EIO),
             (Op::Sync, libc::EAGAIN),
+            (Op::Sync, libc::EINTR),
+            (Op::Sync, libc::ECANCELED),
         ] {
             let Verdict::Failed(e) = verdict(op, -error, 0) else {
                 panic!("an error of the disk");
