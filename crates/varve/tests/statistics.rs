@@ -1,10 +1,18 @@
 //! What the estimates about indexes say of a table whose contents are known: they choose between indexes, so a wrong
 //! one makes statements slow, not wrong, and nobody would notice elsewhere.
 
+#[path = "support/dying_disk.rs"]
+mod dying_disk;
 #[path = "support/small.rs"]
 mod small;
 
-use varve::{ColumnType, Database, Isolation, Table, TableDef};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use dying_disk::DyingDisk;
+use varve::{ColumnType, Database, Isolation, LockMode, Options, Result, Table, TableDef};
 
 const ROWS: i64 = 6000;
 
@@ -75,5 +83,127 @@ fn estimates_follow_the_contents() {
     assert_eq!(rows_per_key(&table, "by_same")[0], 2.0 * n);
     table.analyze().unwrap();
     assert_eq!(rows_per_key(&table, "by_same")[0], 2.0 * n + 100.0);
+    db.close().unwrap();
+}
+
+/// Nothing here takes long; without end is what may happen.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Its rows are gone from the pool when another table was read.
+fn make_cold(db: &Database) {
+    let other = db.table("a/other").unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let mut cursor = other.cursor(0).unwrap();
+    let mut more = cursor.first(&mut trx, LockMode::None).unwrap();
+    while more {
+        more = cursor.next(&mut trx).unwrap();
+    }
+}
+
+/// Asks in a thread of its own how many rows share a value.
+fn ask(table: &Table) -> mpsc::Receiver<Result<Vec<f64>>> {
+    let (tell, told) = mpsc::channel();
+    let table = table.clone();
+    thread::spawn(move || {
+        let index = table.index_by_name("by_few").unwrap();
+        let estimate = table.index_estimate(index);
+        tell.send(estimate.map(|e| e.rows_per_key)).unwrap();
+    });
+    told
+}
+
+/// Whoever reads a table's file says so and waits until the test lets go.
+fn hold_reads(disk: &DyingDisk) -> (mpsc::Receiver<()>, mpsc::SyncSender<()>) {
+    let (tell, told) = mpsc::channel();
+    let (go_on, held) = mpsc::sync_channel(0);
+    let held = Mutex::new(held);
+    disk.before_read(move |path| {
+        if path.ends_with("a/t.vdt") {
+            let _ = tell.send(());
+            // An error: the test has let go for good.
+            let _ = held.lock().unwrap().recv();
+        }
+    });
+    (told, go_on)
+}
+
+/// One statement that reads a cold table for its statistics kept all others that use the table waiting.
+#[test]
+fn nobody_waits_for_estimates_that_are_being_made_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = DyingDisk::new();
+    let open = || {
+        let options = Options {
+            buffer_pool_bytes: 1 << 20,
+            ..small::options()
+        };
+        Database::open_on(Arc::new(disk.clone()), dir.path(), options).unwrap()
+    };
+    let db = open();
+    let def = |name| {
+        TableDef::new(name)
+            .column("id", ColumnType::i64())
+            .column("few", ColumnType::i64())
+            .column("thrice", ColumnType::i64())
+            .column("same", ColumnType::text(1000))
+            .primary(&["id"])
+    };
+    let table = db
+        .create_table(&def("a/t").index("by_few", &["few"]))
+        .unwrap();
+    fill(&db, &table, 0..ROWS);
+    let other = db.create_table(&def("a/other")).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    for id in 0..6000 {
+        let row = [id.into(), 0.into(), 0.into(), "x".repeat(1000).into()];
+        (trx.insert(&other, &other.def().row(&row).unwrap().datums())).unwrap();
+    }
+    trx.commit().unwrap();
+    let answer = |told: &mpsc::Receiver<Result<Vec<f64>>>| told.recv_timeout(PATIENCE).unwrap();
+
+    let n = ROWS as f64;
+    assert_near("old", &answer(&ask(&table)).unwrap(), &[n / 5.0, 1.0]);
+    fill(&db, &table, ROWS..2 * ROWS);
+    assert!(table.estimates_are_stale());
+    make_cold(&db);
+    let (reading, go_on) = hold_reads(&disk);
+    let sampler = ask(&table);
+    let comes = reading.recv_timeout(PATIENCE);
+    comes.expect("whoever makes them anew reads a page");
+    assert_near("meanwhile", &answer(&ask(&table)).unwrap(), &[n / 5.0, 1.0]);
+    drop(go_on);
+    assert_near("new", &answer(&sampler).unwrap(), &[2.0 * n / 5.0, 1.0]);
+
+    // One that fails leaves what there was, and the next one tries again.
+    fill(&db, &table, 2 * ROWS..3 * ROWS);
+    make_cold(&db);
+    disk.fail_reads(true);
+    assert!(answer(&ask(&table)).is_err());
+    assert!(table.estimates_are_stale());
+    disk.fail_reads(false);
+    assert_near(
+        "in the end",
+        &answer(&ask(&table)).unwrap(),
+        &[3.0 * n / 5.0, 1.0],
+    );
+
+    // Where there are none yet, they are waited for, and made once; but only those of this table.
+    db.close().unwrap();
+    let db = open();
+    let table = db.table("a/t").unwrap();
+    let (reading, go_on) = hold_reads(&disk);
+    let first = ask(&table);
+    reading.recv_timeout(PATIENCE).expect("a page is read");
+    let second = ask(&table);
+    let (tell, told) = mpsc::channel();
+    let other = db.table("a/other").unwrap();
+    thread::spawn(move || tell.send(other.index_estimate(0).is_ok()).unwrap());
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(true));
+    assert!(second.try_recv().is_err(), "from where?");
+    drop(go_on);
+    let n = table.row_count_estimate() as f64;
+    for told in [first, second] {
+        assert_near("first", &answer(&told).unwrap(), &[n / 5.0, 1.0]);
+    }
     db.close().unwrap();
 }

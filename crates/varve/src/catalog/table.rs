@@ -70,8 +70,10 @@ pub struct IndexEstimate {
 /// What `stats` found out about a table.
 #[derive(Default)]
 pub struct Estimates {
-    /// By index number; empty until somebody asks. Held while pages are read.
+    /// By index number; empty until they were made first. Held for a moment only.
     pub indexes: Mutex<Vec<IndexEstimate>>,
+    /// Held by whoever makes them, while pages are read.
+    pub making: Mutex<()>,
     /// How many rows the table had then.
     pub made_at_rows: AtomicU64,
     pub secondary_pages: AtomicU64,

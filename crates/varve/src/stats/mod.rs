@@ -8,6 +8,10 @@
 //! values, so those are counted: from each value the search goes on behind all keys that start with it, at most
 //! `COUNTED_VALUES` times.
 //!
+//! One thread at a time makes those of a table. Meanwhile others are told what was known before, at once;
+//! only if there is nothing yet they wait, since a plan made without would cost more. Whoever makes them and
+//! fails, or gives up, leaves what there was: they are replaced when all of them are made.
+//!
 //! Delete-marked records count as long as they are there. The result is no snapshot.
 //!
 //! The sampled leaves, and the pages that lead there, are read ahead, so that they are waited for once a level and not one after the
@@ -34,26 +38,38 @@ const COUNTED_VALUES: u64 = 40;
 
 /// Makes the table's statistics anew. Waits for whoever is doing so already.
 pub fn analyze(table: &OpenTable) -> Result<()> {
-    refresh(table, &mut table.estimates.indexes.lock())
+    let _alone = table.estimates.making.lock();
+    refresh(table)
 }
 
-/// The statistics of index number `index` (0: the clustered one), made now if there are none or they are too old. Waits
-/// for whoever is making them.
+/// The statistics of index number `index` (0: the clustered one), made now if there are none or they are too
+/// old and nobody else is at it. Waits for whoever is making the first ones.
 pub fn index_estimate(table: &OpenTable, index: usize) -> Result<IndexEstimate> {
     table.index_at(index)?;
-    let mut indexes = table.estimates.indexes.lock();
-    if indexes.is_empty() || table.estimates_are_stale() {
-        refresh(table, &mut indexes)?;
+    let kept = || table.estimates.indexes.lock().get(index).cloned();
+    let is_old = |known: &Option<_>| known.is_none() || table.estimates_are_stale();
+    let known = kept();
+    if is_old(&known) {
+        let making = &table.estimates.making;
+        let alone = match known {
+            None => Some(making.lock()),
+            Some(_) => making.try_lock(),
+        };
+        // Somebody else may have made them just now.
+        if alone.is_some() && is_old(&kept()) {
+            refresh(table)?;
+        }
     }
-    Ok(indexes[index].clone())
+    Ok(kept().expect("there are some"))
 }
 
-fn refresh(table: &OpenTable, indexes: &mut Vec<IndexEstimate>) -> Result<()> {
+/// The caller holds the mutex of those who make them.
+fn refresh(table: &OpenTable) -> Result<()> {
     let rows = table.row_count();
     let made = (table.indexes().enumerate())
         .map(|(number, index)| estimate(table, number, index, rows))
         .collect::<Result<Vec<_>>>()?;
-    keep(table, rows, indexes, made);
+    keep(table, rows, made);
     Ok(())
 }
 
@@ -77,13 +93,12 @@ pub fn guess(table: &OpenTable) {
             leaf_pages: (rows / GUESSED_RECORDS).max(1),
         }
     });
-    let guessed = guessed.collect();
-    keep(table, rows, &mut table.estimates.indexes.lock(), guessed);
+    keep(table, rows, guessed.collect());
 }
 
-fn keep(table: &OpenTable, rows: u64, indexes: &mut Vec<IndexEstimate>, made: Vec<IndexEstimate>) {
+fn keep(table: &OpenTable, rows: u64, made: Vec<IndexEstimate>) {
     let secondary_pages = made[1..].iter().map(|e| e.leaf_pages).sum();
-    *indexes = made;
+    *table.estimates.indexes.lock() = made;
     // Relaxed: estimates, each of them meaningful alone.
     table.estimates.made_at_rows.store(rows, Relaxed);
     table

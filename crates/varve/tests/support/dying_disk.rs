@@ -15,9 +15,11 @@ pub struct DyingDisk {
     reads_fail: Arc<AtomicBool>,
     full: Arc<Mutex<Option<&'static str>>>,
     before_remove: Arc<Mutex<Option<BeforeRemove>>>,
+    before_read: Arc<Mutex<Option<BeforeRead>>>,
 }
 
 type BeforeRemove = Box<dyn Fn(&Path) + Send>;
+type BeforeRead = Arc<dyn Fn(&Path) + Send + Sync>;
 
 #[allow(dead_code, reason = "each test uses its part")]
 impl DyingDisk {
@@ -27,12 +29,18 @@ impl DyingDisk {
             reads_fail: Arc::default(),
             full: Arc::default(),
             before_remove: Arc::default(),
+            before_read: Arc::default(),
         }
     }
 
     /// Called before a file is removed.
     pub fn before_remove(&self, call: impl Fn(&Path) + Send + 'static) {
         *self.before_remove.lock().unwrap() = Some(Box::new(call));
+    }
+
+    /// Called before anything is read from a file, which waits for it.
+    pub fn before_read(&self, call: impl Fn(&Path) + Send + Sync + 'static) {
+        *self.before_read.lock().unwrap() = Some(Arc::new(call));
     }
 
     /// From now on there is no room for files whose path contains `part`: they can't become longer.
@@ -132,6 +140,10 @@ impl DyingFile {
 
 impl DiskFile for DyingFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let before = self.disk.before_read.lock().unwrap().clone();
+        if let Some(call) = before {
+            call(self.path());
+        }
         if self.disk.reads_fail.load(Ordering::SeqCst) {
             let why = std::io::Error::other("the test lets reads fail");
             return Err(Error::io("read", self.path(), why));
