@@ -109,6 +109,11 @@ pub trait PageStore: Send + Sync {
             _ => Err(Error::invalid("no atomic writes here")),
         }
     }
+    /// Pages of unlogged tablespaces could not be written. True: they are never read again, nor written, so
+    /// that they count as written.
+    fn lose_unlogged(&self, _why: &Error) -> bool {
+        false
+    }
     /// [`PageStore::start_reads`] is of use.
     fn reads_in_background(&self) -> bool {
         false

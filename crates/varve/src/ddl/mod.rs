@@ -285,10 +285,17 @@ impl Ddl {
 
     /// A DDL transaction that has the table for itself.
     fn lock(&self, name: &str) -> Result<(Transaction, Arc<OpenTable>)> {
+        let (mut trx, table) = self.lock_to_drop(name)?;
+        trx.use_table(&table, TableMode::Exclusive)?;
+        Ok((trx, table))
+    }
+
+    /// The same if nothing in the table is needed.
+    fn lock_to_drop(&self, name: &str) -> Result<(Transaction, Arc<OpenTable>)> {
         self.core.check_writable()?;
         let table = self.core.tables.get(name)?;
         let mut trx = self.begin();
-        trx.use_table(&table, TableMode::Exclusive)?;
+        trx.take_table(&table, TableMode::Exclusive)?;
         Ok((trx, table))
     }
 
@@ -297,7 +304,7 @@ impl Ddl {
         if let Some(broken) = self.core.tables.broken(name) {
             return self.drop_broken(name, &broken);
         }
-        let (mut trx, table) = self.lock(name)?;
+        let (mut trx, table) = self.lock_to_drop(name)?;
         trx.may_use_kept_pages();
         if table.is_temporary() {
             drop_temporary_table(&mut trx, &table)?;

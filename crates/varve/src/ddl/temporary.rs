@@ -18,7 +18,9 @@
 //! - **TEMP-5** A temporary table knows its overflow pages ([`TemporaryPages`](crate::catalog::TemporaryPages)): dropped or
 //!   truncated, it gives them back with its trees', whichever transactions wrote them and whether or not purge has got to them.
 //!
-//! After a failure while pages are given back, some are lost until the next start, and the administrator is told.
+//! After a failure while pages are given back, some are lost until the next start, and the administrator is
+//! told. When the disk fails where the tablespace is, temporary tables can't be used until the next start,
+//! and all else goes on (TEMP-6 in `space/temporary.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -57,6 +59,7 @@ impl Ddl {
     /// Creates a temporary table. Ids, tablespace and root pages of `def` are assigned here.
     pub fn create_temporary_table(&self, def: &TableDef) -> Result<Arc<OpenTable>> {
         self.core.check_writable()?;
+        self.spaces.check_temporary()?;
         def.validate()?;
         self.check_row_fits(def)?;
         let mut def = def.clone();
@@ -138,11 +141,15 @@ pub fn drop_temporary_table(trx: &mut Transaction, table: &OpenTable) -> Result<
         let name = &table.def.name;
         return Err(Error::invalid(format!("table {name} is not temporary")));
     }
-    trx.use_table(table, TableMode::Exclusive)?;
+    trx.take_table(table, TableMode::Exclusive)?;
     let core = trx.core().clone();
     let _gate = table.keep_purge_away();
     table.set_dropped(true);
     core.tables.remove(table);
+    if core.undo.env.spaces.check_temporary().is_err() {
+        // Nobody will want its pages.
+        return Ok(());
+    }
     warn_if_lost(&core, table.indexes().try_for_each(|i| i.tree.discard()));
     warn_if_lost(&core, table.discard_overflow());
     Ok(())

@@ -10,12 +10,14 @@
 //! Where the file system and the device promise atomic writes of a page (IO-7), its tablespace's pages are written that way and need no copy.
 //! That is asked of each file of the batch, once.
 //!
-//! Pages of unlogged tablespaces are just written: they mean nothing after a crash.
+//! Pages of unlogged tablespaces are just written: they mean nothing after a crash. If that fails they are
+//! lost (TEMP-6), and nothing else is.
 //!
 //! The writes to the data files are under way together, in any order, those of pages that lie side by side as one; the first sync is
 //! called when all of them are over. The syncs of the data files are under way together, too.
 //!
-//! One batch at a time, under the caller's mutex. On any other error every page is given back dirty, and the database is poisoned: after
+//! One batch at a time, under the caller's mutex. On any other error of a logged tablespace every page is
+//! given back dirty, and the database is poisoned: after
 //! a failed sync nobody knows what is on disk.
 
 use std::collections::HashMap;
@@ -209,7 +211,12 @@ impl BatchWriter {
         let ids: Vec<PageId> = copied.iter().map(|p| p.page).collect();
         let used = HEADER_BYTES + copied.len() * self.pool.page_size();
         let bytes = &self.buf[HEADER_BYTES..used];
-        let result = self.pool.store().write_all(&ids, bytes);
+        let store = self.pool.store();
+        let result = store.write_all(&ids, bytes);
+        let result = result.or_else(|e| match store.lose_unlogged(&e) {
+            true => Ok(()),
+            false => Err(e),
+        });
         self.give_back(copied, cause, &result);
         result
     }

@@ -14,7 +14,8 @@
 //! - **FL-2** a file that can't be opened for the moment costs nothing: its pages are written later: `batch`.
 //!
 //! Latches: shared page latches, one at a time and with a time limit, only while copying a page. Mutexes: the batch
-//! writer's, then the checkpoint's. Failure: an error of writing or syncing pages, or a panic of the thread, poisons the database through
+//! writer's, then the checkpoint's. Failure: an error of writing or syncing pages (but for those of temporary
+//! tables, TEMP-6), or a panic of the thread, poisons the database through
 //! [`RedoLog::poison`]; from then on nothing is written any more.
 
 mod batch;

@@ -151,6 +151,8 @@ fn run(core: &Arc<Core>, stop: &Arc<AtomicBool>) {
                         false => SHORTEST_SLEEP,
                     };
                 }
+                // What is left to do concerns tables that nobody can use (TEMP-6).
+                Err(e) if core.undo.env.spaces.loses_temporary(&e) => sleep = SHORTEST_SLEEP,
                 Err(e) => {
                     if core.check_usable().is_err() {
                         return;

@@ -161,6 +161,13 @@ impl OpenFiles {
         let _ = self.tell.set(Box::new(tell));
     }
 
+    /// Tells whoever keeps the database.
+    pub fn tell(&self, words: &str) {
+        if let Some(tell) = self.tell.get() {
+            tell(words);
+        }
+    }
+
     /// What came of extending a file.
     fn extended(&self, done: &Result<()>) {
         let Some(tell) = self.tell.get() else {

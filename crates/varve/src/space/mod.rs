@@ -37,7 +37,8 @@
 //!
 //! **SP-10** is in `spare`, where the room for `TRUNCATE TABLE` is.
 //!
-//! The temporary tablespace is made anew at every start, in the place of what is left of the last one, and never synced.
+//! The temporary tablespace is made anew at every start, in the place of what is left of the last one, and
+//! never synced. `temporary` says what happens when it can't be written or read.
 //!
 //! Files are read and written by the buffer pool only, through [`PageStore`]; pages 0 and 1 are written directly when a
 //! file is made. The data directory's layout belongs to the callers: paths are relative to it.
@@ -52,6 +53,7 @@ mod file;
 mod header;
 mod registry;
 mod spare;
+mod temporary;
 #[cfg(test)]
 mod tests;
 mod verify;

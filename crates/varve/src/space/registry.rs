@@ -6,8 +6,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Release};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -57,6 +57,9 @@ pub struct Spaces {
     missed: Mutex<BTreeSet<SpaceId>>,
     /// Whether the spare is known to be there (SP-10). Held while it is made.
     pub(super) spare: Mutex<bool>,
+    /// Why temporary tables can't be used (TEMP-6). Its Release comes before a page counts as written that
+    /// was not.
+    pub(super) temporary_lost: OnceLock<Error>,
     /// How long the list, or the file of a tablespace that takes another's place, was kept from others.
     pub held: Durations,
 }
@@ -81,6 +84,7 @@ impl Spaces {
             queue: Arc::new(IoQueue::one_by_one()),
             missed: Mutex::default(),
             spare: Mutex::default(),
+            temporary_lost: OnceLock::new(),
             held: Durations::default(),
         }
     }
@@ -477,6 +481,9 @@ impl Spaces {
 
     /// Where so many pages from this one on are.
     fn place(&self, first: PageId, pages: u32) -> Result<(Arc<dyn DiskFile>, u64)> {
+        if !first.space.is_logged() {
+            self.check_temporary()?;
+        }
         let space = self.require(first.space)?;
         let size = space.size_pages();
         if u64::from(first.no.0) + u64::from(pages) > u64::from(size) {
@@ -499,9 +506,14 @@ impl PageStore for Spaces {
 
     fn write(&self, page: PageId, buf: &[u8]) -> Result<()> {
         match self.get(page.space) {
-            Some(space) => space.file.write_at(buf, space.offset(page.no)),
-            None => Ok(()),
+            Some(space) if !self.is_lost(page) => space.file.write_at(buf, space.offset(page.no)),
+            _ => Ok(()),
         }
+    }
+
+    fn lose_unlogged(&self, why: &Error) -> bool {
+        self.lose_temporary(why);
+        true
     }
 
     /// Pages that lie side by side in a file are written at once.
@@ -513,7 +525,8 @@ impl PageStore for Spaces {
             pages.chunk_by(|a, b| a.space == b.space && a.no.0.checked_add(1) == Some(b.no.0))
         {
             let end = start + run.len() * self.page_size;
-            if let Some(space) = self.get(run[0].space)
+            if !self.is_lost(run[0])
+                && let Some(space) = self.get(run[0].space)
                 && let Some(file) = space.file.to_write()?
             {
                 let offset = space.offset(run[0].no);

@@ -8,6 +8,7 @@
 //!   are left, and with them the undo log, in its slot, and the transaction, unfinished: the next start tries again. Changes
 //!   to a table that has no definition any more are nobody's: it was dropped while it could not be used. A rollback to a savepoint
 //!   can leave nothing: what is taken back by half could be committed.
+//! - **RB-3** What can't be taken back in temporary tables costs these (TEMP-6), and all else is taken back.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -94,7 +95,10 @@ fn take_back_whole(
                 page,
                 expected,
                 found,
-            }) if page.space == table.space() && page.space != SYSTEM_SPACE => {
+            }) if page.space == table.space()
+                && page.space != SYSTEM_SPACE
+                && page.space.is_logged() =>
+            {
                 let why = Error::corrupt(page, expected, found);
                 core.error(&format!("table {} can't be used: {why}", table.def.name));
                 core.tables.mark_broken(&table, why);
@@ -130,18 +134,32 @@ fn each_newest(
     mut f: impl FnMut(&Core, &mut Transaction, &UndoRecord<'_>, PageId) -> Result<()>,
 ) -> Result<()> {
     let core = trx.core().clone();
+    let env = &core.undo.env;
     let mut bytes = std::mem::take(&mut trx.scratch.undo);
-    let done = (|| {
-        while let Some(undo) = &trx.undo
-            && let Some(page) = undo.read_newest(&core.undo.env, down_to, &mut bytes)?
-        {
-            let record = UndoRecord::decode(&bytes).expect("read_newest decoded it");
-            f(&core, trx, &record, page)?;
-            let undo = trx.undo.as_mut().expect("has a log");
-            undo.pop_newest(&core.undo.env, record.table, record.kind)?;
+    let mut newest = |trx: &mut Transaction| {
+        let Some(undo) = &trx.undo else {
+            return Ok(false);
+        };
+        let Some(page) = undo.read_newest(env, down_to, &mut bytes)? else {
+            return Ok(false);
+        };
+        let record = UndoRecord::decode(&bytes).expect("read_newest decoded it");
+        f(&core, trx, &record, page)?;
+        let undo = trx.undo.as_mut().expect("has a log");
+        undo.pop_newest(env, record.table, record.kind)?;
+        Ok(true)
+    };
+    let done = loop {
+        match newest(trx) {
+            Ok(true) => {}
+            Ok(false) => break Ok(()),
+            // TEMP-6: the rest of what it did to temporary tables is passed over.
+            Err(e) if trx.has_temporary_changes() && env.spaces.loses_temporary(&e) => {
+                trx.undo.as_mut().expect("has a log").forget_temporary();
+            }
+            Err(e) => break Err(e),
         }
-        Ok(())
-    })();
+    };
     trx.scratch.undo = bytes;
     done
 }

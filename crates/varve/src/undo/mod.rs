@@ -230,6 +230,7 @@ impl UndoSys {
         check_undo_no(undo.trx, undo.next_no)?;
         let trx = undo.trx;
         if table.is_temporary() && undo.temporary.is_none() {
+            self.env.spaces.check_temporary()?;
             let count = self.temporary.len();
             let rseg = deal(&self.temporary, count, turn(count, trx));
             undo.temporary = Some(LogPair::new(rseg, Purpose::Work));
@@ -249,7 +250,7 @@ impl UndoSys {
 
     /// The same for the history of temporary tables.
     pub fn oldest_temporary(&self) -> Option<TrxNo> {
-        self.temporary.iter().filter_map(|r| r.oldest()).min()
+        self.temporary().iter().filter_map(|r| r.oldest()).min()
     }
 
     /// The redo-logged rollback segments.
@@ -257,12 +258,16 @@ impl UndoSys {
         &self.logged
     }
 
+    /// Those of temporary tables, as long as these can be used (TEMP-6).
     pub fn temporary(&self) -> &[Arc<Rseg>] {
-        &self.temporary
+        match self.env.spaces.check_temporary() {
+            Ok(()) => &self.temporary,
+            Err(_) => &[],
+        }
     }
 
     pub fn rsegs(&self) -> impl Iterator<Item = &Arc<Rseg>> {
-        self.logged.iter().chain(&self.temporary)
+        self.logged.iter().chain(self.temporary())
     }
 
     /// The undo tablespaces, in the order of the directory.
@@ -654,10 +659,33 @@ impl TrxUndo {
     /// Gets hold of what the commit needs, so that `commit` neither fails nor waits for a disk or for redo capacity.
     pub fn hold_commit(&mut self, env: &UndoEnv) -> Result<()> {
         self.logged.hold_commit(env)?;
-        match &mut self.temporary {
-            Some(pair) => pair.hold_commit(env),
-            None => Ok(()),
+        self.in_temporary(env, |pair| pair.hold_commit(env))
+            .map(drop)
+    }
+
+    /// Does something with the undo of temporary tables, if there is any. If that is lost, it is forgotten
+    /// (TEMP-6).
+    fn in_temporary<T>(
+        &mut self,
+        env: &UndoEnv,
+        f: impl FnOnce(&mut LogPair) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let Some(pair) = &mut self.temporary else {
+            return Ok(None);
+        };
+        let done = env.spaces.check_temporary().and_then(|()| f(pair));
+        match done {
+            Err(e) if env.spaces.loses_temporary(&e) => {
+                self.forget_temporary();
+                Ok(None)
+            }
+            done => done.map(Some),
         }
+    }
+
+    /// What was done to temporary tables can't be taken back any more, nor need it (TEMP-6).
+    pub fn forget_temporary(&mut self) {
+        self.temporary = None;
     }
 
     /// Gives that back: the transaction will not end soon.
@@ -714,10 +742,8 @@ impl TrxUndo {
         number: impl FnOnce(bool) -> TrxNo,
     ) -> Result<(TrxNo, Option<Lsn>)> {
         let logged = self.logged.latch_end(env, how)?;
-        let temporary = match &mut self.temporary {
-            Some(pair) => pair.latch_end(env, how)?,
-            None => None,
-        };
+        let temporary = self.in_temporary(env, |pair| pair.latch_end(env, how))?;
+        let temporary = temporary.flatten();
         let joins =
             |ending: &Option<Ending<'_>>| ending.as_ref().is_some_and(Ending::joins_history);
         let no = number(joins(&logged) || joins(&temporary));

@@ -74,6 +74,14 @@ impl Transaction {
 
     /// Locks a table that an operation is about to use, and makes sure that it has not been dropped meanwhile.
     pub fn use_table(&mut self, table: &OpenTable, mode: TableMode) -> Result<()> {
+        if table.is_temporary() {
+            self.core.undo.env.spaces.check_temporary()?;
+        }
+        self.take_table(table, mode)
+    }
+
+    /// The same for who does without what is in it.
+    pub(crate) fn take_table(&mut self, table: &OpenTable, mode: TableMode) -> Result<()> {
         self.check_database(table)?;
         if table.is_temporary() {
             self.claim_table(table)?;
