@@ -8,6 +8,7 @@ pub mod model;
 mod packed;
 mod sabotage;
 mod spread;
+mod stops;
 pub mod sync;
 mod together;
 pub mod varint;
@@ -19,6 +20,7 @@ pub use ids::*;
 pub use packed::{RowHead, put_pair, take_pair};
 pub use sabotage::Sabotage;
 pub use spread::{Counter, thread_spot};
+pub use stops::{Place, Stops};
 pub use together::{DISK_THREADS, map_together};
 pub use xid::{XID_MAX_ENCODED, Xid};
 

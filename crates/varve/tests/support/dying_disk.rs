@@ -14,11 +14,13 @@ pub struct DyingDisk {
     left: Arc<AtomicI64>,
     reads_fail: Arc<AtomicBool>,
     full: Arc<Mutex<Option<&'static str>>>,
-    before_remove: Arc<Mutex<Option<BeforeRemove>>>,
+    before_remove: Arc<Mutex<Option<Before>>>,
+    before_rename: Arc<Mutex<Option<Before>>>,
     before_read: Arc<Mutex<Option<BeforeRead>>>,
 }
 
-type BeforeRemove = Box<dyn Fn(&Path) + Send>;
+type Before = Box<dyn Fn(&Path) + Send>;
+/// Reads go on side by side.
 type BeforeRead = Arc<dyn Fn(&Path) + Send + Sync>;
 
 #[allow(dead_code, reason = "each test uses its part")]
@@ -29,6 +31,7 @@ impl DyingDisk {
             reads_fail: Arc::default(),
             full: Arc::default(),
             before_remove: Arc::default(),
+            before_rename: Arc::default(),
             before_read: Arc::default(),
         }
     }
@@ -36,6 +39,11 @@ impl DyingDisk {
     /// Called before a file is removed.
     pub fn before_remove(&self, call: impl Fn(&Path) + Send + 'static) {
         *self.before_remove.lock().unwrap() = Some(Box::new(call));
+    }
+
+    /// Called before a file gets another name, with the one that it has.
+    pub fn before_rename(&self, call: impl Fn(&Path) + Send + 'static) {
+        *self.before_rename.lock().unwrap() = Some(Box::new(call));
     }
 
     /// Called before anything is read from a file, which waits for it.
@@ -98,6 +106,9 @@ impl Disk for DyingDisk {
         RealDisk.remove(path)
     }
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        if let Some(call) = &*self.before_rename.lock().unwrap() {
+            call(from);
+        }
         self.alive("rename", from, 1)?;
         RealDisk.rename(from, to)
     }

@@ -1,0 +1,50 @@
+//! Places where a test holds the thread that comes there next, so that something else happens in between: a race of two steps, made
+//! certain. Only the feature `sabotage`, which no product is built with, holds anybody.
+
+#[cfg(feature = "sabotage")]
+use {
+    parking_lot::Mutex,
+    std::sync::{Arc, Barrier},
+};
+
+/// Between two steps that each take latches of their own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// An insert has locked the dead row with its key, and is to revive it.
+    DeadRowLocked,
+    /// A semi-consistent scan has opened its view, and is to read the row that another transaction has locked.
+    ViewOfCommittedRow,
+}
+
+#[derive(Default)]
+pub struct Stops {
+    #[cfg(feature = "sabotage")]
+    next: Mutex<Option<(Place, Arc<Barrier>)>>,
+}
+
+impl Stops {
+    /// The next thread at `place` waits twice at the barrier that is returned: when it comes, and to go on.
+    #[cfg(feature = "sabotage")]
+    pub fn set(&self, place: Place) -> Arc<Barrier> {
+        let barrier = Arc::new(Barrier::new(2));
+        let before = self.next.lock().replace((place, barrier.clone()));
+        assert!(
+            before.is_none(),
+            "nobody came to the last place: {before:?}"
+        );
+        barrier
+    }
+
+    /// A thread is at `place`, without a latch.
+    #[inline]
+    pub fn pass(&self, _place: Place) {
+        #[cfg(feature = "sabotage")]
+        {
+            let here = self.next.lock().take_if(|(place, _)| *place == _place);
+            if let Some((_, barrier)) = here {
+                barrier.wait();
+                barrier.wait();
+            }
+        }
+    }
+}
