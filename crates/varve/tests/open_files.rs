@@ -33,8 +33,6 @@ fn def(name: &str) -> TableDef {
 
 const TABLES: usize = 100;
 const OPEN_FILES: u64 = 10;
-/// A batch of the page cleaner keeps the files that it has written open until it has synced them (FILE-3).
-const MOST_OPEN: u64 = OPEN_FILES + 64;
 
 fn name(n: usize) -> String {
     format!("s{}/t{n}", n % 3)
@@ -115,8 +113,6 @@ fn work(db: &Database, thread: usize, threads: usize, rng: &mut SmallRng, model:
         let v = bump(db, n, id);
         assert_eq!(v, model.get(&(n, id)).copied().unwrap_or(0) + 1);
         model.insert((n, id), v);
-        let open = status(db, "num_open_files");
-        assert!(open <= MOST_OPEN, "{open} files are open");
         match rng.random_range(0..200) {
             0 => {
                 db.truncate_table(&name(n)).unwrap();
@@ -166,6 +162,12 @@ fn many_tables_with_few_open_files() {
             }
         });
         assert!(status(&db, "num_reopened_files") > 100);
+        // FILE-3: there may have been any number, in use or to be synced. With the next open those are closed that are idle.
+        let mut tables = (0..TABLES).cycle();
+        wait_until("no more files than the limit are open", || {
+            values(&db, tables.next().unwrap());
+            status(&db, "num_open_files") <= OPEN_FILES
+        });
         let all: Model = models.iter().flatten().map(|(k, v)| (*k, *v)).collect();
         verify(&db, &all, TABLES);
         match life {
@@ -178,7 +180,7 @@ fn many_tables_with_few_open_files() {
     db.close().unwrap();
 }
 
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < Duration::from_secs(60), "never: {what}");
