@@ -3,6 +3,7 @@
 //! is shown in purge/lag_rate.rs, with a simulated database, and by `cargo xtask bench purge-lag`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use varve::{
@@ -63,6 +64,23 @@ fn delete(trx: &mut Transaction, table: &Table, id: i64) -> Result<()> {
 fn status(db: &Database, name: &str) -> u64 {
     let found = db.status().into_iter().find(|(n, _)| *n == name);
     found.unwrap_or_else(|| panic!("no counter {name}")).1
+}
+
+/// Whether it is so in time.
+fn comes_to(is_so: impl Fn() -> bool) -> bool {
+    let begun = Instant::now();
+    while !is_so() {
+        if begun.elapsed() > DEADLINE {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
+#[track_caller]
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    assert!(comes_to(is_so), "never: {what}");
 }
 
 #[test]
@@ -138,16 +156,18 @@ fn end_delay(end: impl FnOnce(&Database, &varve::Interrupt)) -> Result<()> {
     let mut trx = db.begin(Isolation::RepeatableRead);
     update(&mut trx, &table, 0, (0, 1)).unwrap();
     let interrupt = trx.interrupt_handle();
-    let begun = Instant::now();
-    let done = std::thread::scope(|scope| {
-        let delayed = scope.spawn(|| update(&mut trx, &table, 1, (1, 100)));
-        while pacer.counters.turns.get() < 2 {
-            std::thread::yield_now();
-        }
-        end(&db, &interrupt);
-        delayed.join().unwrap()
+    let (ended, writer) = mpsc::channel();
+    let its_table = table.clone();
+    // Nobody waits for it if it does not end.
+    std::thread::spawn(move || {
+        let done = update(&mut trx, &its_table, 1, (1, 100));
+        let _ = ended.send((trx, done));
     });
-    assert!(begun.elapsed() < HOUR);
+    wait_until("the writer is delayed", || pacer.counters.sleeps.get() == 1);
+    end(&db, &interrupt);
+    let (mut trx, done) = writer
+        .recv_timeout(DEADLINE)
+        .expect("the writer is delayed no longer");
     if matches!(done, Err(Error::Interrupted)) {
         pacer.end();
         interrupt.clear();
@@ -173,7 +193,11 @@ fn without_a_limit_nobody_is_delayed_at_once() {
 #[test]
 fn who_is_delayed_does_not_keep_the_database_from_closing() {
     // Whether the update was quicker than the end of everything is open.
-    let _ = end_delay(|db, _| db.clone().close().unwrap());
+    let done = end_delay(|db, _| db.clone().close().unwrap());
+    assert!(
+        matches!(done, Ok(()) | Err(Error::Poisoned { .. })),
+        "{done:?}"
+    );
 }
 
 #[test]
@@ -190,8 +214,9 @@ fn an_open_view_delays_writers_until_it_ends() {
         ..PurgeOptions::default()
     };
     db.set_purge_options(limited).unwrap();
-    let (stop, begun) = (AtomicBool::new(false), Instant::now());
-    std::thread::scope(|scope| {
+    let delay = || status(&db, "purge_dml_delay_usec");
+    let stop = AtomicBool::new(false);
+    let (grew, grown, history, fell) = std::thread::scope(|scope| {
         for id in 0..4 {
             let (db, table, stop) = (&db, &table, &stop);
             scope.spawn(move || {
@@ -205,28 +230,22 @@ fn an_open_view_delays_writers_until_it_ends() {
             });
         }
         // Half of the most: it only grows while the view is open.
-        while status(&db, "purge_dml_delay_usec") < 1000 && begun.elapsed() < DEADLINE {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let delay = status(&db, "purge_dml_delay_usec");
-        assert!((1000..=2000).contains(&delay), "{delay} µs");
-        assert!(status(&db, "history_list_length") > 5000);
-        assert!(status(&db, "purge_dml_delayed_usec") > status(&db, "purge_dml_delays"));
-        reader.commit().unwrap();
-        while status(&db, "purge_dml_delay_usec") > 500 && begun.elapsed() < DEADLINE {
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let grew = comes_to(|| delay() >= 1000);
+        let (grown, history) = (delay(), status(&db, "history_list_length"));
+        drop(reader);
+        let fell = comes_to(|| delay() <= 500);
         stop.store(true, Ordering::Relaxed);
+        (grew, grown, history, fell)
     });
+    assert!(grew && (1000..=2000).contains(&grown), "{grown} µs");
+    assert!(history > 5000, "{history}");
+    assert!(fell, "{} µs", delay());
+    assert!(status(&db, "purge_dml_delayed_usec") > status(&db, "purge_dml_delays"));
     assert!(db.wait_for_purge(DEADLINE));
-    while db.core().pacer.is_on() && begun.elapsed() < DEADLINE {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    assert!(
-        !db.core().pacer.is_on(),
-        "nobody writes, nothing is left to purge"
-    );
-    assert_eq!(status(&db, "purge_dml_delay_usec"), 0);
+    wait_until("nobody is delayed, nothing is left to purge", || {
+        !db.core().pacer.is_on()
+    });
+    wait_until("no delay is told", || delay() == 0);
 }
 
 #[test]

@@ -60,7 +60,7 @@ pub struct PaceCounters {
     pub turns: Counter,
     pub turns_at_most: Counter,
     pub ahead_ns: Counter,
-    /// Sleeps, and how long they took.
+    /// Sleeps that have begun, each counted under the sleepers' mutex; and how long those took that are over.
     pub sleeps: Counter,
     pub slept_usec: Counter,
 }
@@ -164,6 +164,7 @@ impl Pacer {
     /// Times since the epoch.
     fn sleep(&self, begun: Duration, due: Duration, interrupt: &AtomicBool) -> Result<()> {
         let mut asleep = self.asleep.lock();
+        self.counters.sleeps.add(1);
         let done = loop {
             if interrupt.load(Ordering::Acquire) {
                 break Err(Error::Interrupted);
@@ -177,7 +178,6 @@ impl Pacer {
         };
         drop(asleep);
         let slept = self.epoch.elapsed() - begun;
-        self.counters.sleeps.add(1);
         self.counters.slept_usec.add(slept.as_micros() as u64);
         done
     }
@@ -217,10 +217,11 @@ mod tests {
         pacer.wait(&interrupt).unwrap();
         std::thread::scope(|scope| {
             let sleeper = scope.spawn(|| pacer.wait(&interrupt));
-            while pacer.counters.turns.get() < 2 {
+            while pacer.counters.sleeps.get() < 1 {
                 std::thread::yield_now();
             }
-            std::thread::sleep(Duration::from_millis(20));
+            // It holds the mutex until it waits.
+            drop(pacer.asleep.lock());
             end(&pacer, &interrupt);
             sleeper.join().unwrap()
         })
