@@ -203,8 +203,15 @@ fn behind_a_damaged_undo_record_nothing_is_purged() {
 /// Several threads, one table: garbage and rows that are live again stand side by side, and long values have to be freed.
 #[test]
 fn a_table_is_purged_by_several_threads() {
+    // The coordinator may be through before a helper has woken up, on a busy machine.
+    assert!((0..20).any(|_| is_purged_with_help(3)), "nobody helps");
+    assert!(!is_purged_with_help(0));
+}
+
+/// Whether helpers had a part in it.
+fn is_purged_with_help(threads: u32) -> bool {
     let dir = tempfile::tempdir().unwrap();
-    let db = open(&dir, purge(3, 300));
+    let db = open(&dir, purge(threads, 300));
     let table = create(&db, "p/t", 6000);
     let mut reader = db.begin(Isolation::RepeatableRead);
     let mut cursor = table.cursor(0).unwrap();
@@ -239,6 +246,7 @@ fn a_table_is_purged_by_several_threads() {
     check(&db, &table, 1950);
     // 4,000 rows that stayed away, and 50 that came back and went, with two entries each.
     assert_eq!(status(&db, "purged_records"), 3 * 4050);
+    status(&db, "purge_helper_records") > 0
 }
 
 /// A table that is dropped while its records are being purged does not keep others from being purged.
@@ -314,12 +322,25 @@ fn progress_in_a_long_log_is_told() {
     panic!("never seen");
 }
 
+/// What `f` starts runs on one processor.
+fn on_one_processor<T>(f: impl FnOnce() -> T) -> T {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let all = sched_getaffinity(None).unwrap();
+    let mut one = CpuSet::new();
+    one.set((0..CpuSet::MAX_CPU).find(|n| all.is_set(*n)).unwrap());
+    sched_setaffinity(None, &one).unwrap();
+    let done = f();
+    sched_setaffinity(None, &all).unwrap();
+    done
+}
+
 /// While somebody reads, purge works through a history only for a part of the time; alone it does not pause.
 #[test]
 fn purge_leaves_processors_to_others() {
     const LOGS: i64 = 20_000;
     let dir = tempfile::tempdir().unwrap();
-    let db = open(&dir, purge(0, 50));
+    // Of six processors purge may have a whole one.
+    let db = on_one_processor(|| open(&dir, purge(0, 50)));
     let table = create(&db, "p/t", LOGS);
     let paused_over_history = |is_read: bool| {
         let mut view = db.begin(Isolation::RepeatableRead);
@@ -343,9 +364,6 @@ fn purge_leaves_processors_to_others() {
         assert!(db.wait_for_purge(WAIT));
         status(&db, "purge_pause_usec") - before
     };
-    let paused = paused_over_history(true);
-    // Of six processors purge may have a whole one.
-    let are_few = std::thread::available_parallelism().is_ok_and(|n| n.get() < 6);
-    assert!(!are_few || paused > 0);
+    assert!(paused_over_history(true) > 0);
     assert_eq!(paused_over_history(false), 0);
 }

@@ -168,6 +168,8 @@ metrics! { |s|
             "Undo records of deleted rows that purge has worked off";
         Counter purge_upd_exist_or_extern_records = s.core.counters.purge_upd_exist_or_extern_records.get(),
             "Undo records of replaced index entries and replaced long values that purge has worked off";
+        Counter purge_helper_records = s.core.counters.purge_helper_records.get(),
+            "Undo records that the threads which help purge have worked off";
         Counter purge_pause_usec = s.core.counters.purge_pause_usec.get(),
             "Microseconds for which purge, while it had work, left the processors to others";
         Counter purge_stop_count = s.core.counters.purge_stop_count.get(),

@@ -101,16 +101,19 @@ impl Sweep {
         std::mem::take(&mut self.failed.lock())
     }
 
-    /// Works on shares until none is left; calls `between` before each.
-    pub fn run(&self, core: &Core, mut between: impl FnMut()) {
+    /// Works on shares until none is left; calls `between` before each. Returns how many items it took.
+    pub fn run(&self, core: &Core, mut between: impl FnMut()) -> usize {
         let items = self.items();
+        let mut taken = 0;
         loop {
             between();
             let start = self.next.fetch_add(CHUNK, Ordering::Relaxed);
             if start >= items.len() {
-                return;
+                return taken;
             }
-            self.work_through(core, &items[start..items.len().min(start + CHUNK)]);
+            let share = &items[start..items.len().min(start + CHUNK)];
+            self.work_through(core, share);
+            taken += share.len();
         }
     }
 

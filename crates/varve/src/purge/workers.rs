@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::txn::Core;
+use crate::txn::{Core, Counters};
 
 use super::rest::Rest;
 use super::sweep::Sweep;
@@ -128,8 +128,9 @@ fn work(shared: &Shared, core: &Core) {
         state.places -= 1;
         state.busy += 1;
         drop(state);
-        if catch_unwind(AssertUnwindSafe(|| sweep.run(core, || ()))).is_err() {
-            core.fail("a purge thread panicked");
+        match catch_unwind(AssertUnwindSafe(|| sweep.run(core, || ()))) {
+            Ok(taken) => Counters::add(&core.counters.purge_helper_records, taken as u64),
+            Err(_) => core.fail("a purge thread panicked"),
         }
         drop(sweep);
         let mut state = shared.state.lock();

@@ -103,6 +103,8 @@ pub struct Counters {
     /// Undo records that purge has worked off: of deleted rows, and others.
     pub purge_del_mark_records: Counter,
     pub purge_upd_exist_or_extern_records: Counter,
+    /// Undo records that the coordinator's helpers have worked off.
+    pub purge_helper_records: Counter,
     /// Microseconds for which purge left the processors to others (purge/share.rs).
     pub purge_pause_usec: Counter,
     /// Standstills of purge, and their ends (purge/standstill.rs).
