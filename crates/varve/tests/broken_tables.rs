@@ -14,6 +14,8 @@ use std::time::Duration;
 use dying_disk::DyingDisk;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
+#[cfg(feature = "sabotage")]
+use varve::base::{Place, Stops};
 use varve::io::{Disk, OpenMode};
 use varve::offline::TableFile;
 use varve::page::{PageType, page_type, seal};
@@ -521,15 +523,19 @@ fn open_in(
     redo_capacity_bytes: u64,
     said: impl Fn(&str) + Send + Sync + 'static,
 ) -> varve::Result<Database> {
-    let options = Options {
+    let options = options_with(redo_capacity_bytes, said);
+    Database::open_on(Arc::new(disk.clone()), dir, options)
+}
+
+fn options_with(redo_capacity_bytes: u64, said: impl Fn(&str) + Send + Sync + 'static) -> Options {
+    Options {
         page_size: PAGE as u32,
         buffer_pool_bytes: 16 << 20,
         redo_capacity_bytes,
         log_buffer_bytes: 2 << 20,
         logger: Some(Arc::new(move |_, message| said(message))),
         ..Options::default()
-    };
-    Database::open_on(Arc::new(disk.clone()), dir, options)
+    }
 }
 
 const LARGE_LOG: u64 = 64 << 20;
@@ -562,20 +568,28 @@ fn with_long_log() -> tempfile::TempDir {
 
 /// REC-3: the checkpoint waits for the mark of a file that missed redo, also where nothing else holds it and the log is too full to wait
 /// for anything. The process dies in between.
+#[cfg(feature = "sabotage")]
 #[test]
 fn the_checkpoint_waits_for_the_mark() {
     let dir = with_long_log();
     let (file, away) = (dir.path().join("a/bad.vdt"), dir.path().join("away"));
     std::fs::rename(&file, &away).unwrap();
     let disk = DyingDisk::new();
-    let dies = disk.clone();
-    let died = open_in(&disk, dir.path(), SMALL_LOG, move |message| {
+    let (dies, stops) = (disk.clone(), Arc::<Stops>::default());
+    let until_checkpoint = stops.clone();
+    let options = options_with(SMALL_LOG, move |message| {
         if message.contains("rolling back 1 transactions") {
-            // Time enough for a checkpoint.
-            std::thread::sleep(Duration::from_millis(1500));
+            // Who comes there again is through with the one before.
+            for _ in 0..2 {
+                let stop = until_checkpoint.set(Place::Checkpoint);
+                stop.wait();
+                stop.wait();
+            }
             dies.live_for(0);
         }
     });
+    let options = Options { stops, ..options };
+    let died = Database::open_on(Arc::new(disk.clone()), dir.path(), options);
     assert!(died.is_err());
     drop(died);
     std::fs::rename(&away, &file).unwrap();

@@ -371,7 +371,12 @@ impl Game {
                 threads.spawn(move || self.look_until_stopped(rng))
             }));
             let end = Instant::now() + length;
-            while Instant::now() < end && !running.iter().any(|t| t.is_finished()) {
+            // Enough of everything, however busy the machine is.
+            let is_enough = || {
+                let done = [&self.commits, &self.rollbacks, &self.looks];
+                Instant::now() >= end && done.iter().all(|n| n.load(Relaxed) > 20)
+            };
+            while !is_enough() && !running.iter().any(|t| t.is_finished()) {
                 thread::sleep(Duration::from_millis(10));
             }
             self.stop.store(true, Relaxed);

@@ -19,6 +19,8 @@ use varve::{
     LockMode, Options, Result, Table, TableDef, Transaction, Value,
 };
 
+const WAIT: Duration = Duration::from_secs(60);
+
 fn options(page_size: u32) -> Options {
     Options {
         page_size,
@@ -326,7 +328,7 @@ fn a_revived_row_shares_nothing_with_the_dead_one() {
     let mut trx = begin(&db);
     insert(&mut trx, &table, &row(1, 1, Some(body.clone()), 100)).unwrap();
     old.commit().unwrap();
-    std::thread::sleep(Duration::from_millis(50));
+    assert!(db.wait_for_purge(WAIT));
     trx.rollback().unwrap();
     assert_eq!(check_purged(&db, &table), 0);
 
@@ -596,12 +598,14 @@ fn a_crash_leaks_no_page_and_frees_none_twice() {
         insert(&mut trx, table, &row(2, 2, Some(bytes(12, 10_000)), 100))?;
         trx.commit()?;
         *done += 1;
-        db.wait_for_purge(Duration::from_millis(300));
+        // All of it, or the disk is dead.
+        assert!(db.wait_for_purge(WAIT) || db.core().check_usable().is_err());
         let mut trx = begin(db);
         delete(&mut trx, table, 3)?;
         trx.commit()?;
         *done += 1;
-        db.wait_for_purge(Duration::from_millis(300));
+        // All of it, or the disk is dead.
+        assert!(db.wait_for_purge(WAIT) || db.core().check_usable().is_err());
         Ok(())
     };
     // What the table holds after so many transactions.
@@ -696,7 +700,7 @@ fn readers_never_get_bytes_of_another_value() {
     trx.commit().unwrap();
     let (stop, reads) = (AtomicBool::new(false), AtomicUsize::new(0));
     let read_all = |isolation: Isolation, index: usize| {
-        while !stop.load(Ordering::Relaxed) {
+        while !stop.load(Ordering::Relaxed) || reads.load(Ordering::Relaxed) <= 500 {
             let mut cursor = table.cursor(index).unwrap();
             let mut trx = db.begin(isolation);
             let mut found = cursor.first(&mut trx, LockMode::None).unwrap();

@@ -106,10 +106,7 @@ fn waits_deadlocks_and_old_views_are_told_by_name() {
     let mut old = db.begin(Isolation::RepeatableRead);
     old.take_snapshot();
     let view = lines(&db, "OLDEST VIEW AND TRANSACTION");
-    assert!(
-        view.contains("holds purge back, for at least 0 seconds"),
-        "{view}"
-    );
+    assert!(view.contains("holds purge back, for at least "), "{view}");
     drop(old);
 
     let (mut light, mut heavy) = (

@@ -14,6 +14,8 @@ pub enum Place {
     DeadRowLocked,
     /// A semi-consistent scan has opened its view, and is to read the row that another transaction has locked.
     ViewOfCommittedRow,
+    /// Somebody is to find out how far the checkpoint may go.
+    Checkpoint,
 }
 
 #[derive(Default)]

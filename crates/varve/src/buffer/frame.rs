@@ -143,6 +143,12 @@ impl Frame {
         self.pins.load(Relaxed) == 0
     }
 
+    /// How many have pinned the frame, those among them that wait for its latch.
+    #[cfg(test)]
+    pub fn pins(&self) -> u32 {
+        self.pins.load(Relaxed) & !CLAIMED
+    }
+
     /// From "no pins" to "claimed". Acquire: pairs with the Release of the last `unpin`.
     pub fn try_claim(&self) -> bool {
         self.pins

@@ -144,6 +144,16 @@ fn ids(pages: impl IntoIterator<Item = u32>) -> Vec<PageId> {
     pages.into_iter().map(id).collect()
 }
 
+/// Returns when so many are at the page, which is not there yet.
+fn wait_for_waiters(pool: &BufferPool, page: PageId, waiters: u32) {
+    let frame = pool.table.find(&pool.frames, page).unwrap();
+    let begun = Instant::now();
+    while pool.frames[frame as usize].pins() < waiters {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nobody waits");
+        thread::yield_now();
+    }
+}
+
 fn wait_until_read(pool: &BufferPool) {
     let begun = Instant::now();
     while pool.counters.ahead_under_way.load(Relaxed) > 0 {
@@ -198,7 +208,8 @@ fn who_needs_a_page_waits_for_its_read() {
             .map(|_| s.spawn(|| value(&pool.shared(id(3)).unwrap(), id(3))))
             .collect();
         let writer = s.spawn(|| value(&pool.exclusive_new(id(4)).unwrap(), id(4)));
-        thread::sleep(Duration::from_millis(20));
+        wait_for_waiters(&pool, id(3), 4);
+        wait_for_waiters(&pool, id(4), 1);
         assert!(readers.iter().all(|r| !r.is_finished()) && !writer.is_finished());
         file.open_gate();
         for reader in readers {
@@ -221,7 +232,7 @@ fn failed_reads_leave_nothing_behind() {
     pool.prefetch(&ids([2, 3, 4, 299, 300]));
     thread::scope(|s| {
         let waits = s.spawn(|| value(&pool.shared(id(4)).unwrap(), id(4)));
-        thread::sleep(Duration::from_millis(20));
+        wait_for_waiters(&pool, id(4), 1);
         file.open_gate();
         assert_eq!(waits.join().unwrap(), 4, "by its own attempt");
     });

@@ -171,10 +171,16 @@ pub(crate) fn open(
     }
     let settings = options.log_settings(&control);
     let (on, begin) = ((disk.clone(), queue), control.checkpoint);
-    let log = Arc::new(match reads_redo {
+    #[cfg_attr(not(feature = "sabotage"), expect(unused_mut))]
+    let mut log = match reads_redo {
         true => RedoLog::open_at(on, dir, settings, begin, scan.end)?,
         false => RedoLog::create(on.0, dir, settings, scan.end)?,
-    });
+    };
+    #[cfg(feature = "sabotage")]
+    {
+        log.stops = options.stops.clone();
+    }
+    let log = Arc::new(log);
     let redo_bytes = log.checkpoint_age_bytes();
     // What decides is durable now: the redo that was read may have been in the operating system's cache only.
     recovery::finish_removals(&spaces, &scan.removed, &note)?;

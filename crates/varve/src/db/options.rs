@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "sabotage")]
+use crate::base::Stops;
 use crate::base::{Error, Result, Sabotage, processors};
 use crate::buffer::READ_AHEAD_THRESHOLD;
 use crate::db::PoolDumpOptions;
@@ -110,6 +112,9 @@ pub struct Options {
     /// What the database does wrong on purpose, for tests of tests.
     #[cfg(feature = "sabotage")]
     pub sabotage: Option<Sabotage>,
+    /// Where tests hold a thread.
+    #[cfg(feature = "sabotage")]
+    pub stops: Arc<Stops>,
 }
 
 /// Where recovery has its memory, and how many bytes.
@@ -153,6 +158,8 @@ impl Default for Options {
             logger: None,
             #[cfg(feature = "sabotage")]
             sabotage: None,
+            #[cfg(feature = "sabotage")]
+            stops: Arc::default(),
         }
     }
 }

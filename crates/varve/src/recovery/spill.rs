@@ -400,7 +400,11 @@ mod tests {
                 outbox.finish().unwrap();
                 blocks
             });
-            while gate.begun.load(Relaxed) < OUTBOX_BUFFERS {
+            let is_full = || {
+                gate.begun.load(Relaxed) >= OUTBOX_BUFFERS
+                    && put.load(Relaxed) >= 3 * OUTBOX_BUFFERS
+            };
+            while !is_full() {
                 thread::sleep(Duration::from_millis(1));
             }
             // It can't go on, however long it has.

@@ -34,7 +34,7 @@ use super::frame;
 use super::group::{Group, Role};
 use super::ring::Ring;
 use super::write::Writer;
-use crate::base::{Error, Lsn, Result, Sabotage};
+use crate::base::{Error, Lsn, Result, Sabotage, Stops};
 use crate::io::{Disk, IoQueue};
 
 type Callback<T> = OnceLock<Box<dyn Fn(T) + Send + Sync>>;
@@ -69,6 +69,8 @@ pub struct RedoLog {
     generation: u64,
     /// What the database does wrong on purpose. It stands here because every part of it can reach the log.
     sabotage: Option<Sabotage>,
+    /// Where tests hold a thread. It stands here for the same reason.
+    pub stops: Arc<Stops>,
     pub(super) bounds: Bounds,
     /// Stored with Release by `set_checkpoint`.
     checkpoint: AtomicU64,
@@ -153,6 +155,7 @@ impl RedoLog {
             ring: Ring::new(settings.buffer_bytes, end),
             generation: pool.generation(),
             sabotage: settings.sabotage,
+            stops: Arc::default(),
             bounds: Bounds::new(settings, &pool, checkpoint, end),
             checkpoint: AtomicU64::new(checkpoint.0),
             // What lies before it is whole, says the generation.

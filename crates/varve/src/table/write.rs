@@ -341,7 +341,7 @@ fn revive_row(
         payload: &payload,
     };
     // A dead record is locked against everybody but purge, which may have removed it by now.
-    trx.core().stops.pass(Place::DeadRowLocked);
+    trx.core().log.stops.pass(Place::DeadRowLocked);
     let changed = change_row(trx, table, UndoKind::RowRevive, dead, row, values)?;
     if changed == Changed::KeptOut {
         trx.wait_to_insert(table.clustered.id, key)?;

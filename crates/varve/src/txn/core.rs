@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::base::{Counter, Error, IndexId, Lsn, Result, Sabotage, Stops, TrxNo};
+use crate::base::{Counter, Error, IndexId, Lsn, Result, Sabotage, TrxNo};
 use crate::buffer::BufferPool;
 use crate::catalog::Tables;
 use crate::lock::LockManager;
@@ -150,8 +150,6 @@ pub struct Core {
     /// A unique check and its insert happen under the stripe of (index, unique key): two transactions that insert
     /// the same key check one after the other. Taken before page latches, never held during a lock wait.
     unique_stripes: Box<[Mutex<()>]>,
-    /// Where tests hold a thread.
-    pub stops: Stops,
     logger: Logger,
     /// Why nothing may be changed, if that is so.
     read_only: Option<String>,
@@ -187,7 +185,6 @@ impl Core {
             oldest_view: Mutex::new(None),
             prepared: Prepared::default(),
             unique_stripes: (0..UNIQUE_STRIPES).map(|_| Mutex::new(())).collect(),
-            stops: Stops::default(),
             logger,
             read_only: None,
         }

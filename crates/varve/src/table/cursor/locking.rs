@@ -167,7 +167,7 @@ impl Cursor {
     fn give_committed(&mut self, trx: &Transaction) -> Result<Step> {
         // SEMI-2: the view, then the record.
         let view = trx.core().sys.open_view(trx.id());
-        trx.core().stops.pass(Place::ViewOfCommittedRow);
+        trx.core().log.stops.pass(Place::ViewOfCommittedRow);
         let (key, payload, scratch) = (&self.key, &mut self.payload, &mut self.scratch);
         if !read_leaf(&self.table.clustered, key, payload)?
             || !visible_version(trx, &view, &self.table, key, payload, scratch)?
