@@ -53,6 +53,7 @@ bool describe(const Field *field, varve_column_def *def, Column *column)
   column->length_bytes= 0;
   column->length= field->pack_length();
   column->charset= field->charset();
+  column->if_null= nullptr;
 
   switch (field->real_type())
   {
@@ -162,6 +163,7 @@ bool Row_plan::build(const TABLE *table)
     column.offset= uint(field->ptr - table->record[0]);
     column.null_bit= field->real_maybe_null() ? field->null_bit : 0;
     column.null_offset= column.null_bit ? uint(field->null_ptr - table->record[0]) : 0;
+    column.if_null= table->s->default_values + column.offset;
     if (may_be_long && (def.kind == VARVE_TEXT || def.kind == VARVE_BYTES))
       m_long_columns.push_back(uint(m_columns.size()));
     m_columns.push_back(column);
@@ -238,6 +240,18 @@ static inline void copy_plain(uchar *to, const uint8_t *from, uint length)
   }
 }
 
+// NULL, with the bytes of the column's default behind it, as InnoDB has it.
+static void null_to_record(const Column &c, uchar *record)
+{
+  record[c.null_offset]|= c.null_bit;
+  uint length= c.length;
+  if (c.layout == Column::VARCHAR)
+    length= c.length_bytes + read_length(c.if_null, c.length_bytes);
+  else if (c.layout == Column::BLOB)
+    length= c.length_bytes + sizeof(uchar *);
+  memcpy(record + c.offset, c.if_null, length);
+}
+
 // The value of one column.
 static inline void to_record(const Column &c, varve_value value, uchar *record)
 {
@@ -245,7 +259,7 @@ static inline void to_record(const Column &c, varve_value value, uchar *record)
   {
     if (!value.ptr)
     {
-      record[c.null_offset]|= c.null_bit;
+      null_to_record(c, record);
       return;
     }
     record[c.null_offset]&= uchar(~c.null_bit);

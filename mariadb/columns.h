@@ -36,6 +36,7 @@ struct Column
   uint offset;
   uint length;         // PLAIN and CHAR: bytes in the record. VARCHAR: its longest data
   CHARSET_INFO *charset;
+  const uchar *if_null;  // what stands in the record for NULL: the server compares records byte by byte
 };
 
 // How a field is stored. False if the engine has no type for it; `def->name` is the field's own.
