@@ -31,6 +31,7 @@ constexpr int handler_code(varve_code code)
   case VARVE_DEFINITION_CHANGED: return HA_ERR_TABLE_DEF_CHANGED;
   case VARVE_LOCK_TABLE_FULL:    return HA_ERR_LOCK_TABLE_FULL;
   case VARVE_READ_ONLY:          return HA_ERR_TABLE_READONLY;
+  case VARVE_UNCHANGED:          return HA_ERR_RECORD_IS_THE_SAME;
   }
   return HA_ERR_INTERNAL_ERROR;
 }

@@ -705,7 +705,10 @@ int ha_varve::write_row(const uchar *record)
 int ha_varve::update_row(const uchar *, const uchar *new_record)
 {
   m_row_plan.to_values(new_record, m_values.data());
-  return written(varve_update(m_txn, m_current, m_values.data(), uint32_t(m_values.size())));
+  const varve_code code= varve_update(m_txn, m_current, m_values.data(), uint32_t(m_values.size()));
+  const bool is_the_same= code == VARVE_UNCHANGED;
+  const int error= written(is_the_same ? VARVE_OK : code);
+  return is_the_same && !error ? HA_ERR_RECORD_IS_THE_SAME : error;
 }
 
 int ha_varve::delete_row(const uchar *)

@@ -51,6 +51,8 @@ typedef enum varve_code {
   VARVE_LOCK_TABLE_FULL = 17,
   // The database was opened to be read only.
   VARVE_READ_ONLY = 18,
+  // varve_update: the row has these values already. Not an error; there is no text for it.
+  VARVE_UNCHANGED = 19,
 } varve_code;
 
 // Whether a row is wanted, as far as its entry in a secondary index tells.
@@ -858,7 +860,8 @@ enum varve_code varve_insert_many(const struct varve_txn *txn,
                                   uint32_t n,
                                   uint32_t n_rows);
 
-// Gives the row that the cursor stands on new values: `n`, one for each column. They may be the cursor's own.
+// Gives the row that the cursor stands on new values: `n`, one for each column. They may be the cursor's own. VARVE_UNCHANGED: it
+// has these values already, byte by byte, and nothing was written.
 enum varve_code varve_update(const struct varve_txn *txn,
                              const struct varve_cursor *cursor,
                              const struct varve_value *row,

@@ -45,6 +45,8 @@ pub enum varve_code {
     VARVE_LOCK_TABLE_FULL = 17,
     /// The database was opened to be read only.
     VARVE_READ_ONLY = 18,
+    /// varve_update: the row has these values already. Not an error; there is no text for it.
+    VARVE_UNCHANGED = 19,
 }
 
 use varve_code::*;

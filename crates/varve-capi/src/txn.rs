@@ -14,7 +14,7 @@ use crate::collation::text;
 use crate::cursor::varve_cursor;
 use crate::database::varve_db;
 use crate::error::guard;
-use crate::error::varve_code::{self, VARVE_OK};
+use crate::error::varve_code::{self, VARVE_OK, VARVE_UNCHANGED};
 use crate::table::varve_table;
 use crate::value::{slice_of, varve_value, with_datums};
 
@@ -467,7 +467,8 @@ pub unsafe extern "C" fn varve_insert_many(
     })
 }
 
-/// Gives the row that the cursor stands on new values: `n`, one for each column. They may be the cursor's own.
+/// Gives the row that the cursor stands on new values: `n`, one for each column. They may be the cursor's own. VARVE_UNCHANGED: it
+/// has these values already, byte by byte, and nothing was written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_update(
     txn: *const varve_txn,
@@ -480,8 +481,10 @@ pub unsafe extern "C" fn varve_update(
     // SAFETY: CAPI-2.
     guard(&txn.db, || unsafe {
         let t = running(txn)?;
-        with_datums(row, n, |row| t.update(&cursor.table, &cursor.cursor, row))?;
-        Ok(VARVE_OK)
+        match with_datums(row, n, |row| t.update(&cursor.table, &cursor.cursor, row))? {
+            true => Ok(VARVE_OK),
+            false => Ok(VARVE_UNCHANGED),
+        }
     })
 }
 

@@ -155,7 +155,8 @@ impl Play {
             row.len = new.len;
         }
         let def = self.table.def();
-        trx.update(&self.table, cursor, &def.row(&row.values())?.datums())
+        trx.update(&self.table, cursor, &def.row(&row.values())?.datums())?;
+        Ok(())
     }
 
     /// A cursor on a random row that exists, or none.

@@ -94,7 +94,8 @@ impl Play {
         let found = cursor.seek(trx, &[Some(&key)], KeyMatch::Exact, LockMode::Exclusive)?;
         assert!(found, "row {id}");
         let row = [Value::Int(id), Value::Int(v)];
-        trx.update(&self.table, &cursor, &self.table.def().row(&row)?.datums())
+        trx.update(&self.table, &cursor, &self.table.def().row(&row)?.datums())?;
+        Ok(())
     }
 }
 

@@ -95,7 +95,8 @@ fn add(
         Value::Int(balance + amount),
         Value::Text(note),
     ];
-    trx.update(&table, &cursor, &table.def().row(&row)?.datums())
+    trx.update(&table, &cursor, &table.def().row(&row)?.datums())?;
+    Ok(())
 }
 
 fn transfer(db: &Database, thread: u64, number: u64, rng: &mut StdRng) -> varve::Result<bool> {

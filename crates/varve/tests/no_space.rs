@@ -79,7 +79,8 @@ fn update(trx: &mut Transaction, table: &Table, id: i64, len: usize, fill: u8) -
     // The index has the first 20 bytes.
     let bytes = (0..len).map(|at| if at < 20 { id as u8 } else { fill });
     let row = [Value::Int(id), Value::Bytes(bytes.collect())];
-    trx.update(table, &cursor, &table.def().row(&row)?.datums())
+    trx.update(table, &cursor, &table.def().row(&row)?.datums())?;
+    Ok(())
 }
 
 /// Does `work` until it is refused; returns how often it was done, and the refusal.

@@ -94,7 +94,8 @@ fn update(trx: &mut Transaction, table: &Table, values: &[Value]) -> Result<()> 
         unreachable!("ids are integers")
     };
     let cursor = seek(trx, table, id, LockMode::Exclusive)?.expect("the row exists");
-    trx.update(table, &cursor, &table.def().row(values)?.datums())
+    trx.update(table, &cursor, &table.def().row(values)?.datums())?;
+    Ok(())
 }
 
 fn delete(trx: &mut Transaction, table: &Table, id: i64) -> Result<()> {

@@ -60,7 +60,8 @@ fn seek(trx: &mut Transaction, table: &Table, id: i64, lock: LockMode) -> Result
 fn update(trx: &mut Transaction, table: &Table, id: i64, k: i64) -> Result<()> {
     let cursor = seek(trx, table, id, LockMode::Exclusive)?.expect("the row");
     let row = [Value::Int(id), Value::Int(k)];
-    trx.update(table, &cursor, &table.def().row(&row)?.datums())
+    trx.update(table, &cursor, &table.def().row(&row)?.datums())?;
+    Ok(())
 }
 
 fn delete(trx: &mut Transaction, table: &Table, id: i64) -> Result<()> {

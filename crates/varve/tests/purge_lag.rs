@@ -52,7 +52,8 @@ fn update(trx: &mut Transaction, table: &Table, id: i64, (new_id, k): (i64, i64)
     let (mut cursor, key) = (table.cursor(0)?, id.to_le_bytes());
     assert!(cursor.seek(trx, &[Some(&key)], KeyMatch::Exact, LockMode::Exclusive)?);
     let row = [Some(&new_id.to_le_bytes()[..]), Some(&k.to_le_bytes()[..])];
-    trx.update(table, &cursor, &row)
+    trx.update(table, &cursor, &row)?;
+    Ok(())
 }
 
 fn delete(trx: &mut Transaction, table: &Table, id: i64) -> Result<()> {

@@ -18,7 +18,8 @@ fn change(trx: &mut Transaction, table: &Table, id: i64) -> varve::Result<()> {
     let key = table.def().key(0, &[Value::Int(id)])?;
     assert!(cursor.seek(trx, &key.datums(), KeyMatch::Exact, LockMode::Exclusive)?);
     let row = table.def().row(&[Value::Int(id), Value::Int(id + 1)])?;
-    trx.update(table, &cursor, &row.datums())
+    trx.update(table, &cursor, &row.datums())?;
+    Ok(())
 }
 
 fn count(db: &Database, line: &str) -> usize {

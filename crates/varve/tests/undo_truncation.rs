@@ -51,7 +51,8 @@ fn update(trx: &mut Transaction, table: &Table, id: i64, value: u8) -> varve::Re
     let (mut cursor, key) = (table.cursor(0)?, id.to_le_bytes());
     let how = (KeyMatch::Exact, LockMode::Exclusive);
     assert!(cursor.seek(trx, &[Some(&key)], how.0, how.1)?);
-    trx.update(table, &cursor, &[Some(&key[..]), Some(&[value; 900][..])])
+    trx.update(table, &cursor, &[Some(&key[..]), Some(&[value; 900][..])])?;
+    Ok(())
 }
 
 fn values(trx: &mut Transaction, table: &Table) -> Vec<u8> {

@@ -199,6 +199,7 @@ static void change(const varve_txn *txn, const varve_table *table)
   uint64_t savepoint;
   OK(varve_cursor_open(table, 0, &c));
   OK(varve_cursor_seek(c, txn, &key, 1, VARVE_EXACT, VARVE_EXCLUSIVE, &row));
+  EXPECT(VARVE_UNCHANGED, varve_update(txn, c, row, 3));
   varve_value changed[]= {row[0], bytes("Bobby"), row[2]};
   OK(varve_update(txn, c, changed, 3));
   OK(varve_txn_savepoint(txn, &savepoint));

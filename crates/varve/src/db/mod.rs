@@ -680,8 +680,9 @@ impl Transaction {
         self.draw_auto_increment(&table.table, n, lock)
     }
 
-    /// Replaces the row that the cursor stands on, which was read with an exclusive lock.
-    pub fn update(&mut self, table: &Table, cursor: &Cursor, row: &[Datum<'_>]) -> Result<()> {
+    /// Replaces the row that the cursor stands on, which was read with an exclusive lock. `false`: it has these values already,
+    /// byte by byte, and nothing was written.
+    pub fn update(&mut self, table: &Table, cursor: &Cursor, row: &[Datum<'_>]) -> Result<bool> {
         let current = current_of(self, table, cursor)?;
         update_row(self, &table.table, current, row)
     }

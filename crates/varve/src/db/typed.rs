@@ -262,7 +262,7 @@ impl Table {
         let key: Vec<Value> = parts.map(|part| row[part.column].clone()).collect();
         loop {
             if let Some((cursor, _)) = self.find(trx, &key, LockMode::Exclusive)? {
-                return trx.update(self, &cursor, &new.datums());
+                return trx.update(self, &cursor, &new.datums()).map(|_| ());
             }
             match trx.insert(self, &new.datums()) {
                 // At READ COMMITTED nothing keeps others from inserting behind the look.

@@ -691,13 +691,14 @@ pub fn delete_row(trx: &mut Transaction, table: &OpenTable, current: CurrentRow<
     Ok(())
 }
 
-/// Replaces the row that the transaction has locked exclusively by `values`.
+/// Replaces the row that the transaction has locked exclusively by `values`. `false`: they are what it has already, and nothing
+/// was written.
 pub fn update_row(
     trx: &mut Transaction,
     table: &OpenTable,
     current: CurrentRow<'_>,
     values: &[Datum<'_>],
-) -> Result<()> {
+) -> Result<bool> {
     table.format.check_count(values)?;
     let record = current.record(table)?;
     let mut long = LongValues::default();
@@ -706,10 +707,11 @@ pub fn update_row(
         let mut key = Vec::new();
         table.clustered.codec.encode_columns(values, &mut key)?;
         if key != current.key {
-            return whole(trx, |trx| {
+            whole(trx, |trx| {
                 delete_row(trx, table, current)?;
                 insert_row(trx, table, values, OnDuplicate::LockShared)
-            });
+            })?;
+            return Ok(true);
         }
     }
     trx.wait_for_turn(table)?;
@@ -733,7 +735,7 @@ pub fn update_row(
     if changes {
         Counters::add(&trx.core().counters.rows_updated, 1);
     }
-    Ok(())
+    Ok(changes)
 }
 
 /// Kills the entry of the old row and inserts that of the new one, if their keys differ.

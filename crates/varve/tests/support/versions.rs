@@ -39,7 +39,8 @@ pub fn set(trx: &mut Transaction, table: &Table, id: i64, version: i64) -> Resul
     let key = id.to_le_bytes();
     let found = cursor.seek(trx, &[Some(&key)], KeyMatch::Exact, LockMode::Exclusive)?;
     assert!(found, "row {id}");
-    trx.update(table, &cursor, &row(table, id, version).datums())
+    trx.update(table, &cursor, &row(table, id, version).datums())?;
+    Ok(())
 }
 
 pub fn delete(trx: &mut Transaction, table: &Table, id: i64) -> Result<()> {

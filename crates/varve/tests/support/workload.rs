@@ -688,7 +688,11 @@ impl Runner {
             .update(&mut slot.tx, &others, table, &key, new.clone());
         let got = slot
             .trx
-            .update(&self.tables[table], &cursor, &datums.datums());
+            .update(&self.tables[table], &cursor, &datums.datums())
+            .map(|changed| {
+                let is_other = def.row(&old).unwrap().datums() != datums.datums();
+                assert_eq!(changed, is_other, "{}", self.trace.doing);
+            });
         self.compare(slot, table, &before, want, got);
         format!("update {:?} to {:?}", Brief(&old), Brief(&new))
     }
