@@ -268,10 +268,13 @@ int ha_varve::external_lock(THD *thd, int type)
   return begin(thd);
 }
 
-// A statement under LOCK TABLES, or within a stored function: external_lock was called once for all of them.
+// A statement under LOCK TABLES, or within a stored function or trigger: external_lock was called once for all of them. Not so for a
+// temporary table, which none of these locks: what its handler remembers is another statement's, if anybody's.
 int ha_varve::start_stmt(THD *thd, thr_lock_type type)
 {
-  if (thd_sql_command(thd) == SQLCOM_SELECT && type == TL_READ)
+  if (table_share->tmp_table != NO_TMP_TABLE)
+    m_lock= m_stored_lock= type < TL_FIRST_WRITE ? VARVE_NO_LOCK : VARVE_EXCLUSIVE;
+  else if (thd_sql_command(thd) == SQLCOM_SELECT && type == TL_READ)
     m_lock= VARVE_NO_LOCK;
   else
     m_lock= m_stored_lock;
