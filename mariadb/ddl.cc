@@ -6,14 +6,13 @@
 //
 // A temporary table is known to the engine by the name of the file that the server keeps its definition in: one that no
 // other connection's table has, whatever the users call theirs.
-//
-// What the engine does not do is refused here, by name, when the server would let it pass in silence.
 
 #include "ha_varve.h"
 
 #include "collation.h"
 #include "engine.h"
 #include "error_map.h"
+#include "options.h"
 
 namespace varve_plugin {
 
@@ -62,38 +61,6 @@ int drop_table(handlerton *, const char *path)
   if (code == VARVE_NOT_FOUND)
     return ENOENT;  // The server asks several engines about a table whose .frm is gone.
   return code ? report(thd, code) : 0;
-}
-
-// Foreign keys never reach an engine through the table: the server drops what the engine does not ask about.
-static bool has_foreign_key(THD *thd)
-{
-  switch (thd_sql_command(thd))
-  {
-  case SQLCOM_CREATE_TABLE:
-  case SQLCOM_ALTER_TABLE:
-  case SQLCOM_CREATE_INDEX:
-    break;
-  default:
-    return false;
-  }
-  List_iterator_fast<Key> keys(thd->lex->alter_info.key_list);
-  while (const Key *key= keys++)
-    if (key->type == Key::FOREIGN_KEY)
-      return true;
-  return false;
-}
-
-static int check_options(THD *thd, const HA_CREATE_INFO *info)
-{
-  if (has_foreign_key(thd))
-    return refuse("foreign keys");
-  if (info->data_file_name || info->index_file_name)
-    return refuse("DATA DIRECTORY and INDEX DIRECTORY");
-  if (info->sequence && info->tmp_table())
-    return refuse("temporary sequences");  // The server uses them without telling when a statement begins.
-  if (info->row_type == ROW_TYPE_COMPRESSED || info->key_block_size)
-    return refuse("compressed rows (ROW_FORMAT=COMPRESSED, KEY_BLOCK_SIZE)");
-  return 0;
 }
 
 namespace {
@@ -203,7 +170,9 @@ int ha_varve::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
   THD *thd= ha_thd();
   const std::string name= table_name(path);
   Definition definition;
-  if (int error= check_options(thd, info))
+  if (int error= check_statement(thd, info))
+    return error;
+  if (int error= check_options(thd, form->s))
     return error;
   if (int error= definition.build(form, name, info->tmp_table()))
     return error;
@@ -259,7 +228,12 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
 {
   if (alter->handler_flags & (ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN | ALTER_RENAME_INDEX | ALTER_VIRTUAL_GCOL_EXPR))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  return handler::check_if_supported_inplace_alter(altered, alter);
+  const enum_alter_inplace_result how= handler::check_if_supported_inplace_alter(altered, alter);
+  // If the table is copied, create() looks at its options.
+  if (how != HA_ALTER_INPLACE_NOT_SUPPORTED && (alter->handler_flags & ALTER_CHANGE_CREATE_OPTION) &&
+      check_options(ha_thd(), altered->s))
+    return HA_ALTER_ERROR;
+  return how;
 }
 
 // Whether an ALTER TABLE changes only what is in the .frm file.

@@ -8,6 +8,7 @@
 
 #include "collation.h"
 #include "engine.h"
+#include "options.h"
 #include "sysvars.h"
 
 #include "sql_show.h"
@@ -60,6 +61,7 @@ static int init(void *p)
   hton->flush_logs= flush_logs;
   hton->show_status= show_engine_status;
   hton->tablefile_extensions= table_file_extensions;
+  hton->table_options= table_options;
   hton->flags= HTON_REQUIRES_CLOSE_AFTER_TRUNCATE | HTON_TRUNCATE_REQUIRES_EXCLUSIVE_USE |
                HTON_SUPPORTS_EXTENDED_KEYS;
   install_transaction_calls(hton);

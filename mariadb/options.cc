@@ -1,0 +1,90 @@
+// options.cc: what CREATE TABLE and ALTER TABLE ask for beyond columns and indexes.
+//
+// What the engine does not do is never left out in silence. Where somebody relies on it (who may read a file, where it is, what
+// a foreign key keeps out) the statement is refused, by name: in a replica, too, whose thread stops then, for a table without what the
+// source promises can't be mended later. What only saves space or advises the optimizer is told by a warning, and in a replica,
+// which has nobody to warn, in the error log. The table keeps it in its definition.
+
+#include "options.h"
+
+#include "engine.h"
+#include "error_map.h"
+
+#include <algorithm>
+
+namespace varve_plugin {
+
+enum { ENCRYPTED_DEFAULT, ENCRYPTED_YES, ENCRYPTED_NO };
+
+ha_create_table_option table_options[]= {
+  HA_TOPTION_BOOL("PAGE_COMPRESSED", page_compressed, 0),
+  HA_TOPTION_NUMBER("PAGE_COMPRESSION_LEVEL", page_compression_level, 0, 0, 9, 1),
+  HA_TOPTION_ENUM("ENCRYPTED", encrypted, "DEFAULT,YES,NO", ENCRYPTED_DEFAULT),
+  HA_TOPTION_NUMBER("ENCRYPTION_KEY_ID", encryption_key_id, 0, 1, UINT_MAX32, 1),
+  HA_TOPTION_END
+};
+
+// Foreign keys never reach an engine through the table: the server drops what the engine does not ask about.
+static bool has_foreign_key(THD *thd)
+{
+  switch (thd_sql_command(thd))
+  {
+  case SQLCOM_CREATE_TABLE:
+  case SQLCOM_ALTER_TABLE:
+  case SQLCOM_CREATE_INDEX:
+    break;
+  default:
+    return false;
+  }
+  List_iterator_fast<Key> keys(thd->lex->alter_info.key_list);
+  while (const Key *key= keys++)
+    if (key->type == Key::FOREIGN_KEY)
+      return true;
+  return false;
+}
+
+static void tell(THD *thd, const char *option)
+{
+  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_ILLEGAL_HA_CREATE_OPTION,
+                      ER_THD(thd, ER_ILLEGAL_HA_CREATE_OPTION), "VARVE", option);
+  if (thd->slave_thread)
+    sql_print_warning("VARVE: a replicated statement has the table option %s, which does nothing: %.*s", option,
+                      int(std::min<size_t>(thd->query_length(), 200)), thd->query());
+}
+
+int check_options(THD *thd, const TABLE_SHARE *share)
+{
+  const ha_table_option_struct *options= share->option_struct;
+  if (options->encrypted == ENCRYPTED_YES)
+    return refuse("encrypted tables (ENCRYPTED=YES)");
+  if (options->encryption_key_id)
+    tell(thd, "ENCRYPTION_KEY_ID");
+  if (options->page_compressed)
+    tell(thd, "PAGE_COMPRESSED");
+  if (options->page_compression_level)
+    tell(thd, "PAGE_COMPRESSION_LEVEL");
+  if (share->row_type == ROW_TYPE_COMPRESSED)
+    tell(thd, "ROW_FORMAT=COMPRESSED");
+  if (share->key_block_size)
+    tell(thd, "KEY_BLOCK_SIZE");
+  if (share->db_create_options & HA_OPTION_STATS_PERSISTENT)
+    tell(thd, "STATS_PERSISTENT=1");
+  if (share->stats_auto_recalc == HA_STATS_AUTO_RECALC_OFF)
+    tell(thd, "STATS_AUTO_RECALC=0");
+  if (share->stats_sample_pages)
+    tell(thd, "STATS_SAMPLE_PAGES");
+  return 0;
+}
+
+int check_statement(THD *thd, const HA_CREATE_INFO *info)
+{
+  if (has_foreign_key(thd))
+    return refuse("foreign keys");
+  if (info->data_file_name || info->index_file_name)
+    return refuse("DATA DIRECTORY and INDEX DIRECTORY");
+  if (info->sequence && info->tmp_table())
+    return refuse("temporary sequences");  // The server uses them without telling when a statement begins.
+  return 0;
+}
+
+}  // namespace varve_plugin
