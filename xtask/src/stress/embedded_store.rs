@@ -108,6 +108,15 @@ impl Store for EmbeddedStore {
         Ok(versions)
     }
 
+    fn begin_view(&mut self) -> Outcome<()> {
+        self.ask("begin_view").map(drop)
+    }
+
+    fn sums(&mut self, table: &str) -> Outcome<Vec<String>> {
+        let answer = self.ask(&format!("sums {table}"))?;
+        Ok(answer.split_whitespace().map(String::from).collect())
+    }
+
     fn ddl(&mut self, ddl: &Ddl) -> Outcome<()> {
         self.ask(&ddl.to_string()).map(drop)
     }

@@ -10,11 +10,13 @@
 //! | `bank`, `xa` | the server | money moves between accounts that all clients share, some of it in XA branches |
 //! | `ddl` | the server | one table that is created, filled, renamed, altered, truncated and dropped |
 //! | `truncation` | both | undo tablespaces are truncated |
+//! | `view` | both | in some rounds a session holds a read view until the kill |
 //!
 //! After each restart:
 //! - **STRESS-1** each client's rows and tables are as its journal says: as acknowledged, or with all of what was in flight;
 //! - **STRESS-2** a transaction saw its own changes, and nobody else's on its rows;
 //! - **STRESS-3** the check of every table finds nothing, its indexes included;
+//! - **STRESS-4** before the kill a view that was open all the time shows the same as at the beginning, by every index;
 //! - **KILL-1** every acknowledged transaction is there, and no other but those whose COMMIT was sent and not
 //!   answered;
 //! - **KILL-2** every transaction is there completely: two legs that cancel out, and each balance is its
@@ -48,6 +50,7 @@ mod sql_store;
 mod store;
 mod truncation;
 mod verify;
+mod view;
 mod xa;
 
 pub use self::full::Means;
@@ -163,6 +166,8 @@ struct Done {
     ddl: u64,
     refused_for_space: u64,
     truncations: u64,
+    /// Long views that showed the same again before the kill.
+    views: u64,
 }
 
 impl Done {
@@ -172,6 +177,7 @@ impl Done {
         self.ddl += read(&round.ddl);
         self.refused_for_space += read(&round.refused_for_space);
         self.truncations += read(&round.truncations);
+        self.views += u64::from(round.view_is_compared.load(Ordering::Relaxed));
     }
 }
 
@@ -335,10 +341,11 @@ fn kill_again_and_again(
         ddl,
         refused_for_space,
         truncations,
+        views,
     } = &run.done;
     println!(
         "stress: {name}{full}: {rounds} rounds, {kills} kills, {acknowledged} transactions and {ddl} DDL statements acknowledged, \
-         {truncations} undo tablespaces truncated, {refused_for_space} refused for want of space, in {:.0} s",
+         {truncations} undo tablespaces truncated, {views} long views compared, {refused_for_space} refused for want of space, in {:.0} s",
         run.begin.elapsed().as_secs_f64()
     );
     fs::remove_dir_all(&run.place)?;

@@ -13,7 +13,8 @@ use super::embedded_store::{self, EmbeddedStore, Process};
 use super::full::{self, Disk};
 use super::rows::{self, Member, Round};
 use super::settings::{self, Fixed};
-use super::truncation;
+use super::store::SHARED;
+use super::{truncation, view};
 
 struct Test<'a, 'b> {
     run: &'a mut Run<'b>,
@@ -103,6 +104,8 @@ impl Test<'_, '_> {
         // It starts in no time, so it may be killed more often.
         let load = self.run.moment() / 2;
         let rng = &mut self.run.rng;
+        // It would keep undo from a disk that is to have room again.
+        let has_view = self.disk.is_none() && rng.bool();
         let (socket, members) = (&process.socket.clone(), &mut self.members);
         let spaces = self.fixed.undo_tablespaces;
         let mut disk = self.disk.as_mut();
@@ -123,6 +126,13 @@ impl Test<'_, '_> {
                     rows::expected_end(end, round)
                 }));
             }
+            if has_view {
+                let round = &round;
+                clients.push(scope.spawn(move || {
+                    let store = EmbeddedStore::connect(socket, u32::MAX - 1);
+                    view::hold_until_killed(store, &SHARED, round)
+                }));
+            }
             let alive = || clients.iter().all(|client| !client.is_finished());
             let filled = match disk {
                 Some(disk) => disk.fill_and_make_room(rng, &round, alive),
@@ -131,6 +141,7 @@ impl Test<'_, '_> {
                     while Instant::now() < end && alive() {
                         thread::sleep(Duration::from_millis(1));
                     }
+                    round.end(alive);
                     Ok(())
                 }
             };

@@ -16,11 +16,25 @@ use super::full::{self, Disk};
 use super::rows::{self, Member, Round, expected_end};
 use super::settings::{self, Fixed};
 use super::sql_store::{self, SqlStore};
-use super::{Run, truncation, verify, xa};
+use super::store::SHARED;
+use super::{Run, truncation, verify, view, xa};
 use crate::client::Client;
 use crate::plugin;
 use crate::prefix::Prefix;
 use crate::server::{DataDir, Engine, Server};
+
+/// What a long view reads: first the tables that are altered.
+const VIEWED: [&str; 9] = [
+    "mix_0",
+    "mix_1",
+    "mix_2",
+    "mix_3",
+    "bank.account_0",
+    "bank.account_1",
+    "bank.account_2",
+    "bank.journal",
+    "bank.leg",
+];
 
 pub fn refuse_if_running(place: &Path) -> Result<()> {
     if let Some(pid) = DataDir(place.join("data")).running() {
@@ -172,6 +186,7 @@ impl Test<'_, '_> {
         let load = self.run.moment();
         let engine = self.run.args.engine;
         let rng = &mut self.run.rng;
+        let has_view = rng.bool();
         let socket = &server.datadir.socket();
         let (members, fates, ddl_fate) = (&mut self.members, &mut self.fates, &mut self.ddl_fate);
         let spaces = self.fixed.undo_tablespaces;
@@ -199,11 +214,23 @@ impl Test<'_, '_> {
             clients.push(scope.spawn(move || {
                 ddl::run_until_killed(&mut Client::connect(socket)?, engine, ddl_fate, bank_round)
             }));
+            if has_view {
+                let tables: &[&str] = match rng.u32(..4) {
+                    // Nobody can alter them then.
+                    0 => &VIEWED,
+                    _ => &VIEWED[SHARED.len() - 1..],
+                };
+                clients.push(scope.spawn(move || {
+                    let store = SqlStore::connect(socket, u32::MAX - 1, engine);
+                    view::hold_until_killed(store, tables, round)
+                }));
+            }
             let end = Instant::now() + load;
             // A client ends before the kill only if something is wrong.
             while Instant::now() < end && !clients.iter().any(|client| client.is_finished()) {
                 thread::sleep(Duration::from_millis(1));
             }
+            round.end(|| !clients.iter().any(|client| client.is_finished()));
             let alive = server.check_alive();
             round.over.store(true, Ordering::SeqCst);
             bank_round.over.store(true, Ordering::SeqCst);

@@ -7,6 +7,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use fastrand::Rng;
@@ -33,6 +35,11 @@ pub struct Round {
     pub ddl: AtomicU64,
     pub refused_for_space: AtomicU64,
     pub truncations: AtomicU64,
+    /// The kill comes next: who holds a view reads again what it shows.
+    pub is_ending: AtomicBool,
+    /// The long view has shown everything once; it has shown everything again.
+    pub view_is_open: AtomicBool,
+    pub view_is_compared: AtomicBool,
 }
 
 impl Round {
@@ -46,6 +53,17 @@ impl Round {
                 Ok(false)
             }
             Err(failure) => Err(failure),
+        }
+    }
+}
+
+impl Round {
+    /// The load is over: returns when the long view, if it has got so far, has shown everything again, or when nobody is `alive`.
+    pub fn end(&self, alive: impl Fn() -> bool) {
+        self.is_ending.store(true, Ordering::SeqCst);
+        let is_due = self.view_is_open.load(Ordering::SeqCst);
+        while is_due && !self.view_is_compared.load(Ordering::SeqCst) && alive() {
+            thread::sleep(Duration::from_millis(1));
         }
     }
 }

@@ -87,6 +87,10 @@ pub trait Store {
     fn change(&mut self, statement: &Statement) -> Outcome<()>;
     /// The client's own rows by key, each with its version; `Wrong` if something else in a row does not follow from them.
     fn read(&mut self, table: &str) -> Outcome<BTreeMap<u32, u64>>;
+    /// A transaction that sees what is committed now.
+    fn begin_view(&mut self) -> Outcome<()>;
+    /// By each index: how many rows the transaction sees in the table, and what all that is in them adds up to.
+    fn sums(&mut self, table: &str) -> Outcome<Vec<String>>;
     fn ddl(&mut self, ddl: &Ddl) -> Outcome<()>;
     /// A conflict if it can't be emptied in time.
     fn truncate_undo(&mut self, number: u32) -> Outcome<()>;

@@ -4,8 +4,9 @@
 //! a time. It sends lines and gets one line for each: `ok …`, `conflict …`, `duplicate`, `full …` or `wrong …`. All that a row holds
 //! follows from its client, its key and its version, and is compared when the row is read.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader, Write};
-use std::ops::RangeInclusive;
+use std::ops::{Bound, RangeInclusive};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
@@ -220,6 +221,11 @@ impl Session {
                 self.savepoints.clear();
                 self.trx = Some(self.db.begin(level));
             }
+            "begin_view" => {
+                let mut trx = self.db.begin(Isolation::RepeatableRead);
+                trx.take_snapshot();
+                self.trx = Some(trx);
+            }
             "commit" => self.trx.take().map_or(Ok(()), Transaction::commit)?,
             "rollback" => self.trx.take().map_or(Ok(()), Transaction::rollback)?,
             "savepoint" => {
@@ -240,6 +246,7 @@ impl Session {
                 self.statement(words[0], &name(1), keys, number(4)?)?;
             }
             "read" => return self.read(&name(1)),
+            "sums" => return self.sums(&name(1)),
             "create" => drop(self.db.create_table(&definition(words[1]))?),
             "rename" => self.db.rename_table(&name(1), &name(2))?,
             "truncate" => self.db.truncate_table(&name(1))?,
@@ -315,6 +322,27 @@ impl Session {
             Err(e) => trx.rollback_to(start).and(Err(e)),
             done => done,
         }
+    }
+
+    /// By each index: how many rows the transaction sees, and a sum of all that is in them.
+    fn sums(&mut self, table: &str) -> Result<String> {
+        let table = self.db.table(table)?;
+        let none = || Error::invalid("no transaction has begun");
+        let trx = self.trx.as_mut().ok_or_else(none)?;
+        let mut answer = Vec::new();
+        for index in 0..=table.def().indexes.len() {
+            let (mut rows, mut sum) = (0, 0u64);
+            for found in
+                table.range(trx, index, (Bound::<&[Value]>::Unbounded, Bound::Unbounded))?
+            {
+                let mut hasher = DefaultHasher::new();
+                format!("{:?}", found?.values()?).hash(&mut hasher);
+                sum = sum.wrapping_add(hasher.finish());
+                rows += 1;
+            }
+            answer.push(format!("{rows}:{sum:x}"));
+        }
+        Ok(answer.join(" "))
     }
 
     /// The client's rows: key and version of each.
