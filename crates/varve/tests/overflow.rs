@@ -777,5 +777,5 @@ fn purge_goes_on_from_a_long_value_to_another_table() {
     update(&mut trx, &large, &row(300, 1, Some(bytes(2, 20_000)), 0)).unwrap();
     delete(&mut trx, &small, 1).unwrap();
     trx.commit().unwrap();
-    assert!(db.wait_for_purge(Duration::from_secs(20)));
+    assert!(db.wait_for_purge(WAIT));
 }

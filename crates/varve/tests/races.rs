@@ -322,7 +322,7 @@ fn transactions_use_a_table_from_which_purge_is_kept_away() {
         done.send(()).unwrap();
     });
     finished
-        .recv_timeout(Duration::from_secs(30))
+        .recv_timeout(WAIT)
         .expect("the transaction waits for the gate");
 }
 

@@ -164,7 +164,7 @@ fn files_are_closed_without_the_mutex_of_the_list() {
         };
         let (tell, told) = mpsc::channel();
         std::thread::spawn(move || tell.send(spaces.files().count()));
-        let free = told.recv_timeout(Duration::from_secs(10));
+        let free = told.recv_timeout(Duration::from_secs(60));
         assert!(free.is_ok(), "the list is locked");
     };
     assert!(disk.with.before_close.set(Box::new(hook)).is_ok());
