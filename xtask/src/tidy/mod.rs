@@ -1,10 +1,13 @@
-//! House rules that no other tool checks: direction of imports, sizes of files, licences, words.
+//! House rules that no other tool checks: direction of imports, sizes of files and functions, width of lines, licences,
+//! words.
 //!
 //! A violation names the file, the line where it has one, and what to do. Warnings do not fail.
 
+mod functions;
 mod imports;
 mod licences;
 mod text;
+mod width;
 
 use std::fs;
 use std::path::PathBuf;
@@ -25,6 +28,16 @@ pub struct Findings {
 pub struct Source {
     pub path: String,
     pub text: String,
+}
+
+impl Source {
+    /// Whether a program wrote it, so that it has no author who could mend it.
+    fn is_generated(&self) -> bool {
+        self.text
+            .lines()
+            .take(5)
+            .any(|line| line.contains("do not edit"))
+    }
 }
 
 pub fn run(workspace: &Workspace) -> Result<ExitCode> {
@@ -58,6 +71,8 @@ fn check(workspace: &Workspace) -> Result<Findings> {
     for source in &sources {
         imports::check(source, &mut findings);
         text::check(source, &mut findings);
+        functions::check(source, &mut findings);
+        width::check(source, &mut findings);
     }
     licences::check(&workspace.metadata()?, &mut findings)?;
     Ok(findings)

@@ -46,12 +46,7 @@ pub fn check(source: &Source, findings: &mut Findings) {
 
 fn check_size(source: &Source, findings: &mut Findings) {
     let lines = source.text.lines().count();
-    let is_generated = source
-        .text
-        .lines()
-        .take(5)
-        .any(|line| line.contains("generated"));
-    if is_generated || lines <= WARN_LINES {
+    if source.is_generated() || lines <= WARN_LINES {
         return;
     }
     let finding = format!("{}: {lines} lines; split it by responsibility", source.path);

@@ -1,0 +1,116 @@
+//! Lines are at most 110 columns wide, so that they fit beside another file; cells of tables at most 300 characters.
+//!
+//! A line of code may be wider if a string in it is: nobody gains from a message in pieces. So may a line that is one
+//! word, such as an address; and what stands in a fence of a Markdown page is printed as it is.
+
+use super::{Findings, Source};
+
+const MOST_COLUMNS: usize = 110;
+const MOST_IN_A_CELL: usize = 300;
+
+pub fn check(source: &Source, findings: &mut Findings) {
+    let extension = source.path.rsplit_once('.').map_or("", |(_, e)| e);
+    match extension {
+        "md" => check_page(source, findings),
+        "rs" | "cc" | "c" | "h" | "sh" if !source.is_generated() => check_code(source, findings),
+        _ => {}
+    }
+}
+
+fn check_code(source: &Source, findings: &mut Findings) {
+    for (number, line) in source.text.lines().enumerate() {
+        let has_string = !is_comment(line) && line.contains('"');
+        if !has_string {
+            check_columns(source, number, line, findings);
+        }
+    }
+}
+
+fn is_comment(line: &str) -> bool {
+    let line = line.trim_start();
+    line.starts_with("//") || line.starts_with('#')
+}
+
+fn check_page(source: &Source, findings: &mut Findings) {
+    let mut in_fence = false;
+    for (number, line) in source.text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            in_fence = !in_fence;
+        } else if line.starts_with('|') {
+            check_cells(source, number, line, findings);
+        } else if !in_fence && !line.starts_with("    ") {
+            check_columns(source, number, line, findings);
+        }
+    }
+}
+
+fn check_columns(source: &Source, number: usize, line: &str, findings: &mut Findings) {
+    let columns = line.chars().count();
+    let words = line.split_whitespace().filter(|word| word.len() > 3);
+    if columns > MOST_COLUMNS && words.count() > 1 {
+        findings.errors.push(format!(
+            "{}:{}: {columns} columns; break the line before column {MOST_COLUMNS}",
+            source.path,
+            number + 1
+        ));
+    }
+}
+
+fn check_cells(source: &Source, number: usize, line: &str, findings: &mut Findings) {
+    let longest = line
+        .split('|')
+        .map(|cell| cell.trim().chars().count())
+        .max();
+    if longest.is_some_and(|longest| longest > MOST_IN_A_CELL) {
+        findings.errors.push(format!(
+            "{}:{}: a cell of {} characters; say it below the table, or in fewer than {MOST_IN_A_CELL}",
+            source.path,
+            number + 1,
+            longest.unwrap_or(0)
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn errors(path: &str, text: &str) -> usize {
+        let mut findings = Findings::default();
+        check(
+            &Source {
+                path: path.into(),
+                text: text.into(),
+            },
+            &mut findings,
+        );
+        findings.errors.len()
+    }
+
+    #[test]
+    fn lines_fit_into_110_columns() {
+        let (fits, wide) = ("word ".repeat(22), "word ".repeat(22) + "x");
+        for (path, line, expected) in [
+            ("a.md", fits.clone(), 0),
+            ("a.md", wide.clone(), 1),
+            ("a.md", format!("```\n{wide}\n```"), 0),
+            ("a.md", format!("    {wide}"), 0),
+            ("a.md", "x".repeat(200), 0),
+            ("a.rs", format!("// {wide}"), 1),
+            ("a.cc", wide.clone(), 1),
+            ("a.cc", format!("say(\"{wide}\");"), 0),
+            ("a.rs", format!("// \"{wide}\""), 1),
+            ("a.h", format!("// Made by x; do not edit.\n{wide}"), 0),
+            ("a.result", wide.clone(), 0),
+        ] {
+            assert_eq!(errors(path, &line), expected, "{path}: {line}");
+        }
+    }
+
+    #[test]
+    fn cells_have_300_characters() {
+        let row = |cell: usize| format!("| a | {} | b |\n", "x".repeat(cell));
+        assert_eq!(errors("a.md", &row(300)), 0);
+        assert_eq!(errors("a.md", &row(301)), 1);
+    }
+}
