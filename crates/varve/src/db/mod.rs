@@ -1,6 +1,7 @@
 //! A database: opening, closing, background threads, and the faces of tables, transactions and cursors.
 
 mod create;
+mod load;
 mod metrics;
 mod open;
 mod options;

@@ -4,9 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "sabotage")]
-use crate::base::Stops;
-use crate::base::{Error, Result, Sabotage, processors};
+use crate::base::{Error, Result, Sabotage, Stops, processors};
 use crate::buffer::READ_AHEAD_THRESHOLD;
 use crate::db::PoolDumpOptions;
 use crate::flush::FlushOptions;
@@ -215,6 +213,13 @@ impl Options {
         return self.sabotage == Some(_sabotage);
         #[cfg(not(feature = "sabotage"))]
         false
+    }
+
+    pub(super) fn stops(&self) -> Arc<Stops> {
+        #[cfg(feature = "sabotage")]
+        return self.stops.clone();
+        #[cfg(not(feature = "sabotage"))]
+        Arc::default()
     }
 
     pub(super) fn recovery_memory(&self) -> RecoveryMemory {
