@@ -15,7 +15,7 @@ use varve::io::{Disk, DiskFile, OpenMode};
 use varve::redo::{Control, ControlFile, RedoReader};
 use varve::{Database, Error, Isolation, LockMode, Options, Result};
 use varve_sim::SimDisk;
-use versions::{definition, insert, read};
+use versions::{definition, delete, insert, read, set};
 
 const DIR: &str = "/db";
 /// So much of the log's end is tried, byte by byte.
@@ -50,6 +50,11 @@ fn crashed() -> (SimDisk, u64) {
         durable = status(&db, "lsn_flushed");
         let mut trx = db.begin(Isolation::RepeatableRead);
         insert(&mut trx, &table, id, 0).unwrap();
+        if id % 50 == 0 {
+            set(&mut trx, &table, id, 1).unwrap();
+            insert(&mut trx, &table, ROWS + id, 0).unwrap();
+            delete(&mut trx, &table, ROWS + id).unwrap();
+        }
         trx.commit().unwrap();
     }
     drop(table);
