@@ -1,7 +1,8 @@
 //! A bit of the redo log that flips after it was durable.
 //!
-//! What could break here: the place is taken for the log's end, what lies behind it is zeroed, and acknowledged commits are gone without a word; or a
-//! torn write, which every crash may leave, keeps the database from opening.
+//! What could break here: the place is taken for the log's end, what lies behind it is zeroed, and
+//! acknowledged commits are gone without a word; or a torn write, which every crash may leave, keeps the
+//! database from opening.
 
 #[path = "support/versions.rs"]
 mod versions;
@@ -183,8 +184,8 @@ fn commits_do_not_vanish_when_a_bit_flips() {
     assert!(refused > 0 && opened > 0, "{refused} refused, {opened} not");
 }
 
-/// Each byte by itself: below the last mark the log is refused, with the file and the place; in the last group, and nowhere else, it ends before the
-/// frame that was hit, as after a torn write.
+/// Each byte by itself: below the last mark the log is refused, with the file and the place; in the last
+/// group, and nowhere else, it ends before the frame that was hit, as after a torn write.
 #[test]
 fn each_byte_below_the_last_mark_is_missed() {
     let (disk, before_last) = crashed();

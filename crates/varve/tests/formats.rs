@@ -1,9 +1,10 @@
 //! Databases that each version of the format has made: they open, hold what was put in, and can be used on.
 //!
-//! `formats/vN` has two of version N, as the program of that version left them: `closed` was closed cleanly, `crashed` has redo to replay, a
-//! transaction to roll back and a prepared one. [`make`] makes them, and is all that is to be run when there is a new version; the ones
-//! that are there are never made again. What could break here: a program forgets how to read what an older one wrote; an upgrade that was
-//! interrupted can't be opened, or is opened by the older program, which takes new records for the log's end.
+//! `formats/vN` has two of version N, as the program of that version left them: `closed` was closed cleanly,
+//! `crashed` has redo to replay, a transaction to roll back and a prepared one. [`make`] makes them, and is
+//! all that is to be run when there is a new version; the ones that are there are never made again. What
+//! could break here: a program forgets how to read what an older one wrote; an upgrade that was interrupted
+//! can't be opened, or is opened by the older program, which takes new records for the log's end.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,7 +42,7 @@ fn open(disk: &SimDisk) -> Result<Database> {
     Database::open_on(Arc::new(disk.clone()), Path::new(DIR), options)
 }
 
-// --- What is in them ----------------------------------------------------------------------------------------------
+// --- What is in them ---------------------------------------------------------------------------------------
 
 fn definition(name: &str) -> TableDef {
     TableDef::new(name)
@@ -168,7 +169,7 @@ fn crash(disk: &SimDisk) {
     db.crash();
 }
 
-// --- How they are kept --------------------------------------------------------------------------------------------
+// --- How they are kept -------------------------------------------------------------------------------------
 
 fn place(version: u32, name: &str) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -236,7 +237,7 @@ fn make() {
     }
 }
 
-// --- Tests --------------------------------------------------------------------------------------------------------
+// --- Tests -------------------------------------------------------------------------------------------------
 
 /// The same of a table that no transaction has locked, with its check.
 fn checked_rows(db: &Database, name: &str) -> Vec<(i64, i64)> {
@@ -357,7 +358,8 @@ fn is_refused_by(of: u32, disk: &SimDisk) -> bool {
         .any(|(path, version)| is_control(path) && *version > of)
 }
 
-/// Whatever the power leaves of an upgrade: either nothing is new, or the older program refuses it; and this one goes on with it.
+/// Whatever the power leaves of an upgrade: either nothing is new, or the older program refuses it; and this
+/// one goes on with it.
 #[test]
 fn an_interrupted_upgrade_is_refused_or_untouched() {
     for name in NAMES {

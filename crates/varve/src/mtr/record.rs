@@ -13,7 +13,8 @@
 //! | 0x94 | id limit | u64: transaction ids below this may be in use |
 //! | 0x95 | durable mark | u64: the log was durable up to this LSN. The log makes it itself (redo/mark.rs) |
 //!
-//! 0x93 is not used again. Spaces and page numbers are varints of 32 bits; a path is its length (u16) and UTF-8, relative to the data directory.
+//! 0x93 is not used again. Spaces and page numbers are varints of 32 bits; a path is its length (u16) and
+//! UTF-8, relative to the data directory.
 //! Decoding is total: bytes that are no record give an error, never a panic.
 
 use crate::base::{Lsn, PageId, PageNo, SpaceId, varint};

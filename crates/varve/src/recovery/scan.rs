@@ -295,7 +295,8 @@ fn take_in(
     Ok((scan, intake))
 }
 
-/// Whether the log may end there, where a frame of this generation is not whole. Behind a clean shutdown there is nothing.
+/// Whether the log may end there, where a frame of this generation is not whole. Behind a clean shutdown
+/// there is nothing.
 pub fn check_end(
     reader: &PieceReader,
     control: &Control,

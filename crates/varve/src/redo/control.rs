@@ -10,8 +10,9 @@
 //!   every write, so that drawing one for an undo tablespace that is truncated mostly writes nothing.
 //! - **CTL-4** If a copy is not whole it may be the newest one. What was given since the other one was written is not given again: the ids
 //!   of one table, its indexes, and the tablespaces up to the next write.
-//! - **CTL-5** No file is of a newer format version than the newest copy. An older program refuses a file with a copy that is newer than itself, so
-//!   the first thing that is written to an older database is this file ([`ControlFile::upgrade`]).
+//! - **CTL-5** No file is of a newer format version than the newest copy. An older program refuses a file
+//!   with a copy that is newer than itself, so the first thing that is written to an older database is this
+//!   file ([`ControlFile::upgrade`]).
 //!
 //! Writers hold the file's mutex. A failed write or sync is returned; the caller poisons the database, because the
 //! state on disk is not known any more.
@@ -174,8 +175,8 @@ impl ControlFile {
         self.state.lock().control
     }
 
-    /// Has both copies in this program's format version, durably, if one of them is older (CTL-5). Returns the older version. Can be interrupted and
-    /// repeated.
+    /// Has both copies in this program's format version, durably, if one of them is older (CTL-5). Returns
+    /// the older version. Can be interrupted and repeated.
     pub fn upgrade(&self) -> Result<Option<u32>> {
         let mut state = self.state.lock();
         let found = state.oldest_version;

@@ -22,7 +22,8 @@ use crate::base::{Error, Result, SpaceId};
 /// Bytes that [`FileIntro::encode`] fills.
 pub const INTRO_BYTES: usize = 64;
 
-/// The format version that this program writes. docs/format.md says what each one is, and what a new one has to bring.
+/// The format version that this program writes. docs/format.md says what each one is, and what a new one has
+/// to bring.
 pub const FORMAT_VERSION: u32 = 5;
 /// The oldest one that it reads.
 pub const OLDEST_VERSION: u32 = 4;

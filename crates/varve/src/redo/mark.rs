@@ -1,17 +1,21 @@
 //! Durable marks: what the log says in its own stream about how far it was durable.
 //!
-//! A log that breaks off at LSN `X` was torn there by a crash, or a bit of it has flipped since. What lies behind `X` tells the two apart only if it says that
-//! `X` was durable once: unsynced writes survive with holes, so a frame that is whole proves nothing for what stands before it.
+//! A log that breaks off at LSN `X` was torn there by a crash, or a bit of it has flipped since. What lies
+//! behind `X` tells the two apart only if it says that `X` was durable once: unsynced writes survive with
+//! holes, so a frame that is whole proves nothing for what stands before it.
 //!
-//! - **WAL-10** A mark names an LSN up to which all syncs had returned without an error when it was appended ([`RedoLog::put_mark`]). So a
-//!   whole mark that names more than `X` proves damage at `X`, and the log is not taken to end there ([`Chain::check_durable`]).
+//! - **WAL-10** A mark names an LSN up to which all syncs had returned without an error when it was appended
+//!   ([`RedoLog::put_mark`]). So a whole mark that names more than `X` proves damage at `X`, and the log is
+//!   not taken to end there ([`Chain::check_durable`]).
 //!
-//! The leader of a group commit puts a mark into its group, which names the end of the group before. So whatever is below the
-//! last group that became durable is told if it breaks; in that group itself a flipped bit is like a torn write. A mark needs redo capacity, for which a
-//! leader never waits: if there is none the group goes without, and the next mark speaks for both.
+//! The leader of a group commit puts a mark into its group, which names the end of the group before. So
+//! whatever is below the last group that became durable is told if it breaks; in that group itself a flipped
+//! bit is like a torn write. A mark needs redo capacity, for which a leader never waits: if there is none the
+//! group goes without, and the next mark speaks for both.
 //!
-//! A mark is a frame with one record, which only this layer makes. It always has the same length, so it is found by its header word, whose checksum
-//! binds it to its place and generation (RF-1): in a recycled file none is left over.
+//! A mark is a frame with one record, which only this layer makes. It always has the same length, so it is
+//! found by its header word, whose checksum binds it to its place and generation (RF-1): in a recycled file
+//! none is left over.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -60,7 +64,8 @@ fn highest(bytes: &[u8], start: Lsn, generation: u64) -> Option<Lsn> {
 }
 
 impl RedoLog {
-    /// Appends a mark if there is something to say that none has said, and returns its end. For a leader, which alone publishes what is durable.
+    /// Appends a mark if there is something to say that none has said, and returns its end. For a leader,
+    /// which alone publishes what is durable.
     pub(super) fn put_mark(&self) -> Option<Lsn> {
         let durable = self.durable_lsn();
         // Leaders follow each other under the group's mutex.
@@ -81,7 +86,8 @@ impl RedoLog {
 }
 
 impl Chain {
-    /// Refuses `end` as the log's end, behind which no frame of this generation is whole, if it was durable (WAL-10). Reads what the files have behind it.
+    /// Refuses `end` as the log's end, behind which no frame of this generation is whole, if it was durable
+    /// (WAL-10). Reads what the files have behind it.
     pub(super) fn check_durable(
         &self,
         generation: u64,

@@ -9,7 +9,8 @@
 //! - **WAL-3** A torn or missing tail never replays part of a mini-transaction: [`RedoReader`], `frame`, `files`.
 //! - **WAL-4** A failed write or sync of the log poisons the database: no commit is acknowledged after it, until it is
 //!   opened again: [`RedoLog::poison`].
-//! - **WAL-10** The stream says of itself how far it was durable: a log that breaks off below that is damaged, and not at its end: `mark`.
+//! - **WAL-10** The stream says of itself how far it was durable: a log that breaks off below that is
+//!   damaged, and not at its end: `mark`.
 //!
 //! An LSN is a byte position in the stream of frames (`frame`); file headers are not counted. `ring` is the buffer that
 //! mini-transactions fill in parallel, `files` the preallocated files it is written to, of which `file_pool` has enough, `write` writes it

@@ -217,7 +217,8 @@ impl PieceReader {
         self.chain.check_end(generation, end)
     }
 
-    /// Nor before what was durable once (WAL-10). Reads what the files have behind the end: only after a crash is there anything to find.
+    /// Nor before what was durable once (WAL-10). Reads what the files have behind the end: only after a
+    /// crash is there anything to find.
     pub fn check_durable(&self, generation: u64, end: Lsn) -> Result<()> {
         self.chain
             .check_durable(generation, end, self.ahead.queue())

@@ -2,8 +2,8 @@
 //!
 //! **WAL-3** The stream ends before the first frame that is missing, torn or left over from an earlier use of its
 //! file: no part of it is returned, nor anything after it. Frames carry a checksum over their contents, place and
-//! generation; a batch of unsynced writes may survive with holes, so what follows a bad frame proves nothing, unless it is a mark that
-//! names more: then the place was durable, and is damaged (WAL-10, `mark`).
+//! generation; a batch of unsynced writes may survive with holes, so what follows a bad frame proves nothing,
+//! unless it is a mark that names more: then the place was durable, and is damaged (WAL-10, `mark`).
 //!
 //! Where a later opening of the log went on (a file of a higher generation), everything before was whole then: a bad
 //! frame there is damage, and reported as such instead of being taken for the end.
