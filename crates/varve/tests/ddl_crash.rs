@@ -261,10 +261,11 @@ fn no_checkpoint_forgets_a_removal() {
     let status = |name| db.status().into_iter().find(|s| s.0 == name).unwrap().1;
     let (arrived, arrives) = mpsc::channel();
     let (leave, left) = mpsc::channel::<()>();
-    disk.before_remove(move |path| {
-        if path.ends_with("a/t.vdt") {
+    let left = Mutex::new(left);
+    disk.before(move |operation, path| {
+        if operation == "remove" && path.ends_with("a/t.vdt") {
             arrived.send(()).unwrap();
-            left.recv().unwrap();
+            left.lock().unwrap().recv().unwrap();
         }
     });
     std::thread::scope(|scope| {

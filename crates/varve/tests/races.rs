@@ -281,8 +281,8 @@ fn purge_misses_nothing_in_a_table_that_is_renamed() {
     trx.commit().unwrap();
     let stop = Arc::new(Barrier::new(2));
     let at_rename = stop.clone();
-    disk.before_rename(move |path| {
-        if path.ends_with("a/t.vdt") {
+    disk.before(move |operation, path| {
+        if operation == "rename" && path.ends_with("a/t.vdt") {
             at_rename.wait();
             at_rename.wait();
         }

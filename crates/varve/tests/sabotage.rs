@@ -4,6 +4,8 @@
 //!
 //! `cargo test -p varve --features sabotage --test sabotage -- --nocapture`; `VARVE_SABOTAGE` chooses one by a part of its name.
 
+#[path = "support/dying_disk.rs"]
+mod dying_disk;
 #[path = "support/lists.rs"]
 mod lists;
 mod support;
@@ -11,6 +13,8 @@ mod support;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -18,11 +22,13 @@ use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
+use dying_disk::DyingDisk;
 use support::shrink::{Failure, search, shrink};
 use support::workload::{Config, SIM_DIR};
 use varve::Isolation::{self, ReadCommitted, RepeatableRead, Serializable};
 use varve::base::Sabotage;
-use varve::{ColumnType, Error, Options, TableDef, values};
+use varve::io::{Disk, RealDisk};
+use varve::{ColumnType, Database, Error, Options, TableDef, values};
 use varve_sim::{CrashPoints, Failure as DiskFailure, Fault, Lie, Operation, SimDisk};
 
 /// What is wrong.
@@ -207,7 +213,15 @@ fn all_are_noticed(all: &[Wrong]) {
 fn every_sabotage_is_noticed() {
     let isolation = isolation_cases().map(|(sabotage, _)| sabotage);
     let of_crashes = Sabotage::ALL.into_iter();
-    let alone = [Sabotage::FailedSyncRetried, Sabotage::CommitterDies];
+    // Each has a test of its own: here, in unsettled.rs and in long_lived.rs.
+    let alone = [
+        Sabotage::FailedSyncRetried,
+        Sabotage::CommitterDies,
+        Sabotage::DoubtsForgotten,
+        Sabotage::LockWakeForgotten,
+        Sabotage::CommitWakeForgotten,
+        Sabotage::LatchForgotten,
+    ];
     let of_crashes = of_crashes.filter(|s| !alone.contains(s));
     let of_crashes = of_crashes.filter(|s| !isolation.contains(s));
     let mut all: Vec<Wrong> = of_crashes.map(Wrong::Engine).collect();
@@ -376,5 +390,144 @@ fn broken_isolation_is_noticed() {
             (1..20).any(notices),
             "nobody noticed: {sabotage:?}, {shape:?}"
         );
+    }
+}
+
+/// A table with one row, in a database that was made without doing anything wrong.
+fn one_row(dir: &Path) {
+    let db = Database::open(dir, Options::default()).unwrap();
+    let def = TableDef::new("a/t").column("id", ColumnType::i64());
+    let def = def.column("n", ColumnType::i64()).primary(&["id"]);
+    let table = db.create_table(&def).unwrap();
+    let mut trx = db.begin(RepeatableRead);
+    table.insert(&mut trx, values![1, 1]).unwrap();
+    trx.commit().unwrap();
+    db.close().unwrap();
+}
+
+/// Runs it in a thread; whether it comes to its end. What is never woken waits as long as anybody does: if
+/// something is wrong, a short wait says so.
+fn comes_to_its_end(is_sabotaged: bool, run: impl FnOnce() + Send + 'static) -> bool {
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        run();
+        let _ = tell.send(());
+    });
+    let patience = match is_sabotaged {
+        true => Duration::from_secs(5),
+        false => PATIENCE,
+    };
+    told.recv_timeout(patience).is_ok()
+}
+
+/// Waits for something that another thread does.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn open_wrong(dir: &Path, disk: Arc<dyn Disk>, sabotage: Option<Sabotage>) -> Database {
+    let options = Options {
+        lock_wait_timeout: Duration::from_secs(3600),
+        sabotage,
+        ..Options::default()
+    };
+    Database::open_on(disk, dir, options).unwrap()
+}
+
+#[test]
+fn a_lock_that_wakes_nobody_is_noticed() {
+    for sabotage in [None, Some(Sabotage::LockWakeForgotten)] {
+        let dir = tempfile::tempdir().unwrap();
+        one_row(dir.path());
+        let db = open_wrong(dir.path(), Arc::new(RealDisk), sabotage);
+        let table = db.table("a/t").unwrap();
+        let mut first = db.begin(RepeatableRead);
+        table
+            .set(&mut first, values![1], &[("n", 2.into())])
+            .unwrap();
+        let mut second = db.begin(RepeatableRead);
+        let kill = second.interrupt_handle();
+        let waiter = {
+            let table = table.clone();
+            move || drop(table.get_for_update(&mut second, values![1]))
+        };
+        let locks = db.clone();
+        let ended = std::thread::spawn(move || comes_to_its_end(sabotage.is_some(), waiter));
+        until("the second one waits", || {
+            locks.core().locks.stats().current_waits == 1
+        });
+        first.commit().unwrap();
+        assert_eq!(ended.join().unwrap(), sabotage.is_none(), "{sabotage:?}");
+        kill.interrupt();
+    }
+}
+
+#[test]
+fn a_group_that_wakes_nobody_is_noticed() {
+    for sabotage in [None, Some(Sabotage::CommitWakeForgotten)] {
+        let dir = tempfile::tempdir().unwrap();
+        one_row(dir.path());
+        let disk = DyingDisk::new();
+        let db = open_wrong(dir.path(), Arc::new(disk.clone()), sabotage);
+        let core = db.core().clone();
+        let run = {
+            let db = db.clone();
+            move || {
+                let table = db.table("a/t").unwrap();
+                let (tell, syncing) = mpsc::channel();
+                let (go_on, held) = mpsc::sync_channel::<()>(0);
+                let held = Mutex::new(held);
+                disk.before(move |operation, path| {
+                    if operation == "sync" && path.extension().is_some_and(|e| e == "vlog") {
+                        let _ = tell.send(());
+                        let _ = held.lock().recv();
+                    }
+                });
+                let insert = |id: i64| {
+                    let mut trx = db.begin(RepeatableRead);
+                    table.insert(&mut trx, values![id, id]).unwrap();
+                    trx.commit().unwrap();
+                };
+                std::thread::scope(|s| {
+                    s.spawn(|| insert(2));
+                    syncing.recv().unwrap();
+                    let follows = || db.core().log.counters().sync_follows.load(Relaxed);
+                    let before = follows();
+                    s.spawn(|| insert(3));
+                    until("the second one follows", || follows() > before);
+                    drop(go_on);
+                });
+            }
+        };
+        let ended = comes_to_its_end(sabotage.is_some(), run);
+        assert_eq!(ended, sabotage.is_none(), "{sabotage:?}");
+        // Wakes whoever sleeps.
+        core.fail("the test is over");
+    }
+}
+
+/// BUF-2.
+#[test]
+fn a_page_that_is_changed_without_its_latch_is_noticed() {
+    for sabotage in [None, Some(Sabotage::LatchForgotten)] {
+        let dir = tempfile::tempdir().unwrap();
+        one_row(dir.path());
+        let change = || {
+            let db = open_wrong(dir.path(), Arc::new(RealDisk), sabotage);
+            let mut trx = db.begin(RepeatableRead);
+            let table = db.table("a/t")?;
+            table.set(&mut trx, values![1], &[("n", 2.into())])?;
+            trx.commit()?;
+            db.core().check_usable()
+        };
+        let changed = catch_unwind(AssertUnwindSafe(change));
+        match sabotage {
+            None => changed.unwrap().unwrap(),
+            Some(_) => assert!(!matches!(changed, Ok(Ok(()))), "nobody noticed"),
+        }
     }
 }

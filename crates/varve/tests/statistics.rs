@@ -117,8 +117,8 @@ fn hold_reads(disk: &DyingDisk) -> (mpsc::Receiver<()>, mpsc::SyncSender<()>) {
     let (tell, told) = mpsc::channel();
     let (go_on, held) = mpsc::sync_channel(0);
     let held = Mutex::new(held);
-    disk.before_read(move |path| {
-        if path.ends_with("a/t.vdt") {
+    disk.before(move |operation, path| {
+        if operation == "read" && path.ends_with("a/t.vdt") {
             let _ = tell.send(());
             // An error: the test has let go for good.
             let _ = held.lock().unwrap().recv();

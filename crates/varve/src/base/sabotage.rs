@@ -52,12 +52,20 @@ pub enum Sabotage {
     RecoveryHoldDropped,
     /// Recovery forgets a part of the redo.
     RecoveryBlockForgotten,
+    /// Views get no list of what they do not see of ids that leave the ring.
+    DoubtsForgotten,
+    /// Who waits for a row lock is not woken when it is given up.
+    LockWakeForgotten,
+    /// Who waits for another's sync of the redo log is not woken when it is over.
+    CommitWakeForgotten,
+    /// The exclusive latch of a page is given up before the page is changed.
+    LatchForgotten,
     /// A thread that commits dies once it has drawn its number.
     CommitterDies,
 }
 
 impl Sabotage {
-    pub const ALL: [Sabotage; 25] = [
+    pub const ALL: [Sabotage; 29] = [
         Sabotage::WriteAheadForgotten,
         Sabotage::CheckpointTooFar,
         Sabotage::AcknowledgedTooEarly,
@@ -82,6 +90,10 @@ impl Sabotage {
         Sabotage::SharedLocksForgotten,
         Sabotage::RecoveryHoldDropped,
         Sabotage::RecoveryBlockForgotten,
+        Sabotage::DoubtsForgotten,
+        Sabotage::LockWakeForgotten,
+        Sabotage::CommitWakeForgotten,
+        Sabotage::LatchForgotten,
         Sabotage::CommitterDies,
     ];
 }

@@ -36,6 +36,9 @@ enum Origin {
     /// The page was not in the pool, and was not read because its old content does not matter: the frame is zero, and
     /// is given up if nothing is put there.
     Unread,
+    /// They are, but the latch was given up: a test of tests.
+    #[cfg(feature = "sabotage")]
+    Unlatched,
 }
 
 impl<'a> SharedPage<'a> {
@@ -124,6 +127,16 @@ impl<'a> ExclusivePage<'a> {
         self.pool.hint_of(self.frame)
     }
 
+    /// Gives the latch up and goes on as if it were held: a test of tests, which must end before anything is
+    /// changed.
+    #[cfg(feature = "sabotage")]
+    pub(crate) fn forget_latch(&mut self) {
+        self.origin = Origin::Unlatched;
+        let latch = &self.pool.frames[self.frame as usize].latch;
+        // SAFETY: latched exclusively when the guard was made, which gives it up only once.
+        unsafe { latch.unlock_exclusive() };
+    }
+
     fn raw_mut(&mut self) -> &mut [u8] {
         // SAFETY: the exclusive latch is held as long as `self` lives, and `&mut self` makes this the only slice.
         unsafe {
@@ -146,6 +159,14 @@ impl<'a> ExclusivePage<'a> {
     /// The same to change what leaves the page's type, owner, level and fences as they are (BUF-5): records, the LSN.
     #[inline]
     pub(crate) fn records_mut(&mut self) -> &mut [u8] {
+        if cfg!(any(debug_assertions, feature = "sabotage")) {
+            let is_latched = self.pool.frames[self.frame as usize].latch.is_exclusive();
+            assert!(
+                is_latched,
+                "BUF-2: {} is changed without its latch",
+                self.id()
+            );
+        }
         if !self.has_no_image {
             self.pool.frames[self.frame as usize].clear_image();
             self.has_no_image = true;
@@ -226,6 +247,8 @@ impl Drop for ExclusivePage<'_> {
                     .unlock_exclusive()
             },
             Origin::Unread => self.pool.give_up(self.frame),
+            #[cfg(feature = "sabotage")]
+            Origin::Unlatched => {}
         }
     }
 }

@@ -56,6 +56,11 @@ mod imp {
             unsafe { self.0.unlock_exclusive() }
         }
 
+        /// Somebody has it exclusively.
+        pub fn is_exclusive(&self) -> bool {
+            self.0.is_locked_exclusive()
+        }
+
         /// Lets readers in, and no writer.
         ///
         /// # Safety
@@ -135,6 +140,10 @@ mod imp {
         pub unsafe fn unlock_exclusive(&self) {
             *self.holders.lock() = 0;
             self.changed.notify_all();
+        }
+
+        pub fn is_exclusive(&self) -> bool {
+            *self.holders.lock() == WRITER
         }
 
         pub unsafe fn downgrade(&self) {

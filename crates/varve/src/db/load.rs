@@ -81,7 +81,11 @@ impl Loader<'_> {
     ) -> Result<Loaded> {
         let mtr = Arc::new(MtrEnv::new(self.pool.clone(), self.log.clone()));
         let (undo, unfinished) = self.load_undo(&mtr, id_limit)?;
-        let sys = TxnSys::new(id_limit, Box::new(LogIdLimit(mtr.clone())));
+        let ring_bits = self.options.transaction_ring_bits;
+        let sys = TxnSys::with_ring(id_limit, Box::new(LogIdLimit(mtr.clone())), ring_bits);
+        if self.options.is_sabotaged(Sabotage::DoubtsForgotten) {
+            sys.forget_doubts();
+        }
         for trx in &unfinished {
             let state = match self.is_prepared(trx) {
                 true => State::Prepared,
@@ -188,6 +192,9 @@ impl Loader<'_> {
             ));
         }
         core.locks.set_memory_limit(self.options.lock_memory_bytes);
+        if self.options.is_sabotaged(Sabotage::LockWakeForgotten) {
+            core.locks.forget_to_wake();
+        }
         core
     }
 

@@ -12,7 +12,7 @@ use crate::io::FlushMethod;
 use crate::recovery::ScanSettings;
 use crate::redo::{Control, LogSettings, Through};
 use crate::row::{Collation, FindCollation};
-use crate::txn::{FlushLog, Logger, PurgeOptions};
+use crate::txn::{FlushLog, Logger, PurgeOptions, RING_BITS};
 use crate::undo::{MAX_UNDO_LOGS, MAX_UNDO_SPACES};
 
 const LEAST_OPEN_FILES: u32 = 10;
@@ -99,6 +99,10 @@ pub struct Options {
     /// log may become full.
     #[doc(hidden)]
     pub recovery_threads: Option<usize>,
+    /// The states of so many ids of transactions, as a power of two, are in an array; those of older ones
+    /// that are needed are elsewhere. Tests take few, to get there.
+    #[doc(hidden)]
+    pub transaction_ring_bits: u32,
     /// To get at what is left of a damaged database that does not open or does not stay open: 0 to 6, docs/damage.md has what each level
     /// passes over. From 1 to 3 nothing that was not lost before is safe. From 4 on nothing can be changed: everything that recovery does
     /// stays in memory, and the files are as they were.
@@ -151,6 +155,7 @@ impl Default for Options {
             least_shared_pool_bytes: LEAST_SHARED_POOL_BYTES,
             redo_index_from_bytes: 256 << 20,
             recovery_threads: None,
+            transaction_ring_bits: RING_BITS,
             force_recovery: 0,
             create_if_missing: true,
             logger: None,
@@ -192,6 +197,10 @@ impl Options {
                 "force_recovery {}: there are levels up to {MOST_FORCE}",
                 self.force_recovery
             )));
+        }
+        if !(10..=24).contains(&self.transaction_ring_bits) {
+            let bits = self.transaction_ring_bits;
+            return Err(Error::invalid(format!("transaction_ring_bits {bits}")));
         }
         let least = u64::from(self.page_size) * 256;
         if self.buffer_pool_bytes < least {

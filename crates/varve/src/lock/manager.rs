@@ -91,6 +91,8 @@ pub(super) struct Inner {
     gap_bytes: AtomicUsize,
     next_key: AtomicU64,
     seed: u64,
+    /// Relaxed: nothing depends on when it is seen.
+    forgets_to_wake: AtomicBool,
 }
 
 type Registry<K> = CachePadded<Mutex<HashMap<K, Arc<Owner>, BuildHasherDefault<IdHasher>>>>;
@@ -156,6 +158,7 @@ impl LockManager {
                 next_key: AtomicU64::new(1),
                 // Keys come from users: they can't choose keys that all fall into one shard.
                 // A model must run the same each time.
+                forgets_to_wake: AtomicBool::new(false),
                 seed: match cfg!(loom) {
                     true => 0,
                     false => RandomState::new().hash_one(0u64),
@@ -364,6 +367,11 @@ impl LockManager {
             let held = shard.queue(at.slot).held_by(locks.owner.key);
             held.covers(mode)
         })
+    }
+
+    /// From now on whoever waits for a lock is not woken when it is given up: a test of tests.
+    pub fn forget_to_wake(&self) {
+        self.inner.forgets_to_wake.store(true, Ordering::Relaxed);
     }
 
     /// Wakes all waiters, so that those whose flag is set notice. Set the flag first.
@@ -663,7 +671,9 @@ impl Inner {
         }
         shard.remove_if_empty(at.slot);
         drop(shard);
-        wake_all(wakes);
+        if !(cfg!(feature = "sabotage") && self.forgets_to_wake.load(Ordering::Relaxed)) {
+            wake_all(wakes);
+        }
     }
 
     /// LOCK-3. `None`: somebody wants the table for itself, so the intent has to queue up.

@@ -379,6 +379,10 @@ impl RedoLog {
 
     /// Ends a leader's turn.
     fn resign(&self) {
+        #[cfg(feature = "sabotage")]
+        if self.is_sabotaged(Sabotage::CommitWakeForgotten) {
+            return self.group.end_silently();
+        }
         self.group.end();
         if self.poisoned.load(Ordering::Acquire) {
             self.group.wake_all();

@@ -111,6 +111,6 @@ pub use parts::TrxNumber;
 pub use purge_progress::{PurgeProgress, PurgeState};
 pub use ring::State;
 pub use settings::{DynamicSettings, FlushLog, PurgeOptions};
-pub use sys::TxnSys;
+pub use sys::{RING_BITS, TxnSys};
 pub use transaction::{Interrupt, Isolation, Savepoint, Transaction};
 pub use view::{OpenView, ReadView, Sees, ViewPlace};

@@ -38,12 +38,17 @@ pub(super) struct Shape {
     pub slots: usize,
 }
 
+/// The ring of a database has `2^RING_BITS` words, unless a test wants fewer.
+pub const RING_BITS: u32 = 20;
+
 impl Shape {
-    const NORMAL: Shape = Shape {
-        ring_bits: 20,
-        segment_bits: 16,
-        slots: 64,
-    };
+    fn of_ring(ring_bits: u32) -> Shape {
+        Shape {
+            ring_bits,
+            segment_bits: ring_bits - 4,
+            slots: 64,
+        }
+    }
 }
 
 /// What views share with the transaction system.
@@ -155,7 +160,12 @@ impl TxnSys {
     /// A transaction system whose counter starts at `first_id`: above every id and number ever used, which after a crash
     /// is the last logged id limit.
     pub fn new(first_id: u64, log: Box<dyn IdLimitLog>) -> TxnSys {
-        TxnSys::with_shape(first_id, log, Shape::NORMAL)
+        TxnSys::with_ring(first_id, log, RING_BITS)
+    }
+
+    /// The same with a ring of `2^ring_bits` words.
+    pub fn with_ring(first_id: u64, log: Box<dyn IdLimitLog>, ring_bits: u32) -> TxnSys {
+        TxnSys::with_shape(first_id, log, Shape::of_ring(ring_bits))
     }
 
     pub(super) fn with_shape(first_id: u64, log: Box<dyn IdLimitLog>, shape: Shape) -> TxnSys {
@@ -169,7 +179,7 @@ impl TxnSys {
             slots: Slots::new(core.clone(), shape.slots),
             segment_len,
             usable_end: CachePadded::new(AtomicU64::new(first_segment + core.ring.len())),
-            upkeep: Mutex::new(Upkeep),
+            upkeep: Mutex::new(Upkeep::default()),
             id_limit: IdLimit::new(first, log),
             purge_limit: AtomicU64::new(0),
             core,

@@ -10,11 +10,30 @@
 
 use super::ring::{State, Word};
 use super::sys::TxnSys;
+use super::view::Slot;
 use crate::base::sync::{Ordering, yield_now};
 
-/// The upkeep mutex guards no data of its own but the right to enter and leave the straggler map and to raise
-/// `usable_end`.
-pub(super) struct Upkeep;
+/// The upkeep mutex guards the right to enter and leave the straggler map and to raise `usable_end`, and what
+/// was done so far, for tests.
+#[derive(Default)]
+pub(super) struct Upkeep {
+    /// Ids that entered the straggler map from the ring.
+    moved: u64,
+    /// Ids that views got on their lists.
+    doubts: u64,
+    /// They get none: a test of tests.
+    forgets_doubts: bool,
+}
+
+impl Upkeep {
+    fn hand_over(&mut self, slot: &Slot, c: u64, finished: &[(u64, u64)]) {
+        let ids: Vec<_> = unseen(finished, c).collect();
+        if !ids.is_empty() && !self.forgets_doubts {
+            self.doubts += ids.len() as u64;
+            slot.hand_over(c, ids.into_iter());
+        }
+    }
+}
 
 impl TxnSys {
     /// Retires segments until `id` is usable, unless another thread is at it.
@@ -22,39 +41,51 @@ impl TxnSys {
         if self.usable_end.load(Ordering::Acquire) > id {
             return;
         }
-        let Some(alone) = self.upkeep.try_lock() else {
+        let Some(mut alone) = self.upkeep.try_lock() else {
             return;
         };
         while self.usable_end.load(Ordering::Acquire) <= id {
-            self.settle(&alone);
-            self.retire(&alone);
+            self.settle(&mut alone);
+            self.retire(&mut alone);
         }
     }
 
     /// Called when a straggler finished. If another thread is at it, the straggler leaves with the next segment.
     pub(super) fn try_settle(&self) {
-        if let Some(alone) = self.upkeep.try_lock() {
-            self.settle(&alone);
+        if let Some(mut alone) = self.upkeep.try_lock() {
+            self.settle(&mut alone);
         }
     }
 
-    fn retire(&self, _alone: &Upkeep) {
+    /// How many ids have entered the straggler map from the ring, and how many views have got on their lists.
+    pub fn kept_beside_the_ring(&self) -> (u64, u64) {
+        let upkeep = self.upkeep.lock();
+        (upkeep.moved, upkeep.doubts)
+    }
+
+    /// From now on views get no lists (VIEW-3): a test of tests.
+    pub fn forget_doubts(&self) {
+        self.upkeep.lock().forgets_doubts = true;
+    }
+
+    fn retire(&self, alone: &mut Upkeep) {
         let core = &self.core;
         let usable_end = self.usable_end.load(Ordering::Acquire);
         let end = usable_end + self.segment_len - core.ring.len();
         let start = (end - self.segment_len).max(core.first);
-        self.move_unfinished(start, end);
+        alone.moved += self.move_unfinished(start, end);
         core.low.fetch_max(end, Ordering::SeqCst);
         // The id at `end` may have finished while `low` was below it.
         core.advance_low();
         core.gate.raise_retired(end);
-        self.list_doubts(start, end);
+        self.list_doubts(alone, start, end);
         self.usable_end
             .store(usable_end + self.segment_len, Ordering::Release);
     }
 
-    /// STRAG-1: first into the map, then the word says so. Until it does, the word is what counts.
-    fn move_unfinished(&self, start: u64, end: u64) {
+    /// STRAG-1: first into the map, then the word says so. Until it does, the word is what counts. Returns
+    /// how many ids are there now.
+    fn move_unfinished(&self, start: u64, end: u64) -> u64 {
         let core = &self.core;
         let mut entries = Vec::new();
         for id in start..end {
@@ -72,6 +103,7 @@ impl TxnSys {
             }
         }
         core.stragglers.insert(&entries);
+        let entered = entries.len();
         let mut finished = Vec::new();
         for (id, _) in entries {
             loop {
@@ -90,10 +122,11 @@ impl TxnSys {
             }
         }
         core.stragglers.remove(&finished);
+        (entered - finished.len()) as u64
     }
 
     /// VIEW-3 for the finished ids of a segment. The unfinished ones are in the map, which views look at first.
-    fn list_doubts(&self, start: u64, end: u64) {
+    fn list_doubts(&self, alone: &mut Upkeep, start: u64, end: u64) {
         let doubting: Vec<_> = self
             .slots
             .open()
@@ -110,11 +143,11 @@ impl TxnSys {
             .filter(|&(_, number)| number >= oldest)
             .collect();
         for (slot, c, _) in doubting {
-            slot.hand_over(c, unseen(&finished, c));
+            alone.hand_over(slot, c, &finished);
         }
     }
 
-    fn settle(&self, _alone: &Upkeep) {
+    fn settle(&self, alone: &mut Upkeep) {
         let core = &self.core;
         let finished: Vec<_> = core
             .stragglers
@@ -136,9 +169,7 @@ impl TxnSys {
         }
         let finished: Vec<_> = finished.iter().map(|&(id, _, no)| (id, no)).collect();
         for (slot, c, _) in self.slots.open() {
-            if unseen(&finished, c).next().is_some() {
-                slot.hand_over(c, unseen(&finished, c));
-            }
+            alone.hand_over(slot, c, &finished);
         }
         let ids: Vec<_> = finished.iter().map(|&(id, _)| id).collect();
         core.stragglers.remove(&ids);

@@ -14,14 +14,10 @@ pub struct DyingDisk {
     left: Arc<AtomicI64>,
     reads_fail: Arc<AtomicBool>,
     full: Arc<Mutex<Option<&'static str>>>,
-    before_remove: Arc<Mutex<Option<Before>>>,
-    before_rename: Arc<Mutex<Option<Before>>>,
-    before_read: Arc<Mutex<Option<BeforeRead>>>,
+    before: Arc<Mutex<Option<Before>>>,
 }
 
-type Before = Box<dyn Fn(&Path) + Send>;
-/// Reads go on side by side.
-type BeforeRead = Arc<dyn Fn(&Path) + Send + Sync>;
+type Before = Arc<dyn Fn(&str, &Path) + Send + Sync>;
 
 #[allow(dead_code, reason = "each test uses its part")]
 impl DyingDisk {
@@ -30,25 +26,20 @@ impl DyingDisk {
             left: Arc::new(AtomicI64::new(i64::MAX)),
             reads_fail: Arc::default(),
             full: Arc::default(),
-            before_remove: Arc::default(),
-            before_rename: Arc::default(),
-            before_read: Arc::default(),
+            before: Arc::default(),
         }
     }
 
-    /// Called before a file is removed.
-    pub fn before_remove(&self, call: impl Fn(&Path) + Send + 'static) {
-        *self.before_remove.lock().unwrap() = Some(Box::new(call));
+    /// Called with "read", "sync", "remove" or "rename", and the file's path, before that is done, which waits for it.
+    pub fn before(&self, call: impl Fn(&str, &Path) + Send + Sync + 'static) {
+        *self.before.lock().unwrap() = Some(Arc::new(call));
     }
 
-    /// Called before a file gets another name, with the one that it has.
-    pub fn before_rename(&self, call: impl Fn(&Path) + Send + 'static) {
-        *self.before_rename.lock().unwrap() = Some(Box::new(call));
-    }
-
-    /// Called before anything is read from a file, which waits for it.
-    pub fn before_read(&self, call: impl Fn(&Path) + Send + Sync + 'static) {
-        *self.before_read.lock().unwrap() = Some(Arc::new(call));
+    fn tell(&self, operation: &str, path: &Path) {
+        let before = self.before.lock().unwrap().clone();
+        if let Some(call) = before {
+            call(operation, path);
+        }
     }
 
     /// From now on there is no room for files whose path contains `part`: they can't become longer.
@@ -99,16 +90,12 @@ impl Disk for DyingDisk {
         Ok(Arc::new(DyingFile { file, disk }))
     }
     fn remove(&self, path: &Path) -> Result<()> {
-        if let Some(call) = &*self.before_remove.lock().unwrap() {
-            call(path);
-        }
+        self.tell("remove", path);
         self.alive("remove", path, 1)?;
         RealDisk.remove(path)
     }
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        if let Some(call) = &*self.before_rename.lock().unwrap() {
-            call(from);
-        }
+        self.tell("rename", from);
         self.alive("rename", from, 1)?;
         RealDisk.rename(from, to)
     }
@@ -151,10 +138,7 @@ impl DyingFile {
 
 impl DiskFile for DyingFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        let before = self.disk.before_read.lock().unwrap().clone();
-        if let Some(call) = before {
-            call(self.path());
-        }
+        self.disk.tell("read", self.path());
         if self.disk.reads_fail.load(Ordering::SeqCst) {
             let why = std::io::Error::other("the test lets reads fail");
             return Err(Error::io("read", self.path(), why));
@@ -168,6 +152,7 @@ impl DiskFile for DyingFile {
         self.file.write_at(buf, offset)
     }
     fn sync(&self) -> Result<()> {
+        self.disk.tell("sync", self.path());
         self.disk.alive("sync", self.path(), 1)?;
         self.file.sync()
     }
