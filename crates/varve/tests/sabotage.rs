@@ -525,9 +525,13 @@ fn a_page_that_is_changed_without_its_latch_is_noticed() {
             db.core().check_usable()
         };
         let changed = catch_unwind(AssertUnwindSafe(change));
-        match sabotage {
-            None => changed.unwrap().unwrap(),
-            Some(_) => assert!(!matches!(changed, Ok(Ok(()))), "nobody noticed"),
+        match (sabotage, changed) {
+            (None, changed) => changed.unwrap().unwrap(),
+            (Some(_), Ok(changed)) => panic!("nobody noticed: {changed:?}"),
+            (Some(_), Err(panic)) => {
+                let why = panic.downcast_ref::<String>().expect("a message");
+                assert!(why.contains("is changed without its latch"), "{why}");
+            }
         }
     }
 }
