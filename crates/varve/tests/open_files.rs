@@ -162,7 +162,8 @@ fn many_tables_with_few_open_files() {
             }
         });
         assert!(status(&db, "num_reopened_files") > 100);
-        // FILE-3: there may have been any number, in use or to be synced. With the next open those are closed that are idle.
+        // FILE-3: there may have been any number, in use or to be synced. The next open closes those that are
+        // idle.
         let mut tables = (0..TABLES).cycle();
         wait_until("no more files than the limit are open", || {
             values(&db, tables.next().unwrap());

@@ -341,7 +341,8 @@ fn purge_leaves_processors_to_others() {
     assert_eq!(paused_over_history(false), 0);
 }
 
-/// For how many microseconds purge pauses over a history of many batches, while somebody reads or while nobody does anything.
+/// For how many microseconds purge pauses over a history of many batches, while somebody reads or nobody does
+/// anything.
 fn paused_over_history(is_read: bool) -> u64 {
     const LOGS: i64 = 20_000;
     let dir = tempfile::tempdir().unwrap();

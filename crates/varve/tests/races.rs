@@ -295,7 +295,7 @@ fn purge_misses_nothing_in_a_table_that_is_renamed() {
         while status(&db, "purged_records") < before + ROWS as u64 {
             std::thread::yield_now();
         }
-        // It is through with the other table's entries: this one is next. It can't go on, however long it has.
+        // It is through with the other table's entries, and can't go on with this one's, however long it has.
         let is_past = db.wait_for_purge(Duration::from_millis(100));
         stop.wait();
         renamed.join().unwrap().unwrap();

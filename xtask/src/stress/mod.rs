@@ -16,7 +16,8 @@
 //! - **STRESS-1** each client's rows and tables are as its journal says: as acknowledged, or with all of what was in flight;
 //! - **STRESS-2** a transaction saw its own changes, and nobody else's on its rows;
 //! - **STRESS-3** the check of every table finds nothing, its indexes included;
-//! - **STRESS-4** before the kill a view that was open all the time shows the same as at the beginning, by every index;
+//! - **STRESS-4** a view that was open all the time shows the same before the kill as at the beginning, by
+//!   every index;
 //! - **KILL-1** every acknowledged transaction is there, and no other but those whose COMMIT was sent and not
 //!   answered;
 //! - **KILL-2** every transaction is there completely: two legs that cancel out, and each balance is its
@@ -345,7 +346,8 @@ fn kill_again_and_again(
     } = &run.done;
     println!(
         "stress: {name}{full}: {rounds} rounds, {kills} kills, {acknowledged} transactions and {ddl} DDL statements acknowledged, \
-         {truncations} undo tablespaces truncated, {views} long views compared, {refused_for_space} refused for want of space, in {:.0} s",
+         {truncations} undo tablespaces truncated, {views} long views compared, \
+         {refused_for_space} refused for want of space, in {:.0} s",
         run.begin.elapsed().as_secs_f64()
     );
     fs::remove_dir_all(&run.place)?;

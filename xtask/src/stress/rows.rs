@@ -58,7 +58,8 @@ impl Round {
 }
 
 impl Round {
-    /// The load is over: returns when the long view, if it has got so far, has shown everything again, or when nobody is `alive`.
+    /// The load is over: returns when the long view, if it has got so far, has shown everything again, or
+    /// when somebody has failed.
     pub fn end(&self, alive: impl Fn() -> bool) {
         self.is_ending.store(true, Ordering::SeqCst);
         let is_due = self.view_is_open.load(Ordering::SeqCst);

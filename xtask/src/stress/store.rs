@@ -89,7 +89,7 @@ pub trait Store {
     fn read(&mut self, table: &str) -> Outcome<BTreeMap<u32, u64>>;
     /// A transaction that sees what is committed now.
     fn begin_view(&mut self) -> Outcome<()>;
-    /// By each index: how many rows the transaction sees in the table, and what all that is in them adds up to.
+    /// By each index: how many rows the transaction sees in the table, and what all of them adds up to.
     fn sums(&mut self, table: &str) -> Outcome<Vec<String>>;
     fn ddl(&mut self, ddl: &Ddl) -> Outcome<()>;
     /// A conflict if it can't be emptied in time.

@@ -1,10 +1,11 @@
-//! A session that holds a read view for a whole round, while the others change, delete and purge what it sees.
+//! A session that holds a read view for a whole round, while the others change and delete what it sees.
 //!
-//! It reads the tables when its view is open, and again when the round is to end; then it goes on until it is killed in the middle.
+//! It reads the tables when its view is open, and again when the round is to end; then it goes on until it is
+//! killed in the middle.
 //! - **STRESS-4** A view shows the same rows at the end as at the beginning, by every index.
 //!
-//! Undo that a view needs is not purged, so nobody can empty an undo tablespace meanwhile; a transaction that has read a table keeps it from being
-//! altered. So not every round has such a session.
+//! Undo that a view needs is not purged, so nobody can empty an undo tablespace meanwhile; a transaction that
+//! has read a table keeps it from being altered. So not every round has such a session.
 
 use std::sync::atomic::Ordering;
 use std::thread;

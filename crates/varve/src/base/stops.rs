@@ -1,5 +1,6 @@
-//! Places where a test holds the thread that comes there next, so that something else happens in between: a race of two steps, made
-//! certain. Only the feature `sabotage`, which no product is built with, holds anybody.
+//! Places where a test holds the thread that comes there next, so that something else happens in between: a
+//! race of two steps, made certain. Only the feature `sabotage`, which no product is built with, holds
+//! anybody.
 
 #[cfg(feature = "sabotage")]
 use {
@@ -12,7 +13,7 @@ use {
 pub enum Place {
     /// An insert has locked the dead row with its key, and is to revive it.
     DeadRowLocked,
-    /// A semi-consistent scan has opened its view, and is to read the row that another transaction has locked.
+    /// A semi-consistent scan has opened its view, and is to read the row that another one has locked.
     ViewOfCommittedRow,
     /// Somebody is to find out how far the checkpoint may go.
     Checkpoint,
