@@ -59,7 +59,7 @@ impl Key {
 }
 
 struct Entry {
-    /// The upper half of the hash; the lower half chose the shard.
+    /// The upper half of the hash, all of which chose the shard.
     hash: u32,
     is_table: bool,
     id: u64,
