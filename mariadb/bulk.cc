@@ -4,12 +4,16 @@
 // one by one. In between rows are kept as the records that they came in, and go to the engine when there are enough, when the
 // counter of the table is asked for values that depend on theirs, and at the end.
 //
-// - **Nobody sees the difference**, unless the statement fails: of two rows that are at fault the error may be about the later one, and
-//   LAST_INSERT_ID(), which is not defined then, may be a value of its first row. Rows are kept only in
-//   statements in which nobody can look at the table before the end: no triggers, no keys that the server checks by reading, and
-//   the table occurs once. And only where a duplicate fails the whole statement: not for IGNORE, REPLACE, ON DUPLICATE KEY UPDATE.
-// - **An error is about its row.** If the engine refuses rows, it has inserted none of them; they are then inserted one by one, up
-//   to the one that fails. Its record is put where the server looks for the row that an error is about, and its number, too.
+// - **Nobody sees the difference.** Rows are kept only in statements in which nobody can look at the table before the end: no
+//   triggers, no keys that the server checks by reading, and the table occurs once. Nor may values that are computed for a later
+//   row leave anything behind (`@a:=1`, NEXTVAL): rows before it may yet be refused. And only where a duplicate fails the whole
+//   statement: not for IGNORE, REPLACE, ON DUPLICATE KEY UPDATE.
+// - **The first error counts.** If the engine refuses rows, it has inserted none of them; they are then inserted one by one, up
+//   to the one that fails. Its record is put where the server looks for the row that an error is about, and its number, too;
+//   later rows' warnings and what LAST_INSERT_ID() got from them are taken back. If a later row's values are at fault, the rows
+//   before it are inserted all the same, and if one of them is refused, that is the error.
+// - **Nobody waits for a statement that can't go on.** One that was killed, or has waited for a lock in vain or been a deadlock's
+//   victim while it read its source, inserts nothing more, though an earlier row might be a duplicate.
 // - Values of BLOBs are not in the record, so tables with such columns don't take part; nor do partitions, because the server asks
 //   the one that it wrote last about an error.
 
@@ -35,10 +39,26 @@ static bool occurs_once(const LEX *lex, const TABLE_SHARE *share)
   return times == 1;
 }
 
+// Whether computing a row's values does something else, too.
+static bool values_have_effects(LEX *lex, const TABLE *table)
+{
+  if (lex->first_select_lex()->uncacheable & UNCACHEABLE_SIDEEFFECT)
+    return true;
+  for (const TABLE_LIST *at= lex->query_tables; at; at= at->next_global)
+    if (at->sequence)
+      return true;
+  for (Field **at= table->default_field; at && *at; at++)
+    if ((*at)->default_value && ((*at)->default_value->flags & VCOL_NEXTVAL))
+      return true;
+  return false;
+}
+
 bool ha_varve::can_keep_rows(THD *thd) const
 {
   LEX *const lex= thd->lex;
   if (lex->sql_command != SQLCOM_INSERT && lex->sql_command != SQLCOM_INSERT_SELECT)
+    return false;
+  if (values_have_effects(lex, table))
     return false;
   if (lex->ignore || lex->duplicates != DUP_ERROR || lex->has_returning() || m_own_txn)
     return false;
@@ -57,7 +77,7 @@ void ha_varve::start_bulk_insert(ha_rows rows, uint)
   // Values point into the records, which must stay where they are.
   m_kept_records.reserve(m_rows_to_keep * table_share->reclength);
   m_kept_values.reserve(m_rows_to_keep * m_row_plan.size());
-  m_kept_numbers.reserve(m_rows_to_keep);
+  m_kept_states.reserve(m_rows_to_keep);
 }
 
 int ha_varve::keep_row(const uchar *record)
@@ -66,13 +86,42 @@ int ha_varve::keep_row(const uchar *record)
   m_kept_records.insert(m_kept_records.end(), record, record + table_share->reclength);
   m_kept_values.resize(first_value + m_row_plan.size());
   m_row_plan.to_values(&m_kept_records[at], &m_kept_values[first_value]);
-  m_kept_numbers.push_back(ha_thd()->get_stmt_da()->current_row_for_warning());
-  return m_kept_numbers.size() == m_rows_to_keep ? insert_kept_rows() : 0;
+  m_kept_states.emplace_back(ha_thd());
+  return m_kept_states.size() == m_rows_to_keep ? insert_kept_rows() : 0;
+}
+
+ha_varve::Kept_state::Kept_state(const THD *thd)
+  : row(thd->get_stmt_da()->current_row_for_warning()), conditions(thd->get_stmt_da()->cond_count()),
+    warnings(thd->get_stmt_da()->warn_count()), insert_id(thd->first_successful_insert_id_in_cur_stmt)
+{
+}
+
+// Takes back what rows after this one have left in the session.
+void ha_varve::Kept_state::restore(THD *thd) const
+{
+  thd->first_successful_insert_id_in_cur_stmt= insert_id;
+  Diagnostics_area *const area= thd->get_stmt_da();
+  if (area->warn_count() > warnings)
+  {
+    // Conditions can't be taken away one by one.
+    Diagnostics_area first(area->warning_info_id(), true, true);
+    Diagnostics_area::Sql_condition_iterator all= area->sql_conditions();
+    for (uint i= 0; i < conditions; i++)
+      first.push_warning(thd, all++);
+    area->clear_warning_info(area->warning_info_id());
+    Diagnostics_area::Sql_condition_iterator kept= first.sql_conditions();
+    while (const Sql_condition *condition= kept++)
+      area->push_warning(thd, condition);
+    // Those beyond max_error_count are only counted.
+    while (area->warn_count() < warnings)
+      area->push_warning(thd, WARN_DATA_TRUNCATED, "01000", Sql_condition::WARN_LEVEL_WARN, "");
+  }
+  area->set_current_row_for_warning(row);
 }
 
 int ha_varve::insert_kept_rows()
 {
-  const size_t rows= m_kept_numbers.size();
+  const size_t rows= m_kept_states.size();
   if (!rows)
     return 0;
   const uint32_t width= uint32_t(m_row_plan.size());
@@ -86,21 +135,49 @@ int ha_varve::insert_kept_rows()
     if (code)
     {
       memcpy(table->record[0], &m_kept_records[row * table_share->reclength], table_share->reclength);
-      ha_thd()->get_stmt_da()->set_current_row_for_warning(m_kept_numbers[row]);
+      m_kept_states[row].restore(ha_thd());
+      if (code == VARVE_DUPLICATE_KEY)
+        count_refused();
     }
   }
   m_kept_records.clear();
   m_kept_values.clear();
-  m_kept_numbers.clear();
+  m_kept_states.clear();
   return code ? failed(code) : 0;
 }
 
-// The rows of a statement that has failed would be taken back at once, and might have to wait for locks before.
+// INSERT ... SELECT moves the counter past the value of a row that is a duplicate, as InnoDB does. (INSERT doesn't.)
+void ha_varve::count_refused()
+{
+  Field *const counted= table->next_number_field;
+  if (!counted || thd_sql_command(ha_thd()) != SQLCOM_INSERT_SELECT)
+    return;
+  const longlong value= counted->val_int();
+  if (value > 0 || (counted->flags & UNSIGNED_FLAG))
+    varve_table_raise_auto_increment(m_table, ulonglong(value) + 1);
+}
+
+// Whether a statement that has failed would have gone on to insert the rows before.
+static bool could_insert(const THD *thd)
+{
+  if ((thd->killed && thd->killed != KILL_BAD_DATA) || thd->transaction_rollback_request || thd->is_fatal_error)
+    return false;
+  return thd->get_stmt_da()->sql_errno() != ER_LOCK_WAIT_TIMEOUT;
+}
+
 int ha_varve::end_bulk_insert()
 {
-  const bool is_too_late= !m_kept_numbers.empty() && ha_thd()->is_error();
-  const int error= is_too_late ? HA_ERR_GENERIC : insert_kept_rows();
+  THD *const thd= ha_thd();
+  const bool has_failed= thd->is_error();
+  int error= has_failed && !could_insert(thd) ? 0 : insert_kept_rows();
   forget_kept_rows();
+  if (error && has_failed)
+  {
+    // The server takes no notice of this error, having one.
+    thd->clear_error();
+    print_error(error, MYF(0));
+    error= 0;
+  }
   if (error)
     my_errno= error;
   return error;
@@ -114,5 +191,5 @@ void ha_varve::forget_kept_rows()
   m_rows_to_keep= 0;
   m_kept_records= {};
   m_kept_values= {};
-  m_kept_numbers= {};
+  m_kept_states= {};
 }

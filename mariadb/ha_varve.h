@@ -108,6 +108,18 @@ public:
 private:
   struct Index;
 
+  // What a session that is about to write a row would show if the row were refused.
+  struct Kept_state
+  {
+    explicit Kept_state(const THD *thd);
+    void restore(THD *thd) const;
+
+    ulong row;            // its number in the statement
+    uint conditions;      // in the diagnostics area, at most max_error_count
+    ulong warnings;       // all that have been counted
+    ulonglong insert_id;  // of the first row that got a value of the counter; 0 if none did
+  };
+
   int begin(THD *thd);
   int begin_own(THD *thd);
   int end_own(varve_code written);
@@ -118,6 +130,7 @@ private:
   int keep_row(const uchar *record);
   int insert_kept_rows();
   void forget_kept_rows();
+  void count_refused();
   int open_table();
   void close_table();
   uint engine_index(uint index) const;
@@ -208,11 +221,11 @@ private:
   bool m_keys_only;
 
   // Rows that a statement has written and the engine has not got yet (bulk.cc): the server's records, the engine's values, which
-  // point there, and the rows' numbers in the statement. How many rows are kept at most; 0 if none are.
+  // point there, and how the session was when each was written. How many rows are kept at most; 0 if none are.
   size_t m_rows_to_keep= 0;
   std::vector<uchar> m_kept_records;
   std::vector<varve_value> m_kept_values;
-  std::vector<ulong> m_kept_numbers;
+  std::vector<Kept_state> m_kept_states;
 
   // What the last failure was about: its handler code, and the SQL error number and the engine's words if they go to the
   // client.

@@ -702,7 +702,10 @@ int ha_varve::write_row(const uchar *record)
     return keep_row(record);
   m_row_plan.to_values(record, m_values.data());
   const varve_on_duplicate on_duplicate= m_change_duplicates ? VARVE_DUPLICATE_LOCK : VARVE_DUPLICATE_SHARE;
-  return written(varve_insert(m_txn, m_table, m_values.data(), uint32_t(m_values.size()), on_duplicate));
+  const varve_code code= varve_insert(m_txn, m_table, m_values.data(), uint32_t(m_values.size()), on_duplicate);
+  if (code == VARVE_DUPLICATE_KEY)
+    count_refused();
+  return written(code);
 }
 
 int ha_varve::update_row(const uchar *, const uchar *new_record)
@@ -753,8 +756,10 @@ void ha_varve::get_auto_increment(ulonglong offset, ulonglong increment, ulonglo
   // Rows with a value of their own have not moved the counter yet.
   if ((m_counter_failure= insert_kept_rows()))
     return;
+  // Where every statement locks the counter, it moves when a row is there: one that fails uses none up, as in InnoDB.
+  const ulonglong used_up= autoinc_lock_mode() == 0 ? 0 : wanted * increment;
   uint64_t at;
-  if (varve_code code= varve_auto_increment_reserve(m_txn, m_table, wanted * increment, counter_lock(ha_thd()), &at))
+  if (varve_code code= varve_auto_increment_reserve(m_txn, m_table, used_up, counter_lock(ha_thd()), &at))
   {
     m_counter_failure= failed(code);
     return;

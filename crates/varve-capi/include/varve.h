@@ -770,6 +770,9 @@ enum varve_code varve_table_records_in_range(const struct varve_table *table,
 // Makes `next` the counter's next value, durably.
 enum varve_code varve_table_set_auto_increment(const struct varve_table *table, uint64_t next);
 
+// Makes the counter's next value at least `next`, in memory only: rows with values of the counter make it durable.
+void varve_table_raise_auto_increment(const struct varve_table *table, uint64_t next);
+
 // Checks a table's structure: order, links, counts, and that clustered and secondary entries pair up. Each thing
 // wrong goes to `each`, and makes the call return VARVE_CORRUPT. `rows` gets the number of rows.
 enum varve_code varve_table_check(const struct varve_table *table, varve_text_fn each, void *context, uint64_t *rows);

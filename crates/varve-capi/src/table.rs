@@ -228,6 +228,14 @@ pub unsafe extern "C" fn varve_table_set_auto_increment(
     })
 }
 
+/// Makes the counter's next value at least `next`, in memory only: rows with values of the counter make it durable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_table_raise_auto_increment(table: *const varve_table, next: u64) {
+    // SAFETY: CAPI-2.
+    let table = unsafe { &*table };
+    table.table.auto_increment_raise(next);
+}
+
 /// Checks a table's structure: order, links, counts, and that clustered and secondary entries pair up. Each thing
 /// wrong goes to `each`, and makes the call return VARVE_CORRUPT. `rows` gets the number of rows.
 #[unsafe(no_mangle)]

@@ -279,7 +279,9 @@ int main(int argc, char **argv)
   OK(varve_auto_increment_reserve(txn, table, 2, VARVE_COUNTER_LOCKED, &first));
   CHECK(first == 4);
   OK(varve_txn_end_statement(txn));
-  OK(varve_table_set_auto_increment(table, 100));
+  OK(varve_table_set_auto_increment(table, 90));
+  varve_table_raise_auto_increment(table, 100);
+  varve_table_raise_auto_increment(table, 95);
   OK(varve_auto_increment_reserve(txn, table, 1, VARVE_COUNTER_AFTER_OTHERS, &first));
   CHECK(first == 100);
   OK(varve_txn_commit(txn));

@@ -23,7 +23,7 @@ use crate::undo::UndoKind;
 use super::long::{row_limit, store_row};
 use super::write::{
     MAX_MTR, OnDuplicate, append_undo, encode_key, encode_undo, insert_clustered, insert_entry,
-    raise_counter, whole, write_undo,
+    whole, write_undo,
 };
 
 /// Redo of an inserted record and its undo record, beside the key and the payload: the heads of the operations.
@@ -156,8 +156,9 @@ pub fn insert_rows(trx: &mut Transaction, table: &OpenTable, rows: &[&[Datum<'_>
 /// Moves the AUTO_INCREMENT counter past the greatest value of the rows.
 fn move_counter(table: &OpenTable, most: u64) -> Result<()> {
     let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
-    raise_counter(table, &mut mtr, most)?;
+    table.log_auto_increment(&mut mtr, most)?;
     mtr.commit();
+    table.raise_auto_increment(most.saturating_add(1));
     Ok(())
 }
 

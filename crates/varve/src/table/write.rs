@@ -107,6 +107,7 @@ pub fn insert_row(
     });
     trx.scratch.key = key;
     done?;
+    raise_counter(table, values);
     Counters::add(&trx.core().counters.rows_inserted, 1);
     Ok(())
 }
@@ -296,17 +297,19 @@ pub(super) fn insert_clustered(
     }
 }
 
+/// Makes the AUTO_INCREMENT counter on disk greater than the value of a row that is about to be there.
 fn log_counter(table: &OpenTable, mtr: &mut Mtr<'_>, values: &[Datum<'_>]) -> Result<()> {
     match table.auto_increment_value(values) {
-        Some(value) => raise_counter(table, mtr, value),
+        Some(value) => table.log_auto_increment(mtr, value),
         None => Ok(()),
     }
 }
 
-/// Moves the AUTO_INCREMENT counter past the value of a row.
-pub(super) fn raise_counter(table: &OpenTable, mtr: &mut Mtr<'_>, value: u64) -> Result<()> {
-    table.raise_auto_increment(value.saturating_add(1));
-    table.log_auto_increment(mtr, value)
+/// Does the same to the counter that values are drawn from: when the row is there, so that one that is refused leaves it alone.
+fn raise_counter(table: &OpenTable, values: &[Datum<'_>]) {
+    if let Some(value) = table.auto_increment_value(values) {
+        table.raise_auto_increment(value.saturating_add(1));
+    }
 }
 
 /// Inserts where a record with this key exists. `false`: it has gone meanwhile, try again.
@@ -733,6 +736,7 @@ pub fn update_row(
         Ok(())
     })?;
     if changes {
+        raise_counter(table, values);
         Counters::add(&trx.core().counters.rows_updated, 1);
     }
     Ok(changes)
