@@ -211,6 +211,9 @@ int ha_varve::truncate()
   close_table();
   const varve_code code= varve_table_truncate(db, m_name.c_str());
   const int reopened= open_table();
+  if (reopened)
+    // Nobody else gets this handler; under LOCK TABLES the next statement tries again.
+    table->mark_table_for_reopen();
   return code ? report(ha_thd(), code) : reopened;
 }
 

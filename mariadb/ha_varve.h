@@ -155,7 +155,7 @@ private:
   int failed(varve_code code);
   void refresh_estimates();
 
-  // Engine name of the table, and the table; null while it is closed.
+  // Engine name of the table, and the table; null while it is closed, or if TRUNCATE could not open it again.
   std::string m_name;
   varve_table *m_table;
 

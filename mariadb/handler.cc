@@ -241,6 +241,10 @@ THR_LOCK_DATA **ha_varve::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock
 
 int ha_varve::begin(THD *thd)
 {
+  // TRUNCATE could not open it again.
+  if (!m_table)
+    if (int error= open_table())
+      return error;
   if (table_share->sequence)
     return begin_own(thd);
   Session *session= Session::of(thd);
@@ -289,6 +293,8 @@ int ha_varve::reset()
   m_range_begin= m_range_end= nullptr;
   m_current= nullptr;
   m_row= nullptr;
+  m_failure= 0;
+  m_failure_number= 0;
   forget_ahead();
   release_values();
   return 0;
@@ -630,14 +636,18 @@ int ha_varve::rnd_next(uchar *buf)
   return index_first(buf);
 }
 
+// The server does not ask whether this has failed: a position of no length is none, and rnd_pos says so.
 void ha_varve::position(const uchar *)
 {
-  // It can't fail: the rows were given.
-  settle();
-  const uint8_t *at;
+  if (!m_current)
+  {
+    sql_print_error("VARVE: position() on table %s, but m_current is null: no row was read since reset()", m_name.c_str());
+    abort();
+  }
   const uint room= ref_length - POSITION_LENGTH_BYTES;
-  const uint length= std::min(varve_cursor_position(m_current, &at), room);
-  memcpy(ref, at, length);
+  const uint8_t *at= ref;
+  const uint length= settle() ? 0 : std::min(varve_cursor_position(m_current, &at), room);
+  memmove(ref, at, length);
   memset(ref + length, 0, room - length);
   mi_int2store(ref + room, length);
 }
@@ -649,10 +659,12 @@ int ha_varve::rnd_pos(uchar *buf, uchar *position)
       return failed(code);
   if (int error= settle())
     return error;
+  const uint length= mi_uint2korr(position + ref_length - POSITION_LENGTH_BYTES);
+  if (!length)
+    return m_failure ? m_failure : HA_ERR_INTERNAL_ERROR;
   m_current= m_position_cursor;
   m_index= nullptr;
   m_position_wanted.tell(m_position_cursor, m_row_plan, wanted_columns());
-  const uint length= mi_uint2korr(position + ref_length - POSITION_LENGTH_BYTES);
   return fetched(varve_cursor_seek_position(m_current, m_txn, position, length, m_lock, &m_row), buf,
                  HA_ERR_KEY_NOT_FOUND);
 }

@@ -101,6 +101,7 @@ impl Session<'_, '_> {
                 4 => {
                     let next = self.input.of(&[0, 1, 100, 1 << 40, u64::MAX - 1, u64::MAX]);
                     ok(varve_table_set_auto_increment(table, next));
+                    varve_table_raise_auto_increment(table, next.saturating_add(1));
                 }
                 5 => {
                     let mut rows = 0;
