@@ -234,6 +234,8 @@ private:
   std::string m_failure_words;
   // Why get_auto_increment failed, which the server reports as a failure to read the counter; 0 if it did not.
   int m_counter_failure;
+  // For how many rows of the statement, this one included, values of the counter were asked for; 0: for none yet, or they are over.
+  ulonglong m_rows_to_number= 0;
 };
 
 #endif

@@ -295,6 +295,7 @@ int ha_varve::reset()
   m_row= nullptr;
   m_failure= 0;
   m_failure_number= 0;
+  m_rows_to_number= 0;
   forget_ahead();
   release_values();
   return 0;
@@ -709,6 +710,8 @@ int ha_varve::write_row(const uchar *record)
     m_counter_failure= 0;
     if (int error= update_auto_increment())
       return m_counter_failure ? m_counter_failure : error;
+    if (m_rows_to_number)
+      m_rows_to_number--;
   }
   if (m_rows_to_keep)
     return keep_row(record);
@@ -768,6 +771,11 @@ void ha_varve::get_auto_increment(ulonglong offset, ulonglong increment, ulonglo
   // Rows with a value of their own have not moved the counter yet.
   if ((m_counter_failure= insert_kept_rows()))
     return;
+  // The server knows at its first call how many rows there are, if ever: the first values were for all of them, the next are for
+  // those that are left.
+  if (!m_rows_to_number)
+    m_rows_to_number= wanted;
+  wanted= m_rows_to_number;
   // Where every statement locks the counter, it moves when a row is there: one that fails uses none up, as in InnoDB.
   const ulonglong used_up= autoinc_lock_mode() == 0 ? 0 : wanted * increment;
   uint64_t at;
