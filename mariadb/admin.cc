@@ -113,20 +113,24 @@ static void tell_check_error(void *thd, const char *text)
 int ha_varve::check(THD *thd, HA_CHECK_OPT *)
 {
   uint64_t rows;
-  const varve_code code= varve_table_check(m_table, tell_check_error, thd, &rows);
+  const varve_code code= varve_table_check(m_table, m_txn, tell_check_error, thd, &rows);
   if (code == VARVE_OK)
     return HA_ADMIN_OK;
   if (code == VARVE_CORRUPT)
     return HA_ADMIN_CORRUPT;
-  tell_check_error(thd, varve_last_error());
+  // An error becomes a line of the result as well.
+  if (code == VARVE_INTERRUPTED)
+    print_error(failed(code), MYF(0));
+  else
+    tell_check_error(thd, varve_last_error());
   return HA_ADMIN_FAILED;
 }
 
 int ha_varve::analyze(THD *, HA_CHECK_OPT *)
 {
-  if (varve_code code= varve_table_analyze(m_table))
+  if (varve_code code= varve_table_analyze(m_table, m_txn))
   {
-    failed(code);
+    print_error(failed(code), MYF(0));
     return HA_ADMIN_FAILED;
   }
   return info(HA_STATUS_VARIABLE | HA_STATUS_CONST) ? HA_ADMIN_FAILED : HA_ADMIN_OK;

@@ -272,8 +272,9 @@ int ha_varve::external_lock(THD *thd, int type)
   return begin(thd);
 }
 
-// A statement under LOCK TABLES, or within a stored function or trigger: external_lock was called once for all of them. Not so for a
-// temporary table, which none of these locks: what its handler remembers is another statement's, if anybody's.
+// A statement under LOCK TABLES, or within a stored function or trigger: external_lock was called once for
+// all of them. Not so for a temporary table, which none of these locks: what its handler remembers is another
+// statement's, if anybody's.
 int ha_varve::start_stmt(THD *thd, thr_lock_type type)
 {
   if (table_share->tmp_table != NO_TMP_TABLE)

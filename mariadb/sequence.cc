@@ -3,7 +3,8 @@
 // A sequence is a table of one row, which the server reads and writes through its own handler on top of ours, under a mutex
 // of the sequence. Values that were drawn are never given back: what is written to that row is not part of the
 // connection's transaction. So a handler of a sequence has an engine transaction of its own, which reads what is
-// committed and commits each change at once, durably if commits are.
+// committed and commits each change at once, durably if commits are. What kills the connection's statement
+// interrupts it.
 
 #include "ha_varve.h"
 
@@ -19,6 +20,11 @@ int ha_varve::begin_own(THD *thd)
   if (!m_own_txn)
     if (varve_code code= varve_txn_open(db, VARVE_TABLES_LOCKED_BY_CALLER, &m_own_txn))
       return failed(code);
+  Session *session= Session::of(thd);
+  if (!session)
+    return HA_ERR_INTERNAL_ERROR;
+  session->heed_kill(thd);
+  varve_txn_interrupt_with(m_own_txn, session->txn());
   m_txn= m_own_txn;
   if (!varve_txn_is_open(m_own_txn))
     if (varve_code code= varve_txn_begin(m_own_txn, VARVE_READ_COMMITTED))

@@ -59,19 +59,26 @@ int Session::begin(THD *thd)
   if (varve_txn_is_open(m_txn))
     return 0;
   m_is_prepared= m_holds_commit= m_is_ordered= false;
-  varve_txn_clear_interrupt(m_txn);
   if (varve_code code= varve_txn_begin(m_txn, isolation_of(thd)))
     return report(thd, code);
   return 0;
+}
+
+// The server takes down who is killed before it calls kill_query.
+void Session::heed_kill(THD *thd)
+{
+  varve_txn_clear_interrupt(m_txn);
+  if (thd_kill_level(thd) != THD_IS_NOT_KILLED)
+    varve_txn_interrupt(m_txn);
 }
 
 int Session::start_statement(THD *thd)
 {
   if (m_in_statement)
     return 0;
+  heed_kill(thd);
   if (int error= begin(thd))
     return error;
-  varve_txn_clear_interrupt(m_txn);
   varve_txn_set_lock_wait_timeout(m_txn, lock_wait_timeout_ms(thd));
   if (varve_code code= varve_txn_start_statement(m_txn))
     return report(thd, code);
@@ -84,6 +91,7 @@ int Session::start_statement(THD *thd)
 
 int Session::start_snapshot(THD *thd)
 {
+  heed_kill(thd);
   if (int error= begin(thd))
     return error;
   trans_register_ha(thd, true, hton, 0);
@@ -101,29 +109,20 @@ int Session::start_snapshot(THD *thd)
 
 int Session::wait_for_writers(THD *thd, const varve_table *table)
 {
-  if (!m_waiter.load())
+  if (!m_waiter)
   {
-    varve_txn *waiter;
-    if (varve_code code= varve_txn_open(db, VARVE_TABLES_LOCKED_BY_ENGINE, &waiter))
+    if (varve_code code= varve_txn_open(db, VARVE_TABLES_LOCKED_BY_ENGINE, &m_waiter))
       return report(thd, code);
-    m_waiter.store(waiter);
+    varve_txn_interrupt_with(m_waiter, m_txn);
   }
-  varve_txn *const waiter= m_waiter.load();
-  varve_txn_set_lock_wait_timeout(waiter, lock_wait_timeout_ms(thd));
-  varve_code code= varve_txn_begin(waiter, VARVE_READ_COMMITTED);
-  // Who kills from here on interrupts it; who did before is seen.
+  heed_kill(thd);
+  varve_txn_set_lock_wait_timeout(m_waiter, lock_wait_timeout_ms(thd));
+  varve_code code= varve_txn_begin(m_waiter, VARVE_READ_COMMITTED);
   if (!code)
-    code= thd_kill_level(thd) > THD_ABORT_SOFTLY ? VARVE_INTERRUPTED : varve_txn_lock_table_shared(waiter, table);
+    code= varve_txn_lock_table_shared(m_waiter, table);
   const int error= code ? report(thd, code) : 0;
-  varve_txn_rollback(waiter);
+  varve_txn_rollback(m_waiter);
   return error;
-}
-
-void Session::interrupt()
-{
-  varve_txn_interrupt(m_txn);
-  if (varve_txn *waiter= m_waiter.load())
-    varve_txn_interrupt(waiter);
 }
 
 void Session::abandon()
@@ -237,7 +236,7 @@ static int start_consistent_snapshot(handlerton *, THD *thd)
 void kill_query(handlerton *, THD *thd, enum thd_kill_levels)
 {
   if (Session *session= Session::known(thd))
-    session->interrupt();
+    varve_txn_interrupt(session->m_txn);
 }
 
 int close_connection(handlerton *, THD *thd)
@@ -247,8 +246,8 @@ int close_connection(handlerton *, THD *thd)
   if (session)
   {
     varve_txn_close(session->m_txn);
-    if (varve_txn *waiter= session->m_waiter.load())
-      varve_txn_close(waiter);
+    if (session->m_waiter)
+      varve_txn_close(session->m_waiter);
     delete session;
   }
   return 0;

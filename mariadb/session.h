@@ -8,8 +8,6 @@
 
 #include "server.h"
 
-#include <atomic>
-
 namespace varve_plugin {
 
 class Session
@@ -23,6 +21,11 @@ public:
   static Session *known(THD *thd);
 
   const varve_txn *txn() const { return m_txn; }
+
+  // A statement begins, or something in it: a KILL of an earlier one is over, but not one of this, whenever
+  // it came. From here on a KILL, soft or hard, ends whatever may take long in this session, and in those
+  // that are interrupted with it.
+  void heed_kill(THD *thd);
 
   // A statement begins to use a table: begins a transaction if there is none, and tells the server about it. Called
   // for each table; all but the first call of a statement do nothing. Returns a handler code.
@@ -54,14 +57,13 @@ private:
   }
   int begin(THD *thd);
   varve_code commit_alone(THD *thd);
-  void interrupt();
 
   friend int close_connection(handlerton *, THD *thd);
   friend void kill_query(handlerton *, THD *thd, enum thd_kill_levels);
 
   varve_txn *const m_txn;
-  // For wait_for_writers, from its first use on. Whoever kills the connection looks at it, too.
-  std::atomic<varve_txn *> m_waiter;
+  // For wait_for_writers, from its first use on.
+  varve_txn *m_waiter;
   // What XA PREPARE of this connection has let go, for its own XA COMMIT or XA ROLLBACK.
   varve_xid m_prepared_xid;
   // Between the first start_statement and the statement's commit or rollback.

@@ -757,8 +757,9 @@ enum varve_code varve_table_rows_per_key(const struct varve_table *table,
                                          double *out,
                                          uint32_t n);
 
-// Makes the estimates about all indexes anew.
-enum varve_code varve_table_analyze(const struct varve_table *table);
+// Makes the estimates about all indexes anew. `txn` may be null; if not, what interrupts its running transaction ends this, too.
+enum varve_code varve_table_analyze(const struct varve_table *table,
+                                    const struct varve_txn *txn);
 
 // Estimates the number of rows between two keys of an index.
 enum varve_code varve_table_records_in_range(const struct varve_table *table,
@@ -774,8 +775,13 @@ enum varve_code varve_table_set_auto_increment(const struct varve_table *table, 
 void varve_table_raise_auto_increment(const struct varve_table *table, uint64_t next);
 
 // Checks a table's structure: order, links, counts, and that clustered and secondary entries pair up. Each thing
-// wrong goes to `each`, and makes the call return VARVE_CORRUPT. `rows` gets the number of rows.
-enum varve_code varve_table_check(const struct varve_table *table, varve_text_fn each, void *context, uint64_t *rows);
+// wrong goes to `each`, and makes the call return VARVE_CORRUPT. `rows` gets the number of rows. `txn` may be null; if not, the check
+// waits for others as long as its running transaction would, which has not changed the table, and is interrupted with it.
+enum varve_code varve_table_check(const struct varve_table *table,
+                                  const struct varve_txn *txn,
+                                  varve_text_fn each,
+                                  void *context,
+                                  uint64_t *rows);
 
 // Takes `n` consecutive values from a table's counter for the running statement; `first` gets the first of them. Values
 // are not given back by a rollback, and never given twice, also after a crash.
@@ -834,11 +840,18 @@ enum varve_code varve_txn_drop_temporary(const struct varve_txn *txn,
 // How long this session waits for a lock; 0 does not wait at all.
 void varve_txn_set_lock_wait_timeout(const struct varve_txn *txn, uint64_t ms);
 
-// Makes the running transaction's waits, this one and later ones, end with VARVE_INTERRUPTED. From any thread.
+// Makes this session's waits, searches and whatever else may take long, those of now and later ones, end with VARVE_INTERRUPTED, until
+// varve_txn_clear_interrupt. Rollback and commit go on. From any thread.
 void varve_txn_interrupt(const struct varve_txn *txn);
 
-// Lets the running transaction wait again.
+// Lets this session's transactions go on again. Whoever looks after this call sees what the interrupter had done before
+// an interrupt that is cleared.
 void varve_txn_clear_interrupt(const struct varve_txn *txn);
+
+// From its next transaction on `txn` is interrupted when `by` is, and no more by calls about `txn` itself: for a session that does
+// something on behalf of another. Either may be closed before the other.
+void varve_txn_interrupt_with(const struct varve_txn *txn,
+                              const struct varve_txn *by);
 
 // Locks a search key exclusively, whether or not any row has it, against those who do the same: so a caller can keep
 // keys unique that the engine does not.

@@ -9,6 +9,7 @@ use crate::collation::text;
 use crate::database::{tell, varve_db, varve_text_fn};
 use crate::error::varve_code::{self, VARVE_OK};
 use crate::error::{guard, last_duplicate_index};
+use crate::txn::{running, varve_txn};
 use crate::value::{varve_value, with_datums};
 
 /// An open table. Shared by all threads.
@@ -170,12 +171,23 @@ pub unsafe extern "C" fn varve_table_rows_per_key(
     })
 }
 
-/// Makes the estimates about all indexes anew.
+/// Makes the estimates about all indexes anew. `txn` may be null; if not, what interrupts its running
+/// transaction ends this, too.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn varve_table_analyze(table: *const varve_table) -> varve_code {
+pub unsafe extern "C" fn varve_table_analyze(
+    table: *const varve_table,
+    txn: *const varve_txn,
+) -> varve_code {
     // SAFETY: CAPI-2.
-    let table = unsafe { &*table };
-    guard(&table.db, || table.table.analyze().map(|()| VARVE_OK))
+    let (table, txn) = unsafe { (&*table, txn.as_ref()) };
+    guard(&table.db, || {
+        match txn {
+            // SAFETY: CAPI-2.
+            Some(txn) => unsafe { running(txn)? }.analyze(&table.table)?,
+            None => table.table.analyze()?,
+        }
+        Ok(VARVE_OK)
+    })
 }
 
 /// One end of a range of keys. `values` are the first `n` parts of the key, as varve_cursor_seek takes them; none mean no
@@ -237,18 +249,25 @@ pub unsafe extern "C" fn varve_table_raise_auto_increment(table: *const varve_ta
 }
 
 /// Checks a table's structure: order, links, counts, and that clustered and secondary entries pair up. Each thing
-/// wrong goes to `each`, and makes the call return VARVE_CORRUPT. `rows` gets the number of rows.
+/// wrong goes to `each`, and makes the call return VARVE_CORRUPT. `rows` gets the number of rows. `txn` may
+/// be null; if not, the check waits for others as long as its running transaction would, which has not
+/// changed the table, and is interrupted with it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_table_check(
     table: *const varve_table,
+    txn: *const varve_txn,
     each: varve_text_fn,
     context: *mut c_void,
     rows: *mut u64,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    let table = unsafe { &*table };
+    let (table, txn) = unsafe { (&*table, txn.as_ref()) };
     guard(&table.db, || {
-        let report = table.db.check_table(&table.table)?;
+        let report = match txn {
+            // SAFETY: CAPI-2.
+            Some(txn) => unsafe { running(txn)? }.check_table(&table.table)?,
+            None => table.db.check_table(&table.table)?,
+        };
         // SAFETY: CAPI-2.
         unsafe { rows.write(report.rows) };
         for e in &report.errors {

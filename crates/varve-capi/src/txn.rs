@@ -22,7 +22,8 @@ use crate::value::{slice_of, varve_value, with_datums};
 pub struct varve_txn {
     pub(crate) db: Database,
     locking: varve_table_locks,
-    /// Ends waits of the session's transactions. Another thread may look at nothing else.
+    /// Interrupts the session's transactions, unless `State::interrupt` is another's. Another thread may look
+    /// at nothing else.
     interrupt: Arc<AtomicBool>,
     /// Only the session's own thread comes here (varve.h, first rule).
     state: UnsafeCell<State>,
@@ -31,6 +32,8 @@ pub struct varve_txn {
 pub(crate) struct State {
     pub(crate) current: Option<Transaction>,
     lock_wait_timeout: Option<Duration>,
+    /// What interrupts the transactions that begin from now on.
+    interrupt: Arc<AtomicBool>,
 }
 
 #[repr(C)]
@@ -158,13 +161,15 @@ pub unsafe extern "C" fn varve_txn_open(
     // SAFETY: CAPI-2.
     let db = unsafe { &*db };
     guard(&db.0, || {
+        let interrupt = Arc::new(AtomicBool::new(false));
         let txn = varve_txn {
             db: db.0.clone(),
             locking: chosen("locking", locking)?,
-            interrupt: Arc::new(AtomicBool::new(false)),
+            interrupt: interrupt.clone(),
             state: UnsafeCell::new(State {
                 current: None,
                 lock_wait_timeout: None,
+                interrupt,
             }),
         };
         // SAFETY: CAPI-2.
@@ -200,8 +205,7 @@ pub unsafe extern "C" fn varve_txn_begin(
             return Err(Error::invalid("a transaction has begun already"));
         }
         let mut t = txn.db.begin(chosen("isolation", isolation)?.into());
-        clear_interrupt(txn);
-        t.set_interrupt(txn.interrupt.clone());
+        t.set_interrupt(state.interrupt.clone());
         if txn.locking == varve_table_locks::VARVE_TABLES_LOCKED_BY_CALLER {
             t.trust_metadata_locks();
         }
@@ -371,7 +375,8 @@ pub unsafe extern "C" fn varve_txn_set_lock_wait_timeout(txn: *const varve_txn, 
     }
 }
 
-/// Makes the running transaction's waits, this one and later ones, end with VARVE_INTERRUPTED. From any thread.
+/// Makes this session's waits, searches and whatever else may take long, those of now and later ones, end
+/// with VARVE_INTERRUPTED, until varve_txn_clear_interrupt. Rollback and commit go on. From any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_txn_interrupt(txn: *const varve_txn) {
     // SAFETY: CAPI-2. Nothing is touched but what any thread may touch.
@@ -384,18 +389,26 @@ pub unsafe extern "C" fn varve_txn_interrupt(txn: *const varve_txn) {
     });
 }
 
-/// Lets the running transaction wait again.
+/// Lets this session's transactions go on again. Whoever looks after this call sees what the interrupter had
+/// done before an interrupt that is cleared.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_txn_clear_interrupt(txn: *const varve_txn) {
     // SAFETY: CAPI-2.
-    clear_interrupt(unsafe { &*txn });
+    let txn = unsafe { &*txn };
+    // A write would take the line from whoever reads it, for nothing nearly always.
+    if txn.interrupt.load(Ordering::Relaxed) {
+        // Acquire: pairs with the Release store of the interrupt that is cleared.
+        txn.interrupt.swap(false, Ordering::AcqRel);
+    }
 }
 
-fn clear_interrupt(txn: &varve_txn) {
-    // A store would take the line from whoever reads it, for nothing nearly always.
-    if txn.interrupt.load(Ordering::Relaxed) {
-        txn.interrupt.store(false, Ordering::Release);
-    }
+/// From its next transaction on `txn` is interrupted when `by` is, and no more by calls about `txn` itself:
+/// for a session that does something on behalf of another. Either may be closed before the other.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_txn_interrupt_with(txn: *const varve_txn, by: *const varve_txn) {
+    // SAFETY: CAPI-2.
+    let (state, by) = unsafe { (state(&*txn), &*by) };
+    state.interrupt = by.interrupt.clone();
 }
 
 /// Locks a search key exclusively, whether or not any row has it, against those who do the same: so a caller can keep

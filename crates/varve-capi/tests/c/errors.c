@@ -104,6 +104,39 @@ static void rows_that_do_not_fit(const varve_txn *txn)
 }
 
 // An enum may hold any number in C: what is none of its constants is refused, by the argument's name.
+static void ignore(void *context, const char *what)
+{
+  (void) context;
+  (void) what;
+}
+
+// Of a session that does something on behalf of another: `a` for `b`.
+static void interrupts(const varve_txn *a, const varve_txn *b)
+{
+  uint64_t rows;
+  varve_txn_interrupt_with(a, b);
+  OK(varve_txn_begin(a, VARVE_REPEATABLE_READ));
+  OK(varve_table_check(table, a, ignore, NULL, &rows));
+  OK(varve_table_analyze(table, a));
+  varve_txn_interrupt(b);
+  EXPECT(VARVE_INTERRUPTED, varve_table_check(table, a, ignore, NULL, &rows));
+  EXPECT(VARVE_INTERRUPTED, varve_table_analyze(table, a));
+  OK(varve_txn_rollback(a));
+  // It is there until it is cleared, also for a transaction that begins.
+  OK(varve_txn_begin(a, VARVE_REPEATABLE_READ));
+  EXPECT(VARVE_INTERRUPTED, varve_table_analyze(table, a));
+  varve_txn_clear_interrupt(a);
+  EXPECT(VARVE_INTERRUPTED, varve_table_analyze(table, a));
+  varve_txn_clear_interrupt(b);
+  OK(varve_table_analyze(table, a));
+  varve_txn_interrupt(a);
+  OK(varve_table_analyze(table, a));
+  OK(varve_txn_commit(a));
+  varve_txn_clear_interrupt(a);
+  varve_txn_interrupt_with(a, a);
+  EXPECT(VARVE_INVALID, varve_table_check(table, a, ignore, NULL, &rows));
+}
+
 static void numbers_that_mean_nothing(void)
 {
   varve_txn *txn;
@@ -218,6 +251,7 @@ int main(int argc, char **argv)
   many_rows(a);
   rows_that_do_not_fit(a);
   waits(a, b);
+  interrupts(a, b);
   numbers_that_mean_nothing();
   varve_txn_close(a);
   varve_txn_close(b);

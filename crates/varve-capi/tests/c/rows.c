@@ -289,7 +289,7 @@ int main(int argc, char **argv)
   OK(varve_table_get_stats(table, &stats));
   CHECK(stats.rows == 3 && stats.used_bytes > 0 && stats.auto_increment == 101);
   double per_key[2];
-  OK(varve_table_analyze(table));
+  OK(varve_table_analyze(table, NULL));
   OK(varve_table_rows_per_key(table, 1, per_key, 2));
   CHECK(per_key[0] == 1 && per_key[1] == 1);
   varve_value from= bytes("b");
@@ -306,7 +306,7 @@ int main(int argc, char **argv)
   CHECK(metrics == counters);
   OK(varve_db_undo_tablespaces(db, count_undo_tablespace, &spaces));
   CHECK(spaces == 2);
-  OK(varve_table_check(table, count_name, &names, &rows));
+  OK(varve_table_check(table, NULL, count_name, &names, &rows));
   CHECK(rows == 3);
   OK(varve_db_flush_log(db));
   varve_table_close(table);
@@ -324,7 +324,7 @@ int main(int argc, char **argv)
   varve_table_close(table);
   OK(varve_table_truncate(db, "shop/folk"));
   OK(varve_table_open(db, "shop/folk", &table));
-  OK(varve_table_check(table, count_name, &names, &rows));
+  OK(varve_table_check(table, NULL, count_name, &names, &rows));
   CHECK(rows == 0);
   varve_table_close(table);
   OK(varve_table_drop(db, "shop/folk"));

@@ -30,7 +30,7 @@ static void ignore(void *context, const char *text)
 static uint64_t count(const varve_table *table)
 {
   uint64_t rows;
-  OK(varve_table_check(table, ignore, NULL, &rows));
+  OK(varve_table_check(table, NULL, ignore, NULL, &rows));
   return rows;
 }
 

@@ -90,7 +90,8 @@ impl Session<'_, '_> {
                     ok(varve_table_rows_per_key(table, index, out.as_mut_ptr(), 3));
                 }
                 2 => {
-                    ok(varve_table_analyze(table));
+                    let txn = self.txns.first().copied().unwrap_or(null_mut());
+                    ok(varve_table_analyze(table, txn));
                 }
                 3 => {
                     let mut n = 0;
@@ -105,7 +106,13 @@ impl Session<'_, '_> {
                 }
                 5 => {
                     let mut rows = 0;
-                    let code = ok(varve_table_check(table, each, null_mut(), &mut rows));
+                    let code = ok(varve_table_check(
+                        table,
+                        null(),
+                        each,
+                        null_mut(),
+                        &mut rows,
+                    ));
                     let error = CStr::from_ptr(varve_last_error());
                     assert_ne!(code, VARVE_CORRUPT, "{error:?}");
                 }
@@ -149,7 +156,12 @@ impl Session<'_, '_> {
         // SAFETY: as for `run`.
         unsafe {
             ok(match self.input.below(19) {
-                0..4 => varve_txn_begin(txn, choose(self.input)),
+                0..4 => {
+                    // Or nothing would be done any more.
+                    self.txns.iter().for_each(|t| varve_txn_clear_interrupt(*t));
+                    varve_txn_interrupt_with(txn, self.txns[self.input.below(self.txns.len())]);
+                    varve_txn_begin(txn, choose(self.input))
+                }
                 4 => varve_txn_commit(txn),
                 5 => varve_txn_rollback(txn),
                 6 => varve_txn_prepare(txn, &self.xid()),

@@ -40,12 +40,17 @@ impl TreeReport {
     }
 }
 
+/// Is shown the key and the payload of a record; an error ends the check.
+type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'v;
+
 struct Walk<'v> {
     report: TreeReport,
     seen: Vec<u64>,
     /// Per level: where the page visited last says that its right sibling is.
     expected_next: Vec<Option<PageNo>>,
-    visit: &'v mut dyn FnMut(&[u8], &[u8]),
+    visit: &'v mut Visit<'v>,
+    /// What `visit` said last.
+    going_on: Result<()>,
 }
 
 /// What a parent says about its child.
@@ -58,8 +63,8 @@ struct Expected {
 
 impl Tree {
     /// Checks order, fences, levels, sibling links, free space accounting, and that each page is reached once and allocated. Calls
-    /// `visit` for every record of the leaves, in order.
-    pub fn check(&self, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<TreeReport> {
+    /// `visit` for every record of the leaves, in order; an error of it ends the check.
+    pub fn check<'v>(&self, visit: &'v mut Visit<'v>) -> Result<TreeReport> {
         let level = {
             let page = self.env.pool.shared(self.page_id(self.root))?;
             match self.root_level(&page) {
@@ -79,6 +84,7 @@ impl Tree {
             seen: Vec::new(),
             expected_next: vec![None; level as usize + 1],
             visit,
+            going_on: Ok(()),
         };
         self.check_page(
             &mut walk,
@@ -89,6 +95,7 @@ impl Tree {
                 high: None,
             },
         );
+        walk.going_on?;
         for (level, next) in walk.expected_next.iter().enumerate() {
             if let Some(next) = next.filter(|&next| next != NO_PAGE) {
                 let what = format!("the last page of level {level} names a right sibling, {next}");
@@ -102,6 +109,9 @@ impl Tree {
     fn check_page(&self, walk: &mut Walk<'_>, expected: Expected) {
         let Expected { no, level, .. } = expected;
         assert!(level <= MAX_LEVEL, "the root's level was checked");
+        if walk.going_on.is_err() {
+            return;
+        }
         if no.0 >= self.space.size_pages() {
             walk.report.error(no, "is beyond the end of the file");
             return;
@@ -138,7 +148,10 @@ impl Tree {
             for slot in 0..p.n_slots() {
                 key.clear();
                 p.push_key(slot, &mut key);
-                (walk.visit)(&key, p.payload(slot));
+                walk.going_on = (walk.visit)(&key, p.payload(slot));
+                if walk.going_on.is_err() {
+                    return;
+                }
             }
             return;
         }

@@ -365,7 +365,10 @@ impl Database {
 
     /// Checks a table's trees and that rows and entries belong together. Other transactions may go on.
     pub fn check_table(&self, table: &Table) -> Result<CheckReport> {
-        crate::table::check_table(&self.inner.core, &table.table)
+        let mut trx = self.begin(Isolation::RepeatableRead);
+        let report = crate::table::check_table(&mut trx, &table.table)?;
+        trx.commit()?;
+        Ok(report)
     }
 
     /// Waits until purge has removed all that was deleted or replaced, at most so long: before the database is closed, for example, so that
@@ -542,7 +545,7 @@ impl Table {
 
     /// Makes the estimates about all indexes anew.
     pub fn analyze(&self) -> Result<()> {
-        crate::stats::analyze(&self.table)
+        crate::stats::analyze(&self.table, &|| Ok(()))
     }
 
     /// `index_estimate` would look at the table again.
@@ -679,6 +682,21 @@ impl Transaction {
         lock: AutoIncLock,
     ) -> Result<u64> {
         self.draw_auto_increment(&table.table, n, lock)
+    }
+
+    /// As [`Database::check_table`], for a statement of this transaction, which has not changed the table: it
+    /// waits as long as the transaction would, and is interrupted with it.
+    pub fn check_table(&self, table: &Table) -> Result<CheckReport> {
+        let mut trx = Transaction::begin(self.core().clone(), Isolation::RepeatableRead);
+        trx.wait_as(self);
+        let report = crate::table::check_table(&mut trx, &table.table)?;
+        trx.commit()?;
+        Ok(report)
+    }
+
+    /// As [`Table::analyze`]; is interrupted with the transaction.
+    pub fn analyze(&self, table: &Table) -> Result<()> {
+        crate::stats::analyze(&table.table, &|| self.check_interrupt())
     }
 
     /// Replaces the row that the cursor stands on, which was read with an exclusive lock. `false`: it has these values already,

@@ -36,10 +36,13 @@ const GUESSED_RECORDS: u64 = 100;
 /// Up to so many different values are counted instead of estimated.
 const COUNTED_VALUES: u64 = 40;
 
+/// Asked before each leaf; an error ends the work.
+type GoingOn<'a> = &'a dyn Fn() -> Result<()>;
+
 /// Makes the table's statistics anew. Waits for whoever is doing so already.
-pub fn analyze(table: &OpenTable) -> Result<()> {
+pub fn analyze(table: &OpenTable, going_on: GoingOn<'_>) -> Result<()> {
     let _alone = table.estimates.making.lock();
-    refresh(table)
+    refresh(table, going_on)
 }
 
 /// The statistics of index number `index` (0: the clustered one), made now if there are none or they are too
@@ -57,17 +60,17 @@ pub fn index_estimate(table: &OpenTable, index: usize) -> Result<IndexEstimate> 
         };
         // Somebody else may have made them just now.
         if alone.is_some() && is_old(&kept()) {
-            refresh(table)?;
+            refresh(table, &|| Ok(()))?;
         }
     }
     Ok(kept().expect("there are some"))
 }
 
 /// The caller holds the mutex of those who make them.
-fn refresh(table: &OpenTable) -> Result<()> {
+fn refresh(table: &OpenTable, going_on: GoingOn<'_>) -> Result<()> {
     let rows = table.row_count();
     let made = (table.indexes().enumerate())
-        .map(|(number, index)| estimate(table, number, index, rows))
+        .map(|(number, index)| estimate(table, (number, index), rows, going_on))
         .collect::<Result<Vec<_>>>()?;
     keep(table, rows, made);
     Ok(())
@@ -119,18 +122,23 @@ struct Sample {
 
 fn estimate(
     table: &OpenTable,
-    number: usize,
-    index: &OpenIndex,
+    (number, index): (usize, &OpenIndex),
     rows: u64,
+    going_on: GoingOn<'_>,
 ) -> Result<IndexEstimate> {
     let codecs = codecs_of(table, number, index);
-    let sample = sample(&index.tree, &codecs)?;
+    let sample = sample(&index.tree, &codecs, going_on)?;
     let mut rows_per_key = Vec::with_capacity(sample.changes.len());
     for (n, changes) in sample.changes.iter().enumerate() {
         let unique = index.unique && n + 1 >= index.codec.len();
         let values = match unique {
             true => rows as f64,
-            false => values_of(&index.tree, &codecs, n + 1, *changes, &sample, rows)?,
+            false => values_of(
+                (&index.tree, &codecs),
+                n + 1,
+                (*changes, &sample, rows),
+                going_on,
+            )?,
         };
         rows_per_key.push(rows as f64 / values.max(1.0));
     }
@@ -143,29 +151,33 @@ fn estimate(
 
 /// How many different values the first `n` parts have.
 fn values_of(
-    tree: &Tree,
-    codecs: &Codecs<'_>,
+    (tree, codecs): (&Tree, &Codecs<'_>),
     n: usize,
-    changes: u64,
-    sample: &Sample,
-    rows: u64,
+    (changes, sample, rows): (u64, &Sample, u64),
+    going_on: GoingOn<'_>,
 ) -> Result<f64> {
     let share = changes as f64 / sample.pairs.max(1) as f64;
     let estimated = 1.0 + share * rows.saturating_sub(1) as f64;
     if estimated > 8.0 * COUNTED_VALUES as f64 {
         return Ok(estimated);
     }
-    Ok(match count_values(tree, codecs, n)? {
+    Ok(match count_values(tree, codecs, n, going_on)? {
         Some(counted) => counted as f64,
         None => estimated.max(COUNTED_VALUES as f64),
     })
 }
 
 /// Counts the different values of the first `n` parts; `None` if there are more than `COUNTED_VALUES`.
-fn count_values(tree: &Tree, codecs: &Codecs<'_>, n: usize) -> Result<Option<u64>> {
+fn count_values(
+    tree: &Tree,
+    codecs: &Codecs<'_>,
+    n: usize,
+    going_on: GoingOn<'_>,
+) -> Result<Option<u64>> {
     let mut values = 0;
     let (mut from, mut key, mut ends) = (Vec::new(), Vec::new(), Vec::new());
     loop {
+        going_on()?;
         let leaf = tree.latch_leaf_shared(&from, Seek::Ge)?;
         let page = leaf.slotted();
         if leaf.at == page.n_slots() {
@@ -194,7 +206,7 @@ fn count_values(tree: &Tree, codecs: &Codecs<'_>, n: usize) -> Result<Option<u64
     }
 }
 
-fn sample(tree: &Tree, codecs: &Codecs<'_>) -> Result<Sample> {
+fn sample(tree: &Tree, codecs: &Codecs<'_>, going_on: GoingOn<'_>) -> Result<Sample> {
     let mut sample = Sample {
         leaves: 0,
         records: 0,
@@ -206,6 +218,7 @@ fn sample(tree: &Tree, codecs: &Codecs<'_>) -> Result<Sample> {
     let shares: [f64; SAMPLED_LEAVES] =
         std::array::from_fn(|i| (i as f64 + 0.5) / SAMPLED_LEAVES as f64);
     for low in tree.leaf_lows_at(&shares)? {
+        going_on()?;
         let leaf = tree.latch_leaf_shared(&low, Seek::Ge)?;
         let page = leaf.slotted();
         // A tree with fewer leaves shows one of them several times in a row.

@@ -22,7 +22,7 @@ use crate::catalog::{
 use crate::lock::TableMode;
 use crate::page::PageType;
 use crate::row::{LongValues, RowRef};
-use crate::txn::{Core, Isolation, Transaction};
+use crate::txn::Transaction;
 
 use super::long::{damaged, row_for_keys};
 use super::version::read_leaf;
@@ -45,32 +45,32 @@ pub struct CheckReport {
     pub errors: Vec<String>,
 }
 
-/// Checks a table; waits for transactions that write to it.
-pub fn check_table(core: &std::sync::Arc<Core>, table: &OpenTable) -> Result<CheckReport> {
-    let mut trx = Transaction::begin(core.clone(), Isolation::RepeatableRead);
+/// Checks a table; waits for transactions that write to it. An interrupt of `trx`, which is to be no other's,
+/// ends it.
+pub fn check_table(trx: &mut Transaction, table: &OpenTable) -> Result<CheckReport> {
     trx.use_table(table, TableMode::Shared)?;
     let _no_purge = table.keep_purge_away();
     let mut errors = Vec::new();
     if !table.is_temporary() {
-        verify_pages(core, table, &mut |e| {
+        verify_pages(trx, table, &mut |e| {
             if errors.len() < MAX_ERRORS {
                 errors.push(e.to_string());
             }
-        });
+        })?;
     }
-    let mut report = check_quiet_table(table)?;
+    let mut report = check_quiet_table(table, &|| trx.check_interrupt())?;
     // What a page says by itself comes first, and not again.
     let told = |what: &String| errors.iter().any(|e| what.contains(e));
     report.errors.retain(|what| !told(what));
     errors.append(&mut report.errors);
     errors.truncate(MAX_ERRORS);
     report.errors = errors;
-    trx.commit()?;
     Ok(report)
 }
 
 /// Every page of the table's file, also those that no tree leads to.
-fn verify_pages(core: &Core, table: &OpenTable, tell: &mut dyn FnMut(Error)) {
+fn verify_pages(trx: &Transaction, table: &OpenTable, tell: &mut dyn FnMut(Error)) -> Result<()> {
+    let core = trx.core();
     let space = &table.clustered.tree.space;
     let page = |no: usize| {
         let no = u32::try_from(no)
@@ -79,20 +79,30 @@ fn verify_pages(core: &Core, table: &OpenTable, tell: &mut dyn FnMut(Error)) {
         Some(PageId::new(space.id(), PageNo(no)))
     };
     let mut read = |id: PageId, to: &mut [u8]| {
+        trx.check_interrupt()?;
         core.pool.prefetch_walk(id.no.0 as usize, page);
         to.copy_from_slice(&core.pool.shared(id)?);
         Ok(())
     };
-    space.verify_pages(core.log.next_lsn(), &mut read, tell);
+    let mut going_on = Ok(());
+    let mut tell = |e| match e {
+        Error::Interrupted => going_on = Err(e),
+        e => tell(e),
+    };
+    space.verify_pages(core.log.next_lsn(), &mut read, &mut tell);
+    going_on
 }
 
+/// Asked every so often; an error ends the check.
+type GoingOn<'a> = &'a dyn Fn() -> Result<()>;
+
 /// The same for a table that nobody else uses. Changes of transactions that have not ended count as if they had.
-pub fn check_quiet_table(table: &OpenTable) -> Result<CheckReport> {
+pub fn check_quiet_table(table: &OpenTable, going_on: GoingOn<'_>) -> Result<CheckReport> {
     let mut report = CheckReport::default();
     let mut pages = PageSet::default();
-    let rows = check_rows(table, &mut report, &mut pages)?;
+    let rows = check_rows(table, &mut report, &mut pages, going_on)?;
     for index in &table.secondary {
-        check_entries(index, rows, &mut report, &mut pages)?;
+        check_entries(index, rows, (&mut report, &mut pages), going_on)?;
     }
     match table.temporary_overflow() {
         // The temporary tablespace has pages of many tables.
@@ -123,27 +133,34 @@ fn share(key: &[u8]) -> u64 {
 }
 
 /// Returns the sum of the live rows' keys (`share`).
-fn check_rows(table: &OpenTable, report: &mut CheckReport, pages: &mut PageSet) -> Result<u64> {
+fn check_rows(
+    table: &OpenTable,
+    report: &mut CheckReport,
+    pages: &mut PageSet,
+    going_on: GoingOn<'_>,
+) -> Result<u64> {
     let mut sum = 0u64;
     let mut errors = Vec::new();
     let (mut rows, mut deleted) = (0, 0);
     let mut entry = Entry::default();
     let mut failed: Option<Error> = None;
     let tree = table.clustered.tree.check(&mut |key, payload| {
+        going_on()?;
         let Some(record) = RowRecord::decode(payload) else {
             errors.push(format!("row {key:02x?}: the record is too short"));
-            return;
+            return Ok(());
         };
         if record.is_deleted() {
             deleted += 1;
-            return;
+            return Ok(());
         }
         rows += 1;
         sum = sum.wrapping_add(share(key));
         match RowRef::new(&table.format, &payload[ROW_AT..]) {
             Err(damage) => errors.push(format!("row {key:02x?}: {damage:?}")),
             Ok(row) => {
-                let wrong = check_long(table, &record, &row, pages).and_then(|wrong| {
+                let long = check_long(table, &record, &row, (pages, going_on));
+                let wrong = long.and_then(|wrong| {
                     let wrong = wrong.map(|what| format!("row {key:02x?}: {what}"));
                     // Without its long values the row's keys can't be told.
                     if wrong.is_some() {
@@ -153,10 +170,12 @@ fn check_rows(table: &OpenTable, report: &mut CheckReport, pages: &mut PageSet) 
                 });
                 match wrong {
                     Ok(wrong) => errors.extend(wrong),
+                    Err(e @ Error::Interrupted) => return Err(e),
                     Err(e) => failed = Some(e),
                 }
             }
         }
+        Ok(())
     })?;
     if let Some(e) = failed {
         errors.push(e.to_string());
@@ -191,7 +210,7 @@ fn check_long(
     table: &OpenTable,
     record: &RowRecord<'_>,
     row: &RowRef<'_>,
-    pages: &mut PageSet,
+    (pages, going_on): (&mut PageSet, GoingOn<'_>),
 ) -> Result<Option<String>> {
     if record.has_long_values() != row.long_columns().next().is_some() {
         return Ok(Some(
@@ -204,8 +223,9 @@ fn check_long(
             if !pages.0.insert(no) {
                 shared = Some(no);
             }
-            true
+            going_on().is_ok()
         })?;
+        going_on()?;
         let name = &table.def.columns[column].name;
         if let Some(no) = shared {
             let what = format!("overflow page {no} of column {name} is also another's");
@@ -353,8 +373,8 @@ impl Entry {
 fn check_entries(
     index: &OpenIndex,
     rows: u64,
-    report: &mut CheckReport,
-    pages: &mut PageSet,
+    (report, pages): (&mut CheckReport, &mut PageSet),
+    going_on: GoingOn<'_>,
 ) -> Result<()> {
     let (mut live, mut sum) = (0u64, 0u64);
     let tree = index.tree.check(&mut |key, payload| {
@@ -362,6 +382,7 @@ fn check_entries(
             live += 1;
             sum = sum.wrapping_add(entry.clustered_key(key).map_or(0, share));
         }
+        going_on()
     })?;
     report.pages += tree.leaf_pages + tree.inner_pages;
     note_tree(index, tree, report, pages);

@@ -186,6 +186,7 @@ fn write_chain(trx: &mut Transaction, table: &OpenTable, value: &[u8]) -> Result
     };
     let mut end = value.len().div_ceil(capacity);
     while end > 0 {
+        trx.check_interrupt()?;
         let start = (end - 1) / per_batch * per_batch;
         let bytes = &value[start * capacity..value.len().min(end * capacity)];
         chain.page = write_batch(trx, table, &chain, (start as u32, bytes))?;

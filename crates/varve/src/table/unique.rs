@@ -97,6 +97,7 @@ pub fn find_conflict(
             Some(high) if high.starts_with(prefix) => {
                 let next = high.to_vec();
                 drop(leaf);
+                trx.check_interrupt()?;
                 from = next;
             }
             _ => return Ok(None),

@@ -134,6 +134,7 @@ fn walk(
     payload: &mut Vec<u8>,
     scratch: &mut VersionScratch,
 ) -> Result<Walk> {
+    let core = trx.core();
     loop {
         let record = row_record(table, key, payload)?;
         // TEMP-2: of a temporary table the newest version counts.
@@ -147,13 +148,17 @@ fn walk(
         if record.roll_ptr.is_insert() {
             return Ok(Walk::Nothing);
         }
+        trx.check_interrupt()?;
         let target = UndoTarget {
             writer: record.trx,
             table: table.id(),
             index: table.clustered.id,
             key,
         };
-        if !(trx.core().undo).read(record.roll_ptr, &target, &mut scratch.undo)? {
+        if !core
+            .undo
+            .read(record.roll_ptr, &target, &mut scratch.undo)?
+        {
             return Ok(Walk::Cut);
         }
         let undo = UndoRecord::decode(&scratch.undo).expect("UndoSys::read decoded it");

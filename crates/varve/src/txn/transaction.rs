@@ -263,7 +263,8 @@ impl Transaction {
         self.id
     }
 
-    /// Setting the flag and waking whoever waits makes a wait end with `Interrupted`.
+    /// Setting the flag and waking whoever waits makes waits, searches and whatever else may take long end
+    /// with `Interrupted`.
     pub fn interrupt_handle(&self) -> Interrupt {
         Interrupt {
             core: Arc::clone(&self.core),
@@ -274,6 +275,22 @@ impl Transaction {
     /// Uses the caller's flag for interrupts: set it, then call `Database::wake_interrupted`.
     pub fn set_interrupt(&mut self, flag: Arc<AtomicBool>) {
         self.interrupt = Some(flag);
+    }
+
+    /// Waits as long as `other` does, and is interrupted with it.
+    pub fn wait_as(&mut self, other: &Transaction) {
+        self.lock_wait = other.lock_wait;
+        self.set_interrupt(other.interrupt().clone());
+    }
+
+    /// To be called every so often by whatever may run long without giving its caller anything.
+    #[inline]
+    pub fn check_interrupt(&self) -> Result<()> {
+        // Relaxed: nothing else is read on its strength.
+        match self.interrupt().load(Ordering::Relaxed) {
+            true => Err(Error::Interrupted),
+            false => Ok(()),
+        }
     }
 
     fn interrupt(&self) -> &Arc<AtomicBool> {
@@ -743,7 +760,8 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Makes the transaction's current and later waits fail with `Interrupted`, until `clear`.
+    /// Makes the transaction's current and later waits, searches and the like fail with `Interrupted`, until
+    /// `clear`.
     pub fn interrupt(&self) {
         // Release: pairs with the waiter's Acquire load after it was woken.
         self.flag.store(true, Ordering::Release);

@@ -165,6 +165,7 @@ fn check_is(tree: &Tree, model: &Model) -> TreeReport {
             if expected.next().map(|(k, p)| (&k[..], &p[..])) != Some((key, payload)) {
                 differences += 1;
             }
+            Ok(())
         })
         .expect("a check");
     assert_eq!(report.errors, Vec::<String>::new());

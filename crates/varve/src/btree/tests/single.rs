@@ -101,7 +101,7 @@ fn an_inner_page_without_children_is_damage_to_a_merge() {
     let key = |i: u16| [&[7; 900][..], &i.to_be_bytes()].concat();
     let is_high_enough = |i: &u16| {
         put(&f.tree, &key(*i), &[7; 40]);
-        f.tree.check(&mut |_, _| {}).expect("a check").height == 3
+        f.tree.check(&mut |_, _| Ok(())).expect("a check").height == 3
     };
     let last = (0..).find(is_high_enough).expect("two pages of level 1");
     let mut mtr = Mtr::begin(&f.env, 1024).expect("capacity");
@@ -181,7 +181,7 @@ fn estimates_and_samples() {
         let key = i.wrapping_mul(0x9e37_79b1) % (1 << 20) * 4096;
         put(&f.tree, &key.to_be_bytes(), &[7; 40]);
     }
-    let report = f.tree.check(&mut |_, _| {}).expect("a check");
+    let report = f.tree.check(&mut |_, _| Ok(())).expect("a check");
     assert!(report.height >= 3);
     let keys = scan(&f.tree, None, Seek::Ge, usize::MAX);
     let all = keys.len();
@@ -230,7 +230,7 @@ fn a_dropped_index_gives_all_pages_back() {
             &[7; 40],
         );
     }
-    let report = f.tree.check(&mut |_, _| {}).expect("a check");
+    let report = f.tree.check(&mut |_, _| Ok(())).expect("a check");
     assert!(report.height >= 3);
     assert_eq!(f.tree.free_step().expect("a step"), FreeStep::More);
     f.tree.free_all_but_root().expect("freed");
@@ -252,7 +252,7 @@ fn check_finds_what_is_wrong() {
         let mut mtr = Mtr::begin(&f.env, 9000).expect("capacity");
         damage(&f.tree, &mut mtr);
         mtr.commit();
-        let report = f.tree.check(&mut |_, _| {}).expect("a check");
+        let report = f.tree.check(&mut |_, _| Ok(())).expect("a check");
         let told = report.errors.iter().any(|e| e.contains(expected));
         assert!(told, "expected {expected:?} in {:?}", report.errors);
     }

@@ -134,7 +134,7 @@ impl Cursor {
                     return Ok(true);
                 }
             }
-            if !self.fill()? {
+            if !self.fill(trx)? {
                 return Ok(false);
             }
         }
@@ -214,15 +214,19 @@ impl Cursor {
         let key = std::mem::take(&mut self.key);
         let found = self.fetch_clustered(trx, (!decides).then_some(&key[..]));
         self.key = key;
+        if let Ok(false) = found {
+            trx.check_interrupt()?;
+        }
         found
     }
 
     /// Copies the next records of the index into the batch. `false`: there are no more.
-    fn fill(&mut self) -> Result<bool> {
+    fn fill(&mut self, trx: &Transaction) -> Result<bool> {
         self.batch.clear();
         self.batch.bounded = self.bounded;
         let bound = self.bound();
         while self.batch.items.is_empty() {
+            trx.check_interrupt()?;
             let Resume::At(from, seek) = &self.resume else {
                 return Ok(false);
             };

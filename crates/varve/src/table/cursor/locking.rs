@@ -75,6 +75,7 @@ impl Cursor {
                 Step::Again => {}
                 Step::NextLeaf => self.leaf_passed(),
             }
+            trx.check_interrupt()?;
         }
     }
 
