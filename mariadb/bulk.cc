@@ -1,21 +1,25 @@
 // bulk.cc: the rows of a statement that inserts many.
 //
-// The server tells when it is about to write many rows and when that was all; the engine inserts rows together at less cost than
-// one by one. In between rows are kept as the records that they came in, and go to the engine when there are enough, when the
-// counter of the table is asked for values that depend on theirs, and at the end.
+// The server tells when it is about to write many rows and when that was all; the engine inserts rows
+// together at less cost than one by one. In between rows are kept as the records that they came in, and go to
+// the engine when there are enough, when the counter of the table is asked for values that depend on theirs,
+// and at the end.
 //
-// - **Nobody sees the difference.** Rows are kept only in statements in which nobody can look at the table before the end: no
-//   triggers, no keys that the server checks by reading, and the table occurs once. Nor may values that are computed for a later
-//   row leave anything behind (`@a:=1`, NEXTVAL): rows before it may yet be refused. And only where a duplicate fails the whole
-//   statement: not for IGNORE, REPLACE, ON DUPLICATE KEY UPDATE.
-// - **The first error counts.** If the engine refuses rows, it has inserted none of them; they are then inserted one by one, up
-//   to the one that fails. Its record is put where the server looks for the row that an error is about, and its number, too;
-//   later rows' warnings and what LAST_INSERT_ID() got from them are taken back. If a later row's values are at fault, the rows
-//   before it are inserted all the same, and if one of them is refused, that is the error.
-// - **Nobody waits for a statement that can't go on.** One that was killed, or has waited for a lock in vain or been a deadlock's
-//   victim while it read its source, inserts nothing more, though an earlier row might be a duplicate.
-// - Values of BLOBs are not in the record, so tables with such columns don't take part; nor do partitions, because the server asks
-//   the one that it wrote last about an error.
+// - **Nobody sees the difference.** Rows are kept only in statements in which nobody can look at the table
+//   before the end: no triggers, no keys that the server checks by reading, and the table occurs once. Nor
+//   may values that are computed for a later row leave anything behind (`@a:=1`, NEXTVAL): rows before it may
+//   yet be refused. And only where a duplicate fails the whole statement: not for IGNORE, REPLACE, ON
+//   DUPLICATE KEY UPDATE.
+// - **The first error counts.** If the engine refuses rows, it has inserted none of them; they are then
+//   inserted one by one, up to the one that fails. Its record is put where the server looks for the row that
+//   an error is about, and its number, too; later rows' warnings and what LAST_INSERT_ID() got from them are
+//   taken back. If a later row's values are at fault, the rows before it are inserted all the same, and if
+//   one of them is refused, that is the error.
+// - **Nobody waits for a statement that can't go on.** One that was killed, or has waited for a lock in vain
+//   or been a deadlock's victim while it read its source, inserts nothing more, though an earlier row might
+//   be a duplicate.
+// - Values of BLOBs are not in the record, so tables with such columns don't take part; nor do partitions,
+//   because the server asks the one that it wrote last about an error.
 
 #include "ha_varve.h"
 
@@ -130,7 +134,8 @@ int ha_varve::insert_kept_rows()
   if (code == VARVE_DUPLICATE_KEY || code == VARVE_TOO_LARGE || code == VARVE_INVALID)
   {
     size_t row= 0;
-    while (!(code= varve_insert(m_txn, m_table, values + row * width, width, VARVE_DUPLICATE_SHARE)) && ++row < rows)
+    while (!(code= varve_insert(m_txn, m_table, values + row * width, width, VARVE_DUPLICATE_SHARE)) &&
+           ++row < rows)
       ;
     if (code)
     {
@@ -146,7 +151,8 @@ int ha_varve::insert_kept_rows()
   return code ? failed(code) : 0;
 }
 
-// INSERT ... SELECT moves the counter past the value of a row that is a duplicate, as InnoDB does. (INSERT doesn't.)
+// INSERT ... SELECT moves the counter past the value of a row that is a duplicate, as InnoDB does. (INSERT
+// doesn't.)
 void ha_varve::count_refused()
 {
   Field *const counted= table->next_number_field;
@@ -160,7 +166,8 @@ void ha_varve::count_refused()
 // Whether a statement that has failed would have gone on to insert the rows before.
 static bool could_insert(const THD *thd)
 {
-  if ((thd->killed && thd->killed != KILL_BAD_DATA) || thd->transaction_rollback_request || thd->is_fatal_error)
+  if ((thd->killed && thd->killed != KILL_BAD_DATA) || thd->transaction_rollback_request ||
+      thd->is_fatal_error)
     return false;
   return thd->get_stmt_da()->sql_errno() != ER_LOCK_WAIT_TIMEOUT;
 }

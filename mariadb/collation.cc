@@ -1,32 +1,35 @@
 // collation.cc: weights of texts that sort as the server compares the texts.
 //
-// The engine wants, for each collation, a function whose results memcmp compares as the server's strnncollsp compares the
-// texts. There are three recipes. BY_LEVEL serves nearly all collations: within one level of a collation the server's strnxfrm
-// is that function.
+// The engine wants, for each collation, a function whose results memcmp compares as the server's strnncollsp
+// compares the texts. There are three recipes. BY_LEVEL serves nearly all collations: within one level of a
+// collation the server's strnxfrm is that function.
 //
 // - Binary collations of charsets with one-byte units order by the bytes themselves.
-// - Other collations with one level give the engine their weights and the weight of a space; the engine sees to PAD
-//   SPACE. Weights are units of as many bytes as that of a space has. (Asian multi-byte charsets weigh letters in one
-//   byte and others in two; read bytewise their order is still right, because a space's byte is handled the same way
-//   wherever it stands.)
-// - Collations with several levels are one text after the other: each level's weights, made self-delimiting here.
+// - Other collations with one level give the engine their weights and the weight of a space; the engine sees
+//   to PAD SPACE. Weights are units of as many bytes as that of a space has. (Asian multi-byte charsets weigh
+//   letters in one byte and others in two; read bytewise their order is still right, because a space's byte
+//   is handled the same way wherever it stands.)
+// - Collations with several levels are one text after the other: each level's weights, made self-delimiting
+//   here.
 //
-// ALL_LEVELS is for latin2_czech_cs and cp1250_czech_cs. They compare by several passes over the text, the first two of which
-// may take turns word by word, without padding, but after cutting off spaces at the end. What the passes yield, one value behind
-// the other, is what strnxfrm returns if it is asked for all levels at once; their end is less than any value.
+// ALL_LEVELS is for latin2_czech_cs and cp1250_czech_cs. They compare by several passes over the text, the
+// first two of which may take turns word by word, without padding, but after cutting off spaces at the end.
+// What the passes yield, one value behind the other, is what strnxfrm returns if it is asked for all levels
+// at once; their end is less than any value.
 //
-// BY_CODE is for big5_chinese_ci and big5_chinese_nopad_ci. Their strnxfrm counts strokes, which gives many letters the same
-// weight; strnncollsp compares a letter of one byte by the charset's sort_order, one of two bytes by its code, and a byte
-// that is part of no letter above both.
+// BY_CODE is for big5_chinese_ci and big5_chinese_nopad_ci. Their strnxfrm counts strokes, which gives many
+// letters the same weight; strnncollsp compares a letter of one byte by the charset's sort_order, one of two
+// bytes by its code, and a byte that is part of no letter above both.
 //
-// Self-delimiting, PAD SPACE: a space's unit is followed by a byte that says whether what comes behind the run of
-// spaces is less (1) or more (3) than spaces for ever; the end is a space's unit and 2. NO PAD: the end is a zero
-// unit, which no weight is.
+// Self-delimiting, PAD SPACE: a space's unit is followed by a byte that says whether what comes behind the
+// run of spaces is less (1) or more (3) than spaces for ever; the end is a space's unit and 2. NO PAD: the
+// end is a zero unit, which no weight is.
 //
 // None of this is taken on trust. Before a collation is used, a few hundred texts made of letters that are
-// treacherous somewhere are compared pairwise with the server's own function; one difference, and the next recipe is tried. For
-// the last two recipes every text of up to two bytes, which is every letter and contraction, is compared with the next one, too. If no
-// recipe is right, the collation is not usable in indexes. A hash of the weights of all these texts is the collation's version.
+// treacherous somewhere are compared pairwise with the server's own function; one difference, and the next
+// recipe is tried. For the last two recipes every text of up to two bytes, which is every letter and
+// contraction, is compared with the next one, too. If no recipe is right, the collation is not usable in
+// indexes. A hash of the weights of all these texts is the collation's version.
 
 #include "collation.h"
 
@@ -93,8 +96,8 @@ void server_weights(CHARSET_INFO *charset, uint flags, const uchar *text, size_t
   }
 }
 
-// Weights by code: as long as the text, and a byte for each one that is part of no letter. What there is no room for is only
-// counted.
+// Weights by code: as long as the text, and a byte for each one that is part of no letter. What there is no
+// room for is only counted.
 size_t code_weights(CHARSET_INFO *charset, const uchar *text, size_t length, uchar *out, size_t capacity)
 {
   const uchar *end= text + length;
@@ -253,7 +256,8 @@ bool find_levels(Collation *c)
     if (!is_bytewise(charset))
     {
       std::string weight;
-      server_weights(charset, level.flags, reinterpret_cast<const uchar *>(space.data()), space.size(), &weight);
+      server_weights(charset, level.flags, reinterpret_cast<const uchar *>(space.data()), space.size(),
+                     &weight);
       if (weight.empty() || weight.size() > MAX_UNIT)
         return false;
       level.unit= weight.size();
@@ -266,8 +270,8 @@ bool find_levels(Collation *c)
 
 std::vector<std::string> sample(CHARSET_INFO *charset)
 {
-  // Case, accents, expansions (ß, æ), contractions (ch, ll, dž), dotted and dotless i, final sigma, kana of both
-  // sizes and widths, a letter beyond the BMP, controls and punctuation below and above the space.
+  // Case, accents, expansions (ß, æ), contractions (ch, ll, dž), dotted and dotless i, final sigma, kana of
+  // both sizes and widths, a letter beyond the BMP, controls and punctuation below and above the space.
   static const char32_t *const letters[]= {
     U"a", U"A", U"b", U"z", U"0", U"9", U"\t", U"\x01", U"!", U"-", U"_", U"~", U"ä", U"Ä", U"à", U"å", U"ae", U"æ",
     U"ß", U"s", U"ss", U"c", U"ch", U"CH", U"h", U"l", U"ll", U"ł", U"dž", U"ñ", U"n", U"i", U"I", U"ı", U"İ", U"ö",
@@ -327,7 +331,8 @@ bool same_order(CHARSET_INFO *charset, const Keyed &a, const Keyed &b)
          sign(a.key.compare(b.key));
 }
 
-// Compares the sample pairwise, and short texts with their neighbours; a hash of their weights is the version.
+// Compares the sample pairwise, and short texts with their neighbours; a hash of their weights is the
+// version.
 bool agrees_with_server(Collation *c)
 {
   ulonglong hash= 0xcbf29ce484222325ULL;

@@ -7,7 +7,8 @@
 
 namespace varve_plugin {
 
-// Whether the engine can order texts as the server compares them in this collation. If not, no index can have it.
+// Whether the engine can order texts as the server compares them in this collation. If not, no index can have
+// it.
 bool collation_usable(CHARSET_INFO *charset);
 
 // varve_options::find_collation

@@ -8,8 +8,8 @@
 
 namespace varve_plugin {
 
-// Whether the server compares the stored bytes with memcmp. (UUID and its like say so only here: their charset() is that
-// of numbers.)
+// Whether the server compares the stored bytes with memcmp. (UUID and its like say so only here: their
+// charset() is that of numbers.)
 static bool is_binary(const Field *field)
 {
   return field->sort_charset() == &my_charset_bin;
@@ -48,7 +48,8 @@ static void describe_text(const Field *field, varve_column_def *def)
 
 bool describe(const Field *field, varve_column_def *def, Column *column)
 {
-  *def= varve_column_def{field->field_name.str, VARVE_FIXED, field->pack_length(), 0, field->real_maybe_null()};
+  *def= varve_column_def{field->field_name.str, VARVE_FIXED, field->pack_length(), 0,
+                         field->real_maybe_null()};
   column->layout= Column::PLAIN;
   column->length_bytes= 0;
   column->length= field->pack_length();
@@ -193,9 +194,9 @@ static inline void write_length(uchar *at, uint bytes, uint length)
   }
 }
 
-// How much of a CHAR the engine stores. A record has as many bytes as the longest value could take, filled up with
-// spaces. PAD SPACE: none of them count. NO PAD: the server compares the value with as many spaces as fill it up to its
-// number of characters, so those are part of it.
+// How much of a CHAR the engine stores. A record has as many bytes as the longest value could take, filled up
+// with spaces. PAD SPACE: none of them count. NO PAD: the server compares the value with as many spaces as
+// fill it up to its number of characters, so those are part of it.
 static inline uint stored_length(CHARSET_INFO *charset, const uchar *at, uint length)
 {
   if (charset->state & MY_CS_NOPAD)

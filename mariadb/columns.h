@@ -1,8 +1,9 @@
-// columns.h: the server's columns and the engine's, and values on their way between a record and an engine row.
+// columns.h: the server's columns and the engine's, and values on their way between a record and an engine
+// row.
 //
-// A Column says, once for each open table, where a column stands in a record buffer and how its bytes become a
-// varve_value. Converting a row allocates nothing and copies only towards the record: values handed to the engine
-// point into the record, and a record's BLOB columns point into the cursor's row.
+// A Column says, once for each open table, where a column stands in a record buffer and how its bytes become
+// a varve_value. Converting a row allocates nothing and copies only towards the record: values handed to the
+// engine point into the record, and a record's BLOB columns point into the cursor's row.
 
 #ifndef VARVE_COLUMNS_H
 #define VARVE_COLUMNS_H
@@ -13,8 +14,8 @@
 
 namespace varve_plugin {
 
-// Whether the engine has a column for this field of `table`: it is one of the stored columns, or an index needs its
-// values. Those of other virtual columns are the server's affair.
+// Whether the engine has a column for this field of `table`: it is one of the stored columns, or an index
+// needs its values. Those of other virtual columns are the server's affair.
 bool is_stored(const TABLE *table, const Field *field);
 
 // One stored column of a table.
@@ -104,16 +105,16 @@ static const uint MAX_SEARCH_VALUES= 2 * MAX_REF_PARTS;
 
 // The parts of one index, for translating the server's search keys.
 //
-// A secondary index that is not unique is extended with the primary key. The server's extended key has those of the
-// primary key's columns that the index lacks; the engine's has them all, in the primary key's order.
+// A secondary index that is not unique is extended with the primary key. The server's extended key has those
+// of the primary key's columns that the index lacks; the engine's has them all, in the primary key's order.
 class Key_plan
 {
 public:
   // `primary` is null if there is none.
   void build(const KEY *key, const KEY *primary);
 
-  // Fills `out`, which has room for MAX_SEARCH_VALUES, with the engine's values of the parts in `parts`, and returns how
-  // many there are. They point into `key`.
+  // Fills `out`, which has room for MAX_SEARCH_VALUES, with the engine's values of the parts in `parts`, and
+  // returns how many there are. They point into `key`.
   uint to_values(const uchar *key, key_part_map parts, varve_value *out) const;
 
   // How many parts the engine's key has that has the values of the server's first `n` parts.
@@ -131,7 +132,8 @@ private:
   // The server's parts; the first m_own are the index's own.
   std::vector<Part> m_parts;
   uint m_own;
-  // For the primary key's columns, in its order and as far as they are known: which of the parts has the value.
+  // For the primary key's columns, in its order and as far as they are known: which of the parts has the
+  // value.
   std::vector<uint> m_primary;
 };
 

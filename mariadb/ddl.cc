@@ -1,11 +1,11 @@
 // ddl.cc: creating, dropping, renaming and truncating tables.
 //
-// The server holds a metadata lock that keeps everybody else away from the table, and its .frm file has the SQL side
-// of the definition; the engine's has what is needed to store rows and keys. Each operation here is one atomic,
-// durable engine call.
+// The server holds a metadata lock that keeps everybody else away from the table, and its .frm file has the
+// SQL side of the definition; the engine's has what is needed to store rows and keys. Each operation here is
+// one atomic, durable engine call.
 //
-// A temporary table is known to the engine by the name of the file that the server keeps its definition in: one that no
-// other connection's table has, whatever the users call theirs.
+// A temporary table is known to the engine by the name of the file that the server keeps its definition in:
+// one that no other connection's table has, whatever the users call theirs.
 
 #include "ha_varve.h"
 
@@ -22,8 +22,8 @@ std::string table_name(const char *path)
   return whole.substr(whole.find_last_of('/', whole.find_last_of('/') - 1) + 1);
 }
 
-// Waits until nobody has uncommitted changes in a table: a prepared branch whose connection is gone has no metadata lock. A table
-// that can't be opened has none to wait for.
+// Waits until nobody has uncommitted changes in a table: a prepared branch whose connection is gone has no
+// metadata lock. A table that can't be opened has none to wait for.
 static int wait_for_writers(THD *thd, const std::string &name)
 {
   varve_table *table;
@@ -50,8 +50,8 @@ int drop_table(handlerton *, const char *path)
     const varve_code code= varve_txn_drop_temporary(session->txn(), name.c_str());
     if (code != VARVE_NOT_FOUND)
       return code ? report(thd, code) : 0;
-    // A failed CREATE TABLE ... SELECT drops its table before it rolls back what it inserted; the engine would wait for
-    // those locks.
+    // A failed CREATE TABLE ... SELECT drops its table before it rolls back what it inserted; the engine
+    // would wait for those locks.
     if (thd_sql_command(thd) == SQLCOM_CREATE_TABLE)
       session->abandon();
   }
@@ -147,7 +147,8 @@ int Definition::build(const TABLE *form, const std::string &name, bool temporary
     if (int error= add_key_parts(key, primary ? &m_primary : &m_parts[i]))
       return error;
     if (!primary)
-      m_indexes.push_back({key.name.str, bool(key.flags & HA_NOSAME), m_parts[i].data(), uint32_t(m_parts[i].size())});
+      m_indexes.push_back({key.name.str, bool(key.flags & HA_NOSAME), m_parts[i].data(),
+                           uint32_t(m_parts[i].size())});
   }
   def= varve_table_def{name.c_str(),     m_columns.data(), uint32_t(m_columns.size()), m_primary.data(),
                        uint32_t(m_primary.size()), m_indexes.data(), uint32_t(m_indexes.size()), UINT32_MAX,
@@ -225,11 +226,13 @@ void ha_varve::update_create_info(HA_CREATE_INFO *info)
   info->auto_increment_value= stats.auto_increment_value;
 }
 
-// Names are in the engine's definition, which explains the table without the server; an indexed virtual column's values
-// are in its rows.
-enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *alter)
+// Names are in the engine's definition, which explains the table without the server; an indexed virtual
+// column's values are in its rows.
+enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *altered,
+                                                                     Alter_inplace_info *alter)
 {
-  if (alter->handler_flags & (ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN | ALTER_RENAME_INDEX | ALTER_VIRTUAL_GCOL_EXPR))
+  if (alter->handler_flags &
+      (ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN | ALTER_RENAME_INDEX | ALTER_VIRTUAL_GCOL_EXPR))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const enum_alter_inplace_result how= handler::check_if_supported_inplace_alter(altered, alter);
   // If the table is copied, create() looks at its options.

@@ -10,15 +10,16 @@
 
 namespace varve_plugin {
 
-// Set while the engine is initialised; nothing calls it before or after, but for the INFORMATION_SCHEMA tables: these are plugins of
-// their own, which the server may have without the engine, and whose use does not keep it from removing the engine.
+// Set while the engine is initialised; nothing calls it before or after, but for the INFORMATION_SCHEMA
+// tables: these are plugins of their own, which the server may have without the engine, and whose use does
+// not keep it from removing the engine.
 extern handlerton *hton;
 extern varve_db *db;
 // Shared by who uses `db` without being the engine; exclusive for who sets and closes it.
 extern std::shared_mutex db_mutex;
 
-// The engine's name of the table behind a server path: "./shop/orders" is "shop/orders", in the server's encoding of
-// file names.
+// The engine's name of the table behind a server path: "./shop/orders" is "shop/orders", in the server's
+// encoding of file names.
 std::string table_name(const char *path);
 
 // ddl.cc

@@ -4,8 +4,8 @@
 
 namespace varve_plugin {
 
-// Whether a client can tell each error from the others: it comes with the engine's own words, or its handler code is no
-// other's.
+// Whether a client can tell each error from the others: it comes with the engine's own words, or its handler
+// code is no other's.
 static constexpr bool all_errors_differ()
 {
   for (int a= VARVE_CORRUPT; a <= VARVE_UNCHANGED; a++)

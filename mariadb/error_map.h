@@ -7,7 +7,8 @@
 
 namespace varve_plugin {
 
-// The handler code of an engine code that is not VARVE_OK. A new engine code does not compile until it has its line.
+// The handler code of an engine code that is not VARVE_OK. A new engine code does not compile until it has
+// its line.
 constexpr int handler_code(varve_code code)
 {
   switch (code)
@@ -36,8 +37,8 @@ constexpr int handler_code(varve_code code)
   return HA_ERR_INTERNAL_ERROR;
 }
 
-// The SQL error number under which the engine's own words reach the client, for the codes where they say more than
-// the server's message; 0 for the others.
+// The SQL error number under which the engine's own words reach the client, for the codes where they say more
+// than the server's message; 0 for the others.
 constexpr unsigned int own_words(varve_code code)
 {
   switch (code)
@@ -55,8 +56,8 @@ constexpr unsigned int own_words(varve_code code)
   }
 }
 
-// Translates an engine error of the session `thd`. A deadlock and a full lock table also tell the server to roll the whole transaction
-// back, a lock wait timeout to roll back the statement.
+// Translates an engine error of the session `thd`. A deadlock and a full lock table also tell the server to
+// roll the whole transaction back, a lock wait timeout to roll back the statement.
 int to_handler_code(THD *thd, varve_code code);
 
 // As above, outside a row operation (DDL, commit): the engine's words go to the client at once.

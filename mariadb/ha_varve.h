@@ -1,7 +1,7 @@
 // ha_varve.h: one open VARVE table of one connection.
 //
-// handler.cc opens, reads and writes; pushdown.cc does what the optimizer hands down; ddl.cc creates, drops, renames and
-// truncates; sequence.cc keeps sequences out of transactions; admin.cc answers about the table.
+// handler.cc opens, reads and writes; pushdown.cc does what the optimizer hands down; ddl.cc creates, drops,
+// renames and truncates; sequence.cc keeps sequences out of transactions; admin.cc answers about the table.
 
 #ifndef HA_VARVE_H
 #define HA_VARVE_H
@@ -35,7 +35,8 @@ public:
   int close() override;
   handler *clone(const char *name, MEM_ROOT *mem_root) override;
 
-  // Statements. Rows are locked by the engine, tables by metadata locks: there are no table locks to hand out.
+  // Statements. Rows are locked by the engine, tables by metadata locks: there are no table locks to hand
+  // out.
   uint lock_count() const override { return 0; }
   THR_LOCK_DATA **store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type type) override;
   int external_lock(THD *thd, int type) override;
@@ -69,11 +70,14 @@ public:
 
   // What the optimizer hands down: conditions on an index's columns, and many ranges at once.
   Item *idx_cond_push(uint index, Item *condition) override;
-  int multi_range_read_init(RANGE_SEQ_IF *seq, void *param, uint n_ranges, uint mode, HANDLER_BUFFER *buffer) override;
+  int multi_range_read_init(RANGE_SEQ_IF *seq, void *param, uint n_ranges, uint mode,
+                            HANDLER_BUFFER *buffer) override;
   int multi_range_read_next(range_id_t *range) override;
-  ha_rows multi_range_read_info_const(uint index, RANGE_SEQ_IF *seq, void *param, uint n_ranges, uint *buffer_size,
+  ha_rows multi_range_read_info_const(uint index, RANGE_SEQ_IF *seq, void *param, uint n_ranges,
+                                      uint *buffer_size,
                                       uint *flags, Cost_estimate *cost) override;
-  ha_rows multi_range_read_info(uint index, uint n_ranges, uint keys, uint key_parts, uint *buffer_size, uint *flags,
+  ha_rows multi_range_read_info(uint index, uint n_ranges, uint keys, uint key_parts, uint *buffer_size,
+                                uint *flags,
                                 Cost_estimate *cost) override;
   int multi_range_read_explain_info(uint mode, char *text, size_t size) override;
 
@@ -92,12 +96,14 @@ public:
   int rename_table(const char *from, const char *to) override;
   int truncate() override;
   void update_create_info(HA_CREATE_INFO *info) override;
-  enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *alter) override;
+  enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered,
+                                                             Alter_inplace_info *alter) override;
   bool check_if_incompatible_data(HA_CREATE_INFO *info, uint table_changes) override;
 
   // Answers about the table.
   int info(uint flags) override;
-  ha_rows records_in_range(uint index, const key_range *low, const key_range *high, page_range *pages) override;
+  ha_rows records_in_range(uint index, const key_range *low, const key_range *high,
+                           page_range *pages) override;
   double scan_time() override;
   double read_time(uint index, uint ranges, ha_rows rows) override;
   int check(THD *thd, HA_CHECK_OPT *options) override;
@@ -170,7 +176,8 @@ private:
     // The fields whose values the index's keys have, and the others that are in the index or the primary key.
     MY_BITMAP covered;
     MY_BITMAP uncovered;
-    // What the cursor was told: nothing but the covered fields is wanted; where searches end; whom to ask about entries.
+    // What the cursor was told: nothing but the covered fields is wanted; where searches end; whom to ask
+    // about entries.
     bool keys_suffice= false;
     bool has_begin= false;
     bool has_end= false;
@@ -182,8 +189,8 @@ private:
   std::vector<Index> m_indexes;  // by the engine's index numbers
   // The one that is being searched; null for rnd_pos.
   Index *m_index;
-  // Where the range that is about to be searched begins, if it is searched backward, and ends; null if nowhere. The
-  // server's, gone when the search has started.
+  // Where the range that is about to be searched begins, if it is searched backward, and ends; null if
+  // nowhere. The server's, gone when the search has started.
   const key_range *m_range_begin;
   const key_range *m_range_end;
   // For rnd_pos, so that it can't disturb a scan.
@@ -193,8 +200,8 @@ private:
   varve_cursor *m_current;
   // The row that the server was given last.
   const varve_value *m_row;
-  // The cursor gives several rows at once, by one of two calls. So many more of them stand behind m_row, and so many
-  // between the cursor's own place and it.
+  // The cursor gives several rows at once, by one of two calls. So many more of them stand behind m_row, and
+  // so many between the cursor's own place and it.
   bool m_reads_ahead;
   decltype(varve_cursor_next_rows) *m_ahead_by;
   uint32_t m_ahead;
@@ -211,7 +218,8 @@ private:
   varve_lock m_stored_lock;
   // The statement says SKIP LOCKED of this table.
   bool m_skip_locked;
-  // An UPDATE wants rows that others have locked as they were committed last, to see whether it wants them at all.
+  // An UPDATE wants rows that others have locked as they were committed last, to see whether it wants them at
+  // all.
   bool m_semi_consistent;
   // The next rnd_next is the scan's first.
   bool m_scan_starts;
@@ -220,21 +228,24 @@ private:
   // The server reads keys only (HA_EXTRA_KEYREAD).
   bool m_keys_only;
 
-  // Rows that a statement has written and the engine has not got yet (bulk.cc): the server's records, the engine's values, which
-  // point there, and how the session was when each was written. How many rows are kept at most; 0 if none are.
+  // Rows that a statement has written and the engine has not got yet (bulk.cc): the server's records, the
+  // engine's values, which point there, and how the session was when each was written. How many rows are kept
+  // at most; 0 if none are.
   size_t m_rows_to_keep= 0;
   std::vector<uchar> m_kept_records;
   std::vector<varve_value> m_kept_values;
   std::vector<Kept_state> m_kept_states;
 
-  // What the last failure was about: its handler code, and the SQL error number and the engine's words if they go to the
-  // client.
+  // What the last failure was about: its handler code, and the SQL error number and the engine's words if
+  // they go to the client.
   int m_failure;
   uint m_failure_number;
   std::string m_failure_words;
-  // Why get_auto_increment failed, which the server reports as a failure to read the counter; 0 if it did not.
+  // Why get_auto_increment failed, which the server reports as a failure to read the counter; 0 if it did
+  // not.
   int m_counter_failure;
-  // For how many rows of the statement, this one included, values of the counter were asked for; 0: for none yet, or they are over.
+  // For how many rows of the statement, this one included, values of the counter were asked for; 0: for none
+  // yet, or they are over.
   ulonglong m_rows_to_number= 0;
 };
 

@@ -10,16 +10,18 @@
 
 using namespace varve_plugin;
 
-// A position (handler::ref) is the engine's, filled up with zeros, and its length in the last two bytes. Engine
-// positions are never the start of one another, so memcmp orders these as it does those.
+// A position (handler::ref) is the engine's, filled up with zeros, and its length in the last two bytes.
+// Engine positions are never the start of one another, so memcmp orders these as it does those.
 static const uint POSITION_LENGTH_BYTES= 2;
 
 ha_varve::ha_varve(handlerton *hton, TABLE_SHARE *share)
   : handler(hton, share), m_table(nullptr), m_index(nullptr), m_range_begin(nullptr), m_range_end(nullptr),
     m_position_cursor(nullptr), m_current(nullptr), m_row(nullptr), m_reads_ahead(false),
     m_ahead_by(nullptr), m_ahead(0), m_passed(0), m_mrr(),
-    m_txn(nullptr), m_own_txn(nullptr), m_lock(VARVE_NO_LOCK), m_stored_lock(VARVE_NO_LOCK), m_skip_locked(false),
-    m_semi_consistent(false), m_scan_starts(false), m_change_duplicates(false), m_keys_only(false), m_failure(0), m_failure_number(0),
+    m_txn(nullptr), m_own_txn(nullptr), m_lock(VARVE_NO_LOCK), m_stored_lock(VARVE_NO_LOCK),
+        m_skip_locked(false),
+    m_semi_consistent(false), m_scan_starts(false), m_change_duplicates(false), m_keys_only(false),
+        m_failure(0), m_failure_number(0),
     m_counter_failure(0)
 {
 }
@@ -37,7 +39,8 @@ handler::Table_flags ha_varve::table_flags() const
   return flags;
 }
 
-// Whether a value of this field can be had from a key: not from collation weights, and minus zero is zero there.
+// Whether a value of this field can be had from a key: not from collation weights, and minus zero is zero
+// there.
 static bool readable_in_key(const KEY_PART_INFO &part)
 {
   const Field *field= part.field;
@@ -56,8 +59,8 @@ static bool readable_in_key(const KEY_PART_INFO &part)
   }
 }
 
-// Whether keys of this part lie in the order of the columns' values. Beginnings of texts don't if the collation has several
-// levels, such as accents after letters: 'áb' is less than 'ac', 'á' is more than 'a'.
+// Whether keys of this part lie in the order of the columns' values. Beginnings of texts don't if the
+// collation has several levels, such as accents after letters: 'áb' is less than 'ac', 'á' is more than 'a'.
 static bool sorts_as_column(const KEY_PART_INFO &part)
 {
   const bool beginning= part.key_part_flag & (HA_PART_KEY_SEG | HA_BLOB_PART);
@@ -115,7 +118,8 @@ int ha_varve::open(const char *name, int, uint)
   }
   m_values.resize(m_row_plan.size());
   m_key_plans.resize(table_share->keys);
-  const KEY *primary= table_share->primary_key == MAX_KEY ? nullptr : &table->key_info[table_share->primary_key];
+  const KEY *primary= table_share->primary_key == MAX_KEY ? nullptr
+                                                                   : &table->key_info[table_share->primary_key];
   for (uint i= 0; i < table_share->keys; i++)
     m_key_plans[i].build(&table->key_info[i], primary);
   ref_length= varve_table_max_position(m_table) + POSITION_LENGTH_BYTES;
@@ -184,8 +188,8 @@ void ha_varve::print_error(int error, myf flags)
 
 /* Statements */
 
-// Whether a statement that reads a table to write elsewhere may read it as of its own view: only if it does not
-// promise the statement's repeatability from the binary log.
+// Whether a statement that reads a table to write elsewhere may read it as of its own view: only if it does
+// not promise the statement's repeatability from the binary log.
 static bool reads_without_lock(THD *thd, enum thr_lock_type type)
 {
   if (thd_tx_isolation(thd) > ISO_READ_COMMITTED || (type != TL_READ && type != TL_READ_NO_INSERT))
@@ -202,8 +206,8 @@ static bool reads_without_lock(THD *thd, enum thr_lock_type type)
   }
 }
 
-// Whether a statement copies the whole table while its metadata lock keeps writers out: the view that it opens under
-// that lock sees the newest rows, and row locks would cost memory for each of them.
+// Whether a statement copies the whole table while its metadata lock keeps writers out: the view that it
+// opens under that lock sees the newest rows, and row locks would cost memory for each of them.
 static bool copies_table(int command)
 {
   switch (command)
@@ -219,18 +223,21 @@ static bool copies_table(int command)
   }
 }
 
-// Decides how the coming statement reads this table, as InnoDB does: a plain SELECT reads its view, whatever reads in
-// order to write locks what it reads. What is written is locked exclusively, as external_lock will learn.
+// Decides how the coming statement reads this table, as InnoDB does: a plain SELECT reads its view, whatever
+// reads in order to write locks what it reads. What is written is locked exclusively, as external_lock will
+// learn.
 THR_LOCK_DATA **ha_varve::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type type)
 {
   if (type == TL_IGNORE)
     return to;
   m_skip_locked= type == TL_READ_SKIP_LOCKED || type == TL_WRITE_SKIP_LOCKED;
   const int command= thd_sql_command(thd);
-  const bool plain= command == SQLCOM_SELECT && type != TL_READ_WITH_SHARED_LOCKS && type != TL_READ_SKIP_LOCKED &&
+  const bool plain= command == SQLCOM_SELECT && type != TL_READ_WITH_SHARED_LOCKS &&
+      type != TL_READ_SKIP_LOCKED &&
                     type != TL_READ_NO_INSERT &&
                     !(thd_in_lock_tables(thd) && (type == TL_READ || type == TL_READ_HIGH_PRIORITY));
-  if (plain || reads_without_lock(thd, type) || copies_table(command) || command == SQLCOM_CHECKSUM || command == SQLCOM_ANALYZE ||
+  if (plain || reads_without_lock(thd, type) || copies_table(command) || command == SQLCOM_CHECKSUM ||
+      command == SQLCOM_ANALYZE ||
       command == SQLCOM_DROP_TABLE)
     m_stored_lock= VARVE_NO_LOCK;
   else
@@ -372,9 +379,10 @@ int ha_varve::use_index(uint engine_index)
   return 0;
 }
 
-// Whether the server wants nothing but what the index's keys give. While it reads keys only, it looks at no columns but
-// those of the index and of the primary key, whatever else the statement reads. A multi-range read says so by `extra`
-// alone: the server goes on computing virtual columns then, for which it needs others.
+// Whether the server wants nothing but what the index's keys give. While it reads keys only, it looks at no
+// columns but those of the index and of the primary key, whatever else the statement reads. A multi-range
+// read says so by `extra` alone: the server goes on computing virtual columns then, for which it needs
+// others.
 bool ha_varve::keys_give_all(const Index &index)
 {
   if (bitmap_is_subset(table->read_set, &index.covered))
@@ -389,8 +397,8 @@ const MY_BITMAP *ha_varve::wanted_columns() const
   return m_lock == VARVE_NO_LOCK ? table->read_set : nullptr;
 }
 
-// Tells the cursor before a search where it ends, and whether it must fetch rows for the index's entries, and which of
-// their long values.
+// Tells the cursor before a search where it ends, and whether it must fetch rows for the index's entries, and
+// which of their long values.
 int ha_varve::start_search()
 {
   Index &index= *m_index;
@@ -445,7 +453,8 @@ inline int ha_varve::give(uchar *buf)
 {
   if (!m_index)
     m_position_wanted.to_record(m_row, buf);
-  else if (m_index->wanted.suffice(m_row_plan, table->read_set) || (m_index->gives_covered && keys_give_all(*m_index)))
+  else if (m_index->wanted.suffice(m_row_plan, table->read_set) ||
+           (m_index->gives_covered && keys_give_all(*m_index)))
     m_index->wanted.to_record(m_row, buf);
   else
     return fetch_whole(buf);
@@ -493,9 +502,9 @@ static bool engine_match(enum ha_rkey_function find, varve_match *match)
   }
 }
 
-// Whether this search looks for duplicates of a row that is about to be written in a UNIQUE key too long for an index. The
-// server keeps such keys itself, by an index on a hash of their columns. The hash is locked, or two connections could write
-// duplicates at once; a table that nobody else can see yet needs no locks.
+// Whether this search looks for duplicates of a row that is about to be written in a UNIQUE key too long for
+// an index. The server keeps such keys itself, by an index on a hash of their columns. The hash is locked, or
+// two connections could write duplicates at once; a table that nobody else can see yet needs no locks.
 inline bool ha_varve::checks_hash(enum ha_rkey_function find) const
 {
   return table->key_info[active_index].algorithm == HA_KEY_ALG_LONG_HASH && m_lock == VARVE_EXCLUSIVE &&
@@ -526,7 +535,8 @@ int ha_varve::index_read_last_map(uchar *buf, const uchar *key, key_part_map par
 }
 
 // The next row: one that the cursor has given already, if there is any, else as many as it has at hand.
-inline int ha_varve::next(decltype(varve_cursor_next_rows) *rows, decltype(varve_cursor_next) *row, uchar *buf)
+inline int ha_varve::next(decltype(varve_cursor_next_rows) *rows, decltype(varve_cursor_next) *row,
+                          uchar *buf)
 {
   if (!m_reads_ahead)
     return fetched(row(m_current, m_txn, &m_row), buf, HA_ERR_END_OF_FILE);
@@ -545,8 +555,8 @@ inline int ha_varve::next(decltype(varve_cursor_next_rows) *rows, decltype(varve
   return fetched(code, buf, HA_ERR_END_OF_FILE);
 }
 
-// Moves the cursor to the row that the server was given last. Who wants that once will want it again: the search goes on row
-// by row.
+// Moves the cursor to the row that the server was given last. Who wants that once will want it again: the
+// search goes on row by row.
 int ha_varve::settle()
 {
   m_reads_ahead= false;
@@ -590,8 +600,8 @@ int ha_varve::index_last(uchar *buf)
   return fetched(varve_cursor_last(m_current, m_txn, scan_lock(), &m_row), buf, HA_ERR_END_OF_FILE);
 }
 
-// A range: the cursor is told its end, so that it neither locks nor gives a row beyond, and nobody else need look. Equal keys
-// end by themselves.
+// A range: the cursor is told its end, so that it neither locks nor gives a row beyond, and nobody else need
+// look. Equal keys end by themselves.
 int ha_varve::read_range_first(const key_range *start, const key_range *end, bool is_equal, bool sorted)
 {
   if (is_equal)
@@ -601,7 +611,8 @@ int ha_varve::read_range_first(const key_range *start, const key_range *end, boo
   range_key_part= table->key_info[active_index].key_part;
   m_range_end= end;
   uchar *const record= table->record[0];
-  const int error= start ? ha_index_read_map(record, start->key, start->keypart_map, start->flag) : ha_index_first(record);
+  const int error= start ? ha_index_read_map(record, start->key, start->keypart_map, start->flag)
+      : ha_index_first(record);
   return error == HA_ERR_KEY_NOT_FOUND ? HA_ERR_END_OF_FILE : error;
 }
 
@@ -718,7 +729,8 @@ int ha_varve::write_row(const uchar *record)
     return keep_row(record);
   m_row_plan.to_values(record, m_values.data());
   const varve_on_duplicate on_duplicate= m_change_duplicates ? VARVE_DUPLICATE_LOCK : VARVE_DUPLICATE_SHARE;
-  const varve_code code= varve_insert(m_txn, m_table, m_values.data(), uint32_t(m_values.size()), on_duplicate);
+  const varve_code code= varve_insert(m_txn, m_table, m_values.data(), uint32_t(m_values.size()),
+                                      on_duplicate);
   if (code == VARVE_DUPLICATE_KEY)
     count_refused();
   return written(code);
@@ -761,8 +773,8 @@ static varve_auto_increment_lock counter_lock(THD *thd)
   }
 }
 
-// The server wants `wanted` values that are `offset` modulo `increment`. Of as many consecutive ones as are taken
-// here, just so many are.
+// The server wants `wanted` values that are `offset` modulo `increment`. Of as many consecutive ones as are
+// taken here, just so many are.
 void ha_varve::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted, ulonglong *first,
                                   ulonglong *reserved)
 {
@@ -772,12 +784,13 @@ void ha_varve::get_auto_increment(ulonglong offset, ulonglong increment, ulonglo
   // Rows with a value of their own have not moved the counter yet.
   if ((m_counter_failure= insert_kept_rows()))
     return;
-  // The server knows at its first call how many rows there are, if ever: the first values were for all of them, the next are for
-  // those that are left.
+  // The server knows at its first call how many rows there are, if ever: the first values were for all of
+  // them, the next are for those that are left.
   if (!m_rows_to_number)
     m_rows_to_number= wanted;
   wanted= m_rows_to_number;
-  // Where every statement locks the counter, it moves when a row is there: one that fails uses none up, as in InnoDB.
+  // Where every statement locks the counter, it moves when a row is there: one that fails uses none up, as in
+  // InnoDB.
   const ulonglong used_up= autoinc_lock_mode() == 0 ? 0 : wanted * increment;
   uint64_t at;
   if (varve_code code= varve_auto_increment_reserve(m_txn, m_table, used_up, counter_lock(ha_thd()), &at))

@@ -1,8 +1,8 @@
 // plugin.cc: the storage engine VARVE as the server loads it.
 //
-// The database is opened when the plugin is initialised and closed when it is removed; the server has then closed all
-// tables and connections' sessions. The library itself is never unloaded (-z nodelete): threads may still run its
-// thread-local destructors.
+// The database is opened when the plugin is initialised and closed when it is removed; the server has then
+// closed all tables and connections' sessions. The library itself is never unloaded (-z nodelete): threads
+// may still run its thread-local destructors.
 
 #include "ha_varve.h"
 
@@ -40,7 +40,8 @@ static void hide_directory(const std::string &name)
     ignore_db_dirs_append(name.c_str());
 }
 
-// The engine's own directories are no databases: redo, and that of the undo tablespaces, if it is another one.
+// The engine's own directories are no databases: redo, and that of the undo tablespaces, if it is another
+// one.
 static void hide_own_directories()
 {
   hide_directory("redo");
@@ -97,8 +98,8 @@ static Purge_progress purge_progress()
   return progress;
 }
 
-// What varve_fast_shutdown=0 asks for. A damaged page keeps purge from its end: then it is not waited for. A large transaction
-// may take long, but something of it is removed all the time.
+// What varve_fast_shutdown=0 asks for. A damaged page keeps purge from its end: then it is not waited for. A
+// large transaction may take long, but something of it is removed all the time.
 static void purge_everything()
 {
   Purge_progress before= purge_progress();

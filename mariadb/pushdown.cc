@@ -1,18 +1,19 @@
 // pushdown.cc: what the optimizer hands down to the engine.
 //
-// Index conditions: the part of a WHERE clause that needs nothing but an index's columns is asked about each entry, on a
-// copy and without any latch, before its row is locked or fetched. An entry whose condition is false is passed over, and
-// its row stays unlocked: whoever wants to give the row a key that fits has to make a new entry.
+// Index conditions: the part of a WHERE clause that needs nothing but an index's columns is asked about each
+// entry, on a copy and without any latch, before its row is locked or fetched. An entry whose condition is
+// false is passed over, and its row stays unlocked: whoever wants to give the row a key that fits has to make
+// a new entry.
 //
-// Multi-range reads are the server's own: it sorts keys or positions and calls the handler. While it collects positions
-// it reads keys only, with a second handler on the same table.
+// Multi-range reads are the server's own: it sorts keys or positions and calls the handler. While it collects
+// positions it reads keys only, with a second handler on the same table.
 
 #include "ha_varve.h"
 
 using namespace varve_plugin;
 
-// A second handler of the same statement, for index merge and multi-range reads: it has cursors of its own, and locks
-// as this one does.
+// A second handler of the same statement, for index merge and multi-range reads: it has cursors of its own,
+// and locks as this one does.
 handler *ha_varve::clone(const char *name, MEM_ROOT *mem_root)
 {
   auto copy= static_cast<ha_varve *>(handler::clone(name, mem_root));
@@ -24,8 +25,8 @@ handler *ha_varve::clone(const char *name, MEM_ROOT *mem_root)
   return copy;
 }
 
-// Whether all fields of the table in a condition are among `fields`. The server takes every column of the primary key for
-// part of every index, but some can't be had from keys.
+// Whether all fields of the table in a condition are among `fields`. The server takes every column of the
+// primary key for part of every index, but some can't be had from keys.
 static bool reads_only(Item *condition, const TABLE *table, const MY_BITMAP *fields)
 {
   List<Item_field> items;
@@ -68,7 +69,8 @@ varve_verdict ha_varve::check_entry(const varve_value *row)
   return VARVE_WANTED;
 }
 
-int ha_varve::multi_range_read_init(RANGE_SEQ_IF *seq, void *param, uint n_ranges, uint mode, HANDLER_BUFFER *buffer)
+int ha_varve::multi_range_read_init(RANGE_SEQ_IF *seq, void *param, uint n_ranges, uint mode,
+                                    HANDLER_BUFFER *buffer)
 {
   return m_mrr.dsmrr_init(this, seq, param, n_ranges, mode, buffer);
 }
@@ -85,7 +87,8 @@ ha_rows ha_varve::multi_range_read_info_const(uint index, RANGE_SEQ_IF *seq, voi
   return m_mrr.dsmrr_info_const(index, seq, param, n_ranges, buffer_size, flags, cost);
 }
 
-ha_rows ha_varve::multi_range_read_info(uint index, uint n_ranges, uint keys, uint key_parts, uint *buffer_size,
+ha_rows ha_varve::multi_range_read_info(uint index, uint n_ranges, uint keys, uint key_parts,
+                                        uint *buffer_size,
                                         uint *flags, Cost_estimate *cost)
 {
   m_mrr.init(this, table);

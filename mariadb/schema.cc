@@ -24,7 +24,10 @@ struct Rows
 
   Rows(THD *thd, TABLE_LIST *tables) : thd(thd), table(tables->table) {}
 
-  void set(uint column, const char *text) { table->field[column]->store(text, strlen(text), system_charset_info); }
+  void set(uint column, const char *text)
+  {
+    table->field[column]->store(text, strlen(text), system_charset_info);
+  }
   void set(uint column, ulonglong number) { table->field[column]->store(longlong(number), true); }
 
   void add() { failed= failed || schema_table_store_record(thd, table); }

@@ -1,10 +1,10 @@
 // sequence.cc: CREATE SEQUENCE ... ENGINE=VARVE.
 //
-// A sequence is a table of one row, which the server reads and writes through its own handler on top of ours, under a mutex
-// of the sequence. Values that were drawn are never given back: what is written to that row is not part of the
-// connection's transaction. So a handler of a sequence has an engine transaction of its own, which reads what is
-// committed and commits each change at once, durably if commits are. What kills the connection's statement
-// interrupts it.
+// A sequence is a table of one row, which the server reads and writes through its own handler on top of ours,
+// under a mutex of the sequence. Values that were drawn are never given back: what is written to that row is
+// not part of the connection's transaction. So a handler of a sequence has an engine transaction of its own,
+// which reads what is committed and commits each change at once, durably if commits are. What kills the
+// connection's statement interrupts it.
 
 #include "ha_varve.h"
 

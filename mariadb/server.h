@@ -1,7 +1,7 @@
 // server.h: the server's headers, in the one way that every file of the plugin includes them.
 //
-// MYSQL_SERVER gives the handler classes their real layout. The server's headers come first, because they define
-// what the standard's must not see redefined.
+// MYSQL_SERVER gives the handler classes their real layout. The server's headers come first, because they
+// define what the standard's must not see redefined.
 
 #ifndef VARVE_SERVER_H
 #define VARVE_SERVER_H

@@ -1,8 +1,8 @@
 // session.cc: transactions as the server conducts them.
 //
 // The server calls commit and rollback both at a statement's end (all = false, inside a transaction) and at a
-// transaction's. Which one a call is depends on whether the connection is in a multi-statement transaction. What comes
-// before a commit that somebody coordinates is in xa.cc.
+// transaction's. Which one a call is depends on whether the connection is in a multi-statement transaction.
+// What comes before a commit that somebody coordinates is in xa.cc.
 
 #include "session.h"
 
@@ -37,8 +37,9 @@ bool in_transaction(THD *thd)
   return thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
 }
 
-// The engine's isolation level for a transaction that begins now. A SELECT that is a transaction of its own is serializable
-// without locks: it takes effect when its view opens. Whatever else locks does so under REPEATABLE READ in the same way.
+// The engine's isolation level for a transaction that begins now. A SELECT that is a transaction of its own
+// is serializable without locks: it takes effect when its view opens. Whatever else locks does so under
+// REPEATABLE READ in the same way.
 static varve_isolation isolation_of(THD *thd)
 {
   switch (thd_tx_isolation(thd))

@@ -1,7 +1,7 @@
 // session.h: a connection's side of the engine, and the server's calls about transactions.
 //
-// A Session is made when a connection first touches a VARVE table and lives until it ends. Its engine transaction
-// begins with the first statement that uses one and ends with the server's commit or rollback.
+// A Session is made when a connection first touches a VARVE table and lives until it ends. Its engine
+// transaction begins with the first statement that uses one and ends with the server's commit or rollback.
 
 #ifndef VARVE_SESSION_H
 #define VARVE_SESSION_H
@@ -13,8 +13,8 @@ namespace varve_plugin {
 class Session
 {
 public:
-  // The session of a connection, made at the first call. Null if the engine could not make one; then the client has
-  // been told.
+  // The session of a connection, made at the first call. Null if the engine could not make one; then the
+  // client has been told.
   static Session *of(THD *thd);
 
   // The session of a connection that has one, else null.
@@ -27,16 +27,16 @@ public:
   // that are interrupted with it.
   void heed_kill(THD *thd);
 
-  // A statement begins to use a table: begins a transaction if there is none, and tells the server about it. Called
-  // for each table; all but the first call of a statement do nothing. Returns a handler code.
+  // A statement begins to use a table: begins a transaction if there is none, and tells the server about it.
+  // Called for each table; all but the first call of a statement do nothing. Returns a handler code.
   int start_statement(THD *thd);
 
   // The server's START TRANSACTION WITH CONSISTENT SNAPSHOT.
   int start_snapshot(THD *thd);
 
-  // A statement has a table's metadata lock to itself: waits until no transaction has uncommitted changes in the table. A
-  // prepared one whose connection is gone has no metadata lock. Keeps no lock: new writers can't come, and it would be in the way of
-  // the statement itself, which may drop the table.
+  // A statement has a table's metadata lock to itself: waits until no transaction has uncommitted changes in
+  // the table. A prepared one whose connection is gone has no metadata lock. Keeps no lock: new writers can't
+  // come, and it would be in the way of the statement itself, which may drop the table.
   int wait_for_writers(THD *thd, const varve_table *table);
 
   // Rolls the engine's transaction back ahead of the server, which will do so too.
@@ -51,7 +51,8 @@ public:
 
 private:
   explicit Session(varve_txn *txn)
-    : m_txn(txn), m_waiter(nullptr), m_prepared_xid{}, m_in_statement(false), m_is_prepared(false), m_holds_commit(false),
+    : m_txn(txn), m_waiter(nullptr), m_prepared_xid{}, m_in_statement(false), m_is_prepared(false),
+        m_holds_commit(false),
       m_is_ordered(false)
   {
   }
@@ -68,7 +69,8 @@ private:
   varve_xid m_prepared_xid;
   // Between the first start_statement and the statement's commit or rollback.
   bool m_in_statement;
-  // m_prepared_xid is valid. What the connection does next ends it, or means that the server has let it go, too.
+  // m_prepared_xid is valid. What the connection does next ends it, or means that the server has let it go,
+  // too.
   bool m_is_prepared;
   // The server has prepared the transaction, and can call commit_ordered.
   bool m_holds_commit;

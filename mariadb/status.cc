@@ -1,6 +1,7 @@
 // status.cc: SHOW STATUS LIKE 'Varve%' and SHOW ENGINE VARVE STATUS.
 //
-// Both show the engine's own metrics under the engine's own names of status variables; only the first letters differ.
+// Both show the engine's own metrics under the engine's own names of status variables; only the first letters
+// differ.
 
 #include "engine.h"
 #include "error_map.h"
@@ -85,7 +86,8 @@ void put_status(char (&to)[300], const char *text, uint64_t ended)
   snprintf(to, sizeof to, "%s%s", text, when);
 }
 
-void collect_pool_dump(void *context, const char *dump, uint64_t dump_ended, const char *load, uint64_t load_ended)
+void collect_pool_dump(void *context, const char *dump, uint64_t dump_ended, const char *load,
+                       uint64_t load_ended)
 {
   auto *to= static_cast<Pool_dump_status *>(context);
   put_status(to->dump, dump, dump_ended);
@@ -98,7 +100,8 @@ int show_counters(THD *thd, struct st_mysql_show_var *var, char *)
   std::vector<Counter> found;
   varve_db_status(db, collect, &found);
   auto *values= static_cast<Counter *>(thd_memdup(thd, found.data(), uint(found.size() * sizeof(Counter))));
-  auto *array= static_cast<st_mysql_show_var *>(thd_calloc(thd, uint((found.size() + 3) * sizeof(st_mysql_show_var))));
+  const uint array_bytes= uint((found.size() + 3) * sizeof(st_mysql_show_var));
+  auto *array= static_cast<st_mysql_show_var *>(thd_calloc(thd, array_bytes));
   auto *pool_dump= static_cast<Pool_dump_status *>(thd_calloc(thd, sizeof(Pool_dump_status)));
   var->type= SHOW_ARRAY;
   var->value= array;

@@ -59,7 +59,8 @@ static MYSQL_SYSVAR_ULONGLONG(buffer_pool_size, buffer_pool_size, PLUGIN_VAR_RQC
   "Memory for cached pages of tables and indexes, in bytes.",
   nullptr, nullptr, 128ULL << 20, 5ULL << 20, ~0ULL, 1ULL << 20);
 
-// One change at a time: what is shown is what was set last. Taken without the server's mutex, which others need meanwhile.
+// One change at a time: what is shown is what was set last. Taken without the server's mutex, which others
+// need meanwhile.
 static std::mutex redo_capacity_changes;
 
 static const unsigned long long least_redo_capacity= 4ULL << 20, most_redo_capacity= 512ULL << 30;
@@ -133,7 +134,8 @@ static MYSQL_SYSVAR_ULONG(undo_tablespaces, undo_tablespaces, PLUGIN_VAR_RQCMDAR
   nullptr, nullptr, 2, 0, 95, 0);
 
 // A setting that the engine is told as it is. The server keeps it within the bounds.
-template<auto set, typename T> static void update_setting(THD *, struct st_mysql_sys_var *, void *to, const void *from)
+template<auto set, typename T>
+static void update_setting(THD *, struct st_mysql_sys_var *, void *to, const void *from)
 {
   set(db, *static_cast<T *>(to)= *static_cast<const T *>(from));
 }
@@ -149,7 +151,8 @@ static MYSQL_SYSVAR_ULONG(read_ahead_threshold, read_ahead_threshold, PLUGIN_VAR
 
 static varve_flush_options flush_options()
 {
-  return {uint32_t(io_capacity), uint32_t(io_capacity_max), max_dirty_pages_pct, max_dirty_pages_pct_lwm, bool(adaptive_flushing),
+  return {uint32_t(io_capacity), uint32_t(io_capacity_max), max_dirty_pages_pct, max_dirty_pages_pct_lwm,
+          bool(adaptive_flushing),
           adaptive_flushing_lwm, uint32_t(flushing_avg_loops), uint32_t(lru_scan_depth)};
 }
 
@@ -319,7 +322,8 @@ static MYSQL_SYSVAR_ULONG(max_purge_lag_delay, max_purge_lag_delay, PLUGIN_VAR_R
   "By how many microseconds varve_max_purge_lag delays a row change at most; 0: by none.",
   nullptr, update_purge<unsigned long>, 50000, 0, 10000000, 0);
 
-// The number of an undo tablespace; 0 means nothing. At most a minute: the statement can't be killed meanwhile.
+// The number of an undo tablespace; 0 means nothing. At most a minute: the statement can't be killed
+// meanwhile.
 static int truncate_undo(THD *, struct st_mysql_sys_var *, void *to, struct st_mysql_value *value)
 {
   long long number;
@@ -367,7 +371,8 @@ static MYSQL_SYSVAR_BOOL(use_native_aio, use_native_aio, PLUGIN_VAR_OPCMDARG | P
 
 static varve_pool_dump_options pool_dump_options()
 {
-  return {bool(pool_dump_at_shutdown), bool(pool_load_at_startup), uint32_t(pool_dump_pct), pool_filename && *pool_filename ? pool_filename : nullptr};
+  const char *const filename= pool_filename && *pool_filename ? pool_filename : nullptr;
+  return {bool(pool_dump_at_shutdown), bool(pool_load_at_startup), uint32_t(pool_dump_pct), filename};
 }
 
 varve_code set_pool_dump_options()
@@ -397,7 +402,8 @@ static int check_filename(THD *thd, struct st_mysql_sys_var *, void *to, struct 
 }
 
 // The three that do something when they are set, and are OFF always.
-static int act(struct st_mysql_value *value, void *to, const char *variable, varve_code (*action)(const varve_db *))
+static int act(struct st_mysql_value *value, void *to, const char *variable,
+               varve_code (*action)(const varve_db *))
 {
   long long on= 0;
   char buffer[8];
@@ -434,7 +440,8 @@ static MYSQL_SYSVAR_BOOL(buffer_pool_dump_at_shutdown, pool_dump_at_shutdown, PL
   "Write the list of the pages in the buffer pool when the server is shut down.",
   nullptr, nullptr, TRUE);
 
-static MYSQL_SYSVAR_BOOL(buffer_pool_load_at_startup, pool_load_at_startup, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
+static MYSQL_SYSVAR_BOOL(buffer_pool_load_at_startup, pool_load_at_startup,
+                         PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
   "Read the pages on that list in, in the background, when the server starts.",
   nullptr, nullptr, TRUE);
 
@@ -467,7 +474,8 @@ static MYSQL_SYSVAR_STR(undo_directory, undo_directory, PLUGIN_VAR_RQCMDARG | PL
   "were moved: then this says where.",
   nullptr, nullptr, nullptr);
 
-static MYSQL_SYSVAR_LONG(autoinc_lock_mode, autoinc_lock_mode_value, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+static MYSQL_SYSVAR_LONG(autoinc_lock_mode, autoinc_lock_mode_value,
+                         PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
   "How INSERT draws AUTO_INCREMENT values. 0: it locks the table's counter until it ends. 1: only if it does not know "
   "how many rows it inserts. 2: never; the values of such a statement may not be consecutive.",
   nullptr, nullptr, 1, 0, 2, 0);

@@ -14,7 +14,8 @@ extern struct st_mysql_sys_var *system_variables[];
 // What the variables say about opening the database.
 varve_options options_from_variables();
 
-// Tells the engine what the variables say about the list of the pages in the buffer pool. Before anything is done with that.
+// Tells the engine what the variables say about the list of the pages in the buffer pool. Before anything is
+// done with that.
 varve_code set_pool_dump_options();
 
 // Where the database is: varve_data_home_dir, or the server's data directory.
@@ -26,8 +27,8 @@ bool is_shutdown_fast();
 // varve_autoinc_lock_mode: 0, 1 or 2.
 long autoinc_lock_mode();
 
-// How long this connection waits for a row lock. NOWAIT and WAIT n of a statement shorten it, as they do the wait for
-// a metadata lock.
+// How long this connection waits for a row lock. NOWAIT and WAIT n of a statement shorten it, as they do the
+// wait for a metadata lock.
 uint64_t lock_wait_timeout_ms(THD *thd);
 
 }  // namespace varve_plugin

@@ -1,11 +1,11 @@
 // xa.cc: two-phase commit with the server's binary log, and with coordinators outside (XA).
 //
-// With the binary log on, the server is the coordinator of each transaction: prepare makes it durable here, the binary
-// log's sync decides, commit_ordered makes it visible in the log's order, and commit has nothing to wait for. After a crash
-// recover() says what is prepared, and the server decides by what its log has.
+// With the binary log on, the server is the coordinator of each transaction: prepare makes it durable here,
+// the binary log's sync decides, commit_ordered makes it visible in the log's order, and commit has nothing
+// to wait for. After a crash recover() says what is prepared, and the server decides by what its log has.
 //
-// XA PREPARE lets the engine's transaction go at once: it belongs to nobody but its name, whether or not the connection
-// lives on, so that XA COMMIT and XA ROLLBACK of any connection find it.
+// XA PREPARE lets the engine's transaction go at once: it belongs to nobody but its name, whether or not the
+// connection lives on, so that XA COMMIT and XA ROLLBACK of any connection find it.
 
 #include "session.h"
 
@@ -45,8 +45,8 @@ int prepare(handlerton *, THD *thd, bool all)
   return session ? session->prepare(thd, all) : HA_ERR_INTERNAL_ERROR;
 }
 
-// Serialised by the server, possibly in the thread of another connection while this one's waits: nothing here may use
-// the thread's own data, or fail.
+// Serialised by the server, possibly in the thread of another connection while this one's waits: nothing here
+// may use the thread's own data, or fail.
 void commit_ordered(handlerton *, THD *thd, bool all)
 {
   if (void *session= thd_get_ha_data(thd, hton))
@@ -104,8 +104,8 @@ int recover(handlerton *, XID *list, uint length)
   return int(n);
 }
 
-// The binary log wants to forget the transactions that it would repeat after a crash. If the engine has failed, it is never
-// told that it may: a restart needs them.
+// The binary log wants to forget the transactions that it would repeat after a crash. If the engine has
+// failed, it is never told that it may: a restart needs them.
 void commit_checkpoint_request(void *cookie)
 {
   if (varve_db_notify_durable(db, commit_checkpoint_notify_ha, cookie))

@@ -1,5 +1,6 @@
-/* What the benchmark wants of an engine that is written in C or C++. All functions but `message` return 0 or an
- * error, of which `message` then says what it was (for the calling thread). A worker belongs to one thread. */
+/* What the benchmark wants of an engine that is written in C or C++. All functions but `message` return 0
+ * or an error, of which `message` then says what it was (for the calling thread). A worker belongs to one
+ * thread. */
 #ifndef VARVE_BENCH_PEER_H
 #define VARVE_BENCH_PEER_H
 

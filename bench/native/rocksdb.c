@@ -156,4 +156,5 @@ static int scan(void *worker, peer_visit visit, void *context) {
   return failed(error);
 }
 
-const peer_engine peer_rocksdb = {open_engine, close_engine, worker_open, worker_close, load, get, update, scan, message};
+const peer_engine peer_rocksdb = {open_engine, close_engine, worker_open, worker_close, load,
+                                  get, update, scan, message};

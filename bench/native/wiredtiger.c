@@ -140,4 +140,5 @@ static int scan(void *worker, peer_visit visit, void *context) {
   return code == WT_NOTFOUND ? 0 : failed("next", code);
 }
 
-const peer_engine peer_wiredtiger = {open_engine, close_engine, worker_open, worker_close, load, get, update, scan, message};
+const peer_engine peer_wiredtiger = {open_engine, close_engine, worker_open, worker_close, load,
+                                     get, update, scan, message};

@@ -1,5 +1,5 @@
-//! Varve beside other embedded engines: the same rows, threads and cache for each. What counts is the ratio of two
-//! engines in the same run. docs/performance.md says how each engine is set and why that is fair.
+//! Varve beside other embedded engines: the same rows, threads and cache for each. What counts is the ratio
+//! of two engines in the same run. docs/performance.md says how each engine is set and why that is fair.
 
 mod engine;
 mod peers;

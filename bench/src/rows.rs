@@ -1,8 +1,8 @@
 //! The rows, the same for every engine, and how they are checked.
 //!
-//! A value is its key, a counter of the updates that the row has seen, and filler made from the key. So a read can
-//! check cheaply that it got the right row, and at the end a scan can check everything: each row there once, its filler
-//! intact, the counters adding up to the updates that were acknowledged.
+//! A value is its key, a counter of the updates that the row has seen, and filler made from the key. So a
+//! read can check cheaply that it got the right row, and at the end a scan can check everything: each row
+//! there once, its filler intact, the counters adding up to the updates that were acknowledged.
 
 use std::ops::Range;
 

@@ -69,8 +69,8 @@ impl Plan {
 pub struct Figure {
     pub workload: &'static str,
     pub per_second: f64,
-    /// Operations in a second of processor time of all the engine's threads: what is left of the figure when the machine
-    /// does other things, too.
+    /// Operations in a second of processor time of all the engine's threads: what is left of the figure when
+    /// the machine does other things, too.
     pub per_cpu_second: f64,
     /// `Engine::history` at the end of an update workload.
     pub history: Option<u64>,

@@ -6,7 +6,8 @@
 # missing -DDBUG_OFF, for one, makes THD 72 bytes larger and shifts its members without a word.
 set -euo pipefail
 P=$1; R=$P/root/usr; S=$P/src; T=$(mktemp -d); trap 'rm -rf "$T"' EXIT
-g++ -std=gnu++11 -g -O2 -fstack-protector-strong -Wdate-time -D_FORTIFY_SOURCE=2 -fPIC --param=ssp-buffer-size=4 \
+g++ -std=gnu++11 -g -O2 -fstack-protector-strong -Wdate-time -D_FORTIFY_SOURCE=2 -fPIC \
+  --param=ssp-buffer-size=4 \
   -DNDEBUG -DDBUG_OFF -DHAVE_CONFIG_H -D_FILE_OFFSET_BITS=64 -DMYSQL_DYNAMIC_PLUGIN -fno-omit-frame-pointer \
   -I"$R/include/mariadb/server" -I"$S/include" -I"$S/sql" -I"$S/wsrep-lib/include" -I"$S/wsrep-lib/wsrep-API/v26" \
   -shared -Wl,-z,relro,-z,now "$S/storage/example/ha_example.cc" -o "$T/ours.so" \

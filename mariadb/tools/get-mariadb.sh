@@ -48,7 +48,10 @@ apt-get -qq update || fail "apt-get update failed; is the package mirror reachab
 
 cd "$WORK/src"
 VERSION=
-for v in ${MARIADB_DEB_VERSION:-$(apt-cache madison mariadb-server | awk '$3 ~ /^1:10\.11\./ {print $3}' | uniq)}; do
+if [ -z "${MARIADB_DEB_VERSION:-}" ]; then
+  MARIADB_DEB_VERSION=$(apt-cache madison mariadb-server | awk '$3 ~ /^1:10\.11\./ {print $3}' | uniq)
+fi
+for v in $MARIADB_DEB_VERSION; do
   if apt-get -qq source --download-only "mariadb=$v" 2> "$WORK/source.err"; then VERSION=$v; break; fi
   echo "no source for MariaDB $v, trying an older one" >&2
 done
@@ -67,7 +70,8 @@ apt-get download -qq \
 for deb in *.deb; do dpkg-deb -x "$deb" "$WORK/root"; done
 
 cat > "$WORK/env.sh" <<E
-export MDB=$PREFIX LD_LIBRARY_PATH=$PREFIX/root/usr/lib/$TRIPLET PATH=$PREFIX/root/usr/bin:$PREFIX/root/usr/sbin:\$PATH
+export MDB=$PREFIX LD_LIBRARY_PATH=$PREFIX/root/usr/lib/$TRIPLET
+export PATH=$PREFIX/root/usr/bin:$PREFIX/root/usr/sbin:\$PATH
 export LUA_PATH="$PREFIX/root/usr/share/sysbench/?.lua;;"
 E
 cd /

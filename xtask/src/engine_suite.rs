@@ -1,10 +1,12 @@
 //! MariaDB's suite `storage_engine`, with its parts `trx` and `parts`: what the server expects of any engine.
 //!
-//! An engine joins it by an *overlay*: its name, its options, and for each test whose result is not the suite's own the
-//! difference, as `TEST.rdiff`. Ours is `mariadb/mysql-test/storage_engine`; InnoDB's comes with the test runner. The suite is
-//! older than the server, so even InnoDB fails much of it. docs/mariadb-suite.md says why results differ.
+//! An engine joins it by an *overlay*: its name, its options, and for each test whose result is not the
+//! suite's own the difference, as `TEST.rdiff`. Ours is `mariadb/mysql-test/storage_engine`; InnoDB's comes
+//! with the test runner. The suite is older than the server, so even InnoDB fails much of it.
+//! docs/mariadb-suite.md says why results differ.
 //!
-//! `mysql-test-run.pl --record` would overwrite the suite's own results; `--record` here writes differences into our overlay.
+//! `mysql-test-run.pl --record` would overwrite the suite's own results; `--record` here writes differences
+//! into our overlay.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +28,8 @@ pub struct EngineSuiteArgs {
     /// Run InnoDB's overlay as well and show the results beside each other
     #[arg(long)]
     beside_innodb: bool,
-    /// Write how the results of failed tests differ from the suite's own into our overlay, to be reviewed one by one
+    /// Write how the results of failed tests differ from the suite's own into our overlay, to be reviewed one
+    /// by one
     #[arg(long)]
     record: bool,
 }
@@ -39,8 +42,8 @@ const SUITES: [&str; 3] = [
 const OURS: &str = "varve";
 const INNODB: &str = "innobase";
 
-/// Tests of the priority of table locks, which engines with row locks have no use for; and two whose results would have
-/// paths of the machine.
+/// Tests of the priority of table locks, which engines with row locks have no use for; and two whose results
+/// would have paths of the machine.
 const NOT_OURS: &str = "_(low|high)_prio|tbl_opt_(data|index)_dir";
 
 /// By names that overlays have in common, such as `storage_engine/trx.delete`.

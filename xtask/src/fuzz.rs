@@ -1,7 +1,9 @@
-//! `cargo xtask fuzz`: libFuzzer with the address sanitizer on the targets of `crates/varve-fuzz`, one after the other.
+//! `cargo xtask fuzz`: libFuzzer with the address sanitizer on the targets of `crates/varve-fuzz`, one after
+//! the other.
 //!
-//! It needs a nightly toolchain (instrumentation and sanitizers are unstable flags) and a C++ compiler (libFuzzer is built
-//! from source). Neither is installed from here: what is missing is said by name. Everything lies below the target directory:
+//! It needs a nightly toolchain (instrumentation and sanitizers are unstable flags) and a C++ compiler
+//! (libFuzzer is built from source). Neither is installed from here: what is missing is said by name.
+//! Everything lies below the target directory:
 //!
 //! | `target/fuzz/` | |
 //! |---|---|

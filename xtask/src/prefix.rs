@@ -2,9 +2,9 @@
 //!
 //! - The *prefix* in the cache holds the unpacked server, clients, test runner and headers. Checkouts
 //!   share it and never write to it; `mariadb/tools/get-mariadb.sh` makes it whole or not at all.
-//! - The *base* under `target/mariadb` is this checkout's view of it: the same tree made of symbolic
-//!   links, but with our plugin in its plugin directory and our suites in the test runner's. So several
-//!   checkouts, each with its own plugin, can run at once. What the test runner writes beside lies there as a copy.
+//! - The *base* under `target/mariadb` is this checkout's view of it: the same tree made of symbolic links,
+//!   but with our plugin in its plugin directory and our suites in the test runner's. So several checkouts,
+//!   each with its own plugin, can run at once. What the test runner writes beside lies there as a copy.
 
 use std::ffi::OsString;
 use std::fs;
@@ -41,8 +41,8 @@ const OWN_DIRS: [&str; 10] = [
     "share/mysql/mysql-test/suite",
 ];
 const OWN_SUITES: &str = "share/mysql/mysql-test/plugin";
-/// Directories that the base has copies of: the test runner makes results from their files and writes those beside
-/// them, and patch(1) refuses links.
+/// Directories that the base has copies of: the test runner makes results from their files and writes those
+/// beside them, and patch(1) refuses links.
 const COPIED_DIRS: [&str; 2] = [
     "share/mysql/mysql-test/plugin/innobase/storage_engine",
     "share/mysql/mysql-test/suite/storage_engine",

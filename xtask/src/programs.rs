@@ -1,8 +1,8 @@
 //! The workspace's test programs, several at a time: many of their tests wait more than they work.
 //!
-//! Cargo builds them and says what they are; each runs in its package's directory, as `cargo test` would run it, and what it says is
-//! printed when it has ended. One that does not end is killed with all that it has started, after a debugger, where there is one, has said
-//! where its threads are.
+//! Cargo builds them and says what they are; each runs in its package's directory, as `cargo test` would run
+//! it, and what it says is printed when it has ended. One that does not end is killed with all that it has
+//! started, after a debugger, where there is one, has said where its threads are.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -32,8 +32,8 @@ struct Program {
     dir: PathBuf,
 }
 
-/// Builds the programs, runs them all, and hands each line that they print to `each`. Whether all succeeded; those that did not are
-/// named at the end.
+/// Builds the programs, runs them all, and hands each line that they print to `each`. Whether all succeeded;
+/// those that did not are named at the end.
 pub fn run(
     workspace: &Workspace,
     options: &[&str],
@@ -177,7 +177,8 @@ fn output_file(workspace: &Workspace, program: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// What became of it, unless it succeeded; with the stacks of its threads, if it had to be killed. What it took may lack the last moment.
+/// What became of it, unless it succeeded; with the stacks of its threads, if it had to be killed. What it
+/// took may lack the last moment.
 fn wait(child: &mut Child, at_most: Duration, cost: &mut Cost) -> Result<Result<(), String>> {
     let begin = Instant::now();
     loop {
@@ -218,7 +219,8 @@ fn stat(pid: u32) -> Option<Vec<String>> {
     Some(fields.split_whitespace().map(String::from).collect())
 }
 
-/// Kills a process and those that it and they have started. (A process group would do the same, but then Ctrl-C would not reach them.)
+/// Kills a process and those that it and they have started. (A process group would do the same, but then
+/// Ctrl-C would not reach them.)
 fn kill_with_children(child: &mut Child) -> Result<()> {
     // Stopped first, so that it starts no more of them meanwhile.
     signal(child.id(), Signal::STOP);

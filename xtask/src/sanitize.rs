@@ -1,8 +1,10 @@
-//! `cargo xtask sanitize`: tests under the thread sanitizer, the address sanitizer or Miri, with the nightly toolchain.
+//! `cargo xtask sanitize`: tests under the thread sanitizer, the address sanitizer or Miri, with the nightly
+//! toolchain.
 //!
-//! The two sanitizers run the tests with many threads, with killed processes, calls of the C interface (the target `capi` of
-//! varve-fuzz and its neighbours), and the stress test of a program with the library. The thread sanitizer wants the standard library instrumented too, which takes the component
-//! `rust-src`. Miri interprets what is a pure function of bytes. docs/testing.md says what none of them can do.
+//! The two sanitizers run the tests with many threads, with killed processes, calls of the C interface (the
+//! target `capi` of varve-fuzz and its neighbours), and the stress test of a program with the library. The
+//! thread sanitizer wants the standard library instrumented too, which takes the component `rust-src`. Miri
+//! interprets what is a pure function of bytes. docs/testing.md says what none of them can do.
 
 use std::env;
 use std::path::PathBuf;
@@ -45,7 +47,8 @@ const ENGINE_TESTS: [&str; 8] = [
     "kill",
 ];
 
-/// Tests that neither map memory, open files or start threads nor try thousands of cases, which would take Miri hours.
+/// Tests that neither map memory, open files or start threads nor try thousands of cases, which would take
+/// Miri hours.
 const PURE: [&str; 10] = [
     "base::ids::",
     "base::xid::",

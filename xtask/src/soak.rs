@@ -1,7 +1,9 @@
-//! `cargo xtask soak`: the tests that draw what they do, in turn and with fresh seeds, for as long as there is time.
+//! `cargo xtask soak`: the tests that draw what they do, in turn and with fresh seeds, for as long as there
+//! is time.
 //!
-//! Each part is a command line with its seed. What fails is written down with that line, which does the same again; the others go on. At
-//! the end the lines in which the parts counted what they did are shown, each kind once, with the sums of their numbers.
+//! Each part is a command line with its seed. What fails is written down with that line, which does the same
+//! again; the others go on. At the end the lines in which the parts counted what they did are shown, each
+//! kind once, with the sums of their numbers.
 
 use std::env;
 use std::ffi::OsString;

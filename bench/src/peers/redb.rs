@@ -1,5 +1,5 @@
-//! redb. Without sync at commit: `Durability::None`, with a durable commit now and then, which it needs to give
-//! pages back.
+//! redb. Without sync at commit: `Durability::None`, with a durable commit now and then, which it needs to
+//! give pages back.
 
 use std::path::Path;
 

@@ -63,8 +63,8 @@ typedef enum varve_verdict {
   VARVE_INTERRUPT = 2,
 } varve_verdict;
 
-// What a row must be to the key that is sought. A key may be only the first parts of the index's; then it stands
-// for all keys that begin with it.
+// What a row must be to the key that is sought. A key may be only the first parts of the index's; then it
+// stands for all keys that begin with it.
 typedef enum varve_match {
   // The first one equal to the key.
   VARVE_EXACT = 0,
@@ -80,8 +80,8 @@ typedef enum varve_match {
   VARVE_EXACT_LAST = 5,
 } varve_match;
 
-// How the rows that a cursor comes to are locked. Without a lock the cursor reads the transaction's read view, with
-// one the latest committed rows. In a serializable transaction VARVE_NO_LOCK is VARVE_SHARED.
+// How the rows that a cursor comes to are locked. Without a lock the cursor reads the transaction's read
+// view, with one the latest committed rows. In a serializable transaction VARVE_NO_LOCK is VARVE_SHARED.
 typedef enum varve_lock {
   VARVE_NO_LOCK = 0,
   VARVE_SHARED = 1,
@@ -90,9 +90,10 @@ typedef enum varve_lock {
   VARVE_SHARED_SKIP_LOCKED = 3,
   // As VARVE_EXCLUSIVE, but passes over rows that would have to be waited for.
   VARVE_EXCLUSIVE_SKIP_LOCKED = 4,
-  // As VARVE_EXCLUSIVE, but a scan of the clustered index under READ COMMITTED or READ UNCOMMITTED gives a row that others
-  // have locked as it was committed last, unlocked: varve_cursor_was_semi_consistent says so. The next move comes to the same
-  // row again and waits for it, unless varve_cursor_unlock_row was called before.
+  // As VARVE_EXCLUSIVE, but a scan of the clustered index under READ COMMITTED or READ UNCOMMITTED gives a
+  // row that others have locked as it was committed last, unlocked: varve_cursor_was_semi_consistent says
+  // so. The next move comes to the same row again and waits for it, unless varve_cursor_unlock_row was
+  // called before.
   VARVE_EXCLUSIVE_SEMI_CONSISTENT = 5,
 } varve_lock;
 
@@ -192,23 +193,23 @@ typedef struct varve_table varve_table;
 // A session: it has at most one transaction at a time, and can be used for many.
 typedef struct varve_txn varve_txn;
 
-// A column's value. `ptr` is null for SQL NULL. Integers and floats are little-endian, of the column's width; fixed
-// columns have exactly their width; an empty byte string has a pointer, which is not looked at.
+// A column's value. `ptr` is null for SQL NULL. Integers and floats are little-endian, of the column's
+// width; fixed columns have exactly their width; an empty byte string has a pointer, which is not looked at.
 typedef struct varve_value {
   const uint8_t *ptr;
   uint32_t len;
 } varve_value;
 
-// One end of a range of keys. `values` are the first `n` parts of the key, as varve_cursor_seek takes them; none mean no
-// limit on this side.
+// One end of a range of keys. `values` are the first `n` parts of the key, as varve_cursor_seek takes them;
+// none mean no limit on this side.
 typedef struct varve_bound {
   const struct varve_value *values;
   uint32_t n;
   bool inclusive;
 } varve_bound;
 
-// Decides on an entry. `row` has one value for each column; those of columns that varve_cursor_covers denies mean
-// nothing. It must not use the cursor, nor the transaction.
+// Decides on an entry. `row` has one value for each column; those of columns that varve_cursor_covers denies
+// mean nothing. It must not use the cursor, nor the transaction.
 typedef enum varve_verdict (*varve_filter_fn)(void *context, const struct varve_value *row);
 
 // How changed pages are written.
@@ -255,7 +256,8 @@ typedef struct varve_purge_options {
   bool undo_log_truncate;
   // Bytes, 10 MiB at least.
   uint64_t max_undo_log_size;
-  // While more transactions than this wait to be purged, those that update or delete are delayed; 0: they never are.
+  // While more transactions than this wait to be purged, those that update or delete are delayed; 0: they
+  // never are.
   uint64_t max_purge_lag;
   // Microseconds by which a row change is delayed at most, up to 10000000; 0: none is.
   uint64_t max_purge_lag_delay_us;
@@ -273,14 +275,14 @@ typedef struct varve_collation {
   const char *version;
   // The weights of a text are its bytes: `weights` is not called and may be null.
   bool bytewise;
-  // PAD SPACE: all weights consist of units of this many bytes (1 to 4), and the first unit of `pad_weight` is
-  // that of a space. 0 for NO PAD. `weights` never pads.
+  // PAD SPACE: all weights consist of units of this many bytes (1 to 4), and the first unit of
+  // `pad_weight` is that of a space. 0 for NO PAD. `weights` never pads.
   uint8_t pad_unit;
   uint8_t pad_weight[4];
   // The functions' first argument.
   void *context;
-  // Writes the weights of a text. Returns how many bytes they take; more than `capacity` if there is not room
-  // for them, and then it is called again with at least that much.
+  // Writes the weights of a text. Returns how many bytes they take; more than `capacity` if there is not
+  // room for them, and then it is called again with at least that much.
   size_t (*weights)(void *context, const uint8_t *text, size_t len, uint8_t *out, size_t capacity);
   // How many bytes the first `chars` characters of a text take, at most `len`.
   size_t (*prefix_bytes)(void *context, const uint8_t *text, size_t len, size_t chars);
@@ -309,12 +311,13 @@ typedef struct varve_options {
   struct varve_pool_dump_options pool_dump;
   // Number of undo tablespaces, fixed when the database is created.
   uint32_t undo_tablespaces;
-  // Optional. Where the undo tablespaces of a new database are put, relative to its directory, in which they are otherwise; for an existing
-  // one, where somebody has moved them.
+  // Optional. Where the undo tablespaces of a new database are put, relative to its directory, in which
+  // they are otherwise; for an existing one, where somebody has moved them.
   const char *undo_directory;
   // How many rollback segments transactions take: 1 to 128. There are 95; one without undo tablespaces.
   uint32_t undo_logs;
-  // How many table files may be open at the same time, 10 at least; the database has about 20 more files open.
+  // How many table files may be open at the same time, 10 at least; the database has about 20 more files
+  // open.
   uint32_t open_files;
   // Memory that locks of rows and gaps may take.
   uint64_t lock_memory_bytes;
@@ -322,8 +325,8 @@ typedef struct varve_options {
   struct varve_purge_options purge;
   // How long a transaction waits for a row lock unless it says otherwise.
   uint64_t lock_wait_timeout_ms;
-  // 0; 1 to 6 to get at what is left of a damaged database, at the price of what is not. From 4 on nothing can be changed
-  // (VARVE_READ_ONLY), and no file is.
+  // 0; 1 to 6 to get at what is left of a damaged database, at the price of what is not. From 4 on nothing
+  // can be changed (VARVE_READ_ONLY), and no file is.
   uint8_t force_recovery;
   // A directory without a database gets one; otherwise that is VARVE_NOT_FOUND.
   bool create_if_missing;
@@ -371,15 +374,16 @@ typedef struct varve_table_def {
   uint32_t n_indexes;
   // Position of the column that the table's counter numbers, UINT32_MAX for none.
   uint32_t auto_increment;
-  // Its rows are in no log, and the table ends when it is dropped or the database is closed. One transaction at a time
-  // can use it.
+  // Its rows are in no log, and the table ends when it is dropped or the database is closed. One
+  // transaction at a time can use it.
   bool temporary;
 } varve_table_def;
 
 // Receives one text at a time.
 typedef void (*varve_text_fn)(void *context, const char *text);
 
-// Receives what writing the list and reading it in have come to, for a person to read, and when each ended, in seconds since 1970; 0: it has not.
+// Receives what writing the list and reading it in have come to, for a person to read, and when each ended,
+// in seconds since 1970; 0: it has not.
 typedef void (*varve_pool_dump_status_fn)(void *context,
                                           const char *dump,
                                           uint64_t dump_ended,
@@ -469,39 +473,38 @@ void varve_cursor_close(struct varve_cursor *cursor);
 // Whether the value of a column can be had from the index's keys alone.
 bool varve_cursor_covers(const struct varve_cursor *cursor, uint32_t column);
 
-// Says whether the caller will look at no other columns of the rows that it searches for from now on than at those
-// that the index covers. Values of others then mean nothing, and rows need not be fetched for them.
+// Says whether the caller will look at no other columns of the rows that it searches for from now on than at
+// those that the index covers. Values of others then mean nothing, and rows need not be fetched for them.
 void varve_cursor_set_keys_suffice(struct varve_cursor *cursor, bool keys_suffice);
 
-// Says which columns the caller will look at in the rows that it searches for from now on: `n` flags, one for each
-// column of the table, 0 for those it will not. A null pointer: all of them. Values of others come as null, and long ones
-// are not fetched from where they lie.
-void varve_cursor_set_wanted_columns(struct varve_cursor *cursor,
-                                     const uint8_t *wanted,
-                                     uint32_t n);
+// Says which columns the caller will look at in the rows that it searches for from now on: `n` flags, one
+// for each column of the table, 0 for those it will not. A null pointer: all of them. Values of others come
+// as null, and long ones are not fetched from where they lie.
+void varve_cursor_set_wanted_columns(struct varve_cursor *cursor, const uint8_t *wanted, uint32_t n);
 
-// Gives back memory that long values took. The current row's values are gone then; the cursor keeps its place.
+// Gives back memory that long values took. The current row's values are gone then; the cursor keeps its
+// place.
 void varve_cursor_release_values(struct varve_cursor *cursor);
 
-// Where the searches forward that follow end: behind the rows that equal the key `end`, or before them if it is not
-// inclusive. Rows from there on are not even locked. Null lifts the end.
+// Where the searches forward that follow end: behind the rows that equal the key `end`, or before them if it
+// is not inclusive. Rows from there on are not even locked. Null lifts the end.
 enum varve_code varve_cursor_set_end(struct varve_cursor *cursor,
                                      const struct varve_txn *txn,
                                      const struct varve_bound *end);
 
-// Where the searches backward that follow end: before the rows that equal the key `begin`, or behind them if it is not
-// inclusive. Rows from there on are not even locked. Null lifts the end.
+// Where the searches backward that follow end: before the rows that equal the key `begin`, or behind them if
+// it is not inclusive. Rows from there on are not even locked. Null lifts the end.
 enum varve_code varve_cursor_set_begin(struct varve_cursor *cursor,
                                        const struct varve_txn *txn,
                                        const struct varve_bound *begin);
 
-// Has `filter` asked about each entry of the secondary index before its row is locked or fetched, from the next search
-// on. Null asks nobody.
+// Has `filter` asked about each entry of the secondary index before its row is locked or fetched, from the
+// next search on. Null asks nobody.
 void varve_cursor_set_filter(struct varve_cursor *cursor, varve_filter_fn filter, void *context);
 
-// Goes to a key: its first `n` parts, which may be fewer than the index has. In a secondary index values of the primary
-// key's columns, all in its order, may follow those of the index's own. `row` gets the row found there, one
-// value for each column.
+// Goes to a key: its first `n` parts, which may be fewer than the index has. In a secondary index values of
+// the primary key's columns, all in its order, may follow those of the index's own. `row` gets the row found
+// there, one value for each column.
 enum varve_code varve_cursor_seek(struct varve_cursor *cursor,
                                   const struct varve_txn *txn,
                                   const struct varve_value *key,
@@ -537,10 +540,10 @@ enum varve_code varve_cursor_next_same(struct varve_cursor *cursor,
                                        const struct varve_txn *txn,
                                        const struct varve_value **row);
 
-// Goes to the next row, as varve_cursor_next does, and gives it together with rows behind it that the cursor has at hand:
-// `rows` gets `n` rows, one behind the other. The cursor itself stands on the first of them. `passed` says how
-// many of the last call's rows behind the first the caller went past: the cursor goes there first. 0 if there was another
-// call in between.
+// Goes to the next row, as varve_cursor_next does, and gives it together with rows behind it that the cursor
+// has at hand: `rows` gets `n` rows, one behind the other. The cursor itself stands on the first of them.
+// `passed` says how many of the last call's rows behind the first the caller went past: the cursor goes
+// there first. 0 if there was another call in between.
 enum varve_code varve_cursor_next_rows(struct varve_cursor *cursor,
                                        const struct varve_txn *txn,
                                        uint32_t passed,
@@ -554,14 +557,13 @@ enum varve_code varve_cursor_next_same_rows(struct varve_cursor *cursor,
                                             const struct varve_value **rows,
                                             uint32_t *n);
 
-// Moves the cursor on over `passed` of the rows behind the first that varve_cursor_next_rows gave, so that it stands on the
-// one that the caller is at.
-enum varve_code varve_cursor_pass(struct varve_cursor *cursor,
-                                  const struct varve_txn *txn,
-                                  uint32_t passed);
+// Moves the cursor on over `passed` of the rows behind the first that varve_cursor_next_rows gave, so that
+// it stands on the one that the caller is at.
+enum varve_code varve_cursor_pass(struct varve_cursor *cursor, const struct varve_txn *txn, uint32_t passed);
 
-// The current row's position: bytes that find the row again, in any cursor on the same table. Positions of two rows
-// compare with memcmp, and a shorter one that starts another is the smaller, in the clustered index's order.
+// The current row's position: bytes that find the row again, in any cursor on the same table. Positions of
+// two rows compare with memcmp, and a shorter one that starts another is the smaller, in the clustered
+// index's order.
 uint32_t varve_cursor_position(const struct varve_cursor *cursor, const uint8_t **position);
 
 // Goes to the row at a position that varve_cursor_position gave. The cursor must be on the clustered index.
@@ -576,8 +578,8 @@ enum varve_code varve_cursor_seek_position(struct varve_cursor *cursor,
 // (VARVE_EXCLUSIVE_SEMI_CONSISTENT).
 bool varve_cursor_was_semi_consistent(const struct varve_cursor *cursor);
 
-// The caller has no use for the current row: under READ COMMITTED its lock is given back, if the cursor's last move
-// took it.
+// The caller has no use for the current row: under READ COMMITTED its lock is given back, if the cursor's
+// last move took it.
 enum varve_code varve_cursor_unlock_row(struct varve_cursor *cursor, const struct varve_txn *txn);
 
 // Fills `options` with the defaults.
@@ -586,14 +588,13 @@ void varve_options_default(struct varve_options *options);
 // Opens the database in directory `dir`, recovering it if it was not closed. `options` may be null.
 enum varve_code varve_db_open(const char *dir, const struct varve_options *options, struct varve_db **out);
 
-// Closes the database: everything is flushed, so that opening needs no recovery. All other handles must be closed
-// before. The handle is gone even if this fails; the next open then recovers.
+// Closes the database: everything is flushed, so that opening needs no recovery. All other handles must be
+// closed before. The handle is gone even if this fails; the next open then recovers.
 enum varve_code varve_db_close(struct varve_db *db);
 
-// Creates a table, durably (it is there after a crash) unless it is a temporary one. VARVE_ALREADY_EXISTS if there is one
-// of that name.
-enum varve_code varve_table_create(const struct varve_db *db,
-                                   const struct varve_table_def *def);
+// Creates a table, durably (it is there after a crash) unless it is a temporary one. VARVE_ALREADY_EXISTS if
+// there is one of that name.
+enum varve_code varve_table_create(const struct varve_db *db, const struct varve_table_def *def);
 
 // Drops a table, durably. The caller sees to it that nobody uses it.
 enum varve_code varve_table_drop(const struct varve_db *db, const char *name);
@@ -601,8 +602,8 @@ enum varve_code varve_table_drop(const struct varve_db *db, const char *name);
 // Renames a table, durably. The caller sees to it that nobody uses it.
 enum varve_code varve_table_rename(const struct varve_db *db, const char *from, const char *to);
 
-// Empties a table, durably and at once, and starts its counter anew. The caller sees to it that nobody uses it;
-// handles of the table must be opened again.
+// Empties a table, durably and at once, and starts its counter anew. The caller sees to it that nobody uses
+// it; handles of the table must be opened again.
 enum varve_code varve_table_truncate(const struct varve_db *db, const char *name);
 
 // Hands the names of all tables but temporary ones to `each`.
@@ -617,27 +618,26 @@ void varve_db_set_lock_memory(const struct varve_db *db, uint64_t bytes);
 // Changes after how many leaves in a row a scan reads ahead. VARVE_INVALID: above 64, nothing was changed.
 enum varve_code varve_db_set_read_ahead_threshold(const struct varve_db *db, uint32_t leaves);
 
-// Changes how much redo there may be between the checkpoint and the newest change. More is there at once; to less the way is
-// taken while the checkpoint moves. VARVE_INVALID: less than 2 MiB; VARVE_NO_SPACE: no room for the files. Then nothing was changed.
-enum varve_code varve_db_set_redo_capacity(const struct varve_db *db,
-                                           uint64_t bytes);
+// Changes how much redo there may be between the checkpoint and the newest change. More is there at once; to
+// less the way is taken while the checkpoint moves. VARVE_INVALID: less than 2 MiB; VARVE_NO_SPACE: no room
+// for the files. Then nothing was changed.
+enum varve_code varve_db_set_redo_capacity(const struct varve_db *db, uint64_t bytes);
 
-// Changes how many rollback segments new transactions take. VARVE_INVALID: not from 1 to 128, nothing was changed.
+// Changes how many rollback segments new transactions take. VARVE_INVALID: not from 1 to 128, nothing was
+// changed.
 enum varve_code varve_db_set_undo_logs(const struct varve_db *db, uint32_t count);
 
-// Changes how purge works, from its next batch on. VARVE_INVALID: a value is out of bounds, nothing was changed.
+// Changes how purge works, from its next batch on. VARVE_INVALID: a value is out of bounds, nothing was
+// changed.
 enum varve_code varve_db_set_purge(const struct varve_db *db, const struct varve_purge_options *options);
 
-// Empties an undo tablespace, by its number from 1 on, and truncates its file; at most so long. `done` is false if something has kept its undo from
-// being purged until then: it is in use again as it is.
-enum varve_code varve_db_truncate_undo(const struct varve_db *db,
-                                       uint32_t number,
-                                       uint64_t at_most_ms,
-                                       bool *done);
+// Empties an undo tablespace, by its number from 1 on, and truncates its file; at most so long. `done` is
+// false if something has kept its undo from being purged until then: it is in use again as it is.
+enum varve_code varve_db_truncate_undo(const struct varve_db *db, uint32_t number, uint64_t at_most_ms, bool *done);
 
-// Waits until purge has removed all that was deleted or replaced and no open view needs, at most so long. False: it is not done yet.
-bool varve_db_wait_for_purge(const struct varve_db *db,
-                             uint64_t at_most_ms);
+// Waits until purge has removed all that was deleted or replaced and no open view needs, at most so long.
+// False: it is not done yet.
+bool varve_db_wait_for_purge(const struct varve_db *db, uint64_t at_most_ms);
 
 // Makes everything that is committed durable, whatever commits wait for.
 enum varve_code varve_db_flush_log(const struct varve_db *db);
@@ -648,9 +648,9 @@ const char *varve_last_error(void);
 // Changes how pages are written, from now on. VARVE_INVALID: a value is out of bounds, nothing was changed.
 enum varve_code varve_db_set_flush(const struct varve_db *db, const struct varve_flush_options *options);
 
-// Changes what is done when the database is closed, and by the next two. VARVE_INVALID: a value is out of bounds, nothing was changed.
-enum varve_code varve_db_set_pool_dump(const struct varve_db *db,
-                                       const struct varve_pool_dump_options *options);
+// Changes what is done when the database is closed, and by the next two. VARVE_INVALID: a value is out of
+// bounds, nothing was changed.
+enum varve_code varve_db_set_pool_dump(const struct varve_db *db, const struct varve_pool_dump_options *options);
 
 // Writes the list now.
 enum varve_code varve_db_pool_dump(const struct varve_db *db);
@@ -664,36 +664,35 @@ void varve_db_pool_load_abort(const struct varve_db *db);
 // Hands that to `tell`.
 void varve_db_pool_dump_status(const struct varve_db *db, varve_pool_dump_status_fn tell, void *context);
 
-// Promises, as durably as commits are, that the running transaction's commit will not fail. After it only varve_txn_commit
-// and its kin, varve_txn_rollback or varve_txn_detach may be called. Does nothing if the transaction wrote nothing.
-// VARVE_ALREADY_EXISTS if another one is prepared under the name.
-enum varve_code varve_txn_prepare(const struct varve_txn *txn,
-                                  const struct varve_xid *xid);
+// Promises, as durably as commits are, that the running transaction's commit will not fail. After it only
+// varve_txn_commit and its kin, varve_txn_rollback or varve_txn_detach may be called. Does nothing if the
+// transaction wrote nothing. VARVE_ALREADY_EXISTS if another one is prepared under the name.
+enum varve_code varve_txn_prepare(const struct varve_txn *txn, const struct varve_xid *xid);
 
-// Has the running transaction changed temporary tables? Nobody else can use them until it has ended, even if its session lets
-// it go.
+// Has the running transaction changed temporary tables? Nobody else can use them until it has ended, even if
+// its session lets it go.
 bool varve_txn_has_temporary_changes(const struct varve_txn *txn);
 
-// Gets hold of what the running transaction's commit needs, so that varve_txn_commit_start neither fails nor waits for a
-// disk. May wait itself.
+// Gets hold of what the running transaction's commit needs, so that varve_txn_commit_start neither fails nor
+// waits for a disk. May wait itself.
 enum varve_code varve_txn_hold_commit(const struct varve_txn *txn);
 
-// Commits as far as others see: the changes are visible and the locks are released, but a crash may still undo it.
-// varve_txn_commit or varve_txn_commit_decided ends it. Another thread than the session's own may call this, while that one
-// waits for it.
+// Commits as far as others see: the changes are visible and the locks are released, but a crash may still
+// undo it. varve_txn_commit or varve_txn_commit_decided ends it. Another thread than the session's own may
+// call this, while that one waits for it.
 enum varve_code varve_txn_commit_start(const struct varve_txn *txn);
 
-// Ends what varve_txn_commit_start began, without waiting: the transaction was prepared, and its coordinator has logged the
-// decision, which it will repeat if there is a crash before the commit is durable.
+// Ends what varve_txn_commit_start began, without waiting: the transaction was prepared, and its coordinator
+// has logged the decision, which it will repeat if there is a crash before the commit is durable.
 enum varve_code varve_txn_commit_decided(const struct varve_txn *txn);
 
 // Lets a prepared transaction go: the session has no transaction any more, and anybody can decide by
-// varve_db_commit_prepared or varve_db_rollback_prepared. `*out` says whether there was one; a transaction that is not prepared stays.
-enum varve_code varve_txn_detach(const struct varve_txn *txn,
-                                 bool *out);
+// varve_db_commit_prepared or varve_db_rollback_prepared. `*out` says whether there was one; a transaction
+// that is not prepared stays.
+enum varve_code varve_txn_detach(const struct varve_txn *txn, bool *out);
 
-// Commits a prepared transaction that its session has let go, or that a crash left. VARVE_NOT_FOUND if none is prepared
-// under the name.
+// Commits a prepared transaction that its session has let go, or that a crash left. VARVE_NOT_FOUND if none
+// is prepared under the name.
 enum varve_code varve_db_commit_prepared(const struct varve_db *db, const struct varve_xid *xid);
 
 // Rolls it back.
@@ -702,12 +701,12 @@ enum varve_code varve_db_rollback_prepared(const struct varve_db *db, const stru
 // Hands the names of all prepared transactions to `each`, in order.
 enum varve_code varve_db_prepared(const struct varve_db *db, varve_xid_fn each, void *context);
 
-// Has `notify` called once everything that is committed now is durable: at once if it is, otherwise soon, from another
-// thread. Does not wait. It is not called if the database is poisoned or closed before.
+// Has `notify` called once everything that is committed now is durable: at once if it is, otherwise soon,
+// from another thread. Does not wait. It is not called if the database is poisoned or closed before.
 enum varve_code varve_db_notify_durable(const struct varve_db *db, varve_notify_fn notify, void *context);
 
-// Locks a whole table for reading, until the transaction ends: waits for those who changed it, prepared transactions
-// without a session among them.
+// Locks a whole table for reading, until the transaction ends: waits for those who changed it, prepared
+// transactions without a session among them.
 enum varve_code varve_txn_lock_table_shared(const struct varve_txn *txn, const struct varve_table *table);
 
 // Hands every counter to `each`.
@@ -719,11 +718,9 @@ enum varve_code varve_db_metrics(const struct varve_db *db, varve_metric_fn each
 // Hands every undo tablespace to `each`, by number.
 enum varve_code varve_db_undo_tablespaces(const struct varve_db *db, varve_undo_tablespace_fn each, void *context);
 
-// Hands what `SHOW ENGINE STATUS` says beside counters to `each`, by turns a title and its lines: the last deadlock, lock
-// waits, what holds purge back.
-enum varve_code varve_db_report(const struct varve_db *db,
-                                varve_text_fn each,
-                                void *context);
+// Hands what `SHOW ENGINE STATUS` says beside counters to `each`, by turns a title and its lines: the last
+// deadlock, lock waits, what holds purge back.
+enum varve_code varve_db_report(const struct varve_db *db, varve_text_fn each, void *context);
 
 // Opens a table.
 enum varve_code varve_table_open(const struct varve_db *db, const char *name, struct varve_table **out);
@@ -742,24 +739,21 @@ uint32_t varve_table_n_indexes(const struct varve_table *table);
 // The longest position that varve_cursor_position can give for this table, in bytes.
 uint32_t varve_table_max_position(const struct varve_table *table);
 
-// The index of `table` that this thread's last VARVE_DUPLICATE_KEY was about: 0 the clustered one, 1, 2, … the
-// secondary ones, UINT32_MAX if it was about none of this table's.
+// The index of `table` that this thread's last VARVE_DUPLICATE_KEY was about: 0 the clustered one, 1, 2, …
+// the secondary ones, UINT32_MAX if it was about none of this table's.
 uint32_t varve_last_error_index(const struct varve_table *table);
 
 // Looks up a table's statistics.
 enum varve_code varve_table_get_stats(const struct varve_table *table, struct varve_table_stats *out);
 
-// Estimates for each n = 1, 2, … how many rows share the first n parts of their key, on average: the index's own parts,
-// then in a secondary index those of the primary key. `out` gets at most `n` of them. Estimates are kept, and made again
-// when a tenth of the rows has come or gone.
-enum varve_code varve_table_rows_per_key(const struct varve_table *table,
-                                         uint32_t index,
-                                         double *out,
-                                         uint32_t n);
+// Estimates for each n = 1, 2, … how many rows share the first n parts of their key, on average: the index's
+// own parts, then in a secondary index those of the primary key. `out` gets at most `n` of them. Estimates
+// are kept, and made again when a tenth of the rows has come or gone.
+enum varve_code varve_table_rows_per_key(const struct varve_table *table, uint32_t index, double *out, uint32_t n);
 
-// Makes the estimates about all indexes anew. `txn` may be null; if not, what interrupts its running transaction ends this, too.
-enum varve_code varve_table_analyze(const struct varve_table *table,
-                                    const struct varve_txn *txn);
+// Makes the estimates about all indexes anew. `txn` may be null; if not, what interrupts its running
+// transaction ends this, too.
+enum varve_code varve_table_analyze(const struct varve_table *table, const struct varve_txn *txn);
 
 // Estimates the number of rows between two keys of an index.
 enum varve_code varve_table_records_in_range(const struct varve_table *table,
@@ -771,20 +765,22 @@ enum varve_code varve_table_records_in_range(const struct varve_table *table,
 // Makes `next` the counter's next value, durably.
 enum varve_code varve_table_set_auto_increment(const struct varve_table *table, uint64_t next);
 
-// Makes the counter's next value at least `next`, in memory only: rows with values of the counter make it durable.
+// Makes the counter's next value at least `next`, in memory only: rows with values of the counter make it
+// durable.
 void varve_table_raise_auto_increment(const struct varve_table *table, uint64_t next);
 
-// Checks a table's structure: order, links, counts, and that clustered and secondary entries pair up. Each thing
-// wrong goes to `each`, and makes the call return VARVE_CORRUPT. `rows` gets the number of rows. `txn` may be null; if not, the check
-// waits for others as long as its running transaction would, which has not changed the table, and is interrupted with it.
+// Checks a table's structure: order, links, counts, and that clustered and secondary entries pair up. Each
+// thing wrong goes to `each`, and makes the call return VARVE_CORRUPT. `rows` gets the number of rows. `txn`
+// may be null; if not, the check waits for others as long as its running transaction would, which has not
+// changed the table, and is interrupted with it.
 enum varve_code varve_table_check(const struct varve_table *table,
                                   const struct varve_txn *txn,
                                   varve_text_fn each,
                                   void *context,
                                   uint64_t *rows);
 
-// Takes `n` consecutive values from a table's counter for the running statement; `first` gets the first of them. Values
-// are not given back by a rollback, and never given twice, also after a crash.
+// Takes `n` consecutive values from a table's counter for the running statement; `first` gets the first of
+// them. Values are not given back by a rollback, and never given twice, also after a crash.
 enum varve_code varve_auto_increment_reserve(const struct varve_txn *txn,
                                              const struct varve_table *table,
                                              uint64_t n,
@@ -809,8 +805,8 @@ uint64_t varve_txn_id(const struct varve_txn *txn);
 // Opens the transaction's read view now, instead of at its first read.
 enum varve_code varve_txn_take_snapshot(const struct varve_txn *txn);
 
-// A statement begins: what follows can be undone by varve_txn_rollback_statement, and under READ COMMITTED it gets a
-// read view of its own.
+// A statement begins: what follows can be undone by varve_txn_rollback_statement, and under READ COMMITTED
+// it gets a read view of its own.
 enum varve_code varve_txn_start_statement(const struct varve_txn *txn);
 
 // A statement has ended well: it gives up the locks on tables' counters that it took.
@@ -825,36 +821,35 @@ enum varve_code varve_txn_savepoint(const struct varve_txn *txn, uint64_t *out);
 // Undoes everything since the savepoint. Locks stay.
 enum varve_code varve_txn_rollback_to(const struct varve_txn *txn, uint64_t savepoint);
 
-// Commits, or ends what varve_txn_commit_start began. Returns when the commit is as durable as the database is set to
-// make it. On an error the transaction has ended too: the database is poisoned, and recovery decides.
+// Commits, or ends what varve_txn_commit_start began. Returns when the commit is as durable as the database
+// is set to make it. On an error the transaction has ended too: the database is poisoned, and recovery
+// decides.
 enum varve_code varve_txn_commit(const struct varve_txn *txn);
 
 // Rolls back; nothing if no transaction is running.
 enum varve_code varve_txn_rollback(const struct varve_txn *txn);
 
-// Drops a temporary table that the running transaction may have used; it goes on. VARVE_NOT_FOUND if there is no temporary
-// table of that name. Handles and cursors of the table must be closed, not used any more.
-enum varve_code varve_txn_drop_temporary(const struct varve_txn *txn,
-                                         const char *name);
+// Drops a temporary table that the running transaction may have used; it goes on. VARVE_NOT_FOUND if there
+// is no temporary table of that name. Handles and cursors of the table must be closed, not used any more.
+enum varve_code varve_txn_drop_temporary(const struct varve_txn *txn, const char *name);
 
 // How long this session waits for a lock; 0 does not wait at all.
 void varve_txn_set_lock_wait_timeout(const struct varve_txn *txn, uint64_t ms);
 
-// Makes this session's waits, searches and whatever else may take long, those of now and later ones, end with VARVE_INTERRUPTED, until
-// varve_txn_clear_interrupt. Rollback and commit go on. From any thread.
+// Makes this session's waits, searches and whatever else may take long, those of now and later ones, end
+// with VARVE_INTERRUPTED, until varve_txn_clear_interrupt. Rollback and commit go on. From any thread.
 void varve_txn_interrupt(const struct varve_txn *txn);
 
-// Lets this session's transactions go on again. Whoever looks after this call sees what the interrupter had done before
-// an interrupt that is cleared.
+// Lets this session's transactions go on again. Whoever looks after this call sees what the interrupter had
+// done before an interrupt that is cleared.
 void varve_txn_clear_interrupt(const struct varve_txn *txn);
 
-// From its next transaction on `txn` is interrupted when `by` is, and no more by calls about `txn` itself: for a session that does
-// something on behalf of another. Either may be closed before the other.
-void varve_txn_interrupt_with(const struct varve_txn *txn,
-                              const struct varve_txn *by);
+// From its next transaction on `txn` is interrupted when `by` is, and no more by calls about `txn` itself:
+// for a session that does something on behalf of another. Either may be closed before the other.
+void varve_txn_interrupt_with(const struct varve_txn *txn, const struct varve_txn *by);
 
-// Locks a search key exclusively, whether or not any row has it, against those who do the same: so a caller can keep
-// keys unique that the engine does not.
+// Locks a search key exclusively, whether or not any row has it, against those who do the same: so a caller
+// can keep keys unique that the engine does not.
 enum varve_code varve_lock_key(const struct varve_txn *txn,
                                const struct varve_table *table,
                                uint32_t index,
@@ -868,16 +863,16 @@ enum varve_code varve_insert(const struct varve_txn *txn,
                              uint32_t n,
                              enum varve_on_duplicate on_duplicate);
 
-// Inserts `n_rows` rows of `n` values each, one row's behind the other's, which costs less than one call for each. If one can't be
-// inserted, none is. A row with the same key is locked as VARVE_DUPLICATE_SHARE says.
+// Inserts `n_rows` rows of `n` values each, one row's behind the other's, which costs less than one call for
+// each. If one can't be inserted, none is. A row with the same key is locked as VARVE_DUPLICATE_SHARE says.
 enum varve_code varve_insert_many(const struct varve_txn *txn,
                                   const struct varve_table *table,
                                   const struct varve_value *rows,
                                   uint32_t n,
                                   uint32_t n_rows);
 
-// Gives the row that the cursor stands on new values: `n`, one for each column. They may be the cursor's own. VARVE_UNCHANGED: it
-// has these values already, byte by byte, and nothing was written.
+// Gives the row that the cursor stands on new values: `n`, one for each column. They may be the cursor's
+// own. VARVE_UNCHANGED: it has these values already, byte by byte, and nothing was written.
 enum varve_code varve_update(const struct varve_txn *txn,
                              const struct varve_cursor *cursor,
                              const struct varve_value *row,

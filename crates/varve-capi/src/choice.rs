@@ -1,8 +1,9 @@
-//! Enums that C passes. C may put any integer into an enum, and Rust must not have an enum with a number that is none of its constants:
-//! so every function, callback and struct of this interface takes a `MaybeUninit` of it. That has the same representation and allows all
-//! bits, and varve.h says the enum's name.
+//! Enums that C passes. C may put any integer into an enum, and Rust must not have an enum with a number that
+//! is none of its constants: so every function, callback and struct of this interface takes a `MaybeUninit`
+//! of it. That has the same representation and allows all bits, and varve.h says the enum's name.
 //!
-//! **CAPI-3** A number from C becomes a constant only in `chosen`, which refuses all others, and names the argument.
+//! **CAPI-3** A number from C becomes a constant only in `chosen`, which refuses all others, and names the
+//! argument.
 
 use std::mem::{MaybeUninit, transmute_copy};
 

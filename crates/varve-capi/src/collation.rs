@@ -19,14 +19,14 @@ pub struct varve_collation {
     pub version: *const c_char,
     /// The weights of a text are its bytes: `weights` is not called and may be null.
     pub bytewise: bool,
-    /// PAD SPACE: all weights consist of units of this many bytes (1 to 4), and the first unit of `pad_weight` is
-    /// that of a space. 0 for NO PAD. `weights` never pads.
+    /// PAD SPACE: all weights consist of units of this many bytes (1 to 4), and the first unit of
+    /// `pad_weight` is that of a space. 0 for NO PAD. `weights` never pads.
     pub pad_unit: u8,
     pub pad_weight: [u8; 4],
     /// The functions' first argument.
     pub context: *mut c_void,
-    /// Writes the weights of a text. Returns how many bytes they take; more than `capacity` if there is not room
-    /// for them, and then it is called again with at least that much.
+    /// Writes the weights of a text. Returns how many bytes they take; more than `capacity` if there is not
+    /// room for them, and then it is called again with at least that much.
     pub weights: Option<
         unsafe extern "C" fn(
             context: *mut c_void,
@@ -143,9 +143,10 @@ pub unsafe fn text<'a>(s: *const c_char, what: &str) -> varve::Result<&'a str> {
         .map_err(|_| Error::invalid(format!("{what} is not UTF-8: {}", s.to_string_lossy())))
 }
 
-/// Fills in `out` with the collation that has number `id`, and returns true; false if there is none. Called when a table
-/// that uses it is created or opened, at most once for each number, also while the database is being opened. What
-/// `out` points to must stay as long as the database is open, `name` and `version` only until the next call.
+/// Fills in `out` with the collation that has number `id`, and returns true; false if there is none. Called
+/// when a table that uses it is created or opened, at most once for each number, also while the database is
+/// being opened. What `out` points to must stay as long as the database is open, `name` and `version` only
+/// until the next call.
 pub type varve_find_collation_fn =
     unsafe extern "C" fn(context: *mut c_void, id: u32, out: *mut varve_collation) -> bool;
 

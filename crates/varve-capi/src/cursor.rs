@@ -22,8 +22,8 @@ pub struct varve_cursor {
     ahead: usize,
 }
 
-/// What a row must be to the key that is sought. A key may be only the first parts of the index's; then it stands
-/// for all keys that begin with it.
+/// What a row must be to the key that is sought. A key may be only the first parts of the index's; then it
+/// stands for all keys that begin with it.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum varve_match {
@@ -41,8 +41,8 @@ pub enum varve_match {
     VARVE_EXACT_LAST = 5,
 }
 
-/// How the rows that a cursor comes to are locked. Without a lock the cursor reads the transaction's read view, with
-/// one the latest committed rows. In a serializable transaction VARVE_NO_LOCK is VARVE_SHARED.
+/// How the rows that a cursor comes to are locked. Without a lock the cursor reads the transaction's read
+/// view, with one the latest committed rows. In a serializable transaction VARVE_NO_LOCK is VARVE_SHARED.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum varve_lock {
@@ -53,9 +53,10 @@ pub enum varve_lock {
     VARVE_SHARED_SKIP_LOCKED = 3,
     /// As VARVE_EXCLUSIVE, but passes over rows that would have to be waited for.
     VARVE_EXCLUSIVE_SKIP_LOCKED = 4,
-    /// As VARVE_EXCLUSIVE, but a scan of the clustered index under READ COMMITTED or READ UNCOMMITTED gives a row that others
-    /// have locked as it was committed last, unlocked: varve_cursor_was_semi_consistent says so. The next move comes to the same
-    /// row again and waits for it, unless varve_cursor_unlock_row was called before.
+    /// As VARVE_EXCLUSIVE, but a scan of the clustered index under READ COMMITTED or READ UNCOMMITTED gives a
+    /// row that others have locked as it was committed last, unlocked: varve_cursor_was_semi_consistent says
+    /// so. The next move comes to the same row again and waits for it, unless varve_cursor_unlock_row was
+    /// called before.
     VARVE_EXCLUSIVE_SEMI_CONSISTENT = 5,
 }
 
@@ -69,8 +70,8 @@ pub enum varve_verdict {
     VARVE_INTERRUPT = 2,
 }
 
-/// Decides on an entry. `row` has one value for each column; those of columns that varve_cursor_covers denies mean
-/// nothing. It must not use the cursor, nor the transaction.
+/// Decides on an entry. `row` has one value for each column; those of columns that varve_cursor_covers denies
+/// mean nothing. It must not use the cursor, nor the transaction.
 pub type varve_filter_fn = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
@@ -104,8 +105,8 @@ impl Filter {
 
 choice!(varve_verdict: VARVE_WANTED, VARVE_UNWANTED, VARVE_INTERRUPT);
 choice!(
-    varve_lock: VARVE_NO_LOCK, VARVE_SHARED, VARVE_EXCLUSIVE, VARVE_SHARED_SKIP_LOCKED, VARVE_EXCLUSIVE_SKIP_LOCKED,
-    VARVE_EXCLUSIVE_SEMI_CONSISTENT,
+    varve_lock: VARVE_NO_LOCK, VARVE_SHARED, VARVE_EXCLUSIVE, VARVE_SHARED_SKIP_LOCKED,
+    VARVE_EXCLUSIVE_SKIP_LOCKED, VARVE_EXCLUSIVE_SEMI_CONSISTENT,
 );
 choice!(
     varve_match: VARVE_EXACT, VARVE_AT_LEAST, VARVE_AFTER, VARVE_AT_MOST, VARVE_BEFORE, VARVE_EXACT_LAST,
@@ -260,8 +261,8 @@ pub unsafe extern "C" fn varve_cursor_covers(cursor: *const varve_cursor, column
     c.rows.key_columns().contains(&(column as usize, true))
 }
 
-/// Says whether the caller will look at no other columns of the rows that it searches for from now on than at those
-/// that the index covers. Values of others then mean nothing, and rows need not be fetched for them.
+/// Says whether the caller will look at no other columns of the rows that it searches for from now on than at
+/// those that the index covers. Values of others then mean nothing, and rows need not be fetched for them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_cursor_set_keys_suffice(
     cursor: *mut varve_cursor,
@@ -273,9 +274,9 @@ pub unsafe extern "C" fn varve_cursor_set_keys_suffice(
     c.rows.set_keys_suffice(keys_suffice);
 }
 
-/// Says which columns the caller will look at in the rows that it searches for from now on: `n` flags, one for each
-/// column of the table, 0 for those it will not. A null pointer: all of them. Values of others come as null, and long ones
-/// are not fetched from where they lie.
+/// Says which columns the caller will look at in the rows that it searches for from now on: `n` flags, one
+/// for each column of the table, 0 for those it will not. A null pointer: all of them. Values of others come
+/// as null, and long ones are not fetched from where they lie.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_cursor_set_wanted_columns(
     cursor: *mut varve_cursor,
@@ -294,7 +295,8 @@ pub unsafe extern "C" fn varve_cursor_set_wanted_columns(
     });
 }
 
-/// Gives back memory that long values took. The current row's values are gone then; the cursor keeps its place.
+/// Gives back memory that long values took. The current row's values are gone then; the cursor keeps its
+/// place.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_cursor_release_values(cursor: *mut varve_cursor) {
     // SAFETY: CAPI-2.
@@ -329,8 +331,8 @@ unsafe fn limit(
     })
 }
 
-/// Where the searches forward that follow end: behind the rows that equal the key `end`, or before them if it is not
-/// inclusive. Rows from there on are not even locked. Null lifts the end.
+/// Where the searches forward that follow end: behind the rows that equal the key `end`, or before them if it
+/// is not inclusive. Rows from there on are not even locked. Null lifts the end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_cursor_set_end(
     cursor: *mut varve_cursor,
@@ -341,8 +343,8 @@ pub unsafe extern "C" fn varve_cursor_set_end(
     unsafe { limit(cursor, txn, end, |cursor, end| cursor.set_end(end)) }
 }
 
-/// Where the searches backward that follow end: before the rows that equal the key `begin`, or behind them if it is not
-/// inclusive. Rows from there on are not even locked. Null lifts the end.
+/// Where the searches backward that follow end: before the rows that equal the key `begin`, or behind them if
+/// it is not inclusive. Rows from there on are not even locked. Null lifts the end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_cursor_set_begin(
     cursor: *mut varve_cursor,
@@ -353,8 +355,8 @@ pub unsafe extern "C" fn varve_cursor_set_begin(
     unsafe { limit(cursor, txn, begin, |cursor, begin| cursor.set_begin(begin)) }
 }
 
-/// Has `filter` asked about each entry of the secondary index before its row is locked or fetched, from the next search
-/// on. Null asks nobody.
+/// Has `filter` asked about each entry of the secondary index before its row is locked or fetched, from the
+/// next search on. Null asks nobody.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_cursor_set_filter(
     cursor: *mut varve_cursor,
@@ -375,9 +377,9 @@ pub unsafe extern "C" fn varve_cursor_set_filter(
     (c.cursor).set_filter(Some(Box::new(move |values| filter.wants(values))));
 }
 
-/// Goes to a key: its first `n` parts, which may be fewer than the index has. In a secondary index values of the primary
-/// key's columns, all in its order, may follow those of the index's own. `row` gets the row found there, one
-/// value for each column.
+/// Goes to a key: its first `n` parts, which may be fewer than the index has. In a secondary index values of
+/// the primary key's columns, all in its order, may follow those of the index's own. `row` gets the row found
+/// there, one value for each column.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_cursor_seek(
     cursor: *mut varve_cursor,
@@ -462,10 +464,10 @@ pub unsafe extern "C" fn varve_cursor_next_same(
     unsafe { go(cursor, txn, row, Cursor::next_same) }
 }
 
-/// Goes to the next row, as varve_cursor_next does, and gives it together with rows behind it that the cursor has at hand:
-/// `rows` gets `n` rows, one behind the other. The cursor itself stands on the first of them. `passed` says how
-/// many of the last call's rows behind the first the caller went past: the cursor goes there first. 0 if there was another
-/// call in between.
+/// Goes to the next row, as varve_cursor_next does, and gives it together with rows behind it that the cursor
+/// has at hand: `rows` gets `n` rows, one behind the other. The cursor itself stands on the first of them.
+/// `passed` says how many of the last call's rows behind the first the caller went past: the cursor goes
+/// there first. 0 if there was another call in between.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_cursor_next_rows(
     cursor: *mut varve_cursor,
@@ -491,8 +493,8 @@ pub unsafe extern "C" fn varve_cursor_next_same_rows(
     unsafe { go_on(cursor, txn, Portion { passed, rows, n }, Cursor::next_same) }
 }
 
-/// Moves the cursor on over `passed` of the rows behind the first that varve_cursor_next_rows gave, so that it stands on the
-/// one that the caller is at.
+/// Moves the cursor on over `passed` of the rows behind the first that varve_cursor_next_rows gave, so that
+/// it stands on the one that the caller is at.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_cursor_pass(
     cursor: *mut varve_cursor,
@@ -508,8 +510,9 @@ pub unsafe extern "C" fn varve_cursor_pass(
     })
 }
 
-/// The current row's position: bytes that find the row again, in any cursor on the same table. Positions of two rows
-/// compare with memcmp, and a shorter one that starts another is the smaller, in the clustered index's order.
+/// The current row's position: bytes that find the row again, in any cursor on the same table. Positions of
+/// two rows compare with memcmp, and a shorter one that starts another is the smaller, in the clustered
+/// index's order.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_cursor_position(
     cursor: *const varve_cursor,
@@ -550,8 +553,8 @@ pub unsafe extern "C" fn varve_cursor_was_semi_consistent(cursor: *const varve_c
     unsafe { (*cursor).cursor.was_semi_consistent() }
 }
 
-/// The caller has no use for the current row: under READ COMMITTED its lock is given back, if the cursor's last move
-/// took it.
+/// The caller has no use for the current row: under READ COMMITTED its lock is given back, if the cursor's
+/// last move took it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_cursor_unlock_row(
     cursor: *mut varve_cursor,

@@ -101,7 +101,8 @@ pub struct varve_purge_options {
     pub undo_log_truncate: bool,
     /// Bytes, 10 MiB at least.
     pub max_undo_log_size: u64,
-    /// While more transactions than this wait to be purged, those that update or delete are delayed; 0: they never are.
+    /// While more transactions than this wait to be purged, those that update or delete are delayed; 0: they
+    /// never are.
     pub max_purge_lag: u64,
     /// Microseconds by which a row change is delayed at most, up to 10000000; 0: none is.
     pub max_purge_lag_delay_us: u64,
@@ -159,12 +160,13 @@ pub struct varve_options {
     pub pool_dump: varve_pool_dump_options,
     /// Number of undo tablespaces, fixed when the database is created.
     pub undo_tablespaces: u32,
-    /// Optional. Where the undo tablespaces of a new database are put, relative to its directory, in which they are otherwise; for an existing
-    /// one, where somebody has moved them.
+    /// Optional. Where the undo tablespaces of a new database are put, relative to its directory, in which
+    /// they are otherwise; for an existing one, where somebody has moved them.
     pub undo_directory: *const c_char,
     /// How many rollback segments transactions take: 1 to 128. There are 95; one without undo tablespaces.
     pub undo_logs: u32,
-    /// How many table files may be open at the same time, 10 at least; the database has about 20 more files open.
+    /// How many table files may be open at the same time, 10 at least; the database has about 20 more files
+    /// open.
     pub open_files: u32,
     /// Memory that locks of rows and gaps may take.
     pub lock_memory_bytes: u64,
@@ -172,8 +174,8 @@ pub struct varve_options {
     pub purge: varve_purge_options,
     /// How long a transaction waits for a row lock unless it says otherwise.
     pub lock_wait_timeout_ms: u64,
-    /// 0; 1 to 6 to get at what is left of a damaged database, at the price of what is not. From 4 on nothing can be changed
-    /// (VARVE_READ_ONLY), and no file is.
+    /// 0; 1 to 6 to get at what is left of a damaged database, at the price of what is not. From 4 on nothing
+    /// can be changed (VARVE_READ_ONLY), and no file is.
     pub force_recovery: u8,
     /// A directory without a database gets one; otherwise that is VARVE_NOT_FOUND.
     pub create_if_missing: bool,
@@ -319,8 +321,8 @@ pub unsafe extern "C" fn varve_db_open(
     })
 }
 
-/// Closes the database: everything is flushed, so that opening needs no recovery. All other handles must be closed
-/// before. The handle is gone even if this fails; the next open then recovers.
+/// Closes the database: everything is flushed, so that opening needs no recovery. All other handles must be
+/// closed before. The handle is gone even if this fails; the next open then recovers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_db_close(db: *mut varve_db) -> varve_code {
     // SAFETY: CAPI-2; the box came from varve_db_open.
@@ -328,8 +330,8 @@ pub unsafe extern "C" fn varve_db_close(db: *mut varve_db) -> varve_code {
     guard_without_database(|| db.0.close().map(|()| VARVE_OK))
 }
 
-/// Creates a table, durably (it is there after a crash) unless it is a temporary one. VARVE_ALREADY_EXISTS if there is one
-/// of that name.
+/// Creates a table, durably (it is there after a crash) unless it is a temporary one. VARVE_ALREADY_EXISTS if
+/// there is one of that name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_table_create(
     db: *const varve_db,
@@ -376,8 +378,8 @@ pub unsafe extern "C" fn varve_table_rename(
     })
 }
 
-/// Empties a table, durably and at once, and starts its counter anew. The caller sees to it that nobody uses it;
-/// handles of the table must be opened again.
+/// Empties a table, durably and at once, and starts its counter anew. The caller sees to it that nobody uses
+/// it; handles of the table must be opened again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_table_truncate(
     db: *const varve_db,
@@ -463,8 +465,9 @@ pub unsafe extern "C" fn varve_db_set_read_ahead_threshold(
     })
 }
 
-/// Changes how much redo there may be between the checkpoint and the newest change. More is there at once; to less the way is
-/// taken while the checkpoint moves. VARVE_INVALID: less than 2 MiB; VARVE_NO_SPACE: no room for the files. Then nothing was changed.
+/// Changes how much redo there may be between the checkpoint and the newest change. More is there at once; to
+/// less the way is taken while the checkpoint moves. VARVE_INVALID: less than 2 MiB; VARVE_NO_SPACE: no room
+/// for the files. Then nothing was changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_db_set_redo_capacity(db: *const varve_db, bytes: u64) -> varve_code {
     // SAFETY: CAPI-2.
@@ -475,7 +478,8 @@ pub unsafe extern "C" fn varve_db_set_redo_capacity(db: *const varve_db, bytes: 
     })
 }
 
-/// Changes how many rollback segments new transactions take. VARVE_INVALID: not from 1 to 128, nothing was changed.
+/// Changes how many rollback segments new transactions take. VARVE_INVALID: not from 1 to 128, nothing was
+/// changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_db_set_undo_logs(db: *const varve_db, count: u32) -> varve_code {
     // SAFETY: CAPI-2.
@@ -486,7 +490,8 @@ pub unsafe extern "C" fn varve_db_set_undo_logs(db: *const varve_db, count: u32)
     })
 }
 
-/// Changes how purge works, from its next batch on. VARVE_INVALID: a value is out of bounds, nothing was changed.
+/// Changes how purge works, from its next batch on. VARVE_INVALID: a value is out of bounds, nothing was
+/// changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_db_set_purge(
     db: *const varve_db,
@@ -500,8 +505,8 @@ pub unsafe extern "C" fn varve_db_set_purge(
     })
 }
 
-/// Empties an undo tablespace, by its number from 1 on, and truncates its file; at most so long. `done` is false if something has kept its undo from
-/// being purged until then: it is in use again as it is.
+/// Empties an undo tablespace, by its number from 1 on, and truncates its file; at most so long. `done` is
+/// false if something has kept its undo from being purged until then: it is in use again as it is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_db_truncate_undo(
     db: *const varve_db,
@@ -520,7 +525,8 @@ pub unsafe extern "C" fn varve_db_truncate_undo(
     })
 }
 
-/// Waits until purge has removed all that was deleted or replaced and no open view needs, at most so long. False: it is not done yet.
+/// Waits until purge has removed all that was deleted or replaced and no open view needs, at most so long.
+/// False: it is not done yet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_db_wait_for_purge(db: *const varve_db, at_most_ms: u64) -> bool {
     // SAFETY: CAPI-2.

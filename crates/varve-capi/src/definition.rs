@@ -73,8 +73,8 @@ pub struct varve_table_def {
     pub n_indexes: u32,
     /// Position of the column that the table's counter numbers, UINT32_MAX for none.
     pub auto_increment: u32,
-    /// Its rows are in no log, and the table ends when it is dropped or the database is closed. One transaction at a time
-    /// can use it.
+    /// Its rows are in no log, and the table ends when it is dropped or the database is closed. One
+    /// transaction at a time can use it.
     pub temporary: bool,
 }
 

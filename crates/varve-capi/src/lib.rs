@@ -1,4 +1,5 @@
-//! The C ABI of Varve. `include/varve.h` is generated from this crate and says everything a C program has to know.
+//! The C ABI of Varve. `include/varve.h` is generated from this crate and says everything a C program has to
+//! know.
 //!
 //! - `error`: codes, this thread's last error, the wrapper that stops panics (CAPI-1).
 //! - `value`: `varve_value`, the one representation of a column's value, and slices of it.
@@ -11,9 +12,8 @@
 //! - `status`: metrics, undo tablespaces, texts for people.
 //!
 //! **CAPI-1** No call unwinds into C. A panic poisons the database that the handle belongs to and returns
-//! `VARVE_POISONED`.
-//! **CAPI-2** A pointer that the caller gives is either documented as optional or must be valid; nothing here can
-//! check it. That is the contract behind every `SAFETY` comment of this crate.
+//! `VARVE_POISONED`. **CAPI-2** A pointer that the caller gives is either documented as optional or must be
+//! valid; nothing here can check it. That is the contract behind every `SAFETY` comment of this crate.
 #![allow(unsafe_code, non_camel_case_types)]
 #![allow(clippy::missing_safety_doc)] // CAPI-2 is the contract of all of them.
 

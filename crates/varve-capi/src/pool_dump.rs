@@ -55,7 +55,8 @@ pub(crate) unsafe fn pool_dump_options(
     Ok(options)
 }
 
-/// Changes what is done when the database is closed, and by the next two. VARVE_INVALID: a value is out of bounds, nothing was changed.
+/// Changes what is done when the database is closed, and by the next two. VARVE_INVALID: a value is out of
+/// bounds, nothing was changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_db_set_pool_dump(
     db: *const varve_db,
@@ -98,7 +99,8 @@ pub unsafe extern "C" fn varve_db_pool_load_abort(db: *const varve_db) {
     });
 }
 
-/// Receives what writing the list and reading it in have come to, for a person to read, and when each ended, in seconds since 1970; 0: it has not.
+/// Receives what writing the list and reading it in have come to, for a person to read, and when each ended,
+/// in seconds since 1970; 0: it has not.
 pub type varve_pool_dump_status_fn = unsafe extern "C" fn(
     context: *mut c_void,
     dump: *const c_char,

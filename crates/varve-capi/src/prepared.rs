@@ -52,9 +52,9 @@ impl From<&Xid> for varve_xid {
     }
 }
 
-/// Promises, as durably as commits are, that the running transaction's commit will not fail. After it only varve_txn_commit
-/// and its kin, varve_txn_rollback or varve_txn_detach may be called. Does nothing if the transaction wrote nothing.
-/// VARVE_ALREADY_EXISTS if another one is prepared under the name.
+/// Promises, as durably as commits are, that the running transaction's commit will not fail. After it only
+/// varve_txn_commit and its kin, varve_txn_rollback or varve_txn_detach may be called. Does nothing if the
+/// transaction wrote nothing. VARVE_ALREADY_EXISTS if another one is prepared under the name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_txn_prepare(
     txn: *const varve_txn,
@@ -69,8 +69,8 @@ pub unsafe extern "C" fn varve_txn_prepare(
     })
 }
 
-/// Has the running transaction changed temporary tables? Nobody else can use them until it has ended, even if its session lets
-/// it go.
+/// Has the running transaction changed temporary tables? Nobody else can use them until it has ended, even if
+/// its session lets it go.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_txn_has_temporary_changes(txn: *const varve_txn) -> bool {
     // SAFETY: CAPI-2.
@@ -78,8 +78,8 @@ pub unsafe extern "C" fn varve_txn_has_temporary_changes(txn: *const varve_txn) 
     (state.current.as_ref()).is_some_and(Transaction::has_temporary_changes)
 }
 
-/// Gets hold of what the running transaction's commit needs, so that varve_txn_commit_start neither fails nor waits for a
-/// disk. May wait itself.
+/// Gets hold of what the running transaction's commit needs, so that varve_txn_commit_start neither fails nor
+/// waits for a disk. May wait itself.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_txn_hold_commit(txn: *const varve_txn) -> varve_code {
     // SAFETY: CAPI-2.
@@ -91,9 +91,9 @@ pub unsafe extern "C" fn varve_txn_hold_commit(txn: *const varve_txn) -> varve_c
     })
 }
 
-/// Commits as far as others see: the changes are visible and the locks are released, but a crash may still undo it.
-/// varve_txn_commit or varve_txn_commit_decided ends it. Another thread than the session's own may call this, while that one
-/// waits for it.
+/// Commits as far as others see: the changes are visible and the locks are released, but a crash may still
+/// undo it. varve_txn_commit or varve_txn_commit_decided ends it. Another thread than the session's own may
+/// call this, while that one waits for it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_txn_commit_start(txn: *const varve_txn) -> varve_code {
     // SAFETY: CAPI-2.
@@ -105,8 +105,8 @@ pub unsafe extern "C" fn varve_txn_commit_start(txn: *const varve_txn) -> varve_
     })
 }
 
-/// Ends what varve_txn_commit_start began, without waiting: the transaction was prepared, and its coordinator has logged the
-/// decision, which it will repeat if there is a crash before the commit is durable.
+/// Ends what varve_txn_commit_start began, without waiting: the transaction was prepared, and its coordinator
+/// has logged the decision, which it will repeat if there is a crash before the commit is durable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_txn_commit_decided(txn: *const varve_txn) -> varve_code {
     // SAFETY: CAPI-2.
@@ -120,7 +120,8 @@ pub unsafe extern "C" fn varve_txn_commit_decided(txn: *const varve_txn) -> varv
 }
 
 /// Lets a prepared transaction go: the session has no transaction any more, and anybody can decide by
-/// varve_db_commit_prepared or varve_db_rollback_prepared. `*out` says whether there was one; a transaction that is not prepared stays.
+/// varve_db_commit_prepared or varve_db_rollback_prepared. `*out` says whether there was one; a transaction
+/// that is not prepared stays.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_txn_detach(txn: *const varve_txn, out: *mut bool) -> varve_code {
     // SAFETY: CAPI-2.
@@ -133,8 +134,8 @@ pub unsafe extern "C" fn varve_txn_detach(txn: *const varve_txn, out: *mut bool)
     })
 }
 
-/// Commits a prepared transaction that its session has let go, or that a crash left. VARVE_NOT_FOUND if none is prepared
-/// under the name.
+/// Commits a prepared transaction that its session has let go, or that a crash left. VARVE_NOT_FOUND if none
+/// is prepared under the name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_db_commit_prepared(
     db: *const varve_db,
@@ -201,8 +202,8 @@ impl Notification {
     }
 }
 
-/// Has `notify` called once everything that is committed now is durable: at once if it is, otherwise soon, from another
-/// thread. Does not wait. It is not called if the database is poisoned or closed before.
+/// Has `notify` called once everything that is committed now is durable: at once if it is, otherwise soon,
+/// from another thread. Does not wait. It is not called if the database is poisoned or closed before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_db_notify_durable(
     db: *const varve_db,
@@ -218,8 +219,8 @@ pub unsafe extern "C" fn varve_db_notify_durable(
     })
 }
 
-/// Locks a whole table for reading, until the transaction ends: waits for those who changed it, prepared transactions
-/// without a session among them.
+/// Locks a whole table for reading, until the transaction ends: waits for those who changed it, prepared
+/// transactions without a session among them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_txn_lock_table_shared(
     txn: *const varve_txn,

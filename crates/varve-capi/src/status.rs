@@ -148,8 +148,8 @@ pub unsafe extern "C" fn varve_db_undo_tablespaces(
     })
 }
 
-/// Hands what `SHOW ENGINE STATUS` says beside counters to `each`, by turns a title and its lines: the last deadlock, lock
-/// waits, what holds purge back.
+/// Hands what `SHOW ENGINE STATUS` says beside counters to `each`, by turns a title and its lines: the last
+/// deadlock, lock waits, what holds purge back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_db_report(
     db: *const varve_db,

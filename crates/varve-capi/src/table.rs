@@ -95,8 +95,8 @@ fn max_position(def: &TableDef) -> usize {
         let value = match c.ty {
             // Escapes at most double it.
             ColumnType::Bytes(max) => 2 * max as usize + 8,
-            // A character of two bytes or more can have 18 weights of two bytes, which escapes make half as long again;
-            // a character of one byte has at most two weights.
+            // A character of two bytes or more can have 18 weights of two bytes, which escapes make half as
+            // long again; a character of one byte has at most two weights.
             ColumnType::Text { max_bytes, .. } => 27 * max_bytes as usize + 8,
             other => other.max_len(),
         };
@@ -113,8 +113,8 @@ pub unsafe extern "C" fn varve_table_max_position(table: *const varve_table) -> 
     max_position(unsafe { &*table }.table.def()) as u32
 }
 
-/// The index of `table` that this thread's last VARVE_DUPLICATE_KEY was about: 0 the clustered one, 1, 2, … the
-/// secondary ones, UINT32_MAX if it was about none of this table's.
+/// The index of `table` that this thread's last VARVE_DUPLICATE_KEY was about: 0 the clustered one, 1, 2, …
+/// the secondary ones, UINT32_MAX if it was about none of this table's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_last_error_index(table: *const varve_table) -> u32 {
     // SAFETY: CAPI-2.
@@ -149,9 +149,9 @@ pub unsafe extern "C" fn varve_table_get_stats(
     })
 }
 
-/// Estimates for each n = 1, 2, … how many rows share the first n parts of their key, on average: the index's own parts,
-/// then in a secondary index those of the primary key. `out` gets at most `n` of them. Estimates are kept, and made again
-/// when a tenth of the rows has come or gone.
+/// Estimates for each n = 1, 2, … how many rows share the first n parts of their key, on average: the index's
+/// own parts, then in a secondary index those of the primary key. `out` gets at most `n` of them. Estimates
+/// are kept, and made again when a tenth of the rows has come or gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_table_rows_per_key(
     table: *const varve_table,
@@ -190,8 +190,8 @@ pub unsafe extern "C" fn varve_table_analyze(
     })
 }
 
-/// One end of a range of keys. `values` are the first `n` parts of the key, as varve_cursor_seek takes them; none mean no
-/// limit on this side.
+/// One end of a range of keys. `values` are the first `n` parts of the key, as varve_cursor_seek takes them;
+/// none mean no limit on this side.
 #[repr(C)]
 pub struct varve_bound {
     pub values: *const varve_value,
@@ -240,7 +240,8 @@ pub unsafe extern "C" fn varve_table_set_auto_increment(
     })
 }
 
-/// Makes the counter's next value at least `next`, in memory only: rows with values of the counter make it durable.
+/// Makes the counter's next value at least `next`, in memory only: rows with values of the counter make it
+/// durable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_table_raise_auto_increment(table: *const varve_table, next: u64) {
     // SAFETY: CAPI-2.
@@ -248,9 +249,9 @@ pub unsafe extern "C" fn varve_table_raise_auto_increment(table: *const varve_ta
     table.table.auto_increment_raise(next);
 }
 
-/// Checks a table's structure: order, links, counts, and that clustered and secondary entries pair up. Each thing
-/// wrong goes to `each`, and makes the call return VARVE_CORRUPT. `rows` gets the number of rows. `txn` may
-/// be null; if not, the check waits for others as long as its running transaction would, which has not
+/// Checks a table's structure: order, links, counts, and that clustered and secondary entries pair up. Each
+/// thing wrong goes to `each`, and makes the call return VARVE_CORRUPT. `rows` gets the number of rows. `txn`
+/// may be null; if not, the check waits for others as long as its running transaction would, which has not
 /// changed the table, and is interrupted with it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_table_check(

@@ -107,8 +107,8 @@ impl From<varve_auto_increment_lock> for AutoIncLock {
     }
 }
 
-/// Takes `n` consecutive values from a table's counter for the running statement; `first` gets the first of them. Values
-/// are not given back by a rollback, and never given twice, also after a crash.
+/// Takes `n` consecutive values from a table's counter for the running statement; `first` gets the first of
+/// them. Values are not given back by a rollback, and never given twice, also after a crash.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_auto_increment_reserve(
     txn: *const varve_txn,
@@ -245,8 +245,8 @@ pub unsafe extern "C" fn varve_txn_take_snapshot(txn: *const varve_txn) -> varve
     })
 }
 
-/// A statement begins: what follows can be undone by varve_txn_rollback_statement, and under READ COMMITTED it gets a
-/// read view of its own.
+/// A statement begins: what follows can be undone by varve_txn_rollback_statement, and under READ COMMITTED
+/// it gets a read view of its own.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_txn_start_statement(txn: *const varve_txn) -> varve_code {
     // SAFETY: CAPI-2.
@@ -312,8 +312,9 @@ pub unsafe extern "C" fn varve_txn_rollback_to(
     })
 }
 
-/// Commits, or ends what varve_txn_commit_start began. Returns when the commit is as durable as the database is set to
-/// make it. On an error the transaction has ended too: the database is poisoned, and recovery decides.
+/// Commits, or ends what varve_txn_commit_start began. Returns when the commit is as durable as the database
+/// is set to make it. On an error the transaction has ended too: the database is poisoned, and recovery
+/// decides.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_txn_commit(txn: *const varve_txn) -> varve_code {
     // SAFETY: CAPI-2.
@@ -342,8 +343,8 @@ pub unsafe extern "C" fn varve_txn_rollback(txn: *const varve_txn) -> varve_code
     })
 }
 
-/// Drops a temporary table that the running transaction may have used; it goes on. VARVE_NOT_FOUND if there is no temporary
-/// table of that name. Handles and cursors of the table must be closed, not used any more.
+/// Drops a temporary table that the running transaction may have used; it goes on. VARVE_NOT_FOUND if there
+/// is no temporary table of that name. Handles and cursors of the table must be closed, not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_txn_drop_temporary(
     txn: *const varve_txn,
@@ -411,8 +412,8 @@ pub unsafe extern "C" fn varve_txn_interrupt_with(txn: *const varve_txn, by: *co
     state.interrupt = by.interrupt.clone();
 }
 
-/// Locks a search key exclusively, whether or not any row has it, against those who do the same: so a caller can keep
-/// keys unique that the engine does not.
+/// Locks a search key exclusively, whether or not any row has it, against those who do the same: so a caller
+/// can keep keys unique that the engine does not.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_lock_key(
     txn: *const varve_txn,
@@ -454,8 +455,8 @@ pub unsafe extern "C" fn varve_insert(
     })
 }
 
-/// Inserts `n_rows` rows of `n` values each, one row's behind the other's, which costs less than one call for each. If one can't be
-/// inserted, none is. A row with the same key is locked as VARVE_DUPLICATE_SHARE says.
+/// Inserts `n_rows` rows of `n` values each, one row's behind the other's, which costs less than one call for
+/// each. If one can't be inserted, none is. A row with the same key is locked as VARVE_DUPLICATE_SHARE says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_insert_many(
     txn: *const varve_txn,
@@ -480,8 +481,8 @@ pub unsafe extern "C" fn varve_insert_many(
     })
 }
 
-/// Gives the row that the cursor stands on new values: `n`, one for each column. They may be the cursor's own. VARVE_UNCHANGED: it
-/// has these values already, byte by byte, and nothing was written.
+/// Gives the row that the cursor stands on new values: `n`, one for each column. They may be the cursor's
+/// own. VARVE_UNCHANGED: it has these values already, byte by byte, and nothing was written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_update(
     txn: *const varve_txn,

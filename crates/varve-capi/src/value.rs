@@ -4,8 +4,8 @@ use std::ptr;
 
 use varve::Datum;
 
-/// A column's value. `ptr` is null for SQL NULL. Integers and floats are little-endian, of the column's width; fixed
-/// columns have exactly their width; an empty byte string has a pointer, which is not looked at.
+/// A column's value. `ptr` is null for SQL NULL. Integers and floats are little-endian, of the column's
+/// width; fixed columns have exactly their width; an empty byte string has a pointer, which is not looked at.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct varve_value {

@@ -1,5 +1,5 @@
-//! Compiles each program in `tests/c` against `varve.h` and the static library, as a C user would, and runs it in
-//! a directory of its own. A program says what went wrong on standard error and exits with 1.
+//! Compiles each program in `tests/c` against `varve.h` and the static library, as a C user would, and runs
+//! it in a directory of its own. A program says what went wrong on standard error and exits with 1.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -16,7 +16,8 @@ const LIBRARIES: [&str; 7] = [
     "-lc",
 ];
 
-/// Cargo builds the static library beside this test, under a name with a hash. The newest one belongs to this run.
+/// Cargo builds the static library beside this test, under a name with a hash. The newest one belongs to this
+/// run.
 fn static_library() -> PathBuf {
     let exe = env::current_exe().unwrap();
     let libraries = fs::read_dir(exe.parent().unwrap())

@@ -17,8 +17,8 @@ varve: looks after databases of the Varve storage engine
 
   varve dump [OPTION...] FILE.vdt
   varve dump [OPTION...] DIR SCHEMA/TABLE
-      prints the rows of a table that can be read, as CSV: of its file alone and as it stands, or of the table of
-      a database that nobody has open, as it is after recovery; changes nothing
+      prints the rows of a table that can be read, as CSV: of its file alone and as it stands, or of the table
+      of a database that nobody has open, as it is after recovery; changes nothing
       --json         one JSON object a line
       --deleted      rows that are deleted but still there, too; a first column tells
       --like FILE    with the definition of another file, of the same table or one that was made like it

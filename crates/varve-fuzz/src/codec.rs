@@ -2,8 +2,10 @@
 //!
 //! What holds, whatever the bytes are:
 //!
-//! - a row that is accepted is read back as it was; a key, as far as the codec says that it can be (`readable`);
-//! - rows that are equal in an index's columns have one key, and no key of one index is the beginning of another (KEY-2);
+//! - a row that is accepted is read back as it was; a key, as far as the codec says that it can be
+//!   (`readable`);
+//! - rows that are equal in an index's columns have one key, and no key of one index is the beginning of
+//!   another (KEY-2);
 //! - the key of a row and the key of its stored form are the same;
 //! - bytes that are no row, no key and no text of the character set are refused or read, never a panic.
 //!

@@ -1,7 +1,7 @@
 //! The control file.
 //!
-//! What holds, whatever the bytes are: opening gives an error or what one of the copies says, and then the file can be
-//! updated and opened again.
+//! What holds, whatever the bytes are: opening gives an error or what one of the copies says, and then the
+//! file can be updated and opened again.
 //!
 //! Input: a byte that says which copies get the checksum that fits, then the file.
 

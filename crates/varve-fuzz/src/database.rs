@@ -1,7 +1,8 @@
 //! A whole database whose pages have right checksums and wrong contents.
 //!
-//! What holds, whatever the bytes are: opening, checking, reading, writing, purging, DDL and closing end, with or without an
-//! error, and no thread panics. `tests/damaged_pages.rs` of the engine does the same at length, and says what the errors name.
+//! What holds, whatever the bytes are: opening, checking, reading, writing, purging, DDL and closing end,
+//! with or without an error, and no thread panics. `tests/damaged_pages.rs` of the engine does the same at
+//! length, and says what the errors name.
 //!
 //! Input: changes of pages (which page, where in it, how many bytes, the bytes).
 

@@ -1,7 +1,7 @@
 //! Definitions of tables, as the system table and the files' headers have them.
 //!
-//! What holds, whatever the bytes are: a definition that can be decoded is encoded again as the same bytes, and codecs for its
-//! rows and keys can be made of it, or say why not.
+//! What holds, whatever the bytes are: a definition that can be decoded is encoded again as the same bytes,
+//! and codecs for its rows and keys can be made of it, or say why not.
 
 use varve::row::{Collations, KeyCodec, RowFormat, RowRef};
 use varve::{CollationId, ColumnDef, ColumnType, TableDef};

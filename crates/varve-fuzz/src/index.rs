@@ -1,10 +1,10 @@
 //! The index of a redo log file.
 //!
-//! What holds, whatever the bytes are: what is opened is the index that was asked for; its sections are refused or ascending; a block says nothing, or
-//! frames of which each begins before it ends.
+//! What holds, whatever the bytes are: what is opened is the index that was asked for; its sections are
+//! refused or ascending; a block says nothing, or frames of which each begins before it ends.
 //!
-//! Input: a byte that says whether header and sections get the checksums that fit, then changes of an index of the sample's log. Blocks are decoded
-//! whether they are whole or not.
+//! Input: a byte that says whether header and sections get the checksums that fit, then changes of an index
+//! of the sample's log. Blocks are decoded whether they are whole or not.
 
 use std::path::Path;
 use std::sync::OnceLock;

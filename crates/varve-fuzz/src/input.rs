@@ -1,5 +1,5 @@
-//! Takes choices off the front of an input. Behind its end there are zeros, so every input says a whole run, and one that
-//! is cut off says the beginning of the same run.
+//! Takes choices off the front of an input. Behind its end there are zeros, so every input says a whole run,
+//! and one that is cut off says the beginning of the same run.
 
 pub struct Input<'a> {
     rest: &'a [u8],

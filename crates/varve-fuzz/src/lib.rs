@@ -1,16 +1,19 @@
-//! Entry points for bytes that nobody vouches for: everything that Varve reads from a disk, and calls of its C interface.
+//! Entry points for bytes that nobody vouches for: everything that Varve reads from a disk, and calls of its
+//! C interface.
 //!
-//! A [`Target`] is a function of bytes. It fails by a panic: if the code under test panics, or if one of the properties that
-//! the target's file names does not hold. Nothing else may happen, whatever the bytes are: no endless loop, no recursion and
-//! no allocation that the bytes' number does not bound.
+//! A [`Target`] is a function of bytes. It fails by a panic: if the code under test panics, or if one of the
+//! properties that the target's file names does not hold. Nothing else may happen, whatever the bytes are: no
+//! endless loop, no recursion and no allocation that the bytes' number does not bound.
 //!
 //! Two drivers run the targets:
 //!
 //! - `tests/mutations.rs`, a plain test: every seed, and some thousands of changes of seeds ([`mutate`]);
-//! - `fuzz/`, a workspace of its own: libFuzzer, which looks for new paths, with the address sanitizer (`cargo xtask fuzz`).
+//! - `fuzz/`, a workspace of its own: libFuzzer, which looks for new paths, with the address sanitizer
+//!   (`cargo xtask fuzz`).
 //!
-//! Seeds are made anew each time by a small database, so that they follow the formats. Checksums are no obstacle: a target that
-//! changes a page, a log file or a control file gives it the checksum that fits (docs/testing.md).
+//! Seeds are made anew each time by a small database, so that they follow the formats. Checksums are no
+//! obstacle: a target that changes a page, a log file or a control file gives it the checksum that fits
+//! (docs/testing.md).
 
 mod capi;
 mod codec;

@@ -1,5 +1,5 @@
-//! Changes of an input, for the driver that has no coverage to go by: mostly small ones, so that most of a seed's structure
-//! is still there.
+//! Changes of an input, for the driver that has no coverage to go by: mostly small ones, so that most of a
+//! seed's structure is still there.
 
 use rand::Rng;
 use rand::rngs::SmallRng;

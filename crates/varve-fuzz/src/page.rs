@@ -2,8 +2,8 @@
 //!
 //! What holds, whatever the bytes are (page/mod.rs):
 //!
-//! - a page that the checks accept can be read in every way, and every operation that applies leaves one that they accept
-//!   again (PG-2);
+//! - a page that the checks accept can be read in every way, and every operation that applies leaves one that
+//!   they accept again (PG-2);
 //! - an operation that can't be applied changes nothing (PG-3);
 //! - an operation that can be decoded encodes to what decodes to the same.
 //!

@@ -1,10 +1,11 @@
 //! The redo log: its files, frames and records, and what replay makes of them.
 //!
-//! What holds, whatever the bytes are: reading ends, at the latest at the end of the files; a body is walked without a panic
-//! (mtr/record.rs); replay of it leaves every page as one that `validate` accepts, or says what is damaged.
+//! What holds, whatever the bytes are: reading ends, at the latest at the end of the files; a body is walked
+//! without a panic (mtr/record.rs); replay of it leaves every page as one that `validate` accepts, or says
+//! what is damaged.
 //!
-//! Input, first byte even: a frame's body, replayed over a few pages. Odd: changes of the files of a real log, whose
-//! headers and frames get the checksums that fit, and the LSN that reading starts from.
+//! Input, first byte even: a frame's body, replayed over a few pages. Odd: changes of the files of a real
+//! log, whose headers and frames get the checksums that fit, and the LSN that reading starts from.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

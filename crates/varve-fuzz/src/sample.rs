@@ -1,5 +1,5 @@
-//! What the seeds come from: the sample of `varve_sim` with a history that an old view kept purge from, a prepared transaction and one
-//! that had not ended; as a crash left it, and closed.
+//! What the seeds come from: the sample of `varve_sim` with a history that an old view kept purge from, a
+//! prepared transaction and one that had not ended; as a crash left it, and closed.
 
 use std::sync::OnceLock;
 

@@ -1,8 +1,8 @@
 //! The fuzz targets without a fuzzer: each seed, and changes of seeds that a number chooses.
 //!
-//! What could break here: code that trusts bytes from a disk or arguments of a C caller. `VARVE_SEED` is the first change's
-//! number, `VARVE_FUZZ_MUTATIONS` how many there are, `VARVE_FUZZ_TARGET` one target's name; a failure says which of them
-//! repeat it.
+//! What could break here: code that trusts bytes from a disk or arguments of a C caller. `VARVE_SEED` is the
+//! first change's number, `VARVE_FUZZ_MUTATIONS` how many there are, `VARVE_FUZZ_TARGET` one target's name; a
+//! failure says which of them repeat it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

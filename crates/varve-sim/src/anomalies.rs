@@ -1,21 +1,22 @@
 //! Whether what concurrent transactions read fits their isolation level.
 //!
-//! Transactions append values, each used once, to lists under keys, and read lists. What a list holds in the end shows in
-//! which order its writers came, and each read shows between which of them the reader stood. From that follow the
-//! dependencies of the transactions, and the anomalies as Adya defines them ("Weak Consistency: A Generalized Theory and
-//! Optimistic Implementations for Distributed Transactions", MIT 1999):
+//! Transactions append values, each used once, to lists under keys, and read lists. What a list holds in the
+//! end shows in which order its writers came, and each read shows between which of them the reader stood.
+//! From that follow the dependencies of the transactions, and the anomalies as Adya defines them ("Weak
+//! Consistency: A Generalized Theory and Optimistic Implementations for Distributed Transactions", MIT 1999):
 //!
 //! - ww: one appended to a list next after the other;
 //! - wr: one read a list that ended with what the other had appended;
 //! - rw: one read a list to which the other appended next.
 //!
-//! A cycle of ww is G0, one of ww and wr is G1c, one with a single rw is G-single (read skew), any other is G2. The idea to
-//! have lists tell the order is Elle's (Kingsbury and Alvaro, VLDB 2020). Elle infers the order from the reads; here the
-//! final lists are known.
+//! A cycle of ww is G0, one of ww and wr is G1c, one with a single rw is G-single (read skew), any other is
+//! G2. The idea to have lists tell the order is Elle's (Kingsbury and Alvaro, VLDB 2020). Elle infers the
+//! order from the reads; here the final lists are known.
 //!
-//! What is forbidden at which level is docs/isolation.md. REPEATABLE READ allows more than its name says: a transaction
-//! whose plain reads and writes are mixed may lose updates. But transactions that only read, by their view, and transactions
-//! that lock whatever they read must fit into one order with all writers. So only the rw of these count there.
+//! What is forbidden at which level is docs/isolation.md. REPEATABLE READ allows more than its name says: a
+//! transaction whose plain reads and writes are mixed may lose updates. But transactions that only read, by
+//! their view, and transactions that lock whatever they read must fit into one order with all writers. So
+//! only the rw of these count there.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 

@@ -67,7 +67,8 @@ impl Contents {
     /// Cuts or extends the file; new bytes are zero.
     pub fn set_len(&mut self, len: u64) {
         if len < self.len {
-            // Whole chunks behind the end go; the rest of the last one must read as zero if the file grows again.
+            // Whole chunks behind the end go; the rest of the last one must read as zero if the file grows
+            // again.
             let _cut = self.chunks.split_off(&len.div_ceil(CHUNK as u64));
             let within = (len % CHUNK as u64) as usize;
             if let Some(last) = self.chunks.get_mut(&(len / CHUNK as u64)) {

@@ -15,8 +15,8 @@ use crate::minimal::minimal;
 
 /// Goes through a journal from its start to its end and gives images of crashes on the way.
 ///
-/// - **SIM-1** What `SimDisk` showed as durable at a moment is in every image of a crash at that moment or later, unless
-///   it was changed again.
+/// - **SIM-1** What `SimDisk` showed as durable at a moment is in every image of a crash at that moment or
+///   later, unless it was changed again.
 pub struct CrashPoints {
     journal: Journal,
     at: usize,
@@ -78,8 +78,9 @@ enum Fate {
 
 const FATES: [Fate; 4] = [Fate::Lost, Fate::Kept, Fate::Each, Fate::Torn];
 
-/// What became of everything that was not durable, piece by piece: each change of a name, each sector of a write, each change of
-/// a length. A name whose directory lost an earlier change is lost whatever is said here (FAULT-3).
+/// What became of everything that was not durable, piece by piece: each change of a name, each sector of a
+/// write, each change of a length. A name whose directory lost an earlier change is lost whatever is said
+/// here (FAULT-3).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CrashState {
     kept: Vec<bool>,
@@ -147,8 +148,8 @@ impl CrashPoints {
         self.files.entry(id).or_default()
     }
 
-    /// The directory's changes become durable, and what they depend on: earlier changes of the directories that they
-    /// touch (FAULT-3).
+    /// The directory's changes become durable, and what they depend on: earlier changes of the directories
+    /// that they touch (FAULT-3).
     fn sync_dir(&mut self, dir: PathBuf) {
         let mut dirs = BTreeSet::from([dir]);
         let pending = std::mem::take(&mut self.pending_names);
@@ -196,8 +197,8 @@ impl CrashPoints {
         CrashState { kept }
     }
 
-    /// The state in which everything was written but some parts of the last operation, a write: those for which `is_kept` says no.
-    /// They are numbered from 0 on, sector by sector.
+    /// The state in which everything was written but some parts of the last operation, a write: those for
+    /// which `is_kept` says no. They are numbered from 0 on, sector by sector.
     pub fn torn(&self, is_kept: impl Fn(usize) -> bool) -> CrashState {
         let last = self.journal.ops[..self.at].last();
         let Some(Op::Write(torn, ..) | Op::WriteWhole(torn, ..)) = last else {
@@ -219,7 +220,8 @@ impl CrashPoints {
         CrashState { kept }
     }
 
-    /// What the disk holds after a crash now with this outcome, which was drawn at this moment of this journal.
+    /// What the disk holds after a crash now with this outcome, which was drawn at this moment of this
+    /// journal.
     pub fn image(&self, state: &CrashState) -> Image {
         let mut kept = state.kept.iter().copied();
         let names = self.names_after(&mut kept);
@@ -237,8 +239,9 @@ impl CrashPoints {
         }
     }
 
-    /// A state in which `fails` still holds and from which nothing can be taken: one that differs in as little as it finds from
-    /// the state in which everything was written, or from the one in which nothing was.
+    /// A state in which `fails` still holds and from which nothing can be taken: one that differs in as
+    /// little as it finds from the state in which everything was written, or from the one in which nothing
+    /// was.
     pub fn shrink(
         &self,
         state: &CrashState,

@@ -28,8 +28,8 @@ pub enum Failure {
     NoSpace,
     /// Only opening: the process has too many files open.
     TooManyFiles,
-    /// Only reads and writes, which succeed after all: a signal interrupts the first system call, the second one moves fewer
-    /// bytes than it was asked to, and the caller has to call again for the rest.
+    /// Only reads and writes, which succeed after all: a signal interrupts the first system call, the second
+    /// one moves fewer bytes than it was asked to, and the caller has to call again for the rest.
     Short,
 }
 

@@ -13,7 +13,8 @@ pub(crate) enum Node {
     File(Contents),
 }
 
-/// The state of a disk: what is found on it after a crash, and what a new [`SimDisk`](crate::SimDisk) starts with.
+/// The state of a disk: what is found on it after a crash, and what a new [`SimDisk`](crate::SimDisk) starts
+/// with.
 #[derive(Clone, Default)]
 pub struct Image {
     pub(crate) nodes: BTreeMap<PathBuf, Node>,
@@ -53,7 +54,8 @@ impl Image {
         Ok(image)
     }
 
-    /// Writes everything below `root` into a directory of the real disk, where it can be opened and looked at.
+    /// Writes everything below `root` into a directory of the real disk, where it can be opened and looked
+    /// at.
     pub fn export(&self, root: &Path, to: &Path) -> io::Result<()> {
         std::fs::create_dir_all(to)?;
         for (path, node) in &self.nodes {

@@ -65,7 +65,8 @@ impl Journal {
         self.ops.is_empty()
     }
 
-    /// The operations that wrote to files that had this extension at the time, and how many parts each of them may be torn into.
+    /// The operations that wrote to files that had this extension at the time, and how many parts each of
+    /// them may be torn into.
     pub fn writes_to(&self, extension: &str) -> Vec<(usize, usize)> {
         let mut names: BTreeMap<PathBuf, FileId> = BTreeMap::new();
         // `SimDisk::new` numbers the files in the same order.

@@ -1,7 +1,9 @@
-//! Delta debugging: fewer things with which something still fails (Zeller and Hildebrandt, "Simplifying and Isolating
-//! Failure-Inducing Input", IEEE TSE 2002; here only complements are tried, which is enough to end where no single thing can go).
+//! Delta debugging: fewer things with which something still fails (Zeller and Hildebrandt, "Simplifying and
+//! Isolating Failure-Inducing Input", IEEE TSE 2002; here only complements are tried, which is enough to end
+//! where no single thing can go).
 
-/// A part of `items` with which `fails` holds, though it does without none of them: what it began with if `fails` never holds.
+/// A part of `items` with which `fails` holds, though it does without none of them: what it began with if
+/// `fails` never holds.
 pub fn minimal<T: Clone>(mut items: Vec<T>, mut fails: impl FnMut(&[T]) -> bool) -> Vec<T> {
     let mut size = items.len().max(1);
     loop {

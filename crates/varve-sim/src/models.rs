@@ -14,9 +14,9 @@ fn number<T: FromStr>(name: &str) -> Option<T> {
     Some(number.unwrap_or_else(|| panic!("{name}={value} is not a number")))
 }
 
-/// Runs `check` on random cases, `usual` of them or `VARVE_CASES` times as many, drawn from `VARVE_SEED` or a fresh seed. A case
-/// for which it panics is made smaller for as long as it still does, at most for `VARVE_SHRINK_SECONDS`; then the smallest
-/// is printed and checked once more, with all that it has to say.
+/// Runs `check` on random cases, `usual` of them or `VARVE_CASES` times as many, drawn from `VARVE_SEED` or a
+/// fresh seed. A case for which it panics is made smaller for as long as it still does, at most for
+/// `VARVE_SHRINK_SECONDS`; then the smallest is printed and checked once more, with all that it has to say.
 ///
 /// Nothing is kept in files: the seed does the same again, and what was found becomes a test of its own.
 pub fn try_cases<S>(usual: u32, cases: S, check: impl Fn(S::Value))

@@ -1,5 +1,6 @@
-//! What panics. Those of a database's background threads are caught, and poison it, so that a test would not hear of them: `listen`. Those that
-//! are expected, while a failing case is made smaller, need not be heard: `quietly`.
+//! What panics. Those of a database's background threads are caught, and poison it, so that a test would not
+//! hear of them: `listen`. Those that are expected, while a failing case is made smaller, need not be heard:
+//! `quietly`.
 
 use std::any::Any;
 use std::backtrace::Backtrace;

@@ -1,5 +1,6 @@
-//! A small database of tables with all that a table may have: two levels of each tree, unique and other indexes, hidden row ids, counters,
-//! NULLs, collations, values that are longer than a page. Tests fill it as they need it, damage its pages, and use it in every way.
+//! A small database of tables with all that a table may have: two levels of each tree, unique and other
+//! indexes, hidden row ids, counters, NULLs, collations, values that are longer than a page. Tests fill it as
+//! they need it, damage its pages, and use it in every way.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

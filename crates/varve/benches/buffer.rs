@@ -1,5 +1,6 @@
-//! What a page costs that is in the pool, and a mini-transaction that changes one: `cargo bench -p varve --bench buffer`. Beside each figure its ratio to the peer
-//! measured in the same run: a hash map of pages under one `parking_lot::RwLock` each, behind a `RwLock`.
+//! What a page costs that is in the pool, and a mini-transaction that changes one: `cargo bench -p varve
+//! --bench buffer`. Beside each figure its ratio to the peer measured in the same run: a hash map of pages
+//! under one `parking_lot::RwLock` each, behind a `RwLock`.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -145,7 +146,8 @@ fn main() {
     mini_transactions(pool, &peer);
 }
 
-/// One mini-transaction that overwrites 20 bytes of a record, against the same change of a page of the peer's.
+/// One mini-transaction that overwrites 20 bytes of a record, against the same change of a page of the
+/// peer's.
 fn mini_transactions(pool: BufferPool, peer: &Peer) {
     let dir = tempfile::tempdir().unwrap();
     let settings = LogSettings::new(8 << 30, PAGE as u32, [1; 16]);

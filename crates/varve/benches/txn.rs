@@ -1,5 +1,5 @@
-//! What transactions and locks cost, without contention and with every processor taking part. Prints nanoseconds;
-//! asserts nothing.
+//! What transactions and locks cost, without contention and with every processor taking part. Prints
+//! nanoseconds; asserts nothing.
 //!
 //! `cargo bench -p varve --bench txn`
 
@@ -23,8 +23,8 @@ impl IdLimitLog for NoLog {
 const BATCHES: u64 = 50;
 const BATCH: u64 = 100_000;
 
-/// Runs `make()`'s closure on `n` threads; nanoseconds of one call in the fastest batch: what else runs on the machine
-/// makes batches slower, never faster.
+/// Runs `make()`'s closure on `n` threads; nanoseconds of one call in the fastest batch: what else runs on
+/// the machine makes batches slower, never faster.
 fn measure<F: FnMut(u64)>(what: &str, make: impl Fn(u64) -> F + Sync) {
     let all = thread::available_parallelism().map_or(1, |n| n.get());
     let mut line = format!("{what:44}");

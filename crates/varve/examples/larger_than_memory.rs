@@ -1,8 +1,9 @@
 //! Reads a table eight times as large as the buffer pool, from a disk whose cache in memory is empty.
 //!
-//! `larger_than_memory DIRECTORY ROWS METHOD AIO THRESHOLD [scan|backward|statistics|points|updates]`: METHOD is `fsync` or `O_DIRECT`, AIO `uring` or `threads`,
-//! THRESHOLD that of reading ahead, 0 for none. The table is made if the directory has none. Emptying the operating system's cache takes
-//! root's rights; without them it says so, and what it measures is memory. Prints seconds and what was read.
+//! `larger_than_memory DIRECTORY ROWS METHOD AIO THRESHOLD [scan|backward|statistics|points|updates]`: METHOD
+//! is `fsync` or `O_DIRECT`, AIO `uring` or `threads`, THRESHOLD that of reading ahead, 0 for none. The table
+//! is made if the directory has none. Emptying the operating system's cache takes root's rights; without them
+//! it says so, and what it measures is memory. Prints seconds and what was read.
 
 use std::time::Instant;
 

@@ -1,7 +1,7 @@
 //! Does one kind of operation a given number of times: `operations read|update|scan|insert|purge COUNT
-//! [PURGE_THREADS PURGE_BATCH_SIZE]`. For profilers and for
-//! counting instructions (`cargo xtask bench instructions`): what COUNT adds to a run is what the operations cost, the work
-//! of background threads included.
+//! [PURGE_THREADS PURGE_BATCH_SIZE]`. For profilers and for counting instructions (`cargo xtask bench
+//! instructions`): what COUNT adds to a run is what the operations cost, the work of background threads
+//! included.
 
 use varve::{
     ColumnType, Cursor, Database, FlushLog, Isolation, KeyMatch, LockMode, Options, PurgeOptions,
@@ -80,7 +80,8 @@ impl Bench {
 /// Processor time of all threads so far, in seconds; 0 where the system does not tell.
 fn processor_time() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // Behind the program's name, which is in brackets: the fields from the third on. The 14th and 15th are hundredths of seconds.
+    // Behind the program's name, which is in brackets: the fields from the third on. The 14th and 15th are
+    // hundredths of seconds.
     let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
     let ticks = fields
         .skip(11)
@@ -89,8 +90,8 @@ fn processor_time() -> f64 {
     ticks.sum::<f64>() / 100.0
 }
 
-/// Updates an indexed column `count` times in as many transactions while a view is open, then has that purged: prints how many
-/// transactions a second, and the processor time.
+/// Updates an indexed column `count` times in as many transactions while a view is open, then has that
+/// purged: prints how many transactions a second, and the processor time.
 fn purge(db: &Database, count: u64) -> varve::Result<()> {
     let def = TableDef::new("bench/indexed")
         .column("id", ColumnType::u64())
@@ -138,7 +139,8 @@ fn main() -> varve::Result<()> {
     let options = Options {
         purge: purge_options,
         flush_log_at_trx_commit: FlushLog::Lazy,
-        // valgrind, which counts instructions, runs one thread at a time, and no other while one waits in io_uring.
+        // valgrind, which counts instructions, runs one thread at a time, and no other while one waits in
+        // io_uring.
         use_native_aio: false,
         ..Options::default()
     };

@@ -1,8 +1,9 @@
-//! Varve: a transactional storage engine with clustered B+trees, MVCC through undo logs and a purge that keeps up.
+//! Varve: a transactional storage engine with clustered B+trees, MVCC through undo logs and a purge that
+//! keeps up.
 //!
-//! A [`Database`] is a directory; a process may have several open. Its tables are typed ([`TableDef`]): a clustered primary
-//! key or a hidden row id, and secondary indexes that the engine keeps. Rows are read and changed in a [`Transaction`],
-//! by key and by range:
+//! A [`Database`] is a directory; a process may have several open. Its tables are typed ([`TableDef`]): a
+//! clustered primary key or a hidden row id, and secondary indexes that the engine keeps. Rows are read and
+//! changed in a [`Transaction`], by key and by range:
 //!
 //! ```
 //! use varve::{ColumnType, Database, Isolation, Options, TableDef, values};
@@ -30,8 +31,9 @@
 //! # }
 //! ```
 //!
-//! That is made of [`Cursor`]s over one index, which find and lock rows one by one, and of [`Datum`]s, the stored bytes of
-//! values. Programs that want every microsecond, or locks of their choice, keep a cursor and use it directly:
+//! That is made of [`Cursor`]s over one index, which find and lock rows one by one, and of [`Datum`]s, the
+//! stored bytes of values. Programs that want every microsecond, or locks of their choice, keep a cursor and
+//! use it directly:
 //!
 //! ```
 //! # use varve::{ColumnType, Database, Isolation, KeyMatch, LockMode, Options, TableDef};
@@ -52,13 +54,14 @@
 //!
 //! # Threads
 //!
-//! [`Database`] and [`Table`] are handles: `Clone`, `Send` and `Sync`. A [`Transaction`], a [`Cursor`] and [`Rows`] belong to
-//! one thread at a time; they may be sent to another. A transaction may be used with any number of cursors.
+//! [`Database`] and [`Table`] are handles: `Clone`, `Send` and `Sync`. A [`Transaction`], a [`Cursor`] and
+//! [`Rows`] belong to one thread at a time; they may be sent to another. A transaction may be used with any
+//! number of cursors.
 //!
-//! Plain reads wait for nobody: they see what was committed when their view opened, unless the transaction is to be
-//! serializable ([`Isolation`]). Writers lock rows, and the gaps between those they looked for, and
-//! wait for each other at most the lock wait timeout; a deadlock ends with [`Error::Deadlock`] for one of them.
-//! [`Error`] says what a caller can do about each failure.
+//! Plain reads wait for nobody: they see what was committed when their view opened, unless the transaction is
+//! to be serializable ([`Isolation`]). Writers lock rows, and the gaps between those they looked for, and
+//! wait for each other at most the lock wait timeout; a deadlock ends with [`Error::Deadlock`] for one of
+//! them. [`Error`] says what a caller can do about each failure.
 
 pub mod base;
 #[doc(hidden)]

@@ -1,8 +1,9 @@
-//! A table that can't be opened keeps nobody from using the others, can be dropped, and is whole again when its file is.
+//! A table that can't be opened keeps nobody from using the others, can be dropped, and is whole again when
+//! its file is.
 //!
-//! What could break here: the database does not open because one table's file is gone, and a transaction that had not
-//! ended wrote to it; that transaction's other changes stay; its undo is thrown away, so that the table comes back with
-//! half a transaction in it; a broken table can't be dropped, or blocks its name.
+//! What could break here: the database does not open because one table's file is gone, and a transaction that
+//! had not ended wrote to it; that transaction's other changes stay; its undo is thrown away, so that the
+//! table comes back with half a transaction in it; a broken table can't be dropped, or blocks its name.
 
 #[path = "support/dying_disk.rs"]
 mod dying_disk;
@@ -81,7 +82,8 @@ fn rows(db: &Database, name: &str) -> i64 {
     n
 }
 
-/// Two tables with committed rows, and a transaction that changed both and had not ended: one table first and last.
+/// Two tables with committed rows, and a transaction that changed both and had not ended: one table first and
+/// last.
 fn build() -> SimDisk {
     build_with(|_| {})
 }
@@ -147,7 +149,8 @@ fn lock_first_row(db: &Database, name: &str) {
     assert!(found.unwrap(), "{name}");
 }
 
-/// A rollback that meets damage takes back what it can and leaves the rest to the next start; the database goes on.
+/// A rollback that meets damage takes back what it can and leaves the rest to the next start; the database
+/// goes on.
 #[test]
 fn a_prepared_transaction_is_rolled_back_in_spite_of_a_broken_table() {
     let xid = Xid::new(1, b"x", b"").unwrap();
@@ -173,7 +176,8 @@ fn a_prepared_transaction_is_rolled_back_in_spite_of_a_broken_table() {
     db.close().unwrap();
 }
 
-/// The same while a session uses the table: it is told what is wrong, and nobody goes on with half a transaction.
+/// The same while a session uses the table: it is told what is wrong, and nobody goes on with half a
+/// transaction.
 #[test]
 fn a_rollback_that_finds_damage_closes_the_table() {
     let xid = Xid::new(1, b"x", b"").unwrap();
@@ -317,7 +321,8 @@ fn a_definition_that_cannot_be_read_costs_no_file() {
     let change = |page: &mut [u8]| {
         let at = page.windows(name.len()).position(|w| w == name);
         let second = page.windows(name.len()).rposition(|w| w == name);
-        // In the row, the name stands in the key, in its own column, and in the definition behind the table's id.
+        // In the row, the name stands in the key, in its own column, and in the definition behind the table's
+        // id.
         assert!(at.is_some() && at != second);
         let definition = second.unwrap() - 2 - 2 - 4 - 8 - 2;
         assert_eq!(page[definition..definition + 2], [1, 0]);
@@ -363,7 +368,8 @@ fn a_broken_table_that_is_dropped_takes_no_other_with_it() {
     db.close().unwrap();
 }
 
-/// DDL-3: neither of two definitions that name one file can be used, and the file goes with the second one that is dropped.
+/// DDL-3: neither of two definitions that name one file can be used, and the file goes with the second one
+/// that is dropped.
 #[test]
 fn a_file_that_two_broken_tables_have_goes_with_the_last() {
     let disk = build();
@@ -386,7 +392,8 @@ fn a_file_that_two_broken_tables_have_goes_with_the_last() {
     open(&disk, &Log::default()).close().unwrap();
 }
 
-/// DDL-3: a disk that loses the write of a page of definitions does not cost the rows of the tables that it named.
+/// DDL-3: a disk that loses the write of a page of definitions does not cost the rows of the tables that it
+/// named.
 #[test]
 fn a_table_that_is_forgotten_is_put_aside() {
     let disk = build();
@@ -471,8 +478,8 @@ fn a_file_that_missed_a_recovery_is_not_used_again() {
     db.close().unwrap();
 }
 
-/// REC-3: the same if the process dies anywhere in that recovery: the checkpoint does not pass what the file has missed before its
-/// mark is there.
+/// REC-3: the same if the process dies anywhere in that recovery: the checkpoint does not pass what the file
+/// has missed before its mark is there.
 #[test]
 fn a_file_that_missed_a_recovery_is_not_used_again_whenever_it_died() {
     let disk = build();
@@ -541,8 +548,8 @@ fn options_with(redo_capacity_bytes: u64, said: impl Fn(&str) + Send + Sync + 's
 const LARGE_LOG: u64 = 64 << 20;
 const SMALL_LOG: u64 = 2 << 20;
 
-/// A database that died with a transaction that had not ended, and with so much redo that opening it with a small log applies all of it
-/// first. Of a/bad 300 rows are stored, and ten are in the log only.
+/// A database that died with a transaction that had not ended, and with so much redo that opening it with a
+/// small log applies all of it first. Of a/bad 300 rows are stored, and ten are in the log only.
 fn with_long_log() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let disk = DyingDisk::new();
@@ -566,8 +573,8 @@ fn with_long_log() -> tempfile::TempDir {
     dir
 }
 
-/// REC-3: the checkpoint waits for the mark of a file that missed redo, also where nothing else holds it and the log is too full to wait
-/// for anything. The process dies in between.
+/// REC-3: the checkpoint waits for the mark of a file that missed redo, also where nothing else holds it and
+/// the log is too full to wait for anything. The process dies in between.
 #[cfg(feature = "sabotage")]
 #[test]
 fn the_checkpoint_waits_for_the_mark() {

@@ -1,9 +1,10 @@
-//! Tables' names and definitions against an ordered map: random DDL with odd names and shapes, and restarts of every kind in between.
-//! What could break here: a definition that does not come back as it was given, a name that two tables have or that is left behind,
-//! a file of nobody, an id that is drawn twice.
+//! Tables' names and definitions against an ordered map: random DDL with odd names and shapes, and restarts
+//! of every kind in between. What could break here: a definition that does not come back as it was given, a
+//! name that two tables have or that is left behind, a file of nobody, an id that is drawn twice.
 //!
-//! Every statement is acknowledged before the next, so any state that a crash may leave must be the model's; crashes in the middle
-//! of statements are in `ddl_crash.rs` and `crash_points.rs`. The variables of `varve_sim::try_cases` repeat a case and try more.
+//! Every statement is acknowledged before the next, so any state that a crash may leave must be the model's;
+//! crashes in the middle of statements are in `ddl_crash.rs` and `crash_points.rs`. The variables of
+//! `varve_sim::try_cases` repeat a case and try more.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};

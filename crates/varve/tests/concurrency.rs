@@ -1,12 +1,14 @@
-//! Threads that change a few hot rows and ranges of rows under each other's hands, while old views look again and again.
+//! Threads that change a few hot rows and ranges of rows under each other's hands, while old views look again
+//! and again.
 //!
-//! What could break here: an old view that reads other rows or values than before, through one of the indexes, forward or
-//! backward, because purge, a rollback or a key that came back got in its way; an entry without its row or a row without its
-//! entry after deadlocks, timeouts, savepoints and rollbacks; a row made of two versions; undo that is never given
-//! back. Pages are small and the pool tiny, so that pages split, merge and are evicted all the time.
+//! What could break here: an old view that reads other rows or values than before, through one of the
+//! indexes, forward or backward, because purge, a rollback or a key that came back got in its way; an entry
+//! without its row or a row without its entry after deadlocks, timeouts, savepoints and rollbacks; a row made
+//! of two versions; undo that is never given back. Pages are small and the pool tiny, so that pages split,
+//! merge and are evicted all the time.
 //!
-//! A failure names the seed; `VARVE_CONCURRENCY_SEED` starts the same threads with it, `VARVE_CONCURRENCY_SECONDS` makes each of
-//! the rounds longer.
+//! A failure names the seed; `VARVE_CONCURRENCY_SEED` starts the same threads with it,
+//! `VARVE_CONCURRENCY_SECONDS` makes each of the rounds longer.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -41,7 +43,8 @@ fn open(dir: &tempfile::TempDir) -> Database {
     Database::open(dir.path(), options).unwrap()
 }
 
-/// A row: id, k, u (unique, or none), and bytes that follow from the three, so that no two versions mix unnoticed.
+/// A row: id, k, u (unique, or none), and bytes that follow from the three, so that no two versions mix
+/// unnoticed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Content {
     id: i64,
@@ -473,8 +476,8 @@ fn old_views_and_indexes_stay_right_under_writers() {
     db.close().unwrap();
 }
 
-/// Undo pages of one rollback segment are of no use to the others. What a large transaction leaves goes back to the
-/// tablespace, although purge has nothing to do with an insert's undo.
+/// Undo pages of one rollback segment are of no use to the others. What a large transaction leaves goes back
+/// to the tablespace, although purge has nothing to do with an insert's undo.
 #[test]
 fn undo_pages_of_large_inserts_are_given_back() {
     let dir = tempfile::tempdir().unwrap();

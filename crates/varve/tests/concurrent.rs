@@ -1,9 +1,10 @@
-//! Threads that move money between accounts, while others add and remove rows so that pages split and merge under
-//! them, and others read.
+//! Threads that move money between accounts, while others add and remove rows so that pages split and merge
+//! under them, and others read.
 //!
-//! What could break here: a snapshot that sees half a transaction, through either index; a snapshot that changes while
-//! it is open; two rows with one unique key; an update that is lost; a deadlock that nobody notices; a page that two
-//! threads changed at once. The pool is small, so that pages are evicted and read back all the time.
+//! What could break here: a snapshot that sees half a transaction, through either index; a snapshot that
+//! changes while it is open; two rows with one unique key; an update that is lost; a deadlock that nobody
+//! notices; a page that two threads changed at once. The pool is small, so that pages are evicted and read
+//! back all the time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;

@@ -1,9 +1,10 @@
-//! A crash at any operation of the disk. What could break here: redo, flush, doublewrite, undo, rollback, purge, DDL and
-//! recovery itself; whatever relies on an order of writes that no sync enforces.
+//! A crash at any operation of the disk. What could break here: redo, flush, doublewrite, undo, rollback,
+//! purge, DDL and recovery itself; whatever relies on an order of writes that no sync enforces.
 //!
-//! `VARVE_MODEL_SEED` replays the workload and the states drawn; background threads still write when they like. So a failure
-//! found is made smaller, and what the last crash left on the disk is kept in a directory, with what should be there: the command
-//! that recovers it again is printed. `VARVE_CRASH_POINTS` is the number of moments tried (0: all).
+//! `VARVE_MODEL_SEED` replays the workload and the states drawn; background threads still write when they
+//! like. So a failure found is made smaller, and what the last crash left on the disk is kept in a directory,
+//! with what should be there: the command that recovers it again is printed. `VARVE_CRASH_POINTS` is the
+//! number of moments tried (0: all).
 
 mod support;
 

@@ -1,9 +1,10 @@
-//! A crash at any operation of the disk while several threads commit. What could break here and not in `crash_points.rs`: group
-//! commit, which acknowledges for others; the order of commits in the log against that of locks; pages that are flushed while
-//! others change them.
+//! A crash at any operation of the disk while several threads commit. What could break here and not in
+//! `crash_points.rs`: group commit, which acknowledges for others; the order of commits in the log against
+//! that of locks; pages that are flushed while others change them.
 //!
-//! `VARVE_MODEL_SEED` chooses what each thread does, `VARVE_CRASH_POINTS` the number of moments tried (0: all). Threads interleave
-//! as they like, so a failure is kept as a disk, which `crash_points.rs` replays with the command that is printed.
+//! `VARVE_MODEL_SEED` chooses what each thread does, `VARVE_CRASH_POINTS` the number of moments tried (0:
+//! all). Threads interleave as they like, so a failure is kept as a disk, which `crash_points.rs` replays
+//! with the command that is printed.
 
 mod support;
 

@@ -1,11 +1,14 @@
-//! A page whose checksum is right and whose content is wrong is an error that names it: never a panic, never a loop.
+//! A page whose checksum is right and whose content is wrong is an error that names it: never a panic, never
+//! a loop.
 //!
-//! What could break here: a count, an offset or a page number from disk that is believed, so that reading it goes out of
-//! bounds, waits for its own latch or goes round in circles; an error that does not say which page it is about.
+//! What could break here: a count, an offset or a page number from disk that is believed, so that reading it
+//! goes out of bounds, waits for its own latch or goes round in circles; an error that does not say which
+//! page it is about.
 //!
-//! The database has everything that opening looks at: definitions, trees of two levels, a history that an old view kept
-//! purge from, and a transaction that had not ended. One test changes fields one by one and knows what to expect; one
-//! changes records of rows and entries; the last changes random bytes, `VARVE_DAMAGE_ROUNDS` times from `VARVE_SEED` on.
+//! The database has everything that opening looks at: definitions, trees of two levels, a history that an old
+//! view kept purge from, and a transaction that had not ended. One test changes fields one by one and knows
+//! what to expect; one changes records of rows and entries; the last changes random bytes,
+//! `VARVE_DAMAGE_ROUNDS` times from `VARVE_SEED` on.
 
 use std::path::Path;
 use std::sync::{Arc, mpsc};
@@ -116,8 +119,8 @@ fn a_wrong_field_stops_the_opening_with_the_page() {
             match open(&disk) {
                 Err(Error::Corrupt { .. }) => refused += 1,
                 Err(e) => panic!("{what}, {place:?}: {e:?}"),
-                // A page that a committed log has, and that only purge will look at; or the rollback in the background, which stops the
-                // database.
+                // A page that a committed log has, and that only purge will look at; or the rollback in the
+                // background, which stops the database.
                 Ok(db) => {
                     refused += u32::from(!db.wait_for_recovery(Duration::from_secs(60)));
                     db.crash();
@@ -142,7 +145,8 @@ fn last_leaf(disk: &SimDisk, index: u64) -> Place {
     found.remove(0)
 }
 
-/// Where the last record of a leaf begins, and the lengths of its key (without the page's prefix) and its payload.
+/// Where the last record of a leaf begins, and the lengths of its key (without the page's prefix) and its
+/// payload.
 fn last_record(page: &[u8]) -> (usize, (usize, usize)) {
     let p = SlottedRef::new(page);
     let (key, payload) = p.entry(p.n_slots() - 1);

@@ -1,8 +1,8 @@
 //! Several databases in one process: they share nothing, and what belongs to one is refused by another.
 //!
-//! What could break here: state of the process that two databases both use; a row locked in one database's lock table and
-//! changed in another's pages; a cursor that is passed from transaction to transaction and keeps the first one's view or
-//! changes rows that the second one has not locked.
+//! What could break here: state of the process that two databases both use; a row locked in one database's
+//! lock table and changed in another's pages; a cursor that is passed from transaction to transaction and
+//! keeps the first one's view or changes rows that the second one has not locked.
 
 use std::path::Path;
 use std::thread;
@@ -56,7 +56,8 @@ fn assert_refused<T>(result: varve::Result<T>, because: &str) {
     }
 }
 
-/// Three databases, four threads in each, all counting the same rows; closed and opened in between while the others work.
+/// Three databases, four threads in each, all counting the same rows; closed and opened in between while the
+/// others work.
 #[test]
 fn databases_of_one_process_do_not_meet() {
     const ROWS: i64 = 20;

@@ -1,12 +1,14 @@
 //! CREATE, RENAME, TRUNCATE and DROP TABLE happen whole or not at all, whenever the process dies.
 //!
-//! What could break here: a definition without its file, or a file without a definition; a table under its old name
-//! after a rename that was acknowledged; rows of a truncated table; a database that does not open any more.
+//! What could break here: a definition without its file, or a file without a definition; a table under its
+//! old name after a rename that was acknowledged; rows of a truncated table; a database that does not open
+//! any more.
 //!
-//! Two tests. In the first every operation of the disk is the last one in its turn. In the second the test starts itself
-//! again as a child, which works on tables from several threads and says what it begins and what it was told is done; the
-//! parent kills it at a random moment. After reopening each thread's tables are as they were before or after what was in
-//! flight, their rows included, each passes its check, and the table files are exactly those of the tables.
+//! Two tests. In the first every operation of the disk is the last one in its turn. In the second the test
+//! starts itself again as a child, which works on tables from several threads and says what it begins and
+//! what it was told is done; the parent kills it at a random moment. After reopening each thread's tables are
+//! as they were before or after what was in flight, their rows included, each passes its check, and the table
+//! files are exactly those of the tables.
 
 #[path = "support/child.rs"]
 mod child_process;
@@ -256,7 +258,8 @@ fn no_checkpoint_forgets_a_removal() {
         Op::Fill(name.into(), 50).run(&db).unwrap();
     }
     db.close().unwrap();
-    // All pages are clean: the file's own would keep the checkpoint back, because nobody can write them meanwhile.
+    // All pages are clean: the file's own would keep the checkpoint back, because nobody can write them
+    // meanwhile.
     let db = Database::open_on(Arc::new(disk.clone()), dir.path(), options()).unwrap();
     let status = |name| db.status().into_iter().find(|s| s.0 == name).unwrap().1;
     let (arrived, arrives) = mpsc::channel();
@@ -352,7 +355,8 @@ fn child() {
     });
 }
 
-/// Runs a child until some statements are done and a while longer, kills it, and returns the lines that it said.
+/// Runs a child until some statements are done and a while longer, kills it, and returns the lines that it
+/// said.
 fn run_and_kill(dir: &Path, seed: u64, done: usize, then: Duration) -> Vec<String> {
     let (dir, seed) = (dir.to_str().unwrap(), seed.to_string());
     let life = Life {
@@ -423,7 +427,8 @@ fn a_killed_process_leaves_tables_and_files_that_fit() {
         let then = Duration::from_millis(rng.random_range(0..600));
         let lines = run_and_kill(&path, rng.random(), LEAST, then);
         if rng.random_ratio(1, 3) {
-            // The next process is killed in the middle of its recovery, or soon after: then it says what it does, too.
+            // The next process is killed in the middle of its recovery, or soon after: then it says what it
+            // does, too.
             let (_, more) = follow(&lines, &tables, &context);
             done += more;
             let (now, _) = verify(&path, &lines, &tables, &context);

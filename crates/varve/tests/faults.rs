@@ -1,13 +1,16 @@
-//! Every operation of the disk fails once, or from then on: reading, writing, syncing, extending, opening, creating, removing
-//! and renaming files, with an I/O error, for lack of space, or because too many files are open; or it moves fewer bytes than it was asked to.
+//! Every operation of the disk fails once, or from then on: reading, writing, syncing, extending, opening,
+//! creating, removing and renaming files, with an I/O error, for lack of space, or because too many files are
+//! open; or it moves fewer bytes than it was asked to.
 //!
-//! What could break here: an error that does not say which file; a statement that leaves half of itself; a sync that fails and
-//! is tried again as if that helped (FAULT-7); a database that goes on though it does not know what it has written; one that
-//! does not open again. After the fault the database either goes on and is right, or has stopped. Then the power goes, or it is
-//! closed, and it is opened without faults: what was acknowledged is there, and nothing else, but what was being committed
-//! when it failed may be there or not, whole.
+//! What could break here: an error that does not say which file; a statement that leaves half of itself; a
+//! sync that fails and is tried again as if that helped (FAULT-7); a database that goes on though it does not
+//! know what it has written; one that does not open again. After the fault the database either goes on and is
+//! right, or has stopped. Then the power goes, or it is closed, and it is opened without faults: what was
+//! acknowledged is there, and nothing else, but what was being committed when it failed may be there or not,
+//! whole.
 //!
-//! `VARVE_FAULT_POINTS` is the number of operations tried of each script and kind of failure (0: all), `VARVE_FAULT_SEED` which.
+//! `VARVE_FAULT_POINTS` is the number of operations tried of each script and kind of failure (0: all),
+//! `VARVE_FAULT_SEED` which.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -220,7 +223,8 @@ fn state(db: &Database) -> Result<State> {
     Ok(state)
 }
 
-/// Long and short rows in three tables, changed in each way there is, and tables made, renamed, emptied and dropped.
+/// Long and short rows in three tables, changed in each way there is, and tables made, renamed, emptied and
+/// dropped.
 fn script() -> Vec<Step> {
     use Change::{Delete, Put};
     let fill =
@@ -565,8 +569,9 @@ fn any_operation_of_a_creation_may_fail() {
     try_faults(&Image::new(), &script, &State::new(), 40);
 }
 
-/// A process that dies while it creates a database leaves names that are not durable: of the directory, which the next one finds, or the mark that says
-/// that the creation is not over, which the next one does not find. When the power went after that one had used the database, the database was gone.
+/// A process that dies while it creates a database leaves names that are not durable: of the directory, which
+/// the next one finds, or the mark that says that the creation is not over, which the next one does not find.
+/// When the power went after that one had used the database, the database was gone.
 #[test]
 fn what_an_interrupted_creation_did_to_names_becomes_durable() {
     let open = |disk: &SimDisk| {
@@ -606,8 +611,8 @@ fn what_an_interrupted_creation_did_to_names_becomes_durable() {
     assert!(tried > 15, "{tried}");
 }
 
-/// A process that dies while it drops a table leaves the removal of the file not durable. The next one finds no file; when the power went after that, the
-/// file was there again, and no table's.
+/// A process that dies while it drops a table leaves the removal of the file not durable. The next one finds
+/// no file; when the power went after that, the file was there again, and no table's.
 #[test]
 fn what_an_interrupted_drop_did_to_names_becomes_durable() {
     let (image, _) = base();
@@ -631,8 +636,8 @@ fn what_an_interrupted_drop_did_to_names_becomes_durable() {
     }
 }
 
-/// REC-4: a file that can't be opened for a moment was taken for one that is gone. What redo had for it was passed over, and the
-/// table was lost for good.
+/// REC-4: a file that can't be opened for a moment was taken for one that is gone. What redo had for it was
+/// passed over, and the table was lost for good.
 #[test]
 fn a_file_that_is_refused_for_a_moment_is_not_given_up() {
     let (image, mut state) = base();

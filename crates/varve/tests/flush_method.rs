@@ -1,5 +1,5 @@
-//! Databases whose files are read and written past the operating system's cache are the same databases: they survive crashes, may be
-//! opened the other way next time, and say so where the file system can't do it.
+//! Databases whose files are read and written past the operating system's cache are the same databases: they
+//! survive crashes, may be opened the other way next time, and say so where the file system can't do it.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

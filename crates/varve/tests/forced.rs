@@ -1,7 +1,8 @@
 //! A damaged database that is opened to save what can be read: `Options::force_recovery` from 4 on.
 //!
-//! What could break here: something is written after all, so that the next attempt finds less; a change is taken and lost; what was never
-//! committed is not shown by the level that is there for it; a level looks at what it promises to pass over, and does not open.
+//! What could break here: something is written after all, so that the next attempt finds less; a change is
+//! taken and lost; what was never committed is not shown by the level that is there for it; a level looks at
+//! what it promises to pass over, and does not open.
 
 #[path = "support/versions.rs"]
 mod versions;
@@ -53,8 +54,8 @@ fn stored() -> SimDisk {
     disk
 }
 
-/// What a transaction left that had not ended: row 1 is changed, 2 is gone, and there is one more. Another one has changed row 3 and is
-/// prepared, a third one row 4 and has committed. `end` stops the database.
+/// What a transaction left that had not ended: row 1 is changed, 2 is gone, and there is one more. Another
+/// one has changed row 3 and is prepared, a third one row 4 and has committed. `end` stops the database.
 fn with_unfinished(end: impl FnOnce(Database)) -> SimDisk {
     let disk = stored();
     let db = force(&disk, 0).unwrap();

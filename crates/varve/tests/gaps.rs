@@ -1,9 +1,9 @@
-//! Gap locks as transactions meet them: which keys a locking read keeps others from adding, and that nothing it looked at
-//! changes under it while pages split and merge.
+//! Gap locks as transactions meet them: which keys a locking read keeps others from adding, and that nothing
+//! it looked at changes under it while pages split and merge.
 //!
-//! What could break here: a row that appears in a range which somebody has locked (a phantom), because a piece of the
-//! range was not locked, or was locked too late; an insert that waits for a gap which does not concern it; an insert that is
-//! never woken.
+//! What could break here: a row that appears in a range which somebody has locked (a phantom), because a
+//! piece of the range was not locked, or was locked too late; an insert that waits for a gap which does not
+//! concern it; an insert that is never woken.
 
 #[path = "support/small.rs"]
 mod small;
@@ -129,23 +129,29 @@ const CASES: &[Case] = &[
     Case { index: 0, search: (Exact, 20), rows: ALL, found: &[20], kept_out: &[], let_in: &[19, 21] },
     Case { index: 0, search: (Exact, 15), rows: ALL, found: &[], kept_out: &[15], let_in: &[14, 16] },
     Case { index: 0, search: (AtLeast, 15), rows: 1, found: &[20], kept_out: &[15, 19], let_in: &[14, 21] },
-    Case { index: 0, search: (AtLeast, 15), rows: 2, found: &[20, 30], kept_out: &[15, 19, 21, 29], let_in: &[14, 31] },
-    Case { index: 0, search: (AtLeast, 15), rows: ALL, found: &[20, 30], kept_out: &[15, 29, 31, i64::MAX], let_in: &[14] },
+    Case { index: 0, search: (AtLeast, 15), rows: 2, found: &[20, 30],
+           kept_out: &[15, 19, 21, 29], let_in: &[14, 31] },
+    Case { index: 0, search: (AtLeast, 15), rows: ALL, found: &[20, 30],
+           kept_out: &[15, 29, 31, i64::MAX], let_in: &[14] },
     Case { index: 0, search: (After, 20), rows: 1, found: &[30], kept_out: &[21, 29], let_in: &[19, 31] },
     Case { index: 0, search: (After, 30), rows: ALL, found: &[], kept_out: &[31, i64::MAX], let_in: &[29] },
     Case { index: 0, search: (AtMost, 25), rows: 1, found: &[20], kept_out: &[21, 25], let_in: &[19, 26] },
-    Case { index: 0, search: (AtMost, 25), rows: ALL, found: &[20, 10], kept_out: &[i64::MIN, 5, 11, 25], let_in: &[26] },
+    Case { index: 0, search: (AtMost, 25), rows: ALL, found: &[20, 10],
+           kept_out: &[i64::MIN, 5, 11, 25], let_in: &[26] },
     Case { index: 0, search: (Before, 20), rows: 1, found: &[10], kept_out: &[11, 19], let_in: &[9, 21] },
     // An index that is not unique: keys of by_k.
     Case { index: 1, search: (Exact, 200), rows: ALL, found: &[20], kept_out: &[200], let_in: &[199, 201] },
     Case { index: 1, search: (Exact, 150), rows: ALL, found: &[], kept_out: &[150], let_in: &[149, 151] },
     Case { index: 1, search: (ExactLast, 200), rows: 1, found: &[20], kept_out: &[200], let_in: &[199, 201] },
-    Case { index: 1, search: (AtLeast, 150), rows: 1, found: &[20], kept_out: &[150, 199], let_in: &[149, 201] },
-    Case { index: 1, search: (AtMost, 250), rows: ALL, found: &[20, 10], kept_out: &[-5, 150, 200, 250], let_in: &[251] },
+    Case { index: 1, search: (AtLeast, 150), rows: 1, found: &[20],
+           kept_out: &[150, 199], let_in: &[149, 201] },
+    Case { index: 1, search: (AtMost, 250), rows: ALL, found: &[20, 10],
+           kept_out: &[-5, 150, 200, 250], let_in: &[251] },
     // A unique index: keys of by_u. With a row, nobody else can have its key anyway.
     Case { index: 2, search: (Exact, 200), rows: ALL, found: &[20], kept_out: &[], let_in: &[199, 201] },
     Case { index: 2, search: (Exact, 150), rows: ALL, found: &[], kept_out: &[150], let_in: &[149, 151] },
-    Case { index: 2, search: (AtLeast, 150), rows: 1, found: &[20], kept_out: &[150, 199], let_in: &[149, 201] },
+    Case { index: 2, search: (AtLeast, 150), rows: 1, found: &[20],
+           kept_out: &[150, 199], let_in: &[149, 201] },
 ];
 
 impl Case {
@@ -223,7 +229,8 @@ fn a_range_is_locked_to_its_end() {
     }
 }
 
-/// A filter that passes an entry over leaves its row unlocked, but not its place: what is put there instead might pass.
+/// A filter that passes an entry over leaves its row unlocked, but not its place: what is put there instead
+/// might pass.
 #[test]
 fn what_a_filter_passes_over_is_covered() {
     let dir = tempfile::tempdir().unwrap();
@@ -257,7 +264,8 @@ fn what_a_filter_passes_over_is_covered() {
     }
 }
 
-/// A dead row that purge has not removed is a place like any other: neither it nor its entries may come back to life.
+/// A dead row that purge has not removed is a place like any other: neither it nor its entries may come back
+/// to life.
 #[test]
 fn dead_records_in_a_gap_stay_dead() {
     let dir = tempfile::tempdir().unwrap();
@@ -369,8 +377,8 @@ fn two_that_found_nothing_and_insert_it_are_a_deadlock() {
     db.check_table(&table).unwrap();
 }
 
-/// Under SERIALIZABLE, and for locking reads under REPEATABLE READ, a range that was read twice is the same twice, whatever
-/// others insert, delete and move, while pages split and merge and purge runs.
+/// Under SERIALIZABLE, and for locking reads under REPEATABLE READ, a range that was read twice is the same
+/// twice, whatever others insert, delete and move, while pages split and merge and purge runs.
 #[test]
 fn there_are_no_phantoms() {
     let seed = std::env::var("VARVE_SEED").map_or(1, |s| s.parse().expect("a number"));

@@ -1,8 +1,8 @@
-//! Random concurrent transactions at each isolation level, and what each of them read: no anomaly that the level forbids
-//! (docs/isolation.md) may be in the history.
+//! Random concurrent transactions at each isolation level, and what each of them read: no anomaly that the
+//! level forbids (docs/isolation.md) may be in the history.
 //!
-//! What could break here: the view protocol (rings, stragglers, commit numbers), versions of rows and entries, gap locks, row
-//! locks, rollback. `tests/sabotage.rs` shows that breaking them is noticed.
+//! What could break here: the view protocol (rings, stragglers, commit numbers), versions of rows and
+//! entries, gap locks, row locks, rollback. `tests/sabotage.rs` shows that breaking them is noticed.
 
 #[path = "support/lists.rs"]
 mod lists;

@@ -1,5 +1,5 @@
-//! Counters that run out are refused by name: hidden row ids, AUTO_INCREMENT values. (Ids of transactions, tables, pages
-//! and undo records have their tests beside the code.)
+//! Counters that run out are refused by name: hidden row ids, AUTO_INCREMENT values. (Ids of transactions,
+//! tables, pages and undo records have their tests beside the code.)
 
 use varve::catalog::ROW_IDS_END;
 use varve::{ColumnType, Database, Error, Isolation, Options, TableDef, Value};

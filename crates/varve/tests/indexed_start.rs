@@ -1,7 +1,8 @@
 //! A start by the indexes of the redo log's files, which reads the log as a whole only afterwards.
 //!
-//! What could break here: changes that no index knows of, between two files, at the log's end, or before a checkpoint in the middle of a file; pages that are
-//! brought up to date by indexes and by the whole log in turn; an index of another time that is believed; indexes that are left behind.
+//! What could break here: changes that no index knows of, between two files, at the log's end, or before a
+//! checkpoint in the middle of a file; pages that are brought up to date by indexes and by the whole log in
+//! turn; an index of another time that is believed; indexes that are left behind.
 
 #[path = "support/versions.rs"]
 mod versions;
@@ -107,8 +108,8 @@ fn check(db: &Database, versions: &Versions) {
     assert_eq!(report.errors, [""; 0]);
 }
 
-/// One crash after the other: the log is of several generations, some of its files have indexes, and pages are left from before. Nobody divides the log
-/// before the database is closed.
+/// One crash after the other: the log is of several generations, some of its files have indexes, and pages
+/// are left from before. Nobody divides the log before the database is closed.
 #[test]
 fn one_crash_after_the_other() {
     let disk = SimDisk::default();
@@ -132,7 +133,8 @@ fn one_crash_after_the_other() {
         if round % 3 == 2 {
             check(&db, &versions);
         }
-        // The last transaction was rolled back, which need not be durable: nobody would do it again after the start.
+        // The last transaction was rolled back, which need not be durable: nobody would do it again after the
+        // start.
         db.flush_log().unwrap();
         db.crash();
     }
@@ -159,7 +161,8 @@ fn state_after(transactions: usize) -> Versions {
     versions
 }
 
-/// One transaction after the other, and indexes in between. Returns after how many operations of the disk each was promised.
+/// One transaction after the other, and indexes in between. Returns after how many operations of the disk
+/// each was promised.
 fn play(disk: &SimDisk, transactions: usize) -> Vec<usize> {
     let db = open_quietly(disk, 0, &Messages::default());
     create(&db);
@@ -231,7 +234,8 @@ fn open_quietly(disk: &SimDisk, threads: usize, messages: &Messages) -> Database
     Database::open_on(Arc::new(disk.clone()), Path::new("/db"), options).unwrap()
 }
 
-/// On a real disk, with all threads: the log is indexed while it is written, divided while the database is used, and crashes come at any time.
+/// On a real disk, with all threads: the log is indexed while it is written, divided while the database is
+/// used, and crashes come at any time.
 #[test]
 fn threads_index_and_divide_meanwhile() {
     for use_native_aio in [true, false] {

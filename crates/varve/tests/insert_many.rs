@@ -1,9 +1,11 @@
-//! Many rows inserted at once: the same rows and entries as if each had been inserted by itself, or none of them.
+//! Many rows inserted at once: the same rows and entries as if each had been inserted by itself, or none of
+//! them.
 //!
-//! What could break here: a row without its entries or in the wrong leaf, because a run of rows went on where it should have
-//! ended; a duplicate that is not noticed, or noticed and left half done; a key that goes where another transaction's gap
-//! lock forbids it; a counter or a long value that only the way of single rows takes care of.
-//! (Random batches beside other transactions, with crashes: tests/model.rs and tests/crash_points.rs.)
+//! What could break here: a row without its entries or in the wrong leaf, because a run of rows went on where
+//! it should have ended; a duplicate that is not noticed, or noticed and left half done; a key that goes
+//! where another transaction's gap lock forbids it; a counter or a long value that only the way of single
+//! rows takes care of. (Random batches beside other transactions, with crashes: tests/model.rs and
+//! tests/crash_points.rs.)
 
 #[path = "support/small.rs"]
 mod small;
@@ -164,7 +166,8 @@ fn a_batch_with_a_fault_leaves_nothing() {
         assert!(contents(&db, &table) == before, "{index}: rows were left");
         check(&db, &table);
     }
-    // A row that can't be one: of too few columns, and of a value that does not fit, which only its turn shows.
+    // A row that can't be one: of too few columns, and of a value that does not fit, which only its turn
+    // shows.
     let bytes: Vec<DatumBuf> = good().map(|row| table.def().row(&row).unwrap()).collect();
     let mut rows: Vec<_> = bytes.iter().map(DatumBuf::datums).collect();
     for damage in [rows[300][..3].to_vec(), {
@@ -305,8 +308,8 @@ fn counters_and_hidden_keys_go_on() {
     check(&db, &db.table("a/hidden").unwrap());
 }
 
-/// A row that is inserted by itself, here for its long value, moves the counter no earlier than the others of its batch; nor
-/// does one that is refused because of a secondary index.
+/// A row that is inserted by itself, here for its long value, moves the counter no earlier than the others of
+/// its batch; nor does one that is refused because of a secondary index.
 #[test]
 fn a_refused_batch_leaves_the_counter_alone() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! What each isolation level forbids and allows: docs/isolation.md as a test.
 //!
-//! Two or three transactions take turns in an order that shows one anomaly. The result is either the anomaly, or that a
-//! transaction had to wait for another (with no time to wait, it fails), or a result without it.
+//! Two or three transactions take turns in an order that shows one anomaly. The result is either the anomaly,
+//! or that a transaction had to wait for another (with no time to wait, it fails), or a result without it.
 
 #[path = "support/small.rs"]
 mod small;
@@ -144,8 +144,8 @@ fn dirty_read() {
     });
 }
 
-/// A cursor reads ahead. What it copied while the writer was still at work is no version for the view of a later statement,
-/// which sees the writer: it was never committed.
+/// A cursor reads ahead. What it copied while the writer was still at work is no version for the view of a
+/// later statement, which sees the writer: it was never committed.
 #[test]
 fn intermediate_read_by_a_cursor_of_an_earlier_statement() {
     let p = play(ReadCommitted);
@@ -304,7 +304,8 @@ fn write_skew_on_a_range() {
     });
 }
 
-/// What is locked is passed over: by a lock in the lock table, by a change, by an insert, by a delete, in both indexes.
+/// What is locked is passed over: by a lock in the lock table, by a change, by an insert, by a delete, in
+/// both indexes.
 #[test]
 fn skip_locked_passes_over_what_others_have_locked() {
     let (exclusive, shared) = (LockMode::ExclusiveSkipLocked, LockMode::SharedSkipLocked);
@@ -334,8 +335,8 @@ fn skip_locked_passes_over_what_others_have_locked() {
     });
 }
 
-/// SEMI-1: where gaps are not locked, a scan that asks for it is given what was committed last of rows that others have locked,
-/// and waits only for those that it comes back to.
+/// SEMI-1: where gaps are not locked, a scan that asks for it is given what was committed last of rows that
+/// others have locked, and waits only for those that it comes back to.
 #[test]
 fn a_semi_consistent_scan_waits_for_what_it_wants() {
     let semi_consistent = LockMode::ExclusiveSemiConsistent;

@@ -1,10 +1,11 @@
 //! A process that is killed loses no acknowledged commit, and leaves none in part.
 //!
-//! The test starts itself again as a child, which transfers amounts between accounts from several threads and prints a
-//! line after each commit it was told of. The parent kills it with SIGKILL at a random moment, opens the database, and
-//! compares: each acknowledged transfer has its journal row, each journal row has both legs, the sum is what it was,
-//! and the structure check finds nothing. Several rounds go on with the same database, so that recovery itself gets
-//! killed at times, too. Each transfer also writes to a temporary table, of which nothing must be left.
+//! The test starts itself again as a child, which transfers amounts between accounts from several threads and
+//! prints a line after each commit it was told of. The parent kills it with SIGKILL at a random moment, opens
+//! the database, and compares: each acknowledged transfer has its journal row, each journal row has both
+//! legs, the sum is what it was, and the structure check finds nothing. Several rounds go on with the same
+//! database, so that recovery itself gets killed at times, too. Each transfer also writes to a temporary
+//! table, of which nothing must be left.
 
 #[path = "support/child.rs"]
 mod child_process;

@@ -1,7 +1,8 @@
 //! A table's file explains itself, also if the definition is longer than a page: what dump reads of it alone.
 //!
-//! What could break here: a definition that is not found, or not the table's any more after RENAME; one half of an old and one half
-//! of a new definition after a crash; damage of one of its pages that takes the rest, or that nobody notices; pages that count as lost.
+//! What could break here: a definition that is not found, or not the table's any more after RENAME; one half
+//! of an old and one half of a new definition after a crash; damage of one of its pages that takes the rest,
+//! or that nobody notices; pages that count as lost.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -156,7 +157,8 @@ fn a_wrong_copy_is_noticed() {
     }
 }
 
-/// Before recovery the file has one name or the other, but it always has a definition. After it the table is sound.
+/// Before recovery the file has one name or the other, but it always has a definition. After it the table is
+/// sound.
 #[test]
 fn a_crash_leaves_no_half_of_a_definition() {
     let disk = SimDisk::default();

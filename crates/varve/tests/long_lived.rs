@@ -1,10 +1,11 @@
-//! Memory stays bounded, and nothing is forgotten, under a reader and a writer that live for very many transactions.
+//! Memory stays bounded, and nothing is forgotten, under a reader and a writer that live for very many
+//! transactions.
 //!
-//! What could break here: the states of the ids between (a ring of 2^20 words, then the straggler map and the views' own
-//! lists) grow, or an old view changes its answers; the history list counts wrongly; what kept purge back is not purged
-//! when it ends. Short here, with a ring of a few thousand words, so that all of these are used;
-//! `VARVE_LONG_TRANSACTIONS=1000000` goes once and more round the ring of a real database (4 KiB of disk
-//! each).
+//! What could break here: the states of the ids between (a ring of 2^20 words, then the straggler map and the
+//! views' own lists) grow, or an old view changes its answers; the history list counts wrongly; what kept
+//! purge back is not purged when it ends. Short here, with a ring of a few thousand words, so that all of
+//! these are used; `VARVE_LONG_TRANSACTIONS=1000000` goes once and more round the ring of a real database (4
+//! KiB of disk each).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

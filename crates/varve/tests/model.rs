@@ -51,8 +51,8 @@ fn one_transaction_at_a_time() {
     assert!(report.waits == 0 && report.written > 1000, "{report:?}");
 }
 
-/// Temporary tables beside lasting ones, in the same transactions. One transaction at a time: a temporary table belongs to the
-/// transaction that uses it. Undo of the lasting ones is in the system tablespace.
+/// Temporary tables beside lasting ones, in the same transactions. One transaction at a time: a temporary
+/// table belongs to the transaction that uses it. Undo of the lasting ones is in the system tablespace.
 #[test]
 fn temporary_tables() {
     let report = run(&Config {

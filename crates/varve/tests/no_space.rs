@@ -1,8 +1,10 @@
-//! A full disk refuses new work by name, undoing work goes on, and everything goes on when there is room again.
+//! A full disk refuses new work by name, undoing work goes on, and everything goes on when there is room
+//! again.
 //!
-//! What could break here: a statement that can't have a page poisons the database or leaves half of itself; a rollback
-//! that needs pages (rows that were shortened get their length back, in leaves that others have filled) fails; the redo
-//! log wants a file more; DDL leaves files behind; what would make room, dropping a table, is refused.
+//! What could break here: a statement that can't have a page poisons the database or leaves half of itself; a
+//! rollback that needs pages (rows that were shortened get their length back, in leaves that others have
+//! filled) fails; the redo log wants a file more; DDL leaves files behind; what would make room, dropping a
+//! table, is refused.
 
 #[path = "support/dying_disk.rs"]
 mod dying_disk;
@@ -210,7 +212,8 @@ fn a_rollback_that_needs_more_than_is_kept_waits() {
     db.close().unwrap();
 }
 
-/// SP-9, SP-10: a view keeps purge from giving back what the statements before took. What was taken is there again the next time.
+/// SP-9, SP-10: a view keeps purge from giving back what the statements before took. What was taken is there
+/// again the next time.
 #[test]
 fn tables_are_renamed_emptied_and_dropped_on_a_full_disk() {
     let (dir, disk, log) = place();
@@ -263,7 +266,8 @@ fn a_database_is_not_made_on_a_full_disk() {
     open(&disk, dir.path(), &log).unwrap().close().unwrap();
 }
 
-/// A process that dies on a full disk leaves a database that opens there, and so does one that dies while it opens that.
+/// A process that dies on a full disk leaves a database that opens there, and so does one that dies while it
+/// opens that.
 #[test]
 fn a_database_opens_on_a_full_disk_whenever_it_died() {
     let (dir, disk, log) = place();
@@ -323,8 +327,9 @@ fn a_database_opens_on_a_full_disk_whenever_it_died() {
     assert!(in_opening > 20 && in_work > 20, "{in_opening} {in_work}");
 }
 
-/// The capacity of the redo log, and with it the length of its files, may be another one at each start, and be changed in between: what
-/// there is no room for is told, and the database goes on with the files that it has.
+/// The capacity of the redo log, and with it the length of its files, may be another one at each start, and
+/// be changed in between: what there is no room for is told, and the database goes on with the files that it
+/// has.
 #[test]
 fn the_redo_log_changes_its_capacity_on_a_full_disk() {
     let (dir, disk, log) = place();

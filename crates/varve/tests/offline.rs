@@ -1,7 +1,7 @@
 //! `varve check`: what is sound is called sound, and damage of every kind of page and file is found.
 //!
-//! What could break here: damage that nobody notices; a sound database that is called damaged, for instance because it was not
-//! closed, or has a collation of its caller; a check that changes something.
+//! What could break here: damage that nobody notices; a sound database that is called damaged, for instance
+//! because it was not closed, or has a collation of its caller; a check that changes something.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -262,7 +262,8 @@ fn a_control_file_of_zeros_is_damage() {
     assert!(open(&disk).is_err());
 }
 
-/// A crash at any moment of the truncation of an undo tablespace leaves up to two files of it, of which the directory names one.
+/// A crash at any moment of the truncation of an undo tablespace leaves up to two files of it, of which the
+/// directory names one.
 #[test]
 fn an_interrupted_truncation_of_undo_is_sound() {
     let disk = closed();
@@ -284,7 +285,8 @@ fn an_interrupted_truncation_of_undo_is_sound() {
     assert!(!leftovers.is_empty(), "no moment between two files");
 }
 
-/// Torn pages, frames, copies and headers, files half made, renamed or removed: what a crash leaves is no damage.
+/// Torn pages, frames, copies and headers, files half made, renamed or removed: what a crash leaves is no
+/// damage.
 #[test]
 fn a_crash_at_any_moment_leaves_a_sound_database() {
     let disk = closed();
@@ -324,7 +326,8 @@ fn a_crash_at_any_moment_leaves_a_sound_database() {
     }
 }
 
-/// What a creation that did not come to its end left is no database, and no damage: the next start begins anew.
+/// What a creation that did not come to its end left is no database, and no damage: the next start begins
+/// anew.
 #[test]
 fn an_interrupted_creation_is_no_database() {
     let disk = closed();
@@ -337,7 +340,8 @@ fn an_interrupted_creation_is_no_database() {
     );
 }
 
-/// The newest copy of the control file is lost; the other one is from before a table was made. Its ids are not given again.
+/// The newest copy of the control file is lost; the other one is from before a table was made. Its ids are
+/// not given again.
 #[test]
 fn a_lost_copy_of_the_control_file_gives_no_id_twice() {
     let disk = closed();
@@ -390,7 +394,8 @@ fn a_lost_copy_of_the_control_file_gives_no_id_twice() {
     db.close().unwrap();
 }
 
-/// The control file is older than the redo log, which removes the files of tables that were dropped since: none of them is a new table's.
+/// The control file is older than the redo log, which removes the files of tables that were dropped since:
+/// none of them is a new table's.
 #[test]
 fn a_tablespace_that_redo_removes_is_no_new_tables() {
     let disk = closed();
@@ -415,8 +420,8 @@ fn a_tablespace_that_redo_removes_is_no_new_tables() {
     db.close().unwrap();
 }
 
-/// A page that is as it was some time ago, whole and in its place: a write that the disk lost. It is found where something else
-/// contradicts it, and what does so is in the table of docs/testing.md.
+/// A page that is as it was some time ago, whole and in its place: a write that the disk lost. It is found
+/// where something else contradicts it, and what does so is in the table of docs/testing.md.
 #[test]
 fn a_write_that_was_lost_is_found_by_what_contradicts_it() {
     let old = closed();
@@ -464,8 +469,8 @@ fn a_write_that_was_lost_is_found_by_what_contradicts_it() {
     assert!(seen.len() > 4, "{seen:?}");
 }
 
-/// Redo log and control file of an earlier time, with newer tablespaces: what the log goes on with would not be applied to newer
-/// pages after the next crash.
+/// Redo log and control file of an earlier time, with newer tablespaces: what the log goes on with would not
+/// be applied to newer pages after the next crash.
 #[test]
 fn a_log_of_another_time_is_found() {
     let old = closed();
@@ -497,7 +502,8 @@ fn a_log_of_another_time_is_found() {
     assert!(told.contains("undo_001.vdt, page"), "{told}");
 }
 
-/// Collations of a caller, which the check does not know (COL-2): a sound table is called sound, an entry of no row is found.
+/// Collations of a caller, which the check does not know (COL-2): a sound table is called sound, an entry of
+/// no row is found.
 #[test]
 fn a_table_with_unknown_collations_is_checked() {
     struct Backwards;
@@ -543,7 +549,8 @@ fn a_table_with_unknown_collations_is_checked() {
     let (summary, findings) = check(&disk);
     assert_eq!(damages(&findings), [""; 0]);
     assert_eq!(summary.rows, 500);
-    // The last entry names another row: a byte of the clustered key at its key's end, in a page with the right checksum.
+    // The last entry names another row: a byte of the clustered key at its key's end, in a page with the
+    // right checksum.
     let index = table.def().indexes[0].id.0;
     let leaf = pages(&disk, |_, page| {
         page_type(page) == Some(PageType::Leaf) && {
@@ -585,8 +592,8 @@ fn another_version_is_not_damage() {
     );
 }
 
-/// DDL-2: the copy of a definition in the table's file names the table as it is called now, also after a crash right behind the
-/// rename.
+/// DDL-2: the copy of a definition in the table's file names the table as it is called now, also after a
+/// crash right behind the rename.
 #[test]
 fn a_file_knows_what_its_table_is_called() {
     let disk = closed();
@@ -678,8 +685,8 @@ fn finds(findings: &[Finding], place: &Place) -> bool {
     findings.iter().any(of_file)
 }
 
-/// With a damaged page in a table's file the database opens, every other table is sound, and CHECK TABLE or the table's refusal
-/// tells. With one in another file it opens or says why not.
+/// With a damaged page in a table's file the database opens, every other table is sound, and CHECK TABLE or
+/// the table's refusal tells. With one in another file it opens or says why not.
 fn others_work(disk: &SimDisk, place: &Place, context: &str) {
     let name = place.file.strip_prefix(DIR).unwrap().with_extension("");
     let damaged = name.to_str().unwrap();

@@ -1,5 +1,6 @@
-//! Tables by the hundred with few files open: handles are closed and opened again under readers, writers, the page cleaner,
-//! DDL and restarts, and nothing of what was committed is lost; nor while the system refuses to open more files.
+//! Tables by the hundred with few files open: handles are closed and opened again under readers, writers, the
+//! page cleaner, DDL and restarts, and nothing of what was committed is lost; nor while the system refuses to
+//! open more files.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

@@ -1,9 +1,9 @@
-//! Rows with long values: moved to overflow pages when they are written, found there by who wants them, and gone when
-//! nobody does any more.
+//! Rows with long values: moved to overflow pages when they are written, found there by who wants them, and
+//! gone when nobody does any more.
 //!
-//! What could break here: a value cut or lengthened at the boundary of a page or of a mini-transaction; a page that
-//! belongs to two values or to none after an update, a rollback, a purge or a crash; a reader that gets bytes of a value
-//! that was replaced meanwhile.
+//! What could break here: a value cut or lengthened at the boundary of a page or of a mini-transaction; a
+//! page that belongs to two values or to none after an update, a rollback, a purge or a crash; a reader that
+//! gets bytes of a value that was replaced meanwhile.
 
 #[path = "support/dying_disk.rs"]
 mod dying_disk;
@@ -269,9 +269,9 @@ fn rollback_gives_back_what_was_written() {
     assert_eq!(read(&mut trx, &table, 2), None);
 }
 
-/// A deletion's values are on its own list: a row inserted in the place of the dead one has nothing to do with them, and
-/// taking that insert back does not bring them to life.
-/// A duplicate is refused before its long values are written, whichever index has it, and with its lock.
+/// A deletion's values are on its own list: a row inserted in the place of the dead one has nothing to do
+/// with them, and taking that insert back does not bring them to life. A duplicate is refused before its long
+/// values are written, whichever index has it, and with its lock.
 #[test]
 fn a_duplicate_writes_no_long_value() {
     let dir = tempfile::tempdir().unwrap();
@@ -394,7 +394,8 @@ fn temporary_table(db: &Database) -> Table {
     db.create_temporary_table(&def).unwrap()
 }
 
-/// Temporary tables keep long values, too: shared by updates, freed by purge and rollback, larger than the buffer pool.
+/// Temporary tables keep long values, too: shared by updates, freed by purge and rollback, larger than the
+/// buffer pool.
 #[test]
 fn temporary_tables_have_them_too() {
     let dir = tempfile::tempdir().unwrap();
@@ -478,8 +479,8 @@ fn temporary_tables_have_them_too() {
     assert_eq!(status(&db, "undo_cuts"), 0);
 }
 
-/// TEMP-5: dropped or truncated, a temporary table leaves no page, whatever purge and rollback were going to free, and nobody
-/// frees a page that is another's by then.
+/// TEMP-5: dropped or truncated, a temporary table leaves no page, whatever purge and rollback were going to
+/// free, and nobody frees a page that is another's by then.
 #[test]
 fn a_temporary_table_ends_with_all_its_pages() {
     let dir = tempfile::tempdir().unwrap();
@@ -579,7 +580,8 @@ fn rows_too_long_even_so_are_refused() {
     assert_eq!(check_purged(&db, &table), 0);
 }
 
-/// Each disk operation is the last one in its turn, while long rows are inserted, changed, deleted and purged.
+/// Each disk operation is the last one in its turn, while long rows are inserted, changed, deleted and
+/// purged.
 #[test]
 fn a_crash_leaks_no_page_and_frees_none_twice() {
     let work = |db: &Database, table: &Table, done: &mut usize| -> Result<()> {
@@ -677,8 +679,9 @@ fn a_crash_leaks_no_page_and_frees_none_twice() {
     assert!(cuts > 12, "the disk died only {cuts} times");
 }
 
-/// Readers under views, under READ COMMITTED and with old batches in their cursors, while others replace, delete and take back long
-/// values and purge frees them. A value says which row it is of, and is the same from end to end.
+/// Readers under views, under READ COMMITTED and with old batches in their cursors, while others replace,
+/// delete and take back long values and purge frees them. A value says which row it is of, and is the same
+/// from end to end.
 #[test]
 fn readers_never_get_bytes_of_another_value() {
     const ROWS: i64 = 12;
@@ -759,8 +762,9 @@ fn readers_never_get_bytes_of_another_value() {
     assert_eq!(status(&db, "undo_cuts"), 0);
 }
 
-/// Where the next leaf of a table is was taken for a page of the next table, if purge had no record to remove from that leaf, but a long value to free.
-/// That page may lie beyond the end of the file, which counted as damage.
+/// Where the next leaf of a table is was taken for a page of the next table, if purge had no record to remove
+/// from that leaf, but a long value to free. That page may lie beyond the end of the file, which counted as
+/// damage.
 #[test]
 fn purge_goes_on_from_a_long_value_to_another_table() {
     let dir = tempfile::tempdir().unwrap();

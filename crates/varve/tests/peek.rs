@@ -1,5 +1,6 @@
-//! Looking ahead in a scan. A row that is peeked at must be the one that the scan comes to (PEEK-1): otherwise rows are lost, come
-//! twice, or are versions that the view does not see, wherever rows are handed on in portions.
+//! Looking ahead in a scan. A row that is peeked at must be the one that the scan comes to (PEEK-1):
+//! otherwise rows are lost, come twice, or are versions that the view does not see, wherever rows are handed
+//! on in portions.
 
 #[path = "support/small.rs"]
 mod small;
@@ -89,7 +90,8 @@ fn look(peeked: Peeked<'_>, fields: &[KeyField]) -> (i64, i64) {
     }
 }
 
-/// Reads in portions of random sizes, going past some of the rows peeked at; returns all, and how many were peeked at.
+/// Reads in portions of random sizes, going past some of the rows peeked at; returns all, and how many were
+/// peeked at.
 fn in_portions(
     rng: &mut SmallRng,
     (cursor, trx): (&mut Cursor, &mut Transaction),

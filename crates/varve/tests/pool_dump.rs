@@ -1,4 +1,5 @@
-//! The buffer pool after a restart: what was in it is read in again, in the background, and takes nobody's place.
+//! The buffer pool after a restart: what was in it is read in again, in the background, and takes nobody's
+//! place.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! Purge in batches, by several threads. What could break here: a log that takes several batches, garbage that is left behind or
-//! removed too early, a record that is worked off with its neighbours though it is not garbage.
+//! Purge in batches, by several threads. What could break here: a log that takes several batches, garbage
+//! that is left behind or removed too early, a record that is worked off with its neighbours though it is not
+//! garbage.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -125,7 +126,8 @@ fn a_log_longer_than_a_batch_takes_several() {
     assert!(status(&db, "purge_upd_exist_or_extern_records") >= 2 * 1001);
 }
 
-/// Each change away from a key leaves a record that tells purge to remove its entry: several in one batch for the same entry.
+/// Each change away from a key leaves a record that tells purge to remove its entry: several in one batch for
+/// the same entry.
 #[test]
 fn an_entry_that_was_killed_several_times_is_removed_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -147,7 +149,8 @@ fn an_entry_that_was_killed_several_times_is_removed_once() {
     );
 }
 
-/// PURGE-1: neither is a row removed of which an older record could not be read that tells of an entry. What comes before it is purged.
+/// PURGE-1: neither is a row removed of which an older record could not be read that tells of an entry. What
+/// comes before it is purged.
 #[test]
 fn behind_a_damaged_undo_record_nothing_is_purged() {
     const ROWS: i64 = 300;
@@ -200,7 +203,8 @@ fn behind_a_damaged_undo_record_nothing_is_purged() {
     db.crash();
 }
 
-/// Several threads, one table: garbage and rows that are live again stand side by side, and long values have to be freed.
+/// Several threads, one table: garbage and rows that are live again stand side by side, and long values have
+/// to be freed.
 #[test]
 fn a_table_is_purged_by_several_threads() {
     // The coordinator may be through before a helper has woken up, on a busy machine.
@@ -293,7 +297,8 @@ fn settings_are_checked() {
     }
 }
 
-/// How far purge has come in a log that takes several batches can be seen meanwhile, by who looks at the right moment.
+/// How far purge has come in a log that takes several batches can be seen meanwhile, by who looks at the
+/// right moment.
 #[test]
 fn progress_in_a_long_log_is_told() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,7 @@
-//! Writers are delayed while purge lags. What could break here: somebody is delayed who must not be (rollback, DDL, temporary tables), who is
-//! delayed can't be killed or keeps a shutdown waiting, an open view lets the history grow at full speed. That the delays are smooth
-//! is shown in purge/lag_rate.rs, with a simulated database, and by `cargo xtask bench purge-lag`.
+//! Writers are delayed while purge lags. What could break here: somebody is delayed who must not be
+//! (rollback, DDL, temporary tables), who is delayed can't be killed or keeps a shutdown waiting, an open
+//! view lets the history grow at full speed. That the delays are smooth is shown in purge/lag_rate.rs, with a
+//! simulated database, and by `cargo xtask bench purge-lag`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;

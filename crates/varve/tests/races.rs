@@ -1,8 +1,8 @@
 //! Races and misuse between two or three parties, each by the fewest steps that show it.
 //!
-//! What could break here: an operation that looks, lets go of its latch, and finds something else when it comes back
-//! (purge, a rolled-back transaction, DDL were faster); bookkeeping that only the successful path keeps; a
-//! caller's mistake that costs more than an error.
+//! What could break here: an operation that looks, lets go of its latch, and finds something else when it
+//! comes back (purge, a rolled-back transaction, DDL were faster); bookkeeping that only the successful path
+//! keeps; a caller's mistake that costs more than an error.
 
 #[path = "support/dying_disk.rs"]
 mod dying_disk;
@@ -107,7 +107,8 @@ fn a_deleted_row_is_inserted_again_while_purge_removes_it() {
     check(&db, "a/t", 1, 0);
 }
 
-/// SEMI-2: a semi-consistent scan that meets a transaction just when it is rolled back does not take for committed what that wrote.
+/// SEMI-2: a semi-consistent scan that meets a transaction just when it is rolled back does not take for
+/// committed what that wrote.
 #[cfg(feature = "sabotage")]
 #[test]
 fn a_semi_consistent_scan_sees_nothing_that_is_rolled_back() {
@@ -172,7 +173,8 @@ fn failed_inserts_do_not_change_the_number_of_rows() {
     check(&db, "a/t", 10, 0);
 }
 
-/// Nothing keeps the key away from the other one between the look for the row and the insert: at READ COMMITTED no gap is locked.
+/// Nothing keeps the key away from the other one between the look for the row and the insert: at READ
+/// COMMITTED no gap is locked.
 #[test]
 fn two_that_put_the_same_new_row_both_do() {
     let dir = tempfile::tempdir().unwrap();
@@ -306,7 +308,8 @@ fn purge_misses_nothing_in_a_table_that_is_renamed() {
     check(&db, "a/u", 0, 0);
 }
 
-/// CHECK TABLE keeps purge away for as long as it takes; transactions that come meanwhile don't wait for that.
+/// CHECK TABLE keeps purge away for as long as it takes; transactions that come meanwhile don't wait for
+/// that.
 #[test]
 fn transactions_use_a_table_from_which_purge_is_kept_away() {
     let dir = tempfile::tempdir().unwrap();
@@ -326,8 +329,8 @@ fn transactions_use_a_table_from_which_purge_is_kept_away() {
         .expect("the transaction waits for the gate");
 }
 
-/// The copy that ALTER TABLE fills counts as made when it takes the table's place: a view that was opened while it was filled would find
-/// an empty table.
+/// The copy that ALTER TABLE fills counts as made when it takes the table's place: a view that was opened
+/// while it was filled would find an empty table.
 #[test]
 fn a_view_does_not_read_a_copy_that_was_filled_after_it_was_opened() {
     let dir = tempfile::tempdir().unwrap();
@@ -465,7 +468,8 @@ fn mistakes_of_callers_cost_no_more_than_an_error() {
     check(&db, "a/other", 1, 0);
 }
 
-/// Pages that were filled in order are full: taking back what did not change a row's length needs no room in them.
+/// Pages that were filled in order are full: taking back what did not change a row's length needs no room in
+/// them.
 #[test]
 fn rolling_updates_back_splits_no_page() {
     let dir = tempfile::tempdir().unwrap();

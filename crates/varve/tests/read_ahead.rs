@@ -1,5 +1,6 @@
-//! Scans that go on read ahead, and nothing else does: judged by the counters of a database whose pool holds an eighth of a table.
-//! Whether a page was read ahead is seen in no result, so a wrong guess could otherwise only be felt.
+//! Scans that go on read ahead, and nothing else does: judged by the counters of a database whose pool holds
+//! an eighth of a table. Whether a page was read ahead is seen in no result, so a wrong guess could otherwise
+//! only be felt.
 
 use std::path::Path;
 

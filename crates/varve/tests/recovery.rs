@@ -1,9 +1,10 @@
-//! A database that is used while it recovers: pages are brought up to date when they are touched, transactions that had not ended
-//! are rolled back behind their locks.
+//! A database that is used while it recovers: pages are brought up to date when they are touched,
+//! transactions that had not ended are rolled back behind their locks.
 //!
-//! What could break here: a page is seen without its redo; the checkpoint passes redo that is not applied, and a second crash loses it; what
-//! redo and new changes did to a page is mixed up; a row of an unfinished transaction is seen, changed or dropped before it is
-//! rolled back; a close in the middle loses what is left.
+//! What could break here: a page is seen without its redo; the checkpoint passes redo that is not applied,
+//! and a second crash loses it; what redo and new changes did to a page is mixed up; a row of an unfinished
+//! transaction is seen, changed or dropped before it is rolled back; a close in the middle loses what is
+//! left.
 
 #[path = "support/versions.rs"]
 mod versions;
@@ -131,7 +132,8 @@ fn pages_are_read_together_and_brought_up_to_date() {
     }
 }
 
-/// One crash after the other, each with pages that nobody has touched since the first one, and new changes to some of them.
+/// One crash after the other, each with pages that nobody has touched since the first one, and new changes to
+/// some of them.
 #[test]
 fn pages_are_brought_up_to_date_when_they_are_used() {
     let disk = SimDisk::default();
@@ -182,7 +184,8 @@ fn held_back(db: &Database) -> u64 {
     all - free - data
 }
 
-/// Redo is in the pool's memory while users and recovery share the other frames, and is given back, to be used for pages.
+/// Redo is in the pool's memory while users and recovery share the other frames, and is given back, to be
+/// used for pages.
 #[test]
 fn redo_takes_half_of_the_pool_until_it_is_applied() {
     const FRAMES: u64 = (2 << 20) / PAGE as u64;
@@ -355,7 +358,8 @@ fn a_full_disk_costs_a_second_pass() {
     db.crash();
     let no_room = Fault::always(Operation::Any, Failure::NoSpace).on(SPILL);
     disk.inject(no_room.clone());
-    // REC-7: what this process has read may be in the system's cache only. Before that counts it is made durable.
+    // REC-7: what this process has read may be in the system's cache only. Before that counts it is made
+    // durable.
     disk.inject(Fault::always(Operation::Sync, Failure::Io).on("a/t.vdt"));
     let refused = open_with(&disk, 0, 20_000, &Log::default()).map(drop);
     let refused = refused.unwrap_err().to_string();

@@ -1,6 +1,7 @@
-//! The redo log's capacity changes while transactions are committed, and the machine fails at any moment of that. What could break here:
-//! a file is used again, or removed, whose redo is still needed; files of various lengths are not found or not read in their
-//! order; a change that was refused for want of space leaves its traces; writers wait for a checkpoint that is not coming.
+//! The redo log's capacity changes while transactions are committed, and the machine fails at any moment of
+//! that. What could break here: a file is used again, or removed, whose redo is still needed; files of
+//! various lengths are not found or not read in their order; a change that was refused for want of space
+//! leaves its traces; writers wait for a checkpoint that is not coming.
 //!
 //! `VARVE_MODEL_SEED` replays the changes and the states drawn; background threads write when they like.
 
@@ -210,7 +211,8 @@ fn a_crash_while_the_capacity_changes() {
     );
 }
 
-/// A transaction that writes far more than the new capacity while the log shrinks to it is not stopped by that.
+/// A transaction that writes far more than the new capacity while the log shrinks to it is not stopped by
+/// that.
 #[test]
 fn the_log_shrinks_under_writers() {
     let disk = SimDisk::default();

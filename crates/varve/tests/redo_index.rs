@@ -1,5 +1,6 @@
-//! The redo log's files get indexes while a database is in use. What could break here: a database that is closed leaves some, one that is opened keeps
-//! those that no log file has, or the order of operations of a disk in memory depends on a thread.
+//! The redo log's files get indexes while a database is in use. What could break here: a database that is
+//! closed leaves some, one that is opened keeps those that no log file has, or the order of operations of a
+//! disk in memory depends on a thread.
 
 use std::path::Path;
 use std::sync::Arc;

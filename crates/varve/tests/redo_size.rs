@@ -1,8 +1,9 @@
-//! How much redo the change of a row makes, in transactions of a hundred rows: bytes for each row, by record, which the test prints.
+//! How much redo the change of a row makes, in transactions of a hundred rows: bytes for each row, by record,
+//! which the test prints.
 //!
-//! What could break here: a field that does not count, or bytes of a row that did not change, come into the log. Each row's change is read
-//! again at every recovery, so the log's size is the time until the first answer. What is asserted leaves room for
-//! ids and page numbers that are a byte longer.
+//! What could break here: a field that does not count, or bytes of a row that did not change, come into the
+//! log. Each row's change is read again at every recovery, so the log's size is the time until the first
+//! answer. What is asserted leaves room for ids and page numbers that are a byte longer.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Row locks as transactions meet them: what a statement gives up early, and who gets a key that several want.
+//! Row locks as transactions meet them: what a statement gives up early, and who gets a key that several
+//! want.
 
 #[path = "support/small.rs"]
 mod small;
@@ -112,8 +113,8 @@ fn a_lock_that_was_waited_for_is_given_up_too() {
     }
 }
 
-/// Two inserts wait for a key that a third transaction inserted and took back. The first gets it, though the second
-/// still waits: it must not wait for that one in turn.
+/// Two inserts wait for a key that a third transaction inserted and took back. The first gets it, though the
+/// second still waits: it must not wait for that one in turn.
 #[test]
 fn an_insert_that_was_granted_its_key_goes_on() {
     let dir = tempfile::tempdir().unwrap();

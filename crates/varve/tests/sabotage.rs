@@ -1,8 +1,9 @@
-//! Whether the search for crashes that lose data would find any: each database here does one thing wrong, or its disk
-//! breaks one promise, and that must be noticed, by the search or by the workload itself. A table says what noticed it, and after
-//! how much; docs/testing.md has one.
+//! Whether the search for crashes that lose data would find any: each database here does one thing wrong, or
+//! its disk breaks one promise, and that must be noticed, by the search or by the workload itself. A table
+//! says what noticed it, and after how much; docs/testing.md has one.
 //!
-//! `cargo test -p varve --features sabotage --test sabotage -- --nocapture`; `VARVE_SABOTAGE` chooses one by a part of its name.
+//! `cargo test -p varve --features sabotage --test sabotage -- --nocapture`; `VARVE_SABOTAGE` chooses one by
+//! a part of its name.
 
 #[path = "support/dying_disk.rs"]
 mod dying_disk;
@@ -53,7 +54,8 @@ fn moments(wrong: Wrong) -> usize {
     }
 }
 
-/// What concerns the writing of pages needs more of them than the pool holds, so that they are written at any time.
+/// What concerns the writing of pages needs more of them than the pool holds, so that they are written at any
+/// time.
 fn config(wrong: Wrong) -> Config {
     use Sabotage::{
         CheckpointTooFar, FileRemovedBeforeCommit, LogRecycledTooEarly, OverflowFreedTwice,
@@ -157,7 +159,8 @@ fn noticed(wrong: Wrong, running: &Running) -> Option<String> {
     None
 }
 
-/// Ends the process if something never comes to its end, after saying what that was and where the threads are.
+/// Ends the process if something never comes to its end, after saying what that was and where the threads
+/// are.
 fn watch(running: &Running, ended: mpsc::Receiver<()>) {
     while ended.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
         let late = |(.., begun): &&(Wrong, usize, Instant)| begun.elapsed() > PATIENCE;

@@ -1,5 +1,6 @@
-//! Where searches end, which entries a filter passes over, and search keys that reach into the primary key. A limit that
-//! is off by one row loses rows in SQL ranges, or locks rows that a statement has nothing to do with.
+//! Where searches end, which entries a filter passes over, and search keys that reach into the primary key. A
+//! limit that is off by one row loses rows in SQL ranges, or locks rows that a statement has nothing to do
+//! with.
 
 #[path = "support/small.rs"]
 mod small;

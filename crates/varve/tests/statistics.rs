@@ -1,5 +1,5 @@
-//! What the estimates about indexes say of a table whose contents are known: they choose between indexes, so a wrong
-//! one makes statements slow, not wrong, and nobody would notice elsewhere.
+//! What the estimates about indexes say of a table whose contents are known: they choose between indexes, so
+//! a wrong one makes statements slow, not wrong, and nobody would notice elsewhere.
 
 #[path = "support/dying_disk.rs"]
 mod dying_disk;

@@ -1,8 +1,8 @@
 //! Temporary tables: as good as others while the database is open, and nothing of them afterwards.
 //!
-//! What could break here: pages that are lost under eviction, or not given back; a transaction over both kinds of tables
-//! that is taken back in part; history that is never purged, or purged too early; redo or checkpoints that know of temporary pages;
-//! a start that finds something of an earlier process.
+//! What could break here: pages that are lost under eviction, or not given back; a transaction over both
+//! kinds of tables that is taken back in part; history that is never purged, or purged too early; redo or
+//! checkpoints that know of temporary pages; a start that finds something of an earlier process.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -131,8 +131,8 @@ fn status(db: &Database, name: &str) -> u64 {
     all.iter().find(|s| s.0 == name).unwrap().1
 }
 
-/// A table several times the size of the pool: its pages leave the pool and come back without the log, and no checkpoint
-/// waits for them. Dropping it gives every page back.
+/// A table several times the size of the pool: its pages leave the pool and come back without the log, and no
+/// checkpoint waits for them. Dropping it gives every page back.
 #[test]
 fn a_table_larger_than_the_pool() {
     const ROWS: i64 = 12_000;
@@ -184,7 +184,8 @@ fn a_table_larger_than_the_pool() {
     assert!(!dir.path().join("temp.vdt").exists());
 }
 
-/// One transaction over both kinds of tables: savepoints, a statement, and the whole are taken back in both, in one sequence.
+/// One transaction over both kinds of tables: savepoints, a statement, and the whole are taken back in both,
+/// in one sequence.
 #[test]
 fn a_transaction_over_both_kinds() {
     let dir = tempfile::tempdir().unwrap();
@@ -242,7 +243,8 @@ fn a_transaction_over_both_kinds() {
     assert_eq!(status(&db, "undo_cuts"), 0);
 }
 
-/// The history of temporary tables waits for no view, and a view that is older than the rows reads them all the same.
+/// The history of temporary tables waits for no view, and a view that is older than the rows reads them all
+/// the same.
 #[test]
 fn old_views_hold_no_temporary_history() {
     let dir = tempfile::tempdir().unwrap();
@@ -435,8 +437,8 @@ impl Drop for MarkPanic<'_> {
     }
 }
 
-/// After a crash, and after an orderly end, nothing is left: neither tables nor pages, nor undo that recovery would look at.
-/// What the same transaction did to lasting tables is taken back.
+/// After a crash, and after an orderly end, nothing is left: neither tables nor pages, nor undo that recovery
+/// would look at. What the same transaction did to lasting tables is taken back.
 #[test]
 fn nothing_survives() {
     let dir = tempfile::tempdir().unwrap();
@@ -511,7 +513,8 @@ fn undo_in_the_system_tablespace() {
     db.close().unwrap();
 }
 
-/// A prepared transaction that nobody has a handle of keeps others from the temporary tables if it has changed one.
+/// A prepared transaction that nobody has a handle of keeps others from the temporary tables if it has
+/// changed one.
 #[test]
 fn a_prepared_transaction_keeps_the_tables_that_it_changed() {
     let dir = tempfile::tempdir().unwrap();

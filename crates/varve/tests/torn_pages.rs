@@ -1,6 +1,7 @@
-//! Pages that a crash tears at any boundary of a sector, in place and in the doublewrite file, for each size of a page. What could break
-//! here: a copy counts that is not whole, or a whole one does not; a torn page is taken for whole; writes that are promised to be
-//! atomic are made in pieces, or go without protection where nothing is promised.
+//! Pages that a crash tears at any boundary of a sector, in place and in the doublewrite file, for each size
+//! of a page. What could break here: a copy counts that is not whole, or a whole one does not; a torn page is
+//! taken for whole; writes that are promised to be atomic are made in pieces, or go without protection where
+//! nothing is promised.
 //!
 //! `VARVE_MODEL_SEED` replays what is drawn.
 
@@ -105,7 +106,8 @@ struct Run {
 }
 
 impl Run {
-    /// All pages are written that two transactions have changed, the first of them in another life of the database.
+    /// All pages are written that two transactions have changed, the first of them in another life of the
+    /// database.
     fn new(setup: &Setup) -> Run {
         let disk = setup.disk(Image::new());
         let db = setup.open(&disk).unwrap();
@@ -240,8 +242,8 @@ fn a_torn_page_is_told_where_nothing_protects_it() {
     }
 }
 
-/// IO-7: where atomic writes of a page are promised, each page is written that way, there are no copies, and no crash damages a page.
-/// A promise of shorter writes is none.
+/// IO-7: where atomic writes of a page are promised, each page is written that way, there are no copies, and
+/// no crash damages a page. A promise of shorter writes is none.
 #[test]
 fn promised_atomic_writes_need_no_copies() {
     let mut rng = rng();

@@ -1,5 +1,6 @@
-//! Undo tablespaces in another directory than the data directory. What could break here: they are made, truncated or looked for in the wrong
-//! one, two databases use one, an interrupted creation removes what is somebody else's, recovery takes them for tables.
+//! Undo tablespaces in another directory than the data directory. What could break here: they are made,
+//! truncated or looked for in the wrong one, two databases use one, an interrupted creation removes what is
+//! somebody else's, recovery takes them for tables.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -107,7 +108,8 @@ fn is_sound(dir: &Path) {
     assert_eq!((found.damages, found.rows), (0, 100));
 }
 
-/// Below the data directory, below that, and elsewhere: created, truncated, recovered and checked there, without being told again.
+/// Below the data directory, below that, and elsewhere: created, truncated, recovered and checked there,
+/// without being told again.
 #[test]
 fn they_stay_where_they_were_put() {
     for (undo, place) in [
@@ -157,7 +159,8 @@ fn they_stay_where_they_were_put() {
     }
 }
 
-/// Files that somebody has moved are found where the options say, and from then on without them. Where they are not, that is said.
+/// Files that somebody has moved are found where the options say, and from then on without them. Where they
+/// are not, that is said.
 #[test]
 fn moved_files_are_found_where_they_are_said_to_be() {
     let dirs = Dirs::new();
@@ -240,7 +243,8 @@ fn a_directory_of_another_database_is_refused() {
         refused.contains("undo/undo_001.vdt") && refused.contains("exists already"),
         "{refused}"
     );
-    // An interrupted creation that was to go elsewhere begins anew there, and one that goes here is refused, too.
+    // An interrupted creation that was to go elsewhere begins anew there, and one that goes here is refused,
+    // too.
     fs::write(dirs.path("two").join("varve.creating"), "").unwrap();
     let refused = dirs.refused("two", Some("../undo"));
     assert!(refused.contains("exists already"), "{refused}");

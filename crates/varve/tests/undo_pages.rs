@@ -1,6 +1,6 @@
-//! Undo pages go round: from a rollback segment's cache to one log after the other, with the last of them to the history, and back.
-//! What broke here would lose pages at each transaction or each crash, give one page to two logs, or keep a page for each of a
-//! million small transactions while a view is open.
+//! Undo pages go round: from a rollback segment's cache to one log after the other, with the last of them to
+//! the history, and back. What broke here would lose pages at each transaction or each crash, give one page
+//! to two logs, or keep a page for each of a million small transactions while a view is open.
 
 use std::time::{Duration, Instant};
 
@@ -74,8 +74,8 @@ fn sum(db: &Database, table: &Table) -> i64 {
     sum
 }
 
-/// Each page of the undo tablespaces has one use, if nobody writes: in a rollback segment, or for the file itself (page 0, and one
-/// for each group of pages).
+/// Each page of the undo tablespaces has one use, if nobody writes: in a rollback segment, or for the file
+/// itself (page 0, and one for each group of pages).
 fn check_all(db: &Database) {
     let undo = &db.core().undo;
     let ids: std::collections::BTreeSet<_> = undo.logged().iter().map(|r| r.space()).collect();
@@ -172,8 +172,9 @@ fn crashes_lose_no_undo_page() {
     db.close().unwrap();
 }
 
-/// While a view is open, the undo of small transactions takes about the room of its records, and all of it comes back afterwards.
-/// It used to take a page for each transaction: 400 MiB here, sixteen gigabytes for a million and pages of 16 KiB.
+/// While a view is open, the undo of small transactions takes about the room of its records, and all of it
+/// comes back afterwards. It used to take a page for each transaction: 400 MiB here, sixteen gigabytes for a
+/// million and pages of 16 KiB.
 #[test]
 fn small_updates_under_an_open_view_take_little_undo() {
     const UPDATES: i64 = 100_000;
@@ -212,8 +213,9 @@ fn small_updates_under_an_open_view_take_little_undo() {
     db.close().unwrap();
 }
 
-/// Many logs in one page, at every stage at once when the process dies: in the history, unfinished behind them, prepared,
-/// taken back, longer than a page. Recovery finds each of them, a view's worth of history included.
+/// Many logs in one page, at every stage at once when the process dies: in the history, unfinished behind
+/// them, prepared, taken back, longer than a page. Recovery finds each of them, a view's worth of history
+/// included.
 #[test]
 fn logs_that_share_a_page_survive_crashes() {
     let dir = tempfile::tempdir().unwrap();
@@ -237,7 +239,8 @@ fn logs_that_share_a_page_survive_crashes() {
                 }
             }
         }
-        // Longer than a page, behind the small ones; one of them is taken back. A rollback frees its further pages, view or not.
+        // Longer than a page, behind the small ones; one of them is taken back. A rollback frees its further
+        // pages, view or not.
         for ends in [true, false] {
             let mut trx = update(&db, &table, 20);
             for n in 1..400 {

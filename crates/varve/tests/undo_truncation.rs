@@ -1,5 +1,5 @@
-//! Truncation of undo tablespaces. What could break here: undo that somebody needs is thrown away, a transaction finds no rollback
-//! segment, a crash leaves two files or none, the file does not get smaller.
+//! Truncation of undo tablespaces. What could break here: undo that somebody needs is thrown away, a
+//! transaction finds no rollback segment, a crash leaves two files or none, the file does not get smaller.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -86,8 +86,8 @@ fn check_files(dir: &tempfile::TempDir, count: usize) {
     assert_eq!(found, wanted);
 }
 
-/// Undo grows under a reader and gets small again by itself once the reader has gone; rows are what they should be, also after a
-/// restart and a crash.
+/// Undo grows under a reader and gets small again by itself once the reader has gone; rows are what they
+/// should be, also after a restart and a crash.
 #[test]
 fn what_has_become_too_large_is_truncated() {
     let dir = tempfile::tempdir().unwrap();
@@ -151,7 +151,8 @@ fn what_has_become_too_large_is_truncated() {
     assert_eq!(values(&mut trx, &table), [round + 2; ROWS as usize]);
 }
 
-/// Whoever needs the undo keeps it: writers, prepared transactions, views. (Rollbacks that were not finished: broken_tables.rs.)
+/// Whoever needs the undo keeps it: writers, prepared transactions, views. (Rollbacks that were not finished:
+/// broken_tables.rs.)
 #[test]
 fn what_is_needed_stays() {
     let dir = tempfile::tempdir().unwrap();
@@ -316,8 +317,8 @@ fn refusals() {
     );
 }
 
-/// More transactions than the one rollback segment in use has room for: an error that says so, and no harm. Others are taken when that
-/// one is inactive.
+/// More transactions than the one rollback segment in use has room for: an error that says so, and no harm.
+/// Others are taken when that one is inactive.
 #[test]
 fn rollback_segments_that_are_full_refuse_by_name() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! A transaction that has drawn its number and does not come to its end: what waits for it, and for how long.
 //!
-//! What could break here: a reader whose view may see the transaction waits for its last step with the processor at full speed, and hears
-//! neither KILL nor that the database has stopped.
+//! What could break here: a reader whose view may see the transaction waits for its last step with the
+//! processor at full speed, and hears neither KILL nor that the database has stopped.
 
 #[path = "support/small.rs"]
 mod small;

@@ -1,9 +1,11 @@
-//! `bench commit`: what a commit costs whose log has to be on disk. Updates of one row, each a transaction of its own, by more and more
-//! clients, Varve and InnoDB in turn, in one server.
+//! `bench commit`: what a commit costs whose log has to be on disk. Updates of one row, each a transaction of
+//! its own, by more and more clients, Varve and InnoDB in turn, in one server.
 //!
-//! Beside the throughput stands how the engine came to it: writes and syncs of the log for each commit, how many bytes were
-//! written, and what the server's threads used: their time on a processor, the time they waited for one, and how often they slept. InnoDB counts no syncs of its log alone, so those of all its files stand there; with a pool and a log as large as
-//! here there are few others. Of Varve only those of the log are shown. InnoDB does not say either how much it writes to fill up blocks.
+//! Beside the throughput stands how the engine came to it: writes and syncs of the log for each commit, how
+//! many bytes were written, and what the server's threads used: their time on a processor, the time they
+//! waited for one, and how often they slept. InnoDB counts no syncs of its log alone, so those of all its
+//! files stand there; with a pool and a log as large as here there are few others. Of Varve only those of the
+//! log are shown. InnoDB does not say either how much it writes to fill up blocks.
 
 use std::fs;
 use std::time::Duration;

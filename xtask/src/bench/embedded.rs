@@ -1,7 +1,8 @@
 //! `bench embedded`: Varve beside other embedded engines, in a program of its own (`bench/`).
 //!
-//! The program is a workspace of its own, so that no peer is a dependency of the product. RocksDB and WiredTiger come
-//! as Debian packages, unpacked into the cache; where they can't be had they are left out, and said so.
+//! The program is a workspace of its own, so that no peer is a dependency of the product. RocksDB and
+//! WiredTiger come as Debian packages, unpacked into the cache; where they can't be had they are left out,
+//! and said so.
 
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,8 @@
-//! `bench instructions`: how many instructions one operation takes, counted by callgrind. Unlike times these figures are nearly
-//! the same on every run and every machine.
+//! `bench instructions`: how many instructions one operation takes, counted by callgrind. Unlike times these
+//! figures are nearly the same on every run and every machine.
 //!
-//! The example `operations` of the crate runs twice, with few operations and with many; the difference is what the
-//! others cost. Background threads count: purge belongs to the price of an update.
+//! The example `operations` of the crate runs twice, with few operations and with many; the difference is
+//! what the others cost. Background threads count: purge belongs to the price of an update.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -92,7 +92,8 @@ fn counted(program: &Path, operation: &str, count: u64, profile: &PathBuf) -> Re
     option.push(profile);
     command::output(
         Cmd::new("valgrind")
-            // Threads take turns: otherwise one that waits for another can keep it from running for very long.
+            // Threads take turns: otherwise one that waits for another can keep it from running for very
+            // long.
             .args(["--tool=callgrind", "--quiet", "--fair-sched=yes"])
             .arg(option)
             // Otherwise one instruction that copies or clears many bytes counts as one for each of them.

@@ -1,7 +1,9 @@
-//! What benchmarks of a server under load share: clients that repeat a transaction, and a sampler of status variables.
+//! What benchmarks of a server under load share: clients that repeat a transaction, and a sampler of status
+//! variables.
 //!
-//! Throughput is a status variable that counts (`Com_commit`, `Com_update`), read about every 100 ms; a rate is the difference of two
-//! readings by the time that really passed between them. The history length is such a variable too, so one sampler sees both.
+//! Throughput is a status variable that counts (`Com_commit`, `Com_update`), read about every 100 ms; a rate
+//! is the difference of two readings by the time that really passed between them. The history length is such
+//! a variable too, so one sampler sees both.
 
 use std::ops::Range;
 use std::path::Path;
@@ -32,8 +34,9 @@ pub struct Load {
 }
 
 impl Load {
-    /// Connects `threads` clients to the server, which then repeat `transaction` until it was done `most` times or they are stopped. One
-    /// that meets a deadlock or a lock timeout is tried again and not counted; any other error ends its client.
+    /// Connects `threads` clients to the server, which then repeat `transaction` until it was done `most`
+    /// times or they are stopped. One that meets a deadlock or a lock timeout is tried again and not counted;
+    /// any other error ends its client.
     pub fn start<F>(socket: &Path, threads: u32, most: u64, transaction: F) -> Result<Load>
     where
         F: Fn(&mut Client, &mut fastrand::Rng) -> SqlResult<()> + Send + Sync + 'static,

@@ -1,9 +1,10 @@
-//! `bench long-reader`: many single-row updates under a snapshot that has read the table, then how fast purge catches up.
+//! `bench long-reader`: many single-row updates under a snapshot that has read the table, then how fast purge
+//! catches up.
 //!
-//! For each size of the buffer pool a server is started, and the engines take turns in it: some seconds of updates for comparison; a
-//! snapshot that reads the table; so many updates, meanwhile nothing can be purged; the snapshot and a fresh one read the table; the
-//! snapshot ends, and updates go on until the history is short. The sums that are read must be exactly those of the updates
-//! that were answered.
+//! For each size of the buffer pool a server is started, and the engines take turns in it: some seconds of
+//! updates for comparison; a snapshot that reads the table; so many updates, meanwhile nothing can be purged;
+//! the snapshot and a fresh one read the table; the snapshot ends, and updates go on until the history is
+//! short. The sums that are read must be exactly those of the updates that were answered.
 
 use std::fs;
 use std::ops::Range;
@@ -88,7 +89,8 @@ struct Outcome {
     /// `None`: patience ended first.
     catch_up: Option<Duration>,
     tps_catching_up: f64,
-    /// Share of the windows of the catch-up that had less than half the median throughput of the windows before the snapshot.
+    /// Share of the windows of the catch-up that had less than half the median throughput of the windows
+    /// before the snapshot.
     slow_windows: f64,
 }
 

@@ -1,7 +1,8 @@
 //! `bench memory`: point reads and scans of a table that is eight times the buffer pool.
 //!
-//! The engines take turns in one server, and read past the operating system's cache, which would have all of it otherwise. Before each measurement it is
-//! told to forget what it has of the tables' files nevertheless: a file system may not allow that.
+//! The engines take turns in one server, and read past the operating system's cache, which would have all of
+//! it otherwise. Before each measurement it is told to forget what it has of the tables' files nevertheless:
+//! a file system may not allow that.
 
 use std::fs;
 use std::path::Path;

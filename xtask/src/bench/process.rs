@@ -5,7 +5,8 @@ use std::ops::Sub;
 
 use anyhow::{Context, Result};
 
-/// Since they were started. A thread that has ended is not counted: those of a server's connections stay for the next ones.
+/// Since they were started. A thread that has ended is not counted: those of a server's connections stay for
+/// the next ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
     /// Microseconds on a processor.
@@ -59,7 +60,8 @@ impl Sub for Usage {
     }
 }
 
-/// A field of the process's `status` that is a size, in bytes: `VmRSS`, the memory that it has; `VmHWM`, the most that it has had.
+/// A field of the process's `status` that is a size, in bytes: `VmRSS`, the memory that it has; `VmHWM`, the
+/// most that it has had.
 pub fn memory_bytes(pid: u32, name: &str) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let kibibytes = field(&status, name).and_then(|value| value.strip_suffix("kB"));

@@ -1,8 +1,9 @@
-//! `bench purge-lag`: the history and the delay of writers, second by second, without and with a limit to purge lag, and with one while
-//! a read view holds purge back.
+//! `bench purge-lag`: the history and the delay of writers, second by second, without and with a limit to
+//! purge lag, and with one while a read view holds purge back.
 //!
-//! The engines take turns in one server. If purge keeps up by itself, that is said, and the same is tried with a purge that is made as
-//! slow as the settings allow. What purge can take off is what it did take off while nobody was delayed and there was more than enough.
+//! The engines take turns in one server. If purge keeps up by itself, that is said, and the same is tried
+//! with a purge that is made as slow as the settings allow. What purge can take off is what it did take off
+//! while nobody was delayed and there was more than enough.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -94,8 +95,8 @@ impl Phase {
         self.seconds.iter().map(|s| s.delay_us).fold(0.0, f64::max)
     }
 
-    /// By how much the delay changed from one second to the next at most, as a share of the larger one. Delays below `least` are
-    /// not looked at: one that begins is many times that of the second before.
+    /// By how much the delay changed from one second to the next at most, as a share of the larger one.
+    /// Delays below `least` are not looked at: one that begins is many times that of the second before.
     fn delay_jump(&self, least: f64) -> f64 {
         let delays: Vec<f64> = self.seconds.iter().map(|s| s.delay_us).collect();
         largest_jump(&delays, least)

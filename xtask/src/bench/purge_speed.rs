@@ -1,7 +1,8 @@
 //! `bench purge`: how fast purge alone works off a long history of one table.
 //!
-//! A view is held open while clients update an indexed column, each update a transaction; then the view ends, nobody writes, and the time
-//! is taken until the history is gone. The engines take turns in one server, with each of the settings that they are to be tried with.
+//! A view is held open while clients update an indexed column, each update a transaction; then the view ends,
+//! nobody writes, and the time is taken until the history is gone. The engines take turns in one server, with
+//! each of the settings that they are to be tried with.
 
 use std::fs;
 use std::time::{Duration, Instant};

@@ -1,18 +1,21 @@
 //! `bench recovery`: how soon a server answers after it was killed with gigabytes of redo.
 //!
-//! One engine after the other, on a server of its own with the same sizes. Four tables are filled and the server is restarted, so that nothing
-//! is left to recover. Then so many rows are updated, in statements of a hundred rows at random places, while checkpoints are held back: the redo
-//! log has room for everything, and `HELD_BACK` lets dirty pages stay in the pool. The server is killed (SIGKILL), its
-//! files are dropped from the system's cache, and it is started again, with the usual settings. Two times are measured from then on:
+//! One engine after the other, on a server of its own with the same sizes. Four tables are filled and the
+//! server is restarted, so that nothing is left to recover. Then so many rows are updated, in statements of a
+//! hundred rows at random places, while checkpoints are held back: the redo log has room for everything, and
+//! `HELD_BACK` lets dirty pages stay in the pool. The server is killed (SIGKILL), its files are dropped from
+//! the system's cache, and it is started again, with the usual settings. Two times are measured from then on:
 //!
-//! - until a point read in each table has given the value that was written last there, and a durable update was answered;
+//! - until a point read in each table has given the value that was written last there, and a durable update
+//!   was answered;
 //! - until all redo is applied: InnoDB answers nobody before that, Varve says so in a status variable.
 //!
-//! Then many rows of each table are compared with what was written. Values are numbers of statements, which each client remembers for its
-//! own table.
+//! Then many rows of each table are compared with what was written. Values are numbers of statements, which
+//! each client remembers for its own table.
 //!
-//! It fails, rather than tell a time that means nothing, if a row is not what was written last, if files are still in the system's cache when the
-//! server is started again, if the checkpoint was not held back, or if the engine did not recover.
+//! It fails, rather than tell a time that means nothing, if a row is not what was written last, if files are
+//! still in the system's cache when the server is started again, if the checkpoint was not held back, or if
+//! the engine did not recover.
 
 use std::fs::{self, File};
 use std::io::IoSliceMut;
@@ -48,7 +51,8 @@ pub struct RecoveryArgs {
     /// Size of the buffer pool
     #[arg(long, default_value = "2G")]
     pool: String,
-    /// Size of the redo log, which has to hold all updates below the age at which any engine begins to write: two thirds of it
+    /// Size of the redo log, which has to hold all updates below the age at which any engine begins to write:
+    /// two thirds of it
     #[arg(long, default_value = "6G")]
     log: String,
     /// Seconds after which a server that does not answer is given up
@@ -62,8 +66,9 @@ pub struct RecoveryArgs {
     options: Vec<String>,
 }
 
-/// Settings of both engines while rows are updated: nothing is written for its age, nor because much of the pool is dirty, so that the checkpoint
-/// stays where it was, and no undo tablespace is replaced, which would take its redo along.
+/// Settings of both engines while rows are updated: nothing is written for its age, nor because much of the
+/// pool is dirty, so that the checkpoint stays where it was, and no undo tablespace is replaced, which would
+/// take its redo along.
 const HELD_BACK: &[&str] = &[
     "adaptive-flushing=OFF",
     "max-dirty-pages-pct=99.9",
@@ -312,7 +317,8 @@ fn table(tables: &Sysbench<'_>, n: u32) -> String {
     format!("{}.sbtest{n}", tables.database)
 }
 
-/// Has the system forget what it knows of the files, so that they are read from the disk, and makes sure of it.
+/// Has the system forget what it knows of the files, so that they are read from the disk, and makes sure of
+/// it.
 fn drop_from_cache(dir: &Path) -> Result<()> {
     let mut files = Vec::new();
     list_files(dir, &mut files)?;

@@ -25,9 +25,10 @@ pub struct Estimate {
     pub interval: Option<(f64, f64)>,
 }
 
-/// The median of paired ratios after Hodges and Lehmann: the median of the means of every two of their logarithms (and of each with
-/// itself). The interval is that of Wilcoxon's signed-rank test, from its exact distribution: it supposes that the logarithms lie
-/// symmetrically about their median, and nothing about how they are distributed otherwise.
+/// The median of paired ratios after Hodges and Lehmann: the median of the means of every two of their
+/// logarithms (and of each with itself). The interval is that of Wilcoxon's signed-rank test, from its exact
+/// distribution: it supposes that the logarithms lie symmetrically about their median, and nothing about how
+/// they are distributed otherwise.
 pub fn paired_ratio(ratios: &[f64]) -> Estimate {
     let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
     let mut means = Vec::new();
@@ -42,8 +43,8 @@ pub fn paired_ratio(ratios: &[f64]) -> Estimate {
     }
 }
 
-/// The least `w` for which the sum of positive ranks of `n` signs tossed by a coin is `w` or less with a probability of 2.5 %
-/// at least.
+/// The least `w` for which the sum of positive ranks of `n` signs tossed by a coin is `w` or less with a
+/// probability of 2.5 % at least.
 fn lower_quantile(n: usize) -> usize {
     // How many of the 2^n outcomes have each sum.
     let mut outcomes = vec![0.0f64; n * (n + 1) / 2 + 1];

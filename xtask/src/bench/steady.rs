@@ -1,7 +1,9 @@
-//! `bench steady`: `oltp_write_only` on a table that is larger than the buffer pool, second by second: how much, and how evenly.
+//! `bench steady`: `oltp_write_only` on a table that is larger than the buffer pool, second by second: how
+//! much, and how evenly.
 //!
-//! The engines take turns in one server, with the same sizes, and past the operating system's cache. Transactions are counted by sysbench, the checkpoint age and the
-//! dirty pages are the engines' own status variables. A picture shows all three against time.
+//! The engines take turns in one server, with the same sizes, and past the operating system's cache.
+//! Transactions are counted by sysbench, the checkpoint age and the dirty pages are the engines' own status
+//! variables. A picture shows all three against time.
 
 use std::fs;
 use std::time::{Duration, Instant};

@@ -1,14 +1,15 @@
 //! `bench undo-truncate`: what truncating undo tablespaces costs the clients of `oltp_read_write`.
 //!
-//! For each number of tablespaces a server is started. In it each engine, threshold and number of clients gets one run of sysbench,
-//! during which truncation is switched off and on by turns. An interval with it and one without it beside it are a pair; which of
-//! the two is first changes from pair to pair, so that a machine that gets slower or faster hurts both alike. What counts is
-//! the ratio of throughputs within pairs.
+//! For each number of tablespaces a server is started. In it each engine, threshold and number of clients
+//! gets one run of sysbench, during which truncation is switched off and on by turns. An interval with it and
+//! one without it beside it are a pair; which of the two is first changes from pair to pair, so that a
+//! machine that gets slower or faster hurts both alike. What counts is the ratio of throughputs within pairs.
 //!
-//! Intervals in which hardly anything was truncated say nothing: with fewer than [`FEWEST`] truncations in any interval with
-//! truncation the comparison is void. If purge is too quick for a tablespace to grow beyond the threshold, another client may
-//! open a view again and again, in all intervals (`--view`); or empty tablespaces by hand in those with truncation (`--by-hand`), which
-//! takes the same way. InnoDB knows no such statement.
+//! Intervals in which hardly anything was truncated say nothing: with fewer than [`FEWEST`] truncations in
+//! any interval with truncation the comparison is void. If purge is too quick for a tablespace to grow beyond
+//! the threshold, another client may open a view again and again, in all intervals (`--view`); or empty
+//! tablespaces by hand in those with truncation (`--by-hand`), which takes the same way. InnoDB knows no such
+//! statement.
 
 use std::fs;
 use std::ops::Range;
@@ -54,7 +55,8 @@ pub struct UndoTruncateArgs {
     /// In each interval with truncation empty so many of Varve's tablespaces by hand
     #[arg(long, default_value_t = 0)]
     by_hand: u32,
-    /// In all intervals have a client open a view for so many seconds, and leave it for half as long, again and again: undo grows meanwhile
+    /// In all intervals have a client open a view for so many seconds, and leave it for half as long, again
+    /// and again: undo grows meanwhile
     #[arg(long, default_value_t = 0)]
     view: u64,
     /// Compare these engines
@@ -100,7 +102,8 @@ struct Outcome {
     tps: [f64; 2],
     /// Throughput with truncation by that without.
     ratio: Estimate,
-    /// Share of windows with less than half the median throughput of those without truncation; without and with it.
+    /// Share of windows with less than half the median throughput of those without truncation; without and
+    /// with it.
     slow_windows: [f64; 2],
     /// In each interval with truncation.
     truncations: Vec<u64>,
@@ -228,7 +231,8 @@ fn compare(tables: &Sysbench<'_>, setting: Setting, args: &UndoTruncateArgs) -> 
     Ok(evaluate(engine, setting, &intervals, &samples))
 }
 
-/// Switches truncation off and on by turns. The load's last seconds belong to no interval: connecting took it a while.
+/// Switches truncation off and on by turns. The load's last seconds belong to no interval: connecting took it
+/// a while.
 fn alternate(
     client: &mut Client,
     tables: &Sysbench<'_>,
@@ -265,7 +269,8 @@ fn alternate(
     Ok(intervals)
 }
 
-/// Opens a view for so many seconds, and leaves it for half as long, until it is over. Relaxed: nothing else depends on that.
+/// Opens a view for so many seconds, and leaves it for half as long, until it is over. Relaxed: nothing else
+/// depends on that.
 fn open_views(tables: &Sysbench<'_>, seconds: u64, is_over: &AtomicBool) -> Result<()> {
     if seconds == 0 {
         return Ok(());
@@ -285,7 +290,8 @@ fn open_views(tables: &Sysbench<'_>, seconds: u64, is_over: &AtomicBool) -> Resu
     Ok(())
 }
 
-/// Empties so many undo tablespaces one after the other, in turn, evenly spread over a span as far as that goes.
+/// Empties so many undo tablespaces one after the other, in turn, evenly spread over a span as far as that
+/// goes.
 fn empty_by_hand(
     client: &mut Client,
     tablespaces: u32,

@@ -1,5 +1,5 @@
-//! The cases. They follow Martin Kleppmann's Hermitage for MySQL in what they provoke; each is a few statements of up to
-//! three sessions on the rows (1, 10) and (2, 20).
+//! The cases. They follow Martin Kleppmann's Hermitage for MySQL in what they provoke; each is a few
+//! statements of up to three sessions on the rows (1, 10) and (2, 20).
 
 /// Statements that play one anomaly: who says what. Session 3, where there is one, only looks on.
 pub struct Case {

@@ -1,10 +1,10 @@
-//! The textbook anomalies, played through SQL on Varve and on InnoDB in one server, at every isolation level: users who
-//! know what InnoDB lets happen must find the same here.
+//! The textbook anomalies, played through SQL on Varve and on InnoDB in one server, at every isolation level:
+//! users who know what InnoDB lets happen must find the same here.
 //!
-//! Sessions are connections of their own, each in a thread. A statement that has not answered for a while waits for
-//! a lock: the play goes on, and its answer is written down when it comes. What a play shows is its statements with their
-//! answers, in order, and the rows that are left. Both engines must show the same, but for the differences listed here with
-//! their reasons.
+//! Sessions are connections of their own, each in a thread. A statement that has not answered for a while
+//! waits for a lock: the play goes on, and its answer is written down when it comes. What a play shows is its
+//! statements with their answers, in order, and the rows that are left. Both engines must show the same, but
+//! for the differences listed here with their reasons.
 
 mod cases;
 

@@ -1,4 +1,5 @@
-//! The load: twelve clients that move money (three of them as XA coordinators: `xa`), and one that reads the total in one snapshot all the time.
+//! The load: twelve clients that move money (three of them as XA coordinators: `xa`), and one that reads the
+//! total in one snapshot all the time.
 //!
 //! A transaction inserts a journal row, updates two balances, inserts one ledger leg for each, and replaces
 //! its client's marker row (DELETE, then INSERT of the same key). Some transactions roll back, some undo a

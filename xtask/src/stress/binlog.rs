@@ -1,8 +1,8 @@
 //! The binary log as a second witness: **KILL-6**.
 //!
-//! A replica in memory follows the log's row events, as `mariadb-binlog` prints them, and is compared row by row with the
-//! tables. So each transaction in the log is in the engine, and each one in the engine is in the log. What the kill left of a
-//! transaction at a file's end is none: the server has rolled it back.
+//! A replica in memory follows the log's row events, as `mariadb-binlog` prints them, and is compared row by
+//! row with the tables. So each transaction in the log is in the engine, and each one in the engine is in the
+//! log. What the kill left of a transaction at a file's end is none: the server has rolled it back.
 
 use std::collections::HashMap;
 use std::fs;
@@ -132,8 +132,8 @@ impl Replica {
         Ok(())
     }
 
-    /// What is prepared counts when it is committed. A kill between the two logs makes the coordinator repeat its decision; a branch
-    /// that the engine did not get to prepare is never decided.
+    /// What is prepared counts when it is committed. A kill between the two logs makes the coordinator repeat
+    /// its decision; a branch that the engine did not get to prepare is never decided.
     fn branch(&mut self, statement: &str) -> Result<()> {
         let statement = statement.trim_end_matches("/*!*/;").trim_end();
         let (verb, xid) = statement.split_once(' ').unwrap_or((statement, ""));
@@ -214,7 +214,8 @@ impl Replica {
     }
 }
 
-/// A value as `mariadb-binlog` prints it: NULL, a quoted text, or a number, which it repeats as unsigned if it is negative.
+/// A value as `mariadb-binlog` prints it: NULL, a quoted text, or a number, which it repeats as unsigned if
+/// it is negative.
 fn parse(value: &str) -> Option<String> {
     if value == "NULL" {
         return None;

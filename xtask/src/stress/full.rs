@@ -1,8 +1,9 @@
 //! A small file system that is full at times.
 //!
-//! The test starts itself again in a mount namespace of its own, where it may mount a `tmpfs` that nobody else sees and that goes away
-//! with it; root needs no more than that, others need user namespaces. Where that is not allowed the test says so, and limits the
-//! length of files instead: nobody is refused but the longest file (`RLIMIT_FSIZE`, which the engine takes for a full disk, too).
+//! The test starts itself again in a mount namespace of its own, where it may mount a `tmpfs` that nobody
+//! else sees and that goes away with it; root needs no more than that, others need user namespaces. Where
+//! that is not allowed the test says so, and limits the length of files instead: nobody is refused but the
+//! longest file (`RLIMIT_FSIZE`, which the engine takes for a full disk, too).
 
 use std::env;
 use std::fs::{self, File};

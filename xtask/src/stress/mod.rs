@@ -1,8 +1,9 @@
 //! The crash test with real processes: SIGKILL under load, restart, and look.
 //!
-//! A server (`on_server`) or a program with the library (`on_library`) works until a random moment, is killed and started again,
-//! and what it holds is compared with what it had acknowledged. Settings are drawn anew for each start (`settings`). Some processes
-//! are killed shortly after their start, and some in the middle of their recovery.
+//! A server (`on_server`) or a program with the library (`on_library`) works until a random moment, is killed
+//! and started again, and what it holds is compared with what it had acknowledged. Settings are drawn anew
+//! for each start (`settings`). Some processes are killed shortly after their start, and some in the middle
+//! of their recovery.
 //!
 //! | load | in | what it does |
 //! |---|---|---|
@@ -13,7 +14,8 @@
 //! | `view` | both | in some rounds a session holds a read view until the kill |
 //!
 //! After each restart:
-//! - **STRESS-1** each client's rows and tables are as its journal says: as acknowledged, or with all of what was in flight;
+//! - **STRESS-1** each client's rows and tables are as its journal says: as acknowledged, or with all of what
+//!   was in flight;
 //! - **STRESS-2** a transaction saw its own changes, and nobody else's on its rows;
 //! - **STRESS-3** the check of every table finds nothing, its indexes included;
 //! - **STRESS-4** a view that was open all the time shows the same before the kill as at the beginning, by
@@ -26,16 +28,18 @@
 //! - **KILL-4** CHECK TABLE finds nothing;
 //! - **KILL-5** a table under DDL is as the last acknowledged statement left it, or the one in flight;
 //! - **KILL-6** with the binary log on, the tables hold exactly what its transactions add up to;
-//! - **KILL-7** an XA branch whose XA PREPARE was answered is prepared, unless it was decided; then it has ended as decided, or can
-//!   be, and no other branch is prepared.
+//! - **KILL-7** an XA branch whose XA PREPARE was answered is prepared, unless it was decided; then it has
+//!   ended as decided, or can be, and no other branch is prepared.
 //!
 //! On a disk that is full at times (`full`) the rows load alone runs:
 //! - **FULL-1** statements are refused for want of space, by name, and change nothing; the process stays up;
 //! - **FULL-2** once there is space, work goes on without a restart;
-//! - **FULL-3** STRESS-1 to 3 hold after a kill, also one on a full disk; a start on a full disk succeeds or says what it lacks.
+//! - **FULL-3** STRESS-1 to 3 hold after a kill, also one on a full disk; a start on a full disk succeeds or
+//!   says what it lacks.
 //!
-//! A failed run keeps data and journals in a place of its own, until four later ones have failed or were broken off, and prints the command that repeats the load, the settings and the
-//! moments; the interleaving is the machine's.
+//! A failed run keeps data and journals in a place of its own, until four later ones have failed or were
+//! broken off, and prints the command that repeats the load, the settings and the moments; the interleaving
+//! is the machine's.
 
 mod bank;
 mod binlog;
@@ -381,7 +385,8 @@ fn make_empty(place: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Gives it a name under which the next runs leave it, and removes what has been kept longest: the higher the number, the newer.
+/// Gives it a name under which the next runs leave it, and removes what has been kept longest: the higher the
+/// number, the newer.
 fn keep(place: &Path) -> Result<PathBuf> {
     let kept = |n: u32| place.with_extension(format!("kept-{n}"));
     let mut numbers = kept_numbers(place)?;

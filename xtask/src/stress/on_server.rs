@@ -345,7 +345,8 @@ fn work(member: &mut Member, socket: &Path, engine: Engine, rng: Rng, round: &Ro
 
 type Disturbance = Box<dyn FnOnce(&Path, Rng, &Round) -> Result<()> + Send>;
 
-/// What goes on beside the clients with rows, and gets in their way: tables are altered, undo tablespaces truncated.
+/// What goes on beside the clients with rows, and gets in their way: tables are altered, undo tablespaces
+/// truncated.
 fn disturbances(engine: Engine, undo_tablespaces: u32) -> Vec<Disturbance> {
     let mut all: Vec<Disturbance> = vec![Box::new(move |socket, rng, round| {
         let end = sql_store::alter_until_killed(socket, engine, rng, round);

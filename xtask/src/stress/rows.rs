@@ -1,6 +1,7 @@
-//! The rows load: clients that change rows of their own in tables that they share and in private ones, which they also create,
-//! rename, alter, truncate and drop. Transactions of several statements at random isolation levels, savepoints, rollbacks, statements of
-//! their own, duplicate keys; what a client reads of its own rows in the middle of a transaction must be what it wrote.
+//! The rows load: clients that change rows of their own in tables that they share and in private ones, which
+//! they also create, rename, alter, truncate and drop. Transactions of several statements at random isolation
+//! levels, savepoints, rollbacks, statements of their own, duplicate keys; what a client reads of its own
+//! rows in the middle of a transaction must be what it wrote.
 //!
 //! The journal of each client says what must be there after the kill (`journal`).
 
@@ -43,7 +44,8 @@ pub struct Round {
 }
 
 impl Round {
-    /// Whether a statement beside the clients' was done. It need not be, when others are in its way or there is no space.
+    /// Whether a statement beside the clients' was done. It need not be, when others are in its way or there
+    /// is no space.
     pub fn was_done<T>(&self, outcome: Outcome<T>) -> Outcome<bool> {
         match outcome {
             Ok(_) => Ok(true),

@@ -1,6 +1,6 @@
-//! Settings drawn for each start, so that small pools, short logs and few open files are met, too. Every acknowledged commit must
-//! survive the kill of a process with all of them, so the log is at least written at each commit; pages that the kill may tear are
-//! protected.
+//! Settings drawn for each start, so that small pools, short logs and few open files are met, too. Every
+//! acknowledged commit must survive the kill of a process with all of them, so the log is at least written at
+//! each commit; pages that the kill may tear are protected.
 
 use fastrand::Rng;
 

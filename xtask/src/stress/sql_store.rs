@@ -329,8 +329,8 @@ pub fn alter_until_killed(
 ) -> Outcome<()> {
     let mut store = SqlStore::connect(socket, u32::MAX, engine)?;
     loop {
-        // Not the one in partitions: the server, whatever the engine, loses such a table if it is killed while it puts the copy in its
-        // place (the copy stays behind as `#sql-alter-…`).
+        // Not the one in partitions: the server, whatever the engine, loses such a table if it is killed
+        // while it puts the copy in its place (the copy stays behind as `#sql-alter-…`).
         let table = SHARED[rng.usize(..SHARED.len() - 1)];
         let sql = match rng.u32(..12) {
             0 => "ANALYZE TABLE mix_3".into(),

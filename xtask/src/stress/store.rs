@@ -85,7 +85,8 @@ pub trait Store {
     fn rollback_to(&mut self, number: usize) -> Outcome<()>;
     /// A transaction of its own if none has begun.
     fn change(&mut self, statement: &Statement) -> Outcome<()>;
-    /// The client's own rows by key, each with its version; `Wrong` if something else in a row does not follow from them.
+    /// The client's own rows by key, each with its version; `Wrong` if something else in a row does not
+    /// follow from them.
     fn read(&mut self, table: &str) -> Outcome<BTreeMap<u32, u64>>;
     /// A transaction that sees what is committed now.
     fn begin_view(&mut self) -> Outcome<()>;

@@ -1,5 +1,5 @@
-//! Undo tablespaces are truncated again and again while the loads work. Those who use one have to end first, and new transactions keep
-//! away from it meanwhile; a kill may come while the file is replaced.
+//! Undo tablespaces are truncated again and again while the loads work. Those who use one have to end first,
+//! and new transactions keep away from it meanwhile; a kill may come while the file is replaced.
 
 use std::sync::atomic::Ordering;
 use std::thread;

@@ -60,9 +60,14 @@ fn completeness(client: &mut Client) -> Result<()> {
         GROUP BY j.id HAVING COUNT(l.side) <> 2 OR SUM(l.delta) <> 0")?;
     nothing(client, "legs without their transaction", "
         SELECT l.id, l.side FROM bank.leg l LEFT JOIN bank.journal j ON j.id = l.id WHERE j.id IS NULL")?;
-    nothing(client, "markers that are not their client's last transaction", "
-        SELECT m.client, m.sequence, MAX(j.sequence) FROM bank.marker m LEFT JOIN bank.journal j ON j.client = m.client
-        GROUP BY m.client, m.sequence HAVING m.sequence <> COALESCE(MAX(j.sequence), 0)")?;
+    nothing(
+        client,
+        "markers that are not their client's last transaction",
+        "
+        SELECT m.client, m.sequence, MAX(j.sequence) FROM bank.marker m
+        LEFT JOIN bank.journal j ON j.client = m.client
+        GROUP BY m.client, m.sequence HAVING m.sequence <> COALESCE(MAX(j.sequence), 0)",
+    )?;
     let markers: u64 = client.value("SELECT COUNT(*) FROM bank.marker")?.parse()?;
     ensure!(markers == CLIENTS, "{markers} markers, {CLIENTS} clients");
 

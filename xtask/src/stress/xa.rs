@@ -1,5 +1,5 @@
-//! Clients that are coordinators: each of their transfers is an XA branch, prepared and then decided. What they asked for last
-//! is remembered, and after a restart it is done again, as a coordinator would.
+//! Clients that are coordinators: each of their transfers is an XA branch, prepared and then decided. What
+//! they asked for last is remembered, and after a restart it is done again, as a coordinator would.
 
 use std::collections::HashSet;
 
@@ -93,8 +93,8 @@ fn give_up(client: &mut Client, xid: &str) -> SqlResult<()> {
     Ok(())
 }
 
-/// KILL-7, after a restart: decides what is prepared as it was asked for before the kill. What nobody had decided is committed in half
-/// of the cases.
+/// KILL-7, after a restart: decides what is prepared as it was asked for before the kill. What nobody had
+/// decided is committed in half of the cases.
 pub fn resolve(client: &mut Client, fates: &mut [Fate]) -> Result<()> {
     let mut prepared = HashSet::new();
     for row in client.query("XA RECOVER")? {

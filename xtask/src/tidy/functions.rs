@@ -1,7 +1,8 @@
 //! A function has at most 100 lines, from its first to its last, tests excepted.
 //!
-//! Rust and C++ are read as far as this takes: without comments, strings and characters, a body is what stands between a
-//! brace and its partner. In Rust a function is found by `fn`, in C++ by a body that begins in the first column.
+//! Rust and C++ are read as far as this takes: without comments, strings and characters, a body is what
+//! stands between a brace and its partner. In Rust a function is found by `fn`, in C++ by a body that begins
+//! in the first column.
 
 use super::{Findings, Source};
 

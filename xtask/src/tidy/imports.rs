@@ -1,15 +1,15 @@
 //! Inside `crates/varve` imports go downward only.
 //!
-//! Reads paths that start with `crate::`, in `use` and elsewhere, tests included. A path through the crate's root
-//! (`crate::Error` for `crate::base::Error`) would hide where it leads and is refused as well.
+//! Reads paths that start with `crate::`, in `use` and elsewhere, tests included. A path through the crate's
+//! root (`crate::Error` for `crate::base::Error`) would hide where it leads and is refused as well.
 
 use super::{Findings, Source};
 
 /// Top first: a layer may import those after it.
 ///
 /// `mtr`, the mini-transactions, stands apart from `redo`, the log: it writes through page guards of
-/// `buffer`, which itself needs the log to be durable before it writes a page. Definitions are rows of a system table, so
-/// `ddl` stands above `table`.
+/// `buffer`, which itself needs the log to be durable before it writes a page. Definitions are rows of a
+/// system table, so `ddl` stands above `table`.
 const LAYERS: [&str; 21] = [
     "offline", "db", "recovery", "ddl", "table", "stats", "flush", "purge", "history", "txn",
     "lock", "undo", "catalog", "row", "btree", "space", "mtr", "buffer", "redo", "page", "io",

@@ -1,8 +1,8 @@
 //! Every dependency may be linked into a plugin under GPL-2.0.
 //!
 //! Crates that only tests and build scripts use are not linked and may have other licences (cbindgen has).
-//! Apache-2.0 alone may not (its patent clause is a restriction that GPL-2.0 forbids); as a choice beside MIT it
-//! may. Licence expressions are evaluated: OR needs one good side, AND both.
+//! Apache-2.0 alone may not (its patent clause is a restriction that GPL-2.0 forbids); as a choice beside MIT
+//! it may. Licence expressions are evaluated: OR needs one good side, AND both.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,5 +1,5 @@
-//! House rules that no other tool checks: direction of imports, sizes of files and functions, width of lines, licences,
-//! words.
+//! House rules that no other tool checks: direction of imports, sizes of files and functions, width of lines,
+//! licences, words.
 //!
 //! A violation names the file, the line where it has one, and what to do. Warnings do not fail.
 

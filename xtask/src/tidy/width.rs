@@ -1,7 +1,8 @@
-//! Lines are at most 110 columns wide, so that they fit beside another file; cells of tables at most 300 characters.
+//! Lines are at most 110 columns wide, so that they fit beside another file; cells of tables at most 300
+//! characters.
 //!
-//! A line of code may be wider if a string in it is: nobody gains from a message in pieces. So may a line that is one
-//! word, such as an address; and what stands in a fence of a Markdown page is printed as it is.
+//! A line of code may be wider if a string in it is: nobody gains from a message in pieces. So may a line
+//! that is one word, such as an address; and what stands in a fence of Markdown is printed as it is.
 
 use super::{Findings, Source};
 
@@ -18,17 +19,27 @@ pub fn check(source: &Source, findings: &mut Findings) {
 }
 
 fn check_code(source: &Source, findings: &mut Findings) {
+    let mut in_fence = false;
     for (number, line) in source.text.lines().enumerate() {
-        let has_string = !is_comment(line) && line.contains('"');
-        if !has_string {
-            check_columns(source, number, line, findings);
+        let comment = comment(source, line);
+        in_fence ^= comment.is_some_and(|text| text.starts_with("```"));
+        match comment {
+            Some(text) if text.starts_with('|') => check_cells(source, number, text, findings),
+            Some(_) if !in_fence => check_columns(source, number, line, findings),
+            None if !line.contains('"') => check_columns(source, number, line, findings),
+            _ => {}
         }
     }
 }
 
-fn is_comment(line: &str) -> bool {
+/// The text of a line that is a comment.
+fn comment<'a>(source: &Source, line: &'a str) -> Option<&'a str> {
     let line = line.trim_start();
-    line.starts_with("//") || line.starts_with('#')
+    let text = match source.path.ends_with(".sh") {
+        true => line.strip_prefix('#')?,
+        false => line.strip_prefix("//")?.trim_start_matches(['/', '!']),
+    };
+    Some(text.trim_start())
 }
 
 fn check_page(source: &Source, findings: &mut Findings) {
@@ -100,6 +111,10 @@ mod tests {
             ("a.cc", wide.clone(), 1),
             ("a.cc", format!("say(\"{wide}\");"), 0),
             ("a.rs", format!("// \"{wide}\""), 1),
+            ("a.rs", format!("//! | {wide} |"), 0),
+            ("a.rs", format!("#[x(\"{wide}\")]"), 0),
+            ("a.sh", format!("# {wide}"), 1),
+            ("a.rs", format!("//! ```\n//! {wide}\n//! ```"), 0),
             ("a.h", format!("// Made by x; do not edit.\n{wide}"), 0),
             ("a.result", wide.clone(), 0),
         ] {

@@ -60,7 +60,8 @@ static void create(const varve_db *db)
   OK(varve_table_create(db, &def));
 }
 
-static void insert(const varve_txn *txn, const varve_table *table, int32_t id, const char *name, const char *note)
+static void insert(const varve_txn *txn, const varve_table *table, int32_t id, const char *name,
+                   const char *note)
 {
   varve_value row[]= {number(&id), bytes(name), note ? bytes(note) : (varve_value){NULL, 0}};
   OK(varve_insert(txn, table, row, 3, VARVE_DUPLICATE_SHARE));

@@ -1,4 +1,5 @@
-// temporary.c: a temporary table beside a lasting one, in one transaction; dropped in it; gone when the database is closed.
+// temporary.c: a temporary table beside a lasting one, in one transaction; dropped in it; gone
+// when the database is closed.
 
 #include "check.h"
 

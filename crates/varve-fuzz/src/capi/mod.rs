@@ -1,11 +1,12 @@
-//! The C interface, called in any order with any arguments that its contract does not make the caller vouch for.
+//! The C interface, called in any order with any arguments that its contract does not make the caller vouch
+//! for.
 //!
-//! What holds, whatever the calls are: each gives a code, and none stops the database (`VARVE_POISONED` is what a panic inside
-//! becomes, CAPI-1). What only a caller can know is kept (CAPI-2): pointers are null where that is allowed or point to as much
-//! as is said, and handles are open. Enums have any number.
+//! What holds, whatever the calls are: each gives a code, and none stops the database (`VARVE_POISONED` is
+//! what a panic inside becomes, CAPI-1). What only a caller can know is kept (CAPI-2): pointers are null
+//! where that is allowed or point to as much as is said, and handles are open. Enums have any number.
 //!
-//! Input: calls, each a byte and its arguments. The database is one for the whole process, with little in it; tables that an
-//! input made are dropped after it.
+//! Input: calls, each a byte and its arguments. The database is one for the whole process, with little in it;
+//! tables that an input made are dropped after it.
 //!
 //! | file | what |
 //! |---|---|
@@ -94,7 +95,8 @@ unsafe extern "C" fn find(_: *mut c_void, id: u32, out: *mut varve_collation) ->
     true
 }
 
-/// A directory that no other process of this kind uses now. It is left to the next one: nothing could remove it after the last input.
+/// A directory that no other process of this kind uses now. It is left to the next one: nothing could remove
+/// it after the last input.
 fn own_directory() -> PathBuf {
     let free = (0..).find_map(|n: u32| {
         let dir = std::env::temp_dir().join(format!("varve-fuzz-capi-{n}"));

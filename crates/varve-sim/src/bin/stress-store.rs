@@ -1,8 +1,9 @@
 //! A database behind a socket: the process that `cargo xtask stress --embedded` kills.
 //!
-//! `stress-store DIR SOCKET [SETTING=VALUE …]` opens the database and then listens. Each connection is one client with one transaction at
-//! a time. It sends lines and gets one line for each: `ok …`, `conflict …`, `duplicate`, `full …` or `wrong …`. All that a row holds
-//! follows from its client, its key and its version, and is compared when the row is read.
+//! `stress-store DIR SOCKET [SETTING=VALUE …]` opens the database and then listens. Each connection is one
+//! client with one transaction at a time. It sends lines and gets one line for each: `ok …`, `conflict …`,
+//! `duplicate`, `full …` or `wrong …`. All that a row holds follows from its client, its key and its version,
+//! and is compared when the row is read.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader, Write};

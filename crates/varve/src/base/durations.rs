@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 /// The last one takes everything from about half a second on.
 const BUCKETS: usize = 21;
 
-/// Durations by powers of two of microseconds, and the longest. Relaxed throughout: they count, and nothing else depends on them.
+/// Durations by powers of two of microseconds, and the longest. Relaxed throughout: they count, and nothing
+/// else depends on them.
 #[derive(Default)]
 pub struct Durations {
     /// Under 1 µs, under 2 µs, under 4 µs and so on.

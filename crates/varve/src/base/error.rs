@@ -37,8 +37,8 @@ pub enum Error {
     LockWaitTimeout,
     /// This transaction was chosen as the victim of a deadlock and must be rolled back.
     Deadlock,
-    /// The transaction's row locks, with those of others, take all the memory that they may. Roll it back; lock fewer rows
-    /// at a time.
+    /// The transaction's row locks, with those of others, take all the memory that they may. Roll it back;
+    /// lock fewer rows at a time.
     LockTableFull,
     /// The statement was interrupted (KILL).
     Interrupted,
@@ -75,8 +75,8 @@ impl Error {
         }
     }
 
-    /// What the operating system refused. A full disk, a quota or the largest file size is `NoSpace`: there is something
-    /// that a caller can do about it.
+    /// What the operating system refused. A full disk, a quota or the largest file size is `NoSpace`: there
+    /// is something that a caller can do about it.
     pub fn io(op: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Error {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         let path = path.into();
@@ -91,8 +91,8 @@ impl Error {
         }
     }
 
-    /// The process or the system has too many files open, or no memory, at the moment: what was refused can be tried again once something
-    /// else was closed. Nothing was done, and nothing is damaged.
+    /// The process or the system has too many files open, or no memory, at the moment: what was refused can
+    /// be tried again once something else was closed. Nothing was done, and nothing is damaged.
     pub fn is_out_of_means(&self) -> bool {
         let Error::Io { source, .. } = self else {
             return false;

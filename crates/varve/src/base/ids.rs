@@ -65,8 +65,8 @@ pub const SYSTEM_SPACE: SpaceId = SpaceId(0);
 pub const TEMP_SPACE: SpaceId = SpaceId(0x8000_0000);
 
 impl SpaceId {
-    /// Changes of the tablespace go to the redo log. Ids with the highest bit set are of tablespaces that don't outlive
-    /// the process; `u32::MAX` is no tablespace.
+    /// Changes of the tablespace go to the redo log. Ids with the highest bit set are of tablespaces that
+    /// don't outlive the process; `u32::MAX` is no tablespace.
     pub const fn is_logged(self) -> bool {
         self.0 & 0x8000_0000 == 0
     }

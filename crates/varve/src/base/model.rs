@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use loom::model::Builder;
 
-/// Runs a model with at most so many preemptions, and says how many interleavings that were: a model of few shows little.
+/// Runs a model with at most so many preemptions, and says how many interleavings that were: a model of few
+/// shows little.
 pub fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -22,7 +23,8 @@ pub fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     println!("{tried} interleavings with up to {preemptions} preemptions");
 }
 
-/// The same for one that takes most of a minute: with `VARVE_QUICK_MODELS` set, it is tried with one preemption fewer.
+/// The same for one that takes most of a minute: with `VARVE_QUICK_MODELS` set, it is tried with one
+/// preemption fewer.
 pub fn check_long(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let fewer = usize::from(std::env::var_os("VARVE_QUICK_MODELS").is_some());
     check(preemptions - fewer, model);

@@ -1,11 +1,13 @@
-//! Ids in no more bytes than they need, in redo and undo records (docs/format.md). Other numbers there are varints.
+//! Ids in no more bytes than they need, in redo and undo records (docs/format.md). Other numbers there are
+//! varints.
 //!
-//! - A **pair**: a byte with the lengths of two numbers, the first one's in its low half, then the numbers, little-endian, without
-//!   the zeros at their ends. Ids have two to five bytes that count; a pair is written and read without a loop over them.
+//! - A **pair**: a byte with the lengths of two numbers, the first one's in its low half, then the numbers,
+//!   little-endian, without the zeros at their ends. Ids have two to five bytes that count; a pair is written
+//!   and read without a loop over them.
 //! - A **row head**: a pair of (flags + 256 TrxId, RollPtr with its highest byte below the others).
 //!
-//! `put_…` appends; `take_…` reads from the start of `bytes` and moves it on. Reading is total: `None` is for bytes that end too soon
-//! or a number that is too large.
+//! `put_…` appends; `take_…` reads from the start of `bytes` and moves it on. Reading is total: `None` is for
+//! bytes that end too soon or a number that is too large.
 
 use super::{MAX_ID_56, RollPtr, TrxId, put_u56};
 
@@ -59,7 +61,8 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(all)
 }
 
-/// What stands before the row in a clustered record: its flags, who wrote it, and where the version before it is.
+/// What stands before the row in a clustered record: its flags, who wrote it, and where the version before it
+/// is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RowHead {
     pub flags: u8,

@@ -1,5 +1,6 @@
-//! What a database does wrong on purpose. The tests that look for lost and damaged data must notice each of these;
-//! otherwise they prove nothing. Only the feature `sabotage`, which no product is built with, lets one be chosen.
+//! What a database does wrong on purpose. The tests that look for lost and damaged data must notice each of
+//! these; otherwise they prove nothing. Only the feature `sabotage`, which no product is built with, lets one
+//! be chosen.
 
 /// One thing that goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

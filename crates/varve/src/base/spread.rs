@@ -1,12 +1,14 @@
-//! Spreading what all threads write over several cache lines, so that they don't take them away from each other.
+//! Spreading what all threads write over several cache lines, so that they don't take them away from each
+//! other.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
 
-/// A number that differs from thread to thread, so that threads start at different places. Threads that begin one after the other
-/// have numbers one after the other: as many of them as there are places meet nowhere. It has no meaning beyond that.
+/// A number that differs from thread to thread, so that threads start at different places. Threads that begin
+/// one after the other have numbers one after the other: as many of them as there are places meet nowhere. It
+/// has no meaning beyond that.
 #[inline]
 pub fn thread_spot() -> usize {
     thread_local!(static SPOT: Cell<usize> = const { Cell::new(NO_SPOT) });
@@ -16,7 +18,8 @@ pub fn thread_spot() -> usize {
 
     #[cold]
     fn draw(spot: &Cell<usize>) -> usize {
-        // Relaxed: only that threads differ matters. Half of the numbers, so that sums with them don't overflow.
+        // Relaxed: only that threads differ matters. Half of the numbers, so that sums with them don't
+        // overflow.
         spot.set(NEXT.fetch_add(1, Ordering::Relaxed) & (NO_SPOT >> 1));
         spot.get()
     }

@@ -1,8 +1,10 @@
-//! The sync shim: atomics and locks that code with a lock-free protocol takes from here, so that the model checker
-//! `loom` can take their place. Built normally these are the standard atomics, parking_lot's mutex and crossbeam's
-//! sharded lock; built with `RUSTFLAGS="--cfg loom"` they are loom's, and every interleaving of a small test is tried.
+//! The sync shim: atomics and locks that code with a lock-free protocol takes from here, so that the model
+//! checker `loom` can take their place. Built normally these are the standard atomics, parking_lot's mutex
+//! and crossbeam's sharded lock; built with `RUSTFLAGS="--cfg loom"` they are loom's, and every interleaving
+//! of a small test is tried.
 //!
-//! Code that no loom test runs may use the standard types directly: they are the same types in a normal build.
+//! Code that no loom test runs may use the standard types directly: they are the same types in a normal
+//! build.
 
 #[cfg(not(loom))]
 mod imp {
@@ -14,13 +16,14 @@ mod imp {
     pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
     pub use std::thread::yield_now;
 
-    /// Stands between two SeqCst accesses of one thread whose order against another thread's two matters. loom takes
-    /// SeqCst accesses for AcqRel ones, so in a model this is a fence; the accesses themselves suffice otherwise.
+    /// Stands between two SeqCst accesses of one thread whose order against another thread's two matters.
+    /// loom takes SeqCst accesses for AcqRel ones, so in a model this is a fence; the accesses themselves
+    /// suffice otherwise.
     #[inline(always)]
     pub fn between_seq_cst() {}
 
-    /// A reader-writer lock for data that is read by every thread and hardly ever written: a reader touches only the
-    /// shard that belongs to its thread, a writer takes all shards.
+    /// A reader-writer lock for data that is read by every thread and hardly ever written: a reader touches
+    /// only the shard that belongs to its thread, a writer takes all shards.
     pub struct ReadMostly<T>(crossbeam_utils::sync::ShardedLock<T>);
 
     pub use crossbeam_utils::sync::{
@@ -49,8 +52,9 @@ mod imp {
 
     use loom::sync::atomic as model;
 
-    /// loom's atomic without the companion described below: for the words of the log buffer, each of which has one thread
-    /// that writes it at a time and none that loads it before it changes it. With companions those models do not end.
+    /// loom's atomic without the companion described below: for the words of the log buffer, each of which
+    /// has one thread that writes it at a time and none that loads it before it changes it. With companions
+    /// those models do not end.
     pub use loom::sync::atomic::AtomicU64 as BareAtomicU64;
     pub use loom::sync::atomic::{Ordering, fence};
     pub use loom::sync::{RwLockReadGuard as ReadGuard, RwLockWriteGuard as WriteGuard};
@@ -60,10 +64,10 @@ mod imp {
         fence(Ordering::SeqCst);
     }
 
-    /// loom's atomic, with a companion that every access changes first. To find out which interleavings differ, loom
-    /// remembers only the last access to an object: a thread that loads a word before it changes it would hide another
-    /// thread's load, and interleavings would be missed. Changes of the companion conflict pairwise, so none is. They are
-    /// relaxed, and order nothing else.
+    /// loom's atomic, with a companion that every access changes first. To find out which interleavings
+    /// differ, loom remembers only the last access to an object: a thread that loads a word before it changes
+    /// it would hide another thread's load, and interleavings would be missed. Changes of the companion
+    /// conflict pairwise, so none is. They are relaxed, and order nothing else.
     macro_rules! atomic {
         ($name:ident, $value:ty) => {
             pub struct $name {

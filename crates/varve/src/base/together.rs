@@ -7,8 +7,9 @@ use std::thread;
 /// How many threads do it if they wait for the disk for most of the time, whatever the number of processors.
 pub const DISK_THREADS: usize = 8;
 
-/// What `f` makes of each item, in the order of the items. Up to `threads` threads take the next one in turn; the caller's is one of them, and does
-/// the part of those that the system does not give. A panic of `f` goes on in the caller when all of them have ended.
+/// What `f` makes of each item, in the order of the items. Up to `threads` threads take the next one in turn;
+/// the caller's is one of them, and does the part of those that the system does not give. A panic of `f` goes
+/// on in the caller when all of them have ended.
 pub fn map_together<T: Sync, R: Send + Sync>(
     items: &[T],
     threads: usize,

@@ -1,4 +1,5 @@
-//! Numbers in as many bytes as they need (LEB128): seven bits in each, the lowest first, and the eighth says that another byte follows.
+//! Numbers in as many bytes as they need (LEB128): seven bits in each, the lowest first, and the eighth says
+//! that another byte follows.
 
 /// Bytes of the longest number.
 pub const MOST_BYTES: usize = 10;

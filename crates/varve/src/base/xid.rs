@@ -1,4 +1,5 @@
-//! The name of a transaction that a coordinator decides on (X/Open XA), and its encoding in an undo log's header.
+//! The name of a transaction that a coordinator decides on (X/Open XA), and its encoding in an undo log's
+//! header.
 //!
 //! - **XID-1** A name that exists is valid: its parts have lengths in bounds. Damaged bytes decode to `None`.
 
@@ -16,8 +17,8 @@ pub const XID_MAX_ENCODED: usize = PARTS_AT + 2 * MAX_PART;
 
 /// A global transaction's name and that of this branch of it, both chosen by the coordinator.
 ///
-/// Two names are equal if their parts are: the format says how a coordinator reads them, and MariaDB's coordinator
-/// does not repeat it when it decides.
+/// Two names are equal if their parts are: the format says how a coordinator reads them, and MariaDB's
+/// coordinator does not repeat it when it decides.
 #[derive(Clone, Copy)]
 pub struct Xid {
     format: i64,

@@ -1,14 +1,15 @@
 //! Reading leaves before a scan comes to them.
 //!
-//! A scan says each time that it is through with a leaf ([`Tree::leaf_passed`]). After a few in a row, the setting
-//! `read_ahead_threshold` says how many, the leaves that come next are read ahead: their page numbers are in the images of level 1, so that no
-//! leaf has to be read to know them, wherever in the file they lie, and in either direction. The window begins small, doubles, and is filled up whenever
-//! half of it is used: the disk has work while the scan has, and a scan that stops early has not caused many reads.
+//! A scan says each time that it is through with a leaf ([`Tree::leaf_passed`]). After a few in a row, the
+//! setting `read_ahead_threshold` says how many, the leaves that come next are read ahead: their page numbers
+//! are in the images of level 1, so that no leaf has to be read to know them, wherever in the file they lie,
+//! and in either direction. The window begins small, doubles, and is filled up whenever half of it is used:
+//! the disk has work while the scan has, and a scan that stops early has not caused many reads.
 //!
-//! It is a guess. Images may be out of date, and then a page is read that nobody wants; what can't be read is passed over
-//! (`buffer/prefetch.rs`), and a pool without spare frames takes nothing. A scan waits for nothing here but, where it crosses from
-//! one page of level 1 to the next, for that page, which it needs at once. The page of level 1 after the one it is in is read ahead,
-//! too.
+//! It is a guess. Images may be out of date, and then a page is read that nobody wants; what can't be read is
+//! passed over (`buffer/prefetch.rs`), and a pool without spare frames takes nothing. A scan waits for
+//! nothing here but, where it crosses from one page of level 1 to the next, for that page, which it needs at
+//! once. The page of level 1 after the one it is in is read ahead, too.
 
 use crate::base::{PageId, Result};
 use crate::page::{InnerImage, PageHint};
@@ -74,12 +75,14 @@ impl Tree {
         }
     }
 
-    /// The leaves that a scan comes to, without the first `skip` and at most `limit` of them, as far as images say.
+    /// The leaves that a scan comes to, without the first `skip` and at most `limit` of them, as far as
+    /// images say.
     fn leaves_onward(&self, onward: Onward<'_>, mut skip: u32, limit: u32) -> Result<Vec<PageId>> {
         let (pool, guard) = (&self.env.pool, &crossbeam_epoch::pin());
         let is_forward = onward.seek.is_forward();
         let mut leaves = Vec::with_capacity(limit as usize);
-        // The fence at which the next leaf begins, on the side from which the scan comes. It moves on with each.
+        // The fence at which the next leaf begins, on the side from which the scan comes. It moves on with
+        // each.
         let mut fence = onward.from.to_vec();
         let mut is_needed_now = true;
         loop {

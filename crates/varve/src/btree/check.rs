@@ -1,8 +1,8 @@
 //! The structure check behind `CHECK TABLE` and the concurrency tests.
 //!
-//! Walks the tree depth first; each page is copied under its shared latch and judged afterwards, so one latch is
-//! held at a time. The tree must not change meanwhile (the caller keeps writers and purge away), otherwise the report
-//! tells of differences that are none.
+//! Walks the tree depth first; each page is copied under its shared latch and judged afterwards, so one latch
+//! is held at a time. The tree must not change meanwhile (the caller keeps writers and purge away), otherwise
+//! the report tells of differences that are none.
 
 use crate::base::{NO_PAGE, PageNo, Result};
 use crate::page::{SlottedRef, common_prefix_len, page_type, validate};
@@ -27,7 +27,8 @@ pub struct TreeReport {
     pub records: u64,
     /// Bytes that records and their slots take in leaves.
     pub leaf_bytes: u64,
-    /// Every page of the tree, in the order of the walk. Whoever has all trees of a tablespace can tell leaked pages.
+    /// Every page of the tree, in the order of the walk. Whoever has all trees of a tablespace can tell
+    /// leaked pages.
     pub pages: Vec<PageNo>,
 }
 
@@ -62,8 +63,8 @@ struct Expected {
 }
 
 impl Tree {
-    /// Checks order, fences, levels, sibling links, free space accounting, and that each page is reached once and allocated. Calls
-    /// `visit` for every record of the leaves, in order; an error of it ends the check.
+    /// Checks order, fences, levels, sibling links, free space accounting, and that each page is reached once
+    /// and allocated. Calls `visit` for every record of the leaves, in order; an error of it ends the check.
     pub fn check<'v>(&self, visit: &'v mut Visit<'v>) -> Result<TreeReport> {
         let level = {
             let page = self.env.pool.shared(self.page_id(self.root))?;
@@ -105,7 +106,8 @@ impl Tree {
         Ok(walk.report)
     }
 
-    /// Checks one page and everything below it. The recursion is bounded by the level, which must fall by one.
+    /// Checks one page and everything below it. The recursion is bounded by the level, which must fall by
+    /// one.
     fn check_page(&self, walk: &mut Walk<'_>, expected: Expected) {
         let Expected { no, level, .. } = expected;
         assert!(level <= MAX_LEVEL, "the root's level was checked");

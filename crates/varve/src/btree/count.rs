@@ -1,4 +1,5 @@
-//! How many records lie in a range, counted where that is cheap, estimated elsewhere; where samples of a tree are taken.
+//! How many records lie in a range, counted where that is cheap, estimated elsewhere; where samples of a tree
+//! are taken.
 
 use crate::base::{PageNo, Result};
 use crate::page::{InnerImage, PageHint, SlottedRef};
@@ -39,8 +40,8 @@ impl<'g> Way<'g> {
 }
 
 impl Tree {
-    /// Estimates the number of records in `[low, high)`; `None` is plus infinity. Exact if both ends lie in one leaf.
-    /// Reads two leaves and images only.
+    /// Estimates the number of records in `[low, high)`; `None` is plus infinity. Exact if both ends lie in
+    /// one leaf. Reads two leaves and images only.
     pub fn estimate_between(&self, low: &[u8], high: Option<&[u8]>) -> Result<u64> {
         if high.is_some_and(|h| h <= low) {
             return Ok(0);
@@ -59,9 +60,9 @@ impl Tree {
         Ok(from.slotted().n_slots().saturating_sub(from.at) as u64)
     }
 
-    /// Where the leaves begin that have these shares (0 to 1) of the leaves to their left, taking all children of a page for equally
-    /// large. By images; a little out of date if the tree changes. The pages on the ways there, and these leaves, are read ahead, those of a
-    /// level together.
+    /// Where the leaves begin that have these shares (0 to 1) of the leaves to their left, taking all
+    /// children of a page for equally large. By images; a little out of date if the tree changes. The pages
+    /// on the ways there, and these leaves, are read ahead, those of a level together.
     pub fn leaf_lows_at(&self, shares: &[f64]) -> Result<Vec<Vec<u8>>> {
         let (pool, guard) = (&self.env.pool, &crossbeam_epoch::pin());
         let way = |share: &f64| Way {
@@ -129,8 +130,8 @@ impl Tree {
     }
 }
 
-/// Records between two places: what lies beside the two paths, taken as if pages off the paths were as full as those on
-/// them.
+/// Records between two places: what lies beside the two paths, taken as if pages off the paths were as full
+/// as those on them.
 fn estimate(from: &Path, to: &Path) -> u64 {
     let depth = from.steps.len();
     let Some(fork) = (0..depth).find(|&i| from.steps[i].0 != to.steps[i].0) else {

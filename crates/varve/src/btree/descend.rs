@@ -99,8 +99,8 @@ impl LeafHint {
     }
 }
 
-/// Where a descent by images found the leaf that covers some key, for a search for the very same key a little later. Other work may be
-/// done meanwhile, while the processor fetches what the search reads first.
+/// Where a descent by images found the leaf that covers some key, for a search for the very same key a little
+/// later. Other work may be done meanwhile, while the processor fetches what the search reads first.
 #[derive(Clone, Copy)]
 pub struct LeafAhead {
     no: PageNo,
@@ -126,8 +126,8 @@ impl Spot<'_> {
         }
     }
 
-    /// The latched page, which is `now` there, is the one that was looked for: has it the range that the image says, then the next
-    /// search by the image need not look at its fences.
+    /// The latched page, which is `now` there, is the one that was looked for: has it the range that the
+    /// image says, then the next search by the image need not look at its fences.
     #[cold]
     fn note(&self, page: SlottedRef<'_>, now: FrameHint) {
         if let Some((image, slot)) = self.above
@@ -227,7 +227,8 @@ impl Tree {
         Ok(Self::find_in(page, key, seek))
     }
 
-    /// Finds the leaf that covers `key` without latching it. Locks may be waited for before it is latched: nothing is held.
+    /// Finds the leaf that covers `key` without latching it. Locks may be waited for before it is latched:
+    /// nothing is held.
     #[inline]
     pub fn look_ahead(&self, key: &[u8]) -> Option<LeafAhead> {
         let guard = &crossbeam_epoch::pin();
@@ -240,7 +241,8 @@ impl Tree {
         }
     }
 
-    /// [`Tree::latch_leaf_shared`] for the first record that is not below `key`, for which `look_ahead` gave the answer.
+    /// [`Tree::latch_leaf_shared`] for the first record that is not below `key`, for which `look_ahead` gave
+    /// the answer.
     #[inline]
     pub fn latch_leaf_ahead(&self, key: &[u8], ahead: Option<LeafAhead>) -> Result<SharedLeaf<'_>> {
         if let Some(LeafAhead { no, hint }) = ahead
@@ -256,7 +258,8 @@ impl Tree {
     /// Where the search arrives in the leaf, which is the right one.
     #[inline]
     fn find_in<'a>(page: SharedPage<'a>, key: &[u8], seek: Seek) -> SharedLeaf<'a> {
-        // A search for a key wants the record: its lines need not be waited for one after the other, nor for the first one.
+        // A search for a key wants the record: its lines need not be waited for one after the other, nor for
+        // the first one.
         let fetch = |place| {
             if seek == Seek::Ge {
                 page.prefetch(place);
@@ -267,17 +270,17 @@ impl Tree {
         SharedLeaf::new(page, boundary_of(found, seek), exact)
     }
 
-    /// The rightmost leaf, latched shared, positioned behind its last record: where a backward scan from the end starts.
-    /// The caller holds no latch.
+    /// The rightmost leaf, latched shared, positioned behind its last record: where a backward scan from the
+    /// end starts. The caller holds no latch.
     pub fn latch_last_leaf(&self) -> Result<SharedLeaf<'_>> {
         let page = self.leaf_shared(Aim::End)?;
         let at = SlottedRef::new(&page).n_slots();
         Ok(SharedLeaf::new(page, at, false))
     }
 
-    /// Whether the latched page, which is `now` there, is the leaf that the search wanted. If nothing about its range has changed
-    /// since it was compared with what the image says, the way by the image is proof enough (BT-6), and the fences, which would be
-    /// two more cache lines, are not looked at.
+    /// Whether the latched page, which is `now` there, is the leaf that the search wanted. If nothing about
+    /// its range has changed since it was compared with what the image says, the way by the image is proof
+    /// enough (BT-6), and the fences, which would be two more cache lines, are not looked at.
     #[inline]
     fn is_leaf(&self, page: &[u8], now: FrameHint, aim: Aim<'_>, spot: &Spot<'_>) -> bool {
         if spot.hint.still_holds(now) {
@@ -308,9 +311,9 @@ impl Tree {
         self.couple_to_leaf(aim)
     }
 
-    /// The leaf that covers `key`, latched exclusively in `mtr`, which holds no latch and has changed nothing. It takes
-    /// an insert or growth of `room` bytes (`page::record_cost` for an insert): if need be, pages are split first, in
-    /// mini-transactions of their own.
+    /// The leaf that covers `key`, latched exclusively in `mtr`, which holds no latch and has changed
+    /// nothing. It takes an insert or growth of `room` bytes (`page::record_cost` for an insert): if need be,
+    /// pages are split first, in mini-transactions of their own.
     pub fn latch_leaf_exclusive(
         &self,
         mtr: &mut Mtr<'_>,
@@ -331,8 +334,8 @@ impl Tree {
         self.latch_leaf_for(mtr, key, room, (Purpose::Work, hint))
     }
 
-    /// Where the leaf that covers `key` probably is. The processor fetches what a search there reads first: for a key
-    /// that will be looked for soon, when other work is done. The caller holds no latch.
+    /// Where the leaf that covers `key` probably is. The processor fetches what a search there reads first:
+    /// for a key that will be looked for soon, when other work is done. The caller holds no latch.
     pub fn expect_leaf(&self, key: &[u8]) -> Result<Option<LeafHint>> {
         let guard = &crossbeam_epoch::pin();
         Ok(match self.locate(Aim::At(key), 0, guard)? {
@@ -344,8 +347,8 @@ impl Tree {
         })
     }
 
-    /// Like [`Tree::expect_leaf`], if the images on the way are there: it waits for nothing, so the caller may hold latches. The
-    /// processor fetches so many bytes of the leaf.
+    /// Like [`Tree::expect_leaf`], if the images on the way are there: it waits for nothing, so the caller
+    /// may hold latches. The processor fetches so many bytes of the leaf.
     pub(super) fn guess_leaf(&self, key: &[u8], bytes: usize) -> Option<LeafHint> {
         let (pool, guard) = (&self.env.pool, &crossbeam_epoch::pin());
         let mut image = pool.published(self.page_id(self.root), &self.root_hint, guard)?;
@@ -365,7 +368,8 @@ impl Tree {
         }
     }
 
-    /// Like [`Tree::latch_leaf_exclusive`], for rollback: splits may take the pages, too, that the tablespace keeps for it (SP-9).
+    /// Like [`Tree::latch_leaf_exclusive`], for rollback: splits may take the pages, too, that the tablespace
+    /// keeps for it (SP-9).
     pub fn latch_leaf_to_undo(
         &self,
         mtr: &mut Mtr<'_>,
@@ -397,8 +401,8 @@ impl Tree {
         }
     }
 
-    /// Where `key` is or belongs in a leaf that `mtr` has latched exclusively already. `None` if that is another leaf, or if this one
-    /// has no `room`: then commit, and go by [`Tree::latch_leaf_exclusive`].
+    /// Where `key` is or belongs in a leaf that `mtr` has latched exclusively already. `None` if that is
+    /// another leaf, or if this one has no `room`: then commit, and go by [`Tree::latch_leaf_exclusive`].
     #[inline]
     pub fn place_in_leaf(
         &self,
@@ -482,7 +486,8 @@ impl Tree {
         let mut h = mtr.shared(self.page_id(no))?;
         let mut level = self.root_level(mtr.bytes(h))?;
         while level == 0 {
-            // The root is a leaf: its latch has to be taken anew, and meanwhile it may have become an inner page.
+            // The root is a leaf: its latch has to be taken anew, and meanwhile it may have become an inner
+            // page.
             mtr.release(h);
             h = mtr.exclusive(self.page_id(no))?;
             level = self.root_level(mtr.bytes(h))?;
@@ -529,8 +534,8 @@ impl Tree {
         child.ok_or_else(|| self.damage(no, "an inner page with children", page))
     }
 
-    /// Latches page `no`, the child in slot `slot` of the latched page `above`, exclusively: it must be what its parent says
-    /// (BT-2), and, unless it is a leaf, have children.
+    /// Latches page `no`, the child in slot `slot` of the latched page `above`, exclusively: it must be what
+    /// its parent says (BT-2), and, unless it is a leaf, have children.
     pub(super) fn latch_child_page(
         &self,
         mtr: &mut Mtr<'_>,

@@ -1,12 +1,13 @@
 //! Freeing a whole tree, page by page.
 //!
-//! Every step is one mini-transaction that frees one page and forgets it where it is referred to; the last child of the
-//! last page first. So a crash leaves a smaller tree, never a leaked page or one that was freed twice, and whoever
-//! finds the unfinished drop goes on with the same calls. The tree is not a good index in between: nobody else may
-//! use it.
+//! Every step is one mini-transaction that frees one page and forgets it where it is referred to; the last
+//! child of the last page first. So a crash leaves a smaller tree, never a leaked page or one that was freed
+//! twice, and whoever finds the unfinished drop goes on with the same calls. The tree is not a good index in
+//! between: nobody else may use it.
 //!
-//! Trees in an unlogged tablespace need not care for crashes: they go at once, by [`Tree::discard`] or [`empty_trees`], which
-//! read inner pages only. So a large tree that lies on disk for the most part need not be read (SP-6).
+//! Trees in an unlogged tablespace need not care for crashes: they go at once, by [`Tree::discard`] or
+//! [`empty_trees`], which read inner pages only. So a large tree that lies on disk for the most part need not
+//! be read (SP-6).
 
 use crate::base::{PageNo, Result};
 use crate::mtr::Mtr;
@@ -110,7 +111,8 @@ impl Tree {
         }
     }
 
-    /// Frees the root of a tree that has nothing else, in the mini-transaction that removes the reference to it.
+    /// Frees the root of a tree that has nothing else, in the mini-transaction that removes the reference to
+    /// it.
     pub fn free_root(&self, mtr: &mut Mtr<'_>) -> Result<()> {
         let h = mtr.exclusive(self.page_id(self.root))?;
         if self.root_level(mtr.bytes(h))? != 0 {
@@ -120,8 +122,8 @@ impl Tree {
     }
 }
 
-/// Empties trees of an unlogged tablespace at once: all of them, or none if it fails. Nobody else uses them, and the caller
-/// holds no latch. Returns the pages that they don't need any more, for `Space::discard`.
+/// Empties trees of an unlogged tablespace at once: all of them, or none if it fails. Nobody else uses them,
+/// and the caller holds no latch. Returns the pages that they don't need any more, for `Space::discard`.
 pub fn empty_trees(trees: &[&Tree]) -> Result<Vec<PageNo>> {
     let Some(first) = trees.first() else {
         return Ok(Vec::new());

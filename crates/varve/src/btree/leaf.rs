@@ -1,6 +1,7 @@
 //! Latched leaves: where a search arrived, and the changes of single records.
 //!
-//! Whoever holds one of these holds its leaf's latch, and must not descend again before giving it back (BT-5).
+//! Whoever holds one of these holds its leaf's latch, and must not descend again before giving it back
+//! (BT-5).
 
 use crate::base::PageId;
 use crate::buffer::SharedPage;
@@ -12,8 +13,9 @@ use super::{LeafHint, Seek};
 /// A leaf latched shared, and where the search arrived in it.
 pub struct SharedLeaf<'a> {
     page: SharedPage<'a>,
-    /// A boundary between slots. Forward: the candidates are `at..n_slots`, and go on in the leaf found by `Ge` of
-    /// the high fence. Backward: they are `0..at` from the end, and go on in the leaf found by `Lt` of the low fence.
+    /// A boundary between slots. Forward: the candidates are `at..n_slots`, and go on in the leaf found by
+    /// `Ge` of the high fence. Backward: they are `0..at` from the end, and go on in the leaf found by `Lt`
+    /// of the low fence.
     pub at: usize,
     /// The search was for `Ge`, and the record at `at` has the very key.
     pub exact: bool,
@@ -49,7 +51,8 @@ pub(super) fn boundary_of(found: std::result::Result<usize, usize>, seek: Seek) 
     }
 }
 
-/// A leaf latched exclusively in a mini-transaction: the one that covers a key, and where the key is or belongs.
+/// A leaf latched exclusively in a mini-transaction: the one that covers a key, and where the key is or
+/// belongs.
 #[derive(Clone, Copy)]
 pub struct LeafPos {
     pub h: PageH,
@@ -82,8 +85,8 @@ impl LeafPos {
         self.slotted(mtr).payload(self.slot as usize)
     }
 
-    /// The key that is about to be inserted goes on with a run: it comes behind all others of the leaf, and so did the one
-    /// before it. Then the next one probably belongs there, too.
+    /// The key that is about to be inserted goes on with a run: it comes behind all others of the leaf, and
+    /// so did the one before it. Then the next one probably belongs there, too.
     #[inline]
     pub fn run_hint(&self, mtr: &Mtr<'_>) -> Option<LeafHint> {
         let (p, slot) = (self.slotted(mtr), self.slot as usize);
@@ -107,7 +110,8 @@ impl LeafPos {
         self.found = true;
     }
 
-    /// Removes the record that was found. If the leaf is `underfull` then, call `Tree::maybe_merge` after the commit.
+    /// Removes the record that was found. If the leaf is `underfull` then, call `Tree::maybe_merge` after the
+    /// commit.
     #[inline]
     pub fn remove(&mut self, mtr: &mut Mtr<'_>) {
         assert!(self.found, "no record at this position");
@@ -136,8 +140,8 @@ impl LeafPos {
     }
 }
 
-/// Less than a third of the leaf is in use after `removed` removals. Says so only for every eighth removal, and for the last few
-/// records: if the neighbours are full, each attempt is for nothing.
+/// Less than a third of the leaf is in use after `removed` removals. Says so only for every eighth removal,
+/// and for the last few records: if the neighbours are full, each attempt is for nothing.
 #[inline]
 pub(super) fn is_worth_merging(p: SlottedRef<'_>, removed: usize) -> bool {
     let n = p.n_slots();

@@ -29,8 +29,8 @@ struct Half {
 }
 
 impl Tree {
-    /// Call it after removals, when the leaf that covers `key` was left `underfull`. The caller holds no latch. Doing
-    /// nothing is always right: if neighbours are too full, or another thread works here.
+    /// Call it after removals, when the leaf that covers `key` was left `underfull`. The caller holds no
+    /// latch. Doing nothing is always right: if neighbours are too full, or another thread works here.
     #[cold]
     pub fn maybe_merge(&self, key: &[u8]) -> Result<()> {
         self.merge_at_level(key, 0).map(|_| ())
@@ -50,7 +50,8 @@ impl Tree {
                     if parent_underfull {
                         self.merge_or_shrink(key, parent, level + 1)?;
                     }
-                    // The page may still be nearly empty, and its neighbour, too, that could not join it before.
+                    // The page may still be nearly empty, and its neighbour, too, that could not join it
+                    // before.
                     true
                 }
                 Outcome::Nothing => false,

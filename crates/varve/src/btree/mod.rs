@@ -2,49 +2,56 @@
 //!
 //! # Shape
 //!
-//! Leaves (level 0) hold records, inner pages hold separators and children. Every page stores its range as two
-//! fence keys, `[low, high)`; at each level the ranges of the pages cut the key space into pieces without gap or
-//! overlap, and each page names its right sibling. There are no left pointers: a backward scan goes from a
-//! leaf to the key range below its low fence by a new descent. The root's page number never changes: when the
-//! root is full its content moves down into a fresh page, when it has one child left that child moves up.
+//! Leaves (level 0) hold records, inner pages hold separators and children. Every page stores its range as
+//! two fence keys, `[low, high)`; at each level the ranges of the pages cut the key space into pieces without
+//! gap or overlap, and each page names its right sibling. There are no left pointers: a backward scan goes
+//! from a leaf to the key range below its low fence by a new descent. The root's page number never changes:
+//! when the root is full its content moves down into a fresh page, when it has one child left that child
+//! moves up.
 //!
-//! - **BT-1** A leaf of this index (type, owner, level) whose fences contain a key is *the* leaf for that key, however
-//!   one got to it. So arriving is checked on the page, and nothing else about the way matters.
-//! - **BT-2** The low fence of an inner page's first child is the page's own (and not stored again, PG-5); the low fence of any
-//!   other child equals the child's separator, the high fence the next one's, the last child's high fence the page's.
-//! - **BT-3** Whoever holds latches of tree pages takes further ones only downward (parent before child) and, at
-//!   one level, rightward; then allocation pages. Nothing is waited for but latches of that order, page reads and
-//!   the log writer.
-//! - **BT-4** A structure change is one mini-transaction that holds exclusively every page it changes, from before the
-//!   first change to the commit. So no thread sees, and no crash leaves, a split that the parent does not know.
-//! - **BT-5** Nobody descends while holding a latch: a descent may wait for the latch of an inner page. A guess by the images that are there
-//!   waits for nothing.
-//! - **BT-6** A leaf's place in an image has a range stamp other than 0 only if the leaf had the range that the image says
-//!   while its frame had that stamp. So a search that went by the image and latched the frame with that stamp is where it
-//!   wanted to go (BT-1, BUF-5), without a look at the fences.
-//! - **BT-7** As long as nothing is removed from a tree, every inner page but the root has two children or more, however long the
-//!   keys are. So each level has at most half the pages of the one below it, and a tree of 2^32 pages, more than a tablespace
-//!   has, at most 33 levels (the root may have a single child while it moves down).
+//! - **BT-1** A leaf of this index (type, owner, level) whose fences contain a key is *the* leaf for that
+//!   key, however one got to it. So arriving is checked on the page, and nothing else about the way matters.
+//! - **BT-2** The low fence of an inner page's first child is the page's own (and not stored again, PG-5);
+//!   the low fence of any other child equals the child's separator, the high fence the next one's, the last
+//!   child's high fence the page's.
+//! - **BT-3** Whoever holds latches of tree pages takes further ones only downward (parent before child) and,
+//!   at one level, rightward; then allocation pages. Nothing is waited for but latches of that order, page
+//!   reads and the log writer.
+//! - **BT-4** A structure change is one mini-transaction that holds exclusively every page it changes, from
+//!   before the first change to the commit. So no thread sees, and no crash leaves, a split that the parent
+//!   does not know.
+//! - **BT-5** Nobody descends while holding a latch: a descent may wait for the latch of an inner page. A
+//!   guess by the images that are there waits for nothing.
+//! - **BT-6** A leaf's place in an image has a range stamp other than 0 only if the leaf had the range that
+//!   the image says while its frame had that stamp. So a search that went by the image and latched the frame
+//!   with that stamp is where it wanted to go (BT-1, BUF-5), without a look at the fences.
+//! - **BT-7** As long as nothing is removed from a tree, every inner page but the root has two children or
+//!   more, however long the keys are. So each level has at most half the pages of the one below it, and a
+//!   tree of 2^32 pages, more than a tablespace has, at most 33 levels (the root may have a single child
+//!   while it moves down).
 //!
 //! # Descending
 //!
 //! A descent reads the immutable images of inner pages (`InnerImage`): no latch, no pin, nothing written but
-//! usage statistics. An image may be older than its page. So at every step down the image is checked for index, level
-//! and fences, and the leaf is checked once it is latched (BT-1); if something does not fit, the descent starts
-//! again. A change clears the image under the page's exclusive latch; a descent that finds none waits on the
-//! latch of the changing page and so does not spin. A page that was freed has type `Free` or, used again, another
-//! owner, level or range; if it is a leaf of this index whose range holds the key, it is the right one.
+//! usage statistics. An image may be older than its page. So at every step down the image is checked for
+//! index, level and fences, and the leaf is checked once it is latched (BT-1); if something does not fit, the
+//! descent starts again. A change clears the image under the page's exclusive latch; a descent that finds
+//! none waits on the latch of the changing page and so does not spin. A page that was freed has type `Free`
+//! or, used again, another owner, level or range; if it is a leaf of this index whose range holds the key, it
+//! is the right one.
 //!
-//! After `OPTIMISTIC_TRIES` failures a descent couples shared latches from the root (child latched before the parent is
-//! released). That way can't meet a half-changed tree (BT-4), so what does not fit is reported as `Corrupt`.
+//! After `OPTIMISTIC_TRIES` failures a descent couples shared latches from the root (child latched before the
+//! parent is released). That way can't meet a half-changed tree (BT-4), so what does not fit is reported as
+//! `Corrupt`.
 //!
 //! # Splitting
 //!
-//! [`Tree::latch_leaf_exclusive`] finds a leaf without room, releases it, and splits it in a mini-transaction of its
-//! own: parent exclusive, child exclusive, allocation page, fresh right page. If the parent can't take one more
-//! separator, it is split first, in the same way and also alone; each of these steps leaves a good tree. Then
-//! everything starts again. An inner page of four children or more is split so that both sides have two (BT-7). One of
-//! three, which only keys of a fifth of a page or more can fill, is split with its child in one mini-transaction (`split`).
+//! [`Tree::latch_leaf_exclusive`] finds a leaf without room, releases it, and splits it in a mini-transaction
+//! of its own: parent exclusive, child exclusive, allocation page, fresh right page. If the parent can't take
+//! one more separator, it is split first, in the same way and also alone; each of these steps leaves a good
+//! tree. Then everything starts again. An inner page of four children or more is split so that both sides
+//! have two (BT-7). One of three, which only keys of a fifth of a page or more can fill, is split with its
+//! child in one mini-transaction (`split`).
 //!
 //! A page is split between the nearest records to its middle (in bytes) with the shortest
 //! separator near it, or at the place of insertion if the page's last insertion was next to it: ascending and
@@ -53,25 +60,27 @@
 //!
 //! # Merging
 //!
-//! [`Tree::maybe_merge`] takes parent, left and right page and moves the right one's records into the left one, if the
-//! result leaves some room, for as long as that goes on: with long separators an empty leaf may have to wait for a neighbour until its
-//! parent could be merged, and an inner page with one child is merged wherever it fits. It then looks one level up, and at
-//! last makes the root's only child the root.
-//! Freed pages return to the tablespace in the same mini-transaction.
+//! [`Tree::maybe_merge`] takes parent, left and right page and moves the right one's records into the left
+//! one, if the result leaves some room, for as long as that goes on: with long separators an empty leaf may
+//! have to wait for a neighbour until its parent could be merged, and an inner page with one child is merged
+//! wherever it fits. It then looks one level up, and at last makes the root's only child the root. Freed
+//! pages return to the tablespace in the same mini-transaction.
 //!
 //! # What differs from the literature
 //!
-//! Lehman and Yao (and PostgreSQL's nbtree) let a split reach the parent later, and readers move right in the meantime.
-//! Here a split changes parent and child together, as Graefe's trees with fence keys do, and readers never move
-//! right: they start again, which costs two or three image look-ups. That makes deletion simple: nbtree's half-dead pages
-//! exist because readers may stand anywhere on a path of right links. It costs an exclusive latch on the parent during
-//! a split; descents pass the parent by its image until the first byte changes, so they wait only briefly.
+//! Lehman and Yao (and PostgreSQL's nbtree) let a split reach the parent later, and readers move right in the
+//! meantime. Here a split changes parent and child together, as Graefe's trees with fence keys do, and
+//! readers never move right: they start again, which costs two or three image look-ups. That makes deletion
+//! simple: nbtree's half-dead pages exist because readers may stand anywhere on a path of right links. It
+//! costs an exclusive latch on the parent during a split; descents pass the parent by its image until the
+//! first byte changes, so they wait only briefly.
 //!
 //! # Failure
 //!
-//! Everything that can fail (reading pages, space, redo capacity) happens before the first change of a mini-transaction,
-//! but for finding a frame for a fresh page once it is allocated, and the second page of a joint split: that poisons the
-//! database. Damage found on the way is `Error::Corrupt` with the page's address.
+//! Everything that can fail (reading pages, space, redo capacity) happens before the first change of a
+//! mini-transaction, but for finding a frame for a fresh page once it is allocated, and the second page of a
+//! joint split: that poisons the database. Damage found on the way is `Error::Corrupt` with the page's
+//! address.
 
 mod ahead;
 mod check;
@@ -159,8 +168,8 @@ impl Tree {
         }
     }
 
-    /// Allocates and formats an empty tree's root in the caller's mini-transaction, for which the caller has reserved a
-    /// page of the tablespace.
+    /// Allocates and formats an empty tree's root in the caller's mini-transaction, for which the caller has
+    /// reserved a page of the tablespace.
     pub fn create(mtr: &mut Mtr<'_>, space: &Space, index: IndexId) -> Result<PageNo> {
         let root = space.alloc(mtr, PageNo(0), owner_tag(index))?;
         let h = mtr.exclusive_new(PageId::new(space.id(), root))?;

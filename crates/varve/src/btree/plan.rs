@@ -1,12 +1,13 @@
 //! Where to split a page, and whether two fit in one. Pure functions of latched pages.
 //!
 //! A split point is a boundary `keep`: slots below it stay, the others go to a fresh right page. Both sides
-//! have to hold their records under the new fence, and both sides of an inner page [`MIN_CHILDREN`] (BT-7). For any leaf that
-//! respects `page::max_key` and `page::max_record` such a boundary exists: take the largest whose left side, with the longest
-//! possible fence, fits; what is left for the right side is then less than one record and one fence, and that fits beside two
-//! fences. For an inner page with four children or more, too: two children fit on either side, since three always do. So take
-//! the largest boundary that leaves the right side two children and whose left side fits. If it leaves the right side more, one
-//! child more would not have fitted on the left; so the right side takes less than two keys and one record without a key.
+//! have to hold their records under the new fence, and both sides of an inner page [`MIN_CHILDREN`] (BT-7).
+//! For any leaf that respects `page::max_key` and `page::max_record` such a boundary exists: take the largest
+//! whose left side, with the longest possible fence, fits; what is left for the right side is then less than
+//! one record and one fence, and that fits beside two fences. For an inner page with four children or more,
+//! too: two children fit on either side, since three always do. So take the largest boundary that leaves the
+//! right side two children and whose left side fits. If it leaves the right side more, one child more would
+//! not have fitted on the left; so the right side takes less than two keys and one record without a key.
 
 use crate::page::{SlottedRef, common_prefix_len, max_key, record_cost};
 
@@ -36,8 +37,8 @@ struct Incoming<'a> {
     pos: usize,
 }
 
-/// The separator of a split at `keep`; `None` if there is nothing to separate. A new key at the boundary goes to the right
-/// page, unless that page would have nothing but records above it and the run goes downward.
+/// The separator of a split at `keep`; `None` if there is nothing to separate. A new key at the boundary goes
+/// to the right page, unless that page would have nothing but records above it and the run goes downward.
 fn separator(p: SlottedRef<'_>, keep: usize, new: Option<Incoming<'_>>) -> Option<Vec<u8>> {
     let n = p.n_slots();
     if p.is_inner() {
@@ -58,7 +59,8 @@ fn separator(p: SlottedRef<'_>, keep: usize, new: Option<Incoming<'_>>) -> Optio
     }
 }
 
-/// Bytes of slots and records of `p`'s records from `slots` in a page of their own whose keys share `prefix` bytes.
+/// Bytes of slots and records of `p`'s records from `slots` in a page of their own whose keys share `prefix`
+/// bytes.
 fn records_under(p: SlottedRef<'_>, slots: std::ops::Range<usize>, prefix: usize) -> usize {
     // PG-5: the first separator is not stored there.
     let first = (p.is_inner() && !slots.is_empty()).then_some(slots.start);
@@ -87,8 +89,9 @@ fn fits(p: SlottedRef<'_>, keep: usize, separator: &[u8]) -> bool {
         && size_under(p, keep..p.n_slots(), separator, p.high()) <= p.capacity()
 }
 
-/// Chooses the boundary for a page without room for `key` (in a leaf: to be inserted; in an inner page: to be covered).
-/// `None` if no boundary helps: in a leaf the record is larger than the format allows, and an inner page has too few children.
+/// Chooses the boundary for a page without room for `key` (in a leaf: to be inserted; in an inner page: to be
+/// covered). `None` if no boundary helps: in a leaf the record is larger than the format allows, and an inner
+/// page has too few children.
 pub(super) fn plan_split(p: SlottedRef<'_>, key: &[u8]) -> Option<SplitPlan> {
     let n = p.n_slots();
     if p.is_inner() && n < 2 * MIN_CHILDREN {
@@ -109,9 +112,10 @@ pub(super) fn plan_split(p: SlottedRef<'_>, key: &[u8]) -> Option<SplitPlan> {
         })
 }
 
-/// The split of an inner page without room, with three children, whose child in slot `child` is split at `between` at the same
-/// time: of the four, two stay on either side. `None` if the page is not one to which `page::max_key` promises room for them: it has
-/// another number of children, longer keys, or what no inner page has.
+/// The split of an inner page without room, with three children, whose child in slot `child` is split at
+/// `between` at the same time: of the four, two stay on either side. `None` if the page is not one to which
+/// `page::max_key` promises room for them: it has another number of children, longer keys, or what no inner
+/// page has.
 pub(super) fn plan_joint(p: SlottedRef<'_>, child: usize, between: &[u8]) -> Option<SplitPlan> {
     let n = p.n_slots();
     let has_children_only = p.user().is_empty() && (0..n).all(|slot| child_at(p, slot).is_some());
@@ -133,8 +137,9 @@ pub(super) fn plan_joint(p: SlottedRef<'_>, child: usize, between: &[u8]) -> Opt
     Some(SplitPlan { keep, separator })
 }
 
-/// The boundary that suits a run of insertions, if the page's last one was next to this one. A run that began near the
-/// wrong end of the page would leave a page with next to nothing behind, each time: then the middle is better.
+/// The boundary that suits a run of insertions, if the page's last one was next to this one. A run that began
+/// near the wrong end of the page would leave a page with next to nothing behind, each time: then the middle
+/// is better.
 fn run_boundary(p: SlottedRef<'_>, pos: Option<usize>) -> Option<usize> {
     let pos = pos?;
     let n = p.n_slots();
@@ -177,12 +182,14 @@ fn middle(p: SlottedRef<'_>) -> Option<usize> {
     })
 }
 
-/// `right`'s records go into `left`, its left neighbour, with room to spare: a page that is full again at once would
-/// soon be split again. An empty page goes in any case, and so does an inner page with one child: it only makes trees higher.
+/// `right`'s records go into `left`, its left neighbour, with room to spare: a page that is full again at
+/// once would soon be split again. An empty page goes in any case, and so does an inner page with one child:
+/// it only makes trees higher.
 pub(super) fn can_merge(left: SlottedRef<'_>, right: SlottedRef<'_>) -> bool {
     let (low, high) = (left.low(), right.high());
     let prefix = high.map_or(0, |h| common_prefix_len(low, h));
-    // The right page's first separator, which it has as its low fence only, is between two others then (PG-5).
+    // The right page's first separator, which it has as its low fence only, is between two others then
+    // (PG-5).
     let between = match right.is_inner() {
         true => right.low().len() - prefix,
         false => 0,

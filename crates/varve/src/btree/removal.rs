@@ -1,9 +1,10 @@
 //! Removing many records of a leaf in one visit: what purge does.
 //!
-//! The keys come in ascending order. First the heads of the slots tell where each of them may be, and the processor is asked for all those
-//! records: they lie anywhere in the page, and waiting for one after the other took a third of purge's time. Then the
-//! records are looked at, and last the garbage among them is removed by one operation, in one pass over the slots. The leaf of the next key is asked
-//! for before that, so that its first lines are there when it is visited.
+//! The keys come in ascending order. First the heads of the slots tell where each of them may be, and the
+//! processor is asked for all those records: they lie anywhere in the page, and waiting for one after the
+//! other took a third of purge's time. Then the records are looked at, and last the garbage among them is
+//! removed by one operation, in one pass over the slots. The leaf of the next key is asked for before that,
+//! so that its first lines are there when it is visited.
 //!
 //! Latches: the leaf, for the caller's mini-transaction. Everything that can fail comes before the change.
 
@@ -39,9 +40,9 @@ pub const fn removal_log_bytes(keys: usize) -> u32 {
 }
 
 impl Tree {
-    /// Latches the leaf that covers the first of the ascending `keys`, and removes the records of those that it covers for which
-    /// `is_garbage` says so. That is told which of the keys it is and the payload of its record. `hint`: where the leaf probably is. The
-    /// caller holds no latch.
+    /// Latches the leaf that covers the first of the ascending `keys`, and removes the records of those that
+    /// it covers for which `is_garbage` says so. That is told which of the keys it is and the payload of its
+    /// record. `hint`: where the leaf probably is. The caller holds no latch.
     pub fn remove_from_leaf<'k>(
         &self,
         mtr: &mut Mtr<'_>,

@@ -1,9 +1,10 @@
 //! Splitting: making room for a record, one page at a time, each in a mini-transaction of its own (BT-4).
 //!
-//! An inner page without room is split alone, before the page below it, if that leaves both sides two children. A page with three
-//! children, which only very long keys fill, is split *jointly* with its child: of the four children that there will be, each side
-//! gets two (BT-7). The boundary may be the child's new separator itself, which is why neither can be split first. If the page
-//! above it is like that, too, all of them are split in the one mini-transaction, up to a page that has room or can be split alone.
+//! An inner page without room is split alone, before the page below it, if that leaves both sides two
+//! children. A page with three children, which only very long keys fill, is split *jointly* with its child:
+//! of the four children that there will be, each side gets two (BT-7). The boundary may be the child's new
+//! separator itself, which is why neither can be split first. If the page above it is like that, too, all of
+//! them are split in the one mini-transaction, up to a page that has room or can be split alone.
 
 use std::cmp::Ordering;
 use std::sync::atomic;
@@ -25,8 +26,8 @@ enum Outcome {
     Done,
     /// The inner page at `level` needs this much room first. It can be split alone.
     Full { level: u16, room: usize },
-    /// The highest page that was latched has no room for this much, and too few children to be split alone: the page above is
-    /// needed, too.
+    /// The highest page that was latched has no room for this much, and too few children to be split alone:
+    /// the page above is needed, too.
     Joint { room: usize },
     /// Something changed in between.
     Stale,
@@ -54,15 +55,15 @@ struct Way {
 }
 
 impl Tree {
-    /// Makes the leaf that covers `key` take `room` more bytes. Other threads may fill it up again at once. The caller
-    /// holds no latch.
+    /// Makes the leaf that covers `key` take `room` more bytes. Other threads may fill it up again at once.
+    /// The caller holds no latch.
     #[cold]
     pub(super) fn make_room(&self, key: &[u8], room: usize, purpose: Purpose) -> Result<()> {
         self.split_at_level(key, 0, room, purpose)
     }
 
-    /// Splits the page at `level` that covers `key` until it takes `room` more bytes. Recursion goes up the tree. An inner page
-    /// with too few children to be split alone is left as it is.
+    /// Splits the page at `level` that covers `key` until it takes `room` more bytes. Recursion goes up the
+    /// tree. An inner page with too few children to be split alone is left as it is.
     fn split_at_level(&self, key: &[u8], level: u16, room: usize, purpose: Purpose) -> Result<()> {
         // The level of the highest page that is latched, and what there has to be room for one level below.
         let (mut top, mut below) = (level + 1, room);
@@ -97,8 +98,8 @@ impl Tree {
         }
     }
 
-    /// Begins a mini-transaction for a split or a merge, which write at most a page's records twice (a root that moves down
-    /// is formatted and filled elsewhere), fences and separators, page addresses, allocation.
+    /// Begins a mini-transaction for a split or a merge, which write at most a page's records twice (a root
+    /// that moves down is formatted and filled elsewhere), fences and separators, page addresses, allocation.
     pub(super) fn begin_structure_change(&self) -> Result<Mtr<'_>> {
         self.begin_split(1)
     }
@@ -163,15 +164,16 @@ impl Tree {
         mtr.commit();
         let counter = &self.counters.splits;
         counter.fetch_add(count, atomic::Ordering::Relaxed);
-        // One split may not be enough for a large record, and in a leaf the caller's next look decides; an inner page
-        // that was split has room for a separator on either side, but perhaps not for the longest.
+        // One split may not be enough for a large record, and in a leaf the caller's next look decides; an
+        // inner page that was split has room for a separator on either side, but perhaps not for the longest.
         Ok(match level {
             0 => Outcome::Done,
             _ => Outcome::Stale,
         })
     }
 
-    /// Latches page `highest` and all below it that cover `key`, down to `level`. `None` if that page is not at level `top` there.
+    /// Latches page `highest` and all below it that cover `key`, down to `level`. `None` if that page is not
+    /// at level `top` there.
     fn latch_way(
         &self,
         mtr: &mut Mtr<'_>,
@@ -198,7 +200,8 @@ impl Tree {
         Ok(Some(Way { above, last: h }))
     }
 
-    /// Splits latched pages, each a child of the next; the last one is child `slot` of `parent`, which has room.
+    /// Splits latched pages, each a child of the next; the last one is child `slot` of `parent`, which has
+    /// room.
     fn split(
         &self,
         mtr: &mut Mtr<'_>,
@@ -225,8 +228,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Moves a page's records from the boundary on into the fresh page `right`, and puts what was split off below it where it
-    /// belongs.
+    /// Moves a page's records from the boundary on into the fresh page `right`, and puts what was split off
+    /// below it where it belongs.
     fn split_page(
         &self,
         mtr: &mut Mtr<'_>,

@@ -1,13 +1,14 @@
-//! What the page cleaner needs: dirty pages by age or by disuse, copies to write, and the return of what was written.
+//! What the page cleaner needs: dirty pages by age or by disuse, copies to write, and the return of what was
+//! written.
 //!
-//! A page goes through: **taken** (pinned, marked, so that nobody takes it twice or recycles its frame) → **copied** (from
-//! here on changes register in `next_first_change`, because the copy may lack them) → written and its file synced →
-//! **done** (`first_change := next_first_change`; the page is clean if nothing changed it meanwhile). WAL-1 is the
-//! cleaner's: the log must be durable up to the LSN that copying returns before the copy is written. WAL-2 is why `done`
-//! comes after the sync, not after the write.
+//! A page goes through: **taken** (pinned, marked, so that nobody takes it twice or recycles its frame) →
+//! **copied** (from here on changes register in `next_first_change`, because the copy may lack them) →
+//! written and its file synced → **done** (`first_change := next_first_change`; the page is clean if nothing
+//! changed it meanwhile). WAL-1 is the cleaner's: the log must be durable up to the LSN that copying returns
+//! before the copy is written. WAL-2 is why `done` comes after the sync, not after the write.
 //!
-//! Shared latches only, one at a time and for a limited time, so that a thread that waits for a free frame with
-//! latches held never waits for itself. A failed write gives the page back dirty as it was.
+//! Shared latches only, one at a time and for a limited time, so that a thread that waits for a free frame
+//! with latches held never waits for itself. A failed write gives the page back dirty as it was.
 
 #![allow(unsafe_code)]
 
@@ -46,7 +47,8 @@ impl BufferPool {
         });
     }
 
-    /// Takes up to `max` dirty pages that the clock would free next if they were clean, looking `look_at` frames ahead.
+    /// Takes up to `max` dirty pages that the clock would free next if they were clean, looking `look_at`
+    /// frames ahead.
     pub fn take_unused(&self, look_at: usize, max: usize, out: &mut Vec<DirtyPage>) {
         let found = self
             .unused_dirty_ahead(look_at)
@@ -76,8 +78,9 @@ impl BufferPool {
         Some(taken)
     }
 
-    /// Copies the page, ready to be written with its checksum, and returns its page LSN: the log must be durable up to
-    /// there before the write. `None` if the page's latch could not be had soon; give the page up then.
+    /// Copies the page, ready to be written with its checksum, and returns its page LSN: the log must be
+    /// durable up to there before the write. `None` if the page's latch could not be had soon; give the page
+    /// up then.
     pub fn copy_for_write(&self, taken: &DirtyPage, out: &mut [u8]) -> Option<Lsn> {
         let f = &self.frames[taken.frame as usize];
         if !f.latch.try_lock_shared_for(LATCH_PATIENCE) {
@@ -126,13 +129,15 @@ impl BufferPool {
         self.replacement.notify();
     }
 
-    /// The oldest change that is not in a synced data page; `None` if every page is clean. `complete` is the redo log's
-    /// `complete_lsn`, read before this call: that order is what makes the answer a safe checkpoint (WAL-2).
+    /// The oldest change that is not in a synced data page; `None` if every page is clean. `complete` is the
+    /// redo log's `complete_lsn`, read before this call: that order is what makes the answer a safe
+    /// checkpoint (WAL-2).
     pub fn min_first_change(&self, complete: Lsn) -> Option<Lsn> {
         self.dirty.oldest(&self.frames, complete)
     }
 
-    /// Calls `wake` whenever a thread finds no clean frame, or frames without memory come near. Once per pool; must be quick and must not call the pool.
+    /// Calls `wake` whenever a thread finds no clean frame, or frames without memory come near. Once per
+    /// pool; must be quick and must not call the pool.
     pub fn set_cleaner_waker(&self, wake: impl Fn() + Send + Sync + 'static) {
         self.replacement.set_waker(Box::new(wake));
     }

@@ -1,35 +1,40 @@
 //! Dirty frames ordered by their first change, without a lock on the path that dirties a page.
 //!
 //! The LSN axis is cut into buckets of 256 KiB; a ring of 4,096 heads holds one chain of frames (through
-//! `Frame::dirty_next`) per bucket. A page that becomes dirty is pushed on the chain of its `first_change` with one
-//! compare-and-swap. Only the **walker** takes frames out, whole chains at a time, under its mutex: pushes never race with
-//! a removal in the middle, so there is no ABA problem.
+//! `Frame::dirty_next`) per bucket. A page that becomes dirty is pushed on the chain of its `first_change`
+//! with one compare-and-swap. Only the **walker** takes frames out, whole chains at a time, under its mutex:
+//! pushes never race with a removal in the middle, so there is no ABA problem.
 //!
 //! Invariants:
-//! - **DQ-1** Every frame with a logged `first_change` is in exactly one chain (or in the walker's hands), and
-//!   `Frame::queued` says so. The chain is that of its `first_change` or of an older one: `first_change` only moves up,
-//!   and the walker moves such a frame when it meets it.
+//! - **DQ-1** Every frame with a logged `first_change` is in exactly one chain (or in the walker's hands),
+//!   and `Frame::queued` says so. The chain is that of its `first_change` or of an older one: `first_change`
+//!   only moves up, and the walker moves such a frame when it meets it.
 //! - **DQ-2** `Walker::base` is at most the bucket of every present and future `first_change`.
-//! - **DQ-3** Clean frames may linger in a chain, and so may a frame that was used again for a page of an unlogged
-//!   tablespace. The walker drops them: such a frame, left in a chain, would be in the wrong one when its next page is changed.
+//! - **DQ-3** Clean frames may linger in a chain, and so may a frame that was used again for a page of an
+//!   unlogged tablespace. The walker drops them: such a frame, left in a chain, would be in the wrong one
+//!   when its next page is changed.
 //!
-//! DQ-1 across the race of "walker drops a clean frame" with "writer dirties it": the writer stores `first_change`, then
-//! swaps `queued` to true and pushes if it was false; the walker swaps `queued` to false, then reads `first_change`
-//! again. Both swaps are AcqRel on one variable, so one of them comes second and sees what the other stored before:
-//! either the writer finds false and pushes, or the walker finds a `first_change` and puts the frame back.
+//! DQ-1 across the race of "walker drops a clean frame" with "writer dirties it": the writer stores
+//! `first_change`, then swaps `queued` to true and pushes if it was false; the walker swaps `queued` to
+//! false, then reads `first_change` again. Both swaps are AcqRel on one variable, so one of them comes second
+//! and sees what the other stored before: either the writer finds false and pushes, or the walker finds a
+//! `first_change` and puts the frame back.
 //!
-//! DQ-2: a mini-transaction registers `first_change = start` before it marks `[start, end)` complete. So when the caller
-//! of [`DirtyQueue::oldest`] read `complete` first, every change below it is registered, and later ones start at or above
-//! it: the least of `complete` and of what the walk finds bounds everything that may come.
+//! DQ-2: a mini-transaction registers `first_change = start` before it marks `[start, end)` complete. So when
+//! the caller of [`DirtyQueue::oldest`] read `complete` first, every change below it is registered, and later
+//! ones start at or above it: the least of `complete` and of what the walk finds bounds everything that may
+//! come.
 //!
-//! - **DQ-4** While pages are registered that lacked redo (pending.rs), `first_change` does not only move up: a frame that lingers in a chain may be used
-//!   again for an older change, and DQ-1 does not hold. Until [`DirtyQueue::settle`] has put all frames in their chains, what `oldest` returns may be too
-//!   new, and the caller's `complete` is below all these changes, so that DQ-2 holds.
+//! - **DQ-4** While pages are registered that lacked redo (pending.rs), `first_change` does not only move up:
+//!   a frame that lingers in a chain may be used again for an older change, and DQ-1 does not hold. Until
+//!   [`DirtyQueue::settle`] has put all frames in their chains, what `oldest` returns may be too new, and the
+//!   caller's `complete` is below all these changes, so that DQ-2 holds.
 //!
 //! Pages of unlogged tablespaces are dirty but in no chain; the clock finds them.
 //!
-//! How many pages are dirty is counted where `first_change` becomes or ceases to be 0, once for each time that a page is written; each kind by
-//! itself, since only logged pages are written for their age. Relaxed: a statistic, and what the page cleaner's speed depends on.
+//! How many pages are dirty is counted where `first_change` becomes or ceases to be 0, once for each time
+//! that a page is written; each kind by itself, since only logged pages are written for their age. Relaxed: a
+//! statistic, and what the page cleaner's speed depends on.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
@@ -88,7 +93,8 @@ impl DirtyQueue {
         }
     }
 
-    /// A page is not dirty any more, or since another change only: `first_change` was `old` and is `new`. Under `dirty_mutex`.
+    /// A page is not dirty any more, or since another change only: `first_change` was `old` and is `new`.
+    /// Under `dirty_mutex`.
     pub fn count_change(&self, old: u64, new: u64) {
         if old != 0 {
             self.count_of(old).fetch_sub(1, Relaxed);
@@ -102,8 +108,9 @@ impl DirtyQueue {
     #[inline]
     pub fn register(&self, frames: &[Frame], frame: u32, start: u64) {
         let f = &frames[frame as usize];
-        // Nobody sets `copied` while the page is latched exclusively, and as long as it is not set nobody but the latch's
-        // holder changes `first_change`. Acquire pairs with the Release of who cleared `copied` after changing it.
+        // Nobody sets `copied` while the page is latched exclusively, and as long as it is not set nobody but
+        // the latch's holder changes `first_change`. Acquire pairs with the Release of who cleared `copied`
+        // after changing it.
         if !f.copied.load(Acquire) && f.first_change.load(Relaxed) != 0 {
             return;
         }
@@ -132,7 +139,8 @@ impl DirtyQueue {
         }
     }
 
-    /// Puts a chain that the caller owns in front of a bucket's. Release: the walker's Acquire sees the links.
+    /// Puts a chain that the caller owns in front of a bucket's. Release: the walker's Acquire sees the
+    /// links.
     fn push_chain(&self, frames: &[Frame], first: u32, last: u32, bucket: u64) {
         let head = &self.heads[bucket as usize % BUCKETS];
         let mut old = head.load(Relaxed);
@@ -145,7 +153,8 @@ impl DirtyQueue {
         }
     }
 
-    /// Shows every dirty frame of bucket `n` to `visit`; drops clean ones, moves those that belong to later buckets.
+    /// Shows every dirty frame of bucket `n` to `visit`; drops clean ones, moves those that belong to later
+    /// buckets.
     fn walk(&self, frames: &[Frame], n: u64, mut visit: impl FnMut(u32, u64)) {
         let mut at = self.heads[n as usize % BUCKETS].swap(NIL, Acquire);
         let mut kept: Option<(u32, u32)> = None;
@@ -187,8 +196,8 @@ impl DirtyQueue {
             let mut settled = false;
             self.walk(frames, n, |_, change| {
                 least = Some(least.map_or(change, |l: u64| l.min(change)));
-                // Frames further on belong to later buckets than this one; but one that the ring wrapped round to
-                // bucket n, or that was just moved on, does not settle it.
+                // Frames further on belong to later buckets than this one; but one that the ring wrapped
+                // round to bucket n, or that was just moved on, does not settle it.
                 settled |= bucket_of(change) <= n;
             });
             if settled {
@@ -248,8 +257,8 @@ mod tests {
     #[test]
     fn finds_the_oldest_whatever_the_order_of_registration_and_cleaning() {
         const KIB: u64 = 1024;
-        // Starts of changes (frame i gets the i-th), frames that are cleaned, then the oldest that is left. Distances
-        // within a bucket, across buckets and once around the ring.
+        // Starts of changes (frame i gets the i-th), frames that are cleaned, then the oldest that is left.
+        // Distances within a bucket, across buckets and once around the ring.
         for (starts, cleaned, want) in [
             (vec![8], vec![], Some(8)),
             (vec![900, 8, 70], vec![1], Some(70)),
@@ -298,8 +307,9 @@ mod tests {
         assert_eq!(seen, [0]);
     }
 
-    /// A frame changes hands while it lingers in a chain: from a logged page to an unlogged one and back. In between it is
-    /// in no chain (DQ-3): its next first change may be older than whatever bucket it would be found in.
+    /// A frame changes hands while it lingers in a chain: from a logged page to an unlogged one and back. In
+    /// between it is in no chain (DQ-3): its next first change may be older than whatever bucket it would be
+    /// found in.
     #[test]
     fn a_frame_used_for_an_unlogged_page_leaves_its_chain() {
         let frames = frames(2);
@@ -335,8 +345,8 @@ mod tests {
         assert_eq!(seen, [0, 2, 1]);
     }
 
-    /// DQ-1 and DQ-2 under concurrency: writers register ever later changes, cleaners clean, and the walker's answer
-    /// must never pass a change that is registered and not cleaned.
+    /// DQ-1 and DQ-2 under concurrency: writers register ever later changes, cleaners clean, and the walker's
+    /// answer must never pass a change that is registered and not cleaned.
     #[test]
     fn the_bound_never_passes_a_registered_change() {
         use std::sync::atomic::AtomicU64;
@@ -372,7 +382,8 @@ mod tests {
                 for p in &pending {
                     complete = complete.min(p.load(SeqCst));
                 }
-                // Frames that hold a change below `complete` now and still do after the walk were there all along.
+                // Frames that hold a change below `complete` now and still do after the walk were there all
+                // along.
                 let before: Vec<u64> = frames.iter().map(|f| f.first_change.load(SeqCst)).collect();
                 let bound = queue
                     .oldest(&frames, Lsn(complete))

@@ -1,18 +1,19 @@
-//! The memory behind the pool: one arena of page-sized frames, and beside it one cache line of state per frame.
+//! The memory behind the pool: one arena of page-sized frames, and beside it one cache line of state per
+//! frame.
 //!
 //! Invariants:
-//! - **BUF-1** `page` changes only while the frame is exclusively latched. So whoever holds the latch, in either mode,
-//!   and has seen the id it wants, knows that it stays.
-//! - **BUF-2** A frame is recycled only by whoever took it from "no pins, not claimed" to "claimed" *and* holds its
-//!   exclusive latch. So a latch keeps a frame, and so does a pin; a pin is what a thread holds while it waits for a
-//!   latch, or needs the frame to stay without one.
+//! - **BUF-1** `page` changes only while the frame is exclusively latched. So whoever holds the latch, in
+//!   either mode, and has seen the id it wants, knows that it stays.
+//! - **BUF-2** A frame is recycled only by whoever took it from "no pins, not claimed" to "claimed" *and*
+//!   holds its exclusive latch. So a latch keeps a frame, and so does a pin; a pin is what a thread holds
+//!   while it waits for a latch, or needs the frame to stay without one.
 //! - **BUF-3** A free frame is claimed, exclusively latched, names no page and is in no hash chain.
-//! - **BUF-4** `first_change`, `next_first_change` and `copied` change only under `dirty_mutex`; the mutex is held for
-//!   a few instructions and nothing is waited for under it. `copied` is set under the page's latch, too, and while it is
-//!   not set `first_change` changes only under the exclusive latch.
-//! - **BUF-5** While a frame's range stamp stays what it is, and is not 0, the page in the frame is the same and has the same
-//!   type, owner, level and fences. It changes only under the frame's exclusive latch, and never takes a value again; when all
-//!   are used up it stays 0, which says nothing.
+//! - **BUF-4** `first_change`, `next_first_change` and `copied` change only under `dirty_mutex`; the mutex is
+//!   held for a few instructions and nothing is waited for under it. `copied` is set under the page's latch,
+//!   too, and while it is not set `first_change` changes only under the exclusive latch.
+//! - **BUF-5** While a frame's range stamp stays what it is, and is not 0, the page in the frame is the same
+//!   and has the same type, owner, level and fences. It changes only under the frame's exclusive latch, and
+//!   never takes a value again; when all are used up it stays 0, which says nothing.
 
 #![allow(unsafe_code)]
 
@@ -32,12 +33,12 @@ use crate::page::InnerImage;
 /// No frame: the end of a hash chain or a dirty chain, an unknown hint.
 pub(super) const NIL: u32 = u32::MAX;
 
-/// What `Frame::page` holds while the frame names no page. No real page has this address: page numbers end below
-/// `NO_PAGE`.
+/// What `Frame::page` holds while the frame names no page. No real page has this address: page numbers end
+/// below `NO_PAGE`.
 pub(super) const NO_PAGE_ID: u64 = u64::MAX;
 
-/// `first_change` of a dirty page of an unlogged tablespace: it needs writing before its frame is reused, but holds no
-/// checkpoint back.
+/// `first_change` of a dirty page of an unlogged tablespace: it needs writing before its frame is reused, but
+/// holds no checkpoint back.
 pub(super) const UNLOGGED_CHANGE: u64 = u64::MAX;
 
 /// In `Frame::pins`: the frame belongs to the one thread that recycles it.
@@ -46,8 +47,8 @@ const CLAIMED: u32 = 1 << 31;
 /// One frame's state. Exactly one cache line, so that a hit touches this line and the page.
 #[repr(align(64))]
 pub(super) struct Frame {
-    /// Which page is in the frame (`PageId::to_u64`), `NO_PAGE_ID` for none. See BUF-1. Read without a latch by
-    /// look-ups, which verify it after latching or pinning.
+    /// Which page is in the frame (`PageId::to_u64`), `NO_PAGE_ID` for none. See BUF-1. Read without a latch
+    /// by look-ups, which verify it after latching or pinning.
     pub page: sync::AtomicU64,
     pub latch: Latch,
     /// Number of pins, and `CLAIMED`.
@@ -61,7 +62,8 @@ pub(super) struct Frame {
     pub first_change: AtomicU64,
     /// The same for the changes made since the page was copied for writing.
     pub next_first_change: AtomicU64,
-    /// Decoded form of an inner page, or null. Published under the latch in either mode, cleared under the exclusive one.
+    /// Decoded form of an inner page, or null. Published under the latch in either mode, cleared under the
+    /// exclusive one.
     pub image: epoch::Atomic<InnerImage>,
     /// See BUF-5. Relaxed: read and written under the latch.
     range_stamp: AtomicU32,
@@ -111,7 +113,8 @@ impl Frame {
         self.range_stamp.load(Relaxed)
     }
 
-    /// The page is about to get another range, or the frame another page (BUF-5). The caller has the latch exclusively.
+    /// The page is about to get another range, or the frame another page (BUF-5). The caller has the latch
+    /// exclusively.
     #[inline]
     pub fn change_range(&self) {
         let next = match self.range_stamp() {
@@ -121,8 +124,8 @@ impl Frame {
         self.range_stamp.store(next, Relaxed);
     }
 
-    /// Keeps the frame from being recycled. Fails while somebody recycles it. AcqRel: what the recycler wrote before
-    /// it gave the claim up is visible.
+    /// Keeps the frame from being recycled. Fails while somebody recycles it. AcqRel: what the recycler wrote
+    /// before it gave the claim up is visible.
     #[inline]
     pub fn try_pin(&self) -> bool {
         if self.pins.fetch_add(1, AcqRel) & CLAIMED == 0 {
@@ -179,7 +182,8 @@ impl Frame {
         unsafe { self.image.load(Acquire, guard).as_ref() }
     }
 
-    /// The frame has no image, and the caller its exclusive latch. Release: pairs with the Acquire of who finds it.
+    /// The frame has no image, and the caller its exclusive latch. Release: pairs with the Acquire of who
+    /// finds it.
     pub fn publish_image(&self, image: InnerImage) {
         self.image.store(epoch::Owned::new(image), Release);
     }
@@ -194,8 +198,8 @@ impl Frame {
         let guard = epoch::pin();
         let old = self.image.swap(epoch::Shared::null(), AcqRel, &guard);
         if !old.is_null() {
-            // SAFETY: the swap made it unreachable for whoever pins an epoch from now on, and only the swap that got
-            // it destroys it.
+            // SAFETY: the swap made it unreachable for whoever pins an epoch from now on, and only the swap
+            // that got it destroys it.
             unsafe { guard.defer_destroy(old) };
         }
     }
@@ -211,8 +215,8 @@ impl Drop for Frame {
     }
 }
 
-/// All frames' page memory, in one anonymous mapping: page-aligned, huge pages where the system has them, returned
-/// to the system when the pool is dropped, left out of core dumps.
+/// All frames' page memory, in one anonymous mapping: page-aligned, huge pages where the system has them,
+/// returned to the system when the pool is dropped, left out of core dumps.
 pub(super) struct Arena {
     base: NonNull<u8>,
     len: usize,
@@ -268,13 +272,13 @@ impl Arena {
 }
 
 impl Arena {
-    /// Has the system give memory to these frames now, rather than when each is first written to. What they hold stays. Only
-    /// advice: a system that can't do it gives memory later.
+    /// Has the system give memory to these frames now, rather than when each is first written to. What they
+    /// hold stays. Only advice: a system that can't do it gives memory later.
     pub fn back(&self, frames: Range<usize>) {
         let (start, len) = (frames.start * self.page_size, frames.len() * self.page_size);
         assert!(start + len <= self.len);
-        // SAFETY: inside the mapping. Pages that have memory keep it and its content, others read as zeros before and after, so
-        // whoever uses them meanwhile sees no difference.
+        // SAFETY: inside the mapping. Pages that have memory keep it and its content, others read as zeros
+        // before and after, so whoever uses them meanwhile sees no difference.
         unsafe {
             let at = self.base.as_ptr().add(start).cast();
             libc::madvise(at, len, libc::MADV_POPULATE_WRITE);
@@ -297,8 +301,9 @@ impl Arena {
         pages.iter().any(|page| page & 1 != 0)
     }
 
-    /// Has the processor fetch the lines of a slotted page that a search reads first: header and the middle of the slots of a
-    /// page of some dozens of records. They are fetched at the same time, not one after the other.
+    /// Has the processor fetch the lines of a slotted page that a search reads first: header and the middle
+    /// of the slots of a page of some dozens of records. They are fetched at the same time, not one after the
+    /// other.
     #[inline]
     pub fn prefetch(&self, frame: u32) {
         let page = self.page_ptr(frame);

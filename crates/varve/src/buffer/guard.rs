@@ -33,8 +33,8 @@ pub struct ExclusivePage<'a> {
 enum Origin {
     /// They are the page's.
     Page,
-    /// The page was not in the pool, and was not read because its old content does not matter: the frame is zero, and
-    /// is given up if nothing is put there.
+    /// The page was not in the pool, and was not read because its old content does not matter: the frame is
+    /// zero, and is given up if nothing is put there.
     Unread,
     /// They are, but the latch was given up: a test of tests.
     #[cfg(feature = "sabotage")]
@@ -138,7 +138,8 @@ impl<'a> ExclusivePage<'a> {
     }
 
     fn raw_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the exclusive latch is held as long as `self` lives, and `&mut self` makes this the only slice.
+        // SAFETY: the exclusive latch is held as long as `self` lives, and `&mut self` makes this the only
+        // slice.
         unsafe {
             std::slice::from_raw_parts_mut(
                 self.pool.arena.page_ptr(self.frame),
@@ -147,16 +148,17 @@ impl<'a> ExclusivePage<'a> {
         }
     }
 
-    /// The page's bytes, to change them. For mini-transactions and replay only: a change that is not registered with
-    /// [`ExclusivePage::changed`] before the latch is given back is lost, or breaks WAL-2. Descents that go by the page's
-    /// image are sent to the latch from now on.
+    /// The page's bytes, to change them. For mini-transactions and replay only: a change that is not
+    /// registered with [`ExclusivePage::changed`] before the latch is given back is lost, or breaks WAL-2.
+    /// Descents that go by the page's image are sent to the latch from now on.
     #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         self.pool.frames[self.frame as usize].change_range();
         self.records_mut()
     }
 
-    /// The same to change what leaves the page's type, owner, level and fences as they are (BUF-5): records, the LSN.
+    /// The same to change what leaves the page's type, owner, level and fences as they are (BUF-5): records,
+    /// the LSN.
     #[inline]
     pub(crate) fn records_mut(&mut self) -> &mut [u8] {
         if cfg!(any(debug_assertions, feature = "sabotage")) {
@@ -191,7 +193,8 @@ impl<'a> ExclusivePage<'a> {
         self.has_no_image = false;
     }
 
-    /// The page was not read, and no change of it was registered: unless something was written since, its bytes are zero.
+    /// The page was not read, and no change of it was registered: unless something was written since, its
+    /// bytes are zero.
     pub(crate) fn is_unread(&self) -> bool {
         self.origin == Origin::Unread
     }
@@ -253,8 +256,8 @@ impl Drop for ExclusivePage<'_> {
     }
 }
 
-/// Keeps a page in the pool without a latch: latching it again does no I/O and can't fail. Cheap, but every pin takes
-/// a frame away from replacement.
+/// Keeps a page in the pool without a latch: latching it again does no I/O and can't fail. Cheap, but every
+/// pin takes a frame away from replacement.
 pub struct Pin {
     pool: Arc<BufferPool>,
     frame: u32,

@@ -1,13 +1,15 @@
-//! Frames that are held back: as long as recovery has redo in memory, the pool makes do with so many frames less, so that both together take no more than
-//! the pool may.
+//! Frames that are held back: as long as recovery has redo in memory, the pool makes do with so many frames
+//! less, so that both together take no more than the pool may.
 //!
-//! - **BUF-9** Frames from the limit on are held back. They are free as BUF-3 says, but on no list; nobody writes to them, and the system is not
-//!   asked for their memory, so they have none. The limit falls once, before the first page comes into the pool, and not below half of the
-//!   frames: those are always there for pages. From then on it only rises, and who raises it puts the frames that it passes on the free list.
+//! - **BUF-9** Frames from the limit on are held back. They are free as BUF-3 says, but on no list; nobody
+//!   writes to them, and the system is not asked for their memory, so they have none. The limit falls once,
+//!   before the first page comes into the pool, and not below half of the frames: those are always there for
+//!   pages. From then on it only rises, and who raises it puts the frames that it passes on the free list.
 //!
-//! Frames are used for the first time in their order, so those that are held back have never been used. To all others they are as if they were not there: the clock goes round below
-//! the limit, and who finds no frame has pages written and waits, as always. What is held back follows the redo: whenever a page was brought up to date, or its tablespace is
-//! gone, and at the end (pending.rs).
+//! Frames are used for the first time in their order, so those that are held back have never been used. To
+//! all others they are as if they were not there: the clock goes round below the limit, and who finds no
+//! frame has pages written and waits, as always. What is held back follows the redo: whenever a page was
+//! brought up to date, or its tablespace is gone, and at the end (pending.rs).
 
 use std::sync::atomic::Ordering::*;
 
@@ -114,7 +116,8 @@ mod tests {
         }
     }
 
-    /// The frames from this one on hold no page, and have no memory but what huge pages give them along with others.
+    /// The frames from this one on hold no page, and have no memory but what huge pages give them along with
+    /// others.
     fn check_untouched(pool: &BufferPool, from: usize) {
         let held = || pool.frames[from..].iter();
         assert!(held().all(|frame| frame.page.load(Relaxed) == super::super::frame::NO_PAGE_ID));

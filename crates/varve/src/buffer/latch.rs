@@ -1,4 +1,5 @@
-//! The page latch: shared or exclusive, without an owner, and no fairer than parking_lot's `RawRwLock`, which it is.
+//! The page latch: shared or exclusive, without an owner, and no fairer than parking_lot's `RawRwLock`, which
+//! it is.
 //!
 //! In a loom build it is made of a mutex and a condition variable that the model checker knows.
 

@@ -1,9 +1,10 @@
-//! Look-ups against evictions and loads: every interleaving, up to a bound on preemptions, of two or three threads on a pool of
-//! four frames whose table has two buckets, so that chains are shared and frames change between them.
+//! Look-ups against evictions and loads: every interleaving, up to a bound on preemptions, of two or three
+//! threads on a pool of four frames whose table has two buckets, so that chains are shared and frames change
+//! between them.
 //!
-//! Modelled: page id, pins and claim, the hash chains with their mutex, the latch (latch.rs). Not modelled, because each of them is
-//! an atomic step here: the queue of free frames, dirty states, images, and the pages' bytes, which show what a guard
-//! gives access to.
+//! Modelled: page id, pins and claim, the hash chains with their mutex, the latch (latch.rs). Not modelled,
+//! because each of them is an atomic step here: the queue of free frames, dirty states, images, and the
+//! pages' bytes, which show what a guard gives access to.
 
 use std::sync::Arc;
 

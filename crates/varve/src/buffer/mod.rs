@@ -1,43 +1,50 @@
-//! The buffer pool: pages in memory, latched for reading and changing, loaded when missing, replaced when unused.
+//! The buffer pool: pages in memory, latched for reading and changing, loaded when missing, replaced when
+//! unused.
 //!
 //! # Protocols
 //!
-//! **Look-up (hit).** Walk the hash chain without a lock (page_table.rs); try the frame's latch; with it, compare the
-//! page id. Equal: done, and the latch alone keeps the frame (BUF-1, BUF-2). No pin, no write beyond the latch's cache line.
-//! If the latch is busy: pin the frame, compare the page id under the pin (the frame can't be recycled now, so we never
-//! wait on a latch that has come to guard another page, which would break the latch order), wait for the latch, drop
-//! the pin, compare once more (a load may have failed meanwhile).
+//! **Look-up (hit).** Walk the hash chain without a lock (page_table.rs); try the frame's latch; with it,
+//! compare the page id. Equal: done, and the latch alone keeps the frame (BUF-1, BUF-2). No pin, no write
+//! beyond the latch's cache line. If the latch is busy: pin the frame, compare the page id under the pin (the
+//! frame can't be recycled now, so we never wait on a latch that has come to guard another page, which would
+//! break the latch order), wait for the latch, drop the pin, compare once more (a load may have failed
+//! meanwhile).
 //!
-//! **Load (miss).** Get a free frame first; that may wait for the page cleaner. Link it into the chain under the bucket's
-//! mutex, which also settles whether the page is really missing. From here it is found by others; they pin it and wait on
-//! its latch, which we hold. Give the claim up, read, verify checksum, address and structure. A failed read
-//! unlinks the frame; whoever waited finds the id gone and makes its own attempt, and gets its own error. While a
-//! frame is being loaded its loader waits for the disk only. Pages are also read before anybody needs them (prefetch.rs): then the
-//! loader is the read itself, and whoever hears that it is over ends the load.
+//! **Load (miss).** Get a free frame first; that may wait for the page cleaner. Link it into the chain under
+//! the bucket's mutex, which also settles whether the page is really missing. From here it is found by
+//! others; they pin it and wait on its latch, which we hold. Give the claim up, read, verify checksum,
+//! address and structure. A failed read unlinks the frame; whoever waited finds the id gone and makes its own
+//! attempt, and gets its own error. While a frame is being loaded its loader waits for the disk only. Pages
+//! are also read before anybody needs them (prefetch.rs): then the loader is the read itself, and whoever
+//! hears that it is over ends the load.
 //!
-//! **Recycle.** Claim ("no pins" → "claimed", one compare-and-swap), *try* the exclusive latch, see that the page is
-//! clean, clear the image, unlink. A pin taken on a claimed frame is taken back at once by whoever took it.
+//! **Recycle.** Claim ("no pins" → "claimed", one compare-and-swap), *try* the exclusive latch, see that the
+//! page is clean, clear the image, unlink. A pin taken on a claimed frame is taken back at once by whoever
+//! took it.
 //!
-//! **Memory ordering.** The page id is stored with Release and loaded with Acquire; under the latch it is exact because
-//! it changes only under the exclusive latch. Pin and claim are read-modify-writes on one word: the claim's Acquire sees
-//! everything done before the last pin was dropped (Release), and a successful pin's Acquire sees everything done
-//! before the claim was given up (Release). Page bytes are ordered by the latch itself.
+//! **Memory ordering.** The page id is stored with Release and loaded with Acquire; under the latch it is
+//! exact because it changes only under the exclusive latch. Pin and claim are read-modify-writes on one word:
+//! the claim's Acquire sees everything done before the last pin was dropped (Release), and a successful pin's
+//! Acquire sees everything done before the claim was given up (Release). Page bytes are ordered by the latch
+//! itself.
 //!
-//! **Images.** [`BufferPool::inner`] returns an inner page's decoded image. It is published under the shared latch with
-//! a compare-and-swap from null, so it is what the page holds; it is cleared under the exclusive latch before the first
-//! change, and when the frame is recycled. Who made a change may publish the image of the result, under the same latch. A reader that got an image just before that goes on with a page as it was:
-//! descents check where they arrive (docs/locking.md). Images are freed when no pinned epoch can hold them. The
-//! hint that leads to a frame is only a number; the id inside the image decides.
+//! **Images.** [`BufferPool::inner`] returns an inner page's decoded image. It is published under the shared
+//! latch with a compare-and-swap from null, so it is what the page holds; it is cleared under the exclusive
+//! latch before the first change, and when the frame is recycled. Who made a change may publish the image of
+//! the result, under the same latch. A reader that got an image just before that goes on with a page as it
+//! was: descents check where they arrive (docs/locking.md). Images are freed when no pinned epoch can hold
+//! them. The hint that leads to a frame is only a number; the id inside the image decides.
 //!
 //! # Latches
 //!
-//! `parking_lot::RawRwLock` (latch.rs): one word, no owner, spins briefly, then parks; a waiting writer keeps new readers out. So **no
-//! thread may latch a page twice**, not even shared. Deadlocks are excluded by the order in docs/locking.md alone.
+//! `parking_lot::RawRwLock` (latch.rs): one word, no owner, spins briefly, then parks; a waiting writer keeps
+//! new readers out. So **no thread may latch a page twice**, not even shared. Deadlocks are excluded by the
+//! order in docs/locking.md alone.
 //!
 //! # Failure
 //!
-//! Bytes that are not what was written give `Error::Corrupt`; the page is not kept. No clean frame within a minute gives
-//! `Error::NoSpace`. The pool writes nothing by itself: see clean.rs.
+//! Bytes that are not what was written give `Error::Corrupt`; the page is not kept. No clean frame within a
+//! minute gives `Error::NoSpace`. The pool writes nothing by itself: see clean.rs.
 
 #![allow(unsafe_code)]
 
@@ -85,20 +92,21 @@ use replace::Replacement;
 
 /// Where pages come from and go to. Implemented by the tablespaces.
 pub trait PageStore: Send + Sync {
-    /// Fills `buf` with the stored page. An unknown tablespace is `Error::NotFound`, a page past the end of its file
-    /// `Error::Corrupt`: what named it is damaged.
+    /// Fills `buf` with the stored page. An unknown tablespace is `Error::NotFound`, a page past the end of
+    /// its file `Error::Corrupt`: what named it is damaged.
     fn read(&self, page: PageId, buf: &mut [u8]) -> Result<()>;
     /// Stores a page. Ignored if the tablespace was dropped.
     fn write(&self, page: PageId, buf: &[u8]) -> Result<()>;
-    /// Stores several pages, in any order: `bytes` has one behind the other. Of a tablespace that was dropped none are. If it fails nobody
-    /// knows which were.
+    /// Stores several pages, in any order: `bytes` has one behind the other. Of a tablespace that was dropped
+    /// none are. If it fails nobody knows which were.
     fn write_all(&self, pages: &[PageId], bytes: &[u8]) -> Result<()> {
         let size = bytes.len().checked_div(pages.len()).unwrap_or(1);
         let mut pages = pages.iter().zip(bytes.chunks_exact(size.max(1)));
         pages.try_for_each(|(&page, bytes)| self.write(page, bytes))
     }
-    /// Gets ready for writing and syncing pages of a tablespace: as long as the answer is kept, either fails only if the disk does. Nothing was
-    /// done after an error; one that [is for want of means](Error::is_out_of_means) may pass.
+    /// Gets ready for writing and syncing pages of a tablespace: as long as the answer is kept, either fails
+    /// only if the disk does. Nothing was done after an error; one that [is for want of
+    /// means](Error::is_out_of_means) may pass.
     fn keep_open(&self, _space: SpaceId) -> Result<KeptOpen> {
         Ok(KeptOpen::default())
     }
@@ -118,8 +126,8 @@ pub trait PageStore: Send + Sync {
     fn reads_in_background(&self) -> bool {
         false
     }
-    /// Begins to read runs of pages, and does not wait. Each is told what came of it, as by `read`; those that are not even begun are
-    /// dropped. Nothing is begun where nothing can be read in the background.
+    /// Begins to read runs of pages, and does not wait. Each is told what came of it, as by `read`; those
+    /// that are not even begun are dropped. Nothing is begun where nothing can be read in the background.
     fn start_reads(&self, _runs: Vec<PageRun>) {}
     /// Makes everything written to the tablespace durable.
     fn sync(&self, space: SpaceId) -> Result<()>;
@@ -127,8 +135,8 @@ pub trait PageStore: Send + Sync {
     fn sync_all(&self, spaces: &[SpaceId]) -> Result<()> {
         spaces.iter().try_for_each(|&space| self.sync(space))
     }
-    /// For replay: makes sure that the page can be read, extending the file if it ends earlier. False if there is
-    /// no such tablespace.
+    /// For replay: makes sure that the page can be read, extending the file if it ends earlier. False if
+    /// there is no such tablespace.
     fn ensure(&self, page: PageId) -> Result<bool>;
 }
 
@@ -157,7 +165,8 @@ pub struct PoolSettings {
 /// The smallest pool, in frames: a few mini-transactions at a time.
 pub const MIN_FRAMES: usize = if cfg!(loom) { 2 } else { 64 };
 
-/// After how many leaves in a row a scan reads ahead by default: few enough for a scan of some hundred rows not to have caused reads.
+/// After how many leaves in a row a scan reads ahead by default: few enough for a scan of some hundred rows
+/// not to have caused reads.
 pub const READ_AHEAD_THRESHOLD: u32 = 3;
 
 #[derive(Default)]
@@ -196,13 +205,14 @@ pub struct PoolStats {
     /// Times a thread had to wait for the page cleaner.
     pub free_waits: u64,
     pub image_builds: u64,
-    /// Pages whose reading was begun before anybody needed them, and those of them that nobody used before others took their place.
+    /// Pages whose reading was begun before anybody needed them, and those of them that nobody used before
+    /// others took their place.
     pub read_ahead: u64,
     pub read_ahead_evicted: u64,
 }
 
-/// The frame in which a page probably is, and its range stamp if that is known. It may be wrong at any time: who uses it looks
-/// at the page id.
+/// The frame in which a page probably is, and its range stamp if that is known. It may be wrong at any time:
+/// who uses it looks at the page id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameHint {
     frame: u32,
@@ -369,8 +379,8 @@ impl BufferPool {
         Ok(ExclusivePage::new(self, frame))
     }
 
-    /// Where the page probably is, from a hint that is corrected; has the processor fetch what a search in the page
-    /// reads first. For a page that is going to be latched now.
+    /// Where the page probably is, from a hint that is corrected; has the processor fetch what a search in
+    /// the page reads first. For a page that is going to be latched now.
     #[inline]
     pub fn expect(&self, id: PageId, hint: &PageHint) -> FrameHint {
         let (mut frame, mut stamp) = hint.get();
@@ -439,8 +449,8 @@ impl BufferPool {
         Ok(frame.map(|f| ExclusivePage::new(self, f)))
     }
 
-    /// The page, latched exclusively, for a caller that overwrites all of it: it is not read. If it is in the pool its
-    /// bytes are what they were, otherwise zero.
+    /// The page, latched exclusively, for a caller that overwrites all of it: it is not read. If it is in the
+    /// pool its bytes are what they were, otherwise zero.
     pub fn exclusive_new(&self, id: PageId) -> Result<ExclusivePage<'_>> {
         loop {
             if let Some(frame) = self.table.find(&self.frames, id) {
@@ -487,8 +497,8 @@ impl BufferPool {
         self.table.find(&self.frames, id).is_some()
     }
 
-    /// The decoded image of an inner page, valid as long as `guard`; `None` if the page is of another kind. `hint` is
-    /// where the page was found last; it is corrected.
+    /// The decoded image of an inner page, valid as long as `guard`; `None` if the page is of another kind.
+    /// `hint` is where the page was found last; it is corrected.
     #[inline]
     pub fn inner<'g>(
         &self,
@@ -650,8 +660,8 @@ impl BufferPool {
         false
     }
 
-    /// Waits for the latch of a frame that holds `id`, under a pin. True with the latch; then the id has to be compared
-    /// again. False without, if the frame is in other hands.
+    /// Waits for the latch of a frame that holds `id`, under a pin. True with the latch; then the id has to
+    /// be compared again. False without, if the frame is in other hands.
     #[cold]
     fn latch_busy<M: Mode>(&self, index: u32, id: PageId) -> bool {
         let frame = &self.frames[index as usize];
@@ -685,16 +695,16 @@ impl BufferPool {
         Ok(Some(index))
     }
 
-    /// Ends a load: the bytes, read into a frame that is latched exclusively, are those of the page. Called by whoever loads it, or by a
-    /// thread of the store's queue (prefetch.rs).
+    /// Ends a load: the bytes, read into a frame that is latched exclusively, are those of the page. Called
+    /// by whoever loads it, or by a thread of the store's queue (prefetch.rs).
     fn check_loaded(&self, id: PageId, bytes: &mut [u8]) -> Result<()> {
         page::verify(bytes, id)?;
         page::validate(bytes, id)?;
         page::validate_keys(bytes, id)
     }
 
-    /// Makes a free frame the one that holds `id` and returns it, exclusively latched, its bytes still those of another
-    /// page. `None` if the page has a frame already.
+    /// Makes a free frame the one that holds `id` and returns it, exclusively latched, its bytes still those
+    /// of another page. `None` if the page has a frame already.
     fn install(&self, id: PageId) -> Result<Option<u32>> {
         let index = self.free_frame()?;
         if !self.link(index, id) {
@@ -706,8 +716,8 @@ impl BufferPool {
         Ok(Some(index))
     }
 
-    /// Makes a free frame, which stays claimed, the one that holds `id`. False if the page has a frame already; then this one is free
-    /// again.
+    /// Makes a free frame, which stays claimed, the one that holds `id`. False if the page has a frame
+    /// already; then this one is free again.
     fn link(&self, index: u32, id: PageId) -> bool {
         if !self.table.insert(&self.frames, index, id) {
             self.push_free(index);

@@ -1,17 +1,18 @@
 //! Which frame holds which page: a hash table of frame numbers, read without a lock.
 //!
-//! Buckets are heads of chains that run through `Frame::hash_next`. Chains change only under the bucket's mutex; look-ups
-//! walk them without it. A walk may meet a frame that is being moved to another bucket and end up in a foreign chain.
-//! Two things make that harmless:
+//! Buckets are heads of chains that run through `Frame::hash_next`. Chains change only under the bucket's
+//! mutex; look-ups walk them without it. A walk may meet a frame that is being moved to another bucket and
+//! end up in a foreign chain. Two things make that harmless:
 //!
-//! - **PT-1** A hit is only a guess: the caller latches or pins the frame and looks at its page id again (BUF-1).
-//! - **PT-2** A miss is only a guess: before a page is loaded, the chain is walked again under the bucket's mutex
-//!   ([`PageTable::insert`]), where it can't change. So a page is never in two frames.
+//! - **PT-1** A hit is only a guess: the caller latches or pins the frame and looks at its page id again
+//!   (BUF-1).
+//! - **PT-2** A miss is only a guess: before a page is loaded, the chain is walked again under the bucket's
+//!   mutex ([`PageTable::insert`]), where it can't change. So a page is never in two frames.
 //!
-//! A walk that was led astray could meet moving frames for ever; it gives up after a bounded number of steps and
-//! reports a miss, which PT-2 settles. A frame is unlinked before its page id changes, and linked after the new one is
-//! set. Heads and links are stored with Release and loaded with Acquire, so that whoever finds a frame through a chain
-//! sees the page id that put it there or a newer one.
+//! A walk that was led astray could meet moving frames for ever; it gives up after a bounded number of steps
+//! and reports a miss, which PT-2 settles. A frame is unlinked before its page id changes, and linked after
+//! the new one is set. Heads and links are stored with Release and loaded with Acquire, so that whoever finds
+//! a frame through a chain sees the page id that put it there or a newer one.
 
 use std::sync::atomic::Ordering::*;
 
@@ -73,8 +74,8 @@ impl PageTable {
         None
     }
 
-    /// Links `frame`, which the caller has claimed and exclusively latched, as the one that holds `id`. False if another
-    /// frame does already; then nothing changed.
+    /// Links `frame`, which the caller has claimed and exclusively latched, as the one that holds `id`. False
+    /// if another frame does already; then nothing changed.
     pub fn insert(&self, frames: &[Frame], frame: u32, id: PageId) -> bool {
         let bucket = self.bucket(id);
         let _guard = self.stripe(bucket);

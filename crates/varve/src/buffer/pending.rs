@@ -1,17 +1,20 @@
-//! Pages whose redo has not been applied yet: while recovery goes on, each is brought up to date when it is loaded.
+//! Pages whose redo has not been applied yet: while recovery goes on, each is brought up to date when it is
+//! loaded.
 //!
-//! - **BUF-6** As long as redo is pending for a page, nobody gets to see the page without it: whoever loads the page applies the redo under the
-//!   exclusive latch with which the frame was taken, before anybody else can latch it. Then the page is registered as changed
-//!   from the first redo that was applied, and only then does the redo count as applied. If anything fails the frame is given
-//!   up and the redo stays pending.
-//!   Pages for which redo is pending are read ahead for recovery only, whose own thread applies the redo (prefetch.rs): the one that ends such a
-//!   read waits for nothing.
-//! - **BUF-7** A page for which redo is pending is never taken for new without it: should whoever takes it not fill it after all,
-//!   the redo would be lost.
-//! - **BUF-8** Pages that lacked redo are registered as changed from LSNs in any order, older than others that are registered already. Until they are put
-//!   in order (DQ-4) something else, recovery's hold, keeps the checkpoint below all of them.
+//! - **BUF-6** As long as redo is pending for a page, nobody gets to see the page without it: whoever loads
+//!   the page applies the redo under the exclusive latch with which the frame was taken, before anybody else
+//!   can latch it. Then the page is registered as changed from the first redo that was applied, and only then
+//!   does the redo count as applied. If anything fails the frame is given up and the redo stays pending.
+//!   Pages for which redo is pending are read ahead for recovery only, whose own thread applies the redo
+//!   (prefetch.rs): the one that ends such a read waits for nothing.
+//! - **BUF-7** A page for which redo is pending is never taken for new without it: should whoever takes it
+//!   not fill it after all, the redo would be lost.
+//! - **BUF-8** Pages that lacked redo are registered as changed from LSNs in any order, older than others
+//!   that are registered already. Until they are put in order (DQ-4) something else, recovery's hold, keeps
+//!   the checkpoint below all of them.
 //!
-//! What is pending is known to recovery alone, through [`PendingRedo`]; a pool without one pays for a load of one flag on each miss.
+//! What is pending is known to recovery alone, through [`PendingRedo`]; a pool without one pays for a load of
+//! one flag on each miss.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -35,19 +38,21 @@ pub enum Need {
 /// Redo that waits for its pages to be loaded.
 pub trait PendingRedo: Send + Sync {
     fn need(&self, page: PageId) -> Need;
-    /// Applies what the page, whose bytes are those that `need` asks for, does not have yet. Calls `changed` with the LSN where the first redo
-    /// that was applied begins, unless the page had all of it, and only then lets it count as applied. For one page, one thread at a time.
+    /// Applies what the page, whose bytes are those that `need` asks for, does not have yet. Calls `changed`
+    /// with the LSN where the first redo that was applied begins, unless the page had all of it, and only
+    /// then lets it count as applied. For one page, one thread at a time.
     fn apply(&self, page: PageId, bytes: &mut [u8], changed: &mut dyn FnMut(Lsn)) -> Result<()>;
     /// The tablespace is gone: nobody will load its pages.
     fn forget(&self, space: SpaceId);
-    /// Memory that the redo takes, or may come to take: frames may be held back for it (BUF-9). It only falls.
+    /// Memory that the redo takes, or may come to take: frames may be held back for it (BUF-9). It only
+    /// falls.
     fn held_bytes(&self) -> usize;
 }
 
 #[derive(Default)]
 pub(super) struct Pending {
-    /// There is some. Release when it comes, before any page is loaded by users; Acquire when a page is loaded. When it goes
-    /// nothing is pending any more, so it does not matter who sees that when.
+    /// There is some. Release when it comes, before any page is loaded by users; Acquire when a page is
+    /// loaded. When it goes nothing is pending any more, so it does not matter who sees that when.
     is_any: AtomicBool,
     redo: RwLock<Option<Arc<dyn PendingRedo>>>,
 }
@@ -85,7 +90,8 @@ impl BufferPool {
         }
     }
 
-    /// Reads the page into `bytes`, those of `frame`, which the caller has latched exclusively, and brings it up to date (BUF-6).
+    /// Reads the page into `bytes`, those of `frame`, which the caller has latched exclusively, and brings it
+    /// up to date (BUF-6).
     pub(super) fn fill(&self, frame: u32, id: PageId, bytes: &mut [u8]) -> Result<()> {
         let Some((redo, need)) = self.pending_for(id) else {
             return self.read_stored(id, bytes);

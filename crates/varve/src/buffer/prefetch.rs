@@ -1,24 +1,29 @@
 //! Reading pages before somebody needs them.
 //!
-//! **Prefetch.** [`BufferPool::prefetch`] takes free frames, or clean ones that the clock gives without a search, and waits for
-//! nothing. Each is linked under its page as by a load (mod.rs), so that a page is never in two frames, and whoever needs it
-//! meanwhile pins the frame and waits on its latch. That latch belongs to the read ([`Loading`]), which the store's queue carries
-//! out, and is given back by the thread that hears that it is over: it checks the page as a load does, and unlatches the frame.
-//! A page that could not be read, or is damaged, is unlinked and nobody is told: whoever waited finds the id gone, makes its own
-//! attempt, and meets the error itself.
+//! **Prefetch.** [`BufferPool::prefetch`] takes free frames, or clean ones that the clock gives without a
+//! search, and waits for nothing. Each is linked under its page as by a load (mod.rs), so that a page is
+//! never in two frames, and whoever needs it meanwhile pins the frame and waits on its latch. That latch
+//! belongs to the read ([`Loading`]), which the store's queue carries out, and is given back by the thread
+//! that hears that it is over: it checks the page as a load does, and unlatches the frame. A page that could
+//! not be read, or is damaged, is unlinked and nobody is told: whoever waited finds the id gone, makes its
+//! own attempt, and meets the error itself.
 //!
-//! The reads' latches are many at a time and taken in no order. That is safe, because whoever has them waits for the disk
-//! only, and never for a latch, a mutex held by somebody who waits for one, or a frame.
+//! The reads' latches are many at a time and taken in no order. That is safe, because whoever has them waits
+//! for the disk only, and never for a latch, a mutex held by somebody who waits for one, or a frame.
 //!
-//! **Recovery.** [`BufferPool::read_pending`] does the same with pages for which redo is pending (pending.rs), which `prefetch` passes over. Who hears
-//! that such a read is over hands the frames, still latched, to the recovery's thread that wanted them ([`Arrived`]), and that brings them up
-//! to date before it gives the latches back (BUF-6). Until it has, it waits for the disk only, for these reads and those of recovery's own file.
+//! **Recovery.** [`BufferPool::read_pending`] does the same with pages for which redo is pending
+//! (pending.rs), which `prefetch` passes over. Who hears that such a read is over hands the frames, still
+//! latched, to the recovery's thread that wanted them ([`Arrived`]), and that brings them up to date before
+//! it gives the latches back (BUF-6). Until it has, it waits for the disk only, for these reads and those of
+//! recovery's own file.
 //!
-//! Pages that lie side by side in a file, whichever way, are read together, at most [`RUN_BYTES`] at a time, so that the first of them need not wait
-//! for long. At most an eighth of the pool's frames, and no more than [`MAX_UNDER_WAY`], are being filled so.
+//! Pages that lie side by side in a file, whichever way, are read together, at most [`RUN_BYTES`] at a time,
+//! so that the first of them need not wait for long. At most an eighth of the pool's frames, and no more than
+//! [`MAX_UNDER_WAY`], are being filled so.
 //!
-//! **Replacement.** A page that was read ahead is to the clock like one that was just loaded, whenever it comes to be used: its first
-//! use counts for nothing. One that is never used goes at the first visit of the hand, and is counted.
+//! **Replacement.** A page that was read ahead is to the clock like one that was just loaded, whenever it
+//! comes to be used: its first use counts for nothing. One that is never used goes at the first visit of the
+//! hand, and is counted.
 
 #![allow(unsafe_code)]
 
@@ -58,8 +63,8 @@ struct Loading {
 pub struct Arrived(Box<Loading>);
 
 impl Arrived {
-    /// Brings the pages up to date and lets others have them (BUF-6). Those for which that fails are unlinked: whoever needs them makes
-    /// its own attempt.
+    /// Brings the pages up to date and lets others have them (BUF-6). Those for which that fails are
+    /// unlinked: whoever needs them makes its own attempt.
     pub fn finish(mut self, redo: &dyn PendingRedo) {
         self.0.end_each(|pool, frame, id, bytes| {
             pool.check_loaded(id, bytes)?;
@@ -135,17 +140,18 @@ impl Drop for Loading {
 }
 
 impl BufferPool {
-    /// Begins to read those of these pages that are not in the pool, and does not wait for them. Stops at the first for which there is
-    /// no frame at hand, and returns how many it went through. Pages in ascending or descending order are read together where they lie
-    /// side by side.
-    /// What can't be read is passed over in silence. The caller may hold latches.
+    /// Begins to read those of these pages that are not in the pool, and does not wait for them. Stops at the
+    /// first for which there is no frame at hand, and returns how many it went through. Pages in ascending or
+    /// descending order are read together where they lie side by side. What can't be read is passed over in
+    /// silence. The caller may hold latches.
     pub fn prefetch(self: &Arc<Self>, pages: &[PageId]) -> usize {
         // BUF-6
         self.start_reading(pages, None, |id| self.pending_for(id).is_none())
     }
 
-    /// The same with pages that lack redo. They come to `to`, each latched until its [`Arrived`] is finished or dropped; until then the caller
-    /// waits for nothing else. When all of them have come, or can't, `to` and its clones are gone.
+    /// The same with pages that lack redo. They come to `to`, each latched until its [`Arrived`] is finished
+    /// or dropped; until then the caller waits for nothing else. When all of them have come, or can't, `to`
+    /// and its clones are gone.
     pub fn read_pending(self: &Arc<Self>, pages: &[PageId], to: Sender<Arrived>) {
         self.start_reading(pages, Some(to), |id| {
             self.pending_for(id)
@@ -186,8 +192,8 @@ impl BufferPool {
         passed
     }
 
-    /// For a walk over many pages in an order that is known, which is at its page number `at` now: sees to it that some are read ahead,
-    /// unless the setting is never to do so.
+    /// For a walk over many pages in an order that is known, which is at its page number `at` now: sees to it
+    /// that some are read ahead, unless the setting is never to do so.
     pub fn prefetch_walk(self: &Arc<Self>, at: usize, page: impl Fn(usize) -> Option<PageId>) {
         if self.read_ahead_threshold() > 0 && at.is_multiple_of(WALK / 2) {
             let ahead: Vec<_> = (at..at + WALK).map_while(page).collect();
@@ -205,7 +211,8 @@ impl BufferPool {
         self.pop_free().or_else(|| self.sweep(SWEEP))
     }
 
-    /// Links a free frame under the page, to be filled. False if the page has a frame already; then this one is free again.
+    /// Links a free frame under the page, to be filled. False if the page has a frame already; then this one
+    /// is free again.
     fn start_loading(&self, index: u32, id: PageId) -> bool {
         if !self.link(index, id) {
             return false;

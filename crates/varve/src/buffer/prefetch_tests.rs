@@ -254,7 +254,8 @@ fn failed_reads_leave_nothing_behind() {
     assert!(all.iter().all(|pin| pin.is_ok()));
 }
 
-/// Reading ahead takes an eighth of the pool at most, nothing that is in use, and no frame that somebody waits for.
+/// Reading ahead takes an eighth of the pool at most, nothing that is in use, and no frame that somebody
+/// waits for.
 #[test]
 fn reading_ahead_takes_what_is_spare() {
     let (pool, _, file) = gated(256, 1000);
@@ -269,7 +270,8 @@ fn reading_ahead_takes_what_is_spare() {
     wait_until_read(&pool);
 }
 
-/// To the clock a page that is used once is the same, read ahead or not; one that nobody used is counted when it goes.
+/// To the clock a page that is used once is the same, read ahead or not; one that nobody used is counted when
+/// it goes.
 #[test]
 fn unused_pages_go_first_and_are_counted() {
     let (pool, _, file) = gated(64, 1000);

@@ -1,28 +1,30 @@
 //! Free frames, and the clock that makes them.
 //!
-//! **Policy.** A clock with small usage counters (GCLOCK), made scan-resistant by two rules. A page that is put in starts
-//! with a count of *zero*, so the hand takes it at its first visit unless it was used again: a scan's pages go first,
-//! whatever their number, as in SIEVE. And uses are counted at most once per *tick*, a tick being the loading of 1/16 of
-//! the pool: a locking cursor that latches the same leaf once per row has used it once. A counted use is worth two
-//! rounds of the hand, four can be saved up: a page that is used once in two rounds stays for good, where strict LRU
-//! would have dropped it after one. A hit within a tick writes to no cache line but the latch's, which a list with a midpoint
-//! (InnoDB's) can't have. After five rounds without a find every page has been seen without a life left.
+//! **Policy.** A clock with small usage counters (GCLOCK), made scan-resistant by two rules. A page that is
+//! put in starts with a count of *zero*, so the hand takes it at its first visit unless it was used again: a
+//! scan's pages go first, whatever their number, as in SIEVE. And uses are counted at most once per *tick*, a
+//! tick being the loading of 1/16 of the pool: a locking cursor that latches the same leaf once per row has
+//! used it once. A counted use is worth two rounds of the hand, four can be saved up: a page that is used
+//! once in two rounds stays for good, where strict LRU would have dropped it after one. A hit within a tick
+//! writes to no cache line but the latch's, which a list with a midpoint (InnoDB's) can't have. After five
+//! rounds without a find every page has been seen without a life left.
 //!
-//! **Fewer frames.** Frames from the limit on are held back for recovery's redo (BUF-9, held_back.rs): the free list does not have them, and the hand goes round below
-//! it. When the limit rises the hand is somewhere else, which does no harm.
+//! **Fewer frames.** Frames from the limit on are held back for recovery's redo (BUF-9, held_back.rs): the
+//! free list does not have them, and the hand goes round below it. When the limit rises the hand is somewhere
+//! else, which does no harm.
 //!
-//! **Ahead of demand.** The page cleaner keeps a number of frames free ([`BufferPool::refill_free`]), and is woken when half of them are taken; who finds none
-//! left moves the hand itself.
+//! **Ahead of demand.** The page cleaner keeps a number of frames free ([`BufferPool::refill_free`]), and is
+//! woken when half of them are taken; who finds none left moves the hand itself.
 //!
-//! **Waiting.** The clock takes clean pages only. When it finds none in five rounds, the caller asks the page cleaner and
-//! waits for it to finish a write. That never deadlocks: the cleaner takes shared latches one at a time, with a
-//! time limit, of pages that it skips if it can't have them. It can fail: `Error::NoSpace` after [`GIVE_UP`], when
-//! the pool is smaller than what its users keep latched and pinned.
+//! **Waiting.** The clock takes clean pages only. When it finds none in five rounds, the caller asks the page
+//! cleaner and waits for it to finish a write. That never deadlocks: the cleaner takes shared latches one at
+//! a time, with a time limit, of pages that it skips if it can't have them. It can fail: `Error::NoSpace`
+//! after [`GIVE_UP`], when the pool is smaller than what its users keep latched and pinned.
 //!
-//! **Memory.** The arena's memory is the system's until it is written to for the first time. Clearing it then costs the thread that
-//! fills the pool as much as its own work, so the page cleaner asks for it beforehand: as much as is in use and a sixteenth of the
-//! pool, but no more than [`MAX_AHEAD_BYTES`], which keeps it from its other duties for some 0.1 s. A small database in a large pool takes
-//! no more than that.
+//! **Memory.** The arena's memory is the system's until it is written to for the first time. Clearing it then
+//! costs the thread that fills the pool as much as its own work, so the page cleaner asks for it beforehand:
+//! as much as is in use and a sixteenth of the pool, but no more than [`MAX_AHEAD_BYTES`], which keeps it
+//! from its other duties for some 0.1 s. A small database in a large pool takes no more than that.
 
 #![allow(unsafe_code)]
 
@@ -48,7 +50,8 @@ const GIVE_UP: Duration = Duration::from_secs(60);
 pub(super) struct Replacement {
     /// Frames that hold nothing (BUF-3).
     free: ArrayQueue<u32>,
-    /// Frames from this one on are held back (BUF-9). Relaxed: who gets one of a frame that it has passed gets it from the free list.
+    /// Frames from this one on are held back (BUF-9). Relaxed: who gets one of a frame that it has passed
+    /// gets it from the free list.
     pub(super) limit: AtomicU32,
     /// The clock hand; taken modulo the limit.
     hand: CachePadded<AtomicU64>,
@@ -62,8 +65,8 @@ pub(super) struct Replacement {
     /// Nobody will clean any frame. Relaxed: who waits looks again soon.
     is_given_up: AtomicBool,
     wake_cleaner: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// With fewer free frames than this the cleaner is woken, once until it has looked after them. Relaxed both: a missed one wakes nobody until
-    /// the cleaner's next round, or until somebody waits.
+    /// With fewer free frames than this the cleaner is woken, once until it has looked after them. Relaxed
+    /// both: a missed one wakes nobody until the cleaner's next round, or until somebody waits.
     low_mark: AtomicU32,
     told_low: AtomicBool,
     pub(super) backing: Backing,
@@ -72,8 +75,8 @@ pub(super) struct Replacement {
 /// Memory is asked for at most so far ahead of its use.
 const MAX_AHEAD_BYTES: usize = 256 << 20;
 
-/// How much of the arena has memory. Frames are used for the first time in their order. Relaxed throughout: only advice to the
-/// system depends on it.
+/// How much of the arena has memory. Frames are used for the first time in their order. Relaxed throughout:
+/// only advice to the system depends on it.
 pub(super) struct Backing {
     /// Frames below this have memory. Written by the page cleaner.
     pub(super) until: AtomicU32,
@@ -186,7 +189,8 @@ impl Replacement {
         }
     }
 
-    /// A frame became clean or free. Pairs with `wait`, which counts itself before it looks for a frame a last time.
+    /// A frame became clean or free. Pairs with `wait`, which counts itself before it looks for a frame a
+    /// last time.
     pub fn notify(&self) {
         if self.waiting.load(SeqCst) > 0 {
             let _guard = self.cleaned.0.lock();
@@ -277,8 +281,8 @@ impl BufferPool {
         found
     }
 
-    /// Lets the clock hand pass over up to `steps` frames until it has freed some. Returns the first; others of the same
-    /// step go to the free list, since the hand won't be back before its next round.
+    /// Lets the clock hand pass over up to `steps` frames until it has freed some. Returns the first; others
+    /// of the same step go to the free list, since the hand won't be back before its next round.
     pub(super) fn sweep(&self, steps: usize) -> Option<u32> {
         let n = u64::from(self.replacement.limit());
         let mut found = None;
@@ -302,7 +306,8 @@ impl BufferPool {
         found
     }
 
-    /// Takes the page out of a frame that nobody uses and that is clean. Afterwards the frame is as BUF-3 says.
+    /// Takes the page out of a frame that nobody uses and that is clean. Afterwards the frame is as BUF-3
+    /// says.
     fn try_recycle(&self, index: u32) -> bool {
         let f = &self.frames[index as usize];
         if !f.try_claim() {
@@ -343,9 +348,10 @@ impl BufferPool {
         self.replacement.notify();
     }
 
-    /// Ends the stay of a page that could not be filled. The caller has the exclusive latch, which is given back.
-    /// Threads that wait for the latch find that the frame holds something else and start again; because of them the
-    /// frame can't always be claimed. Then it stays behind empty, and the clock picks it up.
+    /// Ends the stay of a page that could not be filled. The caller has the exclusive latch, which is given
+    /// back. Threads that wait for the latch find that the frame holds something else and start again;
+    /// because of them the frame can't always be claimed. Then it stays behind empty, and the clock picks it
+    /// up.
     pub(super) fn give_up(&self, index: u32) {
         let f = &self.frames[index as usize];
         self.empty(index);
@@ -357,9 +363,10 @@ impl BufferPool {
         }
     }
 
-    /// Forgets the pages of a tablespace that is gone, without writing them. Nobody may use its pages any more, except
-    /// the cleaner, whose writes the store ignores: a frame that is in use just now is left to it, and becomes clean and
-    /// free in the usual way. That is harmless, since tablespace ids are never used again.
+    /// Forgets the pages of a tablespace that is gone, without writing them. Nobody may use its pages any
+    /// more, except the cleaner, whose writes the store ignores: a frame that is in use just now is left to
+    /// it, and becomes clean and free in the usual way. That is harmless, since tablespace ids are never used
+    /// again.
     pub fn drop_space(&self, space: SpaceId) {
         self.forget_pending(space);
         for index in 0..self.frames.len() as u32 {
@@ -371,8 +378,8 @@ impl BufferPool {
         }
     }
 
-    /// Forgets a page whose content nobody will look at again, without writing it. If its frame is in use just now (the
-    /// cleaner may be writing it), it stays there, and becomes clean and free in the usual way.
+    /// Forgets a page whose content nobody will look at again, without writing it. If its frame is in use
+    /// just now (the cleaner may be writing it), it stays there, and becomes clean and free in the usual way.
     pub fn forget(&self, id: PageId) {
         if let Some(index) = self.table.find(&self.frames, id) {
             self.forget_if(index, |page| page == id);
@@ -410,8 +417,9 @@ impl BufferPool {
         }
     }
 
-    /// Takes clean pages that the clock would take next out of their frames until `target` frames are free or the hand
-    /// went round once. For the cleaner, so that users find free frames at once. Returns how many are free.
+    /// Takes clean pages that the clock would take next out of their frames until `target` frames are free or
+    /// the hand went round once. For the cleaner, so that users find free frames at once. Returns how many
+    /// are free.
     pub fn refill_free(&self, target: usize) -> usize {
         let target = target.min(self.usable_frames());
         let r = &self.replacement;
@@ -428,7 +436,8 @@ impl BufferPool {
         self.replacement.free_len()
     }
 
-    /// Frames just ahead of the clock hand that hold unused dirty pages, in the order in which the hand comes to them.
+    /// Frames just ahead of the clock hand that hold unused dirty pages, in the order in which the hand comes
+    /// to them.
     pub(super) fn unused_dirty_ahead(&self, look_at: usize) -> impl Iterator<Item = u32> + '_ {
         let n = u64::from(self.replacement.limit());
         let start = self.replacement.hand.load(Relaxed);

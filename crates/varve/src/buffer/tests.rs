@@ -1,4 +1,5 @@
-//! The pool under load: a store in memory, a cleaner as small as one can be, and pages whose content proves itself.
+//! The pool under load: a store in memory, a cleaner as small as one can be, and pages whose content proves
+//! itself.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
@@ -144,7 +145,8 @@ fn memory_is_asked_for_ahead_of_use() {
     assert_eq!(backed(), 320, "all there is");
 }
 
-/// Each latching of a page that is in the pool counts. What its frame has not told yet comes when the page goes.
+/// Each latching of a page that is in the pool counts. What its frame has not told yet comes when the page
+/// goes.
 #[test]
 fn hits_are_counted() {
     let (pool, _) = pool_of(64, 1000);
@@ -184,8 +186,8 @@ fn free_frames_are_asked_for_ahead_of_demand() {
     assert_eq!(told.load(Relaxed), 2, "again");
 }
 
-/// More pages than frames, more threads than cores: every increment must survive eviction, reload and cleaning, and no
-/// reader may see a torn or foreign page.
+/// More pages than frames, more threads than cores: every increment must survive eviction, reload and
+/// cleaning, and no reader may see a torn or foreign page.
 #[test]
 fn changes_survive_a_tiny_pool() {
     const PAGES: u32 = 300;
@@ -328,8 +330,8 @@ fn a_thread_waits_for_the_cleaner_when_all_is_dirty() {
     assert!(pool.is_resident(id(99)) && !pool.is_resident(id(0)));
 }
 
-/// A change made while a page is being written keeps the page dirty, since that change only; a write that failed keeps it
-/// dirty since the first.
+/// A change made while a page is being written keeps the page dirty, since that change only; a write that
+/// failed keeps it dirty since the first.
 #[test]
 fn a_change_during_the_write_is_not_lost() {
     let change = |pool: &BufferPool, v: u64| {
@@ -504,8 +506,8 @@ fn inner_page(id: PageId, children: u32) -> Vec<u8> {
     page
 }
 
-/// BUF-5: who has noted a page's range stamp learns of every change of the page but those of records, and when the page has been
-/// away.
+/// BUF-5: who has noted a page's range stamp learns of every change of the page but those of records, and
+/// when the page has been away.
 #[test]
 fn a_range_stamp_holds_as_long_as_the_range() {
     let (pool, _) = pool_of(MIN_FRAMES, 300);
@@ -530,8 +532,8 @@ fn a_range_stamp_holds_as_long_as_the_range() {
     }
 }
 
-/// Images follow the page: built once, gone with the first change, new afterwards; while a reader holds an old one it
-/// stays readable, also when its frame has long been recycled.
+/// Images follow the page: built once, gone with the first change, new afterwards; while a reader holds an
+/// old one it stays readable, also when its frame has long been recycled.
 #[test]
 fn images_follow_their_page() {
     let (pool, store) = pool_of(MIN_FRAMES, 300);
@@ -561,8 +563,8 @@ fn images_follow_their_page() {
     assert_eq!(old.child(2).no, PageNo(2));
 }
 
-/// Descents, changes and evictions at once: an image is never of another page, and never older than a change that ended
-/// before it was asked for.
+/// Descents, changes and evictions at once: an image is never of another page, and never older than a change
+/// that ended before it was asked for.
 #[test]
 fn images_are_never_stale_after_a_change_ended() {
     let (pool, store) = pool_of(MIN_FRAMES, 200);
@@ -607,8 +609,9 @@ fn images_are_never_stale_after_a_change_ended() {
     });
 }
 
-/// Everything that moves frames about at once: loads, failed loads, new pages kept and given up, pins, dropped spaces,
-/// cleaning. Afterwards every frame is free or holds a page, and nobody has kept a latch or a pin.
+/// Everything that moves frames about at once: loads, failed loads, new pages kept and given up, pins,
+/// dropped spaces, cleaning. Afterwards every frame is free or holds a page, and nobody has kept a latch or a
+/// pin.
 #[test]
 fn no_frame_is_lost() {
     let (pool, store) = pool_of(MIN_FRAMES, 150);

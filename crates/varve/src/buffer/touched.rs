@@ -1,4 +1,5 @@
-//! What a frame remembers of the uses of its page, in one word beside the latch: whoever latches the page has that cache line anyway.
+//! What a frame remembers of the uses of its page, in one word beside the latch: whoever latches the page has
+//! that cache line anyway.
 //!
 //! ```text
 //!  0 to  2  usage count
@@ -8,8 +9,9 @@
 //!  9 to 31  tick of the last counted use
 //! ```
 //!
-//! A hit in the tick of the one before adds one to the word, and that is all; every sixteenth, and the first of a tick, tells how many there were.
-//! All of it is statistics: relaxed, and an update that is lost between a load and a store does no harm.
+//! A hit in the tick of the one before adds one to the word, and that is all; every sixteenth, and the first
+//! of a tick, tells how many there were. All of it is statistics: relaxed, and an update that is lost between
+//! a load and a store does no harm.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -24,7 +26,8 @@ const HITS: u32 = 15 * ONE_HIT;
 const ONE_TICK: u32 = 1 << 9;
 const TICKS: u32 = !(ONE_TICK - 1);
 
-/// A moment, as it stands in the word. Ticks wrap: a page that nobody has used for 2^23 of them looks younger.
+/// A moment, as it stands in the word. Ticks wrap: a page that nobody has used for 2^23 of them looks
+/// younger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Tick(u32);
 
@@ -53,7 +56,8 @@ impl Touched {
         Touched(AtomicU32::new(0))
     }
 
-    /// Somebody has latched the page: counts a hit. False if it has to be `hit_telling`; then nothing was done.
+    /// Somebody has latched the page: counts a hit. False if it has to be `hit_telling`; then nothing was
+    /// done.
     #[inline]
     #[must_use]
     pub fn hit(&self, now: Tick) -> bool {
@@ -66,8 +70,8 @@ impl Touched {
         is_all
     }
 
-    /// Counts a hit, and a use, at most one per tick: a cursor that latches the same page a hundred times in a row has used it once.
-    /// Returns how many hits are to be told.
+    /// Counts a hit, and a use, at most one per tick: a cursor that latches the same page a hundred times in
+    /// a row has used it once. Returns how many hits are to be told.
     #[must_use]
     pub fn hit_telling(&self, now: Tick) -> u32 {
         let seen = self.0.load(Relaxed);
@@ -84,12 +88,14 @@ impl Touched {
         }
     }
 
-    /// A page was just put in: no use counted yet, so a page that is read once and never again is the first to go.
+    /// A page was just put in: no use counted yet, so a page that is read once and never again is the first
+    /// to go.
     pub fn start(&self, now: Tick) {
         self.0.store(now.0, Relaxed);
     }
 
-    /// A page is being put in that nobody needs yet. Its first use will count for nothing: the tick is an older one, so that it is seen.
+    /// A page is being put in that nobody needs yet. Its first use will count for nothing: the tick is an
+    /// older one, so that it is seen.
     pub fn start_ahead(&self, now: Tick) {
         let before = now.0.wrapping_sub(ONE_TICK);
         self.0.store(before | UNUSED_AHEAD, Relaxed);
@@ -153,7 +159,8 @@ mod tests {
         }
     }
 
-    /// Every hit is told once, when the tick changes, the sixteenth comes, or the page goes; also where ticks wrap.
+    /// Every hit is told once, when the tick changes, the sixteenth comes, or the page goes; also where ticks
+    /// wrap.
     #[test]
     fn hits_are_told() {
         for first in [1, 7, (1 << 23) - 2] {

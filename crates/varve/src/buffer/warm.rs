@@ -1,5 +1,5 @@
-//! Which pages the pool holds, and how many more it would hold without anybody's giving way: for a pool that is to be filled after a restart as
-//! it was before.
+//! Which pages the pool holds, and how many more it would hold without anybody's giving way: for a pool that
+//! is to be filled after a restart as it was before.
 
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering::*;

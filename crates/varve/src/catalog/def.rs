@@ -12,8 +12,8 @@
 //! def.validate().unwrap();
 //! ```
 //!
-//! Invariant **DEF-1**: a definition that passed [`TableDef::validate`] yields a row format and key codecs without
-//! panicking. Definitions from disk are validated like those of callers.
+//! Invariant **DEF-1**: a definition that passed [`TableDef::validate`] yields a row format and key codecs
+//! without panicking. Definitions from disk are validated like those of callers.
 
 use crate::base::{Error, IndexId, NO_PAGE, PageNo, Result, SpaceId, TableId};
 use crate::row::{
@@ -23,8 +23,8 @@ use crate::row::{
 pub const MAX_COLUMNS: usize = 1000;
 /// Secondary indexes of one table.
 pub const MAX_INDEXES: usize = 64;
-/// Bytes of the schema's name, of the table's, of a column's, of an index's. A file name, of at most 255 bytes,
-/// is made of a table's name.
+/// Bytes of the schema's name, of the table's, of a column's, of an index's. A file name, of at most 255
+/// bytes, is made of a table's name.
 pub const MAX_NAME_BYTES: usize = 240;
 /// The name of every clustered index.
 pub const PRIMARY_NAME: &str = "PRIMARY";

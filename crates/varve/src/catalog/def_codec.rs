@@ -1,11 +1,11 @@
 //! Table definitions as bytes, for the catalog and for the copy in the table's own file.
 //!
 //! All integers are little-endian; a string is its length (u16) and its bytes, a blob the same with u32. The
-//! layout is in docs/format.md. The carrier has the checksum. The first word is the version of this encoding: one
-//! that is not known is refused by name.
+//! layout is in docs/format.md. The carrier has the checksum. The first word is the version of this encoding:
+//! one that is not known is refused by name.
 //!
-//! Decoding is total: lengths are checked against what is there before anything is allocated, and what was read must pass
-//! `TableDef::validate` (DEF-1).
+//! Decoding is total: lengths are checked against what is there before anything is allocated, and what was
+//! read must pass `TableDef::validate` (DEF-1).
 
 use crate::base::{Error, IndexId, PageNo, Result, SpaceId, TableId};
 use crate::row::{CollationId, ColumnDef, ColumnType, KeyPart};

@@ -1,27 +1,28 @@
 //! Overflow pages: chains of pages that hold the long values of a table's rows, below the row layer.
 //!
-//! A chain is written once, before the row that refers to it, and never changed: its pages are only freed, from the first
-//! one on. Every page names its table, the transaction that wrote the chain, the chain's sequence number in that
-//! transaction, and its own place in the chain.
+//! A chain is written once, before the row that refers to it, and never changed: its pages are only freed,
+//! from the first one on. Every page names its table, the transaction that wrote the chain, the chain's
+//! sequence number in that transaction, and its own place in the chain.
 //!
-//! - **OVF-1** No two chains have the same (table, TrxId, sequence), before or after a crash: a TrxId is never given
-//!   twice, and the sequence is an undo number, which a transaction never uses twice.
-//! - **OVF-2** So a page that says it is page *i* of chain *c* holds exactly what was written there, whenever it is read
-//!   and whatever else the reader knows: a page that was freed says that it is free, or, used again, something else.
+//! - **OVF-1** No two chains have the same (table, TrxId, sequence), before or after a crash: a TrxId is
+//!   never given twice, and the sequence is an undo number, which a transaction never uses twice.
+//! - **OVF-2** So a page that says it is page *i* of chain *c* holds exactly what was written there, whenever
+//!   it is read and whatever else the reader knows: a page that was freed says that it is free, or, used
+//!   again, something else.
 //!
-//! Because of OVF-2 a reader needs no latch but that of the page it copies from, one after the other. What it can meet is a
-//! chain that is (partly) gone, a **cut**. Then the row version that refers to it is not the one to be read any more: the
-//! reader starts over from the leaf (`table/long.rs`).
+//! Because of OVF-2 a reader needs no latch but that of the page it copies from, one after the other. What it
+//! can meet is a chain that is (partly) gone, a **cut**. Then the row version that refers to it is not the
+//! one to be read any more: the reader starts over from the leaf (`table/long.rs`).
 //!
-//! Latches: readers hold one page's at a time and nothing else. Who frees pages latches them in the order of the chain,
-//! after tree pages and before undo and allocation pages. Nobody else latches a chain's pages: only one transaction's rollback, or purge,
-//! ever frees a chain.
+//! Latches: readers hold one page's at a time and nothing else. Who frees pages latches them in the order of
+//! the chain, after tree pages and before undo and allocation pages. Nobody else latches a chain's pages:
+//! only one transaction's rollback, or purge, ever frees a chain.
 //!
 //! A temporary table shares its tablespace with others, so it remembers which overflow pages are its own
 //! ([`TemporaryPages`], TEMP-5): dropping or truncating it gives them back at once.
 //!
-//! Failure: a page that can't be read is an error. One that is not what it should be is a cut to readers, and damage to
-//! who frees.
+//! Failure: a page that can't be read is an error. One that is not what it should be is a cut to readers, and
+//! damage to who frees.
 
 use std::collections::BTreeSet;
 
@@ -103,8 +104,9 @@ impl<'a> OverflowPage<'a> {
 
 /// The overflow pages of a temporary table.
 ///
-/// - **TEMP-5** A page enters before the mini-transaction commits that takes it, and leaves before the one commits that gives it
-///   back. Both have the tablespace's allocation page latched exclusively, so nobody takes a page that is still listed.
+/// - **TEMP-5** A page enters before the mini-transaction commits that takes it, and leaves before the one
+///   commits that gives it back. Both have the tablespace's allocation page latched exclusively, so nobody
+///   takes a page that is still listed.
 #[derive(Default)]
 pub struct TemporaryPages(Mutex<BTreeSet<PageNo>>);
 
@@ -144,7 +146,8 @@ pub enum ChainWalk {
 }
 
 impl OpenTable {
-    /// What allocation pages note as the owner of extents with the table's overflow pages: none of its index ids.
+    /// What allocation pages note as the owner of extents with the table's overflow pages: none of its index
+    /// ids.
     pub fn overflow_owner(&self) -> u32 {
         self.clustered.id.0 as u32 ^ (1 << 31)
     }
@@ -163,7 +166,8 @@ impl OpenTable {
         }
     }
 
-    /// Gives all overflow pages of a temporary table back at once. Nobody reads its rows any more, and purge is kept away.
+    /// Gives all overflow pages of a temporary table back at once. Nobody reads its rows any more, and purge
+    /// is kept away.
     pub fn discard_overflow(&self) -> Result<()> {
         let own = self.temporary_overflow().expect("the table is temporary");
         let pages = Vec::from_iter(std::mem::take(&mut *own.0.lock()));
@@ -173,8 +177,8 @@ impl OpenTable {
         Ok(())
     }
 
-    /// Whether the pages of a chain that purge is about to free were given back by `discard_overflow` before: TRUNCATE of a temporary
-    /// table leaves the undo records that name them.
+    /// Whether the pages of a chain that purge is about to free were given back by `discard_overflow` before:
+    /// TRUNCATE of a temporary table leaves the undo records that name them.
     pub fn has_discarded(&self, chain: &LongRef) -> Result<bool> {
         let Some(own) = self.temporary_overflow() else {
             return Ok(false);
@@ -189,8 +193,8 @@ impl OpenTable {
         Ok(page.is_none_or(|page| !page.belongs_to(self.id(), chain)))
     }
 
-    /// Calls `visit` with the pieces of a long value in order, `at_most` bytes in all, and the pages they are on; it
-    /// says whether to go on. No latch may be held; `visit` runs under the page's.
+    /// Calls `visit` with the pieces of a long value in order, `at_most` bytes in all, and the pages they are
+    /// on; it says whether to go on. No latch may be held; `visit` runs under the page's.
     pub fn walk_chain(
         &self,
         chain: &LongRef,

@@ -1,7 +1,7 @@
 //! What stands behind the key in a leaf record.
 //!
-//! Clustered record: flags, TrxId, RollPtr, row. Secondary entry: flags, TrxId, length of the clustered key, which
-//! is the tail of the entry's key (docs/format.md).
+//! Clustered record: flags, TrxId, RollPtr, row. Secondary entry: flags, TrxId, length of the clustered key,
+//! which is the tail of the entry's key (docs/format.md).
 
 use crate::base::{RollPtr, RowHead, TrxId, get_u56, put_u56};
 

@@ -19,7 +19,8 @@ use crate::space::Spaces;
 pub const META_PAGE: PageNo = PageNo(2);
 /// Root pages follow, in the order primary, secondary indexes.
 pub const FIRST_ROOT_PAGE: PageNo = PageNo(3);
-/// Hidden row ids from here on are refused. So many are left that threads which find none can't make the counter start again.
+/// Hidden row ids from here on are refused. So many are left that threads which find none can't make the
+/// counter start again.
 pub const ROW_IDS_END: u64 = u64::MAX - (1 << 32);
 /// Offset of the AUTO_INCREMENT counter in the meta page: the next value, 8 bytes.
 const META_AUTO_INCREMENT: usize = 48;
@@ -43,8 +44,8 @@ impl OpenIndex {
         Error::corrupt(page, expected, found.to_string())
     }
 
-    /// The same for a record that was copied from its page: names the page that holds the key now. The caller holds no
-    /// latch.
+    /// The same for a record that was copied from its page: names the page that holds the key now. The caller
+    /// holds no latch.
     #[cold]
     pub fn damage_at(&self, key: &[u8], expected: &str, found: impl Display) -> Error {
         match self.tree.latch_leaf_shared(key, Seek::Ge) {
@@ -61,8 +62,8 @@ impl OpenIndex {
 /// What `stats` found out about one index.
 #[derive(Clone, PartialEq, Debug)]
 pub struct IndexEstimate {
-    /// For n = 1, 2, …: how many rows share the first n parts of their key, on average. The parts are the index's own,
-    /// then in a secondary index those of the primary key.
+    /// For n = 1, 2, …: how many rows share the first n parts of their key, on average. The parts are the
+    /// index's own, then in a secondary index those of the primary key.
     pub rows_per_key: Vec<f64>,
     pub leaf_pages: u64,
 }
@@ -88,14 +89,15 @@ pub struct OpenTable {
     /// The transaction that created this definition: a view that does not see it must not read the table.
     pub created_by: TrxId,
     mtr: Arc<MtrEnv>,
-    /// The table was dropped or replaced by another handle. Stored before the transaction that did it releases its table
-    /// lock, read after that lock was waited for.
+    /// The table was dropped or replaced by another handle. Stored before the transaction that did it
+    /// releases its table lock, read after that lock was waited for.
     dropped: AtomicBool,
     /// A transaction uses the table, which is a temporary one (TEMP-1).
     claimed: Arc<AtomicBool>,
     /// The overflow pages of a temporary table, whichever handle wrote them; `None` for others.
     temporary_overflow: Option<Arc<TemporaryPages>>,
-    /// Held for reading by purge while it works on a record; for writing by who needs the table without purge.
+    /// Held for reading by purge while it works on a record; for writing by who needs the table without
+    /// purge.
     purge_gate: RwLock<()>,
     /// Rows, as far as known: estimated when the table was opened, counted since.
     /// Alone in its cache line: every insert writes it.
@@ -104,7 +106,8 @@ pub struct OpenTable {
     /// Next value for AUTO_INCREMENT. The meta page holds the same or, until the row is written, less.
     auto_increment: AtomicU64,
     pub estimates: Estimates,
-    /// Statements that hold or await the AUTO-INC lock (txn/auto_inc.rs), and what those who draw without it go through.
+    /// Statements that hold or await the AUTO-INC lock (txn/auto_inc.rs), and what those who draw without it
+    /// go through.
     auto_inc_lockers: AtomicU32,
     auto_inc_gate: RwLock<()>,
 }
@@ -273,8 +276,8 @@ impl OpenTable {
             .ok_or_else(|| Error::not_found(format!("index number {n} of table {}", self.def.name)))
     }
 
-    /// Appends the encoding of a search key of index number `n`: values of its first parts, and in a secondary index,
-    /// if they are all given, of the first parts of the primary key.
+    /// Appends the encoding of a search key of index number `n`: values of its first parts, and in a
+    /// secondary index, if they are all given, of the first parts of the primary key.
     pub fn encode_search(&self, n: usize, values: &[Datum<'_>], out: &mut Vec<u8>) -> Result<()> {
         let codec = &self.index_at(n)?.codec;
         if n == 0 || values.len() <= codec.len() {
@@ -292,8 +295,8 @@ impl OpenTable {
             .map_err(|d| self.clustered.damage_at(key, d.expected, d.found))
     }
 
-    /// The row of a clustered record, under clustered key `key`. Flags that deny its long values are damage: who believed them would not
-    /// fetch these.
+    /// The row of a clustered record, under clustered key `key`. Flags that deny its long values are damage:
+    /// who believed them would not fetch these.
     #[inline(always)]
     pub fn row_of<'a>(&'a self, key: &[u8], record: &RowRecord<'a>) -> Result<RowRef<'a>> {
         let row = self.row(key, record.row)?;
@@ -309,12 +312,14 @@ impl OpenTable {
     /// Takes a temporary table for one transaction. `None`: another one has it.
     pub fn claim(&self) -> Option<Claim> {
         debug_assert!(self.is_temporary());
-        // Acquire pairs with the Release of the last claim's end: that transaction has ended for whoever looks from now on.
+        // Acquire pairs with the Release of the last claim's end: that transaction has ended for whoever
+        // looks from now on.
         let is_ours = !self.claimed.swap(true, Ordering::Acquire);
         is_ours.then(|| Claim(self.claimed.clone()))
     }
 
-    /// Lets purge work on the table while the guard lives. Waits for who keeps it away; `is_dropped` is asked afterwards.
+    /// Lets purge work on the table while the guard lives. Waits for who keeps it away; `is_dropped` is asked
+    /// afterwards.
     pub fn let_purge_in(&self) -> RwLockReadGuard<'_, ()> {
         self.purge_gate.read()
     }
@@ -370,8 +375,8 @@ impl OpenTable {
         Ok(page_type(&page))
     }
 
-    /// Bytes of the tablespace that are in use, and that it has free. Of the temporary one, which it shares with others, a
-    /// temporary table has its overflow pages, and its trees' as far as known.
+    /// Bytes of the tablespace that are in use, and that it has free. Of the temporary one, which it shares
+    /// with others, a temporary table has its overflow pages, and its trees' as far as known.
     pub fn used_and_free_bytes(&self) -> Result<(u64, u64)> {
         let (space, page) = (
             &self.clustered.tree.space,
@@ -413,8 +418,8 @@ impl OpenTable {
         self.auto_increment.load(Ordering::Relaxed)
     }
 
-    /// Takes `n` consecutive values; returns the first. At its end the counter stays at `u64::MAX`, which is returned to
-    /// everybody who comes then.
+    /// Takes `n` consecutive values; returns the first. At its end the counter stays at `u64::MAX`, which is
+    /// returned to everybody who comes then.
     pub fn reserve_auto_increment(&self, n: u64) -> u64 {
         // Relaxed: only uniqueness counts; the rows that use the values are ordered by their own latches.
         let counter = &self.auto_increment;
@@ -455,9 +460,9 @@ impl OpenTable {
         positive_integer(self.def.columns[at].ty, row.get(at).copied()??)
     }
 
-    /// Writes the counter into the meta page, in the mini-transaction that inserts a row with `value`, or the one that
-    /// ends a batch of rows. The page is latched after tree and undo pages, like allocation pages. A temporary table's counter is
-    /// in memory only.
+    /// Writes the counter into the meta page, in the mini-transaction that inserts a row with `value`, or the
+    /// one that ends a batch of rows. The page is latched after tree and undo pages, like allocation pages. A
+    /// temporary table's counter is in memory only.
     pub fn log_auto_increment(&self, mtr: &mut Mtr<'_>, value: u64) -> Result<()> {
         if self.is_temporary() {
             return Ok(());
@@ -519,7 +524,8 @@ impl Drop for Claim {
     }
 }
 
-/// The value of an integer (or, as MariaDB allows it, a floating-point) AUTO_INCREMENT column, if it is above zero.
+/// The value of an integer (or, as MariaDB allows it, a floating-point) AUTO_INCREMENT column, if it is above
+/// zero.
 fn positive_integer(ty: ColumnType, datum: &[u8]) -> Option<u64> {
     let value = match ty {
         ColumnType::Int { bytes, signed } => {

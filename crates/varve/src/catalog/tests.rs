@@ -61,7 +61,9 @@ fn definitions_come_back() {
 
 proptest! {
     #[test]
-    fn hostile_definitions_are_refused_or_usable(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)) {
+    fn hostile_definitions_are_refused_or_usable(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
         let mut bytes = Vec::new();
         orders().encode(&mut bytes);
         for (at, byte) in changes {

@@ -24,8 +24,9 @@ const FIRST_LSN: Lsn = Lsn(8192);
 /// The first transaction id.
 const FIRST_TRX: u64 = 16;
 
-/// Creates an empty database: files and redo, and last the control file. Until the mark is gone, a crash makes the next
-/// start begin again. Pages are left to the first recovery, which finds all of them in the redo log.
+/// Creates an empty database: files and redo, and last the control file. Until the mark is gone, a crash
+/// makes the next start begin again. Pages are left to the first recovery, which finds all of them in the
+/// redo log.
 pub(super) fn create(
     disk: &Arc<dyn Disk>,
     dir: &Path,

@@ -1,4 +1,5 @@
-//! The second half of opening a database: transactions and tables are loaded, and what had not ended is brought to its end.
+//! The second half of opening a database: transactions and tables are loaded, and what had not ended is
+//! brought to its end.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -51,7 +52,8 @@ pub(super) struct Loaded {
     pub rest: Rest,
 }
 
-/// What the second half of opening works with: pages are up to date, transactions and tables are not loaded yet.
+/// What the second half of opening works with: pages are up to date, transactions and tables are not loaded
+/// yet.
 pub(super) struct Loader<'a> {
     pub options: &'a Options,
     pub purpose: Purpose,
@@ -62,7 +64,8 @@ pub(super) struct Loader<'a> {
     pub log: Arc<RedoLog>,
     pub control_file: Arc<ControlFile>,
     pub flusher: Flusher,
-    /// Until the files that have missed redo are marked, and no page lacks redo. Goes after the page cleaner has ended.
+    /// Until the files that have missed redo are marked, and no page lacks redo. Goes after the page cleaner
+    /// has ended.
     pub hold: Option<CheckpointHold>,
     /// What pages lack.
     pub map: Option<Arc<PageMap>>,
@@ -203,7 +206,8 @@ impl Loader<'_> {
         self.pool.store().reads_in_background()
     }
 
-    /// Has the pages in the pool that `open_table` looks at. After a crash each may have redo to be read and applied first.
+    /// Has the pages in the pool that `open_table` looks at. After a crash each may have redo to be read and
+    /// applied first.
     fn read_ahead(&self, core: &Core, stored: &StoredDef) {
         let Ok(def) = &stored.def else {
             return;
@@ -223,9 +227,10 @@ impl Loader<'_> {
         undo.xid().is_some() && !self.log.is_sabotaged(Sabotage::PreparedForgotten)
     }
 
-    /// Rolls back what had not ended and loads the tables in between: first the transactions that changed definitions,
-    /// so that the definitions are the committed ones. What was prepared gets its locks and waits for its coordinator. The others get theirs,
-    /// too, and are returned: they are rolled back while the database is in use.
+    /// Rolls back what had not ended and loads the tables in between: first the transactions that changed
+    /// definitions, so that the definitions are the committed ones. What was prepared gets its locks and
+    /// waits for its coordinator. The others get theirs, too, and are returned: they are rolled back while
+    /// the database is in use.
     fn finish_transactions(
         &mut self,
         core: &Arc<Core>,
@@ -295,8 +300,9 @@ impl Loader<'_> {
         rest.into_iter().map(locked).collect()
     }
 
-    /// Ids that a definition, an undo tablespace or a tablespace that redo removes has are not given again: such redo would take the file of
-    /// whoever got one. That matters only if the newest copy of the control file was lost.
+    /// Ids that a definition, an undo tablespace or a tablespace that redo removes has are not given again:
+    /// such redo would take the file of whoever got one. That matters only if the newest copy of the control
+    /// file was lost.
     fn raise_ids(&self, defs: &[StoredDef]) -> Result<()> {
         let old = self.control_file.control();
         let mut new = old;
@@ -379,7 +385,8 @@ fn missing_file(dir: &Path, def: &TableDef) -> Error {
     }
 }
 
-/// The tablespace that a definition names is that table's, has all changes, and no other table has been opened in it.
+/// The tablespace that a definition names is that table's, has all changes, and no other table has been
+/// opened in it.
 fn check_file(core: &Core, spaces: &Spaces, def: &TableDef) -> Result<()> {
     if spaces.has_mark(&ddl::lost_mark_path(def))? {
         return Err(Error::CorruptFile {

@@ -1,8 +1,8 @@
 //! Everything that the engine counts, in one list: status variables, `INFORMATION_SCHEMA.VARVE_METRICS` and
 //! `SHOW ENGINE VARVE STATUS` all come from here.
 //!
-//! A metric has the name that InnoDB's INNODB_METRICS gives to the same thing, if there is one, and that of InnoDB's status variable.
-//! Values are read one after the other, not at one moment.
+//! A metric has the name that InnoDB's INNODB_METRICS gives to the same thing, if there is one, and that of
+//! InnoDB's status variable. Values are read one after the other, not at one moment.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -128,7 +128,8 @@ fn now(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-/// `KIND NAME as STATUS_NAME = VALUE, COMMENT;`, where the status variable is called as the metric unless it says otherwise.
+/// `KIND NAME as STATUS_NAME = VALUE, COMMENT;`, where the status variable is called as the metric unless it
+/// says otherwise.
 macro_rules! metrics {
     (@status $name:ident) => { stringify!($name) };
     (@status $name:ident $status:ident) => { stringify!($status) };
@@ -219,7 +220,8 @@ metrics! { |s|
         Value log_lsn_last_checkpoint as lsn_last_checkpoint = s.core.log.checkpoint_lsn().0, "LSN of the last checkpoint";
         Value log_lsn_checkpoint_age as checkpoint_age = s.core.log.checkpoint_age_bytes(), "Bytes of redo since the last checkpoint";
         Value log_max_checkpoint_age as checkpoint_max_age = s.core.log.capacity(), "How many these may become";
-        Value log_max_modified_age_async as checkpoint_age_async = (s.core.log.capacity() as f64 * ASYNC) as u64,
+        Value log_max_modified_age_async as checkpoint_age_async =
+            (s.core.log.capacity() as f64 * ASYNC) as u64,
             "Checkpoint age from which pages are written with more than varve_io_capacity_max";
         Value log_max_modified_age_sync as checkpoint_age_sync = (s.core.log.capacity() as f64 * SYNC) as u64,
             "Checkpoint age from which pages are written at full speed";
@@ -255,7 +257,8 @@ metrics! { |s|
         Counter buffer_pages_written as pages_written = s.pool.writes, "Pages written";
         Counter buffer_pool_pages_flushed = s.pool.writes, "The same, by another name";
         Counter buffer_data_reads as data_read = s.pages_read() * s.page_size(), "Bytes read from tablespaces";
-        Counter buffer_data_written as data_written = (s.pool.writes + now(&s.flushed.doublewrite_pages)) * s.page_size(),
+        Counter buffer_data_written as data_written =
+            (s.pool.writes + now(&s.flushed.doublewrite_pages)) * s.page_size(),
             "Bytes written to tablespaces and the doublewrite file";
         Counter os_data_reads as data_reads = s.pages_read(), "Reads of tablespaces";
         Counter os_data_writes as data_writes = s.pool.writes + s.dblwr_batches(),

@@ -93,13 +93,13 @@ impl Background {
 }
 
 impl Database {
-    /// Opens the database in `dir`, or creates it there if there is none and the options allow it. After a crash this
-    /// recovers it first.
+    /// Opens the database in `dir`, or creates it there if there is none and the options allow it. After a
+    /// crash this recovers it first.
     ///
     /// # Errors
     ///
-    /// `InUse` if another process has it open, `NotFound` if there is none and none may be created, `Corrupt` or
-    /// `CorruptFile` for damage, `Io` for what the operating system refuses.
+    /// `InUse` if another process has it open, `NotFound` if there is none and none may be created, `Corrupt`
+    /// or `CorruptFile` for damage, `Io` for what the operating system refuses.
     pub fn open(dir: impl AsRef<Path>, options: Options) -> Result<Database> {
         Database::open_on(Arc::new(RealDisk), dir.as_ref(), options)
     }
@@ -148,10 +148,11 @@ impl Database {
         })
     }
 
-    /// Creates a temporary table: its rows are in no log, and end with the table or when the database is closed or
-    /// crashes. It is found under its name, which no other table may have, but is not among `tables`. One transaction at a
-    /// time can use it, from its first use of the table to its end, and sees its newest rows; others get `Invalid`. Otherwise
-    /// it is a table like others: with indexes, savepoints and rollback.
+    /// Creates a temporary table: its rows are in no log, and end with the table or when the database is
+    /// closed or crashes. It is found under its name, which no other table may have, but is not among
+    /// `tables`. One transaction at a time can use it, from its first use of the table to its end, and sees
+    /// its newest rows; others get `Invalid`. Otherwise it is a table like others: with indexes, savepoints
+    /// and rollback.
     ///
     /// # Errors
     ///
@@ -167,14 +168,16 @@ impl Database {
         self.inner.ddl.drop_table(name)
     }
 
-    /// Renames a table, once no transaction uses it any more. Handles on it have to be opened again. A name that begins with `#`
-    /// (`schema/#name`) is that of a table that is still being filled to take another one's place: after its rename, views that are older
-    /// than that refuse it with [`Error::DefinitionChanged`].
+    /// Renames a table, once no transaction uses it any more. Handles on it have to be opened again. A name
+    /// that begins with `#` (`schema/#name`) is that of a table that is still being filled to take another
+    /// one's place: after its rename, views that are older than that refuse it with
+    /// [`Error::DefinitionChanged`].
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         self.inner.ddl.rename_table(from, to)
     }
 
-    /// Removes all rows at once, once no transaction uses the table any more. Handles have to be opened again.
+    /// Removes all rows at once, once no transaction uses the table any more. Handles have to be opened
+    /// again.
     pub fn truncate_table(&self, name: &str) -> Result<()> {
         self.inner.ddl.truncate_table(name)
     }
@@ -196,8 +199,8 @@ impl Database {
         Transaction::begin(self.inner.handles.take(), isolation)
     }
 
-    /// The names of all prepared transactions: of those that a crash or the end of their session left, which wait for
-    /// `commit_prepared` or `rollback_prepared`, and of those whose [`Transaction`] is still there.
+    /// The names of all prepared transactions: of those that a crash or the end of their session left, which
+    /// wait for `commit_prepared` or `rollback_prepared`, and of those whose [`Transaction`] is still there.
     pub fn prepared(&self) -> Vec<Xid> {
         self.inner.core.prepared.names()
     }
@@ -218,8 +221,8 @@ impl Database {
         Transaction::find_prepared(self.inner.core.clone(), xid)?.rollback()
     }
 
-    /// Has `tell` called once every commit up to now is durable: by this thread if they are, otherwise soon, by another.
-    /// Does not wait. If the database is poisoned before, `tell` is dropped without a call.
+    /// Has `tell` called once every commit up to now is durable: by this thread if they are, otherwise soon,
+    /// by another. Does not wait. If the database is poisoned before, `tell` is dropped without a call.
     pub fn when_durable(&self, tell: impl FnOnce() + Send + 'static) {
         let log = &self.inner.core.log;
         log.when_durable(log.next_lsn(), tell);
@@ -273,9 +276,10 @@ impl Database {
         Ok(())
     }
 
-    /// Changes how much redo there may be between the checkpoint and the newest change (`Options::redo_capacity_bytes`). More is
-    /// there when this returns. To less the way is taken while the checkpoint moves, and nobody waits for that; the status variable
-    /// `redo_log_capacity_resized` says how far it is.
+    /// Changes how much redo there may be between the checkpoint and the newest change
+    /// (`Options::redo_capacity_bytes`). More is there when this returns. To less the way is taken while the
+    /// checkpoint moves, and nobody waits for that; the status variable `redo_log_capacity_resized` says how
+    /// far it is.
     ///
     /// # Errors
     ///
@@ -301,7 +305,8 @@ impl Database {
         Ok(())
     }
 
-    /// Changes how purge works (`Options::purge`), from its next batch on. Without a limit to its lag nobody is delayed at once.
+    /// Changes how purge works (`Options::purge`), from its next batch on. Without a limit to its lag nobody
+    /// is delayed at once.
     pub fn set_purge_options(&self, options: PurgeOptions) -> Result<()> {
         self.inner.core.set_purge(options)
     }
@@ -318,7 +323,8 @@ impl Database {
         }
     }
 
-    /// Changes what is done about the buffer pool's content at shutdown and by the next two (`Options::pool_dump`).
+    /// Changes what is done about the buffer pool's content at shutdown and by the next two
+    /// (`Options::pool_dump`).
     ///
     /// # Errors
     ///
@@ -332,7 +338,8 @@ impl Database {
         self.inner.warmth.dump()
     }
 
-    /// Begins to read the pages on the list in, in the background. `buffer_pool_load_status` tells how far it is.
+    /// Begins to read the pages on the list in, in the background. `buffer_pool_load_status` tells how far it
+    /// is.
     pub fn load_buffer_pool(&self) -> Result<()> {
         self.inner.core.check_usable()?;
         self.inner.warmth.start_load()
@@ -351,9 +358,10 @@ impl Database {
         self.inner.warmth.load_status()
     }
 
-    /// Empties an undo tablespace, by its number from 1 on, and truncates its file to the initial size: new transactions keep away from
-    /// it, and as soon as those that use it have ended and purge is through with what they left, it is replaced. `false`: that
-    /// was not so within this time, and it is in use again as it is. `Options::purge` has the same done by itself.
+    /// Empties an undo tablespace, by its number from 1 on, and truncates its file to the initial size: new
+    /// transactions keep away from it, and as soon as those that use it have ended and purge is through with
+    /// what they left, it is replaced. `false`: that was not so within this time, and it is in use again as
+    /// it is. `Options::purge` has the same done by itself.
     ///
     /// # Errors
     ///
@@ -371,8 +379,9 @@ impl Database {
         Ok(report)
     }
 
-    /// Waits until purge has removed all that was deleted or replaced, at most so long: before the database is closed, for example, so that
-    /// the next start has nothing to do. `false`: it is not done yet. An open view keeps it from that.
+    /// Waits until purge has removed all that was deleted or replaced, at most so long: before the database
+    /// is closed, for example, so that the next start has nothing to do. `false`: it is not done yet. An open
+    /// view keeps it from that.
     pub fn wait_for_purge(&self, at_most: Duration) -> bool {
         let core = &self.inner.core;
         let begun = std::time::Instant::now();
@@ -391,14 +400,14 @@ impl Database {
         self.inner.recovery.progress()
     }
 
-    /// Waits until recovery after a crash has brought all pages up to date and rolled back what had not ended, at most so long. `false`: it
-    /// is not through yet.
+    /// Waits until recovery after a crash has brought all pages up to date and rolled back what had not
+    /// ended, at most so long. `false`: it is not through yet.
     pub fn wait_for_recovery(&self, at_most: Duration) -> bool {
         self.inner.recovery.wait(at_most)
     }
 
-    /// Indexes the next full file of the redo log, as a thread does by itself where the disk carries out several operations at the same time. Returns
-    /// its number; `None`: there is nothing to do now.
+    /// Indexes the next full file of the redo log, as a thread does by itself where the disk carries out
+    /// several operations at the same time. Returns its number; `None`: there is nothing to do now.
     #[doc(hidden)]
     pub fn index_redo(&self) -> Result<Option<u64>> {
         let indexer = self.inner.indexer.as_ref();
@@ -429,7 +438,8 @@ impl Database {
         undo_tablespaces::describe(&self.inner.core.undo)
     }
 
-    /// The last deadlock, who waits for whom, and what holds purge back: titles with lines for a person to read.
+    /// The last deadlock, who waits for whom, and what holds purge back: titles with lines for a person to
+    /// read.
     pub fn report(&self) -> Vec<(&'static str, String)> {
         let recovery = self.inner.recovery.progress();
         report::sections(&self.inner.core, &self.inner.flushed, recovery)
@@ -526,8 +536,8 @@ impl Table {
         self.table.def.index_number(name)
     }
 
-    /// Rows in a key range of an index, estimated by looking at a few pages. Bounds are keys (the first parts of the index)
-    /// with whether rows that start with them belong to the range.
+    /// Rows in a key range of an index, estimated by looking at a few pages. Bounds are keys (the first parts
+    /// of the index) with whether rows that start with them belong to the range.
     pub fn records_in_range(
         &self,
         index: usize,
@@ -537,8 +547,8 @@ impl Table {
         crate::table::records_in_range(&self.table, index, low, high)
     }
 
-    /// What a sample says about index number `index`: how many rows share the first columns of a key, how many leaf pages
-    /// there are. Kept in memory, and made again when a tenth of the rows has come or gone.
+    /// What a sample says about index number `index`: how many rows share the first columns of a key, how
+    /// many leaf pages there are. Kept in memory, and made again when a tenth of the rows has come or gone.
     pub fn index_estimate(&self, index: usize) -> Result<IndexEstimate> {
         crate::stats::index_estimate(&self.table, index)
     }
@@ -604,8 +614,8 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// `DuplicateKey` names the index; `TooLarge`, `Invalid` for values that don't fit; `LockWaitTimeout` and `Deadlock` for
-    /// keys that others work on. The row is not there in any of these cases.
+    /// `DuplicateKey` names the index; `TooLarge`, `Invalid` for values that don't fit; `LockWaitTimeout` and
+    /// `Deadlock` for keys that others work on. The row is not there in any of these cases.
     pub fn insert(&mut self, table: &Table, row: &[Datum<'_>]) -> Result<()> {
         self.insert_or(table, row, OnDuplicate::LockShared)
     }
@@ -621,9 +631,9 @@ impl Transaction {
         insert_row(self, &table.table, row, on_duplicate)
     }
 
-    /// Inserts many rows, which costs much less than one `insert` for each: they go in in the order of their keys, and those
-    /// that come to lie on one page do so in one step. Some hundreds or thousands at a time are enough; they need
-    /// not be in any order.
+    /// Inserts many rows, which costs much less than one `insert` for each: they go in in the order of their
+    /// keys, and those that come to lie on one page do so in one step. Some hundreds or thousands at a time
+    /// are enough; they need not be in any order.
     ///
     /// ```
     /// use varve::{ColumnType, Database, Isolation, Options, TableDef};
@@ -660,21 +670,21 @@ impl Transaction {
         insert_rows(self, &table.table, &rows)
     }
 
-    /// Locks a search key exclusively, whether or not any row has it, against those who do the same. Who does so before
-    /// looking for rows with that key can keep it unique in an index that is not: others wait until this transaction
-    /// has ended, and find its row then.
+    /// Locks a search key exclusively, whether or not any row has it, against those who do the same. Who does
+    /// so before looking for rows with that key can keep it unique in an index that is not: others wait until
+    /// this transaction has ended, and find its row then.
     pub fn lock_key(&mut self, table: &Table, index: usize, key: &[Datum<'_>]) -> Result<()> {
         lock_search_key(self, &table.table, index, key)
     }
 
-    /// Locks a whole table for reading until the transaction ends: waits for whoever changed it, prepared transactions
-    /// included.
+    /// Locks a whole table for reading until the transaction ends: waits for whoever changed it, prepared
+    /// transactions included.
     pub fn lock_table_shared(&mut self, table: &Table) -> Result<()> {
         self.use_table(&table.table, crate::lock::TableMode::Shared)
     }
 
-    /// Takes `n` consecutive AUTO_INCREMENT values for the running statement; returns the first. A statement that locks the
-    /// counter gives it up at `end_statement`, `start_statement`, or the transaction's end.
+    /// Takes `n` consecutive AUTO_INCREMENT values for the running statement; returns the first. A statement
+    /// that locks the counter gives it up at `end_statement`, `start_statement`, or the transaction's end.
     pub fn auto_increment_reserve(
         &mut self,
         table: &Table,
@@ -699,19 +709,20 @@ impl Transaction {
         crate::stats::analyze(&table.table, &|| self.check_interrupt())
     }
 
-    /// Replaces the row that the cursor stands on, which was read with an exclusive lock. `false`: it has these values already,
-    /// byte by byte, and nothing was written.
+    /// Replaces the row that the cursor stands on, which was read with an exclusive lock. `false`: it has
+    /// these values already, byte by byte, and nothing was written.
     pub fn update(&mut self, table: &Table, cursor: &Cursor, row: &[Datum<'_>]) -> Result<bool> {
         let current = current_of(self, table, cursor)?;
         update_row(self, &table.table, current, row)
     }
 
-    /// Drops a temporary table that this transaction may have used, for good: a rollback does not bring it back. Cursors on it
-    /// can't be used any more.
+    /// Drops a temporary table that this transaction may have used, for good: a rollback does not bring it
+    /// back. Cursors on it can't be used any more.
     ///
     /// # Errors
     ///
-    /// `Invalid` for a table that is not temporary or that another transaction uses; `NotFound` if it is gone.
+    /// `Invalid` for a table that is not temporary or that another transaction uses; `NotFound` if it is
+    /// gone.
     pub fn drop_temporary_table(&mut self, table: &Table) -> Result<()> {
         crate::ddl::drop_temporary_table(self, &table.table)
     }

@@ -31,8 +31,8 @@ use crate::undo::{Directory, require_system_file};
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Use,
-    /// To look at what recovery makes of it, on a disk that may be thrown away: without purge, and without the callers'
-    /// collations (COL-2).
+    /// To look at what recovery makes of it, on a disk that may be thrown away: without purge, and without
+    /// the callers' collations (COL-2).
     Check,
 }
 
@@ -40,7 +40,8 @@ pub(crate) enum Purpose {
 ///
 /// 1. [`take_directory`]: the directory is locked, and a database is created there if that is wanted;
 /// 2. [`open_files`]: the control file is read, tablespaces are found, torn pages restored;
-/// 3. [`read_redo`]: what the log says beyond the checkpoint is found out, and the log opened for writing behind it;
+/// 3. [`read_redo`]: what the log says beyond the checkpoint is found out, and the log opened for writing
+///    behind it;
 /// 4. [`start_writing`]: the buffer pool, and the threads that write the log and dirty pages;
 /// 5. [`Opening::attach_redo`]: from here on whoever loads a page brings it up to date;
 /// 6. [`Opening::release_checkpoint`]: the checkpoint may move if no page lacks anything;
@@ -153,8 +154,8 @@ fn open_files(place: &Place, options: &Options, logger: &Logger) -> Result<Files
     }
     let spaces = new_spaces(place, &control, &queue, options, logger);
     if !control.clean_shutdown {
-        // What a process that died has made, renamed and removed may not be durable: a table's file, or the mark of
-        // the creation. Before anybody goes by it, it is.
+        // What a process that died has made, renamed and removed may not be durable: a table's file, or the
+        // mark of the creation. Before anybody goes by it, it is.
         for place in recovery::directories(&**disk, dir, &spaces)? {
             disk.sync_dir(&dir.join(place))?;
         }
@@ -272,7 +273,8 @@ struct Writing {
     pool: Arc<BufferPool>,
     log_writer: LogWriter,
     flusher: Flusher,
-    /// Goes after the page cleaner has ended, if something fails: the checkpoint must not pass what was not replayed.
+    /// Goes after the page cleaner has ended, if something fails: the checkpoint must not pass what was not
+    /// replayed.
     hold: CheckpointHold,
     /// Set before the log is poisoned on purpose.
     closing: Arc<AtomicBool>,
@@ -381,8 +383,8 @@ impl Opening<'_> {
             true => Directory::read(&pool, &files.spaces)?,
             false => Directory::read_alone(&pool)?,
         };
-        // REC-3: a file that has missed redo gets its mark before the checkpoint passes that. REC-5: nor does that pass
-        // what is left.
+        // REC-3: a file that has missed redo gets its mark before the checkpoint passes that. REC-5: nor does
+        // that pass what is left.
         let is_held = map.is_some() || files.spaces.any_missed_replay(&scan.removed);
         let hold = is_held.then_some(hold);
         self.release_checkpoint(hold.as_ref(), &log, &flusher)?;
@@ -478,7 +480,8 @@ impl Opening<'_> {
     ) -> Result<()> {
         match hold {
             _ if !log.needs_space() => {}
-            // Several crashes after the last checkpoint have left short files, and there may be no room for one more.
+            // Several crashes after the last checkpoint have left short files, and there may be no room for
+            // one more.
             None => {
                 flusher.flush_all_to(log.next_lsn())?;
                 flusher.checkpoint_now()?;
@@ -594,9 +597,9 @@ fn tell_of_cache(dir: &Path, logger: &Logger) {
     logger(LogLevel::Warning, &message);
 }
 
-/// Creates the data directory and its missing parents, and makes their names durable: what is committed in a directory
-/// that a crash takes away is lost. Also of those that are there: a process that has made them may have died before that. One that can't be synced
-/// was made by somebody else.
+/// Creates the data directory and its missing parents, and makes their names durable: what is committed in a
+/// directory that a crash takes away is lost. Also of those that are there: a process that has made them may
+/// have died before that. One that can't be synced was made by somebody else.
 pub(super) fn create_directory(disk: &dyn Disk, dir: &Path) -> Result<()> {
     let mut missing = 0;
     for dir in dir.ancestors().filter(|d| !d.as_os_str().is_empty()) {

@@ -17,8 +17,9 @@ use crate::undo::{MAX_UNDO_LOGS, MAX_UNDO_SPACES};
 
 const LEAST_OPEN_FILES: u32 = 10;
 const MAX_READ_AHEAD_THRESHOLD: u32 = 64;
-/// Levels of `Options::force_recovery`: damage that recovery meets is passed over; nothing is purged; nothing is rolled back; nothing is
-/// written, and nothing looked at that nobody asks for; undo is not looked at; redo is not looked at.
+/// Levels of `Options::force_recovery`: damage that recovery meets is passed over; nothing is purged; nothing
+/// is rolled back; nothing is written, and nothing looked at that nobody asks for; undo is not looked at;
+/// redo is not looked at.
 pub(super) const FORCE_DAMAGE: u8 = 1;
 pub(super) const FORCE_NO_PURGE: u8 = 2;
 pub(super) const FORCE_NO_ROLLBACK: u8 = 3;
@@ -45,17 +46,17 @@ pub struct Options {
     pub log_buffer_bytes: u64,
     /// When commits become durable.
     pub flush_log_at_trx_commit: FlushLog,
-    /// Writes the redo log through the operating system's cache: of use only where commits wait for no disk. With
-    /// [`FlushLog::Write`] it is done anyway.
+    /// Writes the redo log through the operating system's cache: of use only where commits wait for no disk.
+    /// With [`FlushLog::Write`] it is done anyway.
     pub log_file_buffering: bool,
     /// Protects pages from being torn by a crash while they are written.
     pub doublewrite: bool,
-    /// Whether data files are read and written past the operating system's cache, which is worth it for a pool that has most of the memory, and
-    /// not for a small one beside much memory. If the file system can't do that, they go
-    /// through it, and the log says so.
+    /// Whether data files are read and written past the operating system's cache, which is worth it for a
+    /// pool that has most of the memory, and not for a small one beside much memory. If the file system can't
+    /// do that, they go through it, and the log says so.
     pub flush_method: FlushMethod,
-    /// Reads and writes pages by the operating system's own way for many operations at a time (io_uring), where it works; a few threads do
-    /// it otherwise. The log says which.
+    /// Reads and writes pages by the operating system's own way for many operations at a time (io_uring),
+    /// where it works; a few threads do it otherwise. The log says which.
     pub use_native_aio: bool,
     /// After how many leaves in a row a scan reads those ahead that come next: 1 to 64; 0: it never does.
     pub read_ahead_threshold: u32,
@@ -63,17 +64,18 @@ pub struct Options {
     pub flush: FlushOptions,
     /// Whether the buffer pool is filled after a restart as it was before.
     pub pool_dump: PoolDumpOptions,
-    /// How many table files may be open at the same time: at least 10. Others are opened when they are needed, in the place of
-    /// those used longest ago. The database has about 20 more files open.
+    /// How many table files may be open at the same time: at least 10. Others are opened when they are
+    /// needed, in the place of those used longest ago. The database has about 20 more files open.
     pub open_files: u32,
-    /// Undo tablespaces, fixed when the database is created: 1 to 95, or 0 for a single rollback segment in the system
-    /// tablespace, which suits small databases with few writers.
+    /// Undo tablespaces, fixed when the database is created: 1 to 95, or 0 for a single rollback segment in
+    /// the system tablespace, which suits small databases with few writers.
     pub undo_tablespaces: u32,
-    /// Where the undo tablespaces of a new database are put, relative to its directory, in which they are otherwise. A database knows where they
-    /// are; if somebody has moved them, this says where to.
+    /// Where the undo tablespaces of a new database are put, relative to its directory, in which they are
+    /// otherwise. A database knows where they are; if somebody has moved them, this says where to.
     pub undo_directory: Option<PathBuf>,
-    /// How many rollback segments transactions take: 1 to 128. There are 95 in the undo tablespaces, and one if there are no undo tablespaces. A
-    /// rollback segment has room for 1,024 undo logs of running transactions, each of which has one or two.
+    /// How many rollback segments transactions take: 1 to 128. There are 95 in the undo tablespaces, and one
+    /// if there are no undo tablespaces. A rollback segment has room for 1,024 undo logs of running
+    /// transactions, each of which has one or two.
     pub undo_logs: u32,
     /// How long a statement waits for a lock.
     pub lock_wait_timeout: Duration,
@@ -85,27 +87,30 @@ pub struct Options {
     pub collations: Vec<Collation>,
     /// Asked for other collations when a table that uses them is created or opened.
     pub find_collation: Option<FindCollation>,
-    /// Bytes of redo that recovery keeps in memory, beside the buffer pool, until it is applied; what is more goes to a file in the data directory
-    /// meanwhile. 0: if the buffer pool has 256 MiB or more, half of it, which has so much less room for pages until then; else a quarter of it, beside it.
+    /// Bytes of redo that recovery keeps in memory, beside the buffer pool, until it is applied; what is more
+    /// goes to a file in the data directory meanwhile. 0: if the buffer pool has 256 MiB or more, half of it,
+    /// which has so much less room for pages until then; else a quarter of it, beside it.
     pub recovery_memory_bytes: u64,
     /// From how many bytes on the buffer pool is large enough for that.
     #[doc(hidden)]
     pub least_shared_pool_bytes: u64,
-    /// While there is so much redo between the checkpoint and the newest change, full files of the redo log get indexes, by which the start after a crash
-    /// need not read them before the database opens. Less is read in a fraction of a second. `u64::MAX`: no file gets one.
+    /// While there is so much redo between the checkpoint and the newest change, full files of the redo log
+    /// get indexes, by which the start after a crash need not read them before the database opens. Less is
+    /// read in a fraction of a second. `u64::MAX`: no file gets one.
     pub redo_index_from_bytes: u64,
-    /// Threads that bring pages up to date while the database is in use after a crash; `None`: two at least, one for each processor, eight at
-    /// most. With 0 only those pages are that somebody uses, until the database is closed, no transaction is rolled back, and the redo
-    /// log may become full.
+    /// Threads that bring pages up to date while the database is in use after a crash; `None`: two at least,
+    /// one for each processor, eight at most. With 0 only those pages are that somebody uses, until the
+    /// database is closed, no transaction is rolled back, and the redo log may become full.
     #[doc(hidden)]
     pub recovery_threads: Option<usize>,
     /// The states of so many ids of transactions, as a power of two, are in an array; those of older ones
     /// that are needed are elsewhere. Tests take few, to get there.
     #[doc(hidden)]
     pub transaction_ring_bits: u32,
-    /// To get at what is left of a damaged database that does not open or does not stay open: 0 to 6, docs/damage.md has what each level
-    /// passes over. From 1 to 3 nothing that was not lost before is safe. From 4 on nothing can be changed: everything that recovery does
-    /// stays in memory, and the files are as they were.
+    /// To get at what is left of a damaged database that does not open or does not stay open: 0 to 6,
+    /// docs/damage.md has what each level passes over. From 1 to 3 nothing that was not lost before is safe.
+    /// From 4 on nothing can be changed: everything that recovery does stays in memory, and the files are as
+    /// they were.
     pub force_recovery: u8,
     /// Create the database if the directory has none.
     pub create_if_missing: bool,

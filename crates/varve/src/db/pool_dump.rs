@@ -1,4 +1,5 @@
-//! The file with the list of the pages that were in the buffer pool: text, one page a line, most recently used first.
+//! The file with the list of the pages that were in the buffer pool: text, one page a line, most recently
+//! used first.
 //!
 //! ```text
 //! VARVE BUFFER POOL 1 <uuid of the database, 32 hexadecimal digits>
@@ -7,8 +8,9 @@
 //! END <number of pages> <crc32c of everything before this line, 8 hexadecimal digits>
 //! ```
 //!
-//! It is only advice. One that is damaged, or another database's, is told and left alone; so is a file by that name that is something else. It is
-//! written under another name first, so that there is always a whole one.
+//! It is only advice. One that is damaged, or another database's, is told and left alone; so is a file by
+//! that name that is something else. It is written under another name first, so that there is always a whole
+//! one.
 
 use std::fmt::Write;
 use std::path::Path;

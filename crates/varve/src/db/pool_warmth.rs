@@ -1,9 +1,10 @@
-//! Keeps the buffer pool warm across restarts: the list of its pages is written at shutdown, and read in again in the background after the
-//! start.
+//! Keeps the buffer pool warm across restarts: the list of its pages is written at shutdown, and read in
+//! again in the background after the start.
 //!
-//! Reading in takes the pages in their order on disk, `io_capacity_max` of them in a second, and takes only frames that nobody needs. It ends when there
-//! are none, when it is told to, and at shutdown. Pages that can't be read are passed over: tablespaces may have gone, and files become shorter,
-//! since the list was made. Whoever needs a damaged page will meet it.
+//! Reading in takes the pages in their order on disk, `io_capacity_max` of them in a second, and takes only
+//! frames that nobody needs. It ends when there are none, when it is told to, and at shutdown. Pages that
+//! can't be read are passed over: tablespaces may have gone, and files become shorter, since the list was
+//! made. Whoever needs a damaged page will meet it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -277,7 +278,8 @@ impl Shared {
         let pool = &self.core.pool;
         let begun = pool.prefetch(pages);
         if begun == 0 {
-            // Nothing can be read in the background, or enough is being read already. An error is passed over, see above.
+            // Nothing can be read in the background, or enough is being read already. An error is passed
+            // over, see above.
             let _ = pool.shared(first);
         }
         begun.max(1)

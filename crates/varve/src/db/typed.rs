@@ -1,5 +1,5 @@
-//! Rows as programs use them: found by key or by range, with values that have types. All of it is made of what `Cursor`
-//! and `Transaction` offer; who needs more speed or other locks uses those.
+//! Rows as programs use them: found by key or by range, with values that have types. All of it is made of
+//! what `Cursor` and `Transaction` offer; who needs more speed or other locks uses those.
 
 use std::ops::{Bound, RangeBounds};
 
@@ -135,8 +135,8 @@ impl FromValue for Vec<u8> {
     }
 }
 
-/// Work on single rows, by their primary key. Rows that are read with a lock, changed or deleted stay locked until the
-/// transaction ends.
+/// Work on single rows, by their primary key. Rows that are read with a lock, changed or deleted stay locked
+/// until the transaction ends.
 ///
 /// ```
 /// use varve::{ColumnType, Database, Isolation, Options, TableDef, values};
@@ -182,7 +182,8 @@ impl Table {
         trx.insert(self, &self.def().row(row)?.datums())
     }
 
-    /// Inserts many rows, in any order, which costs much less than one `insert` for each: all of them, or none if there is an error.
+    /// Inserts many rows, in any order, which costs much less than one `insert` for each: all of them, or
+    /// none if there is an error.
     ///
     /// # Errors
     ///
@@ -199,7 +200,8 @@ impl Table {
         Ok(self.find(trx, key, LockMode::None)?.map(|(_, row)| row))
     }
 
-    /// The newest version of the row with this primary key, locked: nobody else changes it until the transaction ends.
+    /// The newest version of the row with this primary key, locked: nobody else changes it until the
+    /// transaction ends.
     pub fn get_for_update(&self, trx: &mut Transaction, key: &[Value]) -> Result<Option<Row>> {
         let found = self.find(trx, key, LockMode::Exclusive)?;
         Ok(found.map(|(_, row)| row))
@@ -254,8 +256,8 @@ impl Table {
         Ok(true)
     }
 
-    /// Inserts a row, or replaces the one with the same primary key. Never fails because another transaction inserts the same key at the same
-    /// time: it waits for that one, and replaces its row.
+    /// Inserts a row, or replaces the one with the same primary key. Never fails because another transaction
+    /// inserts the same key at the same time: it waits for that one, and replaces its row.
     pub fn put(&self, trx: &mut Transaction, row: &[Value]) -> Result<()> {
         let new = self.def().row(row)?;
         let parts = self.def().primary.parts.iter();
@@ -285,8 +287,9 @@ impl Table {
         self.range(trx, 0, (Bound::<&[Value]>::Unbounded, Bound::Unbounded))
     }
 
-    /// The rows between two keys of index number `index` (0: the primary key), in its order, as the transaction sees
-    /// them. A bound is the first values of a key: `..=values![7]` includes all keys that start with 7.
+    /// The rows between two keys of index number `index` (0: the primary key), in its order, as the
+    /// transaction sees them. A bound is the first values of a key: `..=values![7]` includes all keys that
+    /// start with 7.
     pub fn range<'a, 'k>(
         &self,
         trx: &'a mut Transaction,

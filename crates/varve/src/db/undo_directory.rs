@@ -1,10 +1,12 @@
 //! Where the undo tablespaces are: in the data directory, or in another one (`Options::undo_directory`).
 //!
-//! A file of the data directory says where; without it they are in the data directory. So whoever opens the database finds them, and
-//! options are only needed to create it, and to say that somebody has moved the files.
+//! A file of the data directory says where; without it they are in the data directory. So whoever opens the
+//! database finds them, and options are only needed to create it, and to say that somebody has moved the
+//! files.
 //!
-//! - **UNDODIR-1** The file is written before the first undo tablespace is made, and again only after all of them were found elsewhere. So
-//!   what an interrupted creation has left is where the file says, and nothing there is anybody else's.
+//! - **UNDODIR-1** The file is written before the first undo tablespace is made, and again only after all of
+//!   them were found elsewhere. So what an interrupted creation has left is where the file says, and nothing
+//!   there is anybody else's.
 //!
 //! The directory is locked as the data directory is: two databases would give their files the same names.
 
@@ -23,7 +25,8 @@ const LOCATION_FILE: &str = "undo_directory";
 /// Longer is no path.
 const LONGEST: u64 = 4096;
 
-/// A directory as the prefix of paths: relative to the data directory `dir` if it is below, and empty if it is that itself.
+/// A directory as the prefix of paths: relative to the data directory `dir` if it is below, and empty if it
+/// is that itself.
 pub fn prefix(dir: &Path, wanted: &Path) -> Result<String> {
     let plain = |path: &Path| -> Vec<String> {
         let parts = path.components().filter(|c| *c != Component::CurDir);
@@ -111,7 +114,8 @@ pub fn remove_leftovers(disk: &dyn Disk, dir: &Path) -> Result<()> {
     }
 }
 
-/// Makes the directory of a new database's undo tablespaces, and takes it for this process, if it is another one.
+/// Makes the directory of a new database's undo tablespaces, and takes it for this process, if it is another
+/// one.
 pub fn lock(disk: &dyn Disk, dir: &Path, undo_dir: &str, is_new: bool) -> Result<Option<DirLock>> {
     let place = dir.join(undo_dir);
     if undo_dir.is_empty() {

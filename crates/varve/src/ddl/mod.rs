@@ -1,29 +1,31 @@
 //! CREATE, DROP, RENAME and TRUNCATE TABLE, each atomic across a crash.
 //!
-//! The stored definitions (`store`) are the only truth, and they change in a transaction of their own. Files follow:
+//! The stored definitions (`store`) are the only truth, and they change in a transaction of their own. Files
+//! follow:
 //!
-//! - CREATE and TRUNCATE make a new file, synced, before the definition that names its tablespace commits. A crash before
-//!   the commit leaves a file whose tablespace no definition names, and which has no rows: start-up removes it.
-//! - DROP and TRUNCATE remove the old file after the commit is durable. The commit's own mini-transaction has a `FileDelete` record: a crash
-//!   leaves it in the redo, and start-up removes the file.
-//! - RENAME (and TRUNCATE's last step) renames the file after the commit is durable. A crash before leaves a file whose
-//!   name is not what its definition says: start-up renames it. Files are recognised by the SpaceId in their header.
-//!   What can be wrong with the new path is found before the commit.
+//! - CREATE and TRUNCATE make a new file, synced, before the definition that names its tablespace commits. A
+//!   crash before the commit leaves a file whose tablespace no definition names, and which has no rows:
+//!   start-up removes it.
+//! - DROP and TRUNCATE remove the old file after the commit is durable. The commit's own mini-transaction has
+//!   a `FileDelete` record: a crash leaves it in the redo, and start-up removes the file.
+//! - RENAME (and TRUNCATE's last step) renames the file after the commit is durable. A crash before leaves a
+//!   file whose name is not what its definition says: start-up renames it. Files are recognised by the
+//!   SpaceId in their header. What can be wrong with the new path is found before the commit.
 //!
 //! After a failed sync nobody knows what is committed: then files are left to the next start.
 //!
 //! - **DDL-1** After start-up the table files are exactly those that the committed definitions name.
-//! - **DDL-3** No file with rows is removed because no definition names it: that may be due to a write of a page of definitions that the disk
-//!   lost. A removal is decided by redo alone, and the checkpoint stays before its record until the file is gone. A file with rows that nothing
-//!   names is put aside.
-//! - **DDL-2** The copy of a table's definition on page 0 of its file, by which `varve dump` reads the file alone, says what the stored
-//!   definition says, of a long one what the name is. It is written after the commit, and made right at a start after a crash. A second copy
-//!   never changes (DEF-2).
+//! - **DDL-3** No file with rows is removed because no definition names it: that may be due to a write of a
+//!   page of definitions that the disk lost. A removal is decided by redo alone, and the checkpoint stays
+//!   before its record until the file is gone. A file with rows that nothing names is put aside.
+//! - **DDL-2** The copy of a table's definition on page 0 of its file, by which `varve dump` reads the file
+//!   alone, says what the stored definition says, of a long one what the name is. It is written after the
+//!   commit, and made right at a start after a crash. A second copy never changes (DEF-2).
 //!
 //! Temporary tables have neither stored definitions nor files: `temporary`.
 //!
-//! Locks: the table's exclusive lock (waits for transactions that use it; temporary ones are claimed instead), then the DDL mutex, which serialises DDL
-//! statements and is never held while waiting for a lock.
+//! Locks: the table's exclusive lock (waits for transactions that use it; temporary ones are claimed
+//! instead), then the DDL mutex, which serialises DDL statements and is never held while waiting for a lock.
 
 mod store;
 mod temporary;
@@ -78,7 +80,8 @@ fn is_being_made(name: &str) -> bool {
         .is_some_and(|(_, table)| table.starts_with('#'))
 }
 
-/// Exists if the tablespace was missing while a crash was recovered: should its file come back, it lacks changes.
+/// Exists if the tablespace was missing while a crash was recovered: should its file come back, it lacks
+/// changes.
 pub fn lost_mark_path(def: &TableDef) -> String {
     format!("{}.{}.lost", def.name, def.space)
 }
@@ -115,7 +118,8 @@ impl Ddl {
         self.open(def, id)
     }
 
-    /// A table of which not even the emptiest row would fit in a page is of no use. What is longer may be moved out.
+    /// A table of which not even the emptiest row would fit in a page is of no use. What is longer may be
+    /// moved out.
     fn check_row_fits(&self, def: &TableDef) -> Result<()> {
         let limit = max_record(self.core.pool.page_size());
         let size = def.row_format()?.shortest_row() + ROW_AT;
@@ -154,7 +158,8 @@ impl Ddl {
         Err(Error::AlreadyExists { what })
     }
 
-    /// Commits a DDL transaction durably, whatever `flush_log_at_trx_commit` says: files are removed on its strength.
+    /// Commits a DDL transaction durably, whatever `flush_log_at_trx_commit` says: files are removed on its
+    /// strength.
     fn commit(&self, mut trx: Transaction) -> Result<TrxId> {
         let id = trx.id().expect("a DDL transaction writes");
         trx.commit_start()?;
@@ -248,8 +253,8 @@ impl Ddl {
         Ok(())
     }
 
-    /// The commit of `trx`, which has changed a definition, decides that this tablespace goes (DDL-3). Recovery removes the file while the
-    /// answer is kept.
+    /// The commit of `trx`, which has changed a definition, decides that this tablespace goes (DDL-3).
+    /// Recovery removes the file while the answer is kept.
     fn decide_removal(&self, trx: &mut Transaction, space: SpaceId) -> Result<CheckpointHold> {
         let path = self.spaces.get(space).map_or(String::new(), |s| s.path());
         trx.removes_file(space, path)?;
@@ -258,7 +263,8 @@ impl Ddl {
         Ok(self.checkpointer.hold_here())
     }
 
-    /// Drops a tablespace and its file. A file that can't be removed now is put aside at the next start, unless that comes after a crash.
+    /// Drops a tablespace and its file. A file that can't be removed now is put aside at the next start,
+    /// unless that comes after a crash.
     fn remove_file(&self, space: SpaceId) {
         if self.core.check_usable().is_err() {
             // What has been committed is not known any more: the next start will know whose file this is.
@@ -366,8 +372,8 @@ impl Ddl {
         Ok(())
     }
 
-    /// Whether another table than `name` has this tablespace, or may have it: its definition says so, or can't be read and the file has its
-    /// name.
+    /// Whether another table than `name` has this tablespace, or may have it: its definition says so, or
+    /// can't be read and the file has its name.
     fn is_anothers(&self, space: SpaceId, name: &str) -> bool {
         let tables = &self.core.tables;
         let file = self.spaces.get(space).map(|file| file.path());
@@ -380,15 +386,16 @@ impl Ddl {
             || broken.any(|(called, other)| called != name && has(&other, &called))
     }
 
-    /// Commits while the table is marked as dropped, so that whoever waited for its lock finds it gone. The caller keeps
-    /// purge away until the table of that name is the new one: purge must not miss a record of a renamed table.
+    /// Commits while the table is marked as dropped, so that whoever waited for its lock finds it gone. The
+    /// caller keeps purge away until the table of that name is the new one: purge must not miss a record of a
+    /// renamed table.
     fn retire(&self, trx: Transaction, table: &OpenTable) -> Result<TrxId> {
         table.set_dropped(true);
         self.commit(trx).inspect_err(|_| table.set_dropped(false))
     }
 
-    /// Renames a table once nobody uses it. One whose name begins with `#` is still being made, as a copy that ALTER TABLE makes, until it
-    /// gets another name: views that are older than that don't read it.
+    /// Renames a table once nobody uses it. One whose name begins with `#` is still being made, as a copy
+    /// that ALTER TABLE makes, until it gets another name: views that are older than that don't read it.
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         let (mut trx, table) = self.lock(from)?;
         trx.may_use_kept_pages();
@@ -418,7 +425,8 @@ impl Ddl {
         moved
     }
 
-    /// Makes the copy of the definition on page 0 of the table's file that of `def`, if it is another one (DDL-2).
+    /// Makes the copy of the definition on page 0 of the table's file that of `def`, if it is another one
+    /// (DDL-2).
     pub fn refresh_copy(&self, def: &TableDef) {
         let refresh = || {
             let space = self.spaces.require(def.space)?;

@@ -1,7 +1,7 @@
 //! Where table definitions are stored: in a table like any other, so that DDL is a transaction.
 //!
-//! The system table has one row per piece of a definition, keyed (name, piece). Its own definition is built in; its
-//! root page is named by the system tablespace's directory page.
+//! The system table has one row per piece of a definition, keyed (name, piece). Its own definition is built
+//! in; its root page is named by the system tablespace's directory page.
 
 use std::sync::Arc;
 

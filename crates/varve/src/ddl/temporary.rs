@@ -1,22 +1,24 @@
 //! Temporary tables: all of them in one tablespace that is never redo-logged and is made anew at every start.
 //!
-//! A temporary table is a few trees in `temp.vdt` and an entry in the list of open tables, nothing else: it has no stored
-//! definition, no file and no counter page, its ids are counted in memory, and making or dropping one writes and syncs nothing.
-//! Its name must differ from those of all tables. Rows, indexes, savepoints and rollback are those of any table; its undo
-//! is in rollback segments of the same tablespace (TEMP-4), so a transaction that changes nothing else has nothing to wait for
-//! when it commits.
+//! A temporary table is a few trees in `temp.vdt` and an entry in the list of open tables, nothing else: it
+//! has no stored definition, no file and no counter page, its ids are counted in memory, and making or
+//! dropping one writes and syncs nothing. Its name must differ from those of all tables. Rows, indexes,
+//! savepoints and rollback are those of any table; its undo is in rollback segments of the same tablespace
+//! (TEMP-4), so a transaction that changes nothing else has nothing to wait for when it commits.
 //!
 //! - **TEMP-1** A transaction that uses a temporary table, also by reading, has claimed it until it ends
-//!   ([`Transaction::use_table`]); others are refused. So one transaction at a time uses it, and needs no locks.
-//! - **TEMP-2** Reads of a temporary table look at the newest version of each row, never at a view. By TEMP-1 that is what the
-//!   reader wrote itself or what was committed before it claimed the table, and no other transaction can change it before
-//!   the reader ends: what a view would have shown, unless the view is older than the claim. Older versions serve rollback
-//!   only, so purge need not wait for any view (PURGE-3).
-//! - **TEMP-3** A table is dropped by a transaction that has claimed it. If that transaction has changed it, its undo records
-//!   stay, and rollback passes over them; purge does so for records of any table that is gone. Ids are not used twice, so
-//!   nothing is taken for another table's.
-//! - **TEMP-5** A temporary table knows its overflow pages ([`TemporaryPages`](crate::catalog::TemporaryPages)): dropped or
-//!   truncated, it gives them back with its trees', whichever transactions wrote them and whether or not purge has got to them.
+//!   ([`Transaction::use_table`]); others are refused. So one transaction at a time uses it, and needs no
+//!   locks.
+//! - **TEMP-2** Reads of a temporary table look at the newest version of each row, never at a view. By TEMP-1
+//!   that is what the reader wrote itself or what was committed before it claimed the table, and no other
+//!   transaction can change it before the reader ends: what a view would have shown, unless the view is older
+//!   than the claim. Older versions serve rollback only, so purge need not wait for any view (PURGE-3).
+//! - **TEMP-3** A table is dropped by a transaction that has claimed it. If that transaction has changed it,
+//!   its undo records stay, and rollback passes over them; purge does so for records of any table that is
+//!   gone. Ids are not used twice, so nothing is taken for another table's.
+//! - **TEMP-5** A temporary table knows its overflow pages
+//!   ([`TemporaryPages`](crate::catalog::TemporaryPages)): dropped or truncated, it gives them back with its
+//!   trees', whichever transactions wrote them and whether or not purge has got to them.
 //!
 //! After a failure while pages are given back, some are lost until the next start, and the administrator is
 //! told. When the disk fails where the tablespace is, temporary tables can't be used until the next start,
@@ -121,8 +123,8 @@ impl Ddl {
         Ok(())
     }
 
-    /// Removes all rows of a temporary table. The caller's transaction has claimed it and changed nothing in it. Handles
-    /// stay as they are.
+    /// Removes all rows of a temporary table. The caller's transaction has claimed it and changed nothing in
+    /// it. Handles stay as they are.
     pub(super) fn truncate_temporary(&self, table: &OpenTable) -> Result<()> {
         let _gate = table.keep_purge_away();
         let trees: Vec<&Tree> = table.indexes().map(|i| &i.tree).collect();

@@ -1,20 +1,22 @@
 //! Writes one batch of dirty pages: copy → log durable → doublewrite file → data files → sync → done.
 //!
-//! The order is what makes it safe. The log first (WAL-1); a whole copy in the doublewrite file before the first byte in place
-//! (FL-1); the sync of the data files before a page counts as clean (WAL-2). The batch is over when all of this is
-//! done, so the doublewrite file never holds more than one batch that matters.
+//! The order is what makes it safe. The log first (WAL-1); a whole copy in the doublewrite file before the
+//! first byte in place (FL-1); the sync of the data files before a page counts as clean (WAL-2). The batch is
+//! over when all of this is done, so the doublewrite file never holds more than one batch that matters.
 //!
-//! - **FL-2** All files of a batch are open before anything is written, and stay so until their syncs are over (FILE-1). A file that can't be opened
-//!   because too many are open costs nothing: its pages stay dirty, and are taken again by a later batch.
+//! - **FL-2** All files of a batch are open before anything is written, and stay so until their syncs are
+//!   over (FILE-1). A file that can't be opened because too many are open costs nothing: its pages stay
+//!   dirty, and are taken again by a later batch.
 //!
-//! Where the file system and the device promise atomic writes of a page (IO-7), its tablespace's pages are written that way and need no copy.
-//! That is asked of each file of the batch, once.
+//! Where the file system and the device promise atomic writes of a page (IO-7), its tablespace's pages are
+//! written that way and need no copy. That is asked of each file of the batch, once.
 //!
 //! Pages of unlogged tablespaces are just written: they mean nothing after a crash. If that fails they are
 //! lost (TEMP-6), and nothing else is.
 //!
-//! The writes to the data files are under way together, in any order, those of pages that lie side by side as one; the first sync is
-//! called when all of them are over. The syncs of the data files are under way together, too.
+//! The writes to the data files are under way together, in any order, those of pages that lie side by side as
+//! one; the first sync is called when all of them are over. The syncs of the data files are under way
+//! together, too.
 //!
 //! One batch at a time, under the caller's mutex. On any other error of a logged tablespace every page is
 //! given back dirty, and the database is poisoned: after
@@ -64,7 +66,8 @@ impl BatchWriter {
         }
     }
 
-    /// Writes the pages, at most a batch, and gives them back. Returns how many there were, without those whose files can't be opened now.
+    /// Writes the pages, at most a batch, and gives them back. Returns how many there were, without those
+    /// whose files can't be opened now.
     pub fn write(&mut self, mut taken: Vec<DirtyPage>, cause: Cause) -> Result<usize> {
         // Ascending, so that the data files are written in order.
         taken.sort_by_key(|p| p.page.to_u64());
@@ -90,7 +93,8 @@ impl BatchWriter {
             .map(|()| n)
     }
 
-    /// FL-2. Returns the pages whose files are open, and the files; the other pages are given back, and after an error all of them.
+    /// FL-2. Returns the pages whose files are open, and the files; the other pages are given back, and after
+    /// an error all of them.
     fn open_files(&mut self, taken: Vec<DirtyPage>) -> Result<(Vec<DirtyPage>, OpenFiles)> {
         let mut open = OpenFiles::new();
         let mut refused = Vec::new();

@@ -1,17 +1,19 @@
 //! Decides how far the checkpoint may go, and records it.
 //!
-//! **WAL-2**, step by step. (1) Read the log's `complete` *first*: every mini-transaction below it has registered its pages'
-//! `first_change`. (2) Take the least of it, of every dirty page's `first_change`, and of the holds. (3) Make the log durable up to there: what
-//! the checkpoint passes may be recorded nowhere but in the log. (4) Write and sync the control file. (5) Only then tell the log, which may
-//! recycle files below.
+//! **WAL-2**, step by step. (1) Read the log's `complete` *first*: every mini-transaction below it has
+//! registered its pages' `first_change`. (2) Take the least of it, of every dirty page's `first_change`, and
+//! of the holds. (3) Make the log durable up to there: what the checkpoint passes may be recorded nowhere but
+//! in the log. (4) Write and sync the control file. (5) Only then tell the log, which may recycle files
+//! below.
 //!
-//! A **hold** is an explicit floor: recovery's redo not yet applied, a file whose removal is decided but not done. The pool is asked with a
-//! `complete` that no hold is below, because its answer relies on no page being dirtied from an older LSN later on, and
-//! replay under a hold does just that.
+//! A **hold** is an explicit floor: recovery's redo not yet applied, a file whose removal is decided but not
+//! done. The pool is asked with a `complete` that no hold is below, because its answer relies on no page
+//! being dirtied from an older LSN later on, and replay under a hold does just that.
 //!
-//! One mutex is held from (1) to (5), so checkpoints never go back; it is nobody else's. The holds' mutex is held for (1) and (2) only, so that
-//! nobody waits for the disk who wants a hold: one that is given out after (2) is at or above `complete` as it is then, and that is at or above what
-//! (2) decided. No commit takes either mutex, nor waits for (4), which is on a file of its own. A failure of the control file poisons the
+//! One mutex is held from (1) to (5), so checkpoints never go back; it is nobody else's. The holds' mutex is
+//! held for (1) and (2) only, so that nobody waits for the disk who wants a hold: one that is given out after
+//! (2) is at or above `complete` as it is then, and that is at or above what (2) decided. No commit takes
+//! either mutex, nor waits for (4), which is on a file of its own. A failure of the control file poisons the
 //! database.
 
 use std::collections::BTreeMap;
@@ -91,8 +93,8 @@ impl Checkpointer {
         }
     }
 
-    /// Keeps the checkpoint at or below the present end of the log until the hold is dropped. Whoever has it must not wait for redo
-    /// capacity, which may be waiting for the checkpoint.
+    /// Keeps the checkpoint at or below the present end of the log until the hold is dropped. Whoever has it
+    /// must not wait for redo capacity, which may be waiting for the checkpoint.
     pub fn hold_here(self: &Arc<Self>) -> CheckpointHold {
         // The present end: at or above every checkpoint that could have been decided.
         let mut holds = self.holds.lock();
@@ -122,14 +124,15 @@ impl Checkpointer {
         self.pool.min_first_change(self.limit())
     }
 
-    /// The log's `complete`, or what is held below it. Read under the mutex: a hold that is not seen is above it.
+    /// The log's `complete`, or what is held below it. Read under the mutex: a hold that is not seen is above
+    /// it.
     fn limit(&self) -> Lsn {
         let holds = self.holds.lock();
         holds.limit(self.log.complete_lsn())
     }
 
-    /// Records a checkpoint as far as it can go. `clean`: the database is being closed with nothing left to recover, which is
-    /// recorded too if the checkpoint reaches the log's end.
+    /// Records a checkpoint as far as it can go. `clean`: the database is being closed with nothing left to
+    /// recover, which is recorded too if the checkpoint reaches the log's end.
     pub fn run(&self, clean: bool) -> Result<Lsn> {
         self.log.stops.pass(Place::Checkpoint);
         let _running = self.running.lock();

@@ -1,16 +1,20 @@
 //! The page cleaner's thread: when to write pages. How many is `pace`'s.
 //!
-//! Every tenth of a second, every second while there is nothing to do, and whenever it is woken, it asks the system for the memory that the
-//! pool will use next (`buffer/replace.rs`), and looks after three things, the most urgent first:
+//! Every tenth of a second, every second while there is nothing to do, and whenever it is woken, it asks the
+//! system for the memory that the pool will use next (`buffer/replace.rs`), and looks after three things, the
+//! most urgent first:
 //!
-//! 1. **Frames.** Threads should find free frames without waiting: clean unused pages are taken out of their frames; if that
-//!    gives too few, unused dirty ones are written. `lru_scan_depth` says how many are kept; below half of that the cleaner is woken.
-//! 2. **Age.** While the checkpoint age is above the synchronous watermark it writes at full speed, oldest first, with a checkpoint after each
-//!    batch, because threads may be waiting for room in the log. Otherwise it writes what `pace` says.
+//! 1. **Frames.** Threads should find free frames without waiting: clean unused pages are taken out of their
+//!    frames; if that gives too few, unused dirty ones are written. `lru_scan_depth` says how many are kept;
+//!    below half of that the cleaner is woken.
+//! 2. **Age.** While the checkpoint age is above the synchronous watermark it writes at full speed, oldest
+//!    first, with a checkpoint after each batch, because threads may be waiting for room in the log.
+//!    Otherwise it writes what `pace` says.
 //! 3. **Checkpoint**, once a second, or when it can advance by 1/32 of the capacity.
 //!
-//! No thread of a user writes pages. Whoever finds the log full waits, without latches, for the next checkpoint (`redo/log.rs`), which comes after each
-//! batch; it would only queue for the doublewrite file if it wrote a batch of its own.
+//! No thread of a user writes pages. Whoever finds the log full waits, without latches, for the next
+//! checkpoint (`redo/log.rs`), which comes after each batch; it would only queue for the doublewrite file if
+//! it wrote a batch of its own.
 //!
 //! An error has poisoned the database when it comes here; from then on the thread only waits to be stopped.
 
@@ -145,7 +149,8 @@ impl Cleaner {
             }
             let batch = self.shared.batch_pages;
             if self.shared.flush_unused(look_at, batch, Cause::Lru)? == 0 {
-                // Pages in use, or clean ones that the next round of the clock will get. Threads that still wait wake us.
+                // Pages in use, or clean ones that the next round of the clock will get. Threads that still
+                // wait wake us.
                 return Ok(false);
             }
         }
@@ -232,8 +237,9 @@ impl Cleaner {
         Ok(())
     }
 
-    /// Pages that are written because there are too many dirty ones are those that will have to give way next: they go then without being
-    /// written again. The oldest ones if there are too few of them, and for any other cause.
+    /// Pages that are written because there are too many dirty ones are those that will have to give way
+    /// next: they go then without being written again. The oldest ones if there are too few of them, and for
+    /// any other cause.
     fn write_planned(&self, plan: &Plan, wanted: usize) -> Result<usize> {
         if plan.cause == Cause::MaxDirty {
             let look_at = self.shared.pool.usable_frames() / 4;

@@ -8,13 +8,15 @@
 //! 4096  the pages
 //! ```
 //!
-//! - **DW-1** The file holds the last batch. The pages of the one before have been synced in place when it is overwritten, also if another process
-//!   has written them, and died: what it has left in the system's cache can still be torn by a loss of power.
+//! - **DW-1** The file holds the last batch. The pages of the one before have been synced in place when it is
+//!   overwritten, also if another process has written them, and died: what it has left in the system's cache
+//!   can still be torn by a loss of power.
 //! - **DW-2** No page of a batch is written in place before the whole batch is durable here.
 //!
-//! So after a crash: if the header is not whole, or a copy does not have the checksum that the header says, the batch had
-//! not become durable, and none of the pages concerned was being written in place. Otherwise a page that is damaged in
-//! place was torn, and the copy is exactly what was being written. A page that is whole in place, in whatever version, is left alone: redo does the rest.
+//! So after a crash: if the header is not whole, or a copy does not have the checksum that the header says,
+//! the batch had not become durable, and none of the pages concerned was being written in place. Otherwise a
+//! page that is damaged in place was torn, and the copy is exactly what was being written. A page that is
+//! whole in place, in whatever version, is left alone: redo does the rest.
 //!
 //! [`recover`] runs before redo. It can be interrupted and repeated.
 
@@ -55,8 +57,8 @@ pub struct Doublewrite {
 }
 
 impl Doublewrite {
-    /// Opens the file, creating it if there is none. Recovery must have been through it: what is in it is forgotten, because pages
-    /// that are written atomically from now on may be newer than copies from before.
+    /// Opens the file, creating it if there is none. Recovery must have been through it: what is in it is
+    /// forgotten, because pages that are written atomically from now on may be newer than copies from before.
     pub fn open(
         disk: &dyn Disk,
         dir: &Path,
@@ -101,8 +103,8 @@ impl Doublewrite {
     }
 }
 
-/// Forgets what is in the file, if there is one: the database goes on without it, and pages written from now on have no
-/// copy there.
+/// Forgets what is in the file, if there is one: the database goes on without it, and pages written from now
+/// on have no copy there.
 pub fn invalidate(disk: &dyn Disk, dir: &Path) -> Result<()> {
     let path = dir.join(DOUBLEWRITE_FILE);
     if !disk.exists(&path)? {
@@ -123,8 +125,8 @@ pub fn read_copies(
     read_batch(disk, dir, page_size, uuid, &mut |_| {})
 }
 
-/// What is not whole in the file. After a crash that may be a batch that had not become durable; after a clean shutdown it is
-/// damage.
+/// What is not whole in the file. After a crash that may be a batch that had not become durable; after a
+/// clean shutdown it is damage.
 pub fn damaged_copies(
     disk: &dyn Disk,
     dir: &Path,
@@ -210,7 +212,8 @@ fn read_batch(
     Ok(copies)
 }
 
-/// Repairs pages that were torn by a crash, before redo is applied, and makes durable those that are whole (DW-1). Returns which ones were torn.
+/// Repairs pages that were torn by a crash, before redo is applied, and makes durable those that are whole
+/// (DW-1). Returns which ones were torn.
 pub fn recover(
     disk: &dyn Disk,
     dir: &Path,
@@ -237,11 +240,12 @@ pub fn recover(
     for ((id, copy), is_whole) in copies.into_iter().zip(found) {
         let is_whole = match is_whole {
             Ok(is_whole) => is_whole,
-            // Nothing was torn there, and damage is not hidden: `read` checks no page. The first says that there is no such
-            // tablespace now: it was dropped, or its file is missing, which recovery tells by itself when redo names it. The second
-            // says that the page lies beyond the file's end. A crash takes away the end of a file only if it was never synced, and
-            // then redo begins before the first change of the page. If somebody else cut the file off, redo that begins later
-            // finds a page of zeros, to which its records do not apply, and a reader finds none: both tell the page.
+            // Nothing was torn there, and damage is not hidden: `read` checks no page. The first says that
+            // there is no such tablespace now: it was dropped, or its file is missing, which recovery tells
+            // by itself when redo names it. The second says that the page lies beyond the file's end. A crash
+            // takes away the end of a file only if it was never synced, and then redo begins before the first
+            // change of the page. If somebody else cut the file off, redo that begins later finds a page of
+            // zeros, to which its records do not apply, and a reader finds none: both tell the page.
             Err(Error::NotFound { .. } | Error::Corrupt { .. }) => continue,
             Err(e) => return Err(e),
         };

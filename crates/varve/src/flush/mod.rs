@@ -1,22 +1,25 @@
 //! Writes dirty pages in the background and moves the checkpoint.
 //!
-//! One thread, the page cleaner, owns all background flushing; it writes for one of these causes, each with its counters:
-//! adaptive (so that the checkpoint keeps pace with the redo log, smoothly), async and sync (the checkpoint age is above a watermark), max_dirty (too
-//! much of the pool is dirty), background (there is nothing else to do), LRU (threads need clean frames), and requested: `flush_all_to`, which
-//! runs in the thread that asks, the one that closes the database for example. docs/flushing.md says how it is tuned.
+//! One thread, the page cleaner, owns all background flushing; it writes for one of these causes, each with
+//! its counters: adaptive (so that the checkpoint keeps pace with the redo log, smoothly), async and sync
+//! (the checkpoint age is above a watermark), max_dirty (too much of the pool is dirty), background (there is
+//! nothing else to do), LRU (threads need clean frames), and requested: `flush_all_to`, which runs in the
+//! thread that asks, the one that closes the database for example. docs/flushing.md says how it is tuned.
 //!
 //! Invariants and who keeps them:
 //!
 //! - **WAL-1** a page is written only after the log is durable up to its page LSN: asserted in `batch`.
-//! - **WAL-2** the checkpoint never passes a change that is not in a synced data page, unless the file is gone for good (SP-8): `checkpoint`.
-//! - **FL-1** a page is written in place only after a whole copy of it is durable in the doublewrite file, and the
-//!   file's previous batch is synced in place before the next one overwrites it; or it is written atomically: `batch`, `doublewrite`.
+//! - **WAL-2** the checkpoint never passes a change that is not in a synced data page, unless the file is
+//!   gone for good (SP-8): `checkpoint`.
+//! - **FL-1** a page is written in place only after a whole copy of it is durable in the doublewrite file,
+//!   and the file's previous batch is synced in place before the next one overwrites it; or it is written
+//!   atomically: `batch`, `doublewrite`.
 //! - **FL-2** a file that can't be opened for the moment costs nothing: its pages are written later: `batch`.
 //!
-//! Latches: shared page latches, one at a time and with a time limit, only while copying a page. Mutexes: the batch
-//! writer's, then the checkpoint's. Failure: an error of writing or syncing pages (but for those of temporary
-//! tables, TEMP-6), or a panic of the thread, poisons the database through
-//! [`RedoLog::poison`]; from then on nothing is written any more.
+//! Latches: shared page latches, one at a time and with a time limit, only while copying a page. Mutexes: the
+//! batch writer's, then the checkpoint's. Failure: an error of writing or syncing pages (but for those of
+//! temporary tables, TEMP-6), or a panic of the thread, poisons the database through [`RedoLog::poison`];
+//! from then on nothing is written any more.
 
 mod batch;
 mod checkpoint;
@@ -75,8 +78,8 @@ pub struct FlushEnv {
     /// The data directory.
     pub dir: PathBuf,
     pub settings: FlushSettings,
-    /// Puts what else a checkpoint records (id limits) into the control file's contents. Called after the checkpoint LSN
-    /// was fixed, so that what it reads is at least what the log below that LSN says.
+    /// Puts what else a checkpoint records (id limits) into the control file's contents. Called after the
+    /// checkpoint LSN was fixed, so that what it reads is at least what the log below that LSN says.
     pub fill_control: Box<dyn Fn(&mut Control) + Send + Sync>,
 }
 
@@ -103,8 +106,8 @@ impl Shared {
         *self.options.lock()
     }
 
-    /// Takes up to `max` pages (at most a batch) that were changed at or below `up_to`, and writes them. Returns how
-    /// many were taken; some of them may have been left because their latches were busy.
+    /// Takes up to `max` pages (at most a batch) that were changed at or below `up_to`, and writes them.
+    /// Returns how many were taken; some of them may have been left because their latches were busy.
     fn flush_oldest(&self, up_to: Lsn, max: usize, cause: Cause) -> Result<usize> {
         let mut taken = Vec::new();
         // The mutex first: a page that is taken is written without waiting for another batch.
@@ -150,7 +153,8 @@ impl Shared {
                 written = Instant::now();
                 continue;
             }
-            // What is left is being written by the cleaner or changed by somebody, or its file can't be opened now.
+            // What is left is being written by the cleaner or changed by somebody, or its file can't be
+            // opened now.
             if written.elapsed() > REFUSAL_PATIENCE
                 && let Some(refusal) = self.writer.lock().refusal()
             {
@@ -174,8 +178,8 @@ impl Flusher {
         Ok(Flusher::start_held(env)?.0)
     }
 
-    /// Starts the page cleaner with the checkpoint held where it is, for recovery: pages to which redo has not been
-    /// applied yet are not dirty, and only the hold keeps their redo.
+    /// Starts the page cleaner with the checkpoint held where it is, for recovery: pages to which redo has
+    /// not been applied yet are not dirty, and only the hold keeps their redo.
     pub fn start_held(env: FlushEnv) -> Result<(Flusher, CheckpointHold)> {
         let page_size = env.pool.page_size();
         let uuid = env.control.control().uuid;
@@ -251,7 +255,8 @@ impl Flusher {
     ///
     /// # Errors
     ///
-    /// One [for want of means](Error::is_out_of_means): pages are left whose files could not be opened for a while. Nothing is lost.
+    /// One [for want of means](Error::is_out_of_means): pages are left whose files could not be opened for a
+    /// while. Nothing is lost.
     pub fn flush_all_to(&self, lsn: Lsn) -> Result<()> {
         self.shared.flush_all_to(lsn)
     }
@@ -260,8 +265,9 @@ impl Flusher {
         self.shared.checkpointer.clone()
     }
 
-    /// For a clean shutdown, when nobody begins to change pages any more: writes every page, and a last checkpoint that says
-    /// so. Stops the cleaner. A change that was under way may come meanwhile; then it is written, too.
+    /// For a clean shutdown, when nobody begins to change pages any more: writes every page, and a last
+    /// checkpoint that says so. Stops the cleaner. A change that was under way may come meanwhile; then it is
+    /// written, too.
     pub fn shutdown_clean(&self) -> Result<()> {
         let (mut end, mut checkpoint) = (Lsn(0), Lsn(0));
         for _ in 0..SHUTDOWN_ROUNDS {

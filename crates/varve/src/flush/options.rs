@@ -5,24 +5,28 @@ use crate::base::{Error, Result};
 /// How the page cleaner works. Everything can be changed while the database is open.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct FlushOptions {
-    /// Pages per second that are written while there is nothing else to do, and when `max_dirty_pages_pct` is reached.
+    /// Pages per second that are written while there is nothing else to do, and when `max_dirty_pages_pct` is
+    /// reached.
     pub io_capacity: u32,
-    /// Pages per second that are written at most, as long as the checkpoint age is below its asynchronous watermark and threads find free
-    /// frames. At least `io_capacity`.
+    /// Pages per second that are written at most, as long as the checkpoint age is below its asynchronous
+    /// watermark and threads find free frames. At least `io_capacity`.
     pub io_capacity_max: u32,
-    /// The percentage of the buffer pool's pages that the cleaner tries to keep from being dirty at the same time: it may exceed this for a while.
+    /// The percentage of the buffer pool's pages that the cleaner tries to keep from being dirty at the same
+    /// time: it may exceed this for a while.
     pub max_dirty_pages_pct: f64,
-    /// Above this percentage pages are written, the more the nearer `max_dirty_pages_pct`; 0: only above that.
+    /// Above this percentage pages are written, the more the nearer `max_dirty_pages_pct`; 0: only above
+    /// that.
     pub max_dirty_pages_pct_lwm: f64,
-    /// Writes pages ahead, so that the checkpoint age settles well below its watermarks. Without it nothing is written because of the age below the
-    /// asynchronous one.
+    /// Writes pages ahead, so that the checkpoint age settles well below its watermarks. Without it nothing
+    /// is written because of the age below the asynchronous one.
     pub adaptive_flushing: bool,
     /// The percentage of the redo capacity below which a checkpoint age causes no writing.
     pub adaptive_flushing_lwm: f64,
-    /// Over how many rounds of the cleaner, each a tenth of a second, the speed of the redo log and other quantities are averaged.
+    /// Over how many rounds of the cleaner, each a tenth of a second, the speed of the redo log and other
+    /// quantities are averaged.
     pub flushing_avg_loops: u32,
-    /// How many free frames the cleaner keeps ahead of demand, up to a 32nd of the pool, and how far it looks for them: four times as many, or
-    /// a quarter of the pool.
+    /// How many free frames the cleaner keeps ahead of demand, up to a 32nd of the pool, and how far it looks
+    /// for them: four times as many, or a quarter of the pool.
     pub lru_scan_depth: u32,
 }
 

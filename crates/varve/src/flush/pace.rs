@@ -1,29 +1,31 @@
 //! How many pages the page cleaner writes in a second, and why.
 //!
-//! The redo log may grow to its capacity while the checkpoint stands still, so every page that is dirty now has to be written before
-//! the log has grown by what is left. The *age* is the distance from the oldest change that is in no data file to the end of the log, as a
-//! fraction of the capacity. `TARGET` is the age at which a steady load comes to rest. Two estimates say how many pages per
-//! second that takes:
+//! The redo log may grow to its capacity while the checkpoint stands still, so every page that is dirty now
+//! has to be written before the log has grown by what is left. The *age* is the distance from the oldest
+//! change that is in no data file to the end of the log, as a fraction of the capacity. `TARGET` is the age
+//! at which a steady load comes to rest. Two estimates say how many pages per second that takes:
 //!
 //! ```text
 //! by formula = dirty pages × speed of the log ÷ (TARGET × capacity) − pages per second written to free their frames
 //! by age     = pages whose first change lies within the next LOOK_AHEAD seconds' way of the checkpoint ÷ LOOK_AHEAD
 //! ```
 //!
-//! The first looks at all dirty pages alike, so it is smooth, whatever wave their changes once came in; but it is wrong by as much as
-//! pages of one age differ from those of another. The second is right about the oldest ones, and hands each wave on to the next trip
-//! through the log. Where many pages are written for their frames, what the formula has left says nothing of the others, hot ones that
-//! nobody wants the frame of: its weight, half otherwise, falls as that part of it does, down to none. The weighted mean is multiplied by
-//! `gain = (age ÷ TARGET)⁴`: at `TARGET` that is 1, so a load that both describe well is answered by
-//! just what it takes; a younger checkpoint lets pages be changed again before they are written, an older one is caught up with.
-//! All speeds are averages over `flushing_avg_loops` rounds.
+//! The first looks at all dirty pages alike, so it is smooth, whatever wave their changes once came in; but
+//! it is wrong by as much as pages of one age differ from those of another. The second is right about the
+//! oldest ones, and hands each wave on to the next trip through the log. Where many pages are written for
+//! their frames, what the formula has left says nothing of the others, hot ones that nobody wants the frame
+//! of: its weight, half otherwise, falls as that part of it does, down to none. The weighted mean is
+//! multiplied by `gain = (age ÷ TARGET)⁴`: at `TARGET` that is 1, so a load that both describe well is
+//! answered by just what it takes; a younger checkpoint lets pages be changed again before they are written,
+//! an older one is caught up with. All speeds are averages over `flushing_avg_loops` rounds.
 //!
-//! Below the asynchronous watermark this is limited to `io_capacity_max`. From there to the synchronous one the limit is lifted, gradually and at last
-//! altogether, so that a limit that is too low for the load ends neither in waves nor in a standstill. Past that the
-//! cleaner writes at full speed (`cleaner`), and writers wait when the log is full.
+//! Below the asynchronous watermark this is limited to `io_capacity_max`. From there to the synchronous one
+//! the limit is lifted, gradually and at last altogether, so that a limit that is too low for the load ends
+//! neither in waves nor in a standstill. Past that the cleaner writes at full speed (`cleaner`), and writers
+//! wait when the log is full.
 //!
-//! Two other reasons may want more: too much of the pool being dirty, and idleness. What they want beyond what the age does is written, too, but
-//! need not be the oldest pages.
+//! Two other reasons may want more: too much of the pool being dirty, and idleness. What they want beyond
+//! what the age does is written, too, but need not be the oldest pages.
 
 use std::time::{Duration, Instant};
 
@@ -192,8 +194,8 @@ impl Pace {
         now - self.quiet_since >= QUIET
     }
 
-    /// Takes a measurement, if it is time for one. `dirty_up_to` counts the pages whose first change is at or below an LSN, up to a number that
-    /// is enough.
+    /// Takes a measurement, if it is time for one. `dirty_up_to` counts the pages whose first change is at or
+    /// below an LSN, up to a number that is enough.
     pub fn measure(
         &mut self,
         sight: &Sight,
@@ -270,7 +272,8 @@ impl Pace {
         self.lanes[1].set(e.wanted - e.for_age, cause, sight.end, elapsed);
     }
 
-    /// What is to be written now: at least about half a batch, unless a second has passed, because each costs its syncs.
+    /// What is to be written now: at least about half a batch, unless a second has passed, because each costs
+    /// its syncs.
     pub fn plan(&self, now: Instant, batch: usize) -> Option<Plan> {
         let [age, other] = &self.lanes;
         let all = (age.credit + other.credit) as usize;

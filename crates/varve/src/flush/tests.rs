@@ -272,8 +272,8 @@ fn a_hold_keeps_the_checkpoint_and_can_be_moved() {
     assert_eq!(flusher.checkpoint_now().unwrap(), b);
 }
 
-/// WAL-1, WAL-2 and progress: threads wait for frames or for redo capacity, pages are changed while they are being
-/// written, and every checkpoint is judged.
+/// WAL-1, WAL-2 and progress: threads wait for frames or for redo capacity, pages are changed while they are
+/// being written, and every checkpoint is judged.
 #[test]
 fn checkpoints_never_pass_an_unsynced_change_in_a_tiny_pool() {
     judge_checkpoints(64, Cause::Lru);
@@ -429,7 +429,8 @@ fn idle_time_cleans_the_pool() {
     drop(flusher);
 }
 
-/// FL-2: pages whose file can't be opened for the moment stay dirty, others are written meanwhile, and nothing stops.
+/// FL-2: pages whose file can't be opened for the moment stay dirty, others are written meanwhile, and
+/// nothing stops.
 #[test]
 fn a_file_that_can_not_be_opened_now_is_written_later() {
     let rig = Rig::new(64, 10);
@@ -453,7 +454,8 @@ fn a_file_that_can_not_be_opened_now_is_written_later() {
     assert_eq!((rig.order().len(), rig.pool.dirty_pages()), (6, 0));
 }
 
-/// A failed write, a failed sync, a file that can't be opened and a panic each stop the database, with the reason; the page stays dirty.
+/// A failed write, a failed sync, a file that can't be opened and a panic each stop the database, with the
+/// reason; the page stays dirty.
 #[test]
 fn failures_poison() {
     for which in 0..4 {
@@ -551,7 +553,8 @@ fn a_torn_page_is_repaired_at_every_sector() {
     }
 }
 
-/// DW-1: what a process that died has written in place may be in the system's cache only. It is made durable before the copies go.
+/// DW-1: what a process that died has written in place may be in the system's cache only. It is made durable
+/// before the copies go.
 #[test]
 fn pages_of_the_last_batch_are_durable_before_it_is_forgotten() {
     let torn = Torn::new();

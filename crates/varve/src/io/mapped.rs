@@ -1,10 +1,12 @@
 //! [`MappedBlock`]: memory that is the system's again as soon as it is dropped.
 //!
-//! For much memory in small blocks that are filled at about the same time and dropped one by one, in another order: an allocator keeps what is dropped for
-//! itself until everything around it is free, too. Blocks are cut one after the other out of anonymous mappings, and a mapping goes with the last of its blocks.
+//! For much memory in small blocks that are filled at about the same time and dropped one by one, in another
+//! order: an allocator keeps what is dropped for itself until everything around it is free, too. Blocks are
+//! cut one after the other out of anonymous mappings, and a mapping goes with the last of its blocks.
 //!
-//! - **IO-8** A byte of a mapping belongs to one block at most, and is read and written through that block only. When the block is dropped the system
-//!   takes back the pages that are the block's alone, so blocks of less than a page stay until their mapping goes.
+//! - **IO-8** A byte of a mapping belongs to one block at most, and is read and written through that block
+//!   only. When the block is dropped the system takes back the pages that are the block's alone, so blocks of
+//!   less than a page stay until their mapping goes.
 
 #![allow(unsafe_code)]
 
@@ -15,7 +17,8 @@ use std::sync::{Arc, OnceLock};
 use super::DIRECT_BLOCK;
 use crate::base::{Error, Result};
 
-/// Of a mapping, unless a single block is longer. The system gives memory to what is written to, so what is not cut costs nothing.
+/// Of a mapping, unless a single block is longer. The system gives memory to what is written to, so what is
+/// not cut costs nothing.
 const MAPPING_BYTES: usize = 4 << 20;
 
 /// An anonymous mapping. Zero at first.
@@ -59,12 +62,14 @@ impl Mapping {
         unsafe { self.base.as_ptr().add(part.start) }
     }
 
-    /// Gives the pages that lie in this part as a whole back to the system. Only advice: they go with the mapping at the latest. Nobody uses the part any more.
+    /// Gives the pages that lie in this part as a whole back to the system. Only advice: they go with the
+    /// mapping at the latest. Nobody uses the part any more.
     fn give_back(&self, part: Range<usize>) {
         let page = system_page_bytes();
         let whole = part.start.next_multiple_of(page)..part.end - part.end % page;
         if whole.start < whole.end {
-            // SAFETY: inside the mapping, which begins at a page; nobody reads there any more, who would see zeros.
+            // SAFETY: inside the mapping, which begins at a page; nobody reads there any more, who would see
+            // zeros.
             unsafe { libc::madvise(self.at(&whole).cast(), whole.len(), libc::MADV_DONTNEED) };
         }
     }
@@ -95,7 +100,8 @@ pub struct MappedBlocks {
 }
 
 impl MappedBlocks {
-    /// An empty block of so many bytes. If it is longer than [`DIRECT_BLOCK`], of so many more that the next one begins at a page, too.
+    /// An empty block of so many bytes. If it is longer than [`DIRECT_BLOCK`], of so many more that the next
+    /// one begins at a page, too.
     ///
     /// # Errors
     ///
@@ -146,7 +152,8 @@ impl MappedBlock {
         assert!(bytes.len() <= self.room(), "there is no room");
         let behind = self.at.start + self.len;
         let to = self.mapping.at(&(behind..behind + bytes.len()));
-        // SAFETY: a part of this block, of which `&mut self` is the only user (IO-8); `bytes` is not there, or it would borrow the block.
+        // SAFETY: a part of this block, of which `&mut self` is the only user (IO-8); `bytes` is not there,
+        // or it would borrow the block.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         self.len += bytes.len();
     }
@@ -161,7 +168,8 @@ impl Deref for MappedBlock {
 
     fn deref(&self) -> &[u8] {
         let there = self.at.start..self.at.start + self.len;
-        // SAFETY: a part of this block (IO-8), which nobody writes to as long as it is borrowed. A mapping's bytes have values from the beginning.
+        // SAFETY: a part of this block (IO-8), which nobody writes to as long as it is borrowed. A mapping's
+        // bytes have values from the beginning.
         unsafe { std::slice::from_raw_parts(self.mapping.at(&there), self.len) }
     }
 }
@@ -176,7 +184,8 @@ impl Drop for MappedBlock {
 mod tests {
     use super::*;
 
-    /// IO-8: whatever else is cut and dropped, a block has what was put in it, of all lengths and in several mappings.
+    /// IO-8: whatever else is cut and dropped, a block has what was put in it, of all lengths and in several
+    /// mappings.
     #[test]
     fn blocks_keep_to_themselves() {
         let mut blocks = MappedBlocks::default();

@@ -2,20 +2,21 @@
 //!
 //! What callers may rely on, and what a simulated disk must keep:
 //!
-//! - **IO-1** `write_at` promises nothing across a crash until `sync` of that file returned: unsynced writes may be
-//!   lost, reordered or torn at any 512-byte boundary.
-//! - **IO-2** `sync` makes the file's data durable, and of its metadata what is needed to read the data back (its
-//!   length). It does not make the file's *name* durable: creating, removing and renaming need `sync_dir` of the
-//!   directory.
+//! - **IO-1** `write_at` promises nothing across a crash until `sync` of that file returned: unsynced writes
+//!   may be lost, reordered or torn at any 512-byte boundary.
+//! - **IO-2** `sync` makes the file's data durable, and of its metadata what is needed to read the data back
+//!   (its length). It does not make the file's *name* durable: creating, removing and renaming need
+//!   `sync_dir` of the directory.
 //! - **IO-3** `rename` replaces an existing target atomically.
-//! - **IO-4** After `sync` failed the state of all writes since the last successful one is unknown; calling it again
-//!   proves nothing, and nothing here does so, not even if it was interrupted (real.rs). Callers poison the
-//!   database.
+//! - **IO-4** After `sync` failed the state of all writes since the last successful one is unknown; calling
+//!   it again proves nothing, and nothing here does so, not even if it was interrupted (real.rs). Callers
+//!   poison the database.
 //! - **IO-5** Bytes that `allocate` or `set_len` added read as zero.
-//! - **IO-6** A file from `open_direct` is read and written in whole blocks of [`DIRECT_BLOCK`] bytes, at multiples of it, with
-//!   memory that is aligned to it ([`AlignedBuf`]): the system may refuse anything else.
-//! - **IO-7** A write by `write_atomic_at`, of a length for which `writes_atomically` says yes, is on the disk whole or not at all
-//!   after a crash. It needs a `sync` like others.
+//! - **IO-6** A file from `open_direct` is read and written in whole blocks of [`DIRECT_BLOCK`] bytes, at
+//!   multiples of it, with memory that is aligned to it ([`AlignedBuf`]): the system may refuse anything
+//!   else.
+//! - **IO-7** A write by `write_atomic_at`, of a length for which `writes_atomically` says yes, is on the
+//!   disk whole or not at all after a crash. It needs a `sync` like others.
 //!
 //! Many reads, writes and syncs at the same time go through an [`IoQueue`], to which the same holds.
 //!
@@ -83,8 +84,9 @@ pub type DirLock = Box<dyn Any + Send + Sync>;
 /// A file system. Paths are used as given.
 pub trait Disk: Send + Sync {
     fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn DiskFile>>;
-    /// Opens an existing file to read and write it past the operating system's cache, if the file system can do that; if not, as
-    /// `open` does ([`DiskFile::is_direct`]). IO-6. Nothing else of the contract changes: what is written still needs `sync`.
+    /// Opens an existing file to read and write it past the operating system's cache, if the file system can
+    /// do that; if not, as `open` does ([`DiskFile::is_direct`]). IO-6. Nothing else of the contract changes:
+    /// what is written still needs `sync`.
     fn open_direct(&self, path: &Path) -> Result<Arc<dyn DiskFile>>;
     fn remove(&self, path: &Path) -> Result<()>;
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
@@ -99,22 +101,22 @@ pub trait Disk: Send + Sync {
     fn exists(&self, path: &Path) -> Result<bool>;
     /// Takes the directory for this process; `Error::InUse` if somebody has it.
     fn lock_dir(&self, path: &Path) -> Result<DirLock>;
-    /// A queue for reads, writes and syncs of its files. `native`: by what the system has for that, where it does. What is not the system's
-    /// own carries out one after the other, by the calls of [`DiskFile`].
+    /// A queue for reads, writes and syncs of its files. `native`: by what the system has for that, where it
+    /// does. What is not the system's own carries out one after the other, by the calls of [`DiskFile`].
     fn io_queue(&self, _native: bool) -> Result<IoQueue> {
         Ok(IoQueue::one_by_one())
     }
 }
 
-/// An open file. All methods may be called from several threads at once; overlapping concurrent writes are the
-/// caller's to avoid.
+/// An open file. All methods may be called from several threads at once; overlapping concurrent writes are
+/// the caller's to avoid.
 pub trait DiskFile: Send + Sync {
     /// Fills `buf` from `offset`; reading past the end is an error.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
     /// Writes all of `buf`, extending the file if it ends earlier.
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()>;
-    /// Whether the file system and the device promise that a write of so many bytes, at a multiple of that, is never torn (IO-7). The
-    /// answer does not change while the file is open.
+    /// Whether the file system and the device promise that a write of so many bytes, at a multiple of that,
+    /// is never torn (IO-7). The answer does not change while the file is open.
     fn writes_atomically(&self, _bytes: usize) -> bool {
         false
     }
@@ -129,17 +131,18 @@ pub trait DiskFile: Send + Sync {
     fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)
     }
-    /// Extends the file to `new_len` with its space reserved on the device, so that later writes below `new_len` do
-    /// not fail for space. The new bytes read as zero. Does nothing if the file is that long already. If it fails the file is as long as
-    /// before, or, after a crash, somewhat longer.
+    /// Extends the file to `new_len` with its space reserved on the device, so that later writes below
+    /// `new_len` do not fail for space. The new bytes read as zero. Does nothing if the file is that long
+    /// already. If it fails the file is as long as before, or, after a crash, somewhat longer.
     fn allocate(&self, new_len: u64) -> Result<()>;
-    /// Reserves space for the holes that the file has, as one may that was copied, so that later writes there do not fail for space. Does
-    /// nothing where the system can't do that.
+    /// Reserves space for the holes that the file has, as one may that was copied, so that later writes there
+    /// do not fail for space. Does nothing where the system can't do that.
     fn fill_holes(&self) -> Result<()> {
         Ok(())
     }
-    /// Writes zeros from `from` to the end, where the file has only reserved space, so that a later `sync` of writes there
-    /// need not record that the space is now used. To readers nothing changes. IO-6 holds for `from` and the length.
+    /// Writes zeros from `from` to the end, where the file has only reserved space, so that a later `sync` of
+    /// writes there need not record that the space is now used. To readers nothing changes. IO-6 holds for
+    /// `from` and the length.
     fn fill(&self, from: u64) -> Result<()>;
     /// Cuts or extends the file (without reserving space).
     fn set_len(&self, new_len: u64) -> Result<()>;

@@ -1,13 +1,14 @@
 //! [`Overlay`]: a disk whose changes stay in memory, over another one that is only read.
 //!
-//! Whoever works on it sees what it wrote; the disk below never changes. So a database that was not closed can be
-//! recovered to be looked at, and looked at again.
+//! Whoever works on it sees what it wrote; the disk below never changes. So a database that was not closed
+//! can be recovered to be looked at, and looked at again.
 //!
-//! - **OV-1** The disk below is read, listed and locked, nothing else: its files are opened [`OpenMode::ReadOnly`].
+//! - **OV-1** The disk below is read, listed and locked, nothing else: its files are opened
+//!   [`OpenMode::ReadOnly`].
 //! - **OV-2** Nothing is durable: `sync` does nothing. It ends with the process.
 //!
-//! Memory: blocks of 4 KiB that were written, and a little for each file that was opened. Reserved space takes none. A
-//! handle below is open as long as one of the overlay's is.
+//! Memory: blocks of 4 KiB that were written, and a little for each file that was opened. Reserved space
+//! takes none. A handle below is open as long as one of the overlay's is.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -62,8 +63,8 @@ impl Overlay {
         }
     }
 
-    /// Takes the directory below, so that nobody changes it meanwhile. One without a lock file has never been opened where it
-    /// lies, and is not marked now (OV-1).
+    /// Takes the directory below, so that nobody changes it meanwhile. One without a lock file has never been
+    /// opened where it lies, and is not marked now (OV-1).
     pub fn lock_below(&self, path: &Path) -> Result<DirLock> {
         match self.below.exists(&path.join(LOCK_FILE))? {
             true => self.below.lock_dir(path),
@@ -227,7 +228,8 @@ impl File {
     }
 }
 
-/// The pieces of `[offset, offset + len)` by block: its number, where in it the piece begins, where in the range, how long.
+/// The pieces of `[offset, offset + len)` by block: its number, where in it the piece begins, where in the
+/// range, how long.
 fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize, usize)> {
     let end = offset + len as u64;
     let blocks = offset / BLOCK..end.div_ceil(BLOCK);

@@ -1,25 +1,29 @@
 //! [`IoQueue`]: many reads, writes and syncs under way at the same time.
 //!
-//! Whoever has work hands over a batch of [`Request`]s and goes on; each is told when it is over, by a thread of the queue. Which order
-//! they are carried out in is not said, so what must come after another waits for it first. What is durable when is as for the calls
-//! of [`DiskFile`](super::DiskFile) (IO-1): a write that is over still needs `sync`.
+//! Whoever has work hands over a batch of [`Request`]s and goes on; each is told when it is over, by a thread
+//! of the queue. Which order they are carried out in is not said, so what must come after another waits for
+//! it first. What is durable when is as for the calls of [`DiskFile`](super::DiskFile) (IO-1): a write that
+//! is over still needs `sync`.
 //!
 //! There are three ways to do it, and to the user they differ in speed only:
 //!
-//! - **io_uring** (`uring.rs`): one thread hands them to the kernel, many at once, and hears what came of them.
-//! - **Threads**: each of a few takes one after the other and waits for it. For systems where io_uring is missing, or refused by a
-//!   setting or a sandbox.
-//! - **One after the other**, in the thread that hands them over. For disks in memory, and those of tests, which judge the order of
-//!   writes and syncs. Nothing is gained by reading ahead there: [`IoQueue::is_asynchronous`] says so.
+//! - **io_uring** (`uring.rs`): one thread hands them to the kernel, many at once, and hears what came of
+//!   them.
+//! - **Threads**: each of a few takes one after the other and waits for it. For systems where io_uring is
+//!   missing, or refused by a setting or a sandbox.
+//! - **One after the other**, in the thread that hands them over. For disks in memory, and those of tests,
+//!   which judge the order of writes and syncs. Nothing is gained by reading ahead there:
+//!   [`IoQueue::is_asynchronous`] says so.
 //!
-//! [`IoQueue::start`] tries the first by really reading something, takes the second if that does not work, and says which one and why
-//! ([`IoQueue::describe`]).
+//! [`IoQueue::start`] tries the first by really reading something, takes the second if that does not work,
+//! and says which one and why ([`IoQueue::describe`]).
 //!
-//! - **IOQ-2** Every request that was handed over is told what came of it. Closing the queue waits for them, and for its threads; what is
-//!   handed over later is dropped.
+//! - **IOQ-2** Every request that was handed over is told what came of it. Closing the queue waits for them,
+//!   and for its threads; what is handed over later is dropped.
 //!
-//! The queue has no limit of its own: page writes are bounded by a batch, reads ahead by the pool (`buffer/prefetch.rs`). Mutexes: those
-//! of the inbox and of the list of threads, leaves, held for a few instructions.
+//! The queue has no limit of its own: page writes are bounded by a batch, reads ahead by the pool
+//! (`buffer/prefetch.rs`). Mutexes: those of the inbox and of the list of threads, leaves, held for a few
+//! instructions.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -197,7 +201,8 @@ impl IoQueue {
         self.inbox.is_some()
     }
 
-    /// Hands over a batch. Each is told when it is over, maybe before this returns, or dropped if the queue is closed (IOQ-2).
+    /// Hands over a batch. Each is told when it is over, maybe before this returns, or dropped if the queue
+    /// is closed (IOQ-2).
     pub fn submit(&self, requests: Vec<Request>) {
         if requests.is_empty() {
             return;
@@ -227,7 +232,8 @@ impl IoQueue {
         writing
     }
 
-    /// Writes all of it, in any order, and waits until everything is over. On an error nobody knows what was written.
+    /// Writes all of it, in any order, and waits until everything is over. On an error nobody knows what was
+    /// written.
     pub fn write_all(&self, writes: Vec<Write<'_>>) -> Result<()> {
         if self.inbox.is_some() && writes.len() > 1 {
             return transfer::write_all(writes, |requests| self.submit(requests));
@@ -236,8 +242,8 @@ impl IoQueue {
         writes.iter().try_for_each(Write::run)
     }
 
-    /// Syncs these files, and waits until all of it is over. On an error nobody knows which were. The disk can flush its cache once for
-    /// several.
+    /// Syncs these files, and waits until all of it is over. On an error nobody knows which were. The disk
+    /// can flush its cache once for several.
     pub fn sync_all(&self, files: &[Arc<dyn DiskFile>]) -> Result<()> {
         if self.inbox.is_some() && files.len() > 1 {
             return transfer::sync_all(files, |requests| self.submit(requests));
@@ -245,8 +251,8 @@ impl IoQueue {
         files.iter().try_for_each(|file| file.sync())
     }
 
-    /// Waits until everything is over and no thread of the queue is left, and takes nothing from then on. A thread of the queue that calls this
-    /// ends by itself.
+    /// Waits until everything is over and no thread of the queue is left, and takes nothing from then on. A
+    /// thread of the queue that calls this ends by itself.
     pub fn close(&self) {
         if let Some(inbox) = &self.inbox {
             inbox.close();

@@ -1,5 +1,5 @@
-//! Every way of carrying out requests is held to the same tests: by io_uring, by threads, one after the other, and files of another
-//! disk among those of the system.
+//! Every way of carrying out requests is held to the same tests: by io_uring, by threads, one after the
+//! other, and files of another disk among those of the system.
 
 #![allow(unsafe_code)]
 
@@ -58,7 +58,8 @@ fn answer(answers: &Answers) -> (usize, Result<()>, Vec<u8>) {
     answers.recv_timeout(patience).expect("IOQ-2: an answer")
 }
 
-/// Each way there is, by what it must say of itself. Where the system refuses io_uring that one is left out, and said so.
+/// Each way there is, by what it must say of itself. Where the system refuses io_uring that one is left out,
+/// and said so.
 fn each_way(mut test: impl FnMut(&IoQueue)) {
     test(&IoQueue::one_by_one());
     let threads = IoQueue::start(false).unwrap();
@@ -186,7 +187,8 @@ fn writes_are_over_when_it_returns() {
     });
 }
 
-/// IO-7: what a file promises is done by each way there is, and what it does not promise is refused and changes nothing.
+/// IO-7: what a file promises is done by each way there is, and what it does not promise is refused and
+/// changes nothing.
 #[test]
 fn atomic_writes_are_made_or_refused() {
     struct Promises;
@@ -253,7 +255,8 @@ impl Meddler for Synced {
     }
 }
 
-/// Each file is synced once, before the call returns; what one of them says is told, and the system's files tell by themselves.
+/// Each file is synced once, before the call returns; what one of them says is told, and the system's files
+/// tell by themselves.
 #[test]
 fn syncs_are_over_when_it_returns() {
     let dir = tempfile::tempdir().unwrap();
@@ -288,7 +291,8 @@ fn syncs_are_over_when_it_returns() {
     });
 }
 
-/// IOQ-2: who closes the queue waits for what is under way. What comes later is dropped, and a write or sync says so.
+/// IOQ-2: who closes the queue waits for what is under way. What comes later is dropped, and a write or sync
+/// says so.
 #[test]
 fn a_closed_queue_takes_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -312,7 +316,8 @@ fn a_closed_queue_takes_nothing() {
     }
 }
 
-/// IOQ-2: who drops the queue waits for what is under way, and every one is told. Also if a thread of the queue drops it.
+/// IOQ-2: who drops the queue waits for what is under way, and every one is told. Also if a thread of the
+/// queue drops it.
 #[test]
 fn dropping_the_queue_ends_what_is_under_way() {
     let dir = tempfile::tempdir().unwrap();
@@ -410,7 +415,8 @@ fn reads_fill_their_range_and_give_the_memory_back() {
     });
 }
 
-/// What the system moved only in part is finished from there on, in the middle of a piece, too, on its files and on others.
+/// What the system moved only in part is finished from there on, in the middle of a piece, too, on its files
+/// and on others.
 #[test]
 fn a_part_is_finished() {
     let dir = tempfile::tempdir().unwrap();

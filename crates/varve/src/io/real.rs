@@ -1,11 +1,12 @@
 //! [`RealDisk`]: the traits on the operating system's files, with positioned reads and writes.
 //!
-//! The directory lock is an advisory `flock` on `varve.lock`: it goes away with the process, however that ends.
-//! Errors come back at once; what is repeated is a system call that was interrupted or moved fewer bytes than it
-//! was asked to (`whole.rs`). A sync that failed is not (IO-4), and one that was interrupted has failed: its
-//! file system gave up in the middle, and may by then have taken note of an error of the disk, which the
-//! kernel reports once: the next sync would succeed. (ext4 returns the first error of a sync and forgets the
-//! others.) The file systems of a local disk can't be interrupted there; FUSE and the network's can.
+//! The directory lock is an advisory `flock` on `varve.lock`: it goes away with the process, however that
+//! ends. Errors come back at once; what is repeated is a system call that was interrupted or moved fewer
+//! bytes than it was asked to (`whole.rs`). A sync that failed is not (IO-4), and one that was interrupted
+//! has failed: its file system gave up in the middle, and may by then have taken note of an error of the
+//! disk, which the kernel reports once: the next sync would succeed. (ext4 returns the first error of a sync
+//! and forgets the others.) The file systems of a local disk can't be interrupted there; FUSE and the
+//! network's can.
 #![allow(unsafe_code)]
 
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -147,8 +148,8 @@ impl Disk for RealDisk {
     }
 }
 
-/// Unlocks by itself: a process that is being forked at the moment has the lock's file open, too, until it calls `exec`, and
-/// closing ours would leave it locked.
+/// Unlocks by itself: a process that is being forked at the moment has the lock's file open, too, until it
+/// calls `exec`, and closing ours would leave it locked.
 struct LockedDir(File);
 
 impl Drop for LockedDir {
@@ -162,7 +163,8 @@ struct RealFile {
     file: File,
     path: PathBuf,
     is_direct: bool,
-    /// The least and the greatest length of an atomic write, once somebody has asked; zeros: none is promised.
+    /// The least and the greatest length of an atomic write, once somebody has asked; zeros: none is
+    /// promised.
     atomic: OnceLock<(u32, u32)>,
 }
 
@@ -170,7 +172,8 @@ struct RealFile {
 const STATX_WRITE_ATOMIC: u32 = 0x1_0000;
 pub(super) const RWF_ATOMIC: u32 = 0x40;
 
-/// IO-7, by what the file system says of this file. A kernel that does not know the question promises nothing.
+/// IO-7, by what the file system says of this file. A kernel that does not know the question promises
+/// nothing.
 fn atomic_lengths(file: &File) -> (u32, u32) {
     let mask = StatxFlags::from_bits_retain(STATX_WRITE_ATOMIC);
     match statx(file, c"", AtFlags::EMPTY_PATH, mask) {
@@ -278,7 +281,8 @@ fn fallocate(file: &File, offset: u64, len: u64) -> io::Result<()> {
     let offset = libc::off_t::try_from(offset).map_err(out_of_range)?;
     let len = libc::off_t::try_from(len).map_err(out_of_range)?;
     loop {
-        // SAFETY: the call takes plain integers and a descriptor that `file` keeps open; it touches no memory of ours.
+        // SAFETY: the call takes plain integers and a descriptor that `file` keeps open; it touches no memory
+        // of ours.
         if unsafe { libc::fallocate(file.as_raw_fd(), 0, offset, len) } == 0 {
             return Ok(());
         }

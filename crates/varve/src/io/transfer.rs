@@ -1,8 +1,8 @@
 //! Reads, writes and syncs in flight: their memory, and who is told when they are over.
 //!
-//! - **IOQ-1** The memory of an operation stays where it is, and is nobody else's, from when the operation is handed over until its
-//!   [`Transfer`] is told what came of it, or dropped. Who has a `Request` owns that memory: the only way to lose it is to drop it,
-//!   which nobody does while the system may still use it.
+//! - **IOQ-1** The memory of an operation stays where it is, and is nobody else's, from when the operation is
+//!   handed over until its [`Transfer`] is told what came of it, or dropped. Who has a `Request` owns that
+//!   memory: the only way to lose it is to drop it, which nobody does while the system may still use it.
 
 #![allow(unsafe_code)]
 
@@ -48,15 +48,18 @@ impl Piece {
     }
 }
 
-/// What one operation reads into or writes from: pieces of memory that stand side by side in the file. Told once what came of it.
+/// What one operation reads into or writes from: pieces of memory that stand side by side in the file. Told
+/// once what came of it.
 ///
 /// # Safety
 ///
-/// What `pieces` returns is the same each time, and IOQ-1 holds for the memory that it names: valid for reads and writes of its
-/// length; touched by nobody else if the operation is a read, changed by nobody if it is a write.
+/// What `pieces` returns is the same each time, and IOQ-1 holds for the memory that it names: valid for reads
+/// and writes of its length; touched by nobody else if the operation is a read, changed by nobody if it is a
+/// write.
 pub unsafe trait Transfer: Send {
     fn pieces(&self) -> &[Piece];
-    /// The operation is over: all bytes were moved, or nobody knows which. Must not wait for another operation.
+    /// The operation is over: all bytes were moved, or nobody knows which. Must not wait for another
+    /// operation.
     fn done(self: Box<Self>, result: Result<()>);
 }
 
@@ -210,8 +213,9 @@ impl Request {
         self.complete(result);
     }
 
-    /// Tells whoever waits. The file is let go before, so that it may be closed as soon as they know. A panic there ends with whatever
-    /// it was about, and not the thread, which others need: the transfer's `drop` gives back what it held.
+    /// Tells whoever waits. The file is let go before, so that it may be closed as soon as they know. A panic
+    /// there ends with whatever it was about, and not the thread, which others need: the transfer's `drop`
+    /// gives back what it held.
     pub(super) fn complete(self, result: Result<()>) {
         let Request { file, transfer, .. } = self;
         drop(file);
@@ -295,8 +299,8 @@ struct Job {
     outcome: Option<Arc<Outcome>>,
 }
 
-// SAFETY: `WaitForAll` does not go, nor unwind, before every job was told or dropped, and whoever has it borrows the bytes of writes for
-// longer than that.
+// SAFETY: `WaitForAll` does not go, nor unwind, before every job was told or dropped, and whoever has it
+// borrows the bytes of writes for longer than that.
 unsafe impl Transfer for Job {
     fn pieces(&self) -> &[Piece] {
         self.piece.as_slice()
@@ -394,7 +398,8 @@ impl Reading {
     }
 }
 
-/// A write of [`super::IoQueue::write_own`] that is under way. Its memory comes back when it is over, unless it failed.
+/// A write of [`super::IoQueue::write_own`] that is under way. Its memory comes back when it is over, unless
+/// it failed.
 pub struct Writing(Arc<OwnOutcome>);
 
 impl Writing {

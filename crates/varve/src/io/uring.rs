@@ -1,14 +1,18 @@
-//! Reads, writes and syncs by io_uring: one thread owns the ring, hands requests to the kernel and hears what came of them.
+//! Reads, writes and syncs by io_uring: one thread owns the ring, hands requests to the kernel and hears what
+//! came of them.
 //!
-//! No other thread touches the ring. The kernel ties requests to the thread that handed them over: it cancels them when that thread
-//! ends, and interrupts its system calls when one is over. Neither must happen to threads that are not ours.
+//! No other thread touches the ring. The kernel ties requests to the thread that handed them over: it cancels
+//! them when that thread ends, and interrupts its system calls when one is over. Neither must happen to
+//! threads that are not ours.
 //!
-//! **Waiting.** The thread waits in the kernel for whatever is over first. Among what it waits for is always a read of an event
-//! counter, the bell: whoever puts a request into an inbox that is not being looked at rings it.
+//! **Waiting.** The thread waits in the kernel for whatever is over first. Among what it waits for is always
+//! a read of an event counter, the bell: whoever puts a request into an inbox that is not being looked at
+//! rings it.
 //!
-//! **Memory.** A request stays in `flights` from before the kernel hears of it until it has said what came of it (IOQ-1). The thread
-//! ends only when nothing is in flight, not even the bell. Should it panic, it takes the process with it: memory that the
-//! kernel may still write to can't be given back, nor can those who wait be told.
+//! **Memory.** A request stays in `flights` from before the kernel hears of it until it has said what came of
+//! it (IOQ-1). The thread ends only when nothing is in flight, not even the bell. Should it panic, it takes
+//! the process with it: memory that the kernel may still write to can't be given back, nor can those who wait
+//! be told.
 //!
 //! **Failure.** A read or write that the kernel does not carry out for want of means (`EAGAIN`), because of a
 //! signal (`EINTR`), because it was taken back (`ECANCELED`), or only in part, is finished by a call that
@@ -98,8 +102,8 @@ fn probe(ring: &mut IoUring) -> io::Result<()> {
         iov_len: bytes.len(),
     }];
     let read = opcode::Readv::new(Fd(file.as_raw_fd()), parts.as_ptr(), 1).build();
-    // SAFETY: memory and file stay until the loop below has seen that the read is over; if it has not been handed over, it never is,
-    // as the ring is dropped then.
+    // SAFETY: memory and file stay until the loop below has seen that the read is over; if it has not been
+    // handed over, it never is, as the ring is dropped then.
     unsafe { ring.submission().push(&read) }.map_err(io::Error::other)?;
     loop {
         match ring.submit_and_wait(1) {
@@ -211,7 +215,8 @@ impl Owner {
     }
 
     fn push(&mut self, entry: &squeue::Entry) {
-        // SAFETY: what it names is in `flights`, or is `heard`, and stays there until the kernel has said that it is over.
+        // SAFETY: what it names is in `flights`, or is `heard`, and stays there until the kernel has said
+        // that it is over.
         let pushed = unsafe { self.ring.submission().push(entry) };
         // The ring has an entry for each place in `flights` and for the bell.
         pushed.expect("room in the ring");
@@ -240,8 +245,8 @@ fn entry(request: &Request, file: RawFd) -> squeue::Entry {
             return opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build();
         }
     };
-    // What goes through the system's cache is copied by whoever carries it out: better by the kernel's own threads, of which there are
-    // several, than by ours.
+    // What goes through the system's cache is copied by whoever carries it out: better by the kernel's own
+    // threads, of which there are several, than by ours.
     match request.is_direct() {
         true => entry,
         false => entry.flags(squeue::Flags::ASYNC),

@@ -1,5 +1,5 @@
-//! Moving all bytes by system calls that may move fewer, as `pread` and `pwrite` do: at a signal, at the end of a file, where a
-//! device fails in the middle.
+//! Moving all bytes by system calls that may move fewer, as `pread` and `pwrite` do: at a signal, at the end
+//! of a file, where a device fails in the middle.
 
 use std::io;
 use std::ops::Range;
@@ -25,8 +25,8 @@ pub fn write_whole(
     move_whole(0..buf.len(), io::ErrorKind::WriteZero, call)
 }
 
-/// Moves the bytes of this range of a whole by `call`, which is told how many of the whole are moved and says how many more it moved.
-/// `if_none`: what it means if there were none.
+/// Moves the bytes of this range of a whole by `call`, which is told how many of the whole are moved and says
+/// how many more it moved. `if_none`: what it means if there were none.
 pub(super) fn move_whole(
     Range { mut start, end }: Range<usize>,
     if_none: io::ErrorKind,

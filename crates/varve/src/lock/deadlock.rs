@@ -1,29 +1,33 @@
 //! The waits-for graph and the search for cycles in it.
 //!
-//! A node is an owner that waits; its edges lead to the owners it waits for. Edges are not stored: they are read from
-//! the queues when they are needed, each under its shard's mutex. What is stored is which owner waits where, under the graph's mutex.
+//! A node is an owner that waits; its edges lead to the owners it waits for. Edges are not stored: they are
+//! read from the queues when they are needed, each under its shard's mutex. What is stored is which owner
+//! waits where, under the graph's mutex.
 //!
 //! Invariants:
-//! - DEAD-1 (none is missed) An owner queues its request first, then enters the graph and searches, both under the graph's
-//!   mutex. Take a cycle of waits, and the member that entered the graph last. By then all requests of the cycle were
-//!   queued and their owners were in the graph, so every edge could be read, and the search from this member finds
-//!   the cycle. An edge to an owner that is added later, without a wait beginning, comes only from a lock given to an
-//!   owner on account of an implicit lock it had: then the search is started for it (`LockManager::convert_implicit`).
-//!   The edges that an upgrade adds by going before others lead to its owner, which begins to wait itself. A gap lock
-//!   that is taken over a key which others wait to insert adds edges to its owner, which is running; when it waits, it searches.
-//! - DEAD-2 (none is invented) The queues are read one after the other, so a cycle that was found may never have existed
-//!   as a whole. It is checked again, edge by edge, with the same waits going on. While it waits an owner
-//!   releases nothing, so an edge between two owners that waited all the time existed all the time since it was first seen: at
-//!   the moment between the two passes all edges existed together. What is left is that a member's time ran out or
-//!   KILL reached it in that moment.
-//! - DEAD-3 While a wait is in the graph its queue exists: the owner leaves the graph before it takes its request back, and
-//!   after it was granted holds the lock.
-//! - DEAD-4 A victim is woken with `Victim` only while it waits, and gives up only if it was not granted meanwhile.
+//! - DEAD-1 (none is missed) An owner queues its request first, then enters the graph and searches, both
+//!   under the graph's mutex. Take a cycle of waits, and the member that entered the graph last. By then all
+//!   requests of the cycle were queued and their owners were in the graph, so every edge could be read, and
+//!   the search from this member finds the cycle. An edge to an owner that is added later, without a wait
+//!   beginning, comes only from a lock given to an owner on account of an implicit lock it had: then the
+//!   search is started for it (`LockManager::convert_implicit`). The edges that an upgrade adds by going
+//!   before others lead to its owner, which begins to wait itself. A gap lock that is taken over a key which
+//!   others wait to insert adds edges to its owner, which is running; when it waits, it searches.
+//! - DEAD-2 (none is invented) The queues are read one after the other, so a cycle that was found may never
+//!   have existed as a whole. It is checked again, edge by edge, with the same waits going on. While it waits
+//!   an owner releases nothing, so an edge between two owners that waited all the time existed all the time
+//!   since it was first seen: at the moment between the two passes all edges existed together. What is left
+//!   is that a member's time ran out or KILL reached it in that moment.
+//! - DEAD-3 While a wait is in the graph its queue exists: the owner leaves the graph before it takes its
+//!   request back, and after it was granted holds the lock.
+//! - DEAD-4 A victim is woken with `Victim` only while it waits, and gives up only if it was not granted
+//!   meanwhile.
 //!
-//! Mutex order: graph, then a shard (of queues or of gaps), then an owner's `WaitSlot`. Who holds a shard's mutex never takes the graph's.
+//! Mutex order: graph, then a shard (of queues or of gaps), then an owner's `WaitSlot`. Who holds a shard's
+//! mutex never takes the graph's.
 //!
-//! A search reads each queue it meets once from the back (queue.rs, `blockers`): with a thousand waiters for one hot row, a new one costs a
-//! pass over a thousand waiters, not over a million pairs.
+//! A search reads each queue it meets once from the back (queue.rs, `blockers`): with a thousand waiters for
+//! one hot row, a new one costs a pass over a thousand waiters, not over a million pairs.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -113,7 +117,8 @@ impl Inner {
         }
     }
 
-    /// Depth first from `start` along the edges until it is met again. Returns the members in the order of the waits.
+    /// Depth first from `start` along the edges until it is met again. Returns the members in the order of
+    /// the waits.
     fn find_cycle(&self, graph: &Graph, start: OwnerKey) -> Option<Vec<OwnerKey>> {
         let mut came_from: HashMap<OwnerKey, OwnerKey> = HashMap::new();
         let mut to_visit = vec![start];
@@ -134,8 +139,8 @@ impl Inner {
     }
 
     fn blockers(&self, graph: &Graph, waiter: OwnerKey) -> Vec<(OwnerKey, OwnerKey, bool)> {
-        // Who has queued a request but is not in the graph yet will search itself; who was told to give up waits no
-        // more.
+        // Who has queued a request but is not in the graph yet will search itself; who was told to give up
+        // waits no more.
         let waits = |key| graph.waits.get(&key).filter(|wait| !wait.victim);
         let Some(wait) = waits(waiter) else {
             return Vec::new();

@@ -1,26 +1,31 @@
-//! Gap locks: intervals of an index's keys that their owners keep others from adding to, and the waits of who wants to.
+//! Gap locks: intervals of an index's keys that their owners keep others from adding to, and the waits of who
+//! wants to.
 //!
-//! An interval belongs to an owner until its transaction ends and says nothing about the records in it. Intervals of
-//! different owners get along, so taking one never waits. It is a predicate on keys, not on records or pages: a record that
-//! purge or a rollback removes, a page that is split or merged change nothing about it.
+//! An interval belongs to an owner until its transaction ends and says nothing about the records in it.
+//! Intervals of different owners get along, so taking one never waits. It is a predicate on keys, not on
+//! records or pages: a record that purge or a rollback removes, a page that is split or merged change nothing
+//! about it.
 //!
-//! Who makes a key *live* in an index (inserts its record, or revives a dead one) first asks under the exclusive latch of
-//! the key's leaf whether an interval of another owner contains the key. If so it lets its latches go, waits until none
-//! does (an *insert intention*), and searches again: a wait that ended well grants nothing.
+//! Who makes a key *live* in an index (inserts its record, or revives a dead one) first asks under the
+//! exclusive latch of the key's leaf whether an interval of another owner contains the key. If so it lets its
+//! latches go, waits until none does (an *insert intention*), and searches again: a wait that ended well
+//! grants nothing.
 //!
 //! Invariants:
-//! - GAP-1 No key becomes live in an index while an interval of another owner contains it. The look and the change happen
-//!   under the exclusive latch of the key's leaf; a piece of an interval is entered under the shared latch of the leaf
-//!   whose fences contain the piece. So either the look sees the piece, or who enters it sees the record.
+//! - GAP-1 No key becomes live in an index while an interval of another owner contains it. The look and the
+//!   change happen under the exclusive latch of the key's leaf; a piece of an interval is entered under the
+//!   shared latch of the leaf whose fences contain the piece. So either the look sees the piece, or who
+//!   enters it sees the record.
 //! - GAP-3 See intervals.rs.
-//! - GAP-4 No wake-up is lost: a waiter is entered under the mutex under which it was seen that somebody is in its way,
-//!   and who releases intervals looks at all waiters of the index under the same mutex.
-//! - GAP-5 An index's count is at least the number of owners that have intervals in it, raised before the first interval is
-//!   entered. So a count of 0, read under the exclusive latch of a key's leaf, says that no interval contains the key:
-//!   one that did was entered under the latch of the key's leaf, which orders the raise before the read.
+//! - GAP-4 No wake-up is lost: a waiter is entered under the mutex under which it was seen that somebody is
+//!   in its way, and who releases intervals looks at all waiters of the index under the same mutex.
+//! - GAP-5 An index's count is at least the number of owners that have intervals in it, raised before the
+//!   first interval is entered. So a count of 0, read under the exclusive latch of a key's leaf, says that no
+//!   interval contains the key: one that did was entered under the latch of the key's leaf, which orders the
+//!   raise before the read.
 //!
-//! So an insert into an index on which nobody holds a gap pays one load. Mutexes: one for each shard of indexes, taken after
-//! the graph's, never together with a shard of queues.
+//! So an insert into an index on which nobody holds a gap pays one load. Mutexes: one for each shard of
+//! indexes, taken after the graph's, never together with a shard of queues.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -221,8 +226,9 @@ impl GapTable {
 }
 
 impl LockManager {
-    /// Keeps others from putting keys from `low` up to, but not including, `high` into the index (`None`: all keys from
-    /// `low` on). Never waits. To be called under the latch of the leaf whose fences contain the interval (GAP-1).
+    /// Keeps others from putting keys from `low` up to, but not including, `high` into the index (`None`: all
+    /// keys from `low` on). Never waits. To be called under the latch of the leaf whose fences contain the
+    /// interval (GAP-1).
     ///
     /// # Errors
     ///
@@ -245,8 +251,8 @@ impl LockManager {
         }
     }
 
-    /// Whether another owner's gap lock keeps the key out of the index. Never waits. To be called under the exclusive
-    /// latch of the key's leaf, before the key is made live there (GAP-1).
+    /// Whether another owner's gap lock keeps the key out of the index. Never waits. To be called under the
+    /// exclusive latch of the key's leaf, before the key is made live there (GAP-1).
     #[inline]
     pub fn keeps_out(&self, locks: &TrxLocks, index: IndexId, key: &[u8]) -> bool {
         self.inner.gaps.keeps_out(locks.owner.key, index, key)

@@ -1,4 +1,5 @@
-//! Gap locks, and their waits with threads; model.rs has random ones. A wait that should end and does not runs into `LONG`.
+//! Gap locks, and their waits with threads; model.rs has random ones. A wait that should end and does not
+//! runs into `LONG`.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -207,8 +208,8 @@ fn a_deadlock_between_a_gap_and_a_row_is_found() {
     assert_all_free(&m);
 }
 
-/// Threads lock ranges and insert into them, as transactions do: a look, then a wait, then another look. A range that one
-/// has locked does not change under it.
+/// Threads lock ranges and insert into them, as transactions do: a look, then a wait, then another look. A
+/// range that one has locked does not change under it.
 #[test]
 fn nobody_gets_into_a_locked_gap() {
     use parking_lot::Mutex;

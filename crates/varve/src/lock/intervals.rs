@@ -1,15 +1,16 @@
 //! A set of keys as intervals: what one owner's gap locks cover in one index. No threads here.
 //!
-//! An interval contains its low bound and every key between its bounds, but not its high bound; one without a high bound
-//! contains all keys from the low one on.
+//! An interval contains its low bound and every key between its bounds, but not its high bound; one without a
+//! high bound contains all keys from the low one on.
 //!
-//! - GAP-3 The intervals of a set neither overlap nor touch: what is added to them becomes part of them. So a scan holds
-//!   one interval for each unbroken stretch that it has passed, however many rows these are.
+//! - GAP-3 The intervals of a set neither overlap nor touch: what is added to them becomes part of them. So a
+//!   scan holds one interval for each unbroken stretch that it has passed, however many rows these are.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
-/// What an interval takes beside its bounds: its place in the map, and what the allocator takes for the bounds.
+/// What an interval takes beside its bounds: its place in the map, and what the allocator takes for the
+/// bounds.
 const INTERVAL_BYTES: usize = 100;
 
 #[derive(Default)]
@@ -69,7 +70,8 @@ impl Intervals {
         last.map(|(_, end)| end)
     }
 
-    /// The interval around `low` ends at `high` now: those that begin behind `low` and within its reach become part of it.
+    /// The interval around `low` ends at `high` now: those that begin behind `low` and within its reach
+    /// become part of it.
     fn absorb(&mut self, low: &[u8], high: Option<&[u8]>) {
         loop {
             let mut behind = self.ends.range::<[u8], _>((Excluded(low), Unbounded));

@@ -1,8 +1,9 @@
-//! Grants, cancellations and deadlocks: every interleaving, up to a bound on preemptions, of two or three transactions.
+//! Grants, cancellations and deadlocks: every interleaving, up to a bound on preemptions, of two or three
+//! transactions.
 //!
-//! Modelled: all mutexes of the lock manager, the condition variable that an owner sleeps on, the counts of strong table
-//! requests. No time passes, so nobody's wait times out: a wake-up that is lost is a deadlock of the model, which
-//! loom reports. The waits-for graph is searched as always.
+//! Modelled: all mutexes of the lock manager, the condition variable that an owner sleeps on, the counts of
+//! strong table requests. No time passes, so nobody's wait times out: a wake-up that is lost is a deadlock of
+//! the model, which loom reports. The waits-for graph is searched as always.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -58,8 +59,8 @@ fn loom_everybody_is_granted_in_turn() {
     });
 }
 
-/// DEAD-1, DEAD-2, DEAD-4: of two that wait for each other exactly one is told, and the other one goes on; if they
-/// missed each other, none is.
+/// DEAD-1, DEAD-2, DEAD-4: of two that wait for each other exactly one is told, and the other one goes on; if
+/// they missed each other, none is.
 #[test]
 fn loom_a_deadlock_has_one_victim() {
     model::check(4, || {

@@ -1,22 +1,28 @@
 //! The lock manager: requests, waits, releases.
 //!
-//! The lock table is split into shards by a hash of what is locked; a request that need not wait takes one shard's mutex
-//! for a few dozen instructions, and allocates nothing for keys of up to 22 bytes once the shard has its memory.
-//! Only a request that has to wait comes to the graph (deadlock.rs), which is one mutex for all.
+//! The lock table is split into shards by a hash of what is locked; a request that need not wait takes one
+//! shard's mutex for a few dozen instructions, and allocates nothing for keys of up to 22 bytes once the
+//! shard has its memory. Only a request that has to wait comes to the graph (deadlock.rs), which is one mutex
+//! for all.
 //!
-//! Table intents (IS, IX), which every statement takes, do not come to the lock table at all: the owner notes them in its own
-//! list, as long as nobody wants the table for itself (`Shared`, `Exclusive`: *strong* modes). Who does raises the table's
-//! count of strong requests first, then moves all noted intents into the queue, then queues up itself (LOCK-3).
+//! Table intents (IS, IX), which every statement takes, do not come to the lock table at all: the owner notes
+//! them in its own list, as long as nobody wants the table for itself (`Shared`, `Exclusive`: *strong*
+//! modes). Who does raises the table's count of strong requests first, then moves all noted intents into the
+//! queue, then queues up itself (LOCK-3).
 //!
 //! Invariants:
-//! - LOCK-1 A mode is granted only if it conflicts with no other owner's (queue.rs, QUEUE-1), noted intents included.
-//! - LOCK-2 No wake-up is lost: a grant is entered in the queue under the shard's mutex, the wait's state changes
-//!   under the owner's, which the waiter holds while it decides to sleep; and who gives up asks the queue.
-//! - LOCK-3 An intent is noted under the owner's `Shared` mutex, after a look at the table's strong count under the same mutex. The strong
-//!   request raises the count before it takes that mutex. So either the look sees the count, or the walk sees the intent.
-//! - LOCK-4 An insert of a key takes no mutex if the key's shard holds no lock at all. It asks under the exclusive latch of the key's leaf.
-//!   Who locks a key that has no record looks for the record afterwards, under that leaf's latch: if it did before the insert
-//!   latched the leaf, the latch orders the shard's count before the insert's load; if it does later, it finds the record.
+//! - LOCK-1 A mode is granted only if it conflicts with no other owner's (queue.rs, QUEUE-1), noted intents
+//!   included.
+//! - LOCK-2 No wake-up is lost: a grant is entered in the queue under the shard's mutex, the wait's state
+//!   changes under the owner's, which the waiter holds while it decides to sleep; and who gives up asks the
+//!   queue.
+//! - LOCK-3 An intent is noted under the owner's `Shared` mutex, after a look at the table's strong count
+//!   under the same mutex. The strong request raises the count before it takes that mutex. So either the look
+//!   sees the count, or the walk sees the intent.
+//! - LOCK-4 An insert of a key takes no mutex if the key's shard holds no lock at all. It asks under the
+//!   exclusive latch of the key's leaf. Who locks a key that has no record looks for the record afterwards,
+//!   under that leaf's latch: if it did before the insert latched the leaf, the latch orders the shard's
+//!   count before the insert's load; if it does later, it finds the record.
 //!
 //! Never call a function that may wait while holding a latch. Mutex order: deadlock.rs and owner.rs.
 
@@ -121,8 +127,9 @@ pub struct LockManager {
     pub(super) inner: Arc<Inner>,
 }
 
-/// A transaction's locks. Used by one thread at a time; usable again after `LockManager::release_all`. If it is dropped
-/// without that, its locks are released, unless `set_trx` gave it an id: then they stay until the database is closed.
+/// A transaction's locks. Used by one thread at a time; usable again after `LockManager::release_all`. If it
+/// is dropped without that, its locks are released, unless `set_trx` gave it an id: then they stay until the
+/// database is closed.
 pub struct TrxLocks {
     pub(super) owner: Arc<Owner>,
     /// No mutex: only the transaction's own thread comes here.
@@ -167,7 +174,8 @@ impl LockManager {
         }
     }
 
-    /// Locks of records and gaps are refused with `LockTableFull` when together they take about so much memory.
+    /// Locks of records and gaps are refused with `LockTableFull` when together they take about so much
+    /// memory.
     pub fn set_memory_limit(&self, bytes: u64) {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         self.inner.limit_bytes.store(bytes, Ordering::Relaxed);
@@ -193,8 +201,8 @@ impl LockManager {
         }
     }
 
-    /// The owner's transaction has drawn an id: from now on others can make its implicit locks explicit. Before
-    /// anything is written under the id.
+    /// The owner's transaction has drawn an id: from now on others can make its implicit locks explicit.
+    /// Before anything is written under the id.
     pub fn set_trx(&self, locks: &TrxLocks, id: TrxId) {
         let owner = &locks.owner;
         owner.shared.lock().trx = id.0;
@@ -238,8 +246,9 @@ impl LockManager {
         self.lock_record(locks, index, key, mode, Wait::No).ok()
     }
 
-    /// Whether a request for `mode` on a key that has no record would have to wait. To be called under the exclusive latch of
-    /// the key's leaf: an insert asks there, and needs no lock if the answer is no (LOCK-4).
+    /// Whether a request for `mode` on a key that has no record would have to wait. To be called under the
+    /// exclusive latch of the key's leaf: an insert asks there, and needs no lock if the answer is no
+    /// (LOCK-4).
     pub fn conflicts(&self, locks: &TrxLocks, index: IndexId, key: &[u8], mode: Mode) -> bool {
         let target = Target::Record(index, key);
         // LOCK-4.
@@ -251,8 +260,8 @@ impl LockManager {
             .is_some_and(|(at, shard)| shard.queue(at.slot).conflicts(locks.owner.key, mode.into()))
     }
 
-    /// Gives up a record lock before the transaction ends: READ COMMITTED does that for rows which don't match, if the
-    /// request returned `Acquired::New`. False if the owner holds none.
+    /// Gives up a record lock before the transaction ends: READ COMMITTED does that for rows which don't
+    /// match, if the request returned `Acquired::New`. False if the owner holds none.
     pub fn unlock_record(&self, locks: &TrxLocks, index: IndexId, key: &[u8]) -> bool {
         let target = Target::Record(index, key);
         let Some((at, mut shard)) = self.inner.find(target) else {
@@ -297,8 +306,8 @@ impl LockManager {
         result
     }
 
-    /// Gives up one mode on a table that is not an intent (AUTO-INC at the end of the statement, LOCK TABLES). False if
-    /// the owner does not hold it.
+    /// Gives up one mode on a table that is not an intent (AUTO-INC at the end of the statement, LOCK
+    /// TABLES). False if the owner does not hold it.
     pub fn unlock_table(&self, locks: &TrxLocks, table: TableId, mode: TableMode) -> bool {
         let Some((at, mut shard)) = self.inner.find(Target::Table(table)) else {
             return false;
@@ -320,8 +329,9 @@ impl LockManager {
         true
     }
 
-    /// Gives an unfinished transaction the exclusive lock that it holds implicitly on a record it wrote, so that others
-    /// can queue up behind it. False if its locks are released by now: then it has ended, look at the record again.
+    /// Gives an unfinished transaction the exclusive lock that it holds implicitly on a record it wrote, so
+    /// that others can queue up behind it. False if its locks are released by now: then it has ended, look at
+    /// the record again.
     pub fn convert_implicit(&self, holder: TrxId, index: IndexId, key: &[u8]) -> bool {
         let inner = &self.inner;
         let Some(owner) = inner.trxs_of(holder).lock().get(&holder).cloned() else {
@@ -342,7 +352,8 @@ impl LockManager {
         drop(shared);
         drop(shard);
         if others_wait {
-            // They wait for the holder now; if it waits for one of them, no wait that begins will notice (DEAD-1).
+            // They wait for the holder now; if it waits for one of them, no wait that begins will notice
+            // (DEAD-1).
             inner.search_from(owner.key);
         }
         true
@@ -527,8 +538,8 @@ impl Inner {
         self.shards.iter().map(|shard| shard.lock().bytes()).sum()
     }
 
-    /// Gap locks get what record locks leave, and the other way round. Keys fall evenly into the shards, so each has its part,
-    /// and nobody counts all records' locks but now and then here.
+    /// Gap locks get what record locks leave, and the other way round. Keys fall evenly into the shards, so
+    /// each has its part, and nobody counts all records' locks but now and then here.
     fn divide_memory(&self) {
         let limit = self.limit_bytes.load(Ordering::Relaxed);
         let for_records = limit.saturating_sub(self.gaps.bytes());
@@ -739,8 +750,8 @@ fn hash_bytes(seed: u64, bytes: &[u8]) -> u64 {
     fold(hash, u64::from_le_bytes(rest))
 }
 
-/// Small numbers that follow one another differ in few bits of a key, and the lowest bits of the hash alone would go
-/// round in equal steps: with some seeds they come to a half of the shards only.
+/// Small numbers that follow one another differ in few bits of a key, and the lowest bits of the hash alone
+/// would go round in equal steps: with some seeds they come to a half of the shards only.
 #[inline]
 fn shard_of_hash(hash: u64) -> u16 {
     ((hash ^ hash >> 20 ^ hash >> 48) as usize & (SHARDS - 1)) as u16

@@ -1,8 +1,9 @@
-//! The lock manager against a plain model of it, with requests of several transactions in a random order: who gets what at
-//! once, who waits, who is let on when, and who is a deadlock's victim.
+//! The lock manager against a plain model of it, with requests of several transactions in a random order: who
+//! gets what at once, who waits, who is let on when, and who is a deadlock's victim.
 //!
-//! Each owner has a thread, which asks for one thing at a time; the test tells one of them what to do and goes on when the model
-//! says that nothing more will happen. The model has lists instead of queues, and its waits-for graph is made anew each time.
+//! Each owner has a thread, which asks for one thing at a time; the test tells one of them what to do and
+//! goes on when the model says that nothing more will happen. The model has lists instead of queues, and its
+//! waits-for graph is made anew each time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -180,8 +181,8 @@ fn covering(mode: TableMode) -> &'static [TableMode] {
     }
 }
 
-/// Whether a lock is the owner's first one here is not compared for intents, which may be only noted, and what is asked for
-/// beside them.
+/// Whether a lock is the owner's first one here is not compared for intents, which may be only noted, and
+/// what is asked for beside them.
 fn is_told(thing: Thing, mode: TableMode) -> bool {
     matches!(thing, Thing::Record(_)) || matches!(mode, Shared | Exclusive)
 }
@@ -401,7 +402,8 @@ struct Run {
     victims: u64,
 }
 
-/// How long an answer may take that must come. Once one did not come, the smaller cases are not given so much time.
+/// How long an answer may take that must come. Once one did not come, the smaller cases are not given so much
+/// time.
 fn patience() -> Duration {
     Duration::from_millis(if LATE.load(Ordering::Relaxed) {
         300

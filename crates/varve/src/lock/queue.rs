@@ -1,14 +1,16 @@
-//! One locked thing: who holds it, who waits for it, and in which order they get it. No threads here; the shard's mutex
-//! is held by the caller.
+//! One locked thing: who holds it, who waits for it, and in which order they get it. No threads here; the
+//! shard's mutex is held by the caller.
 //!
 //! Invariants:
-//! - QUEUE-1 No two owners hold conflicting modes, but for one case: who asked for a row that was gone by then got the lock of a
-//!   key on which another owner has inserted a row meanwhile. When that owner's implicit lock is made explicit, both
-//!   hold the key. Whoever asks again then waits for the other, although it has the mode.
-//! - QUEUE-2 A waiter is granted as soon as its mode conflicts with no other holder and with no waiter before it. So
-//!   among conflicting requests the order is first come, first served, and nobody waits without a reason.
-//! - QUEUE-3 Who holds a mode already and asks for a stronger one stands before all who hold nothing: they would wait
-//!   for it anyway, and it for them.
+//! - QUEUE-1 No two owners hold conflicting modes, but for one case: who asked for a row that was gone by
+//!   then got the lock of a key on which another owner has inserted a row meanwhile. When that owner's
+//!   implicit lock is made explicit, both hold the key. Whoever asks again then waits for the other, although
+//!   it has the mode.
+//! - QUEUE-2 A waiter is granted as soon as its mode conflicts with no other holder and with no waiter before
+//!   it. So among conflicting requests the order is first come, first served, and nobody waits without a
+//!   reason.
+//! - QUEUE-3 Who holds a mode already and asks for a stronger one stands before all who hold nothing: they
+//!   would wait for it anyway, and it for them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -102,8 +104,8 @@ impl Queue {
             || !goes_first && self.waiters().any(|w| w.mode.conflicts_with(mode))
     }
 
-    /// Adds a mode without asking: the owner has it already in another form (implicit lock, intent noted elsewhere).
-    /// True if it held nothing here before.
+    /// Adds a mode without asking: the owner has it already in another form (implicit lock, intent noted
+    /// elsewhere). True if it held nothing here before.
     pub fn grant(&mut self, owner: OwnerKey, mode: TableMode) -> bool {
         if let Some(grant) = self.grants.iter_mut().find(|g| g.owner == owner) {
             grant.modes = grant.modes.with(mode);
@@ -191,9 +193,10 @@ impl Queue {
         }
     }
 
-    /// For the deadlock search: every owner that `owner`, which waits here, can't go on without, directly or through
-    /// waiters of this queue that `waits` knows; each as `(blocked, blocker, blocker waits in this queue)`. Those that
-    /// wait here need not be looked at again: what blocks them here blocks `owner` and is in the list.
+    /// For the deadlock search: every owner that `owner`, which waits here, can't go on without, directly or
+    /// through waiters of this queue that `waits` knows; each as `(blocked, blocker, blocker waits in this
+    /// queue)`. Those that wait here need not be looked at again: what blocks them here blocks `owner` and is
+    /// in the list.
     pub fn blockers(
         &self,
         owner: OwnerKey,
@@ -201,8 +204,8 @@ impl Queue {
     ) -> Vec<(OwnerKey, OwnerKey, bool)> {
         let mut found = Vec::new();
         if !self.grants.iter().any(|g| waits(g.owner)) {
-            // The way out of this queue leads through its holders, and none of them waits: no cycle passes here. This
-            // is the hot row's case.
+            // The way out of this queue leads through its holders, and none of them waits: no cycle passes
+            // here. This is the hot row's case.
             return found;
         }
         let mut blocked: SmallVec<[(OwnerKey, TableMode); 8]> = SmallVec::new();

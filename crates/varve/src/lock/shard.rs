@@ -1,8 +1,8 @@
 //! A part of the lock table: a hash table of queues, guarded by the shard's mutex.
 //!
-//! A queue lives in a slot whose number stays the same while anybody holds or awaits it, so that owners remember
-//! slots, not keys. A free slot's memory is used again, and all memory is given back when the shard is empty after
-//! having been large.
+//! A queue lives in a slot whose number stays the same while anybody holds or awaits it, so that owners
+//! remember slots, not keys. A free slot's memory is used again, and all memory is given back when the shard
+//! is empty after having been large.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -87,7 +87,8 @@ const KEEP_SLOTS: usize = 1024;
 #[derive(Default)]
 pub(super) struct ShardCell {
     shard: Mutex<Shard>,
-    /// Stored before the mutex is released. Relaxed: what orders it for those who read it without the mutex is theirs.
+    /// Stored before the mutex is released. Relaxed: what orders it for those who read it without the mutex
+    /// is theirs.
     len: AtomicUsize,
 }
 
@@ -164,8 +165,8 @@ impl Shard {
         self.slots_by_hash.find(spread(hash), same).copied()
     }
 
-    /// The slot of the target's queue, which is made if there is none: then it must not be left empty. `None`: it would have
-    /// to be made, and the shard's queues take `limit` bytes already.
+    /// The slot of the target's queue, which is made if there is none: then it must not be left empty.
+    /// `None`: it would have to be made, and the shard's queues take `limit` bytes already.
     pub fn find_or_insert_within(
         &mut self,
         hash: u32,

@@ -1,5 +1,5 @@
-//! The lock manager with threads: order, mutual exclusion, deadlocks, wake-ups. A wait that should end and does not runs
-//! into `LONG`, and the test fails by `LockWaitTimeout`.
+//! The lock manager with threads: order, mutual exclusion, deadlocks, wake-ups. A wait that should end and
+//! does not runs into `LONG`, and the test fails by `LockWaitTimeout`.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -501,7 +501,8 @@ fn a_dropped_handle_with_an_id_keeps_its_locks() {
     assert!(try_lock(&m, &other, b"implicit", Shared).is_none());
 }
 
-/// The row that B wanted was gone when B asked for its lock, and A has inserted it again before B looks at it.
+/// The row that B wanted was gone when B asked for its lock, and A has inserted it again before B looks at
+/// it.
 #[test]
 fn who_has_a_lock_waits_for_a_writer_that_has_it_too() {
     for mode in [Shared, Exclusive] {
@@ -622,7 +623,8 @@ impl Row {
     }
 }
 
-/// One transaction: a few locks in any order, some given up early. Returns false if it was a deadlock's victim.
+/// One transaction: a few locks in any order, some given up early. Returns false if it was a deadlock's
+/// victim.
 fn transact(m: &LockManager, l: &TrxLocks, rows: &[Row], rng: &mut SmallRng) -> bool {
     let mut held: Vec<(usize, Mode)> = Vec::new();
     let leave_all = |held: &[(usize, Mode)]| held.iter().for_each(|(r, m)| rows[*r].leave(*m));

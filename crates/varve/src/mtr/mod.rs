@@ -1,41 +1,42 @@
 //! Mini-transactions: the only way to change a page of a redo-logged tablespace.
 //!
-//! A mini-transaction latches pages, changes them through [`PageOp`]s, each of which is applied and logged in one step,
-//! and commits: all its changes reach the log as one frame, or none does.
+//! A mini-transaction latches pages, changes them through [`PageOp`]s, each of which is applied and logged in
+//! one step, and commits: all its changes reach the log as one frame, or none does.
 //!
 //! # Commit
 //!
-//! 1. Take `[start, end)` of the redo stream; 2. wait for room in the log buffer (on the log writer only, which takes no
-//!    page latch); 3. copy the frame there: [`RedoLog::append`].
+//! 1. Take `[start, end)` of the redo stream; 2. wait for room in the log buffer (on the log writer only,
+//!    which takes no page latch); 3. copy the frame there: [`RedoLog::append`].
 //! 4. Stamp the changed pages with `end`; pages that were clean register `first_change = start`.
 //! 5. Mark `[start, end)` complete: [`RedoLog::complete`].
 //! 6. Give the latches back.
 //!
 //! # Invariants
 //!
-//! - **MTR-1** Log capacity is reserved before the first latch ([`Mtr::begin`]); nobody waits for the log's capacity with
-//!   a latch held. So a commit can't fail.
-//! - **MTR-2** Registration (4) comes before completion (5). A checkpoint that reads `complete` first therefore finds the
-//!   first change of everything below it (WAL-2).
-//! - **MTR-3** Completion (5) comes before the latches (6). Whoever sees a change and logs one that depends on it gets a
-//!   higher LSN, and a page copied for writing holds complete changes only.
-//! - **MTR-4** A page is latched at most once by a mini-transaction: references that lead to one page twice are damage.
-//!   The order of latches is the caller's duty (docs/locking.md).
-//! - **MTR-5** A mini-transaction that is dropped after it changed something, by a panic or a bug, poisons the log:
-//!   those pages are never written, and reopening the database restores them.
+//! - **MTR-1** Log capacity is reserved before the first latch ([`Mtr::begin`]); nobody waits for the log's
+//!   capacity with a latch held. So a commit can't fail.
+//! - **MTR-2** Registration (4) comes before completion (5). A checkpoint that reads `complete` first
+//!   therefore finds the first change of everything below it (WAL-2).
+//! - **MTR-3** Completion (5) comes before the latches (6). Whoever sees a change and logs one that depends
+//!   on it gets a higher LSN, and a page copied for writing holds complete changes only.
+//! - **MTR-4** A page is latched at most once by a mini-transaction: references that lead to one page twice
+//!   are damage. The order of latches is the caller's duty (docs/locking.md).
+//! - **MTR-5** A mini-transaction that is dropped after it changed something, by a panic or a bug, poisons
+//!   the log: those pages are never written, and reopening the database restores them.
 //!
-//! - **MTR-6** A mini-transaction changes pages of redo-logged tablespaces or of others, never both, and reserves redo only
-//!   for the former. So it is in the log as a whole or not at all.
+//! - **MTR-6** A mini-transaction changes pages of redo-logged tablespaces or of others, never both, and
+//!   reserves redo only for the former. So it is in the log as a whole or not at all.
 //!
 //! # Unlogged tablespaces
 //!
-//! Their pages (`SpaceId::is_logged`: the temporary tablespace) are latched and changed in the same way, by the same
-//! operations, but nothing is reserved and nothing is written to the log. The page LSN stays 0, so WAL-1 holds whenever they
-//! are written. They are dirty only as far as replacement is concerned: they are written before their frame is reused, and no
-//! checkpoint waits for them. Replay refuses them (RPL-4): after a crash the tablespace is made anew.
+//! Their pages (`SpaceId::is_logged`: the temporary tablespace) are latched and changed in the same way, by
+//! the same operations, but nothing is reserved and nothing is written to the log. The page LSN stays 0, so
+//! WAL-1 holds whenever they are written. They are dirty only as far as replacement is concerned: they are
+//! written before their frame is reused, and no checkpoint waits for them. Replay refuses them (RPL-4): after
+//! a crash the tablespace is made anew.
 //!
-//! The frame is built in a buffer that the thread keeps for its next mini-transaction, so that a small one allocates
-//! nothing.
+//! The frame is built in a buffer that the thread keeps for its next mini-transaction, so that a small one
+//! allocates nothing.
 
 pub mod record;
 pub mod replay;
@@ -126,8 +127,8 @@ pub struct Mtr<'a> {
 }
 
 impl<'a> Mtr<'a> {
-    /// Begins a mini-transaction whose redo takes at most `max_log_bytes`; 0 for one that only reads or only changes unlogged
-    /// tablespaces. May wait for redo capacity: hold no latch.
+    /// Begins a mini-transaction whose redo takes at most `max_log_bytes`; 0 for one that only reads or only
+    /// changes unlogged tablespaces. May wait for redo capacity: hold no latch.
     pub fn begin(env: &'a MtrEnv, max_log_bytes: u32) -> Result<Mtr<'a>> {
         let reservation = match max_log_bytes {
             0 => None,
@@ -136,7 +137,8 @@ impl<'a> Mtr<'a> {
         Ok(Mtr::new(env, reservation, max_log_bytes))
     }
 
-    /// Begins one whose redo takes at most what `held` has: it neither waits nor fails. The capacity is used up.
+    /// Begins one whose redo takes at most what `held` has: it neither waits nor fails. The capacity is used
+    /// up.
     pub fn begin_held(env: &'a MtrEnv, held: &HeldCapacity) -> Mtr<'a> {
         let max_log_bytes = held.max_bytes();
         Mtr::new(env, Some(held.reservation(&env.log)), max_log_bytes)
@@ -160,8 +162,8 @@ impl<'a> Mtr<'a> {
         }
     }
 
-    /// Begins a mini-transaction that changes pages of `space` only: like [`Mtr::begin`] if the tablespace is redo-logged;
-    /// otherwise nothing is reserved, and nothing waited for. Fails if the database is poisoned.
+    /// Begins a mini-transaction that changes pages of `space` only: like [`Mtr::begin`] if the tablespace is
+    /// redo-logged; otherwise nothing is reserved, and nothing waited for. Fails if the database is poisoned.
     pub fn begin_in(env: &'a MtrEnv, space: SpaceId, max_log_bytes: u32) -> Result<Mtr<'a>> {
         if space.is_logged() {
             return Mtr::begin(env, max_log_bytes);
@@ -170,8 +172,9 @@ impl<'a> Mtr<'a> {
         Mtr::begin(env, 0)
     }
 
-    /// Gives the reserved redo capacity back, so that another mini-transaction can go first: two reservations of one
-    /// thread could wait for each other's for ever. Nothing is latched or changed. [`Mtr::resume`] has to follow.
+    /// Gives the reserved redo capacity back, so that another mini-transaction can go first: two reservations
+    /// of one thread could wait for each other's for ever. Nothing is latched or changed. [`Mtr::resume`] has
+    /// to follow.
     pub fn pause(&mut self) {
         assert!(self.is_idle(), "pause in the middle of something");
         self.reservation = None;
@@ -194,7 +197,8 @@ impl<'a> Mtr<'a> {
         self.env
     }
 
-    /// MTR-4. Waiting for one's own latch would never end. What leads to the same page twice is a damaged one.
+    /// MTR-4. Waiting for one's own latch would never end. What leads to the same page twice is a damaged
+    /// one.
     fn check_not_latched(&self, id: PageId) -> Result<()> {
         match self.find(id) {
             None => Ok(()),
@@ -239,8 +243,9 @@ impl<'a> Mtr<'a> {
         Ok(page.map(|p| self.adopt_exclusive(p)))
     }
 
-    /// Latches a page whose content does not matter: it is not read from disk, and its first operation, a format, starts
-    /// from zeros. A page that this mini-transaction has latched exclusively already is taken over.
+    /// Latches a page whose content does not matter: it is not read from disk, and its first operation, a
+    /// format, starts from zeros. A page that this mini-transaction has latched exclusively already is taken
+    /// over.
     pub fn exclusive_new(&mut self, id: PageId) -> Result<PageH> {
         if let Some(h) = self.find(id) {
             match &mut self.pages[h.0 as usize] {
@@ -336,8 +341,8 @@ impl<'a> Mtr<'a> {
         }
     }
 
-    /// Changes a page that is latched exclusively, and logs the change. An operation that does not fit the page is a bug
-    /// and panics (MTR-5); the caller has looked at the page and made sure of the room.
+    /// Changes a page that is latched exclusively, and logs the change. An operation that does not fit the
+    /// page is a bug and panics (MTR-5); the caller has looked at the page and made sure of the room.
     pub fn op(&mut self, h: PageH, op: PageOp<'_>) {
         let Slot::Exclusive { page, state } = &mut self.pages[h.0 as usize] else {
             panic!("{h:?} is changed without an exclusive latch");
@@ -438,15 +443,15 @@ impl<'a> Mtr<'a> {
         }
     }
 
-    /// Makes the changes part of the log and gives the latches back. Returns the frame's end, which has to be durable before
-    /// anybody is told; `Lsn(0)` if nothing was logged.
+    /// Makes the changes part of the log and gives the latches back. Returns the frame's end, which has to be
+    /// durable before anybody is told; `Lsn(0)` if nothing was logged.
     pub fn commit(self) -> Lsn {
         self.commit_with(|_, _| {})
     }
 
     /// Like [`Mtr::commit`]; `hook(start, end)` runs when the frame has its place in the log and before it is
-    /// complete, all latches held: whatever depends on what the hook publishes gets a higher LSN. The hook must
-    /// not wait, log or fail. It sees `Lsn(0)` twice if nothing was logged.
+    /// complete, all latches held: whatever depends on what the hook publishes gets a higher LSN. The hook
+    /// must not wait, log or fail. It sees `Lsn(0)` twice if nothing was logged.
     pub fn commit_with(mut self, hook: impl FnOnce(Lsn, Lsn)) -> Lsn {
         if self.body.is_empty() {
             hook(Lsn(0), Lsn(0));

@@ -1,7 +1,7 @@
 //! The body of a redo frame: what one mini-transaction did.
 //!
-//! A body is a sequence of records. A byte below 0x80 begins a page operation (page/op.rs) on the current page; the
-//! others are:
+//! A body is a sequence of records. A byte below 0x80 begins a page operation (page/op.rs) on the current
+//! page; the others are:
 //!
 //! | byte | record | |
 //! |---|---|---|
@@ -221,7 +221,8 @@ impl<'a> Records<'a> {
     }
 }
 
-/// Walks over a body by runs of operations on one page, of which only the lengths are looked at. After an error it is at its end.
+/// Walks over a body by runs of operations on one page, of which only the lengths are looked at. After an
+/// error it is at its end.
 pub struct Parts<'a>(Records<'a>);
 
 /// The parts of a redo frame's body.

@@ -1,16 +1,20 @@
-//! Doing again what a redo frame says. The only other way, besides a mini-transaction, to bytes of logged pages.
+//! Doing again what a redo frame says. The only other way, besides a mini-transaction, to bytes of logged
+//! pages.
 //!
 //! Invariants:
-//! - **RPL-1** A frame changes a page only if the page's LSN is below the frame's end; afterwards it is the frame's end. So
-//!   replaying any prefix of the log again, in order, changes nothing, whatever pages were written in between.
-//! - **RPL-2** A page that was changed registers the frame's *start* as its first change, as the mini-transaction did.
-//! - **RPL-3** A page taken for new needs no readable old content: if what is stored is damaged or missing, it starts as
-//!   zeros.
+//! - **RPL-1** A frame changes a page only if the page's LSN is below the frame's end; afterwards it is the
+//!   frame's end. So replaying any prefix of the log again, in order, changes nothing, whatever pages were
+//!   written in between.
+//! - **RPL-2** A page that was changed registers the frame's *start* as its first change, as the
+//!   mini-transaction did.
+//! - **RPL-3** A page taken for new needs no readable old content: if what is stored is damaged or missing,
+//!   it starts as zeros.
 //! - **RPL-4** Pages of unlogged tablespaces are in no frame: one that names such a page is damaged.
 //!
-//! [`apply_frame`] replays frames in order, each by one thread; pages are latched in the order of the frame's records. Pages of
-//! a tablespace that is gone are skipped. [`apply_ops`] does the same for what one frame says of one page, in the hands of who
-//! has collected it page by page (recovery, MAP-1). Bytes that don't fit give `Error::Corrupt` and leave the page as it was.
+//! [`apply_frame`] replays frames in order, each by one thread; pages are latched in the order of the frame's
+//! records. Pages of a tablespace that is gone are skipped. [`apply_ops`] does the same for what one frame
+//! says of one page, in the hands of who has collected it page by page (recovery, MAP-1). Bytes that don't
+//! fit give `Error::Corrupt` and leave the page as it was.
 
 use smallvec::SmallVec;
 
@@ -81,8 +85,9 @@ fn touch(pool: &BufferPool, id: PageId, fresh: bool, end: Lsn) -> Result<Touched
     Ok(Touched { id, page })
 }
 
-/// Applies what the frame that ends at `end` says of one page: encoded operations, `fresh` if the page starts as zeros. The caller
-/// has seen to RPL-1, registers the change (RPL-2), and gives the page up after an error.
+/// Applies what the frame that ends at `end` says of one page: encoded operations, `fresh` if the page starts
+/// as zeros. The caller has seen to RPL-1, registers the change (RPL-2), and gives the page up after an
+/// error.
 pub fn apply_ops(
     page: &mut [u8],
     id: PageId,
@@ -102,8 +107,8 @@ pub fn apply_ops(
     Ok(())
 }
 
-/// One operation, with the bookkeeping at once: the page is consistent between any two operations, and an error in a
-/// later one stops recovery before anything is written.
+/// One operation, with the bookkeeping at once: the page is consistent between any two operations, and an
+/// error in a later one stops recovery before anything is written.
 fn apply(
     page: &mut ExclusivePage<'_>,
     id: PageId,

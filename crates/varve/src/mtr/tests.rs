@@ -1,4 +1,5 @@
-//! Mini-transactions against a log on disk and pages in memory: what the log says, done again, gives the same bytes.
+//! Mini-transactions against a log on disk and pages in memory: what the log says, done again, gives the same
+//! bytes.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
@@ -91,7 +92,8 @@ fn random_op(mtr: &mut Mtr<'_>, h: PageH, rng: &mut SmallRng) {
     }
 }
 
-/// One random mini-transaction on up to three pages, latched in ascending order; sometimes one is taken for new.
+/// One random mini-transaction on up to three pages, latched in ascending order; sometimes one is taken for
+/// new.
 fn random_mtr(env: &MtrEnv, pages: u32, rng: &mut SmallRng) {
     let mut nos: Vec<u32> = (0..3).map(|_| rng.random_range(0..pages)).collect();
     nos.sort_unstable();
@@ -119,8 +121,8 @@ fn random_mtr(env: &MtrEnv, pages: u32, rng: &mut SmallRng) {
     mtr.commit();
 }
 
-/// Threads change pages while a cleaner writes some of them; then the machine stops. Replaying the log over what was
-/// written gives the pages as they were, and replaying it again changes nothing (RPL-1).
+/// Threads change pages while a cleaner writes some of them; then the machine stops. Replaying the log over
+/// what was written gives the pages as they were, and replaying it again changes nothing (RPL-1).
 #[test]
 fn replay_restores_every_page_once_and_again() {
     const PAGES: u32 = 40;
@@ -290,8 +292,8 @@ fn reads_and_unlogged_changes_leave_no_trace_in_the_log() {
     assert_eq!(env.pool.min_first_change(START), None);
 }
 
-/// Pages of unlogged tablespaces keep their LSN of 0 (WAL-1 holds whenever they are written), leave the pool dirty and come back
-/// as they were.
+/// Pages of unlogged tablespaces keep their LSN of 0 (WAL-1 holds whenever they are written), leave the pool
+/// dirty and come back as they were.
 #[test]
 fn unlogged_pages_have_no_lsn_and_survive_eviction() {
     let dir = tempfile::tempdir().unwrap();
@@ -368,8 +370,8 @@ fn replay_refuses_unlogged_pages() {
     assert_eq!(env.pool.dirty_pages(), 0);
 }
 
-/// MTR-5, and what is refused: an operation that does not fit, more redo than was reserved, a change of an unlatched or
-/// shared page.
+/// MTR-5, and what is refused: an operation that does not fit, more redo than was reserved, a change of an
+/// unlatched or shared page.
 #[test]
 fn an_abandoned_change_poisons_the_log() {
     type Bad = fn(&mut Mtr<'_>, PageH);
@@ -425,7 +427,8 @@ fn an_abandoned_change_poisons_the_log() {
     }
 }
 
-/// Replay skips pages of lost tablespaces, mends pages that the frame takes for new, and reports what it can't do.
+/// Replay skips pages of lost tablespaces, mends pages that the frame takes for new, and reports what it
+/// can't do.
 #[test]
 fn replay_of_missing_and_damaged_pages() {
     let body = |fresh: bool, ops: &[PageOp<'_>]| {
@@ -500,7 +503,8 @@ fn replay_of_missing_and_damaged_pages() {
     assert_eq!((pool.dirty_pages(), *seen.lock()), (0, 1));
 }
 
-/// A page counts once for each mini-transaction that has changed it, whatever the number of operations, logged or not.
+/// A page counts once for each mini-transaction that has changed it, whatever the number of operations,
+/// logged or not.
 #[test]
 fn changes_of_pages_are_counted() {
     let dir = tempfile::tempdir().unwrap();

@@ -2,19 +2,22 @@
 //!
 //! # How
 //!
-//! Files that are not made of pages are looked at as they are: the control file, the log files' headers, the redo stream
-//! up to its end, the doublewrite file. Then the database is opened on an overlay, which does in memory what the next start
-//! would do: restores torn pages, applies redo, rolls back what had not ended. What comes out is judged: each page of each
-//! tablespace, with the allocation pages; the definitions; each rollback segment; each table, as CHECK TABLE does it. So the
-//! verdict is about what the next start would find, whether or not the database was closed cleanly.
+//! Files that are not made of pages are looked at as they are: the control file, the log files' headers, the
+//! redo stream up to its end, the doublewrite file. Then the database is opened on an overlay, which does in
+//! memory what the next start would do: restores torn pages, applies redo, rolls back what had not ended.
+//! What comes out is judged: each page of each tablespace, with the allocation pages; the definitions; each
+//! rollback segment; each table, as CHECK TABLE does it. So the verdict is about what the next start would
+//! find, whether or not the database was closed cleanly.
 //!
-//! If the database can't be opened, that is a finding, and what a page says by itself is judged in the files as they are:
-//! after a crash a page may be torn there, and redo or the doublewrite file would have put it right.
+//! If the database can't be opened, that is a finding, and what a page says by itself is judged in the files
+//! as they are: after a crash a page may be torn there, and redo or the doublewrite file would have put it
+//! right.
 //!
 //! # What it can't see
 //!
 //! - A page that was replaced by an older version of itself, if nothing else contradicts it.
-//! - The last redo of a database that was not closed: where the log ends is where the first frame is not whole. But no page may be newer.
+//! - The last redo of a database that was not closed: where the log ends is where the first frame is not
+//!   whole. But no page may be newer.
 //!
 //! Memory: the buffer pool, and what recovery changes.
 
@@ -58,8 +61,8 @@ pub struct Summary {
 ///
 /// # Errors
 ///
-/// What kept it from checking: `InUse`, `NotFound` if there is no database, `Unsupported` for one of another version, `Io`. Damage
-/// is none.
+/// What kept it from checking: `InUse`, `NotFound` if there is no database, `Unsupported` for one of another
+/// version, `Io`. Damage is none.
 pub fn check(dir: impl AsRef<Path>, tell: &mut dyn FnMut(&Finding)) -> Result<Summary> {
     check_on(Arc::new(RealDisk), dir.as_ref(), tell)
 }
@@ -296,8 +299,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Pages that are damaged in place and whole in the doublewrite file. After a crash they were torn; after a clean shutdown
-    /// they are damaged all the same.
+    /// Pages that are damaged in place and whole in the doublewrite file. After a crash they were torn; after
+    /// a clean shutdown they are damaged all the same.
     fn restorable(&mut self, control: &Control, spaces: &Spaces) -> Result<()> {
         let page_size = control.page_size as usize;
         let copies = doublewrite::read_copies(&*self.disk, self.dir, page_size, &control.uuid);
@@ -366,7 +369,8 @@ impl Check<'_> {
         space.verify_pages(newest, read, &mut |e| self.damage(&e, advice));
     }
 
-    /// The files as they are: what a page says by itself, and whether it is in use, if the database was closed cleanly.
+    /// The files as they are: what a page says by itself, and whether it is in use, if the database was
+    /// closed cleanly.
     fn pages_as_they_are(&mut self, spaces: &Spaces) {
         let mut read = |id, buf: &mut [u8]| {
             spaces.read(id, buf)?;

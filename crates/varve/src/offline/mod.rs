@@ -2,7 +2,8 @@
 //!
 //! - **OFF-1** No file changes. Files are opened to be read only; what recovery would write stays in memory
 //!   ([`Overlay`](crate::io::Overlay)).
-//! - **OFF-2** Whatever the files hold, there is no panic and no endless loop: what can't be read is told and passed over.
+//! - **OFF-2** Whatever the files hold, there is no panic and no endless loop: what can't be read is told and
+//!   passed over.
 
 mod check;
 mod files;

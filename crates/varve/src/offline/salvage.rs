@@ -1,11 +1,12 @@
 //! `varve dump`: the rows of a table, from its file alone, as far as they can be read.
 //!
-//! The file is read page by page, not along the tree: a damaged inner page costs nothing, a damaged leaf its own rows. Each leaf says
-//! by its fences which keys it holds, so the leaves that are left can be put in order, and what is missing between them is known.
-//! The table's definition stands in the file's header, and once more behind the counters.
+//! The file is read page by page, not along the tree: a damaged inner page costs nothing, a damaged leaf its
+//! own rows. Each leaf says by its fences which keys it holds, so the leaves that are left can be put in
+//! order, and what is missing between them is known. The table's definition stands in the file's header, and
+//! once more behind the counters.
 //!
-//! Rows are as they stand in the file: those of transactions that had not ended are among them, and what the redo log still holds is
-//! not, unless the file comes from [`recovered`].
+//! Rows are as they stand in the file: those of transactions that had not ended are among them, and what the
+//! redo log still holds is not, unless the file comes from [`recovered`].
 
 use std::path::Path;
 use std::sync::Arc;
@@ -63,8 +64,8 @@ pub struct TableFile {
     def: Option<TableDef>,
 }
 
-/// The file of table `schema/name` of the database in `dir`, which nobody may have open, as it is after recovery, with the
-/// definition in the catalog. Nothing is changed.
+/// The file of table `schema/name` of the database in `dir`, which nobody may have open, as it is after
+/// recovery, with the definition in the catalog. Nothing is changed.
 pub fn recovered(dir: &Path, name: &str) -> Result<TableFile> {
     recovered_on(Arc::new(RealDisk), dir, name)
 }
@@ -158,7 +159,8 @@ impl TableFile {
         reader.finish()
     }
 
-    /// The table's definition; `None` if the file has lost both copies. If page 0 is lost, the name may be one that the table had before.
+    /// The table's definition; `None` if the file has lost both copies. If page 0 is lost, the name may be
+    /// one that the table had before.
     pub fn definition(&self) -> Option<&TableDef> {
         self.def.as_ref()
     }
@@ -187,7 +189,8 @@ impl TableFile {
         page::validate_keys(page, id)
     }
 
-    /// Hands all rows that can be read to `each`, in the order of their keys, and tells what can't. An error of `each` ends it.
+    /// Hands all rows that can be read to `each`, in the order of their keys, and tells what can't. An error
+    /// of `each` ends it.
     ///
     /// # Errors
     ///

@@ -33,9 +33,9 @@ pub(super) struct SlottedMut<'a> {
     page: &'a mut [u8],
 }
 
-/// Writes an empty slotted body; the header's first 48 bytes but the type stay as they are, and so does what lies
-/// behind the user area: undo pages are formatted for each transaction, and clearing a whole page costs more than the
-/// rest of it.
+/// Writes an empty slotted body; the header's first 48 bytes but the type stay as they are, and so does what
+/// lies behind the user area: undo pages are formatted for each transaction, and clearing a whole page costs
+/// more than the rest of it.
 pub(super) fn format(page: &mut [u8], f: Format<'_>) -> Edit {
     check_format(page.len(), f)?;
     page[PAGE_HEADER..OFF_USER + (f.user_len as usize).next_multiple_of(SLOT_SIZE)].fill(0);
@@ -55,7 +55,8 @@ fn check_format(page_size: usize, f: Format<'_>) -> Edit {
     Ok(())
 }
 
-/// Writes header and fences of an empty page, whose header and user area are zero and whose body is large enough.
+/// Writes header and fences of an empty page, whose header and user area are zero and whose body is large
+/// enough.
 fn put_format(page: &mut [u8], f: Format<'_>) {
     set_page_type(page, f.ptype);
     put_u64(page, OFF_OWNER, f.owner);
@@ -262,8 +263,8 @@ impl<'a> SlottedMut<'a> {
         Ok(())
     }
 
-    /// Puts a longer record in place of one with the same key. The old record's bytes count as free: one that barely grows must
-    /// fit in its own place.
+    /// Puts a longer record in place of one with the same key. The old record's bytes count as free: one that
+    /// barely grows must fit in its own place.
     fn put_longer(&mut self, slot: usize, record: &[u8]) -> Edit {
         let (at, off, len) = self.locate(slot)?;
         if record.len() > u16::MAX as usize || self.view().free_space() + len < record.len() {

@@ -1,12 +1,14 @@
 //! The immutable decoded form of an inner page. Descents read nothing else: no latch, no pin.
 //!
-//! An inner page's record is a separator key with a child's page number; the first separator is the page's low fence, and
-//! not stored: its suffix is empty here, too (PG-5), which no search minds, as nothing is below it. Child `i` covers keys from separator `i` (included) to separator `i + 1` (excluded), the
-//! last one up to the high fence.
+//! An inner page's record is a separator key with a child's page number; the first separator is the page's
+//! low fence, and not stored: its suffix is empty here, too (PG-5), which no search minds, as nothing is
+//! below it. Child `i` covers keys from separator `i` (included) to separator `i + 1` (excluded), the last
+//! one up to the high fence.
 //!
-//! A dense array has eight bytes of each separator (after the page's prefix) as a number: most searches touch nothing
-//! else, and then the one cache line that says where the child is. A search begins in a smaller array with every 16th of
-//! them, which stays in the processor's nearest cache: halving the large one would read a line of its own at nearly each step.
+//! A dense array has eight bytes of each separator (after the page's prefix) as a number: most searches touch
+//! nothing else, and then the one cache line that says where the child is. A search begins in a smaller array
+//! with every 16th of them, which stays in the processor's nearest cache: halving the large one would read a
+//! line of its own at nearly each step.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -14,9 +16,10 @@ use super::header::{PageType, page_type};
 use super::slotted::{SlottedRef, partition};
 use crate::base::{Error, IndexId, PageId, PageNo, Result};
 
-/// Where a page was found last: a frame, and the frame's range stamp (BUF-5) at which the page was seen to have the range that
-/// its parent says, or 0. One word, so that the two belong together. Only a hint: who goes by it latches the frame and compares
-/// the page id and the stamp there, so relaxed loads and stores are enough.
+/// Where a page was found last: a frame, and the frame's range stamp (BUF-5) at which the page was seen to
+/// have the range that its parent says, or 0. One word, so that the two belong together. Only a hint: who
+/// goes by it latches the frame and compares the page id and the stamp there, so relaxed loads and stores are
+/// enough.
 pub struct PageHint(AtomicU64);
 
 impl PageHint {
@@ -146,8 +149,8 @@ impl InnerImage {
         })
     }
 
-    /// The image of the same page with one more child, in slot `slot` from the separator with this suffix on. What is known
-    /// of where the others are stays known.
+    /// The image of the same page with one more child, in slot `slot` from the separator with this suffix on.
+    /// What is known of where the others are stays known.
     pub fn with_child(&self, slot: usize, suffix: &[u8], child: PageNo) -> InnerImage {
         assert!(slot > 0, "PG-5: the first child stays the first");
         let copy = |(n, old): (usize, &Child)| {
@@ -316,7 +319,8 @@ impl InnerImage {
             None => return self.heads.len(),
         };
         let head = head64(suffix);
-        // All heads of the blocks before are below it, and the last one of this block is not, if the block is a whole one.
+        // All heads of the blocks before are below it, and the last one of this block is not, if the block is
+        // a whole one.
         let from = partition(&self.tops, |top| *top < head) * BLOCK;
         let to = (from + BLOCK).min(self.heads.len());
         let first = from + partition(&self.heads[from..to], |h| *h < head);
@@ -357,7 +361,8 @@ mod tests {
         op.apply(page, ID).unwrap();
     }
 
-    /// Each search finds what a look at all separators finds, whatever the number of children is to that of a block.
+    /// Each search finds what a look at all separators finds, whatever the number of children is to that of a
+    /// block.
     #[test]
     fn searches_find_their_child() {
         for n in (1..70).chain([255, 256, 257]) {
@@ -405,7 +410,8 @@ mod tests {
         }
     }
 
-    /// An image with one more child is that of the page with one more record, and remembers where the others are.
+    /// An image with one more child is that of the page with one more record, and remembers where the others
+    /// are.
     #[test]
     fn a_child_can_be_added() {
         let mut page = vec![0; 4096];

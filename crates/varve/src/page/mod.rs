@@ -5,13 +5,14 @@
 //! - **PG-1** Every change to a page is a [`PageOp`]; applying it is deterministic, so replaying the same
 //!   operations on the same bytes gives the same bytes.
 //! - **PG-2** [`validate`] accepts a page ⇒ no accessor of [`SlottedRef`] panics on it, and every `PageOp`
-//!   that applies to it leaves a page that `validate` accepts again.
-//!   Pages of trees are read from disk through [`validate_keys`], too, so that searches and scans of them end.
+//!   that applies to it leaves a page that `validate` accepts again. Pages of trees are read from disk
+//!   through [`validate_keys`], too, so that searches and scans of them end.
 //! - **PG-3** A `PageOp` that can't be applied changes nothing and returns an error.
 //! - **PG-4** All keys of a slotted page lie in `[low fence, high fence)` and therefore share the page's
 //!   prefix, the common prefix of its two fences; records store only what follows it.
-//! - **PG-5** The separator in slot 0 of an inner page is its low fence and not stored a second time: the record's key suffix
-//!   is empty. All other separators are above it, so the record stays in slot 0 until it is the last one.
+//! - **PG-5** The separator in slot 0 of an inner page is its low fence and not stored a second time: the
+//!   record's key suffix is empty. All other separators are above it, so the record stays in slot 0 until it
+//!   is the last one.
 //!
 //! Failure: bytes from disk that are not what was written give `Error::Corrupt`, never a panic.
 
@@ -45,8 +46,8 @@ pub const fn record_cost(key_len: usize, payload_len: usize) -> usize {
 /// Bytes of a child's page number in an inner page.
 pub const CHILD_BYTES: usize = 4;
 
-/// The longest key, in bytes. An inner page takes three children, however long its keys are (`btree`, BT-7). It stores both
-/// fences and the separators of all children but the first (PG-5), with `k` bytes each at most
+/// The longest key, in bytes. An inner page takes three children, however long its keys are (`btree`, BT-7).
+/// It stores both fences and the separators of all children but the first (PG-5), with `k` bytes each at most
 ///
 /// ```text
 /// 2 k  +  record_cost(0, 4)  +  2 record_cost(k, 4)  =  4 k + 42

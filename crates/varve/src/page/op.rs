@@ -1,9 +1,10 @@
 //! Page operations: the vocabulary of the redo log. One operation changes one page, and says everything that
 //! is needed to do it again.
 //!
-//! Encoding: an opcode byte, then the fields in the order of the enum. Slots, offsets and lengths of byte strings are varints
-//! where records are changed, because there is one such operation or two for each row that is written; other numbers are little-endian.
-//! An optional fence has a length of 0xFFFF for plus infinity. Decoding is total: bytes that are no operation give an error.
+//! Encoding: an opcode byte, then the fields in the order of the enum. Slots, offsets and lengths of byte
+//! strings are varints where records are changed, because there is one such operation or two for each row
+//! that is written; other numbers are little-endian. An optional fence has a length of 0xFFFF for plus
+//! infinity. Decoding is total: bytes that are no operation give an error.
 
 use super::edit::{Edit, Format, SlottedMut, format};
 use super::header::{PAGE_HEADER, PageType, page_type, set_page_id, set_page_type};
@@ -83,8 +84,8 @@ pub enum PageOp<'a> {
     },
     /// The page belongs to nobody. Its body stays until the page is used again.
     Free,
-    /// Removes the records in `slots`, which are numbers of the page as it was, ascending, little-endian. On an inner page slot 0
-    /// goes only with all others.
+    /// Removes the records in `slots`, which are numbers of the page as it was, ascending, little-endian. On
+    /// an inner page slot 0 goes only with all others.
     RemoveMany {
         slots: &'a [[u8; 2]],
     },
@@ -167,8 +168,9 @@ impl BulkRecsBuilder {
     }
 
     /// Packs the records from `slots` of `from` for a page whose fences are `low` and `high`: a page that
-    /// covers a part of `from`'s range, or a range around it. Of an inner page's first separator, which `from` does not store, the
-    /// key is put there if the record will not be the first any more; and one that will be loses it (PG-5).
+    /// covers a part of `from`'s range, or a range around it. Of an inner page's first separator, which
+    /// `from` does not store, the key is put there if the record will not be the first any more; and one that
+    /// will be loses it (PG-5).
     pub fn rebase(
         from: SlottedRef<'_>,
         slots: std::ops::Range<usize>,
@@ -481,7 +483,8 @@ impl<'a> PageOp<'a> {
         Ok((op, bytes.len() - r.rest.len()))
     }
 
-    /// How many bytes the operation at the start of `bytes` takes. What else they say is not looked at: `decode` may refuse it.
+    /// How many bytes the operation at the start of `bytes` takes. What else they say is not looked at:
+    /// `decode` may refuse it.
     pub fn encoded_len(bytes: &[u8]) -> std::result::Result<usize, &'static str> {
         let mut r = Reader { rest: bytes };
         match r.u8()? {

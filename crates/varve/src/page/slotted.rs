@@ -326,7 +326,8 @@ impl<'a> SlottedRef<'a> {
         self.heap_low() - self.slots_start() - self.n_slots() * SLOT_SIZE
     }
 
-    /// Where the last insertion went, unless the page was split or merged since. Tells runs from random insertions.
+    /// Where the last insertion went, unless the page was split or merged since. Tells runs from random
+    /// insertions.
     pub fn last_insert(&self) -> Option<usize> {
         (get_u16(self.page, OFF_LAST_INSERT) as usize).checked_sub(1)
     }
@@ -365,8 +366,8 @@ impl<'a> SlottedRef<'a> {
         }
     }
 
-    /// The same for a key that the page covers, or that is its high fence: such a key starts with the prefix, which is not
-    /// looked at.
+    /// The same for a key that the page covers, or that is its high fence: such a key starts with the prefix,
+    /// which is not looked at.
     #[inline]
     pub fn search_covered(&self, key: &[u8]) -> std::result::Result<usize, usize> {
         self.search_covered_telling(key, |_| ())
@@ -383,8 +384,8 @@ impl<'a> SlottedRef<'a> {
         self.search_suffix(self.suffix_of(key), tell)
     }
 
-    /// The first half of a search for a key that the page covers: the first slot whose head is not below the key's. No record is
-    /// looked at.
+    /// The first half of a search for a key that the page covers: the first slot whose head is not below the
+    /// key's. No record is looked at.
     #[inline]
     pub fn search_heads(&self, key: &[u8]) -> usize {
         debug_assert!(key.starts_with(self.prefix()), "PG-4");
@@ -531,9 +532,9 @@ fn check_slotted(page: &[u8]) -> std::result::Result<(), &'static str> {
     Ok(())
 }
 
-/// Checks what searches and scans of a tree's page rely on: heads are those of their keys, keys ascend and lie between the
-/// fences (PG-4), the first separator is not stored (PG-5). Other pages pass. The page was accepted by [`validate`]. One pass over
-/// the records: run after every page read.
+/// Checks what searches and scans of a tree's page rely on: heads are those of their keys, keys ascend and
+/// lie between the fences (PG-4), the first separator is not stored (PG-5). Other pages pass. The page was
+/// accepted by [`validate`]. One pass over the records: run after every page read.
 pub fn validate_keys(page: &[u8], id: PageId) -> Result<()> {
     if !matches!(page_type(page), Some(PageType::Leaf | PageType::Inner)) {
         return Ok(());

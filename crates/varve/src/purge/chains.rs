@@ -1,16 +1,17 @@
 //! Freeing the long values that a row ceased to refer to.
 //!
-//! The undo record of the update or deletion lists them (UNDO-5), so purge need not know the row, which may have changed
-//! ten times since, or be gone. A long chain takes several mini-transactions. Each frees some pages and moves the
-//! reference in the undo record to the page after them, so that a crash neither leaks pages nor frees them twice:
-//! whoever works through the record again goes on where the reference points. `NO_PAGE` there says that nothing is left.
+//! The undo record of the update or deletion lists them (UNDO-5), so purge need not know the row, which may
+//! have changed ten times since, or be gone. A long chain takes several mini-transactions. Each frees some
+//! pages and moves the reference in the undo record to the page after them, so that a crash neither leaks
+//! pages nor frees them twice: whoever works through the record again goes on where the reference points.
+//! `NO_PAGE` there says that nothing is left.
 //!
-//! A revived row shares no long value with the dead one before it, whose values are on the list of the deletion. So the
-//! list may be worked off whether or not the row was revived, and a dead row may refer to pages that are gone:
-//! whoever could still read it sees the deletion.
+//! A revived row shares no long value with the dead one before it, whose values are on the list of the
+//! deletion. So the list may be worked off whether or not the row was revived, and a dead row may refer to
+//! pages that are gone: whoever could still read it sees the deletion.
 //!
-//! Latches: the chain's pages, then the undo page, then allocation pages. A table's gate is held for one mini-transaction at a
-//! time, so DDL does not wait for a whole chain.
+//! Latches: the chain's pages, then the undo page, then allocation pages. A table's gate is held for one
+//! mini-transaction at a time, so DDL does not wait for a whole chain.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,8 +30,8 @@ const PAGES_PER_STEP: usize = 32;
 /// Redo that one step can write: the pages, and the reference that moves.
 const MAX_MTR: u32 = PAGES_PER_STEP as u32 * FREE_LOG_BYTES + 256;
 
-/// Frees what is left of a long value, the `n`-th on the record's list; `at` is where the record stands. `false`: told to stop before its
-/// end.
+/// Frees what is left of a long value, the `n`-th on the record's list; `at` is where the record stands.
+/// `false`: told to stop before its end.
 pub(super) fn free(
     core: &Core,
     record: &UndoRecord<'_>,
@@ -56,8 +57,8 @@ pub(super) fn free(
     Ok(true)
 }
 
-/// Frees some pages of a chain and moves the reference, which begins `behind_end` bytes before the end of the undo
-/// record at `at`. Returns the chain's first page that is left.
+/// Frees some pages of a chain and moves the reference, which begins `behind_end` bytes before the end of the
+/// undo record at `at`. Returns the chain's first page that is left.
 fn free_some(
     core: &Core,
     table: &OpenTable,
@@ -95,7 +96,8 @@ fn free_some(
     Ok(next)
 }
 
-/// Where in the undo record the reference begins, whose first bytes are its page number; damage if it is not `chain`.
+/// Where in the undo record the reference begins, whose first bytes are its page number; damage if it is not
+/// `chain`.
 fn reference_at(
     page: &[u8],
     id: PageId,

@@ -1,12 +1,15 @@
-//! Lag control: delays writers while the history is longer than `max_purge_lag`, whatever keeps purge from working it off, an open read view
-//! too. What rate they are held to is in lag_rate.rs, how they are held to it in txn/pacer.rs.
+//! Lag control: delays writers while the history is longer than `max_purge_lag`, whatever keeps purge from
+//! working it off, an open read view too. What rate they are held to is in lag_rate.rs, how they are held to
+//! it in txn/pacer.rs.
 //!
-//! A thread of its own measures and decides: purge itself may be busy with a batch for long, and sleeps while a view holds the
-//! history back. Without a limit the thread sleeps until there is one. It takes no latch and cannot fail.
+//! A thread of its own measures and decides: purge itself may be busy with a batch for long, and sleeps while
+//! a view holds the history back. Without a limit the thread sleeps until there is one. It takes no latch and
+//! cannot fail.
 //!
-//! Threads: counters are read one after the other while others add to them, so a log may be counted as purged one tick before
-//! it is counted as gone from the history. Both are sums, so the next tick has what this one lacks. Who sets the limit to 0
-//! stores that and then ends the pace; this thread sets the pace and then looks at the limit: one of the two sees the other.
+//! Threads: counters are read one after the other while others add to them, so a log may be counted as purged
+//! one tick before it is counted as gone from the history. Both are sums, so the next tick has what this one
+//! lacks. Who sets the limit to 0 stores that and then ends the pace; this thread sets the pace and then
+//! looks at the limit: one of the two sees the other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -147,7 +150,8 @@ impl Sums {
             history: self.history,
             added: self.history as f64 - before.history as f64 + purged as f64,
             purged,
-            // Nobody takes turns before there is a pace. Rows of temporary tables count then; the first ticks put that right.
+            // Nobody takes turns before there is a pace. Rows of temporary tables count then; the first ticks
+            // put that right.
             changes: match is_paced {
                 true => turns,
                 false => self.rows - before.rows,

@@ -1,36 +1,42 @@
-//! How many rows a second writers may change while purge lags: a pure function of what was measured. It runs every tenth of a
-//! second or so (lag.rs), and writers keep to its answer (txn/pacer.rs).
+//! How many rows a second writers may change while purge lags: a pure function of what was measured. It runs
+//! every tenth of a second or so (lag.rs), and writers keep to its answer (txn/pacer.rs).
 //!
-//! **What it aims at.** The history grows by the logs that commits add and shrinks by those that purge takes off. So it comes to
-//! rest where writers add what purge takes off, which is measured, and how far the history is from where it should be is
-//! corrected slowly:
+//! **What it aims at.** The history grows by the logs that commits add and shrinks by those that purge takes
+//! off. So it comes to rest where writers add what purge takes off, which is measured, and how far the
+//! history is from where it should be is corrected slowly:
 //!
 //! ```text
 //! wanted logs a second = purge rate + (1.1 limit - history) / T        T = 5 s
 //! ```
 //!
-//! That is a first-order system with the time constant T, whatever the limit, the number of writers, and their speed: it
-//! approaches 1.1 limit and does not swing around it. T is longer than whatever is measured late. Below the limit the wanted
-//! rate also grows in proportion to the room: a purge that has nothing left to do looks slow, but is not. Above, writers get at
-//! least half of what purge takes off: a history that is ten times too long is not worth a standstill. While a view holds all of the history back,
-//! the purge rate falls to nothing, and the wanted rate to what is left up to 1.1 limit; then the longest delay alone
-//! is what slows writers (PACE-1).
+//! That is a first-order system with the time constant T, whatever the limit, the number of writers, and
+//! their speed: it approaches 1.1 limit and does not swing around it. T is longer than whatever is measured
+//! late. Below the limit the wanted rate also grows in proportion to the room: a purge that has nothing left
+//! to do looks slow, but is not. Above, writers get at least half of what purge takes off: a history that is
+//! ten times too long is not worth a standstill. While a view holds all of the history back, the purge rate
+//! falls to nothing, and the wanted rate to what is left up to 1.1 limit; then the longest delay alone is
+//! what slows writers (PACE-1).
 //!
-//! Logs are what is counted, row changes are what can be delayed: the wanted rate is multiplied by the number of row changes that
-//! came with each log lately.
+//! Logs are what is counted, row changes are what can be delayed: the wanted rate is multiplied by the number
+//! of row changes that came with each log lately.
 //!
-//! - **LAG-1** Below the limit nobody begins to be delayed. Delays that have begun end gradually, also below the limit.
-//! - **LAG-2** It begins with the rate at which rows are being changed, and changes by no more than a factor of `SLEW` in a second, up or
-//!   down: no jumps, and no swinging between full speed and standstill, whatever is measured.
-//! - **LAG-3** It never falls further than to where half of the row changes wait for as long as they may: it would be long in coming back.
+//! - **LAG-1** Below the limit nobody begins to be delayed. Delays that have begun end gradually, also below
+//!   the limit.
+//! - **LAG-2** It begins with the rate at which rows are being changed, and changes by no more than a factor
+//!   of `SLEW` in a second, up or down: no jumps, and no swinging between full speed and standstill, whatever
+//!   is measured.
+//! - **LAG-3** It never falls further than to where half of the row changes wait for as long as they may: it
+//!   would be long in coming back.
 //! - **LAG-4** A limit of 0 ends it at once.
 //!
-//! A purge that works in long batches takes nothing off for a while, and then much. So its rate is not believed to fall before
-//! it has been silent for longer than its batches take, and T is at least twice that time.
+//! A purge that works in long batches takes nothing off for a while, and then much. So its rate is not
+//! believed to fall before it has been silent for longer than its batches take, and T is at least twice that
+//! time.
 
 /// By so much the rate changes in a second at most.
 const SLEW: f64 = 1.4;
-/// Where the history should be, as a multiple of the limit: a little above, so that it does not go below and back.
+/// Where the history should be, as a multiple of the limit: a little above, so that it does not go below and
+/// back.
 const AIM: f64 = 1.1;
 /// T, in seconds.
 const CORRECTION: f64 = 5.0;
@@ -283,8 +289,8 @@ mod tests {
         }
     }
 
-    /// LAG-2, seen from outside: neither the speed nor the delay jumps by more than half of the larger of its two values, once
-    /// there is a delay worth the name.
+    /// LAG-2, seen from outside: neither the speed nor the delay jumps by more than half of the larger of its
+    /// two values, once there is a delay worth the name.
     #[track_caller]
     fn assert_smooth(seconds: &[Second]) {
         for (n, pair) in seconds.windows(2).enumerate() {
@@ -319,7 +325,8 @@ mod tests {
     #[test]
     fn the_history_comes_to_rest_a_little_above_the_limit() {
         assert_settles(Plant::default(), 1.2);
-        // Whatever a transaction is, however many writers there are, and however little there is of everything.
+        // Whatever a transaction is, however many writers there are, and however little there is of
+        // everything.
         for changes_per_log in [1.0, 20.0] {
             for (writers, scale) in [(1.0, 1.0), (16.0, 0.01), (200.0, 3.0)] {
                 let plant = Plant {

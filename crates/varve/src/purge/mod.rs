@@ -1,32 +1,37 @@
 //! Purge: removes what no read view can see any more, and gives undo logs back.
 //!
-//! The **coordinator** takes the oldest committed update undo logs of all rollback segments, as long as their TrxNos are below the
-//! limit (every open and future view sees those transactions), in batches of about `purge_batch_size` undo pages (`pending`): it
-//! copies their records that concern purge, sorts them by index and key (`work`), and works them off together with the **workers**, of
-//! which there are `purge_threads` (`sweep`, `workers`), as far as other work leaves processors to them (`share`). Then it takes the logs off the history, many of a rollback
-//! segment in one mini-transaction. Logs whose history entry says that they only take up space are not even read. A log with more pages
-//! than a batch takes several.
+//! The **coordinator** takes the oldest committed update undo logs of all rollback segments, as long as their
+//! TrxNos are below the limit (every open and future view sees those transactions), in batches of about
+//! `purge_batch_size` undo pages (`pending`): it copies their records that concern purge, sorts them by index
+//! and key (`work`), and works them off together with the **workers**, of which there are `purge_threads`
+//! (`sweep`, `workers`), as far as other work leaves processors to them (`share`). Then it takes the logs off
+//! the history, many of a rollback segment in one mini-transaction. Logs whose history entry says that they
+//! only take up space are not even read. A log with more pages than a batch takes several.
 //!
 //! Rules, for a record written by T:
 //!
 //! - `EntryKill`: remove the entry if it is dead by T.
 //! - `RowDelete`: remove the row if it is dead by T and its RollPtr is this record.
 //! - `RowUpdate` and `RowDelete`: free the long values that the record lists (`chains`).
-//! - a revive, if revives of this log were taken back: remove the record if it equals its previous, dead state.
+//! - a revive, if revives of this log were taken back: remove the record if it equals its previous, dead
+//!   state.
 //! - anything else that was undone: nothing.
 //!
-//! - **PURGE-1** A row goes after its entries (SEC-1): of a batch first all entries are worked off, then all rows. DELETE logs the
-//!   entries first, so this holds for a log that takes several batches, too. A log in which a revive was taken
-//!   back has them the other way round and is therefore read twice, entries then rows.
-//! - **PURGE-2** Every rule is a condition on the record's current state, so working through a log again after a crash
-//!   does no harm.
+//! - **PURGE-1** A row goes after its entries (SEC-1): of a batch first all entries are worked off, then all
+//!   rows. DELETE logs the entries first, so this holds for a log that takes several batches, too. A log in
+//!   which a revive was taken back has them the other way round and is therefore read twice, entries then
+//!   rows.
+//! - **PURGE-2** Every rule is a condition on the record's current state, so working through a log again
+//!   after a crash does no harm.
 //!
-//! - **PURGE-3** The history of temporary rollback segments has no limit: it is worked off at once. A view never looks at
-//!   older versions of temporary tables (TEMP-2), and a transaction whose log is in the history can't roll back any more.
+//! - **PURGE-3** The history of temporary rollback segments has no limit: it is worked off at once. A view
+//!   never looks at older versions of temporary tables (TEMP-2), and a transaction whose log is in the
+//!   history can't roll back any more.
 //!
-//! Latches: one leaf at a time. DDL waits at a table's gate for the leaves that purge is at, and closes the gate until it
-//! is through; purge then looks the table up again, and skips the records of one that is gone. An error (a damaged page) is logged;
-//! the logs from that record's on stay in the history, purge waits and tries again.
+//! Latches: one leaf at a time. DDL waits at a table's gate for the leaves that purge is at, and closes the
+//! gate until it is through; purge then looks the table up again, and skips the records of one that is gone.
+//! An error (a damaged page) is logged; the logs from that record's on stay in the history, purge waits and
+//! tries again.
 
 mod chains;
 mod lag;
@@ -63,13 +68,14 @@ use work::Work;
 use workers::Workers;
 
 const SHORTEST_SLEEP: Duration = Duration::from_millis(10);
-/// After a round with so many logs the next one comes sooner: the undo pages that transactions take in turn stay few
-/// enough for the processor's cache.
+/// After a round with so many logs the next one comes sooner: the undo pages that transactions take in turn
+/// stay few enough for the processor's cache.
 const BUSY_LOGS: usize = 256;
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
 /// A batch is so many times larger while threads wait for free frames.
 const CROWDED_FACTOR: u32 = 4;
-/// Nobody has written for about this long: what the rollback segments have cached goes back to the tablespaces.
+/// Nobody has written for about this long: what the rollback segments have cached goes back to the
+/// tablespaces.
 const IDLE: Duration = Duration::from_secs(2);
 const LONGEST_SLEEP: Duration = Duration::from_secs(10);
 /// While a view holds history back: whoever ends it wakes nobody, and there may be no commit that does.
@@ -304,8 +310,8 @@ impl Coordinator {
         Ok(done)
     }
 
-    /// Returns surplus free pages to the tablespaces every so many batches. Also those of insert logs, with which purge has nothing
-    /// else to do.
+    /// Returns surplus free pages to the tablespaces every so many batches. Also those of insert logs, with
+    /// which purge has nothing else to do.
     fn trim(&mut self, frequency: u32) -> Result<()> {
         if self.untrimmed < frequency {
             return Ok(());
@@ -316,8 +322,9 @@ impl Coordinator {
             .try_for_each(|rseg| rseg.trim_free_chain(&undo.env, &self.stop))
     }
 
-    /// About how many undo pages the next batch is to have. While threads wait for free frames everybody waits for the page cleaner, so what counts is
-    /// how many pages of the trees purge changes: the larger a batch, the fewer for each record.
+    /// About how many undo pages the next batch is to have. While threads wait for free frames everybody
+    /// waits for the page cleaner, so what counts is how many pages of the trees purge changes: the larger a
+    /// batch, the fewer for each record.
     fn batch_pages(&mut self) -> usize {
         let waits = self.core.pool.stats().free_waits;
         let is_crowded = std::mem::replace(&mut self.frame_waits, waits) < waits;

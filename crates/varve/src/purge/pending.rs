@@ -1,10 +1,11 @@
 //! Reading the history: which logs come next, and their records, page by page.
 //!
-//! Small logs share pages. Those of a batch are first collected, and then read page by page: in the order of their numbers each page would be latched
-//! a hundred times, and its lines be fetched one by one, in turn with those of a hundred others.
+//! Small logs share pages. Those of a batch are first collected, and then read page by page: in the order of
+//! their numbers each page would be latched a hundred times, and its lines be fetched one by one, in turn
+//! with those of a hundred others.
 //!
-//! A log may have more pages than a batch: the next batch goes on in its middle. Nothing of this is kept across a restart, and
-//! nothing need be: a log stays in the history until all of it is worked off (PURGE-2).
+//! A log may have more pages than a batch: the next batch goes on in its middle. Nothing of this is kept
+//! across a restart, and nothing need be: a log stays in the history until all of it is worked off (PURGE-2).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,8 +18,8 @@ use super::work::Work;
 
 /// Logs with so many numbers are looked up at a time.
 const WINDOW: u64 = 64 * 1024;
-/// A full batch takes the rest of what was looked up, too, if that seems to be less than this part of it: a small batch visits nearly as many
-/// pages of the trees as a large one.
+/// A full batch takes the rest of what was looked up, too, if that seems to be less than this part of it: a
+/// small batch visits nearly as many pages of the trees as a large one.
 const REST: usize = 4;
 
 /// The oldest logs of some rollback segments, in the order of their numbers.
@@ -82,8 +83,8 @@ impl Pending {
         }
     }
 
-    /// Reads up to about `budget` pages of undo of the oldest logs, which are all below `limit`, into `work`; calls `between` before each
-    /// page of small logs, without a latch. Returns how many.
+    /// Reads up to about `budget` pages of undo of the oldest logs, which are all below `limit`, into `work`;
+    /// calls `between` before each page of small logs, without a latch. Returns how many.
     pub fn fill(
         &mut self,
         core: &Core,
@@ -131,7 +132,8 @@ impl Pending {
         Ok(pages)
     }
 
-    /// Reads the small logs; pages that are no longer in the pool are read ahead. After an error the batch ends with the first log that could not be read.
+    /// Reads the small logs; pages that are no longer in the pool are read ahead. After an error the batch
+    /// ends with the first log that could not be read.
     fn read_small(
         &mut self,
         core: &Core,
@@ -243,8 +245,8 @@ impl Pending {
         }
     }
 
-    /// Gives back the logs of the batch, but for those from the `end`th on. If there are such, what was read is forgotten: the next batch
-    /// begins with them. Returns how many were given back.
+    /// Gives back the logs of the batch, but for those from the `end`th on. If there are such, what was read
+    /// is forgotten: the next batch begins with them. Returns how many were given back.
     pub fn give_back(&mut self, core: &Core, end: Option<usize>) -> Result<usize> {
         let done = end.map_or(self.read.len(), |end| end.min(self.read.len()));
         let mut by_rseg = vec![Vec::new(); self.rsegs.len()];
@@ -285,8 +287,8 @@ impl Reading {
     }
 }
 
-/// Takes what concerns purge from small logs that have their page in common: those in these places of `read`. An error comes with the place
-/// of the first one that was not read.
+/// Takes what concerns purge from small logs that have their page in common: those in these places of `read`.
+/// An error comes with the place of the first one that was not read.
 fn read_shared_page(
     core: &Core,
     rseg: &Rseg,

@@ -1,14 +1,16 @@
 //! The pauses that purge makes for others (`share`).
 //!
-//! A batch that waits for the disk takes seconds. So a coordinator that works alone pauses within it, too, between the undo pages that it reads and
-//! between two chunks of a sweep, where it has no latch and no table; what it still owes then follows the batch. Pauses end when nobody else does anything any more.
+//! A batch that waits for the disk takes seconds. So a coordinator that works alone pauses within it, too,
+//! between the undo pages that it reads and between two chunks of a sweep, where it has no latch and no
+//! table; what it still owes then follows the batch. Pauses end when nobody else does anything any more.
 
 use std::time::{Duration, Instant};
 
 use crate::txn::Core;
 
-/// Shorter pauses are put together: sleeping takes some time by itself. Nor are they much longer: whoever wakes up on purge's processor between
-/// two pauses waits for the next one, and a commit takes no longer than that.
+/// Shorter pauses are put together: sleeping takes some time by itself. Nor are they much longer: whoever
+/// wakes up on purge's processor between two pauses waits for the next one, and a commit takes no longer than
+/// that.
 const SHORTEST: Duration = Duration::from_micros(200);
 /// A pause has parts: a setting may change meanwhile, or the others may end.
 const LONGEST_PART: Duration = Duration::from_millis(100);

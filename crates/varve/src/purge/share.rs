@@ -1,13 +1,15 @@
 //! What purge takes of the processors while transactions run.
 //!
-//! A view that was open for long leaves a history that purge could work off with all its threads at once; meanwhile everybody else would be
-//! slowed down by half, to save a second. So while there is other work, purge takes a `SHARE` of the processors, or what it
-//! takes to work `HEADWAY` times as fast as history grows, whichever is more. With one processor's worth or less the coordinator works
-//! alone, and pauses within batches and between them (`rest`). With nothing else to do, or with a history above the limit of lag control, purge
-//! takes all that it is given. (A log of many pages takes several batches in which none ends: then purge seems slow, and may take more.)
+//! A view that was open for long leaves a history that purge could work off with all its threads at once;
+//! meanwhile everybody else would be slowed down by half, to save a second. So while there is other work,
+//! purge takes a `SHARE` of the processors, or what it takes to work `HEADWAY` times as fast as history
+//! grows, whichever is more. With one processor's worth or less the coordinator works alone, and pauses
+//! within batches and between them (`rest`). With nothing else to do, or with a history above the limit of
+//! lag control, purge takes all that it is given. (A log of many pages takes several batches in which none
+//! ends: then purge seems slow, and may take more.)
 //!
-//! One batch tells what the next one may take: its logs, the time and threads that it took, and how many logs joined the
-//! history meanwhile. The last two are smoothed, by half with each batch.
+//! One batch tells what the next one may take: its logs, the time and threads that it took, and how many logs
+//! joined the history meanwhile. The last two are smoothed, by half with each batch.
 
 use std::time::{Duration, Instant};
 
@@ -67,7 +69,8 @@ impl Share {
         (1.0 / self.allowed - 1.0).max(0.0)
     }
 
-    /// After a batch of `logs`, at which this many helpers `worked` for so long: how long purge is to pause for it.
+    /// After a batch of `logs`, at which this many helpers `worked` for so long: how long purge is to pause
+    /// for it.
     pub fn pause_after(
         &mut self,
         (logs, helpers): (usize, usize),
@@ -103,7 +106,8 @@ mod tests {
 
     const BATCH: Duration = Duration::from_millis(10);
 
-    /// Batches of 10 ms, 10,000 logs by the coordinator alone, while so many logs join the history in each second.
+    /// Batches of 10 ms, 10,000 logs by the coordinator alone, while so many logs join the history in each
+    /// second.
     fn catch_up(share: &mut Share, batches: u32, joining: u64) -> Vec<f64> {
         let start = Instant::now();
         let (mut now, mut sums) = (start, Sums::default());

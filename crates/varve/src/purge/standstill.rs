@@ -1,5 +1,5 @@
-//! Standstills of purge: there is history, but a read view or an error keeps purge from going on. Short ones are the order of the day, since
-//! every statement has a view; only those that last are counted.
+//! Standstills of purge: there is history, but a read view or an error keeps purge from going on. Short ones
+//! are the order of the day, since every statement has a view; only those that last are counted.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,8 @@ pub(super) struct Standstill {
 }
 
 impl Standstill {
-    /// To be told after each round of purge: whether it has left history and done nothing. Returns whether this is a standstill.
+    /// To be told after each round of purge: whether it has left history and done nothing. Returns whether
+    /// this is a standstill.
     pub fn note(&mut self, counters: &Counters, is_at_rest: bool, now: Instant) -> bool {
         if !is_at_rest {
             self.since = None;

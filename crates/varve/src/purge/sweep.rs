@@ -1,8 +1,9 @@
 //! Working through one half of a batch: its entries, or its rows.
 //!
-//! The items are sorted by index and key. Whoever takes part takes the next `CHUNK` of them until none is left, so all work on one
-//! table if there is one table, on different leaves of it, and nobody waits for somebody with a larger share. (InnoDB deals the
-//! records of a table to one thread, MySQL 8 by a hash; neither lets one visit to a leaf remove all that is to be removed there.)
+//! The items are sorted by index and key. Whoever takes part takes the next `CHUNK` of them until none is
+//! left, so all work on one table if there is one table, on different leaves of it, and nobody waits for
+//! somebody with a larger share. (InnoDB deals the records of a table to one thread, MySQL 8 by a hash;
+//! neither lets one visit to a leaf remove all that is to be removed there.)
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -30,8 +31,8 @@ pub(super) enum Half {
     Rows,
 }
 
-/// Where the leaf that is visited next probably is. For another tree, also that of a table that was emptied meanwhile, its number is any
-/// page's, or none's.
+/// Where the leaf that is visited next probably is. For another tree, also that of a table that was emptied
+/// meanwhile, its number is any page's, or none's.
 #[derive(Clone, Copy)]
 struct NextLeaf {
     tree: (SpaceId, IndexId),
@@ -44,8 +45,8 @@ pub(super) struct Sweep {
     /// Logs from this one on in the batch are left alone.
     logs_end: u32,
     stop: Arc<AtomicBool>,
-    /// The next item that nobody has taken. Relaxed: it hands out places; what is done there is ordered by latches, and the
-    /// end by the mutex of the workers.
+    /// The next item that nobody has taken. Relaxed: it hands out places; what is done there is ordered by
+    /// latches, and the end by the mutex of the workers.
     next: AtomicUsize,
     failed: Mutex<Failed>,
 }
@@ -141,7 +142,8 @@ impl Sweep {
         item.log >= self.logs_end
     }
 
-    /// Works off the first items: those of one leaf. Returns how many. `leaf`: where that leaf probably is, then the next one.
+    /// Works off the first items: those of one leaf. Returns how many. `leaf`: where that leaf probably is,
+    /// then the next one.
     fn remove_run(
         &self,
         core: &Core,

@@ -1,5 +1,5 @@
-//! When undo tablespaces are truncated: one at a time, in turn, those that are larger than they should be. The states and what makes it
-//! safe are in undo/truncate.rs.
+//! When undo tablespaces are truncated: one at a time, in turn, those that are larger than they should be.
+//! The states and what makes it safe are in undo/truncate.rs.
 //!
 //! A thread of its own does this, so that purge goes on meanwhile.
 

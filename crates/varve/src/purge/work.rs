@@ -1,9 +1,10 @@
 //! The records of a batch, in the order in which purge works them off: by index and key.
 //!
-//! So records that are neighbours in a tree are worked off together: one descent, one latch and one mini-transaction for
-//! all that lie in a leaf, and each page of a tree that does not fit into memory is read once in a batch. Every rule is a condition
-//! on a record's current state (PURGE-2), so the order in which the changes were made does not matter, but for
-//! PURGE-1. A batch is worked off in two sweeps, entries then rows.
+//! So records that are neighbours in a tree are worked off together: one descent, one latch and one
+//! mini-transaction for all that lie in a leaf, and each page of a tree that does not fit into memory is read
+//! once in a batch. Every rule is a condition on a record's current state (PURGE-2), so the order in which
+//! the changes were made does not matter, but for PURGE-1. A batch is worked off in two sweeps, entries then
+//! rows.
 
 use std::cmp::Ordering;
 
@@ -13,8 +14,8 @@ use crate::undo::{UndoKind, UndoRecord};
 /// Bytes of a key's head: two integers.
 const HEAD: usize = 16;
 
-/// One undo record that purge has something to do for. It holds what a kill or a deletion takes; the record itself is kept only for
-/// what needs more.
+/// One undo record that purge has something to do for. It holds what a kill or a deletion takes; the record
+/// itself is kept only for what needs more.
 #[derive(Clone, Copy)]
 pub(super) struct Item {
     pub index: IndexId,
@@ -77,7 +78,8 @@ impl Work {
         self.rows.clear();
     }
 
-    /// Adds a record of the batch's `log`th log. Called under the latch of the undo page that `bytes` lies in.
+    /// Adds a record of the batch's `log`th log. Called under the latch of the undo page that `bytes` lies
+    /// in.
     pub fn add(&mut self, record: &UndoRecord<'_>, bytes: &[u8], at: RollPtr, log: usize) {
         let (start, key) = (self.bytes.len(), record.key);
         let is_kept = key.len() > HEAD || record.kind.is_revive() || !record.frees.is_empty();
@@ -155,8 +157,9 @@ fn compare(bytes: &[u8], a: &Item, b: &Item) -> Ordering {
     order.then_with(|| key(bytes, a).cmp(key(bytes, b)))
 }
 
-/// Keys of neighbours have long common beginnings, and a batch has few indexes. So of the index's bits those are taken that are not the same
-/// in all items, then as many of the heads' bits, from the first on that is not the same in all.
+/// Keys of neighbours have long common beginnings, and a batch has few indexes. So of the index's bits those
+/// are taken that are not the same in all items, then as many of the heads' bits, from the first on that is
+/// not the same in all.
 fn places(items: &[Item]) -> impl Iterator<Item = Place> {
     let (mut indexes, mut heads) = (0u64, 0u128);
     for item in items {

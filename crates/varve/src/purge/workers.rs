@@ -1,7 +1,9 @@
-//! Threads that help the coordinator with a sweep. They are started when there is first something to help with.
+//! Threads that help the coordinator with a sweep. They are started when there is first something to help
+//! with.
 //!
-//! One mutex guards the sweep on offer, how many may still join, and how many are at it. The coordinator works, too, and returns from
-//! `run` only when nobody is at the sweep any more, so whatever was done there happens before.
+//! One mutex guards the sweep on offer, how many may still join, and how many are at it. The coordinator
+//! works, too, and returns from `run` only when nobody is at the sweep any more, so whatever was done there
+//! happens before.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -45,7 +47,8 @@ impl Workers {
         }
     }
 
-    /// Works a sweep off, with the help of up to `helpers` of the `purge_threads`, and with the pauses of `rest`.
+    /// Works a sweep off, with the help of up to `helpers` of the `purge_threads`, and with the pauses of
+    /// `rest`.
     pub fn run(
         &mut self,
         core: &Arc<Core>,

@@ -1,20 +1,24 @@
-//! What recovery leaves to be done while the database is in use: pages that nobody has touched, and transactions that had not ended.
+//! What recovery leaves to be done while the database is in use: pages that nobody has touched, and
+//! transactions that had not ended.
 //!
-//! **Pages.** The page map (`map`) stands behind the pool: whoever loads a page brings it up to date (BUF-6). Threads of ours load
-//! the rest, one partition after the other, with the reads of a batch of pages under way together where the disk can do that, while the partition's
-//! redo is loaded. They stay behind users: while somebody waits for a frame they rest, unless the database is being closed. When the map is
-//! empty the checkpoint's hold goes, and the file of redo.
+//! **Pages.** The page map (`map`) stands behind the pool: whoever loads a page brings it up to date (BUF-6).
+//! Threads of ours load the rest, one partition after the other, with the reads of a batch of pages under way
+//! together where the disk can do that, while the partition's redo is loaded. They stay behind users: while
+//! somebody waits for a frame they rest, unless the database is being closed. When the map is empty the
+//! checkpoint's hold goes, and the file of redo.
 //!
-//! **Transactions** that were not prepared are rolled back by another thread, one after the other. They are registered as active,
-//! so that what they changed is locked implicitly, and hold locks on their tables, as prepared ones do; so nobody has to know about
-//! them. On a full disk they wait (RB-1). If the database is closed before, the rest is left, with its undo, to the next start (RB-2).
+//! **Transactions** that were not prepared are rolled back by another thread, one after the other. They are
+//! registered as active, so that what they changed is locked implicitly, and hold locks on their tables, as
+//! prepared ones do; so nobody has to know about them. On a full disk they wait (RB-1). If the database is
+//! closed before, the rest is left, with its undo, to the next start (RB-2).
 //!
-//! - **REC-5** The checkpoint stays at or below where recovery began reading until no page lacks redo (MAP-2), or what lacks it is
-//!   marked as lost on disk.
-//! - **REC-6** A page to which its redo can't be applied, because what is stored or the redo is damaged, is of a table: then the table is marked as one that
-//!   lacks changes, on disk, before anything else (REC-3), and the page stays in the map, so that nobody sees it without them. Otherwise the
-//!   database is poisoned, unless it was opened to pass over damage. What the system refuses may pass: it is tried again for a while; then the database is poisoned, and the next start
-//!   tries again (REC-4).
+//! - **REC-5** The checkpoint stays at or below where recovery began reading until no page lacks redo
+//!   (MAP-2), or what lacks it is marked as lost on disk.
+//! - **REC-6** A page to which its redo can't be applied, because what is stored or the redo is damaged, is
+//!   of a table: then the table is marked as one that lacks changes, on disk, before anything else (REC-3),
+//!   and the page stays in the map, so that nobody sees it without them. Otherwise the database is poisoned,
+//!   unless it was opened to pass over damage. What the system refuses may pass: it is tried again for a
+//!   while; then the database is poisoned, and the next start tries again (REC-4).
 //!
 //! A panic of a thread poisons the database. No latches but those of pages being loaded.
 
@@ -35,8 +39,9 @@ use crate::flush::CheckpointHold;
 use crate::space::{SpaceKind, Spaces};
 use crate::txn::{Core, Transaction};
 
-/// The redo of a map that goes by indexes is divided no sooner after the database opened. It takes all that the disk can do for a while, and who opened the database is hardly through
-/// with its own start, nor are the first users, whose pages come by indexes meanwhile.
+/// The redo of a map that goes by indexes is divided no sooner after the database opened. It takes all that
+/// the disk can do for a while, and who opened the database is hardly through with its own start, nor are the
+/// first users, whose pages come by indexes meanwhile.
 const GRACE: Duration = Duration::from_millis(300);
 /// How long a thread rests while users wait for frames.
 const REST: Duration = Duration::from_millis(5);
@@ -118,7 +123,8 @@ struct Ended {
 }
 
 impl Recovery {
-    /// Starts `threads` threads for the pages, and one for the transactions, as far as there are any. With 0 there is none for either.
+    /// Starts `threads` threads for the pages, and one for the transactions, as far as there are any. With 0
+    /// there is none for either.
     pub fn start(
         core: Arc<Core>,
         spaces: Arc<Spaces>,
@@ -238,8 +244,8 @@ impl Recovery {
         is_it(*ended)
     }
 
-    /// For a clean shutdown: brings all pages up to date as fast as it goes, and leaves transactions that are not rolled back yet to the next
-    /// start.
+    /// For a clean shutdown: brings all pages up to date as fast as it goes, and leaves transactions that are
+    /// not rolled back yet to the next start.
     pub fn finish_pages(&self) {
         self.shared.hurry.store(true, Relaxed);
         let has_threads = !self.threads.lock().is_empty();
@@ -349,7 +355,8 @@ impl Shared {
         }
     }
 
-    /// Some pages could not be loaded, or are just being loaded by others. Of all threads one begins anew and counts it.
+    /// Some pages could not be loaded, or are just being loaded by others. Of all threads one begins anew and
+    /// counts it.
     fn start_again(&self, map: &PageMap) {
         std::thread::sleep(RETRY);
         let at = self.next.load(Relaxed);

@@ -1,8 +1,10 @@
-//! What the redo log says of single pages: the changes of one page one after the other, cut out of the frames.
+//! What the redo log says of single pages: the changes of one page one after the other, cut out of the
+//! frames.
 //!
-//! A **change** is what one frame says of one page in one go. Changes stand one after the other in blocks. The page and the frame of each are told by how
-//! they differ from those of the one before in the block, and those of a block's first by how they differ from zeros, so each block can be decoded alone.
-//! All numbers are varints (base/varint.rs):
+//! A **change** is what one frame says of one page in one go. Changes stand one after the other in blocks.
+//! The page and the frame of each are told by how they differ from those of the one before in the block, and
+//! those of a block's first by how they differ from zeros, so each block can be decoded alone. All numbers
+//! are varints (base/varint.rs):
 //!
 //! ```text
 //! the page, tablespace in the upper half: the difference, in zigzag: 0, -1, 1, -2, … are 0, 1, 2, 3, …
@@ -12,9 +14,11 @@
 //! the operations (page/op.rs)
 //! ```
 //!
-//! That is eight or nine bytes and the operations. Who knows page and frame, the **tag**, can decode the change from behind it.
+//! That is eight or nine bytes and the operations. Who knows page and frame, the **tag**, can decode the
+//! change from behind it.
 //!
-//! - **CHAIN-1** The changes of a page are applied in the order of the log, from the last one on that starts the page as zeros.
+//! - **CHAIN-1** The changes of a page are applied in the order of the log, from the last one on that starts
+//!   the page as zeros.
 //!
 //! This is a format in memory and in a file that no other process reads. Pure functions.
 
@@ -83,7 +87,8 @@ impl<'a> Change<'a> {
         MOST_HEAD + self.ops.len()
     }
 
-    /// What stands before its operations, behind the change that has the tag `before`; at the beginning of a block that is a default one.
+    /// What stands before its operations, behind the change that has the tag `before`; at the beginning of a
+    /// block that is a default one.
     pub fn encode_head(&self, before: Tag, out: &mut Vec<u8>) {
         self.tag().encode(before, out);
         let frame = self.end.0 - self.start.0;
@@ -145,8 +150,8 @@ pub fn take_apart<'a>(
     Ok(())
 }
 
-/// Applies the changes that the page does not have (RPL-1, CHAIN-1), which are in the order of the log. Returns where the first frame that was applied
-/// starts.
+/// Applies the changes that the page does not have (RPL-1, CHAIN-1), which are in the order of the log.
+/// Returns where the first frame that was applied starts.
 pub fn apply<'a>(
     page: &mut [u8],
     id: PageId,

@@ -24,8 +24,8 @@ pub struct FoundFile {
 }
 
 impl FoundFile {
-    /// Why nobody can say now what is in the file: the system refused to open or read it, or to give back the end that a crash cut
-    /// off. That may pass, unlike damage.
+    /// Why nobody can say now what is in the file: the system refused to open or read it, or to give back the
+    /// end that a crash cut off. That may pass, unlike damage.
     pub fn refused(&self) -> Option<&Error> {
         self.space.as_ref().err().filter(|e| is_refusal(e))
     }
@@ -40,12 +40,13 @@ fn is_refusal(e: &Error) -> bool {
     }
 }
 
-/// Removes files that were being made, and opens every tablespace file in the data directory and its schema directories, except
-/// what is left of an earlier process's temporary tablespace: it means nothing any more.
+/// Removes files that were being made, and opens every tablespace file in the data directory and its schema
+/// directories, except what is left of an earlier process's temporary tablespace: it means nothing any more.
 ///
 /// # Errors
 ///
-/// Also what keeps a file of the database itself from being read. A table's file is left to `require_readable`.
+/// Also what keeps a file of the database itself from being read. A table's file is left to
+/// `require_readable`.
 pub fn find_files(
     disk: &dyn Disk,
     dir: &Path,
@@ -59,7 +60,8 @@ pub fn find_files(
     Ok(found)
 }
 
-/// Where tablespace files are, as prefixes of their paths: the data directory itself, those in it, and where the undo tablespaces are.
+/// Where tablespace files are, as prefixes of their paths: the data directory itself, those in it, and where
+/// the undo tablespaces are.
 pub fn directories(disk: &dyn Disk, dir: &Path, spaces: &Spaces) -> Result<Vec<String>> {
     let mut directories = vec![String::new()];
     let entries = disk.list(dir)?.into_iter();
@@ -108,8 +110,8 @@ fn open_in(
     Ok(())
 }
 
-/// There is redo to apply, which may be for any file: one that can't be read now must not be taken for one that is gone, whose
-/// changes are passed over for good (REC-4).
+/// There is redo to apply, which may be for any file: one that can't be read now must not be taken for one
+/// that is gone, whose changes are passed over for good (REC-4).
 pub fn require_readable(found: &[FoundFile]) -> Result<()> {
     match found.iter().find_map(FoundFile::refused) {
         Some(why) => Err(why.clone()),
@@ -128,14 +130,16 @@ pub fn finish_removals(spaces: &Spaces, removed: &[SpaceId], log: &dyn Fn(&str))
     Ok(())
 }
 
-/// Finishes truncations of undo tablespaces that a crash interrupted, forwards or backwards: the tablespaces in the directory are right.
+/// Finishes truncations of undo tablespaces that a crash interrupted, forwards or backwards: the tablespaces
+/// in the directory are right.
 pub fn reconcile_undo(
     spaces: &Spaces,
     pool: &BufferPool,
     named: &[SpaceId],
     log: &dyn Fn(&str),
 ) -> Result<()> {
-    // First: what is not named may have been put in the place of what is, in a write of the directory that the disk lost.
+    // First: what is not named may have been put in the place of what is, in a write of the directory that
+    // the disk lost.
     for (n, &id) in named.iter().enumerate() {
         let path = spaces.require(id)?.path();
         let name = path.rfind('/').map_or(0, |slash| slash + 1);
@@ -175,7 +179,8 @@ pub fn reconcile_undo(
     Ok(())
 }
 
-/// A file that no definition names. Without rows it was made for a definition that never committed; with rows it should not be there (DDL-3).
+/// A file that no definition names. Without rows it was made for a definition that never committed; with rows
+/// it should not be there (DDL-3).
 fn remove_unnamed(core: &Core, spaces: &Spaces, id: SpaceId, path: &str) -> Result<()> {
     if !may_have_rows(&core.pool, id) {
         core.note(&format!("removing {path}: no table has tablespace {id}"));
@@ -206,9 +211,9 @@ fn may_have_rows(pool: &BufferPool, id: SpaceId) -> bool {
     }
 }
 
-/// Makes the table files those that the definitions name (DDL-1). `named` has each table's tablespace and name; if it lacks
-/// some because their definitions can't be read (`incomplete`), no file is removed. Returns the names of tables whose file
-/// is missing.
+/// Makes the table files those that the definitions name (DDL-1). `named` has each table's tablespace and
+/// name; if it lacks some because their definitions can't be read (`incomplete`), no file is removed. Returns
+/// the names of tables whose file is missing.
 pub fn reconcile(
     core: &Core,
     spaces: &Spaces,
@@ -239,7 +244,8 @@ pub fn reconcile(
                 file.path
             )),
             Ok((space, None)) => remove_unnamed(core, spaces, space, &file.path)?,
-            // Nothing of ours: a file gets its name when its header is there. It is left for a person to look at.
+            // Nothing of ours: a file gets its name when its header is there. It is left for a person to look
+            // at.
             Err(_) => {}
         }
     }

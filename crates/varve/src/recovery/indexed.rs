@@ -1,13 +1,16 @@
-//! The redo of pages, frame by frame where the indexes of the log's files say it is (`index`): what a start goes by until the log was read as a whole.
+//! The redo of pages, frame by frame where the indexes of the log's files say it is (`index`): what a start
+//! goes by until the log was read as a whole.
 //!
-//! A page that is loaded asks each index for the block that may have an entry of it, all at the same time, and then reads the frames that these name, neighbours together
-//! and all at the same time. That is a few hundred reads for a page that was changed as often, so a page costs milliseconds; but nothing
-//! has to be done before the first one can be loaded.
+//! A page that is loaded asks each index for the block that may have an entry of it, all at the same time,
+//! and then reads the frames that these name, neighbours together and all at the same time. That is a few
+//! hundred reads for a page that was changed as often, so a page costs milliseconds; but nothing has to be
+//! done before the first one can be loaded.
 //!
-//! - **IDX-5** The indexes follow each other without a gap: the first begins at the checkpoint, each where the one before ends, and the last ends with the log. So together they
-//!   know all changes of a page.
-//! - **IDX-9** What an index says is checked against the log: a frame that it names has to be whole, and to change the page; and what the whole log turns out to change
-//!   when it is divided has to be what the indexes said. Otherwise the indexes go, and the next start reads the log.
+//! - **IDX-5** The indexes follow each other without a gap: the first begins at the checkpoint, each where
+//!   the one before ends, and the last ends with the log. So together they know all changes of a page.
+//! - **IDX-9** What an index says is checked against the log: a frame that it names has to be whole, and to
+//!   change the page; and what the whole log turns out to change when it is divided has to be what the
+//!   indexes said. Otherwise the indexes go, and the next start reads the log.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -241,7 +244,8 @@ fn start_of(found: &Found<'_>) -> Lsn {
     }
 }
 
-/// How many of these to take together: what is read for them is bounded, and all changes of a frame are among them.
+/// How many of these to take together: what is read for them is bounded, and all changes of a frame are among
+/// them.
 fn batch(found: &[Found<'_>]) -> usize {
     let (mut bytes, mut last) = (0, None);
     let mut behind = Lsn(0);

@@ -1,23 +1,31 @@
 //! The page map: which redo each page lacks.
 //!
-//! Which pages there are is known before the first is loaded, from the whole log (`scan`) or from the indexes of its files (`survey`). Their changes come from one of two sources:
-//! partitions (`divided`), in memory or in a file, once the log was read as a whole; before that, single frames of the log, which the indexes lead to (`indexed`). Both say the same (IDX-9), so a page may
-//! be brought up to date from either.
+//! Which pages there are is known before the first is loaded, from the whole log (`scan`) or from the indexes
+//! of its files (`survey`). Their changes come from one of two sources: partitions (`divided`), in memory or
+//! in a file, once the log was read as a whole; before that, single frames of the log, which the indexes lead
+//! to (`indexed`). Both say the same (IDX-9), so a page may be brought up to date from either.
 //!
-//! - **MAP-1** The changes of a page are those in its partition from frames that start before the end of the log, in the order of the log
-//!   (CHAIN-1, PART-1, PART-3); or those that indexes lead to (IDX-5). There is one at least.
-//! - **MAP-2** A page leaves the map after its frame was registered as changed (BUF-6), or when its tablespace is gone. `left` counts
-//!   those that have not, `loading` the threads that are at it: who begins counts itself, and then looks whether the page is still in the map. Once both are seen to be 0, in
-//!   this order, all pages are registered and no other will be, not even one whose tablespace went while it was being loaded. Both words, and the bits, are
-//!   read and written with SeqCst for that. When the last page of a partition leaves, the partition's memory and place go; a thread that was at it has its
-//!   own hold of what it needs. Who leaves last, and who divides when all have left, sees to that; both may.
-//! - **MAP-4** Memory: blocks of changes (PART-2), and beside them, for each thread that applies redo and for users together, about what one partition has in the
-//!   file (`Kept`). It falls as partitions are done with, and so many frames as blocks of changes take are held back from the pool (BUF-9), if the memory is
-//!   the pool's (`attach_within`); until the redo is divided, as many as they may come to take. Indexes take a few bytes for each of their blocks, and those of parts of the log that had none a few bytes for each change.
-//! - **MAP-6** The redo is divided once, by the first who needs it (`dividing`); whoever else does waits. Nothing that this takes is held by others: who waits may have
-//!   latched a frame.
+//! - **MAP-1** The changes of a page are those in its partition from frames that start before the end of the
+//!   log, in the order of the log (CHAIN-1, PART-1, PART-3); or those that indexes lead to (IDX-5). There is
+//!   one at least.
+//! - **MAP-2** A page leaves the map after its frame was registered as changed (BUF-6), or when its
+//!   tablespace is gone. `left` counts those that have not, `loading` the threads that are at it: who begins
+//!   counts itself, and then looks whether the page is still in the map. Once both are seen to be 0, in this
+//!   order, all pages are registered and no other will be, not even one whose tablespace went while it was
+//!   being loaded. Both words, and the bits, are read and written with SeqCst for that. When the last page of
+//!   a partition leaves, the partition's memory and place go; a thread that was at it has its own hold of
+//!   what it needs. Who leaves last, and who divides when all have left, sees to that; both may.
+//! - **MAP-4** Memory: blocks of changes (PART-2), and beside them, for each thread that applies redo and for
+//!   users together, about what one partition has in the file (`Kept`). It falls as partitions are done with,
+//!   and so many frames as blocks of changes take are held back from the pool (BUF-9), if the memory is the
+//!   pool's (`attach_within`); until the redo is divided, as many as they may come to take. Indexes take a
+//!   few bytes for each of their blocks, and those of parts of the log that had none a few bytes for each
+//!   change.
+//! - **MAP-6** The redo is divided once, by the first who needs it (`dividing`); whoever else does waits.
+//!   Nothing that this takes is held by others: who waits may have latched a frame.
 //!
-//! No latches; while a page is applied, its frame's is held by the caller, and the partition's mutex is taken (PART-4).
+//! No latches; while a page is applied, its frame's is held by the caller, and the partition's mutex is taken
+//! (PART-4).
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*, fence};
@@ -91,11 +99,13 @@ impl PageMap {
         }
     }
 
-    /// Divides the redo, unless it is; waits if another thread is at it (MAP-6). Afterwards nobody goes by the indexes any more.
+    /// Divides the redo, unless it is; waits if another thread is at it (MAP-6). Afterwards nobody goes by
+    /// the indexes any more.
     ///
     /// # Errors
     ///
-    /// `NoSpace`: there is no room on the disk for what does not fit in memory. Then each page is brought up to date by the indexes.
+    /// `NoSpace`: there is no room on the disk for what does not fit in memory. Then each page is brought up
+    /// to date by the indexes.
     pub fn divide(&self) -> Result<()> {
         let mut failed = self.dividing.lock();
         if self.divided.get().is_some() {
@@ -123,7 +133,8 @@ impl PageMap {
 
     fn begin_to_use(&self, divided: Divided) {
         let divided = self.divided.get_or_init(|| divided);
-        // A page that leaves looks for its partition after it has left, and we look for pages after partitions can be found: with a fence on either side one of the two sees the other.
+        // A page that leaves looks for its partition after it has left, and we look for pages after
+        // partitions can be found: with a fence on either side one of the two sees the other.
         fence(SeqCst);
         (0..divided.partitions()).for_each(|n| self.clear_if_done(divided, n));
     }
@@ -161,7 +172,8 @@ impl PageMap {
         self.left.load(SeqCst) == 0 && self.loading.load(SeqCst) == 0
     }
 
-    /// How many groups of pages there are that are best brought up to date together: partitions, or some units each. Who goes through them has called `divide`.
+    /// How many groups of pages there are that are best brought up to date together: partitions, or some
+    /// units each. Who goes through them has called `divide`.
     pub fn groups(&self) -> usize {
         match self.divided.get() {
             Some(divided) => divided.partitions(),
@@ -169,7 +181,8 @@ impl PageMap {
         }
     }
 
-    /// The pages of a group that wait, by tablespace and number: their redo is not applied, and they were not given up.
+    /// The pages of a group that wait, by tablespace and number: their redo is not applied, and they were not
+    /// given up.
     pub fn waiting(&self, group: usize) -> Vec<PageId> {
         let of_unit = |n: usize| self.units.all()[n].pages(self.unapplied(n));
         let mut pages: Vec<PageId> = match self.divided.get() {
@@ -200,7 +213,8 @@ impl PageMap {
         Some(divided.partition_of(unit_of(page).0))
     }
 
-    /// Loads a partition's redo, for who wants many of its pages: as long as somebody has it, nobody has to load it again. `None`: the redo is not divided.
+    /// Loads a partition's redo, for who wants many of its pages: as long as somebody has it, nobody has to
+    /// load it again. `None`: the redo is not divided.
     pub fn load(&self, partition: usize) -> Option<Result<Arc<Loaded>>> {
         let divided = self.divided.get()?;
         Some(divided.load(partition, &self.units))
@@ -260,7 +274,8 @@ impl PageMap {
         }
     }
 
-    /// The redo can't be applied. The page stays, so that nobody gets to see it without, but nobody waits for it any more.
+    /// The redo can't be applied. The page stays, so that nobody gets to see it without, but nobody waits for
+    /// it any more.
     pub fn give_up(&self, page: PageId) {
         let Some(place) = self.place(page) else {
             return;
@@ -284,7 +299,8 @@ impl PageMap {
         !self.given_up.lock().is_empty()
     }
 
-    /// Brings the page, which has this place, up to date; returns where the first frame that was applied starts.
+    /// Brings the page, which has this place, up to date; returns where the first frame that was applied
+    /// starts.
     fn apply_redo(&self, page: PageId, bytes: &mut [u8], place: Place) -> Result<Option<Lsn>> {
         if let (None, Some(indexed)) = (self.divided.get(), &self.indexed) {
             match indexed.read(page) {

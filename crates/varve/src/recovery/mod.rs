@@ -1,53 +1,64 @@
-//! Recovery: bringing pages up to date from the redo log, taking back what unfinished transactions did, and making the
-//! files those that the definitions name.
+//! Recovery: bringing pages up to date from the redo log, taking back what unfinished transactions did, and
+//! making the files those that the definitions name.
 //!
 //! Order at start-up:
 //!
-//! 1. torn pages are restored from the doublewrite file (`flush`), tablespace files are opened by the header in each;
-//! 2. what the log says is found out: where it ends, the id limit, which files were to be removed, and the **page map**: which redo each page
-//!    lacks (`map`). If its files have indexes (`index`, made by `indexer` while the checkpoint was far behind), they say so, and only the log's end is read (`survey`); otherwise all of it is read once (`scan`), and divided among partitions
-//!    (`scatter`). Then it is opened for writing where it ends;
-//! 3. the map is put behind the buffer pool (`attach`): from here on, whoever loads a page first brings it up to date. If it goes by indexes, a page's redo is
-//!    read from the log frame by frame (`indexed`);
-//! 4. transactions whose undo logs are still in their slots are found. What was prepared gets its locks back; those that changed definitions are
-//!    rolled back, so that the definitions are the committed ones;
-//! 5. files without rows that no definition names are removed, those with rows put aside (DDL-3), and files under another name than their
-//!    definition's are renamed;
-//! 6. the database opens. In the background, the log is read as a whole and divided now, if that was not done before, and other threads bring the rest of the pages up to date and roll back the other transactions
+//! 1. torn pages are restored from the doublewrite file (`flush`), tablespace files are opened by the header
+//!    in each;
+//! 2. what the log says is found out: where it ends, the id limit, which files were to be removed, and the
+//!    **page map**: which redo each page lacks (`map`). If its files have indexes (`index`, made by `indexer`
+//!    while the checkpoint was far behind), they say so, and only the log's end is read (`survey`); otherwise
+//!    all of it is read once (`scan`), and divided among partitions (`scatter`). Then it is opened for
+//!    writing where it ends;
+//! 3. the map is put behind the buffer pool (`attach`): from here on, whoever loads a page first brings it up
+//!    to date. If it goes by indexes, a page's redo is read from the log frame by frame (`indexed`);
+//! 4. transactions whose undo logs are still in their slots are found. What was prepared gets its locks back;
+//!    those that changed definitions are rolled back, so that the definitions are the committed ones;
+//! 5. files without rows that no definition names are removed, those with rows put aside (DDL-3), and files
+//!    under another name than their definition's are renamed;
+//! 6. the database opens. In the background, the log is read as a whole and divided now, if that was not done
+//!    before, and other threads bring the rest of the pages up to date and roll back the other transactions
 //!    (`background`), under locks that keep everybody else away.
 //!
-//! So the time until the first answer is that of reading the log, whatever the number of pages; with indexes that of reading these, a few hundredths of it. The pages that steps 4 and 5 look at are not many, but each may
-//! be in a partition of its own, whose redo has to be read back from a file: where it is known which they will be, they are loaded together
-//! (`load_ahead`), and several threads look at the tables before they are opened one by one. What makes it safe:
+//! So the time until the first answer is that of reading the log, whatever the number of pages; with indexes
+//! that of reading these, a few hundredths of it. The pages that steps 4 and 5 look at are not many, but each
+//! may be in a partition of its own, whose redo has to be read back from a file: where it is known which they
+//! will be, they are loaded together (`load_ahead`), and several threads look at the tables before they are
+//! opened one by one. What makes it safe:
 //!
-//! - **REC-1** Nobody sees a page of a logged tablespace without its redo: it is applied before anybody else can latch the page (BUF-6), and is
-//!   known completely before the first page is loaded (step 3).
-//! - **REC-2** All steps can be interrupted and started again. What is applied stays in the log until the page is written: the checkpoint is
-//!   held where recovery began reading until no page lacks redo (REC-5, `background`), and a page that is changed by redo counts as changed
-//!   from the first redo on that was applied (RPL-2). A second recovery reads the same log again and what was added.
-//! - **REC-3** A table that can't be used, because its file is missing or damaged or its definition can't be read, does not
-//!   keep the others from being used. It is told in the log, and refused by name until it is dropped. Its file and its undo stay,
-//!   so that it can be used again when the reason is gone; but purge passes it over, so that deleted rows may stay in it. A file
-//!   that was missing while redo was applied to others lacks changes: a mark beside it says so, and it is not used again.
-//! - **REC-4** A file that the system refuses to open or to read is not a missing one: the refusal may pass. While there is redo to
-//!   apply the database does not open without it, nor ever without a file of its own (system and undo tablespaces). If
-//!   it does not open the checkpoint stays where it was.
-//! - **REC-7** A page whose file has all redo already is not written again. But what was read may be in the operating system's cache only, if the
-//!   process died between a write and its sync: all files that redo concerns are synced before the checkpoint passes that redo.
+//! - **REC-1** Nobody sees a page of a logged tablespace without its redo: it is applied before anybody else
+//!   can latch the page (BUF-6), and is known completely before the first page is loaded (step 3).
+//! - **REC-2** All steps can be interrupted and started again. What is applied stays in the log until the
+//!   page is written: the checkpoint is held where recovery began reading until no page lacks redo (REC-5,
+//!   `background`), and a page that is changed by redo counts as changed from the first redo on that was
+//!   applied (RPL-2). A second recovery reads the same log again and what was added.
+//! - **REC-3** A table that can't be used, because its file is missing or damaged or its definition can't be
+//!   read, does not keep the others from being used. It is told in the log, and refused by name until it is
+//!   dropped. Its file and its undo stay, so that it can be used again when the reason is gone; but purge
+//!   passes it over, so that deleted rows may stay in it. A file that was missing while redo was applied to
+//!   others lacks changes: a mark beside it says so, and it is not used again.
+//! - **REC-4** A file that the system refuses to open or to read is not a missing one: the refusal may pass.
+//!   While there is redo to apply the database does not open without it, nor ever without a file of its own
+//!   (system and undo tablespaces). If it does not open the checkpoint stays where it was.
+//! - **REC-7** A page whose file has all redo already is not written again. But what was read may be in the
+//!   operating system's cache only, if the process died between a write and its sync: all files that redo
+//!   concerns are synced before the checkpoint passes that redo.
 //!
-//! **Redo capacity.** The log may have been full at the crash, and its part that recovery reads can't be given up before all pages are
-//! through. Nobody is to wait for that: it does not count against the capacity ([`RedoLog::exempt_recovered`]), and so the log may
-//! for a while take as much more as it held.
+//! **Redo capacity.** The log may have been full at the crash, and its part that recovery reads can't be
+//! given up before all pages are through. Nobody is to wait for that: it does not count against the capacity
+//! ([`RedoLog::exempt_recovered`]), and so the log may for a while take as much more as it held.
 //!
-//! **Without delay.** Everything is applied before the database opens (`apply_all`) if it is only looked at; if there is no room for the
-//! additional log files; or if the log holds more than twice its capacity, as it may after several crashes in recovery. Should a page be
-//! damaged, what is left is done in the background all the same, which knows whose it is (REC-6); unless the log has no room at all.
-//! If there is no room for the redo that does not fit in memory, the log is read a second time and applied in order (`replay`);
-//! then a damaged page keeps the database from opening.
+//! **Without delay.** Everything is applied before the database opens (`apply_all`) if it is only looked at;
+//! if there is no room for the additional log files; or if the log holds more than twice its capacity, as it
+//! may after several crashes in recovery. Should a page be damaged, what is left is done in the background
+//! all the same, which knows whose it is (REC-6); unless the log has no room at all. If there is no room for
+//! the redo that does not fit in memory, the log is read a second time and applied in order (`replay`); then
+//! a damaged page keeps the database from opening.
 //!
-//! **Only to be read.** With `Options::force_recovery` from 4 on all of this happens on an overlay (`io/overlay.rs`), so no file changes, and nothing
-//! is done that nobody waits for: no thread brings pages up to date. Level 5 does not look at undo: with no transaction known to be
-//! unfinished, readers see the newest version of each row. Level 6 passes over the log (`pass_over_redo`).
+//! **Only to be read.** With `Options::force_recovery` from 4 on all of this happens on an overlay
+//! (`io/overlay.rs`), so no file changes, and nothing is done that nobody waits for: no thread brings pages
+//! up to date. Level 5 does not look at undo: with no transaction known to be unfinished, readers see the
+//! newest version of each row. Level 6 passes over the log (`pass_over_redo`).
 
 mod background;
 mod chain;
@@ -92,8 +103,8 @@ pub use map::PageMap;
 pub use scan::{Changes, Scan, ScanSettings, measure, pass_over_redo, scan};
 pub use spill::SPILL_FILE;
 
-/// Puts the page map behind the pool, which holds no page yet. Files get the length that redo has given them. Redo for tablespaces that are
-/// not there is passed over. `None` if no page lacks anything.
+/// Puts the page map behind the pool, which holds no page yet. Files get the length that redo has given them.
+/// Redo for tablespaces that are not there is passed over. `None` if no page lacks anything.
 ///
 /// # Errors
 ///
@@ -141,8 +152,9 @@ pub fn may_wait(log: &RedoLog) -> Result<bool> {
 /// Pages of a partition whose reads are under way together.
 const BATCH_PAGES: usize = 64;
 
-/// Brings those of these pages, of one partition, up to date that are to be read and for which frames are at hand. Their reads are under way together,
-/// and the partition's redo is loaded meanwhile, if `loaded` does not have it.
+/// Brings those of these pages, of one partition, up to date that are to be read and for which frames are at
+/// hand. Their reads are under way together, and the partition's redo is loaded meanwhile, if `loaded` does
+/// not have it.
 fn read_together(
     pool: &Arc<BufferPool>,
     map: &PageMap,
@@ -158,8 +170,8 @@ fn read_together(
     arrivals.into_iter().for_each(|arrived| arrived.finish(map));
 }
 
-/// Brings these pages of a partition up to date. `one` does it with those that are not read together with others: they begin as zeros, could not be
-/// read, or there was no frame at hand. Its first error is the end.
+/// Brings these pages of a partition up to date. `one` does it with those that are not read together with
+/// others: they begin as zeros, could not be read, or there was no frame at hand. Its first error is the end.
 fn load_all(
     pool: &Arc<BufferPool>,
     map: &PageMap,
@@ -175,8 +187,9 @@ fn load_all(
     Ok(())
 }
 
-/// Has these pages in the pool, up to date, before somebody looks at one after the other: those that lack redo are loaded together, by `threads`
-/// threads, and the others read ahead. What can't be loaded is left to whoever needs it.
+/// Has these pages in the pool, up to date, before somebody looks at one after the other: those that lack
+/// redo are loaded together, by `threads` threads, and the others read ahead. What can't be loaded is left to
+/// whoever needs it.
 pub fn load_ahead(pool: &Arc<BufferPool>, map: Option<&PageMap>, pages: &[PageId], threads: usize) {
     let mut lacking: BTreeMap<usize, Vec<PageId>> = BTreeMap::new();
     let (mut alone, mut others) = (Vec::new(), Vec::new());
@@ -207,8 +220,8 @@ pub fn load_ahead(pool: &Arc<BufferPool>, map: Option<&PageMap>, pages: &[PageId
     });
 }
 
-/// Brings all pages up to date, with several threads, but for those that are damaged: then the first such error is returned. After any error the
-/// map is as good as before.
+/// Brings all pages up to date, with several threads, but for those that are damaged: then the first such
+/// error is returned. After any error the map is as good as before.
 pub fn apply_all(pool: &Arc<BufferPool>, map: &PageMap, threads: usize) -> Result<()> {
     match map.divide() {
         // Each page by itself.
@@ -275,8 +288,8 @@ pub fn replay(
     Ok(())
 }
 
-/// Rolls a transaction back that had not ended when the database stopped. It was registered as active. What it changed in
-/// tables that can't be used is left for the next start.
+/// Rolls a transaction back that had not ended when the database stopped. It was registered as active. What
+/// it changed in tables that can't be used is left for the next start.
 pub fn roll_back(core: &Arc<Core>, undo: TrxUndo) -> Result<()> {
     Transaction::recovered(core.clone(), undo).roll_back_recovered()
 }

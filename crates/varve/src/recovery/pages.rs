@@ -1,7 +1,8 @@
 //! Which pages lack redo, and which of them begin as zeros.
 //!
-//! Pages are kept by **units** of [`UNIT_PAGES`] that stand side by side in a tablespace: a bit for each page, so that the list takes little memory
-//! whatever the number of changes, and adding to it is cheap. A unit is also what is never divided between partitions (`scatter`).
+//! Pages are kept by **units** of [`UNIT_PAGES`] that stand side by side in a tablespace: a bit for each
+//! page, so that the list takes little memory whatever the number of changes, and adding to it is cheap. A
+//! unit is also what is never divided between partitions (`scatter`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -9,7 +10,8 @@ use std::ops::Range;
 
 use crate::base::{PageId, PageNo, SpaceId};
 
-/// Pages of a unit, 64 at most: a page that is changed often has much redo, which is loaded with that of all others of its unit.
+/// Pages of a unit, 64 at most: a page that is changed often has much redo, which is loaded with that of all
+/// others of its unit.
 pub const UNIT_PAGES: u64 = 16;
 
 /// A number of a unit: ascending as their pages are.

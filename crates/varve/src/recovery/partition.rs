@@ -1,12 +1,14 @@
 //! A partition's redo: where it is, and what is done to apply it.
 //!
-//! The first who needs a page of a partition **loads** it: what is in the file is read back, all blocks at the same time, and the changes of each
-//! page are put together, in the order of the log. What comes of it ([`Loaded`]) is there as long as somebody is at it, and
-//! some time longer if a user needed it ([`Kept`]), because others may want its neighbours. When no page of the partition lacks redo any more, its
-//! memory is given back.
+//! The first who needs a page of a partition **loads** it: what is in the file is read back, all blocks at
+//! the same time, and the changes of each page are put together, in the order of the log. What comes of it
+//! ([`Loaded`]) is there as long as somebody is at it, and some time longer if a user needed it ([`Kept`]),
+//! because others may want its neighbours. When no page of the partition lacks redo any more, its memory is
+//! given back.
 //!
-//! - **PART-4** A partition is loaded by one thread at a time; the others that want it wait for that one. It holds the mutex of the
-//!   partition, under which it takes that of the file for a moment, and waits for the disk only.
+//! - **PART-4** A partition is loaded by one thread at a time; the others that want it wait for that one. It
+//!   holds the mutex of the partition, under which it takes that of the file for a moment, and waits for the
+//!   disk only.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, Range};
@@ -124,7 +126,8 @@ impl Partition {
         Ok(loaded)
     }
 
-    /// Gives its memory back, once nobody is at it any more: no page lacks anything. Returns how much that is.
+    /// Gives its memory back, once nobody is at it any more: no page lacks anything. Returns how much that
+    /// is.
     pub fn clear(&self) -> usize {
         let mut redo = self.redo.lock();
         let bytes = redo.held_bytes();
@@ -254,7 +257,8 @@ impl Loaded {
         }
     }
 
-    /// The changes of a page that count, in the order of the log (CHAIN-1); none if it has none here. The unit's place among all.
+    /// The changes of a page that count, in the order of the log (CHAIN-1); none if it has none here. The
+    /// unit's place among all.
     pub fn changes(
         &self,
         page: PageId,
@@ -349,7 +353,8 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Partitions that users needed last take no more than this in any case: recovery's memory is bounded by a part of the pool, and this is beside it.
+/// Partitions that users needed last take no more than this in any case: recovery's memory is bounded by a
+/// part of the pool, and this is beside it.
 const MOST_KEPT_BYTES: usize = 64 << 20;
 
 /// Partitions that users needed last.
@@ -459,7 +464,8 @@ mod tests {
         partition
     }
 
-    /// PART-1, PART-3, CHAIN-1: the strands of two threads, whose pieces take turns, in memory and in the file.
+    /// PART-1, PART-3, CHAIN-1: the strands of two threads, whose pieces take turns, in memory and in the
+    /// file.
     #[test]
     fn strands_are_merged_in_the_order_of_the_log() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,16 +1,17 @@
 //! One pass over the redo log: what it holds beyond the checkpoint, page by page.
 //!
-//! Three stages work at once. One thread cuts the stream, which is read ahead (`redo/pieces.rs`), into large pieces, between frames by their lengths alone. Others check the
-//! frames' checksums and divide what they say of pages among partitions (`scatter`), which may write to a file (`spill`). The caller's thread
-//! takes what they say of each piece in the order of the log: where it ends, and which pages it changes. Pieces go to the workers in turn, and
-//! come back in the same turn, so nothing has to be put in order; each channel holds one piece, so memory is bounded by two pieces a worker
-//! and those that are being read.
+//! Three stages work at once. One thread cuts the stream, which is read ahead (`redo/pieces.rs`), into large
+//! pieces, between frames by their lengths alone. Others check the frames' checksums and divide what they say
+//! of pages among partitions (`scatter`), which may write to a file (`spill`). The caller's thread takes what
+//! they say of each piece in the order of the log: where it ends, and which pages it changes. Pieces go to
+//! the workers in turn, and come back in the same turn, so nothing has to be put in order; each channel holds
+//! one piece, so memory is bounded by two pieces a worker and those that are being read.
 //!
-//! The stream ends at the first frame that is not whole (WAL-3). What was read beyond is thrown away: the caller stops taking, its
-//! channels close, and the other threads end (PART-3).
+//! The stream ends at the first frame that is not whole (WAL-3). What was read beyond is thrown away: the
+//! caller stops taking, its channels close, and the other threads end (PART-3).
 //!
-//! A short log, of one piece, is read without threads; and by one worker if the disk carries out one operation after the other, so that their order is
-//! always the same.
+//! A short log, of one piece, is read without threads; and by one worker if the disk carries out one
+//! operation after the other, so that their order is always the same.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -82,12 +83,13 @@ pub struct Scan {
 /// Changes of pages beyond the checkpoint.
 pub enum Changes {
     Map(Box<PageMap>),
-    /// There was no room on the disk for what does not fit in memory. The reader stands at the checkpoint again: it has its files
-    /// open, so it may be read while the log's threads take spare files into use.
+    /// There was no room on the disk for what does not fit in memory. The reader stands at the checkpoint
+    /// again: it has its files open, so it may be read while the log's threads take spare files into use.
     ReadAgain(Box<RedoReader>),
 }
 
-/// Reads the log from the checkpoint to its end; or only the indexes of its files, if that is allowed and there are enough of them (`survey`).
+/// Reads the log from the checkpoint to its end; or only the indexes of its files, if that is allowed and
+/// there are enough of them (`survey`).
 pub fn scan(
     disk: &Arc<dyn Disk>,
     dir: &Path,
@@ -184,8 +186,8 @@ impl Division {
         divided
     }
 
-    /// Divides a log whose end is known, of which indexes have said that it changes these pages, and where it starts pages as zeros. Fails soon once
-    /// `stop` is set.
+    /// Divides a log whose end is known, of which indexes have said that it changes these pages, and where it
+    /// starts pages as zeros. Fails soon once `stop` is set.
     pub fn divide(
         &self,
         stream: &Stream,
@@ -217,8 +219,9 @@ impl Division {
     }
 }
 
-/// For a log that can't be read, on a disk whose changes nobody keeps: pages are taken as they are stored. Removes the log's files, so
-/// that another log can be made, which begins at an LSN that no page has. Any id may be in use.
+/// For a log that can't be read, on a disk whose changes nobody keeps: pages are taken as they are stored.
+/// Removes the log's files, so that another log can be made, which begins at an LSN that no page has. Any id
+/// may be in use.
 pub fn pass_over_redo(
     disk: &Arc<dyn Disk>,
     dir: &Path,

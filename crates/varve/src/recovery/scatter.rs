@@ -1,17 +1,23 @@
 //! Dividing the redo among partitions while the log is read.
 //!
-//! A **partition** has the redo of some units of pages (`pages`), spread by a hash, so that each has about as much as the others, and neighbours are
-//! together. Each thread that reads the log has for each partition a **strand** of changes (`chain`), which it appends to: blocks of one
-//! length, the last of them open. A full block stays in memory, or is copied to the thread's outbox (`spill`) when the memory is used up, and its memory
-//! is used for the next one. So nothing is sorted, and the threads share nothing but a few counters and the file.
+//! A **partition** has the redo of some units of pages (`pages`), spread by a hash, so that each has about as
+//! much as the others, and neighbours are together. Each thread that reads the log has for each partition a
+//! **strand** of changes (`chain`), which it appends to: blocks of one length, the last of them open. A full
+//! block stays in memory, or is copied to the thread's outbox (`spill`) when the memory is used up, and its
+//! memory is used for the next one. So nothing is sorted, and the threads share nothing but a few counters
+//! and the file.
 //!
-//! - **PART-1** The changes of a strand are in the order of the log, and those of one frame are in the strands of one thread. So the order of
-//!   the log is had again by merging a partition's strands by LSN (`partition`).
-//! - **PART-2** The blocks that all threads have, and their outboxes, take no more than the memory bound, but for one change a thread that is longer than a
-//!   block; and if there is hardly any memory what each thread has in any case. That is memory of the process, not only of what is in use: a block's goes back to
-//!   the system with the block (IO-8), if the bound is not so low that blocks are shorter than the system's pages.
-//! - **PART-3** A strand may have changes from beyond the end of the log: a thread does not know that another has found it (WAL-3). They are passed over
-//!   by their LSN when the strands are merged; which pages lack redo is known from pieces that are part of the log only.
+//! - **PART-1** The changes of a strand are in the order of the log, and those of one frame are in the
+//!   strands of one thread. So the order of the log is had again by merging a partition's strands by LSN
+//!   (`partition`).
+//! - **PART-2** The blocks that all threads have, and their outboxes, take no more than the memory bound, but
+//!   for one change a thread that is longer than a block; and if there is hardly any memory what each thread
+//!   has in any case. That is memory of the process, not only of what is in use: a block's goes back to the
+//!   system with the block (IO-8), if the bound is not so low that blocks are shorter than the system's
+//!   pages.
+//! - **PART-3** A strand may have changes from beyond the end of the log: a thread does not know that another
+//!   has found it (WAL-3). They are passed over by their LSN when the strands are merged; which pages lack
+//!   redo is known from pieces that are part of the log only.
 //!
 //! If there is no room for the file the threads throw away what they have, and take in no more.
 
@@ -89,7 +95,8 @@ pub enum Part {
 /// What a thread has of a partition, in the order of the log.
 pub type Strand = Vec<Part>;
 
-/// Pages that the log starts as zeros, and from where on their changes count: what is before it is of no use (CHAIN-1).
+/// Pages that the log starts as zeros, and from where on their changes count: what is before it is of no use
+/// (CHAIN-1).
 #[derive(Default)]
 pub struct Restarts(HashMap<u64, Lsn, BuildHasherDefault<UnitHasher>>);
 
@@ -301,7 +308,8 @@ impl<'a> Scatter<'a> {
         self.blocks = MappedBlocks::default();
     }
 
-    /// The strands of all partitions, of which all is written that is not in memory (MAP-5); none if nobody wants them.
+    /// The strands of all partitions, of which all is written that is not in memory (MAP-5); none if nobody
+    /// wants them.
     pub fn finish(mut self) -> Vec<Strand> {
         let written = self.outbox.take().map(Outbox::finish);
         if let (Some(sink), Some(Err(why))) = (self.sink, written) {
@@ -318,8 +326,8 @@ impl<'a> Scatter<'a> {
     }
 }
 
-/// Puts what the open block has, if anything, behind the others of its strand: in memory if there is room for another block, which `open` lacks then; else
-/// the block is empty.
+/// Puts what the open block has, if anything, behind the others of its strand: in memory if there is room for
+/// another block, which `open` lacks then; else the block is empty.
 fn put_away(
     sink: &Sink,
     outbox: &mut Outbox<'_>,
@@ -343,7 +351,8 @@ fn put_away(
 mod tests {
     use super::*;
 
-    /// PART-2: open blocks and buffers leave most of the memory to full ones; and partitions are small enough to be loaded.
+    /// PART-2: open blocks and buffers leave most of the memory to full ones; and partitions are small enough
+    /// to be loaded.
     #[test]
     fn layouts_fit_the_memory() {
         const MIB: u64 = 1 << 20;

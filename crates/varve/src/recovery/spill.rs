@@ -1,16 +1,18 @@
 //! The file for redo that does not fit in memory.
 //!
-//! It is made when it is first needed, removed when everything is applied, and at the next start if a crash comes before. It is never synced: it
-//! means nothing to another process.
+//! It is made when it is first needed, removed when everything is applied, and at the next start if a crash
+//! comes before. It is never synced: it means nothing to another process.
 //!
-//! Several threads write to it at once, each through an [`Outbox`] of its own, which gathers blocks of changes in large buffers and has several
-//! of them written at the same time. Nobody waits for that unless all are under way. The file's blocks begin at multiples of [`DIRECT_BLOCK`], so that they
-//! can go past the system's cache, which otherwise makes a second copy of everything, of memory that has to be cleared first.
+//! Several threads write to it at once, each through an [`Outbox`] of its own, which gathers blocks of
+//! changes in large buffers and has several of them written at the same time. Nobody waits for that unless
+//! all are under way. The file's blocks begin at multiples of [`DIRECT_BLOCK`], so that they can go past the
+//! system's cache, which otherwise makes a second copy of everything, of memory that has to be cleared first.
 //!
 //! - **MAP-3** What is read back from the file has the checksum with which it was written.
-//! - **MAP-5** An outbox has [`OUTBOX_BUFFERS`] buffers at most, whether they are being filled or written; and for a moment one more if a block is longer than a
-//!   buffer. It is gone when all that it has begun to write is over, however that ends; and as long as there is one, nobody reads. So what
-//!   is read was written, if `finish` says so.
+//! - **MAP-5** An outbox has [`OUTBOX_BUFFERS`] buffers at most, whether they are being filled or written;
+//!   and for a moment one more if a block is longer than a buffer. It is gone when all that it has begun to
+//!   write is over, however that ends; and as long as there is one, nobody reads. So what is read was
+//!   written, if `finish` says so.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -56,11 +58,13 @@ pub struct Spill {
     method: FlushMethod,
     /// `None` as long as nothing was written, and once it is removed.
     file: Mutex<Option<Arc<dyn DiskFile>>>,
-    /// Where the next buffer is to be written. Whoever takes a part of the file writes there; nobody goes by the number otherwise.
+    /// Where the next buffer is to be written. Whoever takes a part of the file writes there; nobody goes by
+    /// the number otherwise.
     next: AtomicU64,
     /// Bytes of blocks. For people.
     bytes: AtomicU64,
-    /// How many there are (MAP-5). Who reads has waited for the threads that had them, so it sees that they are gone.
+    /// How many there are (MAP-5). Who reads has waited for the threads that had them, so it sees that they
+    /// are gone.
     outboxes: AtomicUsize,
 }
 
@@ -167,7 +171,8 @@ struct Filling {
     at: u64,
 }
 
-/// One thread's way to the file. An error that a write comes to is told by a later call, `finish` at the latest.
+/// One thread's way to the file. An error that a write comes to is told by a later call, `finish` at the
+/// latest.
 pub struct Outbox<'a> {
     spill: &'a Spill,
     buffer_bytes: usize,
@@ -379,7 +384,8 @@ mod tests {
         (gate, spill)
     }
 
-    /// MAP-5: who writes goes on as long as there is a buffer, and then waits; and what was put is there in the end.
+    /// MAP-5: who writes goes on as long as there is a buffer, and then waits; and what was put is there in
+    /// the end.
     #[test]
     fn buffers_are_bounded_and_all_is_written_in_the_end() {
         const BLOCKS: usize = 30;
@@ -418,7 +424,8 @@ mod tests {
         assert!(read.iter().enumerate().all(is_right));
     }
 
-    /// The error of a write that nobody waited for is told by `put` or `finish`, and everything is over when the outbox is gone.
+    /// The error of a write that nobody waited for is told by `put` or `finish`, and everything is over when
+    /// the outbox is gone.
     #[test]
     fn errors_are_told_later_and_nothing_goes_on() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,10 @@
-//! What a start learns from the indexes of the log's files, without reading the log: where it ends, and which pages it changes.
+//! What a start learns from the indexes of the log's files, without reading the log: where it ends, and which
+//! pages it changes.
 //!
-//! Some files have no index: the one that the checkpoint is in, from there on; the last ones, which the log's end is in; and those whose index is missing or
-//! damaged. These parts of the log are read, and indexed in memory. So what comes of it is a list of indexes without a gap (IDX-5), whatever
-//! there was. If most of the log would have to be read, all of it is, and divided at once (`scan`).
+//! Some files have no index: the one that the checkpoint is in, from there on; the last ones, which the log's
+//! end is in; and those whose index is missing or damaged. These parts of the log are read, and indexed in
+//! memory. So what comes of it is a list of indexes without a gap (IDX-5), whatever there was. If most of the
+//! log would have to be read, all of it is, and divided at once (`scan`).
 
 use std::path::Path;
 
@@ -110,7 +112,8 @@ fn parts(of_files: Vec<Option<Index>>, checkpoint: Lsn) -> Vec<Part> {
     parts
 }
 
-/// Reads a part of the log, and indexes it piece by piece, several at the same time. `until`: where it ends; unknown of the last part.
+/// Reads a part of the log, and indexes it piece by piece, several at the same time. `until`: where it ends;
+/// unknown of the last part.
 fn read_part(
     stream: &Stream,
     control: &Control,

@@ -46,8 +46,8 @@ fn control(checkpoint: Lsn) -> Control {
     }
 }
 
-/// A log of random changes, the pages as they are then, and the pages as they were stored: all of them at the checkpoint, in the
-/// middle, and some later.
+/// A log of random changes, the pages as they are then, and the pages as they were stored: all of them at the
+/// checkpoint, in the middle, and some later.
 pub(super) struct Made {
     pub dir: tempfile::TempDir,
     pub checkpoint: Lsn,
@@ -197,7 +197,8 @@ fn sealed(pool: &BufferPool, no: u32) -> Vec<u8> {
     page
 }
 
-/// MAP-1, in memory and in the file, in one thread and several, of pages that the log makes and of stored ones.
+/// MAP-1, in memory and in the file, in one thread and several, of pages that the log makes and of stored
+/// ones.
 #[test]
 fn pages_come_out_as_they_were() {
     let mut rng = SmallRng::seed_from_u64(5);
@@ -255,7 +256,8 @@ fn everything_is_applied_at_once_and_files_are_synced() {
     assert_eq!(wrong(&made, &pool), [0; 0]);
 }
 
-/// Opening asks for pages of all kinds: those that lack redo are brought up to date, and what can't be loaded is left to who needs it.
+/// Opening asks for pages of all kinds: those that lack redo are brought up to date, and what can't be loaded
+/// is left to who needs it.
 #[test]
 fn pages_that_are_asked_for_are_loaded_together() {
     let mut rng = SmallRng::seed_from_u64(15);
@@ -334,7 +336,8 @@ fn memory_is_bounded_and_given_back() {
     }
 }
 
-/// MAP-4: pages and redo together take no more than the pool, from the beginning until nothing is held back any more.
+/// MAP-4: pages and redo together take no more than the pool, from the beginning until nothing is held back
+/// any more.
 #[test]
 fn redo_in_the_pools_memory_is_in_no_frame() {
     let mut rng = SmallRng::seed_from_u64(16);
@@ -384,8 +387,8 @@ fn redo_in_the_pools_memory_is_in_no_frame() {
     assert_eq!(pool.held_back_frames(), 0);
 }
 
-/// Who needs a page has the redo of its neighbours at hand: the file is not read again. Of other partitions it is, with its checksum (MAP-3),
-/// and a page whose redo can't be read stays.
+/// Who needs a page has the redo of its neighbours at hand: the file is not read again. Of other partitions
+/// it is, with its checksum (MAP-3), and a page whose redo can't be read stays.
 #[test]
 fn a_partition_that_was_needed_is_kept_for_its_neighbours() {
     let mut rng = SmallRng::seed_from_u64(13);
@@ -420,7 +423,8 @@ fn a_partition_that_was_needed_is_kept_for_its_neighbours() {
     assert_eq!((refused, map.left()), (left, left));
 }
 
-/// A tablespace goes while somebody has its partition at hand: what is left is not applied any more, and nothing is left behind.
+/// A tablespace goes while somebody has its partition at hand: what is left is not applied any more, and
+/// nothing is left behind.
 #[test]
 fn a_tablespace_may_go_while_its_redo_is_being_loaded() {
     let mut rng = SmallRng::seed_from_u64(14);
@@ -467,7 +471,8 @@ fn redo_of_tablespaces_that_are_gone_is_forgotten() {
     assert_eq!(map.left(), 0);
 }
 
-/// What is stored can't be read, but redo makes the page anew (RPL-3); otherwise the redo stays, and so does the refusal.
+/// What is stored can't be read, but redo makes the page anew (RPL-3); otherwise the redo stays, and so does
+/// the refusal.
 #[test]
 fn a_damaged_page_is_refused_unless_redo_makes_it_anew() {
     let mut rng = SmallRng::seed_from_u64(9);
@@ -499,8 +504,8 @@ fn a_damaged_page_is_refused_unless_redo_makes_it_anew() {
     assert!(map.has_given_up());
 }
 
-/// The log's own threads take spare files into use while the log is being replayed. Replay that looked for its files
-/// only then ran into a file that was listed under one name and opened under none.
+/// The log's own threads take spare files into use while the log is being replayed. Replay that looked for
+/// its files only then ran into a file that was listed under one name and opened under none.
 #[test]
 fn replay_has_its_files_open() {
     let mut rng = SmallRng::seed_from_u64(10);

@@ -18,7 +18,8 @@ fn made(seed: u64) -> Made {
     make_in_files(&mut SmallRng::seed_from_u64(seed), 4000, Some(FILE_BYTES))
 }
 
-/// Makes the indexes of all full files of a log; `lie`: what an index is told instead of a frame. Returns the files' numbers.
+/// Makes the indexes of all full files of a log; `lie`: what an index is told instead of a frame. Returns the
+/// files' numbers.
 fn index_all(made: &Made, from: Lsn, lie: impl Fn(&Frame<'_>) -> Option<Vec<u8>>) -> Vec<u64> {
     let dir = made.dir.path();
     let queue = Arc::new(IoQueue::one_by_one());
@@ -72,8 +73,8 @@ fn attached(map: PageMap, store: &Arc<MemStore>) -> (Arc<BufferPool>, Arc<PageMa
     (pool, map)
 }
 
-/// IDX-5 and MAP-1: what indexes say is what the log says, whether the checkpoint is at the beginning of the first file or in the middle of another, and
-/// whichever indexes are missing.
+/// IDX-5 and MAP-1: what indexes say is what the log says, whether the checkpoint is at the beginning of the
+/// first file or in the middle of another, and whichever indexes are missing.
 #[test]
 fn indexes_say_what_the_log_says() {
     let made = made(21);
@@ -119,7 +120,8 @@ fn a_log_with_few_indexes_is_read() {
     assert!(!map.goes_by_indexes());
 }
 
-/// MAP-6, MAP-2: users load pages by indexes while the log is divided, and go on with what comes of it. Nothing is left behind.
+/// MAP-6, MAP-2: users load pages by indexes while the log is divided, and go on with what comes of it.
+/// Nothing is left behind.
 #[test]
 fn the_log_is_divided_while_pages_are_loaded() {
     for seed in 0..5 {
@@ -145,7 +147,8 @@ fn the_log_is_divided_while_pages_are_loaded() {
     }
 }
 
-/// What is divided while some pages are through is what the others need; and what is before a page's last restart is not kept.
+/// What is divided while some pages are through is what the others need; and what is before a page's last
+/// restart is not kept.
 #[test]
 fn the_log_is_divided_without_what_nobody_needs() {
     let made = made(23);

@@ -1,8 +1,9 @@
 //! Reading the log's files ahead: some blocks are under way while the one before is being looked at.
 //!
-//! Blocks follow each other in the stream, and end at multiples of their length in the files, or where a file's part of the stream ends. Their memory
-//! begins with room for a frame, which the block before may have begun, so that a frame that goes over the end of a block can be put together
-//! without moving the rest. It comes back when nobody needs the block any more ([`Buffer`]), and is used again: memory that was never
+//! Blocks follow each other in the stream, and end at multiples of their length in the files, or where a
+//! file's part of the stream ends. Their memory begins with room for a frame, which the block before may have
+//! begun, so that a frame that goes over the end of a block can be put together without moving the rest. It
+//! comes back when nobody needs the block any more ([`Buffer`]), and is used again: memory that was never
 //! used has to be cleared by the system, which takes longer than reading into it.
 //!
 //! A block that can't be read is an error when somebody wants it, not before: the stream may end earlier.

@@ -1,43 +1,50 @@
-//! How far the log may get from the checkpoint: reservations of mini-transactions, and the capacity, which can be changed at any time.
+//! How far the log may get from the checkpoint: reservations of mini-transactions, and the capacity, which
+//! can be changed at any time.
 //!
 //! # Reservations
-//! `claimed` is at least `next` plus every outstanding reservation's unused rest. A reservation adds its bytes to `claimed` and keeps
-//! them only within two bounds:
+//! `claimed` is at least `next` plus every outstanding reservation's unused rest. A reservation adds its
+//! bytes to `claimed` and keeps them only within two bounds:
 //!
-//! - **LOG-1** `claimed <= checkpoint + limit`. The *limit* is the capacity, except while the capacity is being lowered.
+//! - **LOG-1** `claimed <= checkpoint + limit`. The *limit* is the capacity, except while the capacity is
+//!   being lowered.
 //! - **LOG-2** `claimed <= room`, up to where there are files (LF-4).
 //!
-//! So an append under a reservation never waits for the checkpoint, nor the log writer for space on the disk. Who finds no room waits without
-//! latches until the checkpoint moves, a file is made, or a reservation is given back. Above 7/8 of the capacity, and when a bound is met, the
-//! pressure callback asks the page cleaner to advance the checkpoint, once per checkpoint.
+//! So an append under a reservation never waits for the checkpoint, nor the log writer for space on the disk.
+//! Who finds no room waits without latches until the checkpoint moves, a file is made, or a reservation is
+//! given back. Above 7/8 of the capacity, and when a bound is met, the pressure callback asks the page
+//! cleaner to advance the checkpoint, once per checkpoint.
 //!
-//! `room` falls when a spare file is removed. The remover lowers it first and then looks at `claimed`; a claim adds first and then
-//! looks at `room` (both SeqCst): one of the two sees the other, and gives way. The limit is no such promise: a claim that
-//! passed it a moment before it was lowered counts.
+//! `room` falls when a spare file is removed. The remover lowers it first and then looks at `claimed`; a
+//! claim adds first and then looks at `room` (both SeqCst): one of the two sees the other, and gives way. The
+//! limit is no such promise: a claim that passed it a moment before it was lowered counts.
 //!
-//! Far from the bounds a claim is one addition, which is taken back if it is too much. Once somebody has come near them, until the
-//! checkpoint moves, a claim looks first: bytes that are claimed in vain would be in the way of others for a moment. Whoever takes bytes back then
-//! looks for waiters; a waiter makes itself known, notes the epoch, and then looks at `claimed` (all SeqCst): one of the two sees the other, so that
-//! nobody sleeps on although there is room.
+//! Far from the bounds a claim is one addition, which is taken back if it is too much. Once somebody has come
+//! near them, until the checkpoint moves, a claim looks first: bytes that are claimed in vain would be in the
+//! way of others for a moment. Whoever takes bytes back then looks for waiters; a waiter makes itself known,
+//! notes the epoch, and then looks at `claimed` (all SeqCst): one of the two sees the other, so that nobody
+//! sleeps on although there is room.
 //!
 //! # Changing the capacity
-//! *Growing*: the files are made first. If there is no space for them, what was made is removed again and nothing has changed. Then
-//! the limit is raised, and who waits goes on.
+//! *Growing*: the files are made first. If there is no space for them, what was made is removed again and
+//! nothing has changed. Then the limit is raised, and who waits goes on.
 //!
-//! *Shrinking*: the capacity is lowered at once, so that the page cleaner sees an age beyond it and writes pages at full speed. The
-//! limit follows behind: it starts a little above the present age, if that is less than it was, and falls by half of what the
-//! checkpoint gains. So writers always have the other half, and nobody waits for the whole way to the new capacity (**LOG-3** until the
-//! capacity is reached, each step of the checkpoint gives writers room). Files that are not needed for the limit any more are removed
-//! meanwhile by the background writer. When the limit has come to the capacity, new files are made in the length that suits it.
+//! *Shrinking*: the capacity is lowered at once, so that the page cleaner sees an age beyond it and writes
+//! pages at full speed. The limit follows behind: it starts a little above the present age, if that is less
+//! than it was, and falls by half of what the checkpoint gains. So writers always have the other half, and
+//! nobody waits for the whole way to the new capacity (**LOG-3** until the capacity is reached, each step of
+//! the checkpoint gives writers room). Files that are not needed for the limit any more are removed meanwhile
+//! by the background writer. When the limit has come to the capacity, new files are made in the length that
+//! suits it.
 //!
-//! *Recovery* finds a log that may be full, and can't give any of it up before all of it is applied. Nobody is to wait for that:
-//! the limit is raised by what was found (`exempt_recovered`), and falls as after a change of the capacity once the checkpoint moves.
+//! *Recovery* finds a log that may be full, and can't give any of it up before all of it is applied. Nobody
+//! is to wait for that: the limit is raised by what was found (`exempt_recovered`), and falls as after a
+//! change of the capacity once the checkpoint moves.
 //!
-//! A crash at any moment leaves files of various lengths and number, all of which the next opening can use (`file_pool`). The capacity is not
-//! written down anywhere: each opening brings its own.
+//! A crash at any moment leaves files of various lengths and number, all of which the next opening can use
+//! (`file_pool`). The capacity is not written down anywhere: each opening brings its own.
 //!
-//! `capacity` and `limit` are changed under the mutex of `epoch`, and read without: each value was right at some moment. The checkpoint
-//! was stored with Release by `set_checkpoint`.
+//! `capacity` and `limit` are changed under the mutex of `epoch`, and read without: each value was right at
+//! some moment. The checkpoint was stored with Release by `set_checkpoint`.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -81,7 +88,8 @@ pub(super) struct Bounds {
     resizing: Mutex<()>,
     /// Why the checkpoint can't move for the time being: who would wait for it is refused.
     standstill: Mutex<Option<&'static str>>,
-    /// Where the part of the log that recovery found ends, if nobody is to wait for it; else 0. Relaxed: it is set before there are users.
+    /// Where the part of the log that recovery found ends, if nobody is to wait for it; else 0. Relaxed: it
+    /// is set before there are users.
     exempt_below: AtomicU64,
 }
 
@@ -238,11 +246,11 @@ impl Drop for HeldCapacity {
     }
 }
 
-// --- Reservations -------------------------------------------------------------------------------------------------
+// --- Reservations ------------------------------------------------------------------------------------------
 
 impl RedoLog {
-    /// Reserves redo capacity for one mini-transaction whose records take at most `max_bytes`. May wait for the checkpoint
-    /// to advance: hold no latch.
+    /// Reserves redo capacity for one mini-transaction whose records take at most `max_bytes`. May wait for
+    /// the checkpoint to advance: hold no latch.
     pub fn reserve(&self, max_bytes: u32) -> Result<Reservation<'_>> {
         let bytes = frame::frame_bytes(max_bytes as usize) as u64;
         if bytes > u64::from(frame::MAX_FRAME_BYTES) {
@@ -368,11 +376,11 @@ impl RedoLog {
     }
 }
 
-// --- The capacity -------------------------------------------------------------------------------------------------
+// --- The capacity ------------------------------------------------------------------------------------------
 
 impl RedoLog {
-    /// How far from the checkpoint the log may get: what was set last, or what there are files for, if that is less. While the
-    /// capacity is being lowered the log may be beyond it.
+    /// How far from the checkpoint the log may get: what was set last, or what there are files for, if that
+    /// is less. While the capacity is being lowered the log may be beyond it.
     pub fn capacity(&self) -> u64 {
         let capacity = self.bounds.capacity.load(Ordering::Relaxed);
         // Not 0: others divide by it.
@@ -392,7 +400,8 @@ impl RedoLog {
         self.bounds.file_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of log between the checkpoint and the newest frame without those that recovery found, if nobody is to wait for these.
+    /// Bytes of log between the checkpoint and the newest frame without those that recovery found, if nobody
+    /// is to wait for these.
     pub fn counted_age_bytes(&self) -> u64 {
         let exempt = self.bounds.exempt_below.load(Ordering::Relaxed);
         let from = self.checkpoint_lsn().0.max(exempt);
@@ -418,7 +427,8 @@ impl RedoLog {
         Ok(())
     }
 
-    /// The checkpoint can't move until `end_standstill`, so nobody is to wait for it: who would is refused with `why`.
+    /// The checkpoint can't move until `end_standstill`, so nobody is to wait for it: who would is refused
+    /// with `why`.
     pub fn begin_standstill(&self, why: &'static str) {
         *self.bounds.standstill.lock() = Some(why);
     }
@@ -427,8 +437,8 @@ impl RedoLog {
         *self.bounds.standstill.lock() = None;
     }
 
-    /// Changes the capacity; see above. Waits for files to be made, not for the checkpoint. After an error, which names what is in the
-    /// way, everything is as it was.
+    /// Changes the capacity; see above. Waits for files to be made, not for the checkpoint. After an error,
+    /// which names what is in the way, everything is as it was.
     pub fn set_capacity(&self, bytes: u64) -> Result<()> {
         check_capacity(bytes)?;
         let _one = self.bounds.resizing.lock();
@@ -453,8 +463,8 @@ impl RedoLog {
         Ok(())
     }
 
-    /// Makes files for this capacity, and returns the pool that has them: the caller raises the limit before the background writer, which
-    /// removes what is not needed for that, gets the pool again.
+    /// Makes files for this capacity, and returns the pool that has them: the caller raises the limit before
+    /// the background writer, which removes what is not needed for that, gets the pool again.
     fn make_files_for(&self, bytes: u64) -> Result<MutexGuard<'_, FilePool>> {
         let before = {
             let mut files = self.files.lock();
@@ -490,9 +500,10 @@ impl RedoLog {
         }
     }
 
-    // --- Files ------------------------------------------------------------------------------------------------
+    // --- Files ---------------------------------------------------------------------------------------------
 
-    /// Makes a file that is missing or removes one that is too much; false: there is none of either, or it is needed.
+    /// Makes a file that is missing or removes one that is too much; false: there is none of either, or it is
+    /// needed.
     fn fit_a_step(&self, files: &mut FilePool) -> Result<bool> {
         match files.next_step() {
             None => return Ok(false),
@@ -550,8 +561,9 @@ impl RedoLog {
         next
     }
 
-    /// For the background writer: has the next log file ready before it is needed, and files for the capacity. On a full disk, or while too many
-    /// files are open, that can wait: the room is what there are files for.
+    /// For the background writer: has the next log file ready before it is needed, and files for the
+    /// capacity. On a full disk, or while too many files are open, that can wait: the room is what there are
+    /// files for.
     pub(super) fn prepare_file(&self) {
         let prepared = {
             let mut files = self.files.lock();

@@ -1,21 +1,22 @@
 //! The control file `varve.ctl`: where recovery begins.
 //!
-//! Two copies of one 512-byte block, at offsets 0 and 4096, each with a sequence number and a checksum. A write goes to
-//! the copy that is not the newest and is synced before it counts.
+//! Two copies of one 512-byte block, at offsets 0 and 4096, each with a sequence number and a checksum. A
+//! write goes to the copy that is not the newest and is synced before it counts.
 //!
-//! - **CTL-1** At any moment at least one copy is complete, and the newest complete copy is the last one whose write
-//!   returned, or the one that was being written.
+//! - **CTL-1** At any moment at least one copy is complete, and the newest complete copy is the last one
+//!   whose write returned, or the one that was being written.
 //! - **CTL-2** The file's name is durable before `create` returns.
-//! - **CTL-3** Tablespace ids from `next_space` on, as the newest copy has it, were never given. It is a few ahead of the next one after
-//!   every write, so that drawing one for an undo tablespace that is truncated mostly writes nothing.
-//! - **CTL-4** If a copy is not whole it may be the newest one. What was given since the other one was written is not given again: the ids
-//!   of one table, its indexes, and the tablespaces up to the next write.
+//! - **CTL-3** Tablespace ids from `next_space` on, as the newest copy has it, were never given. It is a few
+//!   ahead of the next one after every write, so that drawing one for an undo tablespace that is truncated
+//!   mostly writes nothing.
+//! - **CTL-4** If a copy is not whole it may be the newest one. What was given since the other one was
+//!   written is not given again: the ids of one table, its indexes, and the tablespaces up to the next write.
 //! - **CTL-5** No file is of a newer format version than the newest copy. An older program refuses a file
 //!   with a copy that is newer than itself, so the first thing that is written to an older database is this
 //!   file ([`ControlFile::upgrade`]).
 //!
-//! Writers hold the file's mutex. A failed write or sync is returned; the caller poisons the database, because the
-//! state on disk is not known any more.
+//! Writers hold the file's mutex. A failed write or sync is returned; the caller poisons the database,
+//! because the state on disk is not known any more.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -125,8 +126,8 @@ impl ControlFile {
         })
     }
 
-    /// Opens the file in `dir` and reads its newest complete copy. Tells `damaged` of one that is not whole: it is written
-    /// in one sector, so no crash leaves it like that.
+    /// Opens the file in `dir` and reads its newest complete copy. Tells `damaged` of one that is not whole:
+    /// it is written in one sector, so no crash leaves it like that.
     pub fn open(
         disk: &dyn Disk,
         dir: &Path,
@@ -211,8 +212,8 @@ impl ControlFile {
         drawn.map(|(_, _, space)| SpaceId(space))
     }
 
-    /// Lets `change` edit the contents, then writes and syncs the result. On an error the contents in memory stay
-    /// as they were.
+    /// Lets `change` edit the contents, then writes and syncs the result. On an error the contents in memory
+    /// stay as they were.
     pub fn update(&self, change: impl FnOnce(&mut Control)) -> Result<()> {
         self.write(&mut self.state.lock(), change)
     }
@@ -328,7 +329,8 @@ fn pass_over(control: &mut Control) {
     *next_space = space.min(TEMP_SPACE.0).max(*next_space);
 }
 
-/// Takes an id for a table, so many for indexes, and one for a tablespace. Changes nothing if one has run out.
+/// Takes an id for a table, so many for indexes, and one for a tablespace. Changes nothing if one has run
+/// out.
 fn draw_ids(control: &mut Control, indexes: u64) -> Result<(u64, u64, u32)> {
     assert!(indexes <= INDEXES_PASSED, "CTL-4");
     let drawn = (control.next_table, control.next_index, control.next_space);
@@ -399,7 +401,8 @@ mod tests {
         }
     }
 
-    /// CTL-3: at any moment a crash would leave a file that gives none of the ids again, and few of them cost a write.
+    /// CTL-3: at any moment a crash would leave a file that gives none of the ids again, and few of them cost
+    /// a write.
     #[test]
     fn a_tablespace_id_is_drawn_once() {
         let dir = tempfile::tempdir().unwrap();
@@ -425,7 +428,8 @@ mod tests {
         }
     }
 
-    /// CTL-1: damage any byte of the newest copy, which is said, and the one before it is read; damage both and it is refused.
+    /// CTL-1: damage any byte of the newest copy, which is said, and the one before it is read; damage both
+    /// and it is refused.
     #[test]
     fn a_damaged_copy_leaves_the_previous_one() {
         let dir = tempfile::tempdir().unwrap();

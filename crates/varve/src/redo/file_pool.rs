@@ -1,28 +1,34 @@
-//! The log files that there are: those that hold the stream from the checkpoint on, and spares for what comes next.
+//! The log files that there are: those that hold the stream from the checkpoint on, and spares for what comes
+//! next.
 //!
-//! - **LF-4** The stream can go on up to [`FilePool::room`] in the files that there are, and one of them is left then: with that
-//!   one the log can be opened again. Mini-transactions reserve no redo beyond (LOG-2), so neither the log writer nor opening the log
-//!   again meets a full disk. Without any spare left the room is that of the current file; whoever opens the log sees to it that the checkpoint moves
+//! - **LF-4** The stream can go on up to [`FilePool::room`] in the files that there are, and one of them is
+//!   left then: with that one the log can be opened again. Mini-transactions reserve no redo beyond (LOG-2),
+//!   so neither the log writer nor opening the log again meets a full disk. Without any spare left the room
+//!   is that of the current file; whoever opens the log sees to it that the checkpoint moves
 //!   ([`RedoLog::needs_space`](super::RedoLog::needs_space)).
 //!
-//! The pool wants as many bytes of files as let the log get as far from the checkpoint as it may, wherever the checkpoint is: the capacity,
-//! the oldest file (of which all but the last byte may be below the checkpoint), the one that is left, and what is lost in files
-//! that are used in part because the log was opened again (`next_step`). What it lacks, because the disk is full, makes the room shorter; it
-//! is made as soon as there is space. What is too much is removed.
+//! The pool wants as many bytes of files as let the log get as far from the checkpoint as it may, wherever
+//! the checkpoint is: the capacity, the oldest file (of which all but the last byte may be below the
+//! checkpoint), the one that is left, and what is lost in files that are used in part because the log was
+//! opened again (`next_step`). What it lacks, because the disk is full, makes the room shorter; it is made as
+//! soon as there is space. What is too much is removed.
 //!
-//! Each file says its own length, so those that were made for another capacity are used like others. There would be too many or too
-//! large ones after a while: spares of another length than new files have are replaced.
+//! Each file says its own length, so those that were made for another capacity are used like others. There
+//! would be too many or too large ones after a while: spares of another length than new files have are
+//! replaced.
 //!
-//! Space that is only reserved is filled with zeros once, when its file is taken into use for the first time: otherwise each sync of the
-//! first pass over it makes the file system record durably which blocks are used now. (Measured on ext4: groups of 8,000 bytes wait
-//! for the disk three times instead of twice, 160 instead of 110 µs.)
+//! Space that is only reserved is filled with zeros once, when its file is taken into use for the first time:
+//! otherwise each sync of the first pass over it makes the file system record durably which blocks are used
+//! now. (Measured on ext4: groups of 8,000 bytes wait for the disk three times instead of twice, 160 instead
+//! of 110 µs.)
 //!
-//! Files are written past the operating system's cache, unless the settings say otherwise: what has been written is not
-//! read again before a restart, and the cache costs a copy and its upkeep.
+//! Files are written past the operating system's cache, unless the settings say otherwise: what has been
+//! written is not read again before a restart, and the cache costs a copy and its upkeep.
 //!
-//! Guarded by a mutex of its own, so that the background thread prepares a file while the writer writes. Errors are the caller's to
-//! tell; nothing here is half done after one, except that files may be there that are not known: the next opening finds them. What could not be
-//! begun for want of space, or because too many files are open, can be begun again.
+//! Guarded by a mutex of its own, so that the background thread prepares a file while the writer writes.
+//! Errors are the caller's to tell; nothing here is half done after one, except that files may be there that
+//! are not known: the next opening finds them. What could not be begun for want of space, or because too many
+//! files are open, can be begun again.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -39,7 +45,8 @@ use crate::io::{AlignedBuf, DIRECT_BLOCK, Disk, DiskFile, IoQueue, OpenMode};
 /// No file is shorter.
 pub const LEAST_FILE_BYTES: u64 = 16 * DIRECT_BLOCK as u64;
 const MOST_FILE_BYTES: u64 = 64 << 20;
-/// So many files are made at the same time: all of them are open meanwhile, and commits that need the next one wait for them.
+/// So many files are made at the same time: all of them are open meanwhile, and commits that need the next
+/// one wait for them.
 const MADE_TOGETHER: usize = 32;
 
 /// How long new files are: an eighth of the capacity, unless the files that there are suit it, too.
@@ -102,7 +109,8 @@ pub struct FilePool {
     prepared: Option<LogFile>,
     /// Number and end of the newest file in use.
     newest: (u64, Lsn),
-    /// Files are being made for a larger capacity than the log has yet: nobody else says what they are kept for.
+    /// Files are being made for a larger capacity than the log has yet: nobody else says what they are kept
+    /// for.
     pub growing: bool,
 }
 
@@ -134,7 +142,8 @@ impl FilePool {
         Ok((pool, first))
     }
 
-    /// Opens the log after recovery found its end: drops what lies beyond `end` and begins a new generation there.
+    /// Opens the log after recovery found its end: drops what lies beyond `end` and begins a new generation
+    /// there.
     pub fn open_at(
         (disk, queue): (Arc<dyn Disk>, Arc<IoQueue>),
         data_dir: &Path,
@@ -170,7 +179,8 @@ impl FilePool {
                 });
             }
         }
-        // What recovery read may still be in the operating system's cache only, and the new generation says that it is whole.
+        // What recovery read may still be in the operating system's cache only, and the new generation says
+        // that it is whole.
         queue.sync_all(&kept)?;
         let generations = listing.log.iter().map(|h| h.generation);
         let last = in_use
@@ -221,7 +231,7 @@ impl FilePool {
         Ok(())
     }
 
-    // --- How many files there are to be -----------------------------------------------------------------------------
+    // --- How many files there are to be --------------------------------------------------------------------
 
     /// Keeps files for this capacity from now on.
     pub fn keep_for(&mut self, capacity_bytes: u64) {
@@ -252,7 +262,8 @@ impl FilePool {
         in_use.sum::<u64>() + spares.sum::<u64>()
     }
 
-    /// For how many bytes there is to be room, if the longest file that nothing has been written to is that long.
+    /// For how many bytes there is to be room, if the longest file that nothing has been written to is that
+    /// long.
     fn wanted(&self, longest_left: u64) -> u64 {
         let new = payload(self.settings.file_bytes);
         let in_use = || self.in_use.iter();
@@ -306,7 +317,8 @@ impl FilePool {
         self.in_use.range(..self.before_current())
     }
 
-    /// The files that hold this part of the stream, as far as it has been written; and what it takes to open them.
+    /// The files that hold this part of the stream, as far as it has been written; and what it takes to open
+    /// them.
     pub(super) fn holding(&self, part: Range<Lsn>) -> Holding {
         let written = self.in_use.range(..=self.before_current());
         let holds = |f: &&InUse| f.header.start < part.end && part.start < f.end;
@@ -376,9 +388,9 @@ impl FilePool {
         }
     }
 
-    /// Makes a spare, and others as long as there are too few, up to `at_most` of them. The space of all is reserved first: what then makes it
-    /// durable for one of them does most of it for the others. After an error those are there whose space could be reserved, or none if they
-    /// could not be synced.
+    /// Makes a spare, and others as long as there are too few, up to `at_most` of them. The space of all is
+    /// reserved first: what then makes it durable for one of them does most of it for the others. After an
+    /// error those are there whose space could be reserved, or none if they could not be synced.
     fn make_together(&mut self, at_most: usize) -> Result<()> {
         let before = self.spares.len();
         let mut files = Vec::new();
@@ -432,7 +444,7 @@ impl FilePool {
         Ok((spare, file))
     }
 
-    // --- Which file comes next -----------------------------------------------------------------------------------
+    // --- Which file comes next -----------------------------------------------------------------------------
 
     /// Makes spares of the files below the checkpoint (LF-3).
     pub fn release(&mut self, checkpoint: Lsn) {
@@ -643,8 +655,8 @@ mod tests {
         }
     }
 
-    /// LF-4: wherever the checkpoint is, however often the log was opened and whatever its capacity was, there are files for all of
-    /// the capacity and for the next opening, and not many more.
+    /// LF-4: wherever the checkpoint is, however often the log was opened and whatever its capacity was,
+    /// there are files for all of the capacity and for the next opening, and not many more.
     #[test]
     fn there_is_room_for_the_capacity() {
         let seed = rand::random();

@@ -1,13 +1,15 @@
 //! The log files `redo/NNNNNN.vlog`: what is in them, and which of them hold the stream from some LSN on.
 //!
-//! A file is a 4 KiB header and a piece of the stream. The header says the file's number, the LSN of its first byte, the log's
-//! generation and the file's length: files of one log may have different lengths. Each opening of the log for writing begins a
-//! new file with a higher generation exactly where recovery stopped; what its predecessor holds beyond that LSN counts no more.
+//! A file is a 4 KiB header and a piece of the stream. The header says the file's number, the LSN of its
+//! first byte, the log's generation and the file's length: files of one log may have different lengths. Each
+//! opening of the log for writing begins a new file with a higher generation exactly where recovery stopped;
+//! what its predecessor holds beyond that LSN counts no more.
 //!
-//! - **LF-1** A file is part of the log iff its header is whole and carries the number of its name. A file with a
-//!   zero header, or with another number (renamed, not yet taken into use), is a spare: only its space matters.
-//! - **LF-2** A file's header and name are durable before the first byte of the stream is written to it. Numbers have
-//!   no gap from the file that holds the checkpoint upward.
+//! - **LF-1** A file is part of the log iff its header is whole and carries the number of its name. A file
+//!   with a zero header, or with another number (renamed, not yet taken into use), is a spare: only its space
+//!   matters.
+//! - **LF-2** A file's header and name are durable before the first byte of the stream is written to it.
+//!   Numbers have no gap from the file that holds the checkpoint upward.
 //! - **LF-3** A file is recycled only if it ends at or below the checkpoint in the control file.
 //!
 //! `file_pool` decides which file comes next.
@@ -172,8 +174,8 @@ pub(super) fn list(
     Ok(listing)
 }
 
-/// What is wrong with single log files of database `uuid`: a header that is neither whole nor zero, a file that is shorter than
-/// its header says.
+/// What is wrong with single log files of database `uuid`: a header that is neither whole nor zero, a file
+/// that is shorter than its header says.
 pub fn damaged_files(disk: &dyn Disk, data_dir: &Path, uuid: &[u8; 16]) -> Result<Vec<Error>> {
     let dir = data_dir.join(REDO_DIR);
     let mut errors = Vec::new();
@@ -219,7 +221,8 @@ pub struct ChainFile {
 }
 
 impl Chain {
-    /// Opens the files from the one that holds `from` upward. The headers of all files are read, with so many threads.
+    /// Opens the files from the one that holds `from` upward. The headers of all files are read, with so many
+    /// threads.
     pub fn open(
         disk: &dyn Disk,
         dir: &Path,
@@ -282,7 +285,8 @@ impl Chain {
         Some((generation, last.end))
     }
 
-    /// A log that was opened again later can't end before that opening. `generation`: of what is not whole at `end`.
+    /// A log that was opened again later can't end before that opening. `generation`: of what is not whole at
+    /// `end`.
     pub(super) fn check_end(&self, generation: u64, end: Lsn) -> Result<()> {
         let later = |f: &&ChainFile| f.header.generation > generation;
         match self.files.iter().find(later) {

@@ -1,10 +1,12 @@
 //! The log's full files, for those who read them while the log goes on in others.
 //!
-//! - **WAL-9** A file is full once the log has gone on in the next one and is durable up to its end. What is in it does not change any more, until it is
-//!   taken into use again, below the checkpoint. As the log is durable between frames, a frame that goes over the file's end is durable as a whole.
+//! - **WAL-9** A file is full once the log has gone on in the next one and is durable up to its end. What is
+//!   in it does not change any more, until it is taken into use again, below the checkpoint. As the log is
+//!   durable between frames, a frame that goes over the file's end is durable as a whole.
 //!
-//! Nobody keeps a file from being taken into use again (LF-3) while it is being read: the reader finds it missing, or frames that are not whole (RF-1), and
-//! then looks whether it is still among the full ones. The file pool's mutex is not held while files are opened.
+//! Nobody keeps a file from being taken into use again (LF-3) while it is being read: the reader finds it
+//! missing, or frames that are not whole (RF-1), and then looks whether it is still among the full ones. The
+//! file pool's mutex is not held while files are opened.
 
 use std::ops::Range;
 
@@ -28,7 +30,8 @@ pub struct FullFile {
 }
 
 impl RedoLog {
-    /// The full files, oldest first, but for those that the log did not fill because it was opened again there.
+    /// The full files, oldest first, but for those that the log did not fill because it was opened again
+    /// there.
     pub fn full_files(&self) -> Vec<FullFile> {
         // First: what is durable now was written to files that the pool knows.
         let durable = self.durable_lsn();
@@ -52,7 +55,8 @@ impl RedoLog {
         full
     }
 
-    /// A part of the stream, in the files that hold it, open. It begins with a frame, and what is durable does not end before it.
+    /// A part of the stream, in the files that hold it, open. It begins with a frame, and what is durable
+    /// does not end before it.
     ///
     /// # Errors
     ///

@@ -1,8 +1,9 @@
 //! How long the leader of a group commit waits for company, from what it saw of the groups before.
 //!
-//! Committers in a loop come back soon after they were served. Those of the last group and those that were left behind by it
-//! are expected in the next one. A wait that nobody came to is not repeated for some rounds, twice as many after each further one: perhaps the
-//! expectation was wrong, perhaps only the processors were busy for a moment.
+//! Committers in a loop come back soon after they were served. Those of the last group and those that were
+//! left behind by it are expected in the next one. A wait that nobody came to is not repeated for some
+//! rounds, twice as many after each further one: perhaps the expectation was wrong, perhaps only the
+//! processors were busy for a moment.
 
 use std::time::Duration;
 
@@ -28,7 +29,8 @@ pub(super) struct Gather {
 }
 
 impl Gather {
-    /// A group begins with `waiting` others in the queue: how many there should be, and how long to wait for them.
+    /// A group begins with `waiting` others in the queue: how many there should be, and how long to wait for
+    /// them.
     pub fn company(&mut self, waiting: usize) -> Option<(usize, Duration)> {
         let others = self.expected.saturating_sub(1).min(ENOUGH);
         let at_most = (self.sync_time / PART_OF_SYNC).min(LONGEST);

@@ -1,28 +1,30 @@
 //! [`Group`]: who leads a group commit, who waits for which leader, and who is woken.
 //!
 //! # Protocol
-//! The first committer that finds nobody leading leads. It *closes* its group: from then on everything complete so far is the
-//! group's, up to its `target`, and all others belong to the next one. It writes and syncs at least that, publishes exactly
-//! `target` as durable, and *ends*: all of its group are woken, and one of the next, who will lead.
+//! The first committer that finds nobody leading leads. It *closes* its group: from then on everything
+//! complete so far is the group's, up to its `target`, and all others belong to the next one. It writes and
+//! syncs at least that, publishes exactly `target` as durable, and *ends*: all of its group are woken, and
+//! one of the next, who will lead.
 //!
-//! Each group waits on a word of its own, so that one system call wakes all of them and none of the others. (Woken one by
-//! one, each of them pushes the leader off its processor again: that cost 0.45 context switches for each commit with 16
-//! threads.) There are two words, for the group being synced and for the one that gathers, taken in turn.
+//! Each group waits on a word of its own, so that one system call wakes all of them and none of the others.
+//! (Woken one by one, each of them pushes the leader off its processor again: that cost 0.45 context switches
+//! for each commit with 16 threads.) There are two words, for the group being synced and for the one that
+//! gathers, taken in turn.
 //!
-//! A waiter reads its group's word under the mutex, then sleeps unless the word has changed; whoever wakes a group first
-//! changes its word under the mutex. So nobody sleeps through a wake-up (**GC-1**). Whatever woke it, a committer looks
-//! again.
+//! A waiter reads its group's word under the mutex, then sleeps unless the word has changed; whoever wakes a
+//! group first changes its word under the mutex. So nobody sleeps through a wake-up (**GC-1**). Whatever woke
+//! it, a committer looks again.
 //!
-//! - **GC-2** A committer that sleeps is woken no later than by the end of the turn that makes its LSN durable. While a
-//!   turn is led, a committer with an LSN up to `target` sleeps on that turn's word, and one above it on the next one's. Who slept
-//!   on the next one's before it was closed had a complete LSN, or one with others still being copied below it: then it is
-//!   woken too early, and looks again.
-//! - **GC-3** While somebody sleeps, there is a leader, or somebody awake who will find that there is none: `end` wakes one of
-//!   the next group if it has any. Since nothing above `target` is published, that one is not served yet, so it leads, unless
-//!   another came first; then that one's end does the same.
+//! - **GC-2** A committer that sleeps is woken no later than by the end of the turn that makes its LSN
+//!   durable. While a turn is led, a committer with an LSN up to `target` sleeps on that turn's word, and one
+//!   above it on the next one's. Who slept on the next one's before it was closed had a complete LSN, or one
+//!   with others still being copied below it: then it is woken too early, and looks again.
+//! - **GC-3** While somebody sleeps, there is a leader, or somebody awake who will find that there is none:
+//!   `end` wakes one of the next group if it has any. Since nothing above `target` is published, that one is
+//!   not served yet, so it leads, unless another came first; then that one's end does the same.
 //!
-//! `durable` is published with Release before the words change and read with Acquire. The mutex is a leaf, held for a moment.
-//! `loom_tests` tries the interleavings of three committers.
+//! `durable` is published with Release before the words change and read with Acquire. The mutex is a leaf,
+//! held for a moment. `loom_tests` tries the interleavings of three committers.
 
 use std::time::Duration;
 
@@ -37,8 +39,8 @@ mod word {
 
     use rustix::thread::futex::{self, Flags};
 
-    /// What the threads of a group sleep on. Changed under the mutex only, so Relaxed is enough for the value; what
-    /// waiters look at next has orderings of its own.
+    /// What the threads of a group sleep on. Changed under the mutex only, so Relaxed is enough for the
+    /// value; what waiters look at next has orderings of its own.
     #[derive(Default)]
     pub struct Word(AtomicU32);
 

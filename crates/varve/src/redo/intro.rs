@@ -12,8 +12,8 @@
 //! 56  u64 features that a version has to know
 //! ```
 //!
-//! The carrier has its own checksum over these bytes and more; here only their meaning is checked. Each refusal says
-//! what is wrong and what to do.
+//! The carrier has its own checksum over these bytes and more; here only their meaning is checked. Each
+//! refusal says what is wrong and what to do.
 
 use std::path::Path;
 
@@ -68,8 +68,8 @@ impl FileIntro {
         }
     }
 
-    /// Reads the first 64 bytes of `b`, refusing another kind of file and what this version can't read. The caller
-    /// compares page size, uuid and tablespace with what it expects.
+    /// Reads the first 64 bytes of `b`, refusing another kind of file and what this version can't read. The
+    /// caller compares page size, uuid and tablespace with what it expects.
     pub fn decode(magic: &[u8; 8], b: &[u8], path: &Path) -> Result<FileIntro> {
         let u32_at = |at: usize| u32::from_le_bytes(b[at..at + 4].try_into().unwrap());
         let u64_at = |at: usize| u64::from_le_bytes(b[at..at + 8].try_into().unwrap());

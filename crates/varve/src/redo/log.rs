@@ -1,21 +1,23 @@
 //! [`RedoLog`]: reservation, append, write, group commit, checkpoint position.
 //!
 //! # Positions
-//! `durable <= written <= complete <= next`. `written` and `durable` are published with Release after the bytes they speak of
-//! were written or synced and read with Acquire. The ring's own protocol is in `ring`.
+//! `durable <= written <= complete <= next`. `written` and `durable` are published with Release after the
+//! bytes they speak of were written or synced and read with Acquire. The ring's own protocol is in `ring`.
 //!
 //! # Group commit
-//! The first committer that finds nobody syncing becomes the leader: it waits until its own LSN is complete (another mini-transaction
-//! may still be copying below it), writes everything complete and syncs it. Everybody else sleeps, and is woken when its LSN is
-//! durable, or to lead the next group. `group` has the protocol.
+//! The first committer that finds nobody syncing becomes the leader: it waits until its own LSN is complete
+//! (another mini-transaction may still be copying below it), writes everything complete and syncs it.
+//! Everybody else sleeps, and is woken when its LSN is durable, or to lead the next group. `group` has the
+//! protocol.
 //!
-//! Committers that come back for more would split into two groups that take turns, each syncing while the other works. So a
-//! leader that expects more company than it has (gather.rs) lets the others queue up first, for a fraction of what
-//! a sync takes.
+//! Committers that come back for more would split into two groups that take turns, each syncing while the
+//! other works. So a leader that expects more company than it has (gather.rs) lets the others queue up first,
+//! for a fraction of what a sync takes.
 //!
 //! # Failure
-//! WAL-4: after `poison` no position is published any more, the writer throws away what it drains so that appenders under
-//! latches never hang, and every waiting or later `sync_to`, `write_to` and `reserve` returns `Error::Poisoned`.
+//! WAL-4: after `poison` no position is published any more, the writer throws away what it drains so that
+//! appenders under latches never hang, and every waiting or later `sync_to`, `write_to` and `reserve` returns
+//! `Error::Poisoned`.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -46,7 +48,8 @@ pub struct LogCounters {
     /// Write calls, and how far they have brought the log.
     pub writes: AtomicU64,
     pub written_bytes: AtomicU64,
-    /// What these writes wrote besides: the beginning of a block that was written before, and zeros up to its end.
+    /// What these writes wrote besides: the beginning of a block that was written before, and zeros up to its
+    /// end.
     pub padding_bytes: AtomicU64,
     /// Syncs of log files.
     pub syncs: AtomicU64,
@@ -106,8 +109,8 @@ pub(super) struct AlarmState {
     pub(super) stop: bool,
 }
 
-/// A frame that is in the log buffer but not yet complete: nothing from it on can be written until it is given to
-/// [`RedoLog::complete`].
+/// A frame that is in the log buffer but not yet complete: nothing from it on can be written until it is
+/// given to [`RedoLog::complete`].
 #[must_use = "the log stands still until the frame is completed"]
 #[derive(Debug)]
 pub struct Ticket {
@@ -130,8 +133,8 @@ impl RedoLog {
         Ok(RedoLog::new(&settings, pool, first, start, start))
     }
 
-    /// Opens the log for writing after recovery read it from `checkpoint` to `end`. What lies beyond `end` is dropped. Files
-    /// are synced together by the queue.
+    /// Opens the log for writing after recovery read it from `checkpoint` to `end`. What lies beyond `end` is
+    /// dropped. Files are synced together by the queue.
     pub fn open_at(
         on: (Arc<dyn Disk>, Arc<IoQueue>),
         data_dir: &Path,
@@ -179,8 +182,8 @@ impl RedoLog {
         let _ = self.on_pressure.set(Box::new(move |()| callback()));
     }
 
-    /// Called once with the reason when the log is poisoned, possibly while the log is being written: it must not call the
-    /// log. Set once.
+    /// Called once with the reason when the log is poisoned, possibly while the log is being written: it must
+    /// not call the log. Set once.
     pub fn set_on_poison(&self, callback: impl Fn(String) + Send + Sync + 'static) {
         let _ = self.on_poison.set(Box::new(callback));
     }
@@ -237,12 +240,12 @@ impl RedoLog {
         }
     }
 
-    // --- Append ---------------------------------------------------------------------------------------------------
+    // --- Append --------------------------------------------------------------------------------------------
 
-    /// Puts a frame whose body is the parts one after the other into the log buffer. Can't fail; waits only for the log
-    /// writer. The caller stamps its pages with the ticket's LSNs and then calls [`complete`](Self::complete); it must
-    /// not stop in between. If the log is poisoned the frame may be lost: its LSN never becomes durable, and who waits for that is
-    /// told (WAL-4).
+    /// Puts a frame whose body is the parts one after the other into the log buffer. Can't fail; waits only
+    /// for the log writer. The caller stamps its pages with the ticket's LSNs and then calls
+    /// [`complete`](Self::complete); it must not stop in between. If the log is poisoned the frame may be
+    /// lost: its LSN never becomes durable, and who waits for that is told (WAL-4).
     pub fn append(&self, reservation: &Reservation<'_>, parts: &[&[u8]]) -> Ticket {
         let body: usize = parts.iter().map(|p| p.len()).sum();
         let length = frame::length_field(body);
@@ -283,7 +286,8 @@ impl RedoLog {
         }
     }
 
-    /// False if the log was poisoned: there may never be room, because a frame before this one is not going to be completed.
+    /// False if the log was poisoned: there may never be room, because a frame before this one is not going
+    /// to be completed.
     #[cold]
     fn wait_for_room(&self, start: Lsn, len: u64) -> bool {
         count(&self.counters.buffer_waits, 1);
@@ -300,7 +304,7 @@ impl RedoLog {
         true
     }
 
-    // --- Sync -------------------------------------------------------------------------------------------------
+    // --- Sync ----------------------------------------------------------------------------------------------
 
     /// Returns once the log up to `lsn` is durable.
     pub fn sync_to(&self, lsn: Lsn) -> Result<()> {
@@ -324,8 +328,8 @@ impl RedoLog {
         }
     }
 
-    /// Has `tell` called once the log up to `lsn` is durable: now if it is, otherwise by the background writer, which syncs
-    /// for it. Does not wait. Never called if the log is poisoned before.
+    /// Has `tell` called once the log up to `lsn` is durable: now if it is, otherwise by the background
+    /// writer, which syncs for it. Does not wait. Never called if the log is poisoned before.
     pub fn when_durable(&self, lsn: Lsn, tell: impl FnOnce() + Send + 'static) {
         if self.durable_lsn() >= lsn {
             return tell();
@@ -389,7 +393,7 @@ impl RedoLog {
         }
     }
 
-    // --- Failure --------------------------------------------------------------------------------------------------
+    // --- Failure -------------------------------------------------------------------------------------------
 
     /// Whether the database is to do this wrong.
     #[inline]
@@ -401,7 +405,8 @@ impl RedoLog {
     pub fn poison(&self, why: impl Into<String>) {
         let why = why.into();
         let first = self.poison_why.set(why.clone()).is_ok();
-        // Also by a second caller: the first may not have got here yet, and nobody may go on after this returns.
+        // Also by a second caller: the first may not have got here yet, and nobody may go on after this
+        // returns.
         self.poisoned.store(true, Ordering::Release);
         if !first {
             return;

@@ -1,23 +1,27 @@
 //! The redo log: log buffer, log files, group commit, checkpoint bookkeeping; and the control file.
 //!
-//! Everything that mini-transactions change in pages stands here first. Invariants, with the place that keeps them:
+//! Everything that mini-transactions change in pages stands here first. Invariants, with the place that keeps
+//! them:
 //!
 //! - **WAL-1** A page is written only after the log is durable up to its page LSN: the flusher calls
 //!   [`RedoLog::sync_to`] first.
-//! - **WAL-2** The checkpoint LSN never passes a change that is not in a synced data page: the checkpointer's duty;
-//!   [`RedoLog::set_checkpoint`] refuses to go back or past the durable log.
-//! - **WAL-3** A torn or missing tail never replays part of a mini-transaction: [`RedoReader`], `frame`, `files`.
-//! - **WAL-4** A failed write or sync of the log poisons the database: no commit is acknowledged after it, until it is
-//!   opened again: [`RedoLog::poison`].
+//! - **WAL-2** The checkpoint LSN never passes a change that is not in a synced data page: the checkpointer's
+//!   duty; [`RedoLog::set_checkpoint`] refuses to go back or past the durable log.
+//! - **WAL-3** A torn or missing tail never replays part of a mini-transaction: [`RedoReader`], `frame`,
+//!   `files`.
+//! - **WAL-4** A failed write or sync of the log poisons the database: no commit is acknowledged after it,
+//!   until it is opened again: [`RedoLog::poison`].
 //! - **WAL-10** The stream says of itself how far it was durable: a log that breaks off below that is
 //!   damaged, and not at its end: `mark`.
 //!
-//! An LSN is a byte position in the stream of frames (`frame`); file headers are not counted. `ring` is the buffer that
-//! mini-transactions fill in parallel, `files` the preallocated files it is written to, of which `file_pool` has enough, `write` writes it
-//! there, `capacity` says how far it may go, `log` ties them together, `writer` is the background thread.
+//! An LSN is a byte position in the stream of frames (`frame`); file headers are not counted. `ring` is the
+//! buffer that mini-transactions fill in parallel, `files` the preallocated files it is written to, of which
+//! `file_pool` has enough, `write` writes it there, `capacity` says how far it may go, `log` ties them
+//! together, `writer` is the background thread.
 //!
-//! Mutex order: writer, file pool, then the small ones (group, capacity, alarm), which are leaves. None is held while
-//! waiting for a latch or during a sync. What this layer does not do: it knows nothing of what a frame's body means.
+//! Mutex order: writer, file pool, then the small ones (group, capacity, alarm), which are leaves. None is
+//! held while waiting for a latch or during a sync. What this layer does not do: it knows nothing of what a
+//! frame's body means.
 
 mod ahead;
 mod capacity;

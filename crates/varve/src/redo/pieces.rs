@@ -1,12 +1,13 @@
 //! The redo stream in large pieces, for several threads.
 //!
-//! [`PieceReader::next_piece`] returns pieces of the stream, cut between frames by the lengths in their headers alone, so that other threads can check
-//! them while the next piece is being read ([`Piece::frames`]). A piece may then hold what is no part of the stream, from the first
-//! frame on that is not whole (WAL-3); all pieces after that one are to be thrown away, and [`PieceReader::check_end`] says whether the
-//! stream may end there.
+//! [`PieceReader::next_piece`] returns pieces of the stream, cut between frames by the lengths in their
+//! headers alone, so that other threads can check them while the next piece is being read
+//! ([`Piece::frames`]). A piece may then hold what is no part of the stream, from the first frame on that is
+//! not whole (WAL-3); all pieces after that one are to be thrown away, and [`PieceReader::check_end`] says
+//! whether the stream may end there.
 //!
-//! A piece is a block as it was read (`ahead`), with the beginning of its first frame, which the block before had, copied before it. The log
-//! must not be written to meanwhile.
+//! A piece is a block as it was read (`ahead`), with the beginning of its first frame, which the block before
+//! had, copied before it. The log must not be written to meanwhile.
 
 use std::ops::Range;
 use std::path::Path;
@@ -136,7 +137,8 @@ pub struct PieceReader {
 }
 
 impl PieceReader {
-    /// Reads the log of database `uuid` in `data_dir` from `from`, which must be a frame's start (a checkpoint), in pieces of about `piece_bytes`.
+    /// Reads the log of database `uuid` in `data_dir` from `from`, which must be a frame's start (a
+    /// checkpoint), in pieces of about `piece_bytes`.
     pub fn open(
         disk: &dyn Disk,
         data_dir: &Path,

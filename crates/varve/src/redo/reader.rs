@@ -1,15 +1,16 @@
 //! Reads the redo stream from a checkpoint to its end.
 //!
-//! **WAL-3** The stream ends before the first frame that is missing, torn or left over from an earlier use of its
-//! file: no part of it is returned, nor anything after it. Frames carry a checksum over their contents, place and
-//! generation; a batch of unsynced writes may survive with holes, so what follows a bad frame proves nothing,
-//! unless it is a mark that names more: then the place was durable, and is damaged (WAL-10, `mark`).
+//! **WAL-3** The stream ends before the first frame that is missing, torn or left over from an earlier use of
+//! its file: no part of it is returned, nor anything after it. Frames carry a checksum over their contents,
+//! place and generation; a batch of unsynced writes may survive with holes, so what follows a bad frame
+//! proves nothing, unless it is a mark that names more: then the place was durable, and is damaged (WAL-10,
+//! `mark`).
 //!
-//! Where a later opening of the log went on (a file of a higher generation), everything before was whole then: a bad
-//! frame there is damage, and reported as such instead of being taken for the end.
+//! Where a later opening of the log went on (a file of a higher generation), everything before was whole
+//! then: a bad frame there is damage, and reported as such instead of being taken for the end.
 //!
-//! [`RedoReader::next`] returns one frame after the other, each checked. Recovery, which wants large pieces and several threads, reads by
-//! `pieces`.
+//! [`RedoReader::next`] returns one frame after the other, each checked. Recovery, which wants large pieces
+//! and several threads, reads by `pieces`.
 //!
 //! Reads are sequential. The log must not be written to meanwhile.
 
@@ -42,7 +43,8 @@ pub struct RedoReader {
 }
 
 impl RedoReader {
-    /// Reads the log of database `uuid` in `data_dir` from `from`, which must be a frame's start (a checkpoint).
+    /// Reads the log of database `uuid` in `data_dir` from `from`, which must be a frame's start (a
+    /// checkpoint).
     pub fn open(
         disk: &dyn Disk,
         data_dir: &Path,

@@ -2,7 +2,8 @@
 //!
 //! # Protocol
 //!
-//! An LSN is a position in the stream; LSN `p` lives in word `(p / 8) % words` of the ring. Four positions grow:
+//! An LSN is a position in the stream; LSN `p` lives in word `(p / 8) % words` of the ring. Four positions
+//! grow:
 //!
 //! ```text
 //!   freed  <=  complete  <=  next            next <= freed + size, once the appender has waited for room
@@ -12,28 +13,31 @@
 //!   +--------------------------- taken out by the writer; the ring's words below are zero again
 //! ```
 //!
-//! 1. *take*: `start = next.fetch_add(len)`. Relaxed is enough: positions only have to be distinct, and two takes
-//!    ordered by anything else (a lock, a transaction state) get ascending positions by coherence of one atomic.
-//! 2. *wait for room* until `start + len <= freed + size` (Acquire). This waits on the writer only, never on a latch.
+//! 1. *take*: `start = next.fetch_add(len)`. Relaxed is enough: positions only have to be distinct, and two
+//!    takes ordered by anything else (a lock, a transaction state) get ascending positions by coherence of
+//!    one atomic.
+//! 2. *wait for room* until `start + len <= freed + size` (Acquire). This waits on the writer only, never on
+//!    a latch.
 //! 3. *copy* the body with Relaxed stores. Words of `[start, start + len)` belong to this appender alone.
-//! 4. *mark*: the frame's header word, which is never zero, is stored last with Release. One store makes the whole
-//!    frame complete; there is no other place to keep in step.
+//! 4. *mark*: the frame's header word, which is never zero, is stored last with Release. One store makes the
+//!    whole frame complete; there is no other place to keep in step.
 //! 5. *advance*, by anybody: from `complete`, follow header words (Acquire) while they are not zero, then
-//!    compare-and-swap `complete` from where the walk began to where it ended. The walk looks at position `q` only
-//!    while `q < freed + size` (Acquire): there the word of the previous lap (`q - size < freed`) has been zeroed and
-//!    this is visible; beyond it the word still is an older frame's. If others advanced, wrote and reused the words
-//!    meanwhile, the walk may have seen anything, but then `complete` has moved and the swap fails. A reader that gets
-//!    `complete` with Acquire has therefore everything that appenders did before they marked: also the pages'
-//!    `first_change` that the checkpoint looks for.
-//! 6. *drain*, by one thread at a time (the caller holds the writer's mutex): copies out words below `complete`, zeroes
-//!    **every** one of them, since the next lap may put a header on any, and publishes `freed` with Release.
+//!    compare-and-swap `complete` from where the walk began to where it ended. The walk looks at position `q`
+//!    only while `q < freed + size` (Acquire): there the word of the previous lap (`q - size < freed`) has
+//!    been zeroed and this is visible; beyond it the word still is an older frame's. If others advanced,
+//!    wrote and reused the words meanwhile, the walk may have seen anything, but then `complete` has moved
+//!    and the swap fails. A reader that gets `complete` with Acquire has therefore everything that appenders
+//!    did before they marked: also the pages' `first_change` that the checkpoint looks for.
+//! 6. *drain*, by one thread at a time (the caller holds the writer's mutex): copies out words below
+//!    `complete`, zeroes **every** one of them, since the next lap may put a header on any, and publishes
+//!    `freed` with Release.
 //!
 //! - **RB-1** a word is zero unless a frame that is not drained yet has been copied there.
 //! - **RB-2** `complete` only passes frames whose header was marked.
 //!
 //! The header word alone is not enough to trust what comes back from disk: that is what its checksum is for.
-//! `tests` checks one thread, `loom_tests` all interleavings of two appenders and a writer on a ring of four words
-//! (`RUSTFLAGS="--cfg loom" cargo test -p varve --release --lib loom_ -- --test-threads 1`).
+//! `tests` checks one thread, `loom_tests` all interleavings of two appenders and a writer on a ring of four
+//! words (`RUSTFLAGS="--cfg loom" cargo test -p varve --release --lib loom_ -- --test-threads 1`).
 
 use crossbeam_utils::CachePadded;
 
@@ -126,8 +130,8 @@ impl Ring {
         self.word(start.0).store(header, Ordering::Release);
     }
 
-    /// Step 5: moves `complete` over every marked frame and returns it. `frame_len` reads a frame's length from its
-    /// header word.
+    /// Step 5: moves `complete` over every marked frame and returns it. `frame_len` reads a frame's length
+    /// from its header word.
     pub fn advance(&self, frame_len: impl Fn(u64) -> u64) -> Lsn {
         loop {
             let from = self.complete.load(Ordering::Acquire);
@@ -153,8 +157,8 @@ impl Ring {
         }
     }
 
-    /// Step 6: copies `[from, to)` to `out`, which is as long, and frees the room. `from` is where the previous drain ended,
-    /// `to` is not above `complete`. One thread at a time.
+    /// Step 6: copies `[from, to)` to `out`, which is as long, and frees the room. `from` is where the
+    /// previous drain ended, `to` is not above `complete`. One thread at a time.
     pub fn drain(&self, from: Lsn, to: Lsn, out: &mut [u8]) {
         assert!(
             from.0 == self.freed.load(Ordering::Relaxed)
@@ -360,8 +364,8 @@ mod loom_tests {
         check(1, 2);
     }
 
-    /// A second thread advances while the writer drains and the words are used again: its walk may go over anything,
-    /// its swap must not count.
+    /// A second thread advances while the writer drains and the words are used again: its walk may go over
+    /// anything, its swap must not count.
     #[test]
     fn loom_bystander_advances() {
         model::check_long(2, || {

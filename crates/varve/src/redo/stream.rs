@@ -1,7 +1,9 @@
-//! The log's files from some LSN on, open: several readers may go through them and read single frames, also while the log goes on in other files.
+//! The log's files from some LSN on, open: several readers may go through them and read single frames, also
+//! while the log goes on in other files.
 //!
-//! - **WAL-8** What a stream is read up to (`until`) was found to be whole before, or is looked for by one reader alone. Files that are written to
-//!   later are not read: a stream whose end is known is cut there ([`Stream::cut`]).
+//! - **WAL-8** What a stream is read up to (`until`) was found to be whole before, or is looked for by one
+//!   reader alone. Files that are written to later are not read: a stream whose end is known is cut there
+//!   ([`Stream::cut`]).
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,11 +1,13 @@
-//! Writing the log buffer to the log files: [`Writer`], and the calls that make their thread the writer for a moment.
+//! Writing the log buffer to the log files: [`Writer`], and the calls that make their thread the writer for a
+//! moment.
 //!
-//! - **LW-1** The files are written in whole blocks, from their first byte on, without a hole (IO-6). The end of the last
-//!   block is zero. What comes next writes that block again, with what it held: the same bytes at the same place, so that a
-//!   torn write takes nothing away from what was durable. Until then the zeros end the log as old frames would (WAL-3).
+//! - **LW-1** The files are written in whole blocks, from their first byte on, without a hole (IO-6). The end
+//!   of the last block is zero. What comes next writes that block again, with what it held: the same bytes at
+//!   the same place, so that a torn write takes nothing away from what was durable. Until then the zeros end
+//!   the log as old frames would (WAL-3).
 //!
-//! The writer's mutex is held while a file is written, never during a sync: a group can be written while the one before it
-//! is being synced. Errors poison the log (WAL-4).
+//! The writer's mutex is held while a file is written, never during a sync: a group can be written while the
+//! one before it is being synced. Errors poison the log (WAL-4).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -72,7 +74,8 @@ impl RedoLog {
         }
     }
 
-    /// Writes the first `filled` bytes of the buffer, which end at `position`, and keeps those of the last block.
+    /// Writes the first `filled` bytes of the buffer, which end at `position`, and keeps those of the last
+    /// block.
     fn write_blocks(&self, writer: &mut Writer, filled: usize) -> Result<()> {
         let new = (filled - writer.kept) as u64;
         let (mut at, mut blocks) = (0, 0);

@@ -1,8 +1,9 @@
-//! The background log writer: writes when half the log buffer is used, writes and syncs once a second, and has the
-//! next log file ready before the current one is full. It also syncs for those who asked to be told (`when_durable`).
+//! The background log writer: writes when half the log buffer is used, writes and syncs once a second, and
+//! has the next log file ready before the current one is full. It also syncs for those who asked to be told
+//! (`when_durable`).
 //!
-//! Commits do not depend on it: they write and sync themselves, and so does whoever finds the buffer full. What it does
-//! bound is how much is lost with `flush_log_at_trx_commit` 0 and 2: about a second.
+//! Commits do not depend on it: they write and sync themselves, and so does whoever finds the buffer full.
+//! What it does bound is how much is lost with `flush_log_at_trx_commit` 0 and 2: about a second.
 //!
 //! A failure poisons the log (WAL-4); so does a panic of the thread.
 
@@ -17,8 +18,8 @@ use crate::base::{Error, Result};
 
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The background writer's handle; dropping it stops the thread. What is in the buffer then stays there: a clean
-/// shutdown calls [`RedoLog::sync_to`] first.
+/// The background writer's handle; dropping it stops the thread. What is in the buffer then stays there: a
+/// clean shutdown calls [`RedoLog::sync_to`] first.
 pub struct LogWriter {
     log: Arc<RedoLog>,
     thread: Option<JoinHandle<()>>,

@@ -1,7 +1,7 @@
 //! Collations: functions that turn text into weights, whose `memcmp` order is the order of the text.
 //!
-//! A database has one registry, [`Collations`]. The library brings the ones below; callers register more under
-//! ids below `1 << 31` (the MariaDB plugin registers the server's under the server's numbers).
+//! A database has one registry, [`Collations`]. The library brings the ones below; callers register more
+//! under ids below `1 << 31` (the MariaDB plugin registers the server's under the server's numbers).
 //!
 //! | id constant | name | order |
 //! |---|---|---|
@@ -12,15 +12,16 @@
 //! | `UTF8_CI` | `utf8_nopad_simple_ci` | code points after simple lower-casing |
 //!
 //! `UTF8_CI` replaces every code point whose Unicode lower case is a single code point by that one, and
-//! leaves all others alone: `Ä = ä`, `Σ = σ`, but `ß ≠ ss`, `İ` and `ς` stay themselves, accents count and nothing is
-//! normalised. Bytes that are not UTF-8 stand for themselves in all of them.
+//! leaves all others alone: `Ä = ä`, `Σ = σ`, but `ß ≠ ss`, `İ` and `ς` stay themselves, accents count and
+//! nothing is normalised. Bytes that are not UTF-8 stand for themselves in all of them.
 //!
 //! Invariant **COL-1**: the weights of a text never change while an index uses them. What cannot be proved is
 //! detected: a collation's fingerprint covers its name, its version and the weights of a sample, and is
 //! recorded with every key part ([`super::KeyPart::fingerprint`]).
 //!
-//! **COL-2** A tool that only looks at a database need not know its callers' collations: a registry with stand-ins lets tables
-//! be opened without them. Nothing may make keys with a stand-in (`KeyCodec::is_computable`).
+//! **COL-2** A tool that only looks at a database need not know its callers' collations: a registry with
+//! stand-ins lets tables be opened without them. Nothing may make keys with a stand-in
+//! (`KeyCodec::is_computable`).
 //!
 //! PAD SPACE: a shorter text compares as if it were filled up with spaces. `weights` leaves that out; the key
 //! codec does it (see `memcmp`), from the space's weight in [`Pad::Space`].
@@ -60,8 +61,9 @@ pub trait Weigh: Send + Sync {
 pub enum Pad {
     /// A text that starts another one comes before it.
     None,
-    /// As if the shorter one were filled up with spaces. All weights consist of units of `unit` (1 to 4) bytes;
-    /// the first `unit` bytes of `weight` are the weight of a space and of nothing that compares differently.
+    /// As if the shorter one were filled up with spaces. All weights consist of units of `unit` (1 to 4)
+    /// bytes; the first `unit` bytes of `weight` are the weight of a space and of nothing that compares
+    /// differently.
     Space { unit: u8, weight: [u8; 4] },
 }
 
@@ -86,8 +88,8 @@ pub struct Collation {
 }
 
 impl Collation {
-    /// A collation with weights of its own. `version` names the data behind it (a Unicode version, a library's
-    /// version): another version is another order.
+    /// A collation with weights of its own. `version` names the data behind it (a Unicode version, a
+    /// library's version): another version is another order.
     pub fn new(
         id: CollationId,
         name: &str,

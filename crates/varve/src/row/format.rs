@@ -10,8 +10,9 @@
 //! constant time, and a row is as long as its values.
 //!
 //! Invariants:
-//! * **ROW-2**: a row is at most [`MAX_ROW_BYTES`] long, so an end offset has its top bit free. It says that the column
-//!   is *long*: its value lies on overflow pages, and the data holds a [`LongRef`](super::LongRef) to them instead.
+//! * **ROW-2**: a row is at most [`MAX_ROW_BYTES`] long, so an end offset has its top bit free. It says that
+//!   the column is *long*: its value lies on overflow pages, and the data holds a [`LongRef`](super::LongRef)
+//!   to them instead.
 //! * **ROW-3**: a layout is a function of the columns with `added_in` ≤ schema version, in id order, and
 //!   nothing else. A row is read by the layout of the version it carries, so adding a column
 //!   rewrites no row: the columns it lacks read as their defaults.
@@ -145,8 +146,8 @@ impl RowFormat {
         self.current.data_at + data
     }
 
-    /// The columns that have to move to overflow pages so that the row of `values` takes at most `limit` bytes: the
-    /// longest values first, as few as will do. Fails if what can't be moved is too long.
+    /// The columns that have to move to overflow pages so that the row of `values` takes at most `limit`
+    /// bytes: the longest values first, as few as will do. Fails if what can't be moved is too long.
     pub fn columns_to_move(&self, values: &[Datum<'_>], limit: usize) -> Result<Vec<usize>> {
         let mut len = self.encoded_len(values);
         let mut longest: Vec<u16> = (self.current.vars.iter().copied())

@@ -1,20 +1,20 @@
 //! The key codec: the columns of an index as one byte string, ordered by `memcmp`.
 //!
-//! A key is its parts one behind the other. A part of a nullable column starts with `00` for NULL, and that is
-//! all, or with `01` and the value; other parts are the value alone. Values are encoded as in `memcmp`. A
+//! A key is its parts one behind the other. A part of a nullable column starts with `00` for NULL, and that
+//! is all, or with `01` and the value; other parts are the value alone. Values are encoded as in `memcmp`. A
 //! descending part is the same bytes inverted, so NULL comes last there.
 //!
-//! A secondary index entry's key is its own parts followed by the row's clustered key, which makes it unique and
-//! carries the way to the row. The codec writes and reads the own parts; the caller appends the clustered key. A
-//! table without a primary key has its row id as clustered key, 8 bytes big-endian.
+//! A secondary index entry's key is its own parts followed by the row's clustered key, which makes it unique
+//! and carries the way to the row. The codec writes and reads the own parts; the caller appends the clustered
+//! key. A table without a primary key has its row id as clustered key, 8 bytes big-endian.
 //!
 //! Invariants **KEY-1** (order) and **KEY-2** (prefix-free) of `memcmp` carry over to whole keys. Because of
 //! KEY-2 the keys of all entries whose first n parts have given values are exactly the byte strings that
-//! start with the encoding of those n values: a search by fewer parts is a search by prefix, and [`successor`] of the
-//! prefix is where it ends.
+//! start with the encoding of those n values: a search by fewer parts is a search by prefix, and
+//! [`successor`] of the prefix is where it ends.
 //!
-//! **KEY-3**: keys are at most [`MAX_KEY_BYTES`] long; longer ones are refused when a row is written, not when
-//! it is searched.
+//! **KEY-3**: keys are at most [`MAX_KEY_BYTES`] long; longer ones are refused when a row is written, not
+//! when it is searched.
 
 use crate::base::{Error, Result};
 
@@ -67,8 +67,8 @@ pub(super) enum Kind {
 }
 
 impl KeyCodec {
-    /// The codec for an index on `parts` of `columns`. Fails if a collation is unknown, or is not the one that
-    /// the index was built with.
+    /// The codec for an index on `parts` of `columns`. Fails if a collation is unknown, or is not the one
+    /// that the index was built with.
     pub fn new(
         columns: &[ColumnDef],
         parts: &[KeyPart],
@@ -129,7 +129,8 @@ impl KeyCodec {
         self.parts.iter().map(|p| p.column)
     }
 
-    /// How many bytes of the value of `column` its key parts may depend on; 0 if the index does not have the column.
+    /// How many bytes of the value of `column` its key parts may depend on; 0 if the index does not have the
+    /// column.
     pub fn bytes_needed(&self, column: usize) -> usize {
         let parts = self.parts.iter().filter(|p| p.column == column);
         let needed = parts.map(|p| match p.kind {
@@ -192,7 +193,8 @@ impl KeyCodec {
         Ok(())
     }
 
-    /// Is any part of the key of `row` (one datum per column of the table) NULL? Such keys are never duplicates.
+    /// Is any part of the key of `row` (one datum per column of the table) NULL? Such keys are never
+    /// duplicates.
     pub fn has_null(&self, row: &[Datum<'_>]) -> bool {
         self.parts.iter().any(|p| row[p.column].is_none())
     }
@@ -205,15 +207,15 @@ impl KeyCodec {
             .all(|p| old.get(p.column) == new[p.column])
     }
 
-    /// Can the value of part `part` be read back from a key, exactly as it was stored? Not for prefixes, floating
-    /// point (−0) and text under collations that change or pad it.
+    /// Can the value of part `part` be read back from a key, exactly as it was stored? Not for prefixes,
+    /// floating point (−0) and text under collations that change or pad it.
     pub fn readable(&self, part: usize) -> bool {
         self.parts[part].readable
     }
 
     /// Takes the own parts of `key` apart: pushes one datum per part to `out`, NULL for those that are not
-    /// [`readable`](Self::readable), and returns how many bytes they took. The clustered key of a secondary entry
-    /// follows there. Total on any bytes.
+    /// [`readable`](Self::readable), and returns how many bytes they took. The clustered key of a secondary
+    /// entry follows there. Total on any bytes.
     pub fn decode(&self, key: &[u8], out: &mut DatumBuf) -> Result<usize, Damage> {
         let mut at = 0;
         for part in &self.parts {
@@ -231,8 +233,8 @@ impl KeyCodec {
         Ok(at)
     }
 
-    /// Appends to `ends` where each of the own parts of `key` ends, the first of which starts at `at`. Total on any
-    /// bytes.
+    /// Appends to `ends` where each of the own parts of `key` ends, the first of which starts at `at`. Total
+    /// on any bytes.
     pub fn part_ends(
         &self,
         key: &[u8],
@@ -331,8 +333,8 @@ impl Part {
         }
     }
 
-    /// Reads the part at the start of `key` into `out`; how many bytes it took, and whether it is a value (not
-    /// NULL, not unreadable).
+    /// Reads the part at the start of `key` into `out`; how many bytes it took, and whether it is a value
+    /// (not NULL, not unreadable).
     #[inline]
     fn decode(
         &self,
@@ -406,8 +408,8 @@ pub fn row_id_of(key: &[u8]) -> Result<u64, Damage> {
     }
 }
 
-/// Turns a prefix into the smallest byte string above everything that starts with it. False, and `key` left empty,
-/// if there is none: the prefix is empty or all FF.
+/// Turns a prefix into the smallest byte string above everything that starts with it. False, and `key` left
+/// empty, if there is none: the prefix is empty or all FF.
 pub fn successor(key: &mut Vec<u8>) -> bool {
     while let Some(last) = key.pop() {
         if last < 0xff {

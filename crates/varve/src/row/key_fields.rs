@@ -1,9 +1,10 @@
-//! Values that stand at the same place in every key of an index: those in front of the first part whose length depends on
-//! its value. Reading one is a copy, where taking a key apart walks over all parts.
+//! Values that stand at the same place in every key of an index: those in front of the first part whose
+//! length depends on its value. Reading one is a copy, where taking a key apart walks over all parts.
 //!
 //! - **KEY-4** Keys of one index agree in the place and the length of each field.
 //!
-//! What is not a field (parts behind a text or a nullable column, floating point) is read by [`KeyCodec::decode`].
+//! What is not a field (parts behind a text or a nullable column, floating point) is read by
+//! [`KeyCodec::decode`].
 
 use super::key::{Kind, Part};
 use super::{Damage, KeyCodec};
@@ -42,8 +43,8 @@ impl Part {
 }
 
 impl KeyCodec {
-    /// Appends to `out` the fields of the parts that stand at constant places, if the first part starts at `at`. Returns where
-    /// the last part ends, if all of them do.
+    /// Appends to `out` the fields of the parts that stand at constant places, if the first part starts at
+    /// `at`. Returns where the last part ends, if all of them do.
     pub fn fields(&self, mut at: usize, out: &mut Vec<KeyField>) -> Option<usize> {
         for part in &self.parts {
             let len = part.constant_len()?;

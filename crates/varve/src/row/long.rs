@@ -1,10 +1,11 @@
 //! Long values: those that lie on overflow pages, as a row knows them and as a reader has fetched them.
 //!
-//! A row too long for its page keeps a [`LongRef`] where the value would stand. Whoever wants the value fetches it into
-//! [`LongValues`] (`table/long.rs`), and reads the row together with these. Nothing here knows a page's content.
+//! A row too long for its page keeps a [`LongRef`] where the value would stand. Whoever wants the value
+//! fetches it into [`LongValues`] (`table/long.rs`), and reads the row together with these. Nothing here
+//! knows a page's content.
 //!
-//! - **ROW-5** A value that was not fetched is never given out as something else: [`RowRef::get`](super::RowRef::get)
-//!   panics, [`RowRef::fetched`](super::RowRef::fetched) says so.
+//! - **ROW-5** A value that was not fetched is never given out as something else:
+//!   [`RowRef::get`](super::RowRef::get) panics, [`RowRef::fetched`](super::RowRef::fetched) says so.
 
 use crate::base::{Error, PageNo, Result, TrxId, get_u56, put_u56};
 
@@ -17,8 +18,8 @@ pub const LONG_REF_BYTES: usize = 21;
 /// Bytes that a buffer of long values may keep for the next rows.
 const KEPT_BYTES: usize = 256 << 10;
 
-/// Where a long value is: a chain of overflow pages, and whose chain that is. No two chains of a database have the same
-/// `trx` and `seq`, ever.
+/// Where a long value is: a chain of overflow pages, and whose chain that is. No two chains of a database
+/// have the same `trx` and `seq`, ever.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LongRef {
     /// The chain's first page.

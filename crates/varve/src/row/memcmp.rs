@@ -6,7 +6,8 @@
 //!   be put one behind the other, and inverting all bytes of a part reverses its order.
 //!
 //! Integers: big-endian, the sign bit flipped if signed. Floating point: big-endian; the sign bit is flipped
-//! if it is clear, all bits are if it is set; −0 is +0 (SQL calls them equal), NaNs sort outside the infinities.
+//! if it is clear, all bits are if it is set; −0 is +0 (SQL calls them equal), NaNs sort outside the
+//! infinities.
 //!
 //! **Escaped bytes** (any length, shorter first). Bytes other than 00 stand for themselves. A run of k
 //! zeros is written by what follows it:
@@ -21,11 +22,11 @@
 //! hence the directions. The cost is two bytes for the end and one byte for a run of zeros, so the two- and
 //! three-byte weights of Unicode collations, which are full of zeros, grow by half at most.
 //!
-//! **Padded bytes** (PAD SPACE weights: shorter texts compare as if filled with spaces). The input is cut into units;
-//! trailing space units are dropped and one space unit is put behind what is left. Behind the first space
-//! unit of each run of spaces stands a mark that says how the rest compares with spaces only: `01` less,
-//! `02` equal (the end), `03` greater. Two texts that agree so far and differ in their rest are told apart by the
-//! mark, exactly as comparing the rests with each other through infinite spaces would.
+//! **Padded bytes** (PAD SPACE weights: shorter texts compare as if filled with spaces). The input is cut
+//! into units; trailing space units are dropped and one space unit is put behind what is left. Behind the
+//! first space unit of each run of spaces stands a mark that says how the rest compares with spaces only:
+//! `01` less, `02` equal (the end), `03` greater. Two texts that agree so far and differ in their rest are
+//! told apart by the mark, exactly as comparing the rests with each other through infinite spaces would.
 
 use super::Damage;
 
@@ -171,8 +172,8 @@ pub(super) fn get_escaped(src: &[u8], flip: u8, mut put: impl FnMut(u8)) -> Resu
     Err(Damage::new("the end of a key part", src.len()))
 }
 
-/// Turns the weights from `start` to the end of `out` into padded bytes. `space` is the unit that a space weighs,
-/// 1 to 4 bytes.
+/// Turns the weights from `start` to the end of `out` into padded bytes. `space` is the unit that a space
+/// weighs, 1 to 4 bytes.
 pub(super) fn pad_in_place(start: usize, space: &[u8], out: &mut Vec<u8>) {
     // Units of a constant size compare as integers.
     match *space {
@@ -206,8 +207,9 @@ fn pad_units<const N: usize>(space: [u8; N], start: usize, out: &mut Vec<u8>) {
     out.push(REST_EQUAL);
 }
 
-/// Moves the `units` units at `start` apart so that a mark stands behind the first space of each of the `runs`
-/// runs. From the end, so that nothing is overwritten before it moved and the rest of each run is known.
+/// Moves the `units` units at `start` apart so that a mark stands behind the first space of each of the
+/// `runs` runs. From the end, so that nothing is overwritten before it moved and the rest of each run is
+/// known.
 #[inline]
 fn insert_marks<const N: usize>(
     space: [u8; N],
@@ -356,7 +358,9 @@ mod tests {
         }
 
         #[test]
-        fn hostile_bytes_are_refused_or_read(src in vec(prop_oneof![Just(0u8), Just(0x20), Just(2), any::<u8>()], 0..40)) {
+        fn hostile_bytes_are_refused_or_read(
+            src in vec(prop_oneof![Just(0u8), Just(0x20), Just(2), any::<u8>()], 0..40),
+        ) {
             for flip in [0, 0xff] {
                 let mut n = 0;
                 if let Ok(len) = get_escaped(&src, flip, |_| n += 1) {

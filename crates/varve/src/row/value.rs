@@ -1,8 +1,8 @@
 //! Typed values for people who write Rust, and their way to datums and back, checked against the column.
 //!
-//! Conversions never guess: an integer column takes integers in its range, `Double` also takes `Float`, `Text`
-//! also takes bytes (its character set need not be UTF-8), and nothing else is converted. Errors name the column,
-//! its type and the value.
+//! Conversions never guess: an integer column takes integers in its range, `Double` also takes `Float`,
+//! `Text` also takes bytes (its character set need not be UTF-8), and nothing else is converted. Errors name
+//! the column, its type and the value.
 
 use std::fmt;
 

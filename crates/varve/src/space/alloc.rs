@@ -1,12 +1,12 @@
 //! Reserving, allocating and freeing pages of a tablespace.
 //!
-//! Protocol of a change (SP-2): latch page 1, which is the file's allocation latch; choose an extent in the mirror; latch
-//! the group's allocation page; change it through the mini-transaction. The mirror follows under the same latch. The
-//! mirror is built by the first reservation, with page 1 latched shared, so that no change runs meanwhile; a page
-//! freed before that changes the allocation page only.
+//! Protocol of a change (SP-2): latch page 1, which is the file's allocation latch; choose an extent in the
+//! mirror; latch the group's allocation page; change it through the mini-transaction. The mirror follows
+//! under the same latch. The mirror is built by the first reservation, with page 1 latched shared, so that no
+//! change runs meanwhile; a page freed before that changes the allocation page only.
 //!
-//! A page that is freed and used again is safe for replay: its new user formats it as new (`Mtr::exclusive_new`), and
-//! that record does not depend on what the page held.
+//! A page that is freed and used again is safe for replay: its new user formats it as new
+//! (`Mtr::exclusive_new`), and that record does not depend on what the page held.
 
 use std::sync::atomic::Ordering;
 
@@ -55,7 +55,8 @@ impl Drop for Reserved<'_> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     Work,
-    /// Rollback, purge, and what removes or renames a table's file: it may use up the pages that are kept (SP-9).
+    /// Rollback, purge, and what removes or renames a table's file: it may use up the pages that are kept
+    /// (SP-9).
     UndoingWork,
 }
 
@@ -154,8 +155,8 @@ impl Space {
         self.used.store(extents.used(), Ordering::Relaxed);
     }
 
-    /// Takes a free page for `owner` (an index id's low bits, say; 0 if none), near `near` if possible. The caller has a
-    /// reservation, and latches the page as new. The page's old content stays until then.
+    /// Takes a free page for `owner` (an index id's low bits, say; 0 if none), near `near` if possible. The
+    /// caller has a reservation, and latches the page as new. The page's old content stays until then.
     pub fn alloc(&self, mtr: &mut Mtr<'_>, near: PageNo, owner: u32) -> Result<PageNo> {
         let owner = if owner == FREE { MIXED } else { owner };
         self.latch_alloc_page(mtr, 0)?;
@@ -186,7 +187,8 @@ impl Space {
             let expected = format!("a free page in extent {}", choice.extent);
             return Err(Error::corrupt(mtr.page_id(h), expected, "none"));
         };
-        // What the allocation page calls free is in use for sure if it is the file's own, or latched by the caller.
+        // What the allocation page calls free is in use for sure if it is the file's own, or latched by the
+        // caller.
         let own = no.0 == 0 || no == self.geometry.alloc_page(group);
         if own || mtr.find(self.page(no)).is_some() {
             let expected = format!("page {no} in use");
@@ -199,8 +201,9 @@ impl Space {
         Ok(no)
     }
 
-    /// Gives a page back. The page is latched exclusively by the mini-transaction, or will be here; then it comes before
-    /// the allocation pages in the latch order: if several are freed, all are latched before the first is.
+    /// Gives a page back. The page is latched exclusively by the mini-transaction, or will be here; then it
+    /// comes before the allocation pages in the latch order: if several are freed, all are latched before the
+    /// first is.
     pub fn free(&self, mtr: &mut Mtr<'_>, no: PageNo) -> Result<()> {
         let id = self.page(no);
         let h = match mtr.find(id) {
@@ -219,8 +222,9 @@ impl Space {
         Ok(())
     }
 
-    /// Gives pages of an unlogged tablespace back, in ascending order, without reading or writing them (SP-6). Nobody refers
-    /// to them any more. If this fails, some of them are lost until the tablespace is made anew.
+    /// Gives pages of an unlogged tablespace back, in ascending order, without reading or writing them
+    /// (SP-6). Nobody refers to them any more. If this fails, some of them are lost until the tablespace is
+    /// made anew.
     pub fn discard(&self, env: &MtrEnv, pages: &[PageNo]) -> Result<()> {
         assert!(
             !self.id.is_logged(),
@@ -322,7 +326,8 @@ impl Space {
         Ok(used())
     }
 
-    /// Replaces the copy of the table's definition in page 0. Takes as much redo as what is stored there, and 64 bytes.
+    /// Replaces the copy of the table's definition in page 0. Takes as much redo as what is stored there, and
+    /// 64 bytes.
     pub fn set_definition(&self, mtr: &mut Mtr<'_>, copy: DefinitionCopy<'_>) -> Result<()> {
         let h = mtr.exclusive(self.page(PageNo(0)))?;
         let head = copy.head();
@@ -410,8 +415,8 @@ pub(super) fn check_alloc_page(page: &[u8], id: PageId) -> Result<()> {
     Err(Error::corrupt(id, expected, found))
 }
 
-/// Pages by which a file of `size` pages is extended: doubling up to an extent, then an extent at a time, then an eighth
-/// of the file, at most 4 MiB.
+/// Pages by which a file of `size` pages is extended: doubling up to an extent, then an extent at a time,
+/// then an eighth of the file, at most 4 MiB.
 fn growth(size: u32, page_size: usize) -> u32 {
     if size < EXTENT_PAGES {
         return size.max(4).min(EXTENT_PAGES - size);

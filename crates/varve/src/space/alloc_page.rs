@@ -1,7 +1,8 @@
-//! Allocation pages: which pages of a group are in use, and whose its extents are. Pure functions of bytes and numbers.
+//! Allocation pages: which pages of a group are in use, and whose its extents are. Pure functions of bytes
+//! and numbers.
 //!
-//! The file is cut into **groups** of `page_size * 3 / 2` pages (24,576 pages of 16 KiB: 384 MiB) and each group into
-//! **extents** of 64 pages. Page 1 of each group is its allocation page:
+//! The file is cut into **groups** of `page_size * 3 / 2` pages (24,576 pages of 16 KiB: 384 MiB) and each
+//! group into **extents** of 64 pages. Page 1 of each group is its allocation page:
 //!
 //! | offset | field |
 //! |---|---|
@@ -9,9 +10,9 @@
 //! | 64 | one nibble per page, lower half first: bit 0 in use, bits 1–2 free-space class, bit 3 zero |
 //! | 64 + pages/2 | owner u32 per extent |
 //!
-//! The free-space class is zero as long as nothing fills pages by room. An extent's owner is 0 while none of its pages is
-//! in use, [`MIXED`] if several share it, otherwise a number that its user chose (an index id's low bits). It
-//! only guides where pages are put; a page may be in an extent of another owner.
+//! The free-space class is zero as long as nothing fills pages by room. An extent's owner is 0 while none of
+//! its pages is in use, [`MIXED`] if several share it, otherwise a number that its user chose (an index id's
+//! low bits). It only guides where pages are put; a page may be in an extent of another owner.
 
 use crate::base::PageNo;
 

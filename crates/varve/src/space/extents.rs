@@ -1,11 +1,12 @@
 //! What a tablespace remembers about its extents, so that finding a free page scans nothing.
 //!
-//! A mirror in memory of the allocation pages: per extent its owner and how many pages are in use. The pages are the
-//! truth; the mirror is built from them once ([`super::Space::reserve`]) and follows each change.
+//! A mirror in memory of the allocation pages: per extent its owner and how many pages are in use. The pages
+//! are the truth; the mirror is built from them once ([`super::Space::reserve`]) and follows each change.
 //!
-//! Policy: a user's first 32 pages come one by one from extents shared by small users ([`MIXED`]), so that a small table is
-//! small; after that it gets extents of its own and fills them, starting near the page it names, so that leaves
-//! that follow each other lie together. Only when the file can't give that are other users' extents used.
+//! Policy: a user's first 32 pages come one by one from extents shared by small users ([`MIXED`]), so that a
+//! small table is small; after that it gets extents of its own and fills them, starting near the page it
+//! names, so that leaves that follow each other lie together. Only when the file can't give that are other
+//! users' extents used.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -99,8 +100,8 @@ impl Extents {
         (self.size - extent * EXTENT_PAGES).min(EXTENT_PAGES)
     }
 
-    /// The file now has `size` pages. New extents are free, but the first of each new group: its allocation page is in
-    /// use, although it is written only when another page of the group is taken.
+    /// The file now has `size` pages. New extents are free, but the first of each new group: its allocation
+    /// page is in use, although it is written only when another page of the group is taken.
     pub fn grow(&mut self, size: u32) {
         if size <= self.size {
             return;

@@ -1,25 +1,31 @@
-//! A tablespace's file: open while it is used, and after that as long as there is room for it among the open files.
+//! A tablespace's file: open while it is used, and after that as long as there is room for it among the open
+//! files.
 //!
-//! A process may have only so many files open, and a database may have more tables. [`OpenFiles`] knows which table files are
-//! open and closes those that were used longest ago; a [`SpaceFile`] opens its own again when somebody needs it. The
-//! system tablespace and those of undo and of temporary tables stay open and are not counted.
+//! A process may have only so many files open, and a database may have more tables. [`OpenFiles`] knows which
+//! table files are open and closes those that were used longest ago; a [`SpaceFile`] opens its own again when
+//! somebody needs it. The system tablespace and those of undo and of temporary tables stay open and are not
+//! counted.
 //!
-//! - **FILE-1** A handle is closed only when no operation is on it and every write through it has been synced: the operating
-//!   system tells of a failed write those who had the file open at the time. A sync that somebody else begins may come before a write that is
-//!   on its way, so whoever writes pages keeps the file open from before the first write until its own sync is over
-//!   ([`SpaceFile::if_there`]). What an earlier process has written may not be durable either, as long as this one has not synced the file: to
+//! - **FILE-1** A handle is closed only when no operation is on it and every write through it has been
+//!   synced: the operating system tells of a failed write those who had the file open at the time. A sync
+//!   that somebody else begins may come before a write that is on its way, so whoever writes pages keeps the
+//!   file open from before the first write until its own sync is over ([`SpaceFile::if_there`]). What an
+//!   earlier process has written may not be durable either, as long as this one has not synced the file: to
 //!   be synced it is opened then, if it is closed.
-//! - **FILE-2** A file is opened again under the name that it has then: renaming holds the same mutex as opening. Once it is given
-//!   up, because it is removed or another takes its place, it is never opened again.
-//! - **FILE-3** More files than the limit are open only as long as all of them are in use or wait for their sync, which a batch
-//!   of the page cleaner ends with; those that just left the list are closed a moment later.
-//! - **FILE-4** Where the system refuses to open a file because too many are open, idle ones are closed, and it is tried again.
+//! - **FILE-2** A file is opened again under the name that it has then: renaming holds the same mutex as
+//!   opening. Once it is given up, because it is removed or another takes its place, it is never opened
+//!   again.
+//! - **FILE-3** More files than the limit are open only as long as all of them are in use or wait for their
+//!   sync, which a batch of the page cleaner ends with; those that just left the list are closed a moment
+//!   later.
+//! - **FILE-4** Where the system refuses to open a file because too many are open, idle ones are closed, and
+//!   it is tried again.
 //!
-//! Who keeps the database is told when a file can't be extended for want of space, or not be opened because too many are, and when it
-//! can again ([`OpenFiles::tell_of_refusals`]).
+//! Who keeps the database is told when a file can't be extended for want of space, or not be opened because
+//! too many are, and when it can again ([`OpenFiles::tell_of_refusals`]).
 //!
-//! Mutexes: a file's own, then that of the file that takes its place, then the list's; under the list's, other files' own by
-//! `try_lock` only. No file is closed under the list's mutex: that may take long.
+//! Mutexes: a file's own, then that of the file that takes its place, then the list's; under the list's,
+//! other files' own by `try_lock` only. No file is closed under the list's mutex: that may take long.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -76,7 +82,8 @@ pub struct OpenFiles {
     dir: PathBuf,
     limit: usize,
     method: FlushMethod,
-    /// Counts uses, to tell older ones from newer ones. Relaxed: a use that is taken for another one costs an open at most.
+    /// Counts uses, to tell older ones from newer ones. Relaxed: a use that is taken for another one costs an
+    /// open at most.
     clock: AtomicU64,
     /// By their `number`.
     open: Mutex<List>,
@@ -155,8 +162,9 @@ impl OpenFiles {
         opened
     }
 
-    /// Gives the words for whoever keeps the database to `tell` when a file can't be extended for want of space, or can't be opened
-    /// because too many are open, once a minute at most, and when one could after that. Only the first call counts.
+    /// Gives the words for whoever keeps the database to `tell` when a file can't be extended for want of
+    /// space, or can't be opened because too many are open, once a minute at most, and when one could after
+    /// that. Only the first call counts.
     pub fn tell_of_refusals(&self, tell: impl Fn(&str) + Send + Sync + 'static) {
         let _ = self.tell.set(Box::new(tell));
     }
@@ -197,8 +205,8 @@ impl OpenFiles {
         self.clock.fetch_add(1, Relaxed)
     }
 
-    /// Takes a file into the list, and closes others if it is too long (FILE-3). The caller holds the file's mutex, if others
-    /// know the file.
+    /// Takes a file into the list, and closes others if it is too long (FILE-3). The caller holds the file's
+    /// mutex, if others know the file.
     fn enter(&self, file: &SpaceFile) {
         let mut open = self.open.lock();
         open.insert(file.number, file.me.clone());
@@ -208,7 +216,8 @@ impl OpenFiles {
         }
     }
 
-    /// Closes up to so many files that are idle, but not this one, those first that were used longest ago. Returns how many.
+    /// Closes up to so many files that are idle, but not this one, those first that were used longest ago.
+    /// Returns how many.
     fn close_idle(
         &self,
         mut open: MutexGuard<'_, List>,
@@ -361,8 +370,8 @@ impl SpaceFile {
         done
     }
 
-    /// The file that the caller is going to sync, and keeps open until that is done: who writes from now on owes another one. `None`: it is
-    /// closed and owes nothing (FILE-1), or it is given up.
+    /// The file that the caller is going to sync, and keeps open until that is done: who writes from now on
+    /// owes another one. `None`: it is closed and owes nothing (FILE-1), or it is given up.
     pub fn to_sync(&self) -> Result<Option<Arc<dyn DiskFile>>> {
         let mut state = self.state.lock();
         let handle = match state.handle {
@@ -428,8 +437,9 @@ impl SpaceFile {
         drop(handle);
     }
 
-    /// Has `remove`, which is handed the path, take the file away, and never opens it again (FILE-2). Whoever reads or writes waits as
-    /// long as the caller keeps the answer (SP-8). If `remove` fails nothing has changed.
+    /// Has `remove`, which is handed the path, take the file away, and never opens it again (FILE-2). Whoever
+    /// reads or writes waits as long as the caller keeps the answer (SP-8). If `remove` fails nothing has
+    /// changed.
     pub fn give_up(&self, remove: impl FnOnce(&str) -> Result<()>) -> Result<GivenUp<'_>> {
         let mut state = self.state.lock();
         if state.is_given_up {

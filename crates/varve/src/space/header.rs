@@ -1,4 +1,5 @@
-//! Page 0 of a tablespace: what the file is, and a copy of its table's definition, so that it explains itself.
+//! Page 0 of a tablespace: what the file is, and a copy of its table's definition, so that it explains
+//! itself.
 //!
 //! After the page header (48 bytes):
 //!
@@ -15,8 +16,9 @@
 //!
 //! What a definition is, and how much of a long one stands here, is the callers' (`catalog/def_copy.rs`).
 //!
-//! Bytes 48..132 never change and lie in the first 512 bytes, which are written whole or not at all: a file can be
-//! recognised before a torn page 0 has been restored. The page as a whole has its checksum like any other.
+//! Bytes 48..132 never change and lie in the first 512 bytes, which are written whole or not at all: a file
+//! can be recognised before a torn page 0 has been restored. The page as a whole has its checksum like any
+//! other.
 
 use std::path::Path;
 

@@ -1,50 +1,60 @@
 //! Tablespaces: files of pages, their registry, and which of their pages are in use.
 //!
 //! Invariants:
-//! - **SP-1** A tablespace id is never used for two files. A page of a tablespace that is gone is never read, and writing
-//!   it does nothing.
-//! - **SP-2** Whoever allocates or frees pages of a file has its page 1 latched exclusively, until commit. So one
-//!   mini-transaction at a time changes a file's allocation pages, whichever they are. In the latch order they
-//!   come last (docs/locking.md); only a page just allocated, which nobody else can be looking for, is latched after them.
-//! - **SP-3** Room is reserved before a mini-transaction begins ([`Space::reserve`]): an allocation under a reservation
-//!   finds a page. A few pages of each file are kept, so that undoing work never fails for space (SP-9).
-//! - **SP-4** A file is complete and durable, and so is its name, before [`Spaces::create`] returns, that is before
-//!   anything can refer to it.
-//! - **SP-5** The size of a file is a multiple of an extent once it is larger than one, so that the allocation page of its
-//!   last group is always in it.
-//! - **SP-6** Pages of an unlogged tablespace may be given back unread and unwritten ([`Space::discard`]): what a free page
-//!   holds means nothing, and whoever takes it formats it as new. In a logged one the page itself says that it is free.
-//! - **SP-7** In a logged tablespace a page in use has a type other than unused and free, and every other page one of these.
-//! - **SP-8** Until a file that is being removed or replaced is gone for good, no write to it is passed over: it waits, or it is done if
-//!   the file stays open. A write that does nothing makes its page count as clean: the checkpoint would pass changes of a file that a
-//!   crash brings back, to which the redo behind them does not apply.
+//! - **SP-1** A tablespace id is never used for two files. A page of a tablespace that is gone is never read,
+//!   and writing it does nothing.
+//! - **SP-2** Whoever allocates or frees pages of a file has its page 1 latched exclusively, until commit. So
+//!   one mini-transaction at a time changes a file's allocation pages, whichever they are. In the latch order
+//!   they come last (docs/locking.md); only a page just allocated, which nobody else can be looking for, is
+//!   latched after them.
+//! - **SP-3** Room is reserved before a mini-transaction begins ([`Space::reserve`]): an allocation under a
+//!   reservation finds a page. A few pages of each file are kept, so that undoing work never fails for space
+//!   (SP-9).
+//! - **SP-4** A file is complete and durable, and so is its name, before [`Spaces::create`] returns, that is
+//!   before anything can refer to it.
+//! - **SP-5** The size of a file is a multiple of an extent once it is larger than one, so that the
+//!   allocation page of its last group is always in it.
+//! - **SP-6** Pages of an unlogged tablespace may be given back unread and unwritten ([`Space::discard`]):
+//!   what a free page holds means nothing, and whoever takes it formats it as new. In a logged one the page
+//!   itself says that it is free.
+//! - **SP-7** In a logged tablespace a page in use has a type other than unused and free, and every other
+//!   page one of these.
+//! - **SP-8** Until a file that is being removed or replaced is gone for good, no write to it is passed over:
+//!   it waits, or it is done if the file stays open. A write that does nothing makes its page count as clean:
+//!   the checkpoint would pass changes of a file that a crash brings back, to which the redo behind them does
+//!   not apply.
 //!
-//! - **SP-9** Pages of each file are kept for rollback, purge, and DDL that removes or renames a file ([`Purpose::UndoingWork`]): 16 or one in 64 of
-//!   a file larger than an extent; of a smaller one 8 if it has rollback segments, else 1. They have their space on the disk: a file is extended
-//!   with its space, and the holes of one that was copied are filled when it is opened. What was taken of them is made up for before
-//!   anybody gets a page for other work: the file grows, or he is refused.
+//! - **SP-9** Pages of each file are kept for rollback, purge, and DDL that removes or renames a file
+//!   ([`Purpose::UndoingWork`]): 16 or one in 64 of a file larger than an extent; of a smaller one 8 if it
+//!   has rollback segments, else 1. They have their space on the disk: a file is extended with its space, and
+//!   the holes of one that was copied are filled when it is opened. What was taken of them is made up for
+//!   before anybody gets a page for other work: the file grows, or he is refused.
 //!
 //! What needs them:
-//! - In a table's file, rollback: a row that gets its length back may split a page on each level of its tree. Who needs more than is there
-//!   waits for room (txn/rollback.rs, RB-1).
-//! - In the system tablespace and those of undo, rollback and purge take none: the room of a log in the history is made with the log, and
-//!   definitions that are put back have the length that they had. So all of them are for `DROP TABLE`, `TRUNCATE TABLE` and
-//!   `RENAME TABLE` (the last step of an `ALTER TABLE`, which the server can't take back if it is refused that, too),
-//!   one statement at a time: at most a page to begin each of its two undo logs, a page of the history queue, and as many as the undo records fill. These
-//!   have a hundred bytes and the table's name for each quarter of a page of the definition, and for `TRUNCATE` and `RENAME` that quarter, too. All of them use
-//!   the same rollback segment while it is active (`UndoSys::assign`) and share its pages, so that many tables can be dropped while a view
-//!   keeps purge away. The checkpoint goes on meanwhile: redo, control and doublewrite file have their space from the beginning.
+//! - In a table's file, rollback: a row that gets its length back may split a page on each level of its tree.
+//!   Who needs more than is there waits for room (txn/rollback.rs, RB-1).
+//! - In the system tablespace and those of undo, rollback and purge take none: the room of a log in the
+//!   history is made with the log, and definitions that are put back have the length that they had. So all of
+//!   them are for `DROP TABLE`, `TRUNCATE TABLE` and `RENAME TABLE` (the last step of an `ALTER TABLE`, which
+//!   the server can't take back if it is refused that, too), one statement at a time: at most a page to begin
+//!   each of its two undo logs, a page of the history queue, and as many as the undo records fill. These have
+//!   a hundred bytes and the table's name for each quarter of a page of the definition, and for `TRUNCATE`
+//!   and `RENAME` that quarter, too. All of them use the same rollback segment while it is active
+//!   (`UndoSys::assign`) and share its pages, so that many tables can be dropped while a view keeps purge
+//!   away. The checkpoint goes on meanwhile: redo, control and doublewrite file have their space from the
+//!   beginning.
 //!
 //! **SP-10** is in `spare`, where the room for `TRUNCATE TABLE` is.
 //!
 //! The temporary tablespace is made anew at every start, in the place of what is left of the last one, and
 //! never synced. `temporary` says what happens when it can't be written or read.
 //!
-//! Files are read and written by the buffer pool only, through [`PageStore`]; pages 0 and 1 are written directly when a
-//! file is made. The data directory's layout belongs to the callers: paths are relative to it.
+//! Files are read and written by the buffer pool only, through [`PageStore`]; pages 0 and 1 are written
+//! directly when a file is made. The data directory's layout belongs to the callers: paths are relative to
+//! it.
 //!
-//! Failure: an error leaves files and registry as they were, but for growth that nobody needed. `Error::NoSpace` when the
-//! disk is full.
+//! Failure: an error leaves files and registry as they were, but for growth that nobody needed.
+//! `Error::NoSpace` when the disk is full.
 
 mod alloc;
 mod alloc_page;
@@ -88,8 +98,9 @@ pub struct Space {
     growing: Mutex<()>,
     /// `None` until the first reservation. Locked for a moment only; page latches come first.
     extents: Mutex<Option<Extents>>,
-    /// Pages in use, as `extents` has it; 0 as long as that is not known. Stored under its mutex, and Relaxed, because it stands for
-    /// itself: each statement asks about its tables' sizes, and must not meet all others at a mutex.
+    /// Pages in use, as `extents` has it; 0 as long as that is not known. Stored under its mutex, and
+    /// Relaxed, because it stands for itself: each statement asks about its tables' sizes, and must not meet
+    /// all others at a mutex.
     used: AtomicU32,
 }
 

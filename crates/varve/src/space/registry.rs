@@ -1,7 +1,8 @@
-//! The tablespaces that are open, and the life of their files: create, open, rename, replace, drop. See SP-1 and SP-4.
+//! The tablespaces that are open, and the life of their files: create, open, rename, replace, drop. See SP-1
+//! and SP-4.
 //!
-//! File operations are durable when they return; what they mean for the catalog and in which order they are logged is
-//! the caller's business.
+//! File operations are durable when they return; what they mean for the catalog and in which order they are
+//! logged is the caller's business.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::ErrorKind;
@@ -23,7 +24,8 @@ use crate::page;
 /// Extension of a tablespace file that is being made, in the place of its own.
 pub const UNFINISHED_EXTENSION: &str = "vdt-new";
 
-/// Files whose syncs are under way together: all of a batch of pages. They may be open beyond the limit (FILE-3).
+/// Files whose syncs are under way together: all of a batch of pages. They may be open beyond the limit
+/// (FILE-3).
 const SYNCED_TOGETHER: usize = 256;
 
 /// What a new tablespace is told.
@@ -89,7 +91,8 @@ impl Spaces {
         }
     }
 
-    /// With the undo tablespaces in another directory than the data directory: its path, relative to that, with a slash behind; or empty.
+    /// With the undo tablespaces in another directory than the data directory: its path, relative to that,
+    /// with a slash behind; or empty.
     pub fn with_undo_dir(self, undo_dir: String) -> Spaces {
         Spaces { undo_dir, ..self }
     }
@@ -119,7 +122,8 @@ impl Spaces {
         &self.files
     }
 
-    /// Waits for what is being read ahead, and begins nothing like it any more. The threads that do it have ended then.
+    /// Waits for what is being read ahead, and begins nothing like it any more. The threads that do it have
+    /// ended then.
     pub fn close_queue(&self) {
         self.queue.close();
     }
@@ -140,9 +144,10 @@ impl Spaces {
         all
     }
 
-    /// Makes the file, durable, and opens it (SP-4). It gets its name when it is complete; until then it has another one,
-    /// by which start-up knows what a crash left (`UNFINISHED_EXTENSION`). Nothing remains of it if this fails. A temporary
-    /// tablespace takes over the file that an earlier process left, and is not made durable: no later process reads it.
+    /// Makes the file, durable, and opens it (SP-4). It gets its name when it is complete; until then it has
+    /// another one, by which start-up knows what a crash left (`UNFINISHED_EXTENSION`). Nothing remains of it
+    /// if this fails. A temporary tablespace takes over the file that an earlier process left, and is not
+    /// made durable: no later process reads it.
     pub fn create(&self, new: NewSpace<'_>) -> Result<Arc<Space>> {
         self.create_in(new, |path| match new.kind {
             SpaceKind::Temp => self.take_over(path, new.pages),
@@ -153,8 +158,8 @@ impl Spaces {
         })
     }
 
-    /// The file of an earlier process with at most so many pages, so that there is one on a full disk, too; or a new one. What is in it
-    /// means nothing (SP-6).
+    /// The file of an earlier process with at most so many pages, so that there is one on a full disk, too;
+    /// or a new one. What is in it means nothing (SP-6).
     fn take_over(&self, path: &Path, pages: u32) -> Result<Arc<dyn DiskFile>> {
         if !self.disk.exists(path)? {
             return self.disk.open(path, OpenMode::CreateNew);
@@ -201,7 +206,8 @@ impl Spaces {
             self.open(new.path)
         });
         done.inspect_err(|_| {
-            // The first error is the one to report; what is left behind is removed at the next attempt or start.
+            // The first error is the one to report; what is left behind is removed at the next attempt or
+            // start.
             if unfinished != path {
                 let _ = self.disk.remove(&unfinished);
                 let _ = self.disk.remove(&path);
@@ -277,13 +283,14 @@ impl Spaces {
         let size = u32::try_from(file.len()? / self.page_size as u64).unwrap_or(u32::MAX);
         let file = match header.kind {
             SpaceKind::Table => SpaceFile::counted(&self.files, path, self.files.for_pages(file)?),
-            // It need not become durable, and is small or does not last: let the system keep what it has room for.
+            // It need not become durable, and is small or does not last: let the system keep what it has room
+            // for.
             SpaceKind::Temp => SpaceFile::kept_open(&self.files, path, file),
             _ => SpaceFile::kept_open(&self.files, path, self.files.for_pages(file)?),
         };
         let space = self.space(intro.space, header, file, size);
-        // A crash may have cut off an extension that nothing durable refers to. If there is no room for the rest of it now, none of it
-        // counts (SP-5); redo that needs it asks again.
+        // A crash may have cut off an extension that nothing durable refers to. If there is no room for the
+        // rest of it now, none of it counts (SP-5); redo that needs it asks again.
         match space.grow_file(round_size(size)?) {
             Err(Error::NoSpace { .. }) if size > EXTENT_PAGES => {
                 space.size.store(size - size % EXTENT_PAGES, Release);
@@ -321,7 +328,8 @@ impl Spaces {
         synced
     }
 
-    /// Removes a file that is not open as a tablespace: its header is damaged, or it is another's. False if there is none.
+    /// Removes a file that is not open as a tablespace: its header is damaged, or it is another's. False if
+    /// there is none.
     pub fn remove_unopened(&self, path: &str) -> Result<bool> {
         let full = self.dir.join(path);
         let is_open = self.all().iter().any(|space| space.path() == path);
@@ -374,7 +382,8 @@ impl Spaces {
         self.sync_moved(&moved)
     }
 
-    /// Makes sure that nothing but the rename itself is left to fail: the path is free, its directory is there.
+    /// Makes sure that nothing but the rename itself is left to fail: the path is free, its directory is
+    /// there.
     pub fn prepare_rename(&self, to: &str) -> Result<()> {
         let target = self.dir.join(to);
         if self.disk.exists(&target)? {
@@ -384,8 +393,9 @@ impl Spaces {
         self.make_parent(&target)
     }
 
-    /// Puts the file of `new` in the place of `old`'s, which is gone then (SP-8): its pages are never read again, and late writes
-    /// to it are ignored. Afterwards call `BufferPool::drop_space`. If the file can't be moved both stay as they are.
+    /// Puts the file of `new` in the place of `old`'s, which is gone then (SP-8): its pages are never read
+    /// again, and late writes to it are ignored. Afterwards call `BufferPool::drop_space`. If the file can't
+    /// be moved both stay as they are.
     pub fn replace(&self, old: SpaceId, new: SpaceId) -> Result<()> {
         let (going, coming) = (self.require(old)?, self.require(new)?);
         let mut moved = None;
@@ -398,8 +408,9 @@ impl Spaces {
         synced
     }
 
-    /// The same for files that stay open, as those of undo do: nobody waits. What is written to the old one meanwhile goes to it, whether
-    /// or not it still has its name (SP-8). If the move can't be made durable the old one stays a tablespace, whose pages are written.
+    /// The same for files that stay open, as those of undo do: nobody waits. What is written to the old one
+    /// meanwhile goes to it, whether or not it still has its name (SP-8). If the move can't be made durable
+    /// the old one stays a tablespace, whose pages are written.
     pub fn replace_open(&self, old: SpaceId, new: SpaceId) -> Result<()> {
         let (going, coming) = (self.require(old)?, self.require(new)?);
         let (from, to) = (coming.path(), going.path());

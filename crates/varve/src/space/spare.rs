@@ -1,12 +1,15 @@
-//! The spare: a file of zeros with its space on the disk. `TRUNCATE TABLE` makes the table's new file of it when the disk is full, because the
-//! old one, which has all the room that is needed, can go only after the new one counts. So does opening with the temporary tablespace, whose
-//! file went when the database was closed.
+//! The spare: a file of zeros with its space on the disk. `TRUNCATE TABLE` makes the table's new file of it
+//! when the disk is full, because the old one, which has all the room that is needed, can go only after the
+//! new one counts. So does opening with the temporary tablespace, whose file went when the database was
+//! closed.
 //!
-//! - **SP-10** The spare has its whole length and space, or it is not used: who takes it makes durable that it has lost its name before writing to it, and
-//!   one of another length is made anew. Nothing in it means anything.
+//! - **SP-10** The spare has its whole length and space, or it is not used: who takes it makes durable that
+//!   it has lost its name before writing to it, and one of another length is made anew. Nothing in it means
+//!   anything.
 //!
-//! It is made when the database is opened, and again after it was used, by the next DDL that leaves room for it: first of all the
-//! `TRUNCATE` itself, whose old file is gone then. If there is no room, that is no error.
+//! It is made when the database is opened, and again after it was used, by the next DDL that leaves room for
+//! it: first of all the `TRUNCATE` itself, whose old file is gone then. If there is no room, that is no
+//! error.
 
 use std::sync::Arc;
 
@@ -17,7 +20,8 @@ use crate::io::OpenMode;
 
 /// The spare, in the data directory.
 pub const SPARE_FILE: &str = "truncate.spare";
-/// Its pages: enough for the new file of nearly every table. One with more than 59 indexes has more, or one with a very long definition.
+/// Its pages: enough for the new file of nearly every table. One with more than 59 indexes has more, or one
+/// with a very long definition.
 const SPARE_PAGES: u32 = EXTENT_PAGES;
 
 impl Spaces {
@@ -56,8 +60,8 @@ impl Spaces {
         })
     }
 
-    /// Like [`Spaces::create`]; if the disk is full the file is made of the spare. If that fails, too, what was full is the error: the attempts
-    /// may have left something behind that stands in each other's way.
+    /// Like [`Spaces::create`]; if the disk is full the file is made of the spare. If that fails, too, what
+    /// was full is the error: the attempts may have left something behind that stands in each other's way.
     pub fn create_on_full_disk(&self, new: NewSpace<'_>) -> Result<Arc<Space>> {
         let is_enough =
             new.pages < SPARE_PAGES || (new.pages, new.kind) == (SPARE_PAGES, SpaceKind::Temp);

@@ -93,9 +93,9 @@ fn in_use(env: &MtrEnv, space: &Space) -> BTreeSet<u32> {
         .collect()
 }
 
-/// Threads allocate and free against a model: no page is handed out twice, every free page is found again, and the
-/// file agrees with the model; so does the file that is opened again, and the one that replay makes from nothing but
-/// the log.
+/// Threads allocate and free against a model: no page is handed out twice, every free page is found again,
+/// and the file agrees with the model; so does the file that is opened again, and the one that replay makes
+/// from nothing but the log.
 #[test]
 fn allocation_follows_the_model_and_survives() {
     let dir = tempfile::tempdir().unwrap();
@@ -165,7 +165,8 @@ fn allocation_follows_the_model_and_survives() {
     }
 }
 
-/// Users that allocate in turn still get runs of neighbouring pages, and a file of several groups uses them all.
+/// Users that allocate in turn still get runs of neighbouring pages, and a file of several groups uses them
+/// all.
 #[test]
 fn pages_of_one_owner_lie_together_across_groups() {
     let dir = tempfile::tempdir().unwrap();
@@ -246,8 +247,8 @@ fn freed_pages_are_used_before_the_file_grows() {
     );
 }
 
-/// A disk that has room for so many bytes in a file and for so many open files, and lets others know before it makes names durable and
-/// before it closes a file.
+/// A disk that has room for so many bytes in a file and for so many open files, and lets others know before
+/// it makes names durable and before it closes a file.
 struct SmallDisk {
     limit: Arc<AtomicU64>,
     before_sync_dir: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -340,7 +341,8 @@ fn a_small_undo_tablespace_keeps_pages() {
     assert_eq!(take_all(Purpose::UndoingWork), 16);
 }
 
-/// On a full disk work is refused by name while undoing work still finds room; what failed to be made leaves no file.
+/// On a full disk work is refused by name while undoing work still finds room; what failed to be made leaves
+/// no file.
 #[test]
 fn a_full_disk_leaves_room_for_undoing_work() {
     let dir = tempfile::tempdir().unwrap();
@@ -391,7 +393,8 @@ fn a_full_disk_leaves_room_for_undoing_work() {
     space.reserve(&env, 3).map(drop).unwrap();
 }
 
-/// SP-5: a file whose extension was interrupted for want of space is opened all the same, and extended when there is room.
+/// SP-5: a file whose extension was interrupted for want of space is opened all the same, and extended when
+/// there is room.
 #[test]
 fn half_an_extension_does_not_count_on_a_full_disk() {
     let dir = tempfile::tempdir().unwrap();
@@ -540,7 +543,8 @@ fn late_writes_wait_until_the_file_is_gone_for_good() {
     }
 }
 
-/// SP-8: neither does it where files stay open, and there nobody waits. Whatever fails, the pages go where they are wanted.
+/// SP-8: neither does it where files stay open, and there nobody waits. Whatever fails, the pages go where
+/// they are wanted.
 #[test]
 fn late_writes_reach_an_open_file_until_it_is_gone_for_good() {
     for fails in [false, true] {
@@ -585,7 +589,8 @@ fn late_writes_reach_an_open_file_until_it_is_gone_for_good() {
     }
 }
 
-/// SP-6: pages of the temporary tablespace are given back without being read or written, across allocation pages.
+/// SP-6: pages of the temporary tablespace are given back without being read or written, across allocation
+/// pages.
 #[test]
 fn discarded_pages_are_free_and_unread() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! Whether each page of a tablespace is what its place says: for `varve check`.
 //!
-//! Looks at one page at a time, and at what the allocation pages say of it. What a page means to others (trees, undo) is
-//! theirs to judge. Nothing may change the tablespace meanwhile.
+//! Looks at one page at a time, and at what the allocation pages say of it. What a page means to others
+//! (trees, undo) is theirs to judge. Nothing may change the tablespace meanwhile.
 
 use super::alloc::check_alloc_page;
 use super::{EXTENT_PAGES, Space};
@@ -9,8 +9,9 @@ use crate::base::{Error, Lsn, PageId, PageNo, Result};
 use crate::page::{PageType, is_zero, page_lsn, page_type};
 
 impl Space {
-    /// Reads every page by `read`, which checks what a page says by itself, and hands each error to `tell`: those of reading, a page
-    /// that is newer than the redo log's end `newest`, and one whose type contradicts the allocation pages (SP-7).
+    /// Reads every page by `read`, which checks what a page says by itself, and hands each error to `tell`:
+    /// those of reading, a page that is newer than the redo log's end `newest`, and one whose type
+    /// contradicts the allocation pages (SP-7).
     pub fn verify_pages(
         &self,
         newest: Lsn,
@@ -59,7 +60,8 @@ impl Space {
         }
     }
 
-    /// An allocation page, and that it takes no page for used that is not there, or is in an extent of nobody.
+    /// An allocation page, and that it takes no page for used that is not there, or is in an extent of
+    /// nobody.
     fn verify_alloc_page(&self, alloc: &[u8], own: PageId) -> Result<()> {
         let (g, size) = (self.geometry, self.size_pages());
         // A group of which nothing was used yet.

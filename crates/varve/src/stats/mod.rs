@@ -1,12 +1,12 @@
-//! Statistics for whoever chooses between indexes: how many rows share the first columns of a key, and how many leaf
-//! pages an index has. They live in memory, are made when first asked for and again when the number of rows has changed
-//! by a tenth since, or on request.
+//! Statistics for whoever chooses between indexes: how many rows share the first columns of a key, and how
+//! many leaf pages an index has. They live in memory, are made when first asked for and again when the number
+//! of rows has changed by a tenth since, or on request.
 //!
-//! For each index a few leaves are read, spread evenly over the tree (`SAMPLED_LEAVES`). In them, each pair of
-//! neighbouring keys either agrees in its first n columns or not; the share of pairs that don't, times the rows,
-//! estimates how many different values the first n columns have. That is too coarse where there are few different
-//! values, so those are counted: from each value the search goes on behind all keys that start with it, at most
-//! `COUNTED_VALUES` times.
+//! For each index a few leaves are read, spread evenly over the tree (`SAMPLED_LEAVES`). In them, each pair
+//! of neighbouring keys either agrees in its first n columns or not; the share of pairs that don't, times the
+//! rows, estimates how many different values the first n columns have. That is too coarse where there are few
+//! different values, so those are counted: from each value the search goes on behind all keys that start with
+//! it, at most `COUNTED_VALUES` times.
 //!
 //! One thread at a time makes those of a table. Meanwhile others are told what was known before, at once;
 //! only if there is nothing yet they wait, since a plan made without would cost more. Whoever makes them and
@@ -14,10 +14,12 @@
 //!
 //! Delete-marked records count as long as they are there. The result is no snapshot.
 //!
-//! The sampled leaves, and the pages that lead there, are read ahead, so that they are waited for once a level and not one after the
-//! other. Where a count of values goes on is known only when the leaf before was read, so nothing can be read ahead for that.
+//! The sampled leaves, and the pages that lead there, are read ahead, so that they are waited for once a
+//! level and not one after the other. Where a count of values goes on is known only when the leaf before was
+//! read, so nothing can be read ahead for that.
 //!
-//! In a damaged database that is only read (`Options::force_recovery`) nothing is sampled but on request: [`guess`].
+//! In a damaged database that is only read (`Options::force_recovery`) nothing is sampled but on request:
+//! [`guess`].
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -76,8 +78,9 @@ fn refresh(table: &OpenTable, going_on: GoingOn<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Takes something for the table's statistics without looking at any page: that each part of a key is as good as the others at telling rows
-/// apart. That they are not stale does not change as long as nobody changes rows.
+/// Takes something for the table's statistics without looking at any page: that each part of a key is as good
+/// as the others at telling rows apart. That they are not stale does not change as long as nobody changes
+/// rows.
 pub fn guess(table: &OpenTable) {
     let rows = table.row_count();
     let guessed = table.indexes().enumerate().map(|(number, index)| {

@@ -1,12 +1,14 @@
-//! Inserting many rows at once: in the order of their keys, and with one mini-transaction for all that go into one leaf.
+//! Inserting many rows at once: in the order of their keys, and with one mini-transaction for all that go
+//! into one leaf.
 //!
-//! Such a **run** descends once, latches leaf and undo page once, and takes one place in the log. What is left to do for a row is
-//! a search in the latched leaf, its record there, and its undo record (UNDO-1). All rows go before all entries (SEC-1), and
-//! each index gets its entries in the order of their keys, too.
+//! Such a **run** descends once, latches leaf and undo page once, and takes one place in the log. What is
+//! left to do for a row is a search in the latched leaf, its record there, and its undo record (UNDO-1). All
+//! rows go before all entries (SEC-1), and each index gets its entries in the order of their keys, too.
 //!
-//! - **BULK-1** Nothing that may wait or fail happens between the first change of a run and its commit. So a run ends before a row
-//!   that needs another leaf, a split, room for its undo record, a lock, a gap that somebody holds, or overflow pages, or
-//!   whose key is there. The next run begins with it, or it is inserted by itself, as `insert_row` does.
+//! - **BULK-1** Nothing that may wait or fail happens between the first change of a run and its commit. So a
+//!   run ends before a row that needs another leaf, a split, room for its undo record, a lock, a gap that
+//!   somebody holds, or overflow pages, or whose key is there. The next run begins with it, or it is inserted
+//!   by itself, as `insert_row` does.
 //!
 //! Entries of unique indexes are inserted by themselves: the check of each one holds its stripe (unique.rs).
 
@@ -26,7 +28,8 @@ use super::write::{
     whole, write_undo,
 };
 
-/// Redo of an inserted record and its undo record, beside the key and the payload: the heads of the operations.
+/// Redo of an inserted record and its undo record, beside the key and the payload: the heads of the
+/// operations.
 const RECORD_LOG_BYTES: usize = 128;
 
 /// Keys of rows that are going to be inserted in one index.
@@ -162,8 +165,9 @@ fn move_counter(table: &OpenTable, most: u64) -> Result<()> {
     Ok(())
 }
 
-/// Where the record after the one at hand will go. If keys are far apart each record goes into a leaf of its own, and most of
-/// the time is spent waiting for the memory of that leaf: it is fetched while the record before is inserted.
+/// Where the record after the one at hand will go. If keys are far apart each record goes into a leaf of its
+/// own, and most of the time is spent waiting for the memory of that leaf: it is fetched while the record
+/// before is inserted.
 #[derive(Default)]
 struct Ahead {
     number: usize,
@@ -218,7 +222,8 @@ impl Batch<'_> {
         insert_entry(trx, self.table, self.index, key, unique, clustered_len)
     }
 
-    /// Inserts as many records as go into one leaf, from number `first` on. Returns how many: none if the first one needs more.
+    /// Inserts as many records as go into one leaf, from number `first` on. Returns how many: none if the
+    /// first one needs more.
     fn insert_run(
         &self,
         trx: &mut Transaction,
@@ -285,8 +290,8 @@ impl Batch<'_> {
         locked || trx.is_kept_out(index, key)
     }
 
-    /// Makes the payload of a record, but for what `stamp` writes. False if `insert_one` has to look at it: it does not fit, or
-    /// not without overflow pages.
+    /// Makes the payload of a record, but for what `stamp` writes. False if `insert_one` has to look at it:
+    /// it does not fit, or not without overflow pages.
     fn encode(&self, n: usize, payload: &mut Vec<u8>) -> bool {
         let (place, key) = (self.keys.places[n], self.keys.key(n));
         let table = self.table;

@@ -1,14 +1,15 @@
 //! CHECK TABLE: the structure of each tree, and that rows and entries belong together.
 //!
-//! The checker holds the table's shared lock, so that no transaction has uncommitted changes in it, and keeps purge
-//! away; readers go on. Under that, each live row must have exactly one live entry in each secondary index (SEC-1): every
-//! row's entry is looked up, and the numbers of live rows and entries must agree.
+//! The checker holds the table's shared lock, so that no transaction has uncommitted changes in it, and keeps
+//! purge away; readers go on. Under that, each live row must have exactly one live entry in each secondary
+//! index (SEC-1): every row's entry is looked up, and the numbers of live rows and entries must agree.
 //!
-//! Where keys can't be made, because a collation is not known (COL-2), the entries are only counted, and the keys that they name
-//! compared with those of the rows, all together, by a sum of hashes.
+//! Where keys can't be made, because a collation is not known (COL-2), the entries are only counted, and the
+//! keys that they name compared with those of the rows, all together, by a sum of hashes.
 //!
-//! The live rows' long values are read, and each page in use must belong to exactly one tree or long value. Overflow pages
-//! of no live row belong to older versions (UNDO-5): they are counted, and there are none once purge has caught up.
+//! The live rows' long values are read, and each page in use must belong to exactly one tree or long value.
+//! Overflow pages of no live row belong to older versions (UNDO-5): they are counted, and there are none once
+//! purge has caught up.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -96,7 +97,8 @@ fn verify_pages(trx: &Transaction, table: &OpenTable, tell: &mut dyn FnMut(Error
 /// Asked every so often; an error ends the check.
 type GoingOn<'a> = &'a dyn Fn() -> Result<()>;
 
-/// The same for a table that nobody else uses. Changes of transactions that have not ended count as if they had.
+/// The same for a table that nobody else uses. Changes of transactions that have not ended count as if they
+/// had.
 pub fn check_quiet_table(table: &OpenTable, going_on: GoingOn<'_>) -> Result<CheckReport> {
     let mut report = CheckReport::default();
     let mut pages = PageSet::default();
@@ -125,7 +127,8 @@ fn tell(report: &mut CheckReport, what: String) {
 #[derive(Default)]
 struct PageSet(HashSet<PageNo>);
 
-/// A key's share in the sum over all live rows or entries: equal sums mean the same keys, whatever their order.
+/// A key's share in the sum over all live rows or entries: equal sums mean the same keys, whatever their
+/// order.
 fn share(key: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);

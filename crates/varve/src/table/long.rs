@@ -2,30 +2,35 @@
 //!
 //! # Writing
 //!
-//! A row that takes more than half a page gives up its longest values, until the rest fits. Each is written as a chain of
-//! overflow pages (`catalog/overflow.rs`) before the row itself, from its end to its beginning, because a page names
-//! the one after it. A mini-transaction takes and fills some pages and logs an `OverflowAlloc` undo record that
-//! names them. So at any moment, whatever fails, rollback finds the pages that no row refers to (UNDO-5), newest first
-//! like everything else: the row's own undo record is newer and is taken back before the pages go.
+//! A row that takes more than half a page gives up its longest values, until the rest fits. Each is written
+//! as a chain of overflow pages (`catalog/overflow.rs`) before the row itself, from its end to its beginning,
+//! because a page names the one after it. A mini-transaction takes and fills some pages and logs an
+//! `OverflowAlloc` undo record that names them. So at any moment, whatever fails, rollback finds the pages
+//! that no row refers to (UNDO-5), newest first like everything else: the row's own undo record is newer and
+//! is taken back before the pages go.
 //!
-//! An update shares the long values that it does not change: the new row has the same references, and no page is written.
-//! Values are compared with what is on the pages, so callers need not say what changed. References of the old row that
-//! the new one does not have go on the update's list, references of a deleted row on the deletion's; purge frees them
-//! (`purge/chains.rs`). A revived row shares none: the dead row's values are on the deletion's list already.
+//! An update shares the long values that it does not change: the new row has the same references, and no page
+//! is written. Values are compared with what is on the pages, so callers need not say what changed.
+//! References of the old row that the new one does not have go on the update's list, references of a deleted
+//! row on the deletion's; purge frees them (`purge/chains.rs`). A revived row shares none: the dead row's
+//! values are on the deletion's list already.
 //!
 //! # Reading
 //!
-//! A reader has copied a row, holds no latch, and fetches the values that it wants page by page. What can go wrong is a
-//! **cut**: a page is not the chain's any more (OVF-2). It never gets wrong bytes. When can it be cut?
+//! A reader has copied a row, holds no latch, and fetches the values that it wants page by page. What can go
+//! wrong is a **cut**: a page is not the chain's any more (OVF-2). It never gets wrong bytes. When can it be
+//! cut?
 //!
-//! - Under the row's lock never: nobody else can replace the row, and its writer's rollback would need the same lock.
-//! - A version that a read view sees is freed by purge only after a transaction that replaced it is seen by every view; but
-//!   then the view would have decided for the newer version. So never, as long as the row was copied under this view.
-//! - A cursor may have copied the row under an earlier view, or before its own transaction took something back, or read
-//!   what was not committed. Then the leaf has changed since.
+//! - Under the row's lock never: nobody else can replace the row, and its writer's rollback would need the
+//!   same lock.
+//! - A version that a read view sees is freed by purge only after a transaction that replaced it is seen by
+//!   every view; but then the view would have decided for the newer version. So never, as long as the row was
+//!   copied under this view.
+//! - A cursor may have copied the row under an earlier view, or before its own transaction took something
+//!   back, or read what was not committed. Then the leaf has changed since.
 //!
-//! - **LONG-1** So after a cut the reader starts over from the leaf. If it arrives at a row with the same TrxId and
-//!   RollPtr and is cut again, the chain is damaged, and that is what it reports.
+//! - **LONG-1** So after a cut the reader starts over from the leaf. If it arrives at a row with the same
+//!   TrxId and RollPtr and is cut again, the chain is damaged, and that is what it reports.
 
 use std::borrow::Cow;
 
@@ -74,8 +79,9 @@ pub(super) fn row_limit(table: &OpenTable, key_len: usize) -> usize {
     limit.saturating_sub(key_len + ROW_AT)
 }
 
-/// Makes `values` a row that fits in its page; writes overflow pages if it must. `old` is the row that it replaces, whose
-/// long values it may share. What was written belongs to the transaction: if it takes the row back, they go, too.
+/// Makes `values` a row that fits in its page; writes overflow pages if it must. `old` is the row that it
+/// replaces, whose long values it may share. What was written belongs to the transaction: if it takes the row
+/// back, they go, too.
 pub fn store_row(
     trx: &mut Transaction,
     table: &OpenTable,
@@ -196,7 +202,8 @@ fn write_chain(trx: &mut Transaction, table: &OpenTable, value: &[u8]) -> Result
     Ok(chain)
 }
 
-/// Writes the pages of a chain from `first` on, before those that `chain` has so far; returns the new first page.
+/// Writes the pages of a chain from `first` on, before those that `chain` has so far; returns the new first
+/// page.
 fn write_batch(
     trx: &mut Transaction,
     table: &OpenTable,
@@ -258,8 +265,8 @@ pub fn dropped_refs(old: &RowRef<'_>, new: Option<&RowRef<'_>>) -> Vec<u8> {
     dropped.flat_map(|r| r.encode()).collect()
 }
 
-/// Fetches of each long column of `row` as many bytes as `wanted` says, at most; nothing of those for which it says 0.
-/// `false` is a cut. No latch may be held.
+/// Fetches of each long column of `row` as many bytes as `wanted` says, at most; nothing of those for which
+/// it says 0. `false` is a cut. No latch may be held.
 pub fn fetch(
     table: &OpenTable,
     row: &RowRef<'_>,
@@ -294,7 +301,8 @@ pub fn fetch(
     Ok(true)
 }
 
-/// The row in `bytes`, under clustered key `key`, with as much of its long values as the keys of these indexes are made of. `None` is a cut.
+/// The row in `bytes`, under clustered key `key`, with as much of its long values as the keys of these
+/// indexes are made of. `None` is a cut.
 pub fn row_for_keys<'a>(
     table: &'a OpenTable,
     indexes: &[&KeyCodec],

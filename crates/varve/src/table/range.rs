@@ -4,7 +4,8 @@ use crate::base::Result;
 use crate::catalog::OpenTable;
 use crate::row::{Datum, successor};
 
-/// A bound: the first parts of a search key (`OpenTable::encode_search`), and whether rows that start with them belong to the range.
+/// A bound: the first parts of a search key (`OpenTable::encode_search`), and whether rows that start with
+/// them belong to the range.
 pub type Bound<'a> = Option<(&'a [Datum<'a>], bool)>;
 
 /// Estimates the rows of index number `index` between two bounds from a few pages.

@@ -1,11 +1,12 @@
 //! Locking a row, and reading the version that the lock protects.
 //!
-//! Row locks are held on the clustered key, whichever index led there. A record whose TrxId belongs to a transaction
-//! that has not ended is locked exclusively by it without an entry in the lock table (an implicit lock); whoever
-//! runs into one first turns it into an explicit lock on behalf of the holder, then waits like for any other.
+//! Row locks are held on the clustered key, whichever index led there. A record whose TrxId belongs to a
+//! transaction that has not ended is locked exclusively by it without an entry in the lock table (an implicit
+//! lock); whoever runs into one first turns it into an explicit lock on behalf of the holder, then waits like
+//! for any other.
 //!
-//! - **ROWLOCK-1** A lock is granted or refused under the leaf latch, so what is read under the same latch is what the
-//!   lock protects. Waiting happens without any latch, and the row is read again afterwards.
+//! - **ROWLOCK-1** A lock is granted or refused under the leaf latch, so what is read under the same latch is
+//!   what the lock protects. Waiting happens without any latch, and the row is read again afterwards.
 
 use crate::base::{Result, TrxId};
 use crate::btree::{Seek, SharedLeaf};
@@ -99,8 +100,8 @@ pub fn lock_row_or(
     }
 }
 
-/// Locks a search key of an index exclusively, whether or not any row has it. It is a lock on the key itself: it keeps out
-/// nobody but those who ask for the same.
+/// Locks a search key of an index exclusively, whether or not any row has it. It is a lock on the key itself:
+/// it keeps out nobody but those who ask for the same.
 pub fn lock_search_key(
     trx: &mut Transaction,
     table: &OpenTable,
@@ -114,11 +115,11 @@ pub fn lock_search_key(
     trx.lock_record(index, &key, Mode::Exclusive).map(drop)
 }
 
-/// Tries to lock a record that the caller has latched and whose TrxId is `writer`. `None`: let the latch go, wait with
-/// `Transaction::lock_record`, and read the row again.
+/// Tries to lock a record that the caller has latched and whose TrxId is `writer`. `None`: let the latch go,
+/// wait with `Transaction::lock_record`, and read the row again.
 ///
-/// The writer's implicit lock is made explicit under the latch. Later it might have rolled back to a savepoint, and be
-/// given a lock that somebody else holds by then.
+/// The writer's implicit lock is made explicit under the latch. Later it might have rolled back to a
+/// savepoint, and be given a lock that somebody else holds by then.
 pub fn lock_latched(
     trx: &Transaction,
     table: &OpenTable,

@@ -1,12 +1,13 @@
 //! Unique checks of secondary indexes.
 //!
-//! The check and the insert that follows it happen under one striped latch on (index, unique key), so that two
-//! transactions that insert the same key check one after the other: the second one finds the first one's entry.
-//! The stripe is released before any lock wait.
+//! The check and the insert that follows it happen under one striped latch on (index, unique key), so that
+//! two transactions that insert the same key check one after the other: the second one finds the first one's
+//! entry. The stripe is released before any lock wait.
 //!
-//! Any entry that is not dead for good is a conflict. Its row is then locked shared, which waits for whoever is
-//! changing it; if the entry lives under that lock, it is a duplicate, and the lock keeps it from going away while the
-//! statement deals with it. No gap needs to be locked for that: while the row lives, nobody else can have its unique key.
+//! Any entry that is not dead for good is a conflict. Its row is then locked shared, which waits for whoever
+//! is changing it; if the entry lives under that lock, it is a duplicate, and the lock keeps it from going
+//! away while the statement deals with it. No gap needs to be locked for that: while the row lives, nobody
+//! else can have its unique key.
 
 use crate::base::{Error, PageId, Result, TrxId};
 use crate::btree::Seek;
@@ -33,7 +34,8 @@ impl Conflict {
         self.trx == other.trx && self.key == other.key
     }
 
-    /// It stays, and its row is not there: that can't be, for who deletes or takes back a row sees to its entries before others get its lock.
+    /// It stays, and its row is not there: that can't be, for who deletes or takes back a row sees to its
+    /// entries before others get its lock.
     pub fn damage(&self, index: &OpenIndex) -> Error {
         let found = format!("one of transaction {} without a row", self.trx);
         index.damage_on(self.page, "entries of rows that are there", found)
@@ -57,8 +59,8 @@ impl Conflict {
     }
 }
 
-/// Looks for another row with the same unique key: the first `unique_len` bytes of `key`, which is the full key of
-/// the entry to be inserted.
+/// Looks for another row with the same unique key: the first `unique_len` bytes of `key`, which is the full
+/// key of the entry to be inserted.
 pub fn find_conflict(
     trx: &Transaction,
     index: &OpenIndex,

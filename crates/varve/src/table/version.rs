@@ -1,11 +1,12 @@
 //! Finding the version of a row that a read view sees: the leaf record, or one behind its roll pointer.
 //!
-//! A reader copies the leaf record under the leaf's shared latch and follows roll pointers without one. The undo log
-//! it walks may be given back meanwhile if its writer rolled back: the undo page then holds something else, which
-//! `UndoSys::read` notices (a **cut**). The leaf record has changed in that case, so the reader starts over with it.
+//! A reader copies the leaf record under the leaf's shared latch and follows roll pointers without one. The
+//! undo log it walks may be given back meanwhile if its writer rolled back: the undo page then holds
+//! something else, which `UndoSys::read` notices (a **cut**). The leaf record has changed in that case, so
+//! the reader starts over with it.
 //!
-//! - **MVCC-1** A log is given back by purge only when every view sees its transaction, so that a cut whose leaf
-//!   record did not change can't happen. It is counted and reported as damage.
+//! - **MVCC-1** A log is given back by purge only when every view sees its transaction, so that a cut whose
+//!   leaf record did not change can't happen. It is counted and reported as damage.
 
 use crate::base::{Result, Sabotage, TrxId};
 use crate::btree::LeafAhead;
@@ -30,8 +31,8 @@ enum Walk {
     Cut,
 }
 
-/// Turns `payload`, a copy of the clustered record with this key, into the version that the view sees. `false`: the
-/// view sees no such row. No latch may be held.
+/// Turns `payload`, a copy of the clustered record with this key, into the version that the view sees.
+/// `false`: the view sees no such row. No latch may be held.
 pub fn visible_version(
     trx: &Transaction,
     view: &ReadView,
@@ -63,8 +64,8 @@ pub fn visible_version(
     }
 }
 
-/// Turns `payload`, a copy of the clustered record with this key, into the version that a plain read of this transaction
-/// is to see, if there is one: under READ UNCOMMITTED the record as it is.
+/// Turns `payload`, a copy of the clustered record with this key, into the version that a plain read of this
+/// transaction is to see, if there is one: under READ UNCOMMITTED the record as it is.
 pub fn visible_or_newest(
     trx: &Transaction,
     table: &OpenTable,

@@ -1,14 +1,15 @@
 //! Insert, update and delete of one row: the clustered record and its secondary entries.
 //!
-//! Each B+tree record is changed in one mini-transaction together with its undo record (UNDO-1). An operation that
-//! fails halfway (a duplicate in the third index, say) takes back what it did before it returns the error, so that
-//! the caller sees all of it or nothing.
+//! Each B+tree record is changed in one mini-transaction together with its undo record (UNDO-1). An operation
+//! that fails halfway (a duplicate in the third index, say) takes back what it did before it returns the
+//! error, so that the caller sees all of it or nothing.
 //!
-//! - **SEC-1** A secondary entry exists only while its row's record does: INSERT writes the row first, DELETE kills
-//!   the entries first and marks the row last.
+//! - **SEC-1** A secondary entry exists only while its row's record does: INSERT writes the row first, DELETE
+//!   kills the entries first and marks the row last.
 //! - **SEC-2** Only the holder of the row's exclusive lock, its rollback, or purge changes an entry.
-//! - **GAP-1** A record is inserted or revived only if no other transaction's gap lock keeps its key out, as seen under the
-//!   exclusive latch of its leaf. Otherwise everything is let go, the stripe of a unique check too, before it is waited.
+//! - **GAP-1** A record is inserted or revived only if no other transaction's gap lock keeps its key out, as
+//!   seen under the exclusive latch of its leaf. Otherwise everything is let go, the stripe of a unique check
+//!   too, before it is waited.
 //!
 //! What leaves something to purge first waits for its turn, if purge lags, before it takes a latch (PACE-2).
 //!
@@ -112,8 +113,8 @@ pub fn insert_row(
     Ok(())
 }
 
-/// Fails if the row is a duplicate, as its insert would, and with the same locks: before its long values are written. They would only
-/// be freed again. That nothing is found here promises nothing.
+/// Fails if the row is a duplicate, as its insert would, and with the same locks: before its long values are
+/// written. They would only be freed again. That nothing is found here promises nothing.
 fn refuse_duplicate(
     trx: &mut Transaction,
     table: &OpenTable,
@@ -175,8 +176,8 @@ fn insert_entries(
     done
 }
 
-/// Encodes an undo record for the next undo number into the transaction's scratch buffer, and makes room for it. `list`:
-/// the pages of an `OverflowAlloc`, the references that an update or a deletion drops.
+/// Encodes an undo record for the next undo number into the transaction's scratch buffer, and makes room for
+/// it. `list`: the pages of an `OverflowAlloc`, the references that an update or a deletion drops.
 pub(super) fn encode_undo(
     trx: &mut Transaction,
     table: &OpenTable,
@@ -305,7 +306,8 @@ fn log_counter(table: &OpenTable, mtr: &mut Mtr<'_>, values: &[Datum<'_>]) -> Re
     }
 }
 
-/// Does the same to the counter that values are drawn from: when the row is there, so that one that is refused leaves it alone.
+/// Does the same to the counter that values are drawn from: when the row is there, so that one that is
+/// refused leaves it alone.
 fn raise_counter(table: &OpenTable, values: &[Datum<'_>]) {
     if let Some(value) = table.auto_increment_value(values) {
         table.raise_auto_increment(value.saturating_add(1));
@@ -385,7 +387,8 @@ fn stale(table: &OpenTable) -> Error {
     ))
 }
 
-/// Replaces the locked record `current` by a new state: an update, a revival, or (with the same row) a delete mark.
+/// Replaces the locked record `current` by a new state: an update, a revival, or (with the same row) a delete
+/// mark.
 fn change_row(
     trx: &mut Transaction,
     table: &OpenTable,
@@ -451,8 +454,8 @@ fn change_row(
     Ok(Changed::Done)
 }
 
-/// The long values that nobody but older versions refers to once `old` is replaced by `row`. A dead row's are on the
-/// list of its deletion already.
+/// The long values that nobody but older versions refers to once `old` is replaced by `row`. A dead row's are
+/// on the list of its deletion already.
 fn dropped_by(
     table: &OpenTable,
     (kind, key): (UndoKind, &[u8]),
@@ -472,8 +475,8 @@ fn dropped_by(
 /// After so many the entry that is in the way is damage.
 const MOST_TRIES: u32 = 1000;
 
-/// Inserts a secondary entry, or revives the dead one with the same key. `unique`: the length of the part of the key
-/// that must not occur twice, and how a row that has it already is locked.
+/// Inserts a secondary entry, or revives the dead one with the same key. `unique`: the length of the part of
+/// the key that must not occur twice, and how a row that has it already is locked.
 pub(super) fn insert_entry(
     trx: &mut Transaction,
     table: &OpenTable,
@@ -646,8 +649,8 @@ enum Set {
     KeptOut,
 }
 
-/// The row to be changed, with what the keys of all indexes are made of. Under its lock no long value can be missing,
-/// unless the transaction has changed the row since.
+/// The row to be changed, with what the keys of all indexes are made of. Under its lock no long value can be
+/// missing, unless the transaction has changed the row since.
 fn row_to_change<'a>(
     table: &'a OpenTable,
     current: CurrentRow<'a>,
@@ -694,8 +697,8 @@ pub fn delete_row(trx: &mut Transaction, table: &OpenTable, current: CurrentRow<
     Ok(())
 }
 
-/// Replaces the row that the transaction has locked exclusively by `values`. `false`: they are what it has already, and nothing
-/// was written.
+/// Replaces the row that the transaction has locked exclusively by `values`. `false`: they are what it has
+/// already, and nothing was written.
 pub fn update_row(
     trx: &mut Transaction,
     table: &OpenTable,

@@ -55,7 +55,8 @@ impl Wakeup {
         self.wake.notify_all();
     }
 
-    /// Sleeps for `timeout` unless `notify_always` is called; `notify` does not see a sleeper. Returns whether it was called.
+    /// Sleeps for `timeout` unless `notify_always` is called; `notify` does not see a sleeper. Returns
+    /// whether it was called.
     pub fn pause(&self, timeout: Duration) -> bool {
         let mut signalled = self.signalled.lock();
         if !*signalled {
@@ -93,7 +94,8 @@ pub struct Counters {
     pub overflow_pages_freed: Counter,
     pub commits: Counter,
     pub rollbacks: Counter,
-    /// Roll pointers whose undo record was gone although the leaf record had not changed: zero in a sound database.
+    /// Roll pointers whose undo record was gone although the leaf record had not changed: zero in a sound
+    /// database.
     pub undo_cuts: Counter,
     pub purged_logs: Counter,
     pub purged_records: Counter,
@@ -147,8 +149,9 @@ pub struct Core {
     /// The oldest view when somebody looked last, and since when it has been that.
     oldest_view: Mutex<Option<(TrxNo, Instant)>>,
     pub prepared: Prepared,
-    /// A unique check and its insert happen under the stripe of (index, unique key): two transactions that insert
-    /// the same key check one after the other. Taken before page latches, never held during a lock wait.
+    /// A unique check and its insert happen under the stripe of (index, unique key): two transactions that
+    /// insert the same key check one after the other. Taken before page latches, never held during a lock
+    /// wait.
     unique_stripes: Box<[Mutex<()>]>,
     logger: Logger,
     /// Why nothing may be changed, if that is so.
@@ -199,8 +202,8 @@ impl Core {
         self.read_only.is_some()
     }
 
-    /// The number of the oldest open view, which holds purge back, and for how long it is known to have been the oldest.
-    /// Views don't look at the clock when they open: purge asks here now and then.
+    /// The number of the oldest open view, which holds purge back, and for how long it is known to have been
+    /// the oldest. Views don't look at the clock when they open: purge asks here now and then.
     pub fn oldest_view(&self) -> Option<(TrxNo, Duration)> {
         let oldest = self.sys.view_numbers().into_iter().min();
         let mut known = self.oldest_view.lock();

@@ -1,7 +1,8 @@
 //! Handles on a database's core, which transactions hold as long as they live.
 //!
-//! A count of references that all transactions shared would be written by all processors, twice for each transaction. So a database
-//! has some handles, each with a count of its own in a cache line of its own, and a thread's transactions count at the thread's.
+//! A count of references that all transactions shared would be written by all processors, twice for each
+//! transaction. So a database has some handles, each with a count of its own in a cache line of its own, and
+//! a thread's transactions count at the thread's.
 
 use std::array;
 use std::ops::Deref;

@@ -1,20 +1,22 @@
 //! The logged id limit: after a crash the counter starts at or above every number that was drawn.
 //!
 //! Invariants:
-//! - LIMIT-1 Every id and number drawn for a transaction with an id is below a limit that was handed to the log before.
-//! - LIMIT-2 `announced` is at least every limit in the log: it is stored before the log gets it. A checkpoint that reads
-//!   `announced` after it chose its LSN therefore carries at least the limits logged below that LSN.
+//! - LIMIT-1 Every id and number drawn for a transaction with an id is below a limit that was handed to the
+//!   log before.
+//! - LIMIT-2 `announced` is at least every limit in the log: it is stored before the log gets it. A
+//!   checkpoint that reads `announced` after it chose its LSN therefore carries at least the limits logged
+//!   below that LSN.
 //!
-//! A commit can't fail, so it never raises the limit itself: a transaction's id is handed out only when the limit is
-//! more than `MARGIN` above it, and there are at most `MARGIN` unfinished transactions (each holds an undo slot, of which
-//! there are 128 × 1,024), so the numbers they will draw are below the limit. A failed raise fails the statement that
-//! wanted an id. The log may make a raise wait; nothing is latched.
+//! A commit can't fail, so it never raises the limit itself: a transaction's id is handed out only when the
+//! limit is more than `MARGIN` above it, and there are at most `MARGIN` unfinished transactions (each holds
+//! an undo slot, of which there are 128 × 1,024), so the numbers they will draw are below the limit. A failed
+//! raise fails the statement that wanted an id. The log may make a raise wait; nothing is latched.
 
 use crate::base::sync::{AtomicU64, Mutex, Ordering};
 use crate::base::{Error, MAX_ID_56, Result};
 
-/// Writes an `IdLimit` record. It need not be synced: whatever is durable and uses an id below the limit comes after it
-/// in the log.
+/// Writes an `IdLimit` record. It need not be synced: whatever is durable and uses an id below the limit
+/// comes after it in the log.
 pub trait IdLimitLog: Send + Sync {
     fn raise(&self, new_limit: u64) -> Result<()>;
 }

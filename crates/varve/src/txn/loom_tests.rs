@@ -1,8 +1,8 @@
 //! Every interleaving (up to a bound on preemptions) of small pieces of the protocol of txn/mod.rs. Run with
 //! `RUSTFLAGS="--cfg loom" cargo test -p varve --lib --target-dir target/loom txn::loom_tests`.
 //!
-//! The ring has eight words in four segments. Its first id is 8, so ids 8 to 15 are the first lap, and whoever draws 15
-//! retires 8 and 9.
+//! The ring has eight words in four segments. Its first id is 8, so ids 8 to 15 are the first lap, and
+//! whoever draws 15 retires 8 and 9.
 
 use std::sync::Arc;
 
@@ -81,7 +81,8 @@ fn a_view_never_flips() {
     });
 }
 
-/// TXN-2: who starts to commit after it found another finished has the larger number, and no view sees only the later.
+/// TXN-2: who starts to commit after it found another finished has the larger number, and no view sees only
+/// the later.
 #[test]
 fn dependents_have_larger_numbers() {
     model::check(2, || {
@@ -150,8 +151,8 @@ fn low_passes_only_what_is_finished() {
     });
 }
 
-/// A ring that is one id short of retiring its first segment: `writer` (10) is unfinished, `done` (11) committed
-/// after `old` opened.
+/// A ring that is one id short of retiring its first segment: `writer` (10) is unfinished, `done` (11)
+/// committed after `old` opened.
 fn about_to_retire() -> (Arc<TxnSys>, TrxId, TrxId, ReadView) {
     let sys = small();
     let writer = sys.assign_id().unwrap();
@@ -216,7 +217,8 @@ fn views_open_and_ask_while_a_segment_is_retired() {
     });
 }
 
-/// A view has drawn its number and is not published yet, while a transaction commits, and its segment is retired.
+/// A view has drawn its number and is not published yet, while a transaction commits, and its segment is
+/// retired.
 #[test]
 fn a_view_opens_while_a_commit_is_retired() {
     model::check(2, || {

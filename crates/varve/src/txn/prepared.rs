@@ -1,11 +1,13 @@
-//! Transactions that are prepared: promised to a coordinator, who decides how they end and knows them by their names.
+//! Transactions that are prepared: promised to a coordinator, who decides how they end and knows them by
+//! their names.
 //!
-//! A prepared transaction belongs to a handle (`Transaction`), or to nobody after its handle was dropped or a crash: then
-//! what there is of it waits here, its undo logs and its locks. Who decides takes it over under its name.
+//! A prepared transaction belongs to a handle (`Transaction`), or to nobody after its handle was dropped or a
+//! crash: then what there is of it waits here, its undo logs and its locks. Who decides takes it over under
+//! its name.
 //!
 //! - **PREP-1** A name stands for at most one prepared transaction.
-//! - **PREP-2** Whoever is not in the map is not prepared: a transaction enters before its undo logs say so, and leaves after they
-//!   say something else.
+//! - **PREP-2** Whoever is not in the map is not prepared: a transaction enters before its undo logs say so,
+//!   and leaves after they say something else.
 //! - **PREP-3**, **PREP-4**: transaction.rs.
 //!
 //! The mutex is held for a moment; latches and other mutexes are not taken under it.

@@ -1,4 +1,5 @@
-//! What purge is at, for those who ask. Its coordinator writes it; everything is Relaxed and stands for itself.
+//! What purge is at, for those who ask. Its coordinator writes it; everything is Relaxed and stands for
+//! itself.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 

@@ -1,17 +1,19 @@
 //! The ring: the states of the newest ids, one word each, in an array indexed by the id's low bits.
 //!
-//! A word holds the id's upper bits (its *lap*), a state, and for the states with a number the distance of that number
-//! from the id. So a word says exactly whose state it holds, and one compare-and-swap changes it.
+//! A word holds the id's upper bits (its *lap*), a state, and for the states with a number the distance of
+//! that number from the id. So a word says exactly whose state it holds, and one compare-and-swap changes it.
 //!
 //! Invariants:
-//! - RING-1 The word of an id is written for the first time by the thread that drew the id, and only after the id's
-//!   segment was retired (`TxnSys::retire`): nothing that anybody still needs is overwritten.
+//! - RING-1 The word of an id is written for the first time by the thread that drew the id, and only after
+//!   the id's segment was retired (`TxnSys::retire`): nothing that anybody still needs is overwritten.
 //! - RING-2 A word of lap L is never changed back to an older lap.
-//! - RING-3 A number is less than two ring lengths above its id while the id is in the ring: the counter outruns the
-//!   usable end by at most one id per thread, and a ring has more words than the machine has threads.
+//! - RING-3 A number is less than two ring lengths above its id while the id is in the ring: the counter
+//!   outruns the usable end by at most one id per thread, and a ring has more words than the machine has
+//!   threads.
 //!
-//! Orderings: a word is stored with at least Release and loaded with at least Acquire, so whoever reads a state sees
-//! what its writer did before. SeqCst is used where sys.rs says so. No latch is held, nothing here can fail.
+//! Orderings: a word is stored with at least Release and loaded with at least Acquire, so whoever reads a
+//! state sees what its writer did before. SeqCst is used where sys.rs says so. No latch is held, nothing here
+//! can fail.
 
 use crate::base::TrxNo;
 use crate::base::sync::{AtomicU64, Ordering};
@@ -108,7 +110,8 @@ impl Ring {
         self.words.len() as u64
     }
 
-    /// Eight neighbouring ids lie in eight different cache lines: they are drawn by different threads at the same time.
+    /// Eight neighbouring ids lie in eight different cache lines: they are drawn by different threads at the
+    /// same time.
     fn word(&self, id: u64) -> &AtomicU64 {
         let pos = id & (self.len() - 1);
         let spread = (pos & 7) << (self.bits - 3) | pos >> 3;

@@ -1,13 +1,15 @@
 //! Rollback: each undo record, newest first, is taken back in one mini-transaction that restores exactly the
-//! previous state and marks the undo record UNDONE. A crash in between leaves a log whose marked records are done.
+//! previous state and marks the undo record UNDONE. A crash in between leaves a log whose marked records are
+//! done.
 //!
-//! - **RB-1** Rollback does not fail for space. Each tablespace keeps pages for it (SP-9); when they are used up on a full
-//!   disk, rollback says so in the log and waits until there is room. Only what recovery takes back before the database opens, changes
-//!   of definitions, waits for nobody.
-//! - **RB-2** What is rolled back as a whole may concern tables that can't be used (their file is missing or damaged). Those changes
-//!   are left, and with them the undo log, in its slot, and the transaction, unfinished: the next start tries again. Changes
-//!   to a table that has no definition any more are nobody's: it was dropped while it could not be used. A rollback to a savepoint
-//!   can leave nothing: what is taken back by half could be committed.
+//! - **RB-1** Rollback does not fail for space. Each tablespace keeps pages for it (SP-9); when they are used
+//!   up on a full disk, rollback says so in the log and waits until there is room. Only what recovery takes
+//!   back before the database opens, changes of definitions, waits for nobody.
+//! - **RB-2** What is rolled back as a whole may concern tables that can't be used (their file is missing or
+//!   damaged). Those changes are left, and with them the undo log, in its slot, and the transaction,
+//!   unfinished: the next start tries again. Changes to a table that has no definition any more are nobody's:
+//!   it was dropped while it could not be used. A rollback to a savepoint can leave nothing: what is taken
+//!   back by half could be committed.
 //! - **RB-3** What can't be taken back in temporary tables costs these (TEMP-6), and all else is taken back.
 
 use std::collections::BTreeSet;
@@ -54,14 +56,14 @@ pub(super) fn roll_back_whole(trx: &mut Transaction) -> Result<BTreeSet<TableId>
     })
 }
 
-/// Takes back what recovery found unfinished, before the database opens. There is nobody who could make room on a full disk: that is
-/// an error.
+/// Takes back what recovery found unfinished, before the database opens. There is nobody who could make room
+/// on a full disk: that is an error.
 pub(super) fn roll_back_recovered(trx: &mut Transaction) -> Result<BTreeSet<TableId>> {
     take_back_whole(trx, take_back)
 }
 
-/// The same while the database is in use, until `stop`: then it ends with `Interrupted`, between two records. Counts down `left`
-/// with each record.
+/// The same while the database is in use, until `stop`: then it ends with `Interrupted`, between two records.
+/// Counts down `left` with each record.
 pub(super) fn roll_back_in_background(
     trx: &mut Transaction,
     stop: &AtomicBool,
@@ -259,7 +261,8 @@ fn remove(
     Ok(())
 }
 
-/// Frees overflow pages. The row that referred to them is gone, or never came to be: its record was taken back before.
+/// Frees overflow pages. The row that referred to them is gone, or never came to be: its record was taken
+/// back before.
 fn free_overflow(
     core: &Core,
     trx: &mut Transaction,

@@ -32,22 +32,23 @@ impl FlushLog {
 pub struct PurgeOptions {
     /// Threads that help the one that is always there: at most [`PurgeOptions::MAX_THREADS`].
     pub threads: u32,
-    /// Undo pages that are read for a batch: 1 to [`PurgeOptions::MAX_BATCH_SIZE`]. A larger batch visits a page of a table less often
-    /// and takes more memory; while threads wait for free frames of the buffer pool it has four times as many.
+    /// Undo pages that are read for a batch: 1 to [`PurgeOptions::MAX_BATCH_SIZE`]. A larger batch visits a
+    /// page of a table less often and takes more memory; while threads wait for free frames of the buffer
+    /// pool it has four times as many.
     pub batch_size: u32,
-    /// After so many batches free undo pages go back to their tablespaces: 1 to [`PurgeOptions::MAX_TRUNCATE_FREQUENCY`]. When there is
-    /// nothing to do they go back anyway.
+    /// After so many batches free undo pages go back to their tablespaces: 1 to
+    /// [`PurgeOptions::MAX_TRUNCATE_FREQUENCY`]. When there is nothing to do they go back anyway.
     pub rseg_truncate_frequency: u32,
-    /// Truncates undo tablespaces that have become larger than `max_undo_log_size`, one at a time, as soon as they can be emptied. There have to
-    /// be two or more.
+    /// Truncates undo tablespaces that have become larger than `max_undo_log_size`, one at a time, as soon as
+    /// they can be emptied. There have to be two or more.
     pub undo_log_truncate: bool,
     /// Bytes: at least [`PurgeOptions::MIN_MAX_UNDO_LOG_SIZE`].
     pub max_undo_log_size: u64,
-    /// While more transactions than this wait to be purged, whatever keeps purge from them, those that update or delete are slowed down to
-    /// what purge can take off. 0: they never are.
+    /// While more transactions than this wait to be purged, whatever keeps purge from them, those that update
+    /// or delete are slowed down to what purge can take off. 0: they never are.
     pub max_purge_lag: u64,
-    /// How long one row change is delayed for that at most: up to [`PurgeOptions::LONGEST_MAX_PURGE_LAG_DELAY`]. Below 50 µs
-    /// nobody is delayed: no sleep is shorter.
+    /// How long one row change is delayed for that at most: up to
+    /// [`PurgeOptions::LONGEST_MAX_PURGE_LAG_DELAY`]. Below 50 µs nobody is delayed: no sleep is shorter.
     pub max_purge_lag_delay: Duration,
 }
 

@@ -1,17 +1,17 @@
-//! The straggler map: the states of unfinished ids that the ring has no room for any more (a writer that lives while a
-//! million other ids are drawn), and of transactions that recovery found unfinished.
+//! The straggler map: the states of unfinished ids that the ring has no room for any more (a writer that
+//! lives while a million other ids are drawn), and of transactions that recovery found unfinished.
 //!
 //! Invariants:
 //! - STRAG-1 An id enters the map before its ring word says so, and before `low` passes it.
-//! - STRAG-2 `[first, last]` covers the map: an id outside of it is not in the map. They are changed with the map, under
-//!   its write lock; `first` and `last` are stored with Release and loaded with Acquire.
-//! - STRAG-3 An id leaves the map only when it is finished, and after every open view that does not see it got it on
-//!   its own list (`TxnSys::settle`).
+//! - STRAG-2 `[first, last]` covers the map: an id outside of it is not in the map. They are changed with the
+//!   map, under its write lock; `first` and `last` are stored with Release and loaded with Acquire.
+//! - STRAG-3 An id leaves the map only when it is finished, and after every open view that does not see it
+//!   got it on its own list (`TxnSys::settle`).
 //!
-//! A reader takes the map's lock in shared mode, sharded by thread, and only for an id between `first` and `last` or
-//! one that has left the ring: rare. The owner of an id changes its state under the shared lock too (a store in the
-//! entry's word); only entering and leaving take the lock exclusively, which only the holder of the upkeep mutex and
-//! `adopt` do. No latch is held, nothing here can fail.
+//! A reader takes the map's lock in shared mode, sharded by thread, and only for an id between `first` and
+//! `last` or one that has left the ring: rare. The owner of an id changes its state under the shared lock too
+//! (a store in the entry's word); only entering and leaving take the lock exclusively, which only the holder
+//! of the upkeep mutex and `adopt` do. No latch is held, nothing here can fail.
 
 use std::collections::BTreeMap;
 
@@ -47,9 +47,9 @@ impl Stragglers {
         }
     }
 
-    /// `(first, last)`; an id outside is not in the map. `first` is loaded first: each bound is then at least as new as
-    /// anything its reader had seen before, and an id that left in between has a number below what the reader's next
-    /// load of the counter will return (view.rs).
+    /// `(first, last)`; an id outside is not in the map. `first` is loaded first: each bound is then at least
+    /// as new as anything its reader had seen before, and an id that left in between has a number below what
+    /// the reader's next load of the counter will return (view.rs).
     pub fn bounds(&self) -> (u64, u64) {
         let first = self.first.load(Ordering::Acquire);
         let last = self.last.load(Ordering::Acquire);
@@ -63,7 +63,8 @@ impl Stragglers {
             .map(|word| unpack(word.load(Ordering::Acquire)))
     }
 
-    /// Sets the state of an id that is in the map. The caller is its owner (or upkeep, before the owner knows).
+    /// Sets the state of an id that is in the map. The caller is its owner (or upkeep, before the owner
+    /// knows).
     pub fn set(&self, id: u64, state: State) {
         let map = self.map.read();
         let Some(word) = map.get(&id) else {

@@ -2,17 +2,19 @@
 //!
 //! Invariants (protocol and proofs in prose: txn/mod.rs):
 //! - TXN-1 Every id below `low` is finished or in the straggler map, and was so before `low` passed it.
-//! - TXN-2 A number is drawn after the id's state says COMMITTING, and before it says COMMITTED. So the order of the
-//!   numbers is an order in which the transactions can have happened: who could see or wait for another has a larger one.
-//! - TXN-3 `purge_limit` never returns more than the number of any view, open or to come, nor more than a number
-//!   whose transaction is not COMMITTED yet.
-//! - TXN-4 Between `assign_id` and `finish_commit` or `abort` an id belongs to one thread at a time: only that thread changes its state.
+//! - TXN-2 A number is drawn after the id's state says COMMITTING, and before it says COMMITTED. So the order
+//!   of the numbers is an order in which the transactions can have happened: who could see or wait for
+//!   another has a larger one.
+//! - TXN-3 `purge_limit` never returns more than the number of any view, open or to come, nor more than a
+//!   number whose transaction is not COMMITTED yet.
+//! - TXN-4 Between `assign_id` and `finish_commit` or `abort` an id belongs to one thread at a time: only
+//!   that thread changes its state.
 //! - TXN-5 A thread that dies in between `start_commit` and `finish_commit` stops the database. Nobody waits
 //!   for its transaction then.
 //!
-//! No latch is held or taken. Only `assign_id` and `adopt` can fail (the id limit can't be logged, ids have run out).
-//! Who draws the middle number of a ring segment does upkeep (upkeep.rs) for the others; everybody else waits for
-//! nothing here.
+//! No latch is held or taken. Only `assign_id` and `adopt` can fail (the id limit can't be logged, ids have
+//! run out). Who draws the middle number of a ring segment does upkeep (upkeep.rs) for the others; everybody
+//! else waits for nothing here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,8 +55,8 @@ impl Shape {
 
 /// What views share with the transaction system.
 pub(super) struct Core {
-    /// The counter: the next id or number. Drawn with AcqRel, so that what a transaction did before it drew its number
-    /// is seen by whoever loads a larger counter with Acquire.
+    /// The counter: the next id or number. Drawn with AcqRel, so that what a transaction did before it drew
+    /// its number is seen by whoever loads a larger counter with Acquire.
     pub next: CachePadded<AtomicU64>,
     /// TXN-1. Only grows.
     pub low: CachePadded<AtomicU64>,
@@ -106,9 +108,10 @@ impl Core {
         true
     }
 
-    /// Moves `low` over everything that is finished. Called by the thread that finished the id at `low`: who finds `low`
-    /// below its own id leaves the rest to the owner of an id further down. Both sides are SeqCst (finish, then look at
-    /// `low`; move `low`, then look at the next word), so one of the two sees the other.
+    /// Moves `low` over everything that is finished. Called by the thread that finished the id at `low`: who
+    /// finds `low` below its own id leaves the rest to the owner of an id further down. Both sides are SeqCst
+    /// (finish, then look at `low`; move `low`, then look at the next word), so one of the two sees the
+    /// other.
     pub fn advance_low(&self) {
         let mut from = self.low.load(Ordering::SeqCst);
         loop {
@@ -131,8 +134,8 @@ impl Core {
         }
     }
 
-    /// Finished, or a straggler. A word of a newer lap counts too: then `low` has passed the id long ago, and the
-    /// compare-and-swap that follows will fail.
+    /// Finished, or a straggler. A word of a newer lap counts too: then `low` has passed the id long ago, and
+    /// the compare-and-swap that follows will fail.
     fn is_passable(&self, id: u64) -> bool {
         match self.ring.get(id) {
             Word::State(state) => !state.is_unfinished(),
@@ -147,8 +150,8 @@ pub struct TxnSys {
     pub(super) core: Arc<Core>,
     pub(super) slots: Slots,
     pub(super) segment_len: u64,
-    /// Ids below may be marked in the ring. Stored with Release by upkeep, loaded with Acquire by who draws: then
-    /// everything upkeep did happens before the ring's words are overwritten.
+    /// Ids below may be marked in the ring. Stored with Release by upkeep, loaded with Acquire by who draws:
+    /// then everything upkeep did happens before the ring's words are overwritten.
     pub(super) usable_end: CachePadded<AtomicU64>,
     pub(super) upkeep: Mutex<Upkeep>,
     id_limit: IdLimit,
@@ -157,8 +160,8 @@ pub struct TxnSys {
 }
 
 impl TxnSys {
-    /// A transaction system whose counter starts at `first_id`: above every id and number ever used, which after a crash
-    /// is the last logged id limit.
+    /// A transaction system whose counter starts at `first_id`: above every id and number ever used, which
+    /// after a crash is the last logged id limit.
     pub fn new(first_id: u64, log: Box<dyn IdLimitLog>) -> TxnSys {
         TxnSys::with_ring(first_id, log, RING_BITS)
     }
@@ -227,7 +230,8 @@ impl TxnSys {
         self.core.set_state(id.0, State::Prepared);
     }
 
-    /// Draws the transaction's number. Until `finish_commit`, which must follow, readers that need the number wait.
+    /// Draws the transaction's number. Until `finish_commit`, which must follow, readers that need the number
+    /// wait.
     pub fn start_commit(&self, id: TrxId) -> TrxNo {
         let floor = self.core.next.load(Ordering::Acquire);
         self.core.set_state(id.0, State::Committing { floor });
@@ -290,7 +294,8 @@ impl TxnSys {
         Ok(())
     }
 
-    /// The transaction is neither committed nor rolled back completely: it holds implicit locks on what carries its id.
+    /// The transaction is neither committed nor rolled back completely: it holds implicit locks on what
+    /// carries its id.
     pub fn is_unfinished(&self, id: TrxId) -> bool {
         let low = self.core.low.load(Ordering::Acquire);
         if id.0 < low {
@@ -302,8 +307,8 @@ impl TxnSys {
         self.core.state(id.0).is_some_and(State::is_unfinished)
     }
 
-    /// The number below which every committed change is visible to all views, open and to come, and every commit is
-    /// complete. Never falls.
+    /// The number below which every committed change is visible to all views, open and to come, and every
+    /// commit is complete. Never falls.
     pub fn purge_limit(&self) -> TrxNo {
         let core = &self.core;
         let tentative = core.next.load(Ordering::Acquire);

@@ -1,5 +1,5 @@
-//! The transaction system against a sequential oracle: what a view may answer follows from the numbers alone, once
-//! everything has finished. Rings are tiny, so that every few dozen ids a segment is reused.
+//! The transaction system against a sequential oracle: what a view may answer follows from the numbers alone,
+//! once everything has finished. Rings are tiny, so that every few dozen ids a segment is reused.
 
 use std::collections::HashMap;
 use std::sync::Arc;

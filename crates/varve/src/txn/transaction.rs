@@ -1,16 +1,18 @@
 //! A transaction: its id, undo, read view and locks, from begin to the end of commit or rollback.
 //!
-//! Commit (ARCHITECTURE.md section 7) has two steps. `commit_start` does everything up to "locks released" and no
-//! I/O but reading a page that was evicted: the undo logs' mini-transaction is latched first, so that whatever can
-//! fail fails before the transaction is COMMITTING; then the number is drawn, the history written, the state set to
-//! COMMITTED, the locks released. `commit_wait` waits until the redo is as durable as `flush_log_at_trx_commit`
-//! asks. The LSN is reserved before the state says COMMITTED, so a dependent commit never becomes durable first.
+//! Commit (ARCHITECTURE.md section 7) has two steps. `commit_start` does everything up to "locks released"
+//! and no I/O but reading a page that was evicted: the undo logs' mini-transaction is latched first, so that
+//! whatever can fail fails before the transaction is COMMITTING; then the number is drawn, the history
+//! written, the state set to COMMITTED, the locks released. `commit_wait` waits until the redo is as durable
+//! as `flush_log_at_trx_commit` asks. The LSN is reserved before the state says COMMITTED, so a dependent
+//! commit never becomes durable first.
 //!
 //! - **TXN-1** A transaction that did not write has no id, no undo and nothing to wait for.
 //! - **TXN-2** Dropping a transaction that did not end rolls it back, unless it is prepared.
-//! - **PREP-3** From `prepare` on only `commit` and `rollback` change anything. A prepared transaction survives its handle and
-//!   the database: it is then found by its name (prepared.rs), with its locks.
-//! - **PREP-4** After `hold_commit`, `commit_start` neither fails nor does I/O, unless the database was poisoned.
+//! - **PREP-3** From `prepare` on only `commit` and `rollback` change anything. A prepared transaction
+//!   survives its handle and the database: it is then found by its name (prepared.rs), with its locks.
+//! - **PREP-4** After `hold_commit`, `commit_start` neither fails nor does I/O, unless the database was
+//!   poisoned.
 
 mod locks;
 
@@ -41,8 +43,8 @@ pub enum Isolation {
     ReadUncommitted,
     /// Each statement sees what was committed when it started.
     ReadCommitted,
-    /// Every statement sees what was committed when the first one read. Locking reads keep others from adding rows
-    /// where they looked.
+    /// Every statement sees what was committed when the first one read. Locking reads keep others from adding
+    /// rows where they looked.
     #[default]
     RepeatableRead,
     /// Reads lock what they read, shared, as far as they don't lock it anyway; otherwise as `RepeatableRead`.
@@ -50,7 +52,8 @@ pub enum Isolation {
 }
 
 impl Isolation {
-    /// Locking reads lock the gaps that they pass, and keep the locks of rows that the statement did not want.
+    /// Locking reads lock the gaps that they pass, and keep the locks of rows that the statement did not
+    /// want.
     pub fn locks_gaps(self) -> bool {
         matches!(self, Isolation::RepeatableRead | Isolation::Serializable)
     }
@@ -176,8 +179,8 @@ impl Transaction {
         }
     }
 
-    /// A transaction that recovery found prepared, with the locks that keep DDL away from what it changed. Nobody else uses
-    /// the database yet. Dropped, it waits for its coordinator.
+    /// A transaction that recovery found prepared, with the locks that keep DDL away from what it changed.
+    /// Nobody else uses the database yet. Dropped, it waits for its coordinator.
     pub(crate) fn recovered_prepared(core: Arc<Core>, undo: TrxUndo) -> Result<Transaction> {
         let xid = *undo.xid().expect("recovery looked at it");
         let tables = undo.tables(&core.undo)?;
@@ -188,9 +191,9 @@ impl Transaction {
         Ok(trx)
     }
 
-    /// A transaction that recovery found unfinished and that will be rolled back while the database is in use: with the same locks.
-    /// Nobody else uses the database yet. To learn which tables a long one has changed all of its undo would have to be read: it locks
-    /// all of `tables`, which are the database's.
+    /// A transaction that recovery found unfinished and that will be rolled back while the database is in
+    /// use: with the same locks. Nobody else uses the database yet. To learn which tables a long one has
+    /// changed all of its undo would have to be read: it locks all of `tables`, which are the database's.
     pub(crate) fn recovered_loser(
         core: Arc<Core>,
         undo: TrxUndo,
@@ -365,8 +368,8 @@ impl Transaction {
         Savepoint(self.next_undo_no())
     }
 
-    /// Takes back everything after the savepoint. Locks stay. If that fails, the database is poisoned: what is taken
-    /// back by half must not be committed.
+    /// Takes back everything after the savepoint. Locks stay. If that fails, the database is poisoned: what
+    /// is taken back by half must not be committed.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
         self.check_active()?;
         super::rollback::roll_back_to(self, savepoint.0).inspect_err(|e| {
@@ -461,15 +464,16 @@ impl Transaction {
         self.core.undo.prepare(undo, table, kind, len)
     }
 
-    /// Promises, as durably as `flush_log_at_trx_commit` asks, that a commit will not fail: the first phase of a two-phase
-    /// commit, whose coordinator knows the transaction by this name. What follows is `commit` or `rollback`. If the
-    /// transaction is dropped instead, or the database crashes, it waits, with the locks on what it changed, for
-    /// [`Database::commit_prepared`](crate::Database::commit_prepared) or `rollback_prepared`. One that wrote nothing has
-    /// nothing to promise, and is not listed by `prepared`.
+    /// Promises, as durably as `flush_log_at_trx_commit` asks, that a commit will not fail: the first phase
+    /// of a two-phase commit, whose coordinator knows the transaction by this name. What follows is `commit`
+    /// or `rollback`. If the transaction is dropped instead, or the database crashes, it waits, with the
+    /// locks on what it changed, for [`Database::commit_prepared`](crate::Database::commit_prepared) or
+    /// `rollback_prepared`. One that wrote nothing has nothing to promise, and is not listed by `prepared`.
     ///
     /// # Errors
     ///
-    /// `AlreadyExists` if another transaction is prepared under the name. The transaction is active as before.
+    /// `AlreadyExists` if another transaction is prepared under the name. The transaction is active as
+    /// before.
     pub fn prepare(&mut self, xid: &Xid) -> Result<()> {
         self.check_active()?;
         let (Some(id), Some(undo)) = (self.id, &mut self.undo) else {
@@ -494,8 +498,8 @@ impl Transaction {
         self.undo.as_ref().is_some_and(TrxUndo::has_temporary)
     }
 
-    /// Gets hold of what the commit needs, which may wait: from here on `commit_start` neither fails nor waits for a disk
-    /// (PREP-4). For commits under a mutex of the caller.
+    /// Gets hold of what the commit needs, which may wait: from here on `commit_start` neither fails nor
+    /// waits for a disk (PREP-4). For commits under a mutex of the caller.
     pub fn hold_commit(&mut self) -> Result<()> {
         self.check_open()?;
         match &mut self.undo {
@@ -504,14 +508,15 @@ impl Transaction {
         }
     }
 
-    /// The transaction removes a file, or gives it another name: its undo may take the pages that are kept for such (SP-9). It has not
-    /// written yet.
+    /// The transaction removes a file, or gives it another name: its undo may take the pages that are kept
+    /// for such (SP-9). It has not written yet.
     pub fn may_use_kept_pages(&mut self) {
         assert!(self.undo.is_none(), "SP-9: it has pages already");
         self.undo_purpose = Purpose::UndoingWork;
     }
 
-    /// The commit says in redo that the file of this tablespace goes with it: recovery removes it then. Something was changed already.
+    /// The commit says in redo that the file of this tablespace goes with it: recovery removes it then.
+    /// Something was changed already.
     pub fn removes_file(&mut self, space: SpaceId, path: String) -> Result<()> {
         self.check_open()?;
         let undo = self.undo.as_mut();
@@ -583,8 +588,8 @@ impl Transaction {
         }
     }
 
-    /// Ends a prepared transaction's commit without waiting: its coordinator has logged the decision, and will repeat it if
-    /// a crash comes before the redo is durable.
+    /// Ends a prepared transaction's commit without waiting: its coordinator has logged the decision, and
+    /// will repeat it if a crash comes before the redo is durable.
     pub fn commit_decided(&mut self) -> Result<()> {
         match self.state {
             State::Committed(_) => self.core.check_usable(),
@@ -592,7 +597,8 @@ impl Transaction {
         }
     }
 
-    /// The redo position at which the commit is durable; `None` before the commit, and if there is nothing to wait for.
+    /// The redo position at which the commit is durable; `None` before the commit, and if there is nothing to
+    /// wait for.
     pub fn commit_lsn(&self) -> Option<Lsn> {
         match self.state {
             State::Committed(lsn) => lsn,
@@ -639,8 +645,8 @@ impl Transaction {
         self.end_rollback(&left)
     }
 
-    /// RB-2: if changes are left, the transaction stays unfinished, and its undo where the next start will find it. Of its locks
-    /// it keeps those that it holds implicitly on what is left.
+    /// RB-2: if changes are left, the transaction stays unfinished, and its undo where the next start will
+    /// find it. Of its locks it keeps those that it holds implicitly on what is left.
     fn end_rollback(&mut self, left: &BTreeSet<TableId>) -> Result<()> {
         if left.is_empty() {
             return self.finish_rollback();
@@ -687,8 +693,9 @@ impl Transaction {
     }
 }
 
-/// Purge looks by itself every few milliseconds while there is work. It is woken only if it sleeps while a history grows,
-/// or while a large log's pages wait to be returned: a wake-up at each commit would cost more than the purge.
+/// Purge looks by itself every few milliseconds while there is work. It is woken only if it sleeps while a
+/// history grows, or while a large log's pages wait to be returned: a wake-up at each commit would cost more
+/// than the purge.
 fn wake_purge(core: &Core, undo: &TrxUndo) {
     if undo.segment_history_len() >= PURGE_WAKE_LENGTH || undo.segment_surplus_pages() > 0 {
         core.purge_wanted.notify();

@@ -1,12 +1,15 @@
-//! Upkeep of the ring and of the straggler map: what keeps memory bounded however long a writer or a view lives.
+//! Upkeep of the ring and of the straggler map: what keeps memory bounded however long a writer or a view
+//! lives.
 //!
-//! - `retire`: before the ids of a segment are reused, its unfinished ids move to the straggler map, `low` passes it, and
-//!   each open view that could ask about an id of it gets the few finished ones that it does not see as a list.
-//! - `settle`: a straggler that has finished leaves the map; each open view that does not see it gets it on its list.
+//! - `retire`: before the ids of a segment are reused, its unfinished ids move to the straggler map, `low`
+//!   passes it, and each open view that could ask about an id of it gets the few finished ones that it does
+//!   not see as a list.
+//! - `settle`: a straggler that has finished leaves the map; each open view that does not see it gets it on
+//!   its list.
 //!
-//! Both run under the upkeep mutex, which is a leaf that is only ever tried, except at start: nobody waits for it, and
-//! its holder waits only for threads that are between drawing an id and marking it. Nothing here can fail. The proofs
-//! are in txn/mod.rs.
+//! Both run under the upkeep mutex, which is a leaf that is only ever tried, except at start: nobody waits
+//! for it, and its holder waits only for threads that are between drawing an id and marking it. Nothing here
+//! can fail. The proofs are in txn/mod.rs.
 
 use super::ring::{State, Word};
 use super::sys::TxnSys;
@@ -50,7 +53,8 @@ impl TxnSys {
         }
     }
 
-    /// Called when a straggler finished. If another thread is at it, the straggler leaves with the next segment.
+    /// Called when a straggler finished. If another thread is at it, the straggler leaves with the next
+    /// segment.
     pub(super) fn try_settle(&self) {
         if let Some(mut alone) = self.upkeep.try_lock() {
             self.settle(&mut alone);
@@ -125,7 +129,8 @@ impl TxnSys {
         (entered - finished.len()) as u64
     }
 
-    /// VIEW-3 for the finished ids of a segment. The unfinished ones are in the map, which views look at first.
+    /// VIEW-3 for the finished ids of a segment. The unfinished ones are in the map, which views look at
+    /// first.
     fn list_doubts(&self, alone: &mut Upkeep, start: u64, end: u64) {
         let doubting: Vec<_> = self
             .slots
@@ -158,8 +163,9 @@ impl TxnSys {
         if finished.is_empty() {
             return;
         }
-        // A view that is opening right now and has drawn a number that does not see one of them would miss the
-        // list. What was rolled back needs no gate: nobody can meet its id any more but views that are open already.
+        // A view that is opening right now and has drawn a number that does not see one of them would miss
+        // the list. What was rolled back needs no gate: nobody can meet its id any more but views that are
+        // open already.
         let committed = finished.iter().filter_map(|(_, state, _)| match state {
             State::Committed { no } => Some(no.0 + 1),
             _ => None,
@@ -185,7 +191,8 @@ fn finished_at(state: State) -> Option<u64> {
     }
 }
 
-/// Those ids that a view with number `c` could ask about and does not see. `id >= c` is unseen by its number alone.
+/// Those ids that a view with number `c` could ask about and does not see. `id >= c` is unseen by its number
+/// alone.
 fn unseen(finished: &[(u64, u64)], c: u64) -> impl Iterator<Item = u64> {
     finished
         .iter()

@@ -1,16 +1,17 @@
 //! Read views and the slots by which they are known to purge and to upkeep.
 //!
-//! A view is one number `c`, the counter when it opened, and `low`, read before it, below which every id is finished or
-//! a straggler. It sees what was committed with a number below `c`. Opening claims a slot, stores two words and looks
-//! at the gate; closing is a store. Neither takes a lock that anybody else's view takes.
+//! A view is one number `c`, the counter when it opened, and `low`, read before it, below which every id is
+//! finished or a straggler. It sees what was committed with a number below `c`. Opening claims a slot, stores
+//! two words and looks at the gate; closing is a store. Neither takes a lock that anybody else's view takes.
 //!
 //! Invariants (the protocol in prose, with the proofs, is in txn/mod.rs):
 //! - VIEW-1 A view never changes its answer about an id, `Unsettled` apart.
 //! - VIEW-2 An open view's `c` is at least every purge limit that was or will be returned while it is open.
-//! - VIEW-3 When a ring segment is reused or a straggler forgotten, every open view that could ask about an id of it
-//!   has those that it does not see on its own list.
+//! - VIEW-3 When a ring segment is reused or a straggler forgotten, every open view that could ask about an
+//!   id of it has those that it does not see on its own list.
 //!
-//! No latch is held. `sees` never waits; its caller does (`TxnSys::wait_settled`), after it has released its latches.
+//! No latch is held. `sees` never waits; its caller does (`TxnSys::wait_settled`), after it has released its
+//! latches.
 
 use std::sync::{Arc, OnceLock};
 
@@ -40,7 +41,8 @@ const PROBES: usize = 16;
 /// Each chunk is twice as large as the one before: the largest index is never reached.
 const CHUNKS: usize = 26;
 
-/// What views that open have to respect. Written by purge and upkeep, read by every view after it published its slot.
+/// What views that open have to respect. Written by purge and upkeep, read by every view after it published
+/// its slot.
 pub(super) struct Gate {
     /// A view must have `c >= limit`: purge, or upkeep when it forgot a straggler, counted on it.
     limit: AtomicU64,
@@ -56,8 +58,8 @@ impl Gate {
         }
     }
 
-    /// After this call the caller sees the slot of every view that does not itself see the new limit. The counter
-    /// has reached `limit` before, so a view that tries again succeeds.
+    /// After this call the caller sees the slot of every view that does not itself see the new limit. The
+    /// counter has reached `limit` before, so a view that tries again succeeds.
     pub fn raise_limit(&self, limit: u64) {
         self.limit.fetch_max(limit, Ordering::AcqRel);
         fence(Ordering::SeqCst);
@@ -76,19 +78,20 @@ impl Gate {
     }
 }
 
-/// One view's place. A slot is claimed by a compare-and-swap of `c` from `FREE`; until it is `FREE` again only the
-/// view stores in `c` and `low`.
+/// One view's place. A slot is claimed by a compare-and-swap of `c` from `FREE`; until it is `FREE` again
+/// only the view stores in `c` and `low`.
 pub(super) struct Slot {
     c: AtomicU64,
-    /// Stored before `c` and loaded after it, so it belongs to the `c` that was read or to a later view of the slot.
+    /// Stored before `c` and loaded after it, so it belongs to the `c` that was read or to a later view of
+    /// the slot.
     low: AtomicU64,
     /// `doubts` is not empty. Stored with Release under the mutex of `doubts`.
     listed: AtomicBool,
-    /// `(c, id)` sorted: a view with this `c` does not see `id`. An entry is true of any view with the same `c`, so one
-    /// that was handed over too late, to the slot's next view, does no harm.
+    /// `(c, id)` sorted: a view with this `c` does not see `id`. An entry is true of any view with the same
+    /// `c`, so one that was handed over too late, to the slot's next view, does no harm.
     doubts: Mutex<Vec<(u64, u64)>>,
-    /// The transaction whose view it is, if it has written; 0 otherwise. Relaxed, and no part of the protocol: it is for people, who may
-    /// read that of the slot's last view.
+    /// The transaction whose view it is, if it has written; 0 otherwise. Relaxed, and no part of the
+    /// protocol: it is for people, who may read that of the slot's last view.
     own: std::sync::atomic::AtomicU64,
     /// A view asks it without going through a reference count that all views share.
     core: Arc<Core>,
@@ -237,7 +240,8 @@ impl Slots {
         open.map(|(slot, c, low)| slot.describe(c, low)).collect()
     }
 
-    /// Open views with their `(c, low)`. A view that is missing sees what the caller raised in the gate before.
+    /// Open views with their `(c, low)`. A view that is missing sees what the caller raised in the gate
+    /// before.
     pub fn open(&self) -> impl Iterator<Item = (&Slot, u64, u64)> {
         self.chunks().flat_map(|chunk| {
             chunk
@@ -254,8 +258,8 @@ fn claim_from(chunk: &Chunk, spot: usize, probes: usize) -> Option<Arc<CachePadd
         .cloned()
 }
 
-/// A slot that is claimed, for one view after the other. It is free again when this is dropped. Without a view it looks as if
-/// one was opening, and holds nothing back.
+/// A slot that is claimed, for one view after the other. It is free again when this is dropped. Without a
+/// view it looks as if one was opening, and holds nothing back.
 pub struct ViewPlace(Arc<CachePadded<Slot>>);
 
 impl ViewPlace {
@@ -292,7 +296,8 @@ pub struct ReadView {
     place: ViewPlace,
     c: u64,
     low: u64,
-    /// Bounds of the straggler map, read between `low` and `c`: an id below `low` and outside of them is finished.
+    /// Bounds of the straggler map, read between `low` and `c`: an id below `low` and outside of them is
+    /// finished.
     first_straggler: u64,
     last_straggler: u64,
     /// The transaction whose own changes the view sees; 0 for none.
@@ -300,8 +305,8 @@ pub struct ReadView {
 }
 
 impl ReadView {
-    /// Draws a number and publishes it, again until the gate lets it pass. Each retry means that purge or upkeep went
-    /// on meanwhile, and starts from numbers that pass what it saw.
+    /// Draws a number and publishes it, again until the gate lets it pass. Each retry means that purge or
+    /// upkeep went on meanwhile, and starts from numbers that pass what it saw.
     fn publish(&mut self) {
         let core = &self.place.0.core;
         loop {
@@ -356,15 +361,15 @@ impl ReadView {
         }
     }
 
-    /// The ring, then the map, then the list: an id's word says when the map counts (STRAG-1), and an id leaves the map
-    /// only after the list has it (STRAG-3).
+    /// The ring, then the map, then the list: an id's word says when the map counts (STRAG-1), and an id
+    /// leaves the map only after the list has it (STRAG-3).
     fn sees_doubtful(&self, id: u64) -> Sees {
         let core = &self.place.0.core;
         if id >= core.first {
             match core.ring.get(id) {
                 Word::State(state) => return self.judge(state),
-                // Nothing was written by a number, nor by an id before it is marked: a damaged page says so. The
-                // reader will find that the version behind it does not match.
+                // Nothing was written by a number, nor by an id before it is marked: a damaged page says so.
+                // The reader will find that the version behind it does not match.
                 Word::Number | Word::Unmarked => return Sees::No,
                 Word::Moved => {}
             }

@@ -1,10 +1,12 @@
 //! What opening the rollback segments is going to look at, asked for beforehand.
 //!
-//! `UndoSys::load` looks at one page after the other, and after a crash each may have redo to be read and applied first. Which pages they will
-//! be, their headers say: they lead to the pages in the slots and to the history, and each of these to one further page at most. So they are found in
-//! waves, and all pages of a wave are asked for together ([`ReadAhead`]).
+//! `UndoSys::load` looks at one page after the other, and after a crash each may have redo to be read and
+//! applied first. Which pages they will be, their headers say: they lead to the pages in the slots and to the
+//! history, and each of these to one further page at most. So they are found in waves, and all pages of a
+//! wave are asked for together ([`ReadAhead`]).
 //!
-//! Nothing is checked here. A page that can't be read, or is not what it should be, leads to nothing: whoever needs it meets the error.
+//! Nothing is checked here. A page that can't be read, or is not what it should be, leads to nothing: whoever
+//! needs it meets the error.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! The directory page of the system tablespace: which undo tablespaces there are, and where the catalog begins.
+//! The directory page of the system tablespace: which undo tablespaces there are, and where the catalog
+//! begins.
 
 use crate::base::{Error, PageId, PageNo, Result, SYSTEM_SPACE, SpaceId};
 use crate::buffer::BufferPool;

@@ -1,7 +1,8 @@
-//! What the first page of an undo log says of it, where a log's records are, and how undo pages are formatted.
+//! What the first page of an undo log says of it, where a log's records are, and how undo pages are
+//! formatted.
 //!
-//! The header is in the user area of the first page and is about the newest log there (`log`); docs/format.md has the bytes. Whatever
-//! is on a page is checked before anything is made of it.
+//! The header is in the user area of the first page and is about the newest log there (`log`); docs/format.md
+//! has the bytes. Whatever is on a page is checked before anything is made of it.
 
 use std::ops::Range;
 
@@ -182,8 +183,8 @@ impl LogSpan {
         }
     }
 
-    /// A page of the log, reached by a link or number that stands elsewhere: checks that it is one. Returns where the log's records are
-    /// in it.
+    /// A page of the log, reached by a link or number that stands elsewhere: checks that it is one. Returns
+    /// where the log's records are in it.
     pub fn check_page<'p>(
         &self,
         page: &'p [u8],
@@ -211,8 +212,8 @@ impl LogSpan {
         })
     }
 
-    /// Calls `f` with the slot and the bytes of each record of the log in a page of it, which the caller has latched, oldest first.
-    /// Returns the log's next page, or `NO_PAGE`.
+    /// Calls `f` with the slot and the bytes of each record of the log in a page of it, which the caller has
+    /// latched, oldest first. Returns the log's next page, or `NO_PAGE`.
     pub fn read_records(
         &self,
         page: &[u8],
@@ -267,7 +268,8 @@ pub struct LogWalk {
 }
 
 impl LogWalk {
-    /// The page to read next; `None` at the end. No log has more pages than it says: links that go round are noticed.
+    /// The page to read next; `None` at the end. No log has more pages than it says: links that go round are
+    /// noticed.
     pub fn next(&mut self, space: SpaceId) -> Result<Option<PageNo>> {
         if self.next == NO_PAGE {
             return Ok(None);
@@ -338,7 +340,8 @@ pub(super) fn format_cached(
     }
 }
 
-/// What is cached in this slot; `None` if a log is running there. `newest`: the number of the newest log of the history in the page.
+/// What is cached in this slot; `None` if a log is running there. `newest`: the number of the newest log of
+/// the history in the page.
 pub(super) fn read_cached(
     env: &UndoEnv,
     id: PageId,

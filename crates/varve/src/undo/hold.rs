@@ -1,17 +1,18 @@
-//! What a commit needs, got hold of before: then the commit can't fail, and waits for no disk and no redo capacity.
+//! What a commit needs, got hold of before: then the commit can't fail, and waits for no disk and no redo
+//! capacity.
 //!
-//! A server with a binary log commits under a mutex of its own, one transaction after the other (`commit_ordered`).
-//! So between prepare and commit each transaction holds
+//! A server with a binary log commits under a mutex of its own, one transaction after the other
+//! (`commit_ordered`). So between prepare and commit each transaction holds
 //!
 //! - redo capacity for the one mini-transaction of the commit;
 //! - pins on the pages of its own logs that the commit changes;
-//! - a share in the pins of its rollback segment (`rseg`): the header, and the history queue from its tail to its end, wherever
-//!   the tail moves meanwhile.
+//! - a share in the pins of its rollback segment (`rseg`): the header, and the history queue from its tail to
+//!   its end, wherever the tail moves meanwhile.
 //!
 //! - **HOLD-1** While somebody has a share, the header and the queue pages from the tail on are pinned.
 //!
-//! Transactions without a coordinator don't do this: their commit latches the same pages first, and reads one that was
-//! evicted, before anybody is told.
+//! Transactions without a coordinator don't do this: their commit latches the same pages first, and reads one
+//! that was evicted, before anybody is told.
 
 use std::sync::Arc;
 
@@ -26,8 +27,8 @@ use super::UndoEnv;
 use super::log::UndoLog;
 use super::rseg::Rseg;
 
-/// Redo that the mini-transactions of prepare and commit can write: some header fields, a queue entry, two slots, and the path of a
-/// file.
+/// Redo that the mini-transactions of prepare and commit can write: some header fields, a queue entry, two
+/// slots, and the path of a file.
 pub(super) const MAX_COMMIT_MTR: u32 = 3072;
 
 pub(super) struct CommitHold {

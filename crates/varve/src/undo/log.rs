@@ -2,25 +2,29 @@
 //!
 //! # Logs that share a page
 //!
-//! A log begins on a page of its rollback segment (`UndoLog`) behind the records of logs that have ended, and goes on, if it grows,
-//! on further pages of its own (`UndoPage`), each with the number of the page before it. The user area of the first page is
-//! the header of the newest log there. An older log needs none: its entry in the history queue says where its records begin and
-//! end. So a small transaction writes a few bytes of header, its records, and at its end one byte, and formats no page.
+//! A log begins on a page of its rollback segment (`UndoLog`) behind the records of logs that have ended, and
+//! goes on, if it grows, on further pages of its own (`UndoPage`), each with the number of the page before
+//! it. The user area of the first page is the header of the newest log there. An older log needs none: its
+//! entry in the history queue says where its records begin and end. So a small transaction writes a few bytes
+//! of header, its records, and at its end one byte, and formats no page.
 //!
-//! A page belongs to one transaction at a time, and is cached by its rollback segment between two of them (RSEG-4). Thus the logs
-//! of a page follow each other in the order of their slots and of their TrxNos. An update log that ends with less than a
-//! quarter of the page left, or that took further pages, **closes** the page: the page leaves its slot, and purge gives it
-//! back with that log, the last one of the page to be purged. Insert logs leave nothing that anybody needs: a page of these is
-//! started anew when it is full, and so is one of update logs if all of them have been purged.
+//! A page belongs to one transaction at a time, and is cached by its rollback segment between two of them
+//! (RSEG-4). Thus the logs of a page follow each other in the order of their slots and of their TrxNos. An
+//! update log that ends with less than a quarter of the page left, or that took further pages, **closes** the
+//! page: the page leaves its slot, and purge gives it back with that log, the last one of the page to be
+//! purged. Insert logs leave nothing that anybody needs: a page of these is started anew when it is full, and
+//! so is one of update logs if all of them have been purged.
 //!
-//! Only the owning transaction (or its rollback) appends, so the room left in the last page is known without a latch. Purge and
-//! readers only look, and find each record by its slot, which it keeps as long as the page is not started anew.
+//! Only the owning transaction (or its rollback) appends, so the room left in the last page is known without
+//! a latch. Purge and readers only look, and find each record by its slot, which it keeps as long as the page
+//! is not started anew.
 //!
-//! - **UNDO-3** Room for a record is made before the mini-transaction that changes the row: that one can't fail for lack of
-//!   undo space.
+//! - **UNDO-3** Room for a record is made before the mini-transaction that changes the row: that one can't
+//!   fail for lack of undo space.
 //! - **UNDO-4** The page that a log's header names as last is the end of the chain that starts at the header.
-//! - **UNDO-5** A transaction's logs become prepared, and active again, in one mini-transaction for both: recovery never
-//!   finds one of them prepared alone. Rollback makes them active first: what is taken back by half is not prepared.
+//! - **UNDO-5** A transaction's logs become prepared, and active again, in one mini-transaction for both:
+//!   recovery never finds one of them prepared alone. Rollback makes them active first: what is taken back by
+//!   half is not prepared.
 //! - **UNDO-6** A page is started anew only if no log on it is in the history (RSEG-5).
 
 use crate::base::{
@@ -65,7 +69,8 @@ pub struct UndoLog {
     space: SpaceId,
     first: PageNo,
     header: LogHeader,
-    /// The header is written with the first record. Until then the page is a cached one of the rollback segment.
+    /// The header is written with the first record. Until then the page is a cached one of the rollback
+    /// segment.
     begins: Begins,
     /// The cached page as it was taken.
     taken: Cached,
@@ -79,7 +84,8 @@ pub struct UndoLog {
 }
 
 impl UndoLog {
-    /// A log for `trx` whose first record takes `len` bytes, on a cached page of `rseg`. Nothing is written before that record.
+    /// A log for `trx` whose first record takes `len` bytes, on a cached page of `rseg`. Nothing is written
+    /// before that record.
     pub(super) fn create(
         env: &UndoEnv,
         rseg: &Rseg,
@@ -156,7 +162,8 @@ impl UndoLog {
         self.taken
     }
 
-    /// The page for the cache, after the log, which has one page, has ended. `newest`: its number if it joined the history.
+    /// The page for the cache, after the log, which has one page, has ended. `newest`: its number if it
+    /// joined the history.
     pub(super) fn cached(&self, newest: Option<TrxNo>) -> Cached {
         assert!(self.is_one_page(), "RSEG-4: a cached page of a longer log");
         Cached {
@@ -182,7 +189,8 @@ impl UndoLog {
         rseg.is_purged(&self.taken)
     }
 
-    /// A log that recovery found in this slot. `newest`: the number of the newest log of the history in its first page.
+    /// A log that recovery found in this slot. `newest`: the number of the newest log of the history in its
+    /// first page.
     pub(super) fn adopt(
         env: &UndoEnv,
         space: SpaceId,

@@ -1,16 +1,19 @@
 //! Undo: what takes changes back, and what older versions are made from.
 //!
-//! Each writing transaction has up to two undo logs in one rollback segment: an **insert** log, needed only for
-//! rollback and given back at commit, and an **update** log, which at commit joins the segment's history in TrxNo
-//! order and is needed until purge has worked it off. Undo pages are redo-logged like others, so rollback after a
-//! crash needs nothing else (ARCHITECTURE.md section 8; the layout of InnoDB's rollback segments, with a queue of
-//! (TrxNo, log) pages for its linked history list). Small logs share pages: see `log`.
+//! Each writing transaction has up to two undo logs in one rollback segment: an **insert** log, needed only
+//! for rollback and given back at commit, and an **update** log, which at commit joins the segment's history
+//! in TrxNo order and is needed until purge has worked it off. Undo pages are redo-logged like others, so
+//! rollback after a crash needs nothing else (ARCHITECTURE.md section 8; the layout of InnoDB's rollback
+//! segments, with a queue of (TrxNo, log) pages for its linked history list). Small logs share pages: see
+//! `log`.
 //!
-//! - **TEMP-4** What a transaction does to temporary tables is in two further logs, of a rollback segment of the temporary
-//!   tablespace, and in no other. So redo-logged undo never speaks of a table that a crash takes away, and undo that
-//!   a crash takes away never speaks of one that stays. One sequence of undo numbers runs through all of its logs.
+//! - **TEMP-4** What a transaction does to temporary tables is in two further logs, of a rollback segment of
+//!   the temporary tablespace, and in no other. So redo-logged undo never speaks of a table that a crash
+//!   takes away, and undo that a crash takes away never speaks of one that stays. One sequence of undo
+//!   numbers runs through all of its logs.
 //!
-//! Latches: see `rseg`. Failure: an error before a mini-transaction's first change is returned and nothing happened.
+//! Latches: see `rseg`. Failure: an error before a mini-transaction's first change is returned and nothing
+//! happened.
 
 mod ahead;
 mod directory;
@@ -124,9 +127,9 @@ pub struct UndoSys {
 }
 
 impl UndoSys {
-    /// Opens the rollback segments over the undo tablespaces and those of the new temporary one; returns the undo of
-    /// transactions that had not ended. All ids and numbers that were ever used are below `id_limit`. The pages that it looks at are
-    /// read `ahead`, if that is of use.
+    /// Opens the rollback segments over the undo tablespaces and those of the new temporary one; returns the
+    /// undo of transactions that had not ended. All ids and numbers that were ever used are below `id_limit`.
+    /// The pages that it looks at are read `ahead`, if that is of use.
     pub fn load(
         env: UndoEnv,
         spaces: &[SpaceId],
@@ -168,7 +171,8 @@ impl UndoSys {
         Ok((sys, unfinished))
     }
 
-    /// Opens those of the new temporary tablespace only: older versions of rows can't be read, and nothing can be written.
+    /// Opens those of the new temporary tablespace only: older versions of rows can't be read, and nothing
+    /// can be written.
     pub fn load_temporary(env: UndoEnv, id_limit: u64) -> Result<UndoSys> {
         UndoSys::with_temporary(env, Vec::new(), 0, id_limit)
     }
@@ -201,9 +205,10 @@ impl UndoSys {
         })
     }
 
-    /// The undo of a transaction that starts to write. A thread takes turns among a few rollback segments, whose pages
-    /// stay in its processor's cache, and goes on to others when they are full. What removes or renames files always takes the first one, so
-    /// that it finds what the one before it has left there (SP-9).
+    /// The undo of a transaction that starts to write. A thread takes turns among a few rollback segments,
+    /// whose pages stay in its processor's cache, and goes on to others when they are full. What removes or
+    /// renames files always takes the first one, so that it finds what the one before it has left there
+    /// (SP-9).
     pub fn assign(&self, trx: TrxId, purpose: Purpose) -> TrxUndo {
         let used = self.used.load(Ordering::Relaxed);
         let first = match purpose {
@@ -213,13 +218,15 @@ impl UndoSys {
         TrxUndo::new(deal(&self.logged, used, first), trx, purpose)
     }
 
-    /// From now on transactions take the first `count` redo-logged rollback segments; all of them, if there are fewer.
+    /// From now on transactions take the first `count` redo-logged rollback segments; all of them, if there
+    /// are fewer.
     pub fn use_rsegs(&self, count: usize) {
         let count = count.min(self.logged.len()).max(1);
         self.used.store(count, Ordering::Relaxed);
     }
 
-    /// Makes room for a record of `len` bytes about `table`; call before the mini-transaction that will `append` it.
+    /// Makes room for a record of `len` bytes about `table`; call before the mini-transaction that will
+    /// `append` it.
     pub fn prepare(
         &self,
         undo: &mut TrxUndo,
@@ -299,8 +306,8 @@ impl UndoSys {
         self.held_by_truncation.all(&self.env)
     }
 
-    /// Looks at every page of the redo-logged rollback segments (RSEG-3) and returns how many there are; an error names one that
-    /// is lost, used twice, or holds something else. Transactions may go on.
+    /// Looks at every page of the redo-logged rollback segments (RSEG-3) and returns how many there are; an
+    /// error names one that is lost, used twice, or holds something else. Transactions may go on.
     pub fn check(&self) -> Result<u32> {
         let pages = |rseg: &Arc<Rseg>| Ok(rseg.check(&self.env)?.len() as u32);
         self.logged.iter().map(pages).sum()
@@ -315,8 +322,8 @@ impl UndoSys {
         Ok(PageId::new(rseg.space(), ptr.page()))
     }
 
-    /// Copies the undo record that `ptr` points at into `out`, if the slot still holds the record that `writer`
-    /// wrote for this key. `false` is a cut: the log was given back meanwhile.
+    /// Copies the undo record that `ptr` points at into `out`, if the slot still holds the record that
+    /// `writer` wrote for this key. `false` is a cut: the log was given back meanwhile.
     pub fn read(&self, ptr: RollPtr, want: &UndoTarget<'_>, out: &mut Vec<u8>) -> Result<bool> {
         let Some(rseg) = &self.by_id[ptr.rseg() as usize] else {
             return Ok(false);
@@ -349,8 +356,8 @@ impl UndoSys {
         Ok(true)
     }
 
-    /// Calls `f` with the slot and the bytes of each record in one page of the log, oldest first, under the page's latch.
-    /// Returns the log's next page, or `NO_PAGE`.
+    /// Calls `f` with the slot and the bytes of each record in one page of the log, oldest first, under the
+    /// page's latch. Returns the log's next page, or `NO_PAGE`.
     pub fn read_page(
         &self,
         (space, log): (SpaceId, &LogSpan),
@@ -361,8 +368,8 @@ impl UndoSys {
         log.read_records(&self.env.pool.shared(id)?, id, f)
     }
 
-    /// Calls `f` with each record of the log that `wanted` picks, and its place, oldest first. No latch is held during
-    /// the calls of `f`; `wanted` runs under the page's latch.
+    /// Calls `f` with each record of the log that `wanted` picks, and its place, oldest first. No latch is
+    /// held during the calls of `f`; `wanted` runs under the page's latch.
     pub fn walk(
         &self,
         (space, log): (SpaceId, &LogSpan),
@@ -573,7 +580,8 @@ impl TrxUndo {
         self.pair(table).log(kind).latch_last(mtr)
     }
 
-    /// Appends the encoded record, which carries `next_no`; with what `UndoRecord::concerns_purge` says of it.
+    /// Appends the encoded record, which carries `next_no`; with what `UndoRecord::concerns_purge` says of
+    /// it.
     pub fn append(
         &mut self,
         mtr: &mut Mtr<'_>,
@@ -587,8 +595,8 @@ impl TrxUndo {
         self.next_no += 1;
     }
 
-    /// Copies the newest record with a number of at least `down_to` that is not taken back yet into `out`: it can be
-    /// decoded. Returns the page that it stands on, or `None` if there is none.
+    /// Copies the newest record with a number of at least `down_to` that is not taken back yet into `out`: it
+    /// can be decoded. Returns the page that it stands on, or `None` if there is none.
     pub fn read_newest(
         &self,
         env: &UndoEnv,
@@ -639,8 +647,8 @@ impl TrxUndo {
         self.temporary.as_ref().is_some_and(LogPair::has_logs)
     }
 
-    /// Says in the logs' headers that the transaction is prepared under this name (UNDO-5). Returns the LSN that makes it
-    /// durable.
+    /// Says in the logs' headers that the transaction is prepared under this name (UNDO-5). Returns the LSN
+    /// that makes it durable.
     pub fn write_prepared(&mut self, env: &UndoEnv, xid: &Xid) -> Result<Lsn> {
         let write = |log: &mut UndoLog, mtr: &mut Mtr<'_>, h| log.write_prepared(mtr, h, xid);
         let end = self.logged.write_headers(env, write)?;
@@ -648,7 +656,8 @@ impl TrxUndo {
         Ok(end)
     }
 
-    /// Takes `write_prepared` back, before the first record is taken back (UNDO-5). Returns the LSN that makes it durable.
+    /// Takes `write_prepared` back, before the first record is taken back (UNDO-5). Returns the LSN that
+    /// makes it durable.
     pub fn write_active(&mut self, env: &UndoEnv) -> Result<Lsn> {
         self.release_hold();
         let end = self.logged.write_headers(env, UndoLog::write_active)?;
@@ -656,7 +665,8 @@ impl TrxUndo {
         Ok(end)
     }
 
-    /// Gets hold of what the commit needs, so that `commit` neither fails nor waits for a disk or for redo capacity.
+    /// Gets hold of what the commit needs, so that `commit` neither fails nor waits for a disk or for redo
+    /// capacity.
     pub fn hold_commit(&mut self, env: &UndoEnv) -> Result<()> {
         self.logged.hold_commit(env)?;
         self.in_temporary(env, |pair| pair.hold_commit(env))
@@ -726,7 +736,8 @@ impl TrxUndo {
         self.finish(env, Ends::Committed, |_| number())
     }
 
-    /// Ends the transaction's undo after everything was taken back. `number` is told whether a log joins the history.
+    /// Ends the transaction's undo after everything was taken back. `number` is told whether a log joins the
+    /// history.
     pub fn finish_rollback(
         &mut self,
         env: &UndoEnv,

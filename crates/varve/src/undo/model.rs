@@ -1,6 +1,6 @@
-//! Undo logs against lists of their records: what transactions write, read back in both directions, take back to a savepoint,
-//! prepare and end; the history that they leave, purge that works it off, and pages that go round meanwhile (RSEG-3). Restarts
-//! know nothing but the redo log.
+//! Undo logs against lists of their records: what transactions write, read back in both directions, take back
+//! to a savepoint, prepare and end; the history that they leave, purge that works it off, and pages that go
+//! round meanwhile (RSEG-3). Restarts know nothing but the redo log.
 //!
 //! Records are made up: no table stands behind them.
 
@@ -656,7 +656,8 @@ fn undo_logs_behave_like_lists_of_records() {
     assert!(records.get() > 5000 && purged.get() > 150);
 }
 
-/// RSEG-7: purge neither reads nor changes the pages of small logs when it gives them back; a few of them list the others.
+/// RSEG-7: purge neither reads nor changes the pages of small logs when it gives them back; a few of them
+/// list the others.
 #[test]
 fn pages_of_small_logs_are_given_back_untouched() {
     let mut run = Run::new();

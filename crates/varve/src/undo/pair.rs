@@ -1,8 +1,8 @@
 //! A transaction's insert and update log in one rollback segment, and how they end together.
 //!
-//! A transaction has one pair in an undo tablespace and, once it has written to temporary tables, another one in the
-//! temporary tablespace (TEMP-4). Both end at the same moment, under one number: all pages of both are latched before it
-//! is drawn, those of the logged pair first.
+//! A transaction has one pair in an undo tablespace and, once it has written to temporary tables, another one
+//! in the temporary tablespace (TEMP-4). Both end at the same moment, under one number: all pages of both are
+//! latched before it is drawn, those of the logged pair first.
 
 use crate::base::{Lsn, NO_PAGE, PageId, Result, RollPtr, TrxId, TrxNo};
 use crate::mtr::{Mtr, PageH, RawRecord};
@@ -30,8 +30,8 @@ pub(super) struct LogPair {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ends {
     Committed,
-    /// Everything was taken back. A log in which a revive was taken back joins the history all the same: what it restored to
-    /// 'dead' may have been passed over by purge meanwhile.
+    /// Everything was taken back. A log in which a revive was taken back joins the history all the same: what
+    /// it restored to 'dead' may have been passed over by purge meanwhile.
     RolledBack,
 }
 
@@ -59,8 +59,8 @@ impl End {
                 false => End::Close,
             };
         }
-        // What is left of an update log that was taken back stands between others. If there is no room behind it, only the
-        // history can take the page.
+        // What is left of an update log that was taken back stands between others. If there is no room behind
+        // it, only the history can take the page.
         match (log.is_one_page(), is_update && !log.is_alone(rseg)) {
             (true, true) if !log.leaves_room(env) => End::Close,
             (true, _) => End::Cache,
@@ -106,7 +106,8 @@ impl EndPages {
 /// The latched pages by which a pair ends.
 pub(super) struct Ending<'a> {
     mtr: Mtr<'a>,
-    /// A log that nobody needs, and whose page stays where it is, has nothing to do with the rollback segment's header.
+    /// A log that nobody needs, and whose page stays where it is, has nothing to do with the rollback
+    /// segment's header.
     rseg: Option<PageH>,
     /// Where the update log joins the history, if it does.
     tail: Option<Tail>,
@@ -278,8 +279,8 @@ impl LogPair {
         }))
     }
 
-    /// Ends the pair: the update log joins the history under `no` if it was latched for that; all else is given back. `also` is logged
-    /// with it. Returns the LSN that makes it durable.
+    /// Ends the pair: the update log joins the history under `no` if it was latched for that; all else is
+    /// given back. `also` is logged with it. Returns the LSN that makes it durable.
     pub fn end(&mut self, ending: Ending<'_>, no: TrxNo, also: Option<&RawRecord<'_>>) -> Lsn {
         let Ending {
             mut mtr,

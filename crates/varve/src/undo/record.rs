@@ -1,15 +1,17 @@
 //! Undo records: what has to be known to take back one change of one B+tree record.
 //!
-//! - **UNDO-1** One undo record per B+tree record changed, written in the same mini-transaction as the change.
+//! - **UNDO-1** One undo record per B+tree record changed, written in the same mini-transaction as the
+//!   change.
 //! - **UNDO-2** Each record names its writer, table and key, so that whoever follows a roll pointer can tell
 //!   whether the slot still holds what it was pointed at.
 //!
-//! - **UNDO-5** Every overflow page is named by exactly one party: the `OverflowAlloc` of an unfinished transaction, a live
-//!   row, or the list `frees` of the update or deletion by which the last such row ceased to refer to it. An update
-//!   and a deletion that are not undone own what they list; purge frees it.
+//! - **UNDO-5** Every overflow page is named by exactly one party: the `OverflowAlloc` of an unfinished
+//!   transaction, a live row, or the list `frees` of the update or deletion by which the last such row ceased
+//!   to refer to it. An update and a deletion that are not undone own what they list; purge frees it.
 //!
-//! Layout (docs/format.md): kind, flags, the pair of the writer's TrxId and the undo number, table id, index id, key, then
-//! what the kind needs. Other lengths and ids are varints. Decoding is total: damaged bytes give `None`.
+//! Layout (docs/format.md): kind, flags, the pair of the writer's TrxId and the undo number, table id, index
+//! id, key, then what the kind needs. Other lengths and ids are varints. Decoding is total: damaged bytes
+//! give `None`.
 
 use crate::base::{
     IndexId, MAX_ID_56, PageNo, RollPtr, RowHead, TableId, TrxId, put_pair, take_pair, varint,
@@ -149,7 +151,8 @@ impl<'a> RowDiff<'a> {
         }
     }
 
-    /// The part of the new row in place of which the old one has `middle`; `None` if the difference does not fit that row.
+    /// The part of the new row in place of which the old one has `middle`; `None` if the difference does not
+    /// fit that row.
     pub fn replaced<'b>(&self, new: &'b [u8]) -> Option<&'b [u8]> {
         let end = new.len().checked_sub(self.suffix as usize)?;
         new.get(self.prefix as usize..end)
@@ -211,8 +214,9 @@ pub struct UndoRecord<'a> {
     pub previous: Option<Previous<'a>>,
     /// `OverflowAlloc` only: the pages, 4 bytes each.
     pub pages: &'a [u8],
-    /// `RowUpdate` and `RowDelete` only: the long values that the row ceased to refer to, as references. These are the record's
-    /// last bytes. Purge moves a reference to the page after the last one that it has freed.
+    /// `RowUpdate` and `RowDelete` only: the long values that the row ceased to refer to, as references.
+    /// These are the record's last bytes. Purge moves a reference to the page after the last one that it has
+    /// freed.
     pub frees: &'a [u8],
 }
 
@@ -249,8 +253,8 @@ impl<'a> Reader<'a> {
 }
 
 impl<'a> UndoRecord<'a> {
-    /// Purge has something to do for the record once its transaction has committed, unless it was taken back. A log without
-    /// such records, and without a revive that was taken back, is given back unread.
+    /// Purge has something to do for the record once its transaction has committed, unless it was taken back.
+    /// A log without such records, and without a revive that was taken back, is given back unread.
     pub fn concerns_purge(&self) -> bool {
         use UndoKind::*;
         match self.kind {

@@ -26,11 +26,11 @@ pub const MAX_UNDO_LOGS: usize = RSEGS_END as usize;
 pub const MAX_UNDO_SPACES: usize = (RSEGS_END - FIRST_UNDO_RSEG) as usize;
 /// First page of an undo tablespace, or of the temporary one, that can be a rollback segment header.
 const FIRST_HEADER_PAGE: u32 = 2;
-/// Rollback segments that one thread's transactions take in turn: purge mostly works on another one than the thread. Ids
-/// of one thread's transactions are two apart if nobody else draws any.
+/// Rollback segments that one thread's transactions take in turn: purge mostly works on another one than the
+/// thread. Ids of one thread's transactions are two apart if nobody else draws any.
 const RSEGS_PER_THREAD: usize = 4;
-/// Where the rollback segments over these undo tablespaces have their headers. Without any there is one, in the system
-/// tablespace.
+/// Where the rollback segments over these undo tablespaces have their headers. Without any there is one, in
+/// the system tablespace.
 pub(super) fn places(spaces: &[SpaceId]) -> Vec<(u8, PageId)> {
     if spaces.is_empty() {
         return vec![(SYSTEM_RSEG, PageId::new(SYSTEM_SPACE, SYSTEM_RSEG_PAGE))];
@@ -50,8 +50,8 @@ pub(super) fn temporary_places() -> Vec<(u8, PageId)> {
     (FIRST_TEMPORARY_RSEG..FIRST_UNDO_RSEG).map(place).collect()
 }
 
-/// Formats the rollback segment headers over these new undo tablespaces; without any, that in the system tablespace, of which
-/// only the directory page has been allocated.
+/// Formats the rollback segment headers over these new undo tablespaces; without any, that in the system
+/// tablespace, of which only the directory page has been allocated.
 pub fn format_rollback_segments(env: &UndoEnv, spaces: &[SpaceId]) -> Result<()> {
     format_headers(env, &places(spaces))
 }
@@ -78,14 +78,15 @@ pub(super) fn format_headers(env: &UndoEnv, places: &[(u8, PageId)]) -> Result<(
     Ok(())
 }
 
-/// Which of the first `used` rollback segments a transaction of this thread takes, if it can. A thread takes turns among a few of them,
-/// whose pages stay in its processor's cache.
+/// Which of the first `used` rollback segments a transaction of this thread takes, if it can. A thread takes
+/// turns among a few of them, whose pages stay in its processor's cache.
 pub(super) fn turn(used: usize, trx: TrxId) -> usize {
     let own = thread_spot().wrapping_mul(RSEGS_PER_THREAD) % used;
     own + (trx.0 / 2) as usize % RSEGS_PER_THREAD
 }
 
-/// A rollback segment for a transaction, one of the first `used`: `first`, or one of those that follow it if that is full.
+/// A rollback segment for a transaction, one of the first `used`: `first`, or one of those that follow it if
+/// that is full.
 pub(super) fn deal(rsegs: &[Arc<Rseg>], used: usize, first: usize) -> RsegUse {
     let all = || (0..used).map(|n| &rsegs[(first + n) % used]);
     loop {

@@ -1,27 +1,33 @@
-//! Truncating an undo tablespace: getting back to a small file after a long transaction or a long reader has made it large.
+//! Truncating an undo tablespace: getting back to a small file after a long transaction or a long reader has
+//! made it large.
 //!
-//! The states are those of InnoDB's WL#6965: the tablespace's rollback segments become **inactive**, so that new transactions take
-//! others; those that have one of them end; purge works off what they left; the now **empty** tablespace is truncated and
-//! becomes **active** again. If something pins it for too long (a transaction that stays open, a prepared one, a read
-//! view that keeps purge from its logs), it becomes active again as it is.
+//! The states are those of InnoDB's WL#6965: the tablespace's rollback segments become **inactive**, so that
+//! new transactions take others; those that have one of them end; purge works off what they left; the now
+//! **empty** tablespace is truncated and becomes **active** again. If something pins it for too long (a
+//! transaction that stays open, a prepared one, a read view that keeps purge from its logs), it becomes
+//! active again as it is.
 //!
-//! The work log truncates the file in place. A crash in the middle then leaves pages of before and after side by side, so it has a
-//! checkpoint before, a marker file with a magic number for recovery to look for, and a checkpoint behind. Here truncation is
-//! **replacement**: a new file with a new tablespace id is made beside the old one, with the headers of empty rollback segments in
-//! it; one mini-transaction writes its id into the directory page; when that is durable the new file gets the old one's name. So the redo
-//! log is the marker: whichever id the directory page has after recovery is the tablespace, and the other file is removed
-//! (`recovery::reconcile_undo`). Redo for pages of the old one leads nowhere and is passed over. No checkpoint is needed, nor are the old
-//! pages written, but their changes hold the checkpoint until the old file is gone (SP-8).
+//! The work log truncates the file in place. A crash in the middle then leaves pages of before and after side
+//! by side, so it has a checkpoint before, a marker file with a magic number for recovery to look for, and a
+//! checkpoint behind. Here truncation is **replacement**: a new file with a new tablespace id is made beside
+//! the old one, with the headers of empty rollback segments in it; one mini-transaction writes its id into
+//! the directory page; when that is durable the new file gets the old one's name. So the redo log is the
+//! marker: whichever id the directory page has after recovery is the tablespace, and the other file is
+//! removed (`recovery::reconcile_undo`). Redo for pages of the old one leads nowhere and is passed over. No
+//! checkpoint is needed, nor are the old pages written, but their changes hold the checkpoint until the old
+//! file is gone (SP-8).
 //!
-//! - **TRUNC-1** At most one undo tablespace is inactive at a time, and only if there is another one. So a transaction that begins to write
-//!   always finds an active rollback segment.
-//! - **TRUNC-2** A tablespace is replaced when its rollback segments are inactive and empty: no transaction has one of them, nothing of
-//!   theirs is left to purge, so no reader follows a roll pointer there (MVCC-1) and nobody changes a page there (RSEG-6).
+//! - **TRUNC-1** At most one undo tablespace is inactive at a time, and only if there is another one. So a
+//!   transaction that begins to write always finds an active rollback segment.
+//! - **TRUNC-2** A tablespace is replaced when its rollback segments are inactive and empty: no transaction
+//!   has one of them, nothing of theirs is left to purge, so no reader follows a roll pointer there (MVCC-1)
+//!   and nobody changes a page there (RSEG-6).
 //!
-//! Nobody waits for it. What transactions share with it is one word of a rollback segment, and what everybody looks at for a moment:
-//! the list of tablespaces, the redo log, frames. No lock or latch that somebody else may wait for is held while the disk is waited for,
-//! but that of the control file when the ids written ahead have been used up (CTL-3), which keeps nobody but checkpoints and
-//! DDL. How long each is held is measured ([`HeldByTruncation`]).
+//! Nobody waits for it. What transactions share with it is one word of a rollback segment, and what everybody
+//! looks at for a moment: the list of tablespaces, the redo log, frames. No lock or latch that somebody else
+//! may wait for is held while the disk is waited for, but that of the control file when the ids written ahead
+//! have been used up (CTL-3), which keeps nobody but checkpoints and DDL. How long each is held is measured
+//! ([`HeldByTruncation`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,8 +68,9 @@ impl UndoSpaceState {
     }
 }
 
-/// How long truncations have held what others may wait for. Two more locks are held from the beginning to the end of one: `truncating`,
-/// for which only another truncation waits, and each rollback segment's `upkeep`, which purge only tries.
+/// How long truncations have held what others may wait for. Two more locks are held from the beginning to the
+/// end of one: `truncating`, for which only another truncation waits, and each rollback segment's `upkeep`,
+/// which purge only tries.
 #[derive(Default)]
 pub struct HeldByTruncation {
     /// The mutex of the control file, to draw the new tablespace's id.
@@ -75,8 +82,8 @@ pub struct HeldByTruncation {
 }
 
 impl HeldByTruncation {
-    /// All of them, with names. The list of tablespaces and the frames are counted where they are kept, and DDL is counted there,
-    /// too.
+    /// All of them, with names. The list of tablespaces and the frames are counted where they are kept, and
+    /// DDL is counted there, too.
     pub fn all<'a>(&'a self, env: &'a UndoEnv) -> [(&'static str, &'a Durations); 5] {
         [
             ("control file", &self.control_file),
@@ -98,8 +105,8 @@ pub struct UndoSpace {
 }
 
 impl UndoSpace {
-    /// `rsegs` were dealt to `count` tablespaces in turn. None without tablespaces: a single rollback segment is in the system
-    /// tablespace then, which stays as large as it has been.
+    /// `rsegs` were dealt to `count` tablespaces in turn. None without tablespaces: a single rollback segment
+    /// is in the system tablespace then, which stays as large as it has been.
     pub(super) fn all(env: &UndoEnv, rsegs: &[Arc<Rseg>], count: usize) -> Vec<UndoSpace> {
         let of = |n| rsegs.iter().skip(n).step_by(count).cloned().collect();
         let space = |n| UndoSpace {
@@ -166,8 +173,8 @@ impl UndoSpace {
         self.rsegs.iter().all(|r| r.is_empty())
     }
 
-    /// Replaces the file by one of initial size, whose tablespace id is `id`. The tablespace is inactive and empty (TRUNC-2). After an
-    /// error everything is as it was, or the database is poisoned.
+    /// Replaces the file by one of initial size, whose tablespace id is `id`. The tablespace is inactive and
+    /// empty (TRUNC-2). After an error everything is as it was, or the database is poisoned.
     pub(crate) fn replace(
         &self,
         env: &UndoEnv,
@@ -201,7 +208,8 @@ impl UndoSpace {
         self.truncations.fetch_add(1, Ordering::Relaxed);
         let renamed = env.spaces.replace_open(old, id);
         if renamed.is_ok() {
-            // Otherwise the old file is still there, and recovery may come to it: its pages are written (SP-8).
+            // Otherwise the old file is still there, and recovery may come to it: its pages are written
+            // (SP-8).
             env.pool.drop_space(old);
         }
         Ok(Renamed(renamed))
@@ -220,7 +228,8 @@ impl UndoSpace {
     }
 }
 
-/// The tablespace was replaced, and its new file got the old one's name; or it gets it at the next start, and the old one is there until then.
+/// The tablespace was replaced, and its new file got the old one's name; or it gets it at the next start, and
+/// the old one is there until then.
 #[must_use]
 pub(crate) struct Renamed(pub Result<()>);
 

@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 /// How long a child may take to do what it must do before it is killed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// When a child is killed: so long after it said so many lines with a word. The work that is done does not depend on how busy
-/// the machine is.
+/// When a child is killed: so long after it said so many lines with a word. The work that is done does not
+/// depend on how busy the machine is.
 pub struct Life<'a> {
     pub word: &'a str,
     pub times: usize,
     pub then: Duration,
 }
 
-/// Runs the test `child` of this binary with these environment variables, kills it (SIGKILL) at the end of its life, and returns the
-/// lines that it said. A last line that the kill cut off may be among them.
+/// Runs the test `child` of this binary with these environment variables, kills it (SIGKILL) at the end of
+/// its life, and returns the lines that it said. A last line that the kill cut off may be among them.
 pub fn run_and_kill(variables: &[(&str, &str)], life: &Life) -> Vec<String> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args([

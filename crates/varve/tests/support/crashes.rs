@@ -1,8 +1,10 @@
-//! Crashes at any moment of a random workload on a simulated disk (`varve_sim`, whose documentation states the fault model).
+//! Crashes at any moment of a random workload on a simulated disk (`varve_sim`, whose documentation states
+//! the fault model).
 //!
-//! The workload runs once. Then, for one moment of the run after the other, the disk is put into a state that a crash at that
-//! moment may leave behind, the database is opened, often crashed again at some moment of its recovery and opened once
-//! more, up to three times, and compared with what had been acknowledged (`super::history`).
+//! The workload runs once. Then, for one moment of the run after the other, the disk is put into a state that
+//! a crash at that moment may leave behind, the database is opened, often crashed again at some moment of its
+//! recovery and opened once more, up to three times, and compared with what had been acknowledged
+//! (`super::history`).
 
 use std::fmt;
 use std::ops::Range;
@@ -252,8 +254,9 @@ impl Search<'_> {
     }
 }
 
-/// Opens what a crash left and judges it: every other time once recovery is through, otherwise while pages are left. A panic is as bad as a
-/// wrong answer. Returns how many operations it took until then: the judge ends what was prepared, which no later crash may be compared with.
+/// Opens what a crash left and judges it: every other time once recovery is through, otherwise while pages
+/// are left. A panic is as bad as a wrong answer. Returns how many operations it took until then: the judge
+/// ends what was prepared, which no later crash may be compared with.
 fn recover(
     config: &Config,
     promises: &dyn Promises,
@@ -263,7 +266,8 @@ fn recover(
     let mut operations = 0;
     opened(config, disk, |db| {
         let begun = Instant::now();
-        // Some pages are brought up to date when the judge looks at them; what is rolled back would be in his way.
+        // Some pages are brought up to date when the judge looks at them; what is rolled back would be in his
+        // way.
         let is_over = |left: RecoveryProgress| {
             left.transactions_left == 0 && (left.pages_left == 0 || !at.is_multiple_of(2))
         };

@@ -10,7 +10,8 @@ use varve_sim::sample::{change, definitions, insert, open};
 
 pub const ROWS: i64 = 400;
 
-/// A database that was closed while a view was open and a transaction had not ended: it has a page of every kind.
+/// A database that was closed while a view was open and a transaction had not ended: it has a page of every
+/// kind.
 pub fn build() -> SimDisk {
     let disk = SimDisk::default();
     let db = open(&disk).unwrap();

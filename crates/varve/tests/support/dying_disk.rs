@@ -30,7 +30,8 @@ impl DyingDisk {
         }
     }
 
-    /// Called with "read", "sync", "remove" or "rename", and the file's path, before that is done, which waits for it.
+    /// Called with "read", "sync", "remove" or "rename", and the file's path, before that is done, which
+    /// waits for it.
     pub fn before(&self, call: impl Fn(&str, &Path) + Send + Sync + 'static) {
         *self.before.lock().unwrap() = Some(Arc::new(call));
     }

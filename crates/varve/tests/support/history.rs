@@ -1,10 +1,10 @@
-//! What a database promised, and when: the state after each acknowledged change, with the operations of a simulated disk
-//! between which it was made. It judges what is found after a crash.
+//! What a database promised, and when: the state after each acknowledged change, with the operations of a
+//! simulated disk between which it was made. It judges what is found after a crash.
 //!
-//! The workload is one thread: at most one change is under way at a time. After a crash the database must be in the state
-//! of the last change that was acknowledged before it, or in that of the next one, if that had been begun. Preparing a
-//! transaction is a change, too. After the judgement half of the prepared ones are committed and half rolled back, and
-//! the outcome is judged again.
+//! The workload is one thread: at most one change is under way at a time. After a crash the database must be
+//! in the state of the last change that was acknowledged before it, or in that of the next one, if that had
+//! been begun. Preparing a transaction is a change, too. After the judgement half of the prepared ones are
+//! committed and half rolled back, and the outcome is judged again.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

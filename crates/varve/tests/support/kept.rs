@@ -1,5 +1,5 @@
-//! A finding in a directory, from which one command plays the last recovery again: the disk as the last crash left it, how the
-//! database is opened, and what may be on it.
+//! A finding in a directory, from which one command plays the last recovery again: the disk as the last crash
+//! left it, how the database is opened, and what may be on it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,9 @@
-//! Random transactions on lists or registers, by several threads at once: the history that `varve_sim::anomalies` judges.
+//! Random transactions on lists or registers, by several threads at once: the history that
+//! `varve_sim::anomalies` judges.
 //!
-//! A register has a value and the one before it, which its writer found under its lock. So the values of a register are a list, too: of a value
-//! that is read it is known what was written before. Who lost an update has taken a value for the last one that was not.
+//! A register has a value and the one before it, which its writer found under its lock. So the values of a
+//! register are a list, too: of a value that is read it is known what was written before. Who lost an update
+//! has taken a value for the last one that was not.
 
 #![allow(dead_code)]
 
@@ -232,7 +234,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// An entry that others move behind a scan comes twice, or not at all, unless a view or gap locks keep it in its place.
+    /// An entry that others move behind a scan comes twice, or not at all, unless a view or gap locks keep it
+    /// in its place.
     fn may_scan_moving_entries(&self, lock: LockMode) -> bool {
         match self.level {
             Isolation::ReadUncommitted => false,

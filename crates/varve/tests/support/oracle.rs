@@ -1,11 +1,12 @@
-//! The oracle of the model tests: tables as ordered maps, transactions as overlays on them, snapshots as clones.
+//! The oracle of the model tests: tables as ordered maps, transactions as overlays on them, snapshots as
+//! clones.
 //!
-//! It knows nothing of the engine but the definitions of its tables: order, uniqueness, visibility and conflicts
-//! are said again here, in the plainest way. Keys are compared as values, not as encoded bytes.
+//! It knows nothing of the engine but the definitions of its tables: order, uniqueness, visibility and
+//! conflicts are said again here, in the plainest way. Keys are compared as values, not as encoded bytes.
 //!
-//! What it says about a write is one of three: it succeeds; it fails as a duplicate in a certain index; it must wait
-//! for another transaction. Whenever another open transaction has touched the table, waiting is allowed too,
-//! because the engine may lock more than this oracle knows; it never may lock less.
+//! What it says about a write is one of three: it succeeds; it fails as a duplicate in a certain index; it
+//! must wait for another transaction. Whenever another open transaction has touched the table, waiting is
+//! allowed too, because the engine may lock more than this oracle knows; it never may lock less.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -233,7 +234,8 @@ impl Oracle {
             self.index_key(table, 0, &row, &Vec::new())
         };
         if self.rows(tx, table, Read::Latest).get(old) == Some(&&row) {
-            // Nothing changes, so there is no new version: the transaction's snapshot still shows the row as it was.
+            // Nothing changes, so there is no new version: the transaction's snapshot still shows the row as
+            // it was.
             return Outcome::Done;
         }
         let outcome = self.judge(tx, others, table, Some(old), &key, &row);

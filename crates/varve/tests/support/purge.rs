@@ -4,10 +4,12 @@ use std::time::{Duration, Instant};
 
 use varve::Database;
 
-/// For so long purge says that it stands still, though it is woken all the time, before nobody waits for it any more.
+/// For so long purge says that it stands still, though it is woken all the time, before nobody waits for it
+/// any more.
 const STANDSTILL: Duration = Duration::from_secs(2);
 
-/// Whether purge comes to its end, while no view is open. What it can't go on with now it can never: nothing fails for a moment here.
+/// Whether purge comes to its end, while no view is open. What it can't go on with now it can never: nothing
+/// fails for a moment here.
 pub fn comes_to_an_end(db: &Database, at_most: Duration) -> bool {
     let begun = Instant::now();
     let mut since = None;

@@ -1,5 +1,6 @@
-//! A failing workload with fewer steps, by leaving some out for as long as something still goes wrong. Background threads write
-//! when they like, so that a failure may not come again: then the steps are taken for needed.
+//! A failing workload with fewer steps, by leaving some out for as long as something still goes wrong.
+//! Background threads write when they like, so that a failure may not come again: then the steps are taken
+//! for needed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};

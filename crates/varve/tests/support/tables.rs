@@ -1,5 +1,6 @@
-//! Tables for the model tests, and random rows for them. Together they have every column type, NULLs, descending
-//! and prefix parts, unique and plain indexes, a hidden row id, and rows long enough to split pages often.
+//! Tables for the model tests, and random rows for them. Together they have every column type, NULLs,
+//! descending and prefix parts, unique and plain indexes, a hidden row id, and rows long enough to split
+//! pages often.
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -98,8 +99,8 @@ fn bytes(n: u32, max: usize, rng: &mut SmallRng) -> Vec<u8> {
     out
 }
 
-/// Mostly short, at times longer than a page, rarely so long that it takes several mini-transactions to write. No piece of it is
-/// like another.
+/// Mostly short, at times longer than a page, rarely so long that it takes several mini-transactions to
+/// write. No piece of it is like another.
 fn long(n: u32, max: usize, rng: &mut SmallRng) -> Vec<u8> {
     let most = match rng.random_range(0..100) {
         0..55 => 60,

@@ -1,14 +1,15 @@
-//! A workload of several threads on a simulated disk: commits side by side, lock waits and deadlocks, purge and flushing between
-//! them. What it was promised is known all the same:
+//! A workload of several threads on a simulated disk: commits side by side, lock waits and deadlocks, purge
+//! and flushing between them. What it was promised is known all the same:
 //!
-//! - Each thread writes rows whose keys are its own, and tells its changes apart by the operations of the disk between which each
-//!   was made. After a crash at operation `at`, all of its changes are there that were acknowledged before; the one that was
-//!   under way then may be there, as a whole; nothing else is.
-//! - Counters belong to all. Each thread adds to them in its transactions, so after a crash they are the sums of what the
-//!   surviving changes added: a change whose predecessor was lost would leave too much.
+//! - Each thread writes rows whose keys are its own, and tells its changes apart by the operations of the
+//!   disk between which each was made. After a crash at operation `at`, all of its changes are there that
+//!   were acknowledged before; the one that was under way then may be there, as a whole; nothing else is.
+//! - Counters belong to all. Each thread adds to them in its transactions, so after a crash they are the sums
+//!   of what the surviving changes added: a change whose predecessor was lost would leave too much.
 //!
-//! The seed decides what each thread does, but not the interleaving, which is the machine's. So a failure does not come again from
-//! the seed alone; what is kept of it is the disk as the crash left it, with the states that would have been right.
+//! The seed decides what each thread does, but not the interleaving, which is the machine's. So a failure
+//! does not come again from the seed alone; what is kept of it is the disk as the crash left it, with the
+//! states that would have been right.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,4 +1,5 @@
-//! Rows that say how often they were changed: a key, a version by which there is an index, too, and bytes whose number changes with it.
+//! Rows that say how often they were changed: a key, a version by which there is an index, too, and bytes
+//! whose number changes with it.
 
 use varve::{
     ColumnType, DatumBuf, KeyMatch, LockMode, Result, Table, TableDef, Transaction, Value,

@@ -2,14 +2,15 @@
 //!
 //! Several transactions are open at a time and take turns in one thread, so a run is determined by its seed:
 //! a failure prints the seed, and `VARVE_MODEL_SEED=… cargo test -p varve --test model NAME` plays it again.
-//! A lock that is held by another one of them can only time out, which the oracle foresees. Each step draws from a seed of its
-//! own, so that some can be left out and the others stay as they are (`super::shrink`).
+//! A lock that is held by another one of them can only time out, which the oracle foresees. Each step draws
+//! from a seed of its own, so that some can be left out and the others stay as they are (`super::shrink`).
 //!
-//! Some transactions are prepared before they end, and some of those are ended under their names. Tables are emptied, renamed,
-//! dropped and made again between statements of transactions that do not use them.
+//! Some transactions are prepared before they end, and some of those are ended under their names. Tables are
+//! emptied, renamed, dropped and made again between statements of transactions that do not use them.
 //!
-//! Between phases all tables are read through all indexes both ways, checked structurally, purged, sometimes truncated or
-//! renamed, and the database is closed and opened again. Half the phases end in a crash with transactions open.
+//! Between phases all tables are read through all indexes both ways, checked structurally, purged, sometimes
+//! truncated or renamed, and the database is closed and opened again. Half the phases end in a crash with
+//! transactions open.
 
 mod phases;
 mod scans;
@@ -322,7 +323,8 @@ impl Runner {
         }
     }
 
-    /// The oracle knows nothing of transactions that are being rolled back; pages may well be brought up to date behind its back.
+    /// The oracle knows nothing of transactions that are being rolled back; pages may well be brought up to
+    /// date behind its back.
     fn open(&self) -> Database {
         let db = self.config.open(self.dir.path()).unwrap();
         while db.recovery_progress().transactions_left > 0 {
@@ -560,8 +562,8 @@ impl Runner {
         format!("insert {:?}", Brief(&row))
     }
 
-    /// A batch is all there or not at all. Which of several faults is reported is the engine's choice: a row that the oracle
-    /// refuses may have the key of a later one, for instance.
+    /// A batch is all there or not at all. Which of several faults is reported is the engine's choice: a row
+    /// that the oracle refuses may have the key of a later one, for instance.
     fn insert_many(&mut self, slot: &mut Slot, table: usize) -> String {
         let def = self.oracle.def(table).clone();
         let rows: Vec<Row> = (0..self.rng.random_range(1..40))
@@ -621,7 +623,8 @@ impl Runner {
         }
     }
 
-    /// Puts a cursor on a random row, locked exclusively. `None`: there is no row, or it is locked by another one.
+    /// Puts a cursor on a random row, locked exclusively. `None`: there is no row, or it is locked by another
+    /// one.
     fn lock_one(&mut self, slot: &mut Slot, table: usize) -> Option<(Cursor, Key, Row)> {
         let def = self.oracle.def(table).clone();
         let indexes = 1 + def.indexes.len();

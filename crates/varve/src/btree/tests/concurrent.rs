@@ -1,5 +1,6 @@
-//! Many threads on one tree. Each writer owns a part of the keys and keeps its own model; scanners and readers check what
-//! must hold at any moment. At the end the tree must be sound and hold the sum of the models.
+//! Many threads on one tree. Each writer owns a part of the keys and keeps its own model; scanners and
+//! readers check what must hold at any moment. At the end the tree must be sound and hold the sum of the
+//! models.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -20,7 +21,8 @@ struct Load {
     least_merges: u64,
 }
 
-/// Key number `i`: spread over the key space; eight neighbours share a long beginning, so separators are long.
+/// Key number `i`: spread over the key space; eight neighbours share a long beginning, so separators are
+/// long.
 fn key(load: &Load, i: u64) -> Vec<u8> {
     let spread = (i / 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     let mut key = spread.to_be_bytes()[5..].to_vec();
@@ -166,8 +168,8 @@ fn writers_readers_and_scans_on_a_high_tree_in_a_small_pool() {
     assert!(report.height >= 4, "only {} levels", report.height);
 }
 
-/// Keys of the greatest length: inner pages have three children and are split with their children, several levels at once (BT-7),
-/// while others join their neighbours.
+/// Keys of the greatest length: inner pages have three children and are split with their children, several
+/// levels at once (BT-7), while others join their neighbours.
 #[test]
 fn writers_readers_and_scans_on_a_tree_that_splits_at_several_levels() {
     let report = run(

@@ -1,12 +1,14 @@
-//! Keys of the greatest length (BT-7): an inner page has room for three children only, and its separators have nothing in
-//! common. Before first separators were left out and such pages were split with their children, runs of these keys made pages with one
-//! child each, and at last a tree of more levels than are allowed.
+//! Keys of the greatest length (BT-7): an inner page has room for three children only, and its separators
+//! have nothing in common. Before first separators were left out and such pages were split with their
+//! children, runs of these keys made pages with one child each, and at last a tree of more levels than are
+//! allowed.
 
 use super::model::Run;
 use super::*;
 use crate::page::{OFF_USER, max_key};
 
-/// Key number `i` of the greatest length: pairs of neighbours differ in the last bytes only, others in the first ones.
+/// Key number `i` of the greatest length: pairs of neighbours differ in the last bytes only, others in the
+/// first ones.
 fn key(page_size: usize, i: u32) -> Vec<u8> {
     let mut key = (i / 2).to_be_bytes().to_vec();
     key.resize(max_key(page_size) - 4, b'k');
@@ -14,8 +16,9 @@ fn key(page_size: usize, i: u32) -> Vec<u8> {
     key
 }
 
-/// With payloads of this length a leaf between two fences of the greatest length takes two records, and a leaf with one such fence
-/// takes no third one. So in a run each leaf is cut within a pair: all separators are as long as the keys, too.
+/// With payloads of this length a leaf between two fences of the greatest length takes two records, and a
+/// leaf with one such fence takes no third one. So in a run each leaf is cut within a pair: all separators
+/// are as long as the keys, too.
 fn payload_len(page_size: usize) -> u16 {
     let room = page_size - OFF_USER - 2 * max_key(page_size);
     let len = room / 2 - record_cost(max_key(page_size), 0) - 8;

@@ -1,5 +1,5 @@
-//! Trees against a model: alone, with many threads, with a pool far too small for the tree, and after replaying the
-//! log. Pages of 4 KiB and long keys make trees of four levels and more.
+//! Trees against a model: alone, with many threads, with a pool far too small for the tree, and after
+//! replaying the log. Pages of 4 KiB and long keys make trees of four levels and more.
 
 mod concurrent;
 mod long_keys;
@@ -192,8 +192,8 @@ const RUNS: [(&str, Order); 4] = [
     }),
 ];
 
-/// Inserts the key or replaces its payload. Asks for room as for an insertion: a leaf between long fences may not take that beside a
-/// record that it replaces.
+/// Inserts the key or replaces its payload. Asks for room as for an insertion: a leaf between long fences may
+/// not take that beside a record that it replaces.
 fn put(tree: &Tree, key: &[u8], payload: &[u8]) {
     put_into(tree, key, payload, record_cost(key.len(), payload.len()));
 }
@@ -238,7 +238,8 @@ fn remove(tree: &Tree, key: &[u8]) -> bool {
     true
 }
 
-/// Removes the records of those of the ascending keys for whose payload `is_garbage` says so, leaf by leaf. Returns how many.
+/// Removes the records of those of the ascending keys for whose payload `is_garbage` says so, leaf by leaf.
+/// Returns how many.
 fn remove_garbage(tree: &Tree, mut keys: &[Vec<u8>], is_garbage: impl Fn(&[u8]) -> bool) -> usize {
     let (mut removed, mut leaf) = (0, None);
     while let Some(first) = keys.first() {

@@ -1,5 +1,5 @@
-//! A tree against a sorted map: what it finds, in both directions; that it is sound; that no page leaks; and that its log
-//! alone rebuilds it. Cases are made smaller by `varve_sim::try_cases`.
+//! A tree against a sorted map: what it finds, in both directions; that it is sound; that no page leaks; and
+//! that its log alone rebuilds it. Cases are made smaller by `varve_sim::try_cases`.
 
 use std::cell::Cell;
 

@@ -4,7 +4,8 @@ use super::descend::{Aim, Found, child_at};
 use super::*;
 use crate::page::{max_key, max_record};
 
-/// BT-6: the second search for a leaf does without its fences; after a split or a merge they are looked at again.
+/// BT-6: the second search for a leaf does without its fences; after a split or a merge they are looked at
+/// again.
 #[test]
 fn a_leaf_is_known_again_until_its_range_changes() {
     let f = Fixture::new(4096, 256);
@@ -78,8 +79,8 @@ fn looking_ahead_does_not_mislead() {
     assert!(finds_middle(), "after its leaf was merged");
 }
 
-/// Separators so long that an inner page with one child does not fit into a neighbour with two: an empty leaf waits there until the
-/// neighbour has one child, too, and is merged then.
+/// Separators so long that an inner page with one child does not fit into a neighbour with two: an empty leaf
+/// waits there until the neighbour has one child, too, and is merged then.
 #[test]
 fn no_empty_leaf_is_left_whatever_the_order() {
     let n = 120;
@@ -334,7 +335,8 @@ fn check_finds_what_is_wrong() {
     );
 }
 
-/// BT-1: a hint is only where a search begins. Whatever became of its leaf meanwhile, the search ends at the right one.
+/// BT-1: a hint is only where a search begins. Whatever became of its leaf meanwhile, the search ends at the
+/// right one.
 #[test]
 fn hints_may_be_wrong() {
     let f = Fixture::new(4096, 2048);

@@ -194,7 +194,8 @@ fn a_steady_load_comes_to_rest() {
     }
 }
 
-/// Half the pages become dirty at once: they are worked off without a wave that comes back with every trip through the log.
+/// Half the pages become dirty at once: they are worked off without a wave that comes back with every trip
+/// through the log.
 #[test]
 fn a_wave_of_changes_does_not_come_back() {
     let mut model = Model::new(FlushOptions::default());
@@ -210,8 +211,8 @@ fn a_wave_of_changes_does_not_come_back() {
     assert!(least * 3 > most * 2, "{least} to {most} pages in a second");
 }
 
-/// Pages that are written to free their frames are not written for their age, too; and those that nobody wants the frame of are
-/// not forgotten for that.
+/// Pages that are written to free their frames are not written for their age, too; and those that nobody
+/// wants the frame of are not forgotten for that.
 #[test]
 fn what_is_written_for_frames_is_not_written_again() {
     let load = Load {
@@ -229,8 +230,8 @@ fn what_is_written_for_frames_is_not_written_again() {
     assert!(per_second < 120, "{per_second} pages in a second");
 }
 
-/// Nearly all that is written is written for frames, but pages that nobody wants the frame of hold up the checkpoint: it comes to rest
-/// where it does otherwise.
+/// Nearly all that is written is written for frames, but pages that nobody wants the frame of hold up the
+/// checkpoint: it comes to rest where it does otherwise.
 #[test]
 fn hot_pages_are_written_beside_many_for_frames() {
     for lru in [1000, 2000, 4000] {
@@ -252,7 +253,8 @@ fn hot_pages_are_written_beside_many_for_frames() {
     }
 }
 
-/// A limit below what the load needs is kept below the asynchronous watermark, and gives way above it, in time.
+/// A limit below what the load needs is kept below the asynchronous watermark, and gives way above it, in
+/// time.
 #[test]
 fn io_capacity_max_gives_way_in_time() {
     let options = FlushOptions {
@@ -308,8 +310,8 @@ fn the_low_water_mark_of_the_age() {
     assert!(model.ages().0 > 0.5, "{:?}", model.ages());
 }
 
-/// The share of dirty pages is kept near its limit, with `io_capacity` at it and up to `io_capacity_max` above; with a low-water mark, by
-/// less from there on.
+/// The share of dirty pages is kept near its limit, with `io_capacity` at it and up to `io_capacity_max`
+/// above; with a low-water mark, by less from there on.
 #[test]
 fn dirty_pages_are_limited() {
     let load = Load {

@@ -1,7 +1,7 @@
 //! Blocks of an index, with the entries of pages that follow each other.
 //!
-//! A block has about [`BLOCK_BYTES`], or one entry that is longer. It can be decoded alone. All numbers are varints (base/varint.rs), LSNs and lengths
-//! of frames in units of 8:
+//! A block has about [`BLOCK_BYTES`], or one entry that is longer. It can be decoded alone. All numbers are
+//! varints (base/varint.rs), LSNs and lengths of frames in units of 8:
 //!
 //! ```text
 //! the LSN from which the first frame of each entry is counted
@@ -15,7 +15,8 @@
 //!       the operations (page/op.rs); the page does not start as zeros there (IDX-3)
 //! ```
 //!
-//! A frame that stands with several changes in an entry has each of them with a head of its own. Pure functions; bytes from disk never panic.
+//! A frame that stands with several changes in an entry has each of them with a head of its own. Pure
+//! functions; bytes from disk never panic.
 
 use crate::base::{Lsn, PageId, varint};
 use crate::recovery::chain::{Change, LSN_UNIT};
@@ -129,8 +130,8 @@ impl BlockWriter {
     }
 }
 
-/// What a block says of a page, in the order of the log; nothing if the page has no entry in it. `None`: no block consists of these bytes. The caller
-/// has checked that they are the block's (IDX-4).
+/// What a block says of a page, in the order of the log; nothing if the page has no entry in it. `None`: no
+/// block consists of these bytes. The caller has checked that they are the block's (IDX-4).
 pub fn decode_block(mut bytes: &[u8], page: PageId) -> Option<Vec<Found<'_>>> {
     let base = varint::take(&mut bytes)?;
     let mut at = 0u64;

@@ -1,11 +1,13 @@
 //! Making an index, frame by frame.
 //!
-//! What a frame says of pages becomes **places**, in one long list; those of one page are chained backwards, from the last one on, which a hash table knows.
-//! So a change takes a look into that table and a push. The places of one page are put in order only when the index is finished. A page that starts as zeros
-//! begins a new chain; what it had stays in the list and is never looked at.
+//! What a frame says of pages becomes **places**, in one long list; those of one page are chained backwards,
+//! from the last one on, which a hash table knows. So a change takes a look into that table and a push. The
+//! places of one page are put in order only when the index is finished. A page that starts as zeros begins a
+//! new chain; what it had stays in the list and is never looked at.
 //!
-//! A place takes 16 bytes, and a page 16 and its share of the table's free slots: for 64 MiB of redo about 40 MiB with the image, if each change has a
-//! hundred bytes and a page of its own. Changes that stand in the index themselves (IDX-3) are kept with their operations.
+//! A place takes 16 bytes, and a page 16 and its share of the table's free slots: for 64 MiB of redo about 40
+//! MiB with the image, if each change has a hundred bytes and a page of its own. Changes that stand in the
+//! index themselves (IDX-3) are kept with their operations.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -21,8 +23,8 @@ use crate::redo::Frame;
 /// Bytes of a log file's frames, at most. All that is counted here in 32 bits is fewer.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// Operations of a frame on a page that are no longer stand in the index in any case: they take hardly more than their place would, and headers of rollback segments have many of
-/// them.
+/// Operations of a frame on a page that are no longer stand in the index in any case: they take hardly more
+/// than their place would, and headers of rollback segments have many of them.
 pub const SHORT_BYTES: usize = 16;
 
 /// No place: the page's entry begins here.
@@ -68,7 +70,8 @@ impl IndexBuilder {
     ///
     /// # Errors
     ///
-    /// `CorruptFile`: the frame can't be read. `Unsupported`: the log file is too long. Then no index can be made.
+    /// `CorruptFile`: the frame can't be read. `Unsupported`: the log file is too long. Then no index can be
+    /// made.
     pub fn add(&mut self, frame: &Frame<'_>) -> Result<()> {
         let (first, next) = self.covered.unwrap_or((frame.start, frame.start));
         assert_eq!(next, frame.start, "IDX-1: frames without a gap");
@@ -99,7 +102,8 @@ impl IndexBuilder {
         Ok(())
     }
 
-    /// The image of the index file, for the database with this page size and uuid. The frames of the log file begin at `first`.
+    /// The image of the index file, for the database with this page size and uuid. The frames of the log file
+    /// begin at `first`.
     pub fn finish(self, file: FileId, first: Lsn, owner: (u32, [u8; 16])) -> Vec<u8> {
         let (begin, next) = self.covered.unwrap_or((first, first));
         assert_eq!(begin, first, "IDX-1: from the first frame on");
@@ -147,7 +151,8 @@ impl IndexBuilder {
 #[derive(Default)]
 struct Places {
     all: Vec<Place>,
-    /// For each change that is kept: how many bytes of operations its frame has had for the page so far, with it; its own bytes, and the operations.
+    /// For each change that is kept: how many bytes of operations its frame has had for the page so far, with
+    /// it; its own bytes, and the operations.
     changes: Vec<u8>,
     /// Start and length of the frame whose changes are being added.
     frame: (u32, u32),
@@ -250,7 +255,8 @@ impl Places {
         self.kept(place).map(|(_, ops)| ops)
     }
 
-    /// Replaces `chain` by the places of a page, from the last one on. Returns how they begin: `NONE` or `ZEROS`.
+    /// Replaces `chain` by the places of a page, from the last one on. Returns how they begin: `NONE` or
+    /// `ZEROS`.
     fn collect(&self, last: u32, chain: &mut Vec<Place>) -> u32 {
         chain.clear();
         let mut at = last;

@@ -1,7 +1,8 @@
 //! An index as it is read: from a file, or from the image that was just made.
 //!
-//! The head and the directory of blocks are in memory. The blocks stay where they are: [`Index::block_of`] says which one to read, and the caller checks
-//! that what it read is whole ([`BlockPlace::is_whole`]) before it decodes it. So one index takes some kilobytes, whatever the length of its log file.
+//! The head and the directory of blocks are in memory. The blocks stay where they are: [`Index::block_of`]
+//! says which one to read, and the caller checks that what it read is whole ([`BlockPlace::is_whole`]) before
+//! it decodes it. So one index takes some kilobytes, whatever the length of its log file.
 
 use std::borrow::Cow;
 use std::ops::Range;

@@ -1,17 +1,22 @@
 //! Indexes the redo log's files in the background, each when it is full.
 //!
-//! It has nothing to do while there is little redo between the checkpoint and the log's end (`from_bytes`): that much is read soon enough. Beyond it every full file
-//! above the checkpoint gets an index, the oldest first. Nobody waits for one, and nobody needs one: recovery reads the log file instead (IDX-4).
+//! It has nothing to do while there is little redo between the checkpoint and the log's end (`from_bytes`):
+//! that much is read soon enough. Beyond it every full file above the checkpoint gets an index, the oldest
+//! first. Nobody waits for one, and nobody needs one: recovery reads the log file instead (IDX-4).
 //!
-//! - **IDX-6** An index begins where a frame is known to begin: where the file before ended whose frames were read; at the start of a generation; at the
-//!   checkpoint, if the file holds it. A file of which none is known is passed over, until the checkpoint has come to it.
-//! - **IDX-7** What goes wrong, as on a full disk, costs the file's index and one warning. The file is not tried again.
-//! - **IDX-8** An index goes after its log file: it is removed when that is taken into use again, or, after a crash in between, when the database opens. All are removed
-//!   when it is closed, as the next start needs no redo.
+//! - **IDX-6** An index begins where a frame is known to begin: where the file before ended whose frames were
+//!   read; at the start of a generation; at the checkpoint, if the file holds it. A file of which none is
+//!   known is passed over, until the checkpoint has come to it.
+//! - **IDX-7** What goes wrong, as on a full disk, costs the file's index and one warning. The file is not
+//!   tried again.
+//! - **IDX-8** An index goes after its log file: it is removed when that is taken into use again, or, after a
+//!   crash in between, when the database opens. All are removed when it is closed, as the next start needs no
+//!   redo.
 //!
-//! One step is one file ([`Indexer::index_next`]). The thread takes step after step, and rests when there is nothing to do; where the order of operations is to be always the same there is
-//! no thread, and tests take the steps. The mutex of the known files is held during a step and by nobody else but who opens and closes the database. A panic of the thread poisons
-//! the database.
+//! One step is one file ([`Indexer::index_next`]). The thread takes step after step, and rests when there is
+//! nothing to do; where the order of operations is to be always the same there is no thread, and tests take
+//! the steps. The mutex of the known files is held during a step and by nobody else but who opens and closes
+//! the database. A panic of the thread poisons the database.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -320,7 +325,8 @@ impl Shared {
     }
 }
 
-/// Adds the frames of a piece that start before `file_end`. Returns where they end, and whether none was torn or missing.
+/// Adds the frames of a piece that start before `file_end`. Returns where they end, and whether none was torn
+/// or missing.
 fn add(builder: &mut IndexBuilder, piece: &Piece, file_end: Lsn) -> Result<(Lsn, bool)> {
     let (mut frames, mut end) = (piece.frames(), piece.start);
     while end < file_end

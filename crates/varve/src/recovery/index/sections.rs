@@ -1,7 +1,8 @@
 //! What is in an index file beside the blocks: the header, and sections that are read as a whole.
 //!
-//! The header takes [`HEADER_BYTES`], of which the last four are a checksum of the others. Behind it are the blocks, and behind these the sections in the
-//! order of [`Section`]. All numbers in the header are u64, little-endian:
+//! The header takes [`HEADER_BYTES`], of which the last four are a checksum of the others. Behind it are the
+//! blocks, and behind these the sections in the order of [`Section`]. All numbers in the header are u64,
+//! little-endian:
 //!
 //! ```text
 //!  0  how every file begins (redo/intro.rs)
@@ -12,7 +13,8 @@
 //! 136 of each section: bytes, crc32c
 //! ```
 //!
-//! Sections are sequences of varints, LSNs in units of 8. Pages are 64-bit numbers, tablespace in the upper half:
+//! Sections are sequences of varints, LSNs in units of 8. Pages are 64-bit numbers, tablespace in the upper
+//! half:
 //!
 //! ```text
 //! directory  for each block: its first page, by the difference to that of the block before; its bytes; its crc32c, u32
@@ -22,7 +24,8 @@
 //! removed    tablespaces whose removal was decided, in the order of the log
 //! ```
 //!
-//! Pure functions; bytes from disk never panic. What they decode was checked against its checksum before, but need not be what this program wrote.
+//! Pure functions; bytes from disk never panic. What they decode was checked against its checksum before, but
+//! need not be what this program wrote.
 
 use std::path::Path;
 
@@ -106,7 +109,8 @@ impl Header {
         header[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// `None`: not the header of an index that this version wrote for database `uuid`, or for any if it is `None`.
+    /// `None`: not the header of an index that this version wrote for database `uuid`, or for any if it is
+    /// `None`.
     pub fn decode(
         bytes: &[u8; HEADER_BYTES],
         uuid: Option<&[u8; 16]>,
@@ -155,7 +159,8 @@ impl Header {
     }
 }
 
-/// Completes an image of which the blocks are there, behind the room for the header. `parts`: directory, units, restarts.
+/// Completes an image of which the blocks are there, behind the room for the header. `parts`: directory,
+/// units, restarts.
 pub fn finish(
     mut image: Vec<u8>,
     head: &Head,

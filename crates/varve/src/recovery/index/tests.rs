@@ -205,7 +205,8 @@ pub(super) fn check_entry(found: &[Found<'_>], all: &[Change<'_>]) {
     );
 }
 
-/// IDX-3: a frame is to be read if it has more bytes for the page than 16 and there are frames before it, or starts the page as zeros.
+/// IDX-3: a frame is to be read if it has more bytes for the page than 16 and there are frames before it, or
+/// starts the page as zeros.
 fn check_reads(found: &[Found<'_>], all: &[Change<'_>]) {
     let (mut bytes, mut fresh) = (BTreeMap::<Lsn, usize>::new(), BTreeSet::new());
     for change in all {

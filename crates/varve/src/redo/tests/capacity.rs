@@ -1,5 +1,5 @@
-//! How far the log may get from the checkpoint: reservations, and a capacity that changes while the log is in use: it grows at once, shrinks
-//! without anybody hanging, and is refused where it can't be.
+//! How far the log may get from the checkpoint: reservations, and a capacity that changes while the log is in
+//! use: it grows at once, shrinks without anybody hanging, and is refused where it can't be.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -54,7 +54,8 @@ fn who_waits_goes_on_when_the_capacity_grows() {
     assert!(end == log.next_lsn() && found.len() > expected + 1);
 }
 
-/// LOG-3: the way down is taken in steps, and after each step of the checkpoint there is room for some more redo.
+/// LOG-3: the way down is taken in steps, and after each step of the checkpoint there is room for some more
+/// redo.
 #[test]
 fn writers_go_on_while_the_capacity_shrinks() {
     let dir = tempfile::tempdir().unwrap();
@@ -183,8 +184,8 @@ fn files_that_cant_be_synced_are_not_kept() {
     assert_eq!(log.capacity_in_force(), 4 * MIB);
 }
 
-/// LOG-2: a log that was opened again and again on a full disk has files that are used in part. It gets as far as there is
-/// room, and no further; when the checkpoint has moved it has all of its capacity again.
+/// LOG-2: a log that was opened again and again on a full disk has files that are used in part. It gets as
+/// far as there is room, and no further; when the checkpoint has moved it has all of its capacity again.
 #[test]
 fn short_files_make_less_room() {
     let dir = tempfile::tempdir().unwrap();
@@ -221,8 +222,8 @@ fn short_files_make_less_room() {
     drop(writer);
 }
 
-/// Everything at once: appenders, a checkpoint that follows, and a capacity that changes all the time. Nobody hangs, and what
-/// lies above the checkpoint can be read again.
+/// Everything at once: appenders, a checkpoint that follows, and a capacity that changes all the time. Nobody
+/// hangs, and what lies above the checkpoint can be read again.
 #[test]
 fn the_capacity_changes_under_load() {
     let dir = tempfile::tempdir().unwrap();

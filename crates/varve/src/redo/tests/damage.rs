@@ -1,4 +1,5 @@
-//! What a crash or a damaged disk makes of the log's end: what was torn does not come back, and damage is told from an end.
+//! What a crash or a damaged disk makes of the log's end: what was torn does not come back, and damage is
+//! told from an end.
 
 use super::*;
 use std::collections::VecDeque;
@@ -20,7 +21,8 @@ impl Image {
         }
     }
 
-    /// Where the stream's byte at `lsn` lies; the caller keeps to the first generation, whose files are contiguous.
+    /// Where the stream's byte at `lsn` lies; the caller keeps to the first generation, whose files are
+    /// contiguous.
     fn place(&self, lsn: u64) -> (usize, usize) {
         let payload = settings().file_bytes - FILE_HEADER;
         let at = lsn - START.0;

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// WAL-4: after one failure nothing is acknowledged any more, even if the disk works again; appenders do not hang.
+/// WAL-4: after one failure nothing is acknowledged any more, even if the disk works again; appenders do not
+/// hang.
 #[test]
 fn a_failed_write_or_sync_poisons() {
     for which in ["write", "sync"] {
@@ -69,8 +70,8 @@ fn appends_do_not_hang_on_a_poisoned_log() {
     assert_eq!(log.written_lsn(), START);
 }
 
-/// WAL-4: whoever waits for room in the log buffer behind a frame that never becomes complete goes on when the log is poisoned, and
-/// is told when it asks for durability.
+/// WAL-4: whoever waits for room in the log buffer behind a frame that never becomes complete goes on when
+/// the log is poisoned, and is told when it asks for durability.
 #[test]
 fn waiting_for_room_ends_when_the_log_is_poisoned() {
     let dir = tempfile::tempdir().unwrap();

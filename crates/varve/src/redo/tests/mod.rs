@@ -149,7 +149,8 @@ fn the_longest_frame_fits_and_a_longer_one_is_refused() {
     ));
 }
 
-/// Many laps through the ring and the files, with several threads, a moving checkpoint and the background writer.
+/// Many laps through the ring and the files, with several threads, a moving checkpoint and the background
+/// writer.
 #[test]
 fn threads_append_while_files_are_recycled() {
     let dir = tempfile::tempdir().unwrap();
@@ -302,7 +303,8 @@ fn the_background_writer_syncs_by_itself() {
     assert_eq!(read(dir.path(), START).unwrap().1, end);
 }
 
-/// Figures for the record, not a check: `cargo test --release -p varve --lib redo -- --ignored --nocapture measure`.
+/// Figures for the record, not a check: `cargo test --release -p varve --lib redo -- --ignored --nocapture
+/// measure`.
 #[test]
 #[ignore = "a measurement"]
 fn measure() {

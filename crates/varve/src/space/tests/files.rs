@@ -23,8 +23,8 @@ fn third_page(id: SpaceId) -> PageId {
     PageId::new(id, PageNo(3))
 }
 
-/// Table files by the dozen: those that are idle are closed, those that owe a sync are not, and each is found again under the
-/// name that it has by then.
+/// Table files by the dozen: those that are idle are closed, those that owe a sync are not, and each is found
+/// again under the name that it has by then.
 #[test]
 fn idle_files_are_closed_and_opened_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -72,7 +72,8 @@ fn idle_files_are_closed_and_opened_again() {
     drop((late, spaces));
 }
 
-/// FILE-4: where the process may have no more files open, idle ones give way. If none is idle, that is told, and an error that may pass.
+/// FILE-4: where the process may have no more files open, idle ones give way. If none is idle, that is told,
+/// and an error that may pass.
 #[test]
 fn files_are_opened_in_the_place_of_idle_ones() {
     let dir = tempfile::tempdir().unwrap();
@@ -111,7 +112,8 @@ fn files_are_opened_in_the_place_of_idle_ones() {
     assert_eq!(told[1..], ["files can be opened again"]);
 }
 
-/// FILE-1: a file is not closed between somebody's write and the sync that follows it, though others sync it in between.
+/// FILE-1: a file is not closed between somebody's write and the sync that follows it, though others sync it
+/// in between.
 #[test]
 fn a_file_stays_open_until_its_writer_has_synced_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -128,7 +130,8 @@ fn a_file_stays_open_until_its_writer_has_synced_it() {
     assert!(file.to_sync().unwrap().is_none());
 }
 
-/// FILE-1: an earlier process may have died between a write and its sync. Files that are closed were passed over when all were synced.
+/// FILE-1: an earlier process may have died between a write and its sync. Files that are closed were passed
+/// over when all were synced.
 #[test]
 fn files_of_an_earlier_process_are_synced_once() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Consistent reads: batches of records copied from a leaf under one shared latch, and taken apart without it.
+//! Consistent reads: batches of records copied from a leaf under one shared latch, and taken apart without
+//! it.
 
 use std::ops::Range;
 
@@ -14,7 +15,8 @@ use crate::table::version::visible_or_newest;
 /// Records copied from a leaf at most while a scan is young; grows with each batch.
 pub(super) const FIRST_BATCH: usize = 4;
 
-/// The same for a search that says where it ends: what is copied will be wanted, unless the caller stops early.
+/// The same for a search that says where it ends: what is copied will be wanted, unless the caller stops
+/// early.
 const BOUNDED_BATCH: usize = 64;
 
 /// Records of one leaf that were copied as they are stored, and wait for their turn.
@@ -114,8 +116,8 @@ impl Cursor {
     }
 
     pub(super) fn advance_consistent(&mut self, trx: &mut Transaction) -> Result<bool> {
-        // At READ COMMITTED each statement opens a view of its own, which may see the writer of a record that was copied
-        // before it ended.
+        // At READ COMMITTED each statement opens a view of its own, which may see the writer of a record that
+        // was copied before it ended.
         trx.open_read_view();
         let view = trx.read_view().map(ReadView::number);
         if self.batch.view != view {
@@ -156,7 +158,8 @@ impl Cursor {
         self.table.is_temporary() || by_view()
     }
 
-    /// Decides whether the transaction sees the record with key `self.key` and what `payload` of the batch says.
+    /// Decides whether the transaction sees the record with key `self.key` and what `payload` of the batch
+    /// says.
     #[inline]
     fn accept(&mut self, trx: &mut Transaction, payload: Range<usize>) -> Result<bool> {
         if self.index != 0 {

@@ -1,4 +1,5 @@
-//! What the caller says about the keys that it wants: where a search ends, and whether the rows are wanted at all.
+//! What the caller says about the keys that it wants: where a search ends, and whether the rows are wanted at
+//! all.
 
 use crate::base::Result;
 use crate::row::{Datum, DatumBuf, KeyField, MAX_KEY_BYTES, successor};
@@ -6,12 +7,14 @@ use crate::row::{Datum, DatumBuf, KeyField, MAX_KEY_BYTES, successor};
 use super::{Current, Cursor, Direction};
 
 /// Asked about each entry of a secondary index before its row is locked or fetched, with the values of
-/// [`Cursor::key_columns`]; NULL for those that can't be had from a key. `false` passes the row over. No latch is held.
+/// [`Cursor::key_columns`]; NULL for those that can't be had from a key. `false` passes the row over. No
+/// latch is held.
 pub type EntryFilter = Box<dyn FnMut(&DatumBuf) -> Result<bool> + Send>;
 
 impl Cursor {
-    /// Where the searches forward that follow end: at rows whose key comes after `values`, the first parts of a
-    /// search key, or starts with them unless `inclusive`. Rows from there on are not even locked. `None` lifts the end.
+    /// Where the searches forward that follow end: at rows whose key comes after `values`, the first parts of
+    /// a search key, or starts with them unless `inclusive`. Rows from there on are not even locked. `None`
+    /// lifts the end.
     pub fn set_end(&mut self, end: Option<(&[Datum<'_>], bool)>) -> Result<()> {
         let mut key = std::mem::take(&mut self.end);
         key.clear();
@@ -25,8 +28,9 @@ impl Cursor {
         Ok(())
     }
 
-    /// Where the searches backward that follow end: at rows whose key comes before `values`, the first parts of a search
-    /// key, or starts with them unless `inclusive`. Rows from there on are not even locked. `None` lifts the end.
+    /// Where the searches backward that follow end: at rows whose key comes before `values`, the first parts
+    /// of a search key, or starts with them unless `inclusive`. Rows from there on are not even locked.
+    /// `None` lifts the end.
     pub fn set_begin(&mut self, begin: Option<(&[Datum<'_>], bool)>) -> Result<()> {
         let mut key = std::mem::take(&mut self.begin);
         key.clear();
@@ -76,13 +80,14 @@ impl Cursor {
         }
     }
 
-    /// Passes over the rows of a secondary index whose entries the filter does not want, from the next search on.
+    /// Passes over the rows of a secondary index whose entries the filter does not want, from the next search
+    /// on.
     pub fn set_filter(&mut self, filter: Option<EntryFilter>) {
         self.filter = filter;
     }
 
-    /// Whether the filter wants the entry `self.key` of row `self.clustered`. An entry's key never changes, so what it
-    /// says holds for every version of the row that yields it.
+    /// Whether the filter wants the entry `self.key` of row `self.clustered`. An entry's key never changes,
+    /// so what it says holds for every version of the row that yields it.
     pub(super) fn is_wanted(&mut self) -> Result<bool> {
         let Some(mut filter) = self.filter.take() else {
             return Ok(true);
@@ -93,14 +98,14 @@ impl Cursor {
     }
 
     /// Says whether the caller wants nothing of the rows it will search for but the columns of
-    /// [`key_columns`](Self::key_columns). Where the view can decide on a secondary entry alone, the row is then not
-    /// fetched, and [`key_values`](Self::key_values) has what there is.
+    /// [`key_columns`](Self::key_columns). Where the view can decide on a secondary entry alone, the row is
+    /// then not fetched, and [`key_values`](Self::key_values) has what there is.
     pub fn set_keys_suffice(&mut self, keys_suffice: bool) {
         self.keys_suffice = keys_suffice && self.index != 0;
     }
 
-    /// The columns that `key_values` gives, in its order: the index's own, then those of the primary key. For each its
-    /// position in the table's list, and whether its value can be had from a key.
+    /// The columns that `key_values` gives, in its order: the index's own, then those of the primary key. For
+    /// each its position in the table's list, and whether its value can be had from a key.
     pub fn key_columns(&self) -> &[(usize, bool)] {
         &self.key_columns
     }
@@ -128,8 +133,8 @@ impl Cursor {
         fields
     }
 
-    /// Reads fields of the current row's key, if the row was not fetched: `out` gets their values one behind the other, and has
-    /// just the room for them. `false` if it was.
+    /// Reads fields of the current row's key, if the row was not fetched: `out` gets their values one behind
+    /// the other, and has just the room for them. `false` if it was.
     #[inline]
     pub fn read_fields(&self, fields: &[KeyField], mut out: &mut [u8]) -> Result<bool> {
         if self.current != Current::Entry {

@@ -2,33 +2,36 @@
 //!
 //! # Gaps
 //!
-//! Under REPEATABLE READ and SERIALIZABLE a locking search also keeps others from putting keys where it looked. What it locks
-//! is an interval of keys, from where the search began to where it has got: `covered` is that place. It grows piece by
-//! piece, each under the shared latch of the leaf whose fences contain it: up to and including a record that is about to
-//! be locked, up to the search's end when a record beyond that end is met, up to the leaf's fence before the scan leaves
-//! the leaf. A record that has to be waited for adds nothing yet: the scan then looks again from where it was.
+//! Under REPEATABLE READ and SERIALIZABLE a locking search also keeps others from putting keys where it
+//! looked. What it locks is an interval of keys, from where the search began to where it has got: `covered`
+//! is that place. It grows piece by piece, each under the shared latch of the leaf whose fences contain it:
+//! up to and including a record that is about to be locked, up to the search's end when a record beyond that
+//! end is met, up to the leaf's fence before the scan leaves the leaf. A record that has to be waited for
+//! adds nothing yet: the scan then looks again from where it was.
 //!
-//! - GAP-2 What a locking search has passed is covered without a hole: each piece begins where the last one ended, and
-//!   that place is within the leaf's fences or at one of them, so that nothing can have been added in between.
+//! - GAP-2 What a locking search has passed is covered without a hole: each piece begins where the last one
+//!   ended, and that place is within the leaf's fences or at one of them, so that nothing can have been added
+//!   in between.
 //!
-//! A search for all parts of a unique key without NULL is different if it finds the row: the row's lock alone keeps any other
-//! from having that key, so nothing is covered. If the row turns out to be gone, the search begins again and covers what it
-//! passes, like any other.
+//! A search for all parts of a unique key without NULL is different if it finds the row: the row's lock alone
+//! keeps any other from having that key, so nothing is covered. If the row turns out to be gone, the search
+//! begins again and covers what it passes, like any other.
 //!
-//! The interval of a search by key ends where the search does, not at the next record, wherever that may be. So what is locked
-//! follows from the statement and the rows that it found, not from their neighbours or from where pages begin.
+//! The interval of a search by key ends where the search does, not at the next record, wherever that may be.
+//! So what is locked follows from the statement and the rows that it found, not from their neighbours or from
+//! where pages begin.
 //!
 //! # Semi-consistent reads
 //!
-//! Where gaps are not locked, a scan of the clustered index may be asked not to wait for rows that it may turn out not to want
-//! ([`LockMode::ExclusiveSemiConsistent`]). Where it would have to wait, it gives the version that was committed last; a row of
-//! which nothing was, it passes over.
+//! Where gaps are not locked, a scan of the clustered index may be asked not to wait for rows that it may
+//! turn out not to want ([`LockMode::ExclusiveSemiConsistent`]). Where it would have to wait, it gives the
+//! version that was committed last; a row of which nothing was, it passes over.
 //!
-//! - SEMI-1 Such a row is neither changed nor passed over by mistake: [`Cursor::current`] refuses it, and the scan stays before
-//!   its key, so that the next move comes there again and waits, unless `unlock_row` was called. What it then gives is the
-//!   newest version, locked.
-//! - SEMI-2 It was committed: a view says so that opened before the record was read. Of a copy that is older nobody can say whether
-//!   its writer, which has ended meanwhile, committed it or took it back.
+//! - SEMI-1 Such a row is neither changed nor passed over by mistake: [`Cursor::current`] refuses it, and the
+//!   scan stays before its key, so that the next move comes there again and waits, unless `unlock_row` was
+//!   called. What it then gives is the newest version, locked.
+//! - SEMI-2 It was committed: a view says so that opened before the record was read. Of a copy that is older
+//!   nobody can say whether its writer, which has ended meanwhile, committed it or took it back.
 
 use crate::base::{IndexId, Place, Result};
 use crate::btree::{Seek, SharedLeaf};
@@ -164,7 +167,8 @@ impl Cursor {
         self.lock == LockMode::ExclusiveSemiConsistent && self.seen_unlocked != key
     }
 
-    /// Gives what was committed last of the row `self.key`, which another transaction has locked. No latch may be held.
+    /// Gives what was committed last of the row `self.key`, which another transaction has locked. No latch
+    /// may be held.
     fn give_committed(&mut self, trx: &Transaction) -> Result<Step> {
         // SEMI-2: the view, then the record.
         let view = trx.core().sys.open_view(trx.id());
@@ -327,8 +331,9 @@ impl Cursor {
         Ok(())
     }
 
-    /// The statement does not want the current row: READ COMMITTED gives its lock up, if it was this read that took it.
-    /// REPEATABLE READ keeps all locks. Not to be called for a row that the transaction has changed.
+    /// The statement does not want the current row: READ COMMITTED gives its lock up, if it was this read
+    /// that took it. REPEATABLE READ keeps all locks. Not to be called for a row that the transaction has
+    /// changed.
     pub fn unlock_row(&mut self, trx: &mut Transaction) {
         if self.was_semi_consistent() {
             // It has no lock; the scan goes on behind it.

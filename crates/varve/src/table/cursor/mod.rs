@@ -1,14 +1,14 @@
-//! Cursors: finding rows through an index, one way or the other, as a read view or as the latest version under a
-//! row lock.
+//! Cursors: finding rows through an index, one way or the other, as a read view or as the latest version
+//! under a row lock.
 //!
-//! A **consistent read** copies a batch of records from a leaf under one shared latch and works them off without any:
-//! records whose TrxId the view sees are decided on the spot, the others when their turn comes (`version`). A
-//! secondary entry that the view sees decides on its own; otherwise the row version that the view sees is fetched and
-//! must yield the entry's key.
+//! A **consistent read** copies a batch of records from a leaf under one shared latch and works them off
+//! without any: records whose TrxId the view sees are decided on the spot, the others when their turn comes
+//! (`version`). A secondary entry that the view sees decides on its own; otherwise the row version that the
+//! view sees is fetched and must yield the entry's key.
 //!
-//! A **locking read** takes one record at a time: the lock is granted under the leaf's latch or waited for without
-//! any, and then the place is found again by key (`rowlock`). Under REPEATABLE READ and SERIALIZABLE it also locks the
-//! gaps that it passes (`locking`).
+//! A **locking read** takes one record at a time: the lock is granted under the leaf's latch or waited for
+//! without any, and then the place is found again by key (`rowlock`). Under REPEATABLE READ and SERIALIZABLE
+//! it also locks the gaps that it passes (`locking`).
 //!
 //! A cursor remembers keys, never pages: splits, merges and evictions in between don't matter to it.
 //!
@@ -78,10 +78,11 @@ pub enum LockMode {
     SharedSkipLocked,
     /// As `Exclusive`, but passes over rows that others have locked.
     ExclusiveSkipLocked,
-    /// As `Exclusive`, but a scan of the clustered index that comes to a row which others have locked gives what was committed
-    /// of it last, unlocked, if there is anything: [`Cursor::was_semi_consistent`] says so. Who wants the row moves on, and gets
-    /// the same row again, waited for and locked; who does not calls [`Cursor::unlock_row`] before. Under REPEATABLE READ and
-    /// SERIALIZABLE, in other indexes, and in a search for a whole key it is `Exclusive`.
+    /// As `Exclusive`, but a scan of the clustered index that comes to a row which others have locked gives
+    /// what was committed of it last, unlocked, if there is anything: [`Cursor::was_semi_consistent`] says
+    /// so. Who wants the row moves on, and gets the same row again, waited for and locked; who does not calls
+    /// [`Cursor::unlock_row`] before. Under REPEATABLE READ and SERIALIZABLE, in other indexes, and in a
+    /// search for a whole key it is `Exclusive`.
     ExclusiveSemiConsistent,
 }
 
@@ -145,7 +146,8 @@ enum Current {
 pub struct Cursor {
     table: Arc<OpenTable>,
     index: usize,
-    /// Whose search it is. Another transaction that goes on with it gets its own view and locks from there on.
+    /// Whose search it is. Another transaction that goes on with it gets its own view and locks from there
+    /// on.
     searcher: TrxNumber,
     asked: LockMode,
     /// What was asked for, as the searcher's isolation level has it.
@@ -322,7 +324,8 @@ impl Cursor {
         // The hidden row id has no parts to search by: no values mean all rows, as in any index.
         let whole = self.index == 0 && !codec.is_empty() && values.len() == codec.len();
         if how == Exact && whole {
-            // Now rather than when the row is read: the processor fetches the leaf's lines while the search is prepared.
+            // Now rather than when the row is read: the processor fetches the leaf's lines while the search
+            // is prepared.
             let ahead = self.table.clustered.tree.look_ahead(&self.prefix);
             self.start(trx, lock, direction)?;
             // Until it was claimed a temporary table might be truncated, which leaves stamps as they are.
@@ -512,8 +515,8 @@ impl Cursor {
         Ok(false)
     }
 
-    /// Reads (or locks and reads) the row `self.clustered` into `payload`. With `entry`, the row must yield that
-    /// secondary key to count.
+    /// Reads (or locks and reads) the row `self.clustered` into `payload`. With `entry`, the row must yield
+    /// that secondary key to count.
     fn fetch_clustered(&mut self, trx: &mut Transaction, entry: Option<&[u8]>) -> Result<bool> {
         self.current = Current::None;
         let is_row = match self.lock {
@@ -560,7 +563,8 @@ impl Cursor {
         // A scan has locked the gap of the entry that led here.
         let locks_gap = self.index == 0 && self.gaps != Gaps::Open;
         let gone = || {
-            // In a search for this key `covered` is behind it; a scan that reads its row again has covered it.
+            // In a search for this key `covered` is behind it; a scan that reads its row again has covered
+            // it.
             match locks_gap && key < &self.covered {
                 true => trx.lock_gap(self.table.clustered.id, key, Some(&self.covered[..])),
                 false => Ok(()),
@@ -649,7 +653,8 @@ impl Cursor {
         }
     }
 
-    /// The current row as update and delete need it. The transaction must have read it with an exclusive lock.
+    /// The current row as update and delete need it. The transaction must have read it with an exclusive
+    /// lock.
     pub fn current(&self, trx: &Transaction) -> Result<CurrentRow<'_>> {
         if self.searcher != trx.number() {
             return Err(Error::invalid(

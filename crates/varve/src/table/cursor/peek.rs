@@ -1,8 +1,9 @@
-//! Looking at the rows behind the current one that a consistent scan forward has copied already, and going on over several
-//! of them at once: who hands rows on in portions pays for a move once for each portion.
+//! Looking at the rows behind the current one that a consistent scan forward has copied already, and going on
+//! over several of them at once: who hands rows on in portions pays for a move once for each portion.
 //!
-//! - **PEEK-1** A row that was peeked at is the one that as many moves in the same direction come to. What would take
-//!   more than a look (an older version, a long value, a filter, the next leaf) ends the rows that can be peeked at.
+//! - **PEEK-1** A row that was peeked at is the one that as many moves in the same direction come to. What
+//!   would take more than a look (an older version, a long value, a filter, the next leaf) ends the rows that
+//!   can be peeked at.
 
 use std::ops::Range;
 
@@ -20,7 +21,8 @@ pub enum Peeked<'a> {
 }
 
 impl Peeked<'_> {
-    /// Reads fields of a row's key: `out` gets their values one behind the other, and has just the room for them.
+    /// Reads fields of a row's key: `out` gets their values one behind the other, and has just the room for
+    /// them.
     #[inline]
     pub fn read_fields(
         (prefix, suffix): (&[u8], &[u8]),
@@ -37,7 +39,8 @@ impl Peeked<'_> {
 }
 
 impl Cursor {
-    /// How many rows can be peeked at, at most: none unless the scan goes forward and reads what the view sees.
+    /// How many rows can be peeked at, at most: none unless the scan goes forward and reads what the view
+    /// sees.
     pub fn peekable(&self) -> usize {
         let is_plain =
             self.lock == LockMode::None && self.current != Current::None && self.is_cut();
@@ -48,7 +51,8 @@ impl Cursor {
         }
     }
 
-    /// The `n`-th row behind the current one, from 0, which is below `peekable`; `None` if it can't be had by a look.
+    /// The `n`-th row behind the current one, from 0, which is below `peekable`; `None` if it can't be had by
+    /// a look.
     #[inline]
     pub fn peek(&self, trx: &Transaction, n: usize) -> Option<Peeked<'_>> {
         let (prefix, suffix, payload) = self.batch.record(n)?;

@@ -30,8 +30,8 @@ impl Transaction {
         }
     }
 
-    /// Keeps others from putting keys from `low` up to `high` into an index, for as long as the transaction lives. Does
-    /// not wait: called under the latch of the leaf that these keys belong to.
+    /// Keeps others from putting keys from `low` up to `high` into an index, for as long as the transaction
+    /// lives. Does not wait: called under the latch of the leaf that these keys belong to.
     pub fn lock_gap(&self, index: IndexId, low: &[u8], high: Option<&[u8]>) -> Result<()> {
         match self.core.log.is_sabotaged(Sabotage::GapsOpen) {
             true => Ok(()),
@@ -39,14 +39,15 @@ impl Transaction {
         }
     }
 
-    /// Whether somebody's gap lock keeps this transaction from putting the key into the index. Does not wait: called under the exclusive
-    /// latch of the key's leaf, before the key goes there.
+    /// Whether somebody's gap lock keeps this transaction from putting the key into the index. Does not wait:
+    /// called under the exclusive latch of the key's leaf, before the key goes there.
     #[inline]
     pub fn is_kept_out(&self, index: IndexId, key: &[u8]) -> bool {
         self.core.locks.keeps_out(self.locks(), index, key)
     }
 
-    /// Waits until nobody keeps the key out of the index any more. No latch may be held; look again afterwards.
+    /// Waits until nobody keeps the key out of the index any more. No latch may be held; look again
+    /// afterwards.
     pub fn wait_to_insert(&self, index: IndexId, key: &[u8]) -> Result<()> {
         self.core
             .locks
@@ -66,13 +67,15 @@ impl Transaction {
             .expect("there until the transaction is dropped")
     }
 
-    /// The caller keeps tables from changing under the transaction by means of its own (MariaDB's metadata locks), so
-    /// that readers need no intention locks. Writers take theirs all the same: CHECK TABLE waits for them.
+    /// The caller keeps tables from changing under the transaction by means of its own (MariaDB's metadata
+    /// locks), so that readers need no intention locks. Writers take theirs all the same: CHECK TABLE waits
+    /// for them.
     pub fn trust_metadata_locks(&mut self) {
         self.own_table_locks = false;
     }
 
-    /// Locks a table that an operation is about to use, and makes sure that it has not been dropped meanwhile.
+    /// Locks a table that an operation is about to use, and makes sure that it has not been dropped
+    /// meanwhile.
     pub fn use_table(&mut self, table: &OpenTable, mode: TableMode) -> Result<()> {
         if table.is_temporary() {
             self.core.undo.env.spaces.check_temporary()?;

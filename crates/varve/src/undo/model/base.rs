@@ -1,5 +1,5 @@
-//! What the model stands on: a database below undo, on empty files, which a crash leaves behind and the redo log makes again. Whenever undo is
-//! loaded, what it looks at must have been asked for before (`ahead`).
+//! What the model stands on: a database below undo, on empty files, which a crash leaves behind and the redo
+//! log makes again. Whenever undo is loaded, what it looks at must have been asked for before (`ahead`).
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

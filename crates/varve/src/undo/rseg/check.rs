@@ -35,11 +35,11 @@ impl Uses {
 }
 
 impl Rseg {
-    /// Looks at each page of the segment: the header, the queue, what lies in slots and in the history, the free chain. Returns
-    /// them; an error names one that has no use or two, or holds something else.
+    /// Looks at each page of the segment: the header, the queue, what lies in slots and in the history, the
+    /// free chain. Returns them; an error names one that has no use or two, or holds something else.
     ///
-    /// The header is latched meanwhile, shared: nobody takes a page, gives one back or commits, but logs may begin and grow within
-    /// their pages.
+    /// The header is latched meanwhile, shared: nobody takes a page, gives one back or commits, but logs may
+    /// begin and grow within their pages.
     pub fn check(&self, env: &UndoEnv) -> Result<Vec<PageNo>> {
         // The segment stays in its tablespace.
         let _upkeep = self.upkeep.lock();

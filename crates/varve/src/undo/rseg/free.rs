@@ -1,15 +1,17 @@
 //! The free pages of a rollback segment.
 //!
-//! The segment's header leads to a chain of free pages, and says how many there are. Some of the chain's pages are **lists** (type
-//! `UndoFree`): free like the others, with the numbers of further free pages, which are neither read nor written until they are used
-//! again, and then formatted without being read. SQLite's freelist has such pages ("trunk pages"). The others are what they
-//! were, and have a successor only.
+//! The segment's header leads to a chain of free pages, and says how many there are. Some of the chain's
+//! pages are **lists** (type `UndoFree`): free like the others, with the numbers of further free pages, which
+//! are neither read nor written until they are used again, and then formatted without being read. SQLite's
+//! freelist has such pages ("trunk pages"). The others are what they were, and have a successor only.
 //!
-//! Purge lists the pages of small logs, and pages of the history queue that are empty. A log with more pages is chained as
-//! a whole: its last page is linked to what was the first of the chain, one page changed, however long the log.
+//! Purge lists the pages of small logs, and pages of the history queue that are empty. A log with more pages
+//! is chained as a whole: its last page is linked to what was the first of the chain, one page changed,
+//! however long the log.
 //!
-//! - **RSEG-7** Nobody looks at a page that is listed, or changes it. Whoever takes it off the list latches it for new (`exclusive_new`), and
-//!   formats or frees it. So listing it takes no latch on it, and what it holds may be of any time.
+//! - **RSEG-7** Nobody looks at a page that is listed, or changes it. Whoever takes it off the list latches
+//!   it for new (`exclusive_new`), and formats or frees it. So listing it takes no latch on it, and what it
+//!   holds may be of any time.
 //!
 //! All of it is guarded by the latch of the segment's header.
 
@@ -100,8 +102,8 @@ impl Rseg {
         Ok((no, mtr.exclusive_new(self.page(no))?))
     }
 
-    /// A page for a new log or queue page: from the free chain, else from the tablespace. The caller has reserved a
-    /// page of the tablespace before the mini-transaction, and formats the page.
+    /// A page for a new log or queue page: from the free chain, else from the tablespace. The caller has
+    /// reserved a page of the tablespace before the mini-transaction, and formats the page.
     pub(in crate::undo) fn take_page(
         &self,
         env: &UndoEnv,
@@ -157,8 +159,8 @@ impl Rseg {
         self.write_free_chain(mtr, header, first, len.saturating_add(pages));
     }
 
-    /// Latches what `list` changes: the list at the head of the chain, if it has room for these pages, or one of them. `None`: there
-    /// are none.
+    /// Latches what `list` changes: the list at the head of the chain, if it has room for these pages, or one
+    /// of them. `None`: there are none.
     pub(super) fn latch_listing(
         &self,
         mtr: &mut Mtr<'_>,
@@ -220,7 +222,8 @@ impl Rseg {
         free.saturating_sub(FREE_PAGES_KEPT)
     }
 
-    /// Returns free pages above `FREE_PAGES_KEPT` to the tablespace, a few in each mini-transaction, until told to stop.
+    /// Returns free pages above `FREE_PAGES_KEPT` to the tablespace, a few in each mini-transaction, until
+    /// told to stop.
     pub fn trim_free_chain(&self, env: &UndoEnv, stop: &AtomicBool) -> Result<()> {
         let upkeep = self.upkeep.try_lock();
         let may_go_on = || upkeep.is_some() && self.is_active() && !stop.load(Ordering::Relaxed);

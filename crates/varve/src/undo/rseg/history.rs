@@ -1,11 +1,13 @@
 //! The history queue: pages of entries, one for each committed update log, in commit order.
 //!
-//! `history_head` + `position` in the segment's header is the oldest entry that is not purged yet, `history_tail` the page that
-//! the next commit appends to. The tail may have successors: room that was made before it was needed.
+//! `history_head` + `position` in the segment's header is the oldest entry that is not purged yet,
+//! `history_tail` the page that the next commit appends to. The tail may have successors: room that was made
+//! before it was needed.
 //!
-//! - **RSEG-1** The history queue is in TrxNo order: the number is drawn while the header is latched exclusively.
-//! - **RSEG-2** A commit never allocates: `history_room` counts queue entries that no running update undo log has
-//!   reserved, and each such log reserves one when it is created.
+//! - **RSEG-1** The history queue is in TrxNo order: the number is drawn while the header is latched
+//!   exclusively.
+//! - **RSEG-2** A commit never allocates: `history_room` counts queue entries that no running update undo log
+//!   has reserved, and each such log reserves one when it is created.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -57,7 +59,8 @@ pub struct HistoryEntry {
     pub end: u16,
     /// No record of the log concerns purge. `false` if that is not known.
     pub only_space: bool,
-    /// The page has left its slot: it is given back with this log, and further pages of the log, if it has any.
+    /// The page has left its slot: it is given back with this log, and further pages of the log, if it has
+    /// any.
     pub closes: bool,
     /// The log has no further pages. `false` if that is not known.
     pub one_page: bool,
@@ -66,7 +69,8 @@ pub struct HistoryEntry {
 }
 
 impl HistoryEntry {
-    /// The log is known to have no page but the one on which it begins. A log that shares it with a later one has no other.
+    /// The log is known to have no page but the one on which it begins. A log that shares it with a later one
+    /// has no other.
     pub fn is_in_one_page(&self) -> bool {
         self.one_page || !self.closes
     }
@@ -121,8 +125,8 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Walks over the queue: it ends, its pages are full before the tail and empty behind it, its numbers ascend (RSEG-1) and
-    /// are below `limit`.
+    /// Walks over the queue: it ends, its pages are full before the tail and empty behind it, its numbers
+    /// ascend (RSEG-1) and are below `limit`.
     pub fn read(env: &UndoEnv, at: PageId, header: &Header, limit: TrxNo) -> Result<Queue> {
         let capacity = Rseg::entries_per_page(env.page_size);
         let mut queue = Queue {
@@ -218,7 +222,8 @@ impl Oldest {
     }
 }
 
-/// Counts links that are followed, so that those that go round are noticed: pages may be damaged after the segment was opened.
+/// Counts links that are followed, so that those that go round are noticed: pages may be damaged after the
+/// segment was opened.
 pub(super) struct Links {
     header: PageId,
     left: u32,
@@ -314,7 +319,8 @@ impl Rseg {
         Ok(())
     }
 
-    /// Takes a share in the pins on what a commit changes in the segment (HOLD-1). Reads pages that were evicted.
+    /// Takes a share in the pins on what a commit changes in the segment (HOLD-1). Reads pages that were
+    /// evicted.
     pub(in crate::undo) fn pin_for_commit(&self, env: &UndoEnv) -> Result<()> {
         let header = env.pool.exclusive(self.header())?;
         {
@@ -483,8 +489,8 @@ impl Rseg {
         Ok(())
     }
 
-    /// Takes the oldest logs of the history, which have been purged, off the queue, and gives the pages back that these
-    /// close, in few mini-transactions.
+    /// Takes the oldest logs of the history, which have been purged, off the queue, and gives the pages back
+    /// that these close, in few mini-transactions.
     pub(in crate::undo) fn free_logs(
         &self,
         env: &UndoEnv,
@@ -497,8 +503,8 @@ impl Rseg {
         Ok(())
     }
 
-    /// Reads the pages that are changed where these logs give pages back. Commits wait for the header's latch: nothing that was evicted since
-    /// the logs were read is to be read again under it.
+    /// Reads the pages that are changed where these logs give pages back. Commits wait for the header's
+    /// latch: nothing that was evicted since the logs were read is to be read again under it.
     fn pin_ends(&self, env: &UndoEnv, logs: &[HistoryEntry]) -> Result<Vec<Pin>> {
         let mut pins = Vec::new();
         let free = PageNo(u32_at(&env.pool.shared(self.header())?, FREE_HEAD));
@@ -561,8 +567,8 @@ impl Rseg {
         Ok((first, last_h, log.pages))
     }
 
-    /// Latches what taking the oldest entries, at most `wanted`, off the queue changes and looks at: as many as lie in its
-    /// first page.
+    /// Latches what taking the oldest entries, at most `wanted`, off the queue changes and looks at: as many
+    /// as lie in its first page.
     fn latch_oldest(
         &self,
         env: &UndoEnv,
@@ -597,8 +603,8 @@ impl Rseg {
         })
     }
 
-    /// Takes the oldest entries off the queue, in the mini-transaction that gives their pages back, and an emptied queue
-    /// page. Returns what `oldest` is now.
+    /// Takes the oldest entries off the queue, in the mini-transaction that gives their pages back, and an
+    /// emptied queue page. Returns what `oldest` is now.
     fn pop_history(&self, mtr: &mut Mtr<'_>, header: PageH, latched: Oldest) -> u64 {
         let Oldest {
             head,

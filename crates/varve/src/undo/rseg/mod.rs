@@ -1,27 +1,30 @@
-//! Rollback segments: slots for the undo logs of running transactions, the history queue of committed ones, and
-//! a chain of free pages.
+//! Rollback segments: slots for the undo logs of running transactions, the history queue of committed ones,
+//! and a chain of free pages.
 //!
 //! A rollback segment is one header page in an undo tablespace:
 //!
-//! - **slots**: pages on which undo logs begin. Such a page has the log of a running transaction, which recovery must look
-//!   at (active or prepared), or is **cached**: its header says *committed*, it is nobody's, and the next log begins on it by
-//!   writing that page alone, behind the records that are there. A page that is full of update logs leaves its slot with the last
-//!   of them (`log`).
-//! - **history queue**: pages of entries in commit order, one for each committed update log: its number, its transaction, and where its
-//!   records are. `history_head` + `position` is the oldest entry that is not purged yet, `history_tail` the page that the
-//!   next commit appends to. The tail may have successors: room that was made before it was needed.
+//! - **slots**: pages on which undo logs begin. Such a page has the log of a running transaction, which
+//!   recovery must look at (active or prepared), or is **cached**: its header says *committed*, it is
+//!   nobody's, and the next log begins on it by writing that page alone, behind the records that are there. A
+//!   page that is full of update logs leaves its slot with the last of them (`log`).
+//! - **history queue**: pages of entries in commit order, one for each committed update log: its number, its
+//!   transaction, and where its records are. `history_head` + `position` is the oldest entry that is not
+//!   purged yet, `history_tail` the page that the next commit appends to. The tail may have successors: room
+//!   that was made before it was needed.
 //! - **free chain**: pages of finished logs (`free`).
 //!
-//! What purge does for a log that shares its page is to move `position`: several hundred logs in one mini-transaction that
-//! touches no undo page. The entry that closes a page gives it back, with the log's further pages.
+//! What purge does for a log that shares its page is to move `position`: several hundred logs in one
+//! mini-transaction that touches no undo page. The entry that closes a page gives it back, with the log's
+//! further pages.
 //!
 //! - **RSEG-1**, **RSEG-2**: history.rs. **RSEG-4**, **RSEG-5**: pages.rs. **RSEG-7**: free.rs.
-//! - **RSEG-3** Every page is reachable from exactly one of: a slot (with the further pages of a running log), an entry that closes
-//!   it, the free chain, the queue. An entry that does not close its page leads to one in a slot, or to one that a later entry
-//!   closes (`check`).
+//! - **RSEG-3** Every page is reachable from exactly one of: a slot (with the further pages of a running
+//!   log), an entry that closes it, the free chain, the queue. An entry that does not close its page leads to
+//!   one in a slot, or to one that a later entry closes (`check`).
 //!
-//! - **RSEG-6** Who changes a rollback segment's pages or counts has it (`RsegUse`), or is purge and finds a log in its history, or holds
-//!   `upkeep` and finds it active. So in an inactive one without users and history nothing changes (`truncate`).
+//! - **RSEG-6** Who changes a rollback segment's pages or counts has it (`RsegUse`), or is purge and finds a
+//!   log in its history, or holds `upkeep` and finds it active. So in an inactive one without users and
+//!   history nothing changes (`truncate`).
 //!
 //! Latch order within: header, history pages, undo header, undo pages, allocation pages. `state` is held for
 //! moments only and never while waiting for a latch.
@@ -145,18 +148,19 @@ pub struct Rseg {
     space: AtomicU32,
     header_no: PageNo,
     users: Users,
-    /// Held by purge while it tidies up here, and by a truncation: who does one of these does not come in the other's way.
+    /// Held by purge while it tidies up here, and by a truncation: who does one of these does not come in the
+    /// other's way.
     pub(super) upkeep: Mutex<()>,
     state: Mutex<State>,
     /// Held while the queue gets another page, so that two transactions do not both add one.
     grow: Mutex<()>,
     history_len: AtomicU64,
-    /// TrxNo of the oldest queue entry or `EMPTY`. Written under the header's exclusive latch, with Release: by what takes entries
-    /// off when that has its place in the redo log. Read without it by purge as a hint (Relaxed), which then reads the entry itself under
-    /// the latch, and by `is_purged` (Acquire).
+    /// TrxNo of the oldest queue entry or `EMPTY`. Written under the header's exclusive latch, with Release:
+    /// by what takes entries off when that has its place in the redo log. Read without it by purge as a hint
+    /// (Relaxed), which then reads the entry itself under the latch, and by `is_purged` (Acquire).
     oldest: AtomicU64,
-    /// Length of the free chain. Written under the header's exclusive latch; read without it by purge (Relaxed), which
-    /// then looks at the header.
+    /// Length of the free chain. Written under the header's exclusive latch; read without it by purge
+    /// (Relaxed), which then looks at the header.
     free_len: AtomicU32,
     /// The first share is taken, and the queue is changed, under the header's exclusive latch.
     commit_pins: Mutex<CommitPins>,
@@ -200,8 +204,9 @@ impl Rseg {
         let page = env.pool.shared(header)?;
         let place = header;
         let header = Header::read(&page, place, id)?;
-        // Each commit of a writer changes such a page: if log and tablespaces are not of one time, it shows here at the latest. Redo
-        // that goes on below a page's LSN would not be applied to it after the next crash (RPL-1).
+        // Each commit of a writer changes such a page: if log and tablespaces are not of one time, it shows
+        // here at the latest. Redo that goes on below a page's LSN would not be applied to it after the next
+        // crash (RPL-1).
         let (lsn, end) = (page_lsn(&page), env.mtr.log.next_lsn());
         if lsn > end {
             let expected = format!("no change beyond the redo log's end, LSN {end}");
@@ -288,16 +293,16 @@ impl Rseg {
         self.users.set_active(active);
     }
 
-    /// No transaction has it, nothing is left to purge, and no log is left of a rollback that could not be finished. Stays so while it
-    /// is inactive (RSEG-6).
+    /// No transaction has it, nothing is left to purge, and no log is left of a rollback that could not be
+    /// finished. Stays so while it is inactive (RSEG-6).
     pub(super) fn is_empty(&self) -> bool {
         // The users first: each counts its log in the history before it leaves.
         let is_unused = self.users.are_none() && self.history_len.load(Ordering::Acquire) == 0;
         is_unused && self.state.lock().slots_without_log() == self.slot_count
     }
 
-    /// Goes on in a new tablespace, in which the header is that of an empty segment. It is inactive and empty, and the caller has `upkeep`.
-    /// Notes how long its mutexes were held.
+    /// Goes on in a new tablespace, in which the header is that of an empty segment. It is inactive and
+    /// empty, and the caller has `upkeep`. Notes how long its mutexes were held.
     pub(super) fn restart(&self, space: SpaceId, held: &Durations) {
         assert!(!self.is_active() && self.is_empty(), "RSEG-6");
         let mut fresh = State {

@@ -1,12 +1,15 @@
 //! The slots, and the cached pages in them.
 //!
-//! A page stays in its slot from the log that takes it first until a log closes it (`log`). Between two logs it is cached: its
-//! header says *committed*, and here is noted what the next log needs to know, so that taking it looks at no page.
+//! A page stays in its slot from the log that takes it first until a log closes it (`log`). Between two logs
+//! it is cached: its header says *committed*, and here is noted what the next log needs to know, so that
+//! taking it looks at no page.
 //!
-//! - **RSEG-4** A slot is in exactly one of: the free slots, the cached pages, the logs of running transactions.
-//! - **RSEG-5** A cached page whose newest log of the history is older than the oldest entry of the queue has none there: the logs
-//!   of a page are in the queue in the order of their numbers. Whoever finds that (`is_purged`) and starts the page anew, or frees it,
-//!   gets a higher LSN than the mini-transaction that took the log off the queue. So a crash never leaves an entry whose records are gone.
+//! - **RSEG-4** A slot is in exactly one of: the free slots, the cached pages, the logs of running
+//!   transactions.
+//! - **RSEG-5** A cached page whose newest log of the history is older than the oldest entry of the queue has
+//!   none there: the logs of a page are in the queue in the order of their numbers. Whoever finds that
+//!   (`is_purged`) and starts the page anew, or frees it, gets a higher LSN than the mini-transaction that
+//!   took the log off the queue. So a crash never leaves an entry whose records are gone.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,8 +22,8 @@ use crate::undo::header::{LogKind, format_cached};
 
 use super::{Rseg, State};
 
-/// Cached pages that stay when nobody writes for a while; more go back to the tablespace. Under load there are as many as
-/// logs were written at the same time.
+/// Cached pages that stay when nobody writes for a while; more go back to the tablespace. Under load there
+/// are as many as logs were written at the same time.
 pub const CACHED_PAGES_KEPT: usize = 48;
 /// Pages that go back to the tablespace in one mini-transaction.
 pub(super) const PAGES_PER_MTR: usize = 16;
@@ -66,9 +69,11 @@ impl State {
 }
 
 impl Rseg {
-    /// RSEG-5. Under no latch; the answer stays right, since no log joins the history on a page that nobody has.
+    /// RSEG-5. Under no latch; the answer stays right, since no log joins the history on a page that nobody
+    /// has.
     pub(in crate::undo) fn is_purged(&self, page: &Cached) -> bool {
-        // Acquire pairs with the Release of `free_some`: what follows gets a higher LSN. `EMPTY` is above all numbers.
+        // Acquire pairs with the Release of `free_some`: what follows gets a higher LSN. `EMPTY` is above all
+        // numbers.
         page.newest.0 < self.oldest.load(Ordering::Acquire)
     }
 
@@ -132,8 +137,8 @@ impl Rseg {
         self.state.lock().cached(cached.kind).push(cached);
     }
 
-    /// Gives cached pages above `CACHED_PAGES_KEPT` that nobody needs back to the tablespace, a few in each mini-transaction,
-    /// until told to stop. For times when nobody writes.
+    /// Gives cached pages above `CACHED_PAGES_KEPT` that nobody needs back to the tablespace, a few in each
+    /// mini-transaction, until told to stop. For times when nobody writes.
     pub fn trim_cached(&self, env: &UndoEnv, stop: &AtomicBool) -> Result<()> {
         let upkeep = self.upkeep.try_lock();
         while upkeep.is_some() && self.is_active() && !stop.load(Ordering::Relaxed) {

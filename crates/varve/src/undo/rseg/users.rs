@@ -9,8 +9,8 @@ use super::Rseg;
 /// No more may come.
 const INACTIVE: u32 = 1 << 31;
 
-/// How many transactions have a rollback segment. One word with whether it is active: who comes too late is never counted, so without
-/// users an inactive segment stays without them.
+/// How many transactions have a rollback segment. One word with whether it is active: who comes too late is
+/// never counted, so without users an inactive segment stays without them.
 #[derive(Default)]
 pub(super) struct Users(AtomicU32);
 

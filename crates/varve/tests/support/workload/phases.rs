@@ -1,4 +1,5 @@
-//! What happens between the phases of a run: everything is compared, changed as a whole, closed or crashed, and opened again.
+//! What happens between the phases of a run: everything is compared, changed as a whole, closed or crashed,
+//! and opened again.
 
 use super::*;
 
@@ -33,7 +34,8 @@ impl Runner {
         self.fill();
     }
 
-    /// Every commit was acknowledged as durable, so it must be found again, and what was prepared, and nothing else.
+    /// Every commit was acknowledged as durable, so it must be found again, and what was prepared, and
+    /// nothing else.
     pub(super) fn crash(&mut self) {
         self.tables.clear();
         self.db.take().expect("open").crash();
@@ -81,8 +83,8 @@ impl Runner {
         }
     }
 
-    /// A table is emptied, gets another name and its old one back, or is dropped and made again. Who uses it, or may look at it
-    /// as it was, ends before.
+    /// A table is emptied, gets another name and its old one back, or is dropped and made again. Who uses it,
+    /// or may look at it as it was, ends before.
     pub(super) fn change_a_table(&mut self, table: usize) -> String {
         if self.is_temporary(table) {
             return "nothing".into();
