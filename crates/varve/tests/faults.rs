@@ -358,6 +358,10 @@ enum Garbage {
 }
 
 fn check(db: &Database, may_hold: &[State], garbage: Garbage) -> Result<(), String> {
+    // What is rolled back has locks, for which nobody here waits.
+    if !db.wait_for_recovery(Duration::from_secs(60)) {
+        return Err("recovery does not come to an end".into());
+    }
     for xid in db.prepared() {
         db.rollback_prepared(&xid).map_err(|e| e.to_string())?;
     }
