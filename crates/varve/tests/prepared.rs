@@ -278,7 +278,7 @@ fn ddl_waits_for_a_recovered_transaction() {
     assert!(db.tables().is_empty());
 }
 
-/// A rollback that a crash interrupts must not leave a transaction that can still be committed (UNDO-5).
+/// A rollback that a crash interrupts must not leave a transaction that can still be committed (UNDO-7).
 #[test]
 fn a_rollback_that_began_is_no_longer_prepared() {
     const ROWS: i64 = 20_000;

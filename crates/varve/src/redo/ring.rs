@@ -32,8 +32,8 @@
 //!    `complete`, zeroes **every** one of them, since the next lap may put a header on any, and publishes
 //!    `freed` with Release.
 //!
-//! - **RB-1** a word is zero unless a frame that is not drained yet has been copied there.
-//! - **RB-2** `complete` only passes frames whose header was marked.
+//! - **LB-1** a word is zero unless a frame that is not drained yet has been copied there.
+//! - **LB-2** `complete` only passes frames whose header was marked.
 //!
 //! The header word alone is not enough to trust what comes back from disk: that is what its checksum is for.
 //! `tests` checks one thread, `loom_tests` all interleavings of two appenders and a writer on a ring of four
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(
             ring.advance(|h| h),
             Lsn(32),
-            "RB-1: the drained header is gone"
+            "LB-1: the drained header is gone"
         );
     }
 
@@ -290,7 +290,7 @@ mod tests {
         let ring = Ring::new(64, Lsn(0));
         let (a, b) = (ring.take(16), ring.take(16));
         ring.mark(b, 16);
-        assert_eq!(ring.advance(|h| h), Lsn(0), "RB-2");
+        assert_eq!(ring.advance(|h| h), Lsn(0), "LB-2");
         ring.mark(a, 16);
         assert_eq!(ring.advance(|h| h), Lsn(32));
     }
@@ -327,7 +327,7 @@ mod loom_tests {
             ring.drain(Lsn(at), complete, &mut out);
             for (i, bytes) in out.chunks(16).enumerate() {
                 let (header, body) = frame(Lsn(at + 16 * i as u64));
-                assert_eq!(bytes[..8], header.to_le_bytes(), "RB-2");
+                assert_eq!(bytes[..8], header.to_le_bytes(), "LB-2");
                 assert_eq!(bytes[8..], body);
             }
             if complete.0 == at {

@@ -7,8 +7,8 @@
 //! as `flush_log_at_trx_commit` asks. The LSN is reserved before the state says COMMITTED, so a dependent
 //! commit never becomes durable first.
 //!
-//! - **TXN-1** A transaction that did not write has no id, no undo and nothing to wait for.
-//! - **TXN-2** Dropping a transaction that did not end rolls it back, unless it is prepared.
+//! - **TRX-1** A transaction that did not write has no id, no undo and nothing to wait for.
+//! - **TRX-2** Dropping a transaction that did not end rolls it back, unless it is prepared.
 //! - **PREP-3** From `prepare` on only `commit` and `rollback` change anything. A prepared transaction
 //!   survives its handle and the database: it is then found by its name (prepared.rs), with its locks.
 //! - **PREP-4** After `hold_commit`, `commit_start` neither fails nor does I/O, unless the database was
@@ -614,7 +614,7 @@ impl Transaction {
 
     fn roll_back_all(&mut self) -> Result<()> {
         if let (State::Prepared, Some(undo)) = (self.state, &mut self.undo) {
-            // First: what is taken back by half must not be found prepared (UNDO-5).
+            // First: what is taken back by half must not be found prepared (UNDO-7).
             let xid = undo.xid().copied();
             let end = undo.write_active(&self.core.undo.env)?;
             self.state = State::Active;

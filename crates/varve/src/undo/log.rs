@@ -22,7 +22,7 @@
 //! - **UNDO-3** Room for a record is made before the mini-transaction that changes the row: that one can't
 //!   fail for lack of undo space.
 //! - **UNDO-4** The page that a log's header names as last is the end of the chain that starts at the header.
-//! - **UNDO-5** A transaction's logs become prepared, and active again, in one mini-transaction for both:
+//! - **UNDO-7** A transaction's logs become prepared, and active again, in one mini-transaction for both:
 //!   recovery never finds one of them prepared alone. Rollback makes them active first: what is taken back by
 //!   half is not prepared.
 //! - **UNDO-6** A page is started anew only if no log on it is in the history (RSEG-5).

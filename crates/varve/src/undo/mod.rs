@@ -647,7 +647,7 @@ impl TrxUndo {
         self.temporary.as_ref().is_some_and(LogPair::has_logs)
     }
 
-    /// Says in the logs' headers that the transaction is prepared under this name (UNDO-5). Returns the LSN
+    /// Says in the logs' headers that the transaction is prepared under this name (UNDO-7). Returns the LSN
     /// that makes it durable.
     pub fn write_prepared(&mut self, env: &UndoEnv, xid: &Xid) -> Result<Lsn> {
         let write = |log: &mut UndoLog, mtr: &mut Mtr<'_>, h| log.write_prepared(mtr, h, xid);
@@ -656,7 +656,7 @@ impl TrxUndo {
         Ok(end)
     }
 
-    /// Takes `write_prepared` back, before the first record is taken back (UNDO-5). Returns the LSN that
+    /// Takes `write_prepared` back, before the first record is taken back (UNDO-7). Returns the LSN that
     /// makes it durable.
     pub fn write_active(&mut self, env: &UndoEnv) -> Result<Lsn> {
         self.release_hold();

@@ -210,7 +210,7 @@ impl LogPair {
         [&self.update, &self.insert].into_iter().flatten()
     }
 
-    /// Changes the headers of both logs in one mini-transaction (UNDO-5).
+    /// Changes the headers of both logs in one mini-transaction (UNDO-7).
     pub fn write_headers(
         &mut self,
         env: &UndoEnv,
