@@ -342,7 +342,8 @@ fn on_one_processor<T>(f: impl FnOnce() -> T) -> T {
 /// While somebody reads, purge works through a history only for a part of the time; alone it does not pause.
 #[test]
 fn purge_leaves_processors_to_others() {
-    assert!(paused_over_history(true) > 0);
+    // On a busy machine it may be through before the reader has run once.
+    assert!((0..20).any(|_| paused_over_history(true) > 0));
     assert_eq!(paused_over_history(false), 0);
 }
 

@@ -290,8 +290,13 @@ struct Stress {
     /// How each id ended: its number, or the counter before its rollback was reported.
     ends: Mutex<HashMap<u64, End>>,
     purge_limit: AtomicU64,
+    /// How many ids views have been asked about first.
+    asked: AtomicU64,
     stop: AtomicBool,
 }
+
+/// Writers go on until readers have got so many answers, however seldom these run.
+const LEAST_ASKED: u64 = 400;
 
 #[derive(Clone, Copy, Debug)]
 enum End {
@@ -307,7 +312,9 @@ struct Answers {
 
 fn write(s: &Stress, rng: &mut SmallRng, transactions: usize) {
     let mut open: Vec<(TrxId, u32)> = Vec::new();
-    for _ in 0..transactions {
+    let mut begun = 0;
+    while begun < transactions || s.asked.load(Ordering::Relaxed) < LEAST_ASKED {
+        begun += 1;
         let id = s.sys.assign_id().unwrap();
         s.ids.lock().push(id);
         // Most end at once, some after many laps of the ring.
@@ -410,6 +417,8 @@ fn ask(s: &Stress, rng: &mut SmallRng, view: &ReadView, answers: &mut Answers) {
             before == answer || aborted_before,
             "{view:?} flipped on {id:?} from {before:?}"
         );
+    } else {
+        s.asked.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -442,6 +451,7 @@ fn stress(seed: u64, shape: Shape, writers: usize, transactions: usize) {
         ids: Mutex::new(Vec::new()),
         ends: Mutex::new(HashMap::new()),
         purge_limit: AtomicU64::new(0),
+        asked: AtomicU64::new(0),
         stop: AtomicBool::new(false),
     };
     let answers: Vec<Answers> = thread::scope(|scope| {
