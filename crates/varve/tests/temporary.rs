@@ -25,7 +25,10 @@ fn options() -> Options {
 }
 
 fn open(dir: &Path) -> Database {
-    Database::open(dir, options()).unwrap()
+    let db = Database::open(dir, options()).unwrap();
+    // What is rolled back has locks, for which nobody here waits long.
+    assert!(db.wait_for_recovery(Duration::from_secs(60)));
+    db
 }
 
 fn def(name: &str) -> TableDef {
