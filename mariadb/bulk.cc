@@ -151,18 +151,6 @@ int ha_varve::insert_kept_rows()
   return code ? failed(code) : 0;
 }
 
-// INSERT ... SELECT moves the counter past the value of a row that is a duplicate, as InnoDB does. (INSERT
-// doesn't.)
-void ha_varve::count_refused()
-{
-  Field *const counted= table->next_number_field;
-  if (!counted || thd_sql_command(ha_thd()) != SQLCOM_INSERT_SELECT)
-    return;
-  const longlong value= counted->val_int();
-  if (value > 0 || (counted->flags & UNSIGNED_FLAG))
-    varve_table_raise_auto_increment(m_table, ulonglong(value) + 1);
-}
-
 // Whether a statement that has failed would have gone on to insert the rows before.
 static bool could_insert(const THD *thd)
 {

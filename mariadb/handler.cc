@@ -649,17 +649,14 @@ int ha_varve::rnd_next(uchar *buf)
   return index_first(buf);
 }
 
-// The server does not ask whether this has failed: a position of no length is none, and rnd_pos says so.
+// The server does not ask whether this has failed: a position of no length is none, and rnd_pos refuses it.
 void ha_varve::position(const uchar *)
 {
   if (!m_current)
-  {
-    sql_print_error("VARVE: position() on table %s, but m_current is null: no row was read since reset()", m_name.c_str());
-    abort();
-  }
+    sql_print_error("VARVE: position() on table %s, where no row was read since reset()", m_name.c_str());
   const uint room= ref_length - POSITION_LENGTH_BYTES;
   const uint8_t *at= ref;
-  const uint length= settle() ? 0 : std::min(varve_cursor_position(m_current, &at), room);
+  const uint length= !m_current || settle() ? 0 : std::min(varve_cursor_position(m_current, &at), room);
   memmove(ref, at, length);
   memset(ref + length, 0, room - length);
   mi_int2store(ref + room, length);
@@ -748,57 +745,4 @@ int ha_varve::update_row(const uchar *, const uchar *new_record)
 int ha_varve::delete_row(const uchar *)
 {
   return written(varve_delete(m_txn, m_current));
-}
-
-// How the statement draws values of the counter: varve_autoinc_lock_mode, as InnoDB reads its own.
-static varve_auto_increment_lock counter_lock(THD *thd)
-{
-  switch (autoinc_lock_mode())
-  {
-  case 0:
-    return VARVE_COUNTER_LOCKED;
-  case 2:
-    return VARVE_COUNTER_NOT_LOCKED;
-  default:
-    break;
-  }
-  switch (thd_sql_command(thd))
-  {
-  case SQLCOM_INSERT:
-  case SQLCOM_REPLACE:
-  case SQLCOM_END:  // a row event from a replication source
-    return VARVE_COUNTER_AFTER_OTHERS;
-  default:
-    return VARVE_COUNTER_LOCKED;
-  }
-}
-
-// The server wants `wanted` values that are `offset` modulo `increment`. Of as many consecutive ones as are
-// taken here, just so many are.
-void ha_varve::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted, ulonglong *first,
-                                  ulonglong *reserved)
-{
-  if (increment <= 1)
-    increment= offset= 1;
-  *first= ~0ULL;
-  // Rows with a value of their own have not moved the counter yet.
-  if ((m_counter_failure= insert_kept_rows()))
-    return;
-  // The server knows at its first call how many rows there are, if ever: the first values were for all of
-  // them, the next are for those that are left.
-  if (!m_rows_to_number)
-    m_rows_to_number= wanted;
-  wanted= m_rows_to_number;
-  // Where every statement locks the counter, it moves when a row is there: one that fails uses none up, as in
-  // InnoDB.
-  const ulonglong used_up= autoinc_lock_mode() == 0 ? 0 : wanted * increment;
-  uint64_t at;
-  if (varve_code code= varve_auto_increment_reserve(m_txn, m_table, used_up, counter_lock(ha_thd()), &at))
-  {
-    m_counter_failure= failed(code);
-    return;
-  }
-  const ulonglong beyond= (at + increment - offset % increment) % increment;
-  *first= beyond ? at + (increment - beyond) : at;
-  *reserved= wanted;
 }

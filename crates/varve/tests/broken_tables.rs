@@ -16,7 +16,7 @@ use dying_disk::DyingDisk;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 #[cfg(feature = "sabotage")]
-use varve::base::{Place, Stops};
+use varve::base::{StopPoint, Stops};
 use varve::io::{Disk, OpenMode};
 use varve::offline::TableFile;
 use varve::page::{PageType, page_type, seal};
@@ -588,7 +588,7 @@ fn the_checkpoint_waits_for_the_mark() {
         if message.contains("rolling back 1 transactions") {
             // Who comes there again is through with the one before.
             for _ in 0..2 {
-                let stop = until_checkpoint.set(Place::Checkpoint);
+                let stop = until_checkpoint.set(StopPoint::Checkpoint);
                 stop.wait();
                 stop.wait();
             }

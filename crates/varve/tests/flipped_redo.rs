@@ -16,9 +16,9 @@ use varve::io::{Disk, DiskFile, OpenMode};
 use varve::redo::{Control, ControlFile, RedoReader};
 use varve::{Database, Error, Isolation, LockMode, Options, Result};
 use varve_sim::SimDisk;
+use varve_sim::sample::{self, DIR};
 use versions::{definition, delete, insert, read, set};
 
-const DIR: &str = "/db";
 /// So much of the log's end is tried, byte by byte.
 const TRIED: u64 = 64 << 10;
 const ROWS: i64 = 600;
@@ -26,14 +26,9 @@ const HEADER: u64 = 4096;
 
 fn open(disk: &SimDisk, force_recovery: u8) -> Result<Database> {
     let options = Options {
-        page_size: 4096,
-        buffer_pool_bytes: 4 << 20,
         redo_capacity_bytes: 2 << 20,
-        log_buffer_bytes: 2 << 20,
-        undo_tablespaces: 1,
         force_recovery,
-        logger: Some(Arc::new(|_, _| {})),
-        ..Options::default()
+        ..sample::options()
     };
     Database::open_on(Arc::new(disk.clone()), Path::new(DIR), options)
 }

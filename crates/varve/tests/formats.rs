@@ -19,25 +19,21 @@ use varve::{
     ColumnType, Cursor, Database, Error, Isolation, KeyMatch, LockMode, Options, Result, Table,
     TableDef, Transaction, Value, Xid,
 };
+use varve_sim::sample::{self, DIR};
 use varve_sim::{CrashPoints, SimDisk};
 
 /// All of which there are databases.
 const VERSIONS: [u32; 2] = [4, 5];
 const NAMES: [&str; 2] = ["closed", "crashed"];
-const DIR: &str = "/db";
 const ROWS: i64 = 150;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn open(disk: &SimDisk) -> Result<Database> {
     let options = Options {
-        page_size: 4096,
-        buffer_pool_bytes: 4 << 20,
         redo_capacity_bytes: 2 << 20,
-        log_buffer_bytes: 2 << 20,
         undo_tablespaces: 1,
         lock_wait_timeout: Duration::from_millis(20),
-        logger: Some(Arc::new(|_, _| {})),
-        ..Options::default()
+        ..sample::options()
     };
     Database::open_on(Arc::new(disk.clone()), Path::new(DIR), options)
 }
@@ -358,8 +354,8 @@ fn is_refused_by(of: u32, disk: &SimDisk) -> bool {
         .any(|(path, version)| is_control(path) && *version > of)
 }
 
-/// Whatever the power leaves of an upgrade: either nothing is new, or the older program refuses it; and this
-/// one goes on with it.
+/// CTL-5: whatever the power leaves of an upgrade: either nothing is new, or the older program refuses it;
+/// and this one goes on with it.
 #[test]
 fn an_interrupted_upgrade_is_refused_or_untouched() {
     for name in NAMES {

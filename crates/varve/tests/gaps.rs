@@ -15,19 +15,14 @@ use std::time::{Duration, Instant};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use varve::{
-    ColumnType, Cursor, Database, Datum, Error, FlushLog, Isolation, KeyMatch, LockMode, Options,
-    Result, Table, TableDef, Transaction, Value,
+    ColumnType, Cursor, Database, Datum, Error, Isolation, KeyMatch, LockMode, Result, Table,
+    TableDef, Transaction, Value,
 };
 
 use Isolation::{ReadCommitted, RepeatableRead, Serializable};
 use KeyMatch::{After, AtLeast, AtMost, Before, Exact, ExactLast};
 
 fn open(dir: &tempfile::TempDir) -> (Database, Table) {
-    let options = Options {
-        flush_log_at_trx_commit: FlushLog::Lazy,
-        ..small::options()
-    };
-    let db = Database::open(dir.path(), options).unwrap();
     let def = TableDef::new("a/t")
         .column("id", ColumnType::i64())
         .column("k", ColumnType::i64())
@@ -36,8 +31,7 @@ fn open(dir: &tempfile::TempDir) -> (Database, Table) {
         .primary(&["id"])
         .index("by_k", &["k"])
         .unique("by_u", &["u"]);
-    let table = db.create_table(&def).unwrap();
-    (db, table)
+    small::lazy_with(dir, &def)
 }
 
 fn put(trx: &mut Transaction, table: &Table, id: i64, k: i64, u: Option<i64>) -> Result<()> {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use varve::{
-    ColumnType, Database, Error, FlushLog, Isolation, KeyMatch, LockMode, Options, Result, Table,
-    TableDef, Transaction, Value,
+    ColumnType, Database, Error, Isolation, KeyMatch, LockMode, Result, Table, TableDef,
+    Transaction, Value,
 };
 
 use Isolation::{ReadCommitted, RepeatableRead};
@@ -20,11 +20,6 @@ use Isolation::{ReadCommitted, RepeatableRead};
 const ROWS: i64 = 2000;
 
 fn open(dir: &tempfile::TempDir) -> (Database, Table) {
-    let options = Options {
-        flush_log_at_trx_commit: FlushLog::Lazy,
-        ..small::options()
-    };
-    let db = Database::open(dir.path(), options).unwrap();
     let def = TableDef::new("a/t")
         .column("id", ColumnType::i64())
         .column("k", ColumnType::i64())
@@ -33,8 +28,7 @@ fn open(dir: &tempfile::TempDir) -> (Database, Table) {
         .primary(&["id"])
         .index("by_k", &["k"])
         .unique("by_u", &["u"]);
-    let table = db.create_table(&def).unwrap();
-    (db, table)
+    small::lazy_with(dir, &def)
 }
 
 fn insert(trx: &mut Transaction, table: &Table, id: i64, u: i64, long: usize) -> Result<()> {

@@ -65,6 +65,13 @@ fn totals(trx: &mut Transaction, table: &Table) -> (i64, u64) {
     (rows, sum)
 }
 
+fn definition() -> TableDef {
+    TableDef::new("a/t")
+        .column("id", ColumnType::i64())
+        .column("n", ColumnType::u64())
+        .primary(&["id"])
+}
+
 fn status(db: &Database, name: &str) -> u64 {
     db.status().into_iter().find(|s| s.0 == name).unwrap().1
 }
@@ -84,11 +91,7 @@ fn a_reader_and_a_writer_outlive_very_many_transactions() {
         ..Options::default()
     };
     let db = Database::open(dir.path(), options).unwrap();
-    let def = TableDef::new("a/t")
-        .column("id", ColumnType::i64())
-        .column("n", ColumnType::u64())
-        .primary(&["id"]);
-    let table = db.create_table(&def).unwrap();
+    let table = db.create_table(&definition()).unwrap();
     let mut trx = db.begin(Isolation::RepeatableRead);
     for id in 0..ROWS {
         trx.insert(&table, &row(&table, id, 0).datums()).unwrap();
@@ -168,11 +171,7 @@ fn views_keep_what_they_saw(options: Options) -> Result<(), String> {
         ..options
     };
     let db = Database::open(dir.path(), options).unwrap();
-    let def = TableDef::new("a/t")
-        .column("id", ColumnType::i64())
-        .column("n", ColumnType::u64())
-        .primary(&["id"]);
-    let table = db.create_table(&def).unwrap();
+    let table = db.create_table(&definition()).unwrap();
     let begin = || db.begin(Isolation::RepeatableRead);
     let mut trx = begin();
     for id in 0..10 {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 #[cfg(feature = "sabotage")]
-use varve::base::Place;
+use varve::base::StopPoint;
 use varve::{
     ColumnType, Database, Error, FlushLog, Isolation, KeyMatch, LockMode, Options, PurgeOptions,
     Table, TableDef, Transaction, Value,
@@ -88,7 +88,7 @@ fn a_deleted_row_is_inserted_again_while_purge_removes_it() {
     let cursor = find(&mut trx, &table, 1);
     trx.delete(&table, &cursor).unwrap();
     trx.commit().unwrap();
-    let stop = db.core().log.stops.set(Place::DeadRowLocked);
+    let stop = db.core().log.stops.set(StopPoint::DeadRowLocked);
     std::thread::scope(|scope| {
         let inserted = scope.spawn(|| {
             let mut trx = begin(&db);
@@ -135,7 +135,7 @@ fn a_semi_consistent_scan_sees_nothing_that_is_rolled_back() {
             let row = table.def().row(&[Value::Int(1), Value::Int(2)]).unwrap();
             writer.update(&table, &cursor, &row.datums()).unwrap();
         }
-        let stop = db.core().log.stops.set(Place::ViewOfCommittedRow);
+        let stop = db.core().log.stops.set(StopPoint::ViewOfCommittedRow);
         let seen = std::thread::scope(|scope| {
             let seen = scope.spawn(read);
             stop.wait();

@@ -179,41 +179,38 @@ fn writes_that_fail_cost_temporary_tables_only() {
     }
 }
 
+/// RB-3: a transaction ends, part of whose undo of temporary tables is on the disk only when that is lost.
+fn ends_without_its_undo(how: End, lose: impl Fn(&Play)) {
+    let play = play();
+    let mut trx = play.db.begin(RepeatableRead);
+    insert(&mut trx, &play.lasting, 0..10).unwrap();
+    insert(&mut trx, &play.temporary, 0..ROWS).unwrap();
+    // A statement that is to be taken back.
+    trx.start_statement();
+    insert(&mut trx, &play.temporary, ROWS..2 * ROWS).unwrap();
+    play.push_all_out(200_000..200_000 + ROWS);
+    lose(&play);
+    let rows = end(trx, how);
+    play.push_all_out(300_000..300_000 + ROWS);
+    play.only_temporary_tables_are_lost(rows + 2 * ROWS);
+}
+
 #[test]
 fn reads_that_fail_cost_temporary_tables_only() {
     for how in ENDS {
-        let play = play();
-        let mut trx = play.db.begin(RepeatableRead);
-        insert(&mut trx, &play.lasting, 0..10).unwrap();
-        insert(&mut trx, &play.temporary, 0..ROWS).unwrap();
-        // A statement that is to be taken back, whose undo is on the disk only.
-        trx.start_statement();
-        insert(&mut trx, &play.temporary, ROWS..2 * ROWS).unwrap();
-        play.push_all_out(200_000..200_000 + ROWS);
-        play.fail(Operation::Read, Failure::Io);
-        let rows = end(trx, how);
-        play.push_all_out(300_000..300_000 + ROWS);
-        play.only_temporary_tables_are_lost(rows + 2 * ROWS);
+        ends_without_its_undo(how, |play| play.fail(Operation::Read, Failure::Io));
     }
 }
 
 #[test]
 fn damaged_pages_cost_temporary_tables_only() {
     for how in ENDS {
-        let play = play();
-        let mut trx = play.db.begin(RepeatableRead);
-        insert(&mut trx, &play.lasting, 0..10).unwrap();
-        insert(&mut trx, &play.temporary, 0..ROWS).unwrap();
-        trx.start_statement();
-        insert(&mut trx, &play.temporary, ROWS..2 * ROWS).unwrap();
-        play.push_all_out(200_000..200_000 + ROWS);
-        let path = Path::new(DIR).join("temp.vdt");
-        let file = play.disk.open(&path, OpenMode::Existing).unwrap();
-        let garbage = vec![0x5a; file.len().unwrap() as usize];
-        file.write_at(&garbage, 0).unwrap();
-        let rows = end(trx, how);
-        play.push_all_out(300_000..300_000 + ROWS);
-        play.only_temporary_tables_are_lost(rows + 2 * ROWS);
+        ends_without_its_undo(how, |play| {
+            let path = Path::new(DIR).join("temp.vdt");
+            let file = play.disk.open(&path, OpenMode::Existing).unwrap();
+            let garbage = vec![0x5a; file.len().unwrap() as usize];
+            file.write_at(&garbage, 0).unwrap();
+        });
     }
 }
 

@@ -42,6 +42,15 @@ fn read(mut trx: Transaction, db: &Database) -> mpsc::Receiver<Option<Result<i64
     told
 }
 
+/// A transaction that has changed the row.
+fn writer(db: &Database) -> Transaction {
+    let mut writer = db.begin(RepeatableRead);
+    let table = db.table("a/t").unwrap();
+    let changed = table.set(&mut writer, values![1], &[("n", 2.into())]);
+    assert!(changed.unwrap());
+    writer
+}
+
 fn what_came(told: &mpsc::Receiver<Option<Result<i64>>>) -> Result<i64> {
     let said = told.recv_timeout(PATIENCE).expect("the reader goes on");
     said.expect("the result comes second")
@@ -51,10 +60,7 @@ fn what_came(told: &mpsc::Receiver<Option<Result<i64>>>) -> Result<i64> {
 fn a_reader_that_waits_for_a_commit_can_be_killed() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());
-    let table = db.table("a/t").unwrap();
-    let mut writer = db.begin(RepeatableRead);
-    let changed = table.set(&mut writer, values![1], &[("n", 2.into())]);
-    assert!(changed.unwrap());
+    let writer = writer(&db);
     let id = writer.id().unwrap();
     let no = db.core().sys.start_commit(id);
 
@@ -79,10 +85,7 @@ fn a_reader_that_waits_for_a_commit_can_be_killed() {
 fn a_reader_that_waits_for_a_commit_hears_that_the_database_has_stopped() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());
-    let table = db.table("a/t").unwrap();
-    let mut writer = db.begin(RepeatableRead);
-    let changed = table.set(&mut writer, values![1], &[("n", 2.into())]);
-    assert!(changed.unwrap());
+    let writer = writer(&db);
     db.core().sys.start_commit(writer.id().unwrap());
     let told = read(db.begin(RepeatableRead), &db);
     db.poison("the test says so");
@@ -107,10 +110,7 @@ fn a_thread_that_dies_while_it_commits_stops_the_database() {
         ..small::options()
     };
     let db = Database::open(dir.path(), sabotaged).unwrap();
-    let table = db.table("a/t").unwrap();
-    let mut writer = db.begin(RepeatableRead);
-    let changed = table.set(&mut writer, values![1], &[("n", 2.into())]);
-    assert!(changed.unwrap());
+    let writer = writer(&db);
     let died = thread::spawn(move || writer.commit()).join();
     assert!(died.is_err(), "the thread was to die");
     let told = read(db.begin(RepeatableRead), &db);

@@ -183,15 +183,7 @@ mod tests {
     use super::*;
 
     fn errors(path: &str, text: &str) -> Vec<String> {
-        let mut findings = Findings::default();
-        check(
-            &Source {
-                path: path.into(),
-                text: text.into(),
-            },
-            &mut findings,
-        );
-        findings.errors
+        super::super::findings(check, path, text).errors
     }
 
     fn body(lines: usize) -> String {

@@ -119,15 +119,7 @@ mod tests {
     use super::*;
 
     fn errors(path: &str, text: &str) -> Vec<String> {
-        let mut findings = Findings::default();
-        check(
-            &Source {
-                path: format!("{ROOT}{path}"),
-                text: text.into(),
-            },
-            &mut findings,
-        );
-        findings.errors
+        super::super::findings(check, &format!("{ROOT}{path}"), text).errors
     }
 
     #[test]

@@ -103,3 +103,15 @@ fn sources(workspace: &Workspace) -> Result<Vec<Source>> {
     }
     Ok(sources)
 }
+
+/// What a check says of a file with this text.
+#[cfg(test)]
+fn findings(check: fn(&Source, &mut Findings), path: &str, text: &str) -> Findings {
+    let mut findings = Findings::default();
+    let source = Source {
+        path: path.into(),
+        text: text.into(),
+    };
+    check(&source, &mut findings);
+    findings
+}

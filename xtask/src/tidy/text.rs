@@ -83,14 +83,7 @@ mod tests {
     use super::*;
 
     fn findings(path: &str, text: String) -> (usize, usize) {
-        let mut findings = Findings::default();
-        check(
-            &Source {
-                path: path.into(),
-                text,
-            },
-            &mut findings,
-        );
+        let findings = super::super::findings(check, path, &text);
         (findings.errors.len(), findings.warnings.len())
     }
 

@@ -87,15 +87,7 @@ mod tests {
     use super::*;
 
     fn errors(path: &str, text: &str) -> usize {
-        let mut findings = Findings::default();
-        check(
-            &Source {
-                path: path.into(),
-                text: text.into(),
-            },
-            &mut findings,
-        );
-        findings.errors.len()
+        super::super::findings(check, path, text).errors.len()
     }
 
     #[test]

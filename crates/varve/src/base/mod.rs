@@ -20,9 +20,12 @@ pub use ids::*;
 pub use packed::{RowHead, put_pair, take_pair};
 pub use sabotage::Sabotage;
 pub use spread::{Counter, thread_spot};
-pub use stops::{Place, Stops};
+pub use stops::{StopPoint, Stops};
 pub use together::{DISK_THREADS, map_together};
 pub use xid::{XID_MAX_ENCODED, Xid};
+
+/// Asked every so often by what may take long; an error ends that.
+pub type GoingOn<'a> = &'a dyn Fn() -> Result<()>;
 
 /// How many threads can run at the same time; 1 if nobody can tell.
 pub fn processors() -> usize {

@@ -10,7 +10,7 @@ use {
 
 /// Between two steps that each take latches of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum StopPoint {
     /// An insert has locked the dead row with its key, and is to revive it.
     DeadRowLocked,
     /// A semi-consistent scan has opened its view, and is to read the row that another one has locked.
@@ -22,13 +22,13 @@ pub enum Place {
 #[derive(Default)]
 pub struct Stops {
     #[cfg(feature = "sabotage")]
-    next: Mutex<Option<(Place, Arc<Barrier>)>>,
+    next: Mutex<Option<(StopPoint, Arc<Barrier>)>>,
 }
 
 impl Stops {
     /// The next thread at `place` waits twice at the barrier that is returned: when it comes, and to go on.
     #[cfg(feature = "sabotage")]
-    pub fn set(&self, place: Place) -> Arc<Barrier> {
+    pub fn set(&self, place: StopPoint) -> Arc<Barrier> {
         let barrier = Arc::new(Barrier::new(2));
         let before = self.next.lock().replace((place, barrier.clone()));
         assert!(
@@ -40,7 +40,7 @@ impl Stops {
 
     /// A thread is at `place`, without a latch.
     #[inline]
-    pub fn pass(&self, _place: Place) {
+    pub fn pass(&self, _place: StopPoint) {
         #[cfg(feature = "sabotage")]
         {
             let here = self.next.lock().take_if(|(place, _)| *place == _place);

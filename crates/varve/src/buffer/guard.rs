@@ -130,11 +130,12 @@ impl<'a> ExclusivePage<'a> {
     /// Gives the latch up and goes on as if it were held: a test of tests, which must end before anything is
     /// changed.
     #[cfg(feature = "sabotage")]
-    pub(crate) fn forget_latch(&mut self) {
+    pub(crate) fn forget_latch(mut self) -> Self {
         self.origin = Origin::Unlatched;
         let latch = &self.pool.frames[self.frame as usize].latch;
         // SAFETY: latched exclusively when the guard was made, which gives it up only once.
         unsafe { latch.unlock_exclusive() };
+        self
     }
 
     fn raw_mut(&mut self) -> &mut [u8] {

@@ -373,10 +373,7 @@ impl Database {
 
     /// Checks a table's trees and that rows and entries belong together. Other transactions may go on.
     pub fn check_table(&self, table: &Table) -> Result<CheckReport> {
-        let mut trx = self.begin(Isolation::RepeatableRead);
-        let report = crate::table::check_table(&mut trx, &table.table)?;
-        trx.commit()?;
-        Ok(report)
+        check_with(self.begin(Isolation::RepeatableRead), table)
     }
 
     /// Waits until purge has removed all that was deleted or replaced, at most so long: before the database
@@ -699,9 +696,7 @@ impl Transaction {
     pub fn check_table(&self, table: &Table) -> Result<CheckReport> {
         let mut trx = Transaction::begin(self.core().clone(), Isolation::RepeatableRead);
         trx.wait_as(self);
-        let report = crate::table::check_table(&mut trx, &table.table)?;
-        trx.commit()?;
-        Ok(report)
+        check_with(trx, table)
     }
 
     /// As [`Table::analyze`]; is interrupted with the transaction.
@@ -732,6 +727,13 @@ impl Transaction {
         let current = current_of(self, table, cursor)?;
         delete_row(self, &table.table, current)
     }
+}
+
+/// Checks a table by a transaction that is there for nothing else.
+fn check_with(mut trx: Transaction, table: &Table) -> Result<CheckReport> {
+    let report = crate::table::check_table(&mut trx, &table.table)?;
+    trx.commit()?;
+    Ok(report)
 }
 
 /// The row that the cursor, which has to be one of this table's, stands on.

@@ -55,21 +55,21 @@ pub(crate) fn open(
 ) -> Result<Database> {
     options.validate()?;
     let logger = options.logger.clone().unwrap_or_else(to_standard_error);
-    let place = take_directory(disk, dir, &options, &logger)?;
-    let files = open_files(&place, &options, &logger)?;
-    let redo = read_redo(&place, &files, &options, &logger)?;
-    let writing = start_writing(&place, &files, &redo, &options, &logger)?;
+    let data_dir = take_directory(disk, dir, &options, &logger)?;
+    let files = open_files(&data_dir, &options, &logger)?;
+    let redo = read_redo(&data_dir, &files, &options, &logger)?;
+    let writing = start_writing(&data_dir, &files, &redo, &options, &logger)?;
     let opening = Opening {
         options: &options,
         purpose,
-        place,
+        data_dir,
         logger,
     };
     opening.go_on(files, redo, writing)
 }
 
 /// The data directory, and which database is in it.
-struct Place {
+struct DataDir {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     /// What the paths of undo tablespaces begin with.
@@ -85,7 +85,7 @@ fn take_directory(
     dir: &Path,
     options: &Options,
     logger: &Logger,
-) -> Result<Place> {
+) -> Result<DataDir> {
     let may_create = options.create_if_missing && !options.is_read_only();
     if may_create && !disk.exists(&dir.join(CONTROL_FILE))? {
         create_directory(&*disk, dir)?;
@@ -112,7 +112,7 @@ fn take_directory(
         true => Arc::new(Overlay::new(disk)),
         false => disk,
     };
-    Ok(Place {
+    Ok(DataDir {
         disk,
         dir: dir.to_path_buf(),
         undo_dir,
@@ -132,8 +132,8 @@ struct Files {
 }
 
 /// Phase 2.
-fn open_files(place: &Place, options: &Options, logger: &Logger) -> Result<Files> {
-    let (disk, dir) = (&place.disk, &*place.dir);
+fn open_files(data_dir: &DataDir, options: &Options, logger: &Logger) -> Result<Files> {
+    let (disk, dir) = (&data_dir.disk, &*data_dir.dir);
     let note = |message: &str| logger(LogLevel::Note, message);
     let mut other_copy = |e: &Error| {
         let message = format!("{e}; the other copy in the file is used");
@@ -152,7 +152,7 @@ fn open_files(place: &Place, options: &Options, logger: &Logger) -> Result<Files
     if queue.is_asynchronous() {
         note(&format!("asynchronous I/O: {}", queue.describe()));
     }
-    let spaces = new_spaces(place, &control, &queue, options, logger);
+    let spaces = new_spaces(data_dir, &control, &queue, options, logger);
     if !control.clean_shutdown {
         // What a process that died has made, renamed and removed may not be durable: a table's file, or the
         // mark of the creation. Before anybody goes by it, it is.
@@ -188,22 +188,22 @@ fn open_files(place: &Place, options: &Options, logger: &Logger) -> Result<Files
 }
 
 fn new_spaces(
-    place: &Place,
+    data_dir: &DataDir,
     control: &Control,
     queue: &Arc<IoQueue>,
     options: &Options,
     logger: &Logger,
 ) -> Arc<Spaces> {
     let spaces = Spaces::new(
-        place.disk.clone(),
-        &place.dir,
+        data_dir.disk.clone(),
+        &data_dir.dir,
         control.page_size as usize,
         control.uuid,
         options.open_files as usize,
     );
     let spaces = spaces.with_queue(queue.clone());
     let spaces = spaces.with_method(options.flush_method);
-    let spaces = Arc::new(spaces.with_undo_dir(place.undo_dir.clone()));
+    let spaces = Arc::new(spaces.with_undo_dir(data_dir.undo_dir.clone()));
     let teller = logger.clone();
     let tell = move |words: &str| teller(LogLevel::Warning, words);
     spaces.files().tell_of_refusals(tell);
@@ -222,8 +222,13 @@ struct Redo {
 }
 
 /// Phase 3.
-fn read_redo(place: &Place, files: &Files, options: &Options, logger: &Logger) -> Result<Redo> {
-    let (disk, dir) = (&place.disk, &*place.dir);
+fn read_redo(
+    data_dir: &DataDir,
+    files: &Files,
+    options: &Options,
+    logger: &Logger,
+) -> Result<Redo> {
+    let (disk, dir) = (&data_dir.disk, &*data_dir.dir);
     if options.force_recovery > 0 {
         tell_of_force(options, logger);
     }
@@ -284,7 +289,7 @@ struct Writing {
 
 /// Phase 4.
 fn start_writing(
-    place: &Place,
+    data_dir: &DataDir,
     files: &Files,
     redo: &Redo,
     options: &Options,
@@ -313,8 +318,8 @@ fn start_writing(
         pool: pool.clone(),
         log: redo.log.clone(),
         control: files.control_file.clone(),
-        disk: place.disk.clone(),
-        dir: place.dir.clone(),
+        disk: data_dir.disk.clone(),
+        dir: data_dir.dir.clone(),
         settings: FlushSettings {
             doublewrite: options.doublewrite && !options.is_read_only(),
             options: options.flush,
@@ -346,7 +351,7 @@ fn start_writing(
 struct Opening<'a> {
     options: &'a Options,
     purpose: Purpose,
-    place: Place,
+    data_dir: DataDir,
     logger: Logger,
 }
 
@@ -374,7 +379,7 @@ impl Opening<'_> {
             begun,
         } = redo;
         let map = self.attach_redo(&files, &scan, changes, &pool)?;
-        if scan.frames > 0 && !self.place.is_new {
+        if scan.frames > 0 && !self.data_dir.is_new {
             self.tell_of_redo(files.control.checkpoint, redo_bytes, begun, map.as_deref());
         }
         let map = self.apply_now(map, &pool, &log)?;
@@ -426,7 +431,7 @@ impl Opening<'_> {
                     "recovery: no space left for sorting the redo; it is read and applied in order before the database opens",
                 );
                 let from = files.control.checkpoint;
-                recovery::replay(*reader, from, scan.end, &self.place.dir, pool)?;
+                recovery::replay(*reader, from, scan.end, &self.data_dir.dir, pool)?;
                 // REC-7
                 let logged = files.spaces.all().into_iter().map(|space| space.id());
                 let logged: Vec<SpaceId> = logged.filter(|id| id.is_logged()).collect();
@@ -460,7 +465,7 @@ impl Opening<'_> {
         let Some(map) = map else {
             return Ok(None);
         };
-        let is_worth_it = self.purpose == Purpose::Use && !self.place.is_new;
+        let is_worth_it = self.purpose == Purpose::Use && !self.data_dir.is_new;
         if is_worth_it && (self.options.is_read_only() || recovery::may_wait(log)?) {
             return Ok(Some(map));
         }
@@ -508,7 +513,7 @@ impl Opening<'_> {
             flusher,
             mut rest,
         } = loaded;
-        let (options, disk, dir) = (self.options, &self.place.disk, &self.place.dir);
+        let (options, disk, dir) = (self.options, &self.data_dir.disk, &self.data_dir.dir);
         core.log.end_standstill();
         let threads = match options.is_read_only() {
             true => 0,
@@ -569,14 +574,18 @@ impl Opening<'_> {
                 indexer,
                 background: Mutex::new(Some(background)),
                 closed: closing,
-                dir: self.place.dir,
-                _dir_locks: self.place.locks,
+                dir: self.data_dir.dir,
+                _dir_locks: self.data_dir.locks,
             }),
         })
     }
 
     fn record_undo_directory(&self, core: &Core) -> Result<()> {
-        let (disk, dir, undo_dir) = (&*self.place.disk, &*self.place.dir, &self.place.undo_dir);
+        let (disk, dir, undo_dir) = (
+            &*self.data_dir.disk,
+            &*self.data_dir.dir,
+            &self.data_dir.undo_dir,
+        );
         if *undo_dir == undo_directory::recorded(disk, dir)? {
             return Ok(());
         }

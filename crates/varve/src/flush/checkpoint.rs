@@ -22,7 +22,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::{FlushCounters, count};
-use crate::base::{Lsn, Place, Result, Sabotage};
+use crate::base::{Lsn, Result, Sabotage, StopPoint};
 use crate::buffer::BufferPool;
 use crate::redo::{Control, ControlFile, RedoLog};
 
@@ -134,7 +134,7 @@ impl Checkpointer {
     /// Records a checkpoint as far as it can go. `clean`: the database is being closed with nothing left to
     /// recover, which is recorded too if the checkpoint reaches the log's end.
     pub fn run(&self, clean: bool) -> Result<Lsn> {
-        self.log.stops.pass(Place::Checkpoint);
+        self.log.stops.pass(StopPoint::Checkpoint);
         let _running = self.running.lock();
         let complete = self.limit();
         let lsn = match self.pool.min_first_change(complete) {

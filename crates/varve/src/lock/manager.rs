@@ -163,9 +163,9 @@ impl LockManager {
                 shard_bytes: AtomicUsize::new(usize::MAX),
                 gap_bytes: AtomicUsize::new(usize::MAX),
                 next_key: AtomicU64::new(1),
+                forgets_to_wake: AtomicBool::new(false),
                 // Keys come from users: they can't choose keys that all fall into one shard.
                 // A model must run the same each time.
-                forgets_to_wake: AtomicBool::new(false),
                 seed: match cfg!(loom) {
                     true => 0,
                     false => RandomState::new().hash_one(0u64),

@@ -219,12 +219,12 @@ impl<'a> Mtr<'a> {
     /// Latches the page exclusively.
     pub fn exclusive(&mut self, id: PageId) -> Result<PageH> {
         self.check_not_latched(id)?;
-        #[cfg_attr(not(feature = "sabotage"), expect(unused_mut))]
-        let mut page = self.env.pool.exclusive(id)?;
+        let page = self.env.pool.exclusive(id)?;
         #[cfg(feature = "sabotage")]
-        if self.env.log.is_sabotaged(Sabotage::LatchForgotten) {
-            page.forget_latch();
-        }
+        let page = match self.env.log.is_sabotaged(Sabotage::LatchForgotten) {
+            true => page.forget_latch(),
+            false => page,
+        };
         Ok(self.adopt_exclusive(page))
     }
 

@@ -79,6 +79,10 @@ impl RedoLog {
             false => durable,
         };
         let mark = self.append(&reservation, &[&body(named)]);
+        assert!(
+            durable <= mark.start,
+            "WAL-10: {durable} is above the mark's own place"
+        );
         let end = mark.end;
         self.complete(mark);
         Some(end)

@@ -23,8 +23,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::base::Result;
-use crate::btree::{Seek, Tree};
+use crate::base::{GoingOn, Result};
+use crate::btree::Seek;
 use crate::catalog::{IndexEstimate, OpenIndex, OpenTable};
 use crate::page::common_prefix_len;
 use crate::row::{KeyCodec, successor};
@@ -38,44 +38,48 @@ const GUESSED_RECORDS: u64 = 100;
 /// Up to so many different values are counted instead of estimated.
 const COUNTED_VALUES: u64 = 40;
 
-/// Asked before each leaf; an error ends the work.
-type GoingOn<'a> = &'a dyn Fn() -> Result<()>;
-
-/// Makes the table's statistics anew. Waits for whoever is doing so already.
+/// Makes the table's statistics anew. Waits for whoever is doing so already. `going_on` is asked before each
+/// leaf.
 pub fn analyze(table: &OpenTable, going_on: GoingOn<'_>) -> Result<()> {
     let _alone = table.estimates.making.lock();
-    refresh(table, going_on)
+    refresh(table, going_on).map(drop)
 }
 
 /// The statistics of index number `index` (0: the clustered one), made now if there are none or they are too
 /// old and nobody else is at it. Waits for whoever is making the first ones.
 pub fn index_estimate(table: &OpenTable, index: usize) -> Result<IndexEstimate> {
     table.index_at(index)?;
-    let kept = || table.estimates.indexes.lock().get(index).cloned();
-    let is_old = |known: &Option<_>| known.is_none() || table.estimates_are_stale();
-    let known = kept();
-    if is_old(&known) {
-        let making = &table.estimates.making;
-        let alone = match known {
-            None => Some(making.lock()),
-            Some(_) => making.try_lock(),
-        };
-        // Somebody else may have made them just now.
-        if alone.is_some() && is_old(&kept()) {
-            refresh(table, &|| Ok(()))?;
-        }
+    let usable = || kept(table, index).filter(|_| !table.estimates_are_stale());
+    if let Some(usable) = usable() {
+        return Ok(usable);
     }
-    Ok(kept().expect("there are some"))
+    let making = &table.estimates.making;
+    let _alone = match kept(table, index) {
+        None => making.lock(),
+        Some(old) => match making.try_lock() {
+            None => return Ok(old),
+            Some(alone) => alone,
+        },
+    };
+    // Somebody else may have made them just now.
+    match usable() {
+        Some(usable) => Ok(usable),
+        None => Ok(refresh(table, &|| Ok(()))?.swap_remove(index)),
+    }
 }
 
-/// The caller holds the mutex of those who make them.
-fn refresh(table: &OpenTable, going_on: GoingOn<'_>) -> Result<()> {
+fn kept(table: &OpenTable, index: usize) -> Option<IndexEstimate> {
+    table.estimates.indexes.lock().get(index).cloned()
+}
+
+/// The caller holds the mutex of those who make them. Returns them, too.
+fn refresh(table: &OpenTable, going_on: GoingOn<'_>) -> Result<Vec<IndexEstimate>> {
     let rows = table.row_count();
     let made = (table.indexes().enumerate())
-        .map(|(number, index)| estimate(table, (number, index), rows, going_on))
+        .map(|(number, index)| Sampler::new(table, number, index, going_on).estimate(rows))
         .collect::<Result<Vec<_>>>()?;
-    keep(table, rows, made);
-    Ok(())
+    keep(table, rows, made.clone());
+    Ok(made)
 }
 
 /// Takes something for the table's statistics without looking at any page: that each part of a key is as good
@@ -123,132 +127,139 @@ struct Sample {
     changes: Vec<u64>,
 }
 
-fn estimate(
-    table: &OpenTable,
-    (number, index): (usize, &OpenIndex),
-    rows: u64,
-    going_on: GoingOn<'_>,
-) -> Result<IndexEstimate> {
-    let codecs = codecs_of(table, number, index);
-    let sample = sample(&index.tree, &codecs, going_on)?;
-    let mut rows_per_key = Vec::with_capacity(sample.changes.len());
-    for (n, changes) in sample.changes.iter().enumerate() {
-        let unique = index.unique && n + 1 >= index.codec.len();
-        let values = match unique {
-            true => rows as f64,
-            false => values_of(
-                (&index.tree, &codecs),
-                n + 1,
-                (*changes, &sample, rows),
-                going_on,
-            )?,
-        };
-        rows_per_key.push(rows as f64 / values.max(1.0));
-    }
-    let per_leaf = (sample.records as f64 / sample.leaves as f64).max(1.0);
-    Ok(IndexEstimate {
-        rows_per_key,
-        leaf_pages: ((rows as f64 / per_leaf).ceil() as u64).max(1),
-    })
-}
-
-/// How many different values the first `n` parts have.
-fn values_of(
-    (tree, codecs): (&Tree, &Codecs<'_>),
-    n: usize,
-    (changes, sample, rows): (u64, &Sample, u64),
-    going_on: GoingOn<'_>,
-) -> Result<f64> {
-    let share = changes as f64 / sample.pairs.max(1) as f64;
-    let estimated = 1.0 + share * rows.saturating_sub(1) as f64;
-    if estimated > 8.0 * COUNTED_VALUES as f64 {
-        return Ok(estimated);
-    }
-    Ok(match count_values(tree, codecs, n, going_on)? {
-        Some(counted) => counted as f64,
-        None => estimated.max(COUNTED_VALUES as f64),
-    })
-}
-
-/// Counts the different values of the first `n` parts; `None` if there are more than `COUNTED_VALUES`.
-fn count_values(
-    tree: &Tree,
-    codecs: &Codecs<'_>,
-    n: usize,
-    going_on: GoingOn<'_>,
-) -> Result<Option<u64>> {
-    let mut values = 0;
-    let (mut from, mut key, mut ends) = (Vec::new(), Vec::new(), Vec::new());
-    loop {
-        going_on()?;
-        let leaf = tree.latch_leaf_shared(&from, Seek::Ge)?;
-        let page = leaf.slotted();
-        if leaf.at == page.n_slots() {
-            match page.high() {
-                Some(high) => from = high.to_vec(),
-                None => return Ok(Some(values)),
-            }
-            continue;
-        }
-        if values == COUNTED_VALUES {
-            return Ok(None);
-        }
-        values += 1;
-        key.clear();
-        page.push_key(leaf.at, &mut key);
-        drop(leaf);
-        codecs.part_ends(&key, &mut ends);
-        let Some(&end) = ends.get(n - 1) else {
-            return Ok(None);
-        };
-        key.truncate(end);
-        std::mem::swap(&mut from, &mut key);
-        if !successor(&mut from) {
-            return Ok(Some(values));
-        }
+impl Sample {
+    /// Of so many rows: how many different values the first `n` parts have.
+    fn values(&self, n: usize, rows: u64) -> f64 {
+        let share = self.changes[n - 1] as f64 / self.pairs.max(1) as f64;
+        1.0 + share * rows.saturating_sub(1) as f64
     }
 }
 
-fn sample(tree: &Tree, codecs: &Codecs<'_>, going_on: GoingOn<'_>) -> Result<Sample> {
-    let mut sample = Sample {
-        leaves: 0,
-        records: 0,
-        pairs: 0,
-        changes: vec![0; codecs.n_parts()],
-    };
-    let mut previous_low: Option<Vec<u8>> = None;
-    let mut ends = Vec::new();
-    let shares: [f64; SAMPLED_LEAVES] =
-        std::array::from_fn(|i| (i as f64 + 0.5) / SAMPLED_LEAVES as f64);
-    for low in tree.leaf_lows_at(&shares)? {
-        going_on()?;
-        let leaf = tree.latch_leaf_shared(&low, Seek::Ge)?;
-        let page = leaf.slotted();
-        // A tree with fewer leaves shows one of them several times in a row.
-        if previous_low.as_deref() == Some(page.low()) {
-            continue;
+/// Looks at the leaves of one index.
+struct Sampler<'a> {
+    index: &'a OpenIndex,
+    codecs: Codecs<'a>,
+    going_on: GoingOn<'a>,
+}
+
+impl<'a> Sampler<'a> {
+    fn new(
+        table: &'a OpenTable,
+        number: usize,
+        index: &'a OpenIndex,
+        going_on: GoingOn<'a>,
+    ) -> Sampler<'a> {
+        Sampler {
+            index,
+            codecs: codecs_of(table, number, index),
+            going_on,
         }
-        previous_low = Some(page.low().to_vec());
-        let (mut key, mut before) = (Vec::new(), Vec::new());
-        for slot in 0..page.n_slots() {
-            std::mem::swap(&mut key, &mut before);
-            key.clear();
-            page.push_key(slot, &mut key);
-            if slot == 0 {
+    }
+
+    fn estimate(&self, rows: u64) -> Result<IndexEstimate> {
+        let sample = self.sample()?;
+        let mut rows_per_key = Vec::with_capacity(sample.changes.len());
+        for n in 1..=sample.changes.len() {
+            let unique = self.index.unique && n >= self.index.codec.len();
+            let values = match unique {
+                true => rows as f64,
+                false => self.values(n, sample.values(n, rows))?,
+            };
+            rows_per_key.push(rows as f64 / values.max(1.0));
+        }
+        let per_leaf = (sample.records as f64 / sample.leaves as f64).max(1.0);
+        Ok(IndexEstimate {
+            rows_per_key,
+            leaf_pages: ((rows as f64 / per_leaf).ceil() as u64).max(1),
+        })
+    }
+
+    /// How many different values the first `n` parts have, which the sample says are `estimated`.
+    fn values(&self, n: usize, estimated: f64) -> Result<f64> {
+        if estimated > 8.0 * COUNTED_VALUES as f64 {
+            return Ok(estimated);
+        }
+        Ok(match self.count_values(n)? {
+            Some(counted) => counted as f64,
+            None => estimated.max(COUNTED_VALUES as f64),
+        })
+    }
+
+    /// Counts the different values of the first `n` parts; `None` if there are more than `COUNTED_VALUES`.
+    fn count_values(&self, n: usize) -> Result<Option<u64>> {
+        let mut values = 0;
+        let (mut from, mut key, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+        loop {
+            (self.going_on)()?;
+            let leaf = self.index.tree.latch_leaf_shared(&from, Seek::Ge)?;
+            let page = leaf.slotted();
+            if leaf.at == page.n_slots() {
+                match page.high() {
+                    Some(high) => from = high.to_vec(),
+                    None => return Ok(Some(values)),
+                }
                 continue;
             }
-            let common = common_prefix_len(&key, &before);
-            codecs.part_ends(&key, &mut ends);
-            // KEY-2: keys agree in their first parts if they have the same bytes up to where these end.
-            for (changes, &end) in sample.changes.iter_mut().zip(&ends) {
-                *changes += u64::from(end > common);
+            if values == COUNTED_VALUES {
+                return Ok(None);
+            }
+            values += 1;
+            key.clear();
+            page.push_key(leaf.at, &mut key);
+            drop(leaf);
+            self.codecs.part_ends(&key, &mut ends);
+            let Some(&end) = ends.get(n - 1) else {
+                return Ok(None);
+            };
+            key.truncate(end);
+            std::mem::swap(&mut from, &mut key);
+            if !successor(&mut from) {
+                return Ok(Some(values));
             }
         }
-        sample.leaves += 1;
-        sample.records += page.n_slots() as u64;
-        sample.pairs += page.n_slots().saturating_sub(1) as u64;
     }
-    Ok(sample)
+
+    fn sample(&self) -> Result<Sample> {
+        let mut sample = Sample {
+            leaves: 0,
+            records: 0,
+            pairs: 0,
+            changes: vec![0; self.codecs.n_parts()],
+        };
+        let mut previous_low: Option<Vec<u8>> = None;
+        let mut ends = Vec::new();
+        let shares: [f64; SAMPLED_LEAVES] =
+            std::array::from_fn(|i| (i as f64 + 0.5) / SAMPLED_LEAVES as f64);
+        for low in self.index.tree.leaf_lows_at(&shares)? {
+            (self.going_on)()?;
+            let leaf = self.index.tree.latch_leaf_shared(&low, Seek::Ge)?;
+            let page = leaf.slotted();
+            // A tree with fewer leaves shows one of them several times in a row.
+            if previous_low.as_deref() == Some(page.low()) {
+                continue;
+            }
+            previous_low = Some(page.low().to_vec());
+            let (mut key, mut before) = (Vec::new(), Vec::new());
+            for slot in 0..page.n_slots() {
+                std::mem::swap(&mut key, &mut before);
+                key.clear();
+                page.push_key(slot, &mut key);
+                if slot == 0 {
+                    continue;
+                }
+                let common = common_prefix_len(&key, &before);
+                self.codecs.part_ends(&key, &mut ends);
+                // KEY-2: keys agree in their first parts if they have the same bytes up to where these end.
+                for (changes, &end) in sample.changes.iter_mut().zip(&ends) {
+                    *changes += u64::from(end > common);
+                }
+            }
+            sample.leaves += 1;
+            sample.records += page.n_slots() as u64;
+            sample.pairs += page.n_slots().saturating_sub(1) as u64;
+        }
+        Ok(sample)
+    }
 }
 
 fn codecs_of<'a>(table: &'a OpenTable, number: usize, index: &'a OpenIndex) -> Codecs<'a> {

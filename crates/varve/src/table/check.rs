@@ -14,7 +14,7 @@
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::base::{Error, PageId, PageNo, Result, SYSTEM_SPACE};
+use crate::base::{Error, GoingOn, PageId, PageNo, Result, SYSTEM_SPACE};
 use crate::btree::TreeReport;
 use crate::catalog::{
     ChainWalk, CopyReader, EntryRecord, META_PAGE, OpenIndex, OpenTable, ROW_AT, RowRecord,
@@ -94,18 +94,19 @@ fn verify_pages(trx: &Transaction, table: &OpenTable, tell: &mut dyn FnMut(Error
     going_on
 }
 
-/// Asked every so often; an error ends the check.
-type GoingOn<'a> = &'a dyn Fn() -> Result<()>;
-
 /// The same for a table that nobody else uses. Changes of transactions that have not ended count as if they
 /// had.
 pub fn check_quiet_table(table: &OpenTable, going_on: GoingOn<'_>) -> Result<CheckReport> {
-    let mut report = CheckReport::default();
-    let mut pages = PageSet::default();
-    let rows = check_rows(table, &mut report, &mut pages, going_on)?;
+    let mut walk = Walk {
+        report: CheckReport::default(),
+        pages: PageSet::default(),
+        going_on,
+    };
+    let rows = check_rows(table, &mut walk)?;
     for index in &table.secondary {
-        check_entries(index, rows, (&mut report, &mut pages), going_on)?;
+        check_entries(index, rows, &mut walk)?;
     }
+    let (mut report, mut pages) = (walk.report, walk.pages);
     match table.temporary_overflow() {
         // The temporary tablespace has pages of many tables.
         Some(own) => check_own_overflow(own, &mut report, &pages),
@@ -127,6 +128,13 @@ fn tell(report: &mut CheckReport, what: String) {
 #[derive(Default)]
 struct PageSet(HashSet<PageNo>);
 
+/// What a look at all trees, one after the other, has come to.
+struct Walk<'a> {
+    report: CheckReport,
+    pages: PageSet,
+    going_on: GoingOn<'a>,
+}
+
 /// A key's share in the sum over all live rows or entries: equal sums mean the same keys, whatever their
 /// order.
 fn share(key: &[u8]) -> u64 {
@@ -136,19 +144,14 @@ fn share(key: &[u8]) -> u64 {
 }
 
 /// Returns the sum of the live rows' keys (`share`).
-fn check_rows(
-    table: &OpenTable,
-    report: &mut CheckReport,
-    pages: &mut PageSet,
-    going_on: GoingOn<'_>,
-) -> Result<u64> {
+fn check_rows(table: &OpenTable, walk: &mut Walk<'_>) -> Result<u64> {
     let mut sum = 0u64;
     let mut errors = Vec::new();
     let (mut rows, mut deleted) = (0, 0);
     let mut entry = Entry::default();
     let mut failed: Option<Error> = None;
     let tree = table.clustered.tree.check(&mut |key, payload| {
-        going_on()?;
+        (walk.going_on)()?;
         let Some(record) = RowRecord::decode(payload) else {
             errors.push(format!("row {key:02x?}: the record is too short"));
             return Ok(());
@@ -162,7 +165,7 @@ fn check_rows(
         match RowRef::new(&table.format, &payload[ROW_AT..]) {
             Err(damage) => errors.push(format!("row {key:02x?}: {damage:?}")),
             Ok(row) => {
-                let long = check_long(table, &record, &row, (pages, going_on));
+                let long = check_long(table, &record, &row, walk);
                 let wrong = long.and_then(|wrong| {
                     let wrong = wrong.map(|what| format!("row {key:02x?}: {what}"));
                     // Without its long values the row's keys can't be told.
@@ -183,22 +186,23 @@ fn check_rows(
     if let Some(e) = failed {
         errors.push(e.to_string());
     }
-    report.rows = rows;
-    report.deleted_rows = deleted;
-    report.pages += tree.leaf_pages + tree.inner_pages;
-    report.overflow_pages = pages.0.len() as u64;
-    note_tree(&table.clustered, tree, report, pages);
-    errors.into_iter().for_each(|e| tell(report, e));
+    walk.report.rows = rows;
+    walk.report.deleted_rows = deleted;
+    walk.report.overflow_pages = walk.pages.0.len() as u64;
+    note_tree(&table.clustered, tree, walk);
+    errors.into_iter().for_each(|e| tell(&mut walk.report, e));
     Ok(sum)
 }
 
 /// The tree's own errors, and its pages.
-fn note_tree(index: &OpenIndex, tree: TreeReport, report: &mut CheckReport, pages: &mut PageSet) {
+fn note_tree(index: &OpenIndex, tree: TreeReport, walk: &mut Walk<'_>) {
+    let report = &mut walk.report;
+    report.pages += tree.leaf_pages + tree.inner_pages;
     for e in tree.errors {
         tell(report, format!("index {}: {e}", index.name));
     }
     for no in tree.pages {
-        if !pages.0.insert(no) {
+        if !walk.pages.0.insert(no) {
             let name = &index.name;
             tell(
                 report,
@@ -213,7 +217,7 @@ fn check_long(
     table: &OpenTable,
     record: &RowRecord<'_>,
     row: &RowRef<'_>,
-    (pages, going_on): (&mut PageSet, GoingOn<'_>),
+    walk: &mut Walk<'_>,
 ) -> Result<Option<String>> {
     if record.has_long_values() != row.long_columns().next().is_some() {
         return Ok(Some(
@@ -222,19 +226,19 @@ fn check_long(
     }
     for (column, chain) in row.long_columns() {
         let mut shared = None;
-        let walk = table.walk_chain(&chain, usize::MAX, |no, _| {
-            if !pages.0.insert(no) {
+        let ended = table.walk_chain(&chain, usize::MAX, |no, _| {
+            if !walk.pages.0.insert(no) {
                 shared = Some(no);
             }
-            going_on().is_ok()
+            (walk.going_on)().is_ok()
         })?;
-        going_on()?;
+        (walk.going_on)()?;
         let name = &table.def.columns[column].name;
         if let Some(no) = shared {
             let what = format!("overflow page {no} of column {name} is also another's");
             return Ok(Some(what));
         }
-        if walk != ChainWalk::Done {
+        if ended != ChainWalk::Done {
             return Ok(Some(format!(
                 "an overflow page of column {name} is missing"
             )));
@@ -373,22 +377,17 @@ impl Entry {
 }
 
 /// `rows`: the sum of the live rows' keys (`share`).
-fn check_entries(
-    index: &OpenIndex,
-    rows: u64,
-    (report, pages): (&mut CheckReport, &mut PageSet),
-    going_on: GoingOn<'_>,
-) -> Result<()> {
+fn check_entries(index: &OpenIndex, rows: u64, walk: &mut Walk<'_>) -> Result<()> {
     let (mut live, mut sum) = (0u64, 0u64);
     let tree = index.tree.check(&mut |key, payload| {
         if let Some(entry) = EntryRecord::decode(payload).filter(|e| !e.is_deleted()) {
             live += 1;
             sum = sum.wrapping_add(entry.clustered_key(key).map_or(0, share));
         }
-        going_on()
+        (walk.going_on)()
     })?;
-    report.pages += tree.leaf_pages + tree.inner_pages;
-    note_tree(index, tree, report, pages);
+    note_tree(index, tree, walk);
+    let report = &mut walk.report;
     let name = &index.name;
     if live != report.rows {
         let rows = report.rows;

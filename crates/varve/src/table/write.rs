@@ -15,7 +15,7 @@
 //!
 //! Latch order within a mini-transaction: leaf, undo page, meta page.
 
-use crate::base::{Error, IndexId, Place, Result, RollPtr, RowHead, Sabotage, TableId, TrxId};
+use crate::base::{Error, IndexId, Result, RollPtr, RowHead, Sabotage, StopPoint, TableId, TrxId};
 use crate::catalog::{
     DELETED, EntryRecord, LONG, OpenIndex, OpenTable, ROW_AT, RowRecord, entry_state,
 };
@@ -346,7 +346,7 @@ fn revive_row(
         payload: &payload,
     };
     // A dead record is locked against everybody but purge, which may have removed it by now.
-    trx.core().log.stops.pass(Place::DeadRowLocked);
+    trx.core().log.stops.pass(StopPoint::DeadRowLocked);
     let changed = change_row(trx, table, UndoKind::RowRevive, dead, row, values)?;
     if changed == Changed::KeptOut {
         trx.wait_to_insert(table.clustered.id, key)?;

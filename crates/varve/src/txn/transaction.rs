@@ -304,10 +304,8 @@ impl Transaction {
     /// An error if whoever waits here for another thread has to stop: the transaction was interrupted, or the
     /// database has stopped.
     pub fn check_waiting(&self) -> Result<()> {
-        match self.interrupt().load(Ordering::Acquire) {
-            true => Err(Error::Interrupted),
-            false => self.core.check_usable(),
-        }
+        self.check_interrupt()?;
+        self.core.check_usable()
     }
 
     /// How long a statement waits for a lock.

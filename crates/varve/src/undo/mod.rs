@@ -27,25 +27,25 @@ mod record;
 mod rseg;
 mod segments;
 mod truncate;
+mod trx;
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
 use crate::base::{
-    Durations, Error, IndexId, Lsn, PageId, PageNo, Result, RollPtr, SYSTEM_SPACE, SpaceId,
-    TableId, TrxId, TrxNo, Xid,
+    Durations, Error, IndexId, PageId, PageNo, Result, RollPtr, SYSTEM_SPACE, SpaceId, TableId,
+    TrxId, TrxNo,
 };
 use crate::buffer::{BufferPool, SharedPage};
-use crate::mtr::{Mtr, MtrEnv, PageH, RawRecord};
+use crate::mtr::{Mtr, MtrEnv};
 use crate::space::{Purpose, Space, Spaces};
 
 pub use ahead::ReadAhead;
 pub use directory::{DIRECTORY_PAGE, Directory, SYSTEM_FILE, require_system_file};
 pub use header::{LogHeader, LogKind, LogSpan, LogState, LogWalk};
-use pair::{Ending, Ends, LogPair};
+use pair::LogPair;
 pub use record::{PAGE_NO_BYTES, Previous, RowDiff, UndoKind, UndoRecord};
 pub use rseg::{CACHED_PAGES_KEPT, FREE_PAGES_KEPT, HistoryEntry, Rseg};
 pub use segments::{
@@ -56,13 +56,14 @@ pub(crate) use truncate::Renamed;
 pub use truncate::{
     HeldByTruncation, INITIAL_PAGES, UNDO_FILES, UndoSpace, UndoSpaceState, undo_path,
 };
+pub use trx::{TrxUndo, UndoneLatch};
 
 use ahead::read_ahead;
 use header::read_cached;
 use log::UndoLog;
-use record::MAX_UNDO_NO;
 use rseg::{RsegUse, UsedSlot, check_history, undo_page};
 use segments::{deal, places, temporary_places, turn};
+use trx::check_undo_no;
 
 /// Redo that one undo mini-transaction can write: a header, two history pages, an undo record.
 fn max_undo_mtr(page_size: usize) -> u32 {
@@ -470,332 +471,4 @@ pub struct UndoTarget<'a> {
     pub table: TableId,
     pub index: IndexId,
     pub key: &'a [u8],
-}
-
-/// The undo of one transaction: its logs, and the one sequence of undo numbers over all of them.
-pub struct TrxUndo {
-    trx: TrxId,
-    /// What has to be taken back after a crash.
-    logged: LogPair,
-    /// What concerns temporary tables, once there is any (TEMP-4).
-    temporary: Option<LogPair>,
-    next_no: u64,
-    /// The name under which the transaction is prepared.
-    xid: Option<Box<Xid>>,
-    /// The tablespace that its commit removes, and the file's path.
-    removes: Option<Box<(SpaceId, String)>>,
-}
-
-impl TrxUndo {
-    fn new(rseg: RsegUse, trx: TrxId, purpose: Purpose) -> TrxUndo {
-        TrxUndo {
-            trx,
-            logged: LogPair::new(rseg, purpose),
-            temporary: None,
-            next_no: 0,
-            xid: None,
-            removes: None,
-        }
-    }
-
-    /// The commit says in redo that this tablespace goes with it.
-    pub fn removes_file(&mut self, space: SpaceId, path: String) {
-        self.removes = Some(Box::new((space, path)));
-    }
-
-    pub fn trx(&self) -> TrxId {
-        self.trx
-    }
-
-    /// The number that the next record will get: what a savepoint remembers.
-    pub fn next_no(&self) -> u64 {
-        self.next_no
-    }
-
-    fn pairs(&self) -> impl Iterator<Item = &LogPair> {
-        std::iter::once(&self.logged).chain(&self.temporary)
-    }
-
-    /// The logs of records about `table` (TEMP-4).
-    fn pair(&self, table: TableId) -> &LogPair {
-        match table.is_temporary() {
-            true => self.temporary.as_ref().expect("prepare made it"),
-            false => &self.logged,
-        }
-    }
-
-    fn pair_mut(&mut self, table: TableId) -> &mut LogPair {
-        match table.is_temporary() {
-            true => self.temporary.as_mut().expect("prepare made it"),
-            false => &mut self.logged,
-        }
-    }
-
-    /// The table that the newest record not taken back belongs to.
-    pub fn newest_table(&self, env: &UndoEnv) -> Result<Option<TableId>> {
-        let mut bytes = Vec::new();
-        let newest = self.read_newest(env, 0, &mut bytes)?;
-        let record = newest.and_then(|_| UndoRecord::decode(&bytes));
-        Ok(record.map(|r| r.table))
-    }
-
-    /// How many undo pages there are.
-    pub fn pages(&self) -> u32 {
-        let logs = self.pairs().flat_map(LogPair::logs);
-        logs.map(|log| log.header().pages).sum()
-    }
-
-    /// The first page of one of the logs, for messages.
-    pub fn page(&self) -> Option<PageId> {
-        self.pairs().find_map(LogPair::first_page)
-    }
-
-    /// Logs in the history of the transaction's rollback segments.
-    pub fn segment_history_len(&self) -> u64 {
-        self.pairs().map(|p| p.rseg.history_len()).sum()
-    }
-
-    /// Free pages of the transaction's rollback segments that purge should return.
-    pub fn segment_surplus_pages(&self) -> u32 {
-        self.pairs().map(|p| p.rseg.surplus_pages()).sum()
-    }
-
-    /// Something was written: there is a log to end.
-    pub fn has_logs(&self) -> bool {
-        self.pairs().any(LogPair::has_logs)
-    }
-
-    /// Whether a record of `len` bytes goes where the last one went, without `UndoSys::prepare`.
-    pub fn has_room(&self, table: TableId, kind: UndoKind, len: usize) -> bool {
-        check_undo_no(self.trx, self.next_no).is_ok() && self.pair(table).log(kind).has_room(len)
-    }
-
-    /// Where the next record of this kind about `table` will stand.
-    pub fn next_roll_ptr(&self, table: TableId, kind: UndoKind) -> RollPtr {
-        self.pair(table).next_roll_ptr(kind)
-    }
-
-    /// Latches the undo page; after the tree's pages, before the first change of the mini-transaction.
-    pub fn latch(&self, mtr: &mut Mtr<'_>, table: TableId, kind: UndoKind) -> Result<PageH> {
-        self.pair(table).log(kind).latch_last(mtr)
-    }
-
-    /// Appends the encoded record, which carries `next_no`; with what `UndoRecord::concerns_purge` says of
-    /// it.
-    pub fn append(
-        &mut self,
-        mtr: &mut Mtr<'_>,
-        page: PageH,
-        (table, kind): (TableId, UndoKind),
-        record: (&[u8], bool),
-    ) {
-        let no = self.next_no;
-        let log = self.pair_mut(table).log_mut(kind);
-        log.append(mtr, page, no, record);
-        self.next_no += 1;
-    }
-
-    /// Copies the newest record with a number of at least `down_to` that is not taken back yet into `out`: it
-    /// can be decoded. Returns the page that it stands on, or `None` if there is none.
-    pub fn read_newest(
-        &self,
-        env: &UndoEnv,
-        down_to: u64,
-        out: &mut Vec<u8>,
-    ) -> Result<Option<PageId>> {
-        let newest = self.pairs().filter_map(LogPair::newest);
-        match newest.max_by_key(|(no, _)| *no) {
-            Some((no, log)) if no >= down_to => log.read_top(env, out).map(Some),
-            _ => Ok(None),
-        }
-    }
-
-    /// Latches what marking the newest record, of this kind and about this table, changes.
-    pub fn latch_undone(
-        &self,
-        mtr: &mut Mtr<'_>,
-        table: TableId,
-        kind: UndoKind,
-    ) -> Result<UndoneLatch> {
-        let top = self.pair(table).log(kind).latch_top(mtr, kind)?;
-        Ok(UndoneLatch { table, kind, top })
-    }
-
-    /// Marks the newest record as taken back, in the mini-transaction that took it back.
-    pub fn mark_undone(&mut self, mtr: &mut Mtr<'_>, latch: UndoneLatch) {
-        let log = self.pair_mut(latch.table).log_mut(latch.kind);
-        log.mark_undone(mtr, latch.top);
-    }
-
-    /// Goes on to the record before the one that was just taken back.
-    pub fn pop_newest(&mut self, env: &UndoEnv, table: TableId, kind: UndoKind) -> Result<()> {
-        self.pair_mut(table).log_mut(kind).pop_top(env)
-    }
-
-    /// The name under which the transaction is prepared.
-    pub fn xid(&self) -> Option<&Xid> {
-        self.xid.as_deref()
-    }
-
-    /// Something was written that a crash does not take away: there is something to promise.
-    pub fn has_logged(&self) -> bool {
-        self.logged.has_logs()
-    }
-
-    /// Something was written to temporary tables.
-    pub fn has_temporary(&self) -> bool {
-        self.temporary.as_ref().is_some_and(LogPair::has_logs)
-    }
-
-    /// Says in the logs' headers that the transaction is prepared under this name (UNDO-7). Returns the LSN
-    /// that makes it durable.
-    pub fn write_prepared(&mut self, env: &UndoEnv, xid: &Xid) -> Result<Lsn> {
-        let write = |log: &mut UndoLog, mtr: &mut Mtr<'_>, h| log.write_prepared(mtr, h, xid);
-        let end = self.logged.write_headers(env, write)?;
-        self.xid = Some(Box::new(*xid));
-        Ok(end)
-    }
-
-    /// Takes `write_prepared` back, before the first record is taken back (UNDO-7). Returns the LSN that
-    /// makes it durable.
-    pub fn write_active(&mut self, env: &UndoEnv) -> Result<Lsn> {
-        self.release_hold();
-        let end = self.logged.write_headers(env, UndoLog::write_active)?;
-        self.xid = None;
-        Ok(end)
-    }
-
-    /// Gets hold of what the commit needs, so that `commit` neither fails nor waits for a disk or for redo
-    /// capacity.
-    pub fn hold_commit(&mut self, env: &UndoEnv) -> Result<()> {
-        self.logged.hold_commit(env)?;
-        self.in_temporary(env, |pair| pair.hold_commit(env))
-            .map(drop)
-    }
-
-    /// Does something with the undo of temporary tables, if there is any. If that is lost, it is forgotten
-    /// (TEMP-6).
-    fn in_temporary<T>(
-        &mut self,
-        env: &UndoEnv,
-        f: impl FnOnce(&mut LogPair) -> Result<T>,
-    ) -> Result<Option<T>> {
-        let Some(pair) = &mut self.temporary else {
-            return Ok(None);
-        };
-        let done = env.spaces.check_temporary().and_then(|()| f(pair));
-        match done {
-            Err(e) if env.spaces.loses_temporary(&e) => {
-                self.forget_temporary();
-                Ok(None)
-            }
-            done => done.map(Some),
-        }
-    }
-
-    /// What was done to temporary tables can't be taken back any more, nor need it (TEMP-6).
-    pub fn forget_temporary(&mut self) {
-        self.temporary = None;
-    }
-
-    /// Gives that back: the transaction will not end soon.
-    pub fn release_hold(&mut self) {
-        self.logged.release_hold();
-        if let Some(pair) = &mut self.temporary {
-            pair.release_hold();
-        }
-    }
-
-    /// The tables, but for temporary ones, whose records the transaction changed and has not taken back.
-    pub fn tables(&self, sys: &UndoSys) -> Result<Vec<TableId>> {
-        let mut tables = Vec::new();
-        let mut copies = UndoCopies::default();
-        let newest = Cell::new(None);
-        let space = self.logged.rseg.space();
-        for log in self.logged.logs().map(UndoLog::span) {
-            let wanted =
-                |r: &UndoRecord<'_>| !r.undone && newest.replace(Some(r.table)) != Some(r.table);
-            sys.walk((space, &log), &mut copies, wanted, |_, _, record| {
-                if !tables.contains(&record.table) {
-                    tables.push(record.table);
-                }
-                Ok(())
-            })?;
-        }
-        Ok(tables)
-    }
-
-    /// Ends the transaction's undo at commit: the update logs join the history under the number that `number`
-    /// draws, the insert logs are given back. Everything that can fail happens before `number` is called.
-    /// Returns the LSN that makes it durable; `None` if nothing was written but temporary tables.
-    pub fn commit(
-        &mut self,
-        env: &UndoEnv,
-        number: impl FnOnce() -> TrxNo,
-    ) -> Result<(TrxNo, Option<Lsn>)> {
-        self.finish(env, Ends::Committed, |_| number())
-    }
-
-    /// Ends the transaction's undo after everything was taken back. `number` is told whether a log joins the
-    /// history.
-    pub fn finish_rollback(
-        &mut self,
-        env: &UndoEnv,
-        number: impl FnOnce(bool) -> TrxNo,
-    ) -> Result<(TrxNo, Option<Lsn>)> {
-        self.finish(env, Ends::RolledBack, number)
-    }
-
-    fn finish(
-        &mut self,
-        env: &UndoEnv,
-        how: Ends,
-        number: impl FnOnce(bool) -> TrxNo,
-    ) -> Result<(TrxNo, Option<Lsn>)> {
-        let logged = self.logged.latch_end(env, how)?;
-        let temporary = self.in_temporary(env, |pair| pair.latch_end(env, how))?;
-        let temporary = temporary.flatten();
-        let joins =
-            |ending: &Option<Ending<'_>>| ending.as_ref().is_some_and(Ending::joins_history);
-        let no = number(joins(&logged) || joins(&temporary));
-        let removal = self.removes.as_deref().filter(|_| how == Ends::Committed);
-        let removal = removal.map(|(space, path)| RawRecord::FileDelete {
-            space: *space,
-            path,
-        });
-        let end = logged.map(|ending| self.logged.end(ending, no, removal.as_ref()));
-        if let (Some(pair), Some(ending)) = (&mut self.temporary, temporary) {
-            pair.end(ending, no, None);
-        }
-        Ok((no, end))
-    }
-}
-
-/// Pages latched for `TrxUndo::mark_undone`.
-pub struct UndoneLatch {
-    table: TableId,
-    kind: UndoKind,
-    top: log::TopLatch,
-}
-
-/// What is larger is taken for damage.
-fn check_undo_no(trx: TrxId, no: u64) -> Result<()> {
-    match no <= MAX_UNDO_NO {
-        true => Ok(()),
-        false => Err(Error::NoSpace {
-            what: format!("transaction {trx} has made 2^48 changes: commit it or roll it back"),
-        }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn undo_numbers_that_run_out_are_refused() {
-        check_undo_no(TrxId(7), (1 << 48) - 1).unwrap();
-        let refused = check_undo_no(TrxId(7), 1 << 48).unwrap_err();
-        assert!(refused.to_string().contains("transaction 7"), "{refused}");
-    }
 }

@@ -15,7 +15,7 @@ use varve_sim::try_cases;
 use super::header::room_of_first_page;
 use super::record::{FLAG_UNDONE, FLAGS_OFFSET};
 use super::*;
-use crate::base::{FIRST_TEMPORARY_ID, TEMP_SPACE};
+use crate::base::{FIRST_TEMPORARY_ID, Lsn, TEMP_SPACE, Xid};
 use crate::buffer::PoolSettings;
 use crate::io::{Disk, Overlay, RealDisk};
 use crate::mtr::replay::apply_frame;

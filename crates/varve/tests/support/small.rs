@@ -1,6 +1,6 @@
 //! A small database: pages are evicted and the log is reused within one test.
 
-use varve::Options;
+use varve::{Database, FlushLog, Options, Table, TableDef};
 
 pub fn options() -> Options {
     Options {
@@ -9,4 +9,16 @@ pub fn options() -> Options {
         redo_capacity_bytes: 16 << 20,
         ..Options::default()
     }
+}
+
+/// One with a table, whose commits nobody waits for.
+#[allow(dead_code, reason = "each test uses its part")]
+pub fn lazy_with(dir: &tempfile::TempDir, def: &TableDef) -> (Database, Table) {
+    let options = Options {
+        flush_log_at_trx_commit: FlushLog::Lazy,
+        ..options()
+    };
+    let db = Database::open(dir.path(), options).unwrap();
+    let table = db.create_table(def).unwrap();
+    (db, table)
 }

@@ -33,7 +33,7 @@
 //! - SEMI-2 It was committed: a view says so that opened before the record was read. Of a copy that is older
 //!   nobody can say whether its writer, which has ended meanwhile, committed it or took it back.
 
-use crate::base::{IndexId, Place, Result};
+use crate::base::{IndexId, Result, StopPoint};
 use crate::btree::{Seek, SharedLeaf};
 use crate::catalog::RowRecord;
 use crate::lock::Acquired;
@@ -172,7 +172,7 @@ impl Cursor {
     fn give_committed(&mut self, trx: &Transaction) -> Result<Step> {
         // SEMI-2: the view, then the record.
         let view = trx.core().sys.open_view(trx.id());
-        trx.core().log.stops.pass(Place::ViewOfCommittedRow);
+        trx.core().log.stops.pass(StopPoint::ViewOfCommittedRow);
         let (key, payload, scratch) = (&self.key, &mut self.payload, &mut self.scratch);
         if !read_leaf(&self.table.clustered, key, payload)?
             || !visible_version(trx, &view, &self.table, key, payload, scratch)?
