@@ -75,6 +75,15 @@ impl Error {
         }
     }
 
+    /// Damage of a page: names the file that it was read from, too. Other errors stay what they are.
+    pub fn in_file(mut self, file: &str) -> Error {
+        if let Error::Corrupt { found, .. } = &mut self {
+            found.push_str(" in ");
+            found.push_str(file);
+        }
+        self
+    }
+
     /// What the operating system refused. A full disk, a quota or the largest file size is `NoSpace`: there
     /// is something that a caller can do about it.
     pub fn io(op: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Error {

@@ -95,6 +95,10 @@ pub trait PageStore: Send + Sync {
     /// Fills `buf` with the stored page. An unknown tablespace is `Error::NotFound`, a page past the end of
     /// its file `Error::Corrupt`: what named it is damaged.
     fn read(&self, page: PageId, buf: &mut [u8]) -> Result<()>;
+    /// Where the tablespace is, for a message: its file, relative to the database's directory.
+    fn file_name(&self, _space: SpaceId) -> Option<String> {
+        None
+    }
     /// Stores a page. Ignored if the tablespace was dropped.
     fn write(&self, page: PageId, buf: &[u8]) -> Result<()>;
     /// Stores several pages, in any order: `bytes` has one behind the other. Of a tablespace that was dropped
@@ -698,9 +702,15 @@ impl BufferPool {
     /// Ends a load: the bytes, read into a frame that is latched exclusively, are those of the page. Called
     /// by whoever loads it, or by a thread of the store's queue (prefetch.rs).
     fn check_loaded(&self, id: PageId, bytes: &mut [u8]) -> Result<()> {
-        page::verify(bytes, id)?;
-        page::validate(bytes, id)?;
-        page::validate_keys(bytes, id)
+        let check = |bytes: &[u8]| {
+            page::verify(bytes, id)?;
+            page::validate(bytes, id)?;
+            page::validate_keys(bytes, id)
+        };
+        check(bytes).map_err(|damage| match self.store.file_name(id.space) {
+            Some(file) => damage.in_file(&file),
+            None => damage,
+        })
     }
 
     /// Makes a free frame the one that holds `id` and returns it, exclusively latched, its bytes still those

@@ -515,6 +515,10 @@ impl PageStore for Spaces {
         read_aligned(&*file, buf, offset)
     }
 
+    fn file_name(&self, space: SpaceId) -> Option<String> {
+        Some(self.get(space)?.file.path())
+    }
+
     fn write(&self, page: PageId, buf: &[u8]) -> Result<()> {
         match self.get(page.space) {
             Some(space) if !self.is_lost(page) => space.file.write_at(buf, space.offset(page.no)),
