@@ -2,7 +2,7 @@
 //! are taken.
 
 use crate::base::{PageNo, Result};
-use crate::page::{InnerImage, PageHint, SlottedRef};
+use crate::page::{InnerImage, PageHint, SlottedRef, page_type};
 
 use super::descend::Aim;
 use super::leaf::boundary;
@@ -14,6 +14,16 @@ struct Path {
     steps: Vec<(usize, usize)>,
     /// Boundary in the leaf, and its number of records.
     at: usize,
+    records: usize,
+}
+
+/// What pages in the middle of a range have: below one child of the inner page where the range widens.
+struct Middle {
+    /// The level from the root, 0, whose children these are.
+    depth: usize,
+    /// Children of an inner page, from that child down.
+    children: Vec<usize>,
+    /// Records of a leaf.
     records: usize,
 }
 
@@ -41,7 +51,8 @@ impl<'g> Way<'g> {
 
 impl Tree {
     /// Estimates the number of records in `[low, high)`; `None` is plus infinity. Exact if both ends lie in
-    /// one leaf. Reads two leaves and images only.
+    /// one leaf. Reads three leaves and images only: those at the ends, and one in between, which stands for
+    /// all that lie there. The last pages of a tree are no measure: how full they are is chance.
     pub fn estimate_between(&self, low: &[u8], high: Option<&[u8]>) -> Result<u64> {
         if high.is_some_and(|h| h <= low) {
             return Ok(0);
@@ -52,7 +63,11 @@ impl Tree {
             if let (Some(from), Some(to)) = (from, to)
                 && from.steps.len() == to.steps.len()
             {
-                return Ok(estimate(&from, &to));
+                let middle = match way_to_middle(&from, &to) {
+                    Some(way) => self.middle(&way)?,
+                    None => None,
+                };
+                return Ok(estimate(&from, &to, middle.as_ref()));
             }
         }
         // The tree changes faster than we read it: what the two leaves say is all that is known.
@@ -94,6 +109,47 @@ impl Tree {
         Ok(ways.into_iter().map(|way| way.low).collect())
     }
 
+    /// What the pages have below the child that `way` leads to. `None` if the tree has changed.
+    fn middle(&self, way: &[usize]) -> Result<Option<Middle>> {
+        let guard = &crossbeam_epoch::pin();
+        let pool = &self.env.pool;
+        let mut middle = Middle {
+            depth: way.len() - 1,
+            children: Vec::new(),
+            records: 0,
+        };
+        let mut way = way.iter();
+        let mut no = self.root;
+        let mut level = None;
+        let mut image = pool.inner(self.page_id(no), &self.root_hint, guard)?;
+        while let Some(inner) = image {
+            let fits = level.is_none_or(|l| inner.level + 1 == l);
+            if !fits || inner.index != self.index {
+                return Ok(None);
+            }
+            let n = inner.n_children();
+            let slot = way.next().map_or_else(
+                || {
+                    middle.children.push(n);
+                    n / 2
+                },
+                |&slot| slot.min(n - 1),
+            );
+            let child = inner.child(slot);
+            level = Some(inner.level);
+            no = child.no;
+            if inner.level == 1 {
+                break;
+            }
+            image = pool.inner(self.page_id(no), child.hint, guard)?;
+        }
+        let page = pool.shared(self.page_id(no))?;
+        let p = SlottedRef::new(&page);
+        let is_leaf = page_type(&page) == Some(super::type_at(0)) && p.owner() == self.index.0;
+        middle.records = p.n_slots();
+        Ok((is_leaf && middle.records > 0).then_some(middle))
+    }
+
     /// `None` if the tree changed under the descent.
     fn path(&self, aim: Aim<'_>) -> Result<Option<Path>> {
         let mut steps = Vec::new();
@@ -130,18 +186,52 @@ impl Tree {
     }
 }
 
+/// Where two paths part.
+fn fork(from: &Path, to: &Path) -> Option<usize> {
+    let mut steps = from.steps.iter().zip(&to.steps);
+    steps.position(|(a, b)| a.0 != b.0)
+}
+
+/// The children to take, from the root, to one between the two paths; at the highest level where there is
+/// one.
+fn way_to_middle(from: &Path, to: &Path) -> Option<Vec<usize>> {
+    let slots = |path: &Path, n: usize| path.steps[..n].iter().map(|step| step.0).collect();
+    let fork = fork(from, to)?;
+    let (a, b) = (from.steps[fork].0, to.steps[fork].0);
+    let mut way: Vec<usize>;
+    if b > a + 1 {
+        way = slots(from, fork);
+        way.push((a + 1).midpoint(b));
+        return Some(way);
+    }
+    let (&(a, children), &(b, _)) = (from.steps.get(fork + 1)?, to.steps.get(fork + 1)?);
+    let right_of_from = children - a - 1;
+    if right_of_from.max(b) == 0 {
+        return None;
+    }
+    if right_of_from >= b {
+        way = slots(from, fork + 1);
+        way.push(a + 1 + right_of_from / 2);
+    } else {
+        way = slots(to, fork + 1);
+        way.push(b / 2);
+    }
+    Some(way)
+}
+
 /// Records between two places: what lies beside the two paths, taken as if pages off the paths were as full
-/// as those on them.
-fn estimate(from: &Path, to: &Path) -> u64 {
+/// as those in the middle; as those on the paths where there is no middle.
+fn estimate(from: &Path, to: &Path, middle: Option<&Middle>) -> u64 {
     let depth = from.steps.len();
-    let Some(fork) = (0..depth).find(|&i| from.steps[i].0 != to.steps[i].0) else {
+    let Some(fork) = fork(from, to) else {
         return to.at.saturating_sub(from.at) as u64;
     };
     if to.steps[fork].0 < from.steps[fork].0 {
         return 0;
     }
+    let mean = |a: usize, b: usize| (a + b) as f64 / 2.0;
     // Records below one child of the level in hand, from the leaves up.
-    let mut below = (from.records + to.records) as f64 / 2.0;
+    let mut below = middle.map_or(mean(from.records, to.records), |m| m.records as f64);
     let mut rows = (from.records - from.at + to.at) as f64;
     for i in (fork..depth).rev() {
         let ((a, a_children), (b, b_children)) = (from.steps[i], to.steps[i]);
@@ -149,7 +239,10 @@ fn estimate(from: &Path, to: &Path) -> u64 {
             rows += (b - a - 1) as f64 * below;
         } else {
             rows += (a_children - a - 1 + b) as f64 * below;
-            below *= (a_children + b_children) as f64 / 2.0;
+            let in_middle = middle.filter(|m| i > m.depth);
+            below *= in_middle.map_or(mean(a_children, b_children), |m| {
+                m.children[i - m.depth - 1] as f64
+            });
         }
     }
     rows.round() as u64
