@@ -221,6 +221,14 @@ static int savepoint_rollback(handlerton *, THD *thd, void *at)
   return 0;
 }
 
+// As InnoDB: what the transaction has used since the savepoint is free for DDL if it holds no lock at all. So
+// `mysqldump --single-transaction` keeps DDL from one table at a time.
+static bool savepoint_rollback_can_release_mdl(handlerton *, THD *thd)
+{
+  Session *session= Session::known(thd);
+  return session && !varve_txn_holds_locks(session->txn());
+}
+
 // A savepoint is a number: there is nothing to free.
 static int savepoint_release(handlerton *, THD *, void *)
 {
@@ -261,6 +269,7 @@ void install_transaction_calls(handlerton *hton)
   hton->savepoint_offset= sizeof(uint64_t);
   hton->savepoint_set= savepoint_set;
   hton->savepoint_rollback= savepoint_rollback;
+  hton->savepoint_rollback_can_release_mdl= savepoint_rollback_can_release_mdl;
   hton->savepoint_release= savepoint_release;
   hton->start_consistent_snapshot= start_consistent_snapshot;
   hton->kill_query= kill_query;

@@ -821,6 +821,10 @@ enum varve_code varve_txn_savepoint(const struct varve_txn *txn, uint64_t *out);
 // Undoes everything since the savepoint. Locks stay.
 enum varve_code varve_txn_rollback_to(const struct varve_txn *txn, uint64_t savepoint);
 
+// Whether others may have to wait for the transaction: it has written, or holds a lock. False if none is
+// running.
+bool varve_txn_holds_locks(const struct varve_txn *txn);
+
 // Commits, or ends what varve_txn_commit_start began. Returns when the commit is as durable as the database
 // is set to make it. On an error the transaction has ended too: the database is poisoned, and recovery
 // decides.

@@ -312,6 +312,16 @@ pub unsafe extern "C" fn varve_txn_rollback_to(
     })
 }
 
+/// Whether others may have to wait for the transaction: it has written, or holds a lock. False if none is
+/// running.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_txn_holds_locks(txn: *const varve_txn) -> bool {
+    // SAFETY: CAPI-2.
+    let state = unsafe { state(&*txn) };
+    let running = state.current.as_ref();
+    running.is_some_and(Transaction::holds_locks)
+}
+
 /// Commits, or ends what varve_txn_commit_start began. Returns when the commit is as durable as the database
 /// is set to make it. On an error the transaction has ended too: the database is poisoned, and recovery
 /// decides.

@@ -147,6 +147,11 @@ impl Transaction {
         self.core.locks.unlock_record(self.locks(), index, key);
     }
 
+    /// Whether others may have to wait for the transaction: it has written, or locked anything.
+    pub fn holds_locks(&self) -> bool {
+        self.id().is_some() || self.locks().holds_any()
+    }
+
     /// Locks a table in an intention or full mode.
     pub fn lock_table(&mut self, table: TableId, mode: TableMode) -> Result<()> {
         if self.has_table(table, mode) {
