@@ -15,11 +15,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::Cmd;
 use crate::mtr::{self, ALL_ONCE, Count, Outcome};
-use crate::plugin;
-use crate::prefix::Prefix;
-use crate::workspace::Workspace;
+use varve_testbed::command::Cmd;
+use varve_testbed::plugin;
+use varve_testbed::prefix::Prefix;
+use varve_testbed::workspace::Workspace;
 
 #[derive(clap::Args)]
 pub struct EngineSuiteArgs {

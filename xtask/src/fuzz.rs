@@ -17,9 +17,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::{self, Cmd};
 use crate::nightly::{self, HOST};
-use crate::workspace::{Workspace, cargo};
+use varve_testbed::command::{self, Cmd};
+use varve_testbed::workspace::{Workspace, cargo};
 
 #[derive(clap::Args)]
 pub struct FuzzArgs {

@@ -2,43 +2,36 @@
 //!
 //! | module | job |
 //! |---|---|
-//! | `workspace`, `command` | where things are, how programs are run |
-//! | `prefix` | the one MariaDB that the plugin fits, and this checkout's view of it |
-//! | `plugin` | build and check `ha_varve.so` |
-//! | `server`, `client` | a `mariadbd` of our own, and SQL over its socket |
 //! | `up` | `up` and `down`: a server for people |
 //! | `programs` | cargo's test programs, several at a time |
-//! | `tidy`, `suite`, `mtr`, `engine_suite`, `hermitage`, `stress`, `soak` | the tests |
+//! | `tidy`, `suite`, `mtr`, `engine_suite`, `hermitage`, `soak` | the tests |
 //! | `fuzz`, `sanitize`, `nightly` | tests that need a nightly toolchain |
-//! | `bench` | benchmarks beside a peer |
+//!
+//! `stress` and `bench` are programs of their own (`varve-stress`, `varve-bench`), built when they are asked
+//! for; how servers are built, started and asked is in `varve-testbed`.
 //!
 //! Nothing here needs root, a package to be installed, or a port other than those on the command line.
 
-mod bench;
-mod client;
-mod command;
 mod engine_suite;
 mod fuzz;
 mod hermitage;
 mod mtr;
 mod nightly;
-mod plugin;
-mod prefix;
 mod programs;
 mod sanitize;
-mod server;
 mod soak;
-mod stress;
 mod suite;
 mod tidy;
 mod up;
-mod workspace;
 
+use std::env;
+use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
-
-use crate::workspace::Workspace;
+use varve_testbed::plugin;
+use varve_testbed::workspace::{self, Workspace};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Builds, runs, tests and measures Varve")]
@@ -64,7 +57,7 @@ enum Task {
     /// Run MariaDB's suite for storage engines, and compare with InnoDB
     EngineSuite(engine_suite::EngineSuiteArgs),
     /// Kill a server and a program under load again and again, and check what they kept
-    Stress(stress::StressArgs),
+    Stress(Passed),
     /// Run the tests that draw what they do, with fresh seeds, for long
     Soak(soak::SoakArgs),
     /// Play the textbook anomalies on Varve and InnoDB, and compare
@@ -74,8 +67,16 @@ enum Task {
     /// Run tests under the thread and address sanitizers, and Miri
     Sanitize(sanitize::SanitizeArgs),
     /// Run a benchmark beside its peer
-    #[command(subcommand)]
-    Bench(bench::BenchTask),
+    Bench(Passed),
+}
+
+/// For another program.
+#[derive(clap::Args)]
+#[command(disable_help_flag = true)]
+struct Passed {
+    /// What the program is told; `--help` lists its options
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<String>,
 }
 
 fn main() -> ExitCode {
@@ -101,12 +102,23 @@ fn run(workspace: &Workspace, task: Task) -> anyhow::Result<ExitCode> {
         Task::Tidy => return tidy::run(workspace),
         Task::Mtr(args) => return mtr::run(workspace, &args),
         Task::EngineSuite(args) => return engine_suite::run(workspace, &args),
-        Task::Stress(args) => stress::run(workspace, &args)?,
+        Task::Stress(_) => become_program(workspace, "varve-stress")?,
         Task::Soak(args) => return soak::run(workspace, &args),
         Task::Hermitage(args) => hermitage::run(workspace, &args)?,
         Task::Fuzz(args) => return fuzz::run(workspace, &args),
         Task::Sanitize(args) => return sanitize::run(workspace, &args),
-        Task::Bench(task) => bench::run(workspace, &task)?,
+        Task::Bench(_) => become_program(workspace, "varve-bench")?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Goes on as another program of the workspace, which gets all that follows the first word; returns only if
+/// that can't be done.
+fn become_program(workspace: &Workspace, package: &str) -> anyhow::Result<()> {
+    // As they were given: clap drops a `--` that comes first.
+    let args = env::args_os().skip(2);
+    let mut program = workspace::program(workspace, package)
+        .args(args)
+        .into_inner();
+    Err(program.exec()).with_context(|| format!("cannot run {package}"))
 }

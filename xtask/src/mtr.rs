@@ -9,10 +9,10 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 
-use crate::command;
-use crate::plugin;
-use crate::prefix::Prefix;
-use crate::workspace::Workspace;
+use varve_testbed::command;
+use varve_testbed::plugin;
+use varve_testbed::prefix::Prefix;
+use varve_testbed::workspace::Workspace;
 
 #[derive(clap::Args)]
 pub struct MtrArgs {

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use crate::command::{self, Cmd};
+use varve_testbed::command::{self, Cmd};
 
 /// The only platform of the checks that need it.
 pub const HOST: &str = "x86_64-unknown-linux-gnu";

@@ -16,8 +16,8 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::command::{self, Cmd};
-use crate::workspace::{Workspace, cargo};
+use varve_testbed::command::{self, Cmd};
+use varve_testbed::workspace::{Workspace, cargo};
 
 /// Those that take longest, so that they begin first.
 const LONGEST: [&str; 4] = ["sabotage", "crash_points", "model", "varve"];

@@ -12,9 +12,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
-use crate::command::{self, Cmd};
 use crate::nightly::{self, HOST};
-use crate::workspace::Workspace;
+use varve_testbed::command::{self, Cmd};
+use varve_testbed::workspace::Workspace;
 
 #[derive(clap::Args)]
 pub struct SanitizeArgs {

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::command::{self, Cmd};
-use crate::workspace::{Workspace, cargo};
+use varve_testbed::command::{self, Cmd};
+use varve_testbed::workspace::{Workspace, cargo};
 
 #[derive(clap::Args)]
 pub struct SoakArgs {

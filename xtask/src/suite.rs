@@ -8,15 +8,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use crate::command::{self, Cmd};
 use crate::engine_suite;
 use crate::hermitage;
 use crate::mtr::{self, Count};
-use crate::plugin;
 use crate::programs;
-use crate::stress::{self, Means, StressArgs};
 use crate::tidy;
-use crate::workspace::{Workspace, cargo};
+use varve_testbed::command::{self, Cmd};
+use varve_testbed::plugin;
+use varve_testbed::workspace::{self, Workspace, cargo};
 
 #[derive(clap::Args)]
 pub struct TestArgs {
@@ -86,12 +85,14 @@ const SLOW: [Step; 8] = [
     ("MariaDB's test runner", mtr::run_suite),
     ("MariaDB's suite storage_engine", engine_suite::run_ours),
     ("anomalies beside InnoDB", hermitage::run_suite),
-    ("killed processes", |workspace| killed(workspace, 4, |_| {})),
+    ("killed processes", |workspace| {
+        killed(workspace, &["--rounds=4"])
+    }),
     ("killed servers, binary log", |workspace| {
-        killed(workspace, 2, |args| args.binlog = true)
+        killed(workspace, &["--rounds=2", "--binlog"])
     }),
     ("killed on a full disk", |workspace| {
-        killed(workspace, 1, |args| args.full = Some(Means::Mount))
+        killed(workspace, &["--rounds=1", "--full=mount"])
     }),
 ];
 
@@ -141,13 +142,9 @@ fn one(result: Result<()>) -> Result<Count> {
 }
 
 /// A short run of the stress test.
-fn killed(workspace: &Workspace, rounds: u32, how: fn(&mut StressArgs)) -> Result<Count> {
-    let mut args = StressArgs {
-        rounds: Some(rounds),
-        ..StressArgs::default()
-    };
-    how(&mut args);
-    one(stress::run(workspace, &args))
+fn killed(workspace: &Workspace, args: &[&str]) -> Result<Count> {
+    let stress = workspace::program(workspace, "varve-stress");
+    one(command::run(stress.args(args)))
 }
 
 const WHOLE: [&str; 4] = ["--workspace", "--locked", "--features", SABOTAGE];

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-use crate::client::Client;
-use crate::plugin;
-use crate::prefix::Prefix;
-use crate::server::{DataDir, Server, stop_running};
-use crate::workspace::Workspace;
+use varve_testbed::client::Client;
+use varve_testbed::plugin;
+use varve_testbed::prefix::Prefix;
+use varve_testbed::server::{DataDir, Server, stop_running};
+use varve_testbed::workspace::Workspace;
 
 #[derive(clap::Args)]
 pub struct UpArgs {

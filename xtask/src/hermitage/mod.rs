@@ -18,11 +18,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use self::cases::{CASES, Case};
-use crate::client::{Row, SqlError, SqlResult};
 use crate::mtr::Count;
-use crate::plugin;
-use crate::server::{DataDir, Engine, Server};
-use crate::workspace::Workspace;
+use varve_testbed::client::{Row, SqlError, SqlResult};
+use varve_testbed::plugin;
+use varve_testbed::server::{DataDir, Engine, Server};
+use varve_testbed::workspace::Workspace;
 
 const LEVELS: [&str; 4] = [
     "READ UNCOMMITTED",

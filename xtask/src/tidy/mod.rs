@@ -15,8 +15,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::command::{self, Cmd};
-use crate::workspace::Workspace;
+use varve_testbed::command::{self, Cmd};
+use varve_testbed::workspace::Workspace;
 
 #[derive(Default)]
 pub struct Findings {

@@ -1,0 +1,116 @@
+//! `bench bigtable`: a table of 1 GiB under a buffer pool of 32 MiB: read_write completes, in bounded memory.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde_json::json;
+
+use crate::process::memory_bytes;
+use crate::sysbench::Sysbench;
+use varve_testbed::plugin;
+use varve_testbed::server::Engine;
+use varve_testbed::workspace::Workspace;
+
+#[derive(clap::Args)]
+pub struct BigtableArgs {
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+    #[arg(long, value_enum, default_value_t = Engine::Varve)]
+    engine: Engine,
+    /// Rows of the table; the default fills 1 GiB
+    #[arg(long, default_value_t = 5_000_000)]
+    rows: u64,
+    /// Client threads
+    #[arg(long, default_value_t = 16)]
+    threads: u32,
+    /// Seconds of read_write
+    #[arg(long, default_value_t = 60)]
+    time: u64,
+    /// Options for mariadbd
+    #[arg(last = true, value_name = "MARIADBD OPTIONS")]
+    options: Vec<String>,
+}
+
+const SETTINGS: [&str; 4] = [
+    "buffer-pool-size=32M",
+    "log-file-size=256M",
+    "doublewrite=ON",
+    "flush-log-at-trx-commit=1",
+];
+
+pub fn run(workspace: &Workspace, args: &BigtableArgs) -> Result<()> {
+    let prefix = plugin::prefix_for(workspace, &[args.engine])?;
+    let (mut server, dir) = crate::fresh_server(
+        workspace,
+        &prefix,
+        "bigtable",
+        &[args.engine],
+        &SETTINGS,
+        &args.options,
+    )?;
+    let idle = memory_bytes(server.pid(), "VmRSS")?;
+    let sysbench = Sysbench {
+        prefix: &prefix,
+        socket: server.datadir.socket(),
+        engine: args.engine,
+        database: "sbtest".into(),
+        tables: 1,
+        rows: args.rows,
+    };
+    let begin = Instant::now();
+    sysbench.prepare("oltp_read_write", 1)?;
+    let prepared = begin.elapsed();
+    let bytes = bytes_below(&dir.join("sbtest"))?;
+    let filled = memory_bytes(server.pid(), "VmRSS")?;
+    let report = sysbench.run(
+        "oltp_read_write",
+        args.threads,
+        Duration::from_secs(args.time),
+    )?;
+    let (rss, peak) = (
+        memory_bytes(server.pid(), "VmRSS")?,
+        memory_bytes(server.pid(), "VmHWM")?,
+    );
+    server.stop()?;
+    fs::remove_dir_all(&dir)?;
+    let mib = |bytes: u64| bytes >> 20;
+    if args.json {
+        let result = json!({
+            "benchmark": "bigtable", "engine": args.engine.name(), "rows": args.rows, "threads": args.threads,
+            "table_mib": mib(bytes), "prepare_seconds": prepared.as_secs_f64(), "tps": report.per_second,
+            "p95_ms": report.p95_ms, "ignored_errors": report.ignored_errors, "rss_idle_mib": mib(idle),
+            "rss_filled_mib": mib(filled), "rss_mib": mib(rss), "rss_peak_mib": mib(peak),
+        });
+        println!("{result:#}");
+    } else {
+        println!(
+            "{}: table of {} MiB, filled in {:.0} s",
+            args.engine.name(),
+            mib(bytes),
+            prepared.as_secs_f64()
+        );
+        println!(
+            "read_write with {} threads: {:.1} tps, 95th percentile {:.1} ms, {} conflicts",
+            args.threads, report.per_second, report.p95_ms, report.ignored_errors
+        );
+        println!(
+            "memory: {} MiB idle, {} MiB filled, {} MiB after the run, {} MiB at most",
+            mib(idle),
+            mib(filled),
+            mib(rss),
+            mib(peak)
+        );
+    }
+    Ok(())
+}
+
+fn bytes_below(dir: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(dir)? {
+        bytes += entry?.metadata()?.len();
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,146 @@
+//! Benchmarks beside a peer: what counts is the ratio of the two in the same run on the same machine.
+
+mod bigtable;
+mod commit;
+mod embedded;
+mod instructions;
+mod load;
+mod long_reader;
+mod memory;
+mod oltp;
+mod process;
+mod profile;
+mod purge_lag;
+mod purge_speed;
+mod recovery;
+mod stats;
+mod steady;
+mod svg;
+mod sysbench;
+mod undo_truncate;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::Parser;
+use varve_testbed::prefix::Prefix;
+use varve_testbed::server::{DataDir, Engine, Server};
+use varve_testbed::workspace::Workspace;
+
+#[derive(Parser)]
+#[command(
+    bin_name = "cargo xtask bench",
+    about = "Runs a benchmark beside its peer"
+)]
+struct Cli {
+    #[command(subcommand)]
+    task: BenchTask,
+}
+
+#[derive(clap::Subcommand)]
+enum BenchTask {
+    /// sysbench's OLTP workloads, alternating with InnoDB in the same server
+    Oltp(oltp::OltpArgs),
+    /// Updates of single rows, each on disk before the next: throughput, and writes and syncs of the log
+    Commit(commit::CommitArgs),
+    /// A 1 GiB table under a 32 MiB buffer pool
+    Bigtable(bigtable::BigtableArgs),
+    /// Many changes under an open snapshot: what it costs, and how fast purge catches up
+    LongReader(long_reader::LongReaderArgs),
+    /// Point reads and scans of a table that is eight times the buffer pool
+    Memory(memory::MemoryArgs),
+    /// Transactions, checkpoint age and dirty pages second by second, on tables larger than the buffer pool
+    Steady(steady::SteadyArgs),
+    /// What truncating undo tablespaces costs: oltp_read_write with truncation on and off by turns
+    UndoTruncate(undo_truncate::UndoTruncateArgs),
+    /// The history and the delay of writers, without and with a limit to purge lag
+    PurgeLag(purge_lag::PurgeLagArgs),
+    /// How fast purge alone works off a long history
+    Purge(purge_speed::PurgeArgs),
+    /// How soon a server answers after it was killed with gigabytes of redo, and when everything is applied
+    Recovery(recovery::RecoveryArgs),
+    /// Varve as a library beside other embedded engines
+    Embedded(embedded::EmbeddedArgs),
+    /// Instructions that one operation of the library takes
+    Instructions(instructions::InstructionsArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match Workspace::find().and_then(|workspace| run(&workspace, &cli.task)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(workspace: &Workspace, task: &BenchTask) -> Result<()> {
+    match task {
+        BenchTask::Oltp(args) => oltp::run(workspace, args),
+        BenchTask::Commit(args) => commit::run(workspace, args),
+        BenchTask::Bigtable(args) => bigtable::run(workspace, args),
+        BenchTask::LongReader(args) => long_reader::run(workspace, args),
+        BenchTask::Memory(args) => memory::run(workspace, args),
+        BenchTask::Steady(args) => steady::run(workspace, args),
+        BenchTask::UndoTruncate(args) => undo_truncate::run(workspace, args),
+        BenchTask::PurgeLag(args) => purge_lag::run(workspace, args),
+        BenchTask::Purge(args) => purge_speed::run(workspace, args),
+        BenchTask::Recovery(args) => recovery::run(workspace, args),
+        BenchTask::Embedded(args) => embedded::run(workspace, args),
+        BenchTask::Instructions(args) => instructions::run(workspace, args),
+    }
+}
+
+/// A server on an empty data directory, with the same settings for each of `engines`.
+fn fresh_server(
+    workspace: &Workspace,
+    prefix: &Prefix,
+    name: &str,
+    engines: &[Engine],
+    settings: &[&str],
+    extra: &[String],
+) -> Result<(Server, PathBuf)> {
+    let dir = workspace.target.join(format!("bench-{name}"));
+    if let Some(pid) = DataDir(dir.clone()).running() {
+        bail!(
+            "another benchmark runs on {} (pid {})",
+            dir.display(),
+            pid.as_raw_nonzero()
+        );
+    }
+    if dir.exists() {
+        fs::remove_dir_all(&dir)?;
+    }
+    let options = server_options(engines, settings, extra);
+    let datadir = DataDir(dir.clone());
+    datadir.initialise(prefix)?;
+    Ok((Server::start(prefix, datadir, None, &options)?, dir))
+}
+
+/// Options for mariadbd: the same settings for each of `engines`.
+fn server_options(engines: &[Engine], settings: &[&str], extra: &[String]) -> Vec<String> {
+    let mut options: Vec<String> = [
+        "--skip-log-bin",
+        "--performance-schema=OFF",
+        "--max-connections=200",
+        "--query-cache-type=0",
+    ]
+    .map(String::from)
+    .into();
+    if engines.contains(&Engine::Varve) {
+        options.push("--plugin-load-add=ha_varve".into());
+    }
+    for engine in engines {
+        options.extend(
+            settings
+                .iter()
+                .map(|setting| format!("--{}-{setting}", engine.option_prefix())),
+        );
+    }
+    options.extend(extra.iter().cloned());
+    options
+}

@@ -1,0 +1,69 @@
+//! Where the checkout, its build products and the machine's cache are.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::command::{self, Cmd};
+
+pub struct Workspace {
+    /// The root of the checkout.
+    pub root: PathBuf,
+    /// Cargo's target directory, which also takes the plugin, servers and test runs.
+    pub target: PathBuf,
+}
+
+impl Workspace {
+    pub fn find() -> Result<Self> {
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let root = manifest
+            .ancestors()
+            .nth(2)
+            .context("this crate lies in `crates` of the workspace")?
+            .to_path_buf();
+        let target = match env::var_os("CARGO_TARGET_DIR") {
+            // Cargo takes a relative one from where it was called, and so do we.
+            Some(dir) => env::current_dir()?.join(dir),
+            None => root.join("target"),
+        };
+        Ok(Self { root, target })
+    }
+
+    /// What `cargo metadata` says about every package, dependencies included.
+    pub fn metadata(&self) -> Result<Value> {
+        let json = command::output(
+            Cmd::new(cargo())
+                .args(["metadata", "--format-version=1", "--locked"])
+                .dir(&self.root),
+        )?;
+        serde_json::from_str(&json).context("cannot read the output of cargo metadata")
+    }
+}
+
+/// Runs a program of the workspace with the arguments that follow.
+pub fn program(workspace: &Workspace, package: &str) -> Cmd {
+    Cmd::new(cargo())
+        .args(["run", "--quiet", "--locked", "--package", package])
+        .arg("--manifest-path")
+        .arg(workspace.root.join("Cargo.toml"))
+        .arg("--")
+}
+
+/// The cargo that started us, so that a chosen toolchain stays chosen.
+pub fn cargo() -> String {
+    env::var("CARGO").unwrap_or_else(|_| "cargo".into())
+}
+
+/// What checkouts share: `$XDG_CACHE_HOME/varve`.
+pub fn cache_dir() -> Result<PathBuf> {
+    let base = match env::var_os("XDG_CACHE_HOME").filter(|dir| !dir.is_empty()) {
+        Some(dir) => PathBuf::from(dir),
+        None => {
+            PathBuf::from(env::var_os("HOME").context("neither XDG_CACHE_HOME nor HOME is set")?)
+                .join(".cache")
+        }
+    };
+    Ok(base.join("varve"))
+}
