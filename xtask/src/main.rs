@@ -30,6 +30,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
+use varve_testbed::command;
 use varve_testbed::plugin;
 use varve_testbed::workspace::{self, Workspace};
 
@@ -81,13 +82,7 @@ struct Passed {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    match Workspace::find().and_then(|workspace| run(&workspace, cli.command)) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    command::end(Workspace::find().and_then(|workspace| run(&workspace, cli.command)))
 }
 
 fn run(workspace: &Workspace, task: Task) -> anyhow::Result<ExitCode> {

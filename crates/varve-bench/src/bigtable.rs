@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde_json::json;
-
-use crate::process::memory_bytes;
-use crate::sysbench::Sysbench;
-use varve_testbed::plugin;
 use varve_testbed::server::Engine;
 use varve_testbed::workspace::Workspace;
+
+use crate::benchmark::{Benchmark, Common};
+use crate::process::memory_bytes;
 
 #[derive(clap::Args)]
 pub struct BigtableArgs {
@@ -42,50 +41,30 @@ const SETTINGS: [&str; 4] = [
 ];
 
 pub fn run(workspace: &Workspace, args: &BigtableArgs) -> Result<()> {
-    let prefix = plugin::prefix_for(workspace, &[args.engine])?;
-    let (mut server, dir) = crate::fresh_server(
-        workspace,
-        &prefix,
-        "bigtable",
-        &[args.engine],
-        &SETTINGS,
-        &args.options,
-    )?;
-    let idle = memory_bytes(server.pid(), "VmRSS")?;
-    let sysbench = Sysbench {
-        prefix: &prefix,
-        socket: server.datadir.socket(),
-        engine: args.engine,
-        database: "sbtest".into(),
-        tables: 1,
-        rows: args.rows,
+    let common = Common {
+        json: args.json,
+        engines: vec![args.engine],
+        options: args.options.clone(),
     };
+    let benchmark = Benchmark::begin(workspace, "bigtable", &common)?;
+    let server = benchmark.server(&SETTINGS)?;
+    let memory = |name| memory_bytes(server.pid(), name);
+    let idle = memory("VmRSS")?;
+    let sysbench = &server.databases(1, args.rows)[0];
     let begin = Instant::now();
     sysbench.prepare("oltp_read_write", 1)?;
     let prepared = begin.elapsed();
-    let bytes = bytes_below(&dir.join("sbtest"))?;
-    let filled = memory_bytes(server.pid(), "VmRSS")?;
+    let bytes = bytes_below(&server.dir.join(&sysbench.database))?;
+    let filled = memory("VmRSS")?;
     let report = sysbench.run(
         "oltp_read_write",
         args.threads,
         Duration::from_secs(args.time),
     )?;
-    let (rss, peak) = (
-        memory_bytes(server.pid(), "VmRSS")?,
-        memory_bytes(server.pid(), "VmHWM")?,
-    );
-    server.stop()?;
-    fs::remove_dir_all(&dir)?;
+    let (rss, peak) = (memory("VmRSS")?, memory("VmHWM")?);
+    server.end()?;
     let mib = |bytes: u64| bytes >> 20;
-    if args.json {
-        let result = json!({
-            "benchmark": "bigtable", "engine": args.engine.name(), "rows": args.rows, "threads": args.threads,
-            "table_mib": mib(bytes), "prepare_seconds": prepared.as_secs_f64(), "tps": report.per_second,
-            "p95_ms": report.p95_ms, "ignored_errors": report.ignored_errors, "rss_idle_mib": mib(idle),
-            "rss_filled_mib": mib(filled), "rss_mib": mib(rss), "rss_peak_mib": mib(peak),
-        });
-        println!("{result:#}");
-    } else {
+    if !args.json {
         println!(
             "{}: table of {} MiB, filled in {:.0} s",
             args.engine.name(),
@@ -104,6 +83,12 @@ pub fn run(workspace: &Workspace, args: &BigtableArgs) -> Result<()> {
             mib(peak)
         );
     }
+    benchmark.end(json!({
+        "engine": args.engine.name(), "rows": args.rows, "threads": args.threads,
+        "table_mib": mib(bytes), "prepare_seconds": prepared.as_secs_f64(), "tps": report.per_second,
+        "p95_ms": report.p95_ms, "ignored_errors": report.ignored_errors, "rss_idle_mib": mib(idle),
+        "rss_filled_mib": mib(filled), "rss_mib": mib(rss), "rss_peak_mib": mib(peak),
+    }));
     Ok(())
 }
 

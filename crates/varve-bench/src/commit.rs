@@ -7,26 +7,23 @@
 //! files stand there; with a pool and a log as large as here there are few others. Of Varve only those of the
 //! log are shown. InnoDB does not say either how much it writes to fill up blocks.
 
-use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
-
-use crate::load::{status, status_name};
-use crate::process::Usage;
-use crate::stats::median;
-use crate::sysbench::Sysbench;
+use serde_json::{Value, json};
 use varve_testbed::client::Client;
-use varve_testbed::plugin;
 use varve_testbed::server::Engine;
 use varve_testbed::workspace::Workspace;
 
+use crate::benchmark::{Benchmark, Common};
+use crate::load::{status, status_name};
+use crate::process::Usage;
+use crate::stats::{Runs, median, ratio_text};
+use crate::sysbench::Sysbench;
+use crate::table::{Cell, Table};
+
 #[derive(clap::Args)]
 pub struct CommitArgs {
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
     /// Numbers of client threads
     #[arg(long, value_delimiter = ',', default_value = "1,8,64,128")]
     threads: Vec<u32>,
@@ -39,12 +36,8 @@ pub struct CommitArgs {
     /// Rows of each of the 4 tables
     #[arg(long, default_value_t = 100_000)]
     rows: u64,
-    /// Compare these engines
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Engine::Varve, Engine::Innodb])]
-    engines: Vec<Engine>,
-    /// Options for mariadbd
-    #[arg(last = true, value_name = "MARIADBD OPTIONS")]
-    options: Vec<String>,
+    #[command(flatten)]
+    common: Common,
 }
 
 const TABLES: u32 = 4;
@@ -74,80 +67,47 @@ struct Run {
     sleeps: f64,
 }
 
-/// All runs with one number of threads: those of each engine.
+/// All runs with one number of threads.
 struct Comparison {
     threads: u32,
-    runs: Vec<Vec<Run>>,
+    runs: Runs<Run>,
 }
 
 impl Comparison {
-    fn median(&self, engine: usize, figure: impl Fn(&Run) -> f64) -> f64 {
-        median(self.runs[engine].iter().map(figure))
-    }
-
     fn padding(&self, engine: usize) -> Option<f64> {
-        let figures: Option<Vec<f64>> = self.runs[engine].iter().map(|run| run.padding).collect();
-        figures.map(median)
+        let figures = self.runs.of(engine).iter().map(|run| run.padding);
+        figures.collect::<Option<Vec<f64>>>().map(median)
     }
 
     fn ratio(&self) -> Option<f64> {
-        let is_pair = self.runs.len() == 2;
-        let tps = |engine| self.median(engine, |run| run.per_second);
-        is_pair.then(|| tps(0) / tps(1))
+        self.runs.ratio(|run| run.per_second)
     }
 }
 
 pub fn run(workspace: &Workspace, args: &CommitArgs) -> Result<()> {
-    ensure!(
-        args.repeat > 0 && !args.engines.is_empty(),
-        "nothing to run"
-    );
-    let prefix = plugin::prefix_for(workspace, &args.engines)?;
-    let (mut server, dir) = crate::fresh_server(
-        workspace,
-        &prefix,
-        "commit",
-        &args.engines,
-        &SETTINGS,
-        &args.options,
-    )?;
-    let engines = Sysbench::on_all(&server, &prefix, &args.engines, (TABLES, args.rows));
-    for engine in &engines {
-        engine.prepare(WORKLOAD, 1).context("prepare")?;
+    ensure!(args.repeat > 0, "nothing to run");
+    let benchmark = Benchmark::begin(workspace, "commit", &args.common)?;
+    let mut server = benchmark.server(&SETTINGS)?;
+    let databases = server.databases(TABLES, args.rows);
+    for database in &databases {
+        database.prepare(WORKLOAD, 1).context("prepare")?;
     }
-    let mut comparisons = Vec::new();
+    let time = Duration::from_secs(args.time);
+    let mut comparisons: Vec<Comparison> = Vec::new();
     for &threads in &args.threads {
-        let comparison = compare(&engines, server.pid(), threads, args);
-        let comparison = comparison.with_context(|| format!("{threads} threads"))?;
-        if !args.json {
+        let runs = server.in_turn(&databases, args.repeat, |server, database| {
+            measure(database, server.pid(), threads, time)
+        });
+        let runs = runs.with_context(|| format!("{threads} threads"))?;
+        let comparison = Comparison { threads, runs };
+        if !args.common.json {
             print(&comparison, args, comparisons.is_empty());
         }
         comparisons.push(comparison);
-        server.check_alive()?;
     }
-    server.stop()?;
-    fs::remove_dir_all(dir)?;
-    if args.json {
-        println!("{:#}", to_json(&comparisons, args));
-    }
+    server.end()?;
+    benchmark.end(to_json(&comparisons, args));
     Ok(())
-}
-
-fn compare(
-    engines: &[Sysbench],
-    server: u32,
-    threads: u32,
-    args: &CommitArgs,
-) -> Result<Comparison> {
-    let mut runs = vec![Vec::new(); engines.len()];
-    for repetition in 0..args.repeat {
-        for n in 0..engines.len() {
-            let n = (n + repetition) % engines.len();
-            let time = Duration::from_secs(args.time);
-            runs[n].push(measure(&engines[n], server, threads, time)?);
-        }
-    }
-    Ok(Comparison { threads, runs })
 }
 
 /// Commits, writes, syncs, bytes, and if the engine counts it, padding.
@@ -196,61 +156,50 @@ fn measure(table: &Sysbench<'_>, server: u32, threads: u32, time: Duration) -> R
 }
 
 fn print(comparison: &Comparison, args: &CommitArgs, is_first: bool) {
+    let table = Table::new(
+        "threads:>7|engine:<7|commits/s:>9|p95 ms:>8.2|writes:>7.3|syncs:>7.3|bytes:>8|padding:>8|run us:>7.1|queue:>7|sleeps:>6.2|ratio:>6",
+    );
     if is_first {
         println!("After the response time everything is for each commit.");
-        println!(
-            "{:>7} {:<7} {:>9} {:>8} {:>7} {:>7} {:>8} {:>8} {:>7} {:>7} {:>6} {:>6}",
-            "threads",
-            "engine",
-            "commits/s",
-            "p95 ms",
-            "writes",
-            "syncs",
-            "bytes",
-            "padding",
-            "run us",
-            "queue",
-            "sleeps",
-            "ratio"
-        );
+        table.print_head();
     }
-    for (n, engine) in args.engines.iter().enumerate() {
+    for (n, engine) in args.common.engines.iter().enumerate() {
+        let median = |figure: fn(&Run) -> f64| Cell::Number(comparison.runs.median(n, figure));
         let ratio = comparison.ratio().filter(|_| n == 0);
-        println!(
-            "{:>7} {:<7} {:>9.0} {:>8.2} {:>7.3} {:>7.3} {:>8.0} {:>8} {:>7.1} {:>7.0} {:>6.2} {:>6}",
-            comparison.threads,
-            engine.name(),
-            comparison.median(n, |run| run.per_second),
-            comparison.median(n, |run| run.p95_ms),
-            comparison.median(n, |run| run.log_writes),
-            comparison.median(n, |run| run.syncs),
-            comparison.median(n, |run| run.log_bytes),
-            (comparison.padding(n)).map_or("-".into(), |bytes| format!("{bytes:.0}")),
-            comparison.median(n, |run| run.run_us),
-            comparison.median(n, |run| run.queue_us),
-            comparison.median(n, |run| run.sleeps),
-            ratio.map_or(String::new(), |ratio| format!("{ratio:.2}")),
-        );
+        table.print([
+            Cell::of(comparison.threads),
+            engine.name().into(),
+            median(|run| run.per_second),
+            median(|run| run.p95_ms),
+            median(|run| run.log_writes),
+            median(|run| run.syncs),
+            median(|run| run.log_bytes),
+            comparison.padding(n).map_or("-".into(), Cell::Number),
+            median(|run| run.run_us),
+            median(|run| run.queue_us),
+            median(|run| run.sleeps),
+            ratio_text(ratio).into(),
+        ]);
     }
 }
 
-fn to_json(comparisons: &[Comparison], args: &CommitArgs) -> serde_json::Value {
+fn to_json(comparisons: &[Comparison], args: &CommitArgs) -> Value {
     let rows = comparisons.iter().map(|comparison| {
-        let engines = args.engines.iter().enumerate().map(|(n, engine)| {
-            let tps = comparison.runs[n].iter().map(|run| run.per_second);
+        let engines = args.common.engines.iter().enumerate().map(|(n, engine)| {
+            let median = |figure: fn(&Run) -> f64| comparison.runs.median(n, figure);
             json!({
                 "engine": engine.name(),
-                "tps": comparison.median(n, |run| run.per_second),
-                "tps_of_runs": tps.collect::<Vec<_>>(),
-                "p95_ms": comparison.median(n, |run| run.p95_ms),
-                "commits": comparison.median(n, |run| run.commits),
-                "log_writes_per_commit": comparison.median(n, |run| run.log_writes),
-                "syncs_per_commit": comparison.median(n, |run| run.syncs),
-                "log_bytes_per_commit": comparison.median(n, |run| run.log_bytes),
+                "tps": median(|run| run.per_second),
+                "tps_of_runs": comparison.runs.figures(n, |run| run.per_second),
+                "p95_ms": median(|run| run.p95_ms),
+                "commits": median(|run| run.commits),
+                "log_writes_per_commit": median(|run| run.log_writes),
+                "syncs_per_commit": median(|run| run.syncs),
+                "log_bytes_per_commit": median(|run| run.log_bytes),
                 "padding_per_commit": comparison.padding(n),
-                "run_us_per_commit": comparison.median(n, |run| run.run_us),
-                "queue_us_per_commit": comparison.median(n, |run| run.queue_us),
-                "sleeps_per_commit": comparison.median(n, |run| run.sleeps),
+                "run_us_per_commit": median(|run| run.run_us),
+                "queue_us_per_commit": median(|run| run.queue_us),
+                "sleeps_per_commit": median(|run| run.sleeps),
             })
         });
         json!({
@@ -260,7 +209,7 @@ fn to_json(comparisons: &[Comparison], args: &CommitArgs) -> serde_json::Value {
         })
     });
     json!({
-        "benchmark": "commit", "workload": WORKLOAD, "tables": TABLES, "rows": args.rows, "seconds": args.time,
+        "workload": WORKLOAD, "tables": TABLES, "rows": args.rows, "seconds": args.time,
         "repeat": args.repeat, "settings": SETTINGS, "results": rows.collect::<Vec<_>>(),
     })
 }
@@ -270,9 +219,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians_and_their_ratio() {
-        let run = |per_second: f64, padding| Run {
-            per_second,
+    fn padding_is_known_if_each_run_has_some() {
+        let run = |padding| Run {
+            per_second: 1.0,
             p95_ms: 1.0,
             commits: 1000.0,
             log_writes: 1.0,
@@ -283,14 +232,12 @@ mod tests {
             queue_us: 100.0,
             sleeps: 2.0,
         };
-        let both = Comparison {
-            threads: 1,
-            runs: vec![
-                [3.0, 1.0, 2.0].map(|tps| run(tps, Some(tps))).into(),
-                [4.0, 9.0, 1.0].map(|tps| run(tps, None)).into(),
-            ],
-        };
-        assert_eq!(both.ratio(), Some(0.5));
+        let mut runs = Runs::new(2);
+        for padding in [3.0, 1.0, 2.0] {
+            runs.add(0, run(Some(padding)));
+            runs.add(1, run(None));
+        }
+        let both = Comparison { threads: 1, runs };
         assert_eq!((both.padding(0), both.padding(1)), (Some(2.0), None));
     }
 }

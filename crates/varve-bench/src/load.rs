@@ -5,6 +5,7 @@
 //! is the difference of two readings by the time that really passed between them. The history length is such
 //! a variable too, so one sampler sees both.
 
+use std::fmt::Display;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -205,6 +206,13 @@ pub fn open_view(table: &Sysbench<'_>) -> Result<Client> {
         table.database
     ))?;
     Ok(reader)
+}
+
+/// Sets a system variable that is called the same in both engines but for its prefix.
+pub fn set(client: &mut Client, engine: Engine, name: &str, value: impl Display) -> Result<()> {
+    let prefix = engine.option_prefix();
+    client.query(&format!("SET GLOBAL {prefix}_{name} = {value}"))?;
+    Ok(())
 }
 
 /// The values of status variables, in the order of their names.

@@ -12,22 +12,19 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
+use varve_testbed::client::Client;
+use varve_testbed::server::Engine;
+use varve_testbed::workspace::Workspace;
 
+use crate::benchmark::{BenchServer, Benchmark, Common};
 use crate::load::{self, CAUGHT_UP, Load, Sampler};
 use crate::stats::{median, share_below};
 use crate::sysbench::Sysbench;
-use varve_testbed::client::Client;
-use varve_testbed::plugin;
-use varve_testbed::prefix::Prefix;
-use varve_testbed::server::{Engine, Server};
-use varve_testbed::workspace::Workspace;
+use crate::table::{Cell, Table};
 
 #[derive(clap::Args)]
 pub struct LongReaderArgs {
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
     /// Rows of the table
     #[arg(long, default_value_t = 1_000_000)]
     rows: u64,
@@ -49,12 +46,8 @@ pub struct LongReaderArgs {
     /// Sizes of the buffer pool
     #[arg(long, value_delimiter = ',', default_value = "2G,32M")]
     pool: Vec<String>,
-    /// Compare these engines
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Engine::Varve, Engine::Innodb])]
-    engines: Vec<Engine>,
-    /// Options for mariadbd
-    #[arg(last = true, value_name = "MARIADBD OPTIONS")]
-    options: Vec<String>,
+    #[command(flatten)]
+    common: Common,
 }
 
 const SETTINGS: [&str; 4] = [
@@ -95,11 +88,11 @@ struct Outcome {
 }
 
 pub fn run(workspace: &Workspace, args: &LongReaderArgs) -> Result<()> {
-    let prefix = plugin::prefix_for(workspace, &args.engines)?;
+    let benchmark = Benchmark::begin(workspace, "long-reader", &args.common)?;
     let mut pools = Vec::new();
     for pool in &args.pool {
-        let outcomes = with_pool(workspace, &prefix, pool, args)?;
-        if !args.json {
+        let outcomes = with_pool(&benchmark, pool, args)?;
+        if !args.common.json {
             print(pool, &outcomes, args);
         }
         pools.push(json!({
@@ -107,54 +100,30 @@ pub fn run(workspace: &Workspace, args: &LongReaderArgs) -> Result<()> {
             "catch_up_ratio": catch_up_ratio(&outcomes, args),
         }));
     }
-    if args.json {
-        let result = json!({
-            "benchmark": "long-reader", "rows": args.rows, "updates": args.updates, "threads": args.threads,
-            "settings": SETTINGS, "results": pools,
-        });
-        println!("{result:#}");
-    }
+    benchmark.end(json!({
+        "rows": args.rows, "updates": args.updates, "threads": args.threads, "settings": SETTINGS,
+        "results": pools,
+    }));
     Ok(())
 }
 
-fn with_pool(
-    workspace: &Workspace,
-    prefix: &Prefix,
-    pool: &str,
-    args: &LongReaderArgs,
-) -> Result<Vec<Outcome>> {
+fn with_pool(benchmark: &Benchmark, pool: &str, args: &LongReaderArgs) -> Result<Vec<Outcome>> {
     let pool = format!("buffer-pool-size={pool}");
-    let settings = [&[pool.as_str()], &SETTINGS[..]].concat();
-    let (mut server, dir) = crate::fresh_server(
-        workspace,
-        prefix,
-        "long-reader",
-        &args.engines,
-        &settings,
-        &args.options,
-    )?;
-    let mut tables = Vec::new();
-    for (n, engine) in args.engines.iter().enumerate() {
-        let table = Sysbench::on(&server, prefix, (n, *engine), (1, args.rows));
-        table.prepare("oltp_update_index", 1)?;
-        tables.push(table);
+    let mut server = benchmark.server(&[&[pool.as_str()], &SETTINGS[..]].concat())?;
+    let databases = server.databases(1, args.rows);
+    for database in &databases {
+        database.prepare("oltp_update_index", 1)?;
     }
     let mut outcomes = Vec::new();
     for _ in 0..args.repeat {
-        for table in &tables {
-            let outcome = with_engine(&server, &dir, table, args);
-            outcomes.push(outcome.with_context(|| table.engine.name())?);
-            server.check_alive()?;
-        }
+        outcomes.extend(server.each(&databases, |server, table| with_engine(server, table, args))?);
     }
-    server.stop()?;
-    fs::remove_dir_all(dir)?;
+    server.end()?;
     Ok(outcomes)
 }
 
 fn with_engine(
-    server: &Server,
-    dir: &Path,
+    server: &BenchServer,
     table: &Sysbench<'_>,
     args: &LongReaderArgs,
 ) -> Result<Outcome> {
@@ -178,7 +147,7 @@ fn with_engine(
     let snapshot_first = read_sum(&mut snapshot, table)?;
     let under = timed(|| update(args.updates)?.wait())?;
     let held = load::status(&mut client, &[&history])?[0];
-    let undo_bytes = undo_bytes(dir, engine)?;
+    let undo_bytes = undo_bytes(&server.dir, engine)?;
     let snapshot_again = read_sum(&mut snapshot, table)?;
     let fresh = read_sum(&mut client, table)?;
     ensure!(
@@ -264,7 +233,7 @@ fn undo_bytes(dir: &Path, engine: Engine) -> Result<u64> {
 
 /// The catch-up of the first engine in that of the second, by their medians.
 fn catch_up_ratio(outcomes: &[Outcome], args: &LongReaderArgs) -> Option<f64> {
-    let [first, second] = args.engines[..] else {
+    let [first, second] = args.common.engines[..] else {
         return None;
     };
     let median_of = |engine| {
@@ -280,43 +249,35 @@ fn print(pool: &str, outcomes: &[Outcome], args: &LongReaderArgs) {
         "pool {pool}: {} rows, {} updates under the snapshot, {} clients",
         args.rows, args.updates, args.threads
     );
-    println!(
-        "{:<7} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>9} {:>10} {:>9} {:>6} {:>6}",
-        "engine",
-        "first s",
-        "again s",
-        "fresh s",
-        "history",
-        "undo MiB",
-        "tps before",
-        "tps under",
-        "catch-up s",
-        "tps then",
-        "share",
-        "slow"
+    let table = Table::new(
+        "engine:<7|first s:>9.2|again s:>9.2|fresh s:>9.2|history:>9|undo MiB:>9|tps before:>10|tps under:>9|catch-up s:>10|tps then:>9|share:>6|slow:>6",
     );
+    table.print_head();
     for outcome in outcomes {
         let catch_up = match outcome.catch_up {
             Some(time) => format!("{:.2}", time.as_secs_f64()),
             None => format!(">{}", args.patience),
         };
-        println!(
-            "{:<7} {:>9.2} {:>9.2} {:>9.2} {:>9} {:>9} {:>10.0} {:>9.0} {:>10} {:>9.0} {:>5.0}% {:>5.1}%",
-            outcome.engine.name(),
-            outcome.snapshot_first.took.as_secs_f64(),
-            outcome.snapshot_again.took.as_secs_f64(),
-            outcome.fresh.took.as_secs_f64(),
-            outcome.history,
-            outcome.undo_bytes >> 20,
-            outcome.tps_before,
-            outcome.tps_under_snapshot,
-            catch_up,
-            outcome.tps_catching_up,
-            100.0 * outcome.tps_catching_up / outcome.tps_before,
-            100.0 * outcome.slow_windows,
-        );
+        table.print([
+            outcome.engine.name().into(),
+            outcome.snapshot_first.took.as_secs_f64().into(),
+            outcome.snapshot_again.took.as_secs_f64().into(),
+            outcome.fresh.took.as_secs_f64().into(),
+            Cell::of(outcome.history),
+            Cell::of(outcome.undo_bytes >> 20),
+            outcome.tps_before.into(),
+            outcome.tps_under_snapshot.into(),
+            catch_up.into(),
+            outcome.tps_catching_up.into(),
+            format!(
+                "{:.0}%",
+                100.0 * outcome.tps_catching_up / outcome.tps_before
+            )
+            .into(),
+            format!("{:.1}%", 100.0 * outcome.slow_windows).into(),
+        ]);
     }
-    for engine in &args.engines {
+    for engine in &args.common.engines {
         let of_engine = outcomes.iter().filter(|o| o.engine == *engine);
         let shares = of_engine.map(|o| 100.0 * o.tps_catching_up / o.tps_before);
         let share = median(shares);
@@ -330,7 +291,7 @@ fn print(pool: &str, outcomes: &[Outcome], args: &LongReaderArgs) {
     }
 }
 
-fn to_json(outcome: &Outcome) -> serde_json::Value {
+fn to_json(outcome: &Outcome) -> Value {
     json!({
         "engine": outcome.engine.name(),
         "snapshot_first_seconds": outcome.snapshot_first.took.as_secs_f64(),

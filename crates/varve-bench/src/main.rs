@@ -1,5 +1,6 @@
 //! Benchmarks beside a peer: what counts is the ratio of the two in the same run on the same machine.
 
+mod benchmark;
 mod bigtable;
 mod commit;
 mod embedded;
@@ -17,16 +18,14 @@ mod stats;
 mod steady;
 mod svg;
 mod sysbench;
+mod table;
 mod undo_truncate;
 
-use std::fs;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Parser;
-use varve_testbed::prefix::Prefix;
-use varve_testbed::server::{DataDir, Engine, Server};
+use varve_testbed::command;
 use varve_testbed::workspace::Workspace;
 
 #[derive(Parser)]
@@ -69,13 +68,8 @@ enum BenchTask {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    match Workspace::find().and_then(|workspace| run(&workspace, &cli.task)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    let done = Workspace::find().and_then(|workspace| run(&workspace, &cli.task));
+    command::end(done.map(|()| ExitCode::SUCCESS))
 }
 
 fn run(workspace: &Workspace, task: &BenchTask) -> Result<()> {
@@ -93,54 +87,4 @@ fn run(workspace: &Workspace, task: &BenchTask) -> Result<()> {
         BenchTask::Embedded(args) => embedded::run(workspace, args),
         BenchTask::Instructions(args) => instructions::run(workspace, args),
     }
-}
-
-/// A server on an empty data directory, with the same settings for each of `engines`.
-fn fresh_server(
-    workspace: &Workspace,
-    prefix: &Prefix,
-    name: &str,
-    engines: &[Engine],
-    settings: &[&str],
-    extra: &[String],
-) -> Result<(Server, PathBuf)> {
-    let dir = workspace.target.join(format!("bench-{name}"));
-    if let Some(pid) = DataDir(dir.clone()).running() {
-        bail!(
-            "another benchmark runs on {} (pid {})",
-            dir.display(),
-            pid.as_raw_nonzero()
-        );
-    }
-    if dir.exists() {
-        fs::remove_dir_all(&dir)?;
-    }
-    let options = server_options(engines, settings, extra);
-    let datadir = DataDir(dir.clone());
-    datadir.initialise(prefix)?;
-    Ok((Server::start(prefix, datadir, None, &options)?, dir))
-}
-
-/// Options for mariadbd: the same settings for each of `engines`.
-fn server_options(engines: &[Engine], settings: &[&str], extra: &[String]) -> Vec<String> {
-    let mut options: Vec<String> = [
-        "--skip-log-bin",
-        "--performance-schema=OFF",
-        "--max-connections=200",
-        "--query-cache-type=0",
-    ]
-    .map(String::from)
-    .into();
-    if engines.contains(&Engine::Varve) {
-        options.push("--plugin-load-add=ha_varve".into());
-    }
-    for engine in engines {
-        options.extend(
-            settings
-                .iter()
-                .map(|setting| format!("--{}-{setting}", engine.option_prefix())),
-        );
-    }
-    options.extend(extra.iter().cloned());
-    options
 }

@@ -8,21 +8,18 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use rustix::fs::{Advice, fadvise};
-use serde_json::json;
-
-use crate::stats::median;
-use crate::sysbench::Sysbench;
-use varve_testbed::plugin;
-use varve_testbed::server::{Engine, Server};
+use serde_json::{Value, json};
 use varve_testbed::workspace::Workspace;
+
+use crate::benchmark::{BenchServer, Benchmark, Common};
+use crate::stats::{Runs, median, ratio_text};
+use crate::sysbench::{ROW_BYTES, Sysbench};
+use crate::table::Table;
 
 #[derive(clap::Args)]
 pub struct MemoryArgs {
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
     /// MiB of the buffer pool
     #[arg(long, default_value_t = 64)]
     pool: u64,
@@ -38,74 +35,36 @@ pub struct MemoryArgs {
     /// How often everything is measured
     #[arg(long, default_value_t = 3)]
     repeat: usize,
-    /// Compare these engines
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Engine::Varve, Engine::Innodb])]
-    engines: Vec<Engine>,
-    /// Options for mariadbd
-    #[arg(last = true, value_name = "MARIADBD OPTIONS")]
-    options: Vec<String>,
-}
-
-/// Bytes that a row of sysbench's takes in the table and its index.
-const ROW_BYTES: f64 = 235.0;
-
-/// Figures of one engine: for each workload, one of each repetition.
-struct Outcome {
-    engine: Engine,
-    figures: Vec<Vec<f64>>,
+    #[command(flatten)]
+    common: Common,
 }
 
 pub fn run(workspace: &Workspace, args: &MemoryArgs) -> Result<()> {
-    let prefix = plugin::prefix_for(workspace, &args.engines)?;
+    let benchmark = Benchmark::begin(workspace, "memory", &args.common)?;
     let pool = format!("buffer-pool-size={}M", args.pool);
-    let settings = [
-        &pool[..],
+    let mut server = benchmark.server(&[
+        &pool,
         "flush-method=O_DIRECT",
         "log-file-size=256M",
         "io-capacity=2000",
         "io-capacity-max=4000",
-    ];
-    let (mut server, dir) = crate::fresh_server(
-        workspace,
-        &prefix,
-        "memory",
-        &args.engines,
-        &settings,
-        &args.options,
-    )?;
+    ])?;
     let rows = (args.data * (args.pool << 20) as f64 / ROW_BYTES) as u64;
-    let mut tables = Vec::new();
-    for (n, engine) in args.engines.iter().enumerate() {
-        let table = Sysbench::on(&server, &prefix, (n, *engine), (1, rows));
-        table.prepare("oltp_point_select", 1)?;
-        tables.push(table);
+    let databases = server.databases(1, rows);
+    for database in &databases {
+        database.prepare("oltp_point_select", 1)?;
     }
-    let mut outcomes: Vec<Outcome> = args
-        .engines
-        .iter()
-        .map(|engine| Outcome {
-            engine: *engine,
-            figures: vec![Vec::new(); names(args).len()],
-        })
-        .collect();
+    let mut runs = Runs::new(databases.len());
     for _ in 0..args.repeat {
-        for (table, outcome) in tables.iter().zip(&mut outcomes) {
-            let found = measure(&server, &dir, table, args);
-            let found = found.with_context(|| outcome.engine.name())?;
-            outcome
-                .figures
-                .iter_mut()
-                .zip(found)
-                .for_each(|(all, one)| all.push(one));
-            server.check_alive()?;
-        }
+        let round = server.each(&databases, |server, table| measure(server, table, args))?;
+        let by_engine = round.into_iter().enumerate();
+        by_engine.for_each(|(n, figures)| runs.add(n, figures));
     }
-    server.stop()?;
-    fs::remove_dir_all(dir)?;
-    match args.json {
-        true => println!("{:#}", to_json(&outcomes, args, rows)),
-        false => print(&outcomes, args, rows),
+    server.end()?;
+    if !args.common.json {
+        print(&runs, args, rows);
     }
+    benchmark.end(to_json(&runs, args, rows));
     Ok(())
 }
 
@@ -118,19 +77,16 @@ fn names(args: &MemoryArgs) -> Vec<String> {
     points.chain(["scan".into()]).collect()
 }
 
-fn measure(
-    server: &Server,
-    dir: &Path,
-    table: &Sysbench<'_>,
-    args: &MemoryArgs,
-) -> Result<Vec<f64>> {
+/// A figure for each workload.
+fn measure(server: &BenchServer, table: &Sysbench<'_>, args: &MemoryArgs) -> Result<Vec<f64>> {
+    let files = server.dir.join(&table.database);
     let mut found = Vec::new();
     for &threads in &args.threads {
-        forget_files(&dir.join(&table.database))?;
+        forget_files(&files)?;
         let report = table.run("oltp_point_select", threads, Duration::from_secs(args.time))?;
         found.push(report.per_second);
     }
-    forget_files(&dir.join(&table.database))?;
+    forget_files(&files)?;
     let mut client = server.connect()?;
     let begun = Instant::now();
     let sql = format!(
@@ -158,43 +114,38 @@ fn forget_files(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-fn middle(figures: &[f64]) -> f64 {
-    median(figures.iter().copied())
-}
-
-fn print(outcomes: &[Outcome], args: &MemoryArgs, rows: u64) {
+fn print(runs: &Runs<Vec<f64>>, args: &MemoryArgs, rows: u64) {
     println!(
         "{rows} rows, about {:.0} MiB; pool {} MiB; {} repetitions; per second",
         args.data * args.pool as f64,
         args.pool,
         args.repeat
     );
-    let engines: Vec<String> = outcomes
-        .iter()
-        .map(|o| format!("{:>12}", o.engine.name()))
-        .collect();
-    println!("{:<12} {} {:>8}", "", engines.join(" "), "ratio");
+    let engines = args.common.engines.iter();
+    let engines: Vec<String> = engines.map(|e| format!("{}:>12|", e.name())).collect();
+    let table = Table::new(&format!(":<12|{}ratio:>8", engines.concat()));
+    table.print_head();
     for (n, name) in names(args).iter().enumerate() {
-        let medians: Vec<f64> = outcomes.iter().map(|o| middle(&o.figures[n])).collect();
-        let shown: Vec<String> = medians.iter().map(|m| format!("{m:>12.0}")).collect();
-        let ratio = match medians[..] {
-            [ours, peer] => format!("{:>8.2}", ours / peer),
-            _ => String::new(),
-        };
-        println!("{name:<12} {} {ratio}", shown.join(" "));
+        let mut cells = vec![name.as_str().into()];
+        for engine in 0..engines.len() {
+            cells.push(runs.median(engine, |figures| figures[n]).into());
+        }
+        cells.push(ratio_text(runs.ratio(|figures| figures[n])).into());
+        table.print(cells);
     }
 }
 
-fn to_json(outcomes: &[Outcome], args: &MemoryArgs, rows: u64) -> serde_json::Value {
-    let results = outcomes.iter().map(|outcome| {
-        let workloads = names(args).into_iter().zip(&outcome.figures);
-        let workloads: Vec<_> = workloads
-            .map(|(name, figures)| json!({"workload": name, "per_second": figures, "median": middle(figures)}))
-            .collect();
-        json!({"engine": outcome.engine.name(), "workloads": workloads})
+fn to_json(runs: &Runs<Vec<f64>>, args: &MemoryArgs, rows: u64) -> Value {
+    let results = args.common.engines.iter().enumerate().map(|(engine, name)| {
+        let workload = |(n, workload): (usize, String)| {
+            let figures = runs.figures(engine, |figures| figures[n]);
+            json!({"workload": workload, "per_second": figures, "median": median(figures.iter().copied())})
+        };
+        let workloads: Vec<Value> = names(args).into_iter().enumerate().map(workload).collect();
+        json!({"engine": name.name(), "workloads": workloads})
     });
     json!({
-        "benchmark": "memory", "pool_mib": args.pool, "data": args.data, "rows": rows, "seconds": args.time,
+        "pool_mib": args.pool, "data": args.data, "rows": rows, "seconds": args.time,
         "results": results.collect::<Vec<_>>(),
     })
 }

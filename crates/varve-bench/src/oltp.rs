@@ -10,20 +10,18 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
-
-use crate::profile;
-use crate::stats::median;
-use crate::sysbench::{Report, Sysbench};
-use varve_testbed::plugin;
-use varve_testbed::server::{Engine, Server};
+use serde_json::{Value, json};
+use varve_testbed::server::Engine;
 use varve_testbed::workspace::Workspace;
+
+use crate::benchmark::{BenchServer, Benchmark, Common};
+use crate::profile;
+use crate::stats::{Runs, Spread};
+use crate::sysbench::{Report, Sysbench};
+use crate::table::{Cell, Table};
 
 #[derive(clap::Args)]
 pub struct OltpArgs {
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
     /// Numbers of client threads
     #[arg(long, value_delimiter = ',', default_value = "1,16")]
     threads: Vec<u32>,
@@ -42,12 +40,8 @@ pub struct OltpArgs {
     /// Profile this many of the worst comparisons with perf
     #[arg(long, default_value_t = 0)]
     profile: usize,
-    /// Compare these engines
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Engine::Varve, Engine::Innodb])]
-    engines: Vec<Engine>,
-    /// Options for mariadbd
-    #[arg(last = true, value_name = "MARIADBD OPTIONS")]
-    options: Vec<String>,
+    #[command(flatten)]
+    common: Common,
 }
 
 const TABLES: u32 = 4;
@@ -83,12 +77,32 @@ const WORKLOADS: [(&str, Data); 11] = [
     ("bulk_insert", Data::Own),
 ];
 
-/// All runs of one workload with one number of threads: for each engine its reports.
+/// All runs of one workload with one number of threads.
 struct Comparison {
     workload: &'static str,
     threads: u32,
     data: Data,
-    reports: Vec<Vec<Report>>,
+    reports: Runs<Report>,
+}
+
+impl Comparison {
+    /// Median, least and greatest throughput of an engine.
+    fn tps(&self, engine: usize) -> Spread {
+        Spread::of(&self.reports.figures(engine, |report| report.per_second))
+    }
+
+    fn p95_ms(&self, engine: usize) -> f64 {
+        self.reports.median(engine, |report| report.p95_ms)
+    }
+
+    fn ignored_errors(&self, engine: usize) -> u64 {
+        let reports = self.reports.of(engine).iter();
+        reports.map(|report| report.ignored_errors).sum()
+    }
+
+    fn ratio(&self) -> Option<f64> {
+        self.reports.ratio(|report| report.per_second)
+    }
 }
 
 /// Where the time of one run went.
@@ -108,55 +122,46 @@ pub fn run(workspace: &Workspace, args: &OltpArgs) -> Result<()> {
             known.join(", ")
         );
     }
-    ensure!(
-        args.repeat > 0 && !args.engines.is_empty(),
-        "nothing to run"
-    );
-    let prefix = plugin::prefix_for(workspace, &args.engines)?;
-    let (mut server, dir) = crate::fresh_server(
-        workspace,
-        &prefix,
-        "oltp",
-        &args.engines,
-        &SETTINGS,
-        &args.options,
-    )?;
-    let engines = Sysbench::on_all(&server, &prefix, &args.engines, (TABLES, args.rows));
-    let comparisons = compare_all(&engines, args, &mut server)?;
-    let profiles = profile_worst(&engines, &comparisons, args, &mut server, &workspace.target)?;
-    server.stop()?;
-    fs::remove_dir_all(dir)?;
-    if args.json {
-        println!("{:#}", to_json(&comparisons, &profiles, args));
-    }
+    ensure!(args.repeat > 0, "nothing to run");
+    let benchmark = Benchmark::begin(workspace, "oltp", &args.common)?;
+    let mut server = benchmark.server(&SETTINGS)?;
+    let comparisons = compare_all(&mut server, args)?;
+    let profiles = profile_worst(&mut server, &comparisons, args, &workspace.target)?;
+    server.end()?;
+    benchmark.end(to_json(&comparisons, &profiles, args));
     Ok(())
 }
 
-fn compare_all(
-    engines: &[Sysbench],
-    args: &OltpArgs,
-    server: &mut Server,
-) -> Result<Vec<Comparison>> {
-    let mut comparisons = Vec::new();
+fn compare_all(server: &mut BenchServer, args: &OltpArgs) -> Result<Vec<Comparison>> {
+    let databases = server.databases(TABLES, args.rows);
+    let table = table(&args.common.engines);
+    let mut comparisons: Vec<Comparison> = Vec::new();
     let mut kept_data_is_there = false;
     for (workload, data) in WORKLOADS {
         if !args.only.is_empty() && !args.only.iter().any(|name| short(name) == short(workload)) {
             continue;
         }
         if data == Data::Kept && !kept_data_is_there {
-            for engine in engines {
-                engine.prepare(workload, 1).context("prepare")?;
+            for database in &databases {
+                database.prepare(workload, 1).context("prepare")?;
             }
             kept_data_is_there = true;
         }
         for &threads in &args.threads {
-            let comparison = compare(engines, workload, data, threads, args)
-                .with_context(|| format!("{workload} with {threads} threads"))?;
-            if !args.json {
-                print(&comparison, args, comparisons.is_empty());
+            let reports = server.in_turn(&databases, args.repeat, |_, database| {
+                prepare(database, workload, data, threads)?;
+                database.run(workload, threads, Duration::from_secs(args.time))
+            });
+            let comparison = Comparison {
+                workload,
+                threads,
+                data,
+                reports: reports.with_context(|| format!("{workload} with {threads} threads"))?,
+            };
+            if !args.common.json {
+                print(&table, &comparison, args, comparisons.is_empty());
             }
             comparisons.push(comparison);
-            server.check_alive()?;
         }
     }
     Ok(comparisons)
@@ -164,150 +169,105 @@ fn compare_all(
 
 /// One more run of each of the comparisons that look worst for the first engine, under a profiler.
 fn profile_worst(
-    engines: &[Sysbench],
+    server: &mut BenchServer,
     comparisons: &[Comparison],
     args: &OltpArgs,
-    server: &mut Server,
     target: &Path,
 ) -> Result<Vec<Profile>> {
     let mut worst: Vec<&Comparison> = comparisons.iter().collect();
-    worst.sort_by(|a, b| f64::total_cmp(&ratio(a).unwrap_or(1.0), &ratio(b).unwrap_or(1.0)));
+    let ratio = |comparison: &Comparison| comparison.ratio().unwrap_or(1.0);
+    worst.sort_by(|a, b| f64::total_cmp(&ratio(a), &ratio(b)));
+    let databases = server.databases(TABLES, args.rows);
     let mut profiles = Vec::new();
     for comparison in worst.into_iter().take(args.profile) {
         let (workload, threads) = (comparison.workload, comparison.threads);
-        for engine in engines {
-            // What the runs before left may be anything, tables of another workload too.
-            let fillers = if comparison.data == Data::Own {
-                threads
-            } else {
-                1
-            };
-            engine.prepare(workload, fillers)?;
+        // What the runs before left may be anything, tables of another workload too.
+        let fillers = match comparison.data {
+            Data::Own => threads,
+            Data::Kept | Data::Fresh => 1,
+        };
+        profiles.extend(server.each(&databases, |server, database| {
+            database.prepare(workload, fillers)?;
             let file = target.join("perf.data");
             let time = Duration::from_secs(args.time);
             let recording = profile::Recording::start(server.pid(), time, &file)?;
-            engine.run(workload, threads, time)?;
+            database.run(workload, threads, time)?;
             recording.finish()?;
             let lines = profile::report(&file)?;
-            if !args.json {
-                println!(
-                    "\n{} with {threads} threads on {}:",
-                    short(workload),
-                    engine.engine.name()
-                );
+            let engine = database.engine;
+            if !args.common.json {
+                let (workload, engine) = (short(workload), engine.name());
+                println!("\n{workload} with {threads} threads on {engine}:");
                 println!("{}", lines.join("\n"));
             }
-            profiles.push(Profile {
+            fs::remove_file(file)?;
+            Ok(Profile {
                 workload,
                 threads,
-                engine: engine.engine,
+                engine,
                 lines,
-            });
-            fs::remove_file(file)?;
-        }
+            })
+        })?);
     }
     Ok(profiles)
 }
 
-fn prepare(engine: &Sysbench, workload: &str, data: Data, threads: u32) -> Result<()> {
+fn prepare(database: &Sysbench, workload: &str, data: Data, threads: u32) -> Result<()> {
     match data {
         Data::Kept => Ok(()),
-        Data::Fresh => engine.prepare(workload, 1),
-        Data::Own => engine.prepare(workload, threads),
+        Data::Fresh => database.prepare(workload, 1),
+        Data::Own => database.prepare(workload, threads),
     }
-}
-
-fn compare(
-    engines: &[Sysbench],
-    workload: &'static str,
-    data: Data,
-    threads: u32,
-    args: &OltpArgs,
-) -> Result<Comparison> {
-    let mut reports = vec![Vec::new(); engines.len()];
-    for repetition in 0..args.repeat {
-        for n in 0..engines.len() {
-            let n = (n + repetition) % engines.len();
-            prepare(&engines[n], workload, data, threads)?;
-            reports[n].push(engines[n].run(workload, threads, Duration::from_secs(args.time))?);
-        }
-    }
-    Ok(Comparison {
-        workload,
-        threads,
-        data,
-        reports,
-    })
 }
 
 fn short(workload: &str) -> &str {
     workload.strip_prefix("oltp_").unwrap_or(workload)
 }
 
-/// Median, least and greatest of a few figures.
-fn spread(reports: &[Report], figure: impl Fn(&Report) -> f64) -> (f64, f64, f64) {
-    let mut figures: Vec<f64> = reports.iter().map(figure).collect();
-    figures.sort_by(f64::total_cmp);
-    let median = median(figures.iter().copied());
-    (median, figures[0], figures[figures.len() - 1])
+fn table(engines: &[Engine]) -> Table {
+    let engines: Vec<String> = engines
+        .iter()
+        .map(|engine| format!("{} tps (min-max):>30|p95 ms:>8.2|errors:>7|", engine.name()))
+        .collect();
+    Table::new(&format!(
+        "workload:<21|threads:>7|{}ratio:>6.2",
+        engines.concat()
+    ))
 }
 
-fn ratio(comparison: &Comparison) -> Option<f64> {
-    let [ours, peer] = &comparison.reports[..] else {
-        return None;
-    };
-    Some(spread(ours, |report| report.per_second).0 / spread(peer, |report| report.per_second).0)
-}
-
-fn print(comparison: &Comparison, args: &OltpArgs, is_first: bool) {
+fn print(table: &Table, comparison: &Comparison, args: &OltpArgs, is_first: bool) {
     if is_first {
-        print!("{:<21} {:>7}", "workload", "threads");
-        for engine in &args.engines {
-            print!(
-                " {:>30} {:>8} {:>7}",
-                format!("{} tps (min-max)", engine.name()),
-                "p95 ms",
-                "errors"
-            );
-        }
-        println!(" {:>6}", "ratio");
+        table.print_head();
     }
-    print!(
-        "{:<21} {:>7}",
-        short(comparison.workload),
-        comparison.threads
-    );
-    for reports in &comparison.reports {
-        let (median, least, greatest) = spread(reports, |report| report.per_second);
-        let (p95, ..) = spread(reports, |report| report.p95_ms);
-        let errors: u64 = reports.iter().map(|report| report.ignored_errors).sum();
-        print!(
-            " {:>30} {p95:>8.2} {errors:>7}",
-            format!("{median:.0} ({least:.0}-{greatest:.0})")
-        );
+    let mut cells = vec![
+        short(comparison.workload).into(),
+        Cell::of(comparison.threads),
+    ];
+    for n in 0..args.common.engines.len() {
+        cells.push(Cell::of(comparison.tps(n)));
+        cells.push(comparison.p95_ms(n).into());
+        cells.push(Cell::of(comparison.ignored_errors(n)));
     }
-    println!(
-        " {:>6}",
-        ratio(comparison).map_or("-".into(), |ratio| format!("{ratio:.2}"))
-    );
+    cells.push(comparison.ratio().map_or("-".into(), Cell::Number));
+    table.print(cells);
 }
 
-fn to_json(comparisons: &[Comparison], profiles: &[Profile], args: &OltpArgs) -> serde_json::Value {
+fn to_json(comparisons: &[Comparison], profiles: &[Profile], args: &OltpArgs) -> Value {
     let rows = comparisons.iter().map(|comparison| {
-        let engines = args.engines.iter().zip(&comparison.reports).map(|(engine, reports)| {
-            let (median, least, greatest) = spread(reports, |report| report.per_second);
+        let engines = args.common.engines.iter().enumerate().map(|(n, engine)| {
+            let tps = comparison.tps(n);
             json!({
                 "engine": engine.name(),
-                "tps": median, "tps_min": least, "tps_max": greatest,
-                "p95_ms": spread(reports, |report| report.p95_ms).0,
-                "ignored_errors": reports.iter().map(|report| report.ignored_errors).sum::<u64>(),
+                "tps": tps.median, "tps_min": tps.least, "tps_max": tps.greatest,
+                "p95_ms": comparison.p95_ms(n),
+                "ignored_errors": comparison.ignored_errors(n),
             })
         });
         json!({
             "workload": short(comparison.workload),
             "threads": comparison.threads,
             "engines": engines.collect::<Vec<_>>(),
-            "ratio": ratio(comparison),
+            "ratio": comparison.ratio(),
         })
     });
     let profiles = profiles.iter().map(|profile| {
@@ -317,32 +277,7 @@ fn to_json(comparisons: &[Comparison], profiles: &[Profile], args: &OltpArgs) ->
         })
     });
     json!({
-        "benchmark": "oltp", "tables": TABLES, "rows": args.rows, "seconds": args.time, "repeat": args.repeat,
+        "tables": TABLES, "rows": args.rows, "seconds": args.time, "repeat": args.repeat,
         "settings": SETTINGS, "results": rows.collect::<Vec<_>>(), "profiles": profiles.collect::<Vec<_>>(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_median_of_even_and_odd_numbers() {
-        let reports = |figures: &[f64]| {
-            figures
-                .iter()
-                .map(|f| Report {
-                    per_second: *f,
-                    ignored_errors: 0,
-                    p95_ms: 0.0,
-                })
-                .collect()
-        };
-        let spread_of = |figures: &[f64]| {
-            let reports: Vec<Report> = reports(figures);
-            spread(&reports, |report| report.per_second)
-        };
-        assert_eq!(spread_of(&[3.0, 1.0, 2.0]), (2.0, 1.0, 3.0));
-        assert_eq!(spread_of(&[4.0, 1.0]), (2.5, 1.0, 4.0));
-    }
 }

@@ -5,24 +5,21 @@
 //! with a purge that is made as slow as the settings allow. What purge can take off is what it did take off
 //! while nobody was delayed and there was more than enough.
 
-use std::fs;
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use serde_json::json;
+use anyhow::Result;
+use serde_json::{Value, json};
+use varve_testbed::client::Client;
+use varve_testbed::server::Engine;
+use varve_testbed::workspace::Workspace;
 
+use crate::benchmark::{Benchmark, Common};
 use crate::load::{self, CAUGHT_UP, Load};
 use crate::sysbench::Sysbench;
-use varve_testbed::client::Client;
-use varve_testbed::plugin;
-use varve_testbed::server::{Engine, Server};
-use varve_testbed::workspace::Workspace;
 
 #[derive(clap::Args)]
 pub struct PurgeLagArgs {
-    /// Print the result as JSON, with every second
-    #[arg(long)]
-    json: bool,
     /// Rows of the table
     #[arg(long, default_value_t = 1_000_000)]
     rows: u64,
@@ -41,12 +38,8 @@ pub struct PurgeLagArgs {
     /// Wait so many seconds for purge after each load
     #[arg(long, default_value_t = 120)]
     patience: u64,
-    /// Compare these engines
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Engine::Varve, Engine::Innodb])]
-    engines: Vec<Engine>,
-    /// Options for mariadbd
-    #[arg(last = true, value_name = "MARIADBD OPTIONS")]
-    options: Vec<String>,
+    #[command(flatten)]
+    common: Common,
 }
 
 impl PurgeLagArgs {
@@ -123,36 +116,23 @@ struct Outcome {
 }
 
 pub fn run(workspace: &Workspace, args: &PurgeLagArgs) -> Result<()> {
-    let prefix = plugin::prefix_for(workspace, &args.engines)?;
-    let (mut server, dir) = crate::fresh_server(
-        workspace,
-        &prefix,
-        "purge-lag",
-        &args.engines,
-        &SETTINGS,
-        &args.options,
-    )?;
-    let mut outcomes = Vec::new();
-    for (n, engine) in args.engines.iter().enumerate() {
-        let table = Sysbench::on(&server, &prefix, (n, *engine), (1, args.rows));
+    let benchmark = Benchmark::begin(workspace, "purge-lag", &args.common)?;
+    let mut server = benchmark.server(&SETTINGS)?;
+    let databases = server.databases(1, args.rows);
+    let outcomes = server.each(&databases, |_, table| {
         table.prepare("oltp_update_index", 1)?;
-        let outcome = Run::new(&server, &table, args)?.all();
-        let outcome = outcome.with_context(|| engine.name())?;
-        if !args.json {
+        let outcome = Run::new(table, args)?.all()?;
+        if !args.common.json {
             print(&outcome, args);
         }
-        outcomes.push(outcome);
-        server.check_alive()?;
-    }
-    server.stop()?;
-    fs::remove_dir_all(dir)?;
-    if args.json {
-        let result = json!({
-            "benchmark": "purge-lag", "rows": args.rows, "threads": args.threads, "limit": args.limit, "delay_usec": args.delay,
-            "settings": SETTINGS, "results": outcomes.iter().map(|outcome| to_json(outcome, args)).collect::<Vec<_>>(),
-        });
-        println!("{result:#}");
-    }
+        Ok(outcome)
+    })?;
+    server.end()?;
+    let results = outcomes.iter().map(|outcome| to_json(outcome, args));
+    benchmark.end(json!({
+        "rows": args.rows, "threads": args.threads, "limit": args.limit, "delay_usec": args.delay,
+        "settings": SETTINGS, "results": results.collect::<Vec<_>>(),
+    }));
     Ok(())
 }
 
@@ -165,8 +145,8 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(server: &Server, table: &'a Sysbench<'a>, args: &'a PurgeLagArgs) -> Result<Run<'a>> {
-        let (engine, mut client) = (table.engine, server.connect()?);
+    fn new(table: &'a Sysbench<'a>, args: &'a PurgeLagArgs) -> Result<Run<'a>> {
+        let (engine, mut client) = (table.engine, Client::connect(&table.socket)?);
         if engine == Engine::Innodb {
             client.query("SET GLOBAL innodb_monitor_enable = 'purge_dml_delay_usec'")?;
         }
@@ -195,10 +175,7 @@ impl<'a> Run<'a> {
         reader.query("COMMIT")?;
         let held = self.wait_for_purge(held)?;
         for name in ["max_purge_lag", "purge_threads", "purge_batch_size"] {
-            self.client.query(&format!(
-                "SET GLOBAL {}_{name} = DEFAULT",
-                self.engine.option_prefix()
-            ))?;
+            self.set(name, "DEFAULT")?;
         }
         Ok(Outcome {
             engine: self.engine,
@@ -207,11 +184,8 @@ impl<'a> Run<'a> {
         })
     }
 
-    fn set(&mut self, name: &str, value: u64) -> Result<()> {
-        let prefix = self.engine.option_prefix();
-        self.client
-            .query(&format!("SET GLOBAL {prefix}_{name} = {value}"))?;
-        Ok(())
+    fn set(&mut self, name: &str, value: impl Display) -> Result<()> {
+        load::set(&mut self.client, self.engine, name, value)
     }
 
     /// As slow as the settings allow.
@@ -265,9 +239,9 @@ impl<'a> Run<'a> {
             // It would be in the way of what follows.
             let batch = format!("{}_purge_batch_size", engine.option_prefix());
             let before = client.value(&format!("SELECT @@GLOBAL.{batch}"))?;
-            client.query(&format!("SET GLOBAL {batch} = 1000"))?;
+            load::set(client, engine, "purge_batch_size", 1000)?;
             load::wait_for_history(client, engine, CAUGHT_UP, Duration::from_secs(3600))?;
-            client.query(&format!("SET GLOBAL {batch} = {before}"))?;
+            load::set(client, engine, "purge_batch_size", before)?;
         }
         Ok(phase)
     }
@@ -399,7 +373,7 @@ fn verdicts(outcome: &Outcome, args: &PurgeLagArgs) -> Vec<(&'static str, bool)>
     verdicts
 }
 
-fn to_json(outcome: &Outcome, args: &PurgeLagArgs) -> serde_json::Value {
+fn to_json(outcome: &Outcome, args: &PurgeLagArgs) -> Value {
     let phases = outcome.phases.iter().map(|phase| {
         let series = |figure: fn(&Second) -> f64| phase.seconds.iter().map(figure).collect::<Vec<f64>>();
         json!({

@@ -4,24 +4,21 @@
 //! nobody writes, and the time is taken until the history is gone. The engines take turns in one server, with
 //! each of the settings that they are to be tried with.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
-
-use crate::load::{self, CAUGHT_UP, Load};
-use crate::sysbench::Sysbench;
 use varve_testbed::client::Client;
-use varve_testbed::plugin;
 use varve_testbed::server::Engine;
 use varve_testbed::workspace::Workspace;
 
+use crate::benchmark::{Benchmark, Common};
+use crate::load::{self, CAUGHT_UP, Load};
+use crate::sysbench::Sysbench;
+use crate::table::{Cell, Table};
+
 #[derive(clap::Args)]
 pub struct PurgeArgs {
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
     /// Rows of the table
     #[arg(long, default_value_t = 1_000_000)]
     rows: u64,
@@ -34,12 +31,8 @@ pub struct PurgeArgs {
     /// Size of the buffer pool
     #[arg(long, default_value = "2G")]
     pool: String,
-    /// Compare these engines
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Engine::Varve, Engine::Innodb])]
-    engines: Vec<Engine>,
-    /// Options for mariadbd
-    #[arg(last = true, value_name = "MARIADBD OPTIONS")]
-    options: Vec<String>,
+    #[command(flatten)]
+    common: Common,
 }
 
 const SETTINGS: [&str; 3] = [
@@ -73,53 +66,40 @@ impl Trial {
 }
 
 pub fn run(workspace: &Workspace, args: &PurgeArgs) -> Result<()> {
-    let prefix = plugin::prefix_for(workspace, &args.engines)?;
+    let benchmark = Benchmark::begin(workspace, "purge", &args.common)?;
     let pool = format!("buffer-pool-size={}", args.pool);
     let settings = [&[pool.as_str()], &SETTINGS[..]].concat();
-    let (mut server, dir) = crate::fresh_server(
-        workspace,
-        &prefix,
-        "purge",
-        &args.engines,
-        &settings,
-        &args.options,
-    )?;
+    let mut server = benchmark.server(&settings)?;
     let mut done = Vec::new();
-    for (n, engine) in args.engines.iter().enumerate() {
-        let table = Sysbench::on(&server, &prefix, (n, *engine), (1, args.rows));
+    server.each(&server.databases(1, args.rows), |_, table| {
         table.prepare("oltp_update_index", 1)?;
-        for (name, value) in trials(*engine) {
-            let setting = format!("{}_{name}", engine.option_prefix());
-            let trial = try_with(&table, args, &setting, value);
-            let trial = trial.with_context(|| format!("{setting} = {value}"))?;
-            if !args.json {
+        for (name, value) in trials(table.engine) {
+            let trial = try_with(table, args, name, value);
+            let trial = trial.with_context(|| format!("{name} = {value}"))?;
+            if !args.common.json {
                 print(&trial, done.is_empty());
             }
             done.push(trial);
         }
-        server.check_alive()?;
-    }
-    server.stop()?;
-    fs::remove_dir_all(dir)?;
-    if args.json {
-        let trials = done.iter().map(|trial| {
-            json!({
-                "engine": trial.engine.name(), "setting": trial.setting, "history": trial.history,
-                "seconds": trial.took.as_secs_f64(), "per_second": trial.per_second(),
-            })
-        });
-        let result = json!({
-            "benchmark": "purge", "rows": args.rows, "updates": args.updates, "settings": settings,
-            "results": trials.collect::<Vec<_>>(),
-        });
-        println!("{result:#}");
-    }
+        Ok(())
+    })?;
+    server.end()?;
+    let trials = done.iter().map(|trial| {
+        json!({
+            "engine": trial.engine.name(), "setting": trial.setting, "history": trial.history,
+            "seconds": trial.took.as_secs_f64(), "per_second": trial.per_second(),
+        })
+    });
+    benchmark.end(json!({
+        "rows": args.rows, "updates": args.updates, "settings": settings,
+        "results": trials.collect::<Vec<_>>(),
+    }));
     Ok(())
 }
 
-fn try_with(table: &Sysbench<'_>, args: &PurgeArgs, setting: &str, value: u64) -> Result<Trial> {
+fn try_with(table: &Sysbench<'_>, args: &PurgeArgs, name: &str, value: u64) -> Result<Trial> {
     let mut client = Client::connect(&table.socket)?;
-    client.query(&format!("SET GLOBAL {setting} = {value}"))?;
+    load::set(&mut client, table.engine, name, value)?;
     load::wait_for_history(&mut client, table.engine, CAUGHT_UP, PATIENCE)?;
     let mut reader = load::open_view(table)?;
     Load::updates(table, args.threads, args.updates)?.wait()?;
@@ -139,28 +119,25 @@ fn try_with(table: &Sysbench<'_>, args: &PurgeArgs, setting: &str, value: u64) -
         std::thread::sleep(LOOK);
     };
     let took = begun.elapsed();
-    client.query(&format!("SET GLOBAL {setting} = DEFAULT"))?;
+    load::set(&mut client, table.engine, name, "DEFAULT")?;
     Ok(Trial {
         engine: table.engine,
-        setting: format!("{setting} = {value}"),
+        setting: format!("{}_{name} = {value}", table.engine.option_prefix()),
         history: before.saturating_sub(left),
         took,
     })
 }
 
 fn print(trial: &Trial, is_first: bool) {
+    let table = Table::new("engine:<7|setting:<30|purged:>9|seconds:>9.2|transactions/s:>14");
     if is_first {
-        println!(
-            "{:<7} {:<30} {:>9} {:>9} {:>14}",
-            "engine", "setting", "purged", "seconds", "transactions/s"
-        );
+        table.print_head();
     }
-    println!(
-        "{:<7} {:<30} {:>9} {:>9.2} {:>14.0}",
-        trial.engine.name(),
-        trial.setting,
-        trial.history,
-        trial.took.as_secs_f64(),
-        trial.per_second()
-    );
+    table.print([
+        trial.engine.name().into(),
+        trial.setting.as_str().into(),
+        Cell::of(trial.history),
+        trial.took.as_secs_f64().into(),
+        trial.per_second().into(),
+    ]);
 }

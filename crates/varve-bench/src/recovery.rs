@@ -26,22 +26,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, ensure};
 use rustix::fs::{Advice, SeekFrom, fadvise, seek};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
-use serde_json::json;
+use serde_json::{Value, json};
+use varve_testbed::client::Client;
+use varve_testbed::server::{Engine, Server};
+use varve_testbed::workspace::Workspace;
 
+use crate::benchmark::{Benchmark, Common};
 use crate::load;
 use crate::process::memory_bytes;
 use crate::sysbench::Sysbench;
-use varve_testbed::client::Client;
-use varve_testbed::plugin;
-use varve_testbed::prefix::Prefix;
-use varve_testbed::server::{DataDir, Engine, Server};
-use varve_testbed::workspace::Workspace;
 
 #[derive(clap::Args)]
 pub struct RecoveryArgs {
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
     /// Rows of each of the four tables
     #[arg(long, default_value_t = 1_000_000)]
     rows: u64,
@@ -58,12 +54,8 @@ pub struct RecoveryArgs {
     /// Seconds after which a server that does not answer is given up
     #[arg(long, default_value_t = 1200)]
     patience: u64,
-    /// Compare these engines
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Engine::Varve, Engine::Innodb])]
-    engines: Vec<Engine>,
-    /// Options for mariadbd
-    #[arg(last = true, value_name = "MARIADBD OPTIONS")]
-    options: Vec<String>,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// Settings of both engines while rows are updated: nothing is written for its age, nor because much of the
@@ -105,9 +97,9 @@ struct Outcome {
 }
 
 pub fn run(workspace: &Workspace, args: &RecoveryArgs) -> Result<()> {
-    let prefix = plugin::prefix_for(workspace, &args.engines)?;
+    let benchmark = Benchmark::begin(workspace, "recovery", &args.common)?;
     let mut outcomes = Vec::new();
-    if !args.json {
+    if !args.common.json {
         println!(
             "{TABLES} tables of {} rows, {} rows updated, pool {}, redo log {}; checkpoints held back by {}",
             args.rows,
@@ -117,10 +109,10 @@ pub fn run(workspace: &Workspace, args: &RecoveryArgs) -> Result<()> {
             HELD_BACK.join(" ")
         );
     }
-    for &engine in &args.engines {
-        let outcome = with_engine(workspace, &prefix, engine, args);
+    for &engine in &args.common.engines {
+        let outcome = with_engine(&benchmark, engine, args);
         let outcome = outcome.with_context(|| engine.name())?;
-        if !args.json {
+        if !args.common.json {
             print(&outcome);
         }
         outcomes.push(outcome);
@@ -130,26 +122,18 @@ pub fn run(workspace: &Workspace, args: &RecoveryArgs) -> Result<()> {
         _ => None,
     };
     let (first, applied) = (ratio(|o| o.first_answer), ratio(|o| o.applied));
-    if args.json {
-        let result = json!({
-            "benchmark": "recovery", "rows": args.rows, "updates": args.updates, "pool": args.pool, "log": args.log,
-            "held_back_by": HELD_BACK, "engines": outcomes.iter().map(to_json).collect::<Vec<_>>(),
-            "first_answer_ratio": first, "applied_ratio": applied,
-        });
-        println!("{result:#}");
-    } else if let (Some(first), Some(applied)) = (first, applied) {
+    if let (false, Some(first), Some(applied)) = (args.common.json, first, applied) {
         println!("first answer {first:.1} times sooner, applied {applied:.1} times sooner");
     }
+    benchmark.end(json!({
+        "rows": args.rows, "updates": args.updates, "pool": args.pool, "log": args.log,
+        "held_back_by": HELD_BACK, "engines": outcomes.iter().map(to_json).collect::<Vec<_>>(),
+        "first_answer_ratio": first, "applied_ratio": applied,
+    }));
     Ok(())
 }
 
-fn with_engine(
-    workspace: &Workspace,
-    prefix: &Prefix,
-    engine: Engine,
-    args: &RecoveryArgs,
-) -> Result<Outcome> {
-    let engines = [engine];
+fn with_engine(benchmark: &Benchmark, engine: Engine, args: &RecoveryArgs) -> Result<Outcome> {
     let (pool, log) = (
         format!("buffer-pool-size={}", args.pool),
         format!("log-file-size={}", args.log),
@@ -163,38 +147,28 @@ fn with_engine(
     ];
     let fast = [&sizes[..], &["flush-log-at-trx-commit=2"]].concat();
     let begun = Instant::now();
-    let (mut server, dir) = crate::fresh_server(
-        workspace,
-        prefix,
-        "recovery",
-        &engines,
-        &fast,
-        &args.options,
-    )?;
-    let tables = Sysbench::on(&server, prefix, (0, engine), (TABLES, args.rows));
+    let mut server = benchmark.server_of(&[engine], &fast)?;
+    let tables = &server.databases(TABLES, args.rows)[0];
     tables.prepare("oltp_update_non_index", 2)?;
     server.stop()?;
-    drop(server);
     let filling_took = begun.elapsed();
 
-    let settings = [&fast[..], HELD_BACK].concat();
-    let options = crate::server_options(&engines, &settings, &args.options);
-    let mut server = Server::start(prefix, DataDir(dir.clone()), None, &options)?;
+    server.restart(&[&fast[..], HELD_BACK].concat(), |prefix, dir, options| {
+        Server::start(prefix, dir, None, options)
+    })?;
     let begun = Instant::now();
-    let (mut written, redo_bytes) = update_held_back(&server, &tables, args.updates)?;
+    let (mut written, redo_bytes) = update_held_back(&server, tables, args.updates)?;
     let updates_took = begun.elapsed();
     server.kill()?;
-    drop(server);
-    drop_from_cache(&dir)?;
+    drop_from_cache(&server.dir)?;
 
     let settings = [&sizes[..], &["flush-log-at-trx-commit=1"]].concat();
-    let options = crate::server_options(&engines, &settings, &args.options);
     let deadline = Instant::now() + Duration::from_secs(args.patience);
-    let said_before = fs::read(DataDir(dir.clone()).log())?.len();
+    let said_before = fs::read(server.datadir.log())?.len();
     let begun = Instant::now();
-    let mut server = Server::start_unready(prefix, DataDir(dir.clone()), &options)?;
+    server.restart(&settings, Server::start_unready)?;
     let mut client = connect(&mut server, deadline)?;
-    answer(&mut client, &tables, &mut written)?;
+    answer(&mut client, tables, &mut written)?;
     let first_answer = begun.elapsed();
     wait_applied(&mut client, engine, deadline)?;
     let applied = begun.elapsed();
@@ -204,11 +178,9 @@ fn with_engine(
     let said = String::from_utf8_lossy(&said);
     let of_recovery = said.lines().filter(|line| line.contains(" recovery: "));
     let said = of_recovery.map(String::from).collect();
-    compare(&mut client, &tables, &written)?;
+    compare(&mut client, tables, &written)?;
     server.check_alive()?;
-    server.stop()?;
-    drop(server);
-    fs::remove_dir_all(dir)?;
+    server.end()?;
     Ok(Outcome {
         engine,
         redo_bytes,
@@ -472,7 +444,7 @@ fn print(outcome: &Outcome) {
     outcome.said.iter().for_each(|line| println!("    {line}"));
 }
 
-fn to_json(outcome: &Outcome) -> serde_json::Value {
+fn to_json(outcome: &Outcome) -> Value {
     json!({
         "engine": outcome.engine.name(), "redo_bytes": outcome.redo_bytes,
         "filling_s": outcome.filling_took.as_secs_f64(), "updates_s": outcome.updates_took.as_secs_f64(), "first_answer_s": outcome.first_answer.as_secs_f64(),

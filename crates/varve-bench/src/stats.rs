@@ -1,5 +1,7 @@
 //! What a few figures say: their median, and how far off it may be.
 
+use std::fmt::{self, Display};
+
 /// The middle one, or the mean of both in the middle.
 pub fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
     let mut figures: Vec<f64> = figures.into_iter().collect();
@@ -9,6 +11,72 @@ pub fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
         (n, middle) if n % 2 == 1 => figures[middle],
         (_, middle) => (figures[middle - 1] + figures[middle]) / 2.0,
     }
+}
+
+/// Median, least and greatest of a few figures.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    pub median: f64,
+    pub least: f64,
+    pub greatest: f64,
+}
+
+impl Spread {
+    pub fn of(figures: &[f64]) -> Self {
+        let figures = figures.iter().copied();
+        Self {
+            median: median(figures.clone()),
+            least: figures.clone().fold(f64::NAN, f64::min),
+            greatest: figures.fold(f64::NAN, f64::max),
+        }
+    }
+}
+
+impl Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            median,
+            least,
+            greatest,
+        } = self;
+        f.pad(&format!("{median:.0} ({least:.0}-{greatest:.0})"))
+    }
+}
+
+/// What each engine came to in several runs.
+pub struct Runs<T>(Vec<Vec<T>>);
+
+impl<T> Runs<T> {
+    pub fn new(engines: usize) -> Self {
+        Self((0..engines).map(|_| Vec::new()).collect())
+    }
+
+    pub fn add(&mut self, engine: usize, run: T) {
+        self.0[engine].push(run);
+    }
+
+    pub fn of(&self, engine: usize) -> &[T] {
+        &self.0[engine]
+    }
+
+    pub fn figures(&self, engine: usize, figure: impl Fn(&T) -> f64) -> Vec<f64> {
+        self.0[engine].iter().map(figure).collect()
+    }
+
+    pub fn median(&self, engine: usize, figure: impl Fn(&T) -> f64) -> f64 {
+        median(self.0[engine].iter().map(figure))
+    }
+
+    /// The first engine's median in that of the second, if there are two.
+    pub fn ratio(&self, figure: impl Fn(&T) -> f64) -> Option<f64> {
+        let is_pair = self.0.len() == 2;
+        is_pair.then(|| self.median(0, &figure) / self.median(1, &figure))
+    }
+}
+
+/// As it stands in a table.
+pub fn ratio_text(ratio: Option<f64>) -> String {
+    ratio.map_or(String::new(), |ratio| format!("{ratio:.2}"))
 }
 
 /// The share of the figures that are below `limit`.
@@ -78,6 +146,17 @@ mod tests {
         assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median([4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median([]).is_nan());
+    }
+
+    #[test]
+    fn runs_of_two_engines_make_a_ratio() {
+        let mut runs = Runs::new(2);
+        for (engine, figure) in [(0, 3.0), (1, 4.0), (1, 9.0), (0, 1.0), (0, 2.0), (1, 1.0)] {
+            runs.add(engine, figure);
+        }
+        assert_eq!(runs.ratio(|figure| *figure), Some(0.5));
+        let spread = Spread::of(&runs.figures(1, |figure| *figure));
+        assert_eq!(spread.to_string(), "4 (1-9)");
     }
 
     /// From tables of the signed-rank test.

@@ -8,23 +8,21 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use serde_json::json;
+use anyhow::Result;
+use serde_json::{Value, json};
+use varve_testbed::client::Client;
+use varve_testbed::server::Engine;
+use varve_testbed::workspace::Workspace;
 
+use crate::benchmark::{Benchmark, Common};
 use crate::load::{self, Sampler, Samples, status_name};
 use crate::stats::{median, share_below};
 use crate::svg::{self, Line, Panel};
-use crate::sysbench::Sysbench;
-use varve_testbed::plugin;
-use varve_testbed::prefix::Prefix;
-use varve_testbed::server::{Engine, Server};
-use varve_testbed::workspace::Workspace;
+use crate::sysbench::{ROW_BYTES, Sysbench};
+use crate::table::{Cell, Table};
 
 #[derive(clap::Args)]
 pub struct SteadyArgs {
-    /// Print the result as JSON, with every second
-    #[arg(long)]
-    json: bool,
     /// MiB of the buffer pool
     #[arg(long, default_value_t = 128)]
     pool: u64,
@@ -51,16 +49,10 @@ pub struct SteadyArgs {
     /// What sysbench runs
     #[arg(long, default_value = "oltp_write_only")]
     script: String,
-    /// Compare these engines
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Engine::Varve, Engine::Innodb])]
-    engines: Vec<Engine>,
-    /// Options for mariadbd
-    #[arg(last = true, value_name = "MARIADBD OPTIONS")]
-    options: Vec<String>,
+    #[command(flatten)]
+    common: Common,
 }
 
-/// Bytes that a row of sysbench's takes in the table and its index.
-const ROW_BYTES: f64 = 235.0;
 /// What is left to write of an engine's load is waited for so long.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PLOTTED: [&str; 2] = ["checkpoint_age", "buffer_pool_pages_dirty"];
@@ -108,7 +100,7 @@ impl Outcome {
 }
 
 pub fn run(workspace: &Workspace, args: &SteadyArgs) -> Result<()> {
-    let prefix = plugin::prefix_for(workspace, &args.engines)?;
+    let benchmark = Benchmark::begin(workspace, "steady", &args.common)?;
     let settings = [
         format!("buffer-pool-size={}M", args.pool),
         format!("log-file-size={}M", args.redo),
@@ -119,51 +111,31 @@ pub fn run(workspace: &Workspace, args: &SteadyArgs) -> Result<()> {
         "flush-log-at-trx-commit=1".into(),
     ];
     let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-    let (mut server, dir) = crate::fresh_server(
-        workspace,
-        &prefix,
-        "steady",
-        &args.engines,
-        &settings,
-        &args.options,
-    )?;
-    let mut outcomes = Vec::new();
-    for (n, engine) in args.engines.iter().enumerate() {
-        let outcome = with_engine(&server, &prefix, (n, *engine), args);
-        outcomes.push(outcome.with_context(|| engine.name())?);
-        server.check_alive()?;
-    }
-    server.stop()?;
-    fs::remove_dir_all(dir)?;
+    let mut server = benchmark.server(&settings)?;
+    let bytes = args.data * (args.pool << 20) as f64;
+    let rows = (bytes / ROW_BYTES / f64::from(args.tables)) as u64;
+    let databases = server.databases(args.tables, rows);
+    let outcomes = server.each(&databases, |_, database| with_engine(database, args))?;
+    server.end()?;
     let picture = workspace.target.join("bench-steady.svg");
     fs::write(&picture, svg::render(&panels(&outcomes)))?;
-    match args.json {
-        true => println!("{:#}", to_json(&outcomes, &settings, args)),
-        false => {
-            print(&outcomes, args);
-            println!("plotted in {}", picture.display());
-        }
+    if !args.common.json {
+        print(&outcomes, args);
+        println!("plotted in {}", picture.display());
     }
+    benchmark.end(to_json(&outcomes, &settings, args));
     Ok(())
 }
 
-fn with_engine(
-    server: &Server,
-    prefix: &Prefix,
-    engine: (usize, Engine),
-    args: &SteadyArgs,
-) -> Result<Outcome> {
-    let bytes = args.data * (args.pool << 20) as f64;
-    let rows = (bytes / ROW_BYTES / f64::from(args.tables)) as u64;
-    let sysbench = Sysbench::on(server, prefix, engine, (args.tables, rows));
+fn with_engine(sysbench: &Sysbench<'_>, args: &SteadyArgs) -> Result<Outcome> {
     sysbench.prepare(&args.script, 2)?;
     if args.warmup > 0 {
         sysbench.run(&args.script, args.threads, Duration::from_secs(args.warmup))?;
     }
-    let engine = engine.1;
+    let engine = sysbench.engine;
     let names = PLOTTED.map(|name| status_name(engine, name));
     let max_age = status_name(engine, "checkpoint_max_age");
-    let mut client = server.connect()?;
+    let mut client = Client::connect(&sysbench.socket)?;
     let max_age = load::status(&mut client, &[&max_age])?[0];
     let sampler = Sampler::start(&sysbench.socket, &[&names[0], &names[1]])?;
     let begun = Instant::now();
@@ -186,7 +158,7 @@ fn since(samples: &Samples, name: &str, begun: Instant) -> Vec<(f64, f64)> {
 }
 
 /// What an engine still writes would take from the next one. One that stops writing does not.
-fn wait_until_written(client: &mut varve_testbed::client::Client, dirty: &str) -> Result<()> {
+fn wait_until_written(client: &mut Client, dirty: &str) -> Result<()> {
     let begun = Instant::now();
     let mut last = u64::MAX;
     while begun.elapsed() < PATIENCE {
@@ -235,33 +207,23 @@ fn print(outcomes: &[Outcome], args: &SteadyArgs) {
         args.redo,
         args.time
     );
-    println!(
-        "{:<7} {:>9} {:>9} {:>10} {:>9} {:>7} {:>14} {:>12} {:>11} {:>10}",
-        "engine",
-        "mean tps",
-        "median",
-        "variation",
-        "worst s",
-        "share",
-        "s below half",
-        "age MiB",
-        "of MiB",
-        "dirty"
+    let table = Table::new(
+        "engine:<7|mean tps:>9|median:>9|variation:>10|worst s:>9|share:>7|s below half:>14|age MiB:>12|of MiB:>11|dirty:>10",
     );
+    table.print_head();
     for outcome in outcomes {
-        println!(
-            "{:<7} {:>9.0} {:>9.0} {:>9.1}% {:>9.0} {:>6.0}% {:>14} {:>12.0} {:>11} {:>10.0}",
-            outcome.engine.name(),
-            outcome.mean(),
-            outcome.median(),
-            100.0 * outcome.variation(),
-            outcome.worst(),
-            100.0 * outcome.worst() / outcome.median(),
-            outcome.slow_seconds(),
-            outcome.most(0) / 1048576.0,
-            outcome.max_age >> 20,
-            outcome.most(1),
-        );
+        table.print([
+            outcome.engine.name().into(),
+            outcome.mean().into(),
+            outcome.median().into(),
+            format!("{:.1}%", 100.0 * outcome.variation()).into(),
+            outcome.worst().into(),
+            format!("{:.0}%", 100.0 * outcome.worst() / outcome.median()).into(),
+            outcome.slow_seconds().into(),
+            (outcome.most(0) / 1048576.0).into(),
+            Cell::of(outcome.max_age >> 20),
+            outcome.most(1).into(),
+        ]);
     }
     if let [ours, peer] = outcomes {
         println!(
@@ -271,7 +233,7 @@ fn print(outcomes: &[Outcome], args: &SteadyArgs) {
     }
 }
 
-fn to_json(outcomes: &[Outcome], settings: &[&str], args: &SteadyArgs) -> serde_json::Value {
+fn to_json(outcomes: &[Outcome], settings: &[&str], args: &SteadyArgs) -> Value {
     let results = outcomes.iter().map(|outcome| {
         json!({
             "engine": outcome.engine.name(), "tps": outcome.tps, "mean": outcome.mean(), "median": outcome.median(),
@@ -280,7 +242,7 @@ fn to_json(outcomes: &[Outcome], settings: &[&str], args: &SteadyArgs) -> serde_
         })
     });
     json!({
-        "benchmark": "steady", "script": args.script, "threads": args.threads, "pool_mib": args.pool, "data": args.data,
+        "script": args.script, "threads": args.threads, "pool_mib": args.pool, "data": args.data,
         "seconds": args.time, "settings": settings, "results": results.collect::<Vec<_>>(),
     })
 }

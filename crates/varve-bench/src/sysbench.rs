@@ -8,7 +8,10 @@ use anyhow::{Context, Result};
 use varve_testbed::client::Client;
 use varve_testbed::command;
 use varve_testbed::prefix::Prefix;
-use varve_testbed::server::{Engine, Server};
+use varve_testbed::server::Engine;
+
+/// Bytes that a row of a table with its index takes.
+pub const ROW_BYTES: f64 = 235.0;
 
 /// Where sysbench works: one engine's database in a server.
 pub struct Sysbench<'a> {
@@ -29,37 +32,7 @@ pub struct Report {
     pub p95_ms: f64,
 }
 
-impl<'a> Sysbench<'a> {
-    /// The database of the `n`th engine that is compared on this server.
-    pub fn on(
-        server: &Server,
-        prefix: &'a Prefix,
-        (n, engine): (usize, Engine),
-        (tables, rows): (u32, u64),
-    ) -> Sysbench<'a> {
-        Sysbench {
-            prefix,
-            socket: server.datadir.socket(),
-            engine,
-            database: format!("sbtest_{n}"),
-            tables,
-            rows,
-        }
-    }
-
-    /// Those of all engines that are compared.
-    pub fn on_all(
-        server: &Server,
-        prefix: &'a Prefix,
-        engines: &[Engine],
-        shape: (u32, u64),
-    ) -> Vec<Sysbench<'a>> {
-        let engines = engines.iter().copied().enumerate();
-        engines
-            .map(|engine| Sysbench::on(server, prefix, engine, shape))
-            .collect()
-    }
-
+impl Sysbench<'_> {
     /// Makes the database and fills its tables for `script`.
     pub fn prepare(&self, script: &str, threads: u32) -> Result<()> {
         let mut client = Client::connect(&self.socket)?;

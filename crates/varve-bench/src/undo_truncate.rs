@@ -11,29 +11,25 @@
 //! tablespaces by hand in those with truncation (`--by-hand`), which takes the same way. InnoDB knows no such
 //! statement.
 
-use std::fs;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use serde_json::json;
-
-use crate::load::{self, Sampler, Samples};
-use crate::stats::{Estimate, median, paired_ratio, share_below};
-use crate::sysbench::Sysbench;
+use serde_json::{Value, json};
 use varve_testbed::client::Client;
-use varve_testbed::plugin;
-use varve_testbed::prefix::Prefix;
 use varve_testbed::server::{Engine, Server};
 use varve_testbed::workspace::Workspace;
 
+use crate::benchmark::{Benchmark, Common};
+use crate::load::{self, Sampler, Samples};
+use crate::stats::{Estimate, median, paired_ratio, share_below};
+use crate::sysbench::Sysbench;
+use crate::table::{Cell, Table};
+
 #[derive(clap::Args)]
 pub struct UndoTruncateArgs {
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
     /// Numbers of undo tablespaces, from 2 on
     #[arg(long, value_delimiter = ',', default_value = "2,8")]
     tablespaces: Vec<u32>,
@@ -59,12 +55,8 @@ pub struct UndoTruncateArgs {
     /// and again: undo grows meanwhile
     #[arg(long, default_value_t = 0)]
     view: u64,
-    /// Compare these engines
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Engine::Varve, Engine::Innodb])]
-    engines: Vec<Engine>,
-    /// Options for mariadbd
-    #[arg(last = true, value_name = "MARIADBD OPTIONS")]
-    options: Vec<String>,
+    #[command(flatten)]
+    common: Common,
 }
 
 const WORKLOAD: &str = "oltp_read_write";
@@ -124,11 +116,11 @@ pub fn run(workspace: &Workspace, args: &UndoTruncateArgs) -> Result<()> {
         args.tablespaces.iter().all(|n| *n >= 2) && args.threshold.iter().all(|mib| *mib >= 10),
         "truncation needs two undo tablespaces and a threshold of 10 MiB or more"
     );
-    let prefix = plugin::prefix_for(workspace, &args.engines)?;
+    let benchmark = Benchmark::begin(workspace, "undo-truncate", &args.common)?;
     let mut results = Vec::new();
     for (n, &tablespaces) in args.tablespaces.iter().enumerate() {
-        let (outcomes, held) = with_tablespaces(workspace, &prefix, tablespaces, n == 0, args)?;
-        if !args.json && !held.is_empty() {
+        let (outcomes, held) = with_tablespaces(&benchmark, tablespaces, n == 0, args)?;
+        if !args.common.json && !held.is_empty() {
             println!("Varve with {tablespaces} tablespaces: {held}");
         }
         results.push(json!({
@@ -136,43 +128,32 @@ pub fn run(workspace: &Workspace, args: &UndoTruncateArgs) -> Result<()> {
             "runs": outcomes.iter().map(to_json).collect::<Vec<_>>(),
         }));
     }
-    if args.json {
-        let result = json!({
-            "benchmark": "undo-truncate", "workload": WORKLOAD, "tables": TABLES, "rows": args.rows,
-            "intervals": args.intervals, "seconds": args.time, "by_hand": args.by_hand, "view": args.view,
-            "settings": SETTINGS,
-            "method": "Hodges-Lehmann estimate of paired ratios, interval of Wilcoxon's signed-rank test",
-            "results": results,
-        });
-        println!("{result:#}");
-    }
+    benchmark.end(json!({
+        "workload": WORKLOAD, "tables": TABLES, "rows": args.rows, "intervals": args.intervals,
+        "seconds": args.time, "by_hand": args.by_hand, "view": args.view, "settings": SETTINGS,
+        "method": "Hodges-Lehmann estimate of paired ratios, interval of Wilcoxon's signed-rank test",
+        "results": results,
+    }));
     Ok(())
 }
 
 /// All runs in one server, and what Varve says about the locks that its truncations took.
 fn with_tablespaces(
-    workspace: &Workspace,
-    prefix: &Prefix,
+    benchmark: &Benchmark,
     tablespaces: u32,
     is_first: bool,
     args: &UndoTruncateArgs,
 ) -> Result<(Vec<Outcome>, String)> {
     let tablespaces_setting = format!("undo-tablespaces={tablespaces}");
     let settings = [&SETTINGS[..], &[tablespaces_setting.as_str()]].concat();
-    let (mut server, dir) = crate::fresh_server(
-        workspace,
-        prefix,
-        "undo-truncate",
-        &args.engines,
-        &settings,
-        &args.options,
-    )?;
-    if !args.json && is_first {
+    let mut server = benchmark.server(&settings)?;
+    let table = table();
+    if !args.common.json && is_first {
         print_head(args);
+        table.print_head();
     }
     let mut outcomes = Vec::new();
-    for (n, &engine) in args.engines.iter().enumerate() {
-        let tables = Sysbench::on(&server, prefix, (n, engine), (TABLES, args.rows));
+    server.each(&server.databases(TABLES, args.rows), |_, tables| {
         tables.prepare(WORKLOAD, 1)?;
         for &threshold_mib in &args.threshold {
             for &threads in &args.threads {
@@ -181,23 +162,22 @@ fn with_tablespaces(
                     threshold_mib,
                     threads,
                 };
-                let outcome = compare(&tables, setting, args).with_context(|| engine.name())?;
-                if !args.json {
-                    print(&outcome);
+                let outcome = compare(tables, setting, args)?;
+                if !args.common.json {
+                    print(&table, &outcome);
                 }
                 outcomes.push(outcome);
-                server.check_alive()?;
             }
         }
         // The next engine's turn.
         Client::connect(&tables.socket)?.query(&format!("DROP DATABASE {}", tables.database))?;
-    }
-    let held = match args.engines.contains(&Engine::Varve) {
+        Ok(())
+    })?;
+    let held = match args.common.engines.contains(&Engine::Varve) {
         true => locks(&server)?,
         false => String::new(),
     };
-    server.stop()?;
-    fs::remove_dir_all(dir)?;
+    server.end()?;
     Ok((outcomes, held))
 }
 
@@ -206,8 +186,7 @@ fn compare(tables: &Sysbench<'_>, setting: Setting, args: &UndoTruncateArgs) -> 
     let engine = tables.engine;
     let mut client = Client::connect(&tables.socket)?;
     let limit = setting.threshold_mib << 20;
-    let prefix = engine.option_prefix();
-    client.query(&format!("SET GLOBAL {prefix}_max_undo_log_size = {limit}"))?;
+    load::set(&mut client, engine, "max_undo_log_size", limit)?;
     let sampler = Sampler::start(&tables.socket, &["Com_commit"])?;
     let interval = Duration::from_secs(args.time);
     let time = WARM_UP + interval * (args.intervals as u32 + 1);
@@ -242,8 +221,8 @@ fn alternate(
     let engine = tables.engine;
     let counter = load::status_name(engine, "undo_truncations");
     let switch = |client: &mut Client, on: bool| {
-        let (prefix, on) = (engine.option_prefix(), if on { "ON" } else { "OFF" });
-        client.query(&format!("SET GLOBAL {prefix}_undo_log_truncate = {on}"))
+        let on = if on { "ON" } else { "OFF" };
+        load::set(client, engine, "undo_log_truncate", on)
     };
     thread::sleep(WARM_UP);
     let mut emptier = Client::connect(&tables.socket)?;
@@ -378,21 +357,15 @@ fn print_head(args: &UndoTruncateArgs) {
             args.by_hand
         );
     }
-    println!(
-        "{:<7} {:>5} {:>9} {:>7} {:>8} {:>8} {:>23} {:>12} {:>14}",
-        "engine",
-        "files",
-        "threshold",
-        "threads",
-        "tps off",
-        "tps on",
-        "loss",
-        "truncations",
-        "slow off, on"
-    );
 }
 
-fn print(outcome: &Outcome) {
+fn table() -> Table {
+    Table::new(
+        "engine:<7|files:>5|threshold:>9|threads:>7|tps off:>8|tps on:>8|loss:>23|truncations:>12|slow off, on:>14|:<0",
+    )
+}
+
+fn print(table: &Table, outcome: &Outcome) {
     let loss = |ratio: f64| 100.0 * (1.0 - ratio);
     let interval = match outcome.ratio.interval {
         Some((low, high)) => format!("({:+.1} to {:+.1})", loss(high), loss(low)),
@@ -401,26 +374,24 @@ fn print(outcome: &Outcome) {
     let least = outcome.truncations.iter().min().copied();
     let most = outcome.truncations.iter().max().copied();
     let [slow_off, slow_on] = outcome.slow_windows.map(|share| 100.0 * share);
-    println!(
-        "{:<7} {:>5} {:>9} {:>7} {:>8.0} {:>8.0} {:>23} {:>12} {:>14}{}",
-        outcome.engine.name(),
-        outcome.setting.tablespaces,
-        format!("{} MiB", outcome.setting.threshold_mib),
-        outcome.setting.threads,
-        outcome.tps[0],
-        outcome.tps[1],
-        format!("{:+.1}% {interval}", loss(outcome.ratio.value)),
-        format!("{} to {}", least.unwrap_or(0), most.unwrap_or(0)),
-        format!("{slow_off:.1}%, {slow_on:.1}%"),
-        if outcome.is_void() {
-            "  void: too few truncations"
-        } else {
-            ""
+    table.print([
+        outcome.engine.name().into(),
+        Cell::of(outcome.setting.tablespaces),
+        format!("{} MiB", outcome.setting.threshold_mib).into(),
+        Cell::of(outcome.setting.threads),
+        outcome.tps[0].into(),
+        outcome.tps[1].into(),
+        format!("{:+.1}% {interval}", loss(outcome.ratio.value)).into(),
+        format!("{} to {}", least.unwrap_or(0), most.unwrap_or(0)).into(),
+        format!("{slow_off:.1}%, {slow_on:.1}%").into(),
+        match outcome.is_void() {
+            true => " void: too few truncations".into(),
+            false => "".into(),
         },
-    );
+    ]);
 }
 
-fn to_json(outcome: &Outcome) -> serde_json::Value {
+fn to_json(outcome: &Outcome) -> Value {
     json!({
         "engine": outcome.engine.name(), "threshold_mib": outcome.setting.threshold_mib, "threads": outcome.setting.threads,
         "tps_off": outcome.tps[0], "tps_on": outcome.tps[1], "ratio": outcome.ratio.value,

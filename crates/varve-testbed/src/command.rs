@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
 
@@ -58,6 +58,14 @@ impl Cmd {
             self.inner.get_program().to_string_lossy()
         )
     }
+}
+
+/// How one of our own programs ends: an error is told.
+pub fn end(result: Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
 }
 
 /// Words as a shell takes them.

@@ -1,0 +1,203 @@
+//! What benchmarks of servers have in common: what they are told, a server on an empty data directory with
+//! the same settings for each engine, engines one after the other or in turn.
+
+use std::fs;
+use std::ops::{Deref, DerefMut};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use varve_testbed::plugin;
+use varve_testbed::prefix::Prefix;
+use varve_testbed::server::{DataDir, Engine, Server};
+use varve_testbed::workspace::Workspace;
+
+use crate::stats::Runs;
+use crate::sysbench::Sysbench;
+
+#[derive(clap::Args)]
+pub struct Common {
+    /// Print the result as JSON, with all that was measured
+    #[arg(long)]
+    pub json: bool,
+    /// Compare these engines
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Engine::Varve, Engine::Innodb])]
+    pub engines: Vec<Engine>,
+    /// Options for mariadbd
+    #[arg(last = true, value_name = "MARIADBD OPTIONS")]
+    pub options: Vec<String>,
+}
+
+/// A benchmark that runs.
+pub struct Benchmark<'a> {
+    name: &'static str,
+    workspace: &'a Workspace,
+    common: &'a Common,
+    prefix: Prefix,
+}
+
+impl<'a> Benchmark<'a> {
+    /// Builds what the engines need.
+    pub fn begin(workspace: &'a Workspace, name: &'static str, common: &'a Common) -> Result<Self> {
+        ensure!(!common.engines.is_empty(), "nothing to run");
+        let prefix = plugin::prefix_for(workspace, &common.engines)?;
+        Ok(Self {
+            name,
+            workspace,
+            common,
+            prefix,
+        })
+    }
+
+    /// A server on an empty data directory, with the same settings for all engines.
+    pub fn server(&self, settings: &[&str]) -> Result<BenchServer<'_>> {
+        self.server_of(&self.common.engines, settings)
+    }
+
+    /// The same for some of the engines.
+    pub fn server_of(&self, engines: &[Engine], settings: &[&str]) -> Result<BenchServer<'_>> {
+        let dir = self.workspace.target.join(format!("bench-{}", self.name));
+        if let Some(pid) = DataDir(dir.clone()).running() {
+            bail!(
+                "another benchmark runs on {} (pid {})",
+                dir.display(),
+                pid.as_raw_nonzero()
+            );
+        }
+        if dir.exists() {
+            fs::remove_dir_all(&dir)?;
+        }
+        let options = self.options(engines, settings);
+        DataDir(dir.clone()).initialise(&self.prefix)?;
+        Ok(BenchServer {
+            server: Server::start(&self.prefix, DataDir(dir.clone()), None, &options)?,
+            dir,
+            benchmark: self,
+            engines: engines.to_vec(),
+        })
+    }
+
+    /// Options for mariadbd: the same settings for each of `engines`.
+    fn options(&self, engines: &[Engine], settings: &[&str]) -> Vec<String> {
+        let mut options: Vec<String> = [
+            "--skip-log-bin",
+            "--performance-schema=OFF",
+            "--max-connections=200",
+            "--query-cache-type=0",
+        ]
+        .map(String::from)
+        .into();
+        if engines.contains(&Engine::Varve) {
+            options.push("--plugin-load-add=ha_varve".into());
+        }
+        for engine in engines {
+            let option = |setting: &&str| format!("--{}-{setting}", engine.option_prefix());
+            options.extend(settings.iter().map(option));
+        }
+        options.extend(self.common.options.iter().cloned());
+        options
+    }
+
+    /// The result as JSON, if that is wanted: what `result` has, and the name.
+    pub fn end(&self, mut result: Value) {
+        if self.common.json {
+            result["benchmark"] = self.name.into();
+            println!("{result:#}");
+        }
+    }
+}
+
+/// The server of a benchmark, with a database for each engine.
+pub struct BenchServer<'a> {
+    server: Server,
+    pub dir: PathBuf,
+    benchmark: &'a Benchmark<'a>,
+    engines: Vec<Engine>,
+}
+
+impl Deref for BenchServer<'_> {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+impl DerefMut for BenchServer<'_> {
+    fn deref_mut(&mut self) -> &mut Server {
+        &mut self.server
+    }
+}
+
+impl<'a> BenchServer<'a> {
+    /// Where sysbench works with each engine: so many tables with so many rows, which are not there yet.
+    pub fn databases(&self, tables: u32, rows: u64) -> Vec<Sysbench<'a>> {
+        let database = |(n, engine): (usize, &Engine)| Sysbench {
+            prefix: &self.benchmark.prefix,
+            socket: self.server.datadir.socket(),
+            engine: *engine,
+            database: format!("sbtest_{n}"),
+            tables,
+            rows,
+        };
+        self.engines.iter().enumerate().map(database).collect()
+    }
+
+    /// Measures the engines one after the other.
+    pub fn each<T>(
+        &mut self,
+        databases: &[Sysbench<'a>],
+        mut measure: impl FnMut(&Self, &Sysbench<'a>) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        let one = |database| self.measure(database, &mut measure);
+        databases.iter().map(one).collect()
+    }
+
+    /// Measures each engine so many times. The one that begins changes from round to round, so that a machine
+    /// that slows down hurts all alike.
+    pub fn in_turn<T>(
+        &mut self,
+        databases: &[Sysbench<'a>],
+        rounds: usize,
+        mut measure: impl FnMut(&Self, &Sysbench<'a>) -> Result<T>,
+    ) -> Result<Runs<T>> {
+        let mut runs = Runs::new(databases.len());
+        for round in 0..rounds {
+            for n in 0..databases.len() {
+                let n = (n + round) % databases.len();
+                runs.add(n, self.measure(&databases[n], &mut measure)?);
+            }
+        }
+        Ok(runs)
+    }
+
+    fn measure<T>(
+        &mut self,
+        database: &Sysbench<'a>,
+        measure: &mut impl FnMut(&Self, &Sysbench<'a>) -> Result<T>,
+    ) -> Result<T> {
+        let measured = measure(self, database);
+        let measured = measured.with_context(|| database.engine.name())?;
+        self.server.check_alive()?;
+        Ok(measured)
+    }
+
+    /// Starts it again with other settings; `start` says how.
+    pub fn restart(
+        &mut self,
+        settings: &[&str],
+        start: fn(&Prefix, DataDir, &[String]) -> Result<Server>,
+    ) -> Result<()> {
+        let options = self.benchmark.options(&self.engines, settings);
+        self.server = start(&self.benchmark.prefix, DataDir(self.dir.clone()), &options)?;
+        Ok(())
+    }
+
+    /// An orderly end, after which nothing is left.
+    pub fn end(mut self) -> Result<()> {
+        self.server.stop()?;
+        drop(self.server);
+        fs::remove_dir_all(self.dir)?;
+        Ok(())
+    }
+}
