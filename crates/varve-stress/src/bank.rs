@@ -7,11 +7,12 @@
 //! its next transaction begins.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use anyhow::{Result, bail, ensure};
 use fastrand::Rng;
 
+use crate::round::Round;
 use crate::xa::{self, Asked};
 use varve_testbed::client::{Client, SqlError, SqlResult};
 use varve_testbed::server::Engine;
@@ -45,14 +46,6 @@ impl Fate {
             false => self.rolled_back.insert(sequence),
         };
     }
-}
-
-/// Shared by the clients of one round.
-#[derive(Default)]
-pub struct Round {
-    /// Set just before the kill: from then on a lost connection is expected.
-    pub over: AtomicBool,
-    pub snapshots: AtomicU64,
 }
 
 pub fn create_tables(client: &mut Client, engine: Engine) -> SqlResult<()> {

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::bank::{Round, end_of_connection};
+use crate::bank::end_of_connection;
+use crate::round::Round;
 use varve_testbed::client::{Client, SqlError};
 use varve_testbed::server::Engine;
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::driver::Process;
 use crate::journal::Ddl;
 use crate::store::{Failure, Level, Outcome, Statement, Store, Verb};
 use varve_testbed::command::{self, Cmd};
@@ -155,13 +156,13 @@ pub fn build(workspace: &Workspace) -> Result<PathBuf> {
 }
 
 /// A running one.
-pub struct Process {
+pub struct Program {
     child: Child,
-    pub socket: PathBuf,
+    socket: PathBuf,
     log: PathBuf,
 }
 
-impl Process {
+impl Program {
     /// Starts it and does not wait until it answers. What it says goes to a log.
     pub fn spawn(program: &Path, dir: &Path, place: &Path, settings: &[String]) -> Result<Self> {
         let (socket, log) = (place.join("store.sock"), place.join("store.log"));
@@ -192,12 +193,18 @@ impl Process {
         }
         Ok(())
     }
+}
 
-    pub fn pid(&self) -> u32 {
+impl Process for Program {
+    fn socket(&self) -> PathBuf {
+        self.socket.clone()
+    }
+
+    fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    pub fn check_alive(&mut self) -> Result<()> {
+    fn check_alive(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
             Some(status) => {
@@ -209,14 +216,14 @@ impl Process {
         }
     }
 
-    pub fn kill(&mut self) -> Result<()> {
+    fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 }
 
-impl Drop for Process {
+impl Drop for Program {
     fn drop(&mut self) {
         // Its owner failed, or it is dead already.
         let _ = self.kill();

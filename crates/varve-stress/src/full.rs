@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 use fastrand::Rng;
 use rustix::process::{Pid, Resource, Rlimit, geteuid, prlimit};
 
-use crate::rows::Round;
+use crate::round::Round;
 use varve_testbed::command::{self, Cmd};
 
 const INSIDE: &str = "VARVE_STRESS_NAMESPACE";
@@ -154,7 +154,7 @@ impl Disk {
         Ok(())
     }
 
-    fn make_room(&mut self) -> Result<()> {
+    pub fn make_room(&mut self) -> Result<()> {
         let was_full = std::mem::take(&mut self.is_full);
         match self.means {
             Means::Mount if was_full => fs::remove_file(self.ballast())?,
@@ -228,27 +228,6 @@ impl Drop for Disk {
             let _ = command::run(Cmd::new("umount").arg(&self.dir));
         }
     }
-}
-
-/// FULL-3: on a full disk a process starts, or ends and says that it has no space. With space it starts.
-pub fn start_again<T, P>(
-    test: &mut T,
-    disk: fn(&mut T) -> Option<&mut Disk>,
-    start: fn(&mut T) -> Result<P>,
-) -> Result<P> {
-    let started = start(test);
-    let Some(disk) = disk(test) else {
-        return started;
-    };
-    match &started {
-        Err(error) if disk.explains(error) => disk.make_room()?,
-        _ => {
-            // The process whose files were limited is dead.
-            let _ = disk.make_room();
-            return started;
-        }
-    }
-    start(test)
 }
 
 fn longest_file(dir: &Path) -> Result<u64> {

@@ -1,9 +1,9 @@
 //! The crash test with real processes: SIGKILL under load, restart, and look.
 //!
 //! A server (`on_server`) or a program with the library (`on_library`) works until a random moment, is killed
-//! and started again, and what it holds is compared with what it had acknowledged. Settings are drawn anew
-//! for each start (`settings`). Some processes are killed shortly after their start, and some in the middle
-//! of their recovery.
+//! and started again (`driver`), and what it holds is compared with what it had acknowledged. Settings are
+//! drawn anew for each start (`settings`). Some processes are killed shortly after their start, and some in
+//! the middle of their recovery.
 //!
 //! | load | in | what it does |
 //! |---|---|---|
@@ -44,11 +44,13 @@
 mod bank;
 mod binlog;
 mod ddl;
+mod driver;
 mod embedded_store;
 mod full;
 mod journal;
 mod on_library;
 mod on_server;
+mod round;
 mod rows;
 mod settings;
 mod sql_store;
@@ -69,7 +71,7 @@ use clap::Parser;
 use fastrand::Rng;
 
 use self::full::Means;
-use self::rows::Round;
+use self::round::Round;
 use varve_testbed::command;
 use varve_testbed::server::Engine;
 use varve_testbed::workspace::Workspace;
@@ -233,13 +235,8 @@ impl Run<'_> {
 
 fn main() -> ExitCode {
     let args = StressArgs::parse();
-    match Workspace::find().and_then(|workspace| run(&workspace, &args)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    let done = Workspace::find().and_then(|workspace| run(&workspace, &args));
+    command::end(done.map(|()| ExitCode::SUCCESS))
 }
 
 fn run(workspace: &Workspace, args: &StressArgs) -> Result<()> {

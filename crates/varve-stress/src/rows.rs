@@ -7,14 +7,13 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use anyhow::{Result, bail, ensure};
 use fastrand::Rng;
 
 use crate::journal::{Ddl, Event, Journal, Tables};
+use crate::round::Round;
 use crate::store::{Failure, LEVELS, Outcome, SHARED, Statement, Store, Verb};
 
 pub const CLIENTS: u32 = 6;
@@ -24,61 +23,6 @@ const KEYS: u32 = 200;
 const GREEDY_KEYS: u32 = 1000;
 /// The stores make long rows of versions that this divides.
 const LONG: u64 = 13;
-
-/// Shared by the clients of one round.
-#[derive(Default)]
-pub struct Round {
-    /// From now on a lost connection is expected.
-    pub over: AtomicBool,
-    /// The file system is full, or was a moment ago: statements may be refused for that.
-    pub may_be_full: AtomicBool,
-    pub commits: AtomicU64,
-    pub ddl: AtomicU64,
-    pub refused_for_space: AtomicU64,
-    pub truncations: AtomicU64,
-    /// The kill comes next: who holds a view reads again what it shows.
-    pub is_ending: AtomicBool,
-    /// The long view has shown everything once; it has shown everything again.
-    pub view_is_open: AtomicBool,
-    pub view_is_compared: AtomicBool,
-}
-
-impl Round {
-    /// Whether a statement beside the clients' was done. It need not be, when others are in its way or there
-    /// is no space.
-    pub fn was_done<T>(&self, outcome: Outcome<T>) -> Outcome<bool> {
-        match outcome {
-            Ok(_) => Ok(true),
-            Err(Failure::Conflict(_)) => Ok(false),
-            Err(Failure::Full(_)) if self.may_be_full.load(Ordering::SeqCst) => {
-                self.refused_for_space.fetch_add(1, Ordering::Relaxed);
-                Ok(false)
-            }
-            Err(failure) => Err(failure),
-        }
-    }
-}
-
-impl Round {
-    /// The load is over: returns when the long view, if it has got so far, has shown everything again, or
-    /// when somebody has failed.
-    pub fn end(&self, alive: impl Fn() -> bool) {
-        self.is_ending.store(true, Ordering::SeqCst);
-        let is_due = self.view_is_open.load(Ordering::SeqCst);
-        while is_due && !self.view_is_compared.load(Ordering::SeqCst) && alive() {
-            thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
-/// The only good reason to stop is the kill.
-pub fn expected_end(end: Outcome<()>, round: &Round) -> Result<()> {
-    match end {
-        Ok(()) => Ok(()),
-        Err(Failure::Lost(_)) if round.over.load(Ordering::SeqCst) => Ok(()),
-        Err(failure) => bail!("a client got {failure}"),
-    }
-}
 
 /// One client over all rounds.
 pub struct Member {
@@ -363,6 +307,7 @@ pub fn check(store: &mut impl Store) -> Result<()> {
     Ok(())
 }
 
-fn get<T>(outcome: Outcome<T>) -> Result<T> {
+/// For those whom no failure is expected to meet.
+pub fn get<T>(outcome: Outcome<T>) -> Result<T> {
     outcome.map_err(|failure| anyhow::anyhow!("{failure}"))
 }

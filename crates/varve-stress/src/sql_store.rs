@@ -6,7 +6,7 @@ use std::path::Path;
 use fastrand::Rng;
 
 use crate::journal::Ddl;
-use crate::rows::Round;
+use crate::round::Round;
 use crate::store::{Failure, Level, Outcome, SHARED, Statement, Store, Verb};
 use varve_testbed::client::{Client, Row, SqlError, SqlResult};
 use varve_testbed::server::Engine;

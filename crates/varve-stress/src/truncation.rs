@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::rows::Round;
+use crate::round::Round;
 use crate::store::{Outcome, Store};
 
 /// Transactions need one that is not being truncated.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use crate::rows::{Round, expected_end};
+use crate::round::{Round, expected_end};
 use crate::store::{Failure, Outcome, Store};
 
 pub fn hold_until_killed(store: Outcome<impl Store>, tables: &[&str], round: &Round) -> Result<()> {

@@ -6,7 +6,8 @@ use std::collections::HashSet;
 use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 
-use crate::bank::{self, Fate, Round};
+use crate::bank::{self, Fate};
+use crate::round::Round;
 use varve_testbed::client::{Client, SqlError, SqlResult};
 
 /// Every fourth client is one.
