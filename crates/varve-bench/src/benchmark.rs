@@ -1,5 +1,5 @@
 //! What benchmarks of servers have in common: what they are told, a server on an empty data directory with
-//! the same settings for each engine, engines one after the other or in turn.
+//! the same settings for each engine, engines one after the other or in turn, how a report begins and ends.
 
 use std::fs;
 use std::ops::{Deref, DerefMut};
@@ -12,6 +12,7 @@ use varve_testbed::prefix::Prefix;
 use varve_testbed::server::{DataDir, Engine, Server};
 use varve_testbed::workspace::Workspace;
 
+use crate::origin::Origin;
 use crate::stats::Runs;
 use crate::sysbench::Sysbench;
 
@@ -34,18 +35,24 @@ pub struct Benchmark<'a> {
     workspace: &'a Workspace,
     common: &'a Common,
     prefix: Prefix,
+    origin: Origin,
 }
 
 impl<'a> Benchmark<'a> {
-    /// Builds what the engines need.
+    /// Builds what the engines need, and says what is measured and where.
     pub fn begin(workspace: &'a Workspace, name: &'static str, common: &'a Common) -> Result<Self> {
         ensure!(!common.engines.is_empty(), "nothing to run");
         let prefix = plugin::prefix_for(workspace, &common.engines)?;
+        let origin = Origin::here(workspace)?;
+        if !common.json {
+            println!("{name}: {origin}, MariaDB {}", prefix.version);
+        }
         Ok(Self {
             name,
             workspace,
             common,
             prefix,
+            origin,
         })
     }
 
@@ -98,10 +105,12 @@ impl<'a> Benchmark<'a> {
         options
     }
 
-    /// The result as JSON, if that is wanted: what `result` has, and the name.
+    /// The result as JSON, if that is wanted: what `result` has, and where it was measured.
     pub fn end(&self, mut result: Value) {
         if self.common.json {
             result["benchmark"] = self.name.into();
+            result["mariadb"] = self.prefix.version.as_str().into();
+            self.origin.add_to(&mut result);
             println!("{result:#}");
         }
     }

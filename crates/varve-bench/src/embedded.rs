@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use crate::origin::Origin;
 use varve_testbed::command::{self, Cmd};
 use varve_testbed::workspace::{Workspace, cache_dir, cargo};
 
@@ -20,6 +21,8 @@ pub struct EmbeddedArgs {
 }
 
 pub fn run(workspace: &Workspace, args: &EmbeddedArgs) -> Result<()> {
+    // Not among its output, which may be JSON.
+    eprintln!("embedded: {}", Origin::here(workspace)?);
     let peers = native_peers(workspace)
         .inspect_err(|error| eprintln!("RocksDB and WiredTiger are left out: {error:#}"))
         .ok();

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde_json::json;
 
+use crate::origin::Origin;
 use varve_testbed::command::{self, Cmd};
 use varve_testbed::workspace::{Workspace, cargo};
 
@@ -41,6 +42,10 @@ const WITHOUT_REP: &str =
 const LINES: usize = 40;
 
 pub fn run(workspace: &Workspace, args: &InstructionsArgs) -> Result<()> {
+    let origin = Origin::here(workspace)?;
+    if !args.json {
+        println!("instructions: {origin}");
+    }
     let args_of_cargo = [
         "build",
         "--release",
@@ -78,10 +83,9 @@ pub fn run(workspace: &Workspace, args: &InstructionsArgs) -> Result<()> {
         figures.push(json!({"operation": operation, "instructions": each}));
     }
     if args.json {
-        println!(
-            "{:#}",
-            json!({"benchmark": "instructions", "figures": figures})
-        );
+        let mut result = json!({"benchmark": "instructions", "figures": figures});
+        origin.add_to(&mut result);
+        println!("{result:#}");
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ mod load;
 mod long_reader;
 mod memory;
 mod oltp;
+mod origin;
 mod process;
 mod profile;
 mod purge_lag;
