@@ -35,7 +35,7 @@ const COMPILE_FLAGS: [&str; 13] = [
 ];
 
 /// What a Rust static library needs: `cargo rustc --release --lib -- --print native-static-libs`.
-pub const LINK_LIBRARIES: [&str; 7] = [
+const LINK_LIBRARIES: [&str; 7] = [
     "-lgcc_s",
     "-lutil",
     "-lrt",

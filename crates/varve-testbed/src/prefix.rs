@@ -83,11 +83,11 @@ impl Prefix {
     }
 
     /// Directory of the libraries that came with the server.
-    pub fn library_path(&self) -> &Path {
+    pub(crate) fn library_path(&self) -> &Path {
         &self.library_path
     }
 
-    pub fn plugin_dir(&self) -> PathBuf {
+    pub(crate) fn plugin_dir(&self) -> PathBuf {
         self.base.join("lib/mysql/plugin")
     }
 
@@ -180,7 +180,7 @@ fn copy_dir(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// Makes `link` a symbolic link to `target`, replacing another link.
-pub fn link(target: &Path, link: &Path) -> Result<()> {
+pub(crate) fn link(target: &Path, link: &Path) -> Result<()> {
     match fs::read_link(link) {
         Ok(old) if old == target => return Ok(()),
         Ok(_) => fs::remove_file(link)?,
