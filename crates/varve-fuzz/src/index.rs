@@ -11,7 +11,9 @@ use std::sync::OnceLock;
 
 use varve::base::PageId;
 use varve::io::{Disk, DiskFile, OpenMode};
-use varve::recovery::index::{Block, FileId, Found, Index, IndexBuilder, decode_block, index_path};
+use varve::recovery::index::{
+    Block, DatabaseIdentity, FileId, Found, Index, IndexBuilder, decode_block, index_path,
+};
 use varve::redo::{ControlFile, RedoReader};
 use varve_sim::SimDisk;
 use varve_sim::sample::DIR;
@@ -50,7 +52,11 @@ fn made() -> &'static Made {
             start: first,
             end: reader.position(),
         };
-        let image = builder.finish(id, first, (control.page_size, uuid));
+        let identity = DatabaseIdentity {
+            page_size: control.page_size,
+            uuid,
+        };
+        let image = builder.finish(id, first, identity);
         Made { image, id, uuid }
     })
 }

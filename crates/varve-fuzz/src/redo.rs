@@ -195,8 +195,8 @@ fn read_files(input: &mut Input<'_>) {
         forgets_a_block: false,
     };
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-    let reads = (settings, &Arc::new(IoQueue::one_by_one()));
-    let Ok((found, _)) = scan(&shared, Path::new(DIR), &control, reads) else {
+    let queue = Arc::new(IoQueue::one_by_one());
+    let Ok((found, _)) = scan(&shared, Path::new(DIR), &control, settings, &queue) else {
         return;
     };
     let uuid = &control.uuid;

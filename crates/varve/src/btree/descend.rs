@@ -320,7 +320,7 @@ impl Tree {
         key: &[u8],
         room: usize,
     ) -> Result<LeafPos> {
-        self.latch_leaf_for(mtr, key, room, (Purpose::Work, None))
+        self.latch_leaf_for(mtr, key, room, Purpose::Work, None)
     }
 
     /// Like [`Tree::latch_leaf_exclusive`], but looks at the leaf of the hint first.
@@ -331,7 +331,7 @@ impl Tree {
         room: usize,
         hint: Option<LeafHint>,
     ) -> Result<LeafPos> {
-        self.latch_leaf_for(mtr, key, room, (Purpose::Work, hint))
+        self.latch_leaf_for(mtr, key, room, Purpose::Work, hint)
     }
 
     /// Where the leaf that covers `key` probably is. The processor fetches what a search there reads first:
@@ -376,7 +376,7 @@ impl Tree {
         key: &[u8],
         room: usize,
     ) -> Result<LeafPos> {
-        self.latch_leaf_for(mtr, key, room, (Purpose::UndoingWork, None))
+        self.latch_leaf_for(mtr, key, room, Purpose::UndoingWork, None)
     }
 
     #[inline]
@@ -385,7 +385,8 @@ impl Tree {
         mtr: &mut Mtr<'_>,
         key: &[u8],
         room: usize,
-        (purpose, mut hint): (Purpose, Option<LeafHint>),
+        purpose: Purpose,
+        mut hint: Option<LeafHint>,
     ) -> Result<LeafPos> {
         self.check_size(key, room)?;
         loop {
@@ -540,7 +541,8 @@ impl Tree {
         &self,
         mtr: &mut Mtr<'_>,
         above: PageH,
-        (slot, no): (usize, PageNo),
+        slot: usize,
+        no: PageNo,
         level: u16,
     ) -> Result<PageH> {
         let h = mtr.exclusive(self.page_id(no))?;

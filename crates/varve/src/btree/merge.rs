@@ -122,7 +122,7 @@ impl Tree {
         let Some(no) = child_at(p, slot) else {
             return Err(self.damage(parent, "children in every slot", p.bytes()));
         };
-        let h = self.latch_child_page(mtr, above, (slot, no), level)?;
+        let h = self.latch_child_page(mtr, above, slot, no, level)?;
         Ok(Half { h, no })
     }
 

@@ -76,7 +76,7 @@ impl Tree {
             let pages = u32::from(top - level);
             let reserved = self.space.reserve_for(&self.env, pages, purpose)?;
             let outcome = match self.locate_inner(key, top)? {
-                Found::Page(spot) => self.try_split(key, (spot.no, top), level, room)?,
+                Found::Page(spot) => self.try_split(key, spot.no, top, level, room)?,
                 Found::AboveRoot => match self.push_root_down(top - 1, below)? {
                     // A page above the one that is to be split has room now.
                     Outcome::Done if top - 1 > level => Outcome::Stale,
@@ -114,12 +114,13 @@ impl Tree {
     fn try_split(
         &self,
         key: &[u8],
-        (highest, top): (PageNo, u16),
+        highest: PageNo,
+        top: u16,
         level: u16,
         room: usize,
     ) -> Result<Outcome> {
         let mut mtr = self.begin_split(top - level)?;
-        let Some(way) = self.latch_way(&mut mtr, key, (highest, top), level)? else {
+        let Some(way) = self.latch_way(&mut mtr, key, highest, top, level)? else {
             return Ok(Outcome::Stale);
         };
         let p = SlottedRef::new(mtr.bytes(way.last));
@@ -178,7 +179,8 @@ impl Tree {
         &self,
         mtr: &mut Mtr<'_>,
         key: &[u8],
-        (highest, top): (PageNo, u16),
+        highest: PageNo,
+        top: u16,
         level: u16,
     ) -> Result<Option<Way>> {
         let aim = Aim::At(key);
@@ -194,7 +196,7 @@ impl Tree {
                 return Err(self.damage(no, "an inner page with children", p.bytes()));
             };
             above.push((h, no, slot));
-            h = self.latch_child_page(mtr, h, (slot, child), below)?;
+            h = self.latch_child_page(mtr, h, slot, child, below)?;
             no = child;
         }
         Ok(Some(Way { above, last: h }))
@@ -214,7 +216,7 @@ impl Tree {
             let near = mtr.page_id(split.h).no;
             let no = self.space.alloc(mtr, near, owner_tag(self.index))?;
             let right = mtr.exclusive_new(self.page_id(no))?;
-            self.split_page(mtr, &split, (right, no), below.as_ref());
+            self.split_page(mtr, &split, right, no, below.as_ref());
             let separator = split.plan.separator;
             below = Some(Fresh { separator, no });
         }
@@ -234,7 +236,8 @@ impl Tree {
         &self,
         mtr: &mut Mtr<'_>,
         &Split { h, ref plan, child }: &Split,
-        (right, right_no): (PageH, PageNo),
+        right: PageH,
+        right_no: PageNo,
         below: Option<&Fresh>,
     ) {
         let p = SlottedRef::new(mtr.bytes(h));

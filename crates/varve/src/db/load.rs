@@ -272,7 +272,7 @@ impl Loader<'_> {
         let named: HashMap<_, _> = named.map(|d| (d.space, d.name.clone())).collect();
         let incomplete = defs.iter().any(|d| d.def.is_err());
         self.raise_ids(&defs)?;
-        let missing = recovery::reconcile(core, &self.spaces, found, (&named, incomplete))?;
+        let missing = recovery::reconcile(core, &self.spaces, found, &named, incomplete)?;
         let mut defs = defs.into_iter().peekable();
         while defs.peek().is_some() {
             let batch: Vec<StoredDef> = defs.by_ref().take(TABLES_TOGETHER).collect();
@@ -284,7 +284,7 @@ impl Loader<'_> {
                 let path = ddl::table_path(&stored.name);
                 let file = found.iter().find(|file| file.path == path);
                 let refused = file.and_then(FoundFile::refused);
-                self.open_table(core, ddl, stored, (file_is_missing, refused))?;
+                self.open_table(core, ddl, stored, file_is_missing, refused)?;
             }
         }
         if self.map.is_none() {
@@ -333,7 +333,8 @@ impl Loader<'_> {
         core: &Arc<Core>,
         ddl: &Ddl,
         stored: StoredDef,
-        (file_is_missing, refused): (bool, Option<&Error>),
+        file_is_missing: bool,
+        refused: Option<&Error>,
     ) -> Result<()> {
         let StoredDef { name, def, writer } = stored;
         if let Ok(def) = &def

@@ -42,7 +42,8 @@ pub fn collect(
     core: &Core,
     files: &OpenFiles,
     flushed: &FlushCounters,
-    (recovery, indexer): (Progress, Option<&IndexerCounters>),
+    recovery: Progress,
+    indexer: Option<&IndexerCounters>,
 ) -> Vec<Metric> {
     let sources = Sources {
         core,

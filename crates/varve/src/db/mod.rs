@@ -420,7 +420,8 @@ impl Database {
             &inner.core,
             inner.ddl.spaces.files(),
             &inner.flushed,
-            (recovery, indexer),
+            recovery,
+            indexer,
         )
     }
 

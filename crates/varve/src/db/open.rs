@@ -21,7 +21,9 @@ use crate::ddl;
 use crate::flush::{CheckpointHold, FlushEnv, FlushSettings, Flusher, doublewrite};
 use crate::io::{DirLock, Disk, FlushMethod, IoQueue, Overlay};
 use crate::purge::Purge;
-use crate::recovery::{self, Changes, FoundFile, Indexer, IndexerEnv, PageMap, Recovery, Scan};
+use crate::recovery::{
+    self, Changes, DatabaseIdentity, FoundFile, Indexer, IndexerEnv, PageMap, Recovery, Scan,
+};
 use crate::redo::{CONTROL_FILE, Control, ControlFile, FORMAT_VERSION, LogWriter, RedoLog};
 use crate::space::Spaces;
 use crate::txn::{Core, CoreHandles, LogLevel, Logger};
@@ -236,17 +238,17 @@ fn read_redo(
     let (control, queue) = (&files.control, &files.queue);
     let reads_redo = options.force_recovery < FORCE_NO_REDO;
     let (scan, changes) = match reads_redo {
-        true => recovery::scan(disk, dir, control, (options.scan_settings(), queue))?,
+        true => recovery::scan(disk, dir, control, options.scan_settings(), queue)?,
         false => recovery::pass_over_redo(disk, dir, control)?,
     };
     if scan.frames > 0 && options.force_recovery < FORCE_DAMAGE {
         recovery::require_readable(&files.found)?;
     }
     let settings = options.log_settings(control);
-    let (on, begin) = ((disk.clone(), queue.clone()), control.checkpoint);
+    let (disk, begin) = (disk.clone(), control.checkpoint);
     let mut log = match reads_redo {
-        true => RedoLog::open_at(on, dir, settings, begin, scan.end)?,
-        false => RedoLog::create(on.0, dir, settings, scan.end)?,
+        true => RedoLog::open_at(disk, queue.clone(), dir, settings, begin, scan.end)?,
+        false => RedoLog::create(disk, dir, settings, scan.end)?,
     };
     log.stops = options.stops();
     let log = Arc::new(log);
@@ -410,7 +412,7 @@ impl Opening<'_> {
             removed: scan.removed,
         };
         let loaded = loader.load(scan.id_limit, &id_limits, &files.found)?;
-        self.start_background(loaded, &files.control, &files.queue, (log_writer, closing))
+        self.start_background(loaded, &files.control, &files.queue, log_writer, closing)
     }
 
     /// Phase 5. What pages lack, from here on known to the buffer pool; `None`: nothing.
@@ -505,7 +507,8 @@ impl Opening<'_> {
         loaded: Loaded,
         control: &Control,
         queue: &IoQueue,
-        (log_writer, closing): (LogWriter, Arc<AtomicBool>),
+        log_writer: LogWriter,
+        closing: Arc<AtomicBool>,
     ) -> Result<Database> {
         let Loaded {
             core,
@@ -549,7 +552,10 @@ impl Opening<'_> {
                 log: core.log.clone(),
                 disk: disk.clone(),
                 dir: dir.clone(),
-                owner: (control.page_size, control.uuid),
+                identity: DatabaseIdentity {
+                    page_size: control.page_size,
+                    uuid: control.uuid,
+                },
                 from_bytes: options.redo_index_from_bytes,
                 logger: self.logger.clone(),
             })

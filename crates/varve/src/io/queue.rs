@@ -225,9 +225,10 @@ impl IoQueue {
         &self,
         file: Arc<dyn DiskFile>,
         offset: u64,
-        (bytes, len): (AlignedBuf, usize),
+        bytes: AlignedBuf,
+        len: usize,
     ) -> Writing {
-        let (request, writing) = transfer::write_own(file, offset, (bytes, len));
+        let (request, writing) = transfer::write_own(file, offset, bytes, len);
         self.submit(vec![request]);
         writing
     }

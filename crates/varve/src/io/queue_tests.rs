@@ -37,7 +37,8 @@ type Answers = Receiver<(usize, Result<()>, Vec<u8>)>;
 /// A read of so many pieces of a block each.
 fn read(
     file: &Arc<dyn DiskFile>,
-    (number, blocks): (usize, usize),
+    number: usize,
+    blocks: usize,
     block: usize,
     answer: &Sender<(usize, Result<()>, Vec<u8>)>,
 ) -> Request {
@@ -97,7 +98,7 @@ fn many_reads_are_under_way_at_once() {
         let place = |n: usize| (n * 37 % 250, n % 5 + 1);
         let request = |n| {
             let (block, blocks) = place(n);
-            read(files[n % 3], (n, blocks), block, &sender)
+            read(files[n % 3], n, blocks, block, &sender)
         };
         for batch in (0..900).collect::<Vec<_>>().chunks(400) {
             queue.submit(batch.iter().map(|&n| request(n)).collect());
@@ -129,7 +130,7 @@ fn errors_belong_to_their_operation() {
         let (sender, answers) = channel();
         let places = [(0, 8), (6, 2), (6, 3), (8, 1), (1 << 20, 1), (7, 1)];
         let requests = places.iter().enumerate();
-        let requests = requests.map(|(n, &(at, blocks))| read(&file, (n, blocks), at, &sender));
+        let requests = requests.map(|(n, &(at, blocks))| read(&file, n, blocks, at, &sender));
         queue.submit(requests.collect());
         for _ in places {
             let (n, result, bytes) = answer(&answers);
@@ -300,11 +301,7 @@ fn a_closed_queue_takes_nothing() {
     for native in [false, true] {
         let (sender, answers) = channel();
         let queue = IoQueue::start(native).unwrap();
-        let batch = |n: usize| {
-            (0..n)
-                .map(|n| read(&file, (n, 1), n % 8, &sender))
-                .collect()
-        };
+        let batch = |n: usize| (0..n).map(|n| read(&file, n, 1, n % 8, &sender)).collect();
         queue.submit(batch(700));
         queue.close();
         assert_eq!(answers.try_iter().count(), 700);
@@ -327,7 +324,7 @@ fn dropping_the_queue_ends_what_is_under_way() {
         let queue = IoQueue::start(native).unwrap();
         queue.submit(
             (0..700)
-                .map(|n| read(&file, (n, 1), n % 8, &sender))
+                .map(|n| read(&file, n, 1, n % 8, &sender))
                 .collect(),
         );
         drop((queue, sender));
@@ -381,7 +378,7 @@ fn a_panic_is_its_own() {
         for _ in 0..10 {
             queue.submit(vec![Request::read(file.clone(), 0, Box::new(Panics))]);
         }
-        queue.submit(vec![read(&file, (0, 1), 5, &sender)]);
+        queue.submit(vec![read(&file, 0, 1, 5, &sender)]);
         answer(&answers).1.unwrap();
     });
 }
@@ -426,7 +423,7 @@ fn a_part_is_finished() {
     for file in [&plain, &foreign] {
         for moved in [0, 1, DIRECT_BLOCK, DIRECT_BLOCK + 7, 3 * DIRECT_BLOCK] {
             let (sender, answers) = channel();
-            let request = read(file, (0, 3), 4, &sender);
+            let request = read(file, 0, 3, 4, &sender);
             let result = request.finish(moved);
             request.complete(result);
             let (_, result, bytes) = answer(&answers);

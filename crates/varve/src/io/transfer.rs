@@ -488,7 +488,8 @@ pub(super) fn read(read: Read) -> (Request, Reading) {
 pub(super) fn write_own(
     file: Arc<dyn DiskFile>,
     offset: u64,
-    (bytes, len): (AlignedBuf, usize),
+    bytes: AlignedBuf,
+    len: usize,
 ) -> (Request, Writing) {
     let (transfer, outcome) = OwnJob::new(bytes, 0..len);
     let request = Request {

@@ -88,12 +88,7 @@ fn touch(pool: &BufferPool, id: PageId, fresh: bool, end: Lsn) -> Result<Touched
 /// Applies what the frame that ends at `end` says of one page: encoded operations, `fresh` if the page starts
 /// as zeros. The caller has seen to RPL-1, registers the change (RPL-2), and gives the page up after an
 /// error.
-pub fn apply_ops(
-    page: &mut [u8],
-    id: PageId,
-    (fresh, mut ops): (bool, &[u8]),
-    end: Lsn,
-) -> Result<()> {
+pub fn apply_ops(page: &mut [u8], id: PageId, fresh: bool, mut ops: &[u8], end: Lsn) -> Result<()> {
     if fresh {
         page.fill(0);
     }

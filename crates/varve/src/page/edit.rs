@@ -231,7 +231,8 @@ impl<'a> SlottedMut<'a> {
         &mut self,
         slot: usize,
         head: RowHead,
-        (at, cut): (u16, u16),
+        at: u16,
+        cut: u16,
         bytes: &[u8],
     ) -> Edit {
         let (place, off, len) = self.locate(slot)?;

@@ -610,7 +610,7 @@ impl<'a> PageOp<'a> {
                 at,
                 cut,
                 bytes,
-            } => slotted(page)?.update_row(slot as usize, head, (at, cut), bytes),
+            } => slotted(page)?.update_row(slot as usize, head, at, cut, bytes),
             PageOp::Append { payload } => slotted(page)?.append(payload),
             PageOp::PatchPayload { slot, off, bytes } => {
                 slotted(page)?.patch_payload(slot as usize, off as usize, bytes)

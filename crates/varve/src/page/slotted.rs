@@ -397,7 +397,7 @@ impl<'a> SlottedRef<'a> {
     #[inline]
     pub fn search_from(&self, first: usize, key: &[u8]) -> std::result::Result<usize, usize> {
         let suffix = self.suffix_of(key);
-        self.search_slots(self.slots(), (first, head_of(suffix)), suffix, |_| ())
+        self.search_slots(self.slots(), first, head_of(suffix), suffix, |_| ())
     }
 
     #[inline]
@@ -413,7 +413,7 @@ impl<'a> SlottedRef<'a> {
     ) -> std::result::Result<usize, usize> {
         let (slots, head) = (self.slots(), head_of(suffix));
         let first = partition(slots, |s| slot_head(s) < head);
-        self.search_slots(slots, (first, head), suffix, tell)
+        self.search_slots(slots, first, head, suffix, tell)
     }
 
     /// `first`: the first slot whose head is not below `head`, the suffix's.
@@ -421,7 +421,8 @@ impl<'a> SlottedRef<'a> {
     fn search_slots(
         &self,
         slots: &[[u8; SLOT_SIZE]],
-        (first, head): (usize, u32),
+        first: usize,
+        head: u32,
         suffix: &[u8],
         tell: impl FnOnce(Range<usize>),
     ) -> std::result::Result<usize, usize> {

@@ -207,16 +207,15 @@ impl Pending {
         if let Some(no) = reading.walk.next(rseg.space())? {
             let (sweep, order) = (reading.sweeps[0], self.read.len());
             let undo_no = &mut reading.undo_no;
-            let log_and_space = (rseg.space(), &reading.span);
-            let next = core
-                .undo
-                .read_page(log_and_space, no, |slot, record, bytes| {
-                    *undo_no = record.undo_no + 1;
-                    if sweep.takes(record) && concerns_purge(record, log.undone_revive) {
-                        let at = RollPtr::new(false, rseg.id(), no, slot);
-                        work.add(record, bytes, at, order);
-                    }
-                })?;
+            let next =
+                core.undo
+                    .read_page(rseg.space(), &reading.span, no, |slot, record, bytes| {
+                        *undo_no = record.undo_no + 1;
+                        if sweep.takes(record) && concerns_purge(record, log.undone_revive) {
+                            let at = RollPtr::new(false, rseg.id(), no, slot);
+                            work.add(record, bytes, at, order);
+                        }
+                    })?;
             reading.walk.goes_on_at(next);
             if std::mem::replace(&mut self.last_pages[n], no) != no {
                 *pages += 1;

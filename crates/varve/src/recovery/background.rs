@@ -344,7 +344,7 @@ impl Shared {
             if self.is_stopped() {
                 return;
             }
-            super::read_together(&self.core.pool, map, (partition, batch), &mut loaded);
+            super::read_together(&self.core.pool, map, partition, batch, &mut loaded);
             // What is left: pages that are not read, or could not be, or for which no frame was at hand.
             for &page in batch {
                 if map.waits(page) {

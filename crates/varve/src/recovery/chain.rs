@@ -162,7 +162,7 @@ pub fn apply<'a>(
     let mut first = None;
     for change in changes.filter(|change| had < change.end) {
         assert_eq!(change.page, id, "CHAIN-1: changes of one page");
-        apply_ops(page, id, (change.fresh, change.ops), change.end)?;
+        apply_ops(page, id, change.fresh, change.ops, change.end)?;
         first.get_or_insert(change.start);
     }
     Ok(first)

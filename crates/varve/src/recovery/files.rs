@@ -218,7 +218,8 @@ pub fn reconcile(
     core: &Core,
     spaces: &Spaces,
     found: &[FoundFile],
-    (named, incomplete): (&HashMap<SpaceId, String>, bool),
+    named: &HashMap<SpaceId, String>,
+    incomplete: bool,
 ) -> Result<Vec<String>> {
     // Undo tablespaces may be in a directory, too, and those that are not in use are gone already.
     let is_table = |space: &SpaceId| {

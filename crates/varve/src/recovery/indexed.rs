@@ -43,7 +43,8 @@ pub struct Indexed {
 
 impl Indexed {
     pub fn new(
-        (indexes, restarts): (Vec<Index>, Restarts),
+        indexes: Vec<Index>,
+        restarts: Restarts,
         stream: Stream,
         queue: Arc<IoQueue>,
         division: Division,
@@ -118,8 +119,8 @@ impl Indexed {
 
     /// Reads the whole log, and divides it (IDX-9). Fails soon once `stop` is set.
     pub fn divide(&self, units: &Units, stop: &AtomicBool) -> Result<Divided> {
-        let what = (units, self.restarts.clone());
-        let divided = self.division.divide(&self.stream, what, stop);
+        let restarts = self.restarts.clone();
+        let divided = self.division.divide(&self.stream, units, restarts, stop);
         if matches!(divided, Err(Error::CorruptFile { .. })) && !stop.load(Relaxed) {
             // The next start does not go by them.
             let paths = self.indexes.iter().filter_map(Index::path);
@@ -205,7 +206,7 @@ impl PageRedo<'_> {
                 Found::Change(change) => changes.push(*change),
                 Found::At { start, .. } => {
                     let n = frames.next().expect("there is no last number");
-                    self.take(&fetched, (n, *start), page, &mut changes)?;
+                    self.take(&fetched, n, *start, page, &mut changes)?;
                 }
             }
         }
@@ -216,7 +217,8 @@ impl PageRedo<'_> {
     fn take<'a>(
         &self,
         fetched: &'a Fetched,
-        (n, start): (usize, Lsn),
+        n: usize,
+        start: Lsn,
         page: PageId,
         changes: &mut Vec<Change<'a>>,
     ) -> Result<()> {

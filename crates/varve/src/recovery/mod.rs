@@ -98,7 +98,7 @@ pub use files::{
     FoundFile, directories, find_files, finish_removals, reconcile, reconcile_undo,
     require_readable,
 };
-pub use index::{Indexer, IndexerCounters, IndexerEnv};
+pub use index::{DatabaseIdentity, Indexer, IndexerCounters, IndexerEnv};
 pub use map::PageMap;
 pub use scan::{Changes, Scan, ScanSettings, measure, pass_over_redo, scan};
 pub use spill::SPILL_FILE;
@@ -158,7 +158,8 @@ const BATCH_PAGES: usize = 64;
 fn read_together(
     pool: &Arc<BufferPool>,
     map: &PageMap,
-    (partition, batch): (usize, &[PageId]),
+    partition: usize,
+    batch: &[PageId],
     loaded: &mut Option<Arc<Loaded>>,
 ) {
     let (to, arrivals) = channel();
@@ -175,12 +176,13 @@ fn read_together(
 fn load_all(
     pool: &Arc<BufferPool>,
     map: &PageMap,
-    (partition, pages): (usize, &[PageId]),
+    partition: usize,
+    pages: &[PageId],
     mut one: impl FnMut(PageId) -> Result<()>,
 ) -> Result<()> {
     let mut loaded = None;
     for batch in pages.chunks(BATCH_PAGES) {
-        read_together(pool, map, (partition, batch), &mut loaded);
+        read_together(pool, map, partition, batch, &mut loaded);
         let mut left = batch.iter().filter(|page| map.waits(**page));
         left.try_for_each(|page| one(*page))?;
     }
@@ -212,7 +214,7 @@ pub fn load_ahead(pool: &Arc<BufferPool>, map: Option<&PageMap>, pages: &[PageId
     });
     let partitions = Vec::from_iter(lacking);
     map_together(&partitions, threads, |(partition, pages)| {
-        let _ = load_all(pool, map, (*partition, pages), |page| {
+        let _ = load_all(pool, map, *partition, pages, |page| {
             // Told when it is needed.
             let _ = pool.shared(page);
             Ok(())
@@ -238,7 +240,7 @@ pub fn apply_all(pool: &Arc<BufferPool>, map: &PageMap, threads: usize) -> Resul
                 return damaged.map_or(Ok(()), Err);
             }
             let pages = map.waiting(partition);
-            load_all(pool, map, (partition, &pages), |page| {
+            load_all(pool, map, partition, &pages, |page| {
                 match pool.shared(page).map(drop) {
                     Err(e @ Error::Corrupt { .. }) => {
                         damaged.get_or_insert(e);

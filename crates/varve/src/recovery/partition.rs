@@ -470,8 +470,8 @@ mod tests {
     fn strands_are_merged_in_the_order_of_the_log() {
         let dir = tempfile::tempdir().unwrap();
         let queue = Arc::new(IoQueue::one_by_one());
-        let how = (queue, FlushMethod::Direct);
-        let spill = Spill::new(Arc::new(RealDisk), dir.path(), how).unwrap();
+        let disk = Arc::new(RealDisk);
+        let spill = Spill::new(disk, dir.path(), queue, FlushMethod::Direct).unwrap();
         let units = units(&[(1, false), (5, true), (700, false)]);
         // The first piece ends at 64, the second at 96, the third at 160; the log at 144.
         let first = encoded(&[
@@ -526,8 +526,8 @@ mod tests {
     fn what_is_no_strand_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let queue = Arc::new(IoQueue::one_by_one());
-        let how = (queue, FlushMethod::Direct);
-        let spill = Spill::new(Arc::new(RealDisk), dir.path(), how).unwrap();
+        let disk = Arc::new(RealDisk);
+        let spill = Spill::new(disk, dir.path(), queue, FlushMethod::Direct).unwrap();
         let units = units(&[(1, false)]);
         let of = Source {
             units: &units,
@@ -559,8 +559,8 @@ mod tests {
         const THREADS: usize = 4;
         let dir = tempfile::tempdir().unwrap();
         let queue = Arc::new(IoQueue::one_by_one());
-        let how = (queue, FlushMethod::Direct);
-        let spill = Spill::new(Arc::new(RealDisk), dir.path(), how).unwrap();
+        let disk = Arc::new(RealDisk);
+        let spill = Spill::new(disk, dir.path(), queue, FlushMethod::Direct).unwrap();
         let units = units(&[(1, false)]);
         let changes: Vec<_> = (0..2000).map(|n| change(16 * n, 1, false)).collect();
         let written = written(&spill, &encoded(&changes));
@@ -595,8 +595,8 @@ mod tests {
         let units = units(&[(1, false)]);
         let dir = tempfile::tempdir().unwrap();
         let queue = Arc::new(IoQueue::one_by_one());
-        let how = (queue, FlushMethod::Direct);
-        let spill = Spill::new(Arc::new(RealDisk), dir.path(), how).unwrap();
+        let disk = Arc::new(RealDisk);
+        let spill = Spill::new(disk, dir.path(), queue, FlushMethod::Direct).unwrap();
         let of = Source {
             units: &units,
             spill: &spill,

@@ -94,10 +94,11 @@ pub fn scan(
     disk: &Arc<dyn Disk>,
     dir: &Path,
     control: &Control,
-    (settings, queue): (ScanSettings, &Arc<IoQueue>),
+    settings: ScanSettings,
+    queue: &Arc<IoQueue>,
 ) -> Result<(Scan, Changes)> {
-    let through = (queue, settings.through);
-    let stream = Stream::open(&**disk, dir, &control.uuid, control.checkpoint, through)?;
+    let (from, through) = (control.checkpoint, settings.through);
+    let stream = Stream::open(&**disk, dir, &control.uuid, from, queue, through)?;
     let division = Division {
         disk: disk.clone(),
         dir: dir.to_path_buf(),
@@ -106,11 +107,11 @@ pub fn scan(
         queue: queue.clone(),
     };
     if settings.goes_by_indexes
-        && let Some(survey) = survey(&**disk, dir, control, (&stream, division.threads()))?
+        && let Some(survey) = survey(&**disk, dir, control, &stream, division.threads())?
     {
         let stream = stream.cut(survey.scan.end);
-        let what = (survey.indexes, survey.restarts);
-        let indexed = Indexed::new(what, stream, queue.clone(), division);
+        let queue = queue.clone();
+        let indexed = Indexed::new(survey.indexes, survey.restarts, stream, queue, division);
         let map = PageMap::indexed(survey.units, indexed);
         return Ok((survey.scan, Changes::Map(Box::new(map))));
     }
@@ -163,8 +164,8 @@ impl Division {
     }
 
     fn sink(&self, stream: &Stream, restarts: Arc<Restarts>) -> Result<Sink> {
-        let how = (self.queue.clone(), self.settings.spill);
-        let spill = Spill::new(self.disk.clone(), &self.dir, how)?;
+        let (disk, queue) = (self.disk.clone(), self.queue.clone());
+        let spill = Spill::new(disk, &self.dir, queue, self.settings.spill)?;
         let memory_bytes = self.memory_bytes();
         let log_bytes = stream.end().0 - self.control.checkpoint.0;
         let layout = Layout::new(memory_bytes, log_bytes, self.threads());
@@ -175,7 +176,7 @@ impl Division {
         let most = self.settings.memory_bytes / 16;
         let piece_bytes = most.clamp(LEAST_PIECE_BYTES, PIECE_BYTES) as usize;
         let reader = stream.pieces(self.control.checkpoint, piece_bytes);
-        take_in(reader, &self.control, (self.threads(), Some(sink)), stop)
+        take_in(reader, &self.control, self.threads(), Some(sink), stop)
     }
 
     fn divided(&self, units: &Units, strands: Vec<Vec<Strand>>, sink: Sink, end: Lsn) -> Divided {
@@ -191,7 +192,8 @@ impl Division {
     pub fn divide(
         &self,
         stream: &Stream,
-        (units, restarts): (&Units, Arc<Restarts>),
+        units: &Units,
+        restarts: Arc<Restarts>,
         stop: &AtomicBool,
     ) -> Result<Divided> {
         let sink = self.sink(stream, restarts)?;
@@ -242,7 +244,7 @@ pub fn pass_over_redo(
         removed: Vec::new(),
     };
     let no_queue = Arc::new(IoQueue::one_by_one());
-    let spill = Spill::new(disk.clone(), dir, (no_queue, FlushMethod::Fsync))?;
+    let spill = Spill::new(disk.clone(), dir, no_queue, FlushMethod::Fsync)?;
     let nothing = Sink::new(spill, Layout::new(0, 0, 1), 0, Arc::default());
     let none = LogMarks::default().finish();
     let divided = Divided::new(&none, Vec::new(), nothing, scan.end);
@@ -254,16 +256,17 @@ pub fn pass_over_redo(
 pub fn measure(disk: &dyn Disk, dir: &Path, control: &Control) -> Result<Scan> {
     let queue = Arc::new(IoQueue::one_by_one());
     let from = control.checkpoint;
-    let stream = Stream::open(disk, dir, &control.uuid, from, (&queue, Through::Cache))?;
+    let stream = Stream::open(disk, dir, &control.uuid, from, &queue, Through::Cache)?;
     let reader = stream.pieces(from, PIECE_BYTES as usize);
-    Ok(take_in(reader, control, (1, None), &AtomicBool::new(false))?.0)
+    Ok(take_in(reader, control, 1, None, &AtomicBool::new(false))?.0)
 }
 
 /// Reads all of the log, unless it is stopped. What it says of pages goes to the sink.
 fn take_in(
     mut reader: PieceReader,
     control: &Control,
-    (threads, sink): (usize, Option<&Sink>),
+    threads: usize,
+    sink: Option<&Sink>,
     stop: &AtomicBool,
 ) -> Result<(Scan, Intake)> {
     let mut intake = Intake {
@@ -281,12 +284,11 @@ fn take_in(
             intake.strands.push(scatter.finish());
         }
         Some(first) => {
-            let with = (threads, sink, stop);
-            read_in_parallel(&mut reader, first, with, &mut intake)?;
+            read_in_parallel(&mut reader, first, threads, sink, stop, &mut intake)?;
         }
     }
     if let Some(generation) = intake.broken_off {
-        check_end(&reader, control, (generation, intake.end))?;
+        check_end(&reader, control, generation, intake.end)?;
     }
     let told = std::mem::take(&mut intake.told);
     let scan = Scan {
@@ -300,11 +302,7 @@ fn take_in(
 
 /// Whether the log may end there, where a frame of this generation is not whole. Behind a clean shutdown
 /// there is nothing.
-pub fn check_end(
-    reader: &PieceReader,
-    control: &Control,
-    (generation, end): (u64, Lsn),
-) -> Result<()> {
+pub fn check_end(reader: &PieceReader, control: &Control, generation: u64, end: Lsn) -> Result<()> {
     reader.check_end(generation, end)?;
     match control.clean_shutdown {
         true => Ok(()),
@@ -340,7 +338,9 @@ impl Intake {
 fn read_in_parallel(
     reader: &mut PieceReader,
     first: Piece,
-    (threads, sink, stop): (usize, Option<&Sink>, &AtomicBool),
+    threads: usize,
+    sink: Option<&Sink>,
+    stop: &AtomicBool,
     intake: &mut Intake,
 ) -> Result<()> {
     thread::scope(|scope| {

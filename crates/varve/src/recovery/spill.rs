@@ -73,7 +73,8 @@ impl Spill {
     pub fn new(
         disk: Arc<dyn Disk>,
         dir: &Path,
-        (queue, method): (Arc<IoQueue>, FlushMethod),
+        queue: Arc<IoQueue>,
+        method: FlushMethod,
     ) -> Result<Spill> {
         let path = dir.join(SPILL_FILE);
         if disk.exists(&path)? {
@@ -256,7 +257,7 @@ impl<'a> Outbox<'a> {
             return Ok(());
         };
         let file = self.spill.file_to_write()?;
-        let writing = self.spill.queue.write_own(file, at, (bytes, used));
+        let writing = self.spill.queue.write_own(file, at, bytes, used);
         self.under_way.push_back(writing);
         Ok(())
     }
@@ -315,7 +316,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join(SPILL_FILE);
             std::fs::write(&path, "of an earlier process").unwrap();
-            let spill = Spill::new(Arc::new(RealDisk), dir.path(), (queue, method)).unwrap();
+            let spill = Spill::new(Arc::new(RealDisk), dir.path(), queue, method).unwrap();
             assert!(!path.exists());
             let mut blocks: Vec<Spilled> = thread::scope(|scope| {
                 let write = |from| {
@@ -380,7 +381,7 @@ mod tests {
         });
         let queue = Arc::new(IoQueue::start(false).unwrap());
         let disk = MeddledDisk::new(gate.clone());
-        let spill = Spill::new(disk, dir, (queue, FlushMethod::Direct)).unwrap();
+        let spill = Spill::new(disk, dir, queue, FlushMethod::Direct).unwrap();
         (gate, spill)
     }
 

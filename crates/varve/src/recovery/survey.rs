@@ -8,7 +8,7 @@
 
 use std::path::Path;
 
-use super::index::{FileId, Index, IndexBuilder, index_path};
+use super::index::{DatabaseIdentity, FileId, Index, IndexBuilder, index_path};
 use super::pages::{LogMarks, Units};
 use super::scan::{Scan, Told, check_end};
 use super::scatter::Restarts;
@@ -43,7 +43,8 @@ pub fn survey(
     disk: &dyn Disk,
     dir: &Path,
     control: &Control,
-    (stream, threads): (&Stream, usize),
+    stream: &Stream,
+    threads: usize,
 ) -> Result<Option<Survey>> {
     let parts = parts(find(disk, dir, control, stream), control.checkpoint);
     let indexed = |part: &Part| match part {
@@ -59,7 +60,7 @@ pub fn survey(
         match part {
             Part::Indexed(index) => indexes.push(*index),
             Part::Log { from, until } => {
-                indexes.extend(read_part(stream, control, (from, until), threads)?);
+                indexes.extend(read_part(stream, control, from, until, threads)?);
             }
         }
     }
@@ -117,7 +118,8 @@ fn parts(of_files: Vec<Option<Index>>, checkpoint: Lsn) -> Vec<Part> {
 fn read_part(
     stream: &Stream,
     control: &Control,
-    (from, until): (Lsn, Option<Lsn>),
+    from: Lsn,
+    until: Option<Lsn>,
     threads: usize,
 ) -> Result<Vec<Index>> {
     let part = until.map_or_else(|| stream.clone(), |until| stream.cut(until));
@@ -145,7 +147,7 @@ fn read_part(
     match (until, broken_off) {
         // The log goes on behind it.
         (Some(until), _) if end != until => return Err(stream.damaged(end)),
-        (None, Some(generation)) => check_end(&reader, control, (generation, end))?,
+        (None, Some(generation)) => check_end(&reader, control, generation, end)?,
         _ => {}
     }
     Ok(indexes)
@@ -174,7 +176,11 @@ fn index_piece(piece: &Piece, control: &Control) -> Result<Indexed> {
         start: first,
         end,
     };
-    let image = || builder.finish(id, first, (control.page_size, control.uuid));
+    let identity = DatabaseIdentity {
+        page_size: control.page_size,
+        uuid: control.uuid,
+    };
+    let image = || builder.finish(id, first, identity);
     let goes_on = frames.is_whole() && !piece.is_last;
     Ok(Indexed {
         index: (end > first).then(|| Index::in_memory(image())),

@@ -129,24 +129,28 @@ pub(super) fn make_in_files(rng: &mut SmallRng, mtrs: usize, file_bytes: Option<
 fn scan_in(
     dir: &Path,
     from: Lsn,
-    (memory_bytes, threads): (u64, usize),
+    memory_bytes: u64,
+    threads: usize,
     forgets_a_block: bool,
 ) -> (Scan, PageMap) {
-    let how = (memory_bytes, threads);
-    scan_on(Arc::new(RealDisk), (dir, from), how, |s| ScanSettings {
-        forgets_a_block,
-        ..s
+    scan_on(Arc::new(RealDisk), dir, from, memory_bytes, threads, |s| {
+        ScanSettings {
+            forgets_a_block,
+            ..s
+        }
     })
 }
 
 /// `set` changes settings that suit most.
 pub(super) fn scan_on(
     disk: Arc<dyn Disk>,
-    (dir, from): (&Path, Lsn),
-    (memory_bytes, threads): (u64, usize),
+    dir: &Path,
+    from: Lsn,
+    memory_bytes: u64,
+    threads: usize,
     set: impl Fn(ScanSettings) -> ScanSettings,
 ) -> (Scan, PageMap) {
-    match try_scan_on(disk, (dir, from), (memory_bytes, threads), set).unwrap() {
+    match try_scan_on(disk, dir, from, memory_bytes, threads, set).unwrap() {
         (scan, Changes::Map(map)) => (scan, *map),
         (_, Changes::ReadAgain(_)) => panic!("there is room"),
     }
@@ -154,8 +158,10 @@ pub(super) fn scan_on(
 
 pub(super) fn try_scan_on(
     disk: Arc<dyn Disk>,
-    (dir, from): (&Path, Lsn),
-    (memory_bytes, threads): (u64, usize),
+    dir: &Path,
+    from: Lsn,
+    memory_bytes: u64,
+    threads: usize,
     set: impl Fn(ScanSettings) -> ScanSettings,
 ) -> Result<(Scan, Changes)> {
     // Read ahead, too.
@@ -181,7 +187,7 @@ pub(super) fn try_scan_on(
         forgets_a_block: false,
     };
     let settings = set(settings);
-    scan(&disk, dir, &control(from), (settings, &Arc::new(queue)))
+    scan(&disk, dir, &control(from), settings, &Arc::new(queue))
 }
 
 /// Which pages are not what they should be.
@@ -205,7 +211,7 @@ fn pages_come_out_as_they_were() {
     let made = make(&mut rng, 4000);
     for settings in [(64 << 20, 1), (64 << 20, 4), (40_000, 1), (4_000, 3)] {
         for (from, frames) in [(START, 4000), (made.checkpoint, 2000)] {
-            let (scan, map) = scan_in(made.dir.path(), from, settings, false);
+            let (scan, map) = scan_in(made.dir.path(), from, settings.0, settings.1, false);
             assert_eq!((scan.end, scan.frames), (made.end, frames));
             assert!(scan.id_limit > 7);
             assert_eq!(
@@ -231,7 +237,7 @@ fn pages_come_out_as_they_were() {
 fn a_forgotten_block_is_noticed() {
     let mut rng = SmallRng::seed_from_u64(6);
     let made = make(&mut rng, 1000);
-    let (_, map) = scan_in(made.dir.path(), START, (4_000, 1), true);
+    let (_, map) = scan_in(made.dir.path(), START, 4_000, 1, true);
     let pool = pool_on(&made.stored);
     attach(map, &pool).unwrap().expect("pages lack redo");
     let is_wrong = |no: &u32| match pool.shared(id(*no)) {
@@ -246,7 +252,7 @@ fn a_forgotten_block_is_noticed() {
 fn everything_is_applied_at_once_and_files_are_synced() {
     let mut rng = SmallRng::seed_from_u64(11);
     let made = make(&mut rng, 1000);
-    let (_, map) = scan_in(made.dir.path(), START, (4_000, 2), false);
+    let (_, map) = scan_in(made.dir.path(), START, 4_000, 2, false);
     let pool = pool_on(&made.stored);
     let map = attach(map, &pool).unwrap().expect("pages lack redo");
     apply_all(&pool, &map, 3).unwrap();
@@ -262,7 +268,7 @@ fn everything_is_applied_at_once_and_files_are_synced() {
 fn pages_that_are_asked_for_are_loaded_together() {
     let mut rng = SmallRng::seed_from_u64(15);
     let made = make(&mut rng, 2000);
-    let (_, map) = scan_in(made.dir.path(), START, (100_000, 2), false);
+    let (_, map) = scan_in(made.dir.path(), START, 100_000, 2, false);
     let pool = pool_on(&made.stored);
     let map = attach(map, &pool).unwrap().expect("pages lack redo");
     assert!(map.groups() > 1);
@@ -278,7 +284,7 @@ fn pages_that_are_asked_for_are_loaded_together() {
     load_ahead(&pool, Some(&map), &asked, 3);
     load_ahead(&pool, None, &asked, 3);
 
-    let (_, map) = scan_in(made.dir.path(), made.checkpoint, (64 << 20, 2), false);
+    let (_, map) = scan_in(made.dir.path(), made.checkpoint, 64 << 20, 2, false);
     let damaged = Arc::new(MemStore::default());
     (0..PAGES).for_each(|no| damaged.put(id(no), vec![1; PAGE]));
     let pool = pool_on(&damaged);
@@ -295,7 +301,7 @@ fn pages_that_are_asked_for_are_loaded_together() {
 fn a_page_taken_for_new_and_not_filled_keeps_its_redo() {
     let mut rng = SmallRng::seed_from_u64(7);
     let made = make(&mut rng, 300);
-    let (_, map) = scan_in(made.dir.path(), START, (64 << 20, 1), false);
+    let (_, map) = scan_in(made.dir.path(), START, 64 << 20, 1, false);
     let pool = pool_on(&made.stored);
     let map = attach(map, &pool).unwrap().expect("pages lack redo");
     (0..PAGES).for_each(|no| drop(pool.exclusive_new(id(no)).unwrap()));
@@ -309,7 +315,7 @@ fn memory_is_bounded_and_given_back() {
     let mut rng = SmallRng::seed_from_u64(12);
     let made = make(&mut rng, 3000);
     for settings in [(200_000, 1), (200_000, 3), (1 << 20, 2), (64 << 20, 2)] {
-        let (_, map) = scan_in(made.dir.path(), START, settings, false);
+        let (_, map) = scan_in(made.dir.path(), START, settings.0, settings.1, false);
         let held = map.as_divided().bytes_of_blocks();
         assert!(held <= settings.0 as usize, "{held} of {settings:?}");
         let redo = (made.end.0 - START.0) as usize;
@@ -344,7 +350,7 @@ fn redo_in_the_pools_memory_is_in_no_frame() {
     let made = make(&mut rng, 3000);
     const POOL: usize = 256 * PAGE;
     for settings in [(POOL as u64 / 2, 1), (POOL as u64 / 2, 3), (100_000, 2)] {
-        let (_, map) = scan_in(made.dir.path(), START, settings, false);
+        let (_, map) = scan_in(made.dir.path(), START, settings.0, settings.1, false);
         let held = map.as_divided().bytes_of_blocks();
         assert!(held > settings.0 as usize / 4, "{held} of {settings:?}");
         let pool = pool_on(&made.stored);
@@ -369,7 +375,7 @@ fn redo_in_the_pools_memory_is_in_no_frame() {
         assert_eq!(wrong(&made, &pool), [0; 0]);
 
         // The same with pages that are read together, and tablespaces that go.
-        let (_, map) = scan_in(made.dir.path(), START, settings, false);
+        let (_, map) = scan_in(made.dir.path(), START, settings.0, settings.1, false);
         let pool = pool_on(&made.stored);
         let map = attach_within(map, &pool).unwrap().expect("pages lack redo");
         let before = pool.held_back_frames();
@@ -381,7 +387,7 @@ fn redo_in_the_pools_memory_is_in_no_frame() {
     }
 
     // Nothing lacks redo, so nothing is held back.
-    let (_, map) = scan_in(made.dir.path(), made.end, (100_000, 1), false);
+    let (_, map) = scan_in(made.dir.path(), made.end, 100_000, 1, false);
     let pool = pool_on(&made.stored);
     assert!(attach_within(map, &pool).unwrap().is_none());
     assert_eq!(pool.held_back_frames(), 0);
@@ -393,7 +399,7 @@ fn redo_in_the_pools_memory_is_in_no_frame() {
 fn a_partition_that_was_needed_is_kept_for_its_neighbours() {
     let mut rng = SmallRng::seed_from_u64(13);
     let made = make(&mut rng, 2000);
-    let (_, map) = scan_in(made.dir.path(), START, (100_000, 2), false);
+    let (_, map) = scan_in(made.dir.path(), START, 100_000, 2, false);
     assert!(map.groups() > 1 && map.as_divided().spilled_blocks() > 50);
     let pool = pool_on(&made.stored);
     let map = attach(map, &pool).unwrap().expect("pages lack redo");
@@ -429,7 +435,7 @@ fn a_partition_that_was_needed_is_kept_for_its_neighbours() {
 fn a_tablespace_may_go_while_its_redo_is_being_loaded() {
     let mut rng = SmallRng::seed_from_u64(14);
     let made = make(&mut rng, 600);
-    let (_, map) = scan_in(made.dir.path(), START, (100_000, 1), false);
+    let (_, map) = scan_in(made.dir.path(), START, 100_000, 1, false);
     let loaded: Vec<_> = (0..map.groups())
         .map(|p| map.load(p).unwrap().unwrap())
         .collect();
@@ -457,7 +463,7 @@ fn a_tablespace_may_go_while_its_redo_is_being_loaded() {
 fn redo_of_tablespaces_that_are_gone_is_forgotten() {
     let mut rng = SmallRng::seed_from_u64(8);
     let made = make(&mut rng, 300);
-    let (_, map) = scan_in(made.dir.path(), START, (64 << 20, 1), false);
+    let (_, map) = scan_in(made.dir.path(), START, 64 << 20, 1, false);
     made.stored.gone.lock().insert(SpaceId(3));
     let pool = pool_on(&made.stored);
     let map = attach(map, &pool).unwrap().expect("pages lack redo");
@@ -477,7 +483,7 @@ fn redo_of_tablespaces_that_are_gone_is_forgotten() {
 fn a_damaged_page_is_refused_unless_redo_makes_it_anew() {
     let mut rng = SmallRng::seed_from_u64(9);
     let made = make(&mut rng, 600);
-    let (_, map) = scan_in(made.dir.path(), START, (64 << 20, 1), false);
+    let (_, map) = scan_in(made.dir.path(), START, 64 << 20, 1, false);
     // All pages were made in this log.
     let damaged = Arc::new(MemStore::default());
     (0..PAGES).for_each(|no| damaged.put(id(no), vec![1; PAGE]));
@@ -487,7 +493,7 @@ fn a_damaged_page_is_refused_unless_redo_makes_it_anew() {
 
     // One that was made before is not.
     let from = made.checkpoint;
-    let (_, map) = scan_in(made.dir.path(), from, (64 << 20, 1), false);
+    let (_, map) = scan_in(made.dir.path(), from, 64 << 20, 1, false);
     let pool = pool_on(&damaged);
     let map = attach(map, &pool).unwrap().expect("pages lack redo");
     let is_refused = |no: &u32| matches!(pool.shared(id(*no)), Err(Error::Corrupt { .. }));

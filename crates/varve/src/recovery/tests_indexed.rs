@@ -23,7 +23,7 @@ fn made(seed: u64) -> Made {
 fn index_all(made: &Made, from: Lsn, lie: impl Fn(&Frame<'_>) -> Option<Vec<u8>>) -> Vec<u64> {
     let dir = made.dir.path();
     let queue = Arc::new(IoQueue::one_by_one());
-    let stream = Stream::open(&RealDisk, dir, &UUID, from, (&queue, Through::Cache)).unwrap();
+    let stream = Stream::open(&RealDisk, dir, &UUID, from, &queue, Through::Cache).unwrap();
     let mut reader = RedoReader::open(&RealDisk, dir, &UUID, from).unwrap();
     let (mut first, mut numbers) = (from, Vec::new());
     for (header, end) in stream.files().take_while(|(_, end)| *end <= made.end) {
@@ -42,7 +42,11 @@ fn index_all(made: &Made, from: Lsn, lie: impl Fn(&Frame<'_>) -> Option<Vec<u8>>
             start: header.start,
             end,
         };
-        let image = builder.finish(file, first, (PAGE as u32, UUID));
+        let identity = DatabaseIdentity {
+            page_size: PAGE as u32,
+            uuid: UUID,
+        };
+        let image = builder.finish(file, first, identity);
         std::fs::write(path(made, header.number), image).unwrap();
         numbers.push(header.number);
         first = next;
@@ -63,8 +67,8 @@ fn by_indexes(settings: ScanSettings) -> ScanSettings {
 }
 
 fn scanned(made: &Made, from: Lsn, threads: usize) -> (Scan, PageMap) {
-    let at = (made.dir.path(), from);
-    scan_on(Arc::new(RealDisk), at, (MEMORY, threads), by_indexes)
+    let dir = made.dir.path();
+    scan_on(Arc::new(RealDisk), dir, from, MEMORY, threads, by_indexes)
 }
 
 fn attached(map: PageMap, store: &Arc<MemStore>) -> (Arc<BufferPool>, Arc<PageMap>) {
@@ -81,9 +85,8 @@ fn indexes_say_what_the_log_says() {
     let numbers = index_all(&made, START, |_| None);
     for (round, threads) in [1, 2, 3, 4].into_iter().enumerate() {
         for from in [START, made.checkpoint] {
-            let at = (made.dir.path(), from);
-            let how = (MEMORY, threads);
-            let (expected, _) = scan_on(Arc::new(RealDisk), at, how, |s| s);
+            let (disk, dir) = (Arc::new(RealDisk), made.dir.path());
+            let (expected, _) = scan_on(disk, dir, from, MEMORY, threads, |s| s);
             let (scan, map) = scanned(&made, from, threads);
             assert_eq!(scan, expected);
             assert!(map.goes_by_indexes());
@@ -155,12 +158,14 @@ fn the_log_is_divided_without_what_nobody_needs() {
     index_all(&made, START, |_| None);
     let (_, whole) = scan_on(
         Arc::new(RealDisk),
-        (made.dir.path(), START),
-        (64 << 20, 2),
+        made.dir.path(),
+        START,
+        64 << 20,
+        2,
         |s| s,
     );
-    let at = (made.dir.path(), START);
-    let (_, map) = scan_on(Arc::new(RealDisk), at, (64 << 20, 2), by_indexes);
+    let (disk, dir) = (Arc::new(RealDisk), made.dir.path());
+    let (_, map) = scan_on(disk, dir, START, 64 << 20, 2, by_indexes);
     let (pool, map) = attached(map, &made.stored);
     (0..PAGES / 2).for_each(|no| drop(pool.shared(id(no)).unwrap()));
     apply_all(&pool, &map, 2).unwrap();
@@ -241,8 +246,8 @@ fn damage_before_an_index_is_not_the_end_of_the_log() {
     bytes[30_000] ^= 1;
     std::fs::write(&log, bytes).unwrap();
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    let at = (made.dir.path(), START);
-    let refused = super::tests::try_scan_on(disk, at, (MEMORY, 2), by_indexes);
+    let dir = made.dir.path();
+    let refused = super::tests::try_scan_on(disk, dir, START, MEMORY, 2, by_indexes);
     let refused = refused.map(drop).unwrap_err().to_string();
     let name = format!("{:06}.vlog", numbers[7]);
     assert!(
@@ -266,8 +271,7 @@ fn without_room_pages_are_applied_by_indexes() {
     let made = made(28);
     index_all(&made, START, |_| None);
     let disk = MeddledDisk::new(Arc::new(Full));
-    let at = (made.dir.path(), START);
-    let (_, map) = scan_on(disk, at, (40_000, 2), by_indexes);
+    let (_, map) = scan_on(disk, made.dir.path(), START, 40_000, 2, by_indexes);
     let (pool, map) = attached(map, &made.stored);
     assert!(matches!(map.divide(), Err(Error::NoSpace { .. })));
     assert!(map.groups() > 1);

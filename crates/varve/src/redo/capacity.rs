@@ -468,7 +468,7 @@ impl RedoLog {
     fn make_files_for(&self, bytes: u64) -> Result<MutexGuard<'_, FilePool>> {
         let before = {
             let mut files = self.files.lock();
-            let before = files.aimed();
+            let before = files.sizing();
             files.growing = true;
             files.keep_for(bytes);
             files.suit(bytes);
@@ -483,7 +483,7 @@ impl RedoLog {
             }
             if let Err(e) = files.make_some() {
                 files.growing = false;
-                files.aim_back(before);
+                files.restore_sizing(before);
                 // What is in the way of removing them, if anything, the background writer will tell.
                 while let Ok(true) = self.fit_a_step(&mut files) {}
                 self.show(&files);

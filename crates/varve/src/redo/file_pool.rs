@@ -49,6 +49,13 @@ const MOST_FILE_BYTES: u64 = 64 << 20;
 /// one wait for them.
 const MADE_TOGETHER: usize = 32;
 
+/// For which capacity a pool keeps files, and how long it makes new ones.
+#[derive(Clone, Copy)]
+pub(super) struct FileSizing {
+    pub capacity_bytes: u64,
+    pub file_bytes: u64,
+}
+
 /// How long new files are: an eighth of the capacity, unless the files that there are suit it, too.
 pub fn file_bytes_for(capacity_bytes: u64, present: Option<u64>) -> u64 {
     let best = (capacity_bytes / 8).clamp(LEAST_FILE_BYTES, MOST_FILE_BYTES);
@@ -145,7 +152,8 @@ impl FilePool {
     /// Opens the log after recovery found its end: drops what lies beyond `end` and begins a new generation
     /// there.
     pub fn open_at(
-        (disk, queue): (Arc<dyn Disk>, Arc<IoQueue>),
+        disk: Arc<dyn Disk>,
+        queue: Arc<IoQueue>,
         data_dir: &Path,
         settings: LogSettings,
         checkpoint: Lsn,
@@ -244,15 +252,17 @@ impl FilePool {
         self.settings.file_bytes = file_bytes_for(capacity_bytes, present);
     }
 
-    /// As both, to what `aimed` said before.
-    pub fn aim_back(&mut self, (capacity_bytes, file_bytes): (u64, u64)) {
-        self.settings.capacity_bytes = capacity_bytes;
-        self.settings.file_bytes = file_bytes;
+    /// Takes both back to what `sizing` was before.
+    pub(super) fn restore_sizing(&mut self, before: FileSizing) {
+        self.settings.capacity_bytes = before.capacity_bytes;
+        self.settings.file_bytes = before.file_bytes;
     }
 
-    /// The capacity that files are kept for, and the length of new ones.
-    pub fn aimed(&self) -> (u64, u64) {
-        (self.settings.capacity_bytes, self.settings.file_bytes)
+    pub(super) fn sizing(&self) -> FileSizing {
+        FileSizing {
+            capacity_bytes: self.settings.capacity_bytes,
+            file_bytes: self.settings.file_bytes,
+        }
     }
 
     /// Bytes of the stream for which all files have room.
@@ -557,8 +567,7 @@ mod tests {
         end: Lsn,
     ) -> (FilePool, LogFile) {
         let queue = Arc::new(IoQueue::start(false).unwrap());
-        let on = (Arc::new(RealDisk) as Arc<dyn Disk>, queue);
-        FilePool::open_at(on, dir, settings, checkpoint, end).unwrap()
+        FilePool::open_at(Arc::new(RealDisk), queue, dir, settings, checkpoint, end).unwrap()
     }
 
     /// Numbers and lengths.
@@ -629,7 +638,11 @@ mod tests {
         let lens: Vec<u64> = files(dir.path()).iter().map(|f| f.1).collect();
         assert_eq!(lens, vec![larger.file_bytes; lens.len()]);
         let (pool, _) = open_at(dir.path(), settings(), file.header.start, file.header.start);
-        assert_eq!(pool.aimed().1, 65_536, "they are much too long now");
+        assert_eq!(
+            pool.sizing().file_bytes,
+            65_536,
+            "they are much too long now"
+        );
     }
 
     #[test]
@@ -691,12 +704,12 @@ mod tests {
             pool.release(checkpoint);
             // What is there is never more than the capacity (LOG-1).
             let age = file.header.end().0 - checkpoint.0;
-            pool.keep_for(pool.aimed().0.max(age));
+            pool.keep_for(pool.sizing().capacity_bytes.max(age));
             fit(&mut pool);
-            let capacity = pool.aimed().0;
+            let capacity = pool.sizing().capacity_bytes;
             assert!(pool.room().0 >= checkpoint.0 + capacity, "LF-4");
             assert!(!pool.needs_space(), "LF-4");
-            let most = pool.wanted(0) + payload(pool.aimed().1);
+            let most = pool.wanted(0) + payload(pool.sizing().file_bytes);
             let longest = pool
                 .in_use
                 .iter()

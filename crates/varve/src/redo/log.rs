@@ -136,14 +136,15 @@ impl RedoLog {
     /// Opens the log for writing after recovery read it from `checkpoint` to `end`. What lies beyond `end` is
     /// dropped. Files are synced together by the queue.
     pub fn open_at(
-        on: (Arc<dyn Disk>, Arc<IoQueue>),
+        disk: Arc<dyn Disk>,
+        queue: Arc<IoQueue>,
         data_dir: &Path,
         settings: LogSettings,
         checkpoint: Lsn,
         end: Lsn,
     ) -> Result<RedoLog> {
         settings.validate()?;
-        let (pool, first) = FilePool::open_at(on, data_dir, settings, checkpoint, end)?;
+        let (pool, first) = FilePool::open_at(disk, queue, data_dir, settings, checkpoint, end)?;
         Ok(RedoLog::new(&settings, pool, first, checkpoint, end))
     }
 

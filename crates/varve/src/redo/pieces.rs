@@ -10,15 +10,13 @@
 //! had, copied before it. The log must not be written to meanwhile.
 
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
 use super::ahead::{Ahead, Block, Buffer};
 use super::files::Chain;
-use super::stream::Stream;
 use super::{Frame, frame};
 use crate::base::{Lsn, Result};
-use crate::io::{Disk, IoQueue};
+use crate::io::IoQueue;
 
 /// A piece of the stream, cut between frames. Nobody has looked at the checksums yet.
 pub struct Piece {
@@ -137,24 +135,12 @@ pub struct PieceReader {
 }
 
 impl PieceReader {
-    /// Reads the log of database `uuid` in `data_dir` from `from`, which must be a frame's start (a
-    /// checkpoint), in pieces of about `piece_bytes`.
-    pub fn open(
-        disk: &dyn Disk,
-        data_dir: &Path,
-        uuid: &[u8; 16],
-        from: Lsn,
-        (queue, piece_bytes, through): (&Arc<IoQueue>, usize, Through),
-    ) -> Result<PieceReader> {
-        let stream = Stream::open(disk, data_dir, uuid, from, (queue, through))?;
-        Ok(stream.pieces(from, piece_bytes))
-    }
-
-    /// The same of files that are open.
+    /// Reads an open log from `from`, a frame's start, in pieces of about `piece_bytes`.
     pub(super) fn of(
         chain: Chain,
         from: Lsn,
-        (queue, piece_bytes): (&Arc<IoQueue>, usize),
+        queue: &Arc<IoQueue>,
+        piece_bytes: usize,
     ) -> PieceReader {
         PieceReader {
             chain,

@@ -5,6 +5,7 @@
 //!   reader alone. Files that are written to later are not read: a stream whose end is known is cut there
 //!   ([`Stream::cut`]).
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -33,7 +34,8 @@ impl Stream {
         data_dir: &Path,
         uuid: &[u8; 16],
         from: Lsn,
-        (queue, through): (&Arc<IoQueue>, Through),
+        queue: &Arc<IoQueue>,
+        through: Through,
     ) -> Result<Stream> {
         let dir = data_dir.join(REDO_DIR);
         let threads = match queue.is_asynchronous() {
@@ -85,7 +87,7 @@ impl Stream {
 
     /// Reads it from `from` on, a frame's start, in pieces of about `piece_bytes`.
     pub fn pieces(&self, from: Lsn, piece_bytes: usize) -> PieceReader {
-        PieceReader::of(self.chain.clone(), from, (&self.queue, piece_bytes))
+        PieceReader::of(self.chain.clone(), from, &self.queue, piece_bytes)
     }
 
     /// Reads these frames, which ascend, all at the same time where the disk can do that.
@@ -94,18 +96,18 @@ impl Stream {
     ///
     /// `CorruptFile`: one is not there.
     pub fn frames(&self, places: &[(Lsn, Lsn)]) -> Result<Fetched> {
-        let mut runs: Vec<(Lsn, Lsn)> = Vec::new();
+        let mut runs: Vec<Range<Lsn>> = Vec::new();
         for &(start, end) in places {
             match runs.last_mut() {
-                Some(run) if fits(*run, (start, end)) => run.1 = run.1.max(end),
-                _ => runs.push((start, end)),
+                Some(run) if fits(run, start..end) => run.end = run.end.max(end),
+                _ => runs.push(start..end),
             }
         }
         let mut parts = Vec::new();
         let mut reads = Vec::new();
-        for &run in &runs {
+        for run in &runs {
             let begin = reads.len();
-            self.reads_of(run, &mut parts, &mut reads)?;
+            self.reads_of(run.clone(), &mut parts, &mut reads)?;
             assert!(reads.len() > begin, "a run has a byte");
         }
         let readings = self.queue.read_all(reads);
@@ -115,7 +117,7 @@ impl Stream {
             places: places.to_vec(),
         };
         let mut blocks = readings.into_iter().zip(parts);
-        for (start, end) in runs {
+        for Range { start, end } in runs {
             let len = (end.0 - start.0) as usize;
             let mut bytes = Vec::with_capacity(len);
             while bytes.len() < len {
@@ -133,14 +135,15 @@ impl Stream {
         Ok(fetched)
     }
 
-    /// What has to be read for a part of the stream, and where in each what is read it is.
+    /// What has to be read for a run of the stream, and where the run is in each read.
     fn reads_of(
         &self,
-        (mut at, end): (Lsn, Lsn),
-        parts: &mut Vec<std::ops::Range<usize>>,
+        run: Range<Lsn>,
+        parts: &mut Vec<Range<usize>>,
         reads: &mut Vec<Read>,
     ) -> Result<()> {
         let unit = DIRECT_BLOCK as u64;
+        let Range { start: mut at, end } = run;
         while at < end {
             let mut files = self.chain.files.iter();
             let holds = files.find(|f| f.header.start <= at && at < f.end);
@@ -191,8 +194,8 @@ impl Stream {
     }
 }
 
-fn fits(run: (Lsn, Lsn), frame: (Lsn, Lsn)) -> bool {
-    frame.0.0 <= run.1.0 + GAP_BYTES && frame.1.0 - run.0.0 <= MOST_RUN_BYTES
+fn fits(run: &Range<Lsn>, frame: Range<Lsn>) -> bool {
+    frame.start.0 <= run.end.0 + GAP_BYTES && frame.end.0 - run.start.0 <= MOST_RUN_BYTES
 }
 
 /// Frames that were read one by one.

@@ -23,10 +23,8 @@ use crate::txn::{Counters, Transaction};
 use crate::undo::UndoKind;
 
 use super::long::{row_limit, store_row};
-use super::write::{
-    MAX_MTR, OnDuplicate, append_undo, encode_key, encode_undo, insert_clustered, insert_entry,
-    whole, write_undo,
-};
+use super::undo::{RecordChange, append_undo, encode_undo, write_undo};
+use super::write::{MAX_MTR, OnDuplicate, encode_key, insert_clustered, insert_entry, whole};
 
 /// Redo of an inserted record and its undo record, beside the key and the payload: the heads of the
 /// operations.
@@ -212,7 +210,7 @@ impl Batch<'_> {
         if self.kind.is_row() {
             let row = store_row(trx, self.table, values, key.len(), None)?;
             // Without the values, by which the counter would be moved: that comes last.
-            insert_clustered(trx, self.table, &[], (key, &row), on_duplicate)?;
+            insert_clustered(trx, self.table, &[], key, &row, on_duplicate)?;
             row.give_back(trx);
             return Ok(());
         }
@@ -232,11 +230,11 @@ impl Batch<'_> {
         next: &mut Ahead,
     ) -> Result<usize> {
         let (table, kind) = (self.table, self.kind);
-        let what = |n| (kind, self.index.id, self.keys.key(n));
+        let change = |n| RecordChange::insert(kind, self.index.id, self.keys.key(n));
         if !self.encode(first, payload) {
             return Ok(0);
         }
-        let id = encode_undo(trx, table, what(first), None, &[])?;
+        let id = encode_undo(trx, table, &change(first))?;
         let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
         let key = self.keys.key(first);
         let room = record_cost(key.len(), payload.len());
@@ -253,12 +251,12 @@ impl Batch<'_> {
             let roll_ptr = trx.undo_mut().next_roll_ptr(table.id(), kind);
             self.stamp(payload, id, roll_ptr);
             pos.insert(&mut mtr, self.keys.key(n), payload);
-            append_undo(trx, &mut mtr, undo_page, (table.id(), kind));
+            append_undo(trx, &mut mtr, undo_page, table.id(), kind);
             n += 1;
             if n == self.keys.len() || !self.encode(n, payload) {
                 break;
             }
-            write_undo(trx, id, table, what(n), None, &[]);
+            write_undo(trx, id, table, &change(n));
             let key = self.keys.key(n);
             let room = record_cost(key.len(), payload.len());
             match tree.place_in_leaf(&mtr, pos.h, key, room) {

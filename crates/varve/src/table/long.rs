@@ -45,7 +45,7 @@ use crate::space::ALLOC_LOG_BYTES;
 use crate::txn::{Counters, Transaction};
 use crate::undo::{PAGE_NO_BYTES, UndoKind};
 
-use super::write::{append_undo, encode_undo};
+use super::undo::{RecordChange, append_undo, encode_undo};
 
 /// Redo of one batch of overflow pages, about.
 const BATCH_LOG_BYTES: usize = 256 << 10;
@@ -195,7 +195,7 @@ fn write_chain(trx: &mut Transaction, table: &OpenTable, value: &[u8]) -> Result
         trx.check_interrupt()?;
         let start = (end - 1) / per_batch * per_batch;
         let bytes = &value[start * capacity..value.len().min(end * capacity)];
-        chain.page = write_batch(trx, table, &chain, (start as u32, bytes))?;
+        chain.page = write_batch(trx, table, &chain, start as u32, bytes)?;
         end = start;
     }
     Counters::add(&trx.core().counters.long_values_written, 1);
@@ -208,7 +208,8 @@ fn write_batch(
     trx: &mut Transaction,
     table: &OpenTable,
     chain: &LongRef,
-    (first, bytes): (u32, &[u8]),
+    first: u32,
+    bytes: &[u8],
 ) -> Result<PageNo> {
     let core = trx.core().clone();
     let kind = UndoKind::OverflowAlloc;
@@ -217,7 +218,11 @@ fn write_batch(
     let n = pieces.len();
     // Which pages is not known yet, but how long the undo record will be.
     let unknown = vec![0; n * PAGE_NO_BYTES];
-    encode_undo(trx, table, (kind, table.clustered.id, &[]), None, &unknown)?;
+    let change = RecordChange {
+        pages: &unknown,
+        ..RecordChange::insert(kind, table.clustered.id, &[])
+    };
+    encode_undo(trx, table, &change)?;
     let space = &table.clustered.tree.space;
     let _reserved = space.reserve(&core.mtr, n as u32)?;
     let log_bytes = n * (page_size + ALLOC_LOG_BYTES as usize + PAGE_LOG_BYTES) + UNDO_LOG_BYTES;
@@ -252,7 +257,7 @@ fn write_batch(
     for (place, no) in places.zip(&pages) {
         place.copy_from_slice(&no.0.to_le_bytes());
     }
-    append_undo(trx, &mut mtr, undo_page, (table.id(), kind));
+    append_undo(trx, &mut mtr, undo_page, table.id(), kind);
     table.note_taken_overflow(&pages);
     mtr.commit();
     Ok(pages[0])
@@ -306,7 +311,8 @@ pub fn fetch(
 pub fn row_for_keys<'a>(
     table: &'a OpenTable,
     indexes: &[&KeyCodec],
-    (key, bytes): (&[u8], &'a [u8]),
+    key: &[u8],
+    bytes: &'a [u8],
     values: &'a mut LongValues,
 ) -> Result<Option<RowRef<'a>>> {
     let row = table.row(key, bytes)?;

@@ -6,6 +6,7 @@ mod cursor;
 mod long;
 mod range;
 mod rowlock;
+mod undo;
 mod unique;
 mod version;
 mod write;

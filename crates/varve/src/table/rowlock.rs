@@ -52,7 +52,7 @@ pub fn lock_row(
     mode: Mode,
     payload: &mut Vec<u8>,
 ) -> Result<RowLock> {
-    lock_row_or(trx, table, key, (mode, IfLocked::Wait), payload, || Ok(()))
+    lock_row_or(trx, table, key, mode, IfLocked::Wait, payload, || Ok(()))
 }
 
 /// As `lock_row`, or skips it; `gone` is called under the leaf's latch if there is no live row.
@@ -60,7 +60,8 @@ pub fn lock_row_or(
     trx: &Transaction,
     table: &OpenTable,
     key: &[u8],
-    (mode, if_locked): (Mode, IfLocked),
+    mode: Mode,
+    if_locked: IfLocked,
     payload: &mut Vec<u8>,
     gone: impl Fn() -> Result<()>,
 ) -> Result<RowLock> {

@@ -15,7 +15,7 @@
 //!
 //! Latch order within a mini-transaction: leaf, undo page, meta page.
 
-use crate::base::{Error, IndexId, Result, RollPtr, RowHead, Sabotage, StopPoint, TableId, TrxId};
+use crate::base::{Error, Result, RollPtr, RowHead, StopPoint};
 use crate::catalog::{
     DELETED, EntryRecord, LONG, OpenIndex, OpenTable, ROW_AT, RowRecord, entry_state,
 };
@@ -24,10 +24,11 @@ use crate::mtr::Mtr;
 use crate::page::{PageOp, max_record, record_cost};
 use crate::row::{Datum, LongValues, RowRef, put_row_id};
 use crate::txn::{Counters, Transaction};
-use crate::undo::{Previous, RowDiff, UndoKind, UndoRecord};
+use crate::undo::{Previous, RowDiff, UndoKind};
 
 use super::long::{StoredRow, damaged, dropped_refs, long_row, row_for_keys, short_row, store_row};
 use super::rowlock::{Locked, lock_row};
+use super::undo::{RecordChange, append_undo, encode_undo};
 use super::unique::{Conflict, find_conflict};
 use super::version::{read_leaf, row_record};
 
@@ -102,7 +103,7 @@ pub fn insert_row(
                 long_row(trx, table, values, key.len(), None)?
             }
         };
-        insert_clustered(trx, table, values, (&key, &row), on_duplicate)?;
+        insert_clustered(trx, table, values, &key, &row, on_duplicate)?;
         row.give_back(trx);
         insert_entries(trx, table, values, &key, on_duplicate)
     });
@@ -176,91 +177,26 @@ fn insert_entries(
     done
 }
 
-/// Encodes an undo record for the next undo number into the transaction's scratch buffer, and makes room for
-/// it. `list`: the pages of an `OverflowAlloc`, the references that an update or a deletion drops.
-pub(super) fn encode_undo(
-    trx: &mut Transaction,
-    table: &OpenTable,
-    (kind, index, key): (UndoKind, IndexId, &[u8]),
-    previous: Option<Previous<'_>>,
-    list: &[u8],
-) -> Result<TrxId> {
-    let id = trx.writer()?;
-    write_undo(trx, id, table, (kind, index, key), previous, list);
-    trx.prepare_undo(table.id(), kind, trx.scratch.undo.len())?;
-    Ok(id)
-}
-
-/// The part of `encode_undo` that can't fail: room is the caller's business.
-pub(super) fn write_undo(
-    trx: &mut Transaction,
-    id: TrxId,
-    table: &OpenTable,
-    (kind, index, key): (UndoKind, IndexId, &[u8]),
-    previous: Option<Previous<'_>>,
-    list: &[u8],
-) {
-    let undo_no = trx.undo_mut().next_no();
-    let (pages, frees): (&[u8], &[u8]) = match kind {
-        UndoKind::OverflowAlloc => (list, &[]),
-        _ => (&[], list),
-    };
-    let record = UndoRecord {
-        kind,
-        undone: false,
-        undo_no,
-        trx: id,
-        table: table.id(),
-        index,
-        key,
-        previous,
-        pages,
-        frees,
-    };
-    let mut bytes = std::mem::take(&mut trx.scratch.undo);
-    bytes.clear();
-    record.encode(&mut bytes);
-    trx.scratch.undo = bytes;
-    trx.scratch.undo_concerns_purge = record.concerns_purge();
-}
-
-/// Appends the record that `encode_undo` left in the scratch buffer.
-pub(super) fn append_undo(
-    trx: &mut Transaction,
-    mtr: &mut Mtr<'_>,
-    page: crate::mtr::PageH,
-    about: (TableId, UndoKind),
-) {
-    let log = &trx.core().log;
-    if about.1 == UndoKind::EntryKill && log.is_sabotaged(Sabotage::UndoSkipped) {
-        return;
-    }
-    let bytes = std::mem::take(&mut trx.scratch.undo);
-    let record = (&bytes[..], trx.scratch.undo_concerns_purge);
-    trx.undo_mut().append(mtr, page, about, record);
-    trx.scratch.undo = bytes;
-    trx.locks().set_changes(trx.next_undo_no());
-}
-
 pub(super) fn insert_clustered(
     trx: &mut Transaction,
     table: &OpenTable,
     values: &[Datum<'_>],
-    (key, row): (&[u8], &StoredRow<'_>),
+    key: &[u8],
+    row: &StoredRow<'_>,
     on_duplicate: OnDuplicate,
 ) -> Result<()> {
     let kind = UndoKind::RowInsert;
     let room = record_cost(key.len(), ROW_AT + row.bytes.len());
     let index = &table.clustered;
     loop {
-        let id = encode_undo(trx, table, (kind, index.id, key), None, &[])?;
+        let id = encode_undo(trx, table, &RecordChange::insert(kind, index.id, key))?;
         let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
         let hint = trx.run.take().filter(|(of, _)| *of == index.id);
         let hint = hint.map(|(_, leaf)| leaf);
         let mut pos = index.tree.latch_expected_leaf(&mut mtr, key, room, hint)?;
         if pos.found {
             drop(mtr);
-            if revive_row(trx, table, values, (key, row), on_duplicate)? {
+            if revive_row(trx, table, values, key, row, on_duplicate)? {
                 return Ok(());
             }
             continue;
@@ -291,7 +227,7 @@ pub(super) fn insert_clustered(
         log_counter(table, &mut mtr, values)?;
         trx.run = pos.run_hint(&mtr).map(|leaf| (index.id, leaf));
         pos.insert(&mut mtr, key, &trx.scratch.payload);
-        append_undo(trx, &mut mtr, undo_page, (table.id(), kind));
+        append_undo(trx, &mut mtr, undo_page, table.id(), kind);
         mtr.commit();
         table.count_rows(kind.row_count_change());
         return Ok(());
@@ -319,7 +255,8 @@ fn revive_row(
     trx: &mut Transaction,
     table: &OpenTable,
     values: &[Datum<'_>],
-    (key, row): (&[u8], &StoredRow<'_>),
+    key: &[u8],
+    row: &StoredRow<'_>,
     on_duplicate: OnDuplicate,
 ) -> Result<bool> {
     trx.wait_for_turn(table)?;
@@ -398,7 +335,7 @@ fn change_row(
     values: &[Datum<'_>],
 ) -> Result<Changed> {
     let old = current.record(table)?;
-    let frees = dropped_by(table, (kind, current.key), &old, row)?;
+    let frees = dropped_by(table, kind, current.key, &old, row)?;
     let (flags, row) = (row.flags, &row.bytes[..]);
     let previous = Previous {
         trx: old.trx,
@@ -407,8 +344,15 @@ fn change_row(
         diff: RowDiff::between(old.row, row),
     };
     let index = &table.clustered;
-    let what = (kind, index.id, current.key);
-    let id = encode_undo(trx, table, what, Some(previous), &frees)?;
+    let change = RecordChange {
+        kind,
+        index: index.id,
+        key: current.key,
+        previous: Some(previous),
+        pages: &[],
+        frees: &frees,
+    };
+    let id = encode_undo(trx, table, &change)?;
     // The old record's place counts as free.
     let room = row.len().saturating_sub(old.row.len());
     let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
@@ -448,7 +392,7 @@ fn change_row(
             bytes: diff.replaced(row).expect("it was made for this row"),
         },
     );
-    append_undo(trx, &mut mtr, undo_page, (table.id(), kind));
+    append_undo(trx, &mut mtr, undo_page, table.id(), kind);
     mtr.commit();
     table.count_rows(kind.row_count_change());
     Ok(Changed::Done)
@@ -458,7 +402,8 @@ fn change_row(
 /// on the list of its deletion already.
 fn dropped_by(
     table: &OpenTable,
-    (kind, key): (UndoKind, &[u8]),
+    kind: UndoKind,
+    key: &[u8],
     old: &RowRecord<'_>,
     row: &StoredRow<'_>,
 ) -> Result<Vec<u8>> {
@@ -541,8 +486,8 @@ fn put_entry(
         });
     }
     loop {
-        let what = (UndoKind::EntryNew, index.id, key);
-        let id = encode_undo(trx, table, what, None, &[])?;
+        let change = RecordChange::insert(UndoKind::EntryNew, index.id, key);
+        let id = encode_undo(trx, table, &change)?;
         let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
         let mut pos = index.tree.latch_leaf_exclusive(&mut mtr, key, room)?;
         if pos.found {
@@ -564,7 +509,7 @@ fn put_entry(
             clustered_key_len: pk_len,
         };
         pos.insert(&mut mtr, key, &entry.encode());
-        append_undo(trx, &mut mtr, undo_page, (table.id(), UndoKind::EntryNew));
+        append_undo(trx, &mut mtr, undo_page, table.id(), UndoKind::EntryNew);
         mtr.commit();
         return Ok(Set::Done);
     }
@@ -599,7 +544,15 @@ fn set_entry(
             roll_ptr: RollPtr::default(),
             diff: RowDiff::default(),
         };
-        let id = encode_undo(trx, table, (kind, index.id, key), Some(previous), &[])?;
+        let change = RecordChange {
+            kind,
+            index: index.id,
+            key,
+            previous: Some(previous),
+            pages: &[],
+            frees: &[],
+        };
+        let id = encode_undo(trx, table, &change)?;
         let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
         let pos = index.tree.latch_leaf_exclusive(&mut mtr, key, 0)?;
         if !pos.found || pos.payload(&mtr) != &payload[..] {
@@ -619,7 +572,7 @@ fn set_entry(
                 bytes: &entry_state(flags, id),
             },
         );
-        append_undo(trx, &mut mtr, undo_page, (table.id(), kind));
+        append_undo(trx, &mut mtr, undo_page, table.id(), kind);
         mtr.commit();
         return Ok(Set::Done);
     }
@@ -661,7 +614,7 @@ fn row_to_change<'a>(
         return table.row_of(current.key, &record);
     }
     let codecs: Vec<_> = table.indexes().map(|index| &index.codec).collect();
-    if let Some(row) = row_for_keys(table, &codecs, (current.key, record.row), values)? {
+    if let Some(row) = row_for_keys(table, &codecs, current.key, record.row, values)? {
         return Ok(row);
     }
     let mut now = Vec::new();
@@ -732,7 +685,7 @@ pub fn update_row(
         change_live_row(trx, table, UndoKind::RowUpdate, current, &row, values)?;
         for index in &table.secondary {
             if !index.codec.same_columns(&old, values) {
-                move_entry(trx, table, index, (&old, values), current.key)?;
+                move_entry(trx, table, index, &old, values, current.key)?;
             }
         }
         row.give_back(trx);
@@ -750,7 +703,8 @@ fn move_entry(
     trx: &mut Transaction,
     table: &OpenTable,
     index: &OpenIndex,
-    (old, new): (&RowRef<'_>, &[Datum<'_>]),
+    old: &RowRef<'_>,
+    new: &[Datum<'_>],
     pk: &[u8],
 ) -> Result<()> {
     let mut old_key = Vec::new();

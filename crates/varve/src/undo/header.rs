@@ -316,7 +316,9 @@ pub(super) fn room_of_first_page(page_size: usize) -> usize {
 pub(super) fn format_cached(
     mtr: &mut Mtr<'_>,
     page: PageH,
-    (slot, no, kind): (u16, PageNo, LogKind),
+    slot: u16,
+    no: PageNo,
+    kind: LogKind,
 ) -> Cached {
     let header = LogHeader {
         state: LogState::Committed,

@@ -41,7 +41,7 @@ use super::header::{
     BEGIN_LEN, FIRST_LEN, LINK_LEN, LogHeader, LogKind, LogSpan, LogState, STATE, XID, format_page,
     read_xid, room_of_first_page, write_user,
 };
-use super::record::{FLAG_UNDONE, FLAGS_OFFSET, UndoKind, UndoRecord};
+use super::record::{EncodedUndo, FLAG_UNDONE, FLAGS_OFFSET, UndoKind, UndoRecord};
 use super::rseg::{Cached, HistoryEntry, NEXT, Rseg, set_next, u32_at, undo_page};
 
 /// The newest record of a log that may still have to be taken back.
@@ -89,7 +89,8 @@ impl UndoLog {
     pub(super) fn create(
         env: &UndoEnv,
         rseg: &Rseg,
-        (kind, len): (LogKind, usize),
+        kind: LogKind,
+        len: usize,
         trx: TrxId,
         purpose: Purpose,
     ) -> Result<UndoLog> {
@@ -194,7 +195,8 @@ impl UndoLog {
     pub(super) fn adopt(
         env: &UndoEnv,
         space: SpaceId,
-        (slot, first): (u16, PageNo),
+        slot: u16,
+        first: PageNo,
         newest: TrxNo,
     ) -> Result<UndoLog> {
         let id = PageId::new(space, first);
@@ -375,8 +377,12 @@ impl UndoLog {
         mtr: &mut Mtr<'_>,
         last_h: PageH,
         undo_no: u64,
-        (bytes, concerns_purge): (&[u8], bool),
+        record: EncodedUndo<'_>,
     ) {
+        let EncodedUndo {
+            bytes,
+            concerns_purge,
+        } = record;
         assert!(
             cost(bytes.len()) <= self.room,
             "UNDO-3: no room was made for an undo record"
@@ -581,8 +587,10 @@ impl UndoLog {
     pub(super) fn cut_off(
         &mut self,
         mtr: &mut Mtr<'_>,
-        (rseg, rseg_h): (&Rseg, PageH),
-        (header_h, last_h): (PageH, PageH),
+        rseg: &Rseg,
+        rseg_h: PageH,
+        header_h: PageH,
+        last_h: PageH,
     ) {
         let second = self.second_page(mtr.bytes(header_h));
         rseg.give_back(mtr, rseg_h, second, last_h, self.header.pages - 1);

@@ -46,7 +46,7 @@ pub use ahead::ReadAhead;
 pub use directory::{DIRECTORY_PAGE, Directory, SYSTEM_FILE, require_system_file};
 pub use header::{LogHeader, LogKind, LogSpan, LogState, LogWalk};
 use pair::LogPair;
-pub use record::{PAGE_NO_BYTES, Previous, RowDiff, UndoKind, UndoRecord};
+pub use record::{EncodedUndo, PAGE_NO_BYTES, Previous, RowDiff, UndoKind, UndoRecord};
 pub use rseg::{CACHED_PAGES_KEPT, FREE_PAGES_KEPT, HistoryEntry, Rseg};
 pub use segments::{
     FIRST_UNDO_RSEG, MAX_UNDO_LOGS, MAX_UNDO_SPACES, RSEGS_END, format_rollback_segments,
@@ -158,7 +158,7 @@ impl UndoSys {
                     rseg.return_cached(cached);
                     continue;
                 }
-                let log = UndoLog::adopt(&env, rseg.space(), (slot, first), newest)?;
+                let log = UndoLog::adopt(&env, rseg.space(), slot, first, newest)?;
                 let trx = log.header().trx;
                 if trx.0 >= id_limit {
                     let expected = format!("a transaction id below {id_limit}");
@@ -361,7 +361,8 @@ impl UndoSys {
     /// page's latch. Returns the log's next page, or `NO_PAGE`.
     pub fn read_page(
         &self,
-        (space, log): (SpaceId, &LogSpan),
+        space: SpaceId,
+        log: &LogSpan,
         no: PageNo,
         f: impl FnMut(u16, &UndoRecord<'_>, &[u8]),
     ) -> Result<PageNo> {
@@ -373,7 +374,8 @@ impl UndoSys {
     /// held during the calls of `f`; `wanted` runs under the page's latch.
     pub fn walk(
         &self,
-        (space, log): (SpaceId, &LogSpan),
+        space: SpaceId,
+        log: &LogSpan,
         copies: &mut UndoCopies,
         wanted: impl Fn(&UndoRecord<'_>) -> bool,
         mut f: impl FnMut(PageNo, u16, UndoRecord<'_>) -> Result<()>,
@@ -381,7 +383,7 @@ impl UndoSys {
         let mut pages = log.walk();
         while let Some(no) = pages.next(space)? {
             copies.clear();
-            let next = self.read_page((space, log), no, |slot, record, bytes| {
+            let next = self.read_page(space, log, no, |slot, record, bytes| {
                 if wanted(record) {
                     copies.push(slot, bytes);
                 }

@@ -197,7 +197,7 @@ impl Run {
                 times,
             } => {
                 for _ in 0..*times {
-                    self.write(who, (*kind, *temporary), (*key, *more));
+                    self.write(who, *kind, *temporary, *key, *more);
                 }
             }
             Step::BackBy(n) => {
@@ -224,7 +224,7 @@ impl Run {
         }
     }
 
-    fn write(&mut self, who: usize, (kind, temporary): (UndoKind, bool), (key, more): (u16, u16)) {
+    fn write(&mut self, who: usize, kind: UndoKind, temporary: bool, key: u16, more: u16) {
         if self.open[who].is_none() {
             let trx = TrxId(self.draw());
             let undo = self.base.sys.assign(trx, Purpose::Work);
@@ -246,7 +246,8 @@ impl Run {
         let more = vec![more as u8; usize::from(more)];
         let frees = vec![7; LONG_REF_BYTES];
         let pages = &more[..more.len() / PAGE_NO_BYTES * PAGE_NO_BYTES];
-        let has_frees = matches!(kind, UndoKind::RowUpdate | UndoKind::RowDelete) && key % 2 == 0;
+        let has_frees =
+            matches!(kind, UndoKind::RowUpdate | UndoKind::RowDelete) && key.is_multiple_of(2);
         let record = UndoRecord {
             kind,
             undone: false,
@@ -300,8 +301,11 @@ impl Run {
         let mut mtr = self.base.sys.env.begin(space).expect("capacity");
         let page = open.undo.latch(&mut mtr, table, kind).expect("a page");
         let no = open.undo.next_no();
-        open.undo
-            .append(&mut mtr, page, (table, kind), (&bytes, concerns_purge));
+        let encoded = EncodedUndo {
+            bytes: &bytes,
+            concerns_purge,
+        };
+        open.undo.append(&mut mtr, page, table, kind, encoded);
         mtr.commit();
         open.records.push(Written {
             kind,
@@ -374,7 +378,7 @@ impl Run {
         let logged = open.records.iter().any(Written::is_logged);
         assert_eq!(ended.1.is_some(), logged, "what makes it durable");
         for is_logged in [true, false] {
-            let records = of(&open.records, (is_logged, LogKind::Update));
+            let records = of(&open.records, is_logged, LogKind::Update);
             if !records.is_empty() {
                 let trx = open.undo.trx();
                 self.past.push(Past {
@@ -418,7 +422,7 @@ impl Run {
             .zip(self.history_lengths())
             .map(|((l, b), a)| (l, b, a))
         {
-            let records = of(&open.records, (is_logged, LogKind::Update));
+            let records = of(&open.records, is_logged, LogKind::Update);
             let revived = records.iter().any(|r| r.kind.is_revive());
             assert!(after == before || after == before + 1 && joins && !records.is_empty());
             assert!(after > before || !revived, "purge is not told of a revive");
@@ -482,10 +486,7 @@ impl Run {
             found.push(bytes);
             Ok(())
         };
-        let walked = self
-            .base
-            .sys
-            .walk((space, span), &mut copies, |_| true, note);
+        let walked = self.base.sys.walk(space, span, &mut copies, |_| true, note);
         walked.expect("a log");
         found
     }
@@ -509,7 +510,7 @@ impl Run {
     fn restart(&mut self) {
         let before: Vec<Open> = self.open.iter_mut().filter_map(Option::take).collect();
         let limit = self.next_id + 1;
-        let (base, unfinished) = self.base.restart((&*self.disk, self.dir.path()), limit);
+        let (base, unfinished) = self.base.restart(&*self.disk, self.dir.path(), limit);
         let mut unfinished: Vec<Option<TrxUndo>> = unfinished.into_iter().map(Some).collect();
         let mut open = Vec::new();
         for mut was in before {
@@ -553,7 +554,7 @@ impl Run {
                 (open.undo.temporary.as_ref(), false),
             ] {
                 for kind in [LogKind::Insert, LogKind::Update] {
-                    let records = of(&open.records, (is_logged, kind));
+                    let records = of(&open.records, is_logged, kind);
                     let mut logs = pair
                         .into_iter()
                         .flat_map(|pair| pair.logs().map(move |log| (pair, log)));
@@ -626,7 +627,7 @@ impl Run {
 }
 
 /// The records of one log, oldest first.
-fn of(records: &[Written], (is_logged, kind): (bool, LogKind)) -> Vec<Written> {
+fn of(records: &[Written], is_logged: bool, kind: LogKind) -> Vec<Written> {
     let here = |r: &&Written| (r.is_logged(), r.kind.log_kind()) == (is_logged, kind);
     records.iter().filter(here).cloned().collect()
 }
@@ -662,7 +663,7 @@ fn undo_logs_behave_like_lists_of_records() {
 fn pages_of_small_logs_are_given_back_untouched() {
     let mut run = Run::new();
     for _ in 0..200 {
-        run.write(0, (UndoKind::RowUpdate, false), (1, 1500));
+        run.write(0, UndoKind::RowUpdate, false, 1, 1500);
         run.commit(0);
     }
     let closed: Vec<PageId> = {
@@ -689,7 +690,7 @@ fn pages_of_small_logs_are_given_back_untouched() {
     // They are used again.
     let used = run.pages_used();
     for _ in 0..100 {
-        run.write(0, (UndoKind::RowUpdate, false), (1, 1500));
+        run.write(0, UndoKind::RowUpdate, false, 1, 1500);
         run.commit(0);
     }
     run.check();

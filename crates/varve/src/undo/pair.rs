@@ -188,7 +188,7 @@ impl LogPair {
             LogKind::Update => &mut self.update,
         };
         if log.is_none() {
-            *log = Some(UndoLog::create(env, rseg, (kind, len), trx, purpose)?);
+            *log = Some(UndoLog::create(env, rseg, kind, len, trx, purpose)?);
         }
         let log = log.as_mut().expect("just created");
         log.ensure_room(env, rseg, len, purpose)
@@ -298,7 +298,7 @@ impl LogPair {
             if let (End::CutAndClose, Some(rseg_h), Some(first), Some(last)) =
                 (end, rseg_h, first, last)
             {
-                log.cut_off(&mut mtr, (rseg, rseg_h), (first, last));
+                log.cut_off(&mut mtr, rseg, rseg_h, first, last);
             }
             if let Some(first) = first {
                 log.write_ended(&mut mtr, first);

@@ -220,6 +220,14 @@ pub struct UndoRecord<'a> {
     pub frees: &'a [u8],
 }
 
+/// An encoded undo record.
+#[derive(Clone, Copy)]
+pub struct EncodedUndo<'a> {
+    pub bytes: &'a [u8],
+    /// As `UndoRecord::concerns_purge` says.
+    pub concerns_purge: bool,
+}
+
 /// Bytes of a page number in `UndoRecord::pages`.
 pub const PAGE_NO_BYTES: usize = 4;
 

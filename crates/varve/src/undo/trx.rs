@@ -9,7 +9,7 @@ use super::log::{self, UndoLog};
 use super::pair::{Ending, Ends, LogPair};
 use super::record::MAX_UNDO_NO;
 use super::rseg::RsegUse;
-use super::{UndoCopies, UndoEnv, UndoKind, UndoRecord, UndoSys};
+use super::{EncodedUndo, UndoCopies, UndoEnv, UndoKind, UndoRecord, UndoSys};
 use crate::base::{Error, Lsn, PageId, Result, RollPtr, SpaceId, TableId, TrxId, TrxNo, Xid};
 use crate::mtr::{Mtr, PageH, RawRecord};
 use crate::space::Purpose;
@@ -122,14 +122,14 @@ impl TrxUndo {
         self.pair(table).log(kind).latch_last(mtr)
     }
 
-    /// Appends the encoded record, which carries `next_no`; with what `UndoRecord::concerns_purge` says of
-    /// it.
+    /// Appends the encoded record, which carries `next_no`.
     pub fn append(
         &mut self,
         mtr: &mut Mtr<'_>,
         page: PageH,
-        (table, kind): (TableId, UndoKind),
-        record: (&[u8], bool),
+        table: TableId,
+        kind: UndoKind,
+        record: EncodedUndo<'_>,
     ) {
         let no = self.next_no;
         let log = self.pair_mut(table).log_mut(kind);
@@ -257,7 +257,7 @@ impl TrxUndo {
         for log in self.logged.logs().map(UndoLog::span) {
             let wanted =
                 |r: &UndoRecord<'_>| !r.undone && newest.replace(Some(r.table)) != Some(r.table);
-            sys.walk((space, &log), &mut copies, wanted, |_, _, record| {
+            sys.walk(space, &log, &mut copies, wanted, |_, _, record| {
                 if !tables.contains(&record.table) {
                     tables.push(record.table);
                 }

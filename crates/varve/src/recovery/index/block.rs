@@ -44,7 +44,7 @@ pub struct EntryWriter {
 
 impl EntryWriter {
     /// Start and length of a frame in units, the start from the block's LSN; and the operations of a change.
-    pub fn put(&mut self, (start, len): (u64, u64), ops: Option<&[u8]>) {
+    pub fn put(&mut self, start: u64, len: u64, ops: Option<&[u8]>) {
         let units = start.checked_sub(self.before);
         let units = units.expect("IDX-2: in the order of the log");
         varint::put(&mut self.bytes, units);

@@ -14,7 +14,7 @@ use std::hash::BuildHasherDefault;
 
 use super::block::{BlockWriter, EntryWriter};
 use super::sections::{self, UnitWriter};
-use super::{FileId, Head, Told};
+use super::{DatabaseIdentity, FileId, Head, Told};
 use crate::base::{Error, Lsn, PageId, Result, varint};
 use crate::recovery::chain::{Change, LSN_UNIT, take_apart};
 use crate::recovery::pages::UnitHasher;
@@ -104,7 +104,7 @@ impl IndexBuilder {
 
     /// The image of the index file, for the database with this page size and uuid. The frames of the log file
     /// begin at `first`.
-    pub fn finish(self, file: FileId, first: Lsn, owner: (u32, [u8; 16])) -> Vec<u8> {
+    pub fn finish(self, file: FileId, first: Lsn, identity: DatabaseIdentity) -> Vec<u8> {
         let (begin, next) = self.covered.unwrap_or((first, first));
         assert_eq!(begin, first, "IDX-1: from the first frame on");
         let mut pages = Vec::from_iter(self.pages);
@@ -117,7 +117,7 @@ impl IndexBuilder {
             for place in chain.iter().rev() {
                 let (start, len) = place.frame;
                 let ops = self.places.ops(place);
-                entry.put((start.into(), len.into()), ops);
+                entry.put(start.into(), len.into(), ops);
             }
             blocks.add(page, &mut entry);
             let page = PageId::from_u64(page);
@@ -137,7 +137,7 @@ impl IndexBuilder {
         sections::finish(
             image,
             &head,
-            owner,
+            identity,
             [
                 directory,
                 units.finish(),

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{FileId, Index, IndexBuilder, index_number_of, index_path};
+use super::{DatabaseIdentity, FileId, Index, IndexBuilder, index_number_of, index_path};
 use crate::base::{Error, Lsn, Result};
 use crate::io::{Disk, OpenMode};
 use crate::redo::{FullFile, MAX_FRAME_BYTES, Piece, REDO_DIR, RedoLog};
@@ -48,8 +48,7 @@ pub struct IndexerEnv {
     pub disk: Arc<dyn Disk>,
     /// The data directory.
     pub dir: PathBuf,
-    /// Page size and uuid of the database.
-    pub owner: (u32, [u8; 16]),
+    pub identity: DatabaseIdentity,
     /// Files are indexed while there is so much redo above the checkpoint; `u64::MAX`: never.
     pub from_bytes: u64,
     pub logger: Logger,
@@ -256,7 +255,7 @@ impl Shared {
                 }
             }
         }
-        let image = builder.finish(id_of(file), first, self.env.owner);
+        let image = builder.finish(id_of(file), first, self.env.identity);
         Ok(Some((image, next)))
     }
 
@@ -299,7 +298,7 @@ impl Shared {
             };
             // One that can't be read is as good as none.
             let opened = self.env.disk.open(path, OpenMode::ReadOnly);
-            let index = opened.and_then(|f| Index::open(f, &self.env.owner.1, &id_of(file)));
+            let index = opened.and_then(|f| Index::open(f, &self.env.identity.uuid, &id_of(file)));
             let Ok(Some(index)) = index else {
                 return false;
             };

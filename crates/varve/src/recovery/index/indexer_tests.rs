@@ -71,11 +71,9 @@ impl Log {
         let end = self.log.durable_lsn();
         let Log { dir, log, env, .. } = self;
         drop((log, env));
-        let on = (
-            Arc::new(RealDisk) as Arc<dyn Disk>,
-            Arc::new(IoQueue::start(false).unwrap()),
-        );
-        let log = RedoLog::open_at(on, dir.path(), settings(), checkpoint, end).unwrap();
+        let queue = Arc::new(IoQueue::start(false).unwrap());
+        let disk = Arc::new(RealDisk);
+        let log = RedoLog::open_at(disk, queue, dir.path(), settings(), checkpoint, end).unwrap();
         Log::with(dir, log, end.0)
     }
 
@@ -143,7 +141,10 @@ impl Log {
             log: self.log.clone(),
             disk,
             dir: self.dir.path().to_path_buf(),
-            owner: (PAGE as u32, UUID),
+            identity: DatabaseIdentity {
+                page_size: PAGE as u32,
+                uuid: UUID,
+            },
             from_bytes,
             logger: Arc::new(move |_, _| {
                 counted.fetch_add(1, Relaxed);

@@ -65,6 +65,13 @@ pub struct FileId {
     pub end: Lsn,
 }
 
+/// The database that an index file belongs to.
+#[derive(Clone, Copy)]
+pub struct DatabaseIdentity {
+    pub page_size: u32,
+    pub uuid: [u8; 16],
+}
+
 /// What an index says that is of no page.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Head {

@@ -29,7 +29,7 @@
 
 use std::path::Path;
 
-use super::{FileId, Head, Told};
+use super::{DatabaseIdentity, FileId, Head, Told};
 use crate::base::{Lsn, PageId, SpaceId, varint};
 use crate::recovery::chain::LSN_UNIT;
 use crate::recovery::pages::{Marks, UNIT_PAGES, UnitNo, unit_of};
@@ -92,9 +92,9 @@ impl Header {
     }
 
     /// Fills the header's place in an image whose other parts are there.
-    fn encode(&self, owner: (u32, [u8; 16]), image: &mut [u8]) {
+    fn encode(&self, identity: DatabaseIdentity, image: &mut [u8]) {
         let header = &mut image[..HEADER_BYTES];
-        FileIntro::new(MAGIC, owner.0, owner.1, NO_SPACE).encode(header);
+        FileIntro::new(MAGIC, identity.page_size, identity.uuid, NO_SPACE).encode(header);
         let id = self.file;
         let mut words = vec![id.number, id.generation, id.start.0, id.end.0];
         words.extend([self.first.0, self.next.0, self.frames, self.id_limit]);
@@ -164,7 +164,7 @@ impl Header {
 pub fn finish(
     mut image: Vec<u8>,
     head: &Head,
-    owner: (u32, [u8; 16]),
+    identity: DatabaseIdentity,
     parts: [Vec<u8>; SECTIONS - 1],
 ) -> Vec<u8> {
     let blocks_bytes = (image.len() - HEADER_BYTES) as u64;
@@ -185,7 +185,7 @@ pub fn finish(
         blocks_bytes,
         sections,
     };
-    header.encode(owner, &mut image);
+    header.encode(identity, &mut image);
     image
 }
 

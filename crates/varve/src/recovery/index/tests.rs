@@ -17,7 +17,10 @@ use crate::recovery::pages::{LogMarks, Marks, unit_of};
 use crate::redo::{Frame, frame_bytes};
 
 const UUID: [u8; 16] = [9; 16];
-const OWNER: (u32, [u8; 16]) = (16384, UUID);
+const IDENTITY: DatabaseIdentity = DatabaseIdentity {
+    page_size: 16384,
+    uuid: UUID,
+};
 const START: Lsn = Lsn(5 << 32);
 
 fn id(space: u32, no: u32) -> PageId {
@@ -77,7 +80,7 @@ impl Log {
     fn image(&self) -> Vec<u8> {
         let mut builder = IndexBuilder::new();
         self.frames().for_each(|frame| builder.add(&frame).unwrap());
-        builder.finish(self.id(), self.first, OWNER)
+        builder.finish(self.id(), self.first, IDENTITY)
     }
 
     /// All changes of each page, and what the frames say of none.

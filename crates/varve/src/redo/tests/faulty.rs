@@ -33,7 +33,7 @@ impl Faulty {
         let disk = MeddledDisk::new(self.clone());
         let end = read(dir, checkpoint).unwrap().1;
         let queue = Arc::new(IoQueue::one_by_one());
-        RedoLog::open_at((disk, queue), dir, settings(), checkpoint, end).unwrap()
+        RedoLog::open_at(disk, queue, dir, settings(), checkpoint, end).unwrap()
     }
 }
 

@@ -42,8 +42,7 @@ fn create(dir: &Path) -> RedoLog {
 fn reopen(dir: &Path, checkpoint: Lsn) -> RedoLog {
     let end = read(dir, checkpoint).unwrap().1;
     let queue = Arc::new(IoQueue::start(false).unwrap());
-    let on = (Arc::new(RealDisk) as Arc<dyn Disk>, queue);
-    RedoLog::open_at(on, dir, settings(), checkpoint, end).unwrap()
+    RedoLog::open_at(Arc::new(RealDisk), queue, dir, settings(), checkpoint, end).unwrap()
 }
 
 fn put(log: &RedoLog, body: &[u8]) -> Lsn {
@@ -72,7 +71,7 @@ fn read(dir: &Path, from: Lsn) -> Result<(Bodies, Lsn)> {
     let all = (bodies, reader.position());
     for wanted in [1, 5000, 1 << 20] {
         for through in [Through::Cache, Through::Direct] {
-            let in_pieces = read_pieces(dir, from, (wanted, through)).expect("read frame by frame");
+            let in_pieces = read_pieces(dir, from, wanted, through).expect("read frame by frame");
             assert_eq!(in_pieces, all, "in pieces of {wanted} bytes, {through:?}");
         }
     }
@@ -80,13 +79,10 @@ fn read(dir: &Path, from: Lsn) -> Result<(Bodies, Lsn)> {
 }
 
 /// The same by pieces, as recovery reads it.
-fn read_pieces(
-    dir: &Path,
-    from: Lsn,
-    (wanted, through): (usize, Through),
-) -> Result<(Bodies, Lsn)> {
+fn read_pieces(dir: &Path, from: Lsn, wanted: usize, through: Through) -> Result<(Bodies, Lsn)> {
     let queue = Arc::new(IoQueue::one_by_one());
-    let mut reader = PieceReader::open(&RealDisk, dir, &UUID, from, (&queue, wanted, through))?;
+    let stream = Stream::open(&RealDisk, dir, &UUID, from, &queue, through)?;
+    let mut reader = stream.pieces(from, wanted);
     let (mut bodies, mut end) = (Vec::new(), from);
     while let Some(piece) = reader.next_piece()? {
         let mut frames = piece.frames();

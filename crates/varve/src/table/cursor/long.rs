@@ -31,8 +31,7 @@ impl Cursor {
         let bytes = self.payload.get(ROW_AT..).unwrap_or_default();
         let codec = &self.table.secondary[self.index - 1].codec;
         let values = &mut self.long.for_keys;
-        let Some(row) = row_for_keys(&self.table, &[codec], (&self.clustered, bytes), values)?
-        else {
+        let Some(row) = row_for_keys(&self.table, &[codec], &self.clustered, bytes, values)? else {
             return Ok(false);
         };
         key.clear();

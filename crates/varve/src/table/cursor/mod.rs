@@ -558,7 +558,7 @@ impl Cursor {
 
     /// Locks the row `self.clustered` and copies it to `payload`.
     fn lock_clustered(&mut self, trx: &mut Transaction) -> Result<bool> {
-        let how = (self.lock.record_mode(), self.lock.if_locked());
+        let (mode, if_locked) = (self.lock.record_mode(), self.lock.if_locked());
         let (key, payload, trx) = (&self.clustered, &mut self.payload, &*trx);
         // A scan has locked the gap of the entry that led here.
         let locks_gap = self.index == 0 && self.gaps != Gaps::Open;
@@ -570,7 +570,7 @@ impl Cursor {
                 false => Ok(()),
             }
         };
-        let lock = lock_row_or(trx, &self.table, key, how, payload, gone)?;
+        let lock = lock_row_or(trx, &self.table, key, mode, if_locked, payload, gone)?;
         let is_live = lock.found == Locked::Live;
         if !is_live && lock.is_new {
             // Whether purge has removed a dead row makes no difference: its place is a gap.

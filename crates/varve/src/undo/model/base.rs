@@ -94,7 +94,7 @@ impl Base {
     }
 
     /// What a crash leaves.
-    pub fn restart(&self, (disk, dir): (&dyn Disk, &Path), limit: u64) -> (Base, Vec<TrxUndo>) {
+    pub fn restart(&self, disk: &dyn Disk, dir: &Path, limit: u64) -> (Base, Vec<TrxUndo>) {
         self.log
             .sync_to(self.log.next_lsn())
             .expect("the log syncs");

@@ -90,7 +90,8 @@ impl Rseg {
         &self,
         env: &UndoEnv,
         mtr: &mut Mtr<'_>,
-        (list, n): (PageH, u32),
+        list: PageH,
+        n: u32,
     ) -> Result<(PageNo, PageH)> {
         let no = listed_at(mtr.bytes(list), n);
         let size = env.space(self.space())?.size_pages();
@@ -122,7 +123,7 @@ impl Rseg {
             self.write_free_chain(mtr, header, link.next, len);
             return Ok((head, page));
         };
-        let taken = self.latch_listed(env, mtr, (page, last))?;
+        let taken = self.latch_listed(env, mtr, page, last)?;
         put_u32(mtr, page, COUNT, last);
         self.write_free_chain(mtr, header, head, len);
         Ok(taken)
@@ -250,7 +251,7 @@ impl Rseg {
             let mut left = link.listed;
             while left > 0 && pages.len() < most {
                 left -= 1;
-                pages.push(self.latch_listed(env, &mut mtr, (list, left))?.0);
+                pages.push(self.latch_listed(env, &mut mtr, list, left)?.0);
             }
             if pages.len() == most {
                 shortened = Some((list, left));

@@ -100,7 +100,7 @@ impl Rseg {
                 None => return self.take_other(&mut state),
             }
         };
-        let page = self.put_page_in(env, (slot, kind), purpose);
+        let page = self.put_page_in(env, slot, kind, purpose);
         page.inspect_err(|_| self.return_slot(slot))
     }
 
@@ -118,7 +118,8 @@ impl Rseg {
     fn put_page_in(
         &self,
         env: &UndoEnv,
-        (slot, kind): (u16, LogKind),
+        slot: u16,
+        kind: LogKind,
         purpose: Purpose,
     ) -> Result<Cached> {
         let space = env.space(self.space())?;
@@ -126,7 +127,7 @@ impl Rseg {
         let mut mtr = env.begin(self.space())?;
         let header = self.latch(&mut mtr)?;
         let (no, page) = self.take_page(env, &mut mtr, header)?;
-        let cached = format_cached(&mut mtr, page, (slot, no, kind));
+        let cached = format_cached(&mut mtr, page, slot, no, kind);
         self.write_slot(&mut mtr, header, slot, no);
         mtr.commit();
         Ok(cached)
