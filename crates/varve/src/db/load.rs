@@ -25,7 +25,7 @@ use crate::row::Collations;
 use crate::space::{SpaceKind, Spaces};
 use crate::stats;
 use crate::txn::{
-    Core, DynamicSettings, IdLimitLog, Isolation, LogLevel, Logger, State, Transaction, TxnSys,
+    Core, DynamicSettings, IdLimitLog, IdState, Isolation, LogLevel, Logger, Transaction, TxnSys,
 };
 use crate::undo::{Directory, ReadAhead, TrxUndo, UndoEnv, UndoSys, format_temporary_segments};
 
@@ -91,8 +91,8 @@ impl Loader<'_> {
         }
         for trx in &unfinished {
             let state = match self.is_prepared(trx) {
-                true => State::Prepared,
-                false => State::Active,
+                true => IdState::Prepared,
+                false => IdState::Active,
             };
             sys.adopt(trx.trx(), state)?;
         }

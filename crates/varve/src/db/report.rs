@@ -11,7 +11,7 @@ use crate::base::{TrxId, TrxNo};
 use crate::flush::{ASYNC, FlushCounters, SYNC};
 use crate::lock::{LockDescription, LockStatus, LockTarget};
 use crate::recovery::Progress;
-use crate::txn::{Core, OpenView, State};
+use crate::txn::{Core, IdState, OpenView};
 
 /// A title and its lines.
 pub type Section = (&'static str, String);
@@ -233,8 +233,8 @@ fn transactions(out: &mut String, core: &Core, _: &LockStatus) -> fmt::Result {
     let changes: HashMap<_, _> = core.locks.writers().into_iter().collect();
     for (id, state) in core.sys.unfinished() {
         let state = match state {
-            State::Prepared => "ACTIVE (PREPARED)",
-            State::Committing { .. } => "COMMITTING",
+            IdState::Prepared => "ACTIVE (PREPARED)",
+            IdState::Committing { .. } => "COMMITTING",
             _ => "ACTIVE",
         };
         writeln!(out, "---TRANSACTION {id}, {state}")?;

@@ -314,12 +314,12 @@ impl Table {
             table: self.clone(),
             trx,
             cursor,
-            state: State::Before(start),
+            position: RowsPosition::Before(start),
         })
     }
 }
 
-enum State {
+enum RowsPosition {
     /// Where to begin: at the first row if there is no key.
     Before(Option<(DatumBuf, KeyMatch)>),
     On,
@@ -331,7 +331,7 @@ pub struct Rows<'a> {
     table: Table,
     trx: &'a mut Transaction,
     cursor: Cursor,
-    state: State,
+    position: RowsPosition,
 }
 
 impl Rows<'_> {
@@ -344,17 +344,17 @@ impl Rows<'_> {
     }
 
     fn advance(&mut self) -> Result<bool> {
-        let found = match std::mem::replace(&mut self.state, State::Ended) {
-            State::Before(None) => self.cursor.first(self.trx, LockMode::None)?,
-            State::Before(Some((key, how))) => {
+        let found = match std::mem::replace(&mut self.position, RowsPosition::Ended) {
+            RowsPosition::Before(None) => self.cursor.first(self.trx, LockMode::None)?,
+            RowsPosition::Before(Some((key, how))) => {
                 self.cursor
                     .seek(self.trx, &key.datums(), how, LockMode::None)?
             }
-            State::On => self.cursor.next(self.trx)?,
-            State::Ended => false,
+            RowsPosition::On => self.cursor.next(self.trx)?,
+            RowsPosition::Ended => false,
         };
         if found {
-            self.state = State::On;
+            self.position = RowsPosition::On;
         }
         Ok(found)
     }

@@ -88,7 +88,7 @@ enum Slot<'a> {
     Shared(SharedPage<'a>),
     Exclusive {
         page: ExclusivePage<'a>,
-        state: State,
+        state: PageState,
     },
 }
 
@@ -102,7 +102,7 @@ enum Changes {
 
 /// What a mini-transaction has done with a page that it has latched exclusively.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum PageState {
     Unchanged,
     /// Taken for new: its content does not matter, and the first operation starts from zeros.
     Fresh,
@@ -251,8 +251,8 @@ impl<'a> Mtr<'a> {
             match &mut self.pages[h.0 as usize] {
                 Slot::Exclusive { state, .. } => {
                     *state = match state {
-                        State::Unchanged | State::Fresh => State::Fresh,
-                        State::Changed | State::ChangedFresh => State::ChangedFresh,
+                        PageState::Unchanged | PageState::Fresh => PageState::Fresh,
+                        PageState::Changed | PageState::ChangedFresh => PageState::ChangedFresh,
                     };
                 }
                 _ => panic!("{id} is latched shared and wanted for new"),
@@ -260,13 +260,13 @@ impl<'a> Mtr<'a> {
             return Ok(h);
         }
         let page = self.env.pool.exclusive_new(id)?;
-        let state = State::Fresh;
+        let state = PageState::Fresh;
         Ok(self.push(Slot::Exclusive { page, state }))
     }
 
     /// Takes over a page that the caller has latched outside of this mini-transaction.
     pub fn adopt_exclusive(&mut self, page: ExclusivePage<'a>) -> PageH {
-        let state = State::Unchanged;
+        let state = PageState::Unchanged;
         self.push(Slot::Exclusive { page, state })
     }
 
@@ -348,11 +348,11 @@ impl<'a> Mtr<'a> {
             panic!("{h:?} is changed without an exclusive latch");
         };
         let id = page.id();
-        let before = std::mem::replace(state, State::Changed);
-        let fresh = matches!(before, State::Fresh | State::ChangedFresh);
-        if before != State::Changed {
+        let before = std::mem::replace(state, PageState::Changed);
+        let fresh = matches!(before, PageState::Fresh | PageState::ChangedFresh);
+        if before != PageState::Changed {
             self.changes = class_of(id, self.changes, self.max_log_bytes);
-            let is_zero = before == State::Fresh && page.is_unread();
+            let is_zero = before == PageState::Fresh && page.is_unread();
             if fresh && !is_zero {
                 page.bytes_mut().fill(0);
             }
@@ -421,7 +421,7 @@ impl<'a> Mtr<'a> {
     pub fn release(&mut self, h: PageH) {
         let slot = &mut self.pages[h.0 as usize];
         if let Slot::Exclusive { state, page } = slot {
-            let changed = matches!(state, State::Changed | State::ChangedFresh);
+            let changed = matches!(state, PageState::Changed | PageState::ChangedFresh);
             assert!(!changed, "{} is released after a change", page.id());
         }
         *slot = Slot::Released;
@@ -433,7 +433,7 @@ impl<'a> Mtr<'a> {
             let changed = matches!(
                 slot,
                 Slot::Exclusive {
-                    state: State::Changed | State::ChangedFresh,
+                    state: PageState::Changed | PageState::ChangedFresh,
                     ..
                 }
             );
@@ -477,7 +477,7 @@ impl<'a> Mtr<'a> {
         let mut changed = 0;
         for slot in &mut self.pages {
             if let Slot::Exclusive { page, state } = slot
-                && matches!(state, State::Changed | State::ChangedFresh)
+                && matches!(state, PageState::Changed | PageState::ChangedFresh)
             {
                 changed += 1;
                 if page.id().space.is_logged() {

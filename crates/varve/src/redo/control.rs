@@ -91,10 +91,10 @@ pub fn control_copies(disk: &dyn Disk, dir: &Path) -> Result<[Result<ControlCopy
 /// The open control file.
 pub struct ControlFile {
     file: Arc<dyn DiskFile>,
-    state: Mutex<State>,
+    state: Mutex<ControlState>,
 }
 
-struct State {
+struct ControlState {
     /// As the newest copy has it, but for the tablespace ids that were drawn since.
     control: Control,
     /// Tablespace ids from here on are not to be given before they are written (CTL-3).
@@ -116,7 +116,7 @@ impl ControlFile {
         disk.sync_dir(dir)?;
         Ok(ControlFile {
             file,
-            state: Mutex::new(State {
+            state: Mutex::new(ControlState {
                 control,
                 spaces_end: control.next_space,
                 sequence: 1,
@@ -133,7 +133,7 @@ impl ControlFile {
         dir: &Path,
         damaged: &mut dyn FnMut(&Error),
     ) -> Result<ControlFile> {
-        let mut best: Option<State> = None;
+        let mut best: Option<ControlState> = None;
         let (mut refusal, mut oldest_version) = (None, FORMAT_VERSION);
         for (newest, copy) in control_copies(disk, dir)?.into_iter().enumerate() {
             if let Ok(Some(copy)) = &copy {
@@ -141,7 +141,7 @@ impl ControlFile {
             }
             match copy {
                 Ok(Some(copy)) if best.as_ref().is_none_or(|b| b.sequence < copy.sequence) => {
-                    best = Some(State {
+                    best = Some(ControlState {
                         spaces_end: copy.control.next_space,
                         control: copy.control,
                         sequence: copy.sequence,
@@ -218,7 +218,7 @@ impl ControlFile {
         self.write(&mut self.state.lock(), change)
     }
 
-    fn write(&self, state: &mut State, change: impl FnOnce(&mut Control)) -> Result<()> {
+    fn write(&self, state: &mut ControlState, change: impl FnOnce(&mut Control)) -> Result<()> {
         let mut control = state.control;
         change(&mut control);
         // CTL-3. The last ids can't be drawn ahead.
@@ -236,7 +236,7 @@ impl ControlFile {
         self.file
             .write_at(&encode(&written, sequence), COPY_OFFSETS[target])?;
         self.file.sync()?;
-        *state = State {
+        *state = ControlState {
             control,
             spaces_end,
             sequence,

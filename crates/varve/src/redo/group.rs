@@ -119,7 +119,7 @@ use word::Word;
 const ALL: u32 = i32::MAX as u32;
 
 #[derive(Default)]
-struct State {
+struct GroupState {
     leading: bool,
     /// The number of the group that gathers; while a closed one is being synced, that one's is one less.
     turn: usize,
@@ -135,7 +135,7 @@ struct State {
 }
 
 pub struct Group {
-    state: Mutex<State>,
+    state: Mutex<GroupState>,
     /// What the members of groups of even and odd number sleep on.
     words: [Word; 2],
     /// What a leader sleeps on that waits for company.
@@ -163,7 +163,7 @@ pub struct Ticket {
 impl Group {
     pub fn new(durable: Lsn) -> Group {
         Group {
-            state: Mutex::new(State::default()),
+            state: Mutex::new(GroupState::default()),
             words: [Word::default(), Word::default()],
             company: Word::default(),
             durable: AtomicU64::new(durable.0),
@@ -174,7 +174,7 @@ impl Group {
         Lsn(self.durable.load(Ordering::Acquire))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, GroupState> {
         self.state.lock()
     }
 

@@ -249,7 +249,7 @@ impl OpenFiles {
     }
 }
 
-struct State {
+struct FileState {
     /// `None` while it is closed.
     handle: Option<Arc<dyn DiskFile>>,
     /// Relative to the data directory.
@@ -265,7 +265,7 @@ struct State {
 /// Keeps others off a file that nobody needs any more.
 #[must_use]
 pub struct GivenUp<'a> {
-    _state: MutexGuard<'a, State>,
+    _state: MutexGuard<'a, FileState>,
     /// Closed last: that may take long for a large file that has no name any more.
     _handle: Option<Arc<dyn DiskFile>>,
 }
@@ -283,7 +283,7 @@ pub struct SpaceFile {
     /// Whether it may be closed while it is not used.
     is_counted: bool,
     last_use: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<FileState>,
 }
 
 impl SpaceFile {
@@ -312,7 +312,7 @@ impl SpaceFile {
             number: now,
             is_counted,
             last_use: AtomicU64::new(now),
-            state: Mutex::new(State {
+            state: Mutex::new(FileState {
                 handle: Some(handle),
                 path: path.into(),
                 owes_sync: false,
@@ -345,7 +345,7 @@ impl SpaceFile {
         Ok(handle)
     }
 
-    fn handle_if_there(&self, state: &mut State) -> Result<Option<Arc<dyn DiskFile>>> {
+    fn handle_if_there(&self, state: &mut FileState) -> Result<Option<Arc<dyn DiskFile>>> {
         match state.is_given_up {
             true => Ok(None),
             false => self.handle(state).map(Some),
@@ -458,7 +458,7 @@ impl SpaceFile {
     }
 
     /// The open file. While the caller has it, it is not closed.
-    fn handle(&self, state: &mut State) -> Result<Arc<dyn DiskFile>> {
+    fn handle(&self, state: &mut FileState) -> Result<Arc<dyn DiskFile>> {
         if state.is_given_up {
             return Err(given_up(&state.path));
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use loom::thread;
 
 use super::sys::Shape;
-use super::{IdLimitLog, ReadView, Sees, State, TxnSys};
+use super::{IdLimitLog, IdState, ReadView, Sees, TxnSys};
 use crate::base::sync::Ordering;
 use crate::base::{Result, TrxId, TrxNo, model};
 
@@ -247,7 +247,7 @@ fn a_straggler_settles_while_a_view_opens() {
         let (sys, writer, _, old) = about_to_retire();
         sys.abort(sys.assign_id().unwrap());
         sys.abort(sys.assign_id().unwrap());
-        assert_eq!(sys.core.stragglers.get(writer.0), Some(State::Active));
+        assert_eq!(sys.core.stragglers.get(writer.0), Some(IdState::Active));
         let committer = spawn(&sys, move |sys| commit(sys, writer));
         let young = sys.open_view(None);
         let answer = young.sees(writer);

@@ -117,7 +117,7 @@ pub use id_limit::IdLimitLog;
 pub use pacer::Pacer;
 pub use parts::TrxNumber;
 pub use purge_progress::{PurgeProgress, PurgeState};
-pub use ring::State;
+pub use ring::IdState;
 pub use settings::{DynamicSettings, FlushLog, PurgeOptions};
 pub use sys::{RING_BITS, TxnSys};
 pub use transaction::{Interrupt, Isolation, Savepoint, Transaction};

@@ -20,7 +20,7 @@ use crate::base::sync::{AtomicU64, Ordering};
 
 /// The state of a transaction's id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
+pub enum IdState {
     /// It may write; nobody else sees its changes.
     Active,
     /// As `Active`, but its coordinator has been promised that a commit can't fail (XA).
@@ -33,33 +33,33 @@ pub enum State {
     Aborted { at: u64 },
 }
 
-impl State {
+impl IdState {
     /// The id's owner has not committed or rolled back completely: what it wrote is implicitly locked by it.
     pub fn is_unfinished(self) -> bool {
         matches!(
             self,
-            State::Active | State::Prepared | State::Committing { .. }
+            IdState::Active | IdState::Prepared | IdState::Committing { .. }
         )
     }
 
     /// A code and the number that goes with it.
     pub(super) fn to_parts(self) -> (u64, u64) {
         match self {
-            State::Active => (ACTIVE, 0),
-            State::Prepared => (PREPARED, 0),
-            State::Committing { floor } => (COMMITTING, floor),
-            State::Committed { no } => (COMMITTED, no.0),
-            State::Aborted { at } => (ABORTED, at),
+            IdState::Active => (ACTIVE, 0),
+            IdState::Prepared => (PREPARED, 0),
+            IdState::Committing { floor } => (COMMITTING, floor),
+            IdState::Committed { no } => (COMMITTED, no.0),
+            IdState::Aborted { at } => (ABORTED, at),
         }
     }
 
-    pub(super) fn from_parts(code: u64, number: u64) -> State {
+    pub(super) fn from_parts(code: u64, number: u64) -> IdState {
         match code {
-            ACTIVE => State::Active,
-            PREPARED => State::Prepared,
-            COMMITTING => State::Committing { floor: number },
-            COMMITTED => State::Committed { no: TrxNo(number) },
-            ABORTED => State::Aborted { at: number },
+            ACTIVE => IdState::Active,
+            PREPARED => IdState::Prepared,
+            COMMITTING => IdState::Committing { floor: number },
+            COMMITTED => IdState::Committed { no: TrxNo(number) },
+            ABORTED => IdState::Aborted { at: number },
             _ => unreachable!("transaction state code {code}"),
         }
     }
@@ -81,7 +81,7 @@ const CODE_BITS: u32 = 3;
 pub(super) enum Word {
     /// Drawn, or not even that, but not marked yet.
     Unmarked,
-    State(State),
+    State(IdState),
     /// The id is a `TrxNo`: no transaction writes under it.
     Number,
     /// The state is in the straggler map (or the id is settled and gone from there too).
@@ -153,7 +153,7 @@ impl Ring {
                 MOVED => Word::Moved,
                 _ => {
                     let distance = raw >> CODE_BITS & ((1 << distance_bits) - 1);
-                    Word::State(State::from_parts(code, id + distance))
+                    Word::State(IdState::from_parts(code, id + distance))
                 }
             }
         };
@@ -177,7 +177,7 @@ impl Ring {
     }
 
     /// Replaces `from`, the word of `id` as it was read; false if it has changed since.
-    pub fn change(&self, id: u64, from: Raw, to: State) -> bool {
+    pub fn change(&self, id: u64, from: Raw, to: IdState) -> bool {
         let (code, number) = to.to_parts();
         self.swap(id, from, self.encode(id, code, number))
     }
@@ -205,13 +205,13 @@ mod tests {
             let len = ring.len();
             for id in [1, 7, len - 1, len, len + 3, 5 * len + 2, (1 << 55) + 11] {
                 for state in [
-                    State::Active,
-                    State::Prepared,
-                    State::Committing { floor: id + 1 },
-                    State::Committed {
+                    IdState::Active,
+                    IdState::Prepared,
+                    IdState::Committing { floor: id + 1 },
+                    IdState::Committed {
                         no: TrxNo(id + len),
                     },
-                    State::Aborted {
+                    IdState::Aborted {
                         at: id + 2 * len - 1,
                     },
                 ] {
@@ -222,7 +222,10 @@ mod tests {
                     if id >= len {
                         assert_eq!(ring.get(id - len), Word::Moved);
                     }
-                    assert!(!ring.change(id, raw, State::Active), "stale word replaced");
+                    assert!(
+                        !ring.change(id, raw, IdState::Active),
+                        "stale word replaced"
+                    );
                 }
             }
         }
@@ -235,7 +238,7 @@ mod tests {
             ring.mark_active(id);
         }
         for id in 64..128 {
-            assert_eq!(ring.get(id), Word::State(State::Active));
+            assert_eq!(ring.get(id), Word::State(IdState::Active));
         }
     }
 
@@ -245,6 +248,6 @@ mod tests {
         let ring = Ring::new(3);
         ring.mark_active(9);
         let (raw, _) = ring.read(9);
-        ring.change(9, raw, State::Committed { no: TrxNo(9 + 16) });
+        ring.change(9, raw, IdState::Committed { no: TrxNo(9 + 16) });
     }
 }

@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use super::ring::State;
+use super::ring::IdState;
 use crate::base::sync::{AtomicU64, Ordering, ReadMostly};
 
 /// Bits of the state's code in an entry's word; the number is above.
@@ -29,13 +29,13 @@ pub(super) struct Stragglers {
     last: AtomicU64,
 }
 
-fn pack(state: State) -> u64 {
+fn pack(state: IdState) -> u64 {
     let (code, number) = state.to_parts();
     number << CODE_BITS | code
 }
 
-fn unpack(word: u64) -> State {
-    State::from_parts(word & ((1 << CODE_BITS) - 1), word >> CODE_BITS)
+fn unpack(word: u64) -> IdState {
+    IdState::from_parts(word & ((1 << CODE_BITS) - 1), word >> CODE_BITS)
 }
 
 impl Stragglers {
@@ -56,7 +56,7 @@ impl Stragglers {
         (first, last)
     }
 
-    pub fn get(&self, id: u64) -> Option<State> {
+    pub fn get(&self, id: u64) -> Option<IdState> {
         // Acquire: whoever reads COMMITTED sees what the committer did before.
         let map = self.map.read();
         map.get(&id)
@@ -65,7 +65,7 @@ impl Stragglers {
 
     /// Sets the state of an id that is in the map. The caller is its owner (or upkeep, before the owner
     /// knows).
-    pub fn set(&self, id: u64, state: State) {
+    pub fn set(&self, id: u64, state: IdState) {
         let map = self.map.read();
         let Some(word) = map.get(&id) else {
             unreachable!("id {id} is neither in the ring nor a straggler");
@@ -73,7 +73,7 @@ impl Stragglers {
         word.store(pack(state), Ordering::Release);
     }
 
-    pub fn insert(&self, entries: &[(u64, State)]) {
+    pub fn insert(&self, entries: &[(u64, IdState)]) {
         if entries.is_empty() {
             return;
         }
@@ -103,7 +103,7 @@ impl Stragglers {
         self.last.store(last, Ordering::Release);
     }
 
-    pub fn list(&self) -> Vec<(u64, State)> {
+    pub fn list(&self) -> Vec<(u64, IdState)> {
         let map = self.map.read();
         map.iter()
             .map(|(id, word)| (*id, unpack(word.load(Ordering::Acquire))))
@@ -120,15 +120,15 @@ mod tests {
     fn states_and_bounds_follow_the_map() {
         let s = Stragglers::new();
         assert_eq!(s.bounds(), (u64::MAX, 0));
-        s.insert(&[(9, State::Active), (4, State::Prepared)]);
+        s.insert(&[(9, IdState::Active), (4, IdState::Prepared)]);
         assert_eq!(s.bounds(), (4, 9));
-        let big = State::Committed {
+        let big = IdState::Committed {
             no: TrxNo((1 << 56) - 1),
         };
         s.set(9, big);
         assert_eq!(
             (s.get(9), s.get(4), s.get(5)),
-            (Some(big), Some(State::Prepared), None)
+            (Some(big), Some(IdState::Prepared), None)
         );
         s.remove(&[4]);
         assert_eq!(s.bounds(), (9, 9));

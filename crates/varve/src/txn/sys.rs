@@ -22,7 +22,7 @@ use std::time::Duration;
 use crossbeam_utils::{Backoff, CachePadded};
 
 use super::id_limit::{IdLimit, IdLimitLog};
-use super::ring::{Ring, State, Word};
+use super::ring::{IdState, Ring, Word};
 use super::stragglers::Stragglers;
 use super::upkeep::Upkeep;
 use super::view::{Gate, OpenView, ReadView, Slots, ViewPlace};
@@ -80,7 +80,7 @@ impl Core {
     }
 
     /// `None`: finished so long ago that no open view can doubt it (or never drawn).
-    fn state(&self, id: u64) -> Option<State> {
+    fn state(&self, id: u64) -> Option<IdState> {
         if id >= self.first {
             match self.ring.get(id) {
                 Word::State(state) => return Some(state),
@@ -92,7 +92,7 @@ impl Core {
     }
 
     /// Changes the state of an id that the caller owns (TXN-4). Returns whether it is a straggler.
-    fn set_state(&self, id: u64, to: State) -> bool {
+    fn set_state(&self, id: u64, to: IdState) -> bool {
         if id >= self.first {
             loop {
                 match self.ring.read(id) {
@@ -215,10 +215,10 @@ impl TxnSys {
     }
 
     /// Takes over a transaction that recovery found unfinished. Before the first view opens.
-    pub fn adopt(&self, id: TrxId, state: State) -> Result<()> {
+    pub fn adopt(&self, id: TrxId, state: IdState) -> Result<()> {
         let core = &self.core;
         assert!(id.0 < core.first, "recovered {id:?} is above the id limit");
-        assert!(matches!(state, State::Active | State::Prepared));
+        assert!(matches!(state, IdState::Active | IdState::Prepared));
         self.id_limit.cover(core.next.load(Ordering::Acquire))?;
         let _alone = self.upkeep.lock();
         core.stragglers.insert(&[(id.0, state)]);
@@ -227,14 +227,14 @@ impl TxnSys {
 
     /// The transaction is prepared: only who asks for the list of transactions sees a difference.
     pub fn prepare(&self, id: TrxId) {
-        self.core.set_state(id.0, State::Prepared);
+        self.core.set_state(id.0, IdState::Prepared);
     }
 
     /// Draws the transaction's number. Until `finish_commit`, which must follow, readers that need the number
     /// wait.
     pub fn start_commit(&self, id: TrxId) -> TrxNo {
         let floor = self.core.next.load(Ordering::Acquire);
-        self.core.set_state(id.0, State::Committing { floor });
+        self.core.set_state(id.0, IdState::Committing { floor });
         let no = self.draw();
         // First: upkeep waits for the mark of every id that was drawn.
         self.core.ring.mark_number(no);
@@ -244,16 +244,16 @@ impl TxnSys {
 
     /// From here on every view with a larger number sees the transaction.
     pub fn finish_commit(&self, id: TrxId, no: TrxNo) {
-        self.finish(id, State::Committed { no });
+        self.finish(id, IdState::Committed { no });
     }
 
     /// The transaction is rolled back completely: no record carries its id any more.
     pub fn abort(&self, id: TrxId) {
         let at = self.core.next.load(Ordering::Acquire);
-        self.finish(id, State::Aborted { at });
+        self.finish(id, IdState::Aborted { at });
     }
 
-    fn finish(&self, id: TrxId, state: State) {
+    fn finish(&self, id: TrxId, state: IdState) {
         if self.core.set_state(id.0, state) {
             // `low` passed the id long ago, and may have come to its number before that was marked.
             fence(Ordering::SeqCst);
@@ -281,7 +281,7 @@ impl TxnSys {
     /// is asked again and again once that takes long; its error ends the wait.
     pub fn wait_settled(&self, id: TrxId, go_on: impl Fn() -> Result<()>) -> Result<()> {
         let backoff = Backoff::new();
-        while let Some(State::Committing { .. }) = self.core.state(id.0) {
+        while let Some(IdState::Committing { .. }) = self.core.state(id.0) {
             if backoff.is_completed() {
                 // Between the two states lies a copy into the log buffer: longer means that the thread lost
                 // its processor, that the log buffer is full, or that the thread died (TXN-5).
@@ -304,7 +304,7 @@ impl TxnSys {
                 return false;
             }
         }
-        self.core.state(id.0).is_some_and(State::is_unfinished)
+        self.core.state(id.0).is_some_and(IdState::is_unfinished)
     }
 
     /// The number below which every committed change is visible to all views, open and to come, and every
@@ -319,12 +319,12 @@ impl TxnSys {
         }
         // The ring first: an id that leaves it meanwhile is found in the map, or is finished.
         for id in core.low.load(Ordering::Acquire)..tentative {
-            if let Word::State(State::Committing { floor }) = core.ring.get(id) {
+            if let Word::State(IdState::Committing { floor }) = core.ring.get(id) {
                 limit = limit.min(floor);
             }
         }
         for (_, state) in core.stragglers.list() {
-            if let State::Committing { floor } = state {
+            if let IdState::Committing { floor } = state {
                 limit = limit.min(floor);
             }
         }
@@ -343,7 +343,7 @@ impl TxnSys {
     }
 
     /// All unfinished transactions that have an id, the oldest first.
-    pub fn unfinished(&self) -> Vec<(TrxId, State)> {
+    pub fn unfinished(&self) -> Vec<(TrxId, IdState)> {
         let core = &self.core;
         let recent = core.low.load(Ordering::Acquire)..core.next.load(Ordering::Acquire);
         let stragglers = core.stragglers.list().into_iter().map(|(id, _)| id);

@@ -11,7 +11,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::sys::Shape;
-use super::{IdLimitLog, ReadView, Sees, State, TxnSys};
+use super::{IdLimitLog, IdState, ReadView, Sees, TxnSys};
 use crate::base::{Error, Result, TrxId, TrxNo};
 
 #[derive(Default, Clone)]
@@ -142,10 +142,10 @@ fn stragglers_outlive_the_ring() {
     assert_eq!(ask(&middle), (Sees::No, Sees::No, Sees::Yes));
     assert_eq!(
         sys.unfinished(),
-        [(writer, State::Active), (loser, State::Active)]
+        [(writer, IdState::Active), (loser, IdState::Active)]
     );
     sys.prepare(writer);
-    assert_eq!(sys.unfinished()[0], (writer, State::Prepared));
+    assert_eq!(sys.unfinished()[0], (writer, IdState::Prepared));
     let no = sys.start_commit(writer);
     let during = sys.open_view(None);
     assert_eq!(middle.sees(writer), Sees::No);
@@ -190,15 +190,15 @@ fn recovered_transactions_are_stragglers_from_the_start() {
     let log = Log::default();
     let sys = TxnSys::with_shape(1 << 30, Box::new(log.clone()), TINY);
     let (prepared, active) = (TrxId(77), TrxId(1 << 29));
-    sys.adopt(prepared, State::Prepared).unwrap();
-    sys.adopt(active, State::Active).unwrap();
+    sys.adopt(prepared, IdState::Prepared).unwrap();
+    sys.adopt(active, IdState::Active).unwrap();
     let view = sys.open_view(None);
     let settled = [TrxId(76), TrxId(78), TrxId((1 << 29) + 1)];
     assert!(settled.iter().all(|id| view.sees(*id) == Sees::Yes));
     assert!(settled.iter().all(|id| !sys.is_unfinished(*id)));
     assert_eq!(
         sys.unfinished(),
-        [(prepared, State::Prepared), (active, State::Active)]
+        [(prepared, IdState::Prepared), (active, IdState::Active)]
     );
     let no = commit(&sys, prepared);
     assert!(no.0 < log.limit.load(Ordering::SeqCst), "LIMIT-1");
@@ -429,7 +429,7 @@ fn purge(s: &Stress) {
         assert!(before <= limit.0, "the purge limit fell");
         // TXN-3: what is unfinished now will get, or has, a number that is not below the limit.
         for (id, state) in s.sys.unfinished() {
-            if let State::Committing { floor } = state
+            if let IdState::Committing { floor } = state
                 && let Some(End::Committed(no)) = s.ends.lock().get(&id.0).copied()
             {
                 assert!(

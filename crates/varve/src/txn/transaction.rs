@@ -70,7 +70,7 @@ const MOST_ROWS_UNTOLD: u64 = 1024;
 pub struct Savepoint(pub u64);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum TrxState {
     Active,
     /// Its coordinator decides. It has undo logs, and they have its name.
     Prepared,
@@ -114,7 +114,7 @@ pub struct Transaction {
     core: CoreHandle,
     number: TrxNumber,
     isolation: Isolation,
-    state: State,
+    state: TrxState,
     id: Option<TrxId>,
     pub(super) undo: Option<TrxUndo>,
     /// What its undo will want pages for.
@@ -158,7 +158,7 @@ impl Transaction {
             core,
             number,
             isolation,
-            state: State::Active,
+            state: TrxState::Active,
             id: None,
             undo: None,
             undo_purpose: Purpose::Work,
@@ -186,7 +186,7 @@ impl Transaction {
         let tables = undo.tables(&core.undo)?;
         core.prepared.enter(&xid)?;
         let mut trx = Transaction::recovered(core, undo);
-        trx.state = State::Prepared;
+        trx.state = TrxState::Prepared;
         trx.lock_changed(&tables)?;
         Ok(trx)
     }
@@ -205,7 +205,7 @@ impl Transaction {
             false => undo.tables(&core.undo)?,
         };
         let mut trx = Transaction::recovered(core, undo);
-        trx.state = State::LeftToNextStart;
+        trx.state = TrxState::LeftToNextStart;
         trx.lock_changed(&changed)?;
         Ok(trx)
     }
@@ -229,7 +229,7 @@ impl Transaction {
         trx.undo = Some(parked.undo);
         trx.locks = Some(parked.locks);
         trx.claims = parked.claims;
-        trx.state = State::Prepared;
+        trx.state = TrxState::Prepared;
         Ok(trx)
     }
 
@@ -332,7 +332,7 @@ impl Transaction {
     /// An error if the transaction was prepared, committed or rolled back.
     pub fn check_active(&self) -> Result<()> {
         match self.state {
-            State::Prepared => Err(Error::invalid(
+            TrxState::Prepared => Err(Error::invalid(
                 "the transaction is prepared; commit it or roll it back",
             )),
             _ => self.check_open(),
@@ -342,7 +342,7 @@ impl Transaction {
     /// An error if the transaction was committed or rolled back.
     fn check_open(&self) -> Result<()> {
         match self.state {
-            State::Active | State::Prepared => Ok(()),
+            TrxState::Active | TrxState::Prepared => Ok(()),
             _ => Err(Error::invalid("the transaction has ended; begin a new one")),
         }
     }
@@ -486,7 +486,7 @@ impl Transaction {
             .write_prepared(&core.undo.env, xid)
             .inspect_err(|_| core.prepared.leave(xid))?;
         core.sys.prepare(id);
-        self.state = State::Prepared;
+        self.state = TrxState::Prepared;
         self.view = None;
         core.make_durable(end)
     }
@@ -539,7 +539,7 @@ impl Transaction {
             match undo.has_logs() {
                 true => {
                     let number = || {
-                        self.state = State::Ending;
+                        self.state = TrxState::Ending;
                         let no = core.sys.start_commit(id);
                         let dies = core.log.is_sabotaged(Sabotage::CommitterDies);
                         assert!(!dies, "sabotage: a thread dies");
@@ -555,7 +555,7 @@ impl Transaction {
                 false => core.sys.abort(id),
             }
         }
-        self.state = State::Committed(durable_at);
+        self.state = TrxState::Committed(durable_at);
         self.end();
         self.forget_prepared(xid);
         Ok(())
@@ -563,7 +563,7 @@ impl Transaction {
 
     /// `commit_start` has been there, `commit_wait` may have.
     pub fn is_committed(&self) -> bool {
-        matches!(self.state, State::Committed(_))
+        matches!(self.state, TrxState::Committed(_))
     }
 
     /// The name under which the transaction is prepared.
@@ -580,8 +580,8 @@ impl Transaction {
     /// Waits until the commit is as durable as `flush_log_at_trx_commit` asks.
     pub fn commit_wait(&mut self) -> Result<()> {
         match self.state {
-            State::Committed(Some(lsn)) => self.core.make_durable(lsn),
-            State::Committed(None) => Ok(()),
+            TrxState::Committed(Some(lsn)) => self.core.make_durable(lsn),
+            TrxState::Committed(None) => Ok(()),
             _ => Err(Error::invalid("the transaction was not committed")),
         }
     }
@@ -590,7 +590,7 @@ impl Transaction {
     /// will repeat it if a crash comes before the redo is durable.
     pub fn commit_decided(&mut self) -> Result<()> {
         match self.state {
-            State::Committed(_) => self.core.check_usable(),
+            TrxState::Committed(_) => self.core.check_usable(),
             _ => Err(Error::invalid("the transaction was not committed")),
         }
     }
@@ -599,7 +599,7 @@ impl Transaction {
     /// wait for.
     pub fn commit_lsn(&self) -> Option<Lsn> {
         match self.state {
-            State::Committed(lsn) => lsn,
+            TrxState::Committed(lsn) => lsn,
             _ => None,
         }
     }
@@ -611,11 +611,11 @@ impl Transaction {
     }
 
     fn roll_back_all(&mut self) -> Result<()> {
-        if let (State::Prepared, Some(undo)) = (self.state, &mut self.undo) {
+        if let (TrxState::Prepared, Some(undo)) = (self.state, &mut self.undo) {
             // First: what is taken back by half must not be found prepared (UNDO-7).
             let xid = undo.xid().copied();
             let end = undo.write_active(&self.core.undo.env)?;
-            self.state = State::Active;
+            self.state = TrxState::Active;
             self.forget_prepared(xid);
             // The coordinator will not be asked again.
             self.core.make_durable(end)?;
@@ -649,7 +649,7 @@ impl Transaction {
         if left.is_empty() {
             return self.finish_rollback();
         }
-        self.state = State::LeftToNextStart;
+        self.state = TrxState::LeftToNextStart;
         self.view = None;
         self.tables.clear();
         self.claims.clear();
@@ -664,7 +664,7 @@ impl Transaction {
             if undo.has_logs() {
                 undo.finish_rollback(&core.undo.env, |joins_history| match joins_history {
                     true => {
-                        self.state = State::Ending;
+                        self.state = TrxState::Ending;
                         core.sys.start_commit(id)
                     }
                     false => TrxNo(0),
@@ -674,7 +674,7 @@ impl Transaction {
             core.sys.abort(id);
             Counters::add(&core.counters.rollbacks, 1);
         }
-        self.state = State::RolledBack;
+        self.state = TrxState::RolledBack;
         self.end();
         Ok(())
     }
@@ -722,16 +722,16 @@ impl Transaction {
 
 impl Drop for Transaction {
     fn drop(&mut self) {
-        if self.state == State::Prepared {
+        if self.state == TrxState::Prepared {
             return self.park();
         }
-        if self.state == State::Ending {
+        if self.state == TrxState::Ending {
             let id = self.id;
             (self.core).fail(&format!("a thread died while it ended transaction {id:?}"));
             self.view = None;
             return;
         }
-        if self.state == State::Active
+        if self.state == TrxState::Active
             && let Err(e) = self.roll_back_all()
         {
             // Its changes stay, implicitly locked, until recovery takes them back.
@@ -743,7 +743,7 @@ impl Drop for Transaction {
             return;
         }
         // What was left to the next start keeps its locks.
-        let has_ended = self.state != State::LeftToNextStart;
+        let has_ended = self.state != TrxState::LeftToNextStart;
         if has_ended
             && let (Some(locks), Some(interrupt)) = (self.locks.take(), self.own_interrupt.take())
         {

@@ -11,7 +11,7 @@
 //! for it, and its holder waits only for threads that are between drawing an id and marking it. Nothing here
 //! can fail. The proofs are in txn/mod.rs.
 
-use super::ring::{State, Word};
+use super::ring::{IdState, Word};
 use super::sys::TxnSys;
 use super::view::Slot;
 use crate::base::sync::{Ordering, yield_now};
@@ -167,7 +167,7 @@ impl TxnSys {
         // the list. What was rolled back needs no gate: nobody can meet its id any more but views that are
         // open already.
         let committed = finished.iter().filter_map(|(_, state, _)| match state {
-            State::Committed { no } => Some(no.0 + 1),
+            IdState::Committed { no } => Some(no.0 + 1),
             _ => None,
         });
         if let Some(limit) = committed.max() {
@@ -183,10 +183,10 @@ impl TxnSys {
 }
 
 /// The number from which on views see (or no longer meet) what the finished id wrote.
-fn finished_at(state: State) -> Option<u64> {
+fn finished_at(state: IdState) -> Option<u64> {
     match state {
-        State::Committed { no } => Some(no.0),
-        State::Aborted { at } => Some(at),
+        IdState::Committed { no } => Some(no.0),
+        IdState::Aborted { at } => Some(at),
         _ => None,
     }
 }

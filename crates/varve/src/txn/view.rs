@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
 
-use super::ring::{State, Word};
+use super::ring::{IdState, Word};
 use super::sys::Core;
 use crate::base::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, fence};
 use crate::base::{TrxId, TrxNo, thread_spot};
@@ -381,10 +381,10 @@ impl ReadView {
         }
     }
 
-    fn judge(&self, state: State) -> Sees {
+    fn judge(&self, state: IdState) -> Sees {
         match state {
-            State::Committed { no } if no.0 < self.c => Sees::Yes,
-            State::Committing { floor } if floor < self.c => Sees::Unsettled,
+            IdState::Committed { no } if no.0 < self.c => Sees::Yes,
+            IdState::Committing { floor } if floor < self.c => Sees::Unsettled,
             _ => Sees::No,
         }
     }

@@ -99,7 +99,7 @@ pub(super) fn set_next(mtr: &mut Mtr<'_>, h: PageH, next: PageNo) {
 }
 
 #[derive(Default)]
-struct State {
+struct RsegState {
     free_slots: Vec<u16>,
     cached_insert: Vec<Cached>,
     cached_update: Vec<Cached>,
@@ -151,7 +151,7 @@ pub struct Rseg {
     /// Held by purge while it tidies up here, and by a truncation: who does one of these does not come in the
     /// other's way.
     pub(super) upkeep: Mutex<()>,
-    state: Mutex<State>,
+    state: Mutex<RsegState>,
     /// Held while the queue gets another page, so that two transactions do not both add one.
     grow: Mutex<()>,
     history_len: AtomicU64,
@@ -242,10 +242,10 @@ impl Rseg {
             header_no: place.no,
             users: Users::default(),
             upkeep: Mutex::default(),
-            state: Mutex::new(State {
+            state: Mutex::new(RsegState {
                 free_slots,
                 history_room: queue.room,
-                ..State::default()
+                ..RsegState::default()
             }),
             grow: Mutex::new(()),
             history_len: AtomicU64::new(queue.len),
@@ -305,9 +305,9 @@ impl Rseg {
     /// empty, and the caller has `upkeep`. Notes how long its mutexes were held.
     pub(super) fn restart(&self, space: SpaceId, held: &Durations) {
         assert!(!self.is_active() && self.is_empty(), "RSEG-6");
-        let mut fresh = State {
+        let mut fresh = RsegState {
             free_slots: (0..self.slot_count as u16).rev().collect(),
-            ..State::default()
+            ..RsegState::default()
         };
         {
             let mut state = self.state.lock();

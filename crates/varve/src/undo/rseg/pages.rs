@@ -20,7 +20,7 @@ use crate::space::Purpose;
 use crate::undo::UndoEnv;
 use crate::undo::header::{LogKind, format_cached};
 
-use super::{Rseg, State};
+use super::{Rseg, RsegState};
 
 /// Cached pages that stay when nobody writes for a while; more go back to the tablespace. Under load there
 /// are as many as logs were written at the same time.
@@ -43,7 +43,7 @@ pub(in crate::undo) struct Cached {
     pub room: usize,
 }
 
-impl State {
+impl RsegState {
     fn cached(&mut self, kind: LogKind) -> &mut Vec<Cached> {
         match kind {
             LogKind::Insert => &mut self.cached_insert,
@@ -105,7 +105,7 @@ impl Rseg {
     }
 
     /// All slots are taken: a cached page of the other kind, if nobody needs what is there.
-    fn take_other(&self, state: &mut State) -> Result<Cached> {
+    fn take_other(&self, state: &mut RsegState) -> Result<Cached> {
         let other = state.take_purged(self, 1).pop();
         other.ok_or_else(|| Error::NoSpace {
             what: format!(
