@@ -138,16 +138,16 @@ fn low_passes_only_what_is_finished() {
         let b = sys.assign_id().unwrap();
         let first = spawn(&sys, move |sys| commit(sys, a));
         let second = spawn(&sys, move |sys| sys.abort(b));
-        let low = sys.core.low.load(Ordering::Acquire);
+        let low = sys.ids.low.load(Ordering::Acquire);
         for id in [a, b] {
-            let state = sys.core.ring.get(id.0);
+            let state = sys.ids.ring.get(id.0);
             let unfinished = matches!(state, super::ring::Word::State(s) if s.is_unfinished());
             assert!(low <= id.0 || !unfinished, "low {low} {id:?} {state:?}");
         }
         first.join().unwrap();
         second.join().unwrap();
         commit(&sys, sys.assign_id().unwrap());
-        assert!(sys.core.low.load(Ordering::Acquire) > b.0);
+        assert!(sys.ids.low.load(Ordering::Acquire) > b.0);
     });
 }
 
@@ -247,7 +247,7 @@ fn a_straggler_settles_while_a_view_opens() {
         let (sys, writer, _, old) = about_to_retire();
         sys.abort(sys.assign_id().unwrap());
         sys.abort(sys.assign_id().unwrap());
-        assert_eq!(sys.core.stragglers.get(writer.0), Some(IdState::Active));
+        assert_eq!(sys.ids.stragglers.get(writer.0), Some(IdState::Active));
         let committer = spawn(&sys, move |sys| commit(sys, writer));
         let young = sys.open_view(None);
         let answer = young.sees(writer);

@@ -54,7 +54,7 @@ impl Shape {
 }
 
 /// What views share with the transaction system.
-pub(super) struct Core {
+pub(super) struct IdTable {
     /// The counter: the next id or number. Drawn with AcqRel, so that what a transaction did before it drew
     /// its number is seen by whoever loads a larger counter with Acquire.
     pub next: CachePadded<AtomicU64>,
@@ -67,9 +67,9 @@ pub(super) struct Core {
     pub first: u64,
 }
 
-impl Core {
-    fn new(first: u64, ring_bits: u32) -> Core {
-        Core {
+impl IdTable {
+    fn new(first: u64, ring_bits: u32) -> IdTable {
+        IdTable {
             next: CachePadded::new(AtomicU64::new(first)),
             low: CachePadded::new(AtomicU64::new(first)),
             gate: CachePadded::new(Gate::new()),
@@ -147,7 +147,7 @@ impl Core {
 
 /// The transaction system of one database.
 pub struct TxnSys {
-    pub(super) core: Arc<Core>,
+    pub(super) ids: Arc<IdTable>,
     pub(super) slots: Slots,
     pub(super) segment_len: u64,
     /// Ids below may be marked in the ring. Stored with Release by upkeep, loaded with Acquire by who draws:
@@ -175,23 +175,23 @@ impl TxnSys {
         assert!(shape.segment_bits + 2 <= shape.ring_bits, "{shape:?}");
         // 0 is "older than everything".
         let first = first_id.max(1);
-        let core = Arc::new(Core::new(first, shape.ring_bits));
+        let ids = Arc::new(IdTable::new(first, shape.ring_bits));
         let segment_len = 1 << shape.segment_bits;
         let first_segment = first & !(segment_len - 1);
         TxnSys {
-            slots: Slots::new(core.clone(), shape.slots),
+            slots: Slots::new(ids.clone(), shape.slots),
             segment_len,
-            usable_end: CachePadded::new(AtomicU64::new(first_segment + core.ring.len())),
+            usable_end: CachePadded::new(AtomicU64::new(first_segment + ids.ring.len())),
             upkeep: Mutex::new(Upkeep::default()),
             id_limit: IdLimit::new(first, log),
             purge_limit: AtomicU64::new(0),
-            core,
+            ids,
         }
     }
 
     /// Draws an id or number and waits until the ring has room for it, which it nearly always has.
     fn draw(&self) -> u64 {
-        let id = self.core.next.fetch_add(1, Ordering::AcqRel);
+        let id = self.ids.next.fetch_add(1, Ordering::AcqRel);
         if id & (self.segment_len - 1) == self.segment_len / 2 {
             self.retire_until(id + self.segment_len);
         }
@@ -206,7 +206,7 @@ impl TxnSys {
     /// An id for a transaction that is going to write.
     pub fn assign_id(&self) -> Result<TrxId> {
         let id = self.draw();
-        self.core.ring.mark_active(id);
+        self.ids.ring.mark_active(id);
         if let Err(e) = self.id_limit.cover(id) {
             self.abort(TrxId(id));
             return Err(e);
@@ -216,28 +216,28 @@ impl TxnSys {
 
     /// Takes over a transaction that recovery found unfinished. Before the first view opens.
     pub fn adopt(&self, id: TrxId, state: IdState) -> Result<()> {
-        let core = &self.core;
-        assert!(id.0 < core.first, "recovered {id:?} is above the id limit");
+        let ids = &self.ids;
+        assert!(id.0 < ids.first, "recovered {id:?} is above the id limit");
         assert!(matches!(state, IdState::Active | IdState::Prepared));
-        self.id_limit.cover(core.next.load(Ordering::Acquire))?;
+        self.id_limit.cover(ids.next.load(Ordering::Acquire))?;
         let _alone = self.upkeep.lock();
-        core.stragglers.insert(&[(id.0, state)]);
+        ids.stragglers.insert(&[(id.0, state)]);
         Ok(())
     }
 
     /// The transaction is prepared: only who asks for the list of transactions sees a difference.
     pub fn prepare(&self, id: TrxId) {
-        self.core.set_state(id.0, IdState::Prepared);
+        self.ids.set_state(id.0, IdState::Prepared);
     }
 
     /// Draws the transaction's number. Until `finish_commit`, which must follow, readers that need the number
     /// wait.
     pub fn start_commit(&self, id: TrxId) -> TrxNo {
-        let floor = self.core.next.load(Ordering::Acquire);
-        self.core.set_state(id.0, IdState::Committing { floor });
+        let floor = self.ids.next.load(Ordering::Acquire);
+        self.ids.set_state(id.0, IdState::Committing { floor });
         let no = self.draw();
         // First: upkeep waits for the mark of every id that was drawn.
-        self.core.ring.mark_number(no);
+        self.ids.ring.mark_number(no);
         assert!(self.id_limit.covers(no), "LIMIT-1: number {no}");
         TrxNo(no)
     }
@@ -249,21 +249,21 @@ impl TxnSys {
 
     /// The transaction is rolled back completely: no record carries its id any more.
     pub fn abort(&self, id: TrxId) {
-        let at = self.core.next.load(Ordering::Acquire);
+        let at = self.ids.next.load(Ordering::Acquire);
         self.finish(id, IdState::Aborted { at });
     }
 
     fn finish(&self, id: TrxId, state: IdState) {
-        if self.core.set_state(id.0, state) {
+        if self.ids.set_state(id.0, state) {
             // `low` passed the id long ago, and may have come to its number before that was marked.
             fence(Ordering::SeqCst);
-            self.core.advance_low();
+            self.ids.advance_low();
             self.try_settle();
             return;
         }
         between_seq_cst();
-        if self.core.low.load(Ordering::SeqCst) == id.0 {
-            self.core.advance_low();
+        if self.ids.low.load(Ordering::SeqCst) == id.0 {
+            self.ids.advance_low();
         }
     }
 
@@ -281,7 +281,7 @@ impl TxnSys {
     /// is asked again and again once that takes long; its error ends the wait.
     pub fn wait_settled(&self, id: TrxId, go_on: impl Fn() -> Result<()>) -> Result<()> {
         let backoff = Backoff::new();
-        while let Some(IdState::Committing { .. }) = self.core.state(id.0) {
+        while let Some(IdState::Committing { .. }) = self.ids.state(id.0) {
             if backoff.is_completed() {
                 // Between the two states lies a copy into the log buffer: longer means that the thread lost
                 // its processor, that the log buffer is full, or that the thread died (TXN-5).
@@ -297,33 +297,33 @@ impl TxnSys {
     /// The transaction is neither committed nor rolled back completely: it holds implicit locks on what
     /// carries its id.
     pub fn is_unfinished(&self, id: TrxId) -> bool {
-        let low = self.core.low.load(Ordering::Acquire);
+        let low = self.ids.low.load(Ordering::Acquire);
         if id.0 < low {
-            let (first, last) = self.core.stragglers.bounds();
+            let (first, last) = self.ids.stragglers.bounds();
             if id.0 < first || id.0 > last {
                 return false;
             }
         }
-        self.core.state(id.0).is_some_and(IdState::is_unfinished)
+        self.ids.state(id.0).is_some_and(IdState::is_unfinished)
     }
 
     /// The number below which every committed change is visible to all views, open and to come, and every
     /// commit is complete. Never falls.
     pub fn purge_limit(&self) -> TrxNo {
-        let core = &self.core;
-        let tentative = core.next.load(Ordering::Acquire);
-        core.gate.raise_limit(tentative);
+        let ids = &self.ids;
+        let tentative = ids.next.load(Ordering::Acquire);
+        ids.gate.raise_limit(tentative);
         let mut limit = tentative;
         for (_, c, _) in self.slots.open() {
             limit = limit.min(c);
         }
         // The ring first: an id that leaves it meanwhile is found in the map, or is finished.
-        for id in core.low.load(Ordering::Acquire)..tentative {
-            if let Word::State(IdState::Committing { floor }) = core.ring.get(id) {
+        for id in ids.low.load(Ordering::Acquire)..tentative {
+            if let Word::State(IdState::Committing { floor }) = ids.ring.get(id) {
                 limit = limit.min(floor);
             }
         }
-        for (_, state) in core.stragglers.list() {
+        for (_, state) in ids.stragglers.list() {
             if let IdState::Committing { floor } = state {
                 limit = limit.min(floor);
             }
@@ -334,7 +334,7 @@ impl TxnSys {
 
     /// The next id or number to be drawn.
     pub fn next_id(&self) -> u64 {
-        self.core.next.load(Ordering::Acquire)
+        self.ids.next.load(Ordering::Acquire)
     }
 
     /// What a checkpoint has to carry as the id limit, asked for after it chose its LSN.
@@ -344,14 +344,14 @@ impl TxnSys {
 
     /// All unfinished transactions that have an id, the oldest first.
     pub fn unfinished(&self) -> Vec<(TrxId, IdState)> {
-        let core = &self.core;
-        let recent = core.low.load(Ordering::Acquire)..core.next.load(Ordering::Acquire);
-        let stragglers = core.stragglers.list().into_iter().map(|(id, _)| id);
-        let mut ids: Vec<_> = stragglers.chain(recent).collect();
-        ids.sort_unstable();
-        ids.dedup();
-        ids.into_iter()
-            .filter_map(|id| Some((TrxId(id), core.state(id)?)))
+        let ids = &self.ids;
+        let recent = ids.low.load(Ordering::Acquire)..ids.next.load(Ordering::Acquire);
+        let stragglers = ids.stragglers.list().into_iter().map(|(id, _)| id);
+        let mut all: Vec<_> = stragglers.chain(recent).collect();
+        all.sort_unstable();
+        all.dedup();
+        all.into_iter()
+            .filter_map(|id| Some((TrxId(id), ids.state(id)?)))
             .filter(|(_, state)| state.is_unfinished())
             .collect()
     }

@@ -162,7 +162,7 @@ fn stragglers_outlive_the_ring() {
         pass(&sys, 300);
     }
     assert_eq!(
-        sys.core.stragglers.list(),
+        sys.ids.stragglers.list(),
         [],
         "finished stragglers are forgotten"
     );
@@ -172,7 +172,7 @@ fn stragglers_outlive_the_ring() {
 #[test]
 fn low_passes_stragglers_and_follows_the_counter_when_all_is_finished() {
     let sys = tiny(1);
-    let low = || sys.core.low.load(Ordering::SeqCst);
+    let low = || sys.ids.low.load(Ordering::SeqCst);
     let writer = sys.assign_id().unwrap();
     pass(&sys, 20);
     assert_eq!(low(), writer.0, "an unfinished id in the ring holds it");
@@ -501,7 +501,7 @@ fn judge(s: &Stress, answers: &[Answers]) {
     assert_eq!(s.sys.unfinished(), []);
     assert_eq!(s.sys.purge_limit().0, s.sys.next_id());
     assert_eq!(
-        s.sys.core.low.load(Ordering::SeqCst),
+        s.sys.ids.low.load(Ordering::SeqCst),
         s.sys.next_id(),
         "low was left behind although everything is finished"
     );

@@ -73,15 +73,15 @@ impl TxnSys {
     }
 
     fn retire(&self, alone: &mut Upkeep) {
-        let core = &self.core;
+        let ids = &self.ids;
         let usable_end = self.usable_end.load(Ordering::Acquire);
-        let end = usable_end + self.segment_len - core.ring.len();
-        let start = (end - self.segment_len).max(core.first);
+        let end = usable_end + self.segment_len - ids.ring.len();
+        let start = (end - self.segment_len).max(ids.first);
         alone.moved += self.move_unfinished(start, end);
-        core.low.fetch_max(end, Ordering::SeqCst);
+        ids.low.fetch_max(end, Ordering::SeqCst);
         // The id at `end` may have finished while `low` was below it.
-        core.advance_low();
-        core.gate.raise_retired(end);
+        ids.advance_low();
+        ids.gate.raise_retired(end);
         self.list_doubts(alone, start, end);
         self.usable_end
             .store(usable_end + self.segment_len, Ordering::Release);
@@ -90,11 +90,11 @@ impl TxnSys {
     /// STRAG-1: first into the map, then the word says so. Until it does, the word is what counts. Returns
     /// how many ids are there now.
     fn move_unfinished(&self, start: u64, end: u64) -> u64 {
-        let core = &self.core;
+        let ids = &self.ids;
         let mut entries = Vec::new();
         for id in start..end {
             loop {
-                match core.ring.get(id) {
+                match ids.ring.get(id) {
                     Word::State(state) if state.is_unfinished() => entries.push((id, state)),
                     Word::State(_) | Word::Number => {}
                     Word::Moved => unreachable!("id {id} left the ring twice"),
@@ -106,12 +106,12 @@ impl TxnSys {
                 break;
             }
         }
-        core.stragglers.insert(&entries);
+        ids.stragglers.insert(&entries);
         let entered = entries.len();
         let mut finished = Vec::new();
         for (id, _) in entries {
             loop {
-                let (raw, word) = core.ring.read(id);
+                let (raw, word) = ids.ring.read(id);
                 let Word::State(state) = word else {
                     unreachable!("id {id} left the ring twice")
                 };
@@ -119,13 +119,13 @@ impl TxnSys {
                     finished.push(id);
                     break;
                 }
-                core.stragglers.set(id, state);
-                if core.ring.change_to_moved(id, raw) {
+                ids.stragglers.set(id, state);
+                if ids.ring.change_to_moved(id, raw) {
                     break;
                 }
             }
         }
-        core.stragglers.remove(&finished);
+        ids.stragglers.remove(&finished);
         (entered - finished.len()) as u64
     }
 
@@ -141,7 +141,7 @@ impl TxnSys {
             return;
         };
         let finished: Vec<_> = (start..end)
-            .filter_map(|id| match self.core.ring.get(id) {
+            .filter_map(|id| match self.ids.ring.get(id) {
                 Word::State(state) => finished_at(state).map(|number| (id, number)),
                 _ => None,
             })
@@ -153,8 +153,8 @@ impl TxnSys {
     }
 
     fn settle(&self, alone: &mut Upkeep) {
-        let core = &self.core;
-        let finished: Vec<_> = core
+        let ids = &self.ids;
+        let finished: Vec<_> = ids
             .stragglers
             .list()
             .into_iter()
@@ -171,14 +171,14 @@ impl TxnSys {
             _ => None,
         });
         if let Some(limit) = committed.max() {
-            core.gate.raise_limit(limit);
+            ids.gate.raise_limit(limit);
         }
         let finished: Vec<_> = finished.iter().map(|&(id, _, no)| (id, no)).collect();
         for (slot, c, _) in self.slots.open() {
             alone.hand_over(slot, c, &finished);
         }
-        let ids: Vec<_> = finished.iter().map(|&(id, _)| id).collect();
-        core.stragglers.remove(&ids);
+        let finished: Vec<_> = finished.iter().map(|&(id, _)| id).collect();
+        ids.stragglers.remove(&finished);
     }
 }
 

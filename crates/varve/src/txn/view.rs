@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 use crossbeam_utils::CachePadded;
 
 use super::ring::{IdState, Word};
-use super::sys::Core;
+use super::sys::IdTable;
 use crate::base::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, fence};
 use crate::base::{TrxId, TrxNo, thread_spot};
 
@@ -94,18 +94,18 @@ pub(super) struct Slot {
     /// protocol: it is for people, who may read that of the slot's last view.
     own: std::sync::atomic::AtomicU64,
     /// A view asks it without going through a reference count that all views share.
-    core: Arc<Core>,
+    ids: Arc<IdTable>,
 }
 
 impl Slot {
-    fn new(core: Arc<Core>) -> Arc<CachePadded<Slot>> {
+    fn new(ids: Arc<IdTable>) -> Arc<CachePadded<Slot>> {
         Arc::new(CachePadded::new(Slot {
             c: AtomicU64::new(FREE),
             low: AtomicU64::new(0),
             listed: AtomicBool::new(false),
             doubts: Mutex::new(Vec::new()),
             own: std::sync::atomic::AtomicU64::new(0),
-            core,
+            ids,
         }))
     }
 
@@ -149,7 +149,7 @@ impl Slot {
             let all = self.doubts.lock();
             doubts.extend(all.iter().filter(|doubt| doubt.0 == c).map(|doubt| doubt.1));
         }
-        let stragglers = self.core.stragglers.list().into_iter().map(|(id, _)| id);
+        let stragglers = self.ids.stragglers.list().into_iter().map(|(id, _)| id);
         let own = self.own.load(Ordering::Relaxed);
         OpenView {
             own: (own != 0).then_some(TrxId(own)),
@@ -186,16 +186,16 @@ pub(super) struct Slots {
     /// Chunks in use. Stored with Release after the chunk is there.
     count: AtomicUsize,
     first_len: usize,
-    core: Arc<Core>,
+    ids: Arc<IdTable>,
 }
 
 impl Slots {
-    pub fn new(core: Arc<Core>, first_len: usize) -> Slots {
+    pub fn new(ids: Arc<IdTable>, first_len: usize) -> Slots {
         let slots = Slots {
             chunks: [const { OnceLock::new() }; CHUNKS],
             count: AtomicUsize::new(0),
             first_len,
-            core,
+            ids,
         };
         slots.grow(0);
         slots
@@ -205,7 +205,7 @@ impl Slots {
         let chunk = self.chunks.get(have).expect("more read views than memory");
         chunk.get_or_init(|| {
             (0..self.first_len << have)
-                .map(|_| Slot::new(self.core.clone()))
+                .map(|_| Slot::new(self.ids.clone()))
                 .collect()
         });
         self.count.fetch_max(have + 1, Ordering::AcqRel);
@@ -308,15 +308,15 @@ impl ReadView {
     /// Draws a number and publishes it, again until the gate lets it pass. Each retry means that purge or
     /// upkeep went on meanwhile, and starts from numbers that pass what it saw.
     fn publish(&mut self) {
-        let core = &self.place.0.core;
+        let ids = &self.place.0.ids;
         loop {
             // The order of these loads is the point: see "What a view may rely on" in txn/mod.rs.
-            self.low = core.low.load(Ordering::Acquire);
-            (self.first_straggler, self.last_straggler) = core.stragglers.bounds();
-            self.c = core.next.load(Ordering::Acquire);
+            self.low = ids.low.load(Ordering::Acquire);
+            (self.first_straggler, self.last_straggler) = ids.stragglers.bounds();
+            self.c = ids.next.load(Ordering::Acquire);
             self.place.0.low.store(self.low, Ordering::Release);
             self.place.0.c.store(self.c, Ordering::Release);
-            if core.gate.lets_pass(self.low, self.c) {
+            if ids.gate.lets_pass(self.low, self.c) {
                 return;
             }
         }
@@ -364,9 +364,9 @@ impl ReadView {
     /// The ring, then the map, then the list: an id's word says when the map counts (STRAG-1), and an id
     /// leaves the map only after the list has it (STRAG-3).
     fn sees_doubtful(&self, id: u64) -> Sees {
-        let core = &self.place.0.core;
-        if id >= core.first {
-            match core.ring.get(id) {
+        let ids = &self.place.0.ids;
+        if id >= ids.first {
+            match ids.ring.get(id) {
                 Word::State(state) => return self.judge(state),
                 // Nothing was written by a number, nor by an id before it is marked: a damaged page says so.
                 // The reader will find that the version behind it does not match.
@@ -374,7 +374,7 @@ impl ReadView {
                 Word::Moved => {}
             }
         }
-        match core.stragglers.get(id) {
+        match ids.stragglers.get(id) {
             Some(state) => self.judge(state),
             None if self.place.0.doubts(self.c, id) => Sees::No,
             None => Sees::Yes,
