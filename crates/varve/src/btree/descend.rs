@@ -10,7 +10,7 @@ use crate::mtr::{Mtr, PageH};
 use crate::page::{
     ChildRef, InnerImage, PageType, SlottedRef, max_key, max_record, page_type, record_cost,
 };
-use crate::space::Purpose;
+use crate::space::AllocPurpose;
 
 use super::leaf::{boundary, boundary_of};
 use super::{LeafPos, MAX_LEVEL, OPTIMISTIC_TRIES, Seek, SharedLeaf, Tree, type_at};
@@ -320,7 +320,7 @@ impl Tree {
         key: &[u8],
         room: usize,
     ) -> Result<LeafPos> {
-        self.latch_leaf_for(mtr, key, room, Purpose::Work, None)
+        self.latch_leaf_for(mtr, key, room, AllocPurpose::Normal, None)
     }
 
     /// Like [`Tree::latch_leaf_exclusive`], but looks at the leaf of the hint first.
@@ -331,7 +331,7 @@ impl Tree {
         room: usize,
         hint: Option<LeafHint>,
     ) -> Result<LeafPos> {
-        self.latch_leaf_for(mtr, key, room, Purpose::Work, hint)
+        self.latch_leaf_for(mtr, key, room, AllocPurpose::Normal, hint)
     }
 
     /// Where the leaf that covers `key` probably is. The processor fetches what a search there reads first:
@@ -376,7 +376,7 @@ impl Tree {
         key: &[u8],
         room: usize,
     ) -> Result<LeafPos> {
-        self.latch_leaf_for(mtr, key, room, Purpose::UndoingWork, None)
+        self.latch_leaf_for(mtr, key, room, AllocPurpose::Cleaning, None)
     }
 
     #[inline]
@@ -385,7 +385,7 @@ impl Tree {
         mtr: &mut Mtr<'_>,
         key: &[u8],
         room: usize,
-        purpose: Purpose,
+        purpose: AllocPurpose,
         mut hint: Option<LeafHint>,
     ) -> Result<LeafPos> {
         self.check_size(key, room)?;

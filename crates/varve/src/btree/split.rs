@@ -14,7 +14,7 @@ use crate::mtr::{MAX_LOG_BYTES, Mtr, PageH};
 use crate::page::{
     BulkRecsBuilder, CHILD_BYTES, MAX_PAGE_SIZE, PageOp, SlottedRef, max_key, record_cost,
 };
-use crate::space::Purpose;
+use crate::space::AllocPurpose;
 
 use super::descend::{Aim, Found, child_at};
 use super::plan::{MIN_CHILDREN, SplitPlan, plan_joint, plan_split};
@@ -58,13 +58,19 @@ impl Tree {
     /// Makes the leaf that covers `key` take `room` more bytes. Other threads may fill it up again at once.
     /// The caller holds no latch.
     #[cold]
-    pub(super) fn make_room(&self, key: &[u8], room: usize, purpose: Purpose) -> Result<()> {
+    pub(super) fn make_room(&self, key: &[u8], room: usize, purpose: AllocPurpose) -> Result<()> {
         self.split_at_level(key, 0, room, purpose)
     }
 
     /// Splits the page at `level` that covers `key` until it takes `room` more bytes. Recursion goes up the
     /// tree. An inner page with too few children to be split alone is left as it is.
-    fn split_at_level(&self, key: &[u8], level: u16, room: usize, purpose: Purpose) -> Result<()> {
+    fn split_at_level(
+        &self,
+        key: &[u8],
+        level: u16,
+        room: usize,
+        purpose: AllocPurpose,
+    ) -> Result<()> {
         // The level of the highest page that is latched, and what there has to be room for one level below.
         let (mut top, mut below) = (level + 1, room);
         loop {

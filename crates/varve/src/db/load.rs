@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use super::open::Purpose;
+use super::open::OpenPurpose;
 use crate::base::{
     DISK_THREADS, Error, FIRST_TEMPORARY_ID, PageId, PageNo, Result, Sabotage, SpaceId, TableId,
     TrxId, map_together,
@@ -56,7 +56,7 @@ pub(super) struct Loaded {
 /// yet.
 pub(super) struct Loader<'a> {
     pub options: &'a Options,
-    pub purpose: Purpose,
+    pub purpose: OpenPurpose,
     pub is_after_crash: bool,
     pub logger: Logger,
     pub spaces: Arc<Spaces>,
@@ -160,9 +160,9 @@ impl Loader<'_> {
 
     fn collations(&self) -> Result<Arc<Collations>> {
         let collations = Arc::new(match (self.purpose, &self.options.find_collation) {
-            (Purpose::Check, _) => Collations::with_stand_ins(),
-            (Purpose::Use, Some(find)) => Collations::with_finder(find.clone()),
-            (Purpose::Use, None) => Collations::new(),
+            (OpenPurpose::Check, _) => Collations::with_stand_ins(),
+            (OpenPurpose::Use, Some(find)) => Collations::with_finder(find.clone()),
+            (OpenPurpose::Use, None) => Collations::new(),
         });
         for collation in &self.options.collations {
             collations.register(collation.clone())?;
@@ -290,7 +290,7 @@ impl Loader<'_> {
         if self.map.is_none() {
             self.hold = None;
         }
-        if self.purpose == Purpose::Check {
+        if self.purpose == OpenPurpose::Check {
             let mut rest = rest.into_iter();
             rest.try_for_each(|undo| recovery::roll_back(core, undo))?;
             return Ok(Vec::new());

@@ -36,7 +36,7 @@ use crate::txn::{AutoIncLock, Core, CoreHandles, FlushLog, Isolation, PurgeOptio
 
 pub(crate) use create::CREATION_MARK;
 pub use metrics::{Metric, MetricKind};
-use open::Purpose;
+use open::OpenPurpose;
 pub use options::Options;
 use pool_warmth::PoolWarmth;
 pub use pool_warmth::{PoolDumpOptions, PoolDumpStatus};
@@ -107,7 +107,7 @@ impl Database {
     /// Like `open`, on another implementation of the disk.
     #[doc(hidden)]
     pub fn open_on(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Database> {
-        open::open(disk, dir, options, Purpose::Use)
+        open::open(disk, dir, options, OpenPurpose::Use)
     }
 
     /// Opens it to be looked at: `disk` is one whose changes nobody keeps.
@@ -118,7 +118,7 @@ impl Database {
             logger: Some(Arc::new(|_, _| {})),
             ..Options::default()
         };
-        open::open(disk, dir, options, Purpose::Check)
+        open::open(disk, dir, options, OpenPurpose::Check)
     }
 
     /// Writes everything out and stops. Other clones and transactions can't be used afterwards.

@@ -31,7 +31,7 @@ use crate::undo::{Directory, require_system_file};
 
 /// What a database is opened for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub(crate) enum OpenPurpose {
     Use,
     /// To look at what recovery makes of it, on a disk that may be thrown away: without purge, and without
     /// the callers' collations (COL-2).
@@ -53,7 +53,7 @@ pub(crate) fn open(
     disk: Arc<dyn Disk>,
     dir: &Path,
     options: Options,
-    purpose: Purpose,
+    purpose: OpenPurpose,
 ) -> Result<Database> {
     options.validate()?;
     let logger = options.logger.clone().unwrap_or_else(to_standard_error);
@@ -352,7 +352,7 @@ fn start_writing(
 /// What the later phases share.
 struct Opening<'a> {
     options: &'a Options,
-    purpose: Purpose,
+    purpose: OpenPurpose,
     data_dir: DataDir,
     logger: Logger,
 }
@@ -467,7 +467,7 @@ impl Opening<'_> {
         let Some(map) = map else {
             return Ok(None);
         };
-        let is_worth_it = self.purpose == Purpose::Use && !self.data_dir.is_new;
+        let is_worth_it = self.purpose == OpenPurpose::Use && !self.data_dir.is_new;
         if is_worth_it && (self.options.is_read_only() || recovery::may_wait(log)?) {
             return Ok(Some(map));
         }
@@ -529,11 +529,11 @@ impl Opening<'_> {
         }
         let recovery = Recovery::start(core.clone(), ddl.spaces.clone(), rest, threads)?;
         self.record_undo_directory(&core)?;
-        let is_used = self.purpose == Purpose::Use && !options.is_read_only();
+        let is_used = self.purpose == OpenPurpose::Use && !options.is_read_only();
         if is_used {
             ddl.keep_spare();
         }
-        let purge = (self.purpose == Purpose::Use && options.force_recovery < FORCE_NO_PURGE)
+        let purge = (self.purpose == OpenPurpose::Use && options.force_recovery < FORCE_NO_PURGE)
             .then(|| Purge::start(core.clone(), ddl.control.clone()))
             .transpose()?;
         let warmth = PoolWarmth::new(

@@ -53,11 +53,11 @@ impl Drop for Reserved<'_> {
 
 /// What pages are wanted for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Purpose {
-    Work,
+pub enum AllocPurpose {
+    Normal,
     /// Rollback, purge, and what removes or renames a table's file: it may use up the pages that are kept
     /// (SP-9).
-    UndoingWork,
+    Cleaning,
 }
 
 /// Pages of a file of `size` pages that are kept (SP-9).
@@ -73,11 +73,16 @@ impl Space {
     /// Makes sure that `pages` allocations will find a page, extending the file if needed. Call before the
     /// mini-transaction begins, holding no latch, and keep the result until its last allocation.
     pub fn reserve(&self, env: &MtrEnv, pages: u32) -> Result<Reserved<'_>> {
-        self.reserve_for(env, pages, Purpose::Work)
+        self.reserve_for(env, pages, AllocPurpose::Normal)
     }
 
     /// The same for a purpose.
-    pub fn reserve_for(&self, env: &MtrEnv, pages: u32, purpose: Purpose) -> Result<Reserved<'_>> {
+    pub fn reserve_for(
+        &self,
+        env: &MtrEnv,
+        pages: u32,
+        purpose: AllocPurpose,
+    ) -> Result<Reserved<'_>> {
         self.build_mirror(env)?;
         let mut refused = None;
         loop {
@@ -90,8 +95,8 @@ impl Space {
                 }
                 let size = extents.size();
                 let left = match purpose {
-                    Purpose::Work => kept_pages(self.kind(), size),
-                    Purpose::UndoingWork => 0,
+                    AllocPurpose::Normal => kept_pages(self.kind(), size),
+                    AllocPurpose::Cleaning => 0,
                 };
                 let enough = extents.available() >= pages.saturating_add(left);
                 // A large file keeps an extent to give away whole, unless the disk is full.

@@ -25,7 +25,7 @@
 //!   not apply.
 //!
 //! - **SP-9** Pages of each file are kept for rollback, purge, and DDL that removes or renames a file
-//!   ([`Purpose::UndoingWork`]): 16 or one in 64 of a file larger than an extent; of a smaller one 8 if it
+//!   ([`AllocPurpose::Cleaning`]): 16 or one in 64 of a file larger than an extent; of a smaller one 8 if it
 //!   has rollback segments, else 1. They have their space on the disk: a file is extended with its space, and
 //!   the holes of one that was copied are filled when it is opened. What was taken of them is made up for
 //!   before anybody gets a page for other work: the file grows, or he is refused.
@@ -73,7 +73,7 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use parking_lot::Mutex;
 
-pub use alloc::{ALLOC_LOG_BYTES, FREE_LOG_BYTES, Purpose, Reserved};
+pub use alloc::{ALLOC_LOG_BYTES, AllocPurpose, FREE_LOG_BYTES, Reserved};
 pub use alloc_page::{EXTENT_PAGES, MIXED};
 pub use file::OpenFiles;
 pub use header::{DefinitionCopy, FileHeader, SpaceKind, definition_room};

@@ -332,13 +332,13 @@ fn a_small_undo_tablespace_keeps_pages() {
         Ok::<_, Error>(())
     };
     let take_all = |purpose| (0..).take_while(|_: &u32| take(purpose).is_ok()).count();
-    assert_eq!(take_all(Purpose::Work), 64 - 2 - 8);
-    assert_eq!(take_all(Purpose::UndoingWork), 8);
+    assert_eq!(take_all(AllocPurpose::Normal), 64 - 2 - 8);
+    assert_eq!(take_all(AllocPurpose::Cleaning), 8);
     limit.store(u64::MAX, Relaxed);
-    take(Purpose::Work).unwrap();
+    take(AllocPurpose::Normal).unwrap();
     limit.store(8 * PAGE as u64, Relaxed);
-    assert!(take_all(Purpose::Work) > 0);
-    assert_eq!(take_all(Purpose::UndoingWork), 16);
+    assert!(take_all(AllocPurpose::Normal) > 0);
+    assert_eq!(take_all(AllocPurpose::Cleaning), 16);
 }
 
 /// On a full disk work is refused by name while undoing work still finds room; what failed to be made leaves
@@ -366,13 +366,13 @@ fn a_full_disk_leaves_room_for_undoing_work() {
         "{refused}"
     );
     assert!((230..=240).contains(&taken), "{taken}");
-    let room = space.reserve_for(&env, 14, Purpose::UndoingWork).unwrap();
+    let room = space.reserve_for(&env, 14, AllocPurpose::Cleaning).unwrap();
     assert!(
-        space.reserve_for(&env, 6, Purpose::UndoingWork).is_err(),
+        space.reserve_for(&env, 6, AllocPurpose::Cleaning).is_err(),
         "promised to somebody else"
     );
     drop(room);
-    let _room = space.reserve_for(&env, 14, Purpose::UndoingWork).unwrap();
+    let _room = space.reserve_for(&env, 14, AllocPurpose::Cleaning).unwrap();
     for _ in 0..14 {
         let mut mtr = Mtr::begin(&env, ALLOC_LOG_BYTES).unwrap();
         space.alloc(&mut mtr, NO_PAGE, 5).unwrap();

@@ -27,7 +27,7 @@ use crate::base::{
 use crate::btree::LeafHint;
 use crate::catalog::{Claim, OpenTable};
 use crate::lock::{TableMode, TrxLocks, Wait};
-use crate::space::Purpose;
+use crate::space::AllocPurpose;
 use crate::undo::{TrxUndo, UndoKind};
 
 use super::core::{Core, Counters};
@@ -118,7 +118,7 @@ pub struct Transaction {
     id: Option<TrxId>,
     pub(super) undo: Option<TrxUndo>,
     /// What its undo will want pages for.
-    undo_purpose: Purpose,
+    undo_purpose: AllocPurpose,
     view: Option<ReadView>,
     /// Where the view goes, while there is none.
     view_place: Option<ViewPlace>,
@@ -161,7 +161,7 @@ impl Transaction {
             state: TrxState::Active,
             id: None,
             undo: None,
-            undo_purpose: Purpose::Work,
+            undo_purpose: AllocPurpose::Normal,
             view: None,
             view_place,
             locks: Some(locks),
@@ -510,7 +510,7 @@ impl Transaction {
     /// for such (SP-9). It has not written yet.
     pub fn may_use_kept_pages(&mut self) {
         assert!(self.undo.is_none(), "SP-9: it has pages already");
-        self.undo_purpose = Purpose::UndoingWork;
+        self.undo_purpose = AllocPurpose::Cleaning;
     }
 
     /// The commit says in redo that the file of this tablespace goes with it: recovery removes it then.

@@ -34,7 +34,7 @@ use crate::base::{
 use crate::buffer::Pin;
 use crate::mtr::{Mtr, PageH};
 use crate::page::{PageOp, PageType, SLOT_SIZE, SlottedRef};
-use crate::space::Purpose;
+use crate::space::AllocPurpose;
 
 use super::UndoEnv;
 use super::header::{
@@ -92,7 +92,7 @@ impl UndoLog {
         kind: LogKind,
         len: usize,
         trx: TrxId,
-        purpose: Purpose,
+        purpose: AllocPurpose,
     ) -> Result<UndoLog> {
         if kind == LogKind::Update {
             rseg.reserve_history(env, purpose)?;
@@ -293,7 +293,7 @@ impl UndoLog {
         env: &UndoEnv,
         rseg: &Rseg,
         len: usize,
-        purpose: Purpose,
+        purpose: AllocPurpose,
     ) -> Result<()> {
         if cost(len) <= self.room {
             return Ok(());

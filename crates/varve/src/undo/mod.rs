@@ -40,7 +40,7 @@ use crate::base::{
 };
 use crate::buffer::{BufferPool, SharedPage};
 use crate::mtr::{Mtr, MtrEnv};
-use crate::space::{Purpose, Space, Spaces};
+use crate::space::{AllocPurpose, Space, Spaces};
 
 pub use ahead::ReadAhead;
 pub use directory::{DIRECTORY_PAGE, Directory, SYSTEM_FILE, require_system_file};
@@ -210,11 +210,11 @@ impl UndoSys {
     /// whose pages stay in its processor's cache, and goes on to others when they are full. What removes or
     /// renames files always takes the first one, so that it finds what the one before it has left there
     /// (SP-9).
-    pub fn assign(&self, trx: TrxId, purpose: Purpose) -> TrxUndo {
+    pub fn assign(&self, trx: TrxId, purpose: AllocPurpose) -> TrxUndo {
         let used = self.used.load(Ordering::Relaxed);
         let first = match purpose {
-            Purpose::Work => turn(used, trx),
-            Purpose::UndoingWork => 0,
+            AllocPurpose::Normal => turn(used, trx),
+            AllocPurpose::Cleaning => 0,
         };
         TrxUndo::new(deal(&self.logged, used, first), trx, purpose)
     }
@@ -241,7 +241,7 @@ impl UndoSys {
             self.env.spaces.check_temporary()?;
             let count = self.temporary.len();
             let rseg = deal(&self.temporary, count, turn(count, trx));
-            undo.temporary = Some(LogPair::new(rseg, Purpose::Work));
+            undo.temporary = Some(LogPair::new(rseg, AllocPurpose::Normal));
         }
         undo.pair_mut(table).prepare(&self.env, trx, kind, len)
     }
@@ -424,7 +424,7 @@ fn adopt_log(
         Some(at) => at,
         None => {
             let rseg = RsegUse::adopt(rseg);
-            unfinished.push(TrxUndo::new(rseg, header.trx, Purpose::UndoingWork));
+            unfinished.push(TrxUndo::new(rseg, header.trx, AllocPurpose::Cleaning));
             unfinished.len() - 1
         }
     };

@@ -227,7 +227,7 @@ impl Run {
     fn write(&mut self, who: usize, kind: UndoKind, temporary: bool, key: u16, more: u16) {
         if self.open[who].is_none() {
             let trx = TrxId(self.draw());
-            let undo = self.base.sys.assign(trx, Purpose::Work);
+            let undo = self.base.sys.assign(trx, AllocPurpose::Normal);
             self.open[who] = Some(Open {
                 undo,
                 records: Vec::new(),

@@ -6,7 +6,7 @@
 
 use crate::base::{Lsn, NO_PAGE, PageId, Result, RollPtr, TrxId, TrxNo};
 use crate::mtr::{Mtr, PageH, RawRecord};
-use crate::space::Purpose;
+use crate::space::AllocPurpose;
 
 use super::UndoEnv;
 use super::header::LogKind;
@@ -19,7 +19,7 @@ pub(super) struct LogPair {
     insert: Option<UndoLog>,
     update: Option<UndoLog>,
     /// What pages of the undo tablespace are wanted for.
-    purpose: Purpose,
+    purpose: AllocPurpose,
     /// What the commit will need is at hand.
     hold: Option<Box<CommitHold>>,
     /// Dropped last: whoever finds the segment without users finds nothing of theirs (RSEG-6).
@@ -122,7 +122,7 @@ impl Ending<'_> {
 }
 
 impl LogPair {
-    pub fn new(rseg: RsegUse, purpose: Purpose) -> LogPair {
+    pub fn new(rseg: RsegUse, purpose: AllocPurpose) -> LogPair {
         LogPair {
             insert: None,
             update: None,

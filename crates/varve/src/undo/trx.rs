@@ -12,7 +12,7 @@ use super::rseg::RsegUse;
 use super::{EncodedUndo, UndoCopies, UndoEnv, UndoKind, UndoRecord, UndoSys};
 use crate::base::{Error, Lsn, PageId, Result, RollPtr, SpaceId, TableId, TrxId, TrxNo, Xid};
 use crate::mtr::{Mtr, PageH, RawRecord};
-use crate::space::Purpose;
+use crate::space::AllocPurpose;
 
 /// The undo of one transaction: its logs, and the one sequence of undo numbers over all of them.
 pub struct TrxUndo {
@@ -29,7 +29,7 @@ pub struct TrxUndo {
 }
 
 impl TrxUndo {
-    pub(super) fn new(rseg: RsegUse, trx: TrxId, purpose: Purpose) -> TrxUndo {
+    pub(super) fn new(rseg: RsegUse, trx: TrxId, purpose: AllocPurpose) -> TrxUndo {
         TrxUndo {
             trx,
             logged: LogPair::new(rseg, purpose),

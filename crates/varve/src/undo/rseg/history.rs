@@ -18,7 +18,7 @@ use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, TrxId, TrxNo, get_u56,
 use crate::buffer::Pin;
 use crate::mtr::{Mtr, PageH};
 use crate::page::{PageOp, PageType, page_type};
-use crate::space::Purpose;
+use crate::space::AllocPurpose;
 use crate::undo::UndoEnv;
 use crate::undo::header::LogHeader;
 
@@ -251,7 +251,11 @@ impl Rseg {
     }
 
     /// Reserves the queue entry that a new update undo log will need at commit (RSEG-2).
-    pub(in crate::undo) fn reserve_history(&self, env: &UndoEnv, purpose: Purpose) -> Result<()> {
+    pub(in crate::undo) fn reserve_history(
+        &self,
+        env: &UndoEnv,
+        purpose: AllocPurpose,
+    ) -> Result<()> {
         loop {
             if self.try_reserve_history() {
                 return Ok(());
@@ -273,7 +277,7 @@ impl Rseg {
 
     /// Counts a log that recovery found in a slot: it holds a reservation as if it had just been created.
     pub(in crate::undo) fn adopt_reservation(&self, env: &UndoEnv) -> Result<()> {
-        self.reserve_history(env, Purpose::UndoingWork)
+        self.reserve_history(env, AllocPurpose::Cleaning)
     }
 
     /// Gives back the reservation of an update undo log that did not join the history.
@@ -281,7 +285,7 @@ impl Rseg {
         self.state.lock().history_room += 1;
     }
 
-    fn grow_history(&self, env: &UndoEnv, purpose: Purpose) -> Result<()> {
+    fn grow_history(&self, env: &UndoEnv, purpose: AllocPurpose) -> Result<()> {
         let space = env.space(self.space())?;
         let _reserved = space.reserve_for(&env.mtr, 1, purpose)?;
         let mut mtr = env.begin(self.space())?;

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use smallvec::SmallVec;
 
 use crate::base::{Error, NO_PAGE, PageNo, Result, TrxNo};
-use crate::space::Purpose;
+use crate::space::AllocPurpose;
 use crate::undo::UndoEnv;
 use crate::undo::header::{LogKind, format_cached};
 
@@ -88,7 +88,7 @@ impl Rseg {
         &self,
         env: &UndoEnv,
         kind: LogKind,
-        purpose: Purpose,
+        purpose: AllocPurpose,
     ) -> Result<Cached> {
         let slot = {
             let mut state = self.state.lock();
@@ -120,7 +120,7 @@ impl Rseg {
         env: &UndoEnv,
         slot: u16,
         kind: LogKind,
-        purpose: Purpose,
+        purpose: AllocPurpose,
     ) -> Result<Cached> {
         let space = env.space(self.space())?;
         let _reserved = space.reserve_for(&env.mtr, 1, purpose)?;
