@@ -45,7 +45,7 @@ pub struct BatchWriter {
 }
 
 /// The files of a batch.
-type OpenFiles = HashMap<SpaceId, KeptOpen>;
+type BatchFiles = HashMap<SpaceId, KeptOpen>;
 
 impl BatchWriter {
     pub fn new(
@@ -95,8 +95,8 @@ impl BatchWriter {
 
     /// FL-2. Returns the pages whose files are open, and the files; the other pages are given back, and after
     /// an error all of them.
-    fn open_files(&mut self, taken: Vec<DirtyPage>) -> Result<(Vec<DirtyPage>, OpenFiles)> {
-        let mut open = OpenFiles::new();
+    fn open_files(&mut self, taken: Vec<DirtyPage>) -> Result<(Vec<DirtyPage>, BatchFiles)> {
+        let mut open = BatchFiles::new();
         let mut refused = Vec::new();
         // Sorted by page, so equal tablespaces stand together.
         let mut spaces: Vec<SpaceId> = taken.iter().map(|p| p.page.space).collect();
@@ -158,7 +158,7 @@ impl BatchWriter {
     fn write_logged(
         &mut self,
         taken: Vec<DirtyPage>,
-        open: &OpenFiles,
+        open: &BatchFiles,
         cause: Cause,
     ) -> Result<()> {
         // Those that need no copies stand last: the others lie together in the buffer.

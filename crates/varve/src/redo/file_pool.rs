@@ -84,7 +84,7 @@ pub(super) struct InUse {
 }
 
 /// What it takes to read some of the files without the pool.
-pub(super) struct Holding {
+pub(super) struct FilesToRead {
     pub files: Vec<InUse>,
     pub disk: Arc<dyn Disk>,
     pub queue: Arc<IoQueue>,
@@ -329,10 +329,10 @@ impl FilePool {
 
     /// The files that hold this part of the stream, as far as it has been written; and what it takes to open
     /// them.
-    pub(super) fn holding(&self, part: Range<Lsn>) -> Holding {
+    pub(super) fn files_to_read(&self, part: Range<Lsn>) -> FilesToRead {
         let written = self.in_use.range(..=self.before_current());
         let holds = |f: &&InUse| f.header.start < part.end && part.start < f.end;
-        Holding {
+        FilesToRead {
             files: written.filter(holds).copied().collect(),
             disk: self.disk.clone(),
             queue: self.queue.clone(),

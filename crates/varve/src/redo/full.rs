@@ -11,7 +11,7 @@
 use std::ops::Range;
 
 use super::RedoLog;
-use super::file_pool::Holding;
+use super::file_pool::FilesToRead;
 use super::files::{Chain, ChainFile, missing, path_of};
 use super::stream::Stream;
 use crate::base::{Lsn, Result};
@@ -67,27 +67,27 @@ impl RedoLog {
             "WAL-9: {} is durable",
             part.end
         );
-        let holding = self.files.lock().holding(part.clone());
-        if holding
+        let files_to_read = self.files.lock().files_to_read(part.clone());
+        if files_to_read
             .files
             .first()
             .is_none_or(|f| part.start < f.header.start)
         {
-            return Err(missing(&holding.dir, part.start));
+            return Err(missing(&files_to_read.dir, part.start));
         }
-        let files = open(&holding)?;
-        Ok(Stream::of(Chain { files }, holding.queue).cut(part.end))
+        let files = open(&files_to_read)?;
+        Ok(Stream::of(Chain { files }, files_to_read.queue).cut(part.end))
     }
 }
 
 /// As the log itself opens them.
-fn open(holding: &Holding) -> Result<Vec<ChainFile>> {
+fn open(files_to_read: &FilesToRead) -> Result<Vec<ChainFile>> {
     let is_whole = |bytes: u64| bytes.is_multiple_of(DIRECT_BLOCK as u64);
-    let files = holding.files.iter().map(|f| {
-        let path = path_of(&holding.dir, f.header.number);
-        let file = match !holding.buffered && is_whole(f.header.file_bytes) {
-            true => holding.disk.open_direct(&path)?,
-            false => holding.disk.open(&path, OpenMode::ReadOnly)?,
+    let files = files_to_read.files.iter().map(|f| {
+        let path = path_of(&files_to_read.dir, f.header.number);
+        let file = match !files_to_read.buffered && is_whole(f.header.file_bytes) {
+            true => files_to_read.disk.open_direct(&path)?,
+            false => files_to_read.disk.open(&path, OpenMode::ReadOnly)?,
         };
         Ok(ChainFile {
             header: f.header,
