@@ -55,13 +55,13 @@ pub fn collect(
         pool: core.pool.stats(),
         locks: core.locks.stats(),
     };
-    let metric = |entry: &Entry| Metric {
-        name: entry.name,
-        status_name: entry.status_name,
-        subsystem: entry.subsystem,
-        kind: entry.kind,
-        comment: entry.comment,
-        value: (entry.read)(&sources),
+    let metric = |def: &MetricDef| Metric {
+        name: def.name,
+        status_name: def.status_name,
+        subsystem: def.subsystem,
+        kind: def.kind,
+        comment: def.comment,
+        value: (def.read)(&sources),
     };
     LIST.iter().map(metric).collect()
 }
@@ -116,7 +116,7 @@ impl Sources<'_> {
 }
 
 /// A line of the list.
-struct Entry {
+struct MetricDef {
     name: &'static str,
     status_name: &'static str,
     subsystem: &'static str,
@@ -137,7 +137,7 @@ macro_rules! metrics {
     (|$from:ident| $($subsystem:literal {
         $($kind:ident $name:ident $(as $status:ident)? = $value:expr, $comment:literal;)*
     })*) => {
-        const LIST: &[Entry] = &[$($(Entry {
+        const LIST: &[MetricDef] = &[$($(MetricDef {
             name: stringify!($name),
             status_name: metrics!(@status $name $($status)?),
             subsystem: $subsystem,

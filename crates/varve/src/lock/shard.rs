@@ -58,7 +58,7 @@ impl Key {
     }
 }
 
-struct Entry {
+struct LockHead {
     /// The upper half of the hash, all of which chose the shard.
     hash: u32,
     is_table: bool,
@@ -67,7 +67,7 @@ struct Entry {
     queue: Queue,
 }
 
-impl Entry {
+impl LockHead {
     fn target(&self) -> Target<'_> {
         if self.is_table {
             Target::Table(TableId(self.id))
@@ -140,7 +140,7 @@ impl Drop for ShardGuard<'_> {
 #[derive(Default)]
 pub(super) struct Shard {
     slots_by_hash: HashTable<u32>,
-    entries: Vec<Entry>,
+    entries: Vec<LockHead>,
     free: Vec<u32>,
     long_key_bytes: usize,
 }
@@ -188,7 +188,7 @@ impl Shard {
             Target::Record(index, key) => (false, index.0, key),
             Target::Table(table) => (true, table.0, &[][..]),
         };
-        let entry = Entry {
+        let entry = LockHead {
             hash,
             is_table,
             id,
@@ -255,9 +255,9 @@ mod tests {
     #[test]
     fn an_entry_fits_into_72_bytes() {
         assert!(
-            std::mem::size_of::<Entry>() <= 72,
+            std::mem::size_of::<LockHead>() <= 72,
             "{}",
-            std::mem::size_of::<Entry>()
+            std::mem::size_of::<LockHead>()
         );
     }
 
@@ -303,7 +303,7 @@ mod tests {
             shard.find_or_insert(n, Target::Record(IndexId(1), &n.to_be_bytes()));
             // The hash table has a number and a byte in each place, and leaves one in eight empty.
             let hash_bytes = shard.slots_by_hash.capacity() * 5 * 8 / 7;
-            let bytes = shard.entries.capacity() * std::mem::size_of::<Entry>() + hash_bytes;
+            let bytes = shard.entries.capacity() * std::mem::size_of::<LockHead>() + hash_bytes;
             assert!(
                 n < 100 || bytes < 100 * n as usize,
                 "{bytes} bytes for {n} locks"

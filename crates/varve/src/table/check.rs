@@ -148,7 +148,7 @@ fn check_rows(table: &OpenTable, walk: &mut Walk<'_>) -> Result<u64> {
     let mut sum = 0u64;
     let mut errors = Vec::new();
     let (mut rows, mut deleted) = (0, 0);
-    let mut entry = Entry::default();
+    let mut entry = EntryBuffers::default();
     let mut failed: Option<Error> = None;
     let tree = table.clustered.tree.check(&mut |key, payload| {
         (walk.going_on)()?;
@@ -330,13 +330,13 @@ fn check_own_overflow(own: &TemporaryPages, report: &mut CheckReport, pages: &Pa
 
 /// Buffers for looking entries up.
 #[derive(Default)]
-struct Entry {
+struct EntryBuffers {
     key: Vec<u8>,
     payload: Vec<u8>,
     long: LongValues,
 }
 
-impl Entry {
+impl EntryBuffers {
     /// What is wrong with the entries of a live row.
     fn check_all(&mut self, table: &OpenTable, row: &[u8], pk: &[u8]) -> Result<Option<String>> {
         let known = || table.secondary.iter().filter(|i| i.codec.is_computable());
