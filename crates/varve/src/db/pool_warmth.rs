@@ -79,7 +79,7 @@ impl PoolDumpStatus {
 }
 
 /// How often pages are read in: some each time.
-const TURN: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_millis(20);
 
 pub(crate) struct PoolWarmth {
     shared: Arc<Shared>,
@@ -265,7 +265,7 @@ impl Shared {
             allowed -= n as f64;
             done += n;
             self.load_status.lock().text = format!("Loaded {done}/{} pages", pages.len());
-            thread::park_timeout(TURN);
+            thread::park_timeout(PAUSE);
         }
         (End::Complete, done)
     }

@@ -41,7 +41,7 @@ fn loom_everybody_is_granted_in_turn() {
     model::check(4, || {
         let manager = LockManager::new();
         let holders = Arc::new(AtomicU32::new(0));
-        let turn = |manager: &LockManager, holders: &AtomicU32| {
+        let critical_section = |manager: &LockManager, holders: &AtomicU32| {
             let locks = manager.owner();
             lock(manager, &locks, b"k").unwrap();
             assert_eq!(holders.fetch_add(1, Ordering::Relaxed), 0, "LOCK-1");
@@ -51,9 +51,9 @@ fn loom_everybody_is_granted_in_turn() {
         };
         let other = thread::spawn({
             let (manager, holders) = (manager.clone(), holders.clone());
-            move || turn(&manager, &holders)
+            move || critical_section(&manager, &holders)
         });
-        turn(&manager, &holders);
+        critical_section(&manager, &holders);
         other.join().unwrap();
         assert_free(&manager, b"k");
     });
@@ -185,7 +185,7 @@ fn loom_intents_meet_a_table_lock() {
     model::check(4, || {
         let manager = LockManager::new();
         let inside = Arc::new(AtomicU32::new(0));
-        let turn = |manager: &LockManager, inside: &AtomicU32, mode| {
+        let critical_section = |manager: &LockManager, inside: &AtomicU32, mode| {
             let locks = manager.owner();
             manager
                 .lock_table(&locks, TABLE, mode, patiently(&NEVER))
@@ -197,9 +197,9 @@ fn loom_intents_meet_a_table_lock() {
         };
         let other = thread::spawn({
             let (manager, inside) = (manager.clone(), inside.clone());
-            move || turn(&manager, &inside, TableMode::IntentionExclusive)
+            move || critical_section(&manager, &inside, TableMode::IntentionExclusive)
         });
-        turn(&manager, &inside, TableMode::Exclusive);
+        critical_section(&manager, &inside, TableMode::Exclusive);
         other.join().unwrap();
         let locks = manager.owner();
         let now = manager.lock_table(&locks, TABLE, TableMode::Exclusive, Wait::No);

@@ -1,4 +1,4 @@
-//! How long the leader of a group commit waits for company, from what it saw of the groups before.
+//! How long the leader of a group commit waits for followers, from what it saw of the groups before.
 //!
 //! Committers in a loop come back soon after they were served. Those of the last group and those that were
 //! left behind by it are expected in the next one. A wait that nobody came to is not repeated for some
@@ -31,7 +31,7 @@ pub(super) struct Gather {
 impl Gather {
     /// A group begins with `waiting` others in the queue: how many there should be, and how long to wait for
     /// them.
-    pub fn company(&mut self, waiting: usize) -> Option<(usize, Duration)> {
+    pub fn followers(&mut self, waiting: usize) -> Option<(usize, Duration)> {
         let others = self.expected.saturating_sub(1).min(ENOUGH);
         let at_most = (self.sync_time / PART_OF_SYNC).min(LONGEST);
         self.rounds_off = self.rounds_off.saturating_sub(1);
@@ -74,22 +74,22 @@ mod tests {
     fn who_is_alone_never_waits() {
         let mut gather = Gather::default();
         for _ in 0..10 {
-            assert_eq!(gather.company(0), None);
+            assert_eq!(gather.followers(0), None);
             gather.synced(SYNC);
             gather.ended(1, 0);
         }
     }
 
     #[test]
-    fn two_groups_that_take_turns_become_one() {
+    fn two_groups_that_alternate_become_one() {
         let mut gather = Gather::default();
         gather.synced(SYNC);
         gather.ended(4, 4);
-        let (others, at_most) = gather.company(3).expect("four more are expected");
+        let (others, at_most) = gather.followers(3).expect("four more are expected");
         assert_eq!((others, at_most), (7, SYNC / 2));
         gather.came(7, others);
         gather.ended(8, 0);
-        assert!(gather.company(0).is_some(), "all eight come back");
+        assert!(gather.followers(0).is_some(), "all eight come back");
     }
 
     #[test]
@@ -97,10 +97,10 @@ mod tests {
         let mut gather = Gather::default();
         gather.synced(SYNC);
         gather.ended(2, 0);
-        let (others, _) = gather.company(0).expect("one more is expected");
+        let (others, _) = gather.followers(0).expect("one more is expected");
         gather.came(0, others);
         gather.ended(2, 0);
-        assert_eq!(gather.company(0), None);
+        assert_eq!(gather.followers(0), None);
     }
 
     /// One that is repeated soon does not keep groups apart for long that could be one.
@@ -110,9 +110,9 @@ mod tests {
         gather.synced(SYNC);
         gather.ended(2, 0);
         let rounds_between = |gather: &mut Gather, came| {
-            let (others, _) = gather.company(0).expect("its time has come");
+            let (others, _) = gather.followers(0).expect("its time has come");
             gather.came(came, others);
-            let off = (0..).take_while(|_| gather.company(0).is_none());
+            let off = (0..).take_while(|_| gather.followers(0).is_none());
             let off = off.count();
             // As before: the call that was to wait is made again.
             gather.rounds_off = 0;
@@ -129,8 +129,8 @@ mod tests {
         let mut gather = Gather::default();
         gather.synced(SYNC);
         gather.ended(ENOUGH, 3 * ENOUGH);
-        assert_eq!(gather.company(ENOUGH), None);
-        let (others, _) = gather.company(2).expect("a small one does");
+        assert_eq!(gather.followers(ENOUGH), None);
+        let (others, _) = gather.followers(2).expect("a small one does");
         assert_eq!(others, ENOUGH, "but not for all");
     }
 
@@ -139,6 +139,6 @@ mod tests {
         let mut gather = Gather::default();
         gather.synced(Duration::from_micros(10));
         gather.ended(4, 4);
-        assert_eq!(gather.company(3), None);
+        assert_eq!(gather.followers(3), None);
     }
 }

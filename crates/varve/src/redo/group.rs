@@ -9,16 +9,16 @@
 //! Each group waits on a word of its own, so that one system call wakes all of them and none of the others.
 //! (Woken one by one, each of them pushes the leader off its processor again: that cost 0.45 context switches
 //! for each commit with 16 threads.) There are two words, for the group being synced and for the one that
-//! gathers, taken in turn.
+//! gathers, used alternately.
 //!
 //! A waiter reads its group's word under the mutex, then sleeps unless the word has changed; whoever wakes a
 //! group first changes its word under the mutex. So nobody sleeps through a wake-up (**GC-1**). Whatever woke
 //! it, a committer looks again.
 //!
-//! - **GC-2** A committer that sleeps is woken no later than by the end of the turn that makes its LSN
-//!   durable. While a turn is led, a committer with an LSN up to `target` sleeps on that turn's word, and one
-//!   above it on the next one's. Who slept on the next one's before it was closed had a complete LSN, or one
-//!   with others still being copied below it: then it is woken too early, and looks again.
+//! - **GC-2** A committer that sleeps is woken no later than by the end of the group that makes its LSN
+//!   durable. While a group is led, a committer with an LSN up to `target` sleeps on that group's word, and
+//!   one above it on the next one's. Who slept on the next one's before it was closed had a complete LSN, or
+//!   one with others still being copied below it: then it is woken too early, and looks again.
 //! - **GC-3** While somebody sleeps, there is a leader, or somebody awake who will find that there is none:
 //!   `end` wakes one of the next group if it has any. Since nothing above `target` is published, that one is
 //!   not served yet, so it leads, unless another came first; then that one's end does the same.
@@ -122,7 +122,7 @@ const ALL: u32 = i32::MAX as u32;
 struct GroupState {
     leading: bool,
     /// The number of the group that gathers; while a closed one is being synced, that one's is one less.
-    turn: usize,
+    number: usize,
     /// What the group that was closed last makes durable.
     target: Lsn,
     /// Committers that began to sleep for the group that gathers. Some may be awake again.
@@ -138,8 +138,8 @@ pub struct Group {
     state: Mutex<GroupState>,
     /// What the members of groups of even and odd number sleep on.
     words: [Word; 2],
-    /// What a leader sleeps on that waits for company.
-    company: Word,
+    /// A leader sleeps on it while it waits for followers.
+    leader_word: Word,
     durable: AtomicU64,
 }
 
@@ -154,7 +154,7 @@ pub enum Role {
 
 /// A committer's place in a group.
 pub struct Ticket {
-    turn: usize,
+    number: usize,
     seen: u32,
     /// It was the last that the leader waits for.
     completes_group: bool,
@@ -165,7 +165,7 @@ impl Group {
         Group {
             state: Mutex::new(GroupState::default()),
             words: [Word::default(), Word::default()],
-            company: Word::default(),
+            leader_word: Word::default(),
             durable: AtomicU64::new(durable.0),
         }
     }
@@ -190,15 +190,15 @@ impl Group {
             return Role::Lead;
         }
         let is_in_closed = lsn <= state.target;
-        let turn = state.turn.wrapping_sub(usize::from(is_in_closed));
+        let number = state.number.wrapping_sub(usize::from(is_in_closed));
         state.waiting += usize::from(!is_in_closed);
         let completes_group = !is_in_closed && state.waiting == state.wanted;
         if completes_group {
-            self.company.change();
+            self.leader_word.change();
         }
         Role::Follow(Ticket {
-            turn,
-            seen: self.words[turn % 2].get(),
+            number,
+            seen: self.words[number % 2].get(),
             completes_group,
         })
     }
@@ -206,22 +206,22 @@ impl Group {
     /// Sleeps until the group is woken, or for no reason shorter.
     pub fn follow(&self, ticket: &Ticket) {
         if ticket.completes_group {
-            self.company.wake(1);
+            self.leader_word.wake(1);
         }
-        self.words[ticket.turn % 2].sleep(ticket.seen);
+        self.words[ticket.number % 2].sleep(ticket.seen);
     }
 
     /// The leader lets others join its group, if that pays.
     pub fn gather(&self) {
         let mut state = self.lock();
         let waiting = state.waiting;
-        let Some((others, at_most)) = state.gather.company(waiting) else {
+        let Some((others, at_most)) = state.gather.followers(waiting) else {
             return;
         };
         state.wanted = others;
-        let seen = self.company.get();
+        let seen = self.leader_word.get();
         drop(state);
-        self.company.sleep_for(seen, at_most);
+        self.leader_word.sleep_for(seen, at_most);
         let mut state = self.lock();
         state.wanted = 0;
         let came = state.waiting;
@@ -232,7 +232,7 @@ impl Group {
     pub fn close(&self, target: Lsn) {
         let mut state = self.lock();
         assert!(state.leading && target >= state.target);
-        state.turn = state.turn.wrapping_add(1);
+        state.number = state.number.wrapping_add(1);
         state.target = target;
         state.closed = std::mem::take(&mut state.waiting) + 1;
     }
@@ -244,13 +244,13 @@ impl Group {
         self.durable.fetch_max(state.target.0, Ordering::Release);
     }
 
-    /// Ends the leader's turn (GC-3).
+    /// Ends the leader's group (GC-3).
     pub fn end(&self) {
         let mut state = self.lock();
         state.leading = false;
         let (closed, left) = (state.closed, state.waiting);
         state.gather.ended(closed, left);
-        let [closed, next] = [state.turn.wrapping_sub(1), state.turn];
+        let [closed, next] = [state.number.wrapping_sub(1), state.number];
         let (closed, next) = (&self.words[closed % 2], &self.words[next % 2]);
         closed.change();
         if left > 0 {
@@ -264,7 +264,7 @@ impl Group {
         closed.wake(ALL);
     }
 
-    /// Ends the leader's turn as it should not be: nobody hears of it. For a test of tests.
+    /// Ends the leader's group as it should not be: nobody is woken. For a test of tests.
     #[cfg(feature = "sabotage")]
     pub fn end_silently(&self) {
         self.lock().leading = false;
@@ -273,7 +273,7 @@ impl Group {
     /// Wakes everybody: there is nothing to wait for any more.
     pub fn wake_all(&self) {
         let state = self.lock();
-        let all = [&self.words[0], &self.words[1], &self.company];
+        let all = [&self.words[0], &self.words[1], &self.leader_word];
         all.iter().for_each(|word| word.change());
         drop(state);
         all.iter().for_each(|word| word.wake(ALL));

@@ -10,9 +10,9 @@
 //! Everybody else sleeps, and is woken when its LSN is durable, or to lead the next group. `group` has the
 //! protocol.
 //!
-//! Committers that come back for more would split into two groups that take turns, each syncing while the
-//! other works. So a leader that expects more company than it has (gather.rs) lets the others queue up first,
-//! for a fraction of what a sync takes.
+//! Committers that come back for more would split into two groups that alternate, each syncing while the
+//! other works. So a leader that expects more followers than it has (gather.rs) lets the others queue up
+//! first, for a fraction of what a sync takes.
 //!
 //! # Failure
 //! WAL-4: after `poison` no position is published any more, the writer throws away what it drains so that
@@ -382,7 +382,7 @@ impl RedoLog {
         Ok(())
     }
 
-    /// Ends a leader's turn.
+    /// Ends a leader's group.
     fn resign(&self) {
         #[cfg(feature = "sabotage")]
         if self.is_sabotaged(Sabotage::CommitWakeForgotten) {
@@ -434,7 +434,7 @@ fn frame_len(header: u64) -> u64 {
     header & 0xffff_fff8
 }
 
-/// Ends the leader's turn however it ends.
+/// Ends the leader's group however the leader returns.
 struct Resign<'a> {
     log: &'a RedoLog,
 }

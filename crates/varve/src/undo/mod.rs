@@ -62,7 +62,7 @@ use ahead::read_ahead;
 use header::read_cached;
 use log::UndoLog;
 use rseg::{RsegUse, UsedSlot, check_history, undo_page};
-use segments::{deal, places, temporary_places, turn};
+use segments::{deal, places, rseg_of_thread, temporary_places};
 use trx::check_undo_no;
 
 /// Redo that one undo mini-transaction can write: a header, two history pages, an undo record.
@@ -206,14 +206,14 @@ impl UndoSys {
         })
     }
 
-    /// The undo of a transaction that starts to write. A thread takes turns among a few rollback segments,
+    /// The undo of a transaction that starts to write. A thread alternates among a few rollback segments,
     /// whose pages stay in its processor's cache, and goes on to others when they are full. What removes or
     /// renames files always takes the first one, so that it finds what the one before it has left there
     /// (SP-9).
     pub fn assign(&self, trx: TrxId, purpose: AllocPurpose) -> TrxUndo {
         let used = self.used.load(Ordering::Relaxed);
         let first = match purpose {
-            AllocPurpose::Normal => turn(used, trx),
+            AllocPurpose::Normal => rseg_of_thread(used, trx),
             AllocPurpose::Cleaning => 0,
         };
         TrxUndo::new(deal(&self.logged, used, first), trx, purpose)
@@ -240,7 +240,7 @@ impl UndoSys {
         if table.is_temporary() && undo.temporary.is_none() {
             self.env.spaces.check_temporary()?;
             let count = self.temporary.len();
-            let rseg = deal(&self.temporary, count, turn(count, trx));
+            let rseg = deal(&self.temporary, count, rseg_of_thread(count, trx));
             undo.temporary = Some(LogPair::new(rseg, AllocPurpose::Normal));
         }
         undo.pair_mut(table).prepare(&self.env, trx, kind, len)

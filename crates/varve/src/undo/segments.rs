@@ -26,8 +26,8 @@ pub const MAX_UNDO_LOGS: usize = RSEGS_END as usize;
 pub const MAX_UNDO_SPACES: usize = (RSEGS_END - FIRST_UNDO_RSEG) as usize;
 /// First page of an undo tablespace, or of the temporary one, that can be a rollback segment header.
 const FIRST_HEADER_PAGE: u32 = 2;
-/// Rollback segments that one thread's transactions take in turn: purge mostly works on another one than the
-/// thread. Ids of one thread's transactions are two apart if nobody else draws any.
+/// Rollback segments that one thread's transactions use alternately: purge mostly works on another one than
+/// the thread. Ids of one thread's transactions are two apart if nobody else draws any.
 const RSEGS_PER_THREAD: usize = 4;
 /// Where the rollback segments over these undo tablespaces have their headers. Without any there is one, in
 /// the system tablespace.
@@ -78,9 +78,9 @@ pub(super) fn format_headers(env: &UndoEnv, places: &[(u8, PageId)]) -> Result<(
     Ok(())
 }
 
-/// Which of the first `used` rollback segments a transaction of this thread takes, if it can. A thread takes
-/// turns among a few of them, whose pages stay in its processor's cache.
-pub(super) fn turn(used: usize, trx: TrxId) -> usize {
+/// The one of the first `used` rollback segments that a transaction of this thread takes, if it can. A thread
+/// alternates among a few of them, whose pages stay in its processor's cache.
+pub(super) fn rseg_of_thread(used: usize, trx: TrxId) -> usize {
     let own = thread_spot().wrapping_mul(RSEGS_PER_THREAD) % used;
     own + (trx.0 / 2) as usize % RSEGS_PER_THREAD
 }

@@ -37,7 +37,7 @@ use crate::txn::{LogLevel, Logger};
 /// Bytes of the log that are read together.
 const PIECE_BYTES: usize = 1 << 20;
 /// The thread looks for something to do so often.
-const TURN: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(100);
 /// And rests for so long when something went wrong.
 const REST: Duration = Duration::from_secs(10);
 const THREAD: &str = "varve-redo-index";
@@ -168,7 +168,7 @@ impl Shared {
         while !self.is_stopped() {
             match self.index_next() {
                 Ok(Some(_)) => {}
-                Ok(None) => thread::park_timeout(TURN),
+                Ok(None) => thread::park_timeout(PAUSE),
                 Err(_) => thread::park_timeout(REST),
             }
         }
