@@ -243,7 +243,7 @@ mod tests {
         }
     }
 
-    /// What makes strands short: neighbours in a block are told in a few bytes.
+    /// What makes runs short: neighbours in a block are told in a few bytes.
     #[test]
     fn heads_are_short() {
         let change = |no, start| Change {

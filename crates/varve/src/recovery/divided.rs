@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::pages::{UnitNo, Units};
 use super::partition::{Kept, Loaded, Partition, Redo, Source};
-use super::scatter::{Layout, Sink, Strand};
+use super::scatter::{Layout, Run, Sink};
 use super::spill::Spill;
 use crate::base::{Lsn, Result};
 
@@ -22,8 +22,8 @@ pub struct Divided {
 }
 
 impl Divided {
-    /// Of a log that ends at `end` and changes these pages: the strands of each thread that has read it.
-    pub fn new(units: &Units, threads: Vec<Vec<Strand>>, sink: Sink, end: Lsn) -> Divided {
+    /// Of a log that ends at `end` and changes these pages: the runs of each thread that has read it.
+    pub fn new(units: &Units, threads: Vec<Vec<Run>>, sink: Sink, end: Lsn) -> Divided {
         let (layout, spill, memory_bytes) = sink.into_parts();
         let mut threads: Vec<_> = threads.into_iter().map(Vec::into_iter).collect();
         let mut next = || Partition::new(Redo::new(threads.iter_mut().filter_map(Iterator::next)));

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 use super::chain::{Change, Tag};
 use super::pages::{Units, unit_of};
-use super::scatter::{Part, Strand};
+use super::scatter::{Run, RunBlock};
 use super::spill::{Spill, Spilled};
 use crate::base::{Error, Lsn, PageId, Result};
 use crate::io::{AlignedBuf, MappedBlock};
@@ -43,60 +43,61 @@ impl Deref for Block {
 /// Where a partition's redo is.
 pub struct Redo {
     /// Of each thread that read the log (PART-1).
-    strands: Vec<Strand>,
+    runs: Vec<Run>,
     /// What came of loading it, as long as somebody has it.
     loaded: Weak<Loaded>,
 }
 
 impl Redo {
-    pub fn new(strands: impl Iterator<Item = Strand>) -> Redo {
+    pub fn new(runs: impl Iterator<Item = Run>) -> Redo {
         Redo {
-            strands: strands.collect(),
+            runs: runs.collect(),
             loaded: Weak::new(),
         }
     }
 
     /// Sabotage: loses a block. False if there is none.
     pub fn lose_block(&mut self) -> bool {
-        let lost = self.strands.iter_mut().find_map(Vec::pop);
+        let lost = self.runs.iter_mut().find_map(Vec::pop);
         lost.is_some()
     }
 
     #[cfg(test)]
     pub fn spilled_blocks(&self) -> usize {
-        let all = self.strands.iter().flatten();
-        all.filter(|part| matches!(part, Part::Written(_))).count()
+        let all = self.runs.iter().flatten();
+        all.filter(|part| matches!(part, RunBlock::Written(_)))
+            .count()
     }
 
     /// Memory of blocks.
     pub fn held_bytes(&self) -> usize {
-        let bytes = |part: &Part| match part {
-            Part::Held(bytes) => bytes.capacity(),
-            Part::Written(_) => 0,
+        let bytes = |part: &RunBlock| match part {
+            RunBlock::Held(bytes) => bytes.capacity(),
+            RunBlock::Written(_) => 0,
         };
-        self.strands.iter().flatten().map(bytes).sum()
+        self.runs.iter().flatten().map(bytes).sum()
     }
 
-    /// The blocks, strand by strand, and how many bytes had to be read for that.
+    /// The blocks, run by run, and how many bytes had to be read for that.
     fn read(&self, spill: &Spill) -> Result<(Vec<Block>, Vec<Range<usize>>, usize)> {
-        let spilled = |part: &Part| match part {
-            Part::Held(_) => None,
-            Part::Written(spilled) => Some(*spilled),
+        let spilled = |part: &RunBlock| match part {
+            RunBlock::Held(_) => None,
+            RunBlock::Written(spilled) => Some(*spilled),
         };
-        let spilled: Vec<Spilled> = self.strands.iter().flatten().filter_map(spilled).collect();
+        let spilled: Vec<Spilled> = self.runs.iter().flatten().filter_map(spilled).collect();
         let read = spill.read(&spilled)?;
         let bytes = read.iter().map(|bytes| bytes.len()).sum();
         let mut read = read.into_iter();
-        let (mut blocks, mut strands) = (Vec::new(), Vec::new());
-        for strand in &self.strands {
+        let (mut blocks, mut runs) = (Vec::new(), Vec::new());
+        for run in &self.runs {
             let begin = blocks.len();
-            blocks.extend(strand.iter().map(|part| match part {
-                Part::Held(bytes) => Block::Held(bytes.clone()),
-                Part::Written(_) => Block::Read(read.next().expect("one for each")),
+            blocks.extend(run.iter().map(|part| match part {
+                RunBlock::Held(bytes) => Block::Held(bytes.clone()),
+                RunBlock::Written(_) => Block::Read(read.next().expect("one for each")),
             }));
-            strands.push(begin..blocks.len());
+            runs.push(begin..blocks.len());
         }
-        Ok((blocks, strands, bytes))
+        Ok((blocks, runs, bytes))
     }
 }
 
@@ -131,7 +132,7 @@ impl Partition {
     pub fn clear(&self) -> usize {
         let mut redo = self.redo.lock();
         let bytes = redo.held_bytes();
-        let gone = std::mem::take(&mut redo.strands);
+        let gone = std::mem::take(&mut redo.runs);
         drop(redo);
         // Not under the mutex: it may be much memory.
         drop(gone);
@@ -180,7 +181,7 @@ pub struct Loaded {
 
 impl Loaded {
     fn new(redo: &Redo, units: &[u32], of: &Source<'_>) -> Result<Loaded> {
-        let (blocks, strands, read_bytes) = redo.read(of.spill)?;
+        let (blocks, runs, read_bytes) = redo.read(of.spill)?;
         let mut pages = 0;
         let unit = |at: &u32| {
             let before = pages;
@@ -195,16 +196,16 @@ impl Loaded {
             places: Vec::new(),
             read_bytes,
         };
-        let in_order = loaded.in_order(&strands, of)?;
+        let in_order = loaded.in_order(&runs, of)?;
         loaded.put_together(in_order);
         Ok(loaded)
     }
 
     /// All changes in the order of the log, each with the number of its page in the partition (PART-1).
-    fn in_order(&self, strands: &[Range<usize>], of: &Source<'_>) -> Result<Vec<(u32, Place)>> {
+    fn in_order(&self, runs: &[Range<usize>], of: &Source<'_>) -> Result<Vec<(u32, Place)>> {
         let mut all = Vec::new();
-        let mut cursors = Vec::with_capacity(strands.len());
-        for blocks in strands {
+        let mut cursors = Vec::with_capacity(runs.len());
+        for blocks in runs {
             cursors.push(Cursor::new(&self.blocks, blocks.clone(), of)?);
         }
         let mut last = (u64::MAX, 0);
@@ -295,7 +296,7 @@ impl Loaded {
     }
 }
 
-/// A place in a strand.
+/// A place in a run.
 struct Cursor<'a> {
     blocks: &'a [Block],
     /// Those that are still to be decoded.
@@ -309,10 +310,10 @@ struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    fn new(blocks: &'a [Block], strand: Range<usize>, of: &Source<'_>) -> Result<Cursor<'a>> {
+    fn new(blocks: &'a [Block], run: Range<usize>, of: &Source<'_>) -> Result<Cursor<'a>> {
         let mut cursor = Cursor {
             blocks,
-            rest: strand,
+            rest: run,
             bytes: &[],
             next: None,
             place: Place::default(),
@@ -407,7 +408,7 @@ mod tests {
     use super::*;
     use crate::base::{PageNo, SpaceId};
     use crate::io::{FlushMethod, IoQueue, MappedBlocks, RealDisk};
-    use crate::recovery::spill::Outbox;
+    use crate::recovery::spill::SpillWriter;
 
     fn page(no: u32) -> PageId {
         PageId::new(SpaceId(2), PageNo(no))
@@ -435,16 +436,16 @@ mod tests {
     }
 
     fn written(spill: &Spill, bytes: &[u8]) -> Spilled {
-        let mut outbox = Outbox::new(spill, 4096);
-        let written = outbox.put(bytes).unwrap();
-        outbox.finish().unwrap();
+        let mut writer = SpillWriter::new(spill, 4096);
+        let written = writer.put(bytes).unwrap();
+        writer.finish().unwrap();
         written
     }
 
-    fn held(bytes: Vec<u8>) -> Part {
+    fn held(bytes: Vec<u8>) -> RunBlock {
         let mut block = MappedBlocks::default().cut(bytes.len()).unwrap();
         block.push(&bytes);
-        Part::Held(Arc::new(block))
+        RunBlock::Held(Arc::new(block))
     }
 
     fn units(pages: &[(u32, bool)]) -> Units {
@@ -458,16 +459,15 @@ mod tests {
         all.finish()
     }
 
-    fn partition(strands: Vec<Strand>, units: &Units) -> Partition {
-        let mut partition = Partition::new(Redo::new(strands.into_iter()));
+    fn partition(runs: Vec<Run>, units: &Units) -> Partition {
+        let mut partition = Partition::new(Redo::new(runs.into_iter()));
         partition.units = (0..units.all().len() as u32).collect();
         partition
     }
 
-    /// PART-1, PART-3, CHAIN-1: the strands of two threads, whose pieces take turns, in memory and in the
-    /// file.
+    /// PART-1, PART-3, CHAIN-1: the runs of two threads, whose pieces take turns, in memory and in the file.
     #[test]
-    fn strands_are_merged_in_the_order_of_the_log() {
+    fn runs_are_merged_in_the_order_of_the_log() {
         let dir = tempfile::tempdir().unwrap();
         let queue = Arc::new(IoQueue::one_by_one());
         let disk = Arc::new(RealDisk);
@@ -491,8 +491,8 @@ mod tests {
             change(80, 5, false),
         ]);
         let written = written(&spill, &third);
-        let strands = vec![
-            vec![held(first), Part::Written(written), held(beyond)],
+        let runs = vec![
+            vec![held(first), RunBlock::Written(written), held(beyond)],
             vec![],
             vec![held(second)],
         ];
@@ -501,7 +501,7 @@ mod tests {
             spill: &spill,
             end: Lsn(144),
         };
-        let partition = partition(strands, &units);
+        let partition = partition(runs, &units);
         let loaded = partition.load(&of).unwrap();
         for (no, expected) in [
             (1, vec![0, 32, 64, 96]),
@@ -523,7 +523,7 @@ mod tests {
 
     /// PART-1 among others.
     #[test]
-    fn what_is_no_strand_is_an_error() {
+    fn what_is_no_run_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let queue = Arc::new(IoQueue::one_by_one());
         let disk = Arc::new(RealDisk);
@@ -547,8 +547,8 @@ mod tests {
             (vec![encoded(&[change(0, 2, false)])], false),
         ] {
             let what = format!("{blocks:?}");
-            let strand = blocks.into_iter().map(held).collect();
-            let loaded = partition(vec![strand], &units).load(&of);
+            let run = blocks.into_iter().map(held).collect();
+            let loaded = partition(vec![run], &units).load(&of);
             assert_eq!(loaded.is_ok(), is_right, "{what}");
         }
     }
@@ -570,7 +570,7 @@ mod tests {
             end: Lsn(1 << 20),
         };
         for _ in 0..20 {
-            let partition = partition(vec![vec![Part::Written(written)]], &units);
+            let partition = partition(vec![vec![RunBlock::Written(written)]], &units);
             let together = Barrier::new(THREADS);
             let load = || {
                 together.wait();
@@ -602,12 +602,8 @@ mod tests {
             spill: &spill,
             end: Lsn(1000),
         };
-        let strand = || vec![held(encoded(&[change(0, 1, false)]))];
-        let load = || {
-            partition(vec![strand(), strand()], &units)
-                .load(&of)
-                .unwrap()
-        };
+        let run = || vec![held(encoded(&[change(0, 1, false)]))];
+        let load = || partition(vec![run(), run()], &units).load(&of).unwrap();
         let kept = Kept::new(2 * load().memory_bytes());
         for (n, expected) in [
             (0, vec![0]),

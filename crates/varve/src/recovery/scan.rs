@@ -23,7 +23,7 @@ use super::divided::Divided;
 use super::indexed::Indexed;
 use super::map::PageMap;
 use super::pages::{LogMarks, Units};
-use super::scatter::{Chunk, Layout, Restarts, Scatter, Sink, Strand};
+use super::scatter::{Chunk, Layout, Restarts, Run, Scatter, Sink};
 use super::spill::Spill;
 use super::survey::survey;
 use crate::base::{Error, Lsn, MAX_ID_56, Result, SpaceId};
@@ -126,7 +126,7 @@ pub fn scan(
         Some(e) => Err(e),
         None => {
             let units = intake.marks.finish();
-            let divided = division.divided(&units, intake.strands, sink, scan.end);
+            let divided = division.divided(&units, intake.runs, sink, scan.end);
             let map = PageMap::divided(units, divided);
             Ok((scan, Changes::Map(Box::new(map))))
         }
@@ -179,8 +179,8 @@ impl Division {
         take_in(reader, &self.control, self.threads(), Some(sink), stop)
     }
 
-    fn divided(&self, units: &Units, strands: Vec<Vec<Strand>>, sink: Sink, end: Lsn) -> Divided {
-        let divided = Divided::new(units, strands, sink, end);
+    fn divided(&self, units: &Units, runs: Vec<Vec<Run>>, sink: Sink, end: Lsn) -> Divided {
+        let divided = Divided::new(units, runs, sink, end);
         if self.settings.forgets_a_block {
             divided.lose_block();
         }
@@ -217,7 +217,7 @@ impl Division {
                 found: format!("redo for {} pages, or others", read.pages()),
             });
         }
-        Ok(self.divided(units, intake.strands, sink, scan.end))
+        Ok(self.divided(units, intake.runs, sink, scan.end))
     }
 }
 
@@ -272,7 +272,7 @@ fn take_in(
     let mut intake = Intake {
         told: Told::default(),
         marks: LogMarks::default(),
-        strands: Vec::new(),
+        runs: Vec::new(),
         end: control.checkpoint,
         broken_off: None,
     };
@@ -281,7 +281,7 @@ fn take_in(
         Some(first) if first.is_last => {
             let mut scatter = Scatter::new(sink);
             intake.take(scatter.take(&first)?);
-            intake.strands.push(scatter.finish());
+            intake.runs.push(scatter.finish());
         }
         Some(first) => {
             read_in_parallel(&mut reader, first, threads, sink, stop, &mut intake)?;
@@ -315,7 +315,7 @@ struct Intake {
     told: Told,
     marks: LogMarks,
     /// Of each thread, when it has ended.
-    strands: Vec<Vec<Strand>>,
+    runs: Vec<Vec<Run>>,
     end: Lsn,
     /// The generation of what is not whole.
     broken_off: Option<u64>,
@@ -367,10 +367,10 @@ fn read_in_parallel(
         }
         // So that nobody waits for us to take more.
         drop(results);
-        let strands = workers
+        let runs = workers
             .into_iter()
             .map(|worker| worker.join().expect("its panic is ours"));
-        intake.strands.extend(strands);
+        intake.runs.extend(runs);
         Ok(())
     })
 }
@@ -404,7 +404,7 @@ fn divide_pieces(
     sink: Option<&Sink>,
     pieces: Receiver<Result<Piece>>,
     chunks: SyncSender<Result<Chunk>>,
-) -> Vec<Strand> {
+) -> Vec<Run> {
     let mut scatter = Scatter::new(sink);
     for piece in pieces {
         let chunk = piece.and_then(|piece| scatter.take(&piece));

@@ -2,22 +2,21 @@
 //!
 //! A **partition** has the redo of some units of pages (`pages`), spread by a hash, so that each has about as
 //! much as the others, and neighbours are together. Each thread that reads the log has for each partition a
-//! **strand** of changes (`chain`), which it appends to: blocks of one length, the last of them open. A full
-//! block stays in memory, or is copied to the thread's outbox (`spill`) when the memory is used up, and its
+//! **run** of changes (`chain`), which it appends to: blocks of one length, the last of them open. A full
+//! block stays in memory, or is copied to the thread's writer (`spill`) when the memory is used up, and its
 //! memory is used for the next one. So nothing is sorted, and the threads share nothing but a few counters
 //! and the file.
 //!
-//! - **PART-1** The changes of a strand are in the order of the log, and those of one frame are in the
-//!   strands of one thread. So the order of the log is had again by merging a partition's strands by LSN
-//!   (`partition`).
-//! - **PART-2** The blocks that all threads have, and their outboxes, take no more than the memory bound, but
+//! - **PART-1** The changes of a run are in the order of the log, and those of one frame are in the runs of
+//!   one thread. So the order of the log is had again by merging a partition's runs by LSN (`partition`).
+//! - **PART-2** The blocks that all threads have, and their writers, take no more than the memory bound, but
 //!   for one change a thread that is longer than a block; and if there is hardly any memory what each thread
 //!   has in any case. That is memory of the process, not only of what is in use: a block's goes back to the
 //!   system with the block (IO-8), if the bound is not so low that blocks are shorter than the system's
 //!   pages.
-//! - **PART-3** A strand may have changes from beyond the end of the log: a thread does not know that another
-//!   has found it (WAL-3). They are passed over by their LSN when the strands are merged; which pages lack
-//!   redo is known from pieces that are part of the log only.
+//! - **PART-3** A run may have changes from beyond the end of the log: a thread does not know that another
+//!   has found it (WAL-3). They are passed over by their LSN when the runs are merged; which pages lack redo
+//!   is known from pieces that are part of the log only.
 //!
 //! If there is no room for the file the threads throw away what they have, and take in no more.
 
@@ -31,7 +30,7 @@ use parking_lot::Mutex;
 use super::chain::{Change, Tag, take_apart};
 use super::pages::{Marks, PieceMarks, UnitHasher, UnitNo, mix, unit_of};
 use super::scan::Told;
-use super::spill::{OUTBOX_BUFFERS, Outbox, Spill, Spilled};
+use super::spill::{Spill, SpillWriter, Spilled, WRITER_BUFFERS};
 use crate::base::{Error, Lsn, PageId, Result};
 use crate::io::{DIRECT_BLOCK, MappedBlock, MappedBlocks};
 use crate::redo::Piece;
@@ -43,7 +42,7 @@ const MOST_PARTITIONS: u64 = 16_384;
 const OPEN_SHARE: usize = 4;
 const MOST_BLOCK_BYTES: usize = 64 << 10;
 /// And the buffers of what is on the way to the file this one, if that is not less than a block each.
-const OUTBOX_SHARE: usize = 16;
+const WRITER_SHARE: usize = 16;
 const MOST_BUFFER_BYTES: usize = 1 << 20;
 
 /// How redo is divided.
@@ -52,7 +51,7 @@ pub struct Layout {
     pub partitions: usize,
     /// If it is more than [`DIRECT_BLOCK`], a multiple of that.
     pub block_bytes: usize,
-    /// Of each thread's outbox.
+    /// Of each thread's writer.
     pub buffer_bytes: usize,
 }
 
@@ -67,7 +66,7 @@ impl Layout {
             small @ ..DIRECT_BLOCK => small,
             bytes => bytes - bytes % DIRECT_BLOCK,
         };
-        let buffer = memory_bytes / OUTBOX_SHARE / threads / OUTBOX_BUFFERS;
+        let buffer = memory_bytes / WRITER_SHARE / threads / WRITER_BUFFERS;
         let buffer = buffer.clamp(block_bytes, MOST_BUFFER_BYTES);
         Layout {
             partitions: (open / block_bytes).clamp(1, wanted),
@@ -76,9 +75,9 @@ impl Layout {
         }
     }
 
-    /// Memory that a thread has in any case: all its open blocks, and its outbox.
+    /// Memory that a thread has in any case: all its open blocks, and its writer.
     fn thread_bytes(&self) -> usize {
-        self.partitions * self.block_bytes + OUTBOX_BUFFERS * self.buffer_bytes
+        self.partitions * self.block_bytes + WRITER_BUFFERS * self.buffer_bytes
     }
 
     pub fn partition_of(&self, unit: UnitNo) -> usize {
@@ -86,14 +85,14 @@ impl Layout {
     }
 }
 
-/// A block of a strand.
-pub enum Part {
+/// A block of a run.
+pub enum RunBlock {
     Held(Arc<MappedBlock>),
     Written(Spilled),
 }
 
 /// What a thread has of a partition, in the order of the log.
-pub type Strand = Vec<Part>;
+pub type Run = Vec<RunBlock>;
 
 /// Pages that the log starts as zeros, and from where on their changes count: what is before it is of no use
 /// (CHAIN-1).
@@ -178,7 +177,7 @@ pub struct Chunk {
     pub goes_on: bool,
 }
 
-/// The last block of a strand, which is being filled.
+/// The last block of a run, which is being filled.
 #[derive(Default)]
 struct Open {
     /// Once it is used.
@@ -215,10 +214,10 @@ pub struct Scatter<'a> {
     /// `None`: nobody wants what the log says of pages.
     sink: Option<&'a Sink>,
     /// As long as there is a sink.
-    outbox: Option<Outbox<'a>>,
+    writer: Option<SpillWriter<'a>>,
     /// Of each partition: the open block, and the ones before it.
     open: Vec<Open>,
-    full: Vec<Strand>,
+    full: Vec<Run>,
     blocks: MappedBlocks,
     /// Of the change that was added last.
     head: Vec<u8>,
@@ -234,7 +233,7 @@ impl<'a> Scatter<'a> {
         }
         Scatter {
             sink,
-            outbox: sink.map(|sink| Outbox::new(&sink.spill, sink.layout.buffer_bytes)),
+            writer: sink.map(|sink| SpillWriter::new(&sink.spill, sink.layout.buffer_bytes)),
             open: (0..partitions).map(|_| Open::default()).collect(),
             full: (0..partitions).map(|_| Vec::new()).collect(),
             blocks: MappedBlocks::default(),
@@ -282,13 +281,13 @@ impl<'a> Scatter<'a> {
     /// The open block is full, or there was none yet.
     fn add_to_another(&mut self, sink: &Sink, partition: usize, change: &Change<'_>) {
         let (len, block_bytes) = (change.most_bytes(), sink.layout.block_bytes);
-        let (open, strand) = (&mut self.open[partition], &mut self.full[partition]);
-        let outbox = self.outbox.as_mut().expect("there is a sink");
-        let done = put_away(sink, outbox, open, strand).and_then(|()| {
+        let (open, run) = (&mut self.open[partition], &mut self.full[partition]);
+        let writer = self.writer.as_mut().expect("there is a sink");
+        let done = put_away(sink, writer, open, run).and_then(|()| {
             if len > block_bytes {
                 let mut alone = Open::new(self.blocks.cut(len)?);
                 alone.add(change, &mut self.head);
-                return put_away(sink, outbox, &mut alone, strand);
+                return put_away(sink, writer, &mut alone, run);
             }
             if open.block.is_none() {
                 *open = Open::new(self.blocks.cut(block_bytes)?);
@@ -304,44 +303,44 @@ impl<'a> Scatter<'a> {
 
     fn give_up(&mut self) {
         (self.open, self.full) = (Vec::new(), Vec::new());
-        (self.sink, self.outbox) = (None, None);
+        (self.sink, self.writer) = (None, None);
         self.blocks = MappedBlocks::default();
     }
 
-    /// The strands of all partitions, of which all is written that is not in memory (MAP-5); none if nobody
+    /// The runs of all partitions, of which all is written that is not in memory (MAP-5); none if nobody
     /// wants them.
-    pub fn finish(mut self) -> Vec<Strand> {
-        let written = self.outbox.take().map(Outbox::finish);
+    pub fn finish(mut self) -> Vec<Run> {
+        let written = self.writer.take().map(SpillWriter::finish);
         if let (Some(sink), Some(Err(why))) = (self.sink, written) {
             sink.give_up(why);
             self.give_up();
         }
-        let mut strands = self.full;
-        for (strand, open) in strands.iter_mut().zip(self.open) {
+        let mut runs = self.full;
+        for (run, open) in runs.iter_mut().zip(self.open) {
             if let Some(block) = open.block.filter(|block| !block.is_empty()) {
-                strand.push(Part::Held(Arc::new(block)));
+                run.push(RunBlock::Held(Arc::new(block)));
             }
         }
-        strands
+        runs
     }
 }
 
-/// Puts what the open block has, if anything, behind the others of its strand: in memory if there is room for
+/// Puts what the open block has, if anything, behind the others of its run: in memory if there is room for
 /// another block, which `open` lacks then; else the block is empty.
 fn put_away(
     sink: &Sink,
-    outbox: &mut Outbox<'_>,
+    writer: &mut SpillWriter<'_>,
     open: &mut Open,
-    strand: &mut Strand,
+    run: &mut Run,
 ) -> Result<()> {
     let Some(mut block) = open.block.take_if(|block| !block.is_empty()) else {
         return Ok(());
     };
     if sink.may_hold(block.capacity()) {
-        strand.push(Part::Held(Arc::new(block)));
+        run.push(RunBlock::Held(Arc::new(block)));
         return Ok(());
     }
-    strand.push(Part::Written(outbox.put(&block)?));
+    run.push(RunBlock::Written(writer.put(&block)?));
     block.clear();
     *open = Open::new(block);
     Ok(())

@@ -3,16 +3,16 @@
 //! It is made when it is first needed, removed when everything is applied, and at the next start if a crash
 //! comes before. It is never synced: it means nothing to another process.
 //!
-//! Several threads write to it at once, each through an [`Outbox`] of its own, which gathers blocks of
+//! Several threads write to it at once, each through a [`SpillWriter`] of its own, which gathers blocks of
 //! changes in large buffers and has several of them written at the same time. Nobody waits for that unless
 //! all are under way. The file's blocks begin at multiples of [`DIRECT_BLOCK`], so that they can go past the
 //! system's cache, which otherwise makes a second copy of everything, of memory that has to be cleared first.
 //!
 //! - **MAP-3** What is read back from the file has the checksum with which it was written.
-//! - **MAP-5** An outbox has [`OUTBOX_BUFFERS`] buffers at most, whether they are being filled or written;
-//!   and for a moment one more if a block is longer than a buffer. It is gone when all that it has begun to
-//!   write is over, however that ends; and as long as there is one, nobody reads. So what is read was
-//!   written, if `finish` says so.
+//! - **MAP-5** A writer has [`WRITER_BUFFERS`] buffers at most, whether they are being filled or written; and
+//!   for a moment one more if a block is longer than a buffer. It is gone when all that it has begun to write
+//!   is over, however that ends; and as long as there is one, nobody reads. So what is read was written, if
+//!   `finish` says so.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -29,8 +29,8 @@ use crate::io::{
 /// The file's name, in the data directory.
 pub const SPILL_FILE: &str = "varve.recovery";
 
-/// Buffers of an outbox: one is filled while the others are written.
-pub const OUTBOX_BUFFERS: usize = 4;
+/// Buffers of a writer: one is filled while the others are written.
+pub const WRITER_BUFFERS: usize = 4;
 
 /// A block in the file.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +65,7 @@ pub struct Spill {
     bytes: AtomicU64,
     /// How many there are (MAP-5). Who reads has waited for the threads that had them, so it sees that they
     /// are gone.
-    outboxes: AtomicUsize,
+    writers: AtomicUsize,
 }
 
 impl Spill {
@@ -88,7 +88,7 @@ impl Spill {
             file: Mutex::default(),
             next: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
-            outboxes: AtomicUsize::new(0),
+            writers: AtomicUsize::new(0),
         })
     }
 
@@ -111,7 +111,7 @@ impl Spill {
 
     /// Reads these, all at the same time where the disk can do that.
     pub fn read(&self, blocks: &[Spilled]) -> Result<Vec<AlignedBuf>> {
-        assert_eq!(self.outboxes.load(Relaxed), 0, "MAP-5: all is written");
+        assert_eq!(self.writers.load(Relaxed), 0, "MAP-5: all is written");
         if blocks.is_empty() {
             return Ok(Vec::new());
         }
@@ -174,7 +174,7 @@ struct Filling {
 
 /// One thread's way to the file. An error that a write comes to is told by a later call, `finish` at the
 /// latest.
-pub struct Outbox<'a> {
+pub struct SpillWriter<'a> {
     spill: &'a Spill,
     buffer_bytes: usize,
     filling: Option<Filling>,
@@ -182,12 +182,12 @@ pub struct Outbox<'a> {
     under_way: VecDeque<Writing>,
 }
 
-impl<'a> Outbox<'a> {
+impl<'a> SpillWriter<'a> {
     /// With buffers of so many bytes, a multiple of [`DIRECT_BLOCK`].
-    pub fn new(spill: &'a Spill, buffer_bytes: usize) -> Outbox<'a> {
+    pub fn new(spill: &'a Spill, buffer_bytes: usize) -> SpillWriter<'a> {
         assert!(buffer_bytes > 0 && buffer_bytes.is_multiple_of(DIRECT_BLOCK));
-        spill.outboxes.fetch_add(1, Relaxed);
-        Outbox {
+        spill.writers.fetch_add(1, Relaxed);
+        SpillWriter {
             spill,
             buffer_bytes,
             filling: None,
@@ -236,14 +236,14 @@ impl<'a> Outbox<'a> {
 
     /// An empty buffer.
     fn begin(&mut self) -> Result<Filling> {
-        let bytes = match self.under_way.len() < OUTBOX_BUFFERS {
+        let bytes = match self.under_way.len() < WRITER_BUFFERS {
             true => AlignedBuf::new(self.buffer_bytes),
             false => {
                 let oldest = self.under_way.pop_front();
                 oldest.expect("there are some").wait()?
             }
         };
-        assert!(self.under_way.len() < OUTBOX_BUFFERS, "MAP-5");
+        assert!(self.under_way.len() < WRITER_BUFFERS, "MAP-5");
         Ok(Filling {
             bytes,
             used: 0,
@@ -272,11 +272,11 @@ impl<'a> Outbox<'a> {
     }
 }
 
-impl Drop for Outbox<'_> {
+impl Drop for SpillWriter<'_> {
     fn drop(&mut self) {
         // MAP-5. Whoever wants to know what came of it calls `finish`.
         self.under_way.drain(..).for_each(|w| drop(w.wait()));
-        self.spill.outboxes.fetch_sub(1, Relaxed);
+        self.spill.writers.fetch_sub(1, Relaxed);
     }
 }
 
@@ -320,11 +320,11 @@ mod tests {
             assert!(!path.exists());
             let mut blocks: Vec<Spilled> = thread::scope(|scope| {
                 let write = |from| {
-                    let mut outbox = Outbox::new(&spill, BUFFER);
+                    let mut writer = SpillWriter::new(&spill, BUFFER);
                     move || {
-                        let each = |n: usize| outbox.put(&block(2 * n + from)).unwrap();
+                        let each = |n: usize| writer.put(&block(2 * n + from)).unwrap();
                         let written: Vec<_> = (0..10).map(each).collect();
-                        outbox.finish().unwrap();
+                        writer.finish().unwrap();
                         written
                     }
                 };
@@ -397,26 +397,26 @@ mod tests {
         let block = |n: usize| vec![n as u8; DIRECT_BLOCK - n];
         let blocks = thread::scope(|scope| {
             let writer = scope.spawn(|| {
-                let mut outbox = Outbox::new(&spill, BUFFER);
+                let mut writer = SpillWriter::new(&spill, BUFFER);
                 let each = |n: usize| {
-                    let spilled = outbox.put(&block(n)).unwrap();
+                    let spilled = writer.put(&block(n)).unwrap();
                     put.fetch_add(1, Relaxed);
                     spilled
                 };
                 let blocks: Vec<_> = (0..BLOCKS).map(each).collect();
-                outbox.finish().unwrap();
+                writer.finish().unwrap();
                 blocks
             });
             let is_full = || {
-                gate.begun.load(Relaxed) >= OUTBOX_BUFFERS
-                    && put.load(Relaxed) >= 3 * OUTBOX_BUFFERS
+                gate.begun.load(Relaxed) >= WRITER_BUFFERS
+                    && put.load(Relaxed) >= 3 * WRITER_BUFFERS
             };
             while !is_full() {
                 thread::sleep(Duration::from_millis(1));
             }
             // It can't go on, however long it has.
             thread::sleep(Duration::from_millis(20));
-            assert_eq!(put.load(Relaxed), 3 * OUTBOX_BUFFERS);
+            assert_eq!(put.load(Relaxed), 3 * WRITER_BUFFERS);
             gate.is_open.store(true, Relaxed);
             writer.join().unwrap()
         });
@@ -426,19 +426,19 @@ mod tests {
     }
 
     /// The error of a write that nobody waited for is told by `put` or `finish`, and everything is over when
-    /// the outbox is gone.
+    /// the writer is gone.
     #[test]
     fn errors_are_told_later_and_nothing_goes_on() {
         let dir = tempfile::tempdir().unwrap();
         for (blocks, room) in [(1, 0), (7, 2), (60, 4)] {
             let (gate, spill) = gated(dir.path(), room * BUFFER as u64);
             gate.is_open.store(true, Relaxed);
-            let mut outbox = Outbox::new(&spill, BUFFER);
+            let mut writer = SpillWriter::new(&spill, BUFFER);
             let block = vec![1; DIRECT_BLOCK];
-            let put = (0..blocks).try_for_each(|_| outbox.put(&block).map(drop));
-            let done = put.and_then(|()| outbox.finish());
+            let put = (0..blocks).try_for_each(|_| writer.put(&block).map(drop));
+            let done = put.and_then(|()| writer.finish());
             assert!(matches!(done, Err(Error::NoSpace { .. })), "{done:?}");
-            assert_eq!(spill.outboxes.load(Relaxed), 0);
+            assert_eq!(spill.writers.load(Relaxed), 0);
             let begun = gate.begun.load(Relaxed);
             thread::sleep(Duration::from_millis(5));
             assert_eq!(gate.begun.load(Relaxed), begun, "MAP-5");

@@ -21,7 +21,7 @@ const PIECE_BYTES: usize = 2 << 20;
 const PIECES_TOGETHER: usize = 4;
 
 /// A part of the log.
-enum Part {
+enum LogPart {
     Indexed(Box<Index>),
     /// Up to the next part, or the log's end.
     Log {
@@ -47,9 +47,9 @@ pub fn survey(
     threads: usize,
 ) -> Result<Option<Survey>> {
     let parts = parts(find(disk, dir, control, stream), control.checkpoint);
-    let indexed = |part: &Part| match part {
-        Part::Indexed(index) => index.head().next.0 - index.head().first.0,
-        Part::Log { .. } => 0,
+    let indexed = |part: &LogPart| match part {
+        LogPart::Indexed(index) => index.head().next.0 - index.head().first.0,
+        LogPart::Log { .. } => 0,
     };
     let indexed: u64 = parts.iter().map(indexed).sum();
     if indexed == 0 || indexed < (stream.end().0 - control.checkpoint.0) / 2 {
@@ -58,8 +58,8 @@ pub fn survey(
     let mut indexes = Vec::with_capacity(parts.len());
     for part in parts {
         match part {
-            Part::Indexed(index) => indexes.push(*index),
-            Part::Log { from, until } => {
+            LogPart::Indexed(index) => indexes.push(*index),
+            LogPart::Log { from, until } => {
                 indexes.extend(read_part(stream, control, from, until, threads)?);
             }
         }
@@ -88,7 +88,7 @@ fn find(disk: &dyn Disk, dir: &Path, control: &Control, stream: &Stream) -> Vec<
 }
 
 /// The log in parts, from the checkpoint on. Of each file, its index if there is one.
-fn parts(of_files: Vec<Option<Index>>, checkpoint: Lsn) -> Vec<Part> {
+fn parts(of_files: Vec<Option<Index>>, checkpoint: Lsn) -> Vec<LogPart> {
     let mut parts = Vec::new();
     // Where the next part begins, unless it is somewhere in a part that has to be read.
     let mut at = Some(checkpoint);
@@ -98,17 +98,17 @@ fn parts(of_files: Vec<Option<Index>>, checkpoint: Lsn) -> Vec<Part> {
             None => n > 0,
         };
         if let Some(index) = index.filter(fits) {
-            if let (None, Some(Part::Log { until, .. })) = (at, parts.last_mut()) {
+            if let (None, Some(LogPart::Log { until, .. })) = (at, parts.last_mut()) {
                 *until = Some(index.head().first);
             }
             at = Some(index.head().next);
-            parts.push(Part::Indexed(Box::new(index)));
+            parts.push(LogPart::Indexed(Box::new(index)));
         } else if let Some(from) = at.take() {
-            parts.push(Part::Log { from, until: None });
+            parts.push(LogPart::Log { from, until: None });
         }
     }
     if let Some(from) = at {
-        parts.push(Part::Log { from, until: None });
+        parts.push(LogPart::Log { from, until: None });
     }
     parts
 }
