@@ -54,13 +54,13 @@ pub(super) struct Top {
 
 /// How a log takes its first page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Begins {
+enum LogStart {
     /// Behind the logs that are there.
-    Behind,
+    AfterOthers,
     /// It starts the page anew (UNDO-6).
-    Anew,
+    EmptiesPage,
     /// It has begun.
-    Begun,
+    Started,
 }
 
 /// One log of a running transaction.
@@ -71,7 +71,7 @@ pub struct UndoLog {
     header: LogHeader,
     /// The header is written with the first record. Until then the page is a cached one of the rollback
     /// segment.
-    begins: Begins,
+    start: LogStart,
     /// The cached page as it was taken.
     taken: Cached,
     /// A record tells purge to do something once the transaction has committed.
@@ -106,16 +106,16 @@ impl UndoLog {
         // RSEG-5, and whether there is anything to be won.
         let anew = cached.kind != kind || (cached.room < wanted && rseg.is_purged(&cached));
         let too_early = env.mtr.log.is_sabotaged(Sabotage::UndoPageTakenTooEarly);
-        let (begins, room, start) = match anew || too_early {
-            true => (Begins::Anew, room_of_first_page(env.page_size), 0),
-            false => (Begins::Behind, cached.room, cached.records),
+        let (start, room, records) = match anew || too_early {
+            true => (LogStart::EmptiesPage, room_of_first_page(env.page_size), 0),
+            false => (LogStart::AfterOthers, cached.room, cached.records),
         };
         let header = LogHeader {
             state: LogState::Active,
             kind,
             undone_revive: false,
             slot: cached.slot,
-            start,
+            start: records,
             trx,
             last: cached.page,
             pages: 1,
@@ -124,42 +124,42 @@ impl UndoLog {
             space: rseg.space(),
             first: cached.page,
             header,
-            begins,
+            start,
             taken: cached,
             concerns_purge: false,
             room,
-            last_slots: start,
+            last_slots: records,
             top: None,
         })
     }
 
     /// Writes the header, in the mini-transaction of the first record or of the page that it goes to.
     fn begin(&mut self, mtr: &mut Mtr<'_>, page: PageH) {
-        match self.begins {
-            Begins::Behind => {
+        match self.start {
+            LogStart::AfterOthers => {
                 let header = self.header.encode();
                 write_user(mtr, page, 0, &header[..BEGIN_LEN]);
             }
-            Begins::Anew => {
+            LogStart::EmptiesPage => {
                 format_page(mtr, page, PageType::UndoLog, TrxId(0), FIRST_LEN);
                 self.write_header(mtr, page);
                 let room = undo_page(mtr.bytes(page)).map(|p| p.free_space());
                 assert_eq!(room, Some(self.room), "UNDO-3: room in an empty undo page");
                 self.taken.newest = TrxNo(0);
             }
-            Begins::Begun => {}
+            LogStart::Started => {}
         }
-        self.begins = Begins::Begun;
+        self.start = LogStart::Started;
     }
 
     /// Whether anything was written. If not, the page is still a cached one, and has to be returned as such.
-    pub(super) fn is_begun(&self) -> bool {
-        self.begins == Begins::Begun
+    pub(super) fn has_started(&self) -> bool {
+        self.start == LogStart::Started
     }
 
     /// The page as it was before the log, which has not begun.
     pub(super) fn taken(&self) -> Cached {
-        assert!(!self.is_begun(), "RSEG-4: a page in use is cached");
+        assert!(!self.has_started(), "RSEG-4: a page in use is cached");
         self.taken
     }
 
@@ -215,7 +215,7 @@ impl UndoLog {
             space,
             first,
             header,
-            begins: Begins::Begun,
+            start: LogStart::Started,
             taken: Cached {
                 slot,
                 page: first,
@@ -268,7 +268,7 @@ impl UndoLog {
     pub(super) fn latch_header(&self, mtr: &mut Mtr<'_>) -> Result<PageH> {
         let h = mtr.exclusive(self.page(self.first))?;
         let found = LogHeader::read(mtr.bytes(h), self.page(self.first))?;
-        let is_it = match self.is_begun() {
+        let is_it = match self.has_started() {
             true => {
                 (found.state, found.trx, found.start)
                     == (self.header.state, self.header.trx, self.header.start)
@@ -281,7 +281,7 @@ impl UndoLog {
             true => Ok(h),
             false => Err(Error::corrupt(
                 self.page(self.first),
-                format!("{:?} ({:?})", self.header, self.begins),
+                format!("{:?} ({:?})", self.header, self.start),
                 format!("{found:?}"),
             )),
         }
@@ -349,7 +349,7 @@ impl UndoLog {
     /// Latches the page that the next record goes to.
     pub(super) fn latch_last(&self, mtr: &mut Mtr<'_>) -> Result<PageH> {
         let h = self.latch_page(mtr, self.header.last)?;
-        if self.begins != Begins::Anew {
+        if self.start != LogStart::EmptiesPage {
             let id = self.page(self.header.last);
             let found = undo_page(mtr.bytes(h)).map(|p| (p.n_slots(), p.free_space()));
             let expected = (self.last_slots.into(), self.room);
@@ -387,7 +387,7 @@ impl UndoLog {
             cost(bytes.len()) <= self.room,
             "UNDO-3: no room was made for an undo record"
         );
-        if !self.is_begun() {
+        if !self.has_started() {
             self.begin(mtr, last_h);
         }
         self.concerns_purge |= concerns_purge;

@@ -558,7 +558,7 @@ impl Run {
                     let mut logs = pair
                         .into_iter()
                         .flat_map(|pair| pair.logs().map(move |log| (pair, log)));
-                    let log = logs.find(|(_, log)| log.header().kind == kind && log.is_begun());
+                    let log = logs.find(|(_, log)| log.header().kind == kind && log.has_started());
                     let found = log.map(|(pair, log)| self.read(pair.rseg.space(), &log.span()));
                     assert_same(&found.unwrap_or_default(), &records);
                 }

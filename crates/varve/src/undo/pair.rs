@@ -28,7 +28,7 @@ pub(super) struct LogPair {
 
 /// What becomes of the update log when its transaction ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Ends {
+pub(super) enum TrxOutcome {
     Committed,
     /// Everything was taken back. A log in which a revive was taken back joins the history all the same: what
     /// it restored to 'dead' may have been passed over by purge meanwhile.
@@ -37,7 +37,7 @@ pub(super) enum Ends {
 
 /// Where a log and its pages go at the end of its transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum End {
+enum LogEnd {
     /// It joins the history. Its page stays in its slot, as a cached one.
     Share,
     /// It joins the history and closes its page.
@@ -50,61 +50,61 @@ enum End {
     Free,
 }
 
-impl End {
-    fn of(log: &UndoLog, env: &UndoEnv, rseg: &Rseg, how: Ends) -> End {
+impl LogEnd {
+    fn of(log: &UndoLog, env: &UndoEnv, rseg: &Rseg, outcome: TrxOutcome) -> LogEnd {
         let is_update = log.header().kind == LogKind::Update;
-        if is_update && (how == Ends::Committed || log.undone_revive()) {
+        if is_update && (outcome == TrxOutcome::Committed || log.undone_revive()) {
             return match log.leaves_room(env) {
-                true => End::Share,
-                false => End::Close,
+                true => LogEnd::Share,
+                false => LogEnd::Close,
             };
         }
         // What is left of an update log that was taken back stands between others. If there is no room behind
         // it, only the history can take the page.
         match (log.is_one_page(), is_update && !log.is_alone(rseg)) {
-            (true, true) if !log.leaves_room(env) => End::Close,
-            (true, _) => End::Cache,
-            (false, true) => End::CutAndClose,
-            (false, false) => End::Free,
+            (true, true) if !log.leaves_room(env) => LogEnd::Close,
+            (true, _) => LogEnd::Cache,
+            (false, true) => LogEnd::CutAndClose,
+            (false, false) => LogEnd::Free,
         }
     }
 
     fn joins_history(self) -> bool {
-        matches!(self, End::Share | End::Close | End::CutAndClose)
+        matches!(self, LogEnd::Share | LogEnd::Close | LogEnd::CutAndClose)
     }
 
     /// The log's slot becomes free.
     fn frees_slot(self) -> bool {
-        matches!(self, End::Close | End::CutAndClose | End::Free)
+        matches!(self, LogEnd::Close | LogEnd::CutAndClose | LogEnd::Free)
     }
 }
 
 /// A log's pages, latched for its end.
 #[derive(Clone, Copy)]
-struct EndPages {
-    end: End,
+struct LogEndPages {
+    end: LogEnd,
     /// `None` for `Free`.
     first: Option<PageH>,
     /// For `Free` and `CutAndClose`.
     last: Option<PageH>,
 }
 
-impl EndPages {
-    fn latch(log: &UndoLog, end: End, mtr: &mut Mtr<'_>) -> Result<EndPages> {
+impl LogEndPages {
+    fn latch(log: &UndoLog, end: LogEnd, mtr: &mut Mtr<'_>) -> Result<LogEndPages> {
         let first = match end {
-            End::Free => None,
+            LogEnd::Free => None,
             _ => Some(log.latch_header(mtr)?),
         };
         let last = match end {
-            End::Free | End::CutAndClose => Some(log.latch_end(mtr)?),
+            LogEnd::Free | LogEnd::CutAndClose => Some(log.latch_end(mtr)?),
             _ => None,
         };
-        Ok(EndPages { end, first, last })
+        Ok(LogEndPages { end, first, last })
     }
 }
 
 /// The latched pages by which a pair ends.
-pub(super) struct Ending<'a> {
+pub(super) struct LatchedEnd<'a> {
     mtr: Mtr<'a>,
     /// A log that nobody needs, and whose page stays where it is, has nothing to do with the rollback
     /// segment's header.
@@ -112,10 +112,10 @@ pub(super) struct Ending<'a> {
     /// Where the update log joins the history, if it does.
     tail: Option<Tail>,
     /// Of the update and the insert log.
-    logs: [Option<EndPages>; 2],
+    logs: [Option<LogEndPages>; 2],
 }
 
-impl Ending<'_> {
+impl LatchedEnd<'_> {
     pub fn joins_history(&self) -> bool {
         self.tail.is_some()
     }
@@ -160,7 +160,7 @@ impl LogPair {
 
     /// Something was written.
     pub fn has_logs(&self) -> bool {
-        let begun = |log: &Option<UndoLog>| log.as_ref().is_some_and(UndoLog::is_begun);
+        let begun = |log: &Option<UndoLog>| log.as_ref().is_some_and(UndoLog::has_started);
         begun(&self.insert) || begun(&self.update)
     }
 
@@ -243,21 +243,25 @@ impl LogPair {
     }
 
     /// Latches what the end changes: everything that can fail. `None` if nothing was written.
-    pub fn latch_end<'a>(&mut self, env: &'a UndoEnv, how: Ends) -> Result<Option<Ending<'a>>> {
+    pub fn latch_end<'a>(
+        &mut self,
+        env: &'a UndoEnv,
+        outcome: TrxOutcome,
+    ) -> Result<Option<LatchedEnd<'a>>> {
         self.return_unused();
         if !self.has_logs() {
             return Ok(None);
         }
         let logs = [&self.update, &self.insert];
-        let end_of = |log: &UndoLog| End::of(log, env, &self.rseg, how);
+        let end_of = |log: &UndoLog| LogEnd::of(log, env, &self.rseg, outcome);
         let ends = logs.map(|log| log.as_ref().map(end_of));
-        let any = |which: fn(End) -> bool| ends.iter().flatten().any(|end| which(*end));
-        let joins_history = any(End::joins_history);
+        let any = |which: fn(LogEnd) -> bool| ends.iter().flatten().any(|end| which(*end));
+        let joins_history = any(LogEnd::joins_history);
         let mut mtr = match &self.hold {
             Some(hold) => hold.begin(env)?,
             None => Mtr::begin_in(&env.mtr, self.rseg.space(), MAX_COMMIT_MTR)?,
         };
-        let rseg = match joins_history || any(End::frees_slot) {
+        let rseg = match joins_history || any(LogEnd::frees_slot) {
             true => Some(self.rseg.latch(&mut mtr)?),
             false => None,
         };
@@ -268,10 +272,10 @@ impl LogPair {
         let mut latched = [None; 2];
         for ((log, end), latched) in logs.into_iter().zip(ends).zip(&mut latched) {
             if let (Some(log), Some(end)) = (log, end) {
-                *latched = Some(EndPages::latch(log, end, &mut mtr)?);
+                *latched = Some(LogEndPages::latch(log, end, &mut mtr)?);
             }
         }
-        Ok(Some(Ending {
+        Ok(Some(LatchedEnd {
             mtr,
             rseg,
             tail,
@@ -281,21 +285,26 @@ impl LogPair {
 
     /// Ends the pair: the update log joins the history under `no` if it was latched for that; all else is
     /// given back. `also` is logged with it. Returns the LSN that makes it durable.
-    pub fn end(&mut self, ending: Ending<'_>, no: TrxNo, also: Option<&RawRecord<'_>>) -> Lsn {
-        let Ending {
+    pub fn end(
+        &mut self,
+        latched_end: LatchedEnd<'_>,
+        no: TrxNo,
+        also: Option<&RawRecord<'_>>,
+    ) -> Lsn {
+        let LatchedEnd {
             mut mtr,
             rseg: rseg_h,
             tail,
             logs: latched,
-        } = ending;
+        } = latched_end;
         let rseg = &self.rseg;
         let mut logs = [self.update.take(), self.insert.take()];
         for (log, pages) in logs.iter_mut().zip(latched) {
             let (Some(log), Some(pages)) = (log, pages) else {
                 continue;
             };
-            let EndPages { end, first, last } = pages;
-            if let (End::CutAndClose, Some(rseg_h), Some(first), Some(last)) =
+            let LogEndPages { end, first, last } = pages;
+            if let (LogEnd::CutAndClose, Some(rseg_h), Some(first), Some(last)) =
                 (end, rseg_h, first, last)
             {
                 log.cut_off(&mut mtr, rseg, rseg_h, first, last);
@@ -309,7 +318,7 @@ impl LogPair {
                 let entry = log.history_entry(mtr.bytes(first), no, end.frees_slot());
                 rseg.append_history(&mut mtr, rseg_h, tail, entry);
             }
-            if let (End::Free, Some(rseg_h), Some(last)) = (end, rseg_h, last) {
+            if let (LogEnd::Free, Some(rseg_h), Some(last)) = (end, rseg_h, last) {
                 log.give_back(&mut mtr, rseg, rseg_h, last);
             }
             if let (true, Some(rseg_h)) = (end.frees_slot(), rseg_h) {
@@ -322,7 +331,7 @@ impl LogPair {
         let lsn = mtr.commit();
         self.hold = None;
         for (log, pages) in logs.iter().zip(latched) {
-            let (Some(log), Some(EndPages { end, .. })) = (log, pages) else {
+            let (Some(log), Some(LogEndPages { end, .. })) = (log, pages) else {
                 continue;
             };
             let joined = end.joins_history();
@@ -340,7 +349,7 @@ impl LogPair {
     /// Returns logs that were created, but not written to.
     fn return_unused(&mut self) {
         for log in [&mut self.insert, &mut self.update] {
-            if let Some(unused) = log.take_if(|log| !log.is_begun()) {
+            if let Some(unused) = log.take_if(|log| !log.has_started()) {
                 self.rseg.return_cached(unused.taken());
                 if unused.header().kind == LogKind::Update {
                     self.rseg.return_history();

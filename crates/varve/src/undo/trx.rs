@@ -6,7 +6,7 @@
 use std::cell::Cell;
 
 use super::log::{self, UndoLog};
-use super::pair::{Ending, Ends, LogPair};
+use super::pair::{LatchedEnd, LogPair, TrxOutcome};
 use super::record::MAX_UNDO_NO;
 use super::rseg::RsegUse;
 use super::{EncodedUndo, UndoCopies, UndoEnv, UndoKind, UndoRecord, UndoSys};
@@ -275,7 +275,7 @@ impl TrxUndo {
         env: &UndoEnv,
         number: impl FnOnce() -> TrxNo,
     ) -> Result<(TrxNo, Option<Lsn>)> {
-        self.finish(env, Ends::Committed, |_| number())
+        self.finish(env, TrxOutcome::Committed, |_| number())
     }
 
     /// Ends the transaction's undo after everything was taken back. `number` is told whether a log joins the
@@ -285,29 +285,33 @@ impl TrxUndo {
         env: &UndoEnv,
         number: impl FnOnce(bool) -> TrxNo,
     ) -> Result<(TrxNo, Option<Lsn>)> {
-        self.finish(env, Ends::RolledBack, number)
+        self.finish(env, TrxOutcome::RolledBack, number)
     }
 
     fn finish(
         &mut self,
         env: &UndoEnv,
-        how: Ends,
+        outcome: TrxOutcome,
         number: impl FnOnce(bool) -> TrxNo,
     ) -> Result<(TrxNo, Option<Lsn>)> {
-        let logged = self.logged.latch_end(env, how)?;
-        let temporary = self.in_temporary(env, |pair| pair.latch_end(env, how))?;
+        let logged = self.logged.latch_end(env, outcome)?;
+        let temporary = self.in_temporary(env, |pair| pair.latch_end(env, outcome))?;
         let temporary = temporary.flatten();
-        let joins =
-            |ending: &Option<Ending<'_>>| ending.as_ref().is_some_and(Ending::joins_history);
+        let joins = |latched_end: &Option<LatchedEnd<'_>>| {
+            latched_end.as_ref().is_some_and(LatchedEnd::joins_history)
+        };
         let no = number(joins(&logged) || joins(&temporary));
-        let removal = self.removes.as_deref().filter(|_| how == Ends::Committed);
+        let removal = self
+            .removes
+            .as_deref()
+            .filter(|_| outcome == TrxOutcome::Committed);
         let removal = removal.map(|(space, path)| RawRecord::FileDelete {
             space: *space,
             path,
         });
-        let end = logged.map(|ending| self.logged.end(ending, no, removal.as_ref()));
-        if let (Some(pair), Some(ending)) = (&mut self.temporary, temporary) {
-            pair.end(ending, no, None);
+        let end = logged.map(|latched_end| self.logged.end(latched_end, no, removal.as_ref()));
+        if let (Some(pair), Some(latched_end)) = (&mut self.temporary, temporary) {
+            pair.end(latched_end, no, None);
         }
         Ok((no, end))
     }
