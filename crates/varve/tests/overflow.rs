@@ -312,7 +312,7 @@ fn a_duplicate_writes_no_long_value() {
 }
 
 #[test]
-fn a_revived_row_shares_nothing_with_the_dead_one() {
+fn an_un_delete_marked_row_shares_nothing_with_the_one_before() {
     let dir = tempfile::tempdir().unwrap();
     let (db, table) = open(&dir, 4096);
     let body = bytes(1, 100_000);
@@ -325,7 +325,7 @@ fn a_revived_row_shares_nothing_with_the_dead_one() {
     let mut trx = begin(&db);
     delete(&mut trx, &table, 1).unwrap();
     trx.commit().unwrap();
-    // The same value, so that a reviver would be tempted.
+    // The same value, so that sharing it would be tempting.
     let mut trx = begin(&db);
     insert(&mut trx, &table, &row(1, 1, Some(body.clone()), 100)).unwrap();
     old.commit().unwrap();

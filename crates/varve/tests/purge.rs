@@ -104,7 +104,7 @@ fn a_log_longer_than_a_batch_takes_several() {
     let table = create(&db, "p/t", 2000);
     let mut trx = db.begin(Isolation::RepeatableRead);
     (0..1000).for_each(|n| delete(&mut trx, &table, n * 4));
-    // The log goes on behind changes that were taken back, revives among them.
+    // The log goes on behind changes that were taken back, un-delete-markings among them.
     let mark = trx.savepoint();
     for n in 0..300 {
         insert(&mut trx, &table, n * 4, b"back");
@@ -177,7 +177,7 @@ fn behind_a_damaged_undo_record_nothing_is_purged() {
         let p = SlottedRef::new(&page);
         for (slot, at) in p.places(0..p.n_slots()).enumerate() {
             let record = UndoRecord::decode(p.payload(slot)).unwrap();
-            if record.kind == UndoKind::EntryKill {
+            if record.kind == UndoKind::EntryDeleteMark {
                 // Behind the length of an empty key.
                 kills.push((record.trx, place.clone(), at.start + 2));
             }

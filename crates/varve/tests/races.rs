@@ -72,7 +72,8 @@ fn check(db: &Database, name: &str, rows: u64, deleted: u64) {
     assert_eq!((report.rows, report.deleted_rows), (rows, deleted));
 }
 
-/// A dead row that an insert has found and locked may be purged before the insert comes back to revive it.
+/// A delete-marked row that an insert has found and locked may be purged before the insert comes back to
+/// un-delete-mark it.
 #[cfg(feature = "sabotage")]
 #[test]
 fn a_deleted_row_is_inserted_again_while_purge_removes_it() {

@@ -11,7 +11,7 @@ pub enum Sabotage {
     CheckpointTooFar,
     /// Commits are acknowledged before they are durable.
     AcknowledgedTooEarly,
-    /// The undo record of a killed secondary entry is not written.
+    /// The undo record of a delete-marked secondary entry is not written.
     UndoSkipped,
     /// Rollback leaves new secondary entries where they are.
     EntryLeftByRollback,

@@ -11,7 +11,7 @@ use {
 /// Between two steps that each take latches of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StopPoint {
-    /// An insert has locked the dead row with its key, and is to revive it.
+    /// An insert has locked the delete-marked row with its key, and is to un-delete-mark it.
     DeadRowLocked,
     /// A semi-consistent scan has opened its view, and is to read the row that another one has locked.
     ViewOfCommittedRow,

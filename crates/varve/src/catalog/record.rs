@@ -89,7 +89,7 @@ impl EntryRecord {
     }
 }
 
-/// The part of an entry's payload that a kill or revive changes: flags and TrxId.
+/// The part of an entry's payload that delete-marking and un-delete-marking change: flags and TrxId.
 pub fn entry_state(flags: u8, trx: TrxId) -> [u8; 8] {
     let mut out = [0; 8];
     out[0] = flags;

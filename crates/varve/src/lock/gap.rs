@@ -6,7 +6,7 @@
 //! records or pages: a record that purge or a rollback removes, a page that is split or merged change nothing
 //! about it.
 //!
-//! Who makes a key *live* in an index (inserts its record, or revives a dead one) first asks under the
+//! Who makes a key *live* in an index (inserts its record, or un-delete-marks it) first asks under the
 //! exclusive latch of the key's leaf whether an interval of another owner contains the key. If so it lets its
 //! latches go, waits until none does (an *insert intention*), and searches again: a wait that ended well
 //! grants nothing.

@@ -6,9 +6,9 @@
 //! pages nor frees them twice: whoever works through the record again goes on where the reference points.
 //! `NO_PAGE` there says that nothing is left.
 //!
-//! A revived row shares no long value with the dead one before it, whose values are on the list of the
-//! deletion. So the list may be worked off whether or not the row was revived, and a dead row may refer to
-//! pages that are gone: whoever could still read it sees the deletion.
+//! An un-delete-marked row shares no long value with the delete-marked one before it, whose values are on the
+//! list of the deletion. So the list may be worked off whether or not the row was un-delete-marked, and a
+//! delete-marked row may refer to pages that are gone: whoever could still read it sees the deletion.
 //!
 //! Latches: the chain's pages, then the undo page, then allocation pages. A table's gate is held for one
 //! mini-transaction at a time, so DDL does not wait for a whole chain.

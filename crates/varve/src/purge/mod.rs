@@ -10,17 +10,17 @@
 //!
 //! Rules, for a record written by T:
 //!
-//! - `EntryKill`: remove the entry if it is dead by T.
-//! - `RowDelete`: remove the row if it is dead by T and its RollPtr is this record.
-//! - `RowUpdate` and `RowDelete`: free the long values that the record lists (`chains`).
-//! - a revive, if revives of this log were taken back: remove the record if it equals its previous, dead
-//!   state.
+//! - `EntryDeleteMark`: remove the entry if T has delete-marked it.
+//! - `RowDeleteMark`: remove the row if T has delete-marked it and its RollPtr is this record.
+//! - `RowUpdate` and `RowDeleteMark`: free the long values that the record lists (`chains`).
+//! - an un-delete-marking, if one of this log was taken back: remove the record if it equals its previous,
+//!   delete-marked state.
 //! - anything else that was undone: nothing.
 //!
 //! - **PURGE-1** A row goes after its entries (SEC-1): of a batch first all entries are worked off, then all
 //!   rows. DELETE logs the entries first, so this holds for a log that takes several batches, too. A log in
-//!   which a revive was taken back has them the other way round and is therefore read twice, entries then
-//!   rows.
+//!   which an un-delete-marking was taken back has them the other way round and is therefore read twice,
+//!   entries then rows.
 //! - **PURGE-2** Every rule is a condition on the record's current state, so working through a log again
 //!   after a crash does no harm.
 //!

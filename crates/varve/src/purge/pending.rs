@@ -56,7 +56,7 @@ enum Wanted {
 impl Wanted {
     /// PURGE-1.
     fn of(log: &HistoryEntry) -> &'static [Wanted] {
-        match log.undone_revive {
+        match log.undone_unmark {
             true => &[Wanted::Entries, Wanted::Rows],
             false => &[Wanted::All],
         }
@@ -115,7 +115,7 @@ impl Pending {
                 break;
             }
             let (log, n) = self.logs[0];
-            let is_small = log.is_in_one_page() && !log.undone_revive;
+            let is_small = log.is_in_one_page() && !log.undone_unmark;
             if is_small && !log.only_space {
                 self.small[n].push(self.read.len());
                 if std::mem::replace(&mut self.last_pages[n], log.first) != log.first {
@@ -211,7 +211,7 @@ impl Pending {
                 core.undo
                     .read_page(rseg.space(), &reading.span, no, |slot, record, bytes| {
                         *undo_no = record.undo_no + 1;
-                        if sweep.takes(record) && concerns_purge(record, log.undone_revive) {
+                        if sweep.takes(record) && concerns_purge(record, log.undone_unmark) {
                             let at = RollPtr::new(false, rseg.id(), no, slot);
                             work.add(record, bytes, at, order);
                         }
@@ -311,9 +311,9 @@ fn read_shared_page(
     Ok(())
 }
 
-fn concerns_purge(record: &UndoRecord<'_>, revives: bool) -> bool {
+fn concerns_purge(record: &UndoRecord<'_>, unmarks: bool) -> bool {
     match record.concerns_purge() {
         true => !record.undone,
-        false => revives && record.kind.is_revive(),
+        false => unmarks && record.kind.is_unmark(),
     }
 }

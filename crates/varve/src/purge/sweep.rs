@@ -164,7 +164,7 @@ impl Sweep {
                 continue;
             }
             match item.kind {
-                UndoKind::RowDelete => deletions += 1,
+                UndoKind::RowDeleteMark => deletions += 1,
                 _ => others += 1,
             }
             if item.frees {
@@ -243,9 +243,9 @@ impl Sweep {
             return false;
         };
         match item.kind {
-            UndoKind::EntryKill => trx == item.trx,
-            UndoKind::RowDelete => trx == item.trx && roll_ptr == item.at,
-            UndoKind::RowRevive | UndoKind::EntryRevive => {
+            UndoKind::EntryDeleteMark => trx == item.trx,
+            UndoKind::RowDeleteMark => trx == item.trx && roll_ptr == item.at,
+            UndoKind::RowUnmark | UndoKind::EntryUnmark => {
                 let was = self.work.record(item).previous;
                 was.is_some_and(|was| (flags, trx, roll_ptr) == (was.flags, was.trx, was.roll_ptr))
             }

@@ -14,8 +14,8 @@ use crate::undo::{UndoKind, UndoRecord};
 /// Bytes of a key's head: two integers.
 const HEAD: usize = 16;
 
-/// One undo record that purge has something to do for. It holds what a kill or a deletion takes; the record
-/// itself is kept only for what needs more.
+/// One undo record that purge has something to do for. It holds what delete-marking an entry or a row takes;
+/// the record itself is kept only for what needs more.
 #[derive(Clone, Copy)]
 pub(super) struct Item {
     pub index: IndexId,
@@ -82,7 +82,7 @@ impl Work {
     /// in.
     pub fn add(&mut self, record: &UndoRecord<'_>, bytes: &[u8], at: RollPtr, log: usize) {
         let (start, key) = (self.bytes.len(), record.key);
-        let is_kept = key.len() > HEAD || record.kind.is_revive() || !record.frees.is_empty();
+        let is_kept = key.len() > HEAD || record.kind.is_unmark() || !record.frees.is_empty();
         let kept = if is_kept { bytes } else { &[] };
         self.bytes.extend_from_slice(kept);
         let mut head = [0; HEAD];
@@ -120,7 +120,7 @@ impl Work {
         key(&self.bytes, item)
     }
 
-    /// The record of an item that frees something, or of a revive.
+    /// The record of an item that frees something, or of an un-delete-marking.
     pub fn record(&self, item: &Item) -> UndoRecord<'_> {
         let bytes = &self.bytes[item.start as usize..][..item.len as usize];
         UndoRecord::decode(bytes).expect("decoded before it was copied")

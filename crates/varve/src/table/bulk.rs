@@ -138,7 +138,7 @@ pub fn insert_rows(trx: &mut Transaction, table: &OpenTable, rows: &[&[Datum<'_>
         for index in &table.secondary {
             let entries = Batch {
                 index,
-                kind: UndoKind::EntryNew,
+                kind: UndoKind::EntryInsert,
                 keys: &keys.of_entries(index, rows)?,
                 ..clustered
             };

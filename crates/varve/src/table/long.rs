@@ -12,8 +12,8 @@
 //! An update shares the long values that it does not change: the new row has the same references, and no page
 //! is written. Values are compared with what is on the pages, so callers need not say what changed.
 //! References of the old row that the new one does not have go on the update's list, references of a deleted
-//! row on the deletion's; purge frees them (`purge/chains.rs`). A revived row shares none: the dead row's
-//! values are on the deletion's list already.
+//! row on the deletion's; purge frees them (`purge/chains.rs`). An un-delete-marked row shares none: the
+//! delete-marked row's values are on the deletion's list already.
 //!
 //! # Reading
 //!

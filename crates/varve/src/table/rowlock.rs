@@ -21,7 +21,7 @@ pub enum Locked {
     /// The row lives; the lock is held.
     Live,
     /// The record is delete-marked by a transaction that has ended (or by this one); the lock is held.
-    Dead,
+    DeleteMarked,
     /// There is no record with this key. The lock may or may not be held.
     Absent,
     /// Somebody else has locked it, and it is to be skipped.
@@ -84,10 +84,10 @@ pub fn lock_row_or(
             payload.extend_from_slice(bytes);
             is_new |= acquired == Acquired::New;
             let found = match record.is_deleted() {
-                true => Locked::Dead,
+                true => Locked::DeleteMarked,
                 false => Locked::Live,
             };
-            if found == Locked::Dead {
+            if found == Locked::DeleteMarked {
                 gone()?;
             }
             return Ok(RowLock { found, is_new });

@@ -80,7 +80,7 @@ pub(super) fn append_undo(
     kind: UndoKind,
 ) {
     let log = &trx.core().log;
-    if kind == UndoKind::EntryKill && log.is_sabotaged(Sabotage::UndoSkipped) {
+    if kind == UndoKind::EntryDeleteMark && log.is_sabotaged(Sabotage::UndoSkipped) {
         return;
     }
     let bytes = std::mem::take(&mut trx.scratch.undo);

@@ -4,10 +4,10 @@
 //! two transactions that insert the same key check one after the other: the second one finds the first one's
 //! entry. The stripe is released before any lock wait.
 //!
-//! Any entry that is not dead for good is a conflict. Its row is then locked shared, which waits for whoever
-//! is changing it; if the entry lives under that lock, it is a duplicate, and the lock keeps it from going
-//! away while the statement deals with it. No gap needs to be locked for that: while the row lives, nobody
-//! else can have its unique key.
+//! Any entry that is not delete-marked for good is a conflict. Its row is then locked shared, which waits for
+//! whoever is changing it; if the entry lives under that lock, it is a duplicate, and the lock keeps it from
+//! going away while the statement deals with it. No gap needs to be locked for that: while the row lives,
+//! nobody else can have its unique key.
 
 use crate::base::{Error, PageId, Result, TrxId};
 use crate::btree::Seek;
@@ -80,7 +80,7 @@ pub fn find_conflict(
                 return Ok(None);
             }
             if other == key {
-                // The entry of this very row, dead: the insert will revive it.
+                // The entry of this very row, delete-marked: the insert will un-delete-mark it.
                 continue;
             }
             let (entry, clustered_key) = entry_of(index, &leaf, &other, page.payload(slot))?;

@@ -5,11 +5,11 @@
 //! error, so that the caller sees all of it or nothing.
 //!
 //! - **SEC-1** A secondary entry exists only while its row's record does: INSERT writes the row first, DELETE
-//!   kills the entries first and marks the row last.
+//!   delete-marks the entries first and the row last.
 //! - **SEC-2** Only the holder of the row's exclusive lock, its rollback, or purge changes an entry.
-//! - **GAP-1** A record is inserted or revived only if no other transaction's gap lock keeps its key out, as
-//!   seen under the exclusive latch of its leaf. Otherwise everything is let go, the stripe of a unique check
-//!   too, before it is waited.
+//! - **GAP-1** A record is inserted or un-delete-marked only if no other transaction's gap lock keeps its key
+//!   out, as seen under the exclusive latch of its leaf. Otherwise everything is let go, the stripe of a
+//!   unique check too, before it is waited.
 //!
 //! What leaves something to purge first waits for its turn, if purge lags, before it takes a latch (PACE-2).
 //!
@@ -196,7 +196,7 @@ pub(super) fn insert_clustered(
         let mut pos = index.tree.latch_expected_leaf(&mut mtr, key, room, hint)?;
         if pos.found {
             drop(mtr);
-            if revive_row(trx, table, values, key, row, on_duplicate)? {
+            if unmark_row(trx, table, values, key, row, on_duplicate)? {
                 return Ok(());
             }
             continue;
@@ -251,7 +251,7 @@ fn raise_counter(table: &OpenTable, values: &[Datum<'_>]) {
 }
 
 /// Inserts where a record with this key exists. `false`: it has gone meanwhile, try again.
-fn revive_row(
+fn unmark_row(
     trx: &mut Transaction,
     table: &OpenTable,
     values: &[Datum<'_>],
@@ -275,16 +275,16 @@ fn revive_row(
         Locked::Absent => return Ok(false),
         Locked::Busy => unreachable!("locked rows are waited for here"),
         // It died while the shared lock was waited for.
-        Locked::Dead if mode == Mode::Shared => return Ok(false),
-        Locked::Dead => {}
+        Locked::DeleteMarked if mode == Mode::Shared => return Ok(false),
+        Locked::DeleteMarked => {}
     }
-    let dead = CurrentRow {
+    let marked = CurrentRow {
         key,
         payload: &payload,
     };
-    // A dead record is locked against everybody but purge, which may have removed it by now.
+    // A delete-marked record is locked against everybody but purge, which may have removed it by now.
     trx.core().log.stops.pass(StopPoint::DeadRowLocked);
-    let changed = change_row(trx, table, UndoKind::RowRevive, dead, row, values)?;
+    let changed = change_row(trx, table, UndoKind::RowUnmark, marked, row, values)?;
     if changed == Changed::KeptOut {
         trx.wait_to_insert(table.clustered.id, key)?;
     }
@@ -297,7 +297,7 @@ enum Changed {
     Done,
     /// The record is not as it was read; nothing happened.
     Stale,
-    /// Somebody's gap lock forbids to revive it; nothing happened.
+    /// Somebody's gap lock forbids to un-delete-mark it; nothing happened.
     KeptOut,
 }
 
@@ -324,8 +324,8 @@ fn stale(table: &OpenTable) -> Error {
     ))
 }
 
-/// Replaces the locked record `current` by a new state: an update, a revival, or (with the same row) a delete
-/// mark.
+/// Replaces the locked record `current` by a new state: an update, an un-delete-marking, or (with the same
+/// row) a delete mark.
 fn change_row(
     trx: &mut Transaction,
     table: &OpenTable,
@@ -363,12 +363,12 @@ fn change_row(
     if !unchanged {
         return Ok(Changed::Stale);
     }
-    if kind == UndoKind::RowRevive && trx.is_kept_out(index.id, current.key) {
+    if kind == UndoKind::RowUnmark && trx.is_kept_out(index.id, current.key) {
         return Ok(Changed::KeptOut);
     }
     let undo_page = trx.undo_mut().latch(&mut mtr, table.id(), kind)?;
     let roll_ptr = trx.undo_mut().next_roll_ptr(table.id(), kind);
-    let mark = if kind == UndoKind::RowDelete {
+    let mark = if kind == UndoKind::RowDeleteMark {
         DELETED
     } else {
         0
@@ -378,7 +378,7 @@ fn change_row(
         trx: id,
         roll_ptr,
     };
-    if kind != UndoKind::RowDelete {
+    if kind != UndoKind::RowDeleteMark {
         log_counter(table, &mut mtr, values)?;
     }
     let diff = &previous.diff;
@@ -398,8 +398,8 @@ fn change_row(
     Ok(Changed::Done)
 }
 
-/// The long values that nobody but older versions refers to once `old` is replaced by `row`. A dead row's are
-/// on the list of its deletion already.
+/// The long values that nobody but older versions refers to once `old` is replaced by `row`. A delete-marked
+/// row's are on the list of its deletion already.
 fn dropped_by(
     table: &OpenTable,
     kind: UndoKind,
@@ -407,12 +407,12 @@ fn dropped_by(
     old: &RowRecord<'_>,
     row: &StoredRow<'_>,
 ) -> Result<Vec<u8>> {
-    if !old.has_long_values() || kind == UndoKind::RowRevive {
+    if !old.has_long_values() || kind == UndoKind::RowUnmark {
         return Ok(Vec::new());
     }
     let old = table.row(key, old.row)?;
     Ok(match kind {
-        UndoKind::RowDelete => dropped_refs(&old, None),
+        UndoKind::RowDeleteMark => dropped_refs(&old, None),
         _ => dropped_refs(&old, Some(&table.row(key, &row.bytes)?)),
     })
 }
@@ -420,8 +420,8 @@ fn dropped_by(
 /// After so many the entry that is in the way is damage.
 const MOST_TRIES: u32 = 1000;
 
-/// Inserts a secondary entry, or revives the dead one with the same key. `unique`: the length of the part of
-/// the key that must not occur twice, and how a row that has it already is locked.
+/// Inserts a secondary entry, or un-delete-marks the one with the same key. `unique`: the length of the part
+/// of the key that must not occur twice, and how a row that has it already is locked.
 pub(super) fn insert_entry(
     trx: &mut Transaction,
     table: &OpenTable,
@@ -486,13 +486,13 @@ fn put_entry(
         });
     }
     loop {
-        let change = RecordChange::insert(UndoKind::EntryNew, index.id, key);
+        let change = RecordChange::insert(UndoKind::EntryInsert, index.id, key);
         let id = encode_undo(trx, table, &change)?;
         let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
         let mut pos = index.tree.latch_leaf_exclusive(&mut mtr, key, room)?;
         if pos.found {
             drop(mtr);
-            match set_entry(trx, table, index, UndoKind::EntryRevive, key)? {
+            match set_entry(trx, table, index, UndoKind::EntryUnmark, key)? {
                 Set::Absent => continue,
                 set => return Ok(set),
             }
@@ -502,20 +502,20 @@ fn put_entry(
         }
         let undo_page = trx
             .undo_mut()
-            .latch(&mut mtr, table.id(), UndoKind::EntryNew)?;
+            .latch(&mut mtr, table.id(), UndoKind::EntryInsert)?;
         let entry = EntryRecord {
             flags: 0,
             trx: id,
             clustered_key_len: pk_len,
         };
         pos.insert(&mut mtr, key, &entry.encode());
-        append_undo(trx, &mut mtr, undo_page, table.id(), UndoKind::EntryNew);
+        append_undo(trx, &mut mtr, undo_page, table.id(), UndoKind::EntryInsert);
         mtr.commit();
         return Ok(Set::Done);
     }
 }
 
-/// Kills or revives the entry with this key (SEC-2: under the row's exclusive lock).
+/// Delete-marks or un-delete-marks the entry with this key (SEC-2: under the row's exclusive lock).
 fn set_entry(
     trx: &mut Transaction,
     table: &OpenTable,
@@ -523,7 +523,7 @@ fn set_entry(
     kind: UndoKind,
     key: &[u8],
 ) -> Result<Set> {
-    let revive = kind == UndoKind::EntryRevive;
+    let unmark = kind == UndoKind::EntryUnmark;
     let mut payload = Vec::new();
     loop {
         if !read_leaf(index, key, &mut payload)? {
@@ -531,10 +531,10 @@ fn set_entry(
         }
         let old = EntryRecord::decode(&payload)
             .ok_or_else(|| index.damage_at(key, "an entry", format!("{} bytes", payload.len())))?;
-        if old.is_deleted() != revive {
-            let (expected, found) = match revive {
-                true => ("a dead entry", "a live one"),
-                false => ("a live entry", "a dead one"),
+        if old.is_deleted() != unmark {
+            let (expected, found) = match unmark {
+                true => ("a delete-marked entry", "a live one"),
+                false => ("a live entry", "a delete-marked one"),
             };
             return Err(index.damage_at(key, expected, found));
         }
@@ -559,11 +559,11 @@ fn set_entry(
             // Purge removed it meanwhile.
             continue;
         }
-        if revive && trx.is_kept_out(index.id, key) {
+        if unmark && trx.is_kept_out(index.id, key) {
             return Ok(Set::KeptOut);
         }
         let undo_page = trx.undo_mut().latch(&mut mtr, table.id(), kind)?;
-        let flags = if revive { 0 } else { DELETED };
+        let flags = if unmark { 0 } else { DELETED };
         mtr.op(
             pos.h,
             PageOp::PatchPayload {
@@ -578,14 +578,14 @@ fn set_entry(
     }
 }
 
-/// Kills an entry that must exist.
-fn kill_entry(
+/// Delete-marks an entry that must exist.
+fn delete_mark_entry(
     trx: &mut Transaction,
     table: &OpenTable,
     index: &OpenIndex,
     key: &[u8],
 ) -> Result<()> {
-    match set_entry(trx, table, index, UndoKind::EntryKill, key)? {
+    match set_entry(trx, table, index, UndoKind::EntryDeleteMark, key)? {
         Set::Done => Ok(()),
         Set::KeptOut => unreachable!("gap locks keep nobody from killing an entry"),
         Set::Absent => Err(index.damage_at(key, "the entry of a live row", "none")),
@@ -637,14 +637,14 @@ pub fn delete_row(trx: &mut Transaction, table: &OpenTable, current: CurrentRow<
             key.clear();
             index.codec.encode_row(&row, &mut key)?;
             key.extend_from_slice(current.key);
-            kill_entry(trx, table, index, &key)?;
+            delete_mark_entry(trx, table, index, &key)?;
         }
         trx.scratch.other_key = key;
-        let dead = StoredRow {
+        let marked = StoredRow {
             bytes: record.row.into(),
             flags: record.flags & LONG,
         };
-        change_live_row(trx, table, UndoKind::RowDelete, current, &dead, &[])
+        change_live_row(trx, table, UndoKind::RowDeleteMark, current, &marked, &[])
     })?;
     Counters::add(&trx.core().counters.rows_deleted, 1);
     Ok(())
@@ -698,7 +698,7 @@ pub fn update_row(
     Ok(changes)
 }
 
-/// Kills the entry of the old row and inserts that of the new one, if their keys differ.
+/// Delete-marks the entry of the old row and inserts that of the new one, if their keys differ.
 fn move_entry(
     trx: &mut Transaction,
     table: &OpenTable,
@@ -718,6 +718,6 @@ fn move_entry(
     let unique = unique.then_some((new_key.len(), OnDuplicate::LockShared));
     old_key.extend_from_slice(pk);
     new_key.extend_from_slice(pk);
-    kill_entry(trx, table, index, &old_key)?;
+    delete_mark_entry(trx, table, index, &old_key)?;
     insert_entry(trx, table, index, &new_key, unique, pk.len() as u16)
 }

@@ -1,18 +1,18 @@
 //! The pace of row changes while purge lags: writers take turns, and wait for theirs.
 //!
 //! Turns are points in time, one interval apart. Each row change of a user's logged table that leaves
-//! something to purge (an update, a deletion, an insert where a dead row lies) takes the next one, and its
-//! writer sleeps until then. So all writers together change rows at one rate, however many they are and
-//! however fast each would be: a delay per row would have to be found anew for each load, and has no effect
-//! at all as long as writers wait for processors anyway. How long the interval is says the lag controller
-//! (purge/lag_rate.rs).
+//! something to purge (an update, a deletion, an insert where a delete-marked row lies) takes the next one,
+//! and its writer sleeps until then. So all writers together change rows at one rate, however many they are
+//! and however fast each would be: a delay per row would have to be found anew for each load, and has no
+//! effect at all as long as writers wait for processors anyway. How long the interval is says the lag
+//! controller (purge/lag_rate.rs).
 //!
 //! - **PACE-1** Nobody waits for longer than `most`: a turn further away is taken that early, and those after
 //!   it come one interval later. Then `most` is what holds writers back, not the interval.
 //! - **PACE-2** Who waits holds no latch, no page and no stripe, but the row locks of its transaction: that
 //!   of the row it is about to change, which was locked when it was read, and those of rows before.
 //! - **PACE-3** A wait ends at once when the transaction is interrupted, with `Interrupted` and before the
-//!   row was changed (a row whose primary key changes is deleted and inserted: if that revives a dead row,
+//!   row was changed (a row whose primary key changes is deleted and inserted: if that un-delete-marks a row,
 //!   there is a second wait, and the statement takes the deletion back); and when the pace ends, which a
 //!   change of the settings and the closing of the database can bring about.
 //!

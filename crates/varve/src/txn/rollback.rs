@@ -202,9 +202,9 @@ fn take_back(
         .filter(|index| record.kind.is_about_rows() == (index.id == table.clustered.id))
         .ok_or_else(|| damaged(format!("{:?} of index {}", record.kind, record.index)))?;
     match (record.kind, &record.previous) {
-        (UndoKind::RowInsert | UndoKind::EntryNew, _) => remove(core, trx, index, record)?,
+        (UndoKind::RowInsert | UndoKind::EntryInsert, _) => remove(core, trx, index, record)?,
         (UndoKind::OverflowAlloc, _) => free_overflow(core, trx, table, record)?,
-        (UndoKind::EntryKill | UndoKind::EntryRevive, Some(previous)) => {
+        (UndoKind::EntryDeleteMark | UndoKind::EntryUnmark, Some(previous)) => {
             restore_entry(core, trx, index, record, previous)?;
         }
         (_, Some(previous)) => restore_row(core, trx, index, record, previous)?,
@@ -246,8 +246,8 @@ fn remove(
     }
     let undo = trx.undo.as_mut().expect("has a log");
     let latch = undo.latch_undone(&mut mtr, record.table, record.kind)?;
-    let forgets =
-        record.kind == UndoKind::EntryNew && core.log.is_sabotaged(Sabotage::EntryLeftByRollback);
+    let forgets = record.kind == UndoKind::EntryInsert
+        && core.log.is_sabotaged(Sabotage::EntryLeftByRollback);
     if !forgets {
         mtr.op(pos.h, PageOp::Remove { slot: pos.slot });
     }

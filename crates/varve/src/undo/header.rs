@@ -36,9 +36,9 @@ pub(super) const BEGIN_LEN: usize = LAST;
 /// User area of a further page: the page before it.
 pub(super) const LINK_LEN: u16 = 8;
 
-/// Header flag: something that the log revived was taken back, so purge must look at revives, too, and in two
+/// Header flag: an un-delete-marking of the log was taken back, so purge must look at these, too, and in two
 /// sweeps (entries, then rows).
-const FLAG_UNDONE_REVIVE: u8 = 1;
+const FLAG_UNDONE_UNMARK: u8 = 1;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -61,7 +61,7 @@ pub enum LogKind {
 pub struct LogHeader {
     pub state: LogState,
     pub kind: LogKind,
-    pub undone_revive: bool,
+    pub undone_unmark: bool,
     pub slot: u16,
     /// Where its records begin in the first page.
     pub start: u16,
@@ -95,7 +95,7 @@ impl LogHeader {
         let header = LogHeader {
             state,
             kind,
-            undone_revive: user[FLAGS] & FLAG_UNDONE_REVIVE != 0,
+            undone_unmark: user[FLAGS] & FLAG_UNDONE_UNMARK != 0,
             slot: u16_at(user, SLOT),
             start: u16_at(user, START),
             trx: TrxId(u64_at(user, TRX)),
@@ -142,8 +142,8 @@ impl LogHeader {
         let mut out = [0; HEADER_LEN as usize];
         out[STATE] = self.state as u8;
         out[KIND] = self.kind as u8;
-        out[FLAGS] = if self.undone_revive {
-            FLAG_UNDONE_REVIVE
+        out[FLAGS] = if self.undone_unmark {
+            FLAG_UNDONE_UNMARK
         } else {
             0
         };
@@ -323,7 +323,7 @@ pub(super) fn format_cached(
     let header = LogHeader {
         state: LogState::Committed,
         kind,
-        undone_revive: false,
+        undone_unmark: false,
         slot,
         start: 0,
         trx: TrxId(0),
@@ -425,7 +425,7 @@ mod tests {
                 let header = LogHeader {
                     state,
                     kind,
-                    undone_revive: kind == LogKind::Update,
+                    undone_unmark: kind == LogKind::Update,
                     slot: 513,
                     start: 0,
                     trx: TrxId(300 << 40),

@@ -113,7 +113,7 @@ impl UndoLog {
         let header = LogHeader {
             state: LogState::Active,
             kind,
-            undone_revive: false,
+            undone_unmark: false,
             slot: cached.slot,
             start: records,
             trx,
@@ -237,8 +237,8 @@ impl UndoLog {
         &self.header
     }
 
-    pub(super) fn undone_revive(&self) -> bool {
-        self.header.undone_revive
+    pub(super) fn undone_unmark(&self) -> bool {
+        self.header.undone_unmark
     }
 
     /// Where its records are.
@@ -430,7 +430,7 @@ impl UndoLog {
     /// Latches what `mark_undone` changes; after the tree's pages.
     pub(super) fn latch_top(&self, mtr: &mut Mtr<'_>, kind: UndoKind) -> Result<TopLatch> {
         let top = self.top.expect("the caller looked at top_no");
-        let marks_header = kind.is_revive() && !self.header.undone_revive;
+        let marks_header = kind.is_unmark() && !self.header.undone_unmark;
         let header = if marks_header {
             Some(self.latch_header(mtr)?)
         } else {
@@ -465,7 +465,7 @@ impl UndoLog {
             },
         );
         if let Some(header) = latch.header {
-            self.header.undone_revive = true;
+            self.header.undone_unmark = true;
             self.write_header(mtr, header);
         }
     }
@@ -559,7 +559,7 @@ impl UndoLog {
     /// What the history queue says of the log, whose header page is latched.
     pub(super) fn history_entry(&self, first_page: &[u8], no: TrxNo, closes: bool) -> HistoryEntry {
         let end = SlottedRef::new(first_page).n_slots() as u16;
-        let silent = !self.concerns_purge && !self.undone_revive();
+        let silent = !self.concerns_purge && !self.undone_unmark();
         HistoryEntry {
             no,
             trx: self.header.trx,
@@ -569,7 +569,7 @@ impl UndoLog {
             only_space: silent,
             closes,
             one_page: self.is_one_page(),
-            undone_revive: self.undone_revive(),
+            undone_unmark: self.undone_unmark(),
         }
     }
 

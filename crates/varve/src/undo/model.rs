@@ -35,13 +35,13 @@ const START: Lsn = Lsn(4096);
 const OPEN: usize = 4;
 const KINDS: [UndoKind; 8] = [
     UndoKind::RowInsert,
-    UndoKind::EntryNew,
+    UndoKind::EntryInsert,
     UndoKind::OverflowAlloc,
     UndoKind::RowUpdate,
-    UndoKind::RowDelete,
-    UndoKind::RowRevive,
-    UndoKind::EntryKill,
-    UndoKind::EntryRevive,
+    UndoKind::RowDeleteMark,
+    UndoKind::RowUnmark,
+    UndoKind::EntryDeleteMark,
+    UndoKind::EntryUnmark,
 ];
 
 #[derive(Clone, Debug)]
@@ -247,7 +247,7 @@ impl Run {
         let frees = vec![7; LONG_REF_BYTES];
         let pages = &more[..more.len() / PAGE_NO_BYTES * PAGE_NO_BYTES];
         let has_frees =
-            matches!(kind, UndoKind::RowUpdate | UndoKind::RowDelete) && key.is_multiple_of(2);
+            matches!(kind, UndoKind::RowUpdate | UndoKind::RowDeleteMark) && key.is_multiple_of(2);
         let record = UndoRecord {
             kind,
             undone: false,
@@ -415,7 +415,7 @@ impl Run {
         open.undo
             .finish_rollback(&env, number)
             .expect("rolled back");
-        // Whether a log without a revive joins the history depends on the room that it leaves.
+        // Whether a log without an un-delete-marking joins the history depends on the room that it leaves.
         for (is_logged, before, after) in [true, false]
             .into_iter()
             .zip(before)
@@ -423,9 +423,12 @@ impl Run {
             .map(|((l, b), a)| (l, b, a))
         {
             let records = of(&open.records, is_logged, LogKind::Update);
-            let revived = records.iter().any(|r| r.kind.is_revive());
+            let unmarked = records.iter().any(|r| r.kind.is_unmark());
             assert!(after == before || after == before + 1 && joins && !records.is_empty());
-            assert!(after > before || !revived, "purge is not told of a revive");
+            assert!(
+                after > before || !unmarked,
+                "purge is not told of an un-delete-marking"
+            );
             if after > before {
                 let trx = open.undo.trx();
                 self.past.push(Past {
@@ -433,7 +436,7 @@ impl Run {
                     trx,
                     is_logged,
                     records,
-                    is_cut: !revived,
+                    is_cut: !unmarked,
                 });
             }
         }
@@ -464,8 +467,8 @@ impl Run {
             assert_eq!(entry.trx, past.trx);
             let concerns = |r: &Written| r.concerns_purge && !r.undone;
             assert!(!entry.only_space || !past.records.iter().any(concerns));
-            let undone_revive = |r: &Written| r.kind.is_revive() && r.undone;
-            assert_eq!(entry.undone_revive, past.records.iter().any(undone_revive));
+            let undone_unmark = |r: &Written| r.kind.is_unmark() && r.undone;
+            assert_eq!(entry.undone_unmark, past.records.iter().any(undone_unmark));
             let span = sys.history_log(rseg, entry).expect("a log");
             let found = self.read(rseg.space(), &span);
             let left = match past.is_cut {

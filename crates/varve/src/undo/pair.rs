@@ -30,8 +30,8 @@ pub(super) struct LogPair {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TrxOutcome {
     Committed,
-    /// Everything was taken back. A log in which a revive was taken back joins the history all the same: what
-    /// it restored to 'dead' may have been passed over by purge meanwhile.
+    /// Everything was taken back. A log in which an un-delete-marking was taken back joins the history all
+    /// the same: what it delete-marked again may have been passed over by purge meanwhile.
     RolledBack,
 }
 
@@ -53,7 +53,7 @@ enum LogEnd {
 impl LogEnd {
     fn of(log: &UndoLog, env: &UndoEnv, rseg: &Rseg, outcome: TrxOutcome) -> LogEnd {
         let is_update = log.header().kind == LogKind::Update;
-        if is_update && (outcome == TrxOutcome::Committed || log.undone_revive()) {
+        if is_update && (outcome == TrxOutcome::Committed || log.undone_unmark()) {
             return match log.leaves_room(env) {
                 true => LogEnd::Share,
                 false => LogEnd::Close,

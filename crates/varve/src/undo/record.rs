@@ -30,19 +30,19 @@ pub enum UndoKind {
     /// Insert log: a row was inserted where no record was.
     RowInsert = 1,
     /// Insert log: a secondary entry was inserted where none was.
-    EntryNew = 2,
+    EntryInsert = 2,
     /// Insert log: overflow pages were taken and filled for a row that is about to be written.
     OverflowAlloc = 3,
     /// Update log: a live row was replaced by a new version.
     RowUpdate = 10,
     /// Update log: a row was delete-marked.
-    RowDelete = 11,
-    /// Update log: a delete-marked row became live again with new content.
-    RowRevive = 12,
+    RowDeleteMark = 11,
+    /// Update log: a delete-marked row was un-delete-marked, with new content.
+    RowUnmark = 12,
     /// Update log: a secondary entry was delete-marked.
-    EntryKill = 13,
-    /// Update log: a delete-marked secondary entry became live again.
-    EntryRevive = 14,
+    EntryDeleteMark = 13,
+    /// Update log: a secondary entry was un-delete-marked.
+    EntryUnmark = 14,
 }
 
 impl UndoKind {
@@ -50,13 +50,13 @@ impl UndoKind {
         use UndoKind::*;
         [
             RowInsert,
-            EntryNew,
+            EntryInsert,
             OverflowAlloc,
             RowUpdate,
-            RowDelete,
-            RowRevive,
-            EntryKill,
-            EntryRevive,
+            RowDeleteMark,
+            RowUnmark,
+            EntryDeleteMark,
+            EntryUnmark,
         ]
         .into_iter()
         .find(|k| *k as u8 == v)
@@ -65,7 +65,7 @@ impl UndoKind {
     /// The record belongs into the insert log, which is freed at commit.
     pub fn is_insert(self) -> bool {
         use UndoKind::*;
-        matches!(self, RowInsert | EntryNew | OverflowAlloc)
+        matches!(self, RowInsert | EntryInsert | OverflowAlloc)
     }
 
     /// The log that the record belongs into.
@@ -80,7 +80,10 @@ impl UndoKind {
     pub fn is_row(self) -> bool {
         matches!(
             self,
-            UndoKind::RowInsert | UndoKind::RowUpdate | UndoKind::RowDelete | UndoKind::RowRevive
+            UndoKind::RowInsert
+                | UndoKind::RowUpdate
+                | UndoKind::RowDeleteMark
+                | UndoKind::RowUnmark
         )
     }
 
@@ -92,14 +95,14 @@ impl UndoKind {
     /// How many more live rows there are after the change; taking it back is the opposite.
     pub fn row_count_change(self) -> i64 {
         match self {
-            UndoKind::RowInsert | UndoKind::RowRevive => 1,
-            UndoKind::RowDelete => -1,
+            UndoKind::RowInsert | UndoKind::RowUnmark => 1,
+            UndoKind::RowDeleteMark => -1,
             _ => 0,
         }
     }
 
-    pub fn is_revive(self) -> bool {
-        matches!(self, UndoKind::RowRevive | UndoKind::EntryRevive)
+    pub fn is_unmark(self) -> bool {
+        matches!(self, UndoKind::RowUnmark | UndoKind::EntryUnmark)
     }
 }
 
@@ -214,7 +217,7 @@ pub struct UndoRecord<'a> {
     pub previous: Option<Previous<'a>>,
     /// `OverflowAlloc` only: the pages, 4 bytes each.
     pub pages: &'a [u8],
-    /// `RowUpdate` and `RowDelete` only: the long values that the row ceased to refer to, as references.
+    /// `RowUpdate` and `RowDeleteMark` only: the long values that the row ceased to refer to, as references.
     /// These are the record's last bytes. Purge moves a reference to the page after the last one that it has
     /// freed.
     pub frees: &'a [u8],
@@ -262,13 +265,14 @@ impl<'a> Reader<'a> {
 
 impl<'a> UndoRecord<'a> {
     /// Purge has something to do for the record once its transaction has committed, unless it was taken back.
-    /// A log without such records, and without a revive that was taken back, is given back unread.
+    /// A log without such records, and without an un-delete-marking that was taken back, is given back
+    /// unread.
     pub fn concerns_purge(&self) -> bool {
         use UndoKind::*;
         match self.kind {
-            RowDelete | EntryKill => true,
+            RowDeleteMark | EntryDeleteMark => true,
             RowUpdate => !self.frees.is_empty(),
-            RowInsert | EntryNew | OverflowAlloc | RowRevive | EntryRevive => false,
+            RowInsert | EntryInsert | OverflowAlloc | RowUnmark | EntryUnmark => false,
         }
     }
 
@@ -459,13 +463,13 @@ mod tests {
         use UndoKind::*;
         for kind in [
             RowInsert,
-            EntryNew,
+            EntryInsert,
             OverflowAlloc,
             RowUpdate,
-            RowDelete,
-            RowRevive,
-            EntryKill,
-            EntryRevive,
+            RowDeleteMark,
+            RowUnmark,
+            EntryDeleteMark,
+            EntryUnmark,
         ] {
             let bytes = sample(kind, b"some key", b"old bytes");
             let list = UndoRecord::decode(&bytes).expect("whole").frees.len();

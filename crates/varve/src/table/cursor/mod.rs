@@ -573,7 +573,7 @@ impl Cursor {
         let lock = lock_row_or(trx, &self.table, key, mode, if_locked, payload, gone)?;
         let is_live = lock.found == Locked::Live;
         if !is_live && lock.is_new {
-            // Whether purge has removed a dead row makes no difference: its place is a gap.
+            // Whether purge has removed a delete-marked row makes no difference: its place is a gap.
             trx.unlock_record(self.table.clustered.id, &self.clustered);
         }
         self.is_new_lock = lock.is_new && is_live;

@@ -40,7 +40,7 @@ const ENTRY_END: usize = 22;
 /// Flags of an entry: the fields of `HistoryEntry` with these names.
 const ONLY_SPACE: u8 = 1;
 const CLOSES: u8 = 2;
-const UNDONE_REVIVE: u8 = 4;
+const UNDONE_UNMARK: u8 = 4;
 const ONE_PAGE: u8 = 8;
 /// Logs whose pages purge gives back in one mini-transaction: their redo stays below that of three pages.
 const CLOSED_PER_MTR: usize = 32;
@@ -64,8 +64,8 @@ pub struct HistoryEntry {
     pub closes: bool,
     /// The log has no further pages. `false` if that is not known.
     pub one_page: bool,
-    /// A revive of the log was taken back.
-    pub undone_revive: bool,
+    /// An un-delete-marking of the log was taken back.
+    pub undone_unmark: bool,
 }
 
 impl HistoryEntry {
@@ -81,7 +81,7 @@ impl HistoryEntry {
             (self.only_space, ONLY_SPACE),
             (self.closes, CLOSES),
             (self.one_page, ONE_PAGE),
-            (self.undone_revive, UNDONE_REVIVE),
+            (self.undone_unmark, UNDONE_UNMARK),
         ];
         out[..ENTRY_TRX].copy_from_slice(&self.no.0.to_le_bytes());
         put_u56(&mut out[ENTRY_TRX..], self.trx.0);
@@ -108,7 +108,7 @@ impl HistoryEntry {
             only_space: flags & ONLY_SPACE != 0,
             closes: flags & CLOSES != 0,
             one_page: flags & ONE_PAGE != 0,
-            undone_revive: flags & UNDONE_REVIVE != 0,
+            undone_unmark: flags & UNDONE_UNMARK != 0,
         }
     }
 }
