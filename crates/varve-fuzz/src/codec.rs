@@ -127,8 +127,8 @@ fn hostile(format: &RowFormat, codec: &KeyCodec, bytes: &[u8]) {
     if let Ok(row) = RowRef::new(format, bytes) {
         let values = (0..row.len()).filter_map(|c| row.fetched(c).flatten());
         assert!(values.map(<[u8]>::len).sum::<usize>() <= bytes.len());
-        let _ = row.long_columns().count();
-        if !row.has_long_values() {
+        let _ = row.external_columns().count();
+        if !row.has_external_values() {
             let mut key = Vec::new();
             let _ = codec.encode_row(&row, &mut key);
             let _ = row.values();

@@ -1,8 +1,8 @@
 //! Undo records.
 //!
 //! What holds, whatever the bytes are: what can be decoded encodes to what decodes to the same; its pages,
-//! long values and its difference to a row are read without a panic, and nothing is allocated that the record
-//! and the row do not pay for.
+//! external values and its difference to a row are read without a panic, and nothing is allocated that the
+//! record and the row do not pay for.
 //!
 //! Input: the length of the record (2 bytes), the record, then a row that its difference is applied to.
 

@@ -60,7 +60,7 @@ pub fn definitions() -> [TableDef; 3] {
     [plain, counted, long]
 }
 
-/// Inserts a row, in the table of long values at times one of two pages or of four.
+/// Inserts a row, in the table of external values at times one of two pages or of four.
 pub fn insert(trx: &mut Transaction, table: &Table, id: i64, fill: &str) -> Result<()> {
     let long = match (table.def().name.as_str(), id % 48) {
         ("a/long", 0) => 14_000,

@@ -160,7 +160,7 @@ fn a_damaged_record_is_told_with_page_table_and_index() {
     let db = open(&disk).unwrap();
     let table = db.table("a/t").unwrap();
     let mut trx = db.begin(Isolation::RepeatableRead);
-    // A text of 21 bytes, as many as a reference to a long value has.
+    // A text of 21 bytes, as many as a reference to an external value has.
     let last = 70 * ROWS;
     let fill = &"the last row ......"[..19 - last.to_string().len()];
     insert(&mut trx, &table, last, fill).unwrap();
@@ -182,7 +182,7 @@ fn a_damaged_record_is_told_with_page_table_and_index() {
             put(page, at + 2 + key + 15, &[9, 9]);
         }),
         (
-            "flags that deny a long value",
+            "flags that deny an external value",
             row,
             "PRIMARY",
             |page, at, (key, payload)| page[at + 2 + key + payload - 21 - 1] |= 0x80,

@@ -3,8 +3,8 @@
 //!
 //! What could break here: a row without its entries or in the wrong leaf, because a run of rows went on where
 //! it should have ended; a duplicate that is not noticed, or noticed and left half done; a key that goes
-//! where another transaction's gap lock forbids it; a counter or a long value that only the way of single
-//! rows takes care of. (Random batches beside other transactions, with crashes: tests/model.rs and
+//! where another transaction's gap lock forbids it; a counter or an external value that only the way of
+//! single rows takes care of. (Random batches beside other transactions, with crashes: tests/model.rs and
 //! tests/crash_points.rs.)
 
 #[path = "support/small.rs"]
@@ -308,8 +308,8 @@ fn counters_and_hidden_keys_go_on() {
     check(&db, &db.table("a/hidden").unwrap());
 }
 
-/// A row that is inserted by itself, here for its long value, moves the counter no earlier than the others of
-/// its batch; nor does one that is refused because of a secondary index.
+/// A row that is inserted by itself, here for its external value, moves the counter no earlier than the
+/// others of its batch; nor does one that is refused because of a secondary index.
 #[test]
 fn a_refused_batch_leaves_the_counter_alone() {
     let dir = tempfile::tempdir().unwrap();

@@ -174,7 +174,7 @@ fn changes() {
         trx.delete(&table, &cursor).unwrap();
         trx.commit().unwrap();
     }
-    for (name, u, len) in [("unique key", 1, 1), ("long value", 2, 1 << 20)] {
+    for (name, u, len) in [("unique key", 1, 1), ("external value", 2, 1 << 20)] {
         let mut trx = db.begin(RepeatableRead);
         let put = |trx: &mut Transaction| {
             trx.start_statement();

@@ -1,5 +1,5 @@
-//! Rows with long values: moved to overflow pages when they are written, found there by who wants them, and
-//! gone when nobody does any more.
+//! Rows with external values: moved to overflow pages when they are written, found there by who wants them,
+//! and gone when nobody does any more.
 //!
 //! What could break here: a value cut or lengthened at the boundary of a page or of a mini-transaction; a
 //! page that belongs to two values or to none after an update, a rollback, a purge or a crash; a reader that
@@ -259,7 +259,7 @@ fn rollback_gives_back_what_was_written() {
     );
     let second = read(&mut trx, &table, 2);
     assert_eq!(second, Some(row(2, 0, Some(bytes(2, 300_000)), 100)));
-    // A duplicate takes its own long value back.
+    // A duplicate takes its own external value back.
     let duplicate = insert(&mut trx, &table, &row(1, 9, Some(bytes(6, 60_000)), 100));
     assert!(matches!(duplicate, Err(Error::DuplicateKey { .. })));
     trx.rollback().unwrap();
@@ -270,8 +270,8 @@ fn rollback_gives_back_what_was_written() {
 }
 
 /// A deletion's values are on its own list: a row inserted in the place of the dead one has nothing to do
-/// with them, and taking that insert back does not bring them to life. A duplicate is refused before its long
-/// values are written, whichever index has it, and with its lock.
+/// with them, and taking that insert back does not bring them to life. A duplicate is refused before its
+/// external values are written, whichever index has it, and with its lock.
 #[test]
 fn a_duplicate_writes_no_long_value() {
     let dir = tempfile::tempdir().unwrap();
@@ -394,8 +394,8 @@ fn temporary_table(db: &Database) -> Table {
     db.create_temporary_table(&def).unwrap()
 }
 
-/// Temporary tables keep long values, too: shared by updates, freed by purge and rollback, larger than the
-/// buffer pool.
+/// Temporary tables keep external values, too: shared by updates, freed by purge and rollback, larger than
+/// the buffer pool.
 #[test]
 fn temporary_tables_have_them_too() {
     let dir = tempfile::tempdir().unwrap();
@@ -680,8 +680,8 @@ fn a_crash_leaks_no_page_and_frees_none_twice() {
 }
 
 /// Readers under views, under READ COMMITTED and with old batches in their cursors, while others replace,
-/// delete and take back long values and purge frees them. A value says which row it is of, and is the same
-/// from end to end.
+/// delete and take back external values and purge frees them. A value says which row it is of, and is the
+/// same from end to end.
 #[test]
 fn readers_never_get_bytes_of_another_value() {
     const ROWS: i64 = 12;
@@ -763,10 +763,10 @@ fn readers_never_get_bytes_of_another_value() {
 }
 
 /// Where the next leaf of a table is was taken for a page of the next table, if purge had no record to remove
-/// from that leaf, but a long value to free. That page may lie beyond the end of the file, which counted as
-/// damage.
+/// from that leaf, but an external value to free. That page may lie beyond the end of the file, which counted
+/// as damage.
 #[test]
-fn purge_goes_on_from_a_long_value_to_another_table() {
+fn purge_goes_on_from_an_external_value_to_another_table() {
     let dir = tempfile::tempdir().unwrap();
     let (db, large) = open(&dir, 4096);
     let small = TableDef::new("a/small").column("id", ColumnType::i64());

@@ -203,8 +203,8 @@ fn behind_a_damaged_undo_record_nothing_is_purged() {
     db.crash();
 }
 
-/// Several threads, one table: garbage and rows that are live again stand side by side, and long values have
-/// to be freed.
+/// Several threads, one table: garbage and rows that are live again stand side by side, and external values
+/// have to be freed.
 #[test]
 fn a_table_is_purged_by_several_threads() {
     // The coordinator may be through before a helper has woken up, on a busy machine.

@@ -37,9 +37,9 @@ pub enum Sabotage {
     FileRemovedBeforeCommit,
     /// Purge does not look whether a view needs what it removes.
     PurgedTooEarly,
-    /// Purge does not note which pages of a long value it has freed, and frees them again after a crash.
+    /// Purge does not note which pages of an external value it has freed, and frees them again after a crash.
     OverflowFreedTwice,
-    /// Purge does not free long values.
+    /// Purge does not free external values.
     OverflowLeaked,
     /// Views see what was committed after they opened.
     ViewMoves,

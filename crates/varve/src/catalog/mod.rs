@@ -17,7 +17,7 @@ pub use def_copy::{COPY_AT, CopyReader, copy_page, first_copy, second_copy};
 pub use overflow::{
     ChainWalk, OVERFLOW_HEADER_AT, OverflowPage, TemporaryPages, overflow_capacity,
 };
-pub use record::{DELETED, ENTRY_LEN, EntryRecord, LONG, ROW_AT, RowRecord, entry_state};
+pub use record::{DELETED, ENTRY_LEN, EXTERNAL, EntryRecord, ROW_AT, RowRecord, entry_state};
 pub use table::{
     Claim, Estimates, FIRST_ROOT_PAGE, IndexEstimate, META_PAGE, OpenIndex, OpenTable, ROW_IDS_END,
 };

@@ -1,4 +1,4 @@
-//! Overflow pages: chains of pages that hold the long values of a table's rows, below the row layer.
+//! Overflow pages: chains of pages that hold the external values of a table's rows, below the row layer.
 //!
 //! A chain is written once, before the row that refers to it, and never changed: its pages are only freed,
 //! from the first one on. Every page names its table, the transaction that wrote the chain, the chain's
@@ -31,7 +31,7 @@ use parking_lot::Mutex;
 use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, TableId, TrxId};
 use crate::mtr::{Mtr, PageH};
 use crate::page::{PageType, page_type};
-use crate::row::LongRef;
+use crate::row::ExternalRef;
 
 use super::table::OpenTable;
 
@@ -97,7 +97,7 @@ impl<'a> OverflowPage<'a> {
         out.extend_from_slice(self.data);
     }
 
-    fn belongs_to(&self, table: TableId, chain: &LongRef) -> bool {
+    fn belongs_to(&self, table: TableId, chain: &ExternalRef) -> bool {
         (self.table, self.trx, self.seq) == (table, chain.trx, chain.seq)
     }
 }
@@ -152,7 +152,7 @@ impl OpenTable {
         self.clustered.id.0 as u32 ^ (1 << 31)
     }
 
-    /// A mini-transaction that is about to commit has taken these pages for long values.
+    /// A mini-transaction that is about to commit has taken these pages for external values.
     pub fn note_taken_overflow(&self, pages: &[PageNo]) {
         if let Some(own) = self.temporary_overflow() {
             own.add(pages);
@@ -179,7 +179,7 @@ impl OpenTable {
 
     /// Whether the pages of a chain that purge is about to free were given back by `discard_overflow` before:
     /// TRUNCATE of a temporary table leaves the undo records that name them.
-    pub fn has_discarded(&self, chain: &LongRef) -> Result<bool> {
+    pub fn has_discarded(&self, chain: &ExternalRef) -> Result<bool> {
         let Some(own) = self.temporary_overflow() else {
             return Ok(false);
         };
@@ -193,11 +193,11 @@ impl OpenTable {
         Ok(page.is_none_or(|page| !page.belongs_to(self.id(), chain)))
     }
 
-    /// Calls `visit` with the pieces of a long value in order, `at_most` bytes in all, and the pages they are
-    /// on; it says whether to go on. No latch may be held; `visit` runs under the page's.
+    /// Calls `visit` with the pieces of an external value in order, `at_most` bytes in all, and the pages
+    /// they are on; it says whether to go on. No latch may be held; `visit` runs under the page's.
     pub fn walk_chain(
         &self,
-        chain: &LongRef,
+        chain: &ExternalRef,
         at_most: usize,
         mut visit: impl FnMut(PageNo, &[u8]) -> bool,
     ) -> Result<ChainWalk> {
@@ -232,7 +232,7 @@ impl OpenTable {
     pub fn latch_chain(
         &self,
         mtr: &mut Mtr<'_>,
-        chain: &LongRef,
+        chain: &ExternalRef,
         at_most: usize,
     ) -> Result<(Vec<PageNo>, PageNo)> {
         let (mut pages, mut no) = (Vec::new(), chain.page);
@@ -244,7 +244,7 @@ impl OpenTable {
             if !in_order || !page.belongs_to(self.id(), chain) {
                 return Err(Error::corrupt(
                     mtr.page_id(h),
-                    "the next page of a long value",
+                    "the next page of an external value",
                     format!("page {} of {:?}/{}", page.index, page.trx, page.seq),
                 ));
             }
@@ -294,7 +294,7 @@ mod tests {
             seq: 7,
             index: 3,
             next: PageNo(12),
-            data: b"some of a long value",
+            data: b"some of an external value",
         };
         let mut body = Vec::new();
         page.encode(&mut body);

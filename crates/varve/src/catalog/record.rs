@@ -8,7 +8,7 @@ use crate::base::{RollPtr, RowHead, TrxId, get_u56, put_u56};
 /// Flag of a record or entry that is deleted for everybody who sees its TrxId.
 pub const DELETED: u8 = 1;
 /// Flag of a clustered record with values on overflow pages.
-pub const LONG: u8 = 2;
+pub const EXTERNAL: u8 = 2;
 
 /// Bytes before the row in a clustered record.
 pub const ROW_AT: usize = RowHead::LEN;
@@ -39,8 +39,8 @@ impl<'a> RowRecord<'a> {
         self.flags & DELETED != 0
     }
 
-    pub fn has_long_values(&self) -> bool {
-        self.flags & LONG != 0
+    pub fn has_external_values(&self) -> bool {
+        self.flags & EXTERNAL != 0
     }
 
     pub fn header(&self) -> [u8; ROW_AT] {

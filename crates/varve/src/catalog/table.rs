@@ -295,15 +295,15 @@ impl OpenTable {
             .map_err(|d| self.clustered.damage_at(key, d.expected, d.found))
     }
 
-    /// The row of a clustered record, under clustered key `key`. Flags that deny its long values are damage:
-    /// who believed them would not fetch these.
+    /// The row of a clustered record, under clustered key `key`. Flags that deny its external values are
+    /// damage: who believed them would not fetch these.
     #[inline(always)]
     pub fn row_of<'a>(&'a self, key: &[u8], record: &RowRecord<'a>) -> Result<RowRef<'a>> {
         let row = self.row(key, record.row)?;
-        match row.has_long_values() && !record.has_long_values() {
+        match row.has_external_values() && !record.has_external_values() {
             false => Ok(row),
             true => {
-                let expected = "a row whose flags say that it has long values";
+                let expected = "a row whose flags say that it has external values";
                 Err(self.clustered.damage_at(key, expected, "flags without it"))
             }
         }

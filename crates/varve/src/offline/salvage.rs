@@ -20,14 +20,14 @@ use crate::db::Database;
 use crate::ddl::table_path;
 use crate::io::{Disk, DiskFile, OpenMode, Overlay, RealDisk};
 use crate::page::{self, MAX_PAGE_SIZE, MIN_PAGE_SIZE, PageType, SlottedRef, page_id, page_type};
-use crate::row::{ColumnDef, Datum, LongRef, RowFormat, RowRef, Value};
+use crate::row::{ColumnDef, Datum, ExternalRef, RowFormat, RowRef, Value};
 use crate::space::{DefinitionCopy, FileHeader};
 
 /// A value of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Saved {
     Value(Value),
-    /// A long value of so many bytes, of which a page can't be read.
+    /// An external value of so many bytes, of which a page can't be read.
     Lost(u32),
 }
 
@@ -362,7 +362,7 @@ impl Work<'_> {
             values.push(match row.fetched(n) {
                 Some(datum) => value(column, datum)?,
                 None => {
-                    let chain = row.long_columns().find(|(c, _)| *c == n);
+                    let chain = row.external_columns().find(|(c, _)| *c == n);
                     let (_, chain) = chain.expect("what is not in the row is long");
                     match self.long_value(&chain) {
                         Some(bytes) => value(column, Some(&bytes))?,
@@ -374,8 +374,8 @@ impl Work<'_> {
         Ok(values)
     }
 
-    /// A long value; `None` if a page is not there or can't be read.
-    fn long_value(&self, chain: &LongRef) -> Option<Vec<u8>> {
+    /// An external value; `None` if a page is not there or can't be read.
+    fn long_value(&self, chain: &ExternalRef) -> Option<Vec<u8>> {
         let capacity = overflow_capacity(self.file.page_size);
         let most = u64::from(self.file.pages().ok()?) * capacity as u64;
         if u64::from(chain.len) > most {

@@ -19,7 +19,7 @@ use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, RollPtr, Sabotage};
 use crate::catalog::OpenTable;
 use crate::mtr::Mtr;
 use crate::page::{PageOp, PageType, SlottedRef, page_type};
-use crate::row::{LONG_REF_BYTES, LongRef};
+use crate::row::{EXTERNAL_REF_BYTES, ExternalRef};
 use crate::space::FREE_LOG_BYTES;
 use crate::txn::{Core, Counters};
 use crate::undo::UndoRecord;
@@ -35,7 +35,7 @@ const MAX_MTR: u32 = PAGES_PER_STEP as u32 * FREE_LOG_BYTES + 256;
 pub(super) fn free(
     core: &Core,
     record: &UndoRecord<'_>,
-    (n, mut chain): (usize, LongRef),
+    (n, mut chain): (usize, ExternalRef),
     at: RollPtr,
     stop: &AtomicBool,
 ) -> Result<bool> {
@@ -44,7 +44,7 @@ pub(super) fn free(
         if stop.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        let behind_end = record.frees.len() - n * LONG_REF_BYTES;
+        let behind_end = record.frees.len() - n * EXTERNAL_REF_BYTES;
         let next = super::in_table(core, record.table, |table| {
             free_some(core, table, &chain, (at, behind_end)).map(Some)
         })?;
@@ -62,7 +62,7 @@ pub(super) fn free(
 fn free_some(
     core: &Core,
     table: &OpenTable,
-    chain: &LongRef,
+    chain: &ExternalRef,
     (at, behind_end): (RollPtr, usize),
 ) -> Result<PageNo> {
     if table.has_discarded(chain)? {
@@ -103,7 +103,7 @@ fn reference_at(
     id: PageId,
     at: RollPtr,
     behind_end: usize,
-    chain: &LongRef,
+    chain: &ExternalRef,
 ) -> Result<u16> {
     let damaged = |found: &str| Error::corrupt(id, "the undo record of a row change", found);
     if !matches!(
@@ -119,7 +119,7 @@ fn reference_at(
     let payload = page.payload(at.slot() as usize);
     let off = payload.len().checked_sub(behind_end);
     let off = off.ok_or_else(|| damaged("a shorter record"))?;
-    let stored = payload[off..].first_chunk().map(LongRef::decode);
+    let stored = payload[off..].first_chunk().map(ExternalRef::decode);
     match stored == Some(*chain) {
         true => Ok(off as u16),
         false => Err(damaged("another reference")),

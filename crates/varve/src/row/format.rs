@@ -11,8 +11,8 @@
 //!
 //! Invariants:
 //! * **ROW-2**: a row is at most [`MAX_ROW_BYTES`] long, so an end offset has its top bit free. It says that
-//!   the column is *long*: its value lies on overflow pages, and the data holds a [`LongRef`](super::LongRef)
-//!   to them instead.
+//!   the column is *external*: its value lies on overflow pages, and the data holds a
+//!   [`ExternalRef`](super::ExternalRef) to them instead.
 //! * **ROW-3**: a layout is a function of the columns with `added_in` ≤ schema version, in id order, and
 //!   nothing else. A row is read by the layout of the version it carries, so adding a column
 //!   rewrites no row: the columns it lacks read as their defaults.
@@ -21,7 +21,7 @@
 
 use crate::base::{Error, Result};
 
-use super::long::{LONG_BIT, LONG_REF_BYTES, LongRef};
+use super::external::{EXTERNAL_BIT, EXTERNAL_REF_BYTES, ExternalRef};
 use super::{ColumnDef, Datum};
 
 /// The longest row (ROW-2). What fits in a page of the database is usually less; the table layer checks
@@ -42,7 +42,7 @@ pub const MAX_SHORT_BYTES: usize = 40;
 pub struct Moved {
     /// Position in the table's list of columns.
     pub column: usize,
-    pub to: LongRef,
+    pub to: ExternalRef,
 }
 
 /// Where a column is found in the rows of one schema version.
@@ -160,7 +160,7 @@ impl RowFormat {
             if len <= limit {
                 break;
             }
-            len -= len_of(values, c) - LONG_REF_BYTES;
+            len -= len_of(values, c) - EXTERNAL_REF_BYTES;
             moved.push(c as usize);
         }
         if len > limit {
@@ -194,7 +194,7 @@ impl RowFormat {
                 unreachable!("only variable columns are moved");
             };
             let high_byte = base + self.current.ends_at + 2 * index as usize + 1;
-            out[high_byte] |= (LONG_BIT >> 8) as u8;
+            out[high_byte] |= (EXTERNAL_BIT >> 8) as u8;
         }
         Ok(())
     }

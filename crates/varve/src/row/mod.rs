@@ -14,10 +14,10 @@
 
 mod collation;
 mod datum_buf;
+mod external;
 mod format;
 mod key;
 mod key_fields;
-mod long;
 mod memcmp;
 mod row_ref;
 mod types;
@@ -28,12 +28,12 @@ mod tests;
 
 pub use collation::{Collation, CollationId, Collations, FindCollation, Pad, Weigh};
 pub use datum_buf::DatumBuf;
+pub use external::{EXTERNAL_REF_BYTES, ExternalRef, ExternalValues};
 pub use format::{MAX_ROW_BYTES, MAX_SHORT_BYTES, Moved, RowFormat};
 pub use key::{
     KeyCodec, MAX_KEY_BYTES, MAX_KEY_PARTS, MAX_KEY_SOURCE_BYTES, put_row_id, row_id_of, successor,
 };
 pub use key_fields::KeyField;
-pub use long::{LONG_REF_BYTES, LongRef, LongValues};
 pub use row_ref::RowRef;
 pub use types::{ColumnDef, ColumnType, Damage, Datum, KeyPart};
 pub use value::Value;

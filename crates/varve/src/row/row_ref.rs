@@ -1,12 +1,14 @@
 //! Reading a row's bytes: checked once, then every column in constant time.
 //!
 //! Invariant **ROW-4**: a `RowRef` exists only for bytes whose version is known, whose end offsets ascend and
-//! end exactly at the end of the bytes, and whose long columns have as many bytes as a reference. So `get`
-//! never leaves the row, whatever was on the page. The bytes may be anything: `new` is total.
+//! end exactly at the end of the bytes, and whose external columns have as many bytes as a reference. So
+//! `get` never leaves the row, whatever was on the page. The bytes may be anything: `new` is total.
 
+use super::external::EXTERNAL_BIT;
 use super::format::{Layout, NOT_NULLABLE, Slot, VERSION_LEN};
-use super::long::LONG_BIT;
-use super::{Damage, Datum, LONG_REF_BYTES, LongRef, LongValues, MAX_ROW_BYTES, RowFormat};
+use super::{
+    Damage, Datum, EXTERNAL_REF_BYTES, ExternalRef, ExternalValues, MAX_ROW_BYTES, RowFormat,
+};
 
 /// A row in its stored form. Cheap to copy.
 #[derive(Clone, Copy, Debug)]
@@ -14,10 +16,10 @@ pub struct RowRef<'a> {
     format: &'a RowFormat,
     layout: &'a Layout,
     bytes: &'a [u8],
-    /// A column's value is long.
-    has_long: bool,
-    /// Long values that were fetched.
-    long: Option<&'a LongValues>,
+    /// A column is external.
+    has_external: bool,
+    /// External values that were fetched.
+    external: Option<&'a ExternalValues>,
 }
 
 impl<'a> RowRef<'a> {
@@ -43,11 +45,11 @@ impl<'a> RowRef<'a> {
         let (mut previous, mut words) = (0, 0);
         for end in bytes[layout.ends_at..layout.data_at].chunks_exact(2) {
             let word = u16::from_le_bytes([end[0], end[1]]);
-            let end = (word & !LONG_BIT) as usize;
+            let end = (word & !EXTERNAL_BIT) as usize;
             if end < previous || end > data_len {
                 return Err(Damage::new("ascending ends within the row", end));
             }
-            if word & LONG_BIT != 0 && end - previous != LONG_REF_BYTES {
+            if word & EXTERNAL_BIT != 0 && end - previous != EXTERNAL_REF_BYTES {
                 return Err(Damage::new("a reference of 21 bytes", end - previous));
             }
             previous = end;
@@ -63,18 +65,18 @@ impl<'a> RowRef<'a> {
             format,
             layout,
             bytes,
-            has_long: words & LONG_BIT != 0,
-            long: None,
+            has_external: words & EXTERNAL_BIT != 0,
+            external: None,
         })
     }
 
-    /// The same row with long values that were fetched for it.
-    pub fn with_long<'b>(self, values: &'b LongValues) -> RowRef<'b>
+    /// The same row with external values that were fetched for it.
+    pub fn with_external<'b>(self, values: &'b ExternalValues) -> RowRef<'b>
     where
         'a: 'b,
     {
         RowRef {
-            long: Some(values),
+            external: Some(values),
             ..self
         }
     }
@@ -103,7 +105,7 @@ impl<'a> RowRef<'a> {
     }
 
     /// The value of the column at position `column` of the table's definition. Panics if there is no such
-    /// column, or if its value is long and was not fetched (ROW-5).
+    /// column, or if it is external and was not fetched (ROW-5).
     #[inline]
     pub fn get(&self, column: usize) -> Datum<'a> {
         match self.fetched(column) {
@@ -115,10 +117,10 @@ impl<'a> RowRef<'a> {
     #[cold]
     fn not_fetched(&self, column: usize) -> ! {
         let name = &self.format.columns[column].name;
-        panic!("ROW-5: the long value of column {name} was not fetched");
+        panic!("ROW-5: the external value of column {name} was not fetched");
     }
 
-    /// The same; `None` if the value is long and was not fetched.
+    /// The same; `None` if the column is external and was not fetched.
     #[inline]
     pub fn fetched(&self, column: usize) -> Option<Datum<'a>> {
         let place = &self.layout.places[column];
@@ -133,8 +135,8 @@ impl<'a> RowRef<'a> {
             Slot::Var { index, .. } => {
                 let index = index as usize;
                 let (start, end) = (self.start(index), self.end_word(index));
-                if end & LONG_BIT != 0 {
-                    return Some(Some(self.long?.get(column)?));
+                if end & EXTERNAL_BIT != 0 {
+                    return Some(Some(self.external?.get(column)?));
                 }
                 Some(&self.bytes[self.layout.data_at..][start..end as usize])
             }
@@ -147,7 +149,7 @@ impl<'a> RowRef<'a> {
     fn start(&self, index: usize) -> usize {
         match index {
             0 => 0,
-            n => (self.end_word(n - 1) & !LONG_BIT) as usize,
+            n => (self.end_word(n - 1) & !EXTERNAL_BIT) as usize,
         }
     }
 
@@ -157,20 +159,20 @@ impl<'a> RowRef<'a> {
         u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]])
     }
 
-    /// Some values are long.
-    pub fn has_long_values(&self) -> bool {
-        self.has_long
+    /// Some columns are external.
+    pub fn has_external_values(&self) -> bool {
+        self.has_external
     }
 
-    /// The columns whose values are long, and where these are.
-    pub fn long_columns(&self) -> impl Iterator<Item = (usize, LongRef)> + use<'a> {
+    /// The external columns, and where their references are.
+    pub fn external_columns(&self) -> impl Iterator<Item = (usize, ExternalRef)> + use<'a> {
         let row = *self;
-        let long = move |&(index, _): &(usize, &u16)| row.end_word(index) & LONG_BIT != 0;
+        let external = move |&(index, _): &(usize, &u16)| row.end_word(index) & EXTERNAL_BIT != 0;
         let vars = row.layout.vars.iter().enumerate();
-        vars.filter(long).map(move |(index, &column)| {
+        vars.filter(external).map(move |(index, &column)| {
             let bytes = &row.bytes[row.layout.data_at + row.start(index)..];
             let bytes = bytes.first_chunk().expect("ROW-4");
-            (column as usize, LongRef::decode(bytes))
+            (column as usize, ExternalRef::decode(bytes))
         })
     }
 

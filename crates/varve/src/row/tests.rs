@@ -328,7 +328,7 @@ proptest! {
             if let Ok(row) = RowRef::new(&format, bytes) {
                 let columns = (0..row.len()).filter_map(|c| row.fetched(c).flatten());
                 prop_assert!(columns.map(<[u8]>::len).sum::<usize>() <= bytes.len());
-                prop_assert!(row.long_columns().count() * LONG_REF_BYTES <= bytes.len());
+                prop_assert!(row.external_columns().count() * EXTERNAL_REF_BYTES <= bytes.len());
             }
             let _ = codec.decode(bytes, &mut out);
         }
@@ -390,7 +390,7 @@ fn long_values_leave_the_row_longest_first() {
     }
     let to = |column, seq| Moved {
         column,
-        to: LongRef {
+        to: ExternalRef {
             page: PageNo(9),
             len: values[column].unwrap().len() as u32,
             trx: TrxId(5),
@@ -402,12 +402,12 @@ fn long_values_leave_the_row_longest_first() {
     format.encode_moved(&values, &moved, &mut out).unwrap();
     assert_eq!(out.len(), 4 + fixed + 40 + 42);
     let row = RowRef::new(&format, &out[4..]).unwrap();
-    let found: Vec<_> = row.long_columns().map(|(c, r)| (c, r.seq)).collect();
+    let found: Vec<_> = row.external_columns().map(|(c, r)| (c, r.seq)).collect();
     assert_eq!(found, [(0, 78), (1, 77)]);
     assert_eq!((row.fetched(1), row.fetched(3)), (None, Some(Some(&c[..]))));
-    let mut long = LongValues::default();
+    let mut long = ExternalValues::default();
     long.push_with(1, |out| out.extend_from_slice(&b));
-    let row = row.with_long(&long);
+    let row = row.with_external(&long);
     assert_eq!(row.get(1), Some(&b[..]));
     assert_eq!(row.fetched(0), None);
     let short = |bytes: u32| [ColumnDef::new("s", ColumnType::Bytes(bytes))];
@@ -418,11 +418,11 @@ fn long_values_leave_the_row_longest_first() {
 }
 
 #[test]
-#[should_panic(expected = "ROW-5: the long value of column a")]
+#[should_panic(expected = "ROW-5: the external value of column a")]
 fn a_long_value_that_was_not_fetched_is_nothing_else() {
     let columns = [ColumnDef::new("a", ColumnType::Bytes(1000))];
     let format = RowFormat::new(&columns, 1).unwrap();
-    let to = LongRef {
+    let to = ExternalRef {
         page: PageNo(9),
         len: 900,
         trx: TrxId(5),

@@ -22,7 +22,7 @@ use crate::row::{Datum, put_row_id};
 use crate::txn::{Counters, Transaction};
 use crate::undo::UndoKind;
 
-use super::long::{row_limit, store_row};
+use super::external::{row_limit, store_row};
 use super::undo::{RecordChange, append_undo, encode_undo, write_undo};
 use super::write::{MAX_MTR, OnDuplicate, encode_key, insert_clustered, insert_entry, whole};
 

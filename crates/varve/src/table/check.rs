@@ -7,9 +7,9 @@
 //! Where keys can't be made, because a collation is not known (COL-2), the entries are only counted, and the
 //! keys that they name compared with those of the rows, all together, by a sum of hashes.
 //!
-//! The live rows' long values are read, and each page in use must belong to exactly one tree or long value.
-//! Overflow pages of no live row belong to older versions (UNDO-5): they are counted, and there are none once
-//! purge has caught up.
+//! The live rows' external values are read, and each page in use must belong to exactly one tree or external
+//! value. Overflow pages of no live row belong to older versions (UNDO-5): they are counted, and there are
+//! none once purge has caught up.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -22,10 +22,10 @@ use crate::catalog::{
 };
 use crate::lock::TableMode;
 use crate::page::PageType;
-use crate::row::{LongValues, RowRef};
+use crate::row::{ExternalValues, RowRef};
 use crate::txn::Transaction;
 
-use super::long::{damaged, row_for_keys};
+use super::external::{damaged, row_for_keys};
 use super::version::read_leaf;
 
 /// Messages about single rows beyond this many are counted, not told.
@@ -165,10 +165,10 @@ fn check_rows(table: &OpenTable, walk: &mut Walk<'_>) -> Result<u64> {
         match RowRef::new(&table.format, &payload[ROW_AT..]) {
             Err(damage) => errors.push(format!("row {key:02x?}: {damage:?}")),
             Ok(row) => {
-                let long = check_long(table, &record, &row, walk);
+                let long = check_external(table, &record, &row, walk);
                 let wrong = long.and_then(|wrong| {
                     let wrong = wrong.map(|what| format!("row {key:02x?}: {what}"));
-                    // Without its long values the row's keys can't be told.
+                    // Without its external values the row's keys can't be told.
                     if wrong.is_some() {
                         return Ok(wrong);
                     }
@@ -212,19 +212,19 @@ fn note_tree(index: &OpenIndex, tree: TreeReport, walk: &mut Walk<'_>) {
     }
 }
 
-/// What is wrong with the long values of a live row. Their pages go into the set.
-fn check_long(
+/// What is wrong with the external values of a live row. Their pages go into the set.
+fn check_external(
     table: &OpenTable,
     record: &RowRecord<'_>,
     row: &RowRef<'_>,
     walk: &mut Walk<'_>,
 ) -> Result<Option<String>> {
-    if record.has_long_values() != row.long_columns().next().is_some() {
+    if record.has_external_values() != row.external_columns().next().is_some() {
         return Ok(Some(
-            "its flags do not say whether it has long values".into(),
+            "its flags do not say whether it has external values".into(),
         ));
     }
-    for (column, chain) in row.long_columns() {
+    for (column, chain) in row.external_columns() {
         let mut shared = None;
         let ended = table.walk_chain(&chain, usize::MAX, |no, _| {
             if !walk.pages.0.insert(no) {
@@ -333,7 +333,7 @@ fn check_own_overflow(own: &TemporaryPages, report: &mut CheckReport, pages: &Pa
 struct EntryBuffers {
     key: Vec<u8>,
     payload: Vec<u8>,
-    long: LongValues,
+    long: ExternalValues,
 }
 
 impl EntryBuffers {

@@ -3,7 +3,7 @@
 mod bulk;
 mod check;
 mod cursor;
-mod long;
+mod external;
 mod range;
 mod rowlock;
 mod undo;

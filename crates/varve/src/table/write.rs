@@ -17,16 +17,19 @@
 
 use crate::base::{Error, Result, RollPtr, RowHead, StopPoint};
 use crate::catalog::{
-    DELETED, EntryRecord, LONG, OpenIndex, OpenTable, ROW_AT, RowRecord, entry_state,
+    DELETED, EXTERNAL, EntryRecord, OpenIndex, OpenTable, ROW_AT, RowRecord, entry_state,
 };
 use crate::lock::Mode;
 use crate::mtr::Mtr;
 use crate::page::{PageOp, max_record, record_cost};
-use crate::row::{Datum, LongValues, RowRef, put_row_id};
+use crate::row::{Datum, ExternalValues, RowRef, put_row_id};
 use crate::txn::{Counters, Transaction};
 use crate::undo::{Previous, RowDiff, UndoKind};
 
-use super::long::{StoredRow, damaged, dropped_refs, long_row, row_for_keys, short_row, store_row};
+use super::external::{
+    StoredRow, damaged, dropped_refs, inline_row, row_for_keys, row_with_external_columns,
+    store_row,
+};
 use super::rowlock::{Locked, lock_row};
 use super::undo::{RecordChange, append_undo, encode_undo};
 use super::unique::{Conflict, find_conflict};
@@ -96,11 +99,11 @@ pub fn insert_row(
         false => encode_key(table, values, &mut key)?,
     }
     let done = whole(trx, |trx| {
-        let row = match short_row(trx, table, values, key.len())? {
+        let row = match inline_row(trx, table, values, key.len())? {
             Some(row) => row,
             None => {
                 refuse_duplicate(trx, table, values, &key, on_duplicate)?;
-                long_row(trx, table, values, key.len(), None)?
+                row_with_external_columns(trx, table, values, key.len(), None)?
             }
         };
         insert_clustered(trx, table, values, &key, &row, on_duplicate)?;
@@ -114,8 +117,8 @@ pub fn insert_row(
     Ok(())
 }
 
-/// Fails if the row is a duplicate, as its insert would, and with the same locks: before its long values are
-/// written. They would only be freed again. That nothing is found here promises nothing.
+/// Fails if the row is a duplicate, as its insert would, and with the same locks: before its external values
+/// are written. They would only be freed again. That nothing is found here promises nothing.
 fn refuse_duplicate(
     trx: &mut Transaction,
     table: &OpenTable,
@@ -398,8 +401,8 @@ fn change_row(
     Ok(Changed::Done)
 }
 
-/// The long values that nobody but older versions refers to once `old` is replaced by `row`. A delete-marked
-/// row's are on the list of its deletion already.
+/// The external values that nobody but older versions refers to once `old` is replaced by `row`. A
+/// delete-marked row's are on the list of its deletion already.
 fn dropped_by(
     table: &OpenTable,
     kind: UndoKind,
@@ -407,7 +410,7 @@ fn dropped_by(
     old: &RowRecord<'_>,
     row: &StoredRow<'_>,
 ) -> Result<Vec<u8>> {
-    if !old.has_long_values() || kind == UndoKind::RowUnmark {
+    if !old.has_external_values() || kind == UndoKind::RowUnmark {
         return Ok(Vec::new());
     }
     let old = table.row(key, old.row)?;
@@ -602,15 +605,15 @@ enum Set {
     KeptOut,
 }
 
-/// The row to be changed, with what the keys of all indexes are made of. Under its lock no long value can be
-/// missing, unless the transaction has changed the row since.
+/// The row to be changed, with what the keys of all indexes are made of. Under its lock no external value can
+/// be missing, unless the transaction has changed the row since.
 fn row_to_change<'a>(
     table: &'a OpenTable,
     current: CurrentRow<'a>,
-    values: &'a mut LongValues,
+    values: &'a mut ExternalValues,
 ) -> Result<RowRef<'a>> {
     let record = current.record(table)?;
-    if !record.has_long_values() {
+    if !record.has_external_values() {
         return table.row_of(current.key, &record);
     }
     let codecs: Vec<_> = table.indexes().map(|index| &index.codec).collect();
@@ -630,7 +633,7 @@ pub fn delete_row(trx: &mut Transaction, table: &OpenTable, current: CurrentRow<
     trx.wait_for_turn(table)?;
     whole(trx, |trx| {
         let record = current.record(table)?;
-        let mut long = LongValues::default();
+        let mut long = ExternalValues::default();
         let row = row_to_change(table, current, &mut long)?;
         let mut key = std::mem::take(&mut trx.scratch.other_key);
         for index in &table.secondary {
@@ -642,7 +645,7 @@ pub fn delete_row(trx: &mut Transaction, table: &OpenTable, current: CurrentRow<
         trx.scratch.other_key = key;
         let marked = StoredRow {
             bytes: record.row.into(),
-            flags: record.flags & LONG,
+            flags: record.flags & EXTERNAL,
         };
         change_live_row(trx, table, UndoKind::RowDeleteMark, current, &marked, &[])
     })?;
@@ -660,7 +663,7 @@ pub fn update_row(
 ) -> Result<bool> {
     table.format.check_count(values)?;
     let record = current.record(table)?;
-    let mut long = LongValues::default();
+    let mut long = ExternalValues::default();
     let old = row_to_change(table, current, &mut long)?;
     if !table.def.has_row_id() && !table.clustered.codec.same_columns(&old, values) {
         let mut key = Vec::new();

@@ -87,7 +87,7 @@ pub struct Counters {
     pub rows_updated: Counter,
     pub rows_deleted: Counter,
     pub rows_read: Counter,
-    /// Long values that were written to overflow pages, and that readers fetched from there.
+    /// External values that were written to overflow pages, and that readers fetched from there.
     pub long_values_written: Counter,
     pub long_values_read: Counter,
     /// Overflow pages that purge and rollback gave back.

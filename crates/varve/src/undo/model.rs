@@ -21,7 +21,7 @@ use crate::io::{Disk, Overlay, RealDisk};
 use crate::mtr::replay::apply_frame;
 use crate::page::{PageType, SLOT_SIZE, page_lsn, page_type};
 use crate::redo::{LogSettings, LogWriter, RedoLog, RedoReader};
-use crate::row::LONG_REF_BYTES;
+use crate::row::EXTERNAL_REF_BYTES;
 use crate::space::{DefinitionCopy, MIXED, NewSpace, SpaceKind};
 
 mod base;
@@ -244,7 +244,7 @@ impl Run {
         let mut key_bytes = self.written.to_le_bytes().to_vec();
         key_bytes.resize(8 + usize::from(key), key as u8);
         let more = vec![more as u8; usize::from(more)];
-        let frees = vec![7; LONG_REF_BYTES];
+        let frees = vec![7; EXTERNAL_REF_BYTES];
         let pages = &more[..more.len() / PAGE_NO_BYTES * PAGE_NO_BYTES];
         let has_frees =
             matches!(kind, UndoKind::RowUpdate | UndoKind::RowDeleteMark) && key.is_multiple_of(2);

@@ -16,7 +16,7 @@
 use crate::base::{
     IndexId, MAX_ID_56, PageNo, RollPtr, RowHead, TableId, TrxId, put_pair, take_pair, varint,
 };
-use crate::row::{LONG_REF_BYTES, LongRef};
+use crate::row::{EXTERNAL_REF_BYTES, ExternalRef};
 
 use super::header::LogKind;
 
@@ -217,9 +217,9 @@ pub struct UndoRecord<'a> {
     pub previous: Option<Previous<'a>>,
     /// `OverflowAlloc` only: the pages, 4 bytes each.
     pub pages: &'a [u8],
-    /// `RowUpdate` and `RowDeleteMark` only: the long values that the row ceased to refer to, as references.
-    /// These are the record's last bytes. Purge moves a reference to the page after the last one that it has
-    /// freed.
+    /// `RowUpdate` and `RowDeleteMark` only: the external values that the row ceased to refer to, as
+    /// references. These are the record's last bytes. Purge moves a reference to the page after the last one
+    /// that it has freed.
     pub frees: &'a [u8],
 }
 
@@ -299,7 +299,7 @@ impl<'a> UndoRecord<'a> {
             varint::put(out, previous.diff.middle.len() as u64);
             out.extend_from_slice(previous.diff.middle);
             if !self.frees.is_empty() {
-                varint::put(out, (self.frees.len() / LONG_REF_BYTES) as u64);
+                varint::put(out, (self.frees.len() / EXTERNAL_REF_BYTES) as u64);
                 out.extend_from_slice(self.frees);
             }
         }
@@ -311,10 +311,10 @@ impl<'a> UndoRecord<'a> {
         numbers.map(|n| PageNo(u32::from_le_bytes(n.try_into().expect("4 bytes"))))
     }
 
-    /// The long values that the row ceased to refer to.
-    pub fn frees(&self) -> impl ExactSizeIterator<Item = LongRef> + use<'a> {
-        let refs = self.frees.chunks_exact(LONG_REF_BYTES);
-        refs.map(|r| LongRef::decode(r.try_into().expect("21 bytes")))
+    /// The external values that the row ceased to refer to.
+    pub fn frees(&self) -> impl ExactSizeIterator<Item = ExternalRef> + use<'a> {
+        let refs = self.frees.chunks_exact(EXTERNAL_REF_BYTES);
+        refs.map(|r| ExternalRef::decode(r.try_into().expect("21 bytes")))
     }
 
     pub fn decode(bytes: &'a [u8]) -> Option<UndoRecord<'a>> {
@@ -348,7 +348,7 @@ impl<'a> UndoRecord<'a> {
                 diff.suffix = u32::try_from(r.varint()?).ok()?;
                 diff.middle = r.bytes()?;
                 if !r.0.is_empty() {
-                    record.frees = r.array(LONG_REF_BYTES)?;
+                    record.frees = r.array(EXTERNAL_REF_BYTES)?;
                 }
             }
             record.previous = Some(Previous {
@@ -401,7 +401,7 @@ mod tests {
 
     fn sample(kind: UndoKind, key: &[u8], middle: &[u8]) -> Vec<u8> {
         let row = kind.is_row();
-        let refs = [1, 2].map(|n| LongRef {
+        let refs = [1, 2].map(|n| ExternalRef {
             page: PageNo(n),
             len: 70_000,
             trx: TrxId(77),

@@ -82,7 +82,7 @@ pub struct Entry {
     pub row: Row,
 }
 
-/// A row or key for people: long values by their start and length.
+/// A row or key for people: external values by their start and length.
 pub struct Brief<'a>(pub &'a [Value]);
 
 impl fmt::Debug for Brief<'_> {

@@ -2,15 +2,15 @@
 //! again.
 //!
 //! They are fetched without a latch, after the row version was copied or found, and may turn out to be gone:
-//! a cut (`table/long.rs`). Then the row is read again from its leaf, and may be another version then, or
+//! a cut (`table/external.rs`). Then the row is read again from its leaf, and may be another version then, or
 //! none.
 
 use crate::base::Result;
-use crate::catalog::{LONG, ROW_AT};
+use crate::catalog::{EXTERNAL, ROW_AT};
 use crate::txn::{Counters, Transaction};
 
 use super::{Current, Cursor};
-use crate::table::long::row_for_keys;
+use crate::table::external::row_for_keys;
 
 impl Cursor {
     /// Says which columns the caller will look at in the rows that it searches for from now on: one flag for
@@ -71,7 +71,7 @@ impl Cursor {
             Current::None | Current::Entry => None,
         };
         match flags {
-            Some(flags) if flags & LONG != 0 => self.fetch_long_values(trx),
+            Some(flags) if flags & EXTERNAL != 0 => self.fetch_long_values(trx),
             _ => Ok(true),
         }
     }

@@ -42,7 +42,7 @@ use crate::txn::{Isolation, Transaction, TrxNumber};
 
 use self::consistent::{Batch, FIRST_BATCH};
 use self::locking::Gaps;
-use super::long::LongColumns;
+use super::external::ExternalColumns;
 use super::rowlock::{IfLocked, Locked, lock_row_or};
 use super::version::{VersionScratch, read_leaf_ahead, row_record, sees, visible_or_newest};
 use super::write::CurrentRow;
@@ -194,7 +194,7 @@ pub struct Cursor {
     key_columns: Vec<(usize, bool)>,
     /// The current entry's key, taken apart.
     parts: DatumBuf,
-    long: LongColumns,
+    long: ExternalColumns,
 }
 
 impl Cursor {
@@ -242,7 +242,7 @@ impl Cursor {
             keys_suffice: false,
             key_columns,
             parts: DatumBuf::new(),
-            long: LongColumns::default(),
+            long: ExternalColumns::default(),
         })
     }
 
@@ -616,7 +616,7 @@ impl Cursor {
     pub fn row(&self) -> Result<RowRef<'_>> {
         let record = row_record(&self.table, self.position(), self.record()?)?;
         let row = self.table.row_of(self.position(), &record)?;
-        Ok(row.with_long(&self.long.values))
+        Ok(row.with_external(&self.long.values))
     }
 
     fn record(&self) -> Result<&[u8]> {

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use crate::catalog::{EntryRecord, LONG, ROW_AT, RowRecord};
+use crate::catalog::{EXTERNAL, EntryRecord, ROW_AT, RowRecord};
 use crate::row::{Damage, KeyField, RowRef};
 use crate::txn::Transaction;
 
@@ -64,13 +64,13 @@ impl Cursor {
             return is_plain.then_some(Peeked::Entry(prefix, suffix));
         }
         let record = RowRecord::decode(payload)?;
-        let is_plain = payload[0] & LONG == 0 && !record.is_deleted();
+        let is_plain = payload[0] & EXTERNAL == 0 && !record.is_deleted();
         if !is_plain || !self.is_seen(trx, record.trx) {
             return None;
         }
         // What is damaged is told by the move that comes there.
         let row = RowRef::new(&self.table.format, &payload[ROW_AT..]).ok()?;
-        (!row.has_long_values()).then_some(Peeked::Row(row))
+        (!row.has_external_values()).then_some(Peeked::Row(row))
     }
 
     /// Goes on over `n` rows that were peeked at, to the last of them (PEEK-1).

@@ -9,8 +9,8 @@
 //! that no row refers to (UNDO-5), newest first like everything else: the row's own undo record is newer and
 //! is taken back before the pages go.
 //!
-//! An update shares the long values that it does not change: the new row has the same references, and no page
-//! is written. Values are compared with what is on the pages, so callers need not say what changed.
+//! An update shares the external values that it does not change: the new row has the same references, and no
+//! page is written. Values are compared with what is on the pages, so callers need not say what changed.
 //! References of the old row that the new one does not have go on the update's list, references of a deleted
 //! row on the deletion's; purge frees them (`purge/chains.rs`). An un-delete-marked row shares none: the
 //! delete-marked row's values are on the deletion's list already.
@@ -36,11 +36,11 @@ use std::borrow::Cow;
 
 use crate::base::{Error, NO_PAGE, PageId, PageNo, Result};
 use crate::catalog::{
-    ChainWalk, LONG, OVERFLOW_HEADER_AT, OpenTable, OverflowPage, ROW_AT, overflow_capacity,
+    ChainWalk, EXTERNAL, OVERFLOW_HEADER_AT, OpenTable, OverflowPage, ROW_AT, overflow_capacity,
 };
 use crate::mtr::Mtr;
 use crate::page::{PageOp, PageType, max_record};
-use crate::row::{Datum, KeyCodec, LongRef, LongValues, Moved, RowRef};
+use crate::row::{Datum, ExternalRef, ExternalValues, KeyCodec, Moved, RowRef};
 use crate::space::ALLOC_LOG_BYTES;
 use crate::txn::{Counters, Transaction};
 use crate::undo::{PAGE_NO_BYTES, UndoKind};
@@ -60,7 +60,7 @@ const UNDO_LOG_BYTES: usize = 512;
 #[derive(Debug)]
 pub struct StoredRow<'a> {
     pub bytes: Cow<'a, [u8]>,
-    /// `LONG`, if some of its values are on overflow pages; otherwise 0.
+    /// `EXTERNAL`, if some of its values are on overflow pages; otherwise 0.
     pub flags: u8,
 }
 
@@ -80,8 +80,8 @@ pub(super) fn row_limit(table: &OpenTable, key_len: usize) -> usize {
 }
 
 /// Makes `values` a row that fits in its page; writes overflow pages if it must. `old` is the row that it
-/// replaces, whose long values it may share. What was written belongs to the transaction: if it takes the row
-/// back, they go, too.
+/// replaces, whose external values it may share. What was written belongs to the transaction: if it takes the
+/// row back, they go, too.
 pub fn store_row(
     trx: &mut Transaction,
     table: &OpenTable,
@@ -89,14 +89,14 @@ pub fn store_row(
     key_len: usize,
     old: Option<&RowRef<'_>>,
 ) -> Result<StoredRow<'static>> {
-    match short_row(trx, table, values, key_len)? {
+    match inline_row(trx, table, values, key_len)? {
         Some(row) => Ok(row),
-        None => long_row(trx, table, values, key_len, old),
+        None => row_with_external_columns(trx, table, values, key_len, old),
     }
 }
 
 /// Makes `values` a row, if it fits in its page as it is.
-pub(super) fn short_row(
+pub(super) fn inline_row(
     trx: &mut Transaction,
     table: &OpenTable,
     values: &[Datum<'_>],
@@ -113,7 +113,7 @@ pub(super) fn short_row(
 }
 
 /// Makes `values` a row, with some of them on overflow pages.
-pub(super) fn long_row(
+pub(super) fn row_with_external_columns(
     trx: &mut Transaction,
     table: &OpenTable,
     values: &[Datum<'_>],
@@ -129,7 +129,7 @@ pub(super) fn long_row(
     bytes.clear();
     let mut moved = Vec::with_capacity(columns.len());
     for column in columns {
-        let value = values[column].expect("only long values are moved");
+        let value = values[column].expect("only external values are moved");
         let to = match shared(table, old, column, value)? {
             Some(same) => same,
             None => write_chain(trx, table, value)?,
@@ -137,7 +137,7 @@ pub(super) fn long_row(
         moved.push(Moved { column, to });
     }
     table.format.encode_moved(values, &moved, &mut bytes)?;
-    let (bytes, flags) = (Cow::Owned(bytes), LONG);
+    let (bytes, flags) = (Cow::Owned(bytes), EXTERNAL);
     Ok(StoredRow { bytes, flags })
 }
 
@@ -146,7 +146,7 @@ fn too_large(table: &OpenTable, e: Error) -> Error {
     match e {
         Error::TooLarge { size, limit, .. } => Error::TooLarge {
             what: format!(
-                "what a row of table {} keeps in its page, long columns moved out,",
+                "what a row of table {} keeps in its page, external columns moved out,",
                 table.def.name
             ),
             size,
@@ -162,8 +162,8 @@ fn shared(
     old: Option<&RowRef<'_>>,
     column: usize,
     value: &[u8],
-) -> Result<Option<LongRef>> {
-    let find = |old: &RowRef<'_>| old.long_columns().find(|(c, _)| *c == column);
+) -> Result<Option<ExternalRef>> {
+    let find = |old: &RowRef<'_>| old.external_columns().find(|(c, _)| *c == column);
     let Some((_, chain)) = old.and_then(find) else {
         return Ok(None);
     };
@@ -180,11 +180,11 @@ fn shared(
 }
 
 /// Writes a value to overflow pages.
-fn write_chain(trx: &mut Transaction, table: &OpenTable, value: &[u8]) -> Result<LongRef> {
+fn write_chain(trx: &mut Transaction, table: &OpenTable, value: &[u8]) -> Result<ExternalRef> {
     let page_size = table.clustered.tree.page_size();
     let capacity = overflow_capacity(page_size);
     let per_batch = (BATCH_LOG_BYTES / page_size).clamp(1, MAX_BATCH_PAGES);
-    let mut chain = LongRef {
+    let mut chain = ExternalRef {
         page: NO_PAGE,
         len: value.len() as u32,
         trx: trx.writer()?,
@@ -207,7 +207,7 @@ fn write_chain(trx: &mut Transaction, table: &OpenTable, value: &[u8]) -> Result
 fn write_batch(
     trx: &mut Transaction,
     table: &OpenTable,
-    chain: &LongRef,
+    chain: &ExternalRef,
     first: u32,
     bytes: &[u8],
 ) -> Result<PageNo> {
@@ -265,30 +265,31 @@ fn write_batch(
 
 /// The references of `old` that `new` does not have, encoded for an undo record's list.
 pub fn dropped_refs(old: &RowRef<'_>, new: Option<&RowRef<'_>>) -> Vec<u8> {
-    let kept = |r: &LongRef| new.is_some_and(|new| new.long_columns().any(|(_, n)| n == *r));
-    let dropped = old.long_columns().map(|(_, r)| r).filter(|r| !kept(r));
+    let kept =
+        |r: &ExternalRef| new.is_some_and(|new| new.external_columns().any(|(_, n)| n == *r));
+    let dropped = old.external_columns().map(|(_, r)| r).filter(|r| !kept(r));
     dropped.flat_map(|r| r.encode()).collect()
 }
 
-/// Fetches of each long column of `row` as many bytes as `wanted` says, at most; nothing of those for which
-/// it says 0. `false` is a cut. No latch may be held.
+/// Fetches of each external column of `row` as many bytes as `wanted` says, at most; nothing of those for
+/// which it says 0. `false` is a cut. No latch may be held.
 pub fn fetch(
     table: &OpenTable,
     row: &RowRef<'_>,
     wanted: impl Fn(usize) -> usize,
-    values: &mut LongValues,
+    values: &mut ExternalValues,
 ) -> Result<bool> {
     let file_bytes = u64::from(table.clustered.tree.space.size_pages())
         * overflow_capacity(table.clustered.tree.page_size()) as u64;
     values.clear();
-    let bytes_of = |(column, r): (usize, LongRef)| wanted(column).min(r.len as usize);
-    let total: usize = row.long_columns().map(bytes_of).sum();
+    let bytes_of = |(column, r): (usize, ExternalRef)| wanted(column).min(r.len as usize);
+    let total: usize = row.external_columns().map(bytes_of).sum();
     // Nothing damaged makes us ask for more memory than the file could fill.
     if total as u64 > file_bytes {
         return Ok(false);
     }
     values.start(total)?;
-    for (column, chain) in row.long_columns() {
+    for (column, chain) in row.external_columns() {
         let bytes = bytes_of((column, chain));
         if bytes == 0 {
             continue;
@@ -306,40 +307,40 @@ pub fn fetch(
     Ok(true)
 }
 
-/// The row in `bytes`, under clustered key `key`, with as much of its long values as the keys of these
+/// The row in `bytes`, under clustered key `key`, with as much of its external values as the keys of these
 /// indexes are made of. `None` is a cut.
 pub fn row_for_keys<'a>(
     table: &'a OpenTable,
     indexes: &[&KeyCodec],
     key: &[u8],
     bytes: &'a [u8],
-    values: &'a mut LongValues,
+    values: &'a mut ExternalValues,
 ) -> Result<Option<RowRef<'a>>> {
     let row = table.row(key, bytes)?;
-    if row.long_columns().next().is_none() {
+    if row.external_columns().next().is_none() {
         return Ok(Some(row));
     }
     let needed = |column| indexes.iter().map(|codec| codec.bytes_needed(column)).max();
     if !fetch(table, &row, |column| needed(column).unwrap_or(0), values)? {
         return Ok(None);
     }
-    Ok(Some(row.with_long(values)))
+    Ok(Some(row.with_external(values)))
 }
 
-/// What a cursor has of its rows' long values.
+/// What a cursor has of its rows' external values.
 #[derive(Default)]
-pub struct LongColumns {
+pub struct ExternalColumns {
     /// The current row's.
-    pub values: LongValues,
+    pub values: ExternalValues,
     /// Starts of values, for making keys.
-    pub for_keys: LongValues,
+    pub for_keys: ExternalValues,
     /// Flags by column; none: all are wanted.
     wanted: Option<Box<[bool]>>,
     /// Header of the record at which the last cut was met.
     cut_at: Option<[u8; ROW_AT]>,
 }
 
-impl LongColumns {
+impl ExternalColumns {
     pub fn set_wanted(&mut self, wanted: Option<&[bool]>) {
         self.wanted = wanted.map(Into::into);
     }
