@@ -6,7 +6,7 @@ use crossbeam_epoch::Guard;
 
 use crate::base::{Error, PageNo, Result};
 use crate::buffer::{FrameHint, SharedPage};
-use crate::mtr::{Mtr, PageH};
+use crate::mtr::{Mtr, PageHandle};
 use crate::page::{
     ChildRef, InnerImage, PageType, SlottedRef, max_key, max_record, page_type, record_cost,
 };
@@ -91,7 +91,7 @@ impl LeafHint {
     }
 
     /// For keys that go into the same leaf.
-    pub(super) fn of(mtr: &Mtr<'_>, leaf: PageH) -> LeafHint {
+    pub(super) fn of(mtr: &Mtr<'_>, leaf: PageHandle) -> LeafHint {
         LeafHint {
             no: mtr.page_id(leaf).no,
             frame: mtr.hint(leaf).without_stamp(),
@@ -408,7 +408,7 @@ impl Tree {
     pub fn place_in_leaf(
         &self,
         mtr: &Mtr<'_>,
-        h: PageH,
+        h: PageHandle,
         key: &[u8],
         room: usize,
     ) -> Option<LeafPos> {
@@ -440,7 +440,7 @@ impl Tree {
         mtr: &mut Mtr<'_>,
         key: &[u8],
         mut hint: Option<LeafHint>,
-    ) -> Result<PageH> {
+    ) -> Result<PageHandle> {
         debug_assert!(mtr.is_idle(), "BT-5: a descent with latches held");
         let aim = Aim::At(key);
         for _ in 0..OPTIMISTIC_TRIES {
@@ -481,7 +481,7 @@ impl Tree {
     }
 
     #[cold]
-    fn couple_to_leaf_exclusive(&self, mtr: &mut Mtr<'_>, key: &[u8]) -> Result<PageH> {
+    fn couple_to_leaf_exclusive(&self, mtr: &mut Mtr<'_>, key: &[u8]) -> Result<PageHandle> {
         let aim = Aim::At(key);
         let mut no = self.root;
         let mut h = mtr.shared(self.page_id(no))?;
@@ -540,11 +540,11 @@ impl Tree {
     pub(super) fn latch_child_page(
         &self,
         mtr: &mut Mtr<'_>,
-        above: PageH,
+        above: PageHandle,
         slot: usize,
         no: PageNo,
         level: u16,
-    ) -> Result<PageH> {
+    ) -> Result<PageHandle> {
         let h = mtr.exclusive(self.page_id(no))?;
         let (above, child) = (SlottedRef::new(mtr.bytes(above)), mtr.bytes(h));
         let low = above.separator(slot);

@@ -5,7 +5,7 @@
 
 use crate::base::PageId;
 use crate::buffer::SharedPage;
-use crate::mtr::{Mtr, PageH};
+use crate::mtr::{Mtr, PageHandle};
 use crate::page::{PageOp, SlottedRef};
 
 use super::{LeafHint, Seek};
@@ -55,7 +55,7 @@ pub(super) fn boundary_of(found: std::result::Result<usize, usize>, seek: Seek) 
 /// belongs.
 #[derive(Clone, Copy)]
 pub struct LeafPos {
-    pub h: PageH,
+    pub h: PageHandle,
     pub slot: u16,
     /// `slot` holds a record with the key; otherwise an insert goes there.
     pub found: bool,
@@ -64,7 +64,7 @@ pub struct LeafPos {
 impl LeafPos {
     /// Where `key` is or belongs in the leaf `p`, which covers it.
     #[inline]
-    pub(super) fn search(h: PageH, p: SlottedRef<'_>, key: &[u8]) -> LeafPos {
+    pub(super) fn search(h: PageHandle, p: SlottedRef<'_>, key: &[u8]) -> LeafPos {
         let (slot, found) = match p.search_covered(key) {
             Ok(slot) => (slot, true),
             Err(slot) => (slot, false),

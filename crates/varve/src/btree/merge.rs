@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::base::{PageNo, Result};
-use crate::mtr::{Mtr, PageH};
+use crate::mtr::{Mtr, PageHandle};
 use crate::page::{BulkRecsBuilder, PageOp, PageType, SlottedRef, page_type};
 
 use super::descend::{Aim, Found, child_at};
@@ -24,7 +24,7 @@ enum Outcome {
 
 /// One page of a pair, latched exclusively.
 struct Half {
-    h: PageH,
+    h: PageHandle,
     no: PageNo,
 }
 
@@ -113,7 +113,7 @@ impl Tree {
     fn latch_child(
         &self,
         mtr: &mut Mtr<'_>,
-        above: PageH,
+        above: PageHandle,
         parent: PageNo,
         slot: usize,
         level: u16,
@@ -130,7 +130,7 @@ impl Tree {
     fn merge(
         &self,
         mtr: &mut Mtr<'_>,
-        above: PageH,
+        above: PageHandle,
         slot: usize,
         left: Half,
         right: Half,

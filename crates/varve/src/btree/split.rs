@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use std::sync::atomic;
 
 use crate::base::{Error, PageNo, Result};
-use crate::mtr::{MAX_LOG_BYTES, Mtr, PageH};
+use crate::mtr::{MAX_LOG_BYTES, Mtr, PageHandle};
 use crate::page::{
     BulkRecsBuilder, CHILD_BYTES, MAX_PAGE_SIZE, PageOp, SlottedRef, max_key, record_cost,
 };
@@ -35,7 +35,7 @@ enum Outcome {
 
 /// A page that is going to be split.
 struct Split {
-    h: PageH,
+    h: PageHandle,
     plan: SplitPlan,
     /// Of an inner page: the slot of the child that is split with it.
     child: usize,
@@ -50,8 +50,8 @@ struct Fresh {
 /// Latched pages from an inner page down to the one that is to be split.
 struct Way {
     /// Each with the slot of the next one.
-    above: Vec<(PageH, PageNo, usize)>,
-    last: PageH,
+    above: Vec<(PageHandle, PageNo, usize)>,
+    last: PageHandle,
 }
 
 impl Tree {
@@ -214,7 +214,7 @@ impl Tree {
         &self,
         mtr: &mut Mtr<'_>,
         splits: Vec<Split>,
-        parent: PageH,
+        parent: PageHandle,
         slot: usize,
     ) -> Result<()> {
         let mut below: Option<Fresh> = None;
@@ -242,7 +242,7 @@ impl Tree {
         &self,
         mtr: &mut Mtr<'_>,
         &Split { h, ref plan, child }: &Split,
-        right: PageH,
+        right: PageHandle,
         right_no: PageNo,
         below: Option<&Fresh>,
     ) {
@@ -321,7 +321,7 @@ impl Tree {
     }
 
     /// Formats a page that covers all keys at its level.
-    pub(super) fn format_whole(&self, mtr: &mut Mtr<'_>, h: PageH, level: u16) {
+    pub(super) fn format_whole(&self, mtr: &mut Mtr<'_>, h: PageHandle, level: u16) {
         mtr.op(
             h,
             PageOp::FormatSlotted {
@@ -337,7 +337,7 @@ impl Tree {
     }
 
     /// Makes `to` a copy of `from`, the only page of its level.
-    pub(super) fn move_content(&self, mtr: &mut Mtr<'_>, from: PageH, to: PageH) {
+    pub(super) fn move_content(&self, mtr: &mut Mtr<'_>, from: PageHandle, to: PageHandle) {
         let p = SlottedRef::new(mtr.bytes(from));
         let level = p.level();
         let recs = BulkRecsBuilder::rebase(p, 0..p.n_slots(), &[], None);
@@ -361,7 +361,7 @@ fn separator_cost(plan: &SplitPlan) -> usize {
     record_cost(plan.separator.len(), CHILD_BYTES)
 }
 
-fn insert_child(mtr: &mut Mtr<'_>, h: PageH, slot: usize, fresh: &Fresh) {
+fn insert_child(mtr: &mut Mtr<'_>, h: PageHandle, slot: usize, fresh: &Fresh) {
     let prefix_len = SlottedRef::new(mtr.bytes(h)).prefix_len();
     let op = PageOp::Insert {
         slot: slot as u16,

@@ -29,7 +29,7 @@ use std::collections::BTreeSet;
 use parking_lot::Mutex;
 
 use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, TableId, TrxId};
-use crate::mtr::{Mtr, PageH};
+use crate::mtr::{Mtr, PageHandle};
 use crate::page::{PageType, page_type};
 use crate::row::ExternalRef;
 
@@ -265,7 +265,12 @@ impl OpenTable {
         Ok(())
     }
 
-    fn check_owner<'m>(&self, mtr: &'m Mtr<'_>, h: PageH, trx: TrxId) -> Result<OverflowPage<'m>> {
+    fn check_owner<'m>(
+        &self,
+        mtr: &'m Mtr<'_>,
+        h: PageHandle,
+        trx: TrxId,
+    ) -> Result<OverflowPage<'m>> {
         let bytes = mtr.bytes(h);
         let page = OverflowPage::decode(bytes);
         page.filter(|p| (p.table, p.trx) == (self.id(), trx))

@@ -81,7 +81,7 @@ thread_local! {
 
 /// A page that a mini-transaction has latched. Valid for that mini-transaction until it is released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PageH(u16);
+pub struct PageHandle(u16);
 
 enum Slot<'a> {
     Released,
@@ -123,7 +123,7 @@ pub struct Mtr<'a> {
     current: Option<PageId>,
     changes: Changes,
     /// What a changed inner page's image will be.
-    image: Option<Box<(PageH, InnerImage)>>,
+    image: Option<Box<(PageHandle, InnerImage)>>,
 }
 
 impl<'a> Mtr<'a> {
@@ -210,14 +210,14 @@ impl<'a> Mtr<'a> {
     }
 
     /// Latches the page shared.
-    pub fn shared(&mut self, id: PageId) -> Result<PageH> {
+    pub fn shared(&mut self, id: PageId) -> Result<PageHandle> {
         self.check_not_latched(id)?;
         let page = self.env.pool.shared(id)?;
         Ok(self.push(Slot::Shared(page)))
     }
 
     /// Latches the page exclusively.
-    pub fn exclusive(&mut self, id: PageId) -> Result<PageH> {
+    pub fn exclusive(&mut self, id: PageId) -> Result<PageHandle> {
         self.check_not_latched(id)?;
         let page = self.env.pool.exclusive(id)?;
         #[cfg(feature = "sabotage")]
@@ -230,14 +230,14 @@ impl<'a> Mtr<'a> {
 
     /// Like [`Mtr::exclusive`]; `hint` says where the page probably is.
     #[inline]
-    pub fn exclusive_in(&mut self, id: PageId, hint: FrameHint) -> Result<PageH> {
+    pub fn exclusive_in(&mut self, id: PageId, hint: FrameHint) -> Result<PageHandle> {
         self.check_not_latched(id)?;
         let page = self.env.pool.exclusive_in(id, hint)?;
         Ok(self.adopt_exclusive(page))
     }
 
     /// Latches the page exclusively unless somebody has it.
-    pub fn try_exclusive(&mut self, id: PageId) -> Result<Option<PageH>> {
+    pub fn try_exclusive(&mut self, id: PageId) -> Result<Option<PageHandle>> {
         self.check_not_latched(id)?;
         let page = self.env.pool.try_exclusive(id)?;
         Ok(page.map(|p| self.adopt_exclusive(p)))
@@ -246,7 +246,7 @@ impl<'a> Mtr<'a> {
     /// Latches a page whose content does not matter: it is not read from disk, and its first operation, a
     /// format, starts from zeros. A page that this mini-transaction has latched exclusively already is taken
     /// over.
-    pub fn exclusive_new(&mut self, id: PageId) -> Result<PageH> {
+    pub fn exclusive_new(&mut self, id: PageId) -> Result<PageHandle> {
         if let Some(h) = self.find(id) {
             match &mut self.pages[h.0 as usize] {
                 Slot::Exclusive { state, .. } => {
@@ -265,37 +265,40 @@ impl<'a> Mtr<'a> {
     }
 
     /// Takes over a page that the caller has latched outside of this mini-transaction.
-    pub fn adopt_exclusive(&mut self, page: ExclusivePage<'a>) -> PageH {
+    pub fn adopt_exclusive(&mut self, page: ExclusivePage<'a>) -> PageHandle {
         let state = PageState::Unchanged;
         self.push(Slot::Exclusive { page, state })
     }
 
     /// Takes over a page that the caller has latched outside of this mini-transaction.
-    pub fn adopt_shared(&mut self, page: SharedPage<'a>) -> PageH {
+    pub fn adopt_shared(&mut self, page: SharedPage<'a>) -> PageHandle {
         self.push(Slot::Shared(page))
     }
 
-    fn push(&mut self, slot: Slot<'a>) -> PageH {
+    fn push(&mut self, slot: Slot<'a>) -> PageHandle {
         let reuse = self.pages.iter().position(|s| matches!(s, Slot::Released));
         let at = reuse.unwrap_or(self.pages.len());
         match reuse {
             Some(at) => self.pages[at] = slot,
             None => self.pages.push(slot),
         }
-        PageH(u16::try_from(at).expect("fewer than 65536 pages are latched at once"))
+        PageHandle(u16::try_from(at).expect("fewer than 65536 pages are latched at once"))
     }
 
     /// The page, if this mini-transaction has latched it.
-    pub fn find(&self, id: PageId) -> Option<PageH> {
+    pub fn find(&self, id: PageId) -> Option<PageHandle> {
         let same = |s: &Slot<'_>| match s {
             Slot::Released => false,
             Slot::Shared(p) => p.id() == id,
             Slot::Exclusive { page, .. } => page.id() == id,
         };
-        self.pages.iter().position(same).map(|i| PageH(i as u16))
+        self.pages
+            .iter()
+            .position(same)
+            .map(|i| PageHandle(i as u16))
     }
 
-    pub fn page_id(&self, h: PageH) -> PageId {
+    pub fn page_id(&self, h: PageHandle) -> PageId {
         match &self.pages[h.0 as usize] {
             Slot::Released => panic!("{h:?} was released"),
             Slot::Shared(p) => p.id(),
@@ -304,19 +307,19 @@ impl<'a> Mtr<'a> {
     }
 
     /// Keeps a page that is latched exclusively in the pool beyond the latch.
-    pub fn pin(&self, h: PageH) -> Pin {
+    pub fn pin(&self, h: PageHandle) -> Pin {
         match &self.pages[h.0 as usize] {
             Slot::Exclusive { page, .. } => self.env.pool.pin_latched(page),
             _ => panic!("{h:?} is pinned without an exclusive latch"),
         }
     }
 
-    pub fn is_exclusive(&self, h: PageH) -> bool {
+    pub fn is_exclusive(&self, h: PageHandle) -> bool {
         matches!(self.pages[h.0 as usize], Slot::Exclusive { .. })
     }
 
     #[inline]
-    pub fn bytes(&self, h: PageH) -> &[u8] {
+    pub fn bytes(&self, h: PageHandle) -> &[u8] {
         match &self.pages[h.0 as usize] {
             Slot::Released => panic!("{h:?} was released"),
             Slot::Shared(p) => p,
@@ -326,7 +329,7 @@ impl<'a> Mtr<'a> {
 
     /// Has the processor fetch a part of a page that is latched exclusively.
     #[inline]
-    pub fn prefetch(&self, h: PageH, part: Range<usize>) {
+    pub fn prefetch(&self, h: PageHandle, part: Range<usize>) {
         if let Slot::Exclusive { page, .. } = &self.pages[h.0 as usize] {
             page.prefetch(part);
         }
@@ -334,7 +337,7 @@ impl<'a> Mtr<'a> {
 
     /// Where a page that is latched exclusively is, and its range stamp.
     #[inline]
-    pub fn hint(&self, h: PageH) -> FrameHint {
+    pub fn hint(&self, h: PageHandle) -> FrameHint {
         match &self.pages[h.0 as usize] {
             Slot::Exclusive { page, .. } => page.hint(),
             _ => FrameHint::NONE,
@@ -343,7 +346,7 @@ impl<'a> Mtr<'a> {
 
     /// Changes a page that is latched exclusively, and logs the change. An operation that does not fit the
     /// page is a bug and panics (MTR-5); the caller has looked at the page and made sure of the room.
-    pub fn op(&mut self, h: PageH, op: PageOp<'_>) {
+    pub fn op(&mut self, h: PageHandle, op: PageOp<'_>) {
         let Slot::Exclusive { page, state } = &mut self.pages[h.0 as usize] else {
             panic!("{h:?} is changed without an exclusive latch");
         };
@@ -378,7 +381,7 @@ impl<'a> Mtr<'a> {
     /// What `f` makes of an inner page's image before it is changed; `None` if it has none.
     pub fn map_image(
         &self,
-        h: PageH,
+        h: PageHandle,
         f: impl FnOnce(&InnerImage) -> InnerImage,
     ) -> Option<InnerImage> {
         let Slot::Exclusive { page, .. } = &self.pages[h.0 as usize] else {
@@ -388,7 +391,7 @@ impl<'a> Mtr<'a> {
     }
 
     /// Gives a page that was changed this image at the end, so that descents need not decode it anew.
-    pub fn set_image(&mut self, h: PageH, image: InnerImage) {
+    pub fn set_image(&mut self, h: PageHandle, image: InnerImage) {
         self.image = Some(Box::new((h, image)));
     }
 
@@ -418,7 +421,7 @@ impl<'a> Mtr<'a> {
     }
 
     /// Gives the latch of an unchanged page back before the end.
-    pub fn release(&mut self, h: PageH) {
+    pub fn release(&mut self, h: PageHandle) {
         let slot = &mut self.pages[h.0 as usize];
         if let Slot::Exclusive { state, page } = slot {
             let changed = matches!(state, PageState::Changed | PageState::ChangedFresh);

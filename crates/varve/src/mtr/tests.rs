@@ -66,7 +66,7 @@ fn format(ptype: PageType) -> PageOp<'static> {
 }
 
 /// A random change that fits the page.
-fn random_op(mtr: &mut Mtr<'_>, h: PageH, rng: &mut SmallRng) {
+fn random_op(mtr: &mut Mtr<'_>, h: PageHandle, rng: &mut SmallRng) {
     let payload: Vec<u8> = (0..rng.random_range(1..60)).map(|_| rng.random()).collect();
     if !page::page_type(mtr.bytes(h)).unwrap().is_slotted() {
         let off = rng.random_range(page::PAGE_HEADER..PAGE - 64) as u16;
@@ -374,7 +374,7 @@ fn replay_refuses_unlogged_pages() {
 /// unlatched or shared page.
 #[test]
 fn an_abandoned_change_poisons_the_log() {
-    type Bad = fn(&mut Mtr<'_>, PageH);
+    type Bad = fn(&mut Mtr<'_>, PageHandle);
     let cases: [(&str, Bad, bool); 4] = [
         (
             "operation that does not fit",

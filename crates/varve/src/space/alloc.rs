@@ -15,7 +15,7 @@ use super::extents::{Extents, FREE};
 use super::header::{DEF, DEF_LEN, DefinitionCopy};
 use super::{Space, SpaceKind};
 use crate::base::{Error, NO_PAGE, PageId, PageNo, Result};
-use crate::mtr::{Mtr, MtrEnv, PageH};
+use crate::mtr::{Mtr, MtrEnv, PageHandle};
 use crate::page::{PageOp, PageType, page_type};
 
 /// Redo that one allocation may take, in bytes.
@@ -277,7 +277,7 @@ impl Space {
     }
 
     /// The page is free again. The caller has checked that it was in use, and latched its allocation page.
-    fn clear_in_use(&self, mtr: &mut Mtr<'_>, alloc: PageH, no: PageNo) {
+    fn clear_in_use(&self, mtr: &mut Mtr<'_>, alloc: PageHandle, no: PageNo) {
         self.set_in_use(mtr, alloc, no, 0);
         let extent = no.0 / EXTENT_PAGES;
         if self.geometry.used_in(mtr.bytes(alloc), extent) == 0 {
@@ -354,7 +354,7 @@ impl Space {
         Ok(found == copy)
     }
 
-    fn latch_alloc_page(&self, mtr: &mut Mtr<'_>, group: u32) -> Result<PageH> {
+    fn latch_alloc_page(&self, mtr: &mut Mtr<'_>, group: u32) -> Result<PageHandle> {
         let id = self.page(self.geometry.alloc_page(group));
         match mtr.find(id) {
             Some(h) => Ok(h),
@@ -363,7 +363,7 @@ impl Space {
     }
 
     /// The first page of a group is about to be used: writes the group's allocation page.
-    fn format_alloc_page(&self, mtr: &mut Mtr<'_>, group: u32) -> Result<PageH> {
+    fn format_alloc_page(&self, mtr: &mut Mtr<'_>, group: u32) -> Result<PageHandle> {
         let g = self.geometry;
         let own = g.alloc_page(group);
         let h = mtr.exclusive_new(self.page(own))?;
@@ -394,7 +394,7 @@ impl Space {
     }
 
     /// Writes a page's nibble.
-    fn set_in_use(&self, mtr: &mut Mtr<'_>, h: PageH, no: PageNo, nibble: u8) {
+    fn set_in_use(&self, mtr: &mut Mtr<'_>, h: PageHandle, no: PageNo, nibble: u8) {
         let (offset, shift) = self.geometry.nibble(no);
         let others = mtr.bytes(h)[offset] & !(0xf << shift);
         let off = offset as u16;
@@ -402,7 +402,7 @@ impl Space {
         mtr.op(h, PageOp::Write { off, bytes });
     }
 
-    fn set_owner(&self, mtr: &mut Mtr<'_>, h: PageH, extent: u32, owner: u32) {
+    fn set_owner(&self, mtr: &mut Mtr<'_>, h: PageHandle, extent: u32, owner: u32) {
         let off = self.geometry.owner_offset(extent) as u16;
         let bytes = &owner.to_le_bytes();
         mtr.op(h, PageOp::Write { off, bytes });

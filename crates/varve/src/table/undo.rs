@@ -3,7 +3,7 @@
 
 use crate::base::{IndexId, Result, Sabotage, TableId, TrxId};
 use crate::catalog::OpenTable;
-use crate::mtr::{Mtr, PageH};
+use crate::mtr::{Mtr, PageHandle};
 use crate::txn::Transaction;
 use crate::undo::{EncodedUndo, Previous, UndoKind, UndoRecord};
 
@@ -75,7 +75,7 @@ pub(super) fn write_undo(
 pub(super) fn append_undo(
     trx: &mut Transaction,
     mtr: &mut Mtr<'_>,
-    page: PageH,
+    page: PageHandle,
     table: TableId,
     kind: UndoKind,
 ) {

@@ -3,7 +3,7 @@
 
 use crate::base::{Error, PageId, PageNo, Result, SYSTEM_SPACE, SpaceId};
 use crate::buffer::BufferPool;
-use crate::mtr::{Mtr, PageH};
+use crate::mtr::{Mtr, PageHandle};
 use crate::page::{PageOp, PageType, page_type};
 use crate::space::{SpaceKind, Spaces};
 
@@ -100,12 +100,12 @@ impl Directory {
         Ok(())
     }
 
-    pub fn latch(mtr: &mut Mtr<'_>) -> Result<PageH> {
+    pub fn latch(mtr: &mut Mtr<'_>) -> Result<PageHandle> {
         mtr.exclusive(Directory::PAGE)
     }
 
     /// Puts another tablespace in the place of the `n`th undo tablespace.
-    pub fn replace_undo_space(mtr: &mut Mtr<'_>, directory: PageH, n: usize, space: SpaceId) {
+    pub fn replace_undo_space(mtr: &mut Mtr<'_>, directory: PageHandle, n: usize, space: SpaceId) {
         mtr.op(
             directory,
             PageOp::Write {

@@ -9,7 +9,7 @@ use std::ops::Range;
 use crate::base::{
     Error, NO_PAGE, PageId, PageNo, Result, SpaceId, TrxId, TrxNo, XID_MAX_ENCODED, Xid,
 };
-use crate::mtr::{Mtr, PageH};
+use crate::mtr::{Mtr, PageHandle};
 use crate::page::{OFF_USER, PageOp, PageType, SlottedRef, page_type};
 
 use super::UndoEnv;
@@ -315,7 +315,7 @@ pub(super) fn room_of_first_page(page_size: usize) -> usize {
 /// An empty page for a rollback segment's cache.
 pub(super) fn format_cached(
     mtr: &mut Mtr<'_>,
-    page: PageH,
+    page: PageHandle,
     slot: u16,
     no: PageNo,
     kind: LogKind,
@@ -370,13 +370,13 @@ pub(super) fn read_cached(
     }))
 }
 
-pub(super) fn write_user(mtr: &mut Mtr<'_>, h: PageH, off: u16, bytes: &[u8]) {
+pub(super) fn write_user(mtr: &mut Mtr<'_>, h: PageHandle, off: u16, bytes: &[u8]) {
     mtr.op(h, PageOp::WriteUser { off, bytes });
 }
 
 pub(super) fn format_page(
     mtr: &mut Mtr<'_>,
-    page: PageH,
+    page: PageHandle,
     ptype: PageType,
     trx: TrxId,
     user_len: u16,

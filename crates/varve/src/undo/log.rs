@@ -32,7 +32,7 @@ use crate::base::{
     XID_MAX_ENCODED, Xid,
 };
 use crate::buffer::Pin;
-use crate::mtr::{Mtr, PageH};
+use crate::mtr::{Mtr, PageHandle};
 use crate::page::{PageOp, PageType, SLOT_SIZE, SlottedRef};
 use crate::space::AllocPurpose;
 
@@ -134,7 +134,7 @@ impl UndoLog {
     }
 
     /// Writes the header, in the mini-transaction of the first record or of the page that it goes to.
-    fn begin(&mut self, mtr: &mut Mtr<'_>, page: PageH) {
+    fn begin(&mut self, mtr: &mut Mtr<'_>, page: PageHandle) {
         match self.start {
             LogStart::AfterOthers => {
                 let header = self.header.encode();
@@ -255,7 +255,7 @@ impl UndoLog {
     }
 
     /// Latches a page of the log.
-    fn latch_page(&self, mtr: &mut Mtr<'_>, no: PageNo) -> Result<PageH> {
+    fn latch_page(&self, mtr: &mut Mtr<'_>, no: PageNo) -> Result<PageHandle> {
         if no == self.first {
             return self.latch_header(mtr);
         }
@@ -265,7 +265,7 @@ impl UndoLog {
     }
 
     /// Latches the first page: the log's own, or the cached one that it will begin on.
-    pub(super) fn latch_header(&self, mtr: &mut Mtr<'_>) -> Result<PageH> {
+    pub(super) fn latch_header(&self, mtr: &mut Mtr<'_>) -> Result<PageHandle> {
         let h = mtr.exclusive(self.page(self.first))?;
         let found = LogHeader::read(mtr.bytes(h), self.page(self.first))?;
         let is_it = match self.has_started() {
@@ -342,12 +342,12 @@ impl UndoLog {
         cost(len) <= self.room
     }
 
-    fn write_header(&self, mtr: &mut Mtr<'_>, header_h: PageH) {
+    fn write_header(&self, mtr: &mut Mtr<'_>, header_h: PageHandle) {
         write_user(mtr, header_h, 0, &self.header.encode());
     }
 
     /// Latches the page that the next record goes to.
-    pub(super) fn latch_last(&self, mtr: &mut Mtr<'_>) -> Result<PageH> {
+    pub(super) fn latch_last(&self, mtr: &mut Mtr<'_>) -> Result<PageHandle> {
         let h = self.latch_page(mtr, self.header.last)?;
         if self.start != LogStart::EmptiesPage {
             let id = self.page(self.header.last);
@@ -375,7 +375,7 @@ impl UndoLog {
     pub(super) fn append(
         &mut self,
         mtr: &mut Mtr<'_>,
-        last_h: PageH,
+        last_h: PageHandle,
         undo_no: u64,
         record: EncodedUndo<'_>,
     ) {
@@ -517,7 +517,7 @@ impl UndoLog {
     }
 
     /// Says in the header that the transaction is prepared, under this name.
-    pub(super) fn write_prepared(&mut self, mtr: &mut Mtr<'_>, header_h: PageH, xid: &Xid) {
+    pub(super) fn write_prepared(&mut self, mtr: &mut Mtr<'_>, header_h: PageHandle, xid: &Xid) {
         self.header.state = LogState::Prepared;
         self.write_header(mtr, header_h);
         let mut bytes = Vec::with_capacity(XID_MAX_ENCODED);
@@ -526,7 +526,7 @@ impl UndoLog {
     }
 
     /// Takes that back: the transaction is going to be rolled back.
-    pub(super) fn write_active(&mut self, mtr: &mut Mtr<'_>, header_h: PageH) {
+    pub(super) fn write_active(&mut self, mtr: &mut Mtr<'_>, header_h: PageHandle) {
         self.header.state = LogState::Active;
         self.write_header(mtr, header_h);
     }
@@ -551,7 +551,7 @@ impl UndoLog {
     }
 
     /// Ends the log, in the mini-transaction of its end: its page is nobody's now.
-    pub(super) fn write_ended(&mut self, mtr: &mut Mtr<'_>, header_h: PageH) {
+    pub(super) fn write_ended(&mut self, mtr: &mut Mtr<'_>, header_h: PageHandle) {
         self.header.state = LogState::Committed;
         write_user(mtr, header_h, STATE as u16, &[LogState::Committed as u8]);
     }
@@ -579,7 +579,7 @@ impl UndoLog {
     }
 
     /// Latches the last page, for the end of a log that gives pages back.
-    pub(super) fn latch_end(&self, mtr: &mut Mtr<'_>) -> Result<PageH> {
+    pub(super) fn latch_end(&self, mtr: &mut Mtr<'_>) -> Result<PageHandle> {
         self.latch_page(mtr, self.header.last)
     }
 
@@ -588,9 +588,9 @@ impl UndoLog {
         &mut self,
         mtr: &mut Mtr<'_>,
         rseg: &Rseg,
-        rseg_h: PageH,
-        header_h: PageH,
-        last_h: PageH,
+        rseg_h: PageHandle,
+        header_h: PageHandle,
+        last_h: PageHandle,
     ) {
         let second = self.second_page(mtr.bytes(header_h));
         rseg.give_back(mtr, rseg_h, second, last_h, self.header.pages - 1);
@@ -601,7 +601,13 @@ impl UndoLog {
     }
 
     /// Gives all pages back to the rollback segment; `last_h` is the latched last page.
-    pub(super) fn give_back(&self, mtr: &mut Mtr<'_>, rseg: &Rseg, rseg_h: PageH, last_h: PageH) {
+    pub(super) fn give_back(
+        &self,
+        mtr: &mut Mtr<'_>,
+        rseg: &Rseg,
+        rseg_h: PageHandle,
+        last_h: PageHandle,
+    ) {
         rseg.give_back(mtr, rseg_h, self.first, last_h, self.header.pages);
     }
 }
@@ -613,8 +619,8 @@ pub(super) fn damaged_record(page: PageId, slot: u16) -> Error {
 
 /// Pages that `mark_undone` changes.
 pub(super) struct TopLatch {
-    header: Option<PageH>,
-    page: PageH,
+    header: Option<PageHandle>,
+    page: PageHandle,
 }
 
 /// Bytes that have to be left in a page so that another log begins on it.

@@ -5,7 +5,7 @@
 //! latched before it is drawn, those of the logged pair first.
 
 use crate::base::{Lsn, NO_PAGE, PageId, Result, RollPtr, TrxId, TrxNo};
-use crate::mtr::{Mtr, PageH, RawRecord};
+use crate::mtr::{Mtr, PageHandle, RawRecord};
 use crate::space::AllocPurpose;
 
 use super::UndoEnv;
@@ -84,9 +84,9 @@ impl LogEnd {
 struct LogEndPages {
     end: LogEnd,
     /// `None` for `Free`.
-    first: Option<PageH>,
+    first: Option<PageHandle>,
     /// For `Free` and `CutAndClose`.
-    last: Option<PageH>,
+    last: Option<PageHandle>,
 }
 
 impl LogEndPages {
@@ -108,7 +108,7 @@ pub(super) struct LatchedEnd<'a> {
     mtr: Mtr<'a>,
     /// A log that nobody needs, and whose page stays where it is, has nothing to do with the rollback
     /// segment's header.
-    rseg: Option<PageH>,
+    rseg: Option<PageHandle>,
     /// Where the update log joins the history, if it does.
     tail: Option<Tail>,
     /// Of the update and the insert log.
@@ -214,7 +214,7 @@ impl LogPair {
     pub fn write_headers(
         &mut self,
         env: &UndoEnv,
-        write: impl Fn(&mut UndoLog, &mut Mtr<'_>, PageH),
+        write: impl Fn(&mut UndoLog, &mut Mtr<'_>, PageHandle),
     ) -> Result<Lsn> {
         self.return_unused();
         let mut mtr = Mtr::begin_in(&env.mtr, self.rseg.space(), MAX_COMMIT_MTR)?;

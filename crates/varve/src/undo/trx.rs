@@ -11,7 +11,7 @@ use super::record::MAX_UNDO_NO;
 use super::rseg::RsegUse;
 use super::{EncodedUndo, UndoCopies, UndoEnv, UndoKind, UndoRecord, UndoSys};
 use crate::base::{Error, Lsn, PageId, Result, RollPtr, SpaceId, TableId, TrxId, TrxNo, Xid};
-use crate::mtr::{Mtr, PageH, RawRecord};
+use crate::mtr::{Mtr, PageHandle, RawRecord};
 use crate::space::AllocPurpose;
 
 /// The undo of one transaction: its logs, and the one sequence of undo numbers over all of them.
@@ -118,7 +118,7 @@ impl TrxUndo {
     }
 
     /// Latches the undo page; after the tree's pages, before the first change of the mini-transaction.
-    pub fn latch(&self, mtr: &mut Mtr<'_>, table: TableId, kind: UndoKind) -> Result<PageH> {
+    pub fn latch(&self, mtr: &mut Mtr<'_>, table: TableId, kind: UndoKind) -> Result<PageHandle> {
         self.pair(table).log(kind).latch_last(mtr)
     }
 
@@ -126,7 +126,7 @@ impl TrxUndo {
     pub fn append(
         &mut self,
         mtr: &mut Mtr<'_>,
-        page: PageH,
+        page: PageHandle,
         table: TableId,
         kind: UndoKind,
         record: EncodedUndo<'_>,

@@ -277,13 +277,13 @@ fn check_finds_what_is_wrong() {
         assert!(told, "expected {expected:?} in {:?}", report.errors);
     }
     /// The first and second leaf, latched.
-    fn two_leaves(tree: &Tree, mtr: &mut Mtr<'_>) -> (PageH, PageH) {
+    fn two_leaves(tree: &Tree, mtr: &mut Mtr<'_>) -> (PageHandle, PageHandle) {
         let first = tree.latch_leaf_exclusive(mtr, b"", 0).expect("a leaf").h;
         let next = SlottedRef::new(mtr.bytes(first)).next();
         let second = mtr.exclusive(tree.page_id(next)).expect("a leaf");
         (first, second)
     }
-    use crate::mtr::PageH;
+    use crate::mtr::PageHandle;
     let (suffix, payload) = (&1001u32.to_be_bytes()[..], &b"x"[..]);
     damaged(
         |tree, mtr| {

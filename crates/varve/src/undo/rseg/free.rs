@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use smallvec::SmallVec;
 
 use crate::base::{Error, NO_PAGE, PageNo, Result};
-use crate::mtr::{Mtr, PageH};
+use crate::mtr::{Mtr, PageHandle};
 use crate::page::{PageOp, PageType, page_type};
 use crate::undo::UndoEnv;
 
@@ -46,7 +46,7 @@ pub(super) struct FreeLink {
 /// Pages that are about to be listed.
 pub(super) struct Listing {
     pages: PageList,
-    list: PageH,
+    list: PageHandle,
     /// The list is one of the free pages, and not in the chain yet.
     fresh: Option<PageNo>,
 }
@@ -79,7 +79,7 @@ impl Rseg {
     }
 
     /// Latches a page of the free chain.
-    fn latch_free(&self, mtr: &mut Mtr<'_>, no: PageNo) -> Result<(PageH, FreeLink)> {
+    fn latch_free(&self, mtr: &mut Mtr<'_>, no: PageNo) -> Result<(PageHandle, FreeLink)> {
         let h = mtr.exclusive(self.page(no))?;
         let link = self.free_link(mtr.bytes(h), no)?;
         Ok((h, link))
@@ -90,9 +90,9 @@ impl Rseg {
         &self,
         env: &UndoEnv,
         mtr: &mut Mtr<'_>,
-        list: PageH,
+        list: PageHandle,
         n: u32,
-    ) -> Result<(PageNo, PageH)> {
+    ) -> Result<(PageNo, PageHandle)> {
         let no = listed_at(mtr.bytes(list), n);
         let size = env.space(self.space())?.size_pages();
         if no.0 >= size || no <= self.header_no || mtr.find(self.page(no)).is_some() {
@@ -109,8 +109,8 @@ impl Rseg {
         &self,
         env: &UndoEnv,
         mtr: &mut Mtr<'_>,
-        header: PageH,
-    ) -> Result<(PageNo, PageH)> {
+        header: PageHandle,
+    ) -> Result<(PageNo, PageHandle)> {
         let head = PageNo(u32_at(mtr.bytes(header), FREE_HEAD));
         if head == NO_PAGE {
             let no = env.alloc_page(mtr, self.header())?;
@@ -129,7 +129,7 @@ impl Rseg {
         Ok(taken)
     }
 
-    fn write_free_chain(&self, mtr: &mut Mtr<'_>, header: PageH, head: PageNo, len: u32) {
+    fn write_free_chain(&self, mtr: &mut Mtr<'_>, header: PageHandle, head: PageNo, len: u32) {
         let mut both = [0; 8];
         both[..4].copy_from_slice(&head.0.to_le_bytes());
         both[4..].copy_from_slice(&len.to_le_bytes());
@@ -147,9 +147,9 @@ impl Rseg {
     pub(in crate::undo) fn give_back(
         &self,
         mtr: &mut Mtr<'_>,
-        header: PageH,
+        header: PageHandle,
         first: PageNo,
-        last_h: PageH,
+        last_h: PageHandle,
         pages: u32,
     ) {
         let (head, len) = (
@@ -165,7 +165,7 @@ impl Rseg {
     pub(super) fn latch_listing(
         &self,
         mtr: &mut Mtr<'_>,
-        header: PageH,
+        header: PageHandle,
         mut pages: PageList,
     ) -> Result<Option<Listing>> {
         let Some(&last) = pages.last() else {
@@ -189,7 +189,7 @@ impl Rseg {
     }
 
     /// Adds these pages to the free chain.
-    pub(super) fn list(&self, mtr: &mut Mtr<'_>, header: PageH, listing: Option<Listing>) {
+    pub(super) fn list(&self, mtr: &mut Mtr<'_>, header: PageHandle, listing: Option<Listing>) {
         let Some(Listing { pages, list, fresh }) = listing else {
             return;
         };

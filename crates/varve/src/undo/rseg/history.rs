@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, TrxId, TrxNo, get_u56, put_u56};
 use crate::buffer::Pin;
-use crate::mtr::{Mtr, PageH};
+use crate::mtr::{Mtr, PageHandle};
 use crate::page::{PageOp, PageType, page_type};
 use crate::space::AllocPurpose;
 use crate::undo::UndoEnv;
@@ -205,14 +205,14 @@ pub(super) struct CommitPins {
 /// Pages latched for `Rseg::pop_history`.
 pub(in crate::undo) struct Oldest {
     head: PageNo,
-    page: PageH,
+    page: PageHandle,
     /// Entries to take.
     count: u32,
     /// Of the entry after them.
     position: u32,
     is_last_entry: bool,
     /// The queue's next page, if it will be the first.
-    successor: Option<(PageNo, PageH)>,
+    successor: Option<(PageNo, PageHandle)>,
 }
 
 impl Oldest {
@@ -241,7 +241,7 @@ impl Links {
 
 /// The latched page of the history queue that takes the next entry.
 pub(in crate::undo) struct Tail {
-    page: PageH,
+    page: PageHandle,
     moved_to: Option<PageNo>,
 }
 
@@ -362,7 +362,7 @@ impl Rseg {
     }
 
     /// The queue got another page at its end. Under the header's exclusive latch, and the page's.
-    fn pin_new_queue_page(&self, mtr: &Mtr<'_>, no: PageNo, page: PageH) {
+    fn pin_new_queue_page(&self, mtr: &Mtr<'_>, no: PageNo, page: PageHandle) {
         let mut pins = self.commit_pins.lock();
         if pins.shares > 0 {
             pins.queue.push_back((no, mtr.pin(page)));
@@ -390,7 +390,7 @@ impl Rseg {
     }
 
     /// Latches a page of the history queue.
-    fn latch_history(&self, mtr: &mut Mtr<'_>, no: PageNo) -> Result<PageH> {
+    fn latch_history(&self, mtr: &mut Mtr<'_>, no: PageNo) -> Result<PageHandle> {
         let h = mtr.exclusive(self.page(no))?;
         check_history(mtr.bytes(h), self.page(no))?;
         Ok(h)
@@ -401,7 +401,7 @@ impl Rseg {
         &self,
         env: &UndoEnv,
         mtr: &mut Mtr<'_>,
-        header: PageH,
+        header: PageHandle,
     ) -> Result<Tail> {
         let no = PageNo(u32_at(mtr.bytes(header), HISTORY_TAIL));
         let page = self.latch_history(mtr, no)?;
@@ -432,7 +432,7 @@ impl Rseg {
     pub(in crate::undo) fn append_history(
         &self,
         mtr: &mut Mtr<'_>,
-        header: PageH,
+        header: PageHandle,
         tail: &Tail,
         entry: HistoryEntry,
     ) {
@@ -557,7 +557,11 @@ impl Rseg {
     }
 
     /// Latches the last page of a log of the history that closes its page; for `give_back`.
-    fn latch_end(&self, mtr: &mut Mtr<'_>, entry: &HistoryEntry) -> Result<(PageNo, PageH, u32)> {
+    fn latch_end(
+        &self,
+        mtr: &mut Mtr<'_>,
+        entry: &HistoryEntry,
+    ) -> Result<(PageNo, PageHandle, u32)> {
         let first = entry.first;
         let first_h = mtr.exclusive(self.page(first))?;
         let log = LogHeader::of_history(mtr.bytes(first_h), self.page(first), entry)?;
@@ -577,7 +581,7 @@ impl Rseg {
         &self,
         env: &UndoEnv,
         mtr: &mut Mtr<'_>,
-        header: PageH,
+        header: PageHandle,
         wanted: u32,
     ) -> Result<Oldest> {
         let read = Header::read(mtr.bytes(header), self.header(), self.id)?;
@@ -609,7 +613,7 @@ impl Rseg {
 
     /// Takes the oldest entries off the queue, in the mini-transaction that gives their pages back, and an
     /// emptied queue page. Returns what `oldest` is now.
-    fn pop_history(&self, mtr: &mut Mtr<'_>, header: PageH, latched: Oldest) -> u64 {
+    fn pop_history(&self, mtr: &mut Mtr<'_>, header: PageHandle, latched: Oldest) -> u64 {
         let Oldest {
             head,
             page,

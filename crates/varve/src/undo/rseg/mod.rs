@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::base::{Durations, Error, NO_PAGE, PageId, PageNo, Result, SpaceId, TrxNo};
-use crate::mtr::{Mtr, PageH};
+use crate::mtr::{Mtr, PageHandle};
 use crate::page::{PageOp, PageType, SlottedRef, page_lsn, page_type};
 
 use super::UndoEnv;
@@ -80,7 +80,7 @@ pub(super) fn u64_at(page: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(page[at..at + 8].try_into().expect("8 bytes"))
 }
 
-fn put_u32(mtr: &mut Mtr<'_>, h: PageH, at: usize, v: u32) {
+fn put_u32(mtr: &mut Mtr<'_>, h: PageHandle, at: usize, v: u32) {
     mtr.op(
         h,
         PageOp::Write {
@@ -91,7 +91,7 @@ fn put_u32(mtr: &mut Mtr<'_>, h: PageH, at: usize, v: u32) {
 }
 
 /// Links a page to its successor; slotted pages have an operation of their own for it.
-pub(super) fn set_next(mtr: &mut Mtr<'_>, h: PageH, next: PageNo) {
+pub(super) fn set_next(mtr: &mut Mtr<'_>, h: PageHandle, next: PageNo) {
     match page_type(mtr.bytes(h)) {
         Some(t) if t.is_slotted() => mtr.op(h, PageOp::SetNext { next }),
         _ => put_u32(mtr, h, NEXT, next.0),
@@ -172,7 +172,7 @@ impl Rseg {
     }
 
     /// Formats the header page of rollback segment `id`.
-    pub fn format(mtr: &mut Mtr<'_>, h: PageH, id: u8, page_size: usize) {
+    pub fn format(mtr: &mut Mtr<'_>, h: PageHandle, id: u8, page_size: usize) {
         mtr.op(
             h,
             PageOp::FormatRaw {
@@ -324,7 +324,7 @@ impl Rseg {
         self.space.store(space.0, Ordering::Release);
     }
 
-    pub(super) fn latch(&self, mtr: &mut Mtr<'_>) -> Result<PageH> {
+    pub(super) fn latch(&self, mtr: &mut Mtr<'_>) -> Result<PageHandle> {
         let h = mtr.exclusive(self.header())?;
         Header::read(mtr.bytes(h), self.header(), self.id)?;
         Ok(h)
@@ -334,7 +334,13 @@ impl Rseg {
         PageId::new(self.space(), no)
     }
 
-    pub(super) fn write_slot(&self, mtr: &mut Mtr<'_>, header: PageH, slot: u16, first: PageNo) {
+    pub(super) fn write_slot(
+        &self,
+        mtr: &mut Mtr<'_>,
+        header: PageHandle,
+        slot: u16,
+        first: PageNo,
+    ) {
         put_u32(mtr, header, SLOTS + slot as usize * 4, first.0);
     }
 }
