@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use varve::base::PageId;
 use varve::io::{Disk, DiskFile, OpenMode};
 use varve::recovery::index::{
-    Block, DatabaseIdentity, FileId, Found, Index, IndexBuilder, decode_block, index_path,
+    Block, DatabaseIdentity, FileId, Index, IndexBuilder, IndexedFrame, decode_block, index_path,
 };
 use varve::redo::{ControlFile, RedoReader};
 use varve_sim::SimDisk;
@@ -137,8 +137,8 @@ fn look_up(index: &Index, file: &dyn DiskFile, page: PageId) {
         .expect("within the file");
     for found in decode_block(&block, page).unwrap_or_default() {
         match found {
-            Found::At { start, end } => assert!(start < end),
-            Found::Change(change) => {
+            IndexedFrame::At { start, end } => assert!(start < end),
+            IndexedFrame::Change(change) => {
                 assert!(change.page == page && change.start < change.end && !change.fresh);
             }
         }

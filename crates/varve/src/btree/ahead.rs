@@ -14,7 +14,7 @@
 use crate::base::{PageId, Result};
 use crate::page::{InnerImage, PageHint};
 
-use super::descend::{Aim, Found};
+use super::descend::{Aim, Located};
 use super::{Seek, Tree};
 
 /// Leaves of the first window, and of the largest.
@@ -87,7 +87,7 @@ impl Tree {
         let mut is_needed_now = true;
         loop {
             let aim = Aim::of(&fence, onward.seek);
-            let Found::Page(spot) = self.locate(aim, 1, guard)? else {
+            let Located::Page(spot) = self.locate(aim, 1, guard)? else {
                 return Ok(leaves);
             };
             let id = self.page_id(spot.no);

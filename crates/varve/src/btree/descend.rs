@@ -138,7 +138,7 @@ impl Spot<'_> {
     }
 }
 
-pub(super) enum Found<'g> {
+pub(super) enum Located<'g> {
     Page(Spot<'g>),
     /// The root is below the wanted level.
     AboveRoot,
@@ -163,23 +163,23 @@ impl Tree {
         aim: Aim<'_>,
         level: u16,
         guard: &'g Guard,
-    ) -> Result<Found<'g>> {
+    ) -> Result<Located<'g>> {
         let pool = &self.env.pool;
         let Some(mut image) = pool.inner(self.page_id(self.root), &self.root_hint, guard)? else {
             return Ok(match level {
-                0 => Found::Page(Spot::new(self.root)),
-                _ => Found::AboveRoot,
+                0 => Located::Page(Spot::new(self.root)),
+                _ => Located::AboveRoot,
             });
         };
         if image.level < level {
-            return Ok(Found::AboveRoot);
+            return Ok(Located::AboveRoot);
         }
         if image.level == level {
-            return Ok(Found::Page(Spot::new(self.root)));
+            return Ok(Located::Page(Spot::new(self.root)));
         }
         loop {
             if image.index != self.index || !aim.in_image(image) {
-                return Ok(Found::Stale);
+                return Ok(Located::Stale);
             }
             let child = aim.child(image);
             if image.level == level + 1 {
@@ -187,7 +187,7 @@ impl Tree {
                     0 => pool.expect(self.page_id(child.no), child.hint),
                     _ => FrameHint::NONE,
                 };
-                return Ok(Found::Page(Spot {
+                return Ok(Located::Page(Spot {
                     no: child.no,
                     above: Some((image, child.slot)),
                     hint,
@@ -195,18 +195,18 @@ impl Tree {
             }
             match pool.inner(self.page_id(child.no), child.hint, guard)? {
                 Some(next) if next.level + 1 == image.level => image = next,
-                _ => return Ok(Found::Stale),
+                _ => return Ok(Located::Stale),
             }
         }
     }
 
     /// The same for an inner page, by key. Keeps no image.
-    pub(super) fn locate_inner(&self, key: &[u8], level: u16) -> Result<Found<'static>> {
+    pub(super) fn locate_inner(&self, key: &[u8], level: u16) -> Result<Located<'static>> {
         let guard = &crossbeam_epoch::pin();
         Ok(match self.locate(Aim::At(key), level, guard)? {
-            Found::Page(spot) => Found::Page(Spot::new(spot.no)),
-            Found::AboveRoot => Found::AboveRoot,
-            Found::Stale => Found::Stale,
+            Located::Page(spot) => Located::Page(Spot::new(spot.no)),
+            Located::AboveRoot => Located::AboveRoot,
+            Located::Stale => Located::Stale,
         })
     }
 
@@ -233,7 +233,7 @@ impl Tree {
     pub fn look_ahead(&self, key: &[u8]) -> Option<LeafAhead> {
         let guard = &crossbeam_epoch::pin();
         match self.locate(Aim::At(key), 0, guard) {
-            Ok(Found::Page(Spot { no, hint, .. })) if hint.has_stamp() => {
+            Ok(Located::Page(Spot { no, hint, .. })) if hint.has_stamp() => {
                 Some(LeafAhead { no, hint })
             }
             // Whatever is wrong, the search itself will meet it.
@@ -299,7 +299,7 @@ impl Tree {
         for _ in 0..OPTIMISTIC_TRIES {
             // Images are kept while the leaf is waited for, maybe read.
             let guard = &crossbeam_epoch::pin();
-            if let Found::Page(spot) = self.locate(aim, 0, guard)? {
+            if let Located::Page(spot) = self.locate(aim, 0, guard)? {
                 let id = self.page_id(spot.no);
                 let page = self.env.pool.shared_in(id, spot.hint)?;
                 if self.is_leaf(&page, page.hint(), aim, &spot) {
@@ -339,7 +339,7 @@ impl Tree {
     pub fn expect_leaf(&self, key: &[u8]) -> Result<Option<LeafHint>> {
         let guard = &crossbeam_epoch::pin();
         Ok(match self.locate(Aim::At(key), 0, guard)? {
-            Found::Page(spot) => Some(LeafHint {
+            Located::Page(spot) => Some(LeafHint {
                 no: spot.no,
                 frame: spot.hint.without_stamp(),
             }),
@@ -447,10 +447,10 @@ impl Tree {
             let guard = &crossbeam_epoch::pin();
             let found = match hint.take() {
                 // Arriving is what counts (BT-1).
-                Some(hint) => Found::Page(hint.spot()),
+                Some(hint) => Located::Page(hint.spot()),
                 None => self.locate(aim, 0, guard)?,
             };
-            if let Found::Page(spot) = found {
+            if let Located::Page(spot) = found {
                 let h = mtr.exclusive_in(self.page_id(spot.no), spot.hint)?;
                 if self.is_leaf(mtr.bytes(h), mtr.hint(h), aim, &spot) {
                     return Ok(h);

@@ -8,7 +8,7 @@ use crate::base::{PageNo, Result};
 use crate::mtr::{Mtr, PageHandle};
 use crate::page::{BulkRecsBuilder, PageOp, PageType, SlottedRef, page_type};
 
-use super::descend::{Aim, Found, child_at};
+use super::descend::{Aim, Located, child_at};
 use super::leaf::{boundary, underfull};
 use super::plan::can_merge;
 use super::{MAX_LEVEL, Seek, Tree};
@@ -42,7 +42,7 @@ impl Tree {
             return Ok(false);
         }
         let mut merged = false;
-        while let Found::Page(spot) = self.locate_inner(key, level + 1)? {
+        while let Located::Page(spot) = self.locate_inner(key, level + 1)? {
             let parent = spot.no;
             let go_on = match self.try_merge(key, parent, level)? {
                 Outcome::Merged { parent_underfull } => {

@@ -16,7 +16,7 @@ use crate::page::{
 };
 use crate::space::AllocPurpose;
 
-use super::descend::{Aim, Found, child_at};
+use super::descend::{Aim, Located, child_at};
 use super::plan::{MIN_CHILDREN, SplitPlan, plan_joint, plan_split};
 use super::{MAX_LEVEL, Tree, owner_tag, type_at};
 
@@ -82,13 +82,13 @@ impl Tree {
             let pages = u32::from(top - level);
             let reserved = self.space.reserve_for(&self.env, pages, purpose)?;
             let outcome = match self.locate_inner(key, top)? {
-                Found::Page(spot) => self.try_split(key, spot.no, top, level, room)?,
-                Found::AboveRoot => match self.push_root_down(top - 1, below)? {
+                Located::Page(spot) => self.try_split(key, spot.no, top, level, room)?,
+                Located::AboveRoot => match self.push_root_down(top - 1, below)? {
                     // A page above the one that is to be split has room now.
                     Outcome::Done if top - 1 > level => Outcome::Stale,
                     outcome => outcome,
                 },
-                Found::Stale => Outcome::Stale,
+                Located::Stale => Outcome::Stale,
             };
             drop(reserved);
             match outcome {

@@ -19,7 +19,7 @@ use crate::db::options::{FORCE_DAMAGE, FORCE_NO_ROLLBACK, FORCE_NO_UNDO, Options
 use crate::ddl::{self, Ddl, StoredDef};
 use crate::flush::{CheckpointHold, Flusher};
 use crate::mtr::{Mtr, MtrEnv, RawRecord};
-use crate::recovery::{self, FoundFile, PageMap, Rest};
+use crate::recovery::{self, FoundFile, PageMap, PendingRecovery};
 use crate::redo::{ControlFile, RedoLog};
 use crate::row::Collations;
 use crate::space::{SpaceKind, Spaces};
@@ -49,7 +49,7 @@ pub(super) struct Loaded {
     pub core: Arc<Core>,
     pub ddl: Ddl,
     pub flusher: Flusher,
-    pub rest: Rest,
+    pub rest: PendingRecovery,
 }
 
 /// What the second half of opening works with: pages are up to date, transactions and tables are not loaded
@@ -114,7 +114,7 @@ impl Loader<'_> {
             next_temporary: AtomicU64::new(FIRST_TEMPORARY_ID),
         };
         let losers = self.finish_transactions(&core, &ddl, unfinished, found)?;
-        let rest = Rest {
+        let rest = PendingRecovery {
             rolls_back: self.rolls_back(),
             map: self.map,
             hold: self.hold,

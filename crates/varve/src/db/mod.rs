@@ -47,10 +47,10 @@ pub use undo_tablespaces::UndoTablespace;
 /// An open database. Clones share it; it closes when `close` is called or the last clone goes.
 #[derive(Clone)]
 pub struct Database {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<DatabaseInner>,
 }
 
-pub(crate) struct Inner {
+pub(crate) struct DatabaseInner {
     pub core: Arc<Core>,
     /// For transactions.
     pub handles: CoreHandles,
@@ -453,7 +453,7 @@ impl Database {
     }
 }
 
-impl Inner {
+impl DatabaseInner {
     fn stop_indexer(&self) {
         if let Some(indexer) = &self.indexer {
             indexer.stop();
@@ -498,7 +498,7 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for DatabaseInner {
     fn drop(&mut self) {
         if let Err(e) = self.close() {
             self.core.warn(&format!(

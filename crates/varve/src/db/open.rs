@@ -16,7 +16,7 @@ use crate::db::options::{
     to_standard_error,
 };
 use crate::db::pool_warmth::PoolWarmth;
-use crate::db::{Background, Database, Inner, undo_directory};
+use crate::db::{Background, Database, DatabaseInner, undo_directory};
 use crate::ddl;
 use crate::flush::{CheckpointHold, FlushEnv, FlushSettings, Flusher, doublewrite};
 use crate::io::{DirLock, Disk, FlushMethod, IoQueue, Overlay};
@@ -570,7 +570,7 @@ impl Opening<'_> {
             log_writer,
         };
         Ok(Database {
-            inner: Arc::new(Inner {
+            inner: Arc::new(DatabaseInner {
                 handles: CoreHandles::new(&core),
                 warmth,
                 core,

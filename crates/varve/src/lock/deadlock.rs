@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime};
 
-use super::manager::Inner;
+use super::manager::LockSys;
 use super::mode::TableMode;
 use super::owner::{LockRef, Owner, OwnerKey, WaitSeq, WaitState};
 use super::status::{DeadlockMember, DeadlockReport};
@@ -78,7 +78,7 @@ pub(super) struct Graph {
     pub last_deadlock: Option<DeadlockReport>,
 }
 
-impl Inner {
+impl LockSys {
     /// Enters a wait whose request is queued, and breaks the deadlocks it completes.
     pub fn enter_wait(&self, wait: Wait) {
         let owner = wait.owner.key;

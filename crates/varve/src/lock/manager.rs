@@ -80,7 +80,7 @@ pub enum Acquired {
     Already,
 }
 
-pub(super) struct Inner {
+pub(super) struct LockSys {
     pub shards: Box<[CachePadded<ShardCell>]>,
     pub gaps: GapTable,
     pub graph: Mutex<Graph>,
@@ -124,7 +124,7 @@ impl Hasher for IdHasher {
 /// The locks of one database. Clones are handles of the same manager.
 #[derive(Clone)]
 pub struct LockManager {
-    pub(super) inner: Arc<Inner>,
+    pub(super) inner: Arc<LockSys>,
 }
 
 /// A transaction's locks. Used by one thread at a time; usable again after `LockManager::release_all`. If it
@@ -136,7 +136,7 @@ pub struct TrxLocks {
     locks: RefCell<Vec<LockRef>>,
     /// The indexes in which it has gap locks.
     pub(super) gaps: RefCell<SmallVec<[IndexId; 2]>>,
-    inner: Arc<Inner>,
+    inner: Arc<LockSys>,
 }
 
 impl Default for LockManager {
@@ -151,7 +151,7 @@ impl LockManager {
             (0..n).map(|_| T::default()).collect()
         }
         LockManager {
-            inner: Arc::new(Inner {
+            inner: Arc::new(LockSys {
                 shards: parts(SHARDS),
                 gaps: GapTable::new(),
                 graph: Mutex::default(),
@@ -502,7 +502,7 @@ pub(super) fn wake_all(wakes: Wakes) {
     }
 }
 
-impl Inner {
+impl LockSys {
     fn owners_of(&self, key: OwnerKey) -> &Registry<OwnerKey> {
         &self.owners[key.0 as usize & (REGISTRIES - 1)]
     }

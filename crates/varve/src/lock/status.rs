@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use super::deadlock::Wanted;
-use super::manager::{Inner, LockManager};
+use super::manager::{LockManager, LockSys};
 use super::mode::TableMode;
 use super::owner::OwnerKey;
 use super::shard::Target;
@@ -169,7 +169,7 @@ impl LockManager {
     }
 }
 
-impl Inner {
+impl LockSys {
     /// The queue must exist (DEAD-3).
     pub fn describe(&self, wanted: &Wanted) -> LockDescription {
         let (at, mode) = match wanted {

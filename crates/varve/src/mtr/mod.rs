@@ -83,7 +83,7 @@ thread_local! {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageHandle(u16);
 
-enum Slot<'a> {
+enum MemoSlot<'a> {
     Released,
     Shared(SharedPage<'a>),
     Exclusive {
@@ -116,7 +116,7 @@ pub struct Mtr<'a> {
     /// `None` if the mini-transaction reserved no log: it may read, and change unlogged tablespaces.
     reservation: Option<Reservation<'a>>,
     max_log_bytes: u32,
-    pages: SmallVec<[Slot<'a>; 4]>,
+    pages: SmallVec<[MemoSlot<'a>; 4]>,
     /// The frame's body so far.
     body: Vec<u8>,
     /// The page that the body's last operation is on.
@@ -182,7 +182,7 @@ impl<'a> Mtr<'a> {
 
     /// Nothing is latched and nothing was changed.
     pub fn is_idle(&self) -> bool {
-        !self.has_changes() && self.pages.iter().all(|s| matches!(s, Slot::Released))
+        !self.has_changes() && self.pages.iter().all(|s| matches!(s, MemoSlot::Released))
     }
 
     /// Reserves again what [`Mtr::pause`] gave back. May wait for redo capacity.
@@ -213,7 +213,7 @@ impl<'a> Mtr<'a> {
     pub fn shared(&mut self, id: PageId) -> Result<PageHandle> {
         self.check_not_latched(id)?;
         let page = self.env.pool.shared(id)?;
-        Ok(self.push(Slot::Shared(page)))
+        Ok(self.push(MemoSlot::Shared(page)))
     }
 
     /// Latches the page exclusively.
@@ -249,7 +249,7 @@ impl<'a> Mtr<'a> {
     pub fn exclusive_new(&mut self, id: PageId) -> Result<PageHandle> {
         if let Some(h) = self.find(id) {
             match &mut self.pages[h.0 as usize] {
-                Slot::Exclusive { state, .. } => {
+                MemoSlot::Exclusive { state, .. } => {
                     *state = match state {
                         PageState::Unchanged | PageState::Fresh => PageState::Fresh,
                         PageState::Changed | PageState::ChangedFresh => PageState::ChangedFresh,
@@ -261,22 +261,25 @@ impl<'a> Mtr<'a> {
         }
         let page = self.env.pool.exclusive_new(id)?;
         let state = PageState::Fresh;
-        Ok(self.push(Slot::Exclusive { page, state }))
+        Ok(self.push(MemoSlot::Exclusive { page, state }))
     }
 
     /// Takes over a page that the caller has latched outside of this mini-transaction.
     pub fn adopt_exclusive(&mut self, page: ExclusivePage<'a>) -> PageHandle {
         let state = PageState::Unchanged;
-        self.push(Slot::Exclusive { page, state })
+        self.push(MemoSlot::Exclusive { page, state })
     }
 
     /// Takes over a page that the caller has latched outside of this mini-transaction.
     pub fn adopt_shared(&mut self, page: SharedPage<'a>) -> PageHandle {
-        self.push(Slot::Shared(page))
+        self.push(MemoSlot::Shared(page))
     }
 
-    fn push(&mut self, slot: Slot<'a>) -> PageHandle {
-        let reuse = self.pages.iter().position(|s| matches!(s, Slot::Released));
+    fn push(&mut self, slot: MemoSlot<'a>) -> PageHandle {
+        let reuse = self
+            .pages
+            .iter()
+            .position(|s| matches!(s, MemoSlot::Released));
         let at = reuse.unwrap_or(self.pages.len());
         match reuse {
             Some(at) => self.pages[at] = slot,
@@ -287,10 +290,10 @@ impl<'a> Mtr<'a> {
 
     /// The page, if this mini-transaction has latched it.
     pub fn find(&self, id: PageId) -> Option<PageHandle> {
-        let same = |s: &Slot<'_>| match s {
-            Slot::Released => false,
-            Slot::Shared(p) => p.id() == id,
-            Slot::Exclusive { page, .. } => page.id() == id,
+        let same = |s: &MemoSlot<'_>| match s {
+            MemoSlot::Released => false,
+            MemoSlot::Shared(p) => p.id() == id,
+            MemoSlot::Exclusive { page, .. } => page.id() == id,
         };
         self.pages
             .iter()
@@ -300,37 +303,37 @@ impl<'a> Mtr<'a> {
 
     pub fn page_id(&self, h: PageHandle) -> PageId {
         match &self.pages[h.0 as usize] {
-            Slot::Released => panic!("{h:?} was released"),
-            Slot::Shared(p) => p.id(),
-            Slot::Exclusive { page, .. } => page.id(),
+            MemoSlot::Released => panic!("{h:?} was released"),
+            MemoSlot::Shared(p) => p.id(),
+            MemoSlot::Exclusive { page, .. } => page.id(),
         }
     }
 
     /// Keeps a page that is latched exclusively in the pool beyond the latch.
     pub fn pin(&self, h: PageHandle) -> Pin {
         match &self.pages[h.0 as usize] {
-            Slot::Exclusive { page, .. } => self.env.pool.pin_latched(page),
+            MemoSlot::Exclusive { page, .. } => self.env.pool.pin_latched(page),
             _ => panic!("{h:?} is pinned without an exclusive latch"),
         }
     }
 
     pub fn is_exclusive(&self, h: PageHandle) -> bool {
-        matches!(self.pages[h.0 as usize], Slot::Exclusive { .. })
+        matches!(self.pages[h.0 as usize], MemoSlot::Exclusive { .. })
     }
 
     #[inline]
     pub fn bytes(&self, h: PageHandle) -> &[u8] {
         match &self.pages[h.0 as usize] {
-            Slot::Released => panic!("{h:?} was released"),
-            Slot::Shared(p) => p,
-            Slot::Exclusive { page, .. } => page,
+            MemoSlot::Released => panic!("{h:?} was released"),
+            MemoSlot::Shared(p) => p,
+            MemoSlot::Exclusive { page, .. } => page,
         }
     }
 
     /// Has the processor fetch a part of a page that is latched exclusively.
     #[inline]
     pub fn prefetch(&self, h: PageHandle, part: Range<usize>) {
-        if let Slot::Exclusive { page, .. } = &self.pages[h.0 as usize] {
+        if let MemoSlot::Exclusive { page, .. } = &self.pages[h.0 as usize] {
             page.prefetch(part);
         }
     }
@@ -339,7 +342,7 @@ impl<'a> Mtr<'a> {
     #[inline]
     pub fn hint(&self, h: PageHandle) -> FrameHint {
         match &self.pages[h.0 as usize] {
-            Slot::Exclusive { page, .. } => page.hint(),
+            MemoSlot::Exclusive { page, .. } => page.hint(),
             _ => FrameHint::NONE,
         }
     }
@@ -347,7 +350,7 @@ impl<'a> Mtr<'a> {
     /// Changes a page that is latched exclusively, and logs the change. An operation that does not fit the
     /// page is a bug and panics (MTR-5); the caller has looked at the page and made sure of the room.
     pub fn op(&mut self, h: PageHandle, op: PageOp<'_>) {
-        let Slot::Exclusive { page, state } = &mut self.pages[h.0 as usize] else {
+        let MemoSlot::Exclusive { page, state } = &mut self.pages[h.0 as usize] else {
             panic!("{h:?} is changed without an exclusive latch");
         };
         let id = page.id();
@@ -384,7 +387,7 @@ impl<'a> Mtr<'a> {
         h: PageHandle,
         f: impl FnOnce(&InnerImage) -> InnerImage,
     ) -> Option<InnerImage> {
-        let Slot::Exclusive { page, .. } = &self.pages[h.0 as usize] else {
+        let MemoSlot::Exclusive { page, .. } = &self.pages[h.0 as usize] else {
             panic!("{h:?} is about to be changed without an exclusive latch");
         };
         page.image(&crossbeam_epoch::pin()).map(f)
@@ -423,11 +426,11 @@ impl<'a> Mtr<'a> {
     /// Gives the latch of an unchanged page back before the end.
     pub fn release(&mut self, h: PageHandle) {
         let slot = &mut self.pages[h.0 as usize];
-        if let Slot::Exclusive { state, page } = slot {
+        if let MemoSlot::Exclusive { state, page } = slot {
             let changed = matches!(state, PageState::Changed | PageState::ChangedFresh);
             assert!(!changed, "{} is released after a change", page.id());
         }
-        *slot = Slot::Released;
+        *slot = MemoSlot::Released;
     }
 
     /// Gives the latches of all unchanged pages back.
@@ -435,13 +438,13 @@ impl<'a> Mtr<'a> {
         for slot in &mut self.pages {
             let changed = matches!(
                 slot,
-                Slot::Exclusive {
+                MemoSlot::Exclusive {
                     state: PageState::Changed | PageState::ChangedFresh,
                     ..
                 }
             );
             if !changed {
-                *slot = Slot::Released;
+                *slot = MemoSlot::Released;
             }
         }
     }
@@ -479,7 +482,7 @@ impl<'a> Mtr<'a> {
     fn register(&mut self, start: Lsn, end: Lsn) {
         let mut changed = 0;
         for slot in &mut self.pages {
-            if let Slot::Exclusive { page, state } = slot
+            if let MemoSlot::Exclusive { page, state } = slot
                 && matches!(state, PageState::Changed | PageState::ChangedFresh)
             {
                 changed += 1;
@@ -497,7 +500,7 @@ impl<'a> Mtr<'a> {
     /// Step 6 of the commit.
     fn finish(&mut self) {
         if let Some((h, image)) = self.image.take().map(|boxed| *boxed)
-            && let Slot::Exclusive { page, .. } = &mut self.pages[h.0 as usize]
+            && let MemoSlot::Exclusive { page, .. } = &mut self.pages[h.0 as usize]
         {
             page.publish_image(image);
         }

@@ -108,7 +108,7 @@ pub(crate) fn put_raw(out: &mut Vec<u8>, record: &RawRecord<'_>) {
 
 /// What a body says about one page, or a record that changes none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part<'a> {
+pub enum BodyPart<'a> {
     Page {
         page: PageId,
         /// The page starts as zeros.
@@ -223,21 +223,21 @@ impl<'a> Records<'a> {
 
 /// Walks over a body by runs of operations on one page, of which only the lengths are looked at. After an
 /// error it is at its end.
-pub struct Parts<'a>(Records<'a>);
+pub struct BodyParts<'a>(Records<'a>);
 
 /// The parts of a redo frame's body.
-pub fn parts(body: &[u8]) -> Parts<'_> {
-    Parts(records(body))
+pub fn parts(body: &[u8]) -> BodyParts<'_> {
+    BodyParts(records(body))
 }
 
 impl<'a> Records<'a> {
-    fn part(&mut self) -> Parse<Part<'a>> {
+    fn part(&mut self) -> Parse<BodyPart<'a>> {
         let kind = self.rest[0];
         if kind >= PAGE {
             self.take(1)?;
             match kind {
                 PAGE | FRESH_PAGE => self.set_page(kind == FRESH_PAGE)?,
-                _ => return self.raw(kind).map(Part::Raw),
+                _ => return self.raw(kind).map(BodyPart::Raw),
             }
         }
         let page = self.page.ok_or("an operation without a page")?;
@@ -249,15 +249,15 @@ impl<'a> Records<'a> {
         }
         match &all[..all.len() - self.rest.len()] {
             [] => Err("a page without an operation"),
-            ops => Ok(Part::Page { page, fresh, ops }),
+            ops => Ok(BodyPart::Page { page, fresh, ops }),
         }
     }
 }
 
-impl<'a> Iterator for Parts<'a> {
-    type Item = Parse<Part<'a>>;
+impl<'a> Iterator for BodyParts<'a> {
+    type Item = Parse<BodyPart<'a>>;
 
-    fn next(&mut self) -> Option<Parse<Part<'a>>> {
+    fn next(&mut self) -> Option<Parse<BodyPart<'a>>> {
         if self.0.rest.is_empty() {
             return None;
         }
@@ -320,11 +320,11 @@ mod tests {
 
         let all: Vec<_> = parts(&body).map(|p| p.expect("just encoded")).collect();
         let (last, raw) = all.split_last().expect("something was encoded");
-        assert_eq!(raw, raws.map(Part::Raw));
+        assert_eq!(raw, raws.map(BodyPart::Raw));
         let mut ops = vec![];
         (0..2).for_each(|_| op.encode(&mut ops));
         let (fresh, ops) = (true, ops.as_slice());
-        assert_eq!(*last, Part::Page { page, fresh, ops });
+        assert_eq!(*last, BodyPart::Page { page, fresh, ops });
 
         for cut in 0..body.len() {
             let read = records(&body[..cut]).filter(|r| r.is_ok()).count();

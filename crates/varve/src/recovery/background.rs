@@ -68,7 +68,7 @@ pub struct Progress {
 }
 
 /// What is handed over when the database opens.
-pub struct Rest {
+pub struct PendingRecovery {
     pub map: Option<Arc<PageMap>>,
     pub hold: Option<CheckpointHold>,
     pub losers: Vec<Transaction>,
@@ -128,7 +128,7 @@ impl Recovery {
     pub fn start(
         core: Arc<Core>,
         spaces: Arc<Spaces>,
-        rest: Rest,
+        rest: PendingRecovery,
         threads: usize,
     ) -> Result<Arc<Recovery>> {
         let changes: u64 = rest.losers.iter().map(Transaction::next_undo_no).sum();

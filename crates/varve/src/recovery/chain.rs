@@ -24,11 +24,11 @@
 
 use crate::base::{Lsn, PageId, Result, varint};
 use crate::mtr::RawRecord;
-use crate::mtr::record::{Part, parts};
+use crate::mtr::record::{BodyPart, parts};
 use crate::mtr::replay::{apply_ops, damaged};
 use crate::redo::{Frame, MARK_RECORD};
 
-use super::scan::Told;
+use super::scan::LogSummary;
 
 /// All LSNs are multiples of it.
 pub const LSN_UNIT: u64 = 8;
@@ -125,26 +125,28 @@ fn is_mark(body: &[u8]) -> bool {
 /// Takes a frame apart: what it says of pages goes to `each`.
 pub fn take_apart<'a>(
     frame: &Frame<'a>,
-    told: &mut Told,
+    summary: &mut LogSummary,
     mut each: impl FnMut(Change<'a>),
 ) -> Result<()> {
-    told.frames += u64::from(!is_mark(frame.body));
+    summary.frames += u64::from(!is_mark(frame.body));
     for part in parts(frame.body) {
         match part.map_err(|what| damaged(frame.start, what))? {
-            Part::Page { page, .. } if !page.space.is_logged() => {
+            BodyPart::Page { page, .. } if !page.space.is_logged() => {
                 let what = format!("a change of {page}, which is not logged");
                 return Err(damaged(frame.start, &what));
             }
-            Part::Page { page, fresh, ops } => each(Change {
+            BodyPart::Page { page, fresh, ops } => each(Change {
                 page,
                 start: frame.start,
                 end: frame.end,
                 fresh,
                 ops,
             }),
-            Part::Raw(RawRecord::IdLimit { limit }) => told.id_limit = told.id_limit.max(limit),
-            Part::Raw(RawRecord::FileDelete { space, .. }) => told.removed.push(space),
-            Part::Raw(_) => {}
+            BodyPart::Raw(RawRecord::IdLimit { limit }) => {
+                summary.id_limit = summary.id_limit.max(limit)
+            }
+            BodyPart::Raw(RawRecord::FileDelete { space, .. }) => summary.removed.push(space),
+            BodyPart::Raw(_) => {}
         }
     }
     Ok(())

@@ -18,9 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::chain::{self, Change, take_apart};
 use super::divided::Divided;
-use super::index::{Block, Found, Index, decode_block};
+use super::index::{Block, Index, IndexedFrame, decode_block};
 use super::pages::Units;
-use super::scan::{Division, Told};
+use super::scan::{Division, LogSummary};
 use super::scatter::Restarts;
 use crate::base::{Error, Lsn, PageId, Result};
 use crate::io::{AlignedBuf, DIRECT_BLOCK, IoQueue, Read};
@@ -192,19 +192,19 @@ impl PageRedo<'_> {
         &self,
         page: PageId,
         bytes: &mut [u8],
-        some: &[Found<'_>],
+        some: &[IndexedFrame<'_>],
     ) -> Result<Option<Lsn>> {
-        let place = |found: &Found<'_>| match found {
-            Found::At { start, end } => Some((*start, *end)),
-            Found::Change(_) => None,
+        let place = |found: &IndexedFrame<'_>| match found {
+            IndexedFrame::At { start, end } => Some((*start, *end)),
+            IndexedFrame::Change(_) => None,
         };
         let places: Vec<_> = some.iter().filter_map(place).collect();
         let fetched = self.indexed.stream.frames(&places)?;
         let (mut changes, mut frames) = (Vec::new(), 0..);
         for found in some {
             match found {
-                Found::Change(change) => changes.push(*change),
-                Found::At { start, .. } => {
+                IndexedFrame::Change(change) => changes.push(*change),
+                IndexedFrame::At { start, .. } => {
                     let n = frames.next().expect("there is no last number");
                     self.take(&fetched, n, *start, page, &mut changes)?;
                 }
@@ -225,7 +225,7 @@ impl PageRedo<'_> {
         let damaged = || self.indexed.stream.damaged(start);
         let frame = fetched.frame(n).ok_or_else(damaged)?;
         let before = changes.len();
-        take_apart(&frame, &mut Told::default(), |change| {
+        take_apart(&frame, &mut LogSummary::default(), |change| {
             if change.page == page {
                 changes.push(change);
             }
@@ -239,20 +239,20 @@ impl PageRedo<'_> {
 }
 
 /// Of the frame.
-fn start_of(found: &Found<'_>) -> Lsn {
+fn start_of(found: &IndexedFrame<'_>) -> Lsn {
     match found {
-        Found::At { start, .. } => *start,
-        Found::Change(change) => change.start,
+        IndexedFrame::At { start, .. } => *start,
+        IndexedFrame::Change(change) => change.start,
     }
 }
 
 /// How many of these to take together: what is read for them is bounded, and all changes of a frame are among
 /// them.
-fn batch(found: &[Found<'_>]) -> usize {
+fn batch(found: &[IndexedFrame<'_>]) -> usize {
     let (mut bytes, mut last) = (0, None);
     let mut behind = Lsn(0);
-    let is_one_more = |found: &&Found<'_>| {
-        if let Found::At { start, end } = found {
+    let is_one_more = |found: &&IndexedFrame<'_>| {
+        if let IndexedFrame::At { start, end } = found {
             // With what is between it and the one before, if both are read in one go.
             let gap = start.0.saturating_sub(behind.0);
             bytes += end.0 - start.0 + if gap <= GAP_BYTES { gap } else { ALONE_BYTES };
@@ -275,12 +275,12 @@ mod tests {
     /// Whatever the frames are like, a batch ends in time, and not within a frame.
     #[test]
     fn batches_are_bounded() {
-        let at = |start: u64, len: u64| Found::At {
+        let at = |start: u64, len: u64| IndexedFrame::At {
             start: Lsn(start),
             end: Lsn(start + len),
         };
         let change = |start: u64| {
-            Found::Change(Change {
+            IndexedFrame::Change(Change {
                 page: PageId::new(SpaceId(2), PageNo(7)),
                 start: Lsn(start),
                 end: Lsn(start + 64),

@@ -93,7 +93,7 @@ use crate::txn::{Core, Transaction};
 use crate::undo::TrxUndo;
 use partition::Loaded;
 
-pub use background::{Progress, Recovery, Rest};
+pub use background::{PendingRecovery, Progress, Recovery};
 pub use files::{
     FoundFile, directories, find_files, finish_removals, reconcile, reconcile_undo,
     require_readable,

@@ -53,7 +53,7 @@ pub struct ScanSettings {
 
 /// What records of no page say.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Told {
+pub struct LogSummary {
     /// Without marks.
     pub frames: u64,
     pub id_limit: u64,
@@ -61,8 +61,8 @@ pub struct Told {
     pub removed: Vec<SpaceId>,
 }
 
-impl Told {
-    pub fn add(&mut self, other: Told) {
+impl LogSummary {
+    pub fn add(&mut self, other: LogSummary) {
         self.frames += other.frames;
         self.id_limit = self.id_limit.max(other.id_limit);
         self.removed.extend(other.removed);
@@ -270,7 +270,7 @@ fn take_in(
     stop: &AtomicBool,
 ) -> Result<(Scan, Intake)> {
     let mut intake = Intake {
-        told: Told::default(),
+        summary: LogSummary::default(),
         marks: LogMarks::default(),
         runs: Vec::new(),
         end: control.checkpoint,
@@ -290,12 +290,12 @@ fn take_in(
     if let Some(generation) = intake.broken_off {
         check_end(&reader, control, generation, intake.end)?;
     }
-    let told = std::mem::take(&mut intake.told);
+    let summary = std::mem::take(&mut intake.summary);
     let scan = Scan {
         end: intake.end,
-        id_limit: told.id_limit.max(control.id_limit),
-        frames: told.frames,
-        removed: told.removed,
+        id_limit: summary.id_limit.max(control.id_limit),
+        frames: summary.frames,
+        removed: summary.removed,
     };
     Ok((scan, intake))
 }
@@ -312,7 +312,7 @@ pub fn check_end(reader: &PieceReader, control: &Control, generation: u64, end: 
 
 /// What has been taken in so far.
 struct Intake {
-    told: Told,
+    summary: LogSummary,
     marks: LogMarks,
     /// Of each thread, when it has ended.
     runs: Vec<Vec<Run>>,
@@ -325,7 +325,7 @@ impl Intake {
     /// False: the log ends here.
     fn take(&mut self, chunk: Chunk) -> bool {
         self.end = chunk.end;
-        self.told.add(chunk.told);
+        self.summary.add(chunk.summary);
         self.marks.add(chunk.marks);
         if !chunk.goes_on {
             self.broken_off = Some(chunk.generation);

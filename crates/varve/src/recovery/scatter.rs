@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 
 use super::chain::{Change, Tag, take_apart};
 use super::pages::{Marks, PieceMarks, UnitHasher, UnitNo, mix, unit_of};
-use super::scan::Told;
+use super::scan::LogSummary;
 use super::spill::{Spill, SpillWriter, Spilled, WRITER_BUFFERS};
 use crate::base::{Error, Lsn, PageId, Result};
 use crate::io::{DIRECT_BLOCK, MappedBlock, MappedBlocks};
@@ -169,7 +169,7 @@ impl Sink {
 
 /// What a piece of the log says.
 pub struct Chunk {
-    pub told: Told,
+    pub summary: LogSummary,
     pub marks: Vec<(UnitNo, Marks)>,
     pub end: Lsn,
     pub generation: u64,
@@ -247,13 +247,13 @@ impl<'a> Scatter<'a> {
         if self.sink.is_some_and(|sink| sink.gave_up.load(Relaxed)) {
             self.give_up();
         }
-        let mut told = Told::default();
+        let mut summary = LogSummary::default();
         let mut frames = piece.frames();
         for frame in frames.by_ref() {
-            take_apart(&frame, &mut told, |change| self.add(&change))?;
+            take_apart(&frame, &mut summary, |change| self.add(&change))?;
         }
         Ok(Chunk {
-            told,
+            summary,
             marks: self.marks.take(),
             end: frames.end(),
             generation: piece.generation,

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use super::index::{DatabaseIdentity, FileId, Index, IndexBuilder, index_path};
 use super::pages::{LogMarks, Units};
-use super::scan::{Scan, Told, check_end};
+use super::scan::{LogSummary, Scan, check_end};
 use super::scatter::Restarts;
 use crate::base::{DISK_THREADS, Lsn, Result, map_together};
 use crate::io::{Disk, OpenMode};
@@ -191,7 +191,7 @@ fn index_piece(piece: &Piece, control: &Control) -> Result<Indexed> {
 
 /// What all of them say. `None`: one is damaged.
 fn put_together(indexes: Vec<Index>, control: &Control) -> Result<Option<Survey>> {
-    let (mut told, mut marks) = (Told::default(), LogMarks::default());
+    let (mut summary, mut marks) = (LogSummary::default(), LogMarks::default());
     let mut restarts = Restarts::default();
     let read = |index: &Index| Ok((index.units()?, index.restarts()?));
     let read: Vec<Result<_>> = map_together(&indexes, DISK_THREADS, read);
@@ -201,14 +201,14 @@ fn put_together(indexes: Vec<Index>, control: &Control) -> Result<Option<Survey>
         };
         marks.add(units);
         restarts.extend(of_index);
-        told.add(index.head().told.clone());
+        summary.add(index.head().summary.clone());
     }
     let end = indexes.last().map(|last| last.head().next);
     let scan = Scan {
         end: end.unwrap_or(control.checkpoint),
-        id_limit: told.id_limit.max(control.id_limit),
-        frames: told.frames,
-        removed: told.removed,
+        id_limit: summary.id_limit.max(control.id_limit),
+        frames: summary.frames,
+        removed: summary.removed,
     };
     Ok(Some(Survey {
         scan,

@@ -38,11 +38,11 @@ const MAX_CHAR_BYTES: usize = 8;
 /// Encodes and decodes the keys of one index.
 #[derive(Clone, Debug)]
 pub struct KeyCodec {
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<PartCodec>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Part {
+pub(super) struct PartCodec {
     pub(super) column: usize,
     pub(super) nullable: bool,
     /// 0xff for a descending part, 0 otherwise: what the bytes are XORed with.
@@ -74,7 +74,7 @@ impl KeyCodec {
         parts: &[KeyPart],
         collations: &Collations,
     ) -> Result<KeyCodec> {
-        let part = |p: &KeyPart| -> Result<Part> {
+        let part = |p: &KeyPart| -> Result<PartCodec> {
             let def = columns.get(p.column).ok_or_else(|| {
                 Error::invalid(format!("a key part names column number {}", p.column))
             })?;
@@ -94,7 +94,7 @@ impl KeyCodec {
                     Kind::Text(collation)
                 }
             };
-            Ok(Part {
+            Ok(PartCodec {
                 column: p.column,
                 nullable: def.nullable,
                 flip: if p.descending { 0xff } else { 0 },
@@ -111,7 +111,7 @@ impl KeyCodec {
 
     /// Whether keys can be made of rows: not without the collation of a column (COL-2).
     pub fn is_computable(&self) -> bool {
-        let known = |p: &Part| !matches!(&p.kind, Kind::Text(c) if c.is_stand_in());
+        let known = |p: &PartCodec| !matches!(&p.kind, Kind::Text(c) if c.is_stand_in());
         self.parts.iter().all(known)
     }
 
@@ -262,7 +262,7 @@ impl Kind {
     }
 }
 
-impl Part {
+impl PartCodec {
     /// Appends the value; false if it is not of this column's type.
     #[inline]
     fn encode(&self, value: Datum<'_>, out: &mut Vec<u8>) -> bool {

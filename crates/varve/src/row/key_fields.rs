@@ -6,7 +6,7 @@
 //! What is not a field (parts behind a text or a nullable column, floating point) is read by
 //! [`KeyCodec::decode`].
 
-use super::key::{Kind, Part};
+use super::key::{Kind, PartCodec};
 use super::{Damage, KeyCodec};
 
 /// One value at a constant place in the keys of an index.
@@ -26,7 +26,7 @@ enum FieldKind {
     Bytes,
 }
 
-impl Part {
+impl PartCodec {
     /// Bytes that the part takes in every key, if they are always as many.
     fn constant_len(&self) -> Option<usize> {
         if self.nullable {

@@ -33,7 +33,7 @@ const NUMBER_BLOCK: u64 = 1 << 32;
 /// Table locks that a transaction holds, so that asking again costs a look.
 pub(super) type TablesHeld = SmallVec<[(TableId, TableMode); 4]>;
 
-pub(super) struct Parts {
+pub(super) struct TrxParts {
     pub locks: TrxLocks,
     pub interrupt: Arc<AtomicBool>,
     pub scratch: Scratch,
@@ -41,9 +41,9 @@ pub(super) struct Parts {
     pub view_place: Option<ViewPlace>,
 }
 
-impl Parts {
-    fn new(locks: &LockManager) -> Parts {
-        Parts {
+impl TrxParts {
+    fn new(locks: &LockManager) -> TrxParts {
+        TrxParts {
             locks: locks.owner(),
             interrupt: Arc::new(AtomicBool::new(false)),
             scratch: Scratch::default(),
@@ -60,7 +60,7 @@ impl TrxNumber {
     pub const NONE: TrxNumber = TrxNumber(0);
 }
 
-/// Parts that nobody uses. Each stripe's mutex is held for a push or pop.
+/// Parts that no transaction uses. Each stripe's mutex is held for a push or pop.
 #[derive(Default)]
 pub(super) struct SpareParts {
     stripes: [CachePadded<Mutex<Stripe>>; STRIPES],
@@ -68,7 +68,7 @@ pub(super) struct SpareParts {
 
 #[derive(Default)]
 struct Stripe {
-    parts: Vec<Parts>,
+    parts: Vec<TrxParts>,
     last_number: u64,
 }
 
@@ -90,16 +90,16 @@ impl SpareParts {
         &self.stripes[thread_spot() % STRIPES]
     }
 
-    pub fn take(&self, locks: &LockManager) -> (Parts, TrxNumber) {
+    pub fn take(&self, locks: &LockManager) -> (TrxParts, TrxNumber) {
         let (spare, number) = {
             let mut stripe = self.stripe().lock();
             (stripe.parts.pop(), stripe.number())
         };
-        (spare.unwrap_or_else(|| Parts::new(locks)), number)
+        (spare.unwrap_or_else(|| TrxParts::new(locks)), number)
     }
 
     /// Takes back the parts of a transaction that has ended and released its locks.
-    pub fn give(&self, mut parts: Parts) {
+    pub fn give(&self, mut parts: TrxParts) {
         // PARTS-1: a handle that somebody kept must not reach another transaction.
         let is_ours = Arc::get_mut(&mut parts.interrupt)
             .map(|flag| *flag.get_mut() = false)

@@ -32,7 +32,7 @@ use crate::undo::{TrxUndo, UndoKind};
 
 use super::core::{Core, Counters};
 use super::handle::CoreHandle;
-use super::parts::{Parts, TablesHeld, TrxNumber};
+use super::parts::{TablesHeld, TrxNumber, TrxParts};
 use super::prepared::Parked;
 use super::view::{ReadView, ViewPlace};
 
@@ -147,7 +147,7 @@ impl Transaction {
     pub fn begin(core: impl Into<CoreHandle>, isolation: Isolation) -> Transaction {
         let core = core.into();
         let (parts, number) = core.spare.take(&core.locks);
-        let Parts {
+        let TrxParts {
             locks,
             interrupt,
             scratch,
@@ -747,7 +747,7 @@ impl Drop for Transaction {
         if has_ended
             && let (Some(locks), Some(interrupt)) = (self.locks.take(), self.own_interrupt.take())
         {
-            self.core.spare.give(Parts {
+            self.core.spare.give(TrxParts {
                 locks,
                 interrupt,
                 scratch: std::mem::take(&mut self.scratch),

@@ -1,6 +1,6 @@
 //! One thread.
 
-use super::descend::{Aim, Found, child_at};
+use super::descend::{Aim, Located, child_at};
 use super::*;
 use crate::page::{max_key, max_record};
 
@@ -15,7 +15,7 @@ fn a_leaf_is_known_again_until_its_range_changes() {
     // Where the leaf of `middle` was found before, by what the way to it says, and where it is.
     let places = || {
         let guard = &crossbeam_epoch::pin();
-        let Ok(Found::Page(spot)) = f.tree.locate(Aim::At(&middle), 0, guard) else {
+        let Ok(Located::Page(spot)) = f.tree.locate(Aim::At(&middle), 0, guard) else {
             panic!("no way to a leaf");
         };
         let page = f.env.pool.shared(f.tree.page_id(spot.no)).expect("a leaf");

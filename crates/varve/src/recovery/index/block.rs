@@ -27,7 +27,7 @@ pub const BLOCK_BYTES: usize = 8 << 10;
 
 /// What an entry says of one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found<'a> {
+pub enum IndexedFrame<'a> {
     /// It changes the page, and is to be read from the log.
     At { start: Lsn, end: Lsn },
     /// A change that it makes.
@@ -132,7 +132,7 @@ impl BlockWriter {
 
 /// What a block says of a page, in the order of the log; nothing if the page has no entry in it. `None`: no
 /// block consists of these bytes. The caller has checked that they are the block's (IDX-4).
-pub fn decode_block(mut bytes: &[u8], page: PageId) -> Option<Vec<Found<'_>>> {
+pub fn decode_block(mut bytes: &[u8], page: PageId) -> Option<Vec<IndexedFrame<'_>>> {
     let base = varint::take(&mut bytes)?;
     let mut at = 0u64;
     while !bytes.is_empty() {
@@ -150,15 +150,15 @@ pub fn decode_block(mut bytes: &[u8], page: PageId) -> Option<Vec<Found<'_>>> {
     Some(Vec::new())
 }
 
-fn decode_entry(mut entry: &[u8], base: u64, page: PageId) -> Option<Vec<Found<'_>>> {
+fn decode_entry(mut entry: &[u8], base: u64, page: PageId) -> Option<Vec<IndexedFrame<'_>>> {
     let (mut found, mut at) = (Vec::new(), base);
     while !entry.is_empty() {
         at = at.checked_add(varint::take(&mut entry)?)?;
         let len = varint::take(&mut entry)?;
         let (start, end) = extent(at, len >> 1)?;
         found.push(match len & 1 {
-            0 => Found::At { start, end },
-            _ => Found::Change(Change {
+            0 => IndexedFrame::At { start, end },
+            _ => IndexedFrame::Change(Change {
                 page,
                 start,
                 end,

@@ -14,7 +14,7 @@ use std::hash::BuildHasherDefault;
 
 use super::block::{BlockWriter, EntryWriter};
 use super::sections::{self, UnitWriter};
-use super::{DatabaseIdentity, FileId, Head, Told};
+use super::{DatabaseIdentity, FileId, Head, LogSummary};
 use crate::base::{Error, Lsn, PageId, Result, varint};
 use crate::recovery::chain::{Change, LSN_UNIT, take_apart};
 use crate::recovery::pages::UnitHasher;
@@ -56,7 +56,7 @@ struct Chain {
 pub struct IndexBuilder {
     /// From where the first frame starts to where the last one ends.
     covered: Option<(Lsn, Lsn)>,
-    told: Told,
+    summary: LogSummary,
     pages: HashMap<u64, Chain, BuildHasherDefault<UnitHasher>>,
     places: Places,
 }
@@ -85,12 +85,12 @@ impl IndexBuilder {
         let units = |bytes: u64| (bytes / LSN_UNIT) as u32;
         self.places.begin(units(begin), units(end - begin));
         let IndexBuilder {
-            told,
+            summary,
             pages,
             places,
             ..
         } = self;
-        take_apart(frame, told, |change| {
+        take_apart(frame, summary, |change| {
             let new = Chain {
                 last: NONE,
                 frames: 0,
@@ -126,12 +126,12 @@ impl IndexBuilder {
                 restarts.push((page, chain[chain.len() - 1].frame.0.into()));
             }
         }
-        let told = self.told;
+        let summary = self.summary;
         let head = Head {
             file,
             first,
             next,
-            told,
+            summary,
         };
         let (image, directory) = blocks.finish();
         sections::finish(

@@ -115,16 +115,16 @@ impl Index {
             header.section(Section::Directory),
             header.section(Section::Removed),
         );
-        let (listed, told) = (source.read(directory)?, source.read(removed)?);
-        if !directory.is_whole(&listed) || !removed.is_whole(&told) {
+        let (listed, removed_bytes) = (source.read(directory)?, source.read(removed)?);
+        if !directory.is_whole(&listed) || !removed.is_whole(&removed_bytes) {
             return Ok(None);
         }
-        let head = sections::head_of(&header, &told);
+        let head = sections::head_of(&header, &removed_bytes);
         let directory = sections::decode_directory(&listed, header.blocks_bytes);
         let (Some(head), Some(directory)) = (head, directory) else {
             return Ok(None);
         };
-        drop((bytes, listed, told));
+        drop((bytes, listed, removed_bytes));
         Ok(Some(Index {
             source,
             header,

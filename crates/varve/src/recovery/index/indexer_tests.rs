@@ -171,8 +171,8 @@ impl Log {
         let frames = frames(self.dir.path(), head.first, file.end);
         let next = frames.last().map_or(head.first, |(_, end, _)| *end);
         assert!(head.next == next && next >= file.end, "IDX-1");
-        let (all, told) = changes(&frames);
-        assert_eq!(head.told, told);
+        let (all, summary) = changes(&frames);
+        assert_eq!(head.summary, summary);
         let listed: u32 = (index.units().unwrap().iter())
             .map(|(_, marks)| marks.lacks.count_ones())
             .sum();
@@ -215,20 +215,20 @@ fn frames(dir: &Path, first: Lsn, end: Lsn) -> Frames {
     frames
 }
 
-fn changes(frames: &Frames) -> (BTreeMap<PageId, Vec<Change<'_>>>, Told) {
-    let (mut all, mut told) = (BTreeMap::<_, Vec<_>>::new(), Told::default());
+fn changes(frames: &Frames) -> (BTreeMap<PageId, Vec<Change<'_>>>, LogSummary) {
+    let (mut all, mut summary) = (BTreeMap::<_, Vec<_>>::new(), LogSummary::default());
     for (start, end, body) in frames {
         let frame = Frame {
             start: *start,
             end: *end,
             body,
         };
-        take_apart(&frame, &mut told, |change| {
+        take_apart(&frame, &mut summary, |change| {
             all.entry(change.page).or_default().push(change);
         })
         .unwrap();
     }
-    (all, told)
+    (all, summary)
 }
 
 /// Takes steps until there is nothing to do, and returns the files indexed.

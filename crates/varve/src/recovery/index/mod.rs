@@ -45,10 +45,10 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-use super::scan::Told;
+use super::scan::LogSummary;
 use crate::base::Lsn;
 
-pub use block::{Found, decode_block};
+pub use block::{IndexedFrame, decode_block};
 pub use build::IndexBuilder;
 pub use file::{Block, Index};
 pub use indexer::{Indexer, IndexerCounters, IndexerEnv};
@@ -81,7 +81,7 @@ pub struct Head {
     /// Where the first frame behind it starts: the end of the last one in it, which may go on in the next
     /// file.
     pub next: Lsn,
-    pub told: Told,
+    pub summary: LogSummary,
 }
 
 /// The index of the log file of this number, in the directory of the log files.

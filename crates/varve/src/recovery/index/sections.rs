@@ -29,7 +29,7 @@
 
 use std::path::Path;
 
-use super::{DatabaseIdentity, FileId, Head, Told};
+use super::{DatabaseIdentity, FileId, Head, LogSummary};
 use crate::base::{Lsn, PageId, SpaceId, varint};
 use crate::recovery::chain::LSN_UNIT;
 use crate::recovery::pages::{Marks, UNIT_PAGES, UnitNo, unit_of};
@@ -169,7 +169,7 @@ pub fn finish(
 ) -> Vec<u8> {
     let blocks_bytes = (image.len() - HEADER_BYTES) as u64;
     let [directory, units, restarts] = parts;
-    let removed = encode_removed(&head.told.removed);
+    let removed = encode_removed(&head.summary.removed);
     let sections = [directory, units, restarts, removed].map(|bytes| {
         let (offset, len) = (image.len() as u64, bytes.len() as u64);
         image.extend_from_slice(&bytes);
@@ -180,8 +180,8 @@ pub fn finish(
         file: head.file,
         first: head.first,
         next: head.next,
-        frames: head.told.frames,
-        id_limit: head.told.id_limit,
+        frames: head.summary.frames,
+        id_limit: head.summary.id_limit,
         blocks_bytes,
         sections,
     };
@@ -195,7 +195,7 @@ pub fn head_of(header: &Header, removed: &[u8]) -> Option<Head> {
         file: header.file,
         first: header.first,
         next: header.next,
-        told: Told {
+        summary: LogSummary {
             frames: header.frames,
             id_limit: header.id_limit,
             removed: decode_removed(removed)?,

@@ -84,15 +84,18 @@ impl Log {
     }
 
     /// All changes of each page, and what the frames say of none.
-    fn changes(&self) -> (BTreeMap<PageId, Vec<Change<'_>>>, Told) {
-        let (mut all, mut told) = (BTreeMap::<PageId, Vec<Change<'_>>>::new(), Told::default());
+    fn changes(&self) -> (BTreeMap<PageId, Vec<Change<'_>>>, LogSummary) {
+        let (mut all, mut summary) = (
+            BTreeMap::<PageId, Vec<Change<'_>>>::new(),
+            LogSummary::default(),
+        );
         for frame in self.frames() {
-            take_apart(&frame, &mut told, |change| {
+            take_apart(&frame, &mut summary, |change| {
                 all.entry(change.page).or_default().push(change);
             })
             .unwrap();
         }
-        (all, told)
+        (all, summary)
     }
 }
 
@@ -181,21 +184,21 @@ pub(super) fn block(index: &Index, file: Option<&dyn DiskFile>, page: PageId) ->
 }
 
 /// IDX-2: with the frames that an entry names, it says what the log says.
-pub(super) fn check_entry(found: &[Found<'_>], all: &[Change<'_>]) {
+pub(super) fn check_entry(found: &[IndexedFrame<'_>], all: &[Change<'_>]) {
     let (mut said, mut named) = (Vec::new(), BTreeSet::new());
     for found in found {
         match found {
-            Found::At { start, end } => {
+            IndexedFrame::At { start, end } => {
                 let of_frame = all.iter().filter(|c| (c.start, c.end) == (*start, *end));
                 said.extend(of_frame.copied());
                 assert!(named.insert(*start), "IDX-2: a frame is named once");
             }
-            Found::Change(change) => said.push(*change),
+            IndexedFrame::Change(change) => said.push(*change),
         }
     }
     let kept = found.iter().filter_map(|found| match found {
-        Found::Change(change) => Some(change.start),
-        Found::At { .. } => None,
+        IndexedFrame::Change(change) => Some(change.start),
+        IndexedFrame::At { .. } => None,
     });
     for start in kept {
         assert!(!named.contains(&start), "IDX-2: a place or its changes");
@@ -210,7 +213,7 @@ pub(super) fn check_entry(found: &[Found<'_>], all: &[Change<'_>]) {
 
 /// IDX-3: a frame is to be read if it has more bytes for the page than 16 and there are frames before it, or
 /// starts the page as zeros.
-fn check_reads(found: &[Found<'_>], all: &[Change<'_>]) {
+fn check_reads(found: &[IndexedFrame<'_>], all: &[Change<'_>]) {
     let (mut bytes, mut fresh) = (BTreeMap::<Lsn, usize>::new(), BTreeSet::new());
     for change in all {
         *bytes.entry(change.start).or_default() += change.ops.len();
@@ -219,8 +222,8 @@ fn check_reads(found: &[Found<'_>], all: &[Change<'_>]) {
     let mut before = BTreeSet::new();
     for found in found {
         let (start, is_place) = match found {
-            Found::At { start, .. } => (*start, true),
-            Found::Change(change) => (change.start, false),
+            IndexedFrame::At { start, .. } => (*start, true),
+            IndexedFrame::Change(change) => (change.start, false),
         };
         before.insert(start);
         let frames = before.len() - 1;
@@ -230,20 +233,20 @@ fn check_reads(found: &[Found<'_>], all: &[Change<'_>]) {
     }
     let reads = found
         .iter()
-        .filter(|found| matches!(found, Found::At { .. }));
+        .filter(|found| matches!(found, IndexedFrame::At { .. }));
     let most = bytes.into_values().max();
     assert!(Some(reads.count()) <= most);
 }
 
 /// All that an index says is what its log says.
 fn check(index: &Index, file: Option<&dyn DiskFile>, log: &Log) {
-    let (all, told) = log.changes();
+    let (all, summary) = log.changes();
     let (file_id, first, next) = (log.id(), log.first, log.next);
     let head = Head {
         file: file_id,
         first,
         next,
-        told,
+        summary,
     };
     assert_eq!(*index.head(), head, "IDX-1");
     let (mut marks, mut restarts) = (LogMarks::default(), Vec::new());
@@ -296,7 +299,7 @@ fn a_frame_is_in_an_entry_in_one_way() {
         check(&index, None, log);
         let bytes = block(&index, None, hot).unwrap();
         let found = decode_block(&bytes, hot).unwrap();
-        let is_place = |found: &Found<'_>| matches!(found, Found::At { .. });
+        let is_place = |found: &IndexedFrame<'_>| matches!(found, IndexedFrame::At { .. });
         (
             found.iter().filter(|found| is_place(found)).count(),
             found.len(),
