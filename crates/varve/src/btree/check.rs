@@ -27,7 +27,7 @@ pub struct TreeReport {
     pub records: u64,
     /// Bytes that records and their slots take in leaves.
     pub leaf_bytes: u64,
-    /// Every page of the tree, in the order of the walk. Whoever has all trees of a tablespace can tell
+    /// Every page of the tree, in the order of the walk. A caller that has all trees of a tablespace can tell
     /// leaked pages.
     pub pages: Vec<PageNo>,
 }

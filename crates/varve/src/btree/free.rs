@@ -2,8 +2,8 @@
 //!
 //! Every step is one mini-transaction that frees one page and forgets it where it is referred to; the last
 //! child of the last page first. So a crash leaves a smaller tree, never a leaked page or one that was freed
-//! twice, and whoever finds the unfinished drop goes on with the same calls. The tree is not a good index in
-//! between: nobody else may use it.
+//! twice, and a thread that finds the unfinished drop goes on with the same calls. The tree is not a good
+//! index in between: nobody else may use it.
 //!
 //! Trees in an unlogged tablespace need not care for crashes: they go at once, by [`Tree::discard`] or
 //! [`empty_trees`], which read inner pages only. So a large tree that lies on disk for the most part need not

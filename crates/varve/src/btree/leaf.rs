@@ -1,6 +1,6 @@
 //! Latched leaves: where a search arrived, and the changes of single records.
 //!
-//! Whoever holds one of these holds its leaf's latch, and must not descend again before giving it back
+//! A thread that holds one of these holds its leaf's latch, and must not descend again before giving it back
 //! (BT-5).
 
 use crate::base::PageId;

@@ -14,9 +14,9 @@
 //! - **BT-2** The low fence of an inner page's first child is the page's own (and not stored again, PG-5);
 //!   the low fence of any other child equals the child's separator, the high fence the next one's, the last
 //!   child's high fence the page's.
-//! - **BT-3** Whoever holds latches of tree pages takes further ones only downward (parent before child) and,
-//!   at one level, rightward; then allocation pages. Nothing is waited for but latches of that order, page
-//!   reads and the log writer.
+//! - **BT-3** A thread that holds latches of tree pages takes further ones only downward (parent before
+//!   child) and, at one level, rightward; then allocation pages. Nothing is waited for but latches of that
+//!   order, page reads and the log writer.
 //! - **BT-4** A structure change is one mini-transaction that holds exclusively every page it changes, from
 //!   before the first change to the commit. So no thread sees, and no crash leaves, a split that the parent
 //!   does not know.

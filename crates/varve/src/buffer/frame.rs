@@ -2,11 +2,11 @@
 //! frame.
 //!
 //! Invariants:
-//! - **BUF-1** `page` changes only while the frame is exclusively latched. So whoever holds the latch, in
-//!   either mode, and has seen the id it wants, knows that it stays.
-//! - **BUF-2** A frame is recycled only by whoever took it from "no pins, not claimed" to "claimed" *and*
-//!   holds its exclusive latch. So a latch keeps a frame, and so does a pin; a pin is what a thread holds
-//!   while it waits for a latch, or needs the frame to stay without one.
+//! - **BUF-1** `page` changes only while the frame is exclusively latched. So a thread that holds the latch,
+//!   in either mode, and has seen the id it wants, knows that it stays.
+//! - **BUF-2** A frame is recycled only by the thread that took it from "no pins, not claimed" to "claimed"
+//!   *and* holds its exclusive latch. So a latch keeps a frame, and so does a pin; a pin is what a thread
+//!   holds while it waits for a latch, or needs the frame to stay without one.
 //! - **BUF-3** A free frame is claimed, exclusively latched, names no page and is in no hash chain.
 //! - **BUF-4** `first_change`, `next_first_change` and `copied` change only under `dirty_mutex`; the mutex is
 //!   held for a few instructions and nothing is waited for under it. `copied` is set under the page's latch,
@@ -56,7 +56,8 @@ pub(super) struct Frame {
     pub touched: Touched,
     /// Next frame in the hash chain. Written under the bucket's mutex.
     pub hash_next: sync::AtomicU32,
-    /// Next frame in the dirty chain. Owned by whoever set `queued`, then by the walker (see dirty.rs).
+    /// Next frame in the dirty chain. Owned by the thread that set `queued`, then by the walker (see
+    /// dirty.rs).
     pub dirty_next: AtomicU32,
     /// Start LSN of the oldest change that is not in a synced data page; 0 for a clean page.
     pub first_change: AtomicU64,
@@ -198,8 +199,8 @@ impl Frame {
         let guard = epoch::pin();
         let old = self.image.swap(epoch::Shared::null(), AcqRel, &guard);
         if !old.is_null() {
-            // SAFETY: the swap made it unreachable for whoever pins an epoch from now on, and only the swap
-            // that got it destroys it.
+            // SAFETY: the swap made it unreachable for a thread that pins an epoch from now on, and only the
+            // swap that got it destroys it.
             unsafe { guard.defer_destroy(old) };
         }
     }
@@ -261,7 +262,7 @@ impl Arena {
         })
     }
 
-    /// Start of a frame's page. Whoever reads or writes there holds the frame's latch.
+    /// Start of a frame's page. A thread that reads or writes there holds the frame's latch.
     #[inline]
     pub fn page_ptr(&self, frame: u32) -> *mut u8 {
         let offset = frame as usize * self.page_size;
@@ -278,7 +279,7 @@ impl Arena {
         let (start, len) = (frames.start * self.page_size, frames.len() * self.page_size);
         assert!(start + len <= self.len);
         // SAFETY: inside the mapping. Pages that have memory keep it and its content, others read as zeros
-        // before and after, so whoever uses them meanwhile sees no difference.
+        // before and after, so a thread that uses them meanwhile sees no difference.
         unsafe {
             let at = self.base.as_ptr().add(start).cast();
             libc::madvise(at, len, libc::MADV_POPULATE_WRITE);

@@ -13,14 +13,14 @@
 //! **Load (miss).** Get a free frame first; that may wait for the page cleaner. Link it into the chain under
 //! the bucket's mutex, which also settles whether the page is really missing. From here it is found by
 //! others; they pin it and wait on its latch, which we hold. Give the claim up, read, verify checksum,
-//! address and structure. A failed read unlinks the frame; whoever waited finds the id gone and makes its own
+//! address and structure. A failed read unlinks the frame; a waiter finds the id gone and makes its own
 //! attempt, and gets its own error. While a frame is being loaded its loader waits for the disk only. Pages
 //! are also read before anybody needs them (prefetch.rs): then the loader is the read itself, and whoever
 //! hears that it is over ends the load.
 //!
 //! **Recycle.** Claim ("no pins" → "claimed", one compare-and-swap), *try* the exclusive latch, see that the
-//! page is clean, clear the image, unlink. A pin taken on a claimed frame is taken back at once by whoever
-//! took it.
+//! page is clean, clear the image, unlink. A pin taken on a claimed frame is taken back at once by the thread
+//! that took it.
 //!
 //! **Memory ordering.** The page id is stored with Release and loaded with Acquire; under the latch it is
 //! exact because it changes only under the exclusive latch. Pin and claim are read-modify-writes on one word:
@@ -700,7 +700,7 @@ impl BufferPool {
     }
 
     /// Ends a load: the bytes, read into a frame that is latched exclusively, are those of the page. Called
-    /// by whoever loads it, or by a thread of the store's queue (prefetch.rs).
+    /// by the thread that loads it, or by a thread of the store's queue (prefetch.rs).
     fn check_loaded(&self, id: PageId, bytes: &mut [u8]) -> Result<()> {
         let check = |bytes: &[u8]| {
             page::verify(bytes, id)?;

@@ -11,8 +11,8 @@
 //!
 //! A walk that was led astray could meet moving frames for ever; it gives up after a bounded number of steps
 //! and reports a miss, which PT-2 settles. A frame is unlinked before its page id changes, and linked after
-//! the new one is set. Heads and links are stored with Release and loaded with Acquire, so that whoever finds
-//! a frame through a chain sees the page id that put it there or a newer one.
+//! the new one is set. Heads and links are stored with Release and loaded with Acquire, so that a thread that
+//! finds a frame through a chain sees the page id that put it there or a newer one.
 
 use std::sync::atomic::Ordering::*;
 

@@ -1,14 +1,14 @@
 //! Pages whose redo has not been applied yet: while recovery goes on, each is brought up to date when it is
 //! loaded.
 //!
-//! - **BUF-6** As long as redo is pending for a page, nobody gets to see the page without it: whoever loads
-//!   the page applies the redo under the exclusive latch with which the frame was taken, before anybody else
-//!   can latch it. Then the page is registered as changed from the first redo that was applied, and only then
-//!   does the redo count as applied. If anything fails the frame is given up and the redo stays pending.
+//! - **BUF-6** As long as redo is pending for a page, no thread sees the page without it: the thread that
+//!   loads the page applies the redo under the exclusive latch with which the frame was taken, before anybody
+//!   else can latch it. Then the page is registered as changed from the first redo that was applied, and only
+//!   then does the redo count as applied. If anything fails the frame is given up and the redo stays pending.
 //!   Pages for which redo is pending are read ahead for recovery only, whose own thread applies the redo
 //!   (prefetch.rs): the one that ends such a read waits for nothing.
-//! - **BUF-7** A page for which redo is pending is never taken for new without it: should whoever takes it
-//!   not fill it after all, the redo would be lost.
+//! - **BUF-7** A page for which redo is pending is never taken for new without it: should the thread that
+//!   takes it not fill it after all, the redo would be lost.
 //! - **BUF-8** Pages that lacked redo are registered as changed from LSNs in any order, older than others
 //!   that are registered already. Until they are put in order (DQ-4) something else, recovery's hold, keeps
 //!   the checkpoint below all of them.

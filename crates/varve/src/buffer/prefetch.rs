@@ -2,14 +2,14 @@
 //!
 //! **Prefetch.** [`BufferPool::prefetch`] takes free frames, or clean ones that the clock gives without a
 //! search, and waits for nothing. Each is linked under its page as by a load (mod.rs), so that a page is
-//! never in two frames, and whoever needs it meanwhile pins the frame and waits on its latch. That latch
-//! belongs to the read ([`Loading`]), which the store's queue carries out, and is given back by the thread
-//! that hears that it is over: it checks the page as a load does, and unlatches the frame. A page that could
-//! not be read, or is damaged, is unlinked and nobody is told: whoever waited finds the id gone, makes its
-//! own attempt, and meets the error itself.
+//! never in two frames, and a thread that needs it meanwhile pins the frame and waits on its latch. That
+//! latch belongs to the read ([`Loading`]), which the store's queue carries out, and is given back by the
+//! thread that hears that it is over: it checks the page as a load does, and unlatches the frame. A page that
+//! could not be read, or is damaged, is unlinked without a message: a waiter finds the id gone, makes its own
+//! attempt, and meets the error itself.
 //!
-//! The reads' latches are many at a time and taken in no order. That is safe, because whoever has them waits
-//! for the disk only, and never for a latch, a mutex held by somebody who waits for one, or a frame.
+//! The reads' latches are many at a time and taken in no order. That is safe, because a thread that has them
+//! waits for the disk only, and never for a latch, a mutex held by somebody who waits for one, or a frame.
 //!
 //! **Recovery.** [`BufferPool::read_pending`] does the same with pages for which redo is pending
 //! (pending.rs), which `prefetch` passes over. Who hears that such a read is over hands the frames, still
@@ -64,7 +64,7 @@ pub struct Arrived(Box<Loading>);
 
 impl Arrived {
     /// Brings the pages up to date and lets others have them (BUF-6). Those for which that fails are
-    /// unlinked: whoever needs them makes its own attempt.
+    /// unlinked: a thread that needs them makes its own attempt.
     pub fn finish(mut self, redo: &dyn PendingRedo) {
         self.0.end_each(|pool, frame, id, bytes| {
             pool.check_loaded(id, bytes)?;

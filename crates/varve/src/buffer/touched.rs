@@ -1,5 +1,5 @@
-//! What a frame remembers of the uses of its page, in one word beside the latch: whoever latches the page has
-//! that cache line anyway.
+//! What a frame remembers of the uses of its page, in one word beside the latch: a thread that latches the
+//! page has that cache line anyway.
 //!
 //! ```text
 //!  0 to  2  usage count

@@ -73,7 +73,7 @@ pub struct IndexEstimate {
 pub struct Estimates {
     /// By index number; empty until they were made first. Held for a moment only.
     pub indexes: Mutex<Vec<IndexEstimate>>,
-    /// Held by whoever makes them, while pages are read.
+    /// Held by the thread that makes them, while pages are read.
     pub making: Mutex<()>,
     /// How many rows the table had then.
     pub made_at_rows: AtomicU64,
@@ -312,8 +312,8 @@ impl OpenTable {
     /// Takes a temporary table for one transaction. `None`: another one has it.
     pub fn claim(&self) -> Option<Claim> {
         debug_assert!(self.is_temporary());
-        // Acquire pairs with the Release of the last claim's end: that transaction has ended for whoever
-        // looks from now on.
+        // Acquire pairs with the Release of the last claim's end: that transaction has ended for the thread
+        // that looks from now on.
         let is_ours = !self.claimed.swap(true, Ordering::Acquire);
         is_ours.then(|| Claim(self.claimed.clone()))
     }
@@ -329,7 +329,7 @@ impl OpenTable {
         self.purge_gate.write()
     }
 
-    /// Whoever has a handle leaves the table alone from now on, or no longer.
+    /// Holders of a handle leave the table alone from now on, or no longer.
     pub fn set_dropped(&self, dropped: bool) {
         // Release pairs with the Acquire below: who sees it sees what replaced the table.
         self.dropped.store(dropped, Ordering::Release);

@@ -105,7 +105,7 @@ impl Tables {
         }
     }
 
-    /// Takes a table out; its handle stays usable for whoever holds it.
+    /// Takes a table out; its handle stays usable as long as it is held.
     pub fn remove(&self, table: &OpenTable) {
         let mut maps = self.maps.write();
         maps.by_id.remove(&table.id());

@@ -301,8 +301,8 @@ impl Loader<'_> {
     }
 
     /// Ids that a definition, an undo tablespace or a tablespace that redo removes has are not given again:
-    /// such redo would take the file of whoever got one. That matters only if the newest copy of the control
-    /// file was lost.
+    /// such redo would take the file of the table that got one. That matters only if the newest copy of the
+    /// control file was lost.
     fn raise_ids(&self, defs: &[StoredDef]) -> Result<()> {
         let old = self.control_file.control();
         let mut new = old;

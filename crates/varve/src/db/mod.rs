@@ -675,8 +675,8 @@ impl Transaction {
         lock_search_key(self, &table.table, index, key)
     }
 
-    /// Locks a whole table for reading until the transaction ends: waits for whoever changed it, prepared
-    /// transactions included.
+    /// Locks a whole table for reading until the transaction ends: waits for transactions that changed it,
+    /// prepared transactions included.
     pub fn lock_table_shared(&mut self, table: &Table) -> Result<()> {
         self.use_table(&table.table, crate::lock::TableMode::Shared)
     }

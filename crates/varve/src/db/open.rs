@@ -45,7 +45,7 @@ pub(crate) enum OpenPurpose {
 /// 3. [`read_redo`]: what the log says beyond the checkpoint is found out, and the log opened for writing
 ///    behind it;
 /// 4. [`start_writing`]: the buffer pool, and the threads that write the log and dirty pages;
-/// 5. [`Opening::attach_redo`]: from here on whoever loads a page brings it up to date;
+/// 5. [`Opening::attach_redo`]: from here on the thread that loads a page brings it up to date;
 /// 6. [`Opening::release_checkpoint`]: the checkpoint may move if no page lacks anything;
 /// 7. [`Loader::load`]: transactions and tables;
 /// 8. [`Opening::start_background`]: recovery's rest, purge, warming up, the indexer of log files.
@@ -472,7 +472,7 @@ impl Opening<'_> {
             return Ok(Some(map));
         }
         match recovery::apply_all(pool, &map, self.options.recovery_threads()) {
-            // REC-6: little is left, and whoever does it in the background knows what to do about damage.
+            // REC-6: little is left, and the background thread that does it knows what to do about damage.
             Err(Error::Corrupt { .. }) if is_worth_it && !log.needs_space() => Ok(Some(map)),
             done => done.map(|()| None),
         }

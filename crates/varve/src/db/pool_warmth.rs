@@ -4,7 +4,7 @@
 //! Reading in takes the pages in their order on disk, `io_capacity_max` of them in a second, and takes only
 //! frames that nobody needs. It ends when there are none, when it is told to, and at shutdown. Pages that
 //! can't be read are passed over: tablespaces may have gone, and files become shorter, since the list was
-//! made. Whoever needs a damaged page will meet it.
+//! made. A thread that needs a damaged page will find the damage.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Where the undo tablespaces are: in the data directory, or in another one (`Options::undo_directory`).
 //!
-//! A file of the data directory says where; without it they are in the data directory. So whoever opens the
-//! database finds them, and options are only needed to create it, and to say that somebody has moved the
-//! files.
+//! A file of the data directory says where; without it they are in the data directory. So an administrator
+//! who opens the database finds them, and options are only needed to create it, and to say that somebody has
+//! moved the files.
 //!
 //! - **UNDODIR-1** The file is written before the first undo tablespace is made, and again only after all of
 //!   them were found elsewhere. So what an interrupted creation has left is where the file says, and nothing

@@ -386,9 +386,9 @@ impl Ddl {
             || broken.any(|(called, other)| called != name && has(&other, &called))
     }
 
-    /// Commits while the table is marked as dropped, so that whoever waited for its lock finds it gone. The
-    /// caller keeps purge away until the table of that name is the new one: purge must not miss a record of a
-    /// renamed table.
+    /// Commits while the table is marked as dropped, so that a transaction that waited for its lock finds it
+    /// gone. The caller keeps purge away until the table of that name is the new one: purge must not miss a
+    /// record of a renamed table.
     fn retire(&self, trx: Transaction, table: &OpenTable) -> Result<TrxId> {
         table.set_dropped(true);
         self.commit(trx).inspect_err(|_| table.set_dropped(false))

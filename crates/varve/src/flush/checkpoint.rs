@@ -32,7 +32,7 @@ pub struct Checkpointer {
     control: Arc<ControlFile>,
     fill_control: Box<dyn Fn(&mut Control) + Send + Sync>,
     holds: Mutex<Holds>,
-    /// Whoever records a checkpoint.
+    /// The thread that records a checkpoint.
     running: Mutex<()>,
     counters: Arc<FlushCounters>,
 }
@@ -93,8 +93,8 @@ impl Checkpointer {
         }
     }
 
-    /// Keeps the checkpoint at or below the present end of the log until the hold is dropped. Whoever has it
-    /// must not wait for redo capacity, which may be waiting for the checkpoint.
+    /// Keeps the checkpoint at or below the present end of the log until the hold is dropped. The holder must
+    /// not wait for redo capacity, which may be waiting for the checkpoint.
     pub fn hold_here(self: &Arc<Self>) -> CheckpointHold {
         // The present end: at or above every checkpoint that could have been decided.
         let mut holds = self.holds.lock();

@@ -12,7 +12,7 @@
 //!    Otherwise it writes what `pace` says.
 //! 3. **Checkpoint**, once a second, or when it can advance by 1/32 of the capacity.
 //!
-//! No thread of a user writes pages. Whoever finds the log full waits, without latches, for the next
+//! No thread of a user writes pages. A thread that finds the log full waits, without latches, for the next
 //! checkpoint (`redo/log.rs`), which comes after each batch; it would only queue for the doublewrite file if
 //! it wrote a batch of its own.
 //!

@@ -85,7 +85,7 @@ pub struct FlushEnv {
 
 /// So often what was changed during a clean shutdown is written again.
 const SHUTDOWN_ROUNDS: u32 = 32;
-/// So long whoever wants all pages written waits for files that can't be opened (FL-2).
+/// So long a caller that wants all pages written waits for files that can't be opened (FL-2).
 const REFUSAL_PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 10_000 });
 
 /// What the cleaner's thread and the flusher's callers share.

@@ -1,7 +1,7 @@
 //! [`Overlay`]: a disk whose changes stay in memory, over another one that is only read.
 //!
-//! Whoever works on it sees what it wrote; the disk below never changes. So a database that was not closed
-//! can be recovered to be looked at, and looked at again.
+//! A database on it sees what it wrote; the disk below never changes. So a database that was not closed can
+//! be recovered to be looked at, and looked at again.
 //!
 //! - **OV-1** The disk below is read, listed and locked, nothing else: its files are opened
 //!   [`OpenMode::ReadOnly`].

@@ -1,9 +1,9 @@
 //! [`IoQueue`]: many reads, writes and syncs under way at the same time.
 //!
-//! Whoever has work hands over a batch of [`Request`]s and goes on; each is told when it is over, by a thread
-//! of the queue. Which order they are carried out in is not said, so what must come after another waits for
-//! it first. What is durable when is as for the calls of [`DiskFile`](super::DiskFile) (IO-1): a write that
-//! is over still needs `sync`.
+//! A caller hands over a batch of [`Request`]s and goes on; each is told when it is over, by a thread of the
+//! queue. Which order they are carried out in is not said, so what must come after another waits for it
+//! first. What is durable when is as for the calls of [`DiskFile`](super::DiskFile) (IO-1): a write that is
+//! over still needs `sync`.
 //!
 //! There are three ways to do it, and to the user they differ in speed only:
 //!
@@ -196,7 +196,7 @@ impl IoQueue {
         &self.describe
     }
 
-    /// Whoever hands over requests goes on meanwhile.
+    /// The caller goes on meanwhile.
     pub fn is_asynchronous(&self) -> bool {
         self.inbox.is_some()
     }
@@ -239,7 +239,7 @@ impl IoQueue {
         if self.inbox.is_some() && writes.len() > 1 {
             return transfer::write_all(writes, |requests| self.submit(requests));
         }
-        // One write is soonest done by whoever wants it.
+        // One write is soonest done by the caller itself.
         writes.iter().try_for_each(Write::run)
     }
 

@@ -357,7 +357,7 @@ unsafe impl Transfer for DropsQueue {
     }
 }
 
-/// A panic of whoever is told does not end the thread that others need.
+/// A panic of a callback does not end the thread that others need.
 #[test]
 fn a_panic_is_its_own() {
     struct Panics;

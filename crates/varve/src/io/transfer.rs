@@ -213,7 +213,7 @@ impl Request {
         self.complete(result);
     }
 
-    /// Tells whoever waits. The file is let go before, so that it may be closed as soon as they know. A panic
+    /// Tells the waiter. The file is let go before, so that it may be closed as soon as they know. A panic
     /// there ends with whatever it was about, and not the thread, which others need: the transfer's `drop`
     /// gives back what it held.
     pub(super) fn complete(self, result: Result<()>) {

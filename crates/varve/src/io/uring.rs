@@ -6,8 +6,8 @@
 //! threads that are not ours.
 //!
 //! **Waiting.** The thread waits in the kernel for whatever is over first. Among what it waits for is always
-//! a read of an event counter, the bell: whoever puts a request into an inbox that is not being looked at
-//! rings it.
+//! a read of an event counter, the bell: a thread that puts a request into an inbox that is not being looked
+//! at rings it.
 //!
 //! **Memory.** A request stays in `flights` from before the kernel hears of it until it has said what came of
 //! it (IOQ-1). The thread ends only when nothing is in flight, not even the bell. Should it panic, it takes
@@ -245,8 +245,8 @@ fn entry(request: &Request, file: RawFd) -> squeue::Entry {
             return opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build();
         }
     };
-    // What goes through the system's cache is copied by whoever carries it out: better by the kernel's own
-    // threads, of which there are several, than by ours.
+    // What goes through the system's cache is copied by the thread that carries it out: better by the
+    // kernel's own threads, of which there are several, than by ours.
     match request.is_direct() {
         true => entry,
         false => entry.flags(squeue::Flags::ASYNC),

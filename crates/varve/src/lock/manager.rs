@@ -380,7 +380,7 @@ impl LockManager {
         })
     }
 
-    /// From now on whoever waits for a lock is not woken when it is given up: a test of tests.
+    /// From now on waiters for a lock are not woken when it is given up: a test of tests.
     pub fn forget_to_wake(&self) {
         self.inner.forgets_to_wake.store(true, Ordering::Relaxed);
     }

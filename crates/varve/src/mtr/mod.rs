@@ -17,8 +17,8 @@
 //!   capacity with a latch held. So a commit can't fail.
 //! - **MTR-2** Registration (4) comes before completion (5). A checkpoint that reads `complete` first
 //!   therefore finds the first change of everything below it (WAL-2).
-//! - **MTR-3** Completion (5) comes before the latches (6). Whoever sees a change and logs one that depends
-//!   on it gets a higher LSN, and a page copied for writing holds complete changes only.
+//! - **MTR-3** Completion (5) comes before the latches (6). A thread that sees a change and logs one that
+//!   depends on it gets a higher LSN, and a page copied for writing holds complete changes only.
 //! - **MTR-4** A page is latched at most once by a mini-transaction: references that lead to one page twice
 //!   are damage. The order of latches is the caller's duty (docs/locking.md).
 //! - **MTR-5** A mini-transaction that is dropped after it changed something, by a panic or a bug, poisons

@@ -1,4 +1,4 @@
-//! Changing a slotted page. Only `PageOp::apply` calls this: whoever changes a page says so in an operation
+//! Changing a slotted page. Only `PageOp::apply` calls this: each change of a page is said in an operation
 //! that can be logged (PG-1).
 //!
 //! Every function checks before it changes (PG-3) and says in a few words why it refused. Reorganising

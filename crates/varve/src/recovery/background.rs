@@ -1,11 +1,11 @@
 //! What recovery leaves to be done while the database is in use: pages that nobody has touched, and
 //! transactions that had not ended.
 //!
-//! **Pages.** The page map (`map`) stands behind the pool: whoever loads a page brings it up to date (BUF-6).
-//! Threads of ours load the rest, one partition after the other, with the reads of a batch of pages under way
-//! together where the disk can do that, while the partition's redo is loaded. They stay behind users: while
-//! somebody waits for a frame they rest, unless the database is being closed. When the map is empty the
-//! checkpoint's hold goes, and the file of redo.
+//! **Pages.** The page map (`map`) stands behind the pool: the thread that loads a page brings it up to date
+//! (BUF-6). Threads of ours load the rest, one partition after the other, with the reads of a batch of pages
+//! under way together where the disk can do that, while the partition's redo is loaded. They stay behind
+//! users: while somebody waits for a frame they rest, unless the database is being closed. When the map is
+//! empty the checkpoint's hold goes, and the file of redo.
 //!
 //! **Transactions** that were not prepared are rolled back by another thread, one after the other. They are
 //! registered as active, so that what they changed is locked implicitly, and hold locks on their tables, as
@@ -440,7 +440,7 @@ impl Shared {
         map.give_up(page);
     }
 
-    /// No page lacks redo. Whoever comes first sees to the rest.
+    /// No page lacks redo. The first thread sees to the rest.
     fn end_pages(&self, map: &PageMap) {
         if self.map.lock().take().is_none() {
             return;

@@ -21,8 +21,8 @@
 //!   pool's (`attach_within`); until the redo is divided, as many as they may come to take. Indexes take a
 //!   few bytes for each of their blocks, and those of parts of the log that had none a few bytes for each
 //!   change.
-//! - **MAP-6** The redo is divided once, by the first who needs it (`dividing`); whoever else does waits.
-//!   Nothing that this takes is held by others: who waits may have latched a frame.
+//! - **MAP-6** The redo is divided once, by the first thread that needs it (`dividing`); others wait. Nothing
+//!   that this takes is held by others: who waits may have latched a frame.
 //!
 //! No latches; while a page is applied, its frame's is held by the caller, and the partition's mutex is taken
 //! (PART-4).

@@ -10,8 +10,9 @@
 //!    while the checkpoint was far behind), they say so, and only the log's end is read (`survey`); otherwise
 //!    all of it is read once (`scan`), and divided among partitions (`scatter`). Then it is opened for
 //!    writing where it ends;
-//! 3. the map is put behind the buffer pool (`attach`): from here on, whoever loads a page first brings it up
-//!    to date. If it goes by indexes, a page's redo is read from the log frame by frame (`indexed`);
+//! 3. the map is put behind the buffer pool (`attach`): from here on, the thread that loads a page first
+//!    brings it up to date. If it goes by indexes, a page's redo is read from the log frame by frame
+//!    (`indexed`);
 //! 4. transactions whose undo logs are still in their slots are found. What was prepared gets its locks back;
 //!    those that changed definitions are rolled back, so that the definitions are the committed ones;
 //! 5. files without rows that no definition names are removed, those with rows put aside (DDL-3), and files
@@ -165,7 +166,7 @@ fn read_together(
     let (to, arrivals) = channel();
     pool.read_pending(batch, to);
     if loaded.is_none() {
-        // What goes wrong here goes wrong again for whoever applies it.
+        // What goes wrong here goes wrong again for the thread that applies it.
         *loaded = map.load(partition).and_then(Result::ok);
     }
     arrivals.into_iter().for_each(|arrived| arrived.finish(map));

@@ -58,8 +58,8 @@ pub struct Spill {
     method: FlushMethod,
     /// `None` as long as nothing was written, and once it is removed.
     file: Mutex<Option<Arc<dyn DiskFile>>>,
-    /// Where the next buffer is to be written. Whoever takes a part of the file writes there; nobody goes by
-    /// the number otherwise.
+    /// Where the next buffer is to be written. The thread that takes a part of the file writes there; nobody
+    /// goes by the number otherwise.
     next: AtomicU64,
     /// Bytes of blocks. For people.
     bytes: AtomicU64,
@@ -274,7 +274,7 @@ impl<'a> SpillWriter<'a> {
 
 impl Drop for SpillWriter<'_> {
     fn drop(&mut self) {
-        // MAP-5. Whoever wants to know what came of it calls `finish`.
+        // MAP-5. A caller that wants to know what came of it calls `finish`.
         self.under_way.drain(..).for_each(|w| drop(w.wait()));
         self.spill.writers.fetch_sub(1, Relaxed);
     }

@@ -305,6 +305,6 @@ fn dividing_can_be_stopped() {
     map.stop_dividing();
     assert!(map.divide().is_err());
     assert!(map.goes_by_indexes());
-    // Whoever needs a page meanwhile still gets it.
+    // A thread that needs a page meanwhile still gets it.
     assert_eq!(wrong(&made, &pool), [0; 0]);
 }

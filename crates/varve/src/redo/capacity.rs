@@ -20,9 +20,9 @@
 //!
 //! Far from the bounds a claim is one addition, which is taken back if it is too much. Once somebody has come
 //! near them, until the checkpoint moves, a claim looks first: bytes that are claimed in vain would be in the
-//! way of others for a moment. Whoever takes bytes back then looks for waiters; a waiter makes itself known,
-//! notes the epoch, and then looks at `claimed` (all SeqCst): one of the two sees the other, so that nobody
-//! sleeps on although there is room.
+//! way of others for a moment. A thread that takes bytes back then looks for waiters; a waiter makes itself
+//! known, notes the epoch, and then looks at `claimed` (all SeqCst): one of the two sees the other, so that
+//! nobody sleeps on although there is room.
 //!
 //! # Changing the capacity
 //! *Growing*: the files are made first. If there is no space for them, what was made is removed again and
@@ -545,7 +545,7 @@ impl RedoLog {
         if !is_work {
             return;
         }
-        // Whoever has the pool now may have looked at the checkpoint before.
+        // The thread that has the pool now may have looked at the checkpoint before.
         if let Some(mut files) = self.files.try_lock() {
             self.release_files(&mut files);
         }

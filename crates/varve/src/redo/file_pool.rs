@@ -4,7 +4,7 @@
 //! - **LF-4** The stream can go on up to [`FilePool::room`] in the files that there are, and one of them is
 //!   left then: with that one the log can be opened again. Mini-transactions reserve no redo beyond (LOG-2),
 //!   so neither the log writer nor opening the log again meets a full disk. Without any spare left the room
-//!   is that of the current file; whoever opens the log sees to it that the checkpoint moves
+//!   is that of the current file; the caller that opens the log sees to it that the checkpoint moves
 //!   ([`RedoLog::needs_space`](super::RedoLog::needs_space)).
 //!
 //! The pool wants as many bytes of files as let the log get as far from the checkpoint as it may, wherever

@@ -11,9 +11,9 @@
 //! for each commit with 16 threads.) There are two words, for the group being synced and for the one that
 //! gathers, used alternately.
 //!
-//! A waiter reads its group's word under the mutex, then sleeps unless the word has changed; whoever wakes a
-//! group first changes its word under the mutex. So nobody sleeps through a wake-up (**GC-1**). Whatever woke
-//! it, a committer looks again.
+//! A waiter reads its group's word under the mutex, then sleeps unless the word has changed; a thread that
+//! wakes a group first changes its word under the mutex. So nobody sleeps through a wake-up (**GC-1**).
+//! Whatever woke it, a committer looks again.
 //!
 //! - **GC-2** A committer that sleeps is woken no later than by the end of the group that makes its LSN
 //!   durable. While a group is led, a committer with an LSN up to `target` sleeps on that group's word, and

@@ -297,7 +297,7 @@ impl RedoLog {
             if self.check().is_err() {
                 return false;
             }
-            // Not to depend on the background thread: whoever needs room writes.
+            // Not to depend on the background thread: a thread that needs room writes.
             if !self.try_write_out() {
                 backoff.wait();
             }

@@ -2,8 +2,8 @@
 //! has the next log file ready before the current one is full. It also syncs for those who asked to be told
 //! (`when_durable`).
 //!
-//! Commits do not depend on it: they write and sync themselves, and so does whoever finds the buffer full.
-//! What it does bound is how much is lost with `flush_log_at_trx_commit` 0 and 2: about a second.
+//! Commits do not depend on it: they write and sync themselves, and so does a thread that finds the buffer
+//! full. What it does bound is how much is lost with `flush_log_at_trx_commit` 0 and 2: about a second.
 //!
 //! A failure poisons the log (WAL-4); so does a panic of the thread.
 

@@ -1,8 +1,8 @@
 //! External values: those that lie on overflow pages, as a row knows them and as a reader has fetched them.
 //!
-//! A row too long for its page keeps an [`ExternalRef`] where the value would stand. Whoever wants the value
-//! fetches it into [`ExternalValues`] (`table/external.rs`), and reads the row together with these. Nothing
-//! here knows a page's content.
+//! A row too long for its page keeps an [`ExternalRef`] where the value would stand. A reader that wants the
+//! value fetches it into [`ExternalValues`] (`table/external.rs`), and reads the row together with these.
+//! Nothing here knows a page's content.
 //!
 //! - **ROW-5** A value that was not fetched is never given out as something else:
 //!   [`RowRef::get`](super::RowRef::get) panics, [`RowRef::fetched`](super::RowRef::fetched) says so.

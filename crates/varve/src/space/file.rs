@@ -8,10 +8,10 @@
 //!
 //! - **FILE-1** A handle is closed only when no operation is on it and every write through it has been
 //!   synced: the operating system tells of a failed write those who had the file open at the time. A sync
-//!   that somebody else begins may come before a write that is on its way, so whoever writes pages keeps the
-//!   file open from before the first write until its own sync is over ([`SpaceFile::if_there`]). What an
-//!   earlier process has written may not be durable either, as long as this one has not synced the file: to
-//!   be synced it is opened then, if it is closed.
+//!   that somebody else begins may come before a write that is on its way, so a thread that writes pages
+//!   keeps the file open from before the first write until its own sync is over ([`SpaceFile::if_there`]).
+//!   What an earlier process has written may not be durable either, as long as this one has not synced the
+//!   file: to be synced it is opened then, if it is closed.
 //! - **FILE-2** A file is opened again under the name that it has then: renaming holds the same mutex as
 //!   opening. Once it is given up, because it is removed or another takes its place, it is never opened
 //!   again.
@@ -162,14 +162,14 @@ impl OpenFiles {
         opened
     }
 
-    /// Gives the words for whoever keeps the database to `tell` when a file can't be extended for want of
-    /// space, or can't be opened because too many are open, once a minute at most, and when one could after
-    /// that. Only the first call counts.
+    /// Gives the words for the administrator to `tell` when a file can't be extended for want of space, or
+    /// can't be opened because too many are open, once a minute at most, and when one could after that. Only
+    /// the first call counts.
     pub fn tell_of_refusals(&self, tell: impl Fn(&str) + Send + Sync + 'static) {
         let _ = self.tell.set(Box::new(tell));
     }
 
-    /// Tells whoever keeps the database.
+    /// Tells the administrator.
     pub fn tell(&self, words: &str) {
         if let Some(tell) = self.tell.get() {
             tell(words);
@@ -478,7 +478,7 @@ impl SpaceFile {
     /// FILE-1. The handle, if it can be closed now.
     fn to_close(&self) -> Option<Arc<dyn DiskFile>> {
         let mut state = self.state.try_lock()?;
-        // Others get hold of it only under this mutex: whoever has it already is counted.
+        // Others get hold of it only under this mutex: a thread that has it already is counted.
         let is_idle = state.handle.as_ref().map(Arc::strong_count) == Some(1);
         match is_idle && !state.owes_sync {
             true => state.handle.take(),

@@ -3,10 +3,10 @@
 //! Invariants:
 //! - **SP-1** A tablespace id is never used for two files. A page of a tablespace that is gone is never read,
 //!   and writing it does nothing.
-//! - **SP-2** Whoever allocates or frees pages of a file has its page 1 latched exclusively, until commit. So
-//!   one mini-transaction at a time changes a file's allocation pages, whichever they are. In the latch order
-//!   they come last (docs/locking.md); only a page just allocated, which nobody else can be looking for, is
-//!   latched after them.
+//! - **SP-2** A mini-transaction that allocates or frees pages of a file has its page 1 latched exclusively,
+//!   until commit. So one mini-transaction at a time changes a file's allocation pages, whichever they are.
+//!   In the latch order they come last (docs/locking.md); only a page just allocated, which nobody else can
+//!   be looking for, is latched after them.
 //! - **SP-3** Room is reserved before a mini-transaction begins ([`Space::reserve`]): an allocation under a
 //!   reservation finds a page. A few pages of each file are kept, so that undoing work never fails for space
 //!   (SP-9).
@@ -15,8 +15,8 @@
 //! - **SP-5** The size of a file is a multiple of an extent once it is larger than one, so that the
 //!   allocation page of its last group is always in it.
 //! - **SP-6** Pages of an unlogged tablespace may be given back unread and unwritten ([`Space::discard`]):
-//!   what a free page holds means nothing, and whoever takes it formats it as new. In a logged one the page
-//!   itself says that it is free.
+//!   what a free page holds means nothing, and a mini-transaction that takes it formats it as new. In a
+//!   logged one the page itself says that it is free.
 //! - **SP-7** In a logged tablespace a page in use has a type other than unused and free, and every other
 //!   page one of these.
 //! - **SP-8** Until a file that is being removed or replaced is gone for good, no write to it is passed over:

@@ -1,6 +1,6 @@
-//! Statistics for whoever chooses between indexes: how many rows share the first columns of a key, and how
-//! many leaf pages an index has. They live in memory, are made when first asked for and again when the number
-//! of rows has changed by a tenth since, or on request.
+//! Statistics for the choice between indexes: how many rows share the first columns of a key, and how many
+//! leaf pages an index has. They live in memory, are made when first asked for and again when the number of
+//! rows has changed by a tenth since, or on request.
 //!
 //! For each index a few leaves are read, spread evenly over the tree (`SAMPLED_LEAVES`). In them, each pair
 //! of neighbouring keys either agrees in its first n columns or not; the share of pairs that don't, times the
@@ -9,8 +9,8 @@
 //! it, at most `COUNTED_VALUES` times.
 //!
 //! One thread at a time makes those of a table. Meanwhile others are told what was known before, at once;
-//! only if there is nothing yet they wait, since a plan made without would cost more. Whoever makes them and
-//! fails, or gives up, leaves what there was: they are replaced when all of them are made.
+//! only if there is nothing yet they wait, since a plan made without would cost more. A thread that makes
+//! them and fails, or gives up, leaves what there was: they are replaced when all of them are made.
 //!
 //! Delete-marked records count as long as they are there. The result is no snapshot.
 //!
@@ -38,15 +38,15 @@ const GUESSED_RECORDS: u64 = 100;
 /// Up to so many different values are counted instead of estimated.
 const COUNTED_VALUES: u64 = 40;
 
-/// Makes the table's statistics anew. Waits for whoever is doing so already. `going_on` is asked before each
-/// leaf.
+/// Makes the table's statistics anew. Waits for a thread that is doing so already. `going_on` is asked before
+/// each leaf.
 pub fn analyze(table: &OpenTable, going_on: GoingOn<'_>) -> Result<()> {
     let _alone = table.estimates.making.lock();
     refresh(table, going_on).map(drop)
 }
 
 /// The statistics of index number `index` (0: the clustered one), made now if there are none or they are too
-/// old and nobody else is at it. Waits for whoever is making the first ones.
+/// old and nobody else is at it. Waits for a thread that is making the first ones.
 pub fn index_estimate(table: &OpenTable, index: usize) -> Result<IndexEstimate> {
     table.index_at(index)?;
     let usable = || kept(table, index).filter(|_| !table.estimates_are_stale());
@@ -280,7 +280,7 @@ impl Codecs<'_> {
         self.own.len() + self.clustered.map_or(0, KeyCodec::len)
     }
 
-    /// Where each part of `key` ends; fewer for a damaged key, which whoever reads the row will report.
+    /// Where each part of `key` ends; fewer for a damaged key, which a read of the row will report.
     fn part_ends(&self, key: &[u8], ends: &mut Vec<usize>) {
         ends.clear();
         if self.own.part_ends(key, 0, ends).is_ok()

@@ -2,8 +2,8 @@
 //!
 //! Row locks are held on the clustered key, whichever index led there. A record whose TrxId belongs to a
 //! transaction that has not ended is locked exclusively by it without an entry in the lock table (an implicit
-//! lock); whoever runs into one first turns it into an explicit lock on behalf of the holder, then waits like
-//! for any other.
+//! lock); the transaction that runs into one first turns it into an explicit lock on behalf of the holder,
+//! then waits like for any other.
 //!
 //! - **ROWLOCK-1** A lock is granted or refused under the leaf latch, so what is read under the same latch is
 //!   what the lock protects. Waiting happens without any latch, and the row is read again afterwards.

@@ -5,9 +5,9 @@
 //! entry. The stripe is released before any lock wait.
 //!
 //! Any entry that is not delete-marked for good is a conflict. Its row is then locked shared, which waits for
-//! whoever is changing it; if the entry lives under that lock, it is a duplicate, and the lock keeps it from
-//! going away while the statement deals with it. No gap needs to be locked for that: while the row lives,
-//! nobody else can have its unique key.
+//! the transaction that is changing it; if the entry lives under that lock, it is a duplicate, and the lock
+//! keeps it from going away while the statement deals with it. No gap needs to be locked for that: while the
+//! row lives, nobody else can have its unique key.
 
 use crate::base::{Error, PageId, Result, TrxId};
 use crate::btree::Seek;

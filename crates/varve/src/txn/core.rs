@@ -250,7 +250,7 @@ impl Core {
         self.log.check()
     }
 
-    /// The same for whoever wants to change something.
+    /// The same for a caller that wants to change something.
     pub fn check_writable(&self) -> Result<()> {
         match &self.read_only {
             None => self.check_usable(),

@@ -1,8 +1,8 @@
 //! Every interleaving (up to a bound on preemptions) of small pieces of the protocol of txn/mod.rs. Run with
 //! `RUSTFLAGS="--cfg loom" cargo test -p varve --lib --target-dir target/loom txn::loom_tests`.
 //!
-//! The ring has eight words in four segments. Its first id is 8, so ids 8 to 15 are the first lap, and
-//! whoever draws 15 retires 8 and 9.
+//! The ring has eight words in four segments. Its first id is 8, so ids 8 to 15 are the first lap, and the
+//! thread that draws 15 retires 8 and 9.
 
 use std::sync::Arc;
 
@@ -166,7 +166,7 @@ fn about_to_retire() -> (Arc<TxnSys>, TrxId, TrxId, ReadView) {
     (sys, writer, done, old)
 }
 
-/// The words of 10 and 11 are written again: whoever draws 17 retires them.
+/// The words of 10 and 11 are written again: the thread that draws 17 retires them.
 fn reuse_words(sys: &TxnSys) {
     for _ in 0..3 {
         sys.assign_id().unwrap();

@@ -64,8 +64,8 @@
 //!   walk misses has `low` at least there: it asks about an id of the segment only if the bounds say that it
 //!   may be in the map. A view that it meets, and that has a smaller `low`, gets the segment's finished ids
 //!   that it does not see as a list: those below its `c` whose number is not. They were unfinished when it
-//!   opened, so they are few. All this happens before `usable_end` is raised, which whoever overwrites a word
-//!   has loaded: a view that finds a newer word finds map and list complete (VIEW-3).
+//!   opened, so they are few. All this happens before `usable_end` is raised, which a thread that overwrites
+//!   a word has loaded: a view that finds a newer word finds map and list complete (VIEW-3).
 //! - *Forgetting stragglers* raises `limit` to the largest of their numbers plus one. A view that the walk
 //!   misses sees them all; one that it meets gets those it does not see on its list, and only then do they
 //!   leave the map. A view looks at the map first, then at its list. An Aborted id needs no gate: only a view

@@ -25,7 +25,8 @@
 //!
 //! Threads: turns are drawn by compare-and-swap. Everything else is Relaxed: a turn drawn by an interval that
 //! has just changed is none too early nor too late. Sleepers look at the interval and at their interrupt flag
-//! under the mutex, and whoever changes one of them takes the mutex before it notifies: no wake-up is lost.
+//! under the mutex, and a thread that changes one of them takes the mutex before it notifies: no wake-up is
+//! lost.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -11,9 +11,9 @@
 //!   outruns the usable end by at most one id per thread, and a ring has more words than the machine has
 //!   threads.
 //!
-//! Orderings: a word is stored with at least Release and loaded with at least Acquire, so whoever reads a
-//! state sees what its writer did before. SeqCst is used where sys.rs says so. No latch is held, nothing here
-//! can fail.
+//! Orderings: a word is stored with at least Release and loaded with at least Acquire, so a thread that reads
+//! a state sees what its writer did before. SeqCst is used where sys.rs says so. No latch is held, nothing
+//! here can fail.
 
 use crate::base::TrxNo;
 use crate::base::sync::{AtomicU64, Ordering};

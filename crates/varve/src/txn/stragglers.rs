@@ -57,7 +57,7 @@ impl Stragglers {
     }
 
     pub fn get(&self, id: u64) -> Option<IdState> {
-        // Acquire: whoever reads COMMITTED sees what the committer did before.
+        // Acquire: a thread that reads COMMITTED sees what the committer did before.
         let map = self.map.read();
         map.get(&id)
             .map(|word| unpack(word.load(Ordering::Acquire)))

@@ -56,7 +56,7 @@ impl Shape {
 /// What views share with the transaction system.
 pub(super) struct IdTable {
     /// The counter: the next id or number. Drawn with AcqRel, so that what a transaction did before it drew
-    /// its number is seen by whoever loads a larger counter with Acquire.
+    /// its number is seen by a thread that loads a larger counter with Acquire.
     pub next: CachePadded<AtomicU64>,
     /// TXN-1. Only grows.
     pub low: CachePadded<AtomicU64>,

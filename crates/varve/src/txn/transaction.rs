@@ -266,8 +266,8 @@ impl Transaction {
         self.id
     }
 
-    /// Setting the flag and waking whoever waits makes waits, searches and whatever else may take long end
-    /// with `Interrupted`.
+    /// Setting the flag and waking the waiter makes waits, searches and whatever else may take long end with
+    /// `Interrupted`.
     pub fn interrupt_handle(&self) -> Interrupt {
         Interrupt {
             core: Arc::clone(&self.core),
@@ -301,8 +301,8 @@ impl Transaction {
         flag.expect("there until the transaction is dropped")
     }
 
-    /// An error if whoever waits here for another thread has to stop: the transaction was interrupted, or the
-    /// database has stopped.
+    /// An error if a wait for another thread has to stop: the transaction was interrupted, or the database
+    /// has stopped.
     pub fn check_waiting(&self) -> Result<()> {
         self.check_interrupt()?;
         self.core.check_usable()

@@ -286,7 +286,8 @@ impl ViewPlace {
 impl Drop for ViewPlace {
     fn drop(&mut self) {
         self.0.forget_doubts();
-        // Release: what the last view read happens before whoever finds the slot free reuses or purges it.
+        // Release: what the last view read happens before a thread that finds the slot free reuses or purges
+        // it.
         self.0.c.store(FREE, Ordering::Release);
     }
 }

@@ -5,8 +5,8 @@
 //! history, and each of these to one further page at most. So they are found in waves, and all pages of a
 //! wave are asked for together ([`ReadAhead`]).
 //!
-//! Nothing is checked here. A page that can't be read, or is not what it should be, leads to nothing: whoever
-//! needs it meets the error.
+//! Nothing is checked here. A page that can't be read, or is not what it should be, leads to nothing: the
+//! thread that needs it meets the error.
 
 use std::collections::BTreeSet;
 

@@ -22,7 +22,7 @@ pub(super) struct LogPair {
     purpose: AllocPurpose,
     /// What the commit will need is at hand.
     hold: Option<Box<CommitHold>>,
-    /// Dropped last: whoever finds the segment without users finds nothing of theirs (RSEG-6).
+    /// Dropped last: a thread that finds the segment without users finds nothing of theirs (RSEG-6).
     pub rseg: RsegUse,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! - **UNDO-1** One undo record per B+tree record changed, written in the same mini-transaction as the
 //!   change.
-//! - **UNDO-2** Each record names its writer, table and key, so that whoever follows a roll pointer can tell
-//!   whether the slot still holds what it was pointed at.
+//! - **UNDO-2** Each record names its writer, table and key, so that a reader that follows a roll pointer can
+//!   tell whether the slot still holds what it was pointed at.
 //!
 //! - **UNDO-5** Every overflow page is named by exactly one party: the `OverflowAlloc` of an unfinished
 //!   transaction, a live row, or the list `frees` of the update or deletion by which the last such row ceased

@@ -17,9 +17,9 @@
 //!   The next file's frames begin at `next`.
 //! - **IDX-2** An entry says everything that these frames do to its page from the last one on that starts it
 //!   as zeros, or from the first one on. A frame stands in an entry once as a place, or with all of its
-//!   changes of the page, never both: so whoever takes all changes of the page from each frame that is named
-//!   applies nothing twice. The frame that starts the page as zeros may have changes of it before that, which
-//!   are passed over (CHAIN-1).
+//!   changes of the page, never both: so a reader that takes all changes of the page from each frame that is
+//!   named applies nothing twice. The frame that starts the page as zeros may have changes of it before that,
+//!   which are passed over (CHAIN-1).
 //! - **IDX-3** A change stands in the entry itself if its frame's operations on the page take no more bytes
 //!   than 16 and the number of frames in the entry before it. So a page whose frames have at most n bytes for
 //!   it takes at most n reads, however often it was changed. A frame that starts a page as zeros is always a

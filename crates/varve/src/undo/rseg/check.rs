@@ -1,4 +1,4 @@
-//! Whether each undo page is where it should be (RSEG-3): for tests, and for whoever doubts a file.
+//! Whether each undo page is where it should be (RSEG-3): for tests, and for the check of a database.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -9,9 +9,9 @@
 //! is chained as a whole: its last page is linked to what was the first of the chain, one page changed,
 //! however long the log.
 //!
-//! - **RSEG-7** Nobody looks at a page that is listed, or changes it. Whoever takes it off the list latches
-//!   it for new (`exclusive_new`), and formats or frees it. So listing it takes no latch on it, and what it
-//!   holds may be of any time.
+//! - **RSEG-7** Nobody looks at a page that is listed, or changes it. The thread that takes it off the list
+//!   latches it for new (`exclusive_new`), and formats or frees it. So listing it takes no latch on it, and
+//!   what it holds may be of any time.
 //!
 //! All of it is guarded by the latch of the segment's header.
 

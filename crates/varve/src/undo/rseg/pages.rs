@@ -7,9 +7,9 @@
 //! - **RSEG-4** A slot is in exactly one of: the free slots, the cached pages, the logs of running
 //!   transactions.
 //! - **RSEG-5** A cached page whose newest log of the history is older than the oldest entry of the queue has
-//!   none there: the logs of a page are in the queue in the order of their numbers. Whoever finds that
-//!   (`is_purged`) and starts the page anew, or frees it, gets a higher LSN than the mini-transaction that
-//!   took the log off the queue. So a crash never leaves an entry whose records are gone.
+//!   none there: the logs of a page are in the queue in the order of their numbers. A transaction that finds
+//!   that (`is_purged`) and starts the page anew, or frees it, gets a higher LSN than the mini-transaction
+//!   that took the log off the queue. So a crash never leaves an entry whose records are gone.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
