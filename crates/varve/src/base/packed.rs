@@ -61,7 +61,7 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(all)
 }
 
-/// What stands before the row in a clustered record: its flags, who wrote it, and where the version before it
+/// What stands before the row in a clustered record: its flags, its writer, and where the version before it
 /// is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RowHead {

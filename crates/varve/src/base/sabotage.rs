@@ -55,9 +55,9 @@ pub enum Sabotage {
     RecoveryBlockForgotten,
     /// Views get no list of what they do not see of ids that leave the ring.
     DoubtsForgotten,
-    /// Who waits for a row lock is not woken when it is given up.
+    /// A waiter for a row lock is not woken when it is given up.
     LockWakeForgotten,
-    /// Who waits for another's sync of the redo log is not woken when it is over.
+    /// A waiter for another's sync of the redo log is not woken when it is over.
     CommitWakeForgotten,
     /// The exclusive latch of a page is given up before the page is changed.
     LatchForgotten,

@@ -109,8 +109,8 @@ impl DirtyQueue {
     pub fn register(&self, frames: &[Frame], frame: u32, start: u64) {
         let f = &frames[frame as usize];
         // Nobody sets `copied` while the page is latched exclusively, and as long as it is not set nobody but
-        // the latch's holder changes `first_change`. Acquire pairs with the Release of who cleared `copied`
-        // after changing it.
+        // the latch's holder changes `first_change`. Acquire pairs with the Release of the thread that
+        // cleared `copied` after changing it.
         if !f.copied.load(Acquire) && f.first_change.load(Relaxed) != 0 {
             return;
         }

@@ -183,8 +183,8 @@ impl Frame {
         unsafe { self.image.load(Acquire, guard).as_ref() }
     }
 
-    /// The frame has no image, and the caller its exclusive latch. Release: pairs with the Acquire of who
-    /// finds it.
+    /// The frame has no image, and the caller its exclusive latch. Release: pairs with the Acquire of the
+    /// thread that finds it.
     pub fn publish_image(&self, image: InnerImage) {
         self.image.store(epoch::Owned::new(image), Release);
     }

@@ -4,12 +4,13 @@
 //! - **BUF-9** Frames from the limit on are held back. They are free as BUF-3 says, but on no list; nobody
 //!   writes to them, and the system is not asked for their memory, so they have none. The limit falls once,
 //!   before the first page comes into the pool, and not below half of the frames: those are always there for
-//!   pages. From then on it only rises, and who raises it puts the frames that it passes on the free list.
+//!   pages. From then on it only rises, and the thread that raises it puts the frames that it passes on the
+//!   free list.
 //!
 //! Frames are used for the first time in their order, so those that are held back have never been used. To
-//! all others they are as if they were not there: the clock goes round below the limit, and who finds no
-//! frame has pages written and waits, as always. What is held back follows the redo: whenever a page was
-//! brought up to date, or its tablespace is gone, and at the end (pending.rs).
+//! all others they are as if they were not there: the clock goes round below the limit, and a thread that
+//! finds no frame has pages written and waits, as always. What is held back follows the redo: whenever a page
+//! was brought up to date, or its tablespace is gone, and at the end (pending.rs).
 
 use std::sync::atomic::Ordering::*;
 

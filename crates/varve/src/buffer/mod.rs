@@ -30,10 +30,10 @@
 //!
 //! **Images.** [`BufferPool::inner`] returns an inner page's decoded image. It is published under the shared
 //! latch with a compare-and-swap from null, so it is what the page holds; it is cleared under the exclusive
-//! latch before the first change, and when the frame is recycled. Who made a change may publish the image of
-//! the result, under the same latch. A reader that got an image just before that goes on with a page as it
-//! was: descents check where they arrive (docs/locking.md). Images are freed when no pinned epoch can hold
-//! them. The hint that leads to a frame is only a number; the id inside the image decides.
+//! latch before the first change, and when the frame is recycled. The thread that made a change may publish
+//! the image of the result, under the same latch. A reader that got an image just before that goes on with a
+//! page as it was: descents check where they arrive (docs/locking.md). Images are freed when no pinned epoch
+//! can hold them. The hint that leads to a frame is only a number; the id inside the image decides.
 //!
 //! # Latches
 //!
@@ -245,7 +245,7 @@ impl FrameHint {
         FrameHint { stamp: 0, ..self }
     }
 
-    /// Notes it for those who come after: the page has the range that its parent says.
+    /// Notes it for later readers: the page has the range that its parent says.
     pub fn note(self, hint: &PageHint) {
         hint.set(self.frame, self.stamp);
     }

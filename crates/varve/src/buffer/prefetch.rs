@@ -9,10 +9,10 @@
 //! attempt, and meets the error itself.
 //!
 //! The reads' latches are many at a time and taken in no order. That is safe, because a thread that has them
-//! waits for the disk only, and never for a latch, a mutex held by somebody who waits for one, or a frame.
+//! waits for the disk only, and never for a latch, a mutex held by a thread that waits for one, or a frame.
 //!
 //! **Recovery.** [`BufferPool::read_pending`] does the same with pages for which redo is pending
-//! (pending.rs), which `prefetch` passes over. Who hears that such a read is over hands the frames, still
+//! (pending.rs), which `prefetch` passes over. The thread that completes such a read hands the frames, still
 //! latched, to the recovery's thread that wanted them ([`Arrived`]), and that brings them up to date before
 //! it gives the latches back (BUF-6). Until it has, it waits for the disk only, for these reads and those of
 //! recovery's own file.
@@ -55,7 +55,7 @@ struct Loading {
     first: PageId,
     frames: SmallVec<[u32; 16]>,
     pieces: SmallVec<[Piece; 16]>,
-    /// Who brings the pages up to date.
+    /// The receiver, which brings the pages up to date.
     to: Option<Sender<Arrived>>,
 }
 
@@ -123,7 +123,7 @@ unsafe impl Transfer for Loading {
             return;
         }
         match self.to.take() {
-            // Who wanted them is gone: the frames are given up.
+            // The receiver is gone: the frames are given up.
             Some(to) => drop(to.send(Arrived(self))),
             None => self.end_each(|pool, _, id, bytes| pool.check_loaded(id, bytes)),
         }

@@ -194,7 +194,8 @@ fn pages_are_there_before_they_are_needed() {
     assert_eq!(store.reads.load(Relaxed), before);
 }
 
-/// Who needs a page that is under way waits for it, and for nothing else; who does not want to wait is told.
+/// A thread that needs a page under way waits for it, and for nothing else; one that does not want to wait is
+/// told.
 #[test]
 fn who_needs_a_page_waits_for_its_read() {
     let (pool, store, file) = gated(512, 300);
@@ -222,7 +223,8 @@ fn who_needs_a_page_waits_for_its_read() {
     assert_eq!(store.reads.load(Relaxed), 9, "each page once");
 }
 
-/// What fails ahead fails in silence. Who needs the page tries, and meets the error if there still is one.
+/// What fails ahead fails in silence. A thread that needs the page tries, and meets the error if there still
+/// is one.
 #[test]
 fn failed_reads_leave_nothing_behind() {
     let (pool, store, file) = gated(64, 300);

@@ -14,7 +14,7 @@
 //! else, which does no harm.
 //!
 //! **Ahead of demand.** The page cleaner keeps a number of frames free ([`BufferPool::refill_free`]), and is
-//! woken when half of them are taken; who finds none left moves the hand itself.
+//! woken when half of them are taken; a thread that finds none left moves the hand itself.
 //!
 //! **Waiting.** The clock takes clean pages only. When it finds none in five rounds, the caller asks the page
 //! cleaner and waits for it to finish a write. That never deadlocks: the cleaner takes shared latches one at
@@ -62,7 +62,7 @@ pub(super) struct Replacement {
     /// Threads that wait for the cleaner.
     waiting: AtomicU32,
     cleaned: (Mutex<()>, Condvar),
-    /// Nobody will clean any frame. Relaxed: who waits looks again soon.
+    /// Nobody will clean any frame. Relaxed: a waiter looks again soon.
     is_given_up: AtomicBool,
     wake_cleaner: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// With fewer free frames than this the cleaner is woken, once until it has looked after them. Relaxed
@@ -235,7 +235,7 @@ impl BufferPool {
         }
     }
 
-    /// The database was poisoned, so no page will be written any more: who waits for a frame is refused soon.
+    /// The database was poisoned, so no page will be written any more: a wait for a frame is refused soon.
     pub fn give_up_waiting(&self) {
         self.replacement.is_given_up.store(true, Relaxed);
     }

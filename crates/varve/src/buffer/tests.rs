@@ -244,7 +244,7 @@ fn concurrent_misses_of_a_page_read_it_once() {
     assert_eq!(store.reads.load(Relaxed), 40);
 }
 
-/// A damaged page is an error for each who asks, costs no frame, and can be read once it is repaired.
+/// A damaged page is an error for each reader, costs no frame, and can be read once it is repaired.
 #[test]
 fn failed_loads_leave_nothing_behind() {
     let (pool, store) = pool_of(MIN_FRAMES, 2);
@@ -506,8 +506,8 @@ fn inner_page(id: PageId, children: u32) -> Vec<u8> {
     page
 }
 
-/// BUF-5: who has noted a page's range stamp learns of every change of the page but those of records, and
-/// when the page has been away.
+/// BUF-5: a thread that has noted a page's range stamp learns of every change of the page but those of
+/// records, and when the page has been away.
 #[test]
 fn a_range_stamp_holds_as_long_as_the_range() {
     let (pool, _) = pool_of(MIN_FRAMES, 300);

@@ -14,15 +14,15 @@
 //! can meet is a chain that is (partly) gone, a **cut**. Then the row version that refers to it is not the
 //! one to be read any more: the reader starts over from the leaf (`table/long.rs`).
 //!
-//! Latches: readers hold one page's at a time and nothing else. Who frees pages latches them in the order of
-//! the chain, after tree pages and before undo and allocation pages. Nobody else latches a chain's pages:
-//! only one transaction's rollback, or purge, ever frees a chain.
+//! Latches: readers hold one page's at a time and nothing else. A thread that frees pages latches them in the
+//! order of the chain, after tree pages and before undo and allocation pages. Nobody else latches a chain's
+//! pages: only one transaction's rollback, or purge, ever frees a chain.
 //!
 //! A temporary table shares its tablespace with others, so it remembers which overflow pages are its own
 //! ([`TemporaryPages`], TEMP-5): dropping or truncating it gives them back at once.
 //!
 //! Failure: a page that can't be read is an error. One that is not what it should be is a cut to readers, and
-//! damage to who frees.
+//! damage to the thread that frees.
 
 use std::collections::BTreeSet;
 

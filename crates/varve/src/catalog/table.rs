@@ -96,8 +96,8 @@ pub struct OpenTable {
     claimed: Arc<AtomicBool>,
     /// The overflow pages of a temporary table, whichever handle wrote them; `None` for others.
     temporary_overflow: Option<Arc<TemporaryPages>>,
-    /// Held for reading by purge while it works on a record; for writing by who needs the table without
-    /// purge.
+    /// Held for reading by purge while it works on a record; for writing by a thread that needs the table
+    /// without purge.
     purge_gate: RwLock<()>,
     /// Rows, as far as known: estimated when the table was opened, counted since.
     /// Alone in its cache line: every insert writes it.
@@ -296,7 +296,7 @@ impl OpenTable {
     }
 
     /// The row of a clustered record, under clustered key `key`. Flags that deny its external values are
-    /// damage: who believed them would not fetch these.
+    /// damage: a reader that believed them would not fetch these.
     #[inline(always)]
     pub fn row_of<'a>(&'a self, key: &[u8], record: &RowRecord<'a>) -> Result<RowRef<'a>> {
         let row = self.row(key, record.row)?;
@@ -318,8 +318,8 @@ impl OpenTable {
         is_ours.then(|| Claim(self.claimed.clone()))
     }
 
-    /// Lets purge work on the table while the guard lives. Waits for who keeps it away; `is_dropped` is asked
-    /// afterwards.
+    /// Lets purge work on the table while the guard lives. Waits for a thread that keeps it away;
+    /// `is_dropped` is asked afterwards.
     pub fn let_purge_in(&self) -> RwLockReadGuard<'_, ()> {
         self.purge_gate.read()
     }
@@ -331,7 +331,7 @@ impl OpenTable {
 
     /// Holders of a handle leave the table alone from now on, or no longer.
     pub fn set_dropped(&self, dropped: bool) {
-        // Release pairs with the Acquire below: who sees it sees what replaced the table.
+        // Release pairs with the Acquire below: a thread that sees it sees what replaced the table.
         self.dropped.store(dropped, Ordering::Release);
     }
 

@@ -65,7 +65,7 @@ impl Tables {
         self.maps.write().broken.insert(name, broken);
     }
 
-    /// A table that was opened turns out to be damaged. Who has it open can't go on.
+    /// A table that was opened turns out to be damaged. Statements that have it open can't go on.
     pub fn mark_broken(&self, table: &OpenTable, why: Error) {
         let def = Some(table.def.clone());
         self.add_broken(table.def.name.clone(), BrokenTable { why, def });

@@ -214,7 +214,7 @@ impl Loader<'_> {
         };
         OpenTable::read_ahead(def, &core.mtr, &self.spaces);
         if self.is_after_crash {
-            // The copy of the definition is on it. What is wrong with it is told by who looks there.
+            // The copy of the definition is on it. A reader of that page reports what is wrong with it.
             let _ = self.pool.shared(PageId::new(def.space, PageNo(0)));
         }
     }

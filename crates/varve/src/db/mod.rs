@@ -490,7 +490,7 @@ impl DatabaseInner {
         if let (Ok(()), Some(indexer)) = (&done, &self.indexer) {
             indexer.remove_all();
         }
-        // Who loads us as a library may take the code away afterwards.
+        // A program that loads us as a library may take the code away afterwards.
         self.ddl.spaces.close_queue();
         // What remains of it after a crash is replaced at the next start.
         let _ = self.ddl.spaces.drop_space(TEMP_SPACE);
@@ -668,9 +668,9 @@ impl Transaction {
         insert_rows(self, &table.table, &rows)
     }
 
-    /// Locks a search key exclusively, whether or not any row has it, against those who do the same. Who does
-    /// so before looking for rows with that key can keep it unique in an index that is not: others wait until
-    /// this transaction has ended, and find its row then.
+    /// Locks a search key exclusively, whether or not any row has it, against transactions that do the same.
+    /// One that does so before looking for rows with that key can keep it unique in an index that is not:
+    /// others wait until this transaction has ended, and find its row then.
     pub fn lock_key(&mut self, table: &Table, index: usize, key: &[Datum<'_>]) -> Result<()> {
         lock_search_key(self, &table.table, index, key)
     }

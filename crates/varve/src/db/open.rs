@@ -275,7 +275,7 @@ fn tell_of_force(options: &Options, logger: &Logger) {
     logger(LogLevel::Warning, &message);
 }
 
-/// The buffer pool, and who writes.
+/// The buffer pool, and the threads that write.
 struct Writing {
     pool: Arc<BufferPool>,
     log_writer: LogWriter,

@@ -1,5 +1,5 @@
 //! What `SHOW ENGINE VARVE STATUS` says beside counters: the last deadlock, who waits for whom, how far purge
-//! is and who keeps it from going on, and each transaction. In InnoDB's words where it has some. For people:
+//! is and what keeps it from going on, and each transaction. In InnoDB's words where it has some. For people:
 //! nothing but a test that looks for words should read it.
 
 use std::collections::HashMap;

@@ -1,5 +1,5 @@
 //! Rows as programs use them: found by key or by range, with values that have types. All of it is made of
-//! what `Cursor` and `Transaction` offer; who needs more speed or other locks uses those.
+//! what `Cursor` and `Transaction` offer; a caller that needs more speed or other locks uses those.
 
 use std::ops::{Bound, RangeBounds};
 

@@ -41,7 +41,7 @@ use super::Ddl;
 pub const TEMP_FILE: &str = "temp.vdt";
 /// Its pages to begin with: the headers of the rollback segments, and a few small tables.
 const FIRST_PAGES: u32 = 64;
-/// Who created a table that every view may read.
+/// The creator of a table that every view may read.
 const EVERYBODYS: TrxId = TrxId(0);
 
 /// Makes the temporary tablespace, in the place of what is left of an earlier process's.

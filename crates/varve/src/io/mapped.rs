@@ -27,7 +27,7 @@ struct Mapping {
     len: usize,
 }
 
-// SAFETY: plain memory; who reads or writes a part of it has the block that it belongs to (IO-8).
+// SAFETY: plain memory; a thread that reads or writes a part of it has the block that it belongs to (IO-8).
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}

@@ -292,8 +292,8 @@ fn syncs_are_over_when_it_returns() {
     });
 }
 
-/// IOQ-2: who closes the queue waits for what is under way. What comes later is dropped, and a write or sync
-/// says so.
+/// IOQ-2: the thread that closes the queue waits for what is under way. What comes later is dropped, and a
+/// write or sync says so.
 #[test]
 fn a_closed_queue_takes_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -313,8 +313,8 @@ fn a_closed_queue_takes_nothing() {
     }
 }
 
-/// IOQ-2: who drops the queue waits for what is under way, and every one is told. Also if a thread of the
-/// queue drops it.
+/// IOQ-2: the thread that drops the queue waits for what is under way, and every one is told. Also if a
+/// thread of the queue drops it.
 #[test]
 fn dropping_the_queue_ends_what_is_under_way() {
     let dir = tempfile::tempdir().unwrap();

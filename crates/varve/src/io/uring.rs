@@ -159,7 +159,7 @@ impl Owner {
             if over.is_empty() && self.left == Left::Nothing && is_idle {
                 return;
             }
-            // What is new gets under way before those are told who wait for what is over.
+            // New requests get under way before the callers of finished ones are told.
             let entered = self.ring.submit_and_wait(usize::from(over.is_empty()));
             for (request, verdict) in over {
                 let result = match verdict {

@@ -23,8 +23,8 @@
 //! - DEAD-4 A victim is woken with `Victim` only while it waits, and gives up only if it was not granted
 //!   meanwhile.
 //!
-//! Mutex order: graph, then a shard (of queues or of gaps), then an owner's `WaitSlot`. Who holds a shard's
-//! mutex never takes the graph's.
+//! Mutex order: graph, then a shard (of queues or of gaps), then an owner's `WaitSlot`. A thread that holds a
+//! shard's mutex never takes the graph's.
 //!
 //! A search reads each queue it meets once from the back (queue.rs, `blockers`): with a thousand waiters for
 //! one hot row, a new one costs a pass over a thousand waiters, not over a million pairs.
@@ -139,8 +139,8 @@ impl LockSys {
     }
 
     fn blockers(&self, graph: &Graph, waiter: OwnerKey) -> Vec<(OwnerKey, OwnerKey, bool)> {
-        // Who has queued a request but is not in the graph yet will search itself; who was told to give up
-        // waits no more.
+        // An owner that has queued a request but is not in the graph yet will search itself; one that was
+        // told to give up waits no more.
         let waits = |key| graph.waits.get(&key).filter(|wait| !wait.victim);
         let Some(wait) = waits(waiter) else {
             return Vec::new();
@@ -207,7 +207,8 @@ fn path(came_from: &HashMap<OwnerKey, OwnerKey>, start: OwnerKey, last: OwnerKey
     members
 }
 
-/// Who has the least to undo; among equals who began to wait last: others wait longer already.
+/// The owner with the least to undo; among equals the one that began to wait last: others wait longer
+/// already.
 fn choose_victim(graph: &Graph, cycle: &[OwnerKey]) -> OwnerKey {
     let weight = |key: &OwnerKey| {
         let wait = &graph.waits[key];

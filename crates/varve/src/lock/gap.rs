@@ -6,10 +6,10 @@
 //! records or pages: a record that purge or a rollback removes, a page that is split or merged change nothing
 //! about it.
 //!
-//! Who makes a key *live* in an index (inserts its record, or un-delete-marks it) first asks under the
-//! exclusive latch of the key's leaf whether an interval of another owner contains the key. If so it lets its
-//! latches go, waits until none does (an *insert intention*), and searches again: a wait that ended well
-//! grants nothing.
+//! A transaction that makes a key *live* in an index (inserts its record, or un-delete-marks it) first asks
+//! under the exclusive latch of the key's leaf whether an interval of another owner contains the key. If so
+//! it lets its latches go, waits until none does (an *insert intention*), and searches again: a wait that
+//! ended well grants nothing.
 //!
 //! Invariants:
 //! - GAP-1 No key becomes live in an index while an interval of another owner contains it. The look and the
@@ -18,7 +18,7 @@
 //!   enters it sees the record.
 //! - GAP-3 See intervals.rs.
 //! - GAP-4 No wake-up is lost: a waiter is entered under the mutex under which it was seen that somebody is
-//!   in its way, and who releases intervals looks at all waiters of the index under the same mutex.
+//!   in its way, and an owner that releases intervals looks at all waiters of the index under the same mutex.
 //! - GAP-5 An index's count is at least the number of owners that have intervals in it, raised before the
 //!   first interval is entered. So a count of 0, read under the exclusive latch of a key's leaf, says that no
 //!   interval contains the key: one that did was entered under the latch of the key's leaf, which orders the

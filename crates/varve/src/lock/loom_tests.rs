@@ -207,7 +207,7 @@ fn loom_intents_meet_a_table_lock() {
     });
 }
 
-/// GAP-4: who waits to insert goes on when the last gap lock in its way is released.
+/// GAP-4: a waiting insert goes on when the last gap lock in its way is released.
 #[test]
 fn loom_an_insert_waits_for_gaps() {
     model::check(4, || {

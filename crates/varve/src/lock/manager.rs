@@ -7,22 +7,22 @@
 //!
 //! Table intents (IS, IX), which every statement takes, do not come to the lock table at all: the owner notes
 //! them in its own list, as long as nobody wants the table for itself (`Shared`, `Exclusive`: *strong*
-//! modes). Who does raises the table's count of strong requests first, then moves all noted intents into the
-//! queue, then queues up itself (LOCK-3).
+//! modes). An owner that does raises the table's count of strong requests first, then moves all noted intents
+//! into the queue, then queues up itself (LOCK-3).
 //!
 //! Invariants:
 //! - LOCK-1 A mode is granted only if it conflicts with no other owner's (queue.rs, QUEUE-1), noted intents
 //!   included.
 //! - LOCK-2 No wake-up is lost: a grant is entered in the queue under the shard's mutex, the wait's state
-//!   changes under the owner's, which the waiter holds while it decides to sleep; and who gives up asks the
-//!   queue.
+//!   changes under the owner's, which the waiter holds while it decides to sleep; and a waiter that gives up
+//!   asks the queue.
 //! - LOCK-3 An intent is noted under the owner's `Shared` mutex, after a look at the table's strong count
 //!   under the same mutex. The strong request raises the count before it takes that mutex. So either the look
 //!   sees the count, or the walk sees the intent.
 //! - LOCK-4 An insert of a key takes no mutex if the key's shard holds no lock at all. It asks under the
-//!   exclusive latch of the key's leaf. Who locks a key that has no record looks for the record afterwards,
-//!   under that leaf's latch: if it did before the insert latched the leaf, the latch orders the shard's
-//!   count before the insert's load; if it does later, it finds the record.
+//!   exclusive latch of the key's leaf. An owner that locks a key without a record looks for the record
+//!   afterwards, under that leaf's latch: if it did before the insert latched the leaf, the latch orders the
+//!   shard's count before the insert's load; if it does later, it finds the record.
 //!
 //! Never call a function that may wait while holding a latch. Mutex order: deadlock.rs and owner.rs.
 
@@ -387,7 +387,8 @@ impl LockManager {
 
     /// Wakes all waiters, so that those whose flag is set notice. Set the flag first.
     pub fn wake_interrupted(&self) {
-        // Who has queued a request and is not in the graph yet enters it after this, and sees the flag.
+        // An owner that has queued a request and is not in the graph yet enters it after this, and sees the
+        // flag.
         for wait in self.inner.graph.lock().waits.values() {
             wait.owner.nudge();
         }
@@ -411,7 +412,7 @@ impl TrxLocks {
         self.owner.weight.store(weight, Ordering::Relaxed);
     }
 
-    /// How many undo records the transaction has written, for who asks (`LockManager::writers`).
+    /// How many undo records the transaction has written (`LockManager::writers`).
     #[inline]
     pub fn set_changes(&self, changes: u64) {
         self.owner.changes.store(changes, Ordering::Relaxed);
@@ -495,7 +496,7 @@ fn noted(intents: &[(TableId, ModeSet)], table: TableId) -> ModeSet {
         .map_or(ModeSet::EMPTY, |(_, modes)| *modes)
 }
 
-/// After the shard's mutex is released: those who wake want it.
+/// After the shard's mutex is released: the waiters that wake want it.
 pub(super) fn wake_all(wakes: Wakes) {
     for (owner, seq) in wakes {
         owner.wake(seq, WaitState::Granted);

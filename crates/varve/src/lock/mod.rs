@@ -16,8 +16,8 @@
 //! The lock table is a leaf: no function here takes a latch, and none that may wait may be called while
 //! holding one (`try_lock_record`, `conflicts`, `unlock_record`, `lock_gap` and `keeps_out` do not wait).
 //!
-//! A transaction holds what it wrote *implicitly*: the record's TrxId says so. Who wants such a record calls
-//! `convert_implicit` first, which makes the lock explicit, and then queues up behind it.
+//! A transaction holds what it wrote *implicitly*: the record's TrxId says so. A transaction that wants such
+//! a record calls `convert_implicit` first, which makes the lock explicit, and then queues up behind it.
 //!
 //! Errors: `Deadlock` (roll the transaction back), `LockWaitTimeout` and `Interrupted` (roll the statement
 //! back). After any of them the request is gone; locks held before are still held.

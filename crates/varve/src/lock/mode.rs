@@ -56,7 +56,7 @@ impl TableMode {
         }
     }
 
-    /// Who holds `self` need not ask for `other`.
+    /// A holder of `self` need not ask for `other`.
     pub fn covers(self, other: TableMode) -> bool {
         ModeSet::EMPTY.with(self).covers(other)
     }
@@ -120,7 +120,7 @@ impl ModeSet {
         self.0 & mode.enemies().0 != 0
     }
 
-    /// Who holds these need not ask for `mode`.
+    /// A holder of these need not ask for `mode`.
     pub fn covers(self, mode: TableMode) -> bool {
         match mode {
             IntentionShared => self.0 & !(1 << AutoInc as u8) != 0,

@@ -243,7 +243,7 @@ impl Model {
         }
         let holds = |model: &Model, who| !model.modes(thing, who).is_empty();
         let is_here = |w: &Waiting| matches!(w.wants, Wants::Lock(t, _) if t == thing);
-        // Who holds something stands before those who don't.
+        // Holders stand before owners that hold nothing.
         let place = match holds(self, who) {
             true => (self.waiting.iter()).position(|w| is_here(w) && !holds(self, w.who)),
             false => None,
@@ -586,7 +586,7 @@ impl Run {
         }
     }
 
-    /// Takes the answers of victims and of those who are let on, until all others wait as the model says.
+    /// Takes the answers of victims and of owners that are let on, until all others wait as the model says.
     fn let_happen(&mut self) {
         let (mut victims, mut let_on) = (Vec::new(), Vec::new());
         let cycles = self.model.all_cycles();

@@ -87,8 +87,8 @@ const KEEP_SLOTS: usize = 1024;
 #[derive(Default)]
 pub(super) struct ShardCell {
     shard: Mutex<Shard>,
-    /// Stored before the mutex is released. Relaxed: what orders it for those who read it without the mutex
-    /// is theirs.
+    /// Stored before the mutex is released. Relaxed: what orders it for threads that read it without the
+    /// mutex is theirs.
     len: AtomicUsize,
 }
 

@@ -13,8 +13,8 @@
 //!
 //! [`apply_frame`] replays frames in order, each by one thread; pages are latched in the order of the frame's
 //! records. Pages of a tablespace that is gone are skipped. [`apply_ops`] does the same for what one frame
-//! says of one page, in the hands of who has collected it page by page (recovery, MAP-1). Bytes that don't
-//! fit give `Error::Corrupt` and leave the page as it was.
+//! says of one page, for a caller that has collected it page by page (recovery, MAP-1). Bytes that don't fit
+//! give `Error::Corrupt` and leave the page as it was.
 
 use smallvec::SmallVec;
 

@@ -17,9 +17,9 @@ use super::slotted::{SlottedRef, partition};
 use crate::base::{Error, IndexId, PageId, PageNo, Result};
 
 /// Where a page was found last: a frame, and the frame's range stamp (BUF-5) at which the page was seen to
-/// have the range that its parent says, or 0. One word, so that the two belong together. Only a hint: who
-/// goes by it latches the frame and compares the page id and the stamp there, so relaxed loads and stores are
-/// enough.
+/// have the range that its parent says, or 0. One word, so that the two belong together. Only a hint: a
+/// thread that goes by it latches the frame and compares the page id and the stamp there, so relaxed loads
+/// and stores are enough.
 pub struct PageHint(AtomicU64);
 
 impl PageHint {

@@ -10,9 +10,9 @@
 //! - **LOG-2** `claimed <= room`, up to where there are files (LF-4).
 //!
 //! So an append under a reservation never waits for the checkpoint, nor the log writer for space on the disk.
-//! Who finds no room waits without latches until the checkpoint moves, a file is made, or a reservation is
-//! given back. Above 7/8 of the capacity, and when a bound is met, the pressure callback asks the page
-//! cleaner to advance the checkpoint, once per checkpoint.
+//! A thread that finds no room waits without latches until the checkpoint moves, a file is made, or a
+//! reservation is given back. Above 7/8 of the capacity, and when a bound is met, the pressure callback asks
+//! the page cleaner to advance the checkpoint, once per checkpoint.
 //!
 //! `room` falls when a spare file is removed. The remover lowers it first and then looks at `claimed`; a
 //! claim adds first and then looks at `room` (both SeqCst): one of the two sees the other, and gives way. The
@@ -26,7 +26,7 @@
 //!
 //! # Changing the capacity
 //! *Growing*: the files are made first. If there is no space for them, what was made is removed again and
-//! nothing has changed. Then the limit is raised, and who waits goes on.
+//! nothing has changed. Then the limit is raised, and waiters go on.
 //!
 //! *Shrinking*: the capacity is lowered at once, so that the page cleaner sees an age beyond it and writes
 //! pages at full speed. The limit follows behind: it starts a little above the present age, if that is less
@@ -64,7 +64,7 @@ use crate::base::{Error, Lsn, Result, Sabotage};
 /// Waiting for capacity looks again at least this often, so that no lost wake-up can hang it.
 const RESERVE_RECHECK: Duration = Duration::from_millis(20);
 
-/// What bounds the log, and who waits for that.
+/// What bounds the log, and the waiters for that.
 pub(super) struct Bounds {
     claimed: CachePadded<AtomicU64>,
     /// The settings' or the last `set_capacity`'s.
@@ -86,7 +86,7 @@ pub(super) struct Bounds {
     pressed: AtomicBool,
     /// One change of the capacity at a time.
     resizing: Mutex<()>,
-    /// Why the checkpoint can't move for the time being: who would wait for it is refused.
+    /// Why the checkpoint can't move for the time being: a reservation that would wait for it is refused.
     standstill: Mutex<Option<&'static str>>,
     /// Where the part of the log that recovery found ends, if nobody is to wait for it; else 0. Relaxed: it
     /// is set before there are users.
@@ -427,8 +427,8 @@ impl RedoLog {
         Ok(())
     }
 
-    /// The checkpoint can't move until `end_standstill`, so nobody is to wait for it: who would is refused
-    /// with `why`.
+    /// The checkpoint can't move until `end_standstill`, so nothing may wait for it: a reservation that would
+    /// is refused with `why`.
     pub fn begin_standstill(&self, why: &'static str) {
         *self.bounds.standstill.lock() = Some(why);
     }

@@ -1,4 +1,4 @@
-//! The log's full files, for those who read them while the log goes on in others.
+//! The log's full files, for readers while the log goes on in others.
 //!
 //! - **WAL-9** A file is full once the log has gone on in the next one and is durable up to its end. What is
 //!   in it does not change any more, until it is taken into use again, below the checkpoint. As the log is

@@ -4,7 +4,7 @@
 //! The first committer that finds nobody leading leads. It *closes* its group: from then on everything
 //! complete so far is the group's, up to its `target`, and all others belong to the next one. It writes and
 //! syncs at least that, publishes exactly `target` as durable, and *ends*: all of its group are woken, and
-//! one of the next, who will lead.
+//! one of the next, which will lead.
 //!
 //! Each group waits on a word of its own, so that one system call wakes all of them and none of the others.
 //! (Woken one by one, each of them pushes the leader off its processor again: that cost 0.45 context switches
@@ -17,11 +17,12 @@
 //!
 //! - **GC-2** A committer that sleeps is woken no later than by the end of the group that makes its LSN
 //!   durable. While a group is led, a committer with an LSN up to `target` sleeps on that group's word, and
-//!   one above it on the next one's. Who slept on the next one's before it was closed had a complete LSN, or
-//!   one with others still being copied below it: then it is woken too early, and looks again.
-//! - **GC-3** While somebody sleeps, there is a leader, or somebody awake who will find that there is none:
-//!   `end` wakes one of the next group if it has any. Since nothing above `target` is published, that one is
-//!   not served yet, so it leads, unless another came first; then that one's end does the same.
+//!   one above it on the next one's. A committer that slept on the next one's before it was closed had a
+//!   complete LSN, or one with others still being copied below it: then it is woken too early, and looks
+//!   again.
+//! - **GC-3** While somebody sleeps, there is a leader, or a committer awake that will find that there is
+//!   none: `end` wakes one of the next group if it has any. Since nothing above `target` is published, that
+//!   one is not served yet, so it leads, unless another came first; then that one's end does the same.
 //!
 //! `durable` is published with Release before the words change and read with Acquire. The mutex is a leaf,
 //! held for a moment. `loom_tests` tries the interleavings of three committers.

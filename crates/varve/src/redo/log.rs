@@ -87,7 +87,7 @@ pub struct RedoLog {
     pub(super) poisoned: AtomicBool,
     poison_why: OnceLock<String>,
     on_poison: Callback<String>,
-    /// Who wants to be told, by `writer.rs`, when the log is durable up to where.
+    /// Callbacks for when the log is durable up to an LSN; called by `writer.rs`.
     watchers: Mutex<Vec<(Lsn, Watcher)>>,
     /// What `writer.rs` waits on.
     pub(super) alarm: Alarm,
@@ -246,7 +246,7 @@ impl RedoLog {
     /// Puts a frame whose body is the parts one after the other into the log buffer. Can't fail; waits only
     /// for the log writer. The caller stamps its pages with the ticket's LSNs and then calls
     /// [`complete`](Self::complete); it must not stop in between. If the log is poisoned the frame may be
-    /// lost: its LSN never becomes durable, and who waits for that is told (WAL-4).
+    /// lost: its LSN never becomes durable, and its waiters get an error (WAL-4).
     pub fn append(&self, reservation: &Reservation<'_>, parts: &[&[u8]]) -> Ticket {
         let body: usize = parts.iter().map(|p| p.len()).sum();
         let length = frame::length_field(body);

@@ -1,6 +1,6 @@
 //! The background log writer: writes when half the log buffer is used, writes and syncs once a second, and
-//! has the next log file ready before the current one is full. It also syncs for those who asked to be told
-//! (`when_durable`).
+//! has the next log file ready before the current one is full. It also syncs for callers that asked to be
+//! told (`when_durable`).
 //!
 //! Commits do not depend on it: they write and sync themselves, and so does a thread that finds the buffer
 //! full. What it does bound is how much is lost with `flush_log_at_trx_commit` 0 and 2: about a second.

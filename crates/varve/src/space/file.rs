@@ -21,8 +21,8 @@
 //! - **FILE-4** Where the system refuses to open a file because too many are open, idle ones are closed, and
 //!   it is tried again.
 //!
-//! Who keeps the database is told when a file can't be extended for want of space, or not be opened because
-//! too many are, and when it can again ([`OpenFiles::tell_of_refusals`]).
+//! The administrator is told when a file can't be extended for want of space, or not be opened because too
+//! many are, and when it can again ([`OpenFiles::tell_of_refusals`]).
 //!
 //! Mutexes: a file's own, then that of the file that takes its place, then the list's; under the list's,
 //! other files' own by `try_lock` only. No file is closed under the list's mutex: that may take long.
@@ -49,7 +49,8 @@ type Tell = Box<dyn Fn(&str) + Send + Sync>;
 /// A kind of refusal, and what was told about it.
 #[derive(Default)]
 struct Refusal {
-    /// It was told, and not yet that it is over. Relaxed: who sees that too late leaves it to the next one.
+    /// It was told, and not yet that it is over. Relaxed: a thread that sees that too late leaves it to the
+    /// next one.
     is_told: AtomicBool,
     at: Mutex<Option<Instant>>,
 }
@@ -370,8 +371,8 @@ impl SpaceFile {
         done
     }
 
-    /// The file that the caller is going to sync, and keeps open until that is done: who writes from now on
-    /// owes another one. `None`: it is closed and owes nothing (FILE-1), or it is given up.
+    /// The file that the caller is going to sync, and keeps open until that is done: a thread that writes
+    /// from now on owes another one. `None`: it is closed and owes nothing (FILE-1), or it is given up.
     pub fn to_sync(&self) -> Result<Option<Arc<dyn DiskFile>>> {
         let mut state = self.state.lock();
         let handle = match state.handle {

@@ -32,7 +32,7 @@
 //!
 //! What needs them:
 //! - In a table's file, rollback: a row that gets its length back may split a page on each level of its tree.
-//!   Who needs more than is there waits for room (txn/rollback.rs, RB-1).
+//!   A rollback that needs more than is there waits for room (txn/rollback.rs, RB-1).
 //! - In the system tablespace and those of undo, rollback and purge take none: the room of a log in the
 //!   history is made with the log, and definitions that are put back have the length that they had. So all of
 //!   them are for `DROP TABLE`, `TRUNCATE TABLE` and `RENAME TABLE` (the last step of an `ALTER TABLE`, which

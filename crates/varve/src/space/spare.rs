@@ -3,9 +3,9 @@
 //! new one counts. So does opening with the temporary tablespace, whose file went when the database was
 //! closed.
 //!
-//! - **SP-10** The spare has its whole length and space, or it is not used: who takes it makes durable that
-//!   it has lost its name before writing to it, and one of another length is made anew. Nothing in it means
-//!   anything.
+//! - **SP-10** The spare has its whole length and space, or it is not used: the thread that takes it makes
+//!   durable that it has lost its name before writing to it, and one of another length is made anew. Nothing
+//!   in it means anything.
 //!
 //! It is made when the database is opened, and again after it was used, by the next DDL that leaves room for
 //! it: first of all the `TRUNCATE` itself, whose old file is gone then. If there is no room, that is no

@@ -1,6 +1,6 @@
 //! When the disk fails where the temporary tablespace is.
 //!
-//! What is in `temp.vdt` is gone at the next start anyway: its loss stops nobody but those who use temporary
+//! What is in `temp.vdt` is gone at the next start anyway: its loss stops only statements that use temporary
 //! tables.
 //!
 //! - **TEMP-6** Once a page of the temporary tablespace could not be written, or somebody who can't do
@@ -19,8 +19,8 @@
 //! passes over the history of the temporary rollback segments. Checkpoints and closing have nothing to do
 //! with any of it.
 //!
-//! Want of space is no failure of this kind: the file is extended before its pages are used, and who can't
-//! extend it is refused.
+//! Want of space is no failure of this kind: the file is extended before its pages are used, and a statement
+//! that can't extend it is refused.
 
 use crate::base::{Error, PageId, Result};
 

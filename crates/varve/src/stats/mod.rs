@@ -72,7 +72,7 @@ fn kept(table: &OpenTable, index: usize) -> Option<IndexEstimate> {
     table.estimates.indexes.lock().get(index).cloned()
 }
 
-/// The caller holds the mutex of those who make them. Returns them, too.
+/// The caller holds the mutex for making them. Returns them, too.
 fn refresh(table: &OpenTable, going_on: GoingOn<'_>) -> Result<Vec<IndexEstimate>> {
     let rows = table.row_count();
     let made = (table.indexes().enumerate())

@@ -81,8 +81,8 @@ fn a_view_never_flips() {
     });
 }
 
-/// TXN-2: who starts to commit after it found another finished has the larger number, and no view sees only
-/// the later.
+/// TXN-2: a transaction that starts to commit after it found another finished has the larger number, and no
+/// view sees only the later.
 #[test]
 fn dependents_have_larger_numbers() {
     model::check(2, || {

@@ -80,11 +80,11 @@
 //! out again if it is finished. Until the swap the word counts, after it the map: readers look at the word
 //! first, and the owner's own swap fails on Moved.
 //!
-//! **Who waits.** Nobody waits for an open view or a long writer. Who draws a value in a segment that is not
-//! usable yet waits for the upkeep thread, which works half a segment ahead; upkeep waits for threads that
-//! have drawn an id and not marked it, which is a few instructions and never behind the upkeep mutex.
-//! `wait_settled` waits for a commit between its draw and its last store, until the database has stopped or
-//! the reader is interrupted.
+//! **Who waits.** Nobody waits for an open view or a long writer. A thread that draws a value in a segment
+//! that is not usable yet waits for the upkeep thread, which works half a segment ahead; upkeep waits for
+//! threads that have drawn an id and not marked it, which is a few instructions and never behind the upkeep
+//! mutex. `wait_settled` waits for a commit between its draw and its last store, until the database has
+//! stopped or the reader is interrupted.
 //!
 //! loom_tests.rs runs the protocol under the model checker; tests.rs compares threads with a sequential
 //! oracle.

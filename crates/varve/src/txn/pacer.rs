@@ -9,8 +9,8 @@
 //!
 //! - **PACE-1** Nobody waits for longer than `most`: a turn further away is taken that early, and those after
 //!   it come one interval later. Then `most` is what holds writers back, not the interval.
-//! - **PACE-2** Who waits holds no latch, no page and no stripe, but the row locks of its transaction: that
-//!   of the row it is about to change, which was locked when it was read, and those of rows before.
+//! - **PACE-2** A waiter holds no latch, no page and no stripe, but the row locks of its transaction: that of
+//!   the row it is about to change, which was locked when it was read, and those of rows before.
 //! - **PACE-3** A wait ends at once when the transaction is interrupted, with `Interrupted` and before the
 //!   row was changed (a row whose primary key changes is deleted and inserted: if that un-delete-marks a row,
 //!   there is a second wait, and the statement takes the deletion back); and when the pace ends, which a
@@ -19,9 +19,9 @@
 //! Inserts of new keys, temporary tables, the catalog, rollback, purge and the end of a transaction, a
 //! prepared and recovered one too, take no turns: they leave nothing to purge, or must not wait.
 //!
-//! A sleep takes at least 50 µs longer than asked for. So who is due within `SHORTEST` does not sleep; its
-//! turn is taken all the same, and the next ones come later. Who overslept finds turns that have passed, and
-//! uses them up, as long as they are not older than `CATCH_UP`.
+//! A sleep takes at least 50 µs longer than asked for. So a writer that is due within `SHORTEST` does not
+//! sleep; its turn is taken all the same, and the next ones come later. A writer that overslept finds turns
+//! that have passed, and uses them up, as long as they are not older than `CATCH_UP`.
 //!
 //! Threads: turns are drawn by compare-and-swap. Everything else is Relaxed: a turn drawn by an interval that
 //! has just changed is none too early nor too late. Sleepers look at the interval and at their interrupt flag
@@ -35,7 +35,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::base::{Counter, Error, Result};
 
-/// Who is due within this time does not sleep.
+/// A writer that is due within this time does not sleep.
 const SHORTEST: Duration = Duration::from_micros(50);
 /// Turns that nobody took are given up after this time.
 const CATCH_UP: Duration = Duration::from_millis(20);

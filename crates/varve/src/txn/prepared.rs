@@ -2,8 +2,8 @@
 //! their names.
 //!
 //! A prepared transaction belongs to a handle (`Transaction`), or to nobody after its handle was dropped or a
-//! crash: then what there is of it waits here, its undo logs and its locks. Who decides takes it over under
-//! its name.
+//! crash: then what there is of it waits here, its undo logs and its locks. The coordinator takes it over
+//! under its name.
 //!
 //! - **PREP-1** A name stands for at most one prepared transaction.
 //! - **PREP-2** A transaction that is not in the map is not prepared: a transaction enters before its undo

@@ -1,4 +1,4 @@
-//! What purge is at, for those who ask. Its coordinator writes it; everything is Relaxed and stands for
+//! What purge is doing, for the status. Its coordinator writes it; everything is Relaxed and stands for
 //! itself.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};

@@ -56,8 +56,8 @@ pub(super) fn roll_back_whole(trx: &mut Transaction) -> Result<BTreeSet<TableId>
     })
 }
 
-/// Takes back what recovery found unfinished, before the database opens. There is nobody who could make room
-/// on a full disk: that is an error.
+/// Takes back what recovery found unfinished, before the database opens. Nothing could make room on a full
+/// disk: that is an error.
 pub(super) fn roll_back_recovered(trx: &mut Transaction) -> Result<BTreeSet<TableId>> {
     take_back_whole(trx, take_back)
 }

@@ -3,8 +3,8 @@
 //! Invariants (protocol and proofs in prose: txn/mod.rs):
 //! - TXN-1 Every id below `low` is finished or in the straggler map, and was so before `low` passed it.
 //! - TXN-2 A number is drawn after the id's state says COMMITTING, and before it says COMMITTED. So the order
-//!   of the numbers is an order in which the transactions can have happened: who could see or wait for
-//!   another has a larger one.
+//!   of the numbers is an order in which the transactions can have happened: a transaction that could see or
+//!   wait for another has a larger one.
 //! - TXN-3 `purge_limit` never returns more than the number of any view, open or to come, nor more than a
 //!   number whose transaction is not COMMITTED yet.
 //! - TXN-4 Between `assign_id` and `finish_commit` or `abort` an id belongs to one thread at a time: only
@@ -13,8 +13,8 @@
 //!   for its transaction then.
 //!
 //! No latch is held or taken. Only `assign_id` and `adopt` can fail (the id limit can't be logged, ids have
-//! run out). Who draws the middle number of a ring segment does upkeep (upkeep.rs) for the others; everybody
-//! else waits for nothing here.
+//! run out). The thread that draws the middle number of a ring segment does upkeep (upkeep.rs) for the
+//! others; everybody else waits for nothing here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -108,10 +108,10 @@ impl IdTable {
         true
     }
 
-    /// Moves `low` over everything that is finished. Called by the thread that finished the id at `low`: who
-    /// finds `low` below its own id leaves the rest to the owner of an id further down. Both sides are SeqCst
-    /// (finish, then look at `low`; move `low`, then look at the next word), so one of the two sees the
-    /// other.
+    /// Moves `low` over everything that is finished. Called by the thread that finished the id at `low`: a
+    /// thread that finds `low` below its own id leaves the rest to the owner of an id further down. Both
+    /// sides are SeqCst (finish, then look at `low`; move `low`, then look at the next word), so one of the
+    /// two sees the other.
     pub fn advance_low(&self) {
         let mut from = self.low.load(Ordering::SeqCst);
         loop {
@@ -150,8 +150,8 @@ pub struct TxnSys {
     pub(super) ids: Arc<IdTable>,
     pub(super) slots: Slots,
     pub(super) segment_len: u64,
-    /// Ids below may be marked in the ring. Stored with Release by upkeep, loaded with Acquire by who draws:
-    /// then everything upkeep did happens before the ring's words are overwritten.
+    /// Ids below may be marked in the ring. Stored with Release by upkeep, loaded with Acquire by a thread
+    /// that draws: then everything upkeep did happens before the ring's words are overwritten.
     pub(super) usable_end: CachePadded<AtomicU64>,
     pub(super) upkeep: Mutex<Upkeep>,
     id_limit: IdLimit,
@@ -225,7 +225,7 @@ impl TxnSys {
         Ok(())
     }
 
-    /// The transaction is prepared: only who asks for the list of transactions sees a difference.
+    /// The transaction is prepared: only the list of transactions shows a difference.
     pub fn prepare(&self, id: TrxId) {
         self.ids.set_state(id.0, IdState::Prepared);
     }

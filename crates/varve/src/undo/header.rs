@@ -258,7 +258,7 @@ impl LogSpan {
     }
 }
 
-/// How far somebody has come who walks from page to page of a log.
+/// How far a walk from page to page of a log has come.
 #[derive(Clone, Debug)]
 pub struct LogWalk {
     first: PageNo,

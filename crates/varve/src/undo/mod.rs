@@ -122,7 +122,7 @@ pub struct UndoSys {
     spaces: Vec<UndoSpace>,
     /// How many of `logged` transactions take, if they can. Relaxed: it stands for itself.
     used: AtomicUsize,
-    /// Held by who makes an undo tablespace inactive, until it is active again (TRUNC-1).
+    /// Held by the thread that makes an undo tablespace inactive, until it is active again (TRUNC-1).
     pub(crate) truncating: Mutex<()>,
     pub(crate) held_by_truncation: HeldByTruncation,
 }

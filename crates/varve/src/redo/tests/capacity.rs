@@ -283,7 +283,7 @@ fn the_capacity_changes_under_load() {
     assert!(found == expected[from + 1..]);
 }
 
-/// LOG-1: the log never gets further than its capacity from the checkpoint; who waits goes on when it moves.
+/// LOG-1: the log never gets further than its capacity from the checkpoint; a waiter goes on when it moves.
 #[test]
 fn reservations_wait_for_the_checkpoint() {
     let dir = tempfile::tempdir().unwrap();

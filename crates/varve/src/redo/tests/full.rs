@@ -88,7 +88,7 @@ fn another_generation_begins_with_a_frame() {
     assert!(frames(&log, START..log.durable_lsn()).unwrap() == bodies);
 }
 
-/// A file that is taken into use again is not full any more; who reads it notices.
+/// A file that is taken into use again is not full any more; its reader notices.
 #[test]
 fn files_below_the_checkpoint_go() {
     let dir = tempfile::tempdir().unwrap();

@@ -83,7 +83,7 @@ impl Transaction {
         self.take_table(table, mode)
     }
 
-    /// The same for who does without what is in it.
+    /// The same for a caller that does not need what is in it.
     pub(crate) fn take_table(&mut self, table: &OpenTable, mode: TableMode) -> Result<()> {
         self.check_database(table)?;
         if table.is_temporary() {

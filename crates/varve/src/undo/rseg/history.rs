@@ -551,7 +551,7 @@ impl Rseg {
         }
         // RSEG-5: not before this has its place in the log.
         mtr.commit_with(|_, _| self.oldest.store(oldest, Ordering::Release));
-        // Release: who finds the history empty finds its pages left alone (RSEG-6).
+        // Release: a thread that finds the history empty finds its pages left alone (RSEG-6).
         self.history_len.fetch_sub(count as u64, Ordering::Release);
         Ok(count)
     }

@@ -22,9 +22,9 @@
 //!   log), an entry that closes it, the free chain, the queue. An entry that does not close its page leads to
 //!   one in a slot, or to one that a later entry closes (`check`).
 //!
-//! - **RSEG-6** Who changes a rollback segment's pages or counts has it (`RsegUse`), or is purge and finds a
-//!   log in its history, or holds `upkeep` and finds it active. So in an inactive one without users and
-//!   history nothing changes (`truncate`).
+//! - **RSEG-6** A thread that changes a rollback segment's pages or counts has it (`RsegUse`), or is purge
+//!   and finds a log in its history, or holds `upkeep` and finds it active. So in an inactive one without
+//!   users and history nothing changes (`truncate`).
 //!
 //! Latch order within: header, history pages, undo header, undo pages, allocation pages. `state` is held for
 //! moments only and never while waiting for a latch.
@@ -148,8 +148,8 @@ pub struct Rseg {
     space: AtomicU32,
     header_no: PageNo,
     users: Users,
-    /// Held by purge while it tidies up here, and by a truncation: who does one of these does not come in the
-    /// other's way.
+    /// Held by purge while it tidies up here, and by a truncation: one of these does not come in the other's
+    /// way.
     pub(super) upkeep: Mutex<()>,
     state: Mutex<RsegState>,
     /// Held while the queue gets another page, so that two transactions do not both add one.
@@ -262,7 +262,7 @@ impl Rseg {
 
     /// The tablespace that it is in: another one after a truncation.
     pub fn space(&self) -> SpaceId {
-        // Acquire pairs with the Release of `restart`: who sees the new one finds it registered.
+        // Acquire pairs with the Release of `restart`: a thread that sees the new one finds it registered.
         SpaceId(self.space.load(Ordering::Acquire))
     }
 

@@ -1,4 +1,4 @@
-//! Who has a rollback segment, and whether more may come (RSEG-6).
+//! The users of a rollback segment, and whether more may come (RSEG-6).
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use super::Rseg;
 /// No more may come.
 const INACTIVE: u32 = 1 << 31;
 
-/// How many transactions have a rollback segment. One word with whether it is active: who comes too late is
-/// never counted, so without users an inactive segment stays without them.
+/// How many transactions have a rollback segment. One word with whether it is active: a user that comes too
+/// late is never counted, so without users an inactive segment stays without them.
 #[derive(Default)]
 pub(super) struct Users(AtomicU32);
 
@@ -20,7 +20,7 @@ impl Users {
     }
 
     pub fn set_active(&self, active: bool) {
-        // Release: who comes finds what was done to the segment while it was inactive.
+        // Release: a new user finds what was done to the segment while it was inactive.
         match active {
             true => self.0.fetch_and(!INACTIVE, Ordering::Release),
             false => self.0.fetch_or(INACTIVE, Ordering::Release),
