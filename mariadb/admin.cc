@@ -9,8 +9,8 @@
 
 using namespace varve_plugin;
 
-// Tells the optimizer how many rows share a key's first columns. It can do without: who reads a damaged page
-// will say so.
+// Tells the optimizer how many rows share a key's first columns. It can do without: a statement that reads a
+// damaged page reports it.
 void ha_varve::refresh_estimates()
 {
   double rows[MAX_SEARCH_VALUES];

@@ -1,11 +1,11 @@
 // bulk.cc: the rows of a statement that inserts many.
 //
-// The server tells when it is about to write many rows and when that was all; the engine inserts rows
-// together at less cost than one by one. In between rows are kept as the records that they came in, and go to
-// the engine when there are enough, when the counter of the table is asked for values that depend on theirs,
-// and at the end.
+// The server calls start_bulk_insert before it writes many rows and end_bulk_insert behind the last; the
+// engine inserts rows together at less cost than one by one. In between rows are kept as the records that
+// they came in, and go to the engine when there are enough, when the counter of the table is asked for values
+// that depend on theirs, and at the end.
 //
-// - **Nobody sees the difference.** Rows are kept only in statements in which nobody can look at the table
+// - **Nobody sees the difference.** Rows are kept only in statements in which nothing looks at the table
 //   before the end: no triggers, no keys that the server checks by reading, and the table occurs once. Nor
 //   may values that are computed for a later row leave anything behind (`@a:=1`, NEXTVAL): rows before it may
 //   yet be refused. And only where a duplicate fails the whole statement: not for IGNORE, REPLACE, ON

@@ -22,8 +22,8 @@ std::string table_name(const char *path)
   return whole.substr(whole.find_last_of('/', whole.find_last_of('/') - 1) + 1);
 }
 
-// Waits until nobody has uncommitted changes in a table: a prepared branch whose connection is gone has no
-// metadata lock. A table that can't be opened has none to wait for.
+// Waits until no transaction has uncommitted changes in a table: a prepared branch whose connection is gone
+// has no metadata lock. A table that can't be opened has none to wait for.
 static int wait_for_writers(THD *thd, const std::string &name)
 {
   varve_table *table;
@@ -69,7 +69,7 @@ namespace {
 class Definition
 {
 public:
-  // Returns a handler code; on an error the client has been told.
+  // Returns a handler code; an error has been reported to the client.
   int build(const TABLE *form, const std::string &name, bool temporary);
 
   varve_table_def def;
@@ -213,7 +213,7 @@ int ha_varve::truncate()
   const varve_code code= varve_table_truncate(db, m_name.c_str());
   const int reopened= open_table();
   if (reopened)
-    // Nobody else gets this handler; under LOCK TABLES the next statement tries again.
+    // No other statement gets this handler; under LOCK TABLES the next statement tries again.
     table->mark_table_for_reopen();
   return code ? report(ha_thd(), code) : reopened;
 }

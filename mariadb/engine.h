@@ -15,7 +15,7 @@ namespace varve_plugin {
 // not keep it from removing the engine.
 extern handlerton *hton;
 extern varve_db *db;
-// Shared by who uses `db` without being the engine; exclusive for who sets and closes it.
+// Shared by users of `db` outside of the engine; exclusive while it is set and closed.
 extern std::shared_mutex db_mutex;
 
 // The engine's name of the table behind a server path: "./shop/orders" is "shop/orders", in the server's

@@ -398,7 +398,7 @@ const MY_BITMAP *ha_varve::wanted_columns() const
 }
 
 // Tells the cursor before a search where it ends, and whether it must fetch rows for the index's entries, and
-// which of their long values.
+// which of their external values.
 int ha_varve::start_search()
 {
   Index &index= *m_index;
@@ -504,7 +504,7 @@ static bool engine_match(enum ha_rkey_function find, varve_match *match)
 
 // Whether this search looks for duplicates of a row that is about to be written in a UNIQUE key too long for
 // an index. The server keeps such keys itself, by an index on a hash of their columns. The hash is locked, or
-// two connections could write duplicates at once; a table that nobody else can see yet needs no locks.
+// two connections could write duplicates at once; a table that no other connection sees yet needs no locks.
 inline bool ha_varve::checks_hash(enum ha_rkey_function find) const
 {
   return table->key_info[active_index].algorithm == HA_KEY_ALG_LONG_HASH && m_lock == VARVE_EXCLUSIVE &&
@@ -555,8 +555,8 @@ inline int ha_varve::next(decltype(varve_cursor_next_rows) *rows, decltype(varve
   return fetched(code, buf, HA_ERR_END_OF_FILE);
 }
 
-// Moves the cursor to the row that the server was given last. Who wants that once will want it again: the
-// search goes on row by row.
+// Moves the cursor to the row that the server was given last. A statement that does so once does it again:
+// the search goes on row by row.
 int ha_varve::settle()
 {
   m_reads_ahead= false;
@@ -600,7 +600,7 @@ int ha_varve::index_last(uchar *buf)
   return fetched(varve_cursor_last(m_current, m_txn, scan_lock(), &m_row), buf, HA_ERR_END_OF_FILE);
 }
 
-// A range: the cursor is told its end, so that it neither locks nor gives a row beyond, and nobody else need
+// A range: the cursor gets its end, so that it neither locks nor gives a row beyond, and nobody else need
 // look. Equal keys end by themselves.
 int ha_varve::read_range_first(const key_range *start, const key_range *end, bool is_equal, bool sorted)
 {

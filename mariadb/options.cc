@@ -1,10 +1,10 @@
 // options.cc: what CREATE TABLE and ALTER TABLE ask for beyond columns and indexes.
 //
-// What the engine does not do is never left out in silence. Where somebody relies on it (who may read a file,
-// where it is, what a foreign key keeps out) the statement is refused, by name: in a replica, too, whose
-// thread stops then, for a table without what the source promises can't be mended later. What only saves
-// space or advises the optimizer is told by a warning, and in a replica, which has nobody to warn, in the
-// error log. The table keeps it in its definition.
+// An option that the engine does not implement is never ignored in silence. Where the user relies on it (who
+// may read a file, where it is, what a foreign key keeps out) the statement is refused, by name: in a
+// replica, too, whose thread stops then, for a table without what the source promises can't be mended later.
+// An option that only saves space or advises the optimizer gives a warning, and in a replica, which has no
+// client, in the error log. The table keeps it in its definition.
 
 #include "options.h"
 

@@ -82,7 +82,7 @@ static int init(void *p)
 struct Purge_progress
 {
   unsigned long long left= 0;     // transactions
-  unsigned long long removed= 0;  // rows, entries, pages of long values
+  unsigned long long removed= 0;  // rows, entries, pages of external values
 };
 
 static Purge_progress purge_progress()

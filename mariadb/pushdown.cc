@@ -1,9 +1,9 @@
-// pushdown.cc: what the optimizer hands down to the engine.
+// pushdown.cc: index condition pushdown and multi-range reads.
 //
 // Index conditions: the part of a WHERE clause that needs nothing but an index's columns is asked about each
 // entry, on a copy and without any latch, before its row is locked or fetched. An entry whose condition is
-// false is passed over, and its row stays unlocked: whoever wants to give the row a key that fits has to make
-// a new entry.
+// false is passed over, and its row stays unlocked: a transaction that gives the row a key that fits has to
+// make a new entry.
 //
 // Multi-range reads are the server's own: it sorts keys or positions and calls the handler. While it collects
 // positions it reads keys only, with a second handler on the same table.

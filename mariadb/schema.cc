@@ -1,6 +1,6 @@
 // schema.cc: INFORMATION_SCHEMA.VARVE_METRICS and VARVE_UNDO_TABLESPACES.
 //
-// As InnoDB's tables of this kind, they are for who has the PROCESS privilege.
+// As InnoDB's tables of this kind, they need the PROCESS privilege.
 
 #include "engine.h"
 

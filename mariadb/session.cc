@@ -2,7 +2,7 @@
 //
 // The server calls commit and rollback both at a statement's end (all = false, inside a transaction) and at a
 // transaction's. Which one a call is depends on whether the connection is in a multi-statement transaction.
-// What comes before a commit that somebody coordinates is in xa.cc.
+// The phases before a commit that has a coordinator are in xa.cc.
 
 #include "session.h"
 
@@ -65,7 +65,7 @@ int Session::begin(THD *thd)
   return 0;
 }
 
-// The server takes down who is killed before it calls kill_query.
+// The server notes that the connection is killed before it calls kill_query.
 void Session::heed_kill(THD *thd)
 {
   varve_txn_clear_interrupt(m_txn);
@@ -150,14 +150,15 @@ int Session::commit(THD *thd, bool all)
   return code ? report(thd, code) : 0;
 }
 
-// Nobody has ordered this commit among others: whoever replicates after it can go on once its place is fixed.
+// No coordinator has ordered this commit among others: later ones that replicate can go on once its place is
+// fixed.
 varve_code Session::commit_alone(THD *thd)
 {
   if (varve_txn_is_open(m_txn))
   {
     if (varve_code code= varve_txn_commit_start(m_txn))
     {
-      // If it is prepared, whoever decides has decided, and will again after a restart.
+      // If it is prepared, its coordinator has decided, and will again after a restart.
       bool is_prepared;
       if (varve_txn_detach(m_txn, &is_prepared) || !is_prepared)
         varve_txn_rollback(m_txn);

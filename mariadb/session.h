@@ -42,7 +42,7 @@ public:
   // Rolls the engine's transaction back ahead of the server, which will do so too.
   void abandon();
 
-  // xa.cc: the two phases that come before a commit if somebody coordinates it.
+  // xa.cc: the two phases that come before a commit if it has a coordinator.
   int prepare(THD *thd, bool all);
   void commit_ordered(THD *thd, bool all);
 

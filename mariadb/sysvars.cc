@@ -59,8 +59,8 @@ static MYSQL_SYSVAR_ULONGLONG(buffer_pool_size, buffer_pool_size, PLUGIN_VAR_RQC
   "Memory for cached pages of tables and indexes, in bytes.",
   nullptr, nullptr, 128ULL << 20, 5ULL << 20, ~0ULL, 1ULL << 20);
 
-// One change at a time: what is shown is what was set last. Taken without the server's mutex, which others
-// need meanwhile.
+// One change at a time: SHOW VARIABLES has the value that was set last. Taken without the server's mutex,
+// which others need meanwhile.
 static std::mutex redo_capacity_changes;
 
 static const unsigned long long least_redo_capacity= 4ULL << 20, most_redo_capacity= 512ULL << 30;
@@ -133,7 +133,7 @@ static MYSQL_SYSVAR_ULONG(undo_tablespaces, undo_tablespaces, PLUGIN_VAR_RQCMDAR
   "Number of undo tablespaces of a new database; 0: undo is in the system tablespace. An existing one keeps its own.",
   nullptr, nullptr, 2, 0, 95, 0);
 
-// A setting that the engine is told as it is. The server keeps it within the bounds.
+// A setting that goes to the engine as it is. The server keeps it within the bounds.
 template<auto set, typename T>
 static void update_setting(THD *, struct st_mysql_sys_var *, void *to, const void *from)
 {
@@ -156,7 +156,7 @@ static varve_flush_options flush_options()
           adaptive_flushing_lwm, uint32_t(flushing_avg_loops), uint32_t(lru_scan_depth)};
 }
 
-// The server keeps the values within the bounds, and whoever calls this what two of them are to each other.
+// The server keeps the values within the bounds, and the caller keeps how two of them relate.
 static void set_flush_options()
 {
   const varve_flush_options options= flush_options();

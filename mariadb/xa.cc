@@ -2,9 +2,9 @@
 //
 // With the binary log on, the server is the coordinator of each transaction: prepare makes it durable here,
 // the binary log's sync decides, commit_ordered makes it visible in the log's order, and commit has nothing
-// to wait for. After a crash recover() says what is prepared, and the server decides by what its log has.
+// to wait for. After a crash recover() lists the prepared transactions, and the server decides by its log.
 //
-// XA PREPARE lets the engine's transaction go at once: it belongs to nobody but its name, whether or not the
+// XA PREPARE lets the engine's transaction go at once: it belongs to its XID alone, whether or not the
 // connection lives on, so that XA COMMIT and XA ROLLBACK of any connection find it.
 
 #include "session.h"
@@ -19,7 +19,7 @@ namespace varve_plugin {
 
 namespace {
 
-// What X/Open has the *_by_xid calls return.
+// The return values of the *_by_xid calls, by X/Open.
 const int XA_NO_SUCH_TRANSACTION= -4;
 const int XA_RESOURCE_MANAGER_FAILED= -3;
 
