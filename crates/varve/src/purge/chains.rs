@@ -1,4 +1,4 @@
-//! Freeing the long values that a row ceased to refer to.
+//! Freeing the external values that a row ceased to refer to.
 //!
 //! The undo record of the update or deletion lists them (UNDO-5), so purge need not know the row, which may
 //! have changed ten times since, or be gone. A long chain takes several mini-transactions. Each frees some
@@ -6,8 +6,8 @@
 //! pages nor frees them twice: whoever works through the record again goes on where the reference points.
 //! `NO_PAGE` there says that nothing is left.
 //!
-//! An un-delete-marked row shares no long value with the delete-marked one before it, whose values are on the
-//! list of the deletion. So the list may be worked off whether or not the row was un-delete-marked, and a
+//! An un-delete-marked row shares no external value with the delete-marked one before it, whose values are on
+//! the list of the deletion. So the list may be worked off whether or not the row was un-delete-marked, and a
 //! delete-marked row may refer to pages that are gone: whoever could still read it sees the deletion.
 //!
 //! Latches: the chain's pages, then the undo page, then allocation pages. A table's gate is held for one
@@ -30,7 +30,7 @@ const PAGES_PER_STEP: usize = 32;
 /// Redo that one step can write: the pages, and the reference that moves.
 const MAX_MTR: u32 = PAGES_PER_STEP as u32 * FREE_LOG_BYTES + 256;
 
-/// Frees what is left of a long value, the `n`-th on the record's list; `at` is where the record stands.
+/// Frees what is left of an external value, the `n`-th on the record's list; `at` is where the record stands.
 /// `false`: told to stop before its end.
 pub(super) fn free(
     core: &Core,

@@ -12,7 +12,7 @@
 //!
 //! - `EntryDeleteMark`: remove the entry if T has delete-marked it.
 //! - `RowDeleteMark`: remove the row if T has delete-marked it and its RollPtr is this record.
-//! - `RowUpdate` and `RowDeleteMark`: free the long values that the record lists (`chains`).
+//! - `RowUpdate` and `RowDeleteMark`: free the external values that the record lists (`chains`).
 //! - an un-delete-marking, if one of this log was taken back: remove the record if it equals its previous,
 //!   delete-marked state.
 //! - anything else that was undone: nothing.

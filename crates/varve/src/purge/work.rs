@@ -35,7 +35,7 @@ pub(super) struct Item {
     key_start: u16,
     key_len: u16,
     pub kind: UndoKind,
-    /// The record has long values to be freed.
+    /// The record has external values to be freed.
     pub frees: bool,
 }
 

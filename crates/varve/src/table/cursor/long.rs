@@ -1,5 +1,5 @@
-//! Long values: of the current row, as far as the caller wants them, and of rows whose keys have to be made
-//! again.
+//! External values: of the current row, as far as the caller wants them, and of rows whose keys have to be
+//! made again.
 //!
 //! They are fetched without a latch, after the row version was copied or found, and may turn out to be gone:
 //! a cut (`table/external.rs`). Then the row is read again from its leaf, and may be another version then, or
@@ -14,14 +14,14 @@ use crate::table::external::row_for_keys;
 
 impl Cursor {
     /// Says which columns the caller will look at in the rows that it searches for from now on: one flag for
-    /// each column of the table. `None`: all of them. Long values of others are not fetched, and
+    /// each column of the table. `None`: all of them. External values of others are not fetched, and
     /// [`RowRef::get`](crate::row::RowRef::get) must not be asked for them.
     pub fn set_wanted_columns(&mut self, wanted: Option<&[bool]>) {
         self.long.set_wanted(wanted);
     }
 
-    /// Gives back memory that long values took. Those of the current row must not be looked at any more; the
-    /// cursor keeps its place.
+    /// Gives back memory that external values took. Those of the current row must not be looked at any more;
+    /// the cursor keeps its place.
     pub fn release_values(&mut self) {
         self.long.release();
     }
@@ -61,8 +61,8 @@ impl Cursor {
         found
     }
 
-    /// Fetches the long values of the current row that the caller wants. `false`: the row is not there any
-    /// more.
+    /// Fetches the external values of the current row that the caller wants. `false`: the row is not there
+    /// any more.
     #[inline]
     pub(super) fn fetch_long(&mut self, trx: &mut Transaction) -> Result<bool> {
         let flags = match &self.current {

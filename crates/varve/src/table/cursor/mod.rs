@@ -19,7 +19,7 @@
 //! | consistent.rs | consistent reads |
 //! | locking.rs | locking reads |
 //! | peek.rs | looking ahead within what a consistent read has copied |
-//! | long.rs | long values of the current row, and of rows whose keys are made again |
+//! | long.rs | external values of the current row, and of rows whose keys are made again |
 
 mod consistent;
 mod keys;

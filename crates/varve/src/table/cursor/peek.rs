@@ -2,8 +2,8 @@
 //! over several of them at once: who hands rows on in portions pays for a move once for each portion.
 //!
 //! - **PEEK-1** A row that was peeked at is the one that as many moves in the same direction come to. What
-//!   would take more than a look (an older version, a long value, a filter, the next leaf) ends the rows that
-//!   can be peeked at.
+//!   would take more than a look (an older version, an external value, a filter, the next leaf) ends the rows
+//!   that can be peeked at.
 
 use std::ops::Range;
 
