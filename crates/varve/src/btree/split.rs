@@ -48,7 +48,7 @@ struct Fresh {
 }
 
 /// Latched pages from an inner page down to the one that is to be split.
-struct Way {
+struct LatchedPath {
     /// Each with the slot of the next one.
     above: Vec<(PageHandle, PageNo, usize)>,
     last: PageHandle,
@@ -126,10 +126,10 @@ impl Tree {
         room: usize,
     ) -> Result<Outcome> {
         let mut mtr = self.begin_split(top - level)?;
-        let Some(way) = self.latch_way(&mut mtr, key, highest, top, level)? else {
+        let Some(path) = self.latch_path(&mut mtr, key, highest, top, level)? else {
             return Ok(Outcome::Stale);
         };
-        let p = SlottedRef::new(mtr.bytes(way.last));
+        let p = SlottedRef::new(mtr.bytes(path.last));
         let alone = level == 0 || p.n_slots() >= 2 * MIN_CHILDREN;
         if p.free_space() >= room || !alone {
             return Ok(Outcome::Done);
@@ -144,10 +144,10 @@ impl Tree {
             });
         };
         let mut room = separator_cost(&plan);
-        let (h, child) = (way.last, 0);
+        let (h, child) = (path.last, 0);
         let mut splits = vec![Split { h, plan, child }];
         // From the bottom up, to the page that takes the last separator.
-        let mut above = way.above.iter().rev().zip(level + 1..);
+        let mut above = path.above.iter().rev().zip(level + 1..);
         let (parent, slot) = loop {
             let Some((&(h, no, child), level)) = above.next() else {
                 return Ok(Outcome::Joint { room });
@@ -181,14 +181,14 @@ impl Tree {
 
     /// Latches page `highest` and all below it that cover `key`, down to `level`. `None` if that page is not
     /// at level `top` there.
-    fn latch_way(
+    fn latch_path(
         &self,
         mtr: &mut Mtr<'_>,
         key: &[u8],
         highest: PageNo,
         top: u16,
         level: u16,
-    ) -> Result<Option<Way>> {
+    ) -> Result<Option<LatchedPath>> {
         let aim = Aim::At(key);
         let (mut h, mut no) = (mtr.exclusive(self.page_id(highest))?, highest);
         if !self.arrived(mtr.bytes(h), aim, top) {
@@ -205,7 +205,7 @@ impl Tree {
             h = self.latch_child_page(mtr, h, slot, child, below)?;
             no = child;
         }
-        Ok(Some(Way { above, last: h }))
+        Ok(Some(LatchedPath { above, last: h }))
     }
 
     /// Splits latched pages, each a child of the next; the last one is child `slot` of `parent`, which has

@@ -11,7 +11,7 @@
 use crate::base::{Result, Sabotage, TrxId};
 use crate::btree::LeafAhead;
 use crate::catalog::{OpenIndex, OpenTable, ROW_AT, RowRecord};
-use crate::txn::{Core, Counters, ReadView, Sees, Transaction};
+use crate::txn::{Core, Counters, ReadView, Transaction, Visibility};
 use crate::undo::{Previous, UndoRecord, UndoTarget};
 
 /// Buffers for walking a version chain.
@@ -120,9 +120,9 @@ pub fn sees(trx: &Transaction, view: &ReadView, writer: TrxId) -> Result<bool> {
     let core = trx.core();
     loop {
         match view.sees(writer) {
-            Sees::Yes => return Ok(true),
-            Sees::No => return Ok(is_seen_wrongly(core, writer)),
-            Sees::Unsettled => (core.sys).wait_settled(writer, || trx.check_waiting())?,
+            Visibility::Visible => return Ok(true),
+            Visibility::Invisible => return Ok(is_seen_wrongly(core, writer)),
+            Visibility::Unsettled => (core.sys).wait_settled(writer, || trx.check_waiting())?,
         }
     }
 }

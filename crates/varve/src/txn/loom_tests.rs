@@ -9,7 +9,7 @@ use std::sync::Arc;
 use loom::thread;
 
 use super::sys::Shape;
-use super::{IdLimitLog, IdState, ReadView, Sees, TxnSys};
+use super::{IdLimitLog, IdState, ReadView, TxnSys, Visibility};
 use crate::base::sync::Ordering;
 use crate::base::{Result, TrxId, TrxNo, model};
 
@@ -50,17 +50,17 @@ fn spawn<T: 'static>(
 }
 
 /// What the view must say in the end.
-fn verdict(view: &ReadView, no: TrxNo) -> Sees {
+fn verdict(view: &ReadView, no: TrxNo) -> Visibility {
     if no < view.number() {
-        Sees::Yes
+        Visibility::Visible
     } else {
-        Sees::No
+        Visibility::Invisible
     }
 }
 
 /// An answer that was given while the transaction committed must be the final one.
-fn check_answer(view: &ReadView, answer: Sees, no: TrxNo) {
-    if answer != Sees::Unsettled {
+fn check_answer(view: &ReadView, answer: Visibility, no: TrxNo) {
+    if answer != Visibility::Unsettled {
         assert_eq!(answer, verdict(view, no), "VIEW-1: {view:?} number {no}");
     }
 }
@@ -100,7 +100,7 @@ fn dependents_have_larger_numbers() {
         let (depends, no_b) = second.join().unwrap();
         if depends {
             assert!(no_a < no_b, "{no_a} {no_b}");
-            assert!(sees_b != Sees::Yes || sees_a == Sees::Yes);
+            assert!(sees_b != Visibility::Visible || sees_a == Visibility::Visible);
         }
         check_answer(&view, sees_a, no_a);
         check_answer(&view, sees_b, no_b);
@@ -181,16 +181,19 @@ fn a_straggler_commits_while_its_segment_is_retired() {
         let drawer = spawn(&sys, reuse_words);
         let no = commit(&sys, writer);
         let after = sys.open_view(None);
-        assert_eq!(after.sees(writer), Sees::Yes);
+        assert_eq!(after.sees(writer), Visibility::Visible);
         drawer.join().unwrap();
         assert!(no >= before.number());
-        assert_eq!((old.sees(writer), old.sees(done)), (Sees::No, Sees::No));
-        assert_eq!(before.sees(writer), Sees::No);
+        assert_eq!(
+            (old.sees(writer), old.sees(done)),
+            (Visibility::Invisible, Visibility::Invisible)
+        );
+        assert_eq!(before.sees(writer), Visibility::Invisible);
         assert_eq!(
             (before.sees(done), after.sees(done)),
-            (Sees::Yes, Sees::Yes)
+            (Visibility::Visible, Visibility::Visible)
         );
-        assert_eq!(after.sees(writer), Sees::Yes);
+        assert_eq!(after.sees(writer), Visibility::Visible);
         assert!(!sys.is_unfinished(writer));
     });
 }
@@ -200,19 +203,25 @@ fn views_open_and_ask_while_a_segment_is_retired() {
     model::check(2, || {
         let (sys, writer, done, old) = about_to_retire();
         let drawer = spawn(&sys, reuse_words);
-        assert_eq!((old.sees(writer), old.sees(done)), (Sees::No, Sees::No));
+        assert_eq!(
+            (old.sees(writer), old.sees(done)),
+            (Visibility::Invisible, Visibility::Invisible)
+        );
         let young = sys.open_view(None);
         assert_eq!(
             (young.sees(writer), young.sees(done)),
-            (Sees::No, Sees::Yes)
+            (Visibility::Invisible, Visibility::Visible)
         );
         drawer.join().unwrap();
         let no = commit(&sys, writer);
         assert!(no >= young.number());
-        assert_eq!((old.sees(writer), old.sees(done)), (Sees::No, Sees::No));
+        assert_eq!(
+            (old.sees(writer), old.sees(done)),
+            (Visibility::Invisible, Visibility::Invisible)
+        );
         assert_eq!(
             (young.sees(writer), young.sees(done)),
-            (Sees::No, Sees::Yes)
+            (Visibility::Invisible, Visibility::Visible)
         );
     });
 }
@@ -254,6 +263,6 @@ fn a_straggler_settles_while_a_view_opens() {
         let no = committer.join().unwrap();
         check_answer(&young, answer, no);
         assert_eq!(young.sees(writer), verdict(&young, no));
-        assert_eq!(old.sees(writer), Sees::No);
+        assert_eq!(old.sees(writer), Visibility::Invisible);
     });
 }

@@ -121,4 +121,4 @@ pub use ring::IdState;
 pub use settings::{DynamicSettings, FlushLog, PurgeOptions};
 pub use sys::{RING_BITS, TxnSys};
 pub use transaction::{Interrupt, Isolation, Savepoint, Transaction};
-pub use view::{OpenView, ReadView, Sees, ViewPlace};
+pub use view::{OpenView, ReadView, ViewPlace, Visibility};

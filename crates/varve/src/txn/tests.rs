@@ -11,7 +11,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::sys::Shape;
-use super::{IdLimitLog, IdState, ReadView, Sees, TxnSys};
+use super::{IdLimitLog, IdState, ReadView, TxnSys, Visibility};
 use crate::base::{Error, Result, TrxId, TrxNo};
 
 #[derive(Default, Clone)]
@@ -77,23 +77,29 @@ fn a_view_sees_what_committed_before_it_opened() {
     commit(&sys, d);
     commit(&sys, late);
     for (id, want) in [
-        (TrxId(0), Sees::Yes),
-        (TrxId(99), Sees::Yes),
-        (a, Sees::Yes),
-        (b, Sees::No),
-        (c, Sees::Yes),
-        (d, Sees::No),
-        (late, Sees::No),
-        (TrxId(1 << 50), Sees::No),
+        (TrxId(0), Visibility::Visible),
+        (TrxId(99), Visibility::Visible),
+        (a, Visibility::Visible),
+        (b, Visibility::Invisible),
+        (c, Visibility::Visible),
+        (d, Visibility::Invisible),
+        (late, Visibility::Invisible),
+        (TrxId(1 << 50), Visibility::Invisible),
     ] {
         assert_eq!(view.sees(id), want, "{id:?}");
     }
     view.refresh();
-    assert_eq!((view.sees(d), view.sees(late)), (Sees::Yes, Sees::Yes));
+    assert_eq!(
+        (view.sees(d), view.sees(late)),
+        (Visibility::Visible, Visibility::Visible)
+    );
     let before = sys.open_view(None);
     let own = sys.assign_id().unwrap();
     view.set_own(own);
-    assert_eq!((view.sees(own), before.sees(own)), (Sees::Yes, Sees::No));
+    assert_eq!(
+        (view.sees(own), before.sees(own)),
+        (Visibility::Visible, Visibility::Invisible)
+    );
 }
 
 #[test]
@@ -106,7 +112,7 @@ fn a_place_without_a_view_holds_nothing_back() {
     let view = place.open(None);
     assert_eq!(sys.view_numbers(), [view.number()]);
     assert!(view.number() > no);
-    assert_eq!(view.sees(id), Sees::Yes);
+    assert_eq!(view.sees(id), Visibility::Visible);
 }
 
 #[test]
@@ -117,12 +123,15 @@ fn a_committing_transaction_is_unsettled_only_for_views_that_could_see_it() {
     pass(&sys, 2);
     let no = sys.start_commit(id);
     let after = sys.open_view(None);
-    assert_eq!(before.sees(id), Sees::No);
-    assert_eq!(after.sees(id), Sees::Unsettled);
+    assert_eq!(before.sees(id), Visibility::Invisible);
+    assert_eq!(after.sees(id), Visibility::Unsettled);
     assert!(sys.is_unfinished(id));
     sys.finish_commit(id, no);
     sys.wait_settled(id, || Ok(())).unwrap();
-    assert_eq!((before.sees(id), after.sees(id)), (Sees::No, Sees::Yes));
+    assert_eq!(
+        (before.sees(id), after.sees(id)),
+        (Visibility::Invisible, Visibility::Visible)
+    );
     assert!(!sys.is_unfinished(id));
 }
 
@@ -138,8 +147,22 @@ fn stragglers_outlive_the_ring() {
     pass(&sys, 1000);
     let middle = sys.open_view(None);
     let ask = |view: &ReadView| (view.sees(writer), view.sees(loser), view.sees(soon));
-    assert_eq!(ask(&old), (Sees::No, Sees::No, Sees::No));
-    assert_eq!(ask(&middle), (Sees::No, Sees::No, Sees::Yes));
+    assert_eq!(
+        ask(&old),
+        (
+            Visibility::Invisible,
+            Visibility::Invisible,
+            Visibility::Invisible
+        )
+    );
+    assert_eq!(
+        ask(&middle),
+        (
+            Visibility::Invisible,
+            Visibility::Invisible,
+            Visibility::Visible
+        )
+    );
     assert_eq!(
         sys.unfinished(),
         [(writer, IdState::Active), (loser, IdState::Active)]
@@ -148,17 +171,31 @@ fn stragglers_outlive_the_ring() {
     assert_eq!(sys.unfinished()[0], (writer, IdState::Prepared));
     let no = sys.start_commit(writer);
     let during = sys.open_view(None);
-    assert_eq!(middle.sees(writer), Sees::No);
-    assert_eq!(during.sees(writer), Sees::Unsettled);
+    assert_eq!(middle.sees(writer), Visibility::Invisible);
+    assert_eq!(during.sees(writer), Visibility::Unsettled);
     assert!(sys.purge_limit() <= soon_no, "the old view pins everything");
     sys.finish_commit(writer, no);
     sys.abort(loser);
     let young = sys.open_view(None);
     for _ in 0..5 {
-        assert_eq!(ask(&old), (Sees::No, Sees::No, Sees::No));
-        assert_eq!(ask(&middle), (Sees::No, Sees::No, Sees::Yes));
-        assert_eq!(during.sees(writer), Sees::Yes);
-        assert_eq!(ask(&young).0, Sees::Yes);
+        assert_eq!(
+            ask(&old),
+            (
+                Visibility::Invisible,
+                Visibility::Invisible,
+                Visibility::Invisible
+            )
+        );
+        assert_eq!(
+            ask(&middle),
+            (
+                Visibility::Invisible,
+                Visibility::Invisible,
+                Visibility::Visible
+            )
+        );
+        assert_eq!(during.sees(writer), Visibility::Visible);
+        assert_eq!(ask(&young).0, Visibility::Visible);
         pass(&sys, 300);
     }
     assert_eq!(
@@ -179,8 +216,8 @@ fn low_passes_stragglers_and_follows_the_counter_when_all_is_finished() {
     pass(&sys, 200);
     assert_eq!(low(), sys.next_id(), "a straggler does not");
     let view = sys.open_view(None);
-    assert_eq!(view.sees(writer), Sees::No);
-    assert_eq!(view.sees(TrxId(writer.0 + 1)), Sees::Yes);
+    assert_eq!(view.sees(writer), Visibility::Invisible);
+    assert_eq!(view.sees(TrxId(writer.0 + 1)), Visibility::Visible);
     commit(&sys, writer);
     assert_eq!(low(), sys.next_id());
 }
@@ -194,7 +231,11 @@ fn recovered_transactions_are_stragglers_from_the_start() {
     sys.adopt(active, IdState::Active).unwrap();
     let view = sys.open_view(None);
     let settled = [TrxId(76), TrxId(78), TrxId((1 << 29) + 1)];
-    assert!(settled.iter().all(|id| view.sees(*id) == Sees::Yes));
+    assert!(
+        settled
+            .iter()
+            .all(|id| view.sees(*id) == Visibility::Visible)
+    );
     assert!(settled.iter().all(|id| !sys.is_unfinished(*id)));
     assert_eq!(
         sys.unfinished(),
@@ -205,9 +246,9 @@ fn recovered_transactions_are_stragglers_from_the_start() {
     sys.abort(active);
     assert_eq!(
         (view.sees(prepared), view.sees(active)),
-        (Sees::No, Sees::No)
+        (Visibility::Invisible, Visibility::Invisible)
     );
-    assert_eq!(sys.open_view(None).sees(prepared), Sees::Yes);
+    assert_eq!(sys.open_view(None).sees(prepared), Visibility::Visible);
     assert_eq!(sys.unfinished(), []);
 }
 
@@ -307,7 +348,7 @@ enum End {
 /// Answers of one view.
 struct Answers {
     c: u64,
-    said: HashMap<u64, Sees>,
+    said: HashMap<u64, Visibility>,
 }
 
 fn write(s: &Stress, rng: &mut SmallRng, transactions: usize) {
@@ -403,7 +444,7 @@ fn ask(s: &Stress, rng: &mut SmallRng, view: &ReadView, answers: &mut Answers) {
         ids[ids.len() - 1 - near]
     };
     let mut answer = view.sees(id);
-    while answer == Sees::Unsettled {
+    while answer == Visibility::Unsettled {
         s.sys.wait_settled(id, || Ok(())).unwrap();
         answer = view.sees(id);
     }
@@ -484,9 +525,9 @@ fn judge(s: &Stress, answers: &[Answers]) {
     for Answers { c, said } in answers {
         for (id, answer) in said {
             let want = match ends[id] {
-                End::Committed(no) if no.0 < *c => Sees::Yes,
-                End::Committed(_) => Sees::No,
-                End::Aborted { at_least } if at_least > *c => Sees::No,
+                End::Committed(no) if no.0 < *c => Visibility::Visible,
+                End::Committed(_) => Visibility::Invisible,
+                End::Aborted { at_least } if at_least > *c => Visibility::Invisible,
                 End::Aborted { .. } => continue,
             };
             assert_eq!(

@@ -24,9 +24,9 @@ use crate::base::{TrxId, TrxNo, thread_spot};
 
 /// Whether a view sees what a transaction wrote.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sees {
-    Yes,
-    No,
+pub enum Visibility {
+    Visible,
+    Invisible,
     /// The transaction is drawing its number: release all latches, call `TxnSys::wait_settled`, ask again.
     Unsettled,
 }
@@ -350,13 +350,13 @@ impl ReadView {
 
     /// Whether the view sees what `id` wrote. Never waits.
     #[inline]
-    pub fn sees(&self, id: TrxId) -> Sees {
+    pub fn sees(&self, id: TrxId) -> Visibility {
         let id = id.0;
         let settled = id < self.low && (id < self.first_straggler || id > self.last_straggler);
         if settled || id == self.own {
-            Sees::Yes
+            Visibility::Visible
         } else if id >= self.c {
-            Sees::No
+            Visibility::Invisible
         } else {
             self.sees_doubtful(id)
         }
@@ -364,29 +364,29 @@ impl ReadView {
 
     /// The ring, then the map, then the list: an id's word says when the map counts (STRAG-1), and an id
     /// leaves the map only after the list has it (STRAG-3).
-    fn sees_doubtful(&self, id: u64) -> Sees {
+    fn sees_doubtful(&self, id: u64) -> Visibility {
         let ids = &self.place.0.ids;
         if id >= ids.first {
             match ids.ring.get(id) {
                 Word::State(state) => return self.judge(state),
                 // Nothing was written by a number, nor by an id before it is marked: a damaged page says so.
                 // The reader will find that the version behind it does not match.
-                Word::Number | Word::Unmarked => return Sees::No,
+                Word::Number | Word::Unmarked => return Visibility::Invisible,
                 Word::Moved => {}
             }
         }
         match ids.stragglers.get(id) {
             Some(state) => self.judge(state),
-            None if self.place.0.doubts(self.c, id) => Sees::No,
-            None => Sees::Yes,
+            None if self.place.0.doubts(self.c, id) => Visibility::Invisible,
+            None => Visibility::Visible,
         }
     }
 
-    fn judge(&self, state: IdState) -> Sees {
+    fn judge(&self, state: IdState) -> Visibility {
         match state {
-            IdState::Committed { no } if no.0 < self.c => Sees::Yes,
-            IdState::Committing { floor } if floor < self.c => Sees::Unsettled,
-            _ => Sees::No,
+            IdState::Committed { no } if no.0 < self.c => Visibility::Visible,
+            IdState::Committing { floor } if floor < self.c => Visibility::Unsettled,
+            _ => Visibility::Invisible,
         }
     }
 }

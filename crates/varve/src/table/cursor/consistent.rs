@@ -7,7 +7,7 @@ use crate::base::{Result, TrxId, TrxNo};
 use crate::btree::Seek;
 use crate::catalog::{EntryRecord, RowRecord};
 use crate::page::{SlottedRef, record_parts};
-use crate::txn::{ReadView, Sees, Transaction};
+use crate::txn::{ReadView, Transaction, Visibility};
 
 use super::{Current, Cursor, Direction, Resume, beyond, candidates};
 use crate::table::version::visible_or_newest;
@@ -153,7 +153,7 @@ impl Cursor {
         // TEMP-2: of a temporary table the newest version counts.
         let by_view = || {
             let view = trx.read_view();
-            view.is_none_or(|view| view.sees(writer) == Sees::Yes)
+            view.is_none_or(|view| view.sees(writer) == Visibility::Visible)
         };
         self.table.is_temporary() || by_view()
     }
