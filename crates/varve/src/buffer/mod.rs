@@ -149,7 +149,7 @@ pub trait PageStore: Send + Sync {
 pub struct KeptOpen {
     /// Writing a page can be made atomic: no crash tears it.
     pub writes_atomically: bool,
-    /// What is not closed meanwhile, if there is a file.
+    /// The file, if there is one, which stays open meanwhile.
     pub file: Option<Arc<dyn DiskFile>>,
 }
 

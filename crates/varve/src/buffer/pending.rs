@@ -13,7 +13,7 @@
 //!   that are registered already. Until they are put in order (DQ-4) something else, recovery's hold, keeps
 //!   the checkpoint below all of them.
 //!
-//! What is pending is known to recovery alone, through [`PendingRedo`]; a pool without one pays for a load of
+//! Recovery alone knows which redo is pending, through [`PendingRedo`]; a pool without one pays for a load of
 //! one flag on each miss.
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use parking_lot::RwLock;
 use super::BufferPool;
 use crate::base::{Lsn, PageId, Result, SpaceId};
 
-/// What has to be done when a page is loaded.
+/// The redo that a page needs when it is loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
     /// The page is up to date.
@@ -71,7 +71,7 @@ impl BufferPool {
         self.give_back(0);
     }
 
-    /// What is pending for the page, if anything.
+    /// The redo that is pending for the page, if any.
     pub(super) fn pending_for(&self, id: PageId) -> Option<(Arc<dyn PendingRedo>, Need)> {
         if !self.pending.is_any.load(Acquire) {
             return None;

@@ -57,7 +57,7 @@ pub struct TableDef {
     pub auto_increment: Option<usize>,
     /// Kept for the caller, unread.
     pub comment: Vec<u8>,
-    /// What was wrong in a call of the builder; `validate` tells it.
+    /// The error of a call of the builder; `validate` returns it.
     pub(super) defect: Option<String>,
 }
 

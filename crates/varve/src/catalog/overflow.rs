@@ -84,7 +84,7 @@ impl<'a> OverflowPage<'a> {
         })
     }
 
-    /// What is written into a fresh page, from [`OVERFLOW_HEADER_AT`] on.
+    /// The content of a fresh page, from [`OVERFLOW_HEADER_AT`] on.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.clear();
         out.extend_from_slice(&self.table.0.to_le_bytes());

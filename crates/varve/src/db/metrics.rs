@@ -20,7 +20,7 @@ use crate::txn::Core;
 pub enum MetricKind {
     /// How often, or how much, since the database was opened: it never falls.
     Counter,
-    /// What is now.
+    /// The present value.
     Value,
 }
 

@@ -78,7 +78,7 @@ fn title(uuid: &[u8; 16]) -> String {
     format!("{TITLE}{VERSION} {uuid}\n")
 }
 
-/// What is not a list is not written over.
+/// A file that is no list is not overwritten.
 fn refuse_other_file(disk: &dyn Disk, path: &Path) -> Result<()> {
     let file = disk.open(path, OpenMode::ReadOnly)?;
     let mut begin = [0; TITLE.len()];

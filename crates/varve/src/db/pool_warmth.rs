@@ -20,7 +20,7 @@ use crate::flush::FlushOptions;
 use crate::io::Disk;
 use crate::txn::Core;
 
-/// What is done about the buffer pool's content at shutdown and at the start.
+/// Options for dumping the buffer pool's list of pages at shutdown and loading it at the start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PoolDumpOptions {
     /// Writes the list of pages when the database is closed.

@@ -125,8 +125,8 @@ pub fn read_copies(
     read_batch(disk, dir, page_size, uuid, &mut |_| {})
 }
 
-/// What is not whole in the file. After a crash that may be a batch that had not become durable; after a
-/// clean shutdown it is damage.
+/// The copies in the file that are not whole. After a crash they may be of a batch that had not become
+/// durable; after a clean shutdown they are damage.
 pub fn damaged_copies(
     disk: &dyn Disk,
     dir: &Path,

@@ -233,7 +233,7 @@ impl Flusher {
         &self.shared.counters
     }
 
-    /// What is set now.
+    /// The present settings.
     pub fn options(&self) -> Arc<Mutex<FlushOptions>> {
         self.shared.options.clone()
     }

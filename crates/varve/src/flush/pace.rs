@@ -39,7 +39,7 @@ pub const TICK: Duration = Duration::from_millis(100);
 pub const QUIET: Duration = Duration::from_secs(1);
 /// The shortest time over which a speed is measured.
 const MEASURE: Duration = Duration::from_millis(50);
-/// What is behind by more than this is not made up for at once.
+/// Seconds' worth of pages that may be made up for at once.
 const CREDIT: f64 = 1.0;
 
 /// Fractions of the log's capacity.
@@ -78,7 +78,7 @@ impl Sight {
     }
 }
 
-/// What is to be written now.
+/// The next batch to be written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
     pub cause: Cause,
@@ -124,7 +124,7 @@ pub struct Estimates {
     pub lru_rate: f64,
     pub by_formula: f64,
     pub by_age: f64,
-    /// What is written because of the age.
+    /// Pages per second that the checkpoint age asks for.
     pub for_age: f64,
     pub for_dirty: f64,
     /// The greater of these, or what is written because there is nothing else to do.
@@ -272,8 +272,7 @@ impl Pace {
         self.lanes[1].set(e.wanted - e.for_age, cause, sight.end, elapsed);
     }
 
-    /// What is to be written now: at least about half a batch, unless a second has passed, because each costs
-    /// its syncs.
+    /// The next batch: at least about half a batch, unless a second has passed, because each costs its syncs.
     pub fn plan(&self, now: Instant, batch: usize) -> Option<Plan> {
         let [age, other] = &self.lanes;
         let all = (age.credit + other.credit) as usize;

@@ -29,7 +29,7 @@ struct Store {
     refuse_open: AtomicBool,
     /// It can't be opened, whatever else is open.
     fail_open: AtomicBool,
-    /// What is kept open for writing.
+    /// The file that is kept open for writing.
     file: OnceLock<Arc<dyn DiskFile>>,
     /// Writes wait until this is false; whether one does.
     hold_writes: AtomicBool,

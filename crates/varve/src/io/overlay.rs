@@ -36,7 +36,7 @@ enum Name {
     File(Arc<Layer>),
 }
 
-/// What was written to a file, and what is still to be seen of the one below.
+/// The bytes that were written to a file, and the parts of the one below that still show.
 struct Layer {
     /// Where the file was below; `None` if it was made here.
     origin: Option<PathBuf>,
@@ -203,7 +203,7 @@ impl Disk for Overlay {
         }
     }
 
-    /// What is done here concerns nobody else: see [`Overlay::lock_below`].
+    /// Changes here concern no other process: see [`Overlay::lock_below`].
     fn lock_dir(&self, _path: &Path) -> Result<DirLock> {
         Ok(Box::new(()))
     }
@@ -288,7 +288,7 @@ impl DiskFile for File {
         Ok(())
     }
 
-    /// What was never written reads as zero already.
+    /// A range that was never written reads as zero already.
     fn fill(&self, _from: u64) -> Result<()> {
         Ok(())
     }

@@ -260,7 +260,7 @@ impl<'a> Write<'a> {
     }
 }
 
-/// What is still to come of several operations.
+/// Several operations, some of which are under way.
 #[derive(Default)]
 struct Outcome {
     state: Mutex<Pending>,
@@ -409,7 +409,7 @@ impl Writing {
     }
 }
 
-/// What comes of an operation on memory of its own.
+/// The result of an operation on memory of its own.
 #[derive(Default)]
 struct OwnOutcome {
     over: Mutex<Option<Result<AlignedBuf>>>,

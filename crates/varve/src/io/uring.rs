@@ -175,7 +175,7 @@ impl Owner {
         }
     }
 
-    /// What is over.
+    /// The requests that are finished.
     fn reap(&mut self) -> Vec<(Request, Verdict)> {
         let mut over = Vec::new();
         for entry in self.ring.completion() {

@@ -4,10 +4,10 @@
 //!
 //! Files that are not made of pages are looked at as they are: the control file, the log files' headers, the
 //! redo stream up to its end, the doublewrite file. Then the database is opened on an overlay, which does in
-//! memory what the next start would do: restores torn pages, applies redo, rolls back what had not ended.
-//! What comes out is judged: each page of each tablespace, with the allocation pages; the definitions; each
-//! rollback segment; each table, as CHECK TABLE does it. So the verdict is about what the next start would
-//! find, whether or not the database was closed cleanly.
+//! memory what the next start would do: restores torn pages, applies redo, rolls back what had not ended. The
+//! result is checked: each page of each tablespace, with the allocation pages; the definitions; each rollback
+//! segment; each table, as CHECK TABLE does it. So the verdict is about what the next start would find,
+//! whether or not the database was closed cleanly.
 //!
 //! If the database can't be opened, that is a finding, and what a page says by itself is judged in the files
 //! as they are: after a crash a page may be torn there, and redo or the doublewrite file would have put it
@@ -466,7 +466,7 @@ impl Check<'_> {
     }
 }
 
-/// What is wrong only with a secondary index is mended by making it again.
+/// Damage of a secondary index alone is mended by making the index again.
 fn advice_for(what: &str, table: &OpenTable) -> &'static str {
     let of_secondary = |name: &str| {
         what.starts_with(&format!("index {name}")) || what.ends_with(&format!("in index {name}"))

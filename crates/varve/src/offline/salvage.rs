@@ -31,7 +31,7 @@ pub enum Saved {
     Lost(u32),
 }
 
-/// What comes out of a file.
+/// One thing that is read from a file.
 #[derive(Debug)]
 pub enum Salvaged<'a> {
     Row {
@@ -43,7 +43,7 @@ pub enum Salvaged<'a> {
     Skipped(String),
 }
 
-/// What was saved.
+/// Counts of what was saved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SalvageSummary {
     pub rows: u64,

@@ -150,7 +150,7 @@ impl InnerImage {
     }
 
     /// The image of the same page with one more child, in slot `slot` from the separator with this suffix on.
-    /// What is known of where the others are stays known.
+    /// The hints of the others stay.
     pub fn with_child(&self, slot: usize, suffix: &[u8], child: PageNo) -> InnerImage {
         assert!(slot > 0, "PG-5: the first child stays the first");
         let copy = |(n, old): (usize, &Child)| {

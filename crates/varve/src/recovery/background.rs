@@ -49,7 +49,7 @@ const REST: Duration = Duration::from_millis(5);
 const RETRY: Duration = Duration::from_millis(100);
 const MOST_RETRIES: u32 = 100;
 
-/// What is left to do.
+/// The work that is left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Progress {
     /// Redo that was found.
@@ -67,7 +67,7 @@ pub struct Progress {
     pub seconds_left: u64,
 }
 
-/// What is handed over when the database opens.
+/// The work that is left when the database opens.
 pub struct PendingRecovery {
     pub map: Option<Arc<PageMap>>,
     pub hold: Option<CheckpointHold>,

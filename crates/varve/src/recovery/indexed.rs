@@ -26,9 +26,9 @@ use crate::base::{Error, Lsn, PageId, Result};
 use crate::io::{AlignedBuf, DIRECT_BLOCK, IoQueue, Read};
 use crate::redo::{Fetched, GAP_BYTES, Stream};
 
-/// What is read together for frames.
+/// Bytes of frames that are read together.
 const MOST_FETCHED: u64 = 4 << 20;
-/// What is read with a frame that has no neighbour, whatever its length.
+/// Bytes that are counted for a frame without a neighbour, whatever its length.
 const ALONE_BYTES: u64 = 2 * DIRECT_BLOCK as u64;
 
 pub struct Indexed {

@@ -76,7 +76,7 @@ impl PieceMarks {
             .add(Marks { lacks: bit, fresh });
     }
 
-    /// What was added since the last time.
+    /// The units that were added since the last call.
     pub fn take(&mut self) -> Vec<(UnitNo, Marks)> {
         self.0.drain().collect()
     }

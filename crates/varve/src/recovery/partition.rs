@@ -301,7 +301,7 @@ struct Cursor<'a> {
     blocks: &'a [Block],
     /// Those that are still to be decoded.
     rest: Range<usize>,
-    /// What is left of the block before them.
+    /// The rest of the block before them.
     bytes: &'a [u8],
     /// The change that was decoded last; `None` at the end.
     next: Option<Change<'a>>,

@@ -310,7 +310,7 @@ pub fn check_end(reader: &PieceReader, control: &Control, generation: u64, end: 
     }
 }
 
-/// What has been taken in so far.
+/// The results of reading the log so far.
 struct Intake {
     summary: LogSummary,
     marks: LogMarks,

@@ -83,7 +83,7 @@ pub(super) struct InUse {
     pub end: Lsn,
 }
 
-/// What it takes to read some of the files without the pool.
+/// Some of the files, with the means to read them without the pool.
 pub(super) struct FilesToRead {
     pub files: Vec<InUse>,
     pub disk: Arc<dyn Disk>,
@@ -367,7 +367,7 @@ impl FilePool {
         self.total() - payload(self.spares[spare].len) >= self.wanted(longest_left)
     }
 
-    /// What is to be done next about the number of files; `None`: nothing.
+    /// The next step towards the right number of files; `None`: there are as many.
     pub fn next_step(&self) -> Option<Step> {
         if self.lacks() {
             return Some(Step::Make);

@@ -129,7 +129,7 @@ pub struct PieceReader {
     ahead: Ahead,
     /// Where the next piece begins.
     at: Lsn,
-    /// What was read of its first frame.
+    /// The beginning of its first frame, from the block before.
     begun: Vec<u8>,
     ended: bool,
 }

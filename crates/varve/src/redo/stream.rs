@@ -135,7 +135,7 @@ impl Stream {
         Ok(fetched)
     }
 
-    /// What has to be read for a run of the stream, and where the run is in each read.
+    /// The reads for a run of the stream, and where the run is in each.
     fn reads_of(
         &self,
         run: Range<Lsn>,

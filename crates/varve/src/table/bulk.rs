@@ -173,7 +173,7 @@ struct Ahead {
 }
 
 impl Ahead {
-    /// What is known of the leaf of record `n`; looks for that of the next one. No latch may be held.
+    /// A hint to the leaf of record `n`; looks for that of the next one. No latch may be held.
     fn look(&mut self, batch: &Batch<'_>, n: usize) -> Result<Option<LeafHint>> {
         let found = self.leaf.take().filter(|_| self.number == n);
         self.number = n + 1;

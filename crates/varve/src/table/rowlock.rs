@@ -15,7 +15,7 @@ use crate::lock::{Acquired, Mode, TableMode};
 use crate::row::Datum;
 use crate::txn::Transaction;
 
-/// What was found where a row was to be locked.
+/// The outcome of locking a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Locked {
     /// The row lives; the lock is held.

@@ -22,7 +22,7 @@ use crate::catalog::Claim;
 use crate::lock::TrxLocks;
 use crate::undo::TrxUndo;
 
-/// What there is of a transaction without a handle.
+/// A prepared transaction without a handle.
 pub struct Parked {
     pub undo: TrxUndo,
     pub locks: TrxLocks,

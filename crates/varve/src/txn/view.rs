@@ -167,7 +167,7 @@ impl Slot {
     }
 }
 
-/// What there is to say about a view that somebody else has open.
+/// An open view, as the list of views shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenView {
     /// Its transaction, if that has written.

@@ -342,7 +342,7 @@ pub(super) fn format_cached(
     }
 }
 
-/// What is cached in this slot; `None` if a log is running there. `newest`: the number of the newest log of
+/// The cached page of this slot; `None` if a log is running there. `newest`: the number of the newest log of
 /// the history in the page.
 pub(super) fn read_cached(
     env: &UndoEnv,

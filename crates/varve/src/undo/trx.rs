@@ -17,9 +17,9 @@ use crate::space::AllocPurpose;
 /// The undo of one transaction: its logs, and the one sequence of undo numbers over all of them.
 pub struct TrxUndo {
     pub(super) trx: TrxId,
-    /// What has to be taken back after a crash.
+    /// The logs of lasting tables, which a crash leaves to be rolled back.
     pub(super) logged: LogPair,
-    /// What concerns temporary tables, once there is any (TEMP-4).
+    /// The logs of temporary tables, once there are any (TEMP-4).
     pub(super) temporary: Option<LogPair>,
     pub(super) next_no: u64,
     /// The name under which the transaction is prepared.
@@ -324,7 +324,7 @@ pub struct UndoneLatch {
     top: log::TopLatch,
 }
 
-/// What is larger is taken for damage.
+/// Fails for a number that is too large, which a reader takes for damage.
 pub(super) fn check_undo_no(trx: TrxId, no: u64) -> Result<()> {
     match no <= MAX_UNDO_NO {
         true => Ok(()),

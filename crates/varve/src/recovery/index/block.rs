@@ -123,7 +123,7 @@ impl BlockWriter {
         self.begin = self.out.len();
     }
 
-    /// What was given with the blocks behind it, and the directory.
+    /// The bytes that `new` was given, with the blocks behind them, and the directory.
     pub fn finish(mut self) -> (Vec<u8>, Vec<u8>) {
         self.close();
         (self.out, self.directory)

@@ -326,7 +326,7 @@ fn a_frame_is_in_an_entry_in_one_way() {
     assert_eq!(places(&log), (1, 1), "what was before does not matter");
 }
 
-/// What is read before the first answer, and when a page is touched.
+/// The bytes that are read before the first answer, and for one page.
 #[test]
 fn an_index_is_short() {
     const FRAMES: u32 = 40_000;
@@ -488,7 +488,7 @@ fn no_bytes_panic() {
     }
 }
 
-/// What is a number, but none that could be there.
+/// Numbers that can't stand there are refused.
 #[test]
 fn what_can_not_be_is_refused() {
     let base = 7;
