@@ -269,9 +269,9 @@ fn rollback_gives_back_what_was_written() {
     assert_eq!(read(&mut trx, &table, 2), None);
 }
 
-/// A deletion's values are on its own list: a row inserted in the place of the dead one has nothing to do
-/// with them, and taking that insert back does not bring them to life. A duplicate is refused before its
-/// external values are written, whichever index has it, and with its lock.
+/// A deletion's values are on its own list: a row inserted in the place of the delete-marked one has nothing
+/// to do with them, and taking that insert back does not bring them to life. A duplicate is refused before
+/// its external values are written, whichever index has it, and with its lock.
 #[test]
 fn a_duplicate_writes_no_long_value() {
     let dir = tempfile::tempdir().unwrap();
