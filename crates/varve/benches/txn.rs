@@ -63,10 +63,6 @@ fn main() {
         }
     });
     measure("open and close a view", |_| |_| drop(sys.open_view(None)));
-    measure("refresh a view", |_| {
-        let mut view = sys.open_view(None);
-        move |_| view.refresh()
-    });
     let view = sys.open_view(None);
     measure("sees, an old id", |_| {
         |i| {

@@ -21,6 +21,7 @@ pub struct TreeReport {
     /// Errors in all, told or not.
     pub error_count: u64,
     /// 1 for a tree that is a single leaf.
+    #[allow(dead_code, reason = "tests look at it")]
     pub height: u32,
     pub leaf_pages: u64,
     pub inner_pages: u64,

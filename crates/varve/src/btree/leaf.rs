@@ -46,7 +46,7 @@ pub(super) fn boundary(p: SlottedRef<'_>, key: &[u8], seek: Seek) -> usize {
 #[inline]
 pub(super) fn boundary_of(found: std::result::Result<usize, usize>, seek: Seek) -> usize {
     match (found, seek) {
-        (Ok(slot), Seek::Gt | Seek::Le) => slot + 1,
+        (Ok(slot), Seek::Gt) => slot + 1,
         (Ok(slot) | Err(slot), _) => slot,
     }
 }
@@ -112,7 +112,7 @@ impl LeafPos {
 
     /// Removes the record that was found. If the leaf is `underfull` then, call `Tree::maybe_merge` after the
     /// commit.
-    #[inline]
+    #[cfg(test)]
     pub fn remove(&mut self, mtr: &mut Mtr<'_>) {
         assert!(self.found, "no record at this position");
         mtr.op(self.h, PageOp::Remove { slot: self.slot });
@@ -120,7 +120,7 @@ impl LeafPos {
     }
 
     /// Overwrites bytes inside the payload of the record that was found.
-    #[inline]
+    #[cfg(test)]
     pub fn patch(&self, mtr: &mut Mtr<'_>, off: usize, bytes: &[u8]) {
         assert!(self.found, "no record at this position");
         mtr.op(

@@ -106,7 +106,7 @@ use crate::space::Space;
 pub use ahead::{Onward, ReadAhead};
 pub use check::TreeReport;
 pub use descend::{LeafAhead, LeafHint};
-pub use free::{FreeStep, empty_trees};
+pub use free::empty_trees;
 pub use leaf::{LeafPos, SharedLeaf};
 pub use removal::{LeafVisit, removal_log_bytes};
 
@@ -123,8 +123,6 @@ pub enum Seek {
     Ge,
     /// First record > key.
     Gt,
-    /// Last record ≤ key.
-    Le,
     /// Last record < key.
     Lt,
 }

@@ -152,6 +152,7 @@ impl BufferPool {
     }
 
     /// How many pages are dirty; a statistic.
+    #[cfg(test)]
     pub fn dirty_pages(&self) -> usize {
         let (logged, unlogged) = self.dirty.counts();
         (logged + unlogged) as usize

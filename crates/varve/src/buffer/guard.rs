@@ -213,19 +213,6 @@ impl<'a> ExclusivePage<'a> {
     pub(crate) fn changed_unlogged(&mut self) {
         self.changed(Lsn(super::frame::UNLOGGED_CHANGE));
     }
-
-    /// Keeps the page, lets readers in. An unread page has to be written to first.
-    pub fn downgrade(self) -> SharedPage<'a> {
-        assert!(
-            self.origin == Origin::Page,
-            "downgrade of a page that was never filled"
-        );
-        let (pool, frame) = (self.pool, self.frame);
-        std::mem::forget(self);
-        // SAFETY: latched exclusively, and the guard that would have unlatched it is forgotten.
-        unsafe { pool.frames[frame as usize].latch.downgrade() };
-        SharedPage { pool, frame }
-    }
 }
 
 impl Deref for ExclusivePage<'_> {
@@ -267,10 +254,6 @@ pub struct Pin {
 impl Pin {
     pub(super) fn new(pool: Arc<BufferPool>, frame: u32) -> Pin {
         Pin { pool, frame }
-    }
-
-    pub fn id(&self) -> PageId {
-        self.pool.frames[self.frame as usize].page_id()
     }
 }
 

@@ -150,6 +150,7 @@ pub struct KeptOpen {
     /// Writing a page can be made atomic: no crash tears it.
     pub writes_atomically: bool,
     /// The file, if there is one, which stays open meanwhile.
+    #[allow(dead_code, reason = "kept, not read")]
     pub file: Option<Arc<dyn DiskFile>>,
 }
 
@@ -442,12 +443,14 @@ impl BufferPool {
     }
 
     /// Like [`BufferPool::shared`], but `None` instead of waiting for a latch that is taken.
+    #[cfg(test)]
     pub fn try_shared(&self, id: PageId) -> Result<Option<SharedPage<'_>>> {
         let frame = self.try_acquire::<SharedMode>(id)?;
         Ok(frame.map(|f| SharedPage::new(self, f)))
     }
 
     /// Like [`BufferPool::exclusive`], but `None` instead of waiting for a latch that is taken.
+    #[cfg(test)]
     pub fn try_exclusive(&self, id: PageId) -> Result<Option<ExclusivePage<'_>>> {
         let frame = self.try_acquire::<ExclusiveMode>(id)?;
         Ok(frame.map(|f| ExclusivePage::new(self, f)))
@@ -627,6 +630,7 @@ impl BufferPool {
         }
     }
 
+    #[cfg(test)]
     fn try_acquire<M: Mode>(&self, id: PageId) -> Result<Option<u32>> {
         loop {
             let Some(index) = self.table.find(&self.frames, id) else {

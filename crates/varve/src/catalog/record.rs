@@ -42,15 +42,6 @@ impl<'a> RowRecord<'a> {
     pub fn has_external_values(&self) -> bool {
         self.flags & EXTERNAL != 0
     }
-
-    pub fn header(&self) -> [u8; ROW_AT] {
-        let head = RowHead {
-            flags: self.flags,
-            trx: self.trx,
-            roll_ptr: self.roll_ptr,
-        };
-        head.to_bytes()
-    }
 }
 
 /// A secondary entry's payload.

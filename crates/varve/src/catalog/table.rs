@@ -503,16 +503,6 @@ impl OpenTable {
         self.auto_increment.store(next, Ordering::Relaxed);
         Ok(())
     }
-
-    /// Rows between two clustered or secondary keys, estimated from the tree.
-    pub fn estimate_between(
-        &self,
-        index: &OpenIndex,
-        low: &[u8],
-        high: Option<&[u8]>,
-    ) -> Result<u64> {
-        index.tree.estimate_between(low, high)
-    }
 }
 
 /// A transaction's right to a temporary table, until dropped.

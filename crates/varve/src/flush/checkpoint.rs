@@ -55,19 +55,6 @@ pub struct CheckpointHold {
     id: u64,
 }
 
-impl CheckpointHold {
-    /// Lets the checkpoint go up to `lsn`.
-    pub fn advance(&self, lsn: Lsn) {
-        let mut holds = self.checkpointer.holds.lock();
-        let floor = holds
-            .floors
-            .get_mut(&self.id)
-            .expect("registered until dropped");
-        assert!(*floor <= lsn, "a hold goes from {floor} back to {lsn}");
-        *floor = lsn;
-    }
-}
-
 impl Drop for CheckpointHold {
     fn drop(&mut self) {
         self.checkpointer.holds.lock().floors.remove(&self.id);

@@ -174,6 +174,7 @@ pub struct Flusher {
 
 impl Flusher {
     /// Starts the page cleaner.
+    #[cfg(test)]
     pub fn start(env: FlushEnv) -> Result<Flusher> {
         Ok(Flusher::start_held(env)?.0)
     }

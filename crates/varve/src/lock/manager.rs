@@ -360,6 +360,7 @@ impl LockManager {
     }
 
     /// Whether the owner holds this mode, or one that covers it.
+    #[cfg(test)]
     pub fn holds_record(&self, locks: &TrxLocks, index: IndexId, key: &[u8], mode: Mode) -> bool {
         let found = self.inner.find(Target::Record(index, key));
         found.is_some_and(|(at, shard)| {
@@ -368,6 +369,7 @@ impl LockManager {
         })
     }
 
+    #[cfg(test)]
     pub fn holds_table(&self, locks: &TrxLocks, table: TableId, mode: TableMode) -> bool {
         let noted = noted(&locks.owner.shared.lock().intents, table);
         if noted.covers(mode) {

@@ -681,7 +681,7 @@ impl Run {
             (status.locked, status.gaps, self.m.memory_bytes()),
             (0, 0, 0)
         );
-        assert_eq!(status.stats.deadlocks, self.victims);
+        assert_eq!(self.m.stats().deadlocks, self.victims);
     }
 }
 

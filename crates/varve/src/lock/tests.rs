@@ -48,7 +48,7 @@ fn until_waiting(m: &LockManager, n: u64) {
 
 fn assert_all_free(m: &LockManager) {
     let status = m.status();
-    assert_eq!((status.locked, status.stats.current_waits), (0, 0));
+    assert_eq!((status.locked, m.stats().current_waits), (0, 0));
     assert!(status.waiting.is_empty());
     let l = m.owner();
     assert_eq!(try_table(m, &l, TableMode::Exclusive), Some(Acquired::New));
@@ -362,9 +362,8 @@ fn deadlocks_of_two_to_five_are_broken_by_the_lightest() {
             }
         }
     }
-    let status = m.status();
-    assert_eq!(status.stats.deadlocks, expected);
-    let report = status.last_deadlock.expect("a report");
+    assert_eq!(m.stats().deadlocks, expected);
+    let report = m.status().last_deadlock.expect("a report");
     assert_eq!(report.members.len(), 5);
     assert_eq!(report.members.iter().filter(|m| m.victim).count(), 1);
     assert_all_free(&m);

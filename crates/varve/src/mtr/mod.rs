@@ -236,13 +236,6 @@ impl<'a> Mtr<'a> {
         Ok(self.adopt_exclusive(page))
     }
 
-    /// Latches the page exclusively unless somebody has it.
-    pub fn try_exclusive(&mut self, id: PageId) -> Result<Option<PageHandle>> {
-        self.check_not_latched(id)?;
-        let page = self.env.pool.try_exclusive(id)?;
-        Ok(page.map(|p| self.adopt_exclusive(p)))
-    }
-
     /// Latches a page whose content does not matter: it is not read from disk, and its first operation, a
     /// format, starts from zeros. A page that this mini-transaction has latched exclusively already is taken
     /// over.
@@ -268,11 +261,6 @@ impl<'a> Mtr<'a> {
     pub fn adopt_exclusive(&mut self, page: ExclusivePage<'a>) -> PageHandle {
         let state = PageState::Unchanged;
         self.push(MemoSlot::Exclusive { page, state })
-    }
-
-    /// Takes over a page that the caller has latched outside of this mini-transaction.
-    pub fn adopt_shared(&mut self, page: SharedPage<'a>) -> PageHandle {
-        self.push(MemoSlot::Shared(page))
     }
 
     fn push(&mut self, slot: MemoSlot<'a>) -> PageHandle {
@@ -315,10 +303,6 @@ impl<'a> Mtr<'a> {
             MemoSlot::Exclusive { page, .. } => self.env.pool.pin_latched(page),
             _ => panic!("{h:?} is pinned without an exclusive latch"),
         }
-    }
-
-    pub fn is_exclusive(&self, h: PageHandle) -> bool {
-        matches!(self.pages[h.0 as usize], MemoSlot::Exclusive { .. })
     }
 
     #[inline]
@@ -431,22 +415,6 @@ impl<'a> Mtr<'a> {
             assert!(!changed, "{} is released after a change", page.id());
         }
         *slot = MemoSlot::Released;
-    }
-
-    /// Gives the latches of all unchanged pages back.
-    pub fn release_all_unmodified(&mut self) {
-        for slot in &mut self.pages {
-            let changed = matches!(
-                slot,
-                MemoSlot::Exclusive {
-                    state: PageState::Changed | PageState::ChangedFresh,
-                    ..
-                }
-            );
-            if !changed {
-                *slot = MemoSlot::Released;
-            }
-        }
     }
 
     /// Makes the changes part of the log and gives the latches back. Returns the frame's end, which has to be

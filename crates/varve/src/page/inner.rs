@@ -246,10 +246,6 @@ impl InnerImage {
         begins && ends
     }
 
-    pub fn low(&self) -> &[u8] {
-        &self.low
-    }
-
     pub fn high(&self) -> Option<&[u8]> {
         self.high.as_deref()
     }

@@ -549,6 +549,7 @@ impl<'a> PageOp<'a> {
     }
 
     /// An [`PageOp::Image`] of `page`: its longest useful run of zeros left out. `bytes` is scratch space.
+    #[cfg(test)]
     pub fn image_of(page: &[u8], bytes: &'a mut Vec<u8>) -> PageOp<'a> {
         let hole = match page_type(page) {
             Some(t) if t.is_slotted() => {

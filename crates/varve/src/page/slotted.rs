@@ -303,17 +303,6 @@ impl<'a> SlottedRef<'a> {
         out
     }
 
-    /// Compares a record's whole key with `key`.
-    pub fn cmp_key(&self, slot: usize, key: &[u8]) -> Ordering {
-        let prefix = self.prefix();
-        match key.get(..prefix.len()) {
-            Some(p) => prefix
-                .cmp(p)
-                .then_with(|| self.key_suffix(slot).cmp(&key[prefix.len()..])),
-            None => prefix.cmp(key),
-        }
-    }
-
     /// Bytes of slots and records that the page still takes, compaction included.
     #[inline]
     pub fn free_space(&self) -> usize {

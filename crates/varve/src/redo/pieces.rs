@@ -135,7 +135,8 @@ pub struct PieceReader {
 }
 
 impl PieceReader {
-    /// Reads an open log from `from`, a frame's start, in pieces of about `piece_bytes`.
+    /// Reads the log from `from`, which must be a frame's start (a checkpoint), in pieces of about
+    /// `piece_bytes`.
     pub(super) fn of(
         chain: Chain,
         from: Lsn,
@@ -149,11 +150,6 @@ impl PieceReader {
             begun: Vec::new(),
             ended: false,
         }
-    }
-
-    /// The most that the stream can have from here on.
-    pub fn bytes_left(&self) -> u64 {
-        self.chain.files.last().map_or(0, |f| f.end.0 - self.at.0)
     }
 
     /// The next piece of the stream; `None` after the last.

@@ -121,10 +121,6 @@ impl RowFormat {
         &self.columns
     }
 
-    pub fn schema_version(&self) -> u16 {
-        self.schema_version
-    }
-
     /// The layout for rows of `version`, `None` if the version is newer than this definition.
     pub(super) fn layout(&self, version: u16) -> Option<&Layout> {
         if version >= self.current.since {

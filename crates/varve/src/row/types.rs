@@ -13,7 +13,7 @@
 //! Invariant **ROW-1**: a datum that passed [`ColumnDef::check`] has a length its type allows; the codecs
 //! rely on that for every row they read back.
 
-use crate::base::{Error, PageId, Result};
+use crate::base::{Error, Result};
 
 use super::CollationId;
 
@@ -225,11 +225,5 @@ impl Damage {
             expected,
             found: found as u64,
         }
-    }
-
-    /// The error for bytes that were read from `page`.
-    #[cold]
-    pub fn at(self, page: PageId) -> Error {
-        Error::corrupt(page, self.expected, self.found.to_string())
     }
 }

@@ -305,6 +305,7 @@ impl Spaces {
     }
 
     /// What a file says it is, without opening it as a tablespace.
+    #[cfg(test)]
     pub fn inspect(&self, path: &str) -> Result<FileHeader> {
         let file = self.disk.open(&self.dir.join(path), OpenMode::Existing)?;
         FileHeader::read(&*file)
@@ -367,6 +368,7 @@ impl Spaces {
     }
 
     /// Forgets the tablespace and leaves its file.
+    #[cfg(test)]
     pub fn close(&self, id: SpaceId) -> Result<()> {
         let space = self.require(id)?;
         let _gone = space.file.give_up(|_| Ok(()))?;

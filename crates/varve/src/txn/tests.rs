@@ -71,7 +71,7 @@ fn a_view_sees_what_committed_before_it_opened() {
         sys.assign_id().unwrap(),
     );
     commit(&sys, a);
-    let mut view = sys.open_view(Some(c));
+    let view = sys.open_view(Some(c));
     sys.abort(b);
     let late = sys.assign_id().unwrap();
     commit(&sys, d);
@@ -88,7 +88,8 @@ fn a_view_sees_what_committed_before_it_opened() {
     ] {
         assert_eq!(view.sees(id), want, "{id:?}");
     }
-    view.refresh();
+    drop(view);
+    let mut view = sys.open_view(None);
     assert_eq!(
         (view.sees(d), view.sees(late)),
         (Visibility::Visible, Visibility::Visible)

@@ -331,12 +331,6 @@ impl ReadView {
         self.place
     }
 
-    /// Closes the view and opens it again, now, in the same slot (READ COMMITTED: once per statement).
-    pub fn refresh(&mut self) {
-        self.place.0.forget_doubts();
-        self.publish();
-    }
-
     /// From now on the view sees what this transaction writes: it drew its id after the view was opened.
     pub fn set_own(&mut self, own: TrxId) {
         self.own = own.0;

@@ -4,7 +4,7 @@
 //! in the temporary tablespace (TEMP-4). Both end at the same moment, under one number: all pages of both are
 //! latched before it is drawn, those of the logged pair first.
 
-use crate::base::{Lsn, NO_PAGE, PageId, Result, RollPtr, TrxId, TrxNo};
+use crate::base::{Lsn, NO_PAGE, Result, RollPtr, TrxId, TrxNo};
 use crate::mtr::{Mtr, PageHandle, RawRecord};
 use crate::space::AllocPurpose;
 
@@ -150,12 +150,6 @@ impl LogPair {
             LogKind::Insert => self.insert.is_some(),
             LogKind::Update => self.update.is_some(),
         }
-    }
-
-    /// The first page of one of the logs, for messages.
-    pub fn first_page(&self) -> Option<PageId> {
-        let log = self.insert.as_ref().or(self.update.as_ref());
-        log.map(UndoLog::first_page)
     }
 
     /// Something was written.

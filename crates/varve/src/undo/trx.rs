@@ -87,11 +87,6 @@ impl TrxUndo {
         logs.map(|log| log.header().pages).sum()
     }
 
-    /// The first page of one of the logs, for messages.
-    pub fn page(&self) -> Option<PageId> {
-        self.pairs().find_map(LogPair::first_page)
-    }
-
     /// Logs in the history of the transaction's rollback segments.
     pub fn segment_history_len(&self) -> u64 {
         self.pairs().map(|p| p.rseg.history_len()).sum()

@@ -77,7 +77,7 @@ fn write(load: &Load, tree: &Tree, done: &AtomicUsize, writer: u64, seed: u64) -
 fn scan_on(tree: &Tree, permanent: &Model, stop: &AtomicBool) -> usize {
     let mut scans = 0;
     while !stop.load(Relaxed) {
-        for seek in [Seek::Ge, Seek::Le] {
+        for seek in [Seek::Ge, Seek::Lt] {
             let mut keys = scan(tree, None, seek, usize::MAX);
             if !seek.is_forward() {
                 keys.reverse();

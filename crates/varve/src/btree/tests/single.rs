@@ -241,28 +241,6 @@ fn estimates_go_by_pages_in_the_middle() {
 }
 
 #[test]
-fn a_dropped_index_gives_all_pages_back() {
-    let f = Fixture::new(4096, 256);
-    for i in 0..5000u32 {
-        put(
-            &f.tree,
-            &[&[7; 200][..], &i.to_be_bytes()].concat(),
-            &[7; 40],
-        );
-    }
-    let report = f.tree.check(&mut |_, _| Ok(())).expect("a check");
-    assert!(report.height >= 3);
-    assert_eq!(f.tree.free_step().expect("a step"), FreeStep::More);
-    f.tree.free_all_but_root().expect("freed");
-    assert_eq!(f.used_pages(), 1);
-    f.check_is(&Model::new());
-    let mut mtr = Mtr::begin(&f.env, 4096).expect("capacity");
-    f.tree.free_root(&mut mtr).expect("freed");
-    mtr.commit();
-    assert_eq!(f.used_pages(), 0);
-}
-
-#[test]
 fn check_finds_what_is_wrong() {
     fn damaged(damage: impl FnOnce(&Tree, &mut Mtr<'_>), expected: &str) {
         let f = Fixture::new(4096, 256);
