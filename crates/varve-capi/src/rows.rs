@@ -154,7 +154,7 @@ impl RowsForC {
             }
             (Peeked::Entry(prefix, suffix), Some(fields)) => {
                 let values = &mut self.values[n * self.fields_len..][..self.fields_len];
-                let is_read = Peeked::read_fields((prefix, suffix), fields, values).is_ok();
+                let is_read = Peeked::read_fields((prefix, suffix), fields, values);
                 point_to(fields, values, row);
                 is_read
             }

@@ -2,8 +2,7 @@
 
 use std::ffi::{c_char, c_void};
 
-use varve::row::MAX_KEY_BYTES;
-use varve::{ColumnType, Database, KeyPart, Table, TableDef};
+use varve::{ColumnType, Database, KeyPart, MAX_KEY_BYTES, Table, TableDef};
 
 use crate::collation::text;
 use crate::database::{tell, varve_db, varve_text_fn};

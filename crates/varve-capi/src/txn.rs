@@ -240,7 +240,7 @@ pub unsafe extern "C" fn varve_txn_take_snapshot(txn: *const varve_txn) -> varve
     let txn = unsafe { &*txn };
     guard(&txn.db, || {
         // SAFETY: CAPI-2.
-        unsafe { running(txn)? }.open_view();
+        unsafe { running(txn)? }.take_snapshot();
         Ok(VARVE_OK)
     })
 }

@@ -11,8 +11,8 @@
 //!
 //! Input: columns, key parts, two rows, then bytes that are taken for a row and for a key.
 
-use varve::row::{Collations, KeyCodec, RowFormat, RowRef, successor};
-use varve::{CollationId, ColumnDef, ColumnType, Datum, DatumBuf, KeyPart};
+use varve::internals::row::{Collations, KeyCodec, RowFormat, RowRef, successor};
+use varve::{CollationId, ColumnDef, ColumnType, Datum, DatumBuf, KeyPart, Peeked};
 
 use crate::input::Input;
 
@@ -106,7 +106,7 @@ fn keys(format: &RowFormat, codec: &KeyCodec, row: &Row) -> Option<Vec<u8>> {
     if !is_row {
         return None;
     }
-    let read = RowRef::new(format, &stored).expect("just encoded");
+    let read = RowRef::read(format, &stored).expect("just encoded");
     assert_eq!(read.iter().collect::<Vec<_>>(), datums);
     assert_eq!(codec.encode_row(&read, &mut again).is_ok(), has_key);
     let _ = read.values();
@@ -124,10 +124,10 @@ fn keys(format: &RowFormat, codec: &KeyCodec, row: &Row) -> Option<Vec<u8>> {
 }
 
 fn hostile(format: &RowFormat, codec: &KeyCodec, bytes: &[u8]) {
-    if let Ok(row) = RowRef::new(format, bytes) {
+    if let Ok(row) = RowRef::read(format, bytes) {
         let values = (0..row.len()).filter_map(|c| row.fetched(c).flatten());
         assert!(values.map(<[u8]>::len).sum::<usize>() <= bytes.len());
-        let _ = row.external_columns().count();
+        let _ = row.external_refs().count();
         if !row.has_external_values() {
             let mut key = Vec::new();
             let _ = codec.encode_row(&row, &mut key);
@@ -142,9 +142,9 @@ fn hostile(format: &RowFormat, codec: &KeyCodec, bytes: &[u8]) {
     let _ = codec.fields(0, &mut fields);
     for field in fields {
         let mut value = vec![0; field.len()];
-        let _ = field.read(bytes, &mut value);
-        let (prefix, suffix) = bytes.split_at(bytes.len() / 2);
-        let _ = field.read_split(prefix, suffix, &mut value);
+        for key in [(&[][..], bytes), bytes.split_at(bytes.len() / 2)] {
+            Peeked::read_fields(key, &[field], &mut value);
+        }
     }
     let mut next = bytes.to_vec();
     if successor(&mut next) {

@@ -7,9 +7,9 @@
 
 use std::path::Path;
 
-use varve::base::Lsn;
-use varve::io::{Disk, OpenMode};
-use varve::redo::{CONTROL_FILE, ControlFile};
+use varve::internals::base::Lsn;
+use varve::internals::io::{Disk, OpenMode};
+use varve::internals::redo::{CONTROL_FILE, ControlFile};
 use varve_sim::SimDisk;
 use varve_sim::sample::{DIR, read};
 

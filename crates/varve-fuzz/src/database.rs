@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use varve::page::seal;
+use varve::internals::page::seal;
 use varve::{Database, Isolation, LockMode, Result, TableDef};
 use varve_sim::sample::{PAGE, WAYS, change, definitions, insert, open, read_all};
 use varve_sim::{SimDisk, panics};

@@ -3,7 +3,7 @@
 //! What holds, whatever the bytes are: a definition that can be decoded is encoded again as the same bytes,
 //! and codecs for its rows and keys can be made of it, or say why not.
 
-use varve::row::{Collations, KeyCodec, RowFormat, RowRef};
+use varve::internals::row::{Collations, KeyCodec, RowFormat, RowRef};
 use varve::{CollationId, ColumnDef, ColumnType, TableDef};
 
 use crate::sample;
@@ -20,7 +20,7 @@ pub fn run(data: &[u8]) {
     let Ok(format) = RowFormat::new(&def.columns, def.schema_version) else {
         return;
     };
-    if let Ok(row) = RowRef::new(&format, data) {
+    if let Ok(row) = RowRef::read(&format, data) {
         let values = (0..row.len()).filter_map(|column| row.fetched(column).flatten());
         assert!(values.map(<[u8]>::len).max() <= Some(data.len()));
     }

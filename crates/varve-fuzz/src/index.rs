@@ -9,12 +9,12 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use varve::base::PageId;
-use varve::io::{Disk, DiskFile, OpenMode};
-use varve::recovery::index::{
+use varve::internals::base::PageId;
+use varve::internals::io::{Disk, DiskFile, OpenMode};
+use varve::internals::recovery::index::{
     Block, DatabaseIdentity, FileId, Index, IndexBuilder, IndexedFrame, decode_block, index_path,
 };
-use varve::redo::{ControlFile, RedoReader};
+use varve::internals::redo::{ControlFile, RedoReader};
 use varve_sim::SimDisk;
 use varve_sim::sample::DIR;
 

@@ -9,12 +9,12 @@
 //!
 //! Input: a page, then page operations as the redo log has them.
 
-use varve::catalog::OverflowPage;
-use varve::page::{
+use varve::internals::catalog::OverflowPage;
+use varve::internals::page::{
     InnerImage, PageOp, PageType, SlottedRef, page_id, page_type, seal, validate, validate_keys,
     verify,
 };
-use varve::undo::LogHeader;
+use varve::internals::undo::LogHeader;
 use varve_sim::sample::PAGE;
 
 use crate::input::Input;

@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use varve::base::{Lsn, PageId, SpaceId};
-use varve::buffer::{BufferPool, PageStore, PoolSettings};
-use varve::io::{Disk, FlushMethod, IoQueue};
-use varve::mtr::record::{Record, records};
-use varve::mtr::replay::apply_frame;
-use varve::page::validate;
-use varve::recovery::{ScanSettings, scan};
-use varve::redo::{Control, ControlFile, MARK_RECORD, RedoReader, Through};
+use varve::internals::base::{Lsn, PageId, SpaceId};
+use varve::internals::buffer::{BufferPool, PageStore, PoolSettings};
+use varve::internals::io::{Disk, FlushMethod, IoQueue};
+use varve::internals::mtr::record::{Record, records};
+use varve::internals::mtr::replay::apply_frame;
+use varve::internals::page::validate;
+use varve::internals::recovery::{ScanSettings, scan};
+use varve::internals::redo::{Control, ControlFile, MARK_RECORD, RedoReader, Through};
 use varve::{Error, Result};
 use varve_sim::sample::{DIR, PAGE, files, read, write};
 

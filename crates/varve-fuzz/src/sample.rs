@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use varve::page::is_zero;
+use varve::internals::page::is_zero;
 use varve::{Isolation, Result, Xid};
 use varve_sim::SimDisk;
 use varve_sim::sample::{self, Place, change, definitions, insert, open};

@@ -6,8 +6,8 @@
 //!
 //! Input: the length of the record (2 bytes), the record, then a row that its difference is applied to.
 
-use varve::page::{SlottedRef, page_type};
-use varve::undo::{RowDiff, UndoRecord};
+use varve::internals::page::{SlottedRef, page_type};
+use varve::internals::undo::{RowDiff, UndoRecord};
 
 use crate::input::Input;
 use crate::sample;

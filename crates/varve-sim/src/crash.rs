@@ -478,7 +478,7 @@ mod tests {
     use super::*;
     use crate::SimDisk;
     use rand::SeedableRng;
-    use varve::io::{Disk, OpenMode};
+    use varve::internals::io::{Disk, OpenMode};
 
     fn read(image: &Image, path: &str) -> Option<Vec<u8>> {
         let Some(Node::File(contents)) = image.nodes.get(Path::new(path)) else {

@@ -1,4 +1,4 @@
-//! [`SimDisk`]: the traits of `varve::io` on memory, with a journal of everything that changes.
+//! [`SimDisk`]: the traits of `varve::internals::io` on memory, with a journal of everything that changes.
 //!
 //! One mutex guards the whole disk; the order in which operations take it is the order of the journal.
 
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::{fmt, io};
 
 use parking_lot::Mutex;
-use varve::io::{
+use varve::internals::io::{
     DIRECT_BLOCK, DirEntry, DirLock, Disk, DiskFile, OpenMode, read_whole, write_whole,
 };
 use varve::{Error, Result};

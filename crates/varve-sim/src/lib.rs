@@ -7,7 +7,7 @@
 //!
 //! # Fault model
 //!
-//! What is promised (`varve::io`, IO-1 to IO-7), and what is not:
+//! What is promised (`varve::internals::io`, IO-1 to IO-7), and what is not:
 //!
 //! - **FAULT-1** A write that its file's `sync` has not followed may be on the disk whole, not at all, or in
 //!   any of its 512-byte sectors. Writes are independent of each other: a later one may be there while an

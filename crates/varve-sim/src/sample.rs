@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use varve::io::{Disk, OpenMode};
-use varve::page::seal;
+use varve::internals::io::{Disk, OpenMode};
+use varve::internals::page::seal;
 use varve::{
     CollationId, ColumnDef, ColumnType, Database, Isolation, LockMode, Options, Result, Table,
     TableDef, Transaction, Value,

@@ -9,12 +9,12 @@ use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
 use varve::Result;
-use varve::base::{Lsn, NO_PAGE, PageId, PageNo, SpaceId};
-use varve::buffer::{BufferPool, PageStore, PoolSettings};
-use varve::io::RealDisk;
-use varve::mtr::{Mtr, MtrEnv};
-use varve::page::{PageHint, PageOp, PageType, seal};
-use varve::redo::{LogSettings, RedoLog};
+use varve::internals::base::{Lsn, NO_PAGE, PageId, PageNo, SpaceId};
+use varve::internals::buffer::{BufferPool, PageStore, PoolSettings};
+use varve::internals::io::RealDisk;
+use varve::internals::mtr::{Mtr, MtrEnv};
+use varve::internals::page::{PageHint, PageOp, PageType, seal};
+use varve::internals::redo::{LogSettings, RedoLog};
 
 const PAGE: usize = 16384;
 const PAGES: u32 = 4096;

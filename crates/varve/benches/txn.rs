@@ -8,9 +8,9 @@ use std::thread;
 use std::time::Instant;
 
 use varve::Result;
-use varve::base::{IndexId, TableId, TrxId};
-use varve::lock::{LockManager, Mode, TableMode, Wait};
-use varve::txn::{IdLimitLog, TxnSys};
+use varve::internals::base::{IndexId, TableId, TrxId};
+use varve::internals::lock::{LockManager, Mode, TableMode, Wait};
+use varve::internals::txn::{IdLimitLog, TxnSys};
 
 struct NoLog;
 

@@ -63,47 +63,37 @@
 //! wait for each other at most the lock wait timeout; a deadlock ends with [`Error::Deadlock`] for one of
 //! them. [`Error`] says what a caller can do about each failure.
 
-pub mod base;
-#[doc(hidden)]
-pub mod btree;
-#[doc(hidden)]
-pub mod buffer;
-#[doc(hidden)]
-pub mod catalog;
-mod db;
-#[doc(hidden)]
-pub mod ddl;
-#[doc(hidden)]
-pub mod flush;
-#[doc(hidden)]
-pub mod io;
-#[doc(hidden)]
-pub mod lock;
-#[doc(hidden)]
-pub mod mtr;
-pub mod offline;
-#[doc(hidden)]
-pub mod page;
-#[doc(hidden)]
-pub mod purge;
-#[doc(hidden)]
-pub mod recovery;
-#[doc(hidden)]
-pub mod redo;
-#[doc(hidden)]
-pub mod row;
-#[doc(hidden)]
-pub mod space;
-#[doc(hidden)]
-pub mod stats;
-#[doc(hidden)]
-pub mod table;
-#[doc(hidden)]
-pub mod txn;
-#[doc(hidden)]
-pub mod undo;
+// A user gets what this file names, and can name every type that a public signature has. The feature
+// `internals` opens the modules to tests and tools.
+#![cfg_attr(not(feature = "internals"), deny(unnameable_types))]
+// A module's face also names what only tests and tools use.
+#![cfg_attr(not(feature = "internals"), allow(unused_imports))]
 
-pub use base::{Error, Result, Xid};
+mod base;
+mod btree;
+mod buffer;
+mod catalog;
+mod db;
+mod ddl;
+mod flush;
+#[cfg(feature = "internals")]
+pub mod internals;
+mod io;
+mod lock;
+mod mtr;
+pub mod offline;
+mod page;
+mod purge;
+mod recovery;
+mod redo;
+mod row;
+mod space;
+mod stats;
+mod table;
+mod txn;
+mod undo;
+
+pub use base::{Error, IndexId, Lsn, PageId, PageNo, Result, SpaceId, TableId, TrxId, Xid};
 pub use catalog::{IndexDef, IndexEstimate, TableDef};
 pub use db::{
     Database, FromValue, Metric, MetricKind, Options, PoolDumpOptions, PoolDumpStatus, Row, Rows,
@@ -113,8 +103,8 @@ pub use flush::FlushOptions;
 pub use io::FlushMethod;
 pub use recovery::Progress as RecoveryProgress;
 pub use row::{
-    Collation, CollationId, Collations, ColumnDef, ColumnType, Datum, DatumBuf, FindCollation,
-    KeyField, KeyPart, Pad, RowRef, Value, Weigh,
+    Collation, CollationId, ColumnDef, ColumnType, Datum, DatumBuf, FindCollation, KeyField,
+    KeyPart, MAX_KEY_BYTES, Pad, RowRef, Value, Weigh,
 };
 pub use table::{CheckReport, Cursor, EntryFilter, KeyMatch, LockMode, OnDuplicate, Peeked};
 pub use txn::{

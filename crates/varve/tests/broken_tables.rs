@@ -16,10 +16,10 @@ use dying_disk::DyingDisk;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 #[cfg(feature = "sabotage")]
-use varve::base::{StopPoint, Stops};
-use varve::io::{Disk, OpenMode};
-use varve::offline::TableFile;
-use varve::page::{PageType, page_type, seal};
+use varve::internals::base::{StopPoint, Stops};
+use varve::internals::io::{Disk, OpenMode};
+use varve::internals::page::{PageType, page_type, seal};
+use varve::offline::table_file_on;
 use varve::{
     ColumnType, Database, Error, Isolation, KeyMatch, LockMode, LogLevel, Options, TableDef, Value,
     Xid,
@@ -442,7 +442,7 @@ fn a_table_that_is_forgotten_is_put_aside() {
     };
     assert_eq!([bad, good], ["/db/a/bad.vdt", "/db/a/good.vdt"]);
     assert!(aside.starts_with("/db/a/new.vdt.unnamed-"), "{aside}");
-    let saved = TableFile::open_on(&disk, &files[2]).unwrap();
+    let saved = table_file_on(&disk, &files[2]).unwrap();
     assert_eq!(saved.salvage(&mut |_| Ok(())).unwrap().rows, ROWS as u64);
 }
 

@@ -15,7 +15,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use varve::base::{SpaceId, TableId};
+use varve::internals::base::{SpaceId, TableId};
 use varve::{
     CollationId, ColumnType, Database, Error, IndexDef, Isolation, KeyPart, Options, TableDef,
     Value,

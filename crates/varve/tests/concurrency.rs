@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use varve::undo::{CACHED_PAGES_KEPT, FREE_PAGES_KEPT};
+use varve::internals::undo::{CACHED_PAGES_KEPT, FREE_PAGES_KEPT};
 use varve::{
     ColumnType, Cursor, Database, Error, FlushLog, Isolation, KeyMatch, LockMode, Options, Result,
     Table, TableDef, Transaction, Value,

@@ -40,7 +40,7 @@ fn what_was_acknowledged_to_any_thread_survives() {
 #[test]
 fn a_commit_that_is_acknowledged_too_early_is_found() {
     let config = Config {
-        sabotage: Some(varve::base::Sabotage::AcknowledgedTooEarly),
+        sabotage: Some(varve::internals::base::Sabotage::AcknowledgedTooEarly),
         ..Config::new(STEPS)
     };
     let found = (0..10).find_map(|_| crash_anywhere(&config, 3, 60).err());

@@ -17,8 +17,8 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use varve::offline::{TableFile, check_on};
-use varve::page::{PageType, SlottedRef, page_id, page_type};
+use varve::internals::page::{PageType, SlottedRef, page_id, page_type};
+use varve::offline::{check_on, table_file_on};
 use varve::{
     ColumnType, Cursor, Database, Error, Isolation, KeyMatch, LockMode, Result, Table, TableDef,
 };
@@ -263,7 +263,7 @@ fn random_damage(page: &mut [u8], rng: &mut SmallRng, other_pages: u32) {
 fn look_at_files(disk: &SimDisk) -> Result<()> {
     check_on(Arc::new(disk.clone()), Path::new(DIR), &mut |_| {})?;
     for file in disk.files() {
-        if let Ok(file) = TableFile::open_on(disk, &file) {
+        if let Ok(file) = table_file_on(disk, &file) {
             let _ = file.salvage(&mut |_| Ok(()));
         }
     }

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use varve::io::Disk;
+use varve::internals::io::Disk;
 use varve::{
     ColumnType, Database, Error, Isolation, Options, Result, Table, TableDef, Transaction, Value,
     Xid, values,

@@ -11,9 +11,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use varve::base::Lsn;
-use varve::io::{Disk, DiskFile, OpenMode};
-use varve::redo::{Control, ControlFile, RedoReader};
+use varve::internals::base::Lsn;
+use varve::internals::io::{Disk, DiskFile, OpenMode};
+use varve::internals::redo::{Control, ControlFile, RedoReader};
 use varve::{Database, Error, Isolation, LockMode, Options, Result};
 use varve_sim::SimDisk;
 use varve_sim::sample::{self, DIR};

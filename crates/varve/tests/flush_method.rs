@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use varve::io::{Disk, Overlay, RealDisk};
+use varve::internals::io::{Disk, Overlay, RealDisk};
 use varve::{
     ColumnType, Database, FlushMethod, Isolation, LockMode, LogLevel, Options, TableDef, values,
 };

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use varve::io::{Disk, OpenMode};
-use varve::page::{PageType, page_type};
+use varve::internals::io::{Disk, OpenMode};
+use varve::internals::page::{PageType, page_type};
 use varve::{Database, Error, Isolation, LockMode, Options, Result, Xid};
 use varve_sim::SimDisk;
 use versions::{definition, delete, insert, read, set};

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use varve::io::{Disk, OpenMode};
+use varve::internals::io::{Disk, OpenMode};
+use varve::internals::redo::{FORMAT_VERSION, OLDEST_VERSION};
 use varve::offline::{Grade, check_on};
-use varve::redo::{FORMAT_VERSION, OLDEST_VERSION};
 use varve::{
     ColumnType, Cursor, Database, Error, Isolation, KeyMatch, LockMode, Options, Result, Table,
     TableDef, Transaction, Value, Xid,

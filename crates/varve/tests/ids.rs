@@ -1,7 +1,7 @@
 //! Counters that run out are refused by name: hidden row ids, AUTO_INCREMENT values. (Ids of transactions,
 //! tables, pages and undo records have their tests beside the code.)
 
-use varve::catalog::ROW_IDS_END;
+use varve::internals::catalog::ROW_IDS_END;
 use varve::{ColumnType, Database, Error, Isolation, Options, TableDef, Value};
 
 #[test]

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use varve::io::Disk;
+use varve::internals::io::Disk;
 use varve::{Database, FlushOptions, Isolation, LockMode, Options, Table};
 use varve_sim::{CrashPoints, SimDisk};
 use versions::{definition, delete, insert, read, set};

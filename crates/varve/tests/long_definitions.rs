@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use varve::offline::{Grade, Salvaged, TableFile, check_on};
+use varve::offline::{Grade, Salvaged, check_on, table_file_on};
 use varve::{ColumnType, Database, Isolation, TableDef, Value};
 use varve_sim::sample::{DIR, PAGE, Place, open};
 use varve_sim::{CrashPoints, SimDisk};
@@ -60,7 +60,7 @@ fn damages(disk: &SimDisk) -> Vec<String> {
 /// The table's definition as its file has it, and how many rows are saved by it.
 fn alone(disk: &SimDisk, name: &str) -> Option<(TableDef, u64)> {
     let path = Path::new(DIR).join(format!("{name}.vdt"));
-    let file = TableFile::open_on(disk, &path).unwrap();
+    let file = table_file_on(disk, &path).unwrap();
     let def = file.definition()?.clone();
     let count = &mut |salvaged: Salvaged<'_>| {
         if let Salvaged::Row { values, .. } = salvaged {

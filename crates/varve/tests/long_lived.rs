@@ -79,7 +79,7 @@ fn status(db: &Database, name: &str) -> u64 {
 #[test]
 fn a_reader_and_a_writer_outlive_very_many_transactions() {
     let (transactions, ring_bits): (i64, u32) = match std::env::var("VARVE_LONG_TRANSACTIONS") {
-        Ok(n) => (n.parse().unwrap(), varve::txn::RING_BITS),
+        Ok(n) => (n.parse().unwrap(), varve::internals::txn::RING_BITS),
         Err(_) => (30_000, 12),
     };
     let dir = tempfile::tempdir().unwrap();
@@ -222,7 +222,7 @@ fn views_keep_what_they_saw_when_ids_leave_the_ring() {
 #[test]
 fn views_without_lists_are_noticed() {
     let seen = views_keep_what_they_saw(Options {
-        sabotage: Some(varve::base::Sabotage::DoubtsForgotten),
+        sabotage: Some(varve::internals::base::Sabotage::DoubtsForgotten),
         ..Options::default()
     });
     println!("{}", seen.expect_err("nobody noticed"));

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use varve::io::{Disk, OpenMode};
-use varve::offline::{Finding, Grade, Salvaged, Summary, TableFile, check_on};
-use varve::page::{PageType, SlottedRef, page_type};
+use varve::internals::io::{Disk, OpenMode};
+use varve::internals::page::{PageType, SlottedRef, page_type};
+use varve::offline::{Finding, Grade, Salvaged, Summary, check_on, table_file_on};
 use varve::{ColumnType, Database, Error, TableDef};
 use varve_sim::sample::{self, DIR, PAGE, Place, open, pages};
 use varve_sim::{CrashPoints, SimDisk};
@@ -601,7 +601,7 @@ fn a_file_knows_what_its_table_is_called() {
     db.rename_table("a/t", "a/clean").unwrap();
     db.close().unwrap();
     let name = |file: &str| {
-        let file = TableFile::open_on(&disk, Path::new(file)).unwrap();
+        let file = table_file_on(&disk, Path::new(file)).unwrap();
         file.definition().unwrap().name.clone()
     };
     assert_eq!(name("/db/a/clean.vdt"), "a/clean");
@@ -621,7 +621,7 @@ fn the_rows_of_all_other_pages_are_saved() {
     let original = closed();
     let save = |disk: &SimDisk, file: &Path| {
         let mut rows = BTreeSet::new();
-        let file = TableFile::open_on(disk, file).unwrap();
+        let file = table_file_on(disk, file).unwrap();
         let summary = file.salvage(&mut |salvaged| {
             if let Salvaged::Row {
                 is_deleted: false,

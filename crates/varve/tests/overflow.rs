@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dying_disk::DyingDisk;
-use varve::base::TEMP_SPACE;
+use varve::internals::base::TEMP_SPACE;
 use varve::{
     ColumnType, Cursor, Database, Error, FlushLog, IndexDef, Isolation, KeyMatch, KeyPart,
     LockMode, Options, Result, Table, TableDef, Transaction, Value,
@@ -639,7 +639,7 @@ fn a_crash_leaks_no_page_and_frees_none_twice() {
     for operations in 1.. {
         let dir = tempfile::tempdir().unwrap();
         let disk = DyingDisk::new();
-        let shared: Arc<dyn varve::io::Disk> = Arc::new(disk.clone());
+        let shared: Arc<dyn varve::internals::io::Disk> = Arc::new(disk.clone());
         let db = Database::open_on(shared, dir.path(), crash_options()).unwrap();
         let table = db.create_table(&definition()).unwrap();
         disk.live_for(operations);

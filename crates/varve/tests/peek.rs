@@ -84,7 +84,7 @@ fn look(peeked: Peeked<'_>, fields: &[KeyField]) -> (i64, i64) {
         Peeked::Row(row) => (number(row.get(0).unwrap()), number(row.get(1).unwrap())),
         Peeked::Entry(prefix, suffix) => {
             let mut values = [0; 16];
-            Peeked::read_fields((prefix, suffix), fields, &mut values).unwrap();
+            assert!(Peeked::read_fields((prefix, suffix), fields, &mut values));
             (number(&values[8..]), number(&values[..8]))
         }
     }

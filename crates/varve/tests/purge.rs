@@ -5,8 +5,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use varve::page::{PageType, SlottedRef, page_type};
-use varve::undo::{UndoKind, UndoRecord};
+use varve::internals::page::{PageType, SlottedRef, page_type};
+use varve::internals::undo::{UndoKind, UndoRecord};
 use varve::{
     ColumnType, Database, FlushLog, Isolation, KeyMatch, LockMode, Options, PurgeOptions, Table,
     TableDef, Transaction,
@@ -260,7 +260,7 @@ fn dropped_tables_are_skipped() {
     let db = open(&dir, purge(2, 2));
     let (gone, stays) = (create(&db, "p/gone", 3000), create(&db, "p/stays", 3000));
     let mut reader = db.begin(Isolation::RepeatableRead);
-    reader.open_view();
+    reader.take_snapshot();
     let mut trx = db.begin(Isolation::RepeatableRead);
     for n in 0..3000 {
         delete(&mut trx, &gone, n * 2);

@@ -11,7 +11,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 #[cfg(feature = "sabotage")]
-use varve::base::StopPoint;
+use varve::internals::base::StopPoint;
 use varve::{
     ColumnType, Database, Error, FlushLog, Isolation, KeyMatch, LockMode, Options, PurgeOptions,
     Table, TableDef, Transaction, Value,
@@ -364,7 +364,7 @@ fn a_view_does_not_read_a_copy_that_was_filled_after_it_was_opened() {
     assert!(new.get(&mut older, &[Value::Int(7)]).unwrap().is_some());
     older.commit().unwrap();
     let mut older = begin(&db);
-    older.open_read_view();
+    older.take_snapshot();
     db.rename_table("a/new", "a/newer").unwrap();
     let newer = db.table("a/newer").unwrap();
     assert!(newer.get(&mut older, &[Value::Int(7)]).unwrap().is_some());

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use varve::io::{Disk, OpenMode};
-use varve::page::{PageType, page_type};
+use varve::internals::io::{Disk, OpenMode};
+use varve::internals::page::{PageType, page_type};
 use varve::{Database, Error, Isolation, LockMode, Options, Result, Table};
 use varve_sim::{Failure, Fault, Operation, SimDisk};
 use versions::{definition, delete, insert, read, set};

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use varve::base::Lsn;
-use varve::mtr::record::{Record, records};
-use varve::redo::{ControlFile, RedoReader};
+use varve::internals::base::Lsn;
+use varve::internals::mtr::record::{Record, records};
+use varve::internals::redo::{ControlFile, RedoReader};
 use varve::{
     ColumnType, Cursor, Database, Isolation, KeyMatch, LockMode, Options, Table, TableDef,
     Transaction,

@@ -27,8 +27,8 @@ use dying_disk::DyingDisk;
 use support::shrink::{Failure, search, shrink};
 use support::workload::{Config, SIM_DIR};
 use varve::Isolation::{self, ReadCommitted, RepeatableRead, Serializable};
-use varve::base::Sabotage;
-use varve::io::{Disk, RealDisk};
+use varve::internals::base::Sabotage;
+use varve::internals::io::{Disk, RealDisk};
 use varve::{ColumnType, Database, Error, Options, TableDef, values};
 use varve_sim::{CrashPoints, Failure as DiskFailure, Fault, Lie, Operation, SimDisk};
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use varve::base::TEMP_SPACE;
+use varve::internals::base::TEMP_SPACE;
 use varve::{
     ColumnType, Database, Error, Isolation, KeyMatch, LockMode, Options, Table, TableDef,
     Transaction, Value,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use varve::Isolation::RepeatableRead;
-use varve::io::{Disk, OpenMode};
+use varve::internals::io::{Disk, OpenMode};
 use varve::{ColumnType, Database, Error, Options, Result, Table, TableDef, Transaction, values};
 use varve_sim::{Failure, Fault, Operation, SimDisk};
 

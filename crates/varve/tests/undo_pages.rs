@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use varve::undo::FREE_PAGES_KEPT;
+use varve::internals::undo::FREE_PAGES_KEPT;
 use varve::{
     ColumnType, Database, FlushLog, Isolation, KeyMatch, LockMode, Options, Table, TableDef,
     Transaction, Xid,

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use varve::undo::INITIAL_PAGES;
+use varve::internals::undo::INITIAL_PAGES;
 use varve::{
     ColumnType, Database, FlushLog, Isolation, KeyMatch, LockMode, Options, PurgeOptions, Table,
     TableDef, Transaction, UndoSpaceState, Xid,
@@ -215,7 +215,7 @@ fn what_is_needed_stays() {
     assert!(both_are_free());
 
     let mut reader = db.begin(Isolation::RepeatableRead);
-    reader.open_view();
+    reader.take_snapshot();
     let mut trx = db.begin(Isolation::RepeatableRead);
     update(&mut trx, &table, 3, 3).unwrap();
     trx.commit().unwrap();

@@ -102,7 +102,7 @@ fn a_reader_that_waits_for_a_commit_hears_that_the_database_has_stopped() {
 #[test]
 fn a_thread_that_dies_while_it_commits_stops_the_database() {
     use varve::Options;
-    use varve::base::Sabotage;
+    use varve::internals::base::Sabotage;
     let dir = tempfile::tempdir().unwrap();
     open(dir.path()).close().unwrap();
     let sabotaged = Options {

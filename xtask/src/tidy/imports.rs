@@ -31,7 +31,7 @@ pub fn check(source: &Source, findings: &mut Findings) {
         .split(['/', '.'])
         .next()
         .expect("split yields at least one part");
-    if layer == "lib" {
+    if ["lib", "internals"].contains(&layer) {
         return;
     }
     let Some(own) = rank(layer) else {

@@ -1,4 +1,5 @@
-//! Sizes of source files, their opening words, and words that belong to one machine only.
+//! Sizes of source files, their opening words, and words that no file may have: those that belong to one
+//! machine only, and what hides a public item.
 
 use super::{Findings, Source};
 
@@ -8,7 +9,7 @@ const FAIL_LINES: usize = 1200;
 const LONG_FILES: [&str; 0] = [];
 
 /// Each in two parts, so that this file does not contain what it forbids.
-const FORBIDDEN: [(&str, &str, &str); 8] = [
+const FORBIDDEN: [(&str, &str, &str); 9] = [
     ("/wo", "rk/", "a path of somebody's machine"),
     ("/ro", "ot/", "a path of somebody's machine"),
     ("/ho", "me/", "a path of somebody's machine"),
@@ -20,6 +21,11 @@ const FORBIDDEN: [(&str, &str, &str); 8] = [
         "files.",
         "pythonhosted.org",
         "the host of a package registry",
+    ),
+    (
+        "#[doc(",
+        "hidden)]",
+        "public all the same; put it behind the feature `internals`",
     ),
 ];
 

@@ -7,8 +7,10 @@ use std::{fmt, io};
 
 use super::PageId;
 
+/// What comes of an operation that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// Why an operation failed. Each kind is one that a caller can do something about.
 #[derive(Clone, Debug)]
 pub enum Error {
     /// Bytes on disk are not what was written: which page, what was expected, what was found.

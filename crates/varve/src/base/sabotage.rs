@@ -4,6 +4,7 @@
 
 /// One thing that goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(not(feature = "sabotage"), allow(dead_code))]
 pub enum Sabotage {
     /// WAL-1: pages are written before their redo is durable.
     WriteAheadForgotten,
@@ -66,6 +67,7 @@ pub enum Sabotage {
 }
 
 impl Sabotage {
+    #[cfg(feature = "internals")]
     pub const ALL: [Sabotage; 29] = [
         Sabotage::WriteAheadForgotten,
         Sabotage::CheckpointTooFar,

@@ -190,12 +190,12 @@ impl TableDef {
     }
 
     /// The codec of this table's rows.
-    pub fn row_format(&self) -> Result<RowFormat> {
+    pub(crate) fn row_format(&self) -> Result<RowFormat> {
         RowFormat::new(&self.columns, self.schema_version)
     }
 
     /// The codec of the keys of `index`, one of this table's. Without parts for a hidden row id.
-    pub fn key_codec(&self, index: &IndexDef, collations: &Collations) -> Result<KeyCodec> {
+    pub(crate) fn key_codec(&self, index: &IndexDef, collations: &Collations) -> Result<KeyCodec> {
         KeyCodec::new(&self.columns, &index.parts, collations).map_err(|e| match e {
             Error::Unsupported { what } => Error::Unsupported {
                 what: format!("index {} of table {}: {what}", index.name, self.name),
@@ -205,7 +205,7 @@ impl TableDef {
     }
 
     /// Records in each key part the fingerprint of its collation: the index is built with it from now on.
-    pub fn stamp_collations(&mut self, collations: &Collations) -> Result<()> {
+    pub(crate) fn stamp_collations(&mut self, collations: &Collations) -> Result<()> {
         let indexes = std::iter::once(&mut self.primary).chain(&mut self.indexes);
         for part in indexes.flat_map(|i| &mut i.parts) {
             if let Some(ColumnType::Text { collation, .. }) =

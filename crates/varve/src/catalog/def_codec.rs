@@ -61,7 +61,7 @@ impl TableDef {
     }
 
     /// The table's name, if it is in this beginning of an encoded definition.
-    pub fn name_in(beginning: &[u8]) -> Option<String> {
+    pub(crate) fn name_in(beginning: &[u8]) -> Option<String> {
         let mut r = Reader {
             rest: beginning.get(NAME_AT..)?,
         };

@@ -114,7 +114,7 @@ impl CopyReader {
 
 impl TableDef {
     /// Reads a second copy, with the name that the table has now, if that is known.
-    pub fn decode_copy(encoded: &[u8], name: Option<String>) -> Result<TableDef> {
+    pub(crate) fn decode_copy(encoded: &[u8], name: Option<String>) -> Result<TableDef> {
         let mut def = TableDef::decode(encoded)?;
         if let Some(name) = name {
             def.name = name;

@@ -84,7 +84,7 @@ impl Loader<'_> {
     ) -> Result<Loaded> {
         let mtr = Arc::new(MtrEnv::new(self.pool.clone(), self.log.clone()));
         let (undo, unfinished) = self.load_undo(&mtr, id_limit)?;
-        let ring_bits = self.options.transaction_ring_bits;
+        let ring_bits = self.options.transaction_ring_bits();
         let sys = TxnSys::with_ring(id_limit, Box::new(LogIdLimit(mtr.clone())), ring_bits);
         if self.options.is_sabotaged(Sabotage::DoubtsForgotten) {
             sys.forget_doubts();

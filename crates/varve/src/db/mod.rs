@@ -1,6 +1,8 @@
 //! A database: opening, closing, background threads, and the faces of tables, transactions and cursors.
 
 mod create;
+#[cfg(feature = "internals")]
+mod internals;
 mod load;
 mod metrics;
 mod open;
@@ -101,13 +103,7 @@ impl Database {
     /// `InUse` if another process has it open, `NotFound` if there is none and none may be created, `Corrupt`
     /// or `CorruptFile` for damage, `Io` for what the operating system refuses.
     pub fn open(dir: impl AsRef<Path>, options: Options) -> Result<Database> {
-        Database::open_on(Arc::new(RealDisk), dir.as_ref(), options)
-    }
-
-    /// Like `open`, on another implementation of the disk.
-    #[doc(hidden)]
-    pub fn open_on(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Database> {
-        open::open(disk, dir, options, OpenPurpose::Use)
+        open::open(Arc::new(RealDisk), dir.as_ref(), options, OpenPurpose::Use)
     }
 
     /// Opens it to be looked at: `disk` is one whose changes nobody keeps.
@@ -124,17 +120,6 @@ impl Database {
     /// Writes everything out and stops. Other clones and transactions can't be used afterwards.
     pub fn close(self) -> Result<()> {
         self.inner.close()
-    }
-
-    /// Stops without writing anything out, as a crash of the process would. For tests of recovery.
-    #[doc(hidden)]
-    pub fn crash(self) {
-        self.inner.closed.store(true, Ordering::SeqCst);
-        self.inner.core.log.poison("the test crashed the database");
-        self.inner.warmth.stop_load();
-        self.inner.stop_indexer();
-        let background = self.inner.background.lock().take();
-        background.into_iter().for_each(Background::break_off);
     }
 
     /// Creates a table. Names have the form `schema/table`.
@@ -249,8 +234,8 @@ impl Database {
         self.inner.core.wake_interrupted();
     }
 
-    /// Poisons the database: a caller's thread failed in the middle of something.
-    #[doc(hidden)]
+    /// Poisons the database: a caller's thread failed in the middle of something. Nothing more is written,
+    /// and the next start recovers what was committed.
     pub fn poison(&self, why: &str) {
         self.inner.core.fail(why);
     }
@@ -403,14 +388,6 @@ impl Database {
         self.inner.recovery.wait(at_most)
     }
 
-    /// Indexes the next full file of the redo log, as a thread does by itself where the disk carries out
-    /// several operations at the same time. Returns its number; `None`: there is nothing to do now.
-    #[doc(hidden)]
-    pub fn index_redo(&self) -> Result<Option<u64>> {
-        let indexer = self.inner.indexer.as_ref();
-        indexer.map_or(Ok(None), Indexer::index_next)
-    }
-
     /// Everything that the engine counts.
     pub fn metrics(&self) -> Vec<Metric> {
         let inner = &self.inner;
@@ -446,11 +423,6 @@ impl Database {
     pub fn dir(&self) -> &Path {
         &self.inner.dir
     }
-
-    #[doc(hidden)]
-    pub fn core(&self) -> &Arc<Core> {
-        &self.inner.core
-    }
 }
 
 impl DatabaseInner {
@@ -458,6 +430,16 @@ impl DatabaseInner {
         if let Some(indexer) = &self.indexer {
             indexer.stop();
         }
+    }
+
+    /// Stops without writing anything out, as a crash of the process would.
+    pub(crate) fn crash(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.core.log.poison("the test crashed the database");
+        self.warmth.stop_load();
+        self.stop_indexer();
+        let background = self.background.lock().take();
+        background.into_iter().for_each(Background::break_off);
     }
 
     fn close(&self) -> Result<()> {

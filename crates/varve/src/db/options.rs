@@ -92,7 +92,7 @@ pub struct Options {
     /// which has so much less room for pages until then; else a quarter of it, beside it.
     pub recovery_memory_bytes: u64,
     /// From how many bytes on the buffer pool is large enough for that.
-    #[doc(hidden)]
+    #[cfg(feature = "internals")]
     pub least_shared_pool_bytes: u64,
     /// While there is so much redo between the checkpoint and the newest change, full files of the redo log
     /// get indexes, by which the start after a crash need not read them before the database opens. Less is
@@ -101,11 +101,11 @@ pub struct Options {
     /// Threads that bring pages up to date while the database is in use after a crash; `None`: two at least,
     /// one for each processor, eight at most. With 0 only those pages are that somebody uses, until the
     /// database is closed, no transaction is rolled back, and the redo log may become full.
-    #[doc(hidden)]
+    #[cfg(feature = "internals")]
     pub recovery_threads: Option<usize>,
     /// The states of so many ids of transactions, as a power of two, are in an array; those of older ones
     /// that are needed are elsewhere. Tests take few, to get there.
-    #[doc(hidden)]
+    #[cfg(feature = "internals")]
     pub transaction_ring_bits: u32,
     /// To get at what is left of a damaged database that does not open or does not stay open: 0 to 6,
     /// docs/damage.md has what each level passes over. From 1 to 3 nothing that was not lost before is safe.
@@ -157,9 +157,12 @@ impl Default for Options {
             collations: Vec::new(),
             find_collation: None,
             recovery_memory_bytes: 0,
+            #[cfg(feature = "internals")]
             least_shared_pool_bytes: LEAST_SHARED_POOL_BYTES,
             redo_index_from_bytes: 256 << 20,
+            #[cfg(feature = "internals")]
             recovery_threads: None,
+            #[cfg(feature = "internals")]
             transaction_ring_bits: RING_BITS,
             force_recovery: 0,
             create_if_missing: true,
@@ -203,8 +206,8 @@ impl Options {
                 self.force_recovery
             )));
         }
-        if !(10..=24).contains(&self.transaction_ring_bits) {
-            let bits = self.transaction_ring_bits;
+        let bits = self.transaction_ring_bits();
+        if !(10..=24).contains(&bits) {
             return Err(Error::invalid(format!("transaction_ring_bits {bits}")));
         }
         let least = u64::from(self.page_size) * 256;
@@ -239,7 +242,7 @@ impl Options {
     pub(super) fn recovery_memory(&self) -> RecoveryMemory {
         let pool = self.buffer_pool_bytes;
         match self.recovery_memory_bytes {
-            0 if pool >= self.least_shared_pool_bytes => RecoveryMemory::OfPool(pool / 2),
+            0 if pool >= self.least_shared_pool_bytes() => RecoveryMemory::OfPool(pool / 2),
             0 => RecoveryMemory::Beside((pool / 4).max(LEAST_RECOVERY_MEMORY_BYTES)),
             bytes => RecoveryMemory::Beside(bytes),
         }
@@ -261,9 +264,26 @@ impl Options {
         }
     }
 
+    fn least_shared_pool_bytes(&self) -> u64 {
+        #[cfg(feature = "internals")]
+        return self.least_shared_pool_bytes;
+        #[cfg(not(feature = "internals"))]
+        LEAST_SHARED_POOL_BYTES
+    }
+
     pub(super) fn recovery_threads(&self) -> usize {
-        self.recovery_threads
-            .unwrap_or(processors().clamp(2, MOST_RECOVERY_THREADS))
+        #[cfg(feature = "internals")]
+        if let Some(threads) = self.recovery_threads {
+            return threads;
+        }
+        processors().clamp(2, MOST_RECOVERY_THREADS)
+    }
+
+    pub(super) fn transaction_ring_bits(&self) -> u32 {
+        #[cfg(feature = "internals")]
+        return self.transaction_ring_bits;
+        #[cfg(not(feature = "internals"))]
+        RING_BITS
     }
 
     /// The log is written and read through the operating system's cache.

@@ -128,6 +128,7 @@ pub trait DiskFile: Send + Sync {
     /// Makes everything written so far durable (fdatasync).
     fn sync(&self) -> Result<()>;
     fn len(&self) -> Result<u64>;
+    #[cfg(feature = "internals")]
     fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)
     }

@@ -67,8 +67,7 @@ pub fn check(dir: impl AsRef<Path>, tell: &mut dyn FnMut(&Finding)) -> Result<Su
     check_on(Arc::new(RealDisk), dir.as_ref(), tell)
 }
 
-/// Like `check`, on another implementation of the disk.
-#[doc(hidden)]
+/// [`check`] on another implementation of the disk.
 pub fn check_on(
     disk: Arc<dyn Disk>,
     dir: &Path,
@@ -134,7 +133,7 @@ impl Check<'_> {
             Ok(db) => {
                 let told = self.replaced(&*disk, &files);
                 let done = told.and_then(|()| self.recovered(&db));
-                db.crash();
+                db.inner.crash();
                 done
             }
             Err(e) => {

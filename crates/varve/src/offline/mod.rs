@@ -1,7 +1,7 @@
 //! What is done to a database that nobody has open: finding damage, and saving what is left of a table.
 //!
 //! - **OFF-1** No file changes. Files are opened to be read only; what recovery would write stays in memory
-//!   ([`Overlay`](crate::io::Overlay)).
+//!   (io/overlay.rs).
 //! - **OFF-2** Whatever the files hold, there is no panic and no endless loop: what can't be read is told and
 //!   passed over.
 
@@ -10,6 +10,12 @@ mod files;
 mod finding;
 mod salvage;
 
-pub use check::{Summary, check, check_on};
+pub use check::{Summary, check};
 pub use finding::{Finding, Grade};
-pub use salvage::{SalvageSummary, Salvaged, Saved, TableFile, recovered, recovered_on};
+pub use salvage::{SalvageSummary, Salvaged, Saved, TableFile, recovered};
+
+#[cfg(feature = "internals")]
+pub use {
+    check::check_on,
+    salvage::{recovered_on, table_file_on},
+};

@@ -70,7 +70,7 @@ pub fn recovered(dir: &Path, name: &str) -> Result<TableFile> {
     recovered_on(Arc::new(RealDisk), dir, name)
 }
 
-#[doc(hidden)]
+/// [`recovered`] on another implementation of the disk.
 pub fn recovered_on(disk: Arc<dyn Disk>, dir: &Path, name: &str) -> Result<TableFile> {
     let overlay = Arc::new(Overlay::new(disk));
     let _lock = overlay.lock_below(dir)?;
@@ -83,9 +83,35 @@ pub fn recovered_on(disk: Arc<dyn Disk>, dir: &Path, name: &str) -> Result<Table
     };
     // So that the pages are in the overlay's file.
     db.close()?;
-    let mut file = TableFile::open_on(&*overlay, &dir.join(path))?;
+    let mut file = table_file_on(&*overlay, &dir.join(path))?;
     file.def = def.or(file.def);
     Ok(file)
+}
+
+/// [`TableFile::open`] on another implementation of the disk.
+pub fn table_file_on(disk: &dyn Disk, path: &Path) -> Result<TableFile> {
+    let file = disk.open(path, OpenMode::ReadOnly)?;
+    let header = FileHeader::read(&*file);
+    let (page_size, space) = match &header {
+        Ok(header) => (header.intro.page_size as usize, header.intro.space),
+        Err(e) => recognise(&*file)?.ok_or_else(|| e.clone())?,
+    };
+    if !page_size.is_power_of_two() || !(MIN_PAGE_SIZE..=MAX_PAGE_SIZE).contains(&page_size) {
+        return Err(Error::CorruptFile {
+            path: path.into(),
+            expected: "a page size from 4096 to 65536".into(),
+            found: page_size.to_string(),
+        });
+    }
+    let mut opened = TableFile {
+        file,
+        page_size,
+        space,
+        header: header.ok(),
+        def: None,
+    };
+    opened.def = opened.stored_definition();
+    Ok(opened)
 }
 
 impl TableFile {
@@ -95,33 +121,7 @@ impl TableFile {
     ///
     /// `Io`; `CorruptFile` if it is none, or nothing can be made of it.
     pub fn open(path: impl AsRef<Path>) -> Result<TableFile> {
-        TableFile::open_on(&RealDisk, path.as_ref())
-    }
-
-    #[doc(hidden)]
-    pub fn open_on(disk: &dyn Disk, path: &Path) -> Result<TableFile> {
-        let file = disk.open(path, OpenMode::ReadOnly)?;
-        let header = FileHeader::read(&*file);
-        let (page_size, space) = match &header {
-            Ok(header) => (header.intro.page_size as usize, header.intro.space),
-            Err(e) => recognise(&*file)?.ok_or_else(|| e.clone())?,
-        };
-        if !page_size.is_power_of_two() || !(MIN_PAGE_SIZE..=MAX_PAGE_SIZE).contains(&page_size) {
-            return Err(Error::CorruptFile {
-                path: path.into(),
-                expected: "a page size from 4096 to 65536".into(),
-                found: page_size.to_string(),
-            });
-        }
-        let mut opened = TableFile {
-            file,
-            page_size,
-            space,
-            header: header.ok(),
-            def: None,
-        };
-        opened.def = opened.stored_definition();
-        Ok(opened)
+        table_file_on(&RealDisk, path.as_ref())
     }
 
     /// The definition that stands on page 0, or else the second copy, with the name on page 0.

@@ -88,6 +88,7 @@ impl RedoReader {
     }
 
     /// Where the next frame would begin; after `next` returned `None`, the end of the log.
+    #[cfg(feature = "internals")]
     pub fn position(&self) -> Lsn {
         self.at
     }

@@ -93,6 +93,7 @@ impl ExternalValues {
         self.ends.len()
     }
 
+    #[cfg(feature = "internals")]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }

@@ -125,6 +125,7 @@ impl KeyCodec {
     }
 
     /// The column positions of the parts.
+    #[cfg(feature = "internals")]
     pub fn columns(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
         self.parts.iter().map(|p| p.column)
     }

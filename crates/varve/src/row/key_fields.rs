@@ -79,13 +79,18 @@ impl KeyField {
 
     /// Copies the value from a key to `out`, which is as long as the value. Total on any bytes.
     #[inline]
-    pub fn read(&self, key: &[u8], out: &mut [u8]) -> Result<(), Damage> {
+    pub(crate) fn read(&self, key: &[u8], out: &mut [u8]) -> Result<(), Damage> {
         self.read_split(&[], key, out)
     }
 
     /// The same from a key in two pieces.
     #[inline]
-    pub fn read_split(&self, prefix: &[u8], suffix: &[u8], out: &mut [u8]) -> Result<(), Damage> {
+    pub(crate) fn read_split(
+        &self,
+        prefix: &[u8],
+        suffix: &[u8],
+        out: &mut [u8],
+    ) -> Result<(), Damage> {
         let (from, to) = (self.at, self.at + self.len);
         let start = prefix.get(from..to.min(prefix.len())).unwrap_or_default();
         let rest = from.saturating_sub(prefix.len())..to.saturating_sub(prefix.len());

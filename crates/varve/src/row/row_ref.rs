@@ -25,7 +25,7 @@ pub struct RowRef<'a> {
 impl<'a> RowRef<'a> {
     /// Checks that `bytes` are a row of this table, of the current or an older schema version (ROW-4).
     #[inline]
-    pub fn new(format: &'a RowFormat, bytes: &'a [u8]) -> Result<RowRef<'a>, Damage> {
+    pub(crate) fn new(format: &'a RowFormat, bytes: &'a [u8]) -> Result<RowRef<'a>, Damage> {
         let Some(version) = bytes.first_chunk::<VERSION_LEN>() else {
             return Err(Damage::new("a row of at least 2 bytes", bytes.len()));
         };
@@ -71,7 +71,7 @@ impl<'a> RowRef<'a> {
     }
 
     /// The same row with external values that were fetched for it.
-    pub fn with_external<'b>(self, values: &'b ExternalValues) -> RowRef<'b>
+    pub(crate) fn with_external<'b>(self, values: &'b ExternalValues) -> RowRef<'b>
     where
         'a: 'b,
     {
@@ -86,7 +86,7 @@ impl<'a> RowRef<'a> {
         self.bytes
     }
 
-    pub fn format(&self) -> &'a RowFormat {
+    pub(crate) fn format(&self) -> &'a RowFormat {
         self.format
     }
 
@@ -165,7 +165,7 @@ impl<'a> RowRef<'a> {
     }
 
     /// The external columns, and where their references are.
-    pub fn external_columns(&self) -> impl Iterator<Item = (usize, ExternalRef)> + use<'a> {
+    pub(crate) fn external_columns(&self) -> impl Iterator<Item = (usize, ExternalRef)> + use<'a> {
         let row = *self;
         let external = move |&(index, _): &(usize, &u16)| row.end_word(index) & EXTERNAL_BIT != 0;
         let vars = row.layout.vars.iter().enumerate();
@@ -185,5 +185,18 @@ impl<'a> RowRef<'a> {
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Datum<'a>> + use<'a> {
         let row = *self;
         (0..row.len()).map(move |c| row.get(c))
+    }
+}
+
+#[cfg(feature = "internals")]
+impl<'a> RowRef<'a> {
+    /// What of these bytes is a row (ROW-4).
+    pub fn read(format: &'a RowFormat, bytes: &'a [u8]) -> Result<RowRef<'a>, Damage> {
+        RowRef::new(format, bytes)
+    }
+
+    /// Where its external values are.
+    pub fn external_refs(&self) -> impl Iterator<Item = ExternalRef> + use<'a> {
+        self.external_columns().map(|(_, external)| external)
     }
 }

@@ -32,7 +32,7 @@ pub enum AutoIncLock {
 
 impl Transaction {
     /// Takes `n` consecutive values for the running statement; returns the first.
-    pub fn draw_auto_increment(
+    pub(crate) fn draw_auto_increment(
         &mut self,
         table: &Arc<OpenTable>,
         n: u64,

@@ -162,6 +162,7 @@ pub struct TxnSys {
 impl TxnSys {
     /// A transaction system whose counter starts at `first_id`: above every id and number ever used, which
     /// after a crash is the last logged id limit.
+    #[cfg(feature = "internals")]
     pub fn new(first_id: u64, log: Box<dyn IdLimitLog>) -> TxnSys {
         TxnSys::with_ring(first_id, log, RING_BITS)
     }

@@ -138,13 +138,13 @@ pub struct Transaction {
     own_interrupt: Option<Arc<AtomicBool>>,
     /// The caller's flag, which counts instead.
     interrupt: Option<Arc<AtomicBool>>,
-    pub scratch: Scratch,
+    pub(crate) scratch: Scratch,
     /// Rows come in the order of their keys: the index, and the leaf that took the last one.
-    pub run: Option<(IndexId, LeafHint)>,
+    pub(crate) run: Option<(IndexId, LeafHint)>,
 }
 
 impl Transaction {
-    pub fn begin(core: impl Into<CoreHandle>, isolation: Isolation) -> Transaction {
+    pub(crate) fn begin(core: impl Into<CoreHandle>, isolation: Isolation) -> Transaction {
         let core = core.into();
         let (parts, number) = core.spare.take(&core.locks);
         let TrxParts {
@@ -243,12 +243,12 @@ impl Transaction {
         trx
     }
 
-    pub fn core(&self) -> &Arc<Core> {
+    pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }
 
     /// Tells the transaction from all others of the process, those that have ended included.
-    pub fn number(&self) -> TrxNumber {
+    pub(crate) fn number(&self) -> TrxNumber {
         self.number
     }
 
@@ -281,14 +281,14 @@ impl Transaction {
     }
 
     /// Waits as long as `other` does, and is interrupted with it.
-    pub fn wait_as(&mut self, other: &Transaction) {
+    pub(crate) fn wait_as(&mut self, other: &Transaction) {
         self.lock_wait = other.lock_wait;
         self.set_interrupt(other.interrupt().clone());
     }
 
     /// To be called every so often by whatever may run long without giving its caller anything.
     #[inline]
-    pub fn check_interrupt(&self) -> Result<()> {
+    pub(crate) fn check_interrupt(&self) -> Result<()> {
         // Relaxed: nothing else is read on its strength.
         match self.interrupt().load(Ordering::Relaxed) {
             true => Err(Error::Interrupted),
@@ -303,7 +303,7 @@ impl Transaction {
 
     /// An error if a wait for another thread has to stop: the transaction was interrupted, or the database
     /// has stopped.
-    pub fn check_waiting(&self) -> Result<()> {
+    pub(crate) fn check_waiting(&self) -> Result<()> {
         self.check_interrupt()?;
         self.core.check_usable()
     }
@@ -315,7 +315,7 @@ impl Transaction {
 
     /// A cursor has come to `n` rows. Told to the counter at the statement's end and every so often.
     #[inline]
-    pub fn count_rows(&mut self, n: u64) {
+    pub(crate) fn count_rows(&mut self, n: u64) {
         self.rows_read += n;
         if self.rows_read >= MOST_ROWS_UNTOLD {
             self.tell_rows_read();
@@ -330,7 +330,7 @@ impl Transaction {
     }
 
     /// An error if the transaction was prepared, committed or rolled back.
-    pub fn check_active(&self) -> Result<()> {
+    pub(crate) fn check_active(&self) -> Result<()> {
         match self.state {
             TrxState::Prepared => Err(Error::invalid(
                 "the transaction is prepared; commit it or roll it back",
@@ -358,7 +358,7 @@ impl Transaction {
     }
 
     /// How many undo records the transaction has written.
-    pub fn next_undo_no(&self) -> u64 {
+    pub(crate) fn next_undo_no(&self) -> u64 {
         self.undo.as_ref().map_or(0, TrxUndo::next_no)
     }
 
@@ -391,7 +391,7 @@ impl Transaction {
     }
 
     /// Opens the read view if there is none.
-    pub fn open_view(&mut self) {
+    pub(crate) fn open_view(&mut self) {
         if self.view.is_none() {
             let place = self.view_place.take();
             let place = place.unwrap_or_else(|| self.core.sys.view_place());
@@ -406,25 +406,26 @@ impl Transaction {
     }
 
     /// The view if one is open.
+    #[cfg(feature = "internals")]
     pub fn current_view(&self) -> Option<&ReadView> {
         self.view.as_ref()
     }
 
     /// Opens the view that plain reads go by, if the isolation level has them go by one.
-    pub fn open_read_view(&mut self) {
+    pub(crate) fn open_read_view(&mut self) {
         if self.isolation != Isolation::ReadUncommitted {
             self.open_view();
         }
     }
 
     /// The view that plain reads go by; `None` if they see the newest versions. `open_read_view` was called.
-    pub fn read_view(&self) -> Option<&ReadView> {
+    pub(crate) fn read_view(&self) -> Option<&ReadView> {
         let by_view = self.isolation != Isolation::ReadUncommitted;
         by_view.then(|| self.view.as_ref().expect("open_read_view was called"))
     }
 
     /// Draws the id if this is the first write.
-    pub fn writer(&mut self) -> Result<TrxId> {
+    pub(crate) fn writer(&mut self) -> Result<TrxId> {
         if let Some(id) = self.id {
             return Ok(id);
         }
@@ -441,13 +442,13 @@ impl Transaction {
     }
 
     /// The undo logs; `writer` was called.
-    pub fn undo_mut(&mut self) -> &mut TrxUndo {
+    pub(crate) fn undo_mut(&mut self) -> &mut TrxUndo {
         self.undo.as_mut().expect("writer() was called first")
     }
 
     /// Waits as long as purge lag asks for before a row is changed (pacer.rs). No latch may be held.
     #[inline]
-    pub fn wait_for_turn(&self, table: &OpenTable) -> Result<()> {
+    pub(crate) fn wait_for_turn(&self, table: &OpenTable) -> Result<()> {
         match table.is_temporary() || table.space() == SYSTEM_SPACE {
             true => Ok(()),
             false => self.core.pacer.wait(self.interrupt()),
@@ -455,7 +456,12 @@ impl Transaction {
     }
 
     /// Makes room for an undo record of `len` bytes about `table`.
-    pub fn prepare_undo(&mut self, table: TableId, kind: UndoKind, len: usize) -> Result<()> {
+    pub(crate) fn prepare_undo(
+        &mut self,
+        table: TableId,
+        kind: UndoKind,
+        len: usize,
+    ) -> Result<()> {
         self.check_active()?;
         self.writer()?;
         let undo = self.undo.as_mut().expect("writer() was called");
@@ -508,14 +514,14 @@ impl Transaction {
 
     /// The transaction removes a file, or gives it another name: its undo may take the pages that are kept
     /// for such (SP-9). It has not written yet.
-    pub fn may_use_kept_pages(&mut self) {
+    pub(crate) fn may_use_kept_pages(&mut self) {
         assert!(self.undo.is_none(), "SP-9: it has pages already");
         self.undo_purpose = AllocPurpose::Cleaning;
     }
 
     /// The commit says in redo that the file of this tablespace goes with it: recovery removes it then.
     /// Something was changed already.
-    pub fn removes_file(&mut self, space: SpaceId, path: String) -> Result<()> {
+    pub(crate) fn removes_file(&mut self, space: SpaceId, path: String) -> Result<()> {
         self.check_open()?;
         let undo = self.undo.as_mut();
         undo.expect("a definition was changed")

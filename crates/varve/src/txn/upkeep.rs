@@ -62,6 +62,7 @@ impl TxnSys {
     }
 
     /// How many ids have entered the straggler map from the ring, and how many views have got on their lists.
+    #[cfg(feature = "internals")]
     pub fn kept_beside_the_ring(&self) -> (u64, u64) {
         let upkeep = self.upkeep.lock();
         (upkeep.moved, upkeep.doubts)

@@ -309,6 +309,7 @@ impl UndoSys {
 
     /// Looks at every page of the redo-logged rollback segments (RSEG-3) and returns how many there are; an
     /// error names one that is lost, used twice, or holds something else. Transactions may go on.
+    #[cfg(feature = "internals")]
     pub fn check(&self) -> Result<u32> {
         let pages = |rseg: &Arc<Rseg>| Ok(rseg.check(&self.env)?.len() as u32);
         self.logged.iter().map(pages).sum()

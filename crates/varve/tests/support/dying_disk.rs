@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use varve::io::{DirEntry, Disk, DiskFile, OpenMode, RealDisk};
+use varve::internals::io::{DirEntry, Disk, DiskFile, OpenMode, RealDisk};
 use varve::{Error, Result};
 
 /// A disk of a process that dies: after so many changing operations nothing works any more.

@@ -81,8 +81,9 @@ impl Kept {
                 "doublewrite" => config.doublewrite = value == "true",
                 #[cfg(feature = "sabotage")]
                 "sabotage" => {
-                    let is = |s: &varve::base::Sabotage| format!("{:?}", Some(s)) == value;
-                    config.sabotage = varve::base::Sabotage::ALL.into_iter().find(is);
+                    let is =
+                        |s: &varve::internals::base::Sabotage| format!("{:?}", Some(s)) == value;
+                    config.sabotage = varve::internals::base::Sabotage::ALL.into_iter().find(is);
                 }
                 _ => println!("{line}"),
             }

@@ -54,7 +54,7 @@ pub struct Config {
     pub doublewrite: bool,
     /// What the database does wrong on purpose.
     #[cfg(feature = "sabotage")]
-    pub sabotage: Option<varve::base::Sabotage>,
+    pub sabotage: Option<varve::internals::base::Sabotage>,
     /// Every second table is a temporary one: made anew, and empty, whenever the database was opened.
     pub temporary: bool,
     pub undo_tablespaces: u32,

@@ -128,6 +128,7 @@ impl Indexer {
     /// # Errors
     ///
     /// The file gets no index (IDX-7).
+    #[cfg(feature = "internals")]
     pub fn index_next(&self) -> Result<Option<u64>> {
         self.shared.index_next()
     }

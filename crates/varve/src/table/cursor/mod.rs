@@ -199,7 +199,7 @@ pub struct Cursor {
 
 impl Cursor {
     /// A cursor over index number `index` (0: the clustered one). It has no position yet.
-    pub fn open(table: Arc<OpenTable>, index: usize) -> Result<Cursor> {
+    pub(crate) fn open(table: Arc<OpenTable>, index: usize) -> Result<Cursor> {
         table.index_at(index)?;
         let own = (index > 0).then(|| (&table.def.indexes[index - 1], &table.secondary[index - 1]));
         let clustered = (&table.def.primary, &table.clustered);
@@ -246,7 +246,7 @@ impl Cursor {
         })
     }
 
-    pub fn table(&self) -> &Arc<OpenTable> {
+    pub(crate) fn table(&self) -> &Arc<OpenTable> {
         &self.table
     }
 
@@ -655,7 +655,7 @@ impl Cursor {
 
     /// The current row as update and delete need it. The transaction must have read it with an exclusive
     /// lock.
-    pub fn current(&self, trx: &Transaction) -> Result<CurrentRow<'_>> {
+    pub(crate) fn current(&self, trx: &Transaction) -> Result<CurrentRow<'_>> {
         if self.searcher != trx.number() {
             return Err(Error::invalid(
                 "a row must be read by the transaction that changes it; this cursor was used by another one",

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use crate::catalog::{EXTERNAL, EntryRecord, ROW_AT, RowRecord};
-use crate::row::{Damage, KeyField, RowRef};
+use crate::row::{KeyField, RowRef};
 use crate::txn::Transaction;
 
 use super::{Current, Cursor, LockMode};
@@ -22,19 +22,21 @@ pub enum Peeked<'a> {
 
 impl Peeked<'_> {
     /// Reads fields of a row's key: `out` gets their values one behind the other, and has just the room for
-    /// them.
+    /// them. `false` if the key is damaged: the move there says where.
     #[inline]
     pub fn read_fields(
         (prefix, suffix): (&[u8], &[u8]),
         fields: &[KeyField],
         mut out: &mut [u8],
-    ) -> Result<(), Damage> {
+    ) -> bool {
         for field in fields {
             let (value, rest) = out.split_at_mut(field.len());
-            field.read_split(prefix, suffix, value)?;
+            if field.read_split(prefix, suffix, value).is_err() {
+                return false;
+            }
             out = rest;
         }
-        Ok(())
+        true
     }
 }
 

@@ -8,7 +8,7 @@ use super::Transaction;
 
 impl Transaction {
     /// Locks a row for as long as the transaction lives; waits as long as the lock wait timeout allows.
-    pub fn lock_record(&self, index: IndexId, key: &[u8], mode: Mode) -> Result<Acquired> {
+    pub(crate) fn lock_record(&self, index: IndexId, key: &[u8], mode: Mode) -> Result<Acquired> {
         let got = (self.core.locks).lock_record(self.locks(), index, key, mode, self.wait())?;
         self.maybe_forget(index, key, mode, got);
         Ok(got)
@@ -32,7 +32,7 @@ impl Transaction {
 
     /// Keeps others from putting keys from `low` up to `high` into an index, for as long as the transaction
     /// lives. Does not wait: called under the latch of the leaf that these keys belong to.
-    pub fn lock_gap(&self, index: IndexId, low: &[u8], high: Option<&[u8]>) -> Result<()> {
+    pub(crate) fn lock_gap(&self, index: IndexId, low: &[u8], high: Option<&[u8]>) -> Result<()> {
         match self.core.log.is_sabotaged(Sabotage::GapsOpen) {
             true => Ok(()),
             false => self.core.locks.lock_gap(self.locks(), index, low, high),
@@ -42,26 +42,31 @@ impl Transaction {
     /// Whether somebody's gap lock keeps this transaction from putting the key into the index. Does not wait:
     /// called under the exclusive latch of the key's leaf, before the key goes there.
     #[inline]
-    pub fn is_kept_out(&self, index: IndexId, key: &[u8]) -> bool {
+    pub(crate) fn is_kept_out(&self, index: IndexId, key: &[u8]) -> bool {
         self.core.locks.keeps_out(self.locks(), index, key)
     }
 
     /// Waits until nobody keeps the key out of the index any more. No latch may be held; look again
     /// afterwards.
-    pub fn wait_to_insert(&self, index: IndexId, key: &[u8]) -> Result<()> {
+    pub(crate) fn wait_to_insert(&self, index: IndexId, key: &[u8]) -> Result<()> {
         self.core
             .locks
             .wait_to_insert(self.locks(), index, key, self.wait())
     }
 
     /// Locks a row if nobody is in the way. Does not wait: may be called under a page latch.
-    pub fn try_lock_record(&self, index: IndexId, key: &[u8], mode: Mode) -> Option<Acquired> {
+    pub(crate) fn try_lock_record(
+        &self,
+        index: IndexId,
+        key: &[u8],
+        mode: Mode,
+    ) -> Option<Acquired> {
         let got = (self.core.locks).try_lock_record(self.locks(), index, key, mode)?;
         self.maybe_forget(index, key, mode, got);
         Some(got)
     }
 
-    pub fn locks(&self) -> &TrxLocks {
+    pub(crate) fn locks(&self) -> &TrxLocks {
         self.locks
             .as_ref()
             .expect("there until the transaction is dropped")
@@ -76,7 +81,7 @@ impl Transaction {
 
     /// Locks a table that an operation is about to use, and makes sure that it has not been dropped
     /// meanwhile.
-    pub fn use_table(&mut self, table: &OpenTable, mode: TableMode) -> Result<()> {
+    pub(crate) fn use_table(&mut self, table: &OpenTable, mode: TableMode) -> Result<()> {
         if table.is_temporary() {
             self.core.undo.env.spaces.check_temporary()?;
         }
@@ -143,7 +148,7 @@ impl Transaction {
     }
 
     /// Gives up a row lock that the transaction took but does not want.
-    pub fn unlock_record(&self, index: IndexId, key: &[u8]) {
+    pub(crate) fn unlock_record(&self, index: IndexId, key: &[u8]) {
         self.core.locks.unlock_record(self.locks(), index, key);
     }
 
@@ -153,7 +158,7 @@ impl Transaction {
     }
 
     /// Locks a table in an intention or full mode.
-    pub fn lock_table(&mut self, table: TableId, mode: TableMode) -> Result<()> {
+    pub(crate) fn lock_table(&mut self, table: TableId, mode: TableMode) -> Result<()> {
         if self.has_table(table, mode) {
             return Ok(());
         }
