@@ -93,7 +93,7 @@ impl Sweep {
     }
 
     /// How many threads can be of use.
-    pub fn shares(&self) -> usize {
+    pub fn chunks(&self) -> usize {
         self.items().len().div_ceil(CHUNK)
     }
 
@@ -102,7 +102,7 @@ impl Sweep {
         std::mem::take(&mut self.failed.lock())
     }
 
-    /// Works on shares until none is left; calls `between` before each. Returns how many items it took.
+    /// Works on chunks until none is left; calls `between` before each. Returns how many items it took.
     pub fn run(&self, core: &Core, mut between: impl FnMut()) -> usize {
         let items = self.items();
         let mut taken = 0;
@@ -112,9 +112,9 @@ impl Sweep {
             if start >= items.len() {
                 return taken;
             }
-            let share = &items[start..items.len().min(start + CHUNK)];
-            self.work_through(core, share);
-            taken += share.len();
+            let chunk = &items[start..items.len().min(start + CHUNK)];
+            self.work_through(core, chunk);
+            taken += chunk.len();
         }
     }
 

@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::txn::{Core, Counters};
 
-use super::rest::Rest;
+use super::pacing::BatchPace;
 use super::sweep::Sweep;
 
 pub(super) struct Workers {
@@ -47,28 +47,22 @@ impl Workers {
         }
     }
 
-    /// Works a sweep off, with the help of up to `helpers` of the `purge_threads`, and with the pauses of
-    /// `rest`.
-    pub fn run(
-        &mut self,
-        core: &Arc<Core>,
-        sweep: Sweep,
-        (helpers, rest): (usize, &mut Rest),
-    ) -> Arc<Sweep> {
+    /// Works a sweep off, with the workers and pauses of `pace`.
+    pub fn run(&mut self, core: &Arc<Core>, sweep: Sweep, pace: &mut BatchPace) -> Arc<Sweep> {
         let sweep = Arc::new(sweep);
-        let helpers = sweep.shares().saturating_sub(1).min(helpers);
-        if helpers > 0 {
+        let workers = sweep.chunks().saturating_sub(1).min(pace.workers);
+        if workers > 0 {
             self.resize(core, core.settings.purge().threads as usize);
             let mut state = self.shared.state.lock();
             state.sweep = Some(sweep.clone());
-            state.places = helpers;
+            state.places = workers;
             drop(state);
-            for _ in 0..helpers {
+            for _ in 0..workers {
                 self.shared.wake.notify_one();
             }
         }
-        sweep.run(core, || rest.pause_within(core));
-        if helpers > 0 {
+        sweep.run(core, || pace.pause_within(core));
+        if workers > 0 {
             let mut state = self.shared.state.lock();
             state.places = 0;
             state.sweep = None;

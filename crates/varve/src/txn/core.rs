@@ -105,11 +105,11 @@ pub struct Counters {
     /// Undo records that purge has worked off: of deleted rows, and others.
     pub purge_del_mark_records: Counter,
     pub purge_upd_exist_or_extern_records: Counter,
-    /// Undo records that the coordinator's helpers have worked off.
+    /// Undo records that the workers of purge have worked off.
     pub purge_helper_records: Counter,
-    /// Microseconds for which purge left the processors to others (purge/share.rs).
+    /// Microseconds for which purge left the processors to others (purge/pacing.rs).
     pub purge_pause_usec: Counter,
-    /// Standstills of purge, and their ends (purge/standstill.rs).
+    /// Standstills of purge, and their ends (purge/pacing.rs).
     pub purge_stop_count: Counter,
     pub purge_resume_count: Counter,
     /// Truncations of undo tablespaces, and the microseconds that they took once a tablespace was empty.

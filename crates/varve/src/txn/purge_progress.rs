@@ -9,7 +9,7 @@ pub enum PurgeState {
     /// There is nothing to do, or nothing that may be done yet.
     Idle,
     Running,
-    /// It has come to a standstill (purge/standstill.rs).
+    /// It has come to a standstill (purge/pacing.rs).
     Stopped,
 }
 
