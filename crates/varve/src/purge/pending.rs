@@ -1,5 +1,16 @@
 //! Reading the history: which logs come next, and their records, page by page.
 //!
+//! | state of a log | where it is | what comes next |
+//! |---|---|---|
+//! | in the history | its rollback segment | `look_up` finds the oldest, a window of numbers at a time |
+//! | looked up | `logs` | `collect` takes the first, until the batch is full |
+//! | being read | still the first of `logs`, and `reading` | its next page, in this batch or the next one |
+//! | in the batch | `batch`; if it is small, also `small` until it is read | `give_back` takes it off the history |
+//!
+//! The coordinator makes all transitions: `fill` those up to the batch, `give_back` the last one. Where it
+//! may not go on, because something could not be read, worked off or given back, everything that was looked
+//! up is forgotten, and the next batch begins with the oldest log that is still in the history.
+//!
 //! Small logs share pages. Those of a batch are first collected, and then read page by page: in the order of
 //! their numbers each page would be latched a hundred times, and its lines be fetched one by one, in turn
 //! with those of a hundred others.
@@ -18,55 +29,64 @@ use super::work::Work;
 
 /// Logs with so many numbers are looked up at a time.
 const WINDOW: u64 = 64 * 1024;
-/// A full batch takes the rest of what was looked up, too, if that seems to be less than this part of it: a
-/// small batch visits nearly as many pages of the trees as a large one.
-const REST: usize = 4;
+/// A full batch takes what is left of the logs that were looked up, too, if that seems to be less than this
+/// part of it: a small batch visits nearly as many pages of the trees as a large one.
+const REMAINDER: usize = 4;
+
+/// A log that is not worked off.
+#[derive(Clone, Copy)]
+struct PendingLog {
+    entry: HistoryEntry,
+    /// The place of its rollback segment in `Pending::rsegs`.
+    rseg: usize,
+}
 
 /// The oldest logs of some rollback segments, in the order of their numbers.
 pub(super) struct Pending {
     rsegs: Vec<Arc<Rseg>>,
-    /// What comes next, with the place of its rollback segment in `rsegs`.
-    logs: VecDeque<(HistoryEntry, usize)>,
+    /// What comes next.
+    logs: VecDeque<PendingLog>,
     /// Where the first of them is being read.
     reading: Option<Reading>,
     /// The page of each that was counted last: small logs share pages.
     last_pages: Vec<PageNo>,
     /// Logs whose records are all in the batch, but for what `small` says.
-    read: Vec<(HistoryEntry, usize)>,
-    /// For each rollback segment: the places in `read` of its small logs that are still to be read.
+    batch: Vec<PendingLog>,
+    /// For each rollback segment: the places in `batch` of its small logs that are still to be read.
     small: Vec<Vec<usize>>,
 }
 
 struct Reading {
     span: LogSpan,
     walk: LogWalk,
-    /// What is taken on the way through the log, and later.
-    sweeps: &'static [Wanted],
-    /// One past the number of the last undo record that was read on that way.
+    /// This pass through the log, and those after it.
+    passes: &'static [Pass],
+    /// One past the number of the last undo record that was read in this pass.
     undo_no: u64,
 }
 
+/// Which records are taken on the way through a log.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum Pass {
     All,
     Entries,
     Rows,
 }
 
-impl Wanted {
+impl Pass {
     /// PURGE-1.
-    fn of(log: &HistoryEntry) -> &'static [Wanted] {
+    fn through(log: &HistoryEntry) -> &'static [Pass] {
         match log.undone_unmark {
-            true => &[Wanted::Entries, Wanted::Rows],
-            false => &[Wanted::All],
+            true => &[Pass::Entries, Pass::Rows],
+            false => &[Pass::All],
         }
     }
 
     fn takes(self, record: &UndoRecord<'_>) -> bool {
         match self {
-            Wanted::All => true,
-            Wanted::Entries => !record.kind.is_row(),
-            Wanted::Rows => record.kind.is_row(),
+            Pass::All => true,
+            Pass::Entries => !record.kind.is_row(),
+            Pass::Rows => record.kind.is_row(),
         }
     }
 }
@@ -78,7 +98,7 @@ impl Pending {
             logs: VecDeque::new(),
             reading: None,
             last_pages: vec![NO_PAGE; rsegs.len()],
-            read: Vec::new(),
+            batch: Vec::new(),
             small: vec![Vec::new(); rsegs.len()],
         }
     }
@@ -107,26 +127,27 @@ impl Pending {
         work: &mut Work,
     ) -> Result<usize> {
         let mut pages = 0;
-        let enough = |pages, rest, read| {
-            pages >= budget && (rest >= read / REST || pages >= budget + budget / REST)
+        let enough = |pages, left, taken| {
+            pages >= budget && (left >= taken / REMAINDER || pages >= budget + budget / REMAINDER)
         };
-        while !enough(pages, self.logs.len(), self.read.len()) {
-            if self.logs.is_empty() && (!self.read.is_empty() || !self.look_up(core, limit)?) {
+        while !enough(pages, self.logs.len(), self.batch.len()) {
+            if self.logs.is_empty() && (!self.batch.is_empty() || !self.look_up(core, limit)?) {
                 break;
             }
-            let (log, n) = self.logs[0];
-            let is_small = log.is_in_one_page() && !log.undone_unmark;
-            if is_small && !log.only_space {
-                self.small[n].push(self.read.len());
-                if std::mem::replace(&mut self.last_pages[n], log.first) != log.first {
+            let log = self.logs[0];
+            let PendingLog { entry, rseg } = log;
+            let is_small = entry.is_in_one_page() && !entry.undone_unmark;
+            if is_small && !entry.only_space {
+                self.small[rseg].push(self.batch.len());
+                if std::mem::replace(&mut self.last_pages[rseg], entry.first) != entry.first {
                     pages += 1;
                 }
             }
-            let is_read = log.only_space || is_small;
-            if is_read || self.read_page(core, &log, n, &mut pages, work)? {
+            let is_taken = entry.only_space || is_small;
+            if is_taken || self.read_page(core, log, &mut pages, work)? {
                 self.reading = None;
                 self.logs.pop_front();
-                self.read.push((log, n));
+                self.batch.push(log);
             }
         }
         Ok(pages)
@@ -141,7 +162,7 @@ impl Pending {
         mut between: impl FnMut(),
     ) -> Result<()> {
         let mut failed: Option<(usize, Error)> = None;
-        let page = |place: usize| self.read[place].0.first;
+        let page = |place: usize| self.batch[place].entry.first;
         let mut by_page: Vec<(&Rseg, &[usize])> = Vec::new();
         for (rseg, small) in self.rsegs.iter().zip(&self.small) {
             let same_page = small.chunk_by(|a, b| page(*a) == page(*b));
@@ -153,7 +174,7 @@ impl Pending {
                 Some(PageId::new(rseg.space(), page(places[0])))
             });
             between();
-            if let Err((place, e)) = read_shared_page(core, rseg, places, &self.read, work)
+            if let Err((place, e)) = read_shared_page(core, rseg, places, &self.batch, work)
                 && failed.as_ref().is_none_or(|(first, _)| place < *first)
             {
                 failed = Some((place, e));
@@ -164,7 +185,7 @@ impl Pending {
             None => Ok(()),
             Some((place, e)) => {
                 // PURGE-1: no row of a later log.
-                self.read.truncate(place);
+                self.batch.truncate(place);
                 work.truncate(place);
                 Err(e)
             }
@@ -182,11 +203,13 @@ impl Pending {
         for (n, rseg) in self.rsegs.iter().enumerate() {
             below.clear();
             rseg.logs_below(&core.undo.env, end, &mut below)?;
-            self.logs.extend(below.iter().map(|log| (*log, n)));
+            let found = below.iter();
+            self.logs
+                .extend(found.map(|&entry| PendingLog { entry, rseg: n }));
         }
         let logs = self.logs.make_contiguous();
         // Stable: that merges what is in order already, the logs of each segment.
-        logs.sort_by_key(|(log, _)| log.no);
+        logs.sort_by_key(|log| log.entry.no);
         Ok(!self.logs.is_empty())
     }
 
@@ -194,28 +217,27 @@ impl Pending {
     fn read_page(
         &mut self,
         core: &Core,
-        log: &HistoryEntry,
-        n: usize,
+        PendingLog { entry, rseg: n }: PendingLog,
         pages: &mut usize,
         work: &mut Work,
     ) -> Result<bool> {
         let rseg = &self.rsegs[n];
         let reading = match &mut self.reading {
             Some(reading) => reading,
-            none => none.insert(Reading::begin(core, rseg, log)?),
+            none => none.insert(Reading::begin(core, rseg, &entry)?),
         };
         if let Some(no) = reading.walk.next(rseg.space())? {
-            let (sweep, order) = (reading.sweeps[0], self.read.len());
+            let (pass, place) = (reading.passes[0], self.batch.len());
             let undo_no = &mut reading.undo_no;
-            let next =
-                core.undo
-                    .read_page(rseg.space(), &reading.span, no, |slot, record, bytes| {
-                        *undo_no = record.undo_no + 1;
-                        if sweep.takes(record) && concerns_purge(record, log.undone_unmark) {
-                            let at = RollPtr::new(false, rseg.id(), no, slot);
-                            work.add(record, bytes, at, order);
-                        }
-                    })?;
+            let next = core
+                .undo
+                .read_page(rseg.space(), &reading.span, no, |slot, record, bytes| {
+                    *undo_no = record.undo_no + 1;
+                    if pass.takes(record) && concerns_purge(record, entry.undone_unmark) {
+                        let at = RollPtr::new(false, rseg.id(), no, slot);
+                        work.add(record, bytes, at, place);
+                    }
+                })?;
             reading.walk.goes_on_at(next);
             if std::mem::replace(&mut self.last_pages[n], no) != no {
                 *pages += 1;
@@ -224,22 +246,22 @@ impl Pending {
         if !reading.walk.is_at_end() {
             return Ok(false);
         }
-        reading.sweeps = &reading.sweeps[1..];
+        reading.passes = &reading.passes[1..];
         reading.undo_no = 0;
         reading.walk = reading.span.walk();
-        Ok(reading.sweeps.is_empty())
+        Ok(reading.passes.is_empty())
     }
 
     /// No log is in the batch, or about to be.
     pub fn is_empty(&self) -> bool {
-        self.read.is_empty() && self.logs.is_empty()
+        self.batch.is_empty() && self.logs.is_empty()
     }
 
     /// After a batch: the undo number below which everything in the oldest log is worked off.
     pub fn undo_no(&self) -> u64 {
         match &self.reading {
             // Not while only entries are worked off (PURGE-1).
-            Some(reading) if reading.sweeps.len() == 1 => reading.undo_no,
+            Some(reading) if reading.passes.len() == 1 => reading.undo_no,
             _ => 0,
         }
     }
@@ -247,12 +269,12 @@ impl Pending {
     /// Gives back the logs of the batch, but for those from the `end`th on. If there are such, what was read
     /// is forgotten: the next batch begins with them. Returns how many were given back.
     pub fn give_back(&mut self, core: &Core, end: Option<usize>) -> Result<usize> {
-        let done = end.map_or(self.read.len(), |end| end.min(self.read.len()));
+        let done = end.map_or(self.batch.len(), |end| end.min(self.batch.len()));
         let mut by_rseg = vec![Vec::new(); self.rsegs.len()];
-        for (log, n) in &self.read[..done] {
-            by_rseg[*n].push(*log);
+        for log in &self.batch[..done] {
+            by_rseg[log.rseg].push(log.entry);
         }
-        self.read.clear();
+        self.batch.clear();
         self.last_pages.fill(NO_PAGE);
         if end.is_some() {
             self.forget();
@@ -280,26 +302,26 @@ impl Reading {
         Ok(Reading {
             walk: span.walk(),
             span,
-            sweeps: Wanted::of(log),
+            passes: Pass::through(log),
             undo_no: 0,
         })
     }
 }
 
-/// Takes what concerns purge from small logs that have their page in common: those in these places of `read`.
-/// An error comes with the place of the first one that was not read.
+/// Takes what concerns purge from small logs that have their page in common: those in these places of the
+/// batch. An error comes with the place of the first one that was not read.
 fn read_shared_page(
     core: &Core,
     rseg: &Rseg,
     places: &[usize],
-    read: &[(HistoryEntry, usize)],
+    batch: &[PendingLog],
     work: &mut Work,
 ) -> std::result::Result<(), (usize, Error)> {
     let first = places[0];
-    let id = PageId::new(rseg.space(), read[first].0.first);
+    let id = PageId::new(rseg.space(), batch[first].entry.first);
     let page = core.undo.env.pool.shared(id).map_err(|e| (first, e))?;
     for &place in places {
-        let log = LogSpan::in_one_page(&read[place].0);
+        let log = LogSpan::in_one_page(&batch[place].entry);
         log.read_records(&page, id, |slot, record, bytes| {
             if concerns_purge(record, false) {
                 let at = RollPtr::new(false, rseg.id(), id.no, slot);
