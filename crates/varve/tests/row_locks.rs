@@ -61,6 +61,32 @@ fn until_waiting(db: &Database, n: u64) {
     }
 }
 
+/// Where a move fails, the cursor is not on the row that it left: its key would be that of the row it could
+/// not lock. The search goes on from there all the same.
+#[test]
+fn a_move_that_fails_leaves_the_cursor_on_no_row() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(dir.path());
+    let mut trx = db.begin(Isolation::ReadCommitted);
+    (1..=3).for_each(|id| insert(&mut trx, &table, id).unwrap());
+    trx.commit().unwrap();
+    for index in [0, 1] {
+        let mut holder = db.begin(Isolation::ReadCommitted);
+        lock(&mut holder, &table, 0, 2).unwrap().unwrap();
+        let mut trx = db.begin(Isolation::ReadCommitted);
+        trx.set_lock_wait_timeout(Duration::ZERO);
+        let mut cursor = table.cursor(index).unwrap();
+        assert!(cursor.first(&mut trx, LockMode::Exclusive).unwrap());
+        let moved = cursor.next(&mut trx);
+        assert!(matches!(moved, Err(Error::LockWaitTimeout)), "{moved:?}");
+        assert!(!cursor.on_row() && cursor.row().is_err());
+        assert!(cursor.current(&trx).is_err(), "what would be changed?");
+        holder.commit().unwrap();
+        assert!(cursor.next(&mut trx).unwrap());
+        assert_eq!(cursor.row().unwrap().get(1), Some(&20i64.to_le_bytes()[..]));
+    }
+}
+
 /// A row that a statement does not want is unlocked, but not one that an earlier statement locked.
 #[test]
 fn only_the_read_that_took_a_lock_gives_it_up() {

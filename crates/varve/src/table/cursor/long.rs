@@ -89,7 +89,7 @@ impl Cursor {
                 Ok(whole)
             });
             self.long = long;
-            if fetched? {
+            if fetched.inspect_err(|_| self.current = Current::None)? {
                 let n = self.long.values.len() as u64;
                 Counters::add(&trx.core().counters.long_values_read, n);
                 return Ok(true);

@@ -275,6 +275,7 @@ impl Cursor {
         self.seen_unlocked.clear();
         self.bounded = false;
         self.goes_on_after_key = false;
+        self.resume = Resume::End;
         self.long.release();
         self.join(trx, lock)
     }
@@ -480,14 +481,15 @@ impl Cursor {
         self.resume_at(self.key.clone(), seek);
     }
 
+    /// Leaves the current row and looks for the next one, from `resume` on.
     fn advance(&mut self, trx: &mut Transaction) -> Result<bool> {
+        self.current = Current::None;
         loop {
             let found = match self.lock {
                 LockMode::None => self.advance_consistent(trx)?,
                 _ => self.advance_locking(trx)?,
             };
             if !found {
-                self.current = Current::None;
                 return Ok(false);
             }
             if self.fetch_long(trx)? {
