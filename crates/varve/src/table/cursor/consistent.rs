@@ -9,18 +9,18 @@ use crate::catalog::{EntryRecord, RowRecord};
 use crate::page::{SlottedRef, record_parts};
 use crate::txn::{ReadView, Transaction, Visibility};
 
-use super::{Current, Cursor, Direction, Resume, beyond, candidates};
+use super::state::{Current, Direction, Next};
+use super::{Cursor, candidates};
 use crate::table::version::visible_or_newest;
 
 /// Records copied from a leaf at most while a scan is young; grows with each batch.
-pub(super) const FIRST_BATCH: usize = 4;
+const FIRST_BATCH: usize = 4;
 
 /// The same for a search that says where it ends: what is copied will be wanted, unless the caller stops
 /// early.
 const BOUNDED_BATCH: usize = 64;
 
 /// Records of one leaf that were copied as they are stored, and wait for their turn.
-#[derive(Default)]
 pub(super) struct Batch {
     pub(super) bytes: Vec<u8>,
     /// Where each record is in `bytes`, in the order of the scan.
@@ -31,14 +31,36 @@ pub(super) struct Batch {
     /// The view for which they were copied.
     view: Option<TrxNo>,
     /// Nothing was copied that does not start with what the search must start with.
-    bounded: bool,
+    within_prefix: bool,
+    /// How many the next batch may have.
+    limit: usize,
+}
+
+impl Default for Batch {
+    fn default() -> Batch {
+        Batch {
+            bytes: Vec::new(),
+            items: Vec::new(),
+            prefix: Vec::new(),
+            next: 0,
+            view: None,
+            within_prefix: false,
+            limit: FIRST_BATCH,
+        }
+    }
 }
 
 impl Batch {
-    pub(super) fn clear(&mut self) {
+    fn clear(&mut self) {
         self.bytes.clear();
         self.items.clear();
         self.next = 0;
+    }
+
+    /// The scan begins anew from somewhere.
+    pub(super) fn forget(&mut self) {
+        self.clear();
+        self.limit = FIRST_BATCH;
     }
 
     /// Copies these records of a latched leaf.
@@ -101,18 +123,9 @@ impl Cursor {
     pub(super) fn unread(&mut self) {
         let mut key = Vec::new();
         if self.batch.look(0, &mut key).is_some() {
-            let seek = match self.direction {
-                Direction::Forward => Seek::Ge,
-                Direction::Backward => {
-                    // The smallest key behind it.
-                    key.push(0);
-                    Seek::Lt
-                }
-            };
-            self.resume_at(key, seek);
+            self.resume_before(key);
         }
-        self.batch.clear();
-        self.batch_limit = FIRST_BATCH;
+        self.batch.forget();
     }
 
     pub(super) fn advance_consistent(&mut self, trx: &mut Transaction) -> Result<bool> {
@@ -126,11 +139,11 @@ impl Cursor {
         }
         loop {
             let is_cut = self.is_cut();
-            while let Some(payload) = self.batch.look(0, &mut self.key) {
-                if !is_cut && !self.in_bounds(&self.key) {
+            while let Some(payload) = self.batch.look(0, &mut self.row.key) {
+                if !is_cut && !self.is_in_bounds(&self.row.key) {
                     return Ok(false);
                 }
-                debug_assert!(self.in_bounds(&self.key));
+                debug_assert!(self.is_in_bounds(&self.row.key));
                 self.batch.next += 1;
                 if self.accept(trx, payload)? {
                     return Ok(true);
@@ -142,9 +155,14 @@ impl Cursor {
         }
     }
 
+    fn is_in_bounds(&self, key: &[u8]) -> bool {
+        self.bounds.contain(key, self.search.direction)
+    }
+
     /// Nothing was copied that lies beyond the bounds.
     pub(super) fn is_cut(&self) -> bool {
-        self.direction == Direction::Forward && (self.batch.bounded || !self.bounded)
+        self.search.direction == Direction::Forward
+            && (self.batch.within_prefix || !self.bounds.within_prefix)
     }
 
     /// Whether there is no doubt that the transaction sees what `writer` wrote.
@@ -158,7 +176,7 @@ impl Cursor {
         self.table.is_temporary() || by_view()
     }
 
-    /// Decides whether the transaction sees the record with key `self.key` and what `payload` of the batch
+    /// Decides whether the transaction sees the record with key `row.key` and what `payload` of the batch
     /// says.
     #[inline]
     fn accept(&mut self, trx: &mut Transaction, payload: Range<usize>) -> Result<bool> {
@@ -168,12 +186,12 @@ impl Cursor {
         let bytes = &self.batch.bytes[payload.clone()];
         let Some(record) = RowRecord::decode(bytes) else {
             let found = format!("{} bytes", bytes.len());
-            return Err(self.index().damage_at(&self.key, "a row", found));
+            return Err(self.index().damage_at(&self.row.key, "a row", found));
         };
         if self.is_seen(trx, record.trx) {
             let is_row = !record.is_deleted();
             if is_row {
-                self.current = Current::Batch(payload);
+                self.row.at = Current::Batch(payload);
             }
             return Ok(is_row);
         }
@@ -183,40 +201,48 @@ impl Cursor {
     /// The view does not see the record of a row: maybe an older version.
     #[cold]
     fn accept_older(&mut self, trx: &mut Transaction, payload: Range<usize>) -> Result<bool> {
-        self.payload.clear();
-        self.payload.extend_from_slice(&self.batch.bytes[payload]);
-        let (payload, scratch) = (&mut self.payload, &mut self.scratch);
-        let found = visible_or_newest(trx, &self.table, &self.key, payload, scratch)?;
-        self.current = if found { Current::Own } else { Current::None };
+        self.row.payload.clear();
+        self.row
+            .payload
+            .extend_from_slice(&self.batch.bytes[payload]);
+        let (payload, scratch) = (&mut self.row.payload, &mut self.scratch);
+        let found = visible_or_newest(trx, &self.table, &self.row.key, payload, scratch)?;
+        if found {
+            self.row.at = Current::Version;
+        }
         Ok(found)
     }
 
     fn accept_entry(&mut self, trx: &mut Transaction, payload: Range<usize>) -> Result<bool> {
         let payload = &self.batch.bytes[payload];
         let entry = EntryRecord::decode(payload);
-        let parts = entry.and_then(|e| Some((e, e.clustered_key(&self.key)?)));
+        let parts = entry.and_then(|e| Some((e, e.clustered_key(&self.row.key)?)));
         let Some((entry, clustered)) = parts else {
-            let found = format!("{} bytes behind a key of {}", payload.len(), self.key.len());
-            return Err(self.index().damage_at(&self.key, "an entry", found));
+            let found = format!(
+                "{} bytes behind a key of {}",
+                payload.len(),
+                self.row.key.len()
+            );
+            return Err(self.index().damage_at(&self.row.key, "an entry", found));
         };
         let seen = self.is_seen(trx, entry.trx);
         if seen && entry.is_deleted() {
             return Ok(false);
         }
-        self.clustered.clear();
-        self.clustered.extend_from_slice(clustered);
+        self.row.clustered.clear();
+        self.row.clustered.extend_from_slice(clustered);
         if !self.is_wanted()? {
             return Ok(false);
         }
-        if seen && self.keys_suffice {
-            self.current = Current::Entry;
+        if seen && self.keys.suffice {
+            self.row.at = Current::Entry;
             return Ok(true);
         }
         // Without a view the row may be newer than its entry.
         let decides = seen && trx.read_view().is_some();
-        let key = std::mem::take(&mut self.key);
+        let key = std::mem::take(&mut self.row.key);
         let found = self.fetch_clustered(trx, (!decides).then_some(&key[..]));
-        self.key = key;
+        self.row.key = key;
         if let Ok(false) = found {
             trx.check_interrupt()?;
         }
@@ -226,13 +252,18 @@ impl Cursor {
     /// Copies the next records of the index into the batch. `false`: there are no more.
     fn fill(&mut self, trx: &Transaction) -> Result<bool> {
         self.batch.clear();
-        self.batch.bounded = self.bounded;
-        let bound = self.bound();
+        self.batch.within_prefix = self.bounds.within_prefix;
+        let direction = self.search.direction;
+        let bound = match direction {
+            Direction::Forward => self.bounds.ceiling(),
+            Direction::Backward => None,
+        };
         while self.batch.items.is_empty() {
             trx.check_interrupt()?;
-            let Resume::At(from, seek) = &self.resume else {
+            let Next::Key(seek) = self.resume.next else {
                 return Ok(false);
             };
+            let from = &self.resume.key;
             if bound.as_ref().is_some_and(|bound| from >= bound) {
                 return Ok(false);
             }
@@ -240,38 +271,38 @@ impl Cursor {
                 0 => &self.table.clustered,
                 n => &self.table.secondary[n - 1],
             };
-            let leaf = index.tree.latch_leaf_shared(from, *seek)?;
+            let leaf = index.tree.latch_leaf_shared(from, seek)?;
             let page = leaf.slotted();
             let mut candidates = candidates(&leaf, seek.is_forward());
-            let is_cut = bound.as_ref().is_some_and(|bound| {
+            let cut = bound.as_ref().filter(|bound| {
                 let (Ok(end) | Err(end)) = page.search(bound);
                 let is_cut = end < candidates.end;
                 candidates.end = candidates.end.min(end).max(candidates.start);
                 is_cut
             });
             let limit = match bound {
-                Some(_) => self.batch_limit.max(BOUNDED_BATCH),
-                None => self.batch_limit,
+                Some(_) => self.batch.limit.max(BOUNDED_BATCH),
+                None => self.batch.limit,
             };
             let left_out = candidates.len().saturating_sub(limit);
-            let wanted = match self.direction {
+            let wanted = match direction {
                 Direction::Forward => candidates.start..candidates.end - left_out,
                 Direction::Backward => candidates.start + left_out..candidates.end,
             };
-            let resume = match (self.direction, left_out) {
-                (_, 0) if is_cut => Resume::At(bound.clone().expect("it cut"), Seek::Ge),
-                (direction, 0) => beyond(&page, direction),
-                (Direction::Forward, _) => Resume::At(page.key(wanted.end - 1), Seek::Gt),
-                (Direction::Backward, _) => Resume::At(page.key(wanted.start), Seek::Lt),
-            };
-            self.batch.copy(page, wanted, self.direction);
+            self.batch.copy(page, wanted.clone(), direction);
+            let resume = &mut self.resume;
+            match (direction, left_out, cut) {
+                (_, 0, Some(bound)) => resume.at(bound, Seek::Ge),
+                (direction, 0, None) => resume.beyond(&page, direction),
+                (Direction::Forward, ..) => resume.after_slot(&page, wanted.end - 1, direction),
+                (Direction::Backward, ..) => resume.after_slot(&page, wanted.start, direction),
+            }
             drop(leaf);
-            self.resume = resume;
-            if left_out == 0 && !is_cut {
+            if left_out == 0 && cut.is_none() {
                 self.leaf_passed();
             }
         }
-        self.batch_limit = self.batch_limit.saturating_mul(4);
+        self.batch.limit = self.batch.limit.saturating_mul(4);
         Ok(true)
     }
 }

@@ -2,62 +2,41 @@
 //! all.
 
 use crate::base::Result;
+use crate::catalog::OpenTable;
 use crate::row::{Datum, DatumBuf, KeyField, MAX_KEY_BYTES, successor};
 
-use super::{Current, Cursor, Direction};
+use super::Cursor;
+use super::state::{Current, Direction};
 
 /// Asked about each entry of a secondary index before its row is locked or fetched, with the values of
 /// [`Cursor::key_columns`]; NULL for those that can't be had from a key. `false` passes the row over. No
 /// latch is held.
 pub type EntryFilter = Box<dyn FnMut(&DatumBuf) -> Result<bool> + Send>;
 
-impl Cursor {
-    /// Where the searches forward that follow end: at rows whose key comes after `values`, the first parts of
-    /// a search key, or starts with them unless `inclusive`. Rows from there on are not even locked. `None`
-    /// lifts the end.
-    pub fn set_end(&mut self, end: Option<(&[Datum<'_>], bool)>) -> Result<()> {
-        let mut key = std::mem::take(&mut self.end);
-        key.clear();
-        if let Some((values, inclusive)) = end {
-            self.table.encode_search(self.index, values, &mut key)?;
-            if inclusive && !successor(&mut key) {
-                key.clear();
-            }
-        }
-        self.end = key;
-        Ok(())
-    }
+/// Which keys a search wants.
+#[derive(Default)]
+pub(super) struct Bounds {
+    /// What the search was given: what `next_same` and exact searches find must start with it.
+    pub prefix: Vec<u8>,
+    pub within_prefix: bool,
+    /// Searches forward end before this key, if it is not empty.
+    end: Vec<u8>,
+    /// Searches backward end behind this key, which may be empty.
+    begin: Vec<u8>,
+}
 
-    /// Where the searches backward that follow end: at rows whose key comes before `values`, the first parts
-    /// of a search key, or starts with them unless `inclusive`. Rows from there on are not even locked.
-    /// `None` lifts the end.
-    pub fn set_begin(&mut self, begin: Option<(&[Datum<'_>], bool)>) -> Result<()> {
-        let mut key = std::mem::take(&mut self.begin);
-        key.clear();
-        if let Some((values, inclusive)) = begin {
-            self.table.encode_search(self.index, values, &mut key)?;
-            if !inclusive && !successor(&mut key) {
-                key = vec![0xff; MAX_KEY_BYTES + 1];
-            }
-        }
-        self.begin = key;
-        Ok(())
-    }
-
+impl Bounds {
     /// The key below which a search backward wants nothing.
-    pub(super) fn floor(&self) -> &[u8] {
-        match self.bounded && self.prefix > self.begin {
+    pub fn floor(&self) -> &[u8] {
+        match self.within_prefix && self.prefix > self.begin {
             true => &self.prefix,
             false => &self.begin,
         }
     }
 
     /// The key from which on a search forward wants nothing, if there is one.
-    pub(super) fn bound(&self) -> Option<Vec<u8>> {
-        if self.direction == Direction::Backward {
-            return None;
-        }
-        let mut past = match self.bounded {
+    pub fn ceiling(&self) -> Option<Vec<u8>> {
+        let mut past = match self.within_prefix {
             true => self.prefix.clone(),
             false => Vec::new(),
         };
@@ -70,30 +49,104 @@ impl Cursor {
         }
     }
 
-    pub(super) fn in_bounds(&self, key: &[u8]) -> bool {
-        if self.bounded && !key.starts_with(&self.prefix) {
+    /// Where a search in this direction ends.
+    pub fn far_end(&self, direction: Direction) -> Option<Vec<u8>> {
+        match direction {
+            Direction::Forward => self.ceiling(),
+            Direction::Backward => Some(self.floor().to_vec()),
+        }
+    }
+
+    /// A search in this direction may find the key.
+    pub fn contain(&self, key: &[u8], direction: Direction) -> bool {
+        if self.within_prefix && !key.starts_with(&self.prefix) {
             return false;
         }
-        match self.direction {
+        match direction {
             Direction::Forward => self.end.is_empty() || key < &self.end[..],
             Direction::Backward => key >= &self.begin[..],
         }
+    }
+}
+
+/// What is read from the keys of entries.
+pub(super) struct KeyReads {
+    pub filter: Option<EntryFilter>,
+    /// Consistent reads of a secondary index need not fetch the row.
+    pub suffice: bool,
+    /// See [`Cursor::key_columns`].
+    columns: Vec<(usize, bool)>,
+    /// The current entry's key, taken apart.
+    parts: DatumBuf,
+}
+
+impl KeyReads {
+    /// None yet, of this index.
+    pub fn of(table: &OpenTable, index: usize) -> KeyReads {
+        let own = (index > 0).then(|| (&table.def.indexes[index - 1], &table.secondary[index - 1]));
+        let clustered = (&table.def.primary, &table.clustered);
+        let columns = (own.into_iter().chain([clustered]))
+            .flat_map(|(def, open)| {
+                let parts = def.parts.iter().enumerate();
+                parts.map(|(i, part)| (part.column, open.codec.readable(i)))
+            })
+            .collect();
+        KeyReads {
+            filter: None,
+            suffice: false,
+            columns,
+            parts: DatumBuf::new(),
+        }
+    }
+}
+
+impl Cursor {
+    /// Where the searches forward that follow end: at rows whose key comes after `values`, the first parts of
+    /// a search key, or starts with them unless `inclusive`. Rows from there on are not even locked. `None`
+    /// lifts the end.
+    pub fn set_end(&mut self, end: Option<(&[Datum<'_>], bool)>) -> Result<()> {
+        let mut key = std::mem::take(&mut self.bounds.end);
+        key.clear();
+        if let Some((values, inclusive)) = end {
+            self.table.encode_search(self.index, values, &mut key)?;
+            if inclusive && !successor(&mut key) {
+                key.clear();
+            }
+        }
+        self.bounds.end = key;
+        Ok(())
+    }
+
+    /// Where the searches backward that follow end: at rows whose key comes before `values`, the first parts
+    /// of a search key, or starts with them unless `inclusive`. Rows from there on are not even locked.
+    /// `None` lifts the end.
+    pub fn set_begin(&mut self, begin: Option<(&[Datum<'_>], bool)>) -> Result<()> {
+        let mut key = std::mem::take(&mut self.bounds.begin);
+        key.clear();
+        if let Some((values, inclusive)) = begin {
+            self.table.encode_search(self.index, values, &mut key)?;
+            if !inclusive && !successor(&mut key) {
+                key = vec![0xff; MAX_KEY_BYTES + 1];
+            }
+        }
+        self.bounds.begin = key;
+        Ok(())
     }
 
     /// Passes over the rows of a secondary index whose entries the filter does not want, from the next search
     /// on.
     pub fn set_filter(&mut self, filter: Option<EntryFilter>) {
-        self.filter = filter;
+        self.keys.filter = filter;
     }
 
-    /// Whether the filter wants the entry `self.key` of row `self.clustered`. An entry's key never changes,
+    /// Whether the filter wants the entry `row.key` of row `row.clustered`. An entry's key never changes,
     /// so what it says holds for every version of the row that yields it.
     pub(super) fn is_wanted(&mut self) -> Result<bool> {
-        let Some(mut filter) = self.filter.take() else {
+        let Some(mut filter) = self.keys.filter.take() else {
             return Ok(true);
         };
-        let wanted = self.take_apart().and_then(|()| filter(&self.parts));
-        self.filter = Some(filter);
+        let wanted = self.take_apart().and_then(|()| filter(&self.keys.parts));
+        self.keys.filter = Some(filter);
         wanted
     }
 
@@ -101,22 +154,22 @@ impl Cursor {
     /// [`key_columns`](Self::key_columns). Where the view can decide on a secondary entry alone, the row is
     /// then not fetched, and [`key_values`](Self::key_values) has what there is.
     pub fn set_keys_suffice(&mut self, keys_suffice: bool) {
-        self.keys_suffice = keys_suffice && self.index != 0;
+        self.keys.suffice = keys_suffice && self.index != 0;
     }
 
     /// The columns that `key_values` gives, in its order: the index's own, then those of the primary key. For
     /// each its position in the table's list, and whether its value can be had from a key.
     pub fn key_columns(&self) -> &[(usize, bool)] {
-        &self.key_columns
+        &self.keys.columns
     }
 
     /// The values of `key_columns`, if the current row was not fetched.
     pub fn key_values(&mut self) -> Result<Option<&DatumBuf>> {
-        if self.current != Current::Entry {
+        if self.row.at != Current::Entry {
             return Ok(None);
         }
         self.take_apart()?;
-        Ok(Some(&self.parts))
+        Ok(Some(&self.keys.parts))
     }
 
     /// The columns of `key_columns` whose values stand at constant places in the index's keys.
@@ -137,32 +190,32 @@ impl Cursor {
     /// the other, and has just the room for them. `false` if it was.
     #[inline]
     pub fn read_fields(&self, fields: &[KeyField], mut out: &mut [u8]) -> Result<bool> {
-        if self.current != Current::Entry {
+        if self.row.at != Current::Entry {
             return Ok(false);
         }
         for field in fields {
             let (value, rest) = out.split_at_mut(field.len());
-            if let Err(d) = field.read(&self.key, value) {
-                return Err(self.index().damage_at(&self.key, d.expected, d.found));
+            if let Err(d) = field.read(&self.row.key, value) {
+                return Err(self.index().damage_at(&self.row.key, d.expected, d.found));
             }
             out = rest;
         }
         Ok(true)
     }
 
-    /// Fills `parts` with the values of the entry `self.key` of row `self.clustered`.
+    /// Fills `parts` with the values of the entry `row.key` of row `row.clustered`.
     fn take_apart(&mut self) -> Result<()> {
-        let mut parts = std::mem::take(&mut self.parts);
+        let mut parts = std::mem::take(&mut self.keys.parts);
         parts.clear();
-        let own = self.index().codec.decode(&self.key, &mut parts);
+        let own = self.index().codec.decode(&self.row.key, &mut parts);
         let all = own.and_then(|_| {
             let clustered = &self.table.clustered.codec;
-            clustered.decode(&self.clustered, &mut parts)
+            clustered.decode(&self.row.clustered, &mut parts)
         });
-        self.parts = parts;
+        self.keys.parts = parts;
         match all {
             Ok(_) => Ok(()),
-            Err(d) => Err(self.index().damage_at(&self.key, d.expected, d.found)),
+            Err(d) => Err(self.index().damage_at(&self.row.key, d.expected, d.found)),
         }
     }
 }

@@ -1,25 +1,6 @@
 //! Locking reads: one record at a time, its lock granted under the leaf's latch or waited for without any.
 //!
-//! # Gaps
-//!
-//! Under REPEATABLE READ and SERIALIZABLE a locking search also keeps others from putting keys where it
-//! looked. What it locks is an interval of keys, from where the search began to where it has got: `covered`
-//! is that place. It grows piece by piece, each under the shared latch of the leaf whose fences contain it:
-//! up to and including a record that is about to be locked, up to the search's end when a record beyond that
-//! end is met, up to the leaf's fence before the scan leaves the leaf. A record that has to be waited for
-//! adds nothing yet: the scan then looks again from where it was.
-//!
-//! - GAP-2 What a locking search has passed is covered without a hole: each piece begins where the last one
-//!   ended, and that place is within the leaf's fences or at one of them, so that nothing can have been added
-//!   in between.
-//!
-//! A search for all parts of a unique key without NULL is different if it finds the row: the row's lock alone
-//! keeps any other from having that key, so nothing is covered. If the row turns out to be gone, the search
-//! begins again and covers what it passes, like any other.
-//!
-//! The interval of a search by key ends where the search does, not at the next record, wherever that may be.
-//! So what is locked follows from the statement and the rows that it found, not from their neighbours or from
-//! where pages begin.
+//! What it does about the gaps between the records is in `gaps`.
 //!
 //! # Semi-consistent reads
 //!
@@ -34,29 +15,40 @@
 //!   nobody can say whether its writer, which has ended meanwhile, committed it or took it back.
 
 use crate::base::{IndexId, Result, StopPoint};
-use crate::btree::{Seek, SharedLeaf};
+use crate::btree::Seek;
 use crate::catalog::RowRecord;
 use crate::lock::Acquired;
 use crate::page::SlottedRef;
 use crate::txn::Transaction;
 
-use super::{Current, Cursor, Direction, LockMode, Resume, beyond, candidates};
+use super::gaps::GapMode;
+use super::state::{Current, Direction, Next};
+use super::{Cursor, LockMode, candidates};
 use crate::table::rowlock::{IfLocked, entry_of, lock_latched};
 use crate::table::version::{read_leaf, visible_version};
 
-/// What a search does about the gaps that it passes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Gaps {
-    /// Nothing.
-    Open,
-    /// It locks them.
-    Locked,
-    /// It locks them, unless it finds the one row that can be there.
-    LockedIfAbsent,
+/// What a scan remembers of rows that others had locked.
+#[derive(Default)]
+pub(super) struct Contended {
+    /// Clustered key of a row for which the scan waited, and got a new lock.
+    waited_for: Vec<u8>,
+    /// Clustered key of the row that it gave last without waiting: coming to it again, the scan waits.
+    given_unlocked: Vec<u8>,
+}
+
+impl Contended {
+    /// A new search begins.
+    pub(super) fn clear(&mut self) {
+        self.waited_for.clear();
+        self.given_unlocked.clear();
+    }
 }
 
 enum Step {
-    Row,
+    /// `ends_leaf`: on its way down the scan has come to the last record that can be in the leaf.
+    Row {
+        ends_leaf: bool,
+    },
     End,
     Again,
     /// There may be more in the next leaf.
@@ -65,11 +57,10 @@ enum Step {
 
 impl Cursor {
     pub(super) fn advance_locking(&mut self, trx: &mut Transaction) -> Result<bool> {
-        self.semi_consistent = false;
         loop {
             match self.lock_next(trx)? {
-                Step::Row => {
-                    if self.was_last_of_leaf && !self.semi_consistent {
+                Step::Row { ends_leaf } => {
+                    if ends_leaf {
                         self.leaf_passed();
                     }
                     return Ok(true);
@@ -84,42 +75,46 @@ impl Cursor {
 
     /// Looks at one record, or at a leaf without any that counts.
     fn lock_next(&mut self, trx: &mut Transaction) -> Result<Step> {
-        let Resume::At(from, seek) = &self.resume else {
+        let Next::Key(seek) = self.resume.next else {
             return Ok(Step::End);
         };
+        let direction = self.search.direction;
         let table = self.table.clone();
         let index = table.index_at(self.index)?;
-        let leaf = index.tree.latch_leaf_shared(from, *seek)?;
+        let leaf = index.tree.latch_leaf_shared(&self.resume.key, seek)?;
         let page = leaf.slotted();
         let candidates = candidates(&leaf, seek.is_forward());
-        self.check_place(&leaf)?;
+        self.gaps.check_place(index, &leaf, direction)?;
         for n in 0..candidates.len() {
-            let slot = match self.direction {
+            let slot = match direction {
                 Direction::Forward => candidates.start + n,
                 Direction::Backward => candidates.end - 1 - n,
             };
-            self.key.clear();
-            page.push_key(slot, &mut self.key);
+            self.row.key.clear();
+            page.push_key(slot, &mut self.row.key);
             // What is below such a key is in another leaf: the scan goes on there, and not by `leave`.
-            self.was_last_of_leaf = self.direction == Direction::Backward && self.key == page.low();
-            if !self.in_bounds(&self.key) {
+            let ends_leaf = direction == Direction::Backward && self.row.key == page.low();
+            if !self.bounds.contain(&self.row.key, direction) {
                 self.cover_to_end(trx, index.id)?;
                 return Ok(Step::End);
             }
             let payload = page.payload(slot);
             if self.index != 0 {
-                let (entry, clustered) = entry_of(index, &leaf, &self.key, payload)?;
+                let (entry, clustered) = entry_of(index, &leaf, &self.row.key, payload)?;
                 let open = trx.id() != Some(entry.trx) && trx.core().sys.is_unfinished(entry.trx);
                 if entry.is_deleted() && !open {
                     continue;
                 }
-                self.clustered.clear();
-                self.clustered.extend_from_slice(clustered);
-                if self.gaps != Gaps::LockedIfAbsent {
+                self.row.clustered.clear();
+                self.row.clustered.extend_from_slice(clustered);
+                if self.gaps.mode != GapMode::LockedIfAbsent {
                     self.cover_key(trx, index.id)?;
                 }
                 drop(leaf);
-                return self.lock_entry(trx);
+                return Ok(match self.lock_entry(trx)? {
+                    true => Step::Row { ends_leaf },
+                    false => Step::Again,
+                });
             }
             let record = RowRecord::decode(payload).ok_or_else(|| {
                 let found = format!("{} bytes", payload.len());
@@ -129,22 +124,22 @@ impl Cursor {
             if record.is_deleted() && (own || !trx.core().sys.is_unfinished(record.trx)) {
                 continue;
             }
-            let semi_consistent = self.is_semi_consistent_at(&self.key);
+            let semi_consistent = self.is_semi_consistent_at(&self.row.key);
             if semi_consistent && !own && trx.core().sys.is_unfinished(record.trx) {
                 drop(leaf);
                 return self.give_committed(trx);
             }
-            let mode = self.lock.record_mode();
-            if let Some(acquired) = lock_latched(trx, &table, &self.key, record.trx, mode) {
+            let mode = self.search.lock.record_mode();
+            if let Some(acquired) = lock_latched(trx, &table, &self.row.key, record.trx, mode) {
                 self.cover_key(trx, index.id)?;
-                self.payload.clear();
-                self.payload.extend_from_slice(payload);
-                self.current = Current::Own;
-                self.is_new_lock = acquired == Acquired::New || self.waited_for == self.key;
-                self.resume_after_key();
-                return Ok(Step::Row);
+                self.row.payload.clear();
+                self.row.payload.extend_from_slice(payload);
+                let is_new = acquired == Acquired::New || self.contended.waited_for == self.row.key;
+                self.row.at = Current::Locked { is_new };
+                self.resume_behind_row();
+                return Ok(Step::Row { ends_leaf });
             }
-            if self.lock.if_locked() == IfLocked::Skip {
+            if self.search.lock.if_locked() == IfLocked::Skip {
                 continue;
             }
             if semi_consistent {
@@ -152,9 +147,9 @@ impl Cursor {
                 return self.give_committed(trx);
             }
             drop(leaf);
-            if trx.lock_record(table.clustered.id, &self.key, mode)? == Acquired::New {
-                self.waited_for.clear();
-                self.waited_for.extend_from_slice(&self.key);
+            if trx.lock_record(table.clustered.id, &self.row.key, mode)? == Acquired::New {
+                self.contended.waited_for.clear();
+                self.contended.waited_for.extend_from_slice(&self.row.key);
             }
             // Meanwhile others may have put rows before this one.
             return Ok(Step::Again);
@@ -164,43 +159,37 @@ impl Cursor {
 
     /// Whether the scan gives a row with this clustered key rather than wait for it.
     fn is_semi_consistent_at(&self, key: &[u8]) -> bool {
-        self.lock == LockMode::ExclusiveSemiConsistent && self.seen_unlocked != key
+        self.search.lock == LockMode::ExclusiveSemiConsistent
+            && self.contended.given_unlocked != key
     }
 
-    /// Gives what was committed last of the row `self.key`, which another transaction has locked. No latch
+    /// Gives what was committed last of the row `row.key`, which another transaction has locked. No latch
     /// may be held.
     fn give_committed(&mut self, trx: &Transaction) -> Result<Step> {
         // SEMI-2: the view, then the record.
         let view = trx.core().sys.open_view(trx.id());
         trx.core().log.stops.pass(StopPoint::ViewOfCommittedRow);
-        let (key, payload, scratch) = (&self.key, &mut self.payload, &mut self.scratch);
+        let (key, payload, scratch) = (&self.row.key, &mut self.row.payload, &mut self.scratch);
         if !read_leaf(&self.table.clustered, key, payload)?
             || !visible_version(trx, &view, &self.table, key, payload, scratch)?
         {
-            self.resume_after_key();
+            self.resume_behind_row();
             return Ok(Step::Again);
         }
-        self.seen_unlocked.clear();
-        self.seen_unlocked.extend_from_slice(&self.key);
-        self.semi_consistent = true;
-        self.is_new_lock = false;
-        self.current = Current::Own;
-        let mut key = self.key.clone();
-        match self.direction {
-            Direction::Forward => self.resume_at(key, Seek::Ge),
-            Direction::Backward => {
-                // The smallest key behind it.
-                key.push(0);
-                self.resume_at(key, Seek::Lt);
-            }
-        }
-        Ok(Step::Row)
+        self.contended.given_unlocked.clear();
+        self.contended
+            .given_unlocked
+            .extend_from_slice(&self.row.key);
+        self.row.at = Current::Committed;
+        self.resume_before(self.row.key.clone());
+        // The scan comes to this leaf again.
+        Ok(Step::Row { ends_leaf: false })
     }
 
     /// The current row is locked by another transaction, and this is what was committed of it last
     /// ([`LockMode::ExclusiveSemiConsistent`]). A move comes to the row again, and waits for it.
     pub fn was_semi_consistent(&self) -> bool {
-        self.semi_consistent && self.on_row()
+        self.row.at == Current::Committed
     }
 
     /// The latched leaf has no more candidates.
@@ -209,125 +198,72 @@ impl Cursor {
             self.cover_to_end(trx, index)?;
             return Ok(Step::End);
         }
-        match self.direction {
-            Direction::Forward => self.cover_up_to(trx, index, page.high())?,
-            Direction::Backward => self.cover_down_to(trx, index, page.low())?,
+        let direction = self.search.direction;
+        match direction {
+            Direction::Forward => self.gaps.cover_up_to(trx, index, page.high())?,
+            Direction::Backward => self.gaps.cover_down_to(trx, index, page.low())?,
         }
-        self.resume = beyond(&page, self.direction);
+        self.resume.beyond(&page, direction);
         Ok(Step::NextLeaf)
     }
 
     /// No key of another leaf can be in bounds.
     fn ends_within(&self, page: SlottedRef<'_>) -> bool {
-        match self.direction {
-            Direction::Forward => page.high().is_none_or(|high| !self.in_bounds(high)),
-            Direction::Backward => page.low() <= self.floor(),
+        let (bounds, direction) = (&self.bounds, self.search.direction);
+        match direction {
+            Direction::Forward => page
+                .high()
+                .is_none_or(|key| !bounds.contain(key, direction)),
+            Direction::Backward => page.low() <= bounds.floor(),
         }
     }
 
-    /// Locks the row `self.clustered` behind the entry `self.key` and takes it if it still has that key.
-    fn lock_entry(&mut self, trx: &mut Transaction) -> Result<Step> {
+    /// Locks the row `row.clustered` behind the entry `row.key` and takes it if it still has that key.
+    fn lock_entry(&mut self, trx: &mut Transaction) -> Result<bool> {
         let found = self.is_wanted()? && self.lock_entry_row(trx)?;
-        if self.gaps == Gaps::LockedIfAbsent {
-            self.gaps = Gaps::Locked;
-            if !found {
-                self.resume_at(self.prefix.clone(), Seek::Ge);
-                return Ok(Step::Again);
+        if self.gaps.mode == GapMode::LockedIfAbsent {
+            self.gaps.mode = GapMode::Locked;
+            match found {
+                true => self.resume_at(self.row.key.clone(), Seek::Gt),
+                false => self.resume_at(self.bounds.prefix.clone(), Seek::Ge),
             }
-            self.resume_at(self.key.clone(), Seek::Gt);
         } else {
-            self.resume_after_key();
+            self.resume_behind_row();
         }
-        Ok(if found { Step::Row } else { Step::Again })
+        Ok(found)
     }
 
     fn lock_entry_row(&mut self, trx: &mut Transaction) -> Result<bool> {
-        let key = std::mem::take(&mut self.key);
+        let key = std::mem::take(&mut self.row.key);
         let found = self.fetch_clustered(trx, Some(&key));
-        self.key = key;
+        self.row.key = key;
         found
     }
 
-    /// GAP-2. Only damaged fences let a scan leave a gap behind.
-    fn check_place(&self, leaf: &SharedLeaf<'_>) -> Result<()> {
-        if self.gaps == Gaps::Open {
-            return Ok(());
-        }
-        let page = leaf.slotted();
-        let covered = &self.covered[..];
-        let adjoins = match self.direction {
-            Direction::Forward => page.low() <= covered,
-            Direction::Backward => page.high().is_none_or(|high| covered <= high),
-        };
-        if adjoins {
-            return Ok(());
-        }
-        let expected = "fences that adjoin those of the leaf before";
-        let damage = self.index().damage_on(leaf.page_id(), expected, "a gap");
-        Err(damage)
-    }
-
-    /// Covers what lies before the record `self.key`, and its key.
+    /// Covers what lies before the record `row.key`, and its key.
     fn cover_key(&mut self, trx: &Transaction, index: IndexId) -> Result<()> {
-        let mut key = std::mem::take(&mut self.key);
-        let covered = match self.direction {
-            Direction::Forward => {
-                // The smallest key behind it.
-                key.push(0);
-                let covered = self.cover_up_to(trx, index, Some(&key));
-                key.pop();
-                covered
-            }
-            Direction::Backward => self.cover_down_to(trx, index, &key),
-        };
-        self.key = key;
-        covered
+        let direction = self.search.direction;
+        self.gaps
+            .cover_key(trx, index, &mut self.row.key, direction)
     }
 
     /// Covers the rest of what is in bounds, all of which the latched leaf contains.
     fn cover_to_end(&mut self, trx: &Transaction, index: IndexId) -> Result<()> {
-        if self.gaps == Gaps::Open {
+        if self.gaps.are_open() {
             return Ok(());
         }
-        match self.direction {
+        match self.search.direction {
             Direction::Forward => {
-                let end = self.bound();
-                self.cover_up_to(trx, index, end.as_deref())?;
+                let end = self.bounds.ceiling();
+                self.gaps.cover_up_to(trx, index, end.as_deref())?;
             }
             Direction::Backward => {
-                let begin = self.floor().to_vec();
-                self.cover_down_to(trx, index, &begin)?;
+                let begin = self.bounds.floor();
+                self.gaps.cover_down_to(trx, index, begin)?;
             }
         }
         // The row is absent; a move beyond is a scan.
-        self.gaps = Gaps::Locked;
-        Ok(())
-    }
-
-    fn cover_up_to(
-        &mut self,
-        trx: &Transaction,
-        index: IndexId,
-        high: Option<&[u8]>,
-    ) -> Result<()> {
-        if self.gaps == Gaps::Open || high.is_some_and(|high| high <= &self.covered[..]) {
-            return Ok(());
-        }
-        trx.lock_gap(index, &self.covered, high)?;
-        if let Some(high) = high {
-            self.covered.clear();
-            self.covered.extend_from_slice(high);
-        }
-        Ok(())
-    }
-
-    fn cover_down_to(&mut self, trx: &Transaction, index: IndexId, low: &[u8]) -> Result<()> {
-        if self.gaps == Gaps::Open || low >= &self.covered[..] {
-            return Ok(());
-        }
-        trx.lock_gap(index, low, Some(&self.covered))?;
-        self.covered.clear();
-        self.covered.extend_from_slice(low);
+        self.gaps.mode = GapMode::Locked;
         Ok(())
     }
 
@@ -337,12 +273,14 @@ impl Cursor {
     pub fn unlock_row(&mut self, trx: &mut Transaction) {
         if self.was_semi_consistent() {
             // It has no lock; the scan goes on behind it.
-            self.semi_consistent = false;
-            self.current = Current::None;
-            return self.resume_after_key();
+            self.row.at = Current::None;
+            return self.resume_behind_row();
         }
         let gives_up = !trx.isolation().locks_gaps();
-        if gives_up && self.on_row() && std::mem::take(&mut self.is_new_lock) {
+        if gives_up
+            && let Current::Locked { is_new } = &mut self.row.at
+            && std::mem::take(is_new)
+        {
             trx.unlock_record(self.table.clustered.id, self.position());
         }
     }

@@ -9,7 +9,8 @@ use crate::base::Result;
 use crate::catalog::{EXTERNAL, ROW_AT};
 use crate::txn::{Counters, Transaction};
 
-use super::{Current, Cursor};
+use super::Cursor;
+use super::state::Current;
 use crate::table::external::row_for_keys;
 
 impl Cursor {
@@ -28,15 +29,16 @@ impl Cursor {
 
     /// Makes `key` the key of the row version in `payload` in the cursor's secondary index. `false` is a cut.
     pub(super) fn make_key(&mut self, key: &mut Vec<u8>) -> Result<bool> {
-        let bytes = self.payload.get(ROW_AT..).unwrap_or_default();
+        let bytes = self.row.payload.get(ROW_AT..).unwrap_or_default();
         let codec = &self.table.secondary[self.index - 1].codec;
         let values = &mut self.long.for_keys;
-        let Some(row) = row_for_keys(&self.table, &[codec], &self.clustered, bytes, values)? else {
+        let clustered = &self.row.clustered;
+        let Some(row) = row_for_keys(&self.table, &[codec], clustered, bytes, values)? else {
             return Ok(false);
         };
         key.clear();
         codec.encode_row(&row, key)?;
-        key.extend_from_slice(&self.clustered);
+        key.extend_from_slice(&self.row.clustered);
         Ok(true)
     }
 
@@ -50,14 +52,14 @@ impl Cursor {
     /// Reads the row with the cursor's key from the clustered index.
     pub(super) fn fetch_again(&mut self, trx: &mut Transaction) -> Result<bool> {
         if self.index == 0 {
-            std::mem::swap(&mut self.key, &mut self.clustered);
+            std::mem::swap(&mut self.row.key, &mut self.row.clustered);
             let found = self.fetch_clustered(trx, None);
-            std::mem::swap(&mut self.key, &mut self.clustered);
+            std::mem::swap(&mut self.row.key, &mut self.row.clustered);
             return found;
         }
-        let key = std::mem::take(&mut self.key);
+        let key = std::mem::take(&mut self.row.key);
         let found = self.fetch_clustered(trx, Some(&key));
-        self.key = key;
+        self.row.key = key;
         found
     }
 
@@ -65,9 +67,11 @@ impl Cursor {
     /// any more.
     #[inline]
     pub(super) fn fetch_long(&mut self, trx: &mut Transaction) -> Result<bool> {
-        let flags = match &self.current {
+        let flags = match &self.row.at {
             Current::Batch(range) => self.batch.bytes.get(range.start),
-            Current::Own => self.payload.first(),
+            Current::Version | Current::Locked { .. } | Current::Committed => {
+                self.row.payload.first()
+            }
             Current::None | Current::Entry => None,
         };
         match flags {
@@ -89,17 +93,16 @@ impl Cursor {
                 Ok(whole)
             });
             self.long = long;
-            if fetched.inspect_err(|_| self.current = Current::None)? {
+            if fetched.inspect_err(|_| self.row.at = Current::None)? {
                 let n = self.long.values.len() as u64;
                 Counters::add(&trx.core().counters.long_values_read, n);
                 return Ok(true);
             }
-            if std::mem::take(&mut self.semi_consistent) {
+            if self.row.at == Current::Committed {
                 // The version is gone: whoever had the row locked has ended.
-                self.resume_after_key();
+                self.resume_behind_row();
             }
             if !self.fetch_again(trx)? {
-                self.current = Current::None;
                 return Ok(false);
             }
         }

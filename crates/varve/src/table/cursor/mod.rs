@@ -8,24 +8,29 @@
 //!
 //! A **locking read** takes one record at a time: the lock is granted under the leaf's latch or waited for
 //! without any, and then the place is found again by key (`rowlock`). Under REPEATABLE READ and SERIALIZABLE
-//! it also locks the gaps that it passes (`locking`).
+//! it also locks the gaps that it passes (`gaps`).
 //!
-//! A cursor remembers keys, never pages: splits, merges and evictions in between don't matter to it.
+//! A cursor remembers keys, never pages: splits, merges and evictions in between don't matter to it. The
+//! states that it goes through are in `state`.
 //!
 //! | file | what |
 //! |---|---|
 //! | mod.rs | searches and moves; the current row |
+//! | state.rs | the states of a cursor: what it is on, where it goes on |
 //! | keys.rs | where a search ends, reads that want nothing but keys |
 //! | consistent.rs | consistent reads |
 //! | locking.rs | locking reads |
+//! | gaps.rs | the gaps that a locking read locks |
 //! | peek.rs | looking ahead within what a consistent read has copied |
 //! | long.rs | external values of the current row, and of rows whose keys are made again |
 
 mod consistent;
+mod gaps;
 mod keys;
 mod locking;
 mod long;
 mod peek;
+mod state;
 
 pub use keys::EntryFilter;
 pub use peek::Peeked;
@@ -34,14 +39,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::base::{Error, Result, TrxId};
-use crate::btree::{LeafAhead, Onward, ReadAhead, Seek, SharedLeaf};
+use crate::btree::{Onward, ReadAhead, Seek, SharedLeaf};
 use crate::catalog::{OpenIndex, OpenTable, RowRecord};
 use crate::lock::{Mode, TableMode};
-use crate::row::{Datum, DatumBuf, MAX_KEY_BYTES, RowRef, successor};
+use crate::row::{Datum, MAX_KEY_BYTES, RowRef, successor};
 use crate::txn::{Isolation, Transaction, TrxNumber};
 
-use self::consistent::{Batch, FIRST_BATCH};
-use self::locking::Gaps;
+use self::consistent::Batch;
+use self::gaps::{GapMode, Gaps};
+use self::keys::{Bounds, KeyReads};
+use self::locking::Contended;
+use self::state::{Ahead, Current, Direction, Next, Resume, Row, Search};
 use super::external::ExternalColumns;
 use super::rowlock::{IfLocked, Locked, lock_row_or};
 use super::version::{VersionScratch, read_leaf_ahead, row_record, sees, visible_or_newest};
@@ -120,129 +128,51 @@ impl LockMode {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Direction {
-    Forward,
-    Backward,
-}
-
-/// Where the next record is looked for.
-enum Resume {
-    At(Vec<u8>, Seek),
-    End,
-}
-
-/// Where the current row's record is.
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum Current {
-    None,
-    Batch(Range<usize>),
-    Own,
-    /// The view decided on the secondary entry alone, and nothing but its key was asked for.
-    Entry,
-}
-
 /// A position in an index of a table.
 pub struct Cursor {
     table: Arc<OpenTable>,
     index: usize,
-    /// Whose search it is. Another transaction that goes on with it gets its own view and locks from there
-    /// on.
-    searcher: TrxNumber,
-    asked: LockMode,
-    /// What was asked for, as the searcher's isolation level has it.
-    lock: LockMode,
-    direction: Direction,
-    resume: Resume,
-    /// The search was for one key, after which a move goes on: `resume` is not made until then.
-    goes_on_after_key: bool,
-    batch: Batch,
-    batch_limit: usize,
-    read_ahead: ReadAhead,
-    /// The record that a locking scan has looked at last was the last one in its leaf on the way down.
-    was_last_of_leaf: bool,
-    /// Key of the current row in the index.
-    key: Vec<u8>,
-    /// Clustered key of the current row, if the index is a secondary one.
-    clustered: Vec<u8>,
-    current: Current,
-    /// The read of the current row took a lock that the transaction did not have before.
-    is_new_lock: bool,
-    /// Clustered key of a row for which the scan waited, and got a new lock.
-    waited_for: Vec<u8>,
-    /// The current row is another transaction's, as it was committed last, and not locked.
-    semi_consistent: bool,
-    /// Clustered key of the row that was given so last: coming to it again, the scan waits.
-    seen_unlocked: Vec<u8>,
-    /// Whether the search locks the gaps that it passes, and how far it has done so (GAP-2).
-    gaps: Gaps,
-    covered: Vec<u8>,
-    payload: Vec<u8>,
-    /// Where the leaf of a consistent read by the clustered index's whole key was, until it is latched.
-    ahead: Option<LeafAhead>,
-    /// What `next_same` and exact searches must start with.
-    prefix: Vec<u8>,
-    bounded: bool,
-    /// Searches forward end before this key, if it is not empty.
-    end: Vec<u8>,
-    /// Searches backward end behind this key, which may be empty.
-    begin: Vec<u8>,
-    filter: Option<EntryFilter>,
-    scratch: VersionScratch,
-    /// Consistent reads of a secondary index need not fetch the row.
-    keys_suffice: bool,
-    key_columns: Vec<(usize, bool)>,
-    /// The current entry's key, taken apart.
-    parts: DatumBuf,
+    // What the caller wants, of this search and of those that follow.
+    bounds: Bounds,
+    keys: KeyReads,
     long: ExternalColumns,
+    // The state of the search, and the row that it has come to.
+    search: Search,
+    resume: Resume,
+    row: Row,
+    ahead: Ahead,
+    /// Of a consistent read.
+    batch: Batch,
+    scratch: VersionScratch,
+    // Of a locking read.
+    gaps: Gaps,
+    contended: Contended,
 }
 
 impl Cursor {
     /// A cursor over index number `index` (0: the clustered one). It has no position yet.
     pub(crate) fn open(table: Arc<OpenTable>, index: usize) -> Result<Cursor> {
         table.index_at(index)?;
-        let own = (index > 0).then(|| (&table.def.indexes[index - 1], &table.secondary[index - 1]));
-        let clustered = (&table.def.primary, &table.clustered);
-        let key_columns = (own.into_iter().chain([clustered]))
-            .flat_map(|(def, open)| {
-                let parts = def.parts.iter().enumerate();
-                parts.map(|(i, part)| (part.column, open.codec.readable(i)))
-            })
-            .collect();
+        let keys = KeyReads::of(&table, index);
         Ok(Cursor {
             table,
             index,
-            searcher: TrxNumber::NONE,
-            asked: LockMode::None,
-            lock: LockMode::None,
-            direction: Direction::Forward,
-            resume: Resume::End,
-            goes_on_after_key: false,
-            batch: Batch::default(),
-            batch_limit: FIRST_BATCH,
-            read_ahead: ReadAhead::default(),
-            was_last_of_leaf: false,
-            key: Vec::new(),
-            clustered: Vec::new(),
-            current: Current::None,
-            is_new_lock: false,
-            waited_for: Vec::new(),
-            semi_consistent: false,
-            seen_unlocked: Vec::new(),
-            gaps: Gaps::Open,
-            covered: Vec::new(),
-            payload: Vec::new(),
-            ahead: None,
-            prefix: Vec::new(),
-            bounded: false,
-            end: Vec::new(),
-            begin: Vec::new(),
-            filter: None,
-            scratch: VersionScratch::default(),
-            keys_suffice: false,
-            key_columns,
-            parts: DatumBuf::new(),
+            bounds: Bounds::default(),
+            keys,
             long: ExternalColumns::default(),
+            search: Search {
+                searcher: TrxNumber::NONE,
+                asked: LockMode::None,
+                lock: LockMode::None,
+                direction: Direction::Forward,
+            },
+            resume: Resume::nowhere(),
+            row: Row::none(),
+            ahead: Ahead::default(),
+            batch: Batch::default(),
+            scratch: VersionScratch::default(),
+            gaps: Gaps::open(),
+            contended: Contended::default(),
         })
     }
 
@@ -263,32 +193,26 @@ impl Cursor {
 
     /// Prepares for a new search.
     fn start(&mut self, trx: &mut Transaction, lock: LockMode, direction: Direction) -> Result<()> {
-        self.direction = direction;
-        self.batch.clear();
-        self.batch_limit = FIRST_BATCH;
-        self.read_ahead = ReadAhead::default();
-        self.current = Current::None;
-        self.ahead = None;
-        self.is_new_lock = false;
-        self.waited_for.clear();
-        self.semi_consistent = false;
-        self.seen_unlocked.clear();
-        self.bounded = false;
-        self.goes_on_after_key = false;
-        self.resume = Resume::End;
+        self.search.direction = direction;
+        self.bounds.within_prefix = false;
+        self.row.at = Current::None;
+        self.resume.next = Next::End;
+        self.batch.forget();
+        self.ahead = Ahead::default();
+        self.contended.clear();
         self.long.release();
         self.join(trx, lock)
     }
 
     /// The search is this transaction's from here on.
     fn join(&mut self, trx: &mut Transaction, lock: LockMode) -> Result<()> {
-        self.searcher = TrxNumber::NONE;
-        self.asked = lock;
+        self.search.searcher = TrxNumber::NONE;
+        self.search.asked = lock;
         let lock = lock.under(trx.isolation());
-        self.lock = lock;
-        self.gaps = match lock != LockMode::None && trx.isolation().locks_gaps() {
-            true => Gaps::Locked,
-            false => Gaps::Open,
+        self.search.lock = lock;
+        self.gaps.mode = match lock != LockMode::None && trx.isolation().locks_gaps() {
+            true => GapMode::Locked,
+            false => GapMode::Open,
         };
         trx.use_table(&self.table, lock.table_mode())?;
         if lock == LockMode::None {
@@ -301,7 +225,7 @@ impl Cursor {
                 });
             }
         }
-        self.searcher = trx.number();
+        self.search.searcher = trx.number();
         Ok(())
     }
 
@@ -318,34 +242,34 @@ impl Cursor {
             Exact | AtLeast | After => Direction::Forward,
             ExactLast | AtMost | Before => Direction::Backward,
         };
-        self.current = Current::None;
-        self.prefix.clear();
-        (self.table).encode_search(self.index, values, &mut self.prefix)?;
+        self.row.at = Current::None;
+        self.bounds.prefix.clear();
+        (self.table).encode_search(self.index, values, &mut self.bounds.prefix)?;
         let codec = &self.index().codec;
         // The hidden row id has no parts to search by: no values mean all rows, as in any index.
         let whole = self.index == 0 && !codec.is_empty() && values.len() == codec.len();
         if how == Exact && whole {
             // Now rather than when the row is read: the processor fetches the leaf's lines while the search
             // is prepared.
-            let ahead = self.table.clustered.tree.look_ahead(&self.prefix);
+            let ahead = self.table.clustered.tree.look_ahead(&self.bounds.prefix);
             self.start(trx, lock, direction)?;
             // Until it was claimed a temporary table might be truncated, which leaves stamps as they are.
-            let is_used = self.lock == LockMode::None && !self.table.is_temporary();
-            self.ahead = ahead.filter(|_| is_used);
+            let is_used = self.search.lock == LockMode::None && !self.table.is_temporary();
+            self.ahead.leaf = ahead.filter(|_| is_used);
             return self.point(trx);
         }
         self.start(trx, lock, direction)?;
-        self.bounded = matches!(how, Exact | ExactLast);
-        if how == Exact && self.gaps == Gaps::Locked && self.is_unique_key(values) {
-            self.gaps = Gaps::LockedIfAbsent;
+        self.bounds.within_prefix = matches!(how, Exact | ExactLast);
+        if how == Exact && self.gaps.mode == GapMode::Locked && self.is_unique_key(values) {
+            self.gaps.mode = GapMode::LockedIfAbsent;
         }
-        let key = self.prefix.clone();
+        let key = self.bounds.prefix.clone();
         match how {
             Exact | AtLeast => self.resume_at(key, Seek::Ge),
             Before => self.resume_at(key, Seek::Lt),
             After => match past(key) {
                 Some(key) => self.resume_at(key, Seek::Ge),
-                None => self.resume = Resume::End,
+                None => self.resume.next = Next::End,
             },
             ExactLast | AtMost => match past(key) {
                 Some(key) => self.resume_at(key, Seek::Lt),
@@ -366,15 +290,21 @@ impl Cursor {
 
     /// The search goes on at this key.
     fn resume_at(&mut self, key: Vec<u8>, seek: Seek) {
-        if self.gaps != Gaps::Open {
-            self.covered.clear();
-            self.covered.extend_from_slice(&key);
-            if seek == Seek::Gt {
+        self.gaps.begin_at(&key, seek);
+        self.resume.key = key;
+        self.resume.next = Next::Key(seek);
+    }
+
+    /// The search comes to this key again.
+    fn resume_before(&mut self, mut key: Vec<u8>) {
+        match self.search.direction {
+            Direction::Forward => self.resume_at(key, Seek::Ge),
+            Direction::Backward => {
                 // The smallest key behind it.
-                self.covered.push(0);
+                key.push(0);
+                self.resume_at(key, Seek::Lt);
             }
         }
-        self.resume = Resume::At(key, seek);
     }
 
     /// Positions on the row with this clustered key, as `position` returned it.
@@ -385,23 +315,22 @@ impl Cursor {
         lock: LockMode,
     ) -> Result<bool> {
         self.start(trx, lock, Direction::Forward)?;
-        self.prefix.clear();
-        self.prefix.extend_from_slice(position);
+        self.bounds.prefix.clear();
+        self.bounds.prefix.extend_from_slice(position);
         if self.index == 0 {
             return self.point(trx);
         }
-        self.clustered.clear();
-        self.clustered.extend_from_slice(position);
-        self.resume = Resume::End;
+        self.row.clustered.clear();
+        self.row.clustered.extend_from_slice(position);
         while self.fetch_clustered(trx, None)? {
-            let mut key = std::mem::take(&mut self.key);
+            let mut key = std::mem::take(&mut self.row.key);
             let made = self.make_key(&mut key)?;
-            self.key = key;
+            self.row.key = key;
             if made {
                 return self.fetch_long(trx);
             }
             self.long
-                .note_cut(&self.table, &self.clustered, &self.payload)?;
+                .note_cut(&self.table, &self.row.clustered, &self.row.payload)?;
         }
         Ok(false)
     }
@@ -429,39 +358,39 @@ impl Cursor {
 
     /// Moves to the next row in index order. `false`: there is none, and the cursor has no row.
     pub fn next(&mut self, trx: &mut Transaction) -> Result<bool> {
-        self.bounded = false;
+        self.bounds.within_prefix = false;
         self.go(trx, Direction::Forward)
     }
 
     /// Moves to the previous row in index order.
     pub fn prev(&mut self, trx: &mut Transaction) -> Result<bool> {
-        self.bounded = false;
+        self.bounds.within_prefix = false;
         self.go(trx, Direction::Backward)
     }
 
     /// Moves to the next row whose key starts with what the last `seek` was given.
     pub fn next_same(&mut self, trx: &mut Transaction) -> Result<bool> {
-        self.bounded = true;
+        self.bounds.within_prefix = true;
         self.go(trx, Direction::Forward)
     }
 
     fn go(&mut self, trx: &mut Transaction, direction: Direction) -> Result<bool> {
-        if std::mem::take(&mut self.goes_on_after_key) {
-            self.resume_after_key();
+        if self.resume.next == Next::BehindRow {
+            self.resume_behind_row();
         }
-        let is_passed_on = self.searcher != trx.number();
+        let is_passed_on = self.search.searcher != trx.number();
         if is_passed_on {
             self.unread();
-            self.join(trx, self.asked)?;
+            self.join(trx, self.search.asked)?;
         } else if self.table.is_temporary() {
             // Its own transaction may have dropped it meanwhile.
-            trx.use_table(&self.table, self.lock.table_mode())?;
+            trx.use_table(&self.table, self.search.lock.table_mode())?;
         }
-        let has_row = self.current != Current::None;
-        if self.direction != direction && !has_row {
+        let has_row = !self.row.is_none();
+        if self.search.direction != direction && !has_row {
             return Ok(false);
         }
-        if self.direction != direction || (is_passed_on && has_row) {
+        if self.search.direction != direction || (is_passed_on && has_row) {
             self.turn(direction);
         }
         self.advance(trx)
@@ -469,23 +398,17 @@ impl Cursor {
 
     /// Continues from the current row in the given direction, forgetting what was read ahead.
     fn turn(&mut self, direction: Direction) {
-        self.direction = direction;
-        self.batch.clear();
-        self.batch_limit = FIRST_BATCH;
-        self.read_ahead = ReadAhead::default();
-        let seek = if direction == Direction::Forward {
-            Seek::Gt
-        } else {
-            Seek::Lt
-        };
-        self.resume_at(self.key.clone(), seek);
+        self.search.direction = direction;
+        self.batch.forget();
+        self.ahead.scan = ReadAhead::default();
+        self.resume_at(self.row.key.clone(), direction.after());
     }
 
     /// Leaves the current row and looks for the next one, from `resume` on.
     fn advance(&mut self, trx: &mut Transaction) -> Result<bool> {
-        self.current = Current::None;
+        self.row.at = Current::None;
         loop {
-            let found = match self.lock {
+            let found = match self.search.lock {
                 LockMode::None => self.advance_consistent(trx)?,
                 _ => self.advance_locking(trx)?,
             };
@@ -499,17 +422,12 @@ impl Cursor {
         }
     }
 
-    /// A search in the clustered index by its whole key, which is `self.prefix`.
+    /// A search in the clustered index by its whole key, which is `bounds.prefix`.
     fn point(&mut self, trx: &mut Transaction) -> Result<bool> {
-        self.key.clear();
-        self.key.extend_from_slice(&self.prefix);
-        self.goes_on_after_key = true;
-        if self.gaps != Gaps::Open {
-            // The smallest key behind it.
-            self.covered.clear();
-            self.covered.extend_from_slice(&self.key);
-            self.covered.push(0);
-        }
+        self.row.key.clear();
+        self.row.key.extend_from_slice(&self.bounds.prefix);
+        self.resume.next = Next::BehindRow;
+        self.gaps.begin_at(&self.row.key, Seek::Gt);
         if self.fetch_again(trx)? && self.fetch_long(trx)? {
             trx.count_rows(1);
             return Ok(true);
@@ -517,58 +435,62 @@ impl Cursor {
         Ok(false)
     }
 
-    /// Reads (or locks and reads) the row `self.clustered` into `payload`. With `entry`, the row must yield
+    /// Reads (or locks and reads) the row `row.clustered` into `payload`. With `entry`, the row must yield
     /// that secondary key to count.
     fn fetch_clustered(&mut self, trx: &mut Transaction, entry: Option<&[u8]>) -> Result<bool> {
-        self.current = Current::None;
-        let is_row = match self.lock {
-            LockMode::None => self.read_clustered(trx)?,
+        self.row.at = Current::None;
+        let found = match self.search.lock {
+            LockMode::None => self.read_clustered(trx)?.then_some(Current::Version),
             _ => self.lock_clustered(trx)?,
         };
-        if !is_row {
+        let Some(found) = found else {
             return Ok(false);
-        }
+        };
         if let Some(key) = entry {
             match self.row_yields(key)? {
                 Some(true) => {}
                 Some(false) => return Ok(false),
                 None => {
                     self.long
-                        .note_cut(&self.table, &self.clustered, &self.payload)?;
+                        .note_cut(&self.table, &self.row.clustered, &self.row.payload)?;
                     return self.fetch_clustered(trx, entry);
                 }
             }
         }
-        self.current = Current::Own;
+        self.row.at = found;
         Ok(true)
     }
 
-    /// Copies the version of the row `self.clustered` that the transaction sees to `payload`.
+    /// Copies the version of the row `row.clustered` that the transaction sees to `payload`.
     fn read_clustered(&mut self, trx: &mut Transaction) -> Result<bool> {
-        let (key, ahead) = (&self.clustered, self.ahead.take());
-        if !read_leaf_ahead(&self.table.clustered, key, ahead, &mut self.payload)? {
+        let (key, ahead) = (&self.row.clustered, self.ahead.leaf.take());
+        if !read_leaf_ahead(&self.table.clustered, key, ahead, &mut self.row.payload)? {
             return Ok(false);
         }
-        if let Some(record) = RowRecord::decode(&self.payload)
+        if let Some(record) = RowRecord::decode(&self.row.payload)
             && self.is_seen(trx, record.trx)
         {
             return Ok(!record.is_deleted());
         }
-        let (key, payload, scratch) = (&self.clustered, &mut self.payload, &mut self.scratch);
+        let (key, payload, scratch) = (
+            &self.row.clustered,
+            &mut self.row.payload,
+            &mut self.scratch,
+        );
         visible_or_newest(trx, &self.table, key, payload, scratch)
     }
 
-    /// Locks the row `self.clustered` and copies it to `payload`.
-    fn lock_clustered(&mut self, trx: &mut Transaction) -> Result<bool> {
-        let (mode, if_locked) = (self.lock.record_mode(), self.lock.if_locked());
-        let (key, payload, trx) = (&self.clustered, &mut self.payload, &*trx);
+    /// Locks the row `row.clustered` and copies it to `payload`.
+    fn lock_clustered(&mut self, trx: &mut Transaction) -> Result<Option<Current>> {
+        let (mode, if_locked) = (self.search.lock.record_mode(), self.search.lock.if_locked());
+        let (key, payload, trx) = (&self.row.clustered, &mut self.row.payload, &*trx);
         // A scan has locked the gap of the entry that led here.
-        let locks_gap = self.index == 0 && self.gaps != Gaps::Open;
+        let locks_gap = self.index == 0 && !self.gaps.are_open();
         let gone = || {
             // In a search for this key `covered` is behind it; a scan that reads its row again has covered
             // it.
-            match locks_gap && key < &self.covered {
-                true => trx.lock_gap(self.table.clustered.id, key, Some(&self.covered[..])),
+            match locks_gap && key < &self.gaps.covered {
+                true => trx.lock_gap(self.table.clustered.id, key, Some(&self.gaps.covered[..])),
                 false => Ok(()),
             }
         };
@@ -576,42 +498,33 @@ impl Cursor {
         let is_live = lock.found == Locked::Live;
         if !is_live && lock.is_new {
             // Whether purge has removed a delete-marked row makes no difference: its place is a gap.
-            trx.unlock_record(self.table.clustered.id, &self.clustered);
+            trx.unlock_record(self.table.clustered.id, &self.row.clustered);
         }
-        self.is_new_lock = lock.is_new && is_live;
-        Ok(is_live)
+        let is_new = lock.is_new;
+        Ok(is_live.then_some(Current::Locked { is_new }))
     }
 
-    fn resume_after_key(&mut self) {
-        let seek = if self.direction == Direction::Forward {
-            Seek::Gt
-        } else {
-            Seek::Lt
-        };
-        let mut buffer = match std::mem::replace(&mut self.resume, Resume::End) {
-            Resume::At(buffer, _) => buffer,
-            Resume::End => Vec::new(),
-        };
-        buffer.clear();
-        buffer.extend_from_slice(&self.key);
-        self.resume = Resume::At(buffer, seek);
+    fn resume_behind_row(&mut self) {
+        let seek = self.search.direction.after();
+        self.resume.at(&self.row.key, seek);
     }
 
     /// The scan is through with a leaf. No latch may be held.
     fn leaf_passed(&mut self) {
-        let bound = match self.direction {
-            Direction::Forward => self.bound(),
-            Direction::Backward => Some(self.floor().to_vec()),
+        let Next::Key(seek) = self.resume.next else {
+            return;
         };
-        if let Resume::At(from, seek) = &self.resume {
-            let index = match self.index {
-                0 => &self.table.clustered,
-                n => &self.table.secondary[n - 1],
-            };
-            let (seek, bound) = (*seek, bound.as_deref());
-            let onward = Onward { from, seek, bound };
-            index.tree.leaf_passed(&mut self.read_ahead, onward);
-        }
+        let bound = self.bounds.far_end(self.search.direction);
+        let onward = Onward {
+            from: &self.resume.key,
+            seek,
+            bound: bound.as_deref(),
+        };
+        let index = match self.index {
+            0 => &self.table.clustered,
+            n => &self.table.secondary[n - 1],
+        };
+        index.tree.leaf_passed(&mut self.ahead.scan, onward);
     }
 
     /// The current row.
@@ -622,11 +535,11 @@ impl Cursor {
     }
 
     fn record(&self) -> Result<&[u8]> {
-        match &self.current {
+        match &self.row.at {
             Current::None => Err(Error::invalid("the cursor is not on a row")),
             Current::Entry => Err(Error::invalid("only the row's key was asked for")),
             Current::Batch(range) => Ok(&self.batch.bytes[range.clone()]),
-            Current::Own => Ok(&self.payload),
+            Current::Version | Current::Locked { .. } | Current::Committed => Ok(&self.row.payload),
         }
     }
 
@@ -638,37 +551,37 @@ impl Cursor {
 
     /// Whether the cursor is on a row.
     pub fn on_row(&self) -> bool {
-        self.current != Current::None
+        !self.row.is_none()
     }
 
     /// The current row's key in the index.
     pub fn key(&self) -> &[u8] {
-        &self.key
+        &self.row.key
     }
 
     /// The current row's clustered key: finds the row again with `seek_position`.
     pub fn position(&self) -> &[u8] {
         if self.index == 0 {
-            &self.key
+            &self.row.key
         } else {
-            &self.clustered
+            &self.row.clustered
         }
     }
 
     /// The current row as update and delete need it. The transaction must have read it with an exclusive
     /// lock.
     pub(crate) fn current(&self, trx: &Transaction) -> Result<CurrentRow<'_>> {
-        if self.searcher != trx.number() {
+        if self.search.searcher != trx.number() {
             return Err(Error::invalid(
                 "a row must be read by the transaction that changes it; this cursor was used by another one",
             ));
         }
-        if self.lock.record_mode() != Mode::Exclusive {
+        if self.search.lock.record_mode() != Mode::Exclusive {
             return Err(Error::invalid(
                 "a row must be read with an exclusive lock before it is changed",
             ));
         }
-        if self.semi_consistent {
+        if self.row.at == Current::Committed {
             return Err(Error::invalid(
                 "another transaction has locked this row; a move of the cursor waits for it",
             ));
@@ -691,19 +604,5 @@ fn candidates(leaf: &SharedLeaf<'_>, forward: bool) -> Range<usize> {
         leaf.at..leaf.slotted().n_slots()
     } else {
         0..leaf.at
-    }
-}
-
-/// Where a scan goes on after the last record of a leaf.
-fn beyond(page: &crate::page::SlottedRef<'_>, direction: Direction) -> Resume {
-    match direction {
-        Direction::Forward => match page.high() {
-            Some(high) => Resume::At(high.to_vec(), Seek::Ge),
-            None => Resume::End,
-        },
-        Direction::Backward => match page.low() {
-            [] => Resume::End,
-            low => Resume::At(low.to_vec(), Seek::Lt),
-        },
     }
 }

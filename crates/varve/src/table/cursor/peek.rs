@@ -11,7 +11,8 @@ use crate::catalog::{EXTERNAL, EntryRecord, ROW_AT, RowRecord};
 use crate::row::{KeyField, RowRef};
 use crate::txn::Transaction;
 
-use super::{Current, Cursor, LockMode};
+use super::state::Current;
+use super::{Cursor, LockMode};
 
 /// A row behind the current one.
 pub enum Peeked<'a> {
@@ -44,9 +45,8 @@ impl Cursor {
     /// How many rows can be peeked at, at most: none unless the scan goes forward and reads what the view
     /// sees.
     pub fn peekable(&self) -> usize {
-        let is_plain =
-            self.lock == LockMode::None && self.current != Current::None && self.is_cut();
-        let decides = self.index == 0 || (self.keys_suffice && self.filter.is_none());
+        let is_plain = self.search.lock == LockMode::None && !self.row.is_none() && self.is_cut();
+        let decides = self.index == 0 || (self.keys.suffice && self.keys.filter.is_none());
         match is_plain && decides {
             true => self.batch.left(),
             false => 0,
@@ -80,8 +80,8 @@ impl Cursor {
         let Some(last) = n.checked_sub(1) else {
             return;
         };
-        let payload = self.batch.look(last, &mut self.key).expect("PEEK-1");
-        self.current = self.on_peeked(payload);
+        let payload = self.batch.look(last, &mut self.row.key).expect("PEEK-1");
+        self.row.at = self.on_peeked(payload);
         self.batch.skip(n);
         trx.count_rows(n as u64);
     }
@@ -91,9 +91,11 @@ impl Cursor {
             return Current::Batch(payload);
         }
         let entry = EntryRecord::decode(&self.batch.bytes[payload]);
-        let clustered = entry.as_ref().and_then(|e| e.clustered_key(&self.key));
-        self.clustered.clear();
-        self.clustered.extend_from_slice(clustered.expect("PEEK-1"));
+        let clustered = entry.as_ref().and_then(|e| e.clustered_key(&self.row.key));
+        self.row.clustered.clear();
+        self.row
+            .clustered
+            .extend_from_slice(clustered.expect("PEEK-1"));
         Current::Entry
     }
 }
