@@ -15,7 +15,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, RollPtr, Sabotage};
+use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, RollPtr, Sabotage, TableId};
 use crate::catalog::OpenTable;
 use crate::mtr::Mtr;
 use crate::page::{PageOp, PageType, SlottedRef, page_type};
@@ -30,26 +30,69 @@ const PAGES_PER_STEP: usize = 32;
 /// Redo that one step can write: the pages, and the reference that moves.
 const MAX_MTR: u32 = PAGES_PER_STEP as u32 * FREE_LOG_BYTES + 256;
 
-/// Frees what is left of an external value, the `n`-th on the record's list; `at` is where the record stands.
-/// `false`: told to stop before its end.
+/// A reference to an external value on the list of an undo record.
+pub(super) struct Reference {
+    chain: ExternalRef,
+    /// Where the undo record stands.
+    record: RollPtr,
+    /// So many bytes before the record's end the reference begins.
+    behind_end: usize,
+}
+
+impl Reference {
+    /// Those of the record, which stands at `at`.
+    pub fn all_of(record: &UndoRecord<'_>, at: RollPtr) -> impl Iterator<Item = Reference> {
+        let bytes = record.frees.len();
+        record.frees().enumerate().map(move |(n, chain)| Reference {
+            chain,
+            record: at,
+            behind_end: bytes - n * EXTERNAL_REF_BYTES,
+        })
+    }
+
+    /// Where in the undo record it begins, whose first bytes are its page number; damage if something else
+    /// is there.
+    fn offset_in(&self, page: &[u8], id: PageId) -> Result<u16> {
+        let damaged = |found: &str| Error::corrupt(id, "the undo record of a row change", found);
+        if !matches!(
+            page_type(page),
+            Some(PageType::UndoLog | PageType::UndoPage)
+        ) {
+            return Err(damaged("a page of another type"));
+        }
+        let page = SlottedRef::new(page);
+        let slot = self.record.slot() as usize;
+        if slot >= page.n_slots() {
+            return Err(damaged("fewer slots"));
+        }
+        let payload = page.payload(slot);
+        let off = payload.len().checked_sub(self.behind_end);
+        let off = off.ok_or_else(|| damaged("a shorter record"))?;
+        let stored = payload[off..].first_chunk().map(ExternalRef::decode);
+        match stored == Some(self.chain) {
+            true => Ok(off as u16),
+            false => Err(damaged("another reference")),
+        }
+    }
+}
+
+/// Frees what is left of an external value. `false`: told to stop before its end.
 pub(super) fn free(
     core: &Core,
-    record: &UndoRecord<'_>,
-    (n, mut chain): (usize, ExternalRef),
-    at: RollPtr,
+    table: TableId,
+    mut reference: Reference,
     stop: &AtomicBool,
 ) -> Result<bool> {
-    while chain.page != NO_PAGE {
+    while reference.chain.page != NO_PAGE {
         // Relaxed: nothing else depends on it.
         if stop.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        let behind_end = record.frees.len() - n * EXTERNAL_REF_BYTES;
-        let next = super::in_table(core, record.table, |table| {
-            free_some(core, table, &chain, (at, behind_end)).map(Some)
+        let next = super::in_table(core, table, |table| {
+            free_some(core, table, &reference).map(Some)
         })?;
         match next {
-            Some(next) => chain.page = next,
+            Some(next) => reference.chain.page = next,
             // The table is gone, and its file with it.
             None => return Ok(true),
         }
@@ -57,14 +100,9 @@ pub(super) fn free(
     Ok(true)
 }
 
-/// Frees some pages of a chain and moves the reference, which begins `behind_end` bytes before the end of the
-/// undo record at `at`. Returns the chain's first page that is left.
-fn free_some(
-    core: &Core,
-    table: &OpenTable,
-    chain: &ExternalRef,
-    (at, behind_end): (RollPtr, usize),
-) -> Result<PageNo> {
+/// Frees some pages of a chain and moves the reference to it. Returns the chain's first page that is left.
+fn free_some(core: &Core, table: &OpenTable, reference: &Reference) -> Result<PageNo> {
+    let (chain, at) = (&reference.chain, reference.record);
     if table.has_discarded(chain)? {
         return Ok(NO_PAGE);
     }
@@ -72,7 +110,7 @@ fn free_some(
     let mut mtr = Mtr::begin_in(&core.mtr, table.space(), MAX_MTR)?;
     let (pages, next) = table.latch_chain(&mut mtr, chain, PAGES_PER_STEP)?;
     let undo_h = mtr.exclusive(undo_page)?;
-    let off = reference_at(mtr.bytes(undo_h), undo_page, at, behind_end, chain)?;
+    let off = reference.offset_in(mtr.bytes(undo_h), undo_page)?;
     if !core.log.is_sabotaged(Sabotage::OverflowFreedTwice) {
         mtr.op(
             undo_h,
@@ -94,34 +132,4 @@ fn free_some(
     }
     Counters::add(&core.counters.overflow_pages_freed, pages.len() as u64);
     Ok(next)
-}
-
-/// Where in the undo record the reference begins, whose first bytes are its page number; damage if it is not
-/// `chain`.
-fn reference_at(
-    page: &[u8],
-    id: PageId,
-    at: RollPtr,
-    behind_end: usize,
-    chain: &ExternalRef,
-) -> Result<u16> {
-    let damaged = |found: &str| Error::corrupt(id, "the undo record of a row change", found);
-    if !matches!(
-        page_type(page),
-        Some(PageType::UndoLog | PageType::UndoPage)
-    ) {
-        return Err(damaged("a page of another type"));
-    }
-    let page = SlottedRef::new(page);
-    if at.slot() as usize >= page.n_slots() {
-        return Err(damaged("fewer slots"));
-    }
-    let payload = page.payload(at.slot() as usize);
-    let off = payload.len().checked_sub(behind_end);
-    let off = off.ok_or_else(|| damaged("a shorter record"))?;
-    let stored = payload[off..].first_chunk().map(ExternalRef::decode);
-    match stored == Some(*chain) {
-        true => Ok(off as u16),
-        false => Err(damaged("another reference")),
-    }
 }

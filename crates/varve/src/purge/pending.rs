@@ -229,15 +229,15 @@ impl Pending {
         if let Some(no) = reading.walk.next(rseg.space())? {
             let (pass, place) = (reading.passes[0], self.batch.len());
             let undo_no = &mut reading.undo_no;
-            let next = core
-                .undo
-                .read_page(rseg.space(), &reading.span, no, |slot, record, bytes| {
-                    *undo_no = record.undo_no + 1;
-                    if pass.takes(record) && concerns_purge(record, entry.undone_unmark) {
-                        let at = RollPtr::new(false, rseg.id(), no, slot);
-                        work.add(record, bytes, at, place);
-                    }
-                })?;
+            let next =
+                core.undo
+                    .read_page(rseg.space(), &reading.span, no, |slot, record, bytes| {
+                        *undo_no = record.undo_no + 1;
+                        if pass.takes(record) && concerns_purge(record, entry.undone_unmark) {
+                            let at = RollPtr::new(false, rseg.id(), no, slot);
+                            work.add(record, bytes, at, place);
+                        }
+                    })?;
             reading.walk.goes_on_at(next);
             if std::mem::replace(&mut self.last_pages[n], no) != no {
                 *pages += 1;

@@ -17,8 +17,9 @@ use crate::mtr::Mtr;
 use crate::txn::{Core, Counters};
 use crate::undo::UndoKind;
 
+use super::chains::{self, Reference};
+use super::in_table;
 use super::work::{Item, Work};
-use super::{chains, in_table};
 
 /// Items that a thread takes at a time.
 const CHUNK: usize = 128;
@@ -182,8 +183,8 @@ impl Sweep {
             return;
         }
         let record = self.work.record(item);
-        for (n, chain) in record.frees().enumerate() {
-            match chains::free(core, &record, (n, chain), item.at, &self.stop) {
+        for reference in Reference::all_of(&record, item.at) {
+            match chains::free(core, item.table, reference, &self.stop) {
                 Ok(true) => {}
                 Ok(false) => self.failed.lock().note(item.log, None),
                 Err(e) => self.failed.lock().note(item.log, Some(e)),
