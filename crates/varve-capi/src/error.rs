@@ -153,3 +153,41 @@ pub fn guard_without_database(body: impl FnOnce() -> varve::Result<varve_code>) 
 pub extern "C" fn varve_last_error() -> *const c_char {
     LAST.with_borrow(|last| last.text.as_ptr())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use varve::Options;
+
+    /// What `varve_last_error` says.
+    fn last_text() -> String {
+        LAST.with_borrow(|last| last.text.to_string_lossy().into_owned())
+    }
+
+    /// CAPI-1, also with a logger that panics.
+    #[test]
+    fn a_panic_becomes_a_code_and_poisons() {
+        assert_eq!(
+            guard_without_database(|| panic!("at {}", 1)),
+            VARVE_POISONED
+        );
+        assert!(last_text().contains("at 1"), "{}", last_text());
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options {
+            logger: Some(std::sync::Arc::new(|_, text| {
+                assert!(!text.contains("at 2"), "told")
+            })),
+            ..Options::default()
+        };
+        let db = Database::open(dir.path(), options).unwrap();
+        assert_eq!(guard(&db, || Ok(VARVE_OK)), VARVE_OK);
+        assert_eq!(guard(&db, || panic!("at {}", 2)), VARVE_POISONED);
+        assert!(last_text().contains("at 2"), "{}", last_text());
+        let refused = db.create_table(&varve::TableDef::new("a/t")).map(drop);
+        assert!(
+            matches!(refused, Err(Error::Poisoned { .. })),
+            "{refused:?}"
+        );
+        db.crash();
+    }
+}

@@ -64,6 +64,7 @@ fn compile_and_run(program: &str) {
     check(program, Command::new(&exe).arg(&data).output().unwrap());
 }
 
+/// CAPI-2: also with null where a pointer may be null.
 #[test]
 fn rows_through_the_c_interface() {
     compile_and_run("rows");

@@ -508,6 +508,7 @@ mod tests {
         );
     }
 
+    /// SIM-1, IO-2: what was synced is there, the bytes and the name each for itself.
     #[test]
     fn a_file_needs_its_name_and_its_bytes() {
         let disk = root();
@@ -530,6 +531,7 @@ mod tests {
         SimDisk::new(image)
     }
 
+    /// FAULT-1, IO-1, and FAULT-5: sectors are whole, and have what was durable if they have nothing new.
     #[test]
     fn unsynced_writes_are_independent_and_torn_between_sectors() {
         let disk = root();
@@ -553,6 +555,29 @@ mod tests {
             look,
             &[(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)],
         );
+    }
+
+    /// FAULT-2: a file that became shorter or longer may have either length, and zeros where nothing was
+    /// written.
+    #[test]
+    fn a_change_of_length_takes_place_or_not() {
+        for (len, last_byte) in [(512, 1), (1536, 0)] {
+            let disk = root();
+            let file = disk.open(Path::new("/d/a"), OpenMode::CreateNew).unwrap();
+            file.write_at(&[1; 1024], 0).unwrap();
+            file.sync().unwrap();
+            disk.sync_dir(Path::new("/d")).unwrap();
+            file.set_len(len).unwrap();
+            let look = |i: &Image| {
+                let bytes = read(i, "/d/a").unwrap();
+                (bytes.len() as u64, bytes[bytes.len() - 1])
+            };
+            let mut either = [(1024, 1), (len, last_byte)];
+            either.sort();
+            states(&disk, look, &either);
+            file.sync().unwrap();
+            states(&disk, look, &[(len, last_byte)]);
+        }
     }
 
     #[test]
@@ -596,6 +621,7 @@ mod tests {
         states(&disk, look, &[vec![2; 1024]]);
     }
 
+    /// FAULT-3, IO-3.
     #[test]
     fn a_rename_takes_place_or_not() {
         let disk = root();
@@ -613,6 +639,7 @@ mod tests {
         states(&disk, look, &[(b(), None)]);
     }
 
+    /// FAULT-3.
     #[test]
     fn names_in_a_lost_directory_are_lost() {
         let disk = root();
@@ -626,6 +653,7 @@ mod tests {
         states(&disk, look, &[(false, false), (true, true)]);
     }
 
+    /// FAULT-3.
     #[test]
     fn a_rename_across_directories_is_one_change() {
         let disk = root();

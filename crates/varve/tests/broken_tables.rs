@@ -149,8 +149,8 @@ fn lock_first_row(db: &Database, name: &str) {
     assert!(found.unwrap(), "{name}");
 }
 
-/// A rollback that meets damage takes back what it can and leaves the rest to the next start; the database
-/// goes on.
+/// RB-2: a rollback that meets damage takes back what it can and leaves the rest to the next start; the
+/// database goes on.
 #[test]
 fn a_prepared_transaction_is_rolled_back_in_spite_of_a_broken_table() {
     let xid = Xid::new(1, b"x", b"").unwrap();

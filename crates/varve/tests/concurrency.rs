@@ -434,6 +434,8 @@ fn undo_pages(db: &Database) -> u32 {
     ids.into_iter().map(used).sum()
 }
 
+/// SEC-1 and SEC-2: an entry without its row is damage to who reads by the index, and entries that do not
+/// fit the rows are to the check.
 #[test]
 fn old_views_and_indexes_stay_right_under_writers() {
     let seed = number("VARVE_CONCURRENCY_SEED").unwrap_or_else(rand::random);

@@ -30,6 +30,7 @@ struct Bank {
     stop: AtomicBool,
 }
 
+/// ROWLOCK-1: who waited for a row changes it as it is now, not as it was before.
 #[test]
 fn money_is_neither_made_nor_lost() {
     let seed: u64 = match std::env::var("VARVE_MODEL_SEED") {

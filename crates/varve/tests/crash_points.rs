@@ -47,7 +47,7 @@ fn replay() {
     println!("nothing is wrong with it");
 }
 
-/// A crash before each operation of a run, from the creation of the database on.
+/// SP-4, among others: a crash before each operation of a run, from the creation of the database on.
 #[test]
 fn every_moment_of_a_short_run() {
     let config = Config {
@@ -71,7 +71,8 @@ fn small_pages_and_a_small_pool() {
     check(&config, 400);
 }
 
-/// Few rows: versions, rollbacks and purge meet on the same pages.
+/// Few rows: versions, rollbacks and purge meet on the same pages. A change that is there without its undo
+/// record would stay after a crash (UNDO-1).
 #[test]
 fn few_rows_and_many_versions() {
     let config = Config {
@@ -84,7 +85,7 @@ fn few_rows_and_many_versions() {
     check(&config, 300);
 }
 
-/// Undo tablespaces are in another directory, which has to be known after every crash.
+/// UNDODIR-1: undo tablespaces are in another directory, which has to be known after every crash.
 #[test]
 fn every_moment_with_undo_elsewhere() {
     let mut config = Config {

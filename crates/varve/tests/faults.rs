@@ -573,9 +573,9 @@ fn any_operation_of_a_creation_may_fail() {
     try_faults(&Image::new(), &script, &State::new(), 40);
 }
 
-/// A process that dies while it creates a database leaves names that are not durable: of the directory, which
-/// the next one finds, or the mark that says that the creation is not over, which the next one does not find.
-/// When the power went after that one had used the database, the database was gone.
+/// CTL-2: a process that dies while it creates a database leaves names that are not durable: of the
+/// directory, which the next one finds, or the mark that says that the creation is not over, which the next
+/// one does not find. When the power went after that one had used the database, the database was gone.
 #[test]
 fn what_an_interrupted_creation_did_to_names_becomes_durable() {
     let open = |disk: &SimDisk| {

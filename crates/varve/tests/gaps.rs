@@ -192,7 +192,7 @@ fn a_locking_read_keeps_others_from_adding_where_it_looked() {
     assert_eq!(db.core().locks.status().gaps, 0);
 }
 
-/// A search that is told its end locks up to there, wherever the next row is.
+/// GAP-2: a search that is told its end locks up to there, wherever the next row is.
 #[test]
 fn a_range_is_locked_to_its_end() {
     let dir = tempfile::tempdir().unwrap();
@@ -223,8 +223,8 @@ fn a_range_is_locked_to_its_end() {
     }
 }
 
-/// A filter that passes an entry over leaves its row unlocked, but not its place: what is put there instead
-/// might pass.
+/// GAP-2: a filter that passes an entry over leaves its row unlocked, but not its place: what is put there
+/// instead might pass.
 #[test]
 fn what_a_filter_passes_over_is_covered() {
     let dir = tempfile::tempdir().unwrap();

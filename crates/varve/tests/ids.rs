@@ -1,7 +1,8 @@
 //! Counters that run out are refused by name: hidden row ids, AUTO_INCREMENT values. (Ids of transactions,
-//! tables, pages and undo records have their tests beside the code.)
+//! tables, pages and undo records have their tests beside the code.) And what names long values is not used
+//! twice.
 
-use varve::internals::catalog::ROW_IDS_END;
+use varve::internals::catalog::{OverflowPage, ROW_IDS_END};
 use varve::{ColumnType, Database, Error, Isolation, Options, TableDef, Value};
 
 #[test]
@@ -57,4 +58,44 @@ fn auto_increment_stays_at_its_end() {
     db.close().unwrap();
     let db = Database::open(dir.path(), Options::default()).unwrap();
     assert_eq!(db.table("a/t").unwrap().auto_increment_next(), u64::MAX);
+}
+
+/// OVF-1: of no two pages it is said that they are the same page of the same chain: not of values of one
+/// transaction, also after it took something back, and not of those before and after a crash.
+#[test]
+fn overflow_pages_have_names_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let def = TableDef::new("a/t")
+        .column("id", ColumnType::i64())
+        .column("one", ColumnType::Bytes(1 << 20))
+        .column("two", ColumnType::Bytes(1 << 20))
+        .primary(&["id"]);
+    let long = |byte| Value::Bytes(vec![byte; 40_000]);
+    let row = |id: i64| [Value::Int(id), long(1), long(2)];
+    for life in 0..3 {
+        let db = Database::open(dir.path(), Options::default()).unwrap();
+        let table = match life {
+            0 => db.create_table(&def).unwrap(),
+            _ => db.table("a/t").unwrap(),
+        };
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        table.insert(&mut trx, &row(10 * life)).unwrap();
+        let savepoint = trx.savepoint();
+        table.insert(&mut trx, &row(10 * life + 1)).unwrap();
+        trx.rollback_to(savepoint).unwrap();
+        table.insert(&mut trx, &row(10 * life + 2)).unwrap();
+        trx.commit().unwrap();
+        db.flush_log().unwrap();
+        db.crash();
+    }
+    let db = Database::open(dir.path(), Options::default()).unwrap();
+    let report = db.check_table(&db.table("a/t").unwrap()).unwrap();
+    assert_eq!((report.rows, report.errors), (6, vec![]));
+    db.close().unwrap();
+    let file = std::fs::read(dir.path().join("a/t.vdt")).unwrap();
+    let pages = file.chunks(16 << 10).filter_map(OverflowPage::decode);
+    let mut names: Vec<_> = pages.map(|p| (p.table, p.trx, p.seq, p.index)).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len() as u64, report.overflow_pages);
 }

@@ -130,6 +130,7 @@ fn batches_leave_what_single_rows_leave() {
     check(&db, &table);
 }
 
+/// BULK-1: a row that is refused ends the run before it, and all of the batch is taken back.
 #[test]
 fn a_batch_with_a_fault_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -212,6 +213,7 @@ fn deleted_rows_come_to_life_again() {
     check(&db, &table);
 }
 
+/// BULK-1: a row that has to be waited for ends the run before it.
 #[test]
 fn a_batch_waits_for_gaps_and_for_rows_of_others() {
     let dir = tempfile::tempdir().unwrap();

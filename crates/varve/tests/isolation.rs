@@ -434,7 +434,7 @@ fn check_semi_consistent(level: Isolation, backward: bool) -> Result<()> {
     Ok(())
 }
 
-/// A statement that locks the counter is the only one to draw, until it ends.
+/// AUTOINC-1: a statement that locks the counter is the only one to draw, until it ends.
 #[test]
 fn a_locked_counter_is_drawn_from_by_one_statement() {
     let p = play(RepeatableRead);

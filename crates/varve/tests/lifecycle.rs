@@ -136,6 +136,28 @@ fn delete_half_and_change_the_rest(db: &Database) {
     trx.commit().unwrap();
 }
 
+/// TRX-2. What it had locked is free, too.
+#[test]
+fn a_transaction_that_is_dropped_is_rolled_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options()).unwrap();
+    let table = db.create_table(&def()).unwrap();
+    let put = |id: i64| {
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        trx.set_lock_wait_timeout(Duration::ZERO);
+        let row = [Value::Int(id), Value::Int(id), Value::Text("row".into())];
+        let row = table.def().row(&row).unwrap();
+        trx.insert(&table, &row.datums()).map(|_| trx)
+    };
+    put(1).unwrap().commit().unwrap();
+    let dropped = put(2).unwrap();
+    assert!(matches!(put(2), Err(Error::LockWaitTimeout)));
+    drop(dropped);
+    assert_eq!(count(&db, "a/t"), 1);
+    put(2).unwrap().commit().unwrap();
+    check(&db, "a/t", 2, 0);
+}
+
 #[test]
 fn an_old_view_reads_old_rows_while_others_change_them() {
     let dir = tempfile::tempdir().unwrap();

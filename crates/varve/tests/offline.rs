@@ -285,8 +285,8 @@ fn an_interrupted_truncation_of_undo_is_sound() {
     assert!(!leftovers.is_empty(), "no moment between two files");
 }
 
-/// Torn pages, frames, copies and headers, files half made, renamed or removed: what a crash leaves is no
-/// damage.
+/// SP-7, among others: torn pages, frames, copies and headers, files half made, renamed or removed: what a
+/// crash leaves is no damage.
 #[test]
 fn a_crash_at_any_moment_leaves_a_sound_database() {
     let disk = closed();
@@ -340,8 +340,8 @@ fn an_interrupted_creation_is_no_database() {
     );
 }
 
-/// The newest copy of the control file is lost; the other one is from before a table was made. Its ids are
-/// not given again.
+/// CTL-4: the newest copy of the control file is lost; the other one is from before a table was made. Its
+/// ids are not given again.
 #[test]
 fn a_lost_copy_of_the_control_file_gives_no_id_twice() {
     let disk = closed();

@@ -580,8 +580,8 @@ fn rows_too_long_even_so_are_refused() {
     assert_eq!(check_purged(&db, &table), 0);
 }
 
-/// Each disk operation is the last one in its turn, while long rows are inserted, changed, deleted and
-/// purged.
+/// UNDO-5: each disk operation is the last one in its turn, while long rows are inserted, changed, deleted
+/// and purged.
 #[test]
 fn a_crash_leaks_no_page_and_frees_none_twice() {
     let work = |db: &Database, table: &Table, done: &mut usize| -> Result<()> {
@@ -679,9 +679,9 @@ fn a_crash_leaks_no_page_and_frees_none_twice() {
     assert!(cuts > 12, "the disk died only {cuts} times");
 }
 
-/// Readers under views, under READ COMMITTED and with old batches in their cursors, while others replace,
-/// delete and take back external values and purge frees them. A value says which row it is of, and is the
-/// same from end to end.
+/// OVF-2, LONG-1 and MVCC-1: readers under views, under READ COMMITTED and with old batches in their cursors,
+/// while others replace, delete and take back external values and purge frees them. A value says which row it
+/// is of, and is the same from end to end.
 #[test]
 fn readers_never_get_bytes_of_another_value() {
     const ROWS: i64 = 12;

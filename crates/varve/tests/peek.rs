@@ -115,6 +115,7 @@ fn in_portions(
     (rows, peeked)
 }
 
+/// PEEK-1.
 #[test]
 fn what_is_peeked_at_is_what_comes() {
     let seed: u64 =

@@ -140,7 +140,8 @@ fn check_locks(db: &Database) {
     }
 }
 
-/// A crash, and an orderly end, leave a prepared transaction as it was, as often as they come.
+/// PREP-2 and PREP-3: a crash, and an orderly end, leave a prepared transaction as it was, as often as they
+/// come.
 #[test]
 fn what_is_prepared_waits_for_a_decision() {
     type Decision = fn(&Database, &Xid) -> Result<()>;
@@ -199,7 +200,8 @@ fn both_decisions_take_effect() {
     check(&db, &AFTER);
 }
 
-/// The handle decides, too; until then the name is taken, and nothing else can be done with it.
+/// PREP-3 and TXN-4: the handle decides, too; until then the name is taken, and nothing else can be done
+/// with it.
 #[test]
 fn a_handle_keeps_its_transaction() {
     let dir = tempfile::tempdir().unwrap();
@@ -222,6 +224,7 @@ fn a_handle_keeps_its_transaction() {
     assert_eq!(db.prepared(), []);
 }
 
+/// PREP-1.
 #[test]
 fn a_name_is_one_transactions() {
     let dir = tempfile::tempdir().unwrap();
@@ -244,7 +247,8 @@ fn a_name_is_one_transactions() {
     check(&db, &[(1, 10), (2, 20), (3, 30), (7, 70), (8, 80)]);
 }
 
-/// Nothing was written, or all of it was taken back before a log was needed: there is nothing to promise.
+/// TRX-1: nothing was written, or all of it was taken back before a log was needed: there is nothing to
+/// promise.
 #[test]
 fn a_reader_promises_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -256,8 +260,10 @@ fn a_reader_promises_nothing() {
             .is_some()
     );
     trx.prepare(&xid("x")).unwrap();
-    assert_eq!(db.prepared(), []);
-    trx.commit().unwrap();
+    assert_eq!((db.prepared(), trx.id()), (vec![], None));
+    trx.commit_start().unwrap();
+    assert_eq!(trx.commit_lsn(), None, "there is nothing to wait for");
+    trx.commit_wait().unwrap();
 }
 
 /// DDL goes on when the last prepared transaction on its table has ended.

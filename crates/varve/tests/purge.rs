@@ -126,8 +126,8 @@ fn a_log_longer_than_a_batch_takes_several() {
     assert!(status(&db, "purge_upd_exist_or_extern_records") >= 2 * 1001);
 }
 
-/// Each change away from a key leaves a record that tells purge to remove its entry: several in one batch for
-/// the same entry.
+/// PURGE-2: each change away from a key leaves a record that tells purge to remove its entry: several in one
+/// batch for the same entry.
 #[test]
 fn an_entry_that_was_killed_several_times_is_removed_once() {
     let dir = tempfile::tempdir().unwrap();

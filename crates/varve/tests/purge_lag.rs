@@ -166,6 +166,10 @@ fn end_delay(end: impl FnOnce(&Database, &varve::Interrupt)) -> Result<()> {
         let _ = ended.send((trx, done));
     });
     wait_until("the writer is delayed", || pacer.counters.sleeps.get() == 1);
+    // PACE-2: others get at the leaves where it will write.
+    let mut other = db.begin(Isolation::RepeatableRead);
+    insert(&mut other, &table, 50).unwrap();
+    other.commit().unwrap();
     end(&db, &interrupt);
     let (mut trx, done) = writer
         .recv_timeout(DEADLINE)
@@ -181,6 +185,7 @@ fn end_delay(end: impl FnOnce(&Database, &varve::Interrupt)) -> Result<()> {
     done
 }
 
+/// PACE-3.
 #[test]
 fn a_delayed_writer_can_be_killed() {
     let done = end_delay(|_, interrupt| interrupt.interrupt());

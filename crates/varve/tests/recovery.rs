@@ -132,8 +132,8 @@ fn pages_are_read_together_and_brought_up_to_date() {
     }
 }
 
-/// One crash after the other, each with pages that nobody has touched since the first one, and new changes to
-/// some of them.
+/// REC-2, REC-5 and BUF-8: one crash after the other, each with pages that nobody has touched since the
+/// first one, and new changes to some of them.
 #[test]
 fn pages_are_brought_up_to_date_when_they_are_used() {
     let disk = SimDisk::default();

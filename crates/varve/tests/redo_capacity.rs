@@ -180,6 +180,7 @@ fn recover(points: &CrashPoints, run: &Run, rng: &mut SmallRng) {
     db.close().unwrap();
 }
 
+/// LF-2: whatever the crash left of a file that was about to be used, what was acknowledged is there.
 #[test]
 fn a_crash_while_the_capacity_changes() {
     let seed = std::env::var("VARVE_MODEL_SEED");

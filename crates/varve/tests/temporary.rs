@@ -246,8 +246,8 @@ fn a_transaction_over_both_kinds() {
     assert_eq!(status(&db, "undo_cuts"), 0);
 }
 
-/// The history of temporary tables waits for no view, and a view that is older than the rows reads them all
-/// the same.
+/// PURGE-3 and TEMP-2: the history of temporary tables waits for no view, and a view that is older than the
+/// rows reads them all the same.
 #[test]
 fn old_views_hold_no_temporary_history() {
     let dir = tempfile::tempdir().unwrap();
@@ -286,7 +286,7 @@ fn old_views_hold_no_temporary_history() {
     other.commit().unwrap();
 }
 
-/// A transaction drops a table that it has changed, and ends in any way.
+/// TEMP-3: a transaction drops a table that it has changed, and ends in any way.
 #[test]
 fn dropped_by_the_transaction_that_changed_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -440,8 +440,8 @@ impl Drop for MarkPanic<'_> {
     }
 }
 
-/// After a crash, and after an orderly end, nothing is left: neither tables nor pages, nor undo that recovery
-/// would look at. What the same transaction did to lasting tables is taken back.
+/// TEMP-4: after a crash, and after an orderly end, nothing is left: neither tables nor pages, nor undo that
+/// recovery would look at. What the same transaction did to lasting tables is taken back.
 #[test]
 fn nothing_survives() {
     let dir = tempfile::tempdir().unwrap();

@@ -158,6 +158,7 @@ fn end(mut trx: Transaction, how: End) -> i64 {
     if how == End::Rollback { 0 } else { 10 }
 }
 
+/// TEMP-6.
 #[test]
 fn writes_that_fail_cost_temporary_tables_only() {
     for (how, failure) in ENDS

@@ -152,8 +152,8 @@ fn what_has_become_too_large_is_truncated() {
     assert_eq!(values(&mut trx, &table), [round + 2; ROWS as usize]);
 }
 
-/// Whoever needs the undo keeps it: writers, prepared transactions, views. (Rollbacks that were not finished:
-/// broken_tables.rs.)
+/// TRUNC-2: whoever needs the undo keeps it: writers, prepared transactions, views. (Rollbacks that were not
+/// finished: broken_tables.rs.)
 #[test]
 fn what_is_needed_stays() {
     let dir = tempfile::tempdir().unwrap();
@@ -237,7 +237,8 @@ fn what_is_needed_stays() {
     assert!(both_are_free());
 }
 
-/// Transactions go on, and never miss a rollback segment, while tablespaces are truncated all the time.
+/// TRUNC-1: transactions go on, and never miss a rollback segment, while tablespaces are truncated all the
+/// time.
 #[test]
 fn transactions_go_on_meanwhile() {
     let dir = tempfile::tempdir().unwrap();

@@ -121,6 +121,7 @@ impl fmt::Debug for Xid {
 mod tests {
     use super::*;
 
+    /// XID-1.
     #[test]
     fn names_survive_the_round_trip_and_every_cut_is_noticed() {
         let long = [7; MAX_PART];
@@ -144,6 +145,7 @@ mod tests {
         }
     }
 
+    /// XID-1.
     #[test]
     fn lengths_out_of_bounds_are_refused() {
         let long = [7; MAX_PART + 1];

@@ -98,7 +98,7 @@ fn check<const N: usize>(preemptions: usize, others: [Part; N], own: Part) {
     });
 }
 
-/// A frame is recycled for another page while a thread follows a look-up that named it.
+/// PT-1: a frame is recycled for another page while a thread follows a look-up that named it.
 #[test]
 fn loom_lookup_against_eviction() {
     check(2, [|pool| read(pool, 1)], |pool| {

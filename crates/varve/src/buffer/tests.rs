@@ -186,7 +186,7 @@ fn free_frames_are_asked_for_ahead_of_demand() {
     assert_eq!(told.load(Relaxed), 2, "again");
 }
 
-/// More pages than frames, more threads than cores: every increment must survive eviction, reload and
+/// BUF-4: more pages than frames, more threads than cores: every increment must survive eviction, reload and
 /// cleaning, and no reader may see a torn or foreign page.
 #[test]
 fn changes_survive_a_tiny_pool() {

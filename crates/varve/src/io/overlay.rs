@@ -325,7 +325,7 @@ mod tests {
         entries.into_iter().map(|e| e.name).collect()
     }
 
-    /// OV-1: whatever is done above, the disk below stays as it was.
+    /// OV-1 and OV-2: whatever is done above, the disk below stays as it was.
     #[test]
     fn changes_are_seen_above_and_not_below() {
         let dir = tempfile::tempdir().unwrap();
@@ -341,6 +341,7 @@ mod tests {
         assert_eq!(bytes(&*file), want);
         file.set_len(4097).unwrap();
         file.allocate(9000).unwrap();
+        file.sync().unwrap();
         want.truncate(4097);
         want.resize(9000, 0);
         assert_eq!(bytes(&*file), want);
@@ -356,6 +357,7 @@ mod tests {
         assert!(disk.open(&at("b"), OpenMode::CreateNew).is_err());
         disk.remove(&at("b")).unwrap();
         assert!(!disk.exists(&at("b")).unwrap());
+        disk.sync_dir(dir.path()).unwrap();
         drop(disk.lock_below(dir.path()).unwrap());
         assert_eq!(names(&RealDisk, dir.path()), ["a", "b"]);
         assert_eq!(std::fs::read(at("a")).unwrap(), old);

@@ -84,6 +84,7 @@ fn numbered(disk: &dyn Disk, path: &Path, blocks: usize) -> Arc<dyn DiskFile> {
     file
 }
 
+/// IOQ-1: each has its own bytes in its own memory.
 #[test]
 fn many_reads_are_under_way_at_once() {
     let dir = tempfile::tempdir().unwrap();

@@ -442,6 +442,7 @@ mod tests {
         assert!(!can_reserve || bytes >= 1 << 20, "{bytes}");
     }
 
+    /// IO-5.
     #[test]
     fn allocated_bytes_are_zero_and_old_ones_stay() {
         let dir = tempfile::tempdir().unwrap();
@@ -490,6 +491,7 @@ mod tests {
         assert!(RealDisk.open_direct(&dir.path().join("b")).is_err());
     }
 
+    /// IO-3, among others: a rename replaces.
     #[test]
     fn directory_lists_renames_and_removes() {
         let dir = tempfile::tempdir().unwrap();

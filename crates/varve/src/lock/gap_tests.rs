@@ -208,8 +208,8 @@ fn a_deadlock_between_a_gap_and_a_row_is_found() {
     assert_all_free(&m);
 }
 
-/// Threads lock ranges and insert into them, as transactions do: a look, then a wait, then another look. A
-/// range that one has locked does not change under it.
+/// GAP-1 and GAP-5: threads lock ranges and insert into them, as transactions do: a look, then a wait, then
+/// another look. A range that one has locked does not change under it.
 #[test]
 fn nobody_gets_into_a_locked_gap() {
     use parking_lot::Mutex;

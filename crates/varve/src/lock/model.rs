@@ -694,6 +694,8 @@ impl Drop for Run {
     }
 }
 
+/// QUEUE-1, LOCK-4: who would have to wait for whom, as the model says. OWNER-1: whichever way a wait ended,
+/// the owner can wait again. OWNER-2: what an owner releases is all that it had.
 #[test]
 fn locks_are_had_and_awaited_as_in_a_plain_model() {
     let deadlocks = std::cell::Cell::new(0);

@@ -500,8 +500,8 @@ fn a_dropped_handle_with_an_id_keeps_its_locks() {
     assert!(try_lock(&m, &other, b"implicit", Shared).is_none());
 }
 
-/// The row that B wanted was gone when B asked for its lock, and A has inserted it again before B looks at
-/// it.
+/// QUEUE-1: the row that B wanted was gone when B asked for its lock, and A has inserted it again before B
+/// looks at it.
 #[test]
 fn who_has_a_lock_waits_for_a_writer_that_has_it_too() {
     for mode in [Shared, Exclusive] {
@@ -676,6 +676,7 @@ fn transact(m: &LockManager, l: &TrxLocks, rows: &[Row], rng: &mut SmallRng) -> 
     true
 }
 
+/// LOCK-1 in the rows. DEAD-3: searches for deadlocks meet waits that end at the same moment.
 #[test]
 fn locks_exclude_under_load() {
     let seed = std::env::var("VARVE_SEED")

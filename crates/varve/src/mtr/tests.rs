@@ -121,8 +121,9 @@ fn random_mtr(env: &MtrEnv, pages: u32, rng: &mut SmallRng) {
     mtr.commit();
 }
 
-/// Threads change pages while a cleaner writes some of them; then the machine stops. Replaying the log over
-/// what was written gives the pages as they were, and replaying it again changes nothing (RPL-1).
+/// MTR-2 and MTR-3: threads change pages while a cleaner writes some of them; then the machine stops.
+/// Replaying the log over what was written gives the pages as they were, and replaying it again changes
+/// nothing (RPL-1).
 #[test]
 fn replay_restores_every_page_once_and_again() {
     const PAGES: u32 = 40;
@@ -355,6 +356,21 @@ fn logged_and_unlogged_changes_do_not_mix() {
     assert!(Mtr::begin_in(&env, TEMP_SPACE, 0).is_err());
 }
 
+/// MTR-4: whoever comes to a page a second time is told of damage, and does not wait for himself.
+#[test]
+fn a_page_is_latched_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(MemStore::default());
+    let env = env_in(dir.path(), &store);
+    let mut mtr = Mtr::begin(&env, 200).unwrap();
+    let h = mtr.exclusive_new(id(1)).unwrap();
+    mtr.op(h, format(PageType::Raw));
+    for again in [mtr.shared(id(1)), mtr.exclusive(id(1))] {
+        assert!(matches!(again, Err(Error::Corrupt { .. })));
+    }
+    mtr.commit();
+}
+
 /// RPL-4: a frame that names an unlogged page is damaged, and changes nothing.
 #[test]
 fn replay_refuses_unlogged_pages() {
@@ -369,8 +385,8 @@ fn replay_refuses_unlogged_pages() {
     assert_eq!(env.pool.dirty_pages(), 0);
 }
 
-/// MTR-5, and what is refused: an operation that does not fit, more redo than was reserved, a change of an
-/// unlatched or shared page.
+/// MTR-5, and what is refused: an operation that does not fit, more redo than was reserved (MTR-1), a change
+/// of an unlatched or shared page.
 #[test]
 fn an_abandoned_change_poisons_the_log() {
     type Bad = fn(&mut Mtr<'_>, PageHandle);

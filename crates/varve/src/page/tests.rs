@@ -210,6 +210,8 @@ impl Pair {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
+    /// PG-1: each operation is done twice, the second time as decoded, with the same outcome. PG-4: all keys
+    /// have the prefix, and lie between the fences.
     #[test]
     fn a_page_behaves_like_a_sorted_vector(
         fence in vec(any::<u8>(), 0..6),
@@ -303,6 +305,7 @@ proptest! {
         prop_assert!(other == page);
     }
 
+    /// PG-2 and PG-3.
     #[test]
     fn any_bytes_as_operations_leave_a_valid_page_or_change_nothing(
         start in any::<[u8; 4]>(),
@@ -327,6 +330,7 @@ proptest! {
         }
     }
 
+    /// PG-2.
     #[test]
     fn a_damaged_page_is_refused_or_readable(
         ptype in prop::sample::select(vec![PageType::Leaf, PageType::Inner, PageType::UndoLog]),

@@ -367,6 +367,7 @@ mod tests {
         assert_smooth(&seconds);
     }
 
+    /// LAG-3: it is not long in coming back.
     #[test]
     fn under_an_open_view_the_delay_grows_smoothly_to_the_most_and_comes_back() {
         let mut plant = Plant {
@@ -408,6 +409,7 @@ mod tests {
         assert_eq!(plant.pace().1, 0.0);
     }
 
+    /// LAG-1.
     #[test]
     fn nobody_is_delayed_below_the_limit_nor_by_a_purge_that_keeps_up() {
         let mut plant = Plant {

@@ -728,6 +728,7 @@ mod tests {
         }
     }
 
+    /// LF-1.
     #[test]
     fn reopening_cuts_the_log_at_its_end() {
         let dir = tempfile::tempdir().unwrap();
@@ -755,6 +756,7 @@ mod tests {
         }
     }
 
+    /// LF-1: a file with a zero header is none of the log, one with a damaged header is damage.
     #[test]
     fn damage_is_named() {
         let dir = tempfile::tempdir().unwrap();

@@ -456,6 +456,7 @@ fn keys_say_how_much_of_a_value_they_need() {
     assert_eq!(codec.bytes_needed(1), 0);
 }
 
+/// ROW-3.
 #[test]
 fn older_rows_read_with_defaults() {
     let column = |name: &str, ty, id, added_in, default: Option<&[u8]>| ColumnDef {
@@ -497,6 +498,7 @@ fn older_rows_read_with_defaults() {
     assert_eq!(RowRef::new(&five, &newer).unwrap().schema_version(), 6);
 }
 
+/// ROW-1: no row is made with a datum whose length its type does not allow.
 #[test]
 fn refusals_name_the_column_and_leave_the_output_alone() {
     let columns: Vec<ColumnDef> = [
@@ -590,6 +592,7 @@ fn values_are_checked_against_their_column() {
     }
 }
 
+/// COL-1: keys that were made with other weights are noticed.
 #[test]
 fn a_changed_collation_closes_the_index() {
     let columns = [ColumnDef::new("t", ColumnType::text(9))];
@@ -604,6 +607,7 @@ fn a_changed_collation_closes_the_index() {
     assert!(matches!(refused, Err(Error::Unsupported { .. })));
 }
 
+/// KEY-3.
 #[test]
 fn long_keys_are_refused_on_write() {
     let columns = [ColumnDef::new("b", ColumnType::Bytes(3072))];

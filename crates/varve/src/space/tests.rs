@@ -93,9 +93,9 @@ fn in_use(env: &MtrEnv, space: &Space) -> BTreeSet<u32> {
         .collect()
 }
 
-/// Threads allocate and free against a model: no page is handed out twice, every free page is found again,
-/// and the file agrees with the model; so does the file that is opened again, and the one that replay makes
-/// from nothing but the log.
+/// SP-2: threads allocate and free against a model: no page is handed out twice, every free page is found
+/// again, and the file agrees with the model; so does the file that is opened again, and the one that replay
+/// makes from nothing but the log.
 #[test]
 fn allocation_follows_the_model_and_survives() {
     let dir = tempfile::tempdir().unwrap();
@@ -341,8 +341,8 @@ fn a_small_undo_tablespace_keeps_pages() {
     assert_eq!(take_all(AllocPurpose::Cleaning), 16);
 }
 
-/// On a full disk work is refused by name while undoing work still finds room; what failed to be made leaves
-/// no file.
+/// SP-3: on a full disk work is refused by name while undoing work still finds room; what failed to be made
+/// leaves no file.
 #[test]
 fn a_full_disk_leaves_room_for_undoing_work() {
     let dir = tempfile::tempdir().unwrap();
@@ -421,6 +421,7 @@ fn half_an_extension_does_not_count_on_a_full_disk() {
     assert_eq!(space.size_pages(), 192);
 }
 
+/// SP-1: what is gone is not read, and writing it does nothing.
 #[test]
 fn files_are_created_renamed_replaced_and_dropped() {
     let dir = tempfile::tempdir().unwrap();

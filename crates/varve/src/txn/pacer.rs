@@ -196,6 +196,7 @@ mod tests {
         pacer.draw(interval_us * 1000, now_us * 1000).as_micros() as u64
     }
 
+    /// PACE-1.
     #[test]
     fn turns_are_an_interval_apart_and_never_further_than_the_most() {
         let pacer = Pacer::default();
@@ -239,6 +240,7 @@ mod tests {
         assert!(matches!(done, Err(Error::Interrupted)), "{done:?}");
     }
 
+    /// PACE-3.
     #[test]
     fn the_end_of_the_pace_and_a_shorter_most_end_waits() {
         end_sleep(|pacer, _| pacer.end()).unwrap();

@@ -136,7 +136,8 @@ fn a_committing_transaction_is_unsettled_only_for_views_that_could_see_it() {
     assert!(!sys.is_unfinished(id));
 }
 
-/// A writer and a view that outlive many laps of the ring, and what happens around them.
+/// STRAG-1 and STRAG-3: a writer and a view that outlive many laps of the ring, and what happens around
+/// them.
 #[test]
 fn stragglers_outlive_the_ring() {
     let sys = tiny(1);
@@ -272,7 +273,7 @@ fn the_purge_limit_stops_at_views_and_at_commits_under_way() {
     assert_eq!(sys.view_numbers(), []);
 }
 
-/// LIMIT-1, and that a statement fails, not the commit, when the limit can't be logged.
+/// LIMIT-1 and LIMIT-2, and that a statement fails, not the commit, when the limit can't be logged.
 #[test]
 fn ids_stay_below_the_logged_limit() {
     let log = Log::default();
@@ -297,7 +298,9 @@ fn ids_stay_below_the_logged_limit() {
         matches!(refused, Some(Error::Poisoned { .. })),
         "{refused:?}"
     );
-    assert!(commit(&sys, open).0 < log.limit.load(Ordering::SeqCst));
+    let logged = log.limit.load(Ordering::SeqCst);
+    assert!(sys.id_limit() > logged, "LIMIT-2: it was announced before");
+    assert!(commit(&sys, open).0 < logged);
     assert!(!sys.is_unfinished(last));
     assert_eq!(sys.unfinished(), [], "a refused id is finished");
 }
@@ -549,6 +552,7 @@ fn judge(s: &Stress, answers: &[Answers]) {
     );
 }
 
+/// RING-1: the words of small rings are used again all the time, and every answer is right.
 #[test]
 fn threads_agree_with_the_oracle() {
     let rounds: u64 = std::env::var("VARVE_STRESS_ROUNDS").map_or(6, |n| n.parse().unwrap());

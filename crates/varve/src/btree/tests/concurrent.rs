@@ -169,7 +169,8 @@ fn writers_readers_and_scans_on_a_high_tree_in_a_small_pool() {
 }
 
 /// Keys of the greatest length: inner pages have three children and are split with their children, several
-/// levels at once (BT-7), while others join their neighbours.
+/// levels at once (BT-7), while others join their neighbours. A scan that comes in between misses nothing
+/// (BT-4).
 #[test]
 fn writers_readers_and_scans_on_a_tree_that_splits_at_several_levels() {
     let report = run(
@@ -187,6 +188,8 @@ fn writers_readers_and_scans_on_a_tree_that_splits_at_several_levels() {
     assert!(report.height >= 5, "only {} levels", report.height);
 }
 
+/// BT-3 and BT-5: threads that took latches in another order, or searched with some held, would wait for
+/// each other without end.
 #[test]
 fn writers_readers_and_scans_on_few_hot_pages() {
     run(

@@ -267,6 +267,7 @@ impl Run {
     }
 }
 
+/// BT-2: the check after each case compares the fences of every page with what its parent says.
 #[test]
 fn a_tree_behaves_like_a_sorted_map() {
     let reached = Reached::default();

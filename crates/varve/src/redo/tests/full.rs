@@ -33,6 +33,7 @@ fn put_some(log: &RedoLog, rng: &mut SmallRng, bodies: &mut Bodies) {
     }
 }
 
+/// WAL-9. WAL-8: a stream is read up to an end within what is durable, whatever follows it.
 #[test]
 fn full_files_are_those_that_are_durable_to_their_ends() {
     let dir = tempfile::tempdir().unwrap();

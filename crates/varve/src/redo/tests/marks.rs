@@ -57,8 +57,8 @@ fn without_capacity_a_group_has_no_mark() {
     assert_eq!(marks(dir.path()), [second], "of both");
 }
 
-/// A bit that flips below what a mark names is damage; in the last group, whatever it hits, it is like a torn
-/// write.
+/// WAL-10: a bit that flips below what a mark names is damage; in the last group, whatever it hits, it is
+/// like a torn write.
 #[test]
 fn the_log_does_not_end_below_a_mark() {
     let dir = tempfile::tempdir().unwrap();
