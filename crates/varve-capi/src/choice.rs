@@ -2,8 +2,8 @@
 //! is none of its constants: so every function, callback and struct of this interface takes a `MaybeUninit`
 //! of it. That has the same representation and allows all bits, and varve.h says the enum's name.
 //!
-//! **CAPI-3** A number from C becomes a constant only in `chosen`, which refuses all others, and names the
-//! argument.
+//! - **CAPI-3** A number from C becomes a constant only in `chosen`, which refuses all others, and names the
+//!   argument.
 
 use std::mem::{MaybeUninit, transmute_copy};
 

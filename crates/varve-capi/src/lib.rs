@@ -11,9 +11,10 @@
 //! - `prepared`: two-phase commit.
 //! - `status`: metrics, undo tablespaces, texts for people.
 //!
-//! **CAPI-1** No call unwinds into C. A panic poisons the database that the handle belongs to and returns
-//! `VARVE_POISONED`. **CAPI-2** A pointer that the caller gives is either documented as optional or must be
-//! valid; nothing here can check it. That is the contract behind every `SAFETY` comment of this crate.
+//! - **CAPI-1** No call unwinds into C. A panic poisons the database that the handle belongs to and returns
+//!   `VARVE_POISONED`.
+//! - **CAPI-2** A pointer that the caller gives is either documented as optional or must be valid; nothing
+//!   here can check the latter. That is the contract behind every `SAFETY` comment of this crate.
 #![allow(unsafe_code, non_camel_case_types)]
 #![allow(clippy::missing_safety_doc)] // CAPI-2 is the contract of all of them.
 

@@ -1,4 +1,4 @@
-//! The binary log as a second witness: **KILL-6**.
+//! The binary log as a second witness: KILL-6.
 //!
 //! A replica in memory follows the log's row events, as `mariadb-binlog` prints them, and is compared row by
 //! row with the tables. So each transaction in the log is in the engine, and each one in the engine is in the

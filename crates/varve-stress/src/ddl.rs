@@ -1,7 +1,7 @@
 //! A client that creates, fills, renames, alters, truncates and drops tables without end.
 //!
 //! Each step is one statement, so that after a kill the table is either as the last acknowledged step left
-//! it or as the one in flight would have (**KILL-5**): in the server's eyes, in the engine's, and on disk.
+//! it or as the one in flight would have (KILL-5): in the server's eyes, in the engine's, and on disk.
 
 use std::fs;
 use std::path::Path;

@@ -3,7 +3,7 @@
 //!
 //! A line is in the file before what it intends is sent, and the line `done` after that was answered. So at
 //! any moment the file allows the state that was acknowledged last and, if something was in flight, the one
-//! that this makes of it: nothing between them (**STRESS-1**). Each key belongs to one client, so nobody
+//! that this makes of it: nothing between them (STRESS-1). Each key belongs to one client, so nobody
 //! else's transactions come in between.
 //!
 //! The file is written through, not synced: the processes that are killed are others.
@@ -248,7 +248,7 @@ impl Journal {
         Ok(())
     }
 
-    /// **STRESS-1**: what was found is one of the states that the file allows. A new file begins with it; the
+    /// STRESS-1: what was found is one of the states that the file allows. A new file begins with it; the
     /// old one is kept beside it until the next time.
     pub fn judge(&mut self, found: &Tables) -> Result<()> {
         let expected = read(&self.path)?;

@@ -34,8 +34,8 @@
 //! On a disk that is full at times (`full`) the rows load alone runs:
 //! - **FULL-1** statements are refused for want of space, by name, and change nothing; the process stays up;
 //! - **FULL-2** once there is space, work goes on without a restart;
-//! - **FULL-3** STRESS-1 to 3 hold after a kill, also one on a full disk; a start on a full disk succeeds or
-//!   says what it lacks.
+//! - **FULL-3** STRESS-1, STRESS-2 and STRESS-3 hold after a kill, also one on a full disk; a start on a
+//!   full disk succeeds or says what it lacks.
 //!
 //! A failed run keeps data and journals in a place of its own, until four later ones have failed or were
 //! broken off, and prints the command that repeats the load, the settings and the moments; the interleaving

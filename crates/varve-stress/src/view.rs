@@ -1,8 +1,7 @@
 //! A session that holds a read view for a whole round, while the others change and delete what it sees.
 //!
 //! It reads the tables when its view is open, and again when the round is to end; then it goes on until it is
-//! killed in the middle.
-//! - **STRESS-4** A view shows the same rows at the end as at the beginning, by every index.
+//! killed in the middle (STRESS-4).
 //!
 //! Undo that a view needs is not purged, so nobody can empty an undo tablespace meanwhile; a transaction that
 //! has read a table keeps it from being altered. So not every round has such a session.
@@ -26,7 +25,7 @@ pub fn hold_until_killed(store: Outcome<impl Store>, tables: &[&str], round: &Ro
     }
 }
 
-/// What ended it.
+/// STRESS-4. Returns what ended it.
 fn hold(store: &mut impl Store, tables: &[&str], round: &Round) -> Result<Failure> {
     if let Err(failure) = store.begin_view() {
         return Ok(failure);

@@ -26,7 +26,7 @@ pub fn check(source: &Source, findings: &mut Findings) {
 }
 
 /// Whether all of the file is tests.
-fn is_test(path: &str) -> bool {
+pub(super) fn is_test(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     path.contains("/tests/")
         || name.starts_with("tests")

@@ -1,10 +1,11 @@
 //! House rules that no other tool checks: direction of imports, sizes of files and functions, width of lines,
-//! licences, words.
+//! licences, words, numbers of invariants.
 //!
 //! A violation names the file, the line where it has one, and what to do. Warnings do not fail.
 
 mod functions;
 mod imports;
+mod invariants;
 mod licences;
 mod text;
 mod width;
@@ -74,6 +75,7 @@ fn check(workspace: &Workspace) -> Result<Findings> {
         functions::check(source, &mut findings);
         width::check(source, &mut findings);
     }
+    invariants::check(&sources, &mut findings);
     licences::check(&workspace.metadata()?, &mut findings)?;
     Ok(findings)
 }

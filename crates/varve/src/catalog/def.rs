@@ -12,8 +12,8 @@
 //! def.validate().unwrap();
 //! ```
 //!
-//! Invariant **DEF-1**: a definition that passed [`TableDef::validate`] yields a row format and key codecs
-//! without panicking. Definitions from disk are validated like those of callers.
+//! - **DEF-1** A definition that passed [`TableDef::validate`] yields a row format and key codecs without
+//!   panicking. Definitions from disk are validated like those of callers.
 
 use crate::base::{Error, IndexId, NO_PAGE, PageNo, Result, SpaceId, TableId};
 use crate::row::{

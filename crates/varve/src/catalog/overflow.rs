@@ -102,11 +102,11 @@ impl<'a> OverflowPage<'a> {
     }
 }
 
-/// The overflow pages of a temporary table.
+/// The overflow pages of a temporary table (TEMP-5).
 ///
-/// - **TEMP-5** A page enters before the mini-transaction commits that takes it, and leaves before the one
-///   commits that gives it back. Both have the tablespace's allocation page latched exclusively, so nobody
-///   takes a page that is still listed.
+/// A page enters before the mini-transaction commits that takes it, and leaves before the one commits that
+/// gives it back. Both have the tablespace's allocation page latched exclusively, so nobody takes a page that
+/// is still listed.
 #[derive(Default)]
 pub struct TemporaryPages(Mutex<BTreeSet<PageNo>>);
 

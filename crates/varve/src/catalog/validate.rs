@@ -1,6 +1,6 @@
 //! What makes a table definition usable: names, limits, and that everything it refers to is there.
 //!
-//! Establishes **DEF-1**, for definitions of callers and for those read from disk alike. Nothing here panics.
+//! Establishes DEF-1, for definitions of callers and for those read from disk alike. Nothing here panics.
 
 use std::collections::HashSet;
 

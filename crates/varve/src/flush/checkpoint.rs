@@ -1,6 +1,6 @@
 //! Decides how far the checkpoint may go, and records it.
 //!
-//! **WAL-2**, step by step. (1) Read the log's `complete` *first*: every mini-transaction below it has
+//! WAL-2, step by step. (1) Read the log's `complete` *first*: every mini-transaction below it has
 //! registered its pages' `first_change`. (2) Take the least of it, of every dirty page's `first_change`, and
 //! of the holds. (3) Make the log durable up to there: what the checkpoint passes may be recorded nowhere but
 //! in the log. (4) Write and sync the control file. (5) Only then tell the log, which may recycle files

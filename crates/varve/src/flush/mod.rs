@@ -6,15 +6,11 @@
 //! nothing else to do), LRU (threads need clean frames), and requested: `flush_all_to`, which runs in the
 //! thread that asks, the one that closes the database for example. docs/flushing.md says how it is tuned.
 //!
-//! Invariants and who keeps them:
+//! `batch` keeps WAL-1 and FL-2, `checkpoint` WAL-2; `batch` and `doublewrite` keep this:
 //!
-//! - **WAL-1** a page is written only after the log is durable up to its page LSN: asserted in `batch`.
-//! - **WAL-2** the checkpoint never passes a change that is not in a synced data page, unless the file is
-//!   gone for good (SP-8): `checkpoint`.
-//! - **FL-1** a page is written in place only after a whole copy of it is durable in the doublewrite file,
+//! - **FL-1** A page is written in place only after a whole copy of it is durable in the doublewrite file,
 //!   and the file's previous batch is synced in place before the next one overwrites it; or it is written
-//!   atomically: `batch`, `doublewrite`.
-//! - **FL-2** a file that can't be opened for the moment costs nothing: its pages are written later: `batch`.
+//!   atomically.
 //!
 //! Latches: shared page latches, one at a time and with a time limit, only while copying a page. Mutexes: the
 //! batch writer's, then the checkpoint's. Failure: an error of writing or syncing pages (but for those of

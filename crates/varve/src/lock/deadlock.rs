@@ -5,7 +5,7 @@
 //! waits where, under the graph's mutex.
 //!
 //! Invariants:
-//! - DEAD-1 (none is missed) An owner queues its request first, then enters the graph and searches, both
+//! - **DEAD-1** (none is missed) An owner queues its request first, then enters the graph and searches, both
 //!   under the graph's mutex. Take a cycle of waits, and the member that entered the graph last. By then all
 //!   requests of the cycle were queued and their owners were in the graph, so every edge could be read, and
 //!   the search from this member finds the cycle. An edge to an owner that is added later, without a wait
@@ -13,14 +13,14 @@
 //!   search is started for it (`LockManager::convert_implicit`). The edges that an upgrade adds by going
 //!   before others lead to its owner, which begins to wait itself. A gap lock that is taken over a key which
 //!   others wait to insert adds edges to its owner, which is running; when it waits, it searches.
-//! - DEAD-2 (none is invented) The queues are read one after the other, so a cycle that was found may never
-//!   have existed as a whole. It is checked again, edge by edge, with the same waits going on. While it waits
-//!   an owner releases nothing, so an edge between two owners that waited all the time existed all the time
-//!   since it was first seen: at the moment between the two passes all edges existed together. What is left
-//!   is that a member's time ran out or KILL reached it in that moment.
-//! - DEAD-3 While a wait is in the graph its queue exists: the owner leaves the graph before it takes its
+//! - **DEAD-2** (none is invented) The queues are read one after the other, so a cycle that was found may
+//!   never have existed as a whole. It is checked again, edge by edge, with the same waits going on. While
+//!   it waits an owner releases nothing, so an edge between two owners that waited all the time existed all
+//!   the time since it was first seen: at the moment between the two passes all edges existed together. What
+//!   is left is that a member's time ran out or KILL reached it in that moment.
+//! - **DEAD-3** While a wait is in the graph its queue exists: the owner leaves the graph before it takes its
 //!   request back, and after it was granted holds the lock.
-//! - DEAD-4 A victim is woken with `Victim` only while it waits, and gives up only if it was not granted
+//! - **DEAD-4** A victim is woken with `Victim` only while it waits, and gives up only if it was not granted
 //!   meanwhile.
 //!
 //! Mutex order: graph, then a shard (of queues or of gaps), then an owner's `WaitSlot`. A thread that holds a

@@ -12,14 +12,14 @@
 //! ended well grants nothing.
 //!
 //! Invariants:
-//! - GAP-1 No key becomes live in an index while an interval of another owner contains it. The look and the
-//!   change happen under the exclusive latch of the key's leaf; a piece of an interval is entered under the
-//!   shared latch of the leaf whose fences contain the piece. So either the look sees the piece, or who
+//! - **GAP-1** No key becomes live in an index while an interval of another owner contains it. The look and
+//!   the change happen under the exclusive latch of the key's leaf; a piece of an interval is entered under
+//!   the shared latch of the leaf whose fences contain the piece. So either the look sees the piece, or who
 //!   enters it sees the record.
-//! - GAP-3 See intervals.rs.
-//! - GAP-4 No wake-up is lost: a waiter is entered under the mutex under which it was seen that somebody is
-//!   in its way, and an owner that releases intervals looks at all waiters of the index under the same mutex.
-//! - GAP-5 An index's count is at least the number of owners that have intervals in it, raised before the
+//! - **GAP-4** No wake-up is lost: a waiter is entered under the mutex under which it was seen that somebody
+//!   is in its way, and an owner that releases intervals looks at all waiters of the index under the same
+//!   mutex.
+//! - **GAP-5** An index's count is at least the number of owners that have intervals in it, raised before the
 //!   first interval is entered. So a count of 0, read under the exclusive latch of a key's leaf, says that no
 //!   interval contains the key: one that did was entered under the latch of the key's leaf, which orders the
 //!   raise before the read.

@@ -3,8 +3,8 @@
 //! An interval contains its low bound and every key between its bounds, but not its high bound; one without a
 //! high bound contains all keys from the low one on.
 //!
-//! - GAP-3 The intervals of a set neither overlap nor touch: what is added to them becomes part of them. So a
-//!   scan holds one interval for each unbroken stretch that it has passed, however many rows these are.
+//! - **GAP-3** The intervals of a set neither overlap nor touch: what is added to them becomes part of them.
+//!   So a scan holds one interval for each unbroken stretch that it has passed, however many rows these are.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};

@@ -11,15 +11,15 @@
 //! into the queue, then queues up itself (LOCK-3).
 //!
 //! Invariants:
-//! - LOCK-1 A mode is granted only if it conflicts with no other owner's (queue.rs, QUEUE-1), noted intents
-//!   included.
-//! - LOCK-2 No wake-up is lost: a grant is entered in the queue under the shard's mutex, the wait's state
+//! - **LOCK-1** A mode is granted only if it conflicts with no other owner's (queue.rs, QUEUE-1), noted
+//!   intents included.
+//! - **LOCK-2** No wake-up is lost: a grant is entered in the queue under the shard's mutex, the wait's state
 //!   changes under the owner's, which the waiter holds while it decides to sleep; and a waiter that gives up
 //!   asks the queue.
-//! - LOCK-3 An intent is noted under the owner's `Shared` mutex, after a look at the table's strong count
+//! - **LOCK-3** An intent is noted under the owner's `Shared` mutex, after a look at the table's strong count
 //!   under the same mutex. The strong request raises the count before it takes that mutex. So either the look
 //!   sees the count, or the walk sees the intent.
-//! - LOCK-4 An insert of a key takes no mutex if the key's shard holds no lock at all. It asks under the
+//! - **LOCK-4** An insert of a key takes no mutex if the key's shard holds no lock at all. It asks under the
 //!   exclusive latch of the key's leaf. An owner that locks a key without a record looks for the record
 //!   afterwards, under that leaf's latch: if it did before the insert latched the leaf, the latch orders the
 //!   shard's count before the insert's load; if it does later, it finds the record.

@@ -1,12 +1,12 @@
 //! Owners of locks: a transaction's handle, and the part of it that other threads reach.
 //!
 //! Invariants:
-//! - OWNER-1 One thread uses a `TrxLocks` at a time, and an owner waits for one lock at a time.
-//! - OWNER-2 Every mode that an owner holds is on one of its lists: `TrxLocks::locks` for what it got itself,
-//!   `adopted` for what others gave it (an implicit lock made explicit, an intent moved to the lock table),
-//!   `intents` for table intents that are in no queue. The indexes in which it has gap locks are on
+//! - **OWNER-1** One thread uses a `TrxLocks` at a time, and an owner waits for one lock at a time.
+//! - **OWNER-2** Every mode that an owner holds is on one of its lists: `TrxLocks::locks` for what it got
+//!   itself, `adopted` for what others gave it (an implicit lock made explicit, an intent moved to the lock
+//!   table), `intents` for table intents that are in no queue. The indexes in which it has gap locks are on
 //!   `TrxLocks::gaps`.
-//! - OWNER-3 `adopted` takes nothing more for a transaction once its locks are released: `trx` is reset
+//! - **OWNER-3** `adopted` takes nothing more for a transaction once its locks are released: `trx` is reset
 //!   first.
 //!
 //! Mutex order: shard, owner registry, then `Shared`. `WaitSlot` is a leaf.

@@ -2,14 +2,14 @@
 //! shard's mutex is held by the caller.
 //!
 //! Invariants:
-//! - QUEUE-1 No two owners hold conflicting modes, but for one case: an owner that asked for a row that was
-//!   gone by then got the lock of a key on which another owner has inserted a row meanwhile. When that
+//! - **QUEUE-1** No two owners hold conflicting modes, but for one case: an owner that asked for a row that
+//!   was gone by then got the lock of a key on which another owner has inserted a row meanwhile. When that
 //!   owner's implicit lock is made explicit, both hold the key. A transaction that asks again then waits for
 //!   the other, although it has the mode.
-//! - QUEUE-2 A waiter is granted as soon as its mode conflicts with no other holder and with no waiter before
-//!   it. So among conflicting requests the order is first come, first served, and nobody waits without a
-//!   reason.
-//! - QUEUE-3 An owner that holds a mode already and asks for a stronger one stands before all that hold
+//! - **QUEUE-2** A waiter is granted as soon as its mode conflicts with no other holder and with no waiter
+//!   before it. So among conflicting requests the order is first come, first served, and nobody waits
+//!   without a reason.
+//! - **QUEUE-3** An owner that holds a mode already and asks for a stronger one stands before all that hold
 //!   nothing: they would wait for it anyway, and it for them.
 
 use std::collections::VecDeque;

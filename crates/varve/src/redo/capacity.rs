@@ -31,10 +31,12 @@
 //! *Shrinking*: the capacity is lowered at once, so that the page cleaner sees an age beyond it and writes
 //! pages at full speed. The limit follows behind: it starts a little above the present age, if that is less
 //! than it was, and falls by half of what the checkpoint gains. So writers always have the other half, and
-//! nobody waits for the whole way to the new capacity (**LOG-3** until the capacity is reached, each step of
-//! the checkpoint gives writers room). Files that are not needed for the limit any more are removed meanwhile
-//! by the background writer. When the limit has come to the capacity, new files are made in the length that
-//! suits it.
+//! nobody waits for the whole way to the new capacity:
+//!
+//! - **LOG-3** Until the capacity is reached, each step of the checkpoint gives writers room.
+//!
+//! Files that are not needed for the limit any more are removed meanwhile by the background writer. When the
+//! limit has come to the capacity, new files are made in the length that suits it.
 //!
 //! *Recovery* finds a log that may be full, and can't give any of it up before all of it is applied. Nobody
 //! is to wait for that: the limit is raised by what was found (`exempt_recovered`), and falls as after a

@@ -8,9 +8,9 @@
 //! 8       body, then 0 to 7 zero bytes
 //! ```
 //!
-//! **RF-1** The checksum binds the frame to its place and to the log's generation, which is a new one each
-//! time the log is opened for writing: neither the leftovers of a recycled file nor frames from beyond a torn
-//! tail of an earlier run are ever taken for new ones.
+//! - **RF-1** The checksum binds the frame to its place and to the log's generation, which is a new one each
+//!   time the log is opened for writing: neither the leftovers of a recycled file nor frames from beyond a
+//!   torn tail of an earlier run are ever taken for new ones.
 //!
 //! Pure functions; bytes from disk never panic.
 

@@ -12,9 +12,9 @@
 //! gathers, used alternately.
 //!
 //! A waiter reads its group's word under the mutex, then sleeps unless the word has changed; a thread that
-//! wakes a group first changes its word under the mutex. So nobody sleeps through a wake-up (**GC-1**).
-//! Whatever woke it, a committer looks again.
+//! wakes a group first changes its word under the mutex. Whatever woke it, a committer looks again.
 //!
+//! - **GC-1** Nobody sleeps through a wake-up.
 //! - **GC-2** A committer that sleeps is woken no later than by the end of the group that makes its LSN
 //!   durable. While a group is led, a committer with an LSN up to `target` sleeps on that group's word, and
 //!   one above it on the next one's. A committer that slept on the next one's before it was closed had a
@@ -313,7 +313,7 @@ mod loom_tests {
         }
     }
 
-    /// Everybody returns: a wake-up that is lost is a deadlock, which loom reports (GC-1 to GC-3).
+    /// Everybody returns: a wake-up that is lost is a deadlock, which loom reports (GC-1, GC-2 and GC-3).
     fn committers(commits: [u64; 2]) -> impl Fn() + Send + Sync + 'static {
         move || {
             let log = Arc::new(Log {

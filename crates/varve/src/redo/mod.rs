@@ -5,14 +5,16 @@
 //!
 //! - **WAL-1** A page is written only after the log is durable up to its page LSN: the flusher calls
 //!   [`RedoLog::sync_to`] first.
-//! - **WAL-2** The checkpoint LSN never passes a change that is not in a synced data page: the checkpointer's
-//!   duty; [`RedoLog::set_checkpoint`] refuses to go back or past the durable log.
+//! - **WAL-2** The checkpoint LSN never passes a change that is not in a synced data page, unless the file
+//!   is gone for good (SP-8): the checkpointer's duty; [`RedoLog::set_checkpoint`] refuses to go back or
+//!   past the durable log.
 //! - **WAL-3** A torn or missing tail never replays part of a mini-transaction: [`RedoReader`], `frame`,
 //!   `files`.
 //! - **WAL-4** A failed write or sync of the log poisons the database: no commit is acknowledged after it,
 //!   until it is opened again: [`RedoLog::poison`].
-//! - **WAL-10** The stream says of itself how far it was durable: a log that breaks off below that is
-//!   damaged, and not at its end: `mark`.
+//!
+//! The stream says of itself how far it was durable: a log that breaks off below that is damaged, and not at
+//! its end (WAL-10, `mark`).
 //!
 //! An LSN is a byte position in the stream of frames (`frame`); file headers are not counted. `ring` is the
 //! buffer that mini-transactions fill in parallel, `files` the preallocated files it is written to, of which

@@ -1,6 +1,6 @@
 //! Reads the redo stream from a checkpoint to its end.
 //!
-//! **WAL-3** The stream ends before the first frame that is missing, torn or left over from an earlier use of
+//! WAL-3: the stream ends before the first frame that is missing, torn or left over from an earlier use of
 //! its file: no part of it is returned, nor anything after it. Frames carry a checksum over their contents,
 //! place and generation; a batch of unsynced writes may survive with holes, so what follows a bad frame
 //! proves nothing, unless it is a mark that names more: then the place was durable, and is damaged (WAL-10,

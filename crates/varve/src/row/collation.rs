@@ -15,13 +15,12 @@
 //! leaves all others alone: `Ä = ä`, `Σ = σ`, but `ß ≠ ss`, `İ` and `ς` stay themselves, accents count and
 //! nothing is normalised. Bytes that are not UTF-8 stand for themselves in all of them.
 //!
-//! Invariant **COL-1**: the weights of a text never change while an index uses them. What cannot be proved is
-//! detected: a collation's fingerprint covers its name, its version and the weights of a sample, and is
-//! recorded with every key part ([`super::KeyPart::fingerprint`]).
-//!
-//! **COL-2** A tool that only looks at a database need not know its callers' collations: a registry with
-//! stand-ins lets tables be opened without them. Nothing may make keys with a stand-in
-//! (`KeyCodec::is_computable`).
+//! - **COL-1** The weights of a text never change while an index uses them. What cannot be proved is
+//!   detected: a collation's fingerprint covers its name, its version and the weights of a sample, and is
+//!   recorded with every key part ([`super::KeyPart::fingerprint`]).
+//! - **COL-2** A tool that only looks at a database need not know its callers' collations: a registry with
+//!   stand-ins lets tables be opened without them. Nothing may make keys with a stand-in
+//!   (`KeyCodec::is_computable`).
 //!
 //! PAD SPACE: a shorter text compares as if it were filled up with spaces. `weights` leaves that out; the key
 //! codec does it (see `memcmp`), from the space's weight in [`Pad::Space`].

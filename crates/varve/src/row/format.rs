@@ -10,10 +10,10 @@
 //! constant time, and a row is as long as its values.
 //!
 //! Invariants:
-//! * **ROW-2**: a row is at most [`MAX_ROW_BYTES`] long, so an end offset has its top bit free. It says that
+//! - **ROW-2** A row is at most [`MAX_ROW_BYTES`] long, so an end offset has its top bit free. It says that
 //!   the column is *external*: its value lies on overflow pages, and the data holds a
 //!   [`ExternalRef`](super::ExternalRef) to them instead.
-//! * **ROW-3**: a layout is a function of the columns with `added_in` ≤ schema version, in id order, and
+//! - **ROW-3** A layout is a function of the columns with `added_in` ≤ schema version, in id order, and
 //!   nothing else. A row is read by the layout of the version it carries, so adding a column
 //!   rewrites no row: the columns it lacks read as their defaults.
 //!

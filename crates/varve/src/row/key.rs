@@ -8,13 +8,13 @@
 //! and carries the way to the row. The codec writes and reads the own parts; the caller appends the clustered
 //! key. A table without a primary key has its row id as clustered key, 8 bytes big-endian.
 //!
-//! Invariants **KEY-1** (order) and **KEY-2** (prefix-free) of `memcmp` carry over to whole keys. Because of
+//! The invariants KEY-1 (order) and KEY-2 (prefix-free) of `memcmp` carry over to whole keys. Because of
 //! KEY-2 the keys of all entries whose first n parts have given values are exactly the byte strings that
 //! start with the encoding of those n values: a search by fewer parts is a search by prefix, and
 //! [`successor`] of the prefix is where it ends.
 //!
-//! **KEY-3**: keys are at most [`MAX_KEY_BYTES`] long; longer ones are refused when a row is written, not
-//! when it is searched.
+//! - **KEY-3** Keys are at most [`MAX_KEY_BYTES`] long; longer ones are refused when a row is written, not
+//!   when it is searched.
 
 use crate::base::{Error, Result};
 

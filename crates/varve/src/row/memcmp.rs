@@ -1,8 +1,8 @@
 //! Encodings of single values whose `memcmp` order is the order of the values.
 //!
 //! Invariants:
-//! * **KEY-1** (order): for values a, b of one type, a < b ⇔ enc(a) < enc(b) bytewise, equal ⇔ equal.
-//! * **KEY-2** (prefix-free): no encoding is a proper prefix of another one of the same type, so parts can
+//! - **KEY-1** (order) For values a, b of one type, a < b ⇔ enc(a) < enc(b) bytewise, equal ⇔ equal.
+//! - **KEY-2** (prefix-free) No encoding is a proper prefix of another one of the same type, so parts can
 //!   be put one behind the other, and inverting all bytes of a part reverses its order.
 //!
 //! Integers: big-endian, the sign bit flipped if signed. Floating point: big-endian; the sign bit is flipped

@@ -1,8 +1,8 @@
 //! Reading a row's bytes: checked once, then every column in constant time.
 //!
-//! Invariant **ROW-4**: a `RowRef` exists only for bytes whose version is known, whose end offsets ascend and
-//! end exactly at the end of the bytes, and whose external columns have as many bytes as a reference. So
-//! `get` never leaves the row, whatever was on the page. The bytes may be anything: `new` is total.
+//! - **ROW-4** A `RowRef` exists only for bytes whose version is known, whose end offsets ascend and end
+//!   exactly at the end of the bytes, and whose external columns have as many bytes as a reference. So `get`
+//!   never leaves the row, whatever was on the page. The bytes may be anything: `new` is total.
 
 use super::external::EXTERNAL_BIT;
 use super::format::{Layout, NOT_NULLABLE, Slot, VERSION_LEN};

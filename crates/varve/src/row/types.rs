@@ -10,8 +10,8 @@
 //! | `Bytes(max)` | up to `max` bytes |
 //! | `Text { collation, max_bytes }` | up to `max_bytes` bytes in the collation's character set |
 //!
-//! Invariant **ROW-1**: a datum that passed [`ColumnDef::check`] has a length its type allows; the codecs
-//! rely on that for every row they read back.
+//! - **ROW-1** A datum that passed [`ColumnDef::check`] has a length its type allows; the codecs rely on that
+//!   for every row they read back.
 
 use crate::base::{Error, Result};
 

@@ -44,7 +44,7 @@
 //!   away. The checkpoint goes on meanwhile: redo, control and doublewrite file have their space from the
 //!   beginning.
 //!
-//! **SP-10** is in `spare`, where the room for `TRUNCATE TABLE` is.
+//! The room for `TRUNCATE TABLE` is in `spare` (SP-10).
 //!
 //! The temporary tablespace is made anew at every start, in the place of what is left of the last one, and
 //! never synced. `temporary` says what happens when it can't be written or read.

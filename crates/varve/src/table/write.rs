@@ -7,9 +7,10 @@
 //! - **SEC-1** A secondary entry exists only while its row's record does: INSERT writes the row first, DELETE
 //!   delete-marks the entries first and the row last.
 //! - **SEC-2** Only the holder of the row's exclusive lock, its rollback, or purge changes an entry.
-//! - **GAP-1** A record is inserted or un-delete-marked only if no other transaction's gap lock keeps its key
-//!   out, as seen under the exclusive latch of its leaf. Otherwise everything is let go, the stripe of a
-//!   unique check too, before it is waited.
+//!
+//! A record is inserted or un-delete-marked only if no other transaction's gap lock keeps its key out, as
+//! seen under the exclusive latch of its leaf (GAP-1). Otherwise everything is let go, the stripe of a unique
+//! check too, before it is waited.
 //!
 //! What leaves something to purge first waits for its turn, if purge lags, before it takes a latch (PACE-2).
 //!

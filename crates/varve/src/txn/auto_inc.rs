@@ -5,7 +5,7 @@
 //! the table in mode AUTO-INC at its first draw and gives the lock up at its end, long before its transaction
 //! ends.
 //!
-//! - AUTOINC-1 While a statement holds the lock, only statements that asked for no lock draw values. A
+//! - **AUTOINC-1** While a statement holds the lock, only statements that asked for no lock draw values. A
 //!   statement that wants the lock raises the table's count of lockers, passes the table's gate for writing,
 //!   then queues up for the lock. A statement that draws without it looks at the count and draws with the
 //!   gate held for reading. So either it sees the count and queues up, too, or its draw is over before the

@@ -1,9 +1,9 @@
 //! The logged id limit: after a crash the counter starts at or above every number that was drawn.
 //!
 //! Invariants:
-//! - LIMIT-1 Every id and number drawn for a transaction with an id is below a limit that was handed to the
-//!   log before.
-//! - LIMIT-2 `announced` is at least every limit in the log: it is stored before the log gets it. A
+//! - **LIMIT-1** Every id and number drawn for a transaction with an id is below a limit that was handed to
+//!   the log before.
+//! - **LIMIT-2** `announced` is at least every limit in the log: it is stored before the log gets it. A
 //!   checkpoint that reads `announced` after it chose its LSN therefore carries at least the limits logged
 //!   below that LSN.
 //!

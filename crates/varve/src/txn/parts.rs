@@ -2,11 +2,10 @@
 //! flag and its buffers. A transaction that ended gives them to the next one of about the same thread, so
 //! that beginning one allocates nothing.
 //!
-//! PARTS-1 What is taken is as new: no locks, no id, weight 0, a flag that is down and that nobody else has a
-//! handle on.
-//!
-//! PARTS-2 Each transaction of the process has a number that no other has. (It is not its id, which only
-//! writers have.) A stripe numbers those that begin there, from a block that it took for itself.
+//! - **PARTS-1** What is taken is as new: no locks, no id, weight 0, a flag that is down and that nobody else
+//!   has a handle on.
+//! - **PARTS-2** Each transaction of the process has a number that no other has. (It is not its id, which
+//!   only writers have.) A stripe numbers those that begin there, from a block that it took for itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

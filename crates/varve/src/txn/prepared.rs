@@ -8,7 +8,6 @@
 //! - **PREP-1** A name stands for at most one prepared transaction.
 //! - **PREP-2** A transaction that is not in the map is not prepared: a transaction enters before its undo
 //!   logs say so, and leaves after they say something else.
-//! - **PREP-3**, **PREP-4**: transaction.rs.
 //!
 //! The mutex is held for a moment; latches and other mutexes are not taken under it.
 

@@ -4,10 +4,10 @@
 //! that number from the id. So a word says exactly whose state it holds, and one compare-and-swap changes it.
 //!
 //! Invariants:
-//! - RING-1 The word of an id is written for the first time by the thread that drew the id, and only after
-//!   the id's segment was retired (`TxnSys::retire`): nothing that anybody still needs is overwritten.
-//! - RING-2 A word of lap L is never changed back to an older lap.
-//! - RING-3 A number is less than two ring lengths above its id while the id is in the ring: the counter
+//! - **RING-1** The word of an id is written for the first time by the thread that drew the id, and only
+//!   after the id's segment was retired (`TxnSys::retire`): nothing that anybody still needs is overwritten.
+//! - **RING-2** A word of lap L is never changed back to an older lap.
+//! - **RING-3** A number is less than two ring lengths above its id while the id is in the ring: the counter
 //!   outruns the usable end by at most one id per thread, and a ring has more words than the machine has
 //!   threads.
 //!
@@ -198,6 +198,7 @@ impl Ring {
 mod tests {
     use super::*;
 
+    /// RING-2: a word is not changed by who read it before another did.
     #[test]
     fn a_word_keeps_its_state_and_says_whose_it_is() {
         for bits in [3, 6, 20] {

@@ -2,11 +2,11 @@
 //! lives while a million other ids are drawn), and of transactions that recovery found unfinished.
 //!
 //! Invariants:
-//! - STRAG-1 An id enters the map before its ring word says so, and before `low` passes it.
-//! - STRAG-2 `[first, last]` covers the map: an id outside of it is not in the map. They are changed with the
-//!   map, under its write lock; `first` and `last` are stored with Release and loaded with Acquire.
-//! - STRAG-3 An id leaves the map only when it is finished, and after every open view that does not see it
-//!   got it on its own list (`TxnSys::settle`).
+//! - **STRAG-1** An id enters the map before its ring word says so, and before `low` passes it.
+//! - **STRAG-2** `[first, last]` covers the map: an id outside of it is not in the map. They are changed
+//!   with the map, under its write lock; `first` and `last` are stored with Release and loaded with Acquire.
+//! - **STRAG-3** An id leaves the map only when it is finished, and after every open view that does not see
+//!   it got it on its own list (`TxnSys::settle`).
 //!
 //! A reader takes the map's lock in shared mode, sharded by thread, and only for an id between `first` and
 //! `last` or one that has left the ring: rare. The owner of an id changes its state under the shared lock too
@@ -116,6 +116,7 @@ mod tests {
     use super::*;
     use crate::base::TrxNo;
 
+    /// STRAG-2.
     #[test]
     fn states_and_bounds_follow_the_map() {
         let s = Stragglers::new();

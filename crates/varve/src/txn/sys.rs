@@ -1,16 +1,16 @@
 //! The transaction system: the counter, the states of all ids, the numbers of commits, the purge limit.
 //!
 //! Invariants (protocol and proofs in prose: txn/mod.rs):
-//! - TXN-1 Every id below `low` is finished or in the straggler map, and was so before `low` passed it.
-//! - TXN-2 A number is drawn after the id's state says COMMITTING, and before it says COMMITTED. So the order
-//!   of the numbers is an order in which the transactions can have happened: a transaction that could see or
-//!   wait for another has a larger one.
-//! - TXN-3 `purge_limit` never returns more than the number of any view, open or to come, nor more than a
+//! - **TXN-1** Every id below `low` is finished or in the straggler map, and was so before `low` passed it.
+//! - **TXN-2** A number is drawn after the id's state says COMMITTING, and before it says COMMITTED. So the
+//!   order of the numbers is an order in which the transactions can have happened: a transaction that could
+//!   see or wait for another has a larger one.
+//! - **TXN-3** `purge_limit` never returns more than the number of any view, open or to come, nor more than a
 //!   number whose transaction is not COMMITTED yet.
-//! - TXN-4 Between `assign_id` and `finish_commit` or `abort` an id belongs to one thread at a time: only
+//! - **TXN-4** Between `assign_id` and `finish_commit` or `abort` an id belongs to one thread at a time: only
 //!   that thread changes its state.
-//! - TXN-5 A thread that dies in between `start_commit` and `finish_commit` stops the database. Nobody waits
-//!   for its transaction then.
+//! - **TXN-5** A thread that dies in between `start_commit` and `finish_commit` stops the database. Nobody
+//!   waits for its transaction then.
 //!
 //! No latch is held or taken. Only `assign_id` and `adopt` can fail (the id limit can't be logged, ids have
 //! run out). The thread that draws the middle number of a ring segment does upkeep (upkeep.rs) for the

@@ -5,10 +5,11 @@
 //! two words and looks at the gate; closing is a store. Neither takes a lock that anybody else's view takes.
 //!
 //! Invariants (the protocol in prose, with the proofs, is in txn/mod.rs):
-//! - VIEW-1 A view never changes its answer about an id, `Unsettled` apart.
-//! - VIEW-2 An open view's `c` is at least every purge limit that was or will be returned while it is open.
-//! - VIEW-3 When a ring segment is reused or a straggler forgotten, every open view that could ask about an
-//!   id of it has those that it does not see on its own list.
+//! - **VIEW-1** A view never changes its answer about an id, `Unsettled` apart.
+//! - **VIEW-2** An open view's `c` is at least every purge limit that was or will be returned while it is
+//!   open.
+//! - **VIEW-3** When a ring segment is reused or a straggler forgotten, every open view that could ask about
+//!   an id of it has those that it does not see on its own list.
 //!
 //! No latch is held. `sees` never waits; its caller does (`TxnSys::wait_settled`), after it has released its
 //! latches.

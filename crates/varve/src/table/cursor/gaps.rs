@@ -7,9 +7,9 @@
 //! end is met, up to the leaf's fence before the scan leaves the leaf. A record that has to be waited for
 //! adds nothing yet: the scan then looks again from where it was.
 //!
-//! - GAP-2 What a locking search has passed is covered without a hole: each piece begins where the last one
-//!   ended, and that place is within the leaf's fences or at one of them, so that nothing can have been added
-//!   in between.
+//! - **GAP-2** What a locking search has passed is covered without a hole: each piece begins where the last
+//!   one ended, and that place is within the leaf's fences or at one of them, so that nothing can have been
+//!   added in between.
 //!
 //! A search for all parts of a unique key without NULL is different if it finds the row: the row's lock alone
 //! keeps any other from having that key, so nothing is covered. If the row turns out to be gone, the search

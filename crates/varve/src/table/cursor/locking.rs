@@ -8,11 +8,11 @@
 //! turn out not to want ([`LockMode::ExclusiveSemiConsistent`]). Where it would have to wait, it gives the
 //! version that was committed last; a row of which nothing was, it passes over.
 //!
-//! - SEMI-1 Such a row is neither changed nor passed over by mistake: [`Cursor::current`] refuses it, and the
-//!   scan stays before its key, so that the next move comes there again and waits, unless `unlock_row` was
-//!   called. What it then gives is the newest version, locked.
-//! - SEMI-2 It was committed: a view says so that opened before the record was read. Of a copy that is older
-//!   nobody can say whether its writer, which has ended meanwhile, committed it or took it back.
+//! - **SEMI-1** Such a row is neither changed nor passed over by mistake: [`Cursor::current`] refuses it,
+//!   and the scan stays before its key, so that the next move comes there again and waits, unless
+//!   `unlock_row` was called. What it then gives is the newest version, locked.
+//! - **SEMI-2** It was committed: a view says so that opened before the record was read. Of a copy that is
+//!   older nobody can say whether its writer, which has ended meanwhile, committed it or took it back.
 
 use crate::base::{IndexId, Result, StopPoint};
 use crate::btree::Seek;

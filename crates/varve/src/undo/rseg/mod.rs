@@ -17,7 +17,6 @@
 //! mini-transaction that touches no undo page. The entry that closes a page gives it back, with the log's
 //! further pages.
 //!
-//! - **RSEG-1**, **RSEG-2**: history.rs. **RSEG-4**, **RSEG-5**: pages.rs. **RSEG-7**: free.rs.
 //! - **RSEG-3** Every page is reachable from exactly one of: a slot (with the further pages of a running
 //!   log), an entry that closes it, the free chain, the queue. An entry that does not close its page leads to
 //!   one in a slot, or to one that a later entry closes (`check`).
