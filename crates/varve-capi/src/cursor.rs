@@ -10,7 +10,7 @@ use crate::error::guard;
 use crate::error::varve_code::{self, VARVE_NO_ROW, VARVE_OK};
 use crate::rows::{RowsForC, fill};
 use crate::table::{varve_bound, varve_table};
-use crate::txn::{running, varve_txn};
+use crate::txn::{running, varve_txn, with_running};
 use crate::value::{slice_of, varve_value, with_datums};
 
 /// A place in an index. It belongs to no transaction: every move names the one it is made in.
@@ -502,12 +502,7 @@ pub unsafe extern "C" fn varve_cursor_pass(
     passed: u32,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    let (c, txn) = unsafe { (&mut *cursor, &*txn) };
-    guard(&txn.db, || {
-        // SAFETY: CAPI-2.
-        c.pass(unsafe { running(txn)? }, passed)?;
-        Ok(VARVE_OK)
-    })
+    unsafe { with_running(txn, |trx| (*cursor).pass(trx, passed)) }
 }
 
 /// The current row's position: bytes that find the row again, in any cursor on the same table. Positions of
@@ -561,10 +556,10 @@ pub unsafe extern "C" fn varve_cursor_unlock_row(
     txn: *const varve_txn,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    let (c, txn) = unsafe { (&mut *cursor, &*txn) };
-    guard(&txn.db, || {
-        // SAFETY: CAPI-2.
-        c.cursor.unlock_row(unsafe { running(txn)? });
-        Ok(VARVE_OK)
-    })
+    unsafe {
+        with_running(txn, |trx| {
+            (*cursor).cursor.unlock_row(trx);
+            Ok(())
+        })
+    }
 }

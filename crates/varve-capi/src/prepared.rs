@@ -8,7 +8,7 @@ use crate::database::varve_db;
 use crate::error::guard;
 use crate::error::varve_code::{self, VARVE_OK};
 use crate::table::varve_table;
-use crate::txn::{running, state, varve_txn};
+use crate::txn::{state, varve_txn, with_running};
 
 /// The name of a prepared transaction, as in X/Open XA. Names are equal if both their parts are.
 #[repr(C)]
@@ -61,12 +61,7 @@ pub unsafe extern "C" fn varve_txn_prepare(
     xid: *const varve_xid,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    let (txn, xid) = unsafe { (&*txn, &*xid) };
-    guard(&txn.db, || {
-        // SAFETY: CAPI-2.
-        unsafe { running(txn)? }.prepare(&Xid::try_from(xid)?)?;
-        Ok(VARVE_OK)
-    })
+    unsafe { with_running(txn, |t| t.prepare(&Xid::try_from(&*xid)?)) }
 }
 
 /// Has the running transaction changed temporary tables? Nobody else can use them until it has ended, even if
@@ -83,12 +78,7 @@ pub unsafe extern "C" fn varve_txn_has_temporary_changes(txn: *const varve_txn) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_txn_hold_commit(txn: *const varve_txn) -> varve_code {
     // SAFETY: CAPI-2.
-    let txn = unsafe { &*txn };
-    guard(&txn.db, || {
-        // SAFETY: CAPI-2.
-        unsafe { running(txn)? }.hold_commit()?;
-        Ok(VARVE_OK)
-    })
+    unsafe { with_running(txn, Transaction::hold_commit) }
 }
 
 /// Commits as far as others see: the changes are visible and the locks are released, but a crash may still
@@ -97,12 +87,7 @@ pub unsafe extern "C" fn varve_txn_hold_commit(txn: *const varve_txn) -> varve_c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_txn_commit_start(txn: *const varve_txn) -> varve_code {
     // SAFETY: CAPI-2.
-    let txn = unsafe { &*txn };
-    guard(&txn.db, || {
-        // SAFETY: CAPI-2.
-        unsafe { running(txn)? }.commit_start()?;
-        Ok(VARVE_OK)
-    })
+    unsafe { with_running(txn, Transaction::commit_start) }
 }
 
 /// Ends what varve_txn_commit_start began, without waiting: the transaction was prepared, and its coordinator
@@ -227,10 +212,5 @@ pub unsafe extern "C" fn varve_txn_lock_table_shared(
     table: *const varve_table,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    let (txn, table) = unsafe { (&*txn, &*table) };
-    guard(&txn.db, || {
-        // SAFETY: CAPI-2.
-        unsafe { running(txn)? }.lock_table_shared(&table.table)?;
-        Ok(VARVE_OK)
-    })
+    unsafe { with_running(txn, |t| t.lock_table_shared(&(*table).table)) }
 }

@@ -118,16 +118,13 @@ pub unsafe extern "C" fn varve_auto_increment_reserve(
     first: *mut u64,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    let (txn, table) = unsafe { (&*txn, &*table) };
-    guard(&txn.db, || {
-        // SAFETY: CAPI-2.
-        let t = unsafe { running(txn)? };
-        let lock = chosen("lock", lock)?;
-        let at = t.auto_increment_reserve(&table.table, n, lock.into())?;
-        // SAFETY: CAPI-2.
-        unsafe { first.write(at) };
-        Ok(VARVE_OK)
-    })
+    unsafe {
+        with_running(txn, |t| {
+            let lock = chosen("lock", lock)?;
+            first.write(t.auto_increment_reserve(&(*table).table, n, lock.into())?);
+            Ok(())
+        })
+    }
 }
 
 /// The session's running transaction.
@@ -149,6 +146,24 @@ pub(crate) unsafe fn running(txn: &varve_txn) -> varve::Result<&mut Transaction>
     // SAFETY: the caller's promise.
     let state = unsafe { state(txn) };
     (state.current.as_mut()).ok_or_else(|| Error::invalid("no transaction has begun"))
+}
+
+/// Does something with the session's running transaction.
+///
+/// # Safety
+/// CAPI-2 holds for `txn`; the rest as for `state`.
+#[inline]
+pub(crate) unsafe fn with_running(
+    txn: *const varve_txn,
+    body: impl FnOnce(&mut Transaction) -> varve::Result<()>,
+) -> varve_code {
+    // SAFETY: the caller's promise.
+    let txn = unsafe { &*txn };
+    guard(&txn.db, || {
+        // SAFETY: the caller's promise.
+        body(unsafe { running(txn)? })?;
+        Ok(VARVE_OK)
+    })
 }
 
 /// Opens a session.
@@ -237,12 +252,12 @@ pub unsafe extern "C" fn varve_txn_id(txn: *const varve_txn) -> u64 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_txn_take_snapshot(txn: *const varve_txn) -> varve_code {
     // SAFETY: CAPI-2.
-    let txn = unsafe { &*txn };
-    guard(&txn.db, || {
-        // SAFETY: CAPI-2.
-        unsafe { running(txn)? }.take_snapshot();
-        Ok(VARVE_OK)
-    })
+    unsafe {
+        with_running(txn, |t| {
+            t.take_snapshot();
+            Ok(())
+        })
+    }
 }
 
 /// A statement begins: what follows can be undone by varve_txn_rollback_statement, and under READ COMMITTED
@@ -250,13 +265,12 @@ pub unsafe extern "C" fn varve_txn_take_snapshot(txn: *const varve_txn) -> varve
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_txn_start_statement(txn: *const varve_txn) -> varve_code {
     // SAFETY: CAPI-2.
-    let txn = unsafe { &*txn };
-    guard(&txn.db, || {
-        // SAFETY: CAPI-2.
-        let t = unsafe { running(txn)? };
-        t.start_statement();
-        Ok(VARVE_OK)
-    })
+    unsafe {
+        with_running(txn, |t| {
+            t.start_statement();
+            Ok(())
+        })
+    }
 }
 
 /// A statement has ended well: it gives up the locks on tables' counters that it took.
@@ -289,12 +303,12 @@ pub unsafe extern "C" fn varve_txn_rollback_statement(txn: *const varve_txn) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_txn_savepoint(txn: *const varve_txn, out: *mut u64) -> varve_code {
     // SAFETY: CAPI-2.
-    let txn = unsafe { &*txn };
-    guard(&txn.db, || {
-        // SAFETY: CAPI-2.
-        unsafe { out.write(running(txn)?.savepoint().0) };
-        Ok(VARVE_OK)
-    })
+    unsafe {
+        with_running(txn, |t| {
+            out.write(t.savepoint().0);
+            Ok(())
+        })
+    }
 }
 
 /// Undoes everything since the savepoint. Locks stay.
@@ -304,12 +318,7 @@ pub unsafe extern "C" fn varve_txn_rollback_to(
     savepoint: u64,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    let txn = unsafe { &*txn };
-    guard(&txn.db, || {
-        // SAFETY: CAPI-2.
-        unsafe { running(txn)? }.rollback_to(Savepoint(savepoint))?;
-        Ok(VARVE_OK)
-    })
+    unsafe { with_running(txn, |t| t.rollback_to(Savepoint(savepoint))) }
 }
 
 /// Whether others may have to wait for the transaction: it has written, or holds a lock. False if none is
@@ -433,13 +442,12 @@ pub unsafe extern "C" fn varve_lock_key(
     n: u32,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    let (txn, table) = unsafe { (&*txn, &*table) };
-    // SAFETY: CAPI-2.
-    guard(&txn.db, || unsafe {
-        let t = running(txn)?;
-        with_datums(key, n, |key| t.lock_key(&table.table, index as usize, key))?;
-        Ok(VARVE_OK)
-    })
+    unsafe {
+        let (table, index) = (&(*table).table, index as usize);
+        with_running(txn, |t| {
+            with_datums(key, n, |key| t.lock_key(table, index, key))
+        })
+    }
 }
 
 /// Inserts a row: `n` values, one for each column, in the table's order.
@@ -452,17 +460,16 @@ pub unsafe extern "C" fn varve_insert(
     on_duplicate: MaybeUninit<varve_on_duplicate>,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    let (txn, table) = unsafe { (&*txn, &*table) };
-    // SAFETY: CAPI-2.
-    guard(&txn.db, || unsafe {
-        let t = running(txn)?;
-        let on_duplicate = match chosen("on_duplicate", on_duplicate)? {
-            varve_on_duplicate::VARVE_DUPLICATE_SHARE => OnDuplicate::LockShared,
-            varve_on_duplicate::VARVE_DUPLICATE_LOCK => OnDuplicate::LockExclusive,
-        };
-        with_datums(row, n, |row| t.insert_or(&table.table, row, on_duplicate))?;
-        Ok(VARVE_OK)
-    })
+    unsafe {
+        let table = &(*table).table;
+        with_running(txn, |t| {
+            let on_duplicate = match chosen("on_duplicate", on_duplicate)? {
+                varve_on_duplicate::VARVE_DUPLICATE_SHARE => OnDuplicate::LockShared,
+                varve_on_duplicate::VARVE_DUPLICATE_LOCK => OnDuplicate::LockExclusive,
+            };
+            with_datums(row, n, |row| t.insert_or(table, row, on_duplicate))
+        })
+    }
 }
 
 /// Inserts `n_rows` rows of `n` values each, one row's behind the other's, which costs less than one call for
@@ -476,19 +483,17 @@ pub unsafe extern "C" fn varve_insert_many(
     n_rows: u32,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    let (txn, table) = unsafe { (&*txn, &*table) };
-    let n = n as usize;
-    // SAFETY: CAPI-2.
-    guard(&txn.db, || unsafe {
-        let t = running(txn)?;
-        let values = slice_of(rows, n * n_rows as usize);
-        let datums: Vec<Datum<'_>> = values.iter().map(|v| v.datum()).collect();
-        let rows: Vec<&[Datum<'_>]> = (0..n_rows as usize)
-            .map(|i| &datums[i * n..][..n])
-            .collect();
-        t.insert_many(&table.table, &rows)?;
-        Ok(VARVE_OK)
-    })
+    unsafe {
+        let n = n as usize;
+        with_running(txn, |t| {
+            let values = slice_of(rows, n * n_rows as usize);
+            let datums: Vec<Datum<'_>> = values.iter().map(|v| v.datum()).collect();
+            let rows: Vec<&[Datum<'_>]> = (0..n_rows as usize)
+                .map(|i| &datums[i * n..][..n])
+                .collect();
+            t.insert_many(&(*table).table, &rows)
+        })
+    }
 }
 
 /// Gives the row that the cursor stands on new values: `n`, one for each column. They may be the cursor's
@@ -519,10 +524,8 @@ pub unsafe extern "C" fn varve_delete(
     cursor: *const varve_cursor,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    let (txn, cursor) = unsafe { (&*txn, &*cursor) };
-    // SAFETY: CAPI-2.
-    guard(&txn.db, || unsafe {
-        running(txn)?.delete(&cursor.table, &cursor.cursor)?;
-        Ok(VARVE_OK)
-    })
+    unsafe {
+        let cursor = &*cursor;
+        with_running(txn, |t| t.delete(&cursor.table, &cursor.cursor))
+    }
 }
