@@ -440,6 +440,7 @@ fn a_deadlock_between_a_row_and_a_table_is_found() {
     assert_all_free(&m);
 }
 
+/// DEAD-3: the queue of a wait that is told of is there.
 #[test]
 fn status_says_who_waits_for_whom() {
     let m = LockManager::new();
@@ -676,7 +677,7 @@ fn transact(m: &LockManager, l: &TrxLocks, rows: &[Row], rng: &mut SmallRng) -> 
     true
 }
 
-/// LOCK-1 in the rows. DEAD-3: searches for deadlocks meet waits that end at the same moment.
+/// LOCK-1 in the rows.
 #[test]
 fn locks_exclude_under_load() {
     let seed = std::env::var("VARVE_SEED")

@@ -121,7 +121,7 @@ fn random_mtr(env: &MtrEnv, pages: u32, rng: &mut SmallRng) {
     mtr.commit();
 }
 
-/// MTR-2 and MTR-3: threads change pages while a cleaner writes some of them; then the machine stops.
+/// MTR-3: threads change pages while a cleaner writes some of them; then the machine stops.
 /// Replaying the log over what was written gives the pages as they were, and replaying it again changes
 /// nothing (RPL-1).
 #[test]
@@ -354,6 +354,44 @@ fn logged_and_unlogged_changes_do_not_mix() {
     let env = env_in(dir.path(), &Arc::default());
     env.log.poison("the test");
     assert!(Mtr::begin_in(&env, TEMP_SPACE, 0).is_err());
+}
+
+/// MTR-2: who finds a mini-transaction complete finds the first change of its page.
+#[test]
+fn what_is_complete_is_registered() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(MemStore::default());
+    let env = env_in(dir.path(), &store);
+    let mut buf = vec![0; PAGE];
+    for _ in 0..1000 {
+        let start = env.log.next_lsn();
+        let is_ready = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            let committer = s.spawn(|| {
+                let mut mtr = Mtr::begin(&env, 200).unwrap();
+                let h = mtr.exclusive_new(id(1)).unwrap();
+                mtr.op(h, format(PageType::Raw));
+                is_ready.store(true, Release);
+                mtr.commit();
+            });
+            while !is_ready.load(Acquire) {
+                std::thread::yield_now();
+            }
+            let complete = loop {
+                let complete = env.log.complete_lsn();
+                if complete > start || committer.is_finished() {
+                    break complete;
+                }
+            };
+            assert_eq!(env.pool.min_first_change(complete), Some(start));
+        });
+        let mut taken = vec![];
+        env.pool.take_oldest(Lsn(u64::MAX >> 1), 1, &mut taken);
+        for page in taken {
+            env.pool.copy_for_write(&page, &mut buf).unwrap();
+            env.pool.write_done(page);
+        }
+    }
 }
 
 /// MTR-4: whoever comes to a page a second time is told of damage, and does not wait for himself.
