@@ -425,8 +425,7 @@ impl TrxLocks {
         self.locks.borrow().len() + self.owner.shared.lock().adopted.len()
     }
 
-    /// Whether the transaction holds any lock, on records, gaps or tables, but for what it holds implicitly
-    /// on what it wrote.
+    /// Whether the transaction holds any lock but the implicit ones on what it wrote.
     pub fn holds_any(&self) -> bool {
         let has_intents = !self.owner.shared.lock().intents.is_empty();
         has_intents || self.count() > 0 || !self.gaps.borrow().is_empty()
