@@ -144,10 +144,13 @@ impl Tree {
             image = pool.inner(self.page_id(no), child.hint, guard)?;
         }
         let page = pool.shared(self.page_id(no))?;
+        // Freed meanwhile, or in use for something else.
+        if page_type(&page) != Some(super::type_at(0)) {
+            return Ok(None);
+        }
         let p = SlottedRef::new(&page);
-        let is_leaf = page_type(&page) == Some(super::type_at(0)) && p.owner() == self.index.0;
         middle.records = p.n_slots();
-        Ok((is_leaf && middle.records > 0).then_some(middle))
+        Ok((p.owner() == self.index.0 && middle.records > 0).then_some(middle))
     }
 
     /// `None` if the tree changed under the descent.
