@@ -2,11 +2,12 @@
 //! are taken.
 
 use crate::base::{PageNo, Result};
+use crate::buffer::SharedPage;
 use crate::page::{InnerImage, PageHint, SlottedRef, page_type};
 
 use super::descend::Aim;
 use super::leaf::boundary;
-use super::{OPTIMISTIC_TRIES, Seek, Tree};
+use super::{OPTIMISTIC_TRIES, Seek, Tree, type_at};
 
 /// The way from the root to a place in a leaf.
 struct Path {
@@ -14,16 +15,6 @@ struct Path {
     steps: Vec<(usize, usize)>,
     /// Boundary in the leaf, and its number of records.
     at: usize,
-    records: usize,
-}
-
-/// What pages in the middle of a range have: below one child of the inner page where the range widens.
-struct Middle {
-    /// The level from the root, 0, whose children these are.
-    depth: usize,
-    /// Children of an inner page, from that child down.
-    children: Vec<usize>,
-    /// Records of a leaf.
     records: usize,
 }
 
@@ -64,9 +55,11 @@ impl Tree {
                 && from.steps.len() == to.steps.len()
             {
                 let middle = match way_to_middle(&from, &to) {
-                    Some(way) => self.middle(&way)?,
+                    Some(way) => self.path_by(&way)?,
                     None => None,
                 };
+                // Of another height: the tree has grown or shrunk meanwhile.
+                let middle = middle.filter(|m| m.steps.len() == from.steps.len());
                 return Ok(estimate(&from, &to, middle.as_ref()));
             }
         }
@@ -109,73 +102,12 @@ impl Tree {
         Ok(ways.into_iter().map(|way| way.low).collect())
     }
 
-    /// What the pages have below the child that `way` leads to. `None` if the tree has changed.
-    fn middle(&self, way: &[usize]) -> Result<Option<Middle>> {
-        let guard = &crossbeam_epoch::pin();
-        let pool = &self.env.pool;
-        let mut middle = Middle {
-            depth: way.len() - 1,
-            children: Vec::new(),
-            records: 0,
-        };
-        let mut way = way.iter();
-        let mut no = self.root;
-        let mut level = None;
-        let mut image = pool.inner(self.page_id(no), &self.root_hint, guard)?;
-        while let Some(inner) = image {
-            let fits = level.is_none_or(|l| inner.level + 1 == l);
-            if !fits || inner.index != self.index {
-                return Ok(None);
-            }
-            let n = inner.n_children();
-            let slot = way.next().map_or_else(
-                || {
-                    middle.children.push(n);
-                    n / 2
-                },
-                |&slot| slot.min(n - 1),
-            );
-            let child = inner.child(slot);
-            level = Some(inner.level);
-            no = child.no;
-            if inner.level == 1 {
-                break;
-            }
-            image = pool.inner(self.page_id(no), child.hint, guard)?;
-        }
-        let page = pool.shared(self.page_id(no))?;
-        // Freed meanwhile, or in use for something else.
-        if page_type(&page) != Some(super::type_at(0)) {
-            return Ok(None);
-        }
-        let p = SlottedRef::new(&page);
-        middle.records = p.n_slots();
-        Ok((p.owner() == self.index.0 && middle.records > 0).then_some(middle))
-    }
-
-    /// `None` if the tree changed under the descent.
+    /// The way to a key, or to the end. `None` if the tree changed under the descent.
     fn path(&self, aim: Aim<'_>) -> Result<Option<Path>> {
-        let mut steps = Vec::new();
-        let guard = &crossbeam_epoch::pin();
-        let pool = &self.env.pool;
-        let mut no = self.root;
-        let mut level = None;
-        let mut image = pool.inner(self.page_id(no), &self.root_hint, guard)?;
-        while let Some(inner) = image {
-            let fits = level.is_none_or(|l| inner.level + 1 == l);
-            if !fits || inner.index != self.index || !aim.in_image(inner) {
-                return Ok(None);
-            }
-            let child = aim.child(inner);
-            steps.push((child.slot, inner.n_children()));
-            level = Some(inner.level);
-            no = child.no;
-            if inner.level == 1 {
-                break;
-            }
-            image = pool.inner(self.page_id(no), child.hint, guard)?;
-        }
-        let page = pool.shared(self.page_id(no))?;
+        let choose = |inner: &InnerImage| aim.in_image(inner).then(|| aim.child(inner).slot);
+        let Some((steps, page)) = self.walk(choose)? else {
+            return Ok(None);
+        };
         if !self.arrived(&page, aim, 0) {
             return Ok(None);
         }
@@ -186,6 +118,58 @@ impl Tree {
         };
         let records = p.n_slots();
         Ok(Some(Path { steps, at, records }))
+    }
+
+    /// The way by these children, and by those in the middle below them. `None` if the tree has changed.
+    fn path_by(&self, children: &[usize]) -> Result<Option<Path>> {
+        let mut children = children.iter();
+        let choose = |inner: &InnerImage| {
+            let n = inner.n_children();
+            Some(children.next().map_or(n / 2, |&slot| slot.min(n - 1)))
+        };
+        let Some((steps, page)) = self.walk(choose)? else {
+            return Ok(None);
+        };
+        // Freed meanwhile, or in use for something else.
+        if page_type(&page) != Some(type_at(0)) {
+            return Ok(None);
+        }
+        let p = SlottedRef::new(&page);
+        let (at, records) = (0, p.n_slots());
+        let is_ours = p.owner() == self.index.0 && records > 0;
+        Ok(is_ours.then_some(Path { steps, at, records }))
+    }
+
+    /// Descends by the images to the child that `choose` names in each, and latches the page below the last
+    /// one: a leaf, if nothing has changed. `None`: the images don't fit together, or `choose` has given up.
+    fn walk(
+        &self,
+        mut choose: impl FnMut(&InnerImage) -> Option<usize>,
+    ) -> Result<Option<(Vec<(usize, usize)>, SharedPage<'_>)>> {
+        let guard = &crossbeam_epoch::pin();
+        let pool = &self.env.pool;
+        let mut steps = Vec::new();
+        let mut no = self.root;
+        let mut level = None;
+        let mut image = pool.inner(self.page_id(no), &self.root_hint, guard)?;
+        while let Some(inner) = image {
+            let fits = level.is_none_or(|l| inner.level + 1 == l);
+            if !fits || inner.index != self.index {
+                return Ok(None);
+            }
+            let Some(slot) = choose(inner) else {
+                return Ok(None);
+            };
+            let child = inner.child(slot);
+            steps.push((slot, inner.n_children()));
+            level = Some(inner.level);
+            no = child.no;
+            if inner.level == 1 {
+                break;
+            }
+            image = pool.inner(self.page_id(no), child.hint, guard)?;
+        }
+        Ok(Some((steps, pool.shared(self.page_id(no))?)))
     }
 }
 
@@ -201,6 +185,9 @@ fn way_to_middle(from: &Path, to: &Path) -> Option<Vec<usize>> {
     let slots = |path: &Path, n: usize| path.steps[..n].iter().map(|step| step.0).collect();
     let fork = fork(from, to)?;
     let (a, b) = (from.steps[fork].0, to.steps[fork].0);
+    if b < a {
+        return None;
+    }
     let mut way: Vec<usize>;
     if b > a + 1 {
         way = slots(from, fork);
@@ -224,7 +211,7 @@ fn way_to_middle(from: &Path, to: &Path) -> Option<Vec<usize>> {
 
 /// Records between two places: what lies beside the two paths, taken as if pages off the paths were as full
 /// as those in the middle; as those on the paths where there is no middle.
-fn estimate(from: &Path, to: &Path, middle: Option<&Middle>) -> u64 {
+fn estimate(from: &Path, to: &Path, middle: Option<&Path>) -> u64 {
     let depth = from.steps.len();
     let Some(fork) = fork(from, to) else {
         return to.at.saturating_sub(from.at) as u64;
@@ -242,10 +229,7 @@ fn estimate(from: &Path, to: &Path, middle: Option<&Middle>) -> u64 {
             rows += (b - a - 1) as f64 * below;
         } else {
             rows += (a_children - a - 1 + b) as f64 * below;
-            let in_middle = middle.filter(|m| i > m.depth);
-            below *= in_middle.map_or(mean(a_children, b_children), |m| {
-                m.children[i - m.depth - 1] as f64
-            });
+            below *= middle.map_or(mean(a_children, b_children), |m| m.steps[i].1 as f64);
         }
     }
     rows.round() as u64
