@@ -2,11 +2,15 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
 use crate::store::{Failure, Outcome};
+
+/// For so long at most a round goes on for its long view. In a pool of some hundred pages, all of them
+/// dirty, the others add versions faster than the view passes them.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Shared by the clients of one round.
 #[derive(Default)]
@@ -43,12 +47,19 @@ impl Round {
         }
     }
 
-    /// The load is over: returns when the long view, if it has got so far, has shown everything again, or
-    /// when somebody has failed.
+    /// The load is over: returns when the long view, if it has got so far, has shown everything again, when
+    /// it takes too long for that, or when somebody has failed.
     pub fn end(&self, alive: impl Fn() -> bool) {
         self.is_ending.store(true, Ordering::SeqCst);
         let is_due = self.view_is_open.load(Ordering::SeqCst);
+        let give_up = Instant::now() + PATIENCE;
         while is_due && !self.view_is_compared.load(Ordering::SeqCst) && alive() {
+            if Instant::now() >= give_up {
+                eprintln!(
+                    "the long view has not shown everything again in {PATIENCE:?}: not compared"
+                );
+                return;
+            }
             thread::sleep(Duration::from_millis(1));
         }
     }
