@@ -445,6 +445,10 @@ impl RedoLog {
         check_capacity(bytes)?;
         let _one = self.bounds.resizing.lock();
         self.check()?;
+        if bytes == self.bounds.capacity.load(Ordering::Relaxed) {
+            // Files that are missing for it the background writer makes.
+            return Ok(());
+        }
         let files = match bytes >= self.bounds.limit.load(Ordering::Relaxed) {
             true => Some(self.make_files_for(bytes)?),
             false => None,
