@@ -9,10 +9,12 @@ use super::descend::Aim;
 use super::leaf::boundary;
 use super::{OPTIMISTIC_TRIES, Seek, Tree, type_at};
 
+/// Child taken and number of children, from the root down.
+type Steps = Vec<(usize, usize)>;
+
 /// The way from the root to a place in a leaf.
 struct Path {
-    /// Child taken and number of children, from the root down.
-    steps: Vec<(usize, usize)>,
+    steps: Steps,
     /// Boundary in the leaf, and its number of records.
     at: usize,
     records: usize,
@@ -145,7 +147,7 @@ impl Tree {
     fn walk(
         &self,
         mut choose: impl FnMut(&InnerImage) -> Option<usize>,
-    ) -> Result<Option<(Vec<(usize, usize)>, SharedPage<'_>)>> {
+    ) -> Result<Option<(Steps, SharedPage<'_>)>> {
         let guard = &crossbeam_epoch::pin();
         let pool = &self.env.pool;
         let mut steps = Vec::new();
