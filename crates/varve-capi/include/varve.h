@@ -482,7 +482,7 @@ void varve_cursor_set_keys_suffice(struct varve_cursor *cursor, bool keys_suffic
 // as null, and long ones are not fetched from where they lie.
 void varve_cursor_set_wanted_columns(struct varve_cursor *cursor, const uint8_t *wanted, uint32_t n);
 
-// Gives back memory that long values took. The current row's values are gone then; the cursor keeps its
+// Gives back memory that external values took. The current row's values are gone then; the cursor keeps its
 // place.
 void varve_cursor_release_values(struct varve_cursor *cursor);
 

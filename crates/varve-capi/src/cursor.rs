@@ -295,7 +295,7 @@ pub unsafe extern "C" fn varve_cursor_set_wanted_columns(
     });
 }
 
-/// Gives back memory that long values took. The current row's values are gone then; the cursor keeps its
+/// Gives back memory that external values took. The current row's values are gone then; the cursor keeps its
 /// place.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_cursor_release_values(cursor: *mut varve_cursor) {

@@ -116,7 +116,7 @@ impl RowsForC {
         }
         let row = cursor.row()?;
         for &column in &self.wanted {
-            // A long value that nobody wants was not fetched.
+            // An external value that nobody wants was not fetched.
             let value = row.fetched(column);
             self.rows[column] = value.map_or(varve_value::NULL, varve_value::of);
         }

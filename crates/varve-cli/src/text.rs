@@ -1,8 +1,8 @@
 //! Rows as text.
 //!
 //! CSV (RFC 4180): NULL is an empty field, an empty text is `""`; bytes are `0x` and hexadecimal digits; a
-//! long value of which a page is lost is `#LOST n bytes#`. JSON: one object a line; bytes are `{"hex":"…"}`,
-//! a lost value is `{"lost":n}`, floating point numbers that JSON does not have are strings.
+//! external value of which a page is lost is `#LOST n bytes#`. JSON: one object a line; bytes are
+//! `{"hex":"…"}`, a lost value is `{"lost":n}`, floating point numbers that JSON does not have are strings.
 
 use std::fmt::Write;
 

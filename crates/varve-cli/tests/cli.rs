@@ -171,7 +171,7 @@ fn dump_prints_what_can_be_read() {
         ]
     );
 
-    // A page of the long value is lost.
+    // A page of the external value is lost.
     let mut bytes = std::fs::read(&odd).unwrap();
     let overflow = bytes.chunks(16384).position(|page| page[12] == 11).unwrap();
     bytes[overflow * 16384 + 5000] ^= 1;

@@ -1,6 +1,6 @@
 //! Counters that run out are refused by name: hidden row ids, AUTO_INCREMENT values. (Ids of transactions,
-//! tables, pages and undo records have their tests beside the code.) And what names long values is not used
-//! twice.
+//! tables, pages and undo records have their tests beside the code.) And what names external values is not
+//! used twice.
 
 use varve::internals::catalog::{OverflowPage, ROW_IDS_END};
 use varve::{ColumnType, Database, Error, Isolation, Options, TableDef, Value};

@@ -198,7 +198,7 @@ fn an_update_shares_what_it_does_not_change() {
     trx.commit().unwrap();
     let (live, written) = (
         check_purged(&db, &table),
-        status(&db, "long_values_written"),
+        status(&db, "external_values_written"),
     );
     assert_eq!((live, written), (50 + 3, 2));
 
@@ -212,14 +212,14 @@ fn an_update_shares_what_it_does_not_change() {
         update(&mut trx, &table, &row(1, n, Some(body.clone()), 9000)).unwrap();
         trx.commit().unwrap();
     }
-    assert_eq!(status(&db, "long_values_written"), written);
+    assert_eq!(status(&db, "external_values_written"), written);
     assert_eq!(check(&db, &table), (live, 0));
 
     // Now the note; the body stays shared. The old view keeps the old note from being purged.
     let mut trx = begin(&db);
     update(&mut trx, &table, &row(1, 10, Some(body.clone()), 5000)).unwrap();
     trx.commit().unwrap();
-    assert_eq!(status(&db, "long_values_written"), written + 1);
+    assert_eq!(status(&db, "external_values_written"), written + 1);
     assert_eq!(check(&db, &table), (50 + 2, 3));
     assert_eq!(
         read(&mut old, &table, 1),
@@ -273,7 +273,7 @@ fn rollback_gives_back_what_was_written() {
 /// to do with them, and taking that insert back does not bring them to life. A duplicate is refused before
 /// its external values are written, whichever index has it, and with its lock.
 #[test]
-fn a_duplicate_writes_no_long_value() {
+fn a_duplicate_writes_no_external_value() {
     let dir = tempfile::tempdir().unwrap();
     let db = Database::open(dir.path(), options(4096)).unwrap();
     let mut def = definition();
@@ -288,7 +288,7 @@ fn a_duplicate_writes_no_long_value() {
         insert(&mut trx, table, &row(2, 20, None, 10)).unwrap();
         delete(&mut trx, table, 2).unwrap();
         trx.commit().unwrap();
-        let written = status(&db, "long_values_written");
+        let written = status(&db, "external_values_written");
         let mut trx = begin(&db);
         for (id, n, index) in [(1, 11, "PRIMARY"), (3, 10, "by_n"), (1, 10, "PRIMARY")] {
             let duplicate = insert(&mut trx, table, &row(id, n, Some(bytes(1, 50_000)), 10));
@@ -297,7 +297,7 @@ fn a_duplicate_writes_no_long_value() {
                 other => panic!("{other:?}"),
             }
         }
-        assert_eq!(status(&db, "long_values_written"), written);
+        assert_eq!(status(&db, "external_values_written"), written);
         if !table.is_temporary() {
             let mut other = begin(&db);
             other.set_lock_wait_timeout(Duration::ZERO);
@@ -356,7 +356,7 @@ fn only_wanted_values_are_fetched() {
     let mut trx = begin(&db);
     let mut cursor = table.cursor(0).unwrap();
     let mut scan = |wanted: Option<&[bool]>| {
-        let before = status(&db, "long_values_read");
+        let before = status(&db, "external_values_read");
         cursor.set_wanted_columns(wanted);
         let mut found = cursor.first(&mut trx, LockMode::None).unwrap();
         let mut id = 0;
@@ -373,7 +373,7 @@ fn only_wanted_values_are_fetched() {
             found = cursor.next(&mut trx).unwrap();
         }
         assert_eq!(id, 20);
-        status(&db, "long_values_read") - before
+        status(&db, "external_values_read") - before
     };
     assert_eq!(scan(Some(&[true, true, false, false])), 0);
     assert_eq!(scan(Some(&[true, true, false, true])), 20);
@@ -415,7 +415,7 @@ fn temporary_tables_have_them_too() {
     let live = check_purged(&db, &table);
     assert!(live * 4096 > 256 * 4096, "more than the pool");
     // Taken back: a statement, a part, the whole.
-    let written = status(&db, "long_values_written");
+    let written = status(&db, "external_values_written");
     let mut trx = begin(&db);
     insert(&mut trx, &lasting, &row(1, 0, Some(bytes(1, 9_000)), 10)).unwrap();
     let before = trx.savepoint();
@@ -428,7 +428,7 @@ fn temporary_tables_have_them_too() {
         )
         .unwrap();
     }
-    assert_eq!(status(&db, "long_values_written"), written + 1);
+    assert_eq!(status(&db, "external_values_written"), written + 1);
     for id in 0..30 {
         update(
             &mut trx,

@@ -12,7 +12,7 @@
 //!
 //! Because of OVF-2 a reader needs no latch but that of the page it copies from, one after the other. What it
 //! can meet is a chain that is (partly) gone, a **cut**. Then the row version that refers to it is not the
-//! one to be read any more: the reader starts over from the leaf (`table/long.rs`).
+//! one to be read any more: the reader starts over from the leaf (`table/cursor/external.rs`).
 //!
 //! Latches: readers hold one page's at a time and nothing else. A thread that frees pages latches them in the
 //! order of the chain, after tree pages and before undo and allocation pages. Nobody else latches a chain's

@@ -169,7 +169,7 @@ metrics! { |s|
         Counter purge_del_mark_records = s.core.counters.purge_del_mark_records.get(),
             "Undo records of deleted rows that purge has worked off";
         Counter purge_upd_exist_or_extern_records = s.core.counters.purge_upd_exist_or_extern_records.get(),
-            "Undo records of replaced index entries and replaced long values that purge has worked off";
+            "Undo records of replaced index entries and replaced external values that purge has worked off";
         Counter purge_helper_records = s.core.counters.purge_helper_records.get(),
             "Undo records that the threads which help purge have worked off";
         Counter purge_pause_usec = s.core.counters.purge_pause_usec.get(),
@@ -184,7 +184,7 @@ metrics! { |s|
         Counter purged_logs = s.core.counters.purged_logs.get(), "Undo logs of committed transactions that are purged";
         Counter purged_records = s.core.counters.purged_records.get(), "Rows and index entries that purge has removed";
         Counter overflow_pages_freed = s.core.counters.overflow_pages_freed.get(),
-            "Pages of long values that purge and rollback have given back";
+            "Pages of external values that purge and rollback have given back";
     }
     "undo" {
         Value undo_tablespaces_total = s.core.undo.spaces().len() as u64, "Undo tablespaces";
@@ -212,8 +212,8 @@ metrics! { |s|
         Counter dml_updates as rows_updated = s.core.counters.rows_updated.get(), "Rows updated";
         Counter dml_deletes as rows_deleted = s.core.counters.rows_deleted.get(), "Rows deleted";
         Counter dml_reads as rows_read = s.core.counters.rows_read.get(), "Rows read";
-        Counter long_values_written = s.core.counters.long_values_written.get(), "Long values written to pages of their own";
-        Counter long_values_read = s.core.counters.long_values_read.get(), "Long values read from pages of their own";
+        Counter external_values_written = s.core.counters.external_values_written.get(), "External values written to pages of their own";
+        Counter external_values_read = s.core.counters.external_values_read.get(), "External values read from pages of their own";
     }
     "log" {
         Value log_lsn_current as lsn_current = s.core.log.next_lsn().0, "LSN of the next change";

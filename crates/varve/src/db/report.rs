@@ -136,6 +136,11 @@ fn deadlock(out: &mut String, core: &Core, locks: &LockStatus) -> fmt::Result {
 }
 
 fn waits(out: &mut String, core: &Core, locks: &LockStatus) -> fmt::Result {
+    writeln!(
+        out,
+        "{} rows and tables are locked; {} pairs of a transaction and an index have gap locks",
+        locks.locked, locks.gaps
+    )?;
     if locks.waiting.is_empty() {
         return writeln!(out, "nobody waits");
     }

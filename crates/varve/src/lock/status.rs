@@ -122,10 +122,8 @@ pub struct DeadlockReport {
 #[derive(Clone, Debug)]
 pub struct LockStatus {
     /// Things that are locked; table intents that nobody disputes are not counted.
-    #[allow(dead_code, reason = "tests look at it")]
     pub locked: usize,
     /// Pairs of a transaction and an index in which it holds gap locks.
-    #[allow(dead_code, reason = "tests look at it")]
     pub gaps: usize,
     pub waiting: Vec<LockWaiting>,
     pub last_deadlock: Option<DeadlockReport>,

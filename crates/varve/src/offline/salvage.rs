@@ -364,7 +364,7 @@ impl Work<'_> {
                 None => {
                     let chain = row.external_columns().find(|(c, _)| *c == n);
                     let (_, chain) = chain.expect("what is not in the row is long");
-                    match self.long_value(&chain) {
+                    match self.external_value(&chain) {
                         Some(bytes) => value(column, Some(&bytes))?,
                         None => Saved::Lost(chain.len),
                     }
@@ -375,7 +375,7 @@ impl Work<'_> {
     }
 
     /// An external value; `None` if a page is not there or can't be read.
-    fn long_value(&self, chain: &ExternalRef) -> Option<Vec<u8>> {
+    fn external_value(&self, chain: &ExternalRef) -> Option<Vec<u8>> {
         let capacity = overflow_capacity(self.file.page_size);
         let most = u64::from(self.file.pages().ok()?) * capacity as u64;
         if u64::from(chain.len) > most {

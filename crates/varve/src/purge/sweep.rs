@@ -169,7 +169,7 @@ impl Sweep {
                 _ => others += 1,
             }
             if item.frees {
-                self.free_long_values(core, item);
+                self.free_external_values(core, item);
             }
         }
         let counters = &core.counters;
@@ -178,7 +178,7 @@ impl Sweep {
         Ok(done)
     }
 
-    fn free_long_values(&self, core: &Core, item: &Item) {
+    fn free_external_values(&self, core: &Core, item: &Item) {
         if core.log.is_sabotaged(Sabotage::OverflowLeaked) {
             return;
         }

@@ -361,7 +361,7 @@ fn a_row_has_the_documented_bytes() {
 }
 
 #[test]
-fn long_values_leave_the_row_longest_first() {
+fn external_values_leave_the_row_longest_first() {
     let columns: Vec<ColumnDef> = [
         ColumnDef::new("a", ColumnType::Bytes(1 << 20)).nullable(),
         ColumnDef::new("b", ColumnType::text(100_000)),
@@ -419,7 +419,7 @@ fn long_values_leave_the_row_longest_first() {
 
 #[test]
 #[should_panic(expected = "ROW-5: the external value of column a")]
-fn a_long_value_that_was_not_fetched_is_nothing_else() {
+fn an_external_value_that_was_not_fetched_is_nothing_else() {
     let columns = [ColumnDef::new("a", ColumnType::Bytes(1000))];
     let format = RowFormat::new(&columns, 1).unwrap();
     let to = ExternalRef {

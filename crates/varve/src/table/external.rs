@@ -198,7 +198,7 @@ fn write_chain(trx: &mut Transaction, table: &OpenTable, value: &[u8]) -> Result
         chain.page = write_batch(trx, table, &chain, start as u32, bytes)?;
         end = start;
     }
-    Counters::add(&trx.core().counters.long_values_written, 1);
+    Counters::add(&trx.core().counters.external_values_written, 1);
     Ok(chain)
 }
 

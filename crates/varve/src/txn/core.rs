@@ -88,8 +88,8 @@ pub struct Counters {
     pub rows_deleted: Counter,
     pub rows_read: Counter,
     /// External values that were written to overflow pages, and that readers fetched from there.
-    pub long_values_written: Counter,
-    pub long_values_read: Counter,
+    pub external_values_written: Counter,
+    pub external_values_read: Counter,
     /// Overflow pages that purge and rollback gave back.
     pub overflow_pages_freed: Counter,
     pub commits: Counter,

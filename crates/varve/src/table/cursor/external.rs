@@ -66,7 +66,7 @@ impl Cursor {
     /// Fetches the external values of the current row that the caller wants. `false`: the row is not there
     /// any more.
     #[inline]
-    pub(super) fn fetch_long(&mut self, trx: &mut Transaction) -> Result<bool> {
+    pub(super) fn fetch_external(&mut self, trx: &mut Transaction) -> Result<bool> {
         let flags = match &self.row.at {
             Current::Batch(range) => self.batch.bytes.get(range.start),
             Current::Version | Current::Locked { .. } | Current::Committed => {
@@ -75,13 +75,13 @@ impl Cursor {
             Current::None | Current::Entry => None,
         };
         match flags {
-            Some(flags) if flags & EXTERNAL != 0 => self.fetch_long_values(trx),
+            Some(flags) if flags & EXTERNAL != 0 => self.fetch_external_values(trx),
             _ => Ok(true),
         }
     }
 
     #[cold]
-    fn fetch_long_values(&mut self, trx: &mut Transaction) -> Result<bool> {
+    fn fetch_external_values(&mut self, trx: &mut Transaction) -> Result<bool> {
         loop {
             // Taken out of the cursor meanwhile, whose record it is compared with.
             let mut long = std::mem::take(&mut self.long);
@@ -95,7 +95,7 @@ impl Cursor {
             self.long = long;
             if fetched.inspect_err(|_| self.row.at = Current::None)? {
                 let n = self.long.values.len() as u64;
-                Counters::add(&trx.core().counters.long_values_read, n);
+                Counters::add(&trx.core().counters.external_values_read, n);
                 return Ok(true);
             }
             if self.row.at == Current::Committed {

@@ -22,13 +22,13 @@
 //! | locking.rs | locking reads |
 //! | gaps.rs | the gaps that a locking read locks |
 //! | peek.rs | looking ahead within what a consistent read has copied |
-//! | long.rs | external values of the current row, and of rows whose keys are made again |
+//! | external.rs | external values of the current row, and of rows whose keys are made again |
 
 mod consistent;
+mod external;
 mod gaps;
 mod keys;
 mod locking;
-mod long;
 mod peek;
 mod state;
 
@@ -327,7 +327,7 @@ impl Cursor {
             let made = self.make_key(&mut key)?;
             self.row.key = key;
             if made {
-                return self.fetch_long(trx);
+                return self.fetch_external(trx);
             }
             self.long
                 .note_cut(&self.table, &self.row.clustered, &self.row.payload)?;
@@ -415,7 +415,7 @@ impl Cursor {
             if !found {
                 return Ok(false);
             }
-            if self.fetch_long(trx)? {
+            if self.fetch_external(trx)? {
                 trx.count_rows(1);
                 return Ok(true);
             }
@@ -428,7 +428,7 @@ impl Cursor {
         self.row.key.extend_from_slice(&self.bounds.prefix);
         self.resume.next = Next::BehindRow;
         self.gaps.begin_at(&self.row.key, Seek::Gt);
-        if self.fetch_again(trx)? && self.fetch_long(trx)? {
+        if self.fetch_again(trx)? && self.fetch_external(trx)? {
             trx.count_rows(1);
             return Ok(true);
         }

@@ -46,8 +46,8 @@
 //!   search has passed.
 //! - **Semi-consistent read**: a row in the state *committed* lies behind `Resume`. The next move comes to
 //!   it again, unless `unlock_row` passes it.
-//! - **Cut**: if a long value is gone when it is fetched, `fetch_long` reads the row again. It is then the
-//!   row as it is now, or none, and the search goes on.
+//! - **Cut**: if an external value is gone when it is fetched, `fetch_external` reads the row again. It is
+//!   then the row as it is now, or none, and the search goes on.
 //!
 //! No state holds a page: a leaf that was split, merged or evicted between two steps is looked up by key.
 
