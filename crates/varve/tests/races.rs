@@ -149,6 +149,41 @@ fn a_semi_consistent_scan_sees_nothing_that_is_rolled_back() {
     }
 }
 
+/// ROWLOCK-1: a locking scan does not give a row that its deleter, at the end of the transaction, has just
+/// let go of.
+#[test]
+fn a_scan_passes_over_a_row_whose_deletion_is_committed_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(&dir);
+    let mut trx = begin(&db);
+    (1..=3).for_each(|id| insert(&mut trx, &table, id, id).unwrap());
+    trx.commit().unwrap();
+    let mut deleter = begin(&db);
+    let cursor = find(&mut deleter, &table, 2);
+    deleter.delete(&table, &cursor).unwrap();
+    let scan = || {
+        let mut trx = begin(&db);
+        let mut cursor = table.cursor(0).unwrap();
+        let mut ids = Vec::new();
+        let mut more = cursor.first(&mut trx, LockMode::Exclusive).unwrap();
+        while more {
+            ids.push(cursor.row().unwrap().value(0).unwrap());
+            more = cursor.next(&mut trx).unwrap();
+        }
+        ids
+    };
+    let stop = db.core().log.stops.set(StopPoint::RowBeingDeleted);
+    let ids = std::thread::scope(|scope| {
+        let ids = scope.spawn(scan);
+        stop.wait();
+        let committed = deleter.commit();
+        stop.wait();
+        committed.unwrap();
+        ids.join().unwrap()
+    });
+    assert_eq!(ids, [Value::Int(1), Value::Int(3)]);
+}
+
 /// Rows are counted where they are changed, so that what takes a change back finds it counted.
 #[test]
 fn failed_inserts_do_not_change_the_number_of_rows() {

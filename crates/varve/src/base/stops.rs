@@ -15,6 +15,8 @@ pub enum StopPoint {
     DeadRowLocked,
     /// A semi-consistent scan has opened its view, and is to read the row that another one has locked.
     ViewOfCommittedRow,
+    /// A locking scan has met a row whose deleter has not ended, and is to lock it. It has latched the leaf.
+    RowBeingDeleted,
     /// Somebody is to find out how far the checkpoint may go.
     Checkpoint,
 }
@@ -38,7 +40,7 @@ impl Stops {
         barrier
     }
 
-    /// A thread is at `place`, without a latch.
+    /// A thread is at `place`, without a latch, unless the place says so.
     #[inline]
     pub fn pass(&self, _place: StopPoint) {
         #[cfg(feature = "sabotage")]

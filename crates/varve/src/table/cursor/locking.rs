@@ -124,6 +124,9 @@ impl Cursor {
             if record.is_deleted() && (own || !trx.core().sys.is_unfinished(record.trx)) {
                 continue;
             }
+            if record.is_deleted() {
+                trx.core().log.stops.pass(StopPoint::RowBeingDeleted);
+            }
             let semi_consistent = self.is_semi_consistent_at(&self.row.key);
             if semi_consistent && !own && trx.core().sys.is_unfinished(record.trx) {
                 drop(leaf);
@@ -131,6 +134,13 @@ impl Cursor {
             }
             let mode = self.search.lock.record_mode();
             if let Some(acquired) = lock_latched(trx, &table, &self.row.key, record.trx, mode) {
+                if record.is_deleted() {
+                    // Its deleter has ended just now.
+                    if acquired == Acquired::New {
+                        trx.unlock_record(table.clustered.id, &self.row.key);
+                    }
+                    continue;
+                }
                 self.cover_key(trx, index.id)?;
                 self.row.payload.clear();
                 self.row.payload.extend_from_slice(payload);
