@@ -161,6 +161,38 @@ fn intermediate_read_by_a_cursor_of_an_earlier_statement() {
     assert_eq!(value(&cursor, 1), 22);
 }
 
+/// The same of a writer that rolls back, which draws no number: the later view is as old as the first one, but
+/// for that writer.
+#[test]
+fn dirty_read_by_a_cursor_of_an_earlier_statement() {
+    let p = play(ReadCommitted);
+    let (mut a, mut b) = (p.begin(), p.begin());
+    p.update(&mut a, 2, 21).unwrap();
+    let mut cursor = p.table.cursor(0).unwrap();
+    b.start_statement();
+    assert!(cursor.first(&mut b, LockMode::None).unwrap());
+    b.start_statement();
+    a.rollback().unwrap();
+    assert!(cursor.next(&mut b).unwrap());
+    assert_eq!(value(&cursor, 1), 20);
+}
+
+/// What a transaction has taken back it does not read any more, whatever was read ahead.
+#[test]
+fn a_cursor_does_not_give_what_its_own_transaction_has_taken_back() {
+    for level in LEVELS {
+        let p = play(level);
+        let mut a = p.begin();
+        let before = a.savepoint();
+        p.update(&mut a, 2, 21).unwrap();
+        let mut cursor = p.table.cursor(0).unwrap();
+        assert!(cursor.first(&mut a, LockMode::None).unwrap());
+        a.rollback_to(before).unwrap();
+        assert!(cursor.next(&mut a).unwrap());
+        assert_eq!(value(&cursor, 1), 20, "{level:?}");
+    }
+}
+
 /// An insert, a delete and a moved key that are rolled back later, through both indexes.
 #[test]
 fn read_uncommitted_sees_the_newest_version_of_everything() {

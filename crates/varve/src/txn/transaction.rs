@@ -130,6 +130,9 @@ pub struct Transaction {
     /// Tables whose AUTO-INC lock the statement holds (auto_inc.rs).
     pub(super) auto_inc: Vec<Arc<OpenTable>>,
     own_table_locks: bool,
+    /// Counts the read views that were opened, and the rollbacks to savepoints: what was read before the last
+    /// of these may be otherwise now.
+    read_epoch: u64,
     statement_start: u64,
     lock_wait: Duration,
     /// Rows read that the counter of all does not have yet: adding to it for each would be dear.
@@ -169,6 +172,7 @@ impl Transaction {
             claims: Vec::new(),
             auto_inc: Vec::new(),
             own_table_locks: true,
+            read_epoch: 0,
             statement_start: 0,
             lock_wait,
             rows_read: 0,
@@ -370,6 +374,7 @@ impl Transaction {
     /// is taken back by half must not be committed.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
         self.check_active()?;
+        self.read_epoch += 1;
         super::rollback::roll_back_to(self, savepoint.0).inspect_err(|e| {
             let id = self.id;
             self.core.fail(&format!(
@@ -396,6 +401,7 @@ impl Transaction {
             let place = self.view_place.take();
             let place = place.unwrap_or_else(|| self.core.sys.view_place());
             self.view = Some(place.open(self.id));
+            self.read_epoch += 1;
         }
     }
 
@@ -416,6 +422,12 @@ impl Transaction {
         if self.isolation != Isolation::ReadUncommitted {
             self.open_view();
         }
+    }
+
+    /// While it stays the same, reads by the view give the same, but for the transaction's own changes.
+    #[inline]
+    pub(crate) fn read_epoch(&self) -> u64 {
+        self.read_epoch
     }
 
     /// The view that plain reads go by; `None` if they see the newest versions. `open_read_view` was called.

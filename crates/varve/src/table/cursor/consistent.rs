@@ -3,11 +3,11 @@
 
 use std::ops::Range;
 
-use crate::base::{Result, TrxId, TrxNo};
+use crate::base::{Result, TrxId};
 use crate::btree::Seek;
 use crate::catalog::{EntryRecord, RowRecord};
 use crate::page::{SlottedRef, record_parts};
-use crate::txn::{ReadView, Transaction, Visibility};
+use crate::txn::{Transaction, Visibility};
 
 use super::state::{Current, Direction, Next};
 use super::{Cursor, candidates};
@@ -28,8 +28,8 @@ pub(super) struct Batch {
     /// What all their keys start with.
     prefix: Vec<u8>,
     next: usize,
-    /// The view for which they were copied.
-    view: Option<TrxNo>,
+    /// When they were copied (`Transaction::read_epoch`).
+    epoch: u64,
     /// Nothing was copied that does not start with what the search must start with.
     within_prefix: bool,
     /// How many the next batch may have.
@@ -43,7 +43,7 @@ impl Default for Batch {
             items: Vec::new(),
             prefix: Vec::new(),
             next: 0,
-            view: None,
+            epoch: 0,
             within_prefix: false,
             limit: FIRST_BATCH,
         }
@@ -129,13 +129,13 @@ impl Cursor {
     }
 
     pub(super) fn advance_consistent(&mut self, trx: &mut Transaction) -> Result<bool> {
-        // At READ COMMITTED each statement opens a view of its own, which may see the writer of a record that
-        // was copied before it ended.
+        // At READ COMMITTED each statement opens a view of its own, for which the writer of a record that was
+        // copied before may have ended, by a rollback too. And what the transaction itself has taken back
+        // must not come from a copy.
         trx.open_read_view();
-        let view = trx.read_view().map(ReadView::number);
-        if self.batch.view != view {
+        if self.batch.epoch != trx.read_epoch() {
             self.unread();
-            self.batch.view = view;
+            self.batch.epoch = trx.read_epoch();
         }
         loop {
             let is_cut = self.is_cut();
