@@ -371,6 +371,32 @@ fn two_that_found_nothing_and_insert_it_are_a_deadlock() {
     db.check_table(&table).unwrap();
 }
 
+/// A transaction that goes on with the search of another one, which is on no row, covers what it passes itself
+/// and no more.
+#[test]
+fn a_search_that_is_passed_on_covers_what_follows() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(&dir);
+    fill(&db, &table);
+    let mut holder = db.begin(ReadCommitted);
+    let mut other = table.cursor(0).unwrap();
+    read(&mut holder, &mut other, (Exact, 20), 1, LockMode::Exclusive).unwrap();
+    let mut first = db.begin(ReadCommitted);
+    first.set_lock_wait_timeout(Duration::ZERO);
+    let mut cursor = table.cursor(0).unwrap();
+    assert!(cursor.first(&mut first, LockMode::Exclusive).unwrap());
+    let waits = cursor.next(&mut first);
+    assert!(matches!(waits, Err(Error::LockWaitTimeout)), "{waits:?}");
+    first.rollback().unwrap();
+    holder.rollback().unwrap();
+    let mut second = db.begin(RepeatableRead);
+    assert!(cursor.next(&mut second).unwrap());
+    assert_eq!(int(&cursor, 0), 20);
+    for (id, is_covered) in [(5, false), (15, true), (25, false)] {
+        assert_eq!(is_kept_out(&db, &table, (id, id, None)), is_covered, "{id}");
+    }
+}
+
 /// Under SERIALIZABLE, and for locking reads under REPEATABLE READ, a range that was read twice is the same
 /// twice, whatever others insert, delete and move, while pages split and merge and purge runs.
 #[test]

@@ -37,7 +37,16 @@ pub(super) struct Contended {
 }
 
 impl Contended {
-    /// A new search begins.
+    /// Whether the scan has waited for this row's lock and got it; asked once.
+    fn is_waited_for(&mut self, key: &[u8]) -> bool {
+        let is = !self.waited_for.is_empty() && self.waited_for == key;
+        if is {
+            self.waited_for.clear();
+        }
+        is
+    }
+
+    /// A new search begins, or another transaction goes on with this one.
     pub(super) fn clear(&mut self) {
         self.waited_for.clear();
         self.given_unlocked.clear();
@@ -122,6 +131,7 @@ impl Cursor {
             })?;
             let own = trx.id() == Some(record.trx);
             if record.is_deleted() && (own || !trx.core().sys.is_unfinished(record.trx)) {
+                self.forget_waited(trx, table.clustered.id);
                 continue;
             }
             if record.is_deleted() {
@@ -139,12 +149,14 @@ impl Cursor {
                     if acquired == Acquired::New {
                         trx.unlock_record(table.clustered.id, &self.row.key);
                     }
+                    self.forget_waited(trx, table.clustered.id);
                     continue;
                 }
                 self.cover_key(trx, index.id)?;
                 self.row.payload.clear();
                 self.row.payload.extend_from_slice(payload);
-                let is_new = acquired == Acquired::New || self.contended.waited_for == self.row.key;
+                let was_waited_for = self.contended.is_waited_for(&self.row.key);
+                let is_new = acquired == Acquired::New || was_waited_for;
                 self.row.at = Current::Locked { is_new };
                 self.resume_behind_row();
                 return Ok(Step::Row { ends_leaf });
@@ -165,6 +177,13 @@ impl Cursor {
             return Ok(Step::Again);
         }
         self.leave(trx, index.id, page)
+    }
+
+    /// The row `row.key` is gone: a lock that the scan has waited for to get it goes, too.
+    fn forget_waited(&mut self, trx: &Transaction, index: IndexId) {
+        if self.contended.is_waited_for(&self.row.key) {
+            trx.unlock_record(index, &self.row.key);
+        }
     }
 
     /// Whether the scan gives a row with this clustered key rather than wait for it.

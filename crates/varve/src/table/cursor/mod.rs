@@ -381,7 +381,12 @@ impl Cursor {
         let is_passed_on = self.search.searcher != trx.number();
         if is_passed_on {
             self.unread();
+            self.contended.clear();
             self.join(trx, self.search.asked)?;
+            if let Next::Key(seek) = self.resume.next {
+                // The new transaction has locked nothing before that.
+                self.gaps.begin_at(&self.resume.key, seek);
+            }
         } else if self.table.is_temporary() {
             // Its own transaction may have dropped it meanwhile.
             trx.use_table(&self.table, self.search.lock.table_mode())?;
