@@ -87,6 +87,75 @@ fn a_move_that_fails_leaves_the_cursor_on_no_row() {
     }
 }
 
+/// A scan that waited for a row whose deletion is committed then has no lock on it: others may use its key.
+#[test]
+fn a_row_that_goes_while_a_scan_waits_for_it_is_not_locked() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(dir.path());
+    let mut trx = db.begin(Isolation::ReadCommitted);
+    (1..=3).for_each(|id| insert(&mut trx, &table, id).unwrap());
+    trx.commit().unwrap();
+    let mut deleter = db.begin(Isolation::ReadCommitted);
+    let cursor = lock(&mut deleter, &table, 0, 2).unwrap().unwrap();
+    deleter.delete(&table, &cursor).unwrap();
+    let mut scan = db.begin(Isolation::ReadCommitted);
+    let mut cursor = table.cursor(0).unwrap();
+    assert!(cursor.first(&mut scan, LockMode::Exclusive).unwrap());
+    thread::scope(|s| {
+        let moved = s.spawn(|| cursor.next(&mut scan).unwrap());
+        until_waiting(&db, 1);
+        deleter.commit().unwrap();
+        assert!(moved.join().unwrap());
+    });
+    assert_eq!(cursor.row().unwrap().get(0), Some(&3i64.to_le_bytes()[..]));
+    let mut other = db.begin(Isolation::ReadCommitted);
+    other.set_lock_wait_timeout(Duration::ZERO);
+    insert(&mut other, &table, 2).unwrap();
+}
+
+/// A row that the scan has waited for is new to it once. Coming to it again, it has it already.
+#[test]
+fn only_the_first_visit_to_a_row_gives_up_the_lock_that_was_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(dir.path());
+    let mut trx = db.begin(Isolation::ReadCommitted);
+    (1..=3).for_each(|id| insert(&mut trx, &table, id).unwrap());
+    trx.commit().unwrap();
+    let mut holder = db.begin(Isolation::ReadCommitted);
+    lock(&mut holder, &table, 0, 2).unwrap().unwrap();
+    let mut scan = db.begin(Isolation::ReadCommitted);
+    let mut cursor = table.cursor(0).unwrap();
+    assert!(cursor.first(&mut scan, LockMode::Exclusive).unwrap());
+    thread::scope(|s| {
+        let moved = s.spawn(|| cursor.next(&mut scan).unwrap());
+        until_waiting(&db, 1);
+        holder.commit().unwrap();
+        assert!(moved.join().unwrap());
+    });
+    assert!(cursor.next(&mut scan).unwrap() && cursor.prev(&mut scan).unwrap());
+    assert_eq!(cursor.row().unwrap().get(0), Some(&2i64.to_le_bytes()[..]));
+    cursor.unlock_row(&mut scan);
+    assert!(is_locked(&db, &table, 2));
+}
+
+/// A row that its own transaction has changed since the cursor read it has to be read again. That is no
+/// damage.
+#[test]
+fn deleting_what_a_cursor_read_before_a_change_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(dir.path());
+    let mut trx = db.begin(Isolation::ReadCommitted);
+    insert(&mut trx, &table, 1).unwrap();
+    let cursor = lock(&mut trx, &table, 0, 1).unwrap().unwrap();
+    let row = table.def().row(&[Value::Int(1), Value::Int(11)]).unwrap();
+    assert!(trx.update(&table, &cursor, &row.datums()).unwrap());
+    let refused = trx.delete(&table, &cursor).unwrap_err();
+    assert!(refused.to_string().contains("read it again"), "{refused}");
+    trx.commit().unwrap();
+    let report = db.check_table(&table).unwrap();
+    assert_eq!((report.errors, report.rows), (vec![], 1));
+}
+
 /// A row that a statement does not want is unlocked, but not one that an earlier statement locked.
 #[test]
 fn only_the_read_that_took_a_lock_gives_it_up() {

@@ -621,12 +621,18 @@ fn row_to_change<'a>(
     if let Some(row) = row_for_keys(table, &codecs, current.key, record.row, values)? {
         return Ok(row);
     }
+    Err(damage_or_stale(table, current, damaged(table, current.key)))
+}
+
+/// What is wrong with the row is damage, unless it has changed since the caller read it.
+#[cold]
+fn damage_or_stale(table: &OpenTable, current: CurrentRow<'_>, damage: Error) -> Error {
     let mut now = Vec::new();
-    let found = read_leaf(&table.clustered, current.key, &mut now)?;
-    Err(match found && now == current.payload {
-        true => damaged(table, current.key),
-        false => stale(table),
-    })
+    match read_leaf(&table.clustered, current.key, &mut now) {
+        Ok(true) if now == current.payload => damage,
+        Ok(_) => stale(table),
+        Err(e) => e,
+    }
 }
 
 /// Deletes the row that the transaction has locked exclusively.
@@ -641,7 +647,10 @@ pub fn delete_row(trx: &mut Transaction, table: &OpenTable, current: CurrentRow<
             key.clear();
             index.codec.encode_row(&row, &mut key)?;
             key.extend_from_slice(current.key);
-            delete_mark_entry(trx, table, index, &key)?;
+            delete_mark_entry(trx, table, index, &key).map_err(|e| match e {
+                Error::Corrupt { .. } => damage_or_stale(table, current, e),
+                e => e,
+            })?;
         }
         trx.scratch.other_key = key;
         let marked = StoredRow {
