@@ -371,8 +371,8 @@ fn two_that_found_nothing_and_insert_it_are_a_deadlock() {
     db.check_table(&table).unwrap();
 }
 
-/// A transaction that goes on with the search of another one, which is on no row, covers what it passes itself
-/// and no more.
+/// A transaction that goes on with the search of another one, which is on no row, covers what it passes
+/// itself and no more.
 #[test]
 fn a_search_that_is_passed_on_covers_what_follows() {
     let dir = tempfile::tempdir().unwrap();

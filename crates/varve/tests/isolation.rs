@@ -161,8 +161,8 @@ fn intermediate_read_by_a_cursor_of_an_earlier_statement() {
     assert_eq!(value(&cursor, 1), 22);
 }
 
-/// The same of a writer that rolls back, which draws no number: the later view is as old as the first one, but
-/// for that writer.
+/// The same of a writer that rolls back, which draws no number: the later view is as old as the first one,
+/// but for that writer.
 #[test]
 fn dirty_read_by_a_cursor_of_an_earlier_statement() {
     let p = play(ReadCommitted);

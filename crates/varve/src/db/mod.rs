@@ -262,7 +262,8 @@ impl Database {
     }
 
     /// Changes how much redo there may be between the checkpoint and the newest change
-    /// (`Options::redo_capacity_bytes`). More is there when this returns. To less the way is taken while the
+    /// (`Options::redo_capacity_bytes`). More is there when this returns; to set what is set already does
+    /// nothing. To less the way is taken while the
     /// checkpoint moves, and nobody waits for that; the status variable `redo_log_capacity_resized` says how
     /// far it is.
     ///

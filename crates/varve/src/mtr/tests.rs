@@ -374,7 +374,7 @@ fn what_is_complete_is_registered() {
                 is_ready.store(true, Release);
                 mtr.commit();
             });
-            while !is_ready.load(Acquire) {
+            while !is_ready.load(Acquire) && !committer.is_finished() {
                 std::thread::yield_now();
             }
             let complete = loop {

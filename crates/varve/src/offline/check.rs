@@ -181,16 +181,23 @@ impl Check<'_> {
     }
 
     fn tell_error(&mut self, e: &Error, grade: Grade, advice: &'static str) {
-        if !self.told.insert(e.to_string()) {
+        let file = self.names.of_error(self.dir, e);
+        // Of what the pool has read the error names the file already.
+        let suffix = format!(" in {file}");
+        let text = e.to_string();
+        let text = text.strip_suffix(&suffix).unwrap_or(&text);
+        if !self.told.insert(text.to_string()) {
             return;
         }
-        let file = self.names.of_error(self.dir, e);
         let (page, what) = match e {
             Error::Corrupt {
                 page,
                 expected,
                 found,
-            } => (Some(page.no), format!("expected {expected}, found {found}")),
+            } => {
+                let found = found.strip_suffix(&suffix).unwrap_or(found);
+                (Some(page.no), format!("expected {expected}, found {found}"))
+            }
             Error::CorruptFile {
                 expected, found, ..
             } => (None, format!("expected {expected}, found {found}")),

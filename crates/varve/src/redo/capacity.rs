@@ -439,8 +439,8 @@ impl RedoLog {
         *self.bounds.standstill.lock() = None;
     }
 
-    /// Changes the capacity; see above. Waits for files to be made, not for the checkpoint. After an error,
-    /// which names what is in the way, everything is as it was.
+    /// Changes the capacity; see above. Waits for files to be made, not for the checkpoint. What it is
+    /// already needs none. After an error, which names what is in the way, everything is as it was.
     pub fn set_capacity(&self, bytes: u64) -> Result<()> {
         check_capacity(bytes)?;
         let _one = self.bounds.resizing.lock();

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
@@ -358,7 +359,13 @@ struct Answers {
 fn write(s: &Stress, rng: &mut SmallRng, transactions: usize) {
     let mut open: Vec<(TrxId, u32)> = Vec::new();
     let mut begun = 0;
-    while begun < transactions || s.asked.load(Ordering::Relaxed) < LEAST_ASKED {
+    let give_up = Instant::now() + Duration::from_secs(120);
+    let is_asked = || s.asked.load(Ordering::Relaxed) >= LEAST_ASKED;
+    while begun < transactions || !is_asked() {
+        assert!(
+            Instant::now() < give_up,
+            "nobody asks: the readers have failed"
+        );
         begun += 1;
         let id = s.sys.assign_id().unwrap();
         s.ids.lock().push(id);

@@ -130,8 +130,7 @@ pub struct Transaction {
     /// Tables whose AUTO-INC lock the statement holds (auto_inc.rs).
     pub(super) auto_inc: Vec<Arc<OpenTable>>,
     own_table_locks: bool,
-    /// Counts the read views that were opened, and the rollbacks to savepoints: what was read before the last
-    /// of these may be otherwise now.
+    /// Counts read views opened and rollbacks to savepoints: what was read before may be otherwise now.
     read_epoch: u64,
     statement_start: u64,
     lock_wait: Duration,
@@ -425,7 +424,6 @@ impl Transaction {
     }
 
     /// While it stays the same, reads by the view give the same, but for the transaction's own changes.
-    #[inline]
     pub(crate) fn read_epoch(&self) -> u64 {
         self.read_epoch
     }
