@@ -53,6 +53,14 @@ typedef enum varve_code {
   VARVE_READ_ONLY = 18,
   // varve_update: the row has these values already. Not an error; there is no text for it.
   VARVE_UNCHANGED = 19,
+  // A foreign key of the row's table has no row to refer to.
+  VARVE_NO_REFERENCED_ROW = 20,
+  // A row can't go, or get another key, because a foreign key refers to it.
+  VARVE_ROW_IS_REFERENCED = 21,
+  // Changes of children by those of their parents go deeper than they may.
+  VARVE_CASCADE_TOO_DEEP = 22,
+  // A table can't be dropped or emptied: a foreign key of another table refers to it.
+  VARVE_TABLE_IS_REFERENCED = 23,
 } varve_code;
 
 // Whether a row is wanted, as far as its entry in a secondary index tells.

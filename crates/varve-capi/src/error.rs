@@ -47,6 +47,14 @@ pub enum varve_code {
     VARVE_READ_ONLY = 18,
     /// varve_update: the row has these values already. Not an error; there is no text for it.
     VARVE_UNCHANGED = 19,
+    /// A foreign key of the row's table has no row to refer to.
+    VARVE_NO_REFERENCED_ROW = 20,
+    /// A row can't go, or get another key, because a foreign key refers to it.
+    VARVE_ROW_IS_REFERENCED = 21,
+    /// Changes of children by those of their parents go deeper than they may.
+    VARVE_CASCADE_TOO_DEEP = 22,
+    /// A table can't be dropped or emptied: a foreign key of another table refers to it.
+    VARVE_TABLE_IS_REFERENCED = 23,
 }
 
 use varve_code::*;
@@ -58,6 +66,10 @@ impl From<&Error> for varve_code {
             Error::Io { .. } => VARVE_IO,
             Error::Poisoned { .. } => VARVE_POISONED,
             Error::DuplicateKey { .. } => VARVE_DUPLICATE_KEY,
+            Error::NoReferencedRow(_) => VARVE_NO_REFERENCED_ROW,
+            Error::RowIsReferenced(_) => VARVE_ROW_IS_REFERENCED,
+            Error::TableIsReferenced(_) => VARVE_TABLE_IS_REFERENCED,
+            Error::CascadeTooDeep(_) => VARVE_CASCADE_TOO_DEEP,
             Error::LockWaitTimeout => VARVE_LOCK_WAIT_TIMEOUT,
             Error::Deadlock => VARVE_DEADLOCK,
             Error::LockTableFull => VARVE_LOCK_TABLE_FULL,

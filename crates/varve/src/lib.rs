@@ -93,8 +93,10 @@ mod table;
 mod txn;
 mod undo;
 
-pub use base::{Error, IndexId, Lsn, PageId, PageNo, Result, SpaceId, TableId, TrxId, Xid};
-pub use catalog::{IndexDef, IndexEstimate, TableDef};
+pub use base::{
+    Error, IndexId, Lsn, PageId, PageNo, ReferenceError, Result, SpaceId, TableId, TrxId, Xid,
+};
+pub use catalog::{ForeignKey, IndexDef, IndexEstimate, ReferentialAction, TableDef};
 pub use db::{
     Database, FromValue, Metric, MetricKind, Options, PoolDumpOptions, PoolDumpStatus, Row, Rows,
     Table, UndoTablespace,

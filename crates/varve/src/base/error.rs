@@ -35,6 +35,14 @@ pub enum Error {
     Poisoned { why: String },
     /// Another row has the same key in this unique index.
     DuplicateKey { index: String },
+    /// A foreign key of the row's table has no row to refer to in the parent.
+    NoReferencedRow(Box<ReferenceError>),
+    /// A row can't go, or get another key: a foreign key of another row refers to it.
+    RowIsReferenced(Box<ReferenceError>),
+    /// A table can't be dropped or emptied: a foreign key of another table refers to it.
+    TableIsReferenced(Box<ReferenceError>),
+    /// Changes of children by those of their parents go deeper than they may.
+    CascadeTooDeep(Box<ReferenceError>),
     /// Waited longer than the lock wait timeout. The statement was rolled back, the transaction lives.
     LockWaitTimeout,
     /// This transaction was chosen as the victim of a deadlock and must be rolled back.
@@ -66,6 +74,16 @@ pub enum Error {
     InUse { path: PathBuf },
     /// The table's definition is newer than this transaction's read view.
     DefinitionChanged { table: String },
+}
+
+/// Which foreign key refused a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReferenceError {
+    /// The table that has the foreign key.
+    pub table: String,
+    /// The foreign key's name.
+    pub constraint: String,
+    pub parent: String,
 }
 
 impl Error {
@@ -157,6 +175,26 @@ impl fmt::Display for Error {
                 )
             }
             Error::DuplicateKey { index } => write!(f, "duplicate key in unique index {index}"),
+            Error::NoReferencedRow(r) => write!(
+                f,
+                "foreign key {} of table {}: no row of table {} has these values",
+                r.constraint, r.table, r.parent
+            ),
+            Error::RowIsReferenced(r) => write!(
+                f,
+                "foreign key {} of table {}: it has rows that refer to this one of table {}",
+                r.constraint, r.table, r.parent
+            ),
+            Error::TableIsReferenced(r) => write!(
+                f,
+                "foreign key {} of table {} refers to table {}",
+                r.constraint, r.table, r.parent
+            ),
+            Error::CascadeTooDeep(r) => write!(
+                f,
+                "foreign key {} of table {}: changes that follow changes of table {} go too deep",
+                r.constraint, r.table, r.parent
+            ),
             Error::LockWaitTimeout => {
                 write!(f, "lock wait timeout exceeded; try the statement again")
             }

@@ -20,9 +20,13 @@ use crate::row::{
     Collations, ColumnDef, ColumnType, DatumBuf, KeyCodec, KeyPart, RowFormat, Value,
 };
 
+use super::foreign::ForeignKey;
+
 pub const MAX_COLUMNS: usize = 1000;
 /// Secondary indexes of one table.
 pub const MAX_INDEXES: usize = 64;
+/// Foreign keys of one table.
+pub const MAX_FOREIGN_KEYS: usize = 1000;
 /// Bytes of the schema's name, of the table's, of a column's, of an index's. A file name, of at most 255
 /// bytes, is made of a table's name.
 pub const MAX_NAME_BYTES: usize = 240;
@@ -53,6 +57,8 @@ pub struct TableDef {
     /// The clustered index. Without parts the table has no primary key, and a hidden row id stands for it.
     pub primary: IndexDef,
     pub indexes: Vec<IndexDef>,
+    /// Whose child the table is.
+    pub foreign_keys: Vec<ForeignKey>,
     /// The column that is filled from the table's counter.
     pub auto_increment: Option<usize>,
     /// Kept for the caller, unread.
@@ -86,6 +92,7 @@ impl TableDef {
             columns: Vec::new(),
             primary,
             indexes: Vec::new(),
+            foreign_keys: Vec::new(),
             auto_increment: None,
             comment: Vec::new(),
             defect: None,

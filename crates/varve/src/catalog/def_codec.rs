@@ -10,9 +10,12 @@
 use crate::base::{Error, IndexId, PageNo, Result, SpaceId, TableId};
 use crate::row::{CollationId, ColumnDef, ColumnType, KeyPart};
 
-use super::{IndexDef, TableDef};
+use super::{ForeignKey, IndexDef, ReferentialAction, TableDef};
 
-const VERSION: u16 = 1;
+/// The encoding that has foreign keys. A definition without any is written in the one before, which older
+/// versions read.
+const VERSION: u16 = 2;
+const WITHOUT_FOREIGN_KEYS: u16 = 1;
 
 const INT: u8 = 1;
 const FLOAT: u8 = 2;
@@ -36,7 +39,11 @@ const NO_COLUMN: u16 = u16::MAX;
 impl TableDef {
     /// Appends the encoded definition to `out`. It must be valid.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        put(out, VERSION.to_le_bytes());
+        let version = match self.foreign_keys.is_empty() {
+            true => WITHOUT_FOREIGN_KEYS,
+            false => VERSION,
+        };
+        put(out, version.to_le_bytes());
         put(out, self.id.0.to_le_bytes());
         put(out, self.space.0.to_le_bytes());
         put(out, self.schema_version.to_le_bytes());
@@ -52,6 +59,12 @@ impl TableDef {
             put_index(out, index);
         }
         put_blob(out, &self.comment);
+        if version == VERSION {
+            put(out, (self.foreign_keys.len() as u16).to_le_bytes());
+            for key in &self.foreign_keys {
+                put_foreign_key(out, key);
+            }
+        }
     }
 
     /// Where the table's name ends in an encoded definition.
@@ -72,9 +85,9 @@ impl TableDef {
     pub fn decode(bytes: &[u8]) -> Result<TableDef> {
         let mut r = Reader { rest: bytes };
         let version = r.u16()?;
-        if version != VERSION {
+        if !(WITHOUT_FOREIGN_KEYS..=VERSION).contains(&version) {
             return Err(Error::unsupported(format!(
-                "table definition of format {version}; this version reads format {VERSION}"
+                "table definition of format {version}; this version reads formats up to {VERSION}"
             )));
         }
         let (id, space, schema_version) = (TableId(r.u64()?), SpaceId(r.u32()?), r.u16()?);
@@ -87,6 +100,10 @@ impl TableDef {
         def.primary = r.index()?;
         def.indexes = (0..indexes).map(|_| r.index()).collect::<Result<_>>()?;
         def.comment = r.blob()?.to_vec();
+        if version == VERSION {
+            let keys = r.u16()?;
+            def.foreign_keys = (0..keys).map(|_| r.foreign_key()).collect::<Result<_>>()?;
+        }
         if !r.rest.is_empty() {
             return Err(damaged("bytes behind the end"));
         }
@@ -149,6 +166,29 @@ fn put_index(out: &mut Vec<u8>, index: &IndexDef) {
         put(out, [descending | prefix]);
         put(out, part.prefix_len.unwrap_or(0).to_le_bytes());
         put(out, part.fingerprint.to_le_bytes());
+    }
+}
+
+fn put_foreign_key(out: &mut Vec<u8>, key: &ForeignKey) {
+    put_str(out, &key.name);
+    put_str(out, &key.parent);
+    put(
+        out,
+        [action_code(key.on_delete), action_code(key.on_update)],
+    );
+    put(out, (key.columns.len() as u16).to_le_bytes());
+    for (own, its) in key.columns.iter().zip(&key.parent_columns) {
+        put_str(out, own);
+        put_str(out, its);
+    }
+}
+
+fn action_code(action: ReferentialAction) -> u8 {
+    match action {
+        ReferentialAction::NoAction => 0,
+        ReferentialAction::Restrict => 1,
+        ReferentialAction::Cascade => 2,
+        ReferentialAction::SetNull => 3,
     }
 }
 
@@ -229,6 +269,27 @@ impl<'a> Reader<'a> {
             column.default = Some(self.blob()?.to_vec());
         }
         Ok(column)
+    }
+
+    fn action(&mut self) -> Result<ReferentialAction> {
+        match self.u8()? {
+            0 => Ok(ReferentialAction::NoAction),
+            1 => Ok(ReferentialAction::Restrict),
+            2 => Ok(ReferentialAction::Cascade),
+            3 => Ok(ReferentialAction::SetNull),
+            _ => Err(damaged("an unknown referential action")),
+        }
+    }
+
+    fn foreign_key(&mut self) -> Result<ForeignKey> {
+        let name = self.str()?;
+        let mut key = ForeignKey::new(name, &[], self.str()?, &[]);
+        (key.on_delete, key.on_update) = (self.action()?, self.action()?);
+        for _ in 0..self.u16()? {
+            key.columns.push(self.str()?.to_string());
+            key.parent_columns.push(self.str()?.to_string());
+        }
+        Ok(key)
     }
 
     fn index(&mut self) -> Result<IndexDef> {

@@ -9,7 +9,8 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::base::{Error, IndexId, PageId, PageNo, Result, SpaceId, TableId, TrxId};
 use crate::btree::{Seek, Tree};
-use crate::catalog::{IndexDef, RowRecord, TableDef, TemporaryPages};
+use crate::catalog::links::Links;
+use crate::catalog::{ChildColumns, IndexDef, RowRecord, TableDef, TemporaryPages};
 use crate::mtr::{Mtr, MtrEnv};
 use crate::page::{PageOp, PageType, page_type};
 use crate::row::{Collations, ColumnType, Datum, KeyCodec, RowFormat, RowRef, row_id_of};
@@ -86,6 +87,10 @@ pub struct OpenTable {
     pub format: RowFormat,
     pub clustered: OpenIndex,
     pub secondary: Vec<OpenIndex>,
+    /// By the number of the foreign key.
+    pub foreign: Vec<ChildColumns>,
+    /// Its foreign keys and those that refer to it.
+    pub links: Links,
     /// The transaction that created this definition: a view that does not see it must not read the table.
     pub created_by: TrxId,
     mtr: Arc<MtrEnv>,
@@ -149,6 +154,12 @@ impl OpenTable {
             format,
             clustered,
             secondary,
+            foreign: def
+                .foreign_keys
+                .iter()
+                .filter_map(|k| def.child_columns(k))
+                .collect(),
+            links: Links::default(),
             created_by,
             mtr: mtr.clone(),
             dropped: AtomicBool::new(false),

@@ -1,6 +1,7 @@
 //! The tables of a database by name and id.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -8,6 +9,7 @@ use parking_lot::RwLock;
 use crate::base::{Error, Result, TableId};
 
 use super::def::TableDef;
+use super::links::{children_of, parents_of};
 use super::table::OpenTable;
 
 #[derive(Default)]
@@ -15,6 +17,80 @@ struct Maps {
     by_name: HashMap<String, Arc<OpenTable>>,
     by_id: HashMap<TableId, Arc<OpenTable>>,
     broken: HashMap<String, BrokenTable>,
+    /// The names of open tables with foreign keys, by the name of the parent, which need not be there.
+    children: HashMap<String, BTreeSet<String>>,
+    /// The tables that have constraints, by `constraint_key`.
+    constraints: HashMap<String, String>,
+}
+
+/// Constraint names are unique in a schema, in any case of letters.
+fn constraint_key(table: &str, constraint: &str) -> String {
+    let schema = table.split_once('/').map_or("", |(schema, _)| schema);
+    format!("{schema}/{}", constraint.to_lowercase())
+}
+
+impl Maps {
+    fn insert(&mut self, table: Arc<OpenTable>) {
+        let name = table.def.name.clone();
+        self.by_id.insert(table.id(), table.clone());
+        if !is_aside(&name) {
+            for key in &table.def.foreign_keys {
+                let children = self.children.entry(key.parent.clone()).or_default();
+                children.insert(name.clone());
+                let constraint = constraint_key(&name, &key.name);
+                self.constraints.insert(constraint, name.clone());
+            }
+        }
+        self.by_name.insert(name, table);
+    }
+
+    /// Takes the handle out, unless another one has its place by now.
+    fn remove(&mut self, table: &OpenTable) {
+        self.by_id.remove(&table.id());
+        let name = &table.def.name;
+        if self.by_name.get(name).is_none_or(|t| t.id() != table.id()) {
+            return;
+        }
+        self.by_name.remove(name);
+        if is_aside(name) {
+            return;
+        }
+        for key in &table.def.foreign_keys {
+            self.constraints.remove(&constraint_key(name, &key.name));
+            if let Entry::Occupied(mut children) = self.children.entry(key.parent.clone()) {
+                children.get_mut().remove(name);
+                if children.get().is_empty() {
+                    children.remove();
+                }
+            }
+        }
+    }
+
+    /// FK-2: the links of this table and of those that are tied to it by foreign keys, of old and of new.
+    fn link(&self, changed: &TableDef) {
+        let children = self.children.get(&changed.name).into_iter().flatten();
+        let parents = changed.foreign_keys.iter().map(|key| &key.parent);
+        let names: BTreeSet<&String> = children.chain(parents).chain([&changed.name]).collect();
+        for name in names {
+            let Some(table) = self.by_name.get(name) else {
+                continue;
+            };
+            if is_aside(name) {
+                table.links.set(Vec::new(), Vec::new());
+                continue;
+            }
+            let by_name = |name: &str| self.by_name.get(name).cloned();
+            let named = self.children.get(name).into_iter().flatten();
+            let children = children_of(table, named.filter_map(|name| by_name(name)));
+            table.links.set(parents_of(table, by_name), children);
+        }
+    }
+}
+
+/// The table is being made for another one, or was replaced by one.
+fn is_aside(name: &str) -> bool {
+    let table = name.split_once('/').map_or(name, |(_, table)| table);
+    table.starts_with('#')
 }
 
 /// A table that is defined but can't be used.
@@ -45,14 +121,31 @@ impl Tables {
         self.maps.read().by_name.get(name).cloned()
     }
 
+    /// The open tables with foreign keys to a table of this name, itself among them if it has one.
+    pub fn children_of(&self, name: &str) -> Vec<Arc<OpenTable>> {
+        let maps = self.maps.read();
+        let names = maps.children.get(name).into_iter().flatten();
+        names
+            .filter_map(|name| maps.by_name.get(name).cloned())
+            .collect()
+    }
+
+    /// The table that has a foreign key of this name, in the schema of `table`.
+    pub fn constraint_of(&self, table: &str, constraint: &str) -> Option<String> {
+        let maps = self.maps.read();
+        maps.constraints
+            .get(&constraint_key(table, constraint))
+            .cloned()
+    }
+
     pub fn by_id(&self, id: TableId) -> Option<Arc<OpenTable>> {
         self.maps.read().by_id.get(&id).cloned()
     }
 
     pub fn add(&self, table: Arc<OpenTable>) {
         let mut maps = self.maps.write();
-        maps.by_id.insert(table.id(), table.clone());
-        maps.by_name.insert(table.def.name.clone(), table);
+        maps.insert(table.clone());
+        maps.link(&table.def);
     }
 
     /// Adds a table that is found by id only: the system table.
@@ -108,23 +201,17 @@ impl Tables {
     /// Takes a table out; its handle stays usable as long as it is held.
     pub fn remove(&self, table: &OpenTable) {
         let mut maps = self.maps.write();
-        maps.by_id.remove(&table.id());
-        if maps
-            .by_name
-            .get(&table.def.name)
-            .is_some_and(|t| t.id() == table.id())
-        {
-            maps.by_name.remove(&table.def.name);
-        }
+        maps.remove(table);
+        maps.link(&table.def);
     }
 
     /// Puts `new` in the place of `old` in one step.
     pub fn replace(&self, old: &OpenTable, new: Arc<OpenTable>) {
         let mut maps = self.maps.write();
-        maps.by_id.remove(&old.id());
-        maps.by_name.remove(&old.def.name);
-        maps.by_id.insert(new.id(), new.clone());
-        maps.by_name.insert(new.def.name.clone(), new);
+        maps.remove(old);
+        maps.insert(new.clone());
+        maps.link(&old.def);
+        maps.link(&new.def);
     }
 
     /// The names of all tables but temporary ones, sorted.

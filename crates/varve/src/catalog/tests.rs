@@ -40,7 +40,24 @@ fn orders() -> TableDef {
 
 #[test]
 fn definitions_come_back() {
-    let def = orders();
+    let with_parents = orders()
+        .foreign_key(ForeignKey::new(
+            "by_id",
+            &["id"],
+            "shop/parents",
+            &["their id"],
+        ))
+        .foreign_key(
+            ForeignKey::new("by_uuid", &["UUID"], "shop/others", &["uuid"])
+                .on_delete(ReferentialAction::Cascade)
+                .on_update(ReferentialAction::Restrict),
+        );
+    for def in [orders(), with_parents] {
+        comes_back(def);
+    }
+}
+
+fn comes_back(def: TableDef) {
     def.validate().unwrap();
     assert_ne!(def.indexes[1].parts[0].fingerprint, 0);
     assert_eq!(def.index_number("Mixed"), Some(2));
@@ -52,7 +69,7 @@ fn definitions_come_back() {
     }
     bytes.push(0);
     TableDef::decode(&bytes).unwrap_err();
-    bytes[0] = 2;
+    bytes[0] = 3;
     assert!(matches!(
         TableDef::decode(&bytes),
         Err(Error::Unsupported { .. })

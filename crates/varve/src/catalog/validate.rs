@@ -9,7 +9,10 @@ use crate::row::{
     ColumnDef, ColumnType, KeyPart, MAX_KEY_PARTS, MAX_KEY_SOURCE_BYTES, MAX_ROW_BYTES,
 };
 
-use super::def::{IndexDef, MAX_COLUMNS, MAX_INDEXES, MAX_NAME_BYTES, PRIMARY_NAME, TableDef};
+use super::def::{
+    IndexDef, MAX_COLUMNS, MAX_FOREIGN_KEYS, MAX_INDEXES, MAX_NAME_BYTES, PRIMARY_NAME, TableDef,
+};
+use super::foreign::{ForeignKey, ReferentialAction};
 
 impl TableDef {
     /// Is this a table that can be created? The error says what is wrong with what (DEF-1).
@@ -42,7 +45,55 @@ impl TableDef {
                 return Err(format!("two indexes are called {}", index.name));
             }
         }
+        self.check_foreign_keys()?;
         self.check_auto_increment()
+    }
+
+    /// FK-1.
+    fn check_foreign_keys(&self) -> Result<(), String> {
+        if self.foreign_keys.len() > MAX_FOREIGN_KEYS {
+            return Err(format!(
+                "{} foreign keys, the limit is {MAX_FOREIGN_KEYS}",
+                self.foreign_keys.len()
+            ));
+        }
+        let mut names = HashSet::new();
+        for key in &self.foreign_keys {
+            self.check_foreign_key(key)
+                .map_err(|e| format!("foreign key {}: {e}", key.name.escape_debug()))?;
+            if !names.insert(key.name.to_lowercase()) {
+                return Err(format!("two foreign keys are called {}", key.name));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_foreign_key(&self, key: &ForeignKey) -> Result<(), String> {
+        check_name(&key.name)?;
+        check_table_name(&key.parent)?;
+        let (own, its) = (key.columns.len(), key.parent_columns.len());
+        if own != its || own == 0 {
+            return Err(format!("{own} columns refer to {its} of the parent"));
+        }
+        key.parent_columns.iter().try_for_each(|c| check_name(c))?;
+        let columns = self
+            .positions(&key.columns)
+            .map_err(|name| format!("names column {name}, which does not exist"))?;
+        if self.index_beginning_with(&columns).is_none() {
+            return Err(format!(
+                "no index begins with its columns ({}), whole and in this order; add one",
+                key.columns.join(", ")
+            ));
+        }
+        let sets_null = [key.on_delete, key.on_update].contains(&ReferentialAction::SetNull);
+        let takes_no_null = |c: &&usize| !self.columns[**c].nullable;
+        match columns.iter().find(takes_no_null) {
+            Some(&c) if sets_null => Err(format!(
+                "SET NULL, and column {} takes no NULL",
+                self.columns[c].name
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn check_columns(&self) -> Result<(), String> {

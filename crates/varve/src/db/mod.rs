@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 
 use crate::base::{Error, Result, TEMP_SPACE, Xid};
 use crate::catalog::{IndexEstimate, OpenTable, TableDef};
-use crate::ddl::Ddl;
+use crate::ddl::{Ddl, ForeignKeyChecks};
 use crate::flush::{FlushCounters, FlushOptions, Flusher};
 use crate::io::{DirLock, Disk, RealDisk};
 use crate::purge::Purge;
@@ -126,10 +126,19 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// `AlreadyExists`; `Invalid` for a definition that can't be used.
+    /// `AlreadyExists`, also of a foreign key's name; `Invalid` for a definition that can't be used, or whose
+    /// foreign keys have a parent that does not fit; `NotFound` names a parent that is not there.
     pub fn create_table(&self, def: &TableDef) -> Result<Table> {
         Ok(Table {
-            table: self.inner.ddl.create_table(def)?,
+            table: self.inner.ddl.create_table(def, ForeignKeyChecks::On)?,
+        })
+    }
+
+    /// Like `create_table`; the parents of its foreign keys need not be there yet. Until they are, only rows
+    /// with a NULL in the columns, or those of a transaction that does not check, can be inserted.
+    pub fn create_table_before_parents(&self, def: &TableDef) -> Result<Table> {
+        Ok(Table {
+            table: self.inner.ddl.create_table(def, ForeignKeyChecks::Off)?,
         })
     }
 
@@ -149,8 +158,18 @@ impl Database {
     }
 
     /// Drops a table, once no transaction uses it any more.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`; `TableIsReferenced` by a foreign key of another table.
     pub fn drop_table(&self, name: &str) -> Result<()> {
-        self.inner.ddl.drop_table(name)
+        self.inner.ddl.drop_table(name, ForeignKeyChecks::On)
+    }
+
+    /// Like `drop_table`, also if foreign keys refer to the table. They stay, and wait for a table of this
+    /// name that fits.
+    pub fn drop_table_despite_children(&self, name: &str) -> Result<()> {
+        self.inner.ddl.drop_table(name, ForeignKeyChecks::Off)
     }
 
     /// Renames a table, once no transaction uses it any more. Handles on it have to be opened again. A name
@@ -162,9 +181,9 @@ impl Database {
     }
 
     /// Removes all rows at once, once no transaction uses the table any more. Handles have to be opened
-    /// again.
+    /// again. A table to which another one's foreign key refers is refused (`TableIsReferenced`).
     pub fn truncate_table(&self, name: &str) -> Result<()> {
-        self.inner.ddl.truncate_table(name)
+        self.inner.ddl.truncate_table(name, ForeignKeyChecks::On)
     }
 
     /// Opens a table.

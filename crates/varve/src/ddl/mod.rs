@@ -27,6 +27,7 @@
 //! Locks: the table's exclusive lock (waits for transactions that use it; temporary ones are claimed
 //! instead), then the DDL mutex, which serialises DDL statements and is never held while waiting for a lock.
 
+mod foreign;
 mod store;
 mod temporary;
 
@@ -50,6 +51,8 @@ use crate::row::Collations;
 use crate::space::{MIXED, NewSpace, SPARE_FILE, Space, SpaceKind, Spaces};
 use crate::txn::{Core, Isolation, Transaction};
 
+pub use foreign::ForeignKeyChecks;
+use foreign::{Follower, rename_parent};
 pub use store::{FIRST_USER_ID, SYSTEM_INDEX, SYSTEM_TABLE, StoredDef, load_defs, system_def};
 pub use temporary::{TEMP_FILE, create_temporary_space, drop_temporary_table};
 
@@ -92,12 +95,13 @@ impl Ddl {
     }
 
     /// Creates a table. Ids, tablespace and root pages of `def` are assigned here.
-    pub fn create_table(&self, def: &TableDef) -> Result<Arc<OpenTable>> {
+    pub fn create_table(&self, def: &TableDef, checks: ForeignKeyChecks) -> Result<Arc<OpenTable>> {
         self.core.check_writable()?;
         def.validate()?;
         self.check_row_fits(def)?;
         let _serial = self.mutex.lock();
         self.check_absent(&def.name)?;
+        self.check_foreign_keys(def, checks)?;
         let mut def = def.clone();
         def.stamp_collations(&self.collations)?;
         self.assign_ids(&mut def)?;
@@ -306,7 +310,7 @@ impl Ddl {
     }
 
     /// Drops a table once nobody uses it; also one that can't be used.
-    pub fn drop_table(&self, name: &str) -> Result<()> {
+    pub fn drop_table(&self, name: &str, checks: ForeignKeyChecks) -> Result<()> {
         if let Some(broken) = self.core.tables.broken(name) {
             return self.drop_broken(name, &broken);
         }
@@ -317,6 +321,9 @@ impl Ddl {
             return trx.commit();
         }
         let _serial = self.mutex.lock();
+        if checks == ForeignKeyChecks::On {
+            self.check_not_referenced(&table)?;
+        }
         store::delete_def(&mut trx, &self.system, name)?;
         let _gate = table.keep_purge_away();
         let _decided = self.decide_removal(&mut trx, table.space())?;
@@ -402,11 +409,15 @@ impl Ddl {
         if table.is_temporary() {
             return self.rename_temporary(&table, to);
         }
-        let _serial = self.mutex.lock();
+        let (followers, _serial) = self.followers(&mut trx, &table, to)?;
         let mut def = table.def.clone();
         def.name = to.to_string();
+        if !(is_being_made(from) || is_being_made(to)) {
+            rename_parent(&mut def, from, to);
+        }
         def.validate()?;
         self.check_absent(to)?;
+        self.check_foreign_keys(&def, ForeignKeyChecks::Off)?;
         // What can be wrong with the new path is found before the rename is decided.
         self.spaces.prepare_rename(&table_path(to))?;
         // Nor is there anything to be read for the copy of the definition then.
@@ -414,14 +425,26 @@ impl Ddl {
         let _header = self.core.pool.pin(header)?;
         store::delete_def(&mut trx, &self.system, from)?;
         store::write_def(&mut trx, &self.system, &def)?;
-        let _gate = table.keep_purge_away();
-        let id = self.retire(trx, &table)?;
+        for follower in &followers {
+            store::delete_def(&mut trx, &self.system, &follower.def.name)?;
+            store::write_def(&mut trx, &self.system, &follower.def)?;
+        }
+        let tables = || followers.iter().map(|f| &*f.table).chain([&*table]);
+        let _gates: Vec<_> = tables().map(OpenTable::keep_purge_away).collect();
+        tables().for_each(|table| table.set_dropped(true));
+        let committed = self.commit(trx);
+        let id = committed.inspect_err(|_| tables().for_each(|table| table.set_dropped(false)))?;
         self.refresh_copy(&def);
         let moved = self.spaces.rename(table.space(), &table_path(to));
         let is_made_now = is_being_made(from) && !is_being_made(to);
         let created_by = if is_made_now { id } else { table.created_by };
         let renamed = self.reopen(&table, def, created_by)?;
         self.core.tables.replace(&table, renamed);
+        for Follower { table, def } in followers.iter() {
+            self.refresh_copy(def);
+            let child = self.reopen(table, def.clone(), table.created_by)?;
+            self.core.tables.replace(table, child);
+        }
         moved
     }
 
@@ -469,13 +492,16 @@ impl Ddl {
     }
 
     /// Empties a table by giving it a fresh tablespace.
-    pub fn truncate_table(&self, name: &str) -> Result<()> {
+    pub fn truncate_table(&self, name: &str, checks: ForeignKeyChecks) -> Result<()> {
         let (mut trx, table) = self.lock(name)?;
         trx.may_use_kept_pages();
         if table.is_temporary() {
             return self.truncate_temporary(&table);
         }
         let _serial = self.mutex.lock();
+        if checks == ForeignKeyChecks::On {
+            self.check_not_referenced(&table)?;
+        }
         let mut def = table.def.clone();
         self.assign_ids(&mut def)?;
         let schema = name.split_once('/').map_or("", |(schema, _)| schema);

@@ -63,6 +63,12 @@ impl Ddl {
         self.core.check_writable()?;
         self.spaces.check_temporary()?;
         def.validate()?;
+        if let Some(key) = def.foreign_keys.first() {
+            return Err(Error::unsupported(format!(
+                "foreign key {} of table {}, which is temporary",
+                key.name, def.name
+            )));
+        }
         self.check_row_fits(def)?;
         let mut def = def.clone();
         def.stamp_collations(&self.collations)?;

@@ -24,7 +24,9 @@ use crate::undo::UndoKind;
 
 use super::external::{row_limit, store_row};
 use super::undo::{RecordChange, append_undo, encode_undo, write_undo};
-use super::write::{MAX_MTR, OnDuplicate, encode_key, insert_clustered, insert_entry, whole};
+use super::write::{
+    MAX_MTR, OnDuplicate, encode_key, insert_clustered, insert_entry, insert_row, whole,
+};
 
 /// Redo of an inserted record and its undo record, beside the key and the payload: the heads of the
 /// operations.
@@ -120,6 +122,13 @@ struct Batch<'a> {
 
 /// Inserts rows, one datum per column each. If one can't be inserted, none is.
 pub fn insert_rows(trx: &mut Transaction, table: &OpenTable, rows: &[&[Datum<'_>]]) -> Result<()> {
+    if !table.foreign.is_empty() && trx.checks_foreign_keys() {
+        // Each row may be the parent of the next.
+        let insert = |trx: &mut Transaction, row: &&[Datum<'_>]| {
+            insert_row(trx, table, row, OnDuplicate::LockShared)
+        };
+        return whole(trx, |trx| rows.iter().try_for_each(|row| insert(trx, row)));
+    }
     rows.iter()
         .try_for_each(|row| table.format.check_count(row))?;
     let keys = Keys::of_rows(table, rows)?;

@@ -4,6 +4,7 @@ mod bulk;
 mod check;
 mod cursor;
 mod external;
+mod foreign;
 mod range;
 mod rowlock;
 mod undo;

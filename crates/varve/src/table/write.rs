@@ -31,6 +31,7 @@ use super::external::{
     StoredRow, damaged, dropped_refs, inline_row, row_for_keys, row_with_external_columns,
     store_row,
 };
+use super::foreign::{check_parents, see_to_children};
 use super::rowlock::{Locked, lock_row};
 use super::undo::{RecordChange, append_undo, encode_undo};
 use super::unique::{Conflict, find_conflict};
@@ -72,6 +73,21 @@ impl OnDuplicate {
     }
 }
 
+/// How a change came about: a statement's, or one that follows the change of a parent.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Cascade<'a> {
+    pub depth: u32,
+    /// The foreign key by which it came: its table, and its number there. What it says is so already.
+    pub from: Option<(&'a OpenTable, usize)>,
+}
+
+impl Cascade<'_> {
+    pub fn comes_from(&self, table: &OpenTable, number: usize) -> bool {
+        let is = |(from, n): (&OpenTable, usize)| from.id() == table.id() && n == number;
+        self.from.is_some_and(is)
+    }
+}
+
 /// Runs `operation`; if it fails, takes back what it changed.
 pub(super) fn whole(
     trx: &mut Transaction,
@@ -92,6 +108,16 @@ pub fn insert_row(
     values: &[Datum<'_>],
     on_duplicate: OnDuplicate,
 ) -> Result<()> {
+    insert_row_by(trx, table, values, on_duplicate, Cascade::default())
+}
+
+fn insert_row_by(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    values: &[Datum<'_>],
+    on_duplicate: OnDuplicate,
+    by: Cascade<'_>,
+) -> Result<()> {
     table.format.check_count(values)?;
     let mut key = std::mem::take(&mut trx.scratch.key);
     key.clear();
@@ -100,6 +126,7 @@ pub fn insert_row(
         false => encode_key(table, values, &mut key)?,
     }
     let done = whole(trx, |trx| {
+        check_parents(trx, table, 0, values, by)?;
         let row = match inline_row(trx, table, values, key.len())? {
             Some(row) => row,
             None => {
@@ -109,7 +136,7 @@ pub fn insert_row(
         };
         insert_clustered(trx, table, values, &key, &row, on_duplicate)?;
         row.give_back(trx);
-        insert_entries(trx, table, values, &key, on_duplicate)
+        insert_entries(trx, table, values, &key, on_duplicate, by)
     });
     trx.scratch.key = key;
     done?;
@@ -167,9 +194,11 @@ fn insert_entries(
     values: &[Datum<'_>],
     pk: &[u8],
     on_duplicate: OnDuplicate,
+    by: Cascade<'_>,
 ) -> Result<()> {
     let mut key = std::mem::take(&mut trx.scratch.other_key);
-    let done = table.secondary.iter().try_for_each(|index| {
+    let done = (1..).zip(&table.secondary).try_for_each(|(number, index)| {
+        check_parents(trx, table, number, values, by)?;
         key.clear();
         index.codec.encode_columns(values, &mut key)?;
         let unique =
@@ -637,6 +666,28 @@ fn damage_or_stale(table: &OpenTable, current: CurrentRow<'_>, damage: Error) ->
 
 /// Deletes the row that the transaction has locked exclusively.
 pub fn delete_row(trx: &mut Transaction, table: &OpenTable, current: CurrentRow<'_>) -> Result<()> {
+    delete_row_by(trx, table, current, Cascade::default())
+}
+
+pub(super) fn delete_row_by(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    current: CurrentRow<'_>,
+    by: Cascade<'_>,
+) -> Result<()> {
+    whole(trx, |trx| {
+        remove_row(trx, table, current)?;
+        if !table.links.has_children() {
+            return Ok(());
+        }
+        let mut long = ExternalValues::default();
+        let row = row_to_change(table, current, &mut long)?;
+        see_to_children(trx, table, &row, None, by)
+    })
+}
+
+/// Deletes the row, whatever refers to it.
+fn remove_row(trx: &mut Transaction, table: &OpenTable, current: CurrentRow<'_>) -> Result<()> {
     trx.wait_for_turn(table)?;
     whole(trx, |trx| {
         let record = current.record(table)?;
@@ -671,6 +722,16 @@ pub fn update_row(
     current: CurrentRow<'_>,
     values: &[Datum<'_>],
 ) -> Result<bool> {
+    update_row_by(trx, table, current, values, Cascade::default())
+}
+
+pub(super) fn update_row_by(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    current: CurrentRow<'_>,
+    values: &[Datum<'_>],
+    by: Cascade<'_>,
+) -> Result<bool> {
     table.format.check_count(values)?;
     let record = current.record(table)?;
     let mut long = ExternalValues::default();
@@ -680,8 +741,9 @@ pub fn update_row(
         table.clustered.codec.encode_columns(values, &mut key)?;
         if key != current.key {
             whole(trx, |trx| {
-                delete_row(trx, table, current)?;
-                insert_row(trx, table, values, OnDuplicate::LockShared)
+                remove_row(trx, table, current)?;
+                insert_row_by(trx, table, values, OnDuplicate::LockShared, by)?;
+                see_to_children(trx, table, &old, Some(values), by)
             })?;
             return Ok(true);
         }
@@ -696,13 +758,14 @@ pub fn update_row(
             return Ok(());
         }
         change_live_row(trx, table, UndoKind::RowUpdate, current, &row, values)?;
-        for index in &table.secondary {
+        for (number, index) in (1..).zip(&table.secondary) {
             if !index.codec.same_columns(&old, values) {
+                check_parents(trx, table, number, values, by)?;
                 move_entry(trx, table, index, &old, values, current.key)?;
             }
         }
         row.give_back(trx);
-        Ok(())
+        see_to_children(trx, table, &old, Some(values), by)
     })?;
     if changes {
         raise_counter(table, values);

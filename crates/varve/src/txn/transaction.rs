@@ -132,6 +132,7 @@ pub struct Transaction {
     own_table_locks: bool,
     /// Counts read views opened and rollbacks to savepoints: what was read before may be otherwise now.
     read_epoch: u64,
+    foreign_key_checks: bool,
     statement_start: u64,
     lock_wait: Duration,
     /// Rows read that the counter of all does not have yet: adding to it for each would be dear.
@@ -172,6 +173,7 @@ impl Transaction {
             auto_inc: Vec::new(),
             own_table_locks: true,
             read_epoch: 0,
+            foreign_key_checks: true,
             statement_start: 0,
             lock_wait,
             rows_read: 0,
@@ -369,8 +371,7 @@ impl Transaction {
         Savepoint(self.next_undo_no())
     }
 
-    /// Takes back everything after the savepoint. Locks stay. If that fails, the database is poisoned: what
-    /// is taken back by half must not be committed.
+    /// Takes back everything after the savepoint; locks stay. If that fails, the database is poisoned.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
         self.check_active()?;
         self.read_epoch += 1;
@@ -781,8 +782,7 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Makes the transaction's current and later waits, searches and the like fail with `Interrupted`, until
-    /// `clear`.
+    /// Makes the transaction's current and later waits and searches fail with `Interrupted`, until `clear`.
     pub fn interrupt(&self) {
         // Release: pairs with the waiter's Acquire load after it was woken.
         self.flag.store(true, Ordering::Release);

@@ -79,6 +79,16 @@ impl Transaction {
         self.own_table_locks = false;
     }
 
+    /// Whether changes are checked by foreign keys, and followed by their children (`foreign_key_checks`). On
+    /// unless this was called. What is changed while they are off is not looked at later.
+    pub fn set_foreign_key_checks(&mut self, on: bool) {
+        self.foreign_key_checks = on;
+    }
+
+    pub(crate) fn checks_foreign_keys(&self) -> bool {
+        self.foreign_key_checks
+    }
+
     /// Locks a table that an operation is about to use, and makes sure that it has not been dropped
     /// meanwhile.
     pub(crate) fn use_table(&mut self, table: &OpenTable, mode: TableMode) -> Result<()> {

@@ -1,0 +1,189 @@
+//! Foreign keys: what the definition of a child says of its parents, and which index serves what.
+//!
+//! A foreign key is part of the child's definition and names its parent, which need not exist: tables come
+//! in any order, and a parent may be dropped and come back, while checks are off. Which tables are tied is
+//! found out when they are opened (`links`).
+//!
+//! - **FK-1** A foreign key that passed [`TableDef::validate`] has an index of its own table whose first
+//!   parts are its columns, whole and in their order.
+
+use crate::row::ColumnType;
+
+use super::def::{IndexDef, TableDef};
+
+/// What becomes of the children of a row that is deleted, or whose key is changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ReferentialAction {
+    /// The row stays as it is as long as it has children. They are looked for at once, as with `Restrict`,
+    /// not at the end of the statement.
+    #[default]
+    NoAction,
+    /// The same.
+    Restrict,
+    /// They are deleted too, or get the new key.
+    Cascade,
+    /// They lose their parent: their columns become NULL.
+    SetNull,
+}
+
+impl ReferentialAction {
+    /// As SQL has it.
+    pub fn sql(self) -> &'static str {
+        match self {
+            ReferentialAction::NoAction => "NO ACTION",
+            ReferentialAction::Restrict => "RESTRICT",
+            ReferentialAction::Cascade => "CASCADE",
+            ReferentialAction::SetNull => "SET NULL",
+        }
+    }
+
+    /// The row can't go as long as it has children.
+    pub fn refuses(self) -> bool {
+        matches!(
+            self,
+            ReferentialAction::NoAction | ReferentialAction::Restrict
+        )
+    }
+}
+
+/// One foreign key. A row whose columns all have a value has a parent: a row of the table `parent` that has
+/// the same values in `parent_columns`.
+///
+/// ```
+/// use varve::{ColumnType, ForeignKey, ReferentialAction, TableDef};
+/// let def = TableDef::new("shop/orders")
+///     .column("id", ColumnType::u64())
+///     .column("customer", ColumnType::u64())
+///     .primary(&["id"])
+///     .index("by_customer", &["customer"])
+///     .foreign_key(
+///         ForeignKey::new("orders_customer", &["customer"], "shop/customers", &["id"])
+///             .on_delete(ReferentialAction::Cascade),
+///     );
+/// def.validate().unwrap();
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForeignKey {
+    /// Of the constraint, without the schema.
+    pub name: String,
+    pub columns: Vec<String>,
+    /// `schema/table`.
+    pub parent: String,
+    pub parent_columns: Vec<String>,
+    pub on_delete: ReferentialAction,
+    pub on_update: ReferentialAction,
+}
+
+impl ForeignKey {
+    pub fn new(
+        name: impl Into<String>,
+        columns: &[&str],
+        parent: impl Into<String>,
+        parent_columns: &[&str],
+    ) -> ForeignKey {
+        let names = |columns: &[&str]| columns.iter().map(|&name| name.to_string()).collect();
+        ForeignKey {
+            name: name.into(),
+            columns: names(columns),
+            parent: parent.into(),
+            parent_columns: names(parent_columns),
+            on_delete: ReferentialAction::NoAction,
+            on_update: ReferentialAction::NoAction,
+        }
+    }
+
+    pub fn on_delete(mut self, action: ReferentialAction) -> ForeignKey {
+        self.on_delete = action;
+        self
+    }
+
+    pub fn on_update(mut self, action: ReferentialAction) -> ForeignKey {
+        self.on_update = action;
+        self
+    }
+}
+
+/// Of a foreign key: its columns by number, and the index that begins with them.
+#[derive(Clone, Debug)]
+pub struct ChildColumns {
+    pub columns: Vec<usize>,
+    pub index: usize,
+}
+
+/// Why a table can't be the parent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NoParent {
+    /// It has no such column.
+    Column(String),
+    /// The child's column, and the parent's, have different types.
+    Types {
+        column: String,
+        parent_column: String,
+    },
+    /// No index of it begins with these columns, whole and in this order.
+    Index,
+}
+
+impl TableDef {
+    /// Adds a foreign key.
+    pub fn foreign_key(mut self, key: ForeignKey) -> TableDef {
+        self.foreign_keys.push(key);
+        self
+    }
+
+    /// The positions of these columns, or the first name that is no column's.
+    pub(crate) fn positions<'a>(&self, names: &'a [String]) -> Result<Vec<usize>, &'a str> {
+        let position = |name: &'a String| self.column_index(name).ok_or(name.as_str());
+        names.iter().map(position).collect()
+    }
+
+    /// The number of the first index that begins with these columns, whole and in this order.
+    pub(crate) fn index_beginning_with(&self, columns: &[usize]) -> Option<usize> {
+        let begins = |index: &IndexDef| {
+            let is = |(part, column): (&crate::row::KeyPart, &usize)| {
+                part.column == *column && part.prefix_len.is_none()
+            };
+            index.parts.len() >= columns.len() && index.parts.iter().zip(columns).all(is)
+        };
+        self.all_indexes().position(begins)
+    }
+
+    /// `None` for a foreign key that is not valid (FK-1).
+    pub(crate) fn child_columns(&self, key: &ForeignKey) -> Option<ChildColumns> {
+        let columns = self.positions(&key.columns).ok()?;
+        let index = self.index_beginning_with(&columns)?;
+        Some(ChildColumns { columns, index })
+    }
+
+    /// The parent's columns and the number of the index in which its rows are found, if `parent` can be this
+    /// foreign key's parent.
+    pub(crate) fn parent_index(
+        &self,
+        key: &ForeignKey,
+        parent: &TableDef,
+    ) -> Result<(Vec<usize>, usize), NoParent> {
+        let no_column = |name: &str| NoParent::Column(name.to_string());
+        let own = self.positions(&key.columns).map_err(no_column)?;
+        let its = parent.positions(&key.parent_columns).map_err(no_column)?;
+        for (&own, &its) in own.iter().zip(&its) {
+            let (column, parent_column) = (&self.columns[own], &parent.columns[its]);
+            if !are_comparable(column.ty, parent_column.ty) {
+                return Err(NoParent::Types {
+                    column: column.name.clone(),
+                    parent_column: parent_column.name.clone(),
+                });
+            }
+        }
+        let index = parent.index_beginning_with(&its).ok_or(NoParent::Index)?;
+        Ok((its, index))
+    }
+}
+
+/// Whether equal values of the two types are the same bytes, or the same by one collation.
+fn are_comparable(a: ColumnType, b: ColumnType) -> bool {
+    match (a, b) {
+        (ColumnType::Text { collation: a, .. }, ColumnType::Text { collation: b, .. }) => a == b,
+        (ColumnType::Bytes(_), ColumnType::Bytes(_)) => true,
+        _ => a == b,
+    }
+}

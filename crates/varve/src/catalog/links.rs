@@ -1,0 +1,124 @@
+//! What open tables know of each other by their foreign keys.
+//!
+//! Each handle has its links: for each of its foreign keys the parent, and the children of the table, as far
+//! as they are there. They are made anew, under the lock of `Tables`, whenever a table at one of their ends
+//! appears, goes or is replaced. A handle refers to others weakly: tables may refer to each other in circles.
+//!
+//! - **FK-2** Between two changes of `Tables` the links of each handle that it has are those that the
+//!   definitions say. A statement that has locked the table at the other end, and finds that it is not
+//!   dropped, works with the right one: who drops or replaces a table has locked it before.
+//!
+//! A table whose name begins with `#` is being made for another one, or is what another one replaced: it is
+//! nobody's parent and nobody's child.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::RwLock;
+
+use super::foreign::ForeignKey;
+use super::table::OpenTable;
+
+/// A foreign key of the handle, seen from the child.
+pub struct Parent {
+    pub table: Weak<OpenTable>,
+    /// Of the parent: the index that begins with what is referred to.
+    pub index: usize,
+}
+
+/// A foreign key of another table, or of this one, seen from the parent.
+pub struct Child {
+    pub table: Weak<OpenTable>,
+    pub key: ForeignKey,
+    /// Of the child, and of the parent.
+    pub columns: Vec<usize>,
+    pub parent_columns: Vec<usize>,
+    /// Of the child: the index that begins with its columns.
+    pub index: usize,
+}
+
+#[derive(Default)]
+struct Ends {
+    /// By the number of the foreign key; `None`: there is no such table, or it can't be the parent.
+    parents: Arc<[Option<Arc<Parent>>]>,
+    children: Arc<[Arc<Child>]>,
+}
+
+#[derive(Default)]
+pub struct Links {
+    ends: RwLock<Ends>,
+    /// Relaxed: the first row of a new child has had its parent's row locked shared. A transaction that locks
+    /// that row exclusively afterwards got it from there, and sees what was stored here before.
+    has_children: AtomicBool,
+}
+
+impl Links {
+    /// One load, for tables that are nobody's parents.
+    pub fn has_children(&self) -> bool {
+        self.has_children.load(Ordering::Relaxed)
+    }
+
+    pub fn children(&self) -> Arc<[Arc<Child>]> {
+        self.ends.read().children.clone()
+    }
+
+    /// The parent by this foreign key.
+    pub fn parent(&self, number: usize) -> Option<Arc<Parent>> {
+        self.ends.read().parents.get(number)?.clone()
+    }
+
+    pub(super) fn set(&self, parents: Vec<Option<Arc<Parent>>>, children: Vec<Arc<Child>>) {
+        self.has_children
+            .store(!children.is_empty(), Ordering::Relaxed);
+        *self.ends.write() = Ends {
+            parents: parents.into(),
+            children: children.into(),
+        };
+    }
+}
+
+/// What `child` is to `parent` by `key`, if it can be that.
+fn link(
+    child: &Arc<OpenTable>,
+    key: &ForeignKey,
+    parent: &Arc<OpenTable>,
+) -> Option<(Arc<Parent>, Arc<Child>)> {
+    let (its, index) = child.def.parent_index(key, &parent.def).ok()?;
+    let own = child.def.child_columns(key)?;
+    let as_parent = Parent {
+        table: Arc::downgrade(parent),
+        index,
+    };
+    let as_child = Child {
+        table: Arc::downgrade(child),
+        key: key.clone(),
+        columns: own.columns,
+        parent_columns: its,
+        index: own.index,
+    };
+    Some((Arc::new(as_parent), Arc::new(as_child)))
+}
+
+/// The parents of `child`, by foreign key.
+pub(super) fn parents_of(
+    child: &Arc<OpenTable>,
+    by_name: impl Fn(&str) -> Option<Arc<OpenTable>>,
+) -> Vec<Option<Arc<Parent>>> {
+    let keys = child.def.foreign_keys.iter();
+    let parent = |key: &ForeignKey| Some(link(child, key, &by_name(&key.parent)?)?.0);
+    keys.map(parent).collect()
+}
+
+/// The children of `parent` among these tables.
+pub(super) fn children_of(
+    parent: &Arc<OpenTable>,
+    tables: impl Iterator<Item = Arc<OpenTable>>,
+) -> Vec<Arc<Child>> {
+    let mut children = Vec::new();
+    for child in tables {
+        let keys = child.def.foreign_keys.iter();
+        let to_it = keys.filter(|key| key.parent == parent.def.name);
+        children.extend(to_it.filter_map(|key| Some(link(&child, key, parent)?.1)));
+    }
+    children
+}

@@ -1,0 +1,160 @@
+//! What foreign keys ask of DDL: that parents are there and fit, that they stay, and that their children know
+//! them under a new name.
+//!
+//! Constraint names are unique in a schema, in any case of letters.
+
+use std::sync::Arc;
+
+use parking_lot::MutexGuard;
+
+use crate::base::{Error, ReferenceError, Result};
+use crate::catalog::{ForeignKey, NoParent, OpenTable, TableDef};
+use crate::lock::TableMode;
+use crate::txn::Transaction;
+
+use super::{Ddl, is_being_made};
+
+/// Whether DDL is to see to foreign keys (`foreign_key_checks`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ForeignKeyChecks {
+    /// Parents must be there, and a table that others refer to stays.
+    On,
+    /// Tables come and go in any order. What is there must fit all the same.
+    Off,
+}
+
+/// A child of a table that is renamed: the handle, locked, and the definition that names the new parent.
+pub(super) struct Follower {
+    pub table: Arc<OpenTable>,
+    pub def: TableDef,
+}
+
+impl Ddl {
+    /// Whether a table with this definition may be there: its foreign keys have parents that fit, those of
+    /// others that wait for it fit, and the constraints' names are free.
+    pub(super) fn check_foreign_keys(
+        &self,
+        def: &TableDef,
+        checks: ForeignKeyChecks,
+    ) -> Result<()> {
+        if is_being_made(&def.name) {
+            return Ok(());
+        }
+        for key in &def.foreign_keys {
+            self.check_constraint_name(def, key)?;
+            let other = match key.parent == def.name {
+                true => None,
+                false => (self.core.tables.find(&key.parent)).filter(|t| !t.is_temporary()),
+            };
+            match &other {
+                Some(parent) => check_parent(def, key, &parent.def)?,
+                None if key.parent == def.name => check_parent(def, key, def)?,
+                None if checks == ForeignKeyChecks::Off => {}
+                None => {
+                    return Err(Error::not_found(format!(
+                        "table {}, the parent by foreign key {} of table {}",
+                        key.parent, key.name, def.name
+                    )));
+                }
+            }
+        }
+        for child in self.core.tables.children_of(&def.name) {
+            let to_it = child.def.foreign_keys.iter();
+            for key in to_it.filter(|key| key.parent == def.name) {
+                check_parent(&child.def, key, def)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_constraint_name(&self, def: &TableDef, key: &ForeignKey) -> Result<()> {
+        match self.core.tables.constraint_of(&def.name, &key.name) {
+            Some(table) if table != def.name => Err(Error::AlreadyExists {
+                what: format!("foreign key {}, of table {table},", key.name),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses to take a table away, or its rows, to which others refer.
+    pub(super) fn check_not_referenced(&self, table: &OpenTable) -> Result<()> {
+        for child in self.core.tables.children_of(&table.def.name) {
+            let mut keys = child.def.foreign_keys.iter();
+            let key = keys.find(|key| key.parent == table.def.name);
+            if let (Some(key), true) = (key, child.id() != table.id()) {
+                return Err(Error::TableIsReferenced(Box::new(ReferenceError {
+                    table: child.def.name.clone(),
+                    constraint: key.name.clone(),
+                    parent: table.def.name.clone(),
+                })));
+            }
+        }
+        Ok(())
+    }
+
+    /// The other tables that refer to this one, locked for `trx`, with definitions that call it `to`, and the
+    /// DDL mutex, while which is held they are all. None if the table is being made, or steps aside for one
+    /// that is: they refer to the name then.
+    pub(super) fn followers(
+        &self,
+        trx: &mut Transaction,
+        table: &OpenTable,
+        to: &str,
+    ) -> Result<(Vec<Follower>, MutexGuard<'_, ()>)> {
+        let from = &table.def.name;
+        if is_being_made(from) || is_being_made(to) {
+            return Ok((Vec::new(), self.mutex.lock()));
+        }
+        let others = || {
+            let mut children = self.core.tables.children_of(from);
+            children.retain(|child| child.id() != table.id());
+            children
+        };
+        loop {
+            let locked = others();
+            for child in &locked {
+                trx.use_table(child, TableMode::Exclusive)?;
+            }
+            let serial = self.mutex.lock();
+            let now = others();
+            let is_same = |(a, b): (&Arc<OpenTable>, &Arc<OpenTable>)| Arc::ptr_eq(a, b);
+            if now.len() == locked.len() && now.iter().zip(&locked).all(is_same) {
+                let follower = |table: Arc<OpenTable>| {
+                    let mut def = table.def.clone();
+                    rename_parent(&mut def, from, to);
+                    Follower { table, def }
+                };
+                return Ok((now.into_iter().map(follower).collect(), serial));
+            }
+        }
+    }
+}
+
+/// The foreign keys to `from` refer to `to`.
+pub(super) fn rename_parent(def: &mut TableDef, from: &str, to: &str) {
+    let to_it = def.foreign_keys.iter_mut();
+    to_it
+        .filter(|key| key.parent == from)
+        .for_each(|key| key.parent = to.to_string());
+}
+
+fn check_parent(child: &TableDef, key: &ForeignKey, parent: &TableDef) -> Result<()> {
+    let what = match child.parent_index(key, parent) {
+        Ok(_) => return Ok(()),
+        Err(NoParent::Column(column)) => format!("it has no column {column}"),
+        Err(NoParent::Types {
+            column,
+            parent_column,
+        }) => format!(
+            "its column {parent_column} and the child's column {column} have different types"
+        ),
+        Err(NoParent::Index) => format!(
+            "no index of it begins with ({}), whole and in this order; add one",
+            key.parent_columns.join(", ")
+        ),
+    };
+    Err(Error::invalid(format!(
+        "table {} can't be the parent by foreign key {} of table {}: {what}",
+        parent.name, key.name, child.name
+    )))
+}

@@ -1,0 +1,496 @@
+//! Foreign keys as programs meet them: a child has a parent, a parent that goes takes its children along or
+//! stays, and all of a change happens or nothing.
+//!
+//! What could break here: a child without a parent, because a check was skipped, came too early, or missed
+//! what another transaction had done; a change of a child that is left when its parent's is taken back; a
+//! check that waits where nobody is in its way, or does not where somebody is.
+
+#[path = "support/small.rs"]
+mod small;
+
+use std::time::Duration;
+
+use varve::{
+    ColumnType, Database, Error, ForeignKey, Isolation, LockMode, ReferentialAction, Result, Table,
+    TableDef, Transaction, Value,
+};
+
+use ReferentialAction::{Cascade, NoAction, Restrict, SetNull};
+
+const LEVELS: [Isolation; 4] = [
+    Isolation::ReadUncommitted,
+    Isolation::ReadCommitted,
+    Isolation::RepeatableRead,
+    Isolation::Serializable,
+];
+
+fn parents() -> TableDef {
+    TableDef::new("a/parents")
+        .column("id", ColumnType::i64())
+        .nullable("code", ColumnType::text(20))
+        .primary(&["id"])
+        .index("by_code", &["code"])
+}
+
+fn children(on_delete: ReferentialAction, on_update: ReferentialAction) -> TableDef {
+    TableDef::new("a/children")
+        .column("id", ColumnType::i64())
+        .nullable("parent", ColumnType::i64())
+        .primary(&["id"])
+        .index("by_parent", &["parent"])
+        .foreign_key(
+            ForeignKey::new("child_parent", &["parent"], "a/parents", &["id"])
+                .on_delete(on_delete)
+                .on_update(on_update),
+        )
+}
+
+struct Family {
+    db: Database,
+    parents: Table,
+    children: Table,
+    _dir: tempfile::TempDir,
+}
+
+/// Parents 1 to 3, children 10 of 1, 20 and 21 of 2, 90 of nobody.
+fn family(on_delete: ReferentialAction, on_update: ReferentialAction) -> Family {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, parents) = small::lazy_with(&dir, &parents());
+    let children = db.create_table(&children(on_delete, on_update)).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    for id in 1..=3 {
+        put(&mut trx, &parents, &[Value::Int(id), Value::Null]).unwrap();
+    }
+    for (id, parent) in [(10, Some(1)), (20, Some(2)), (21, Some(2)), (90, None)] {
+        child(&mut trx, &children, id, parent).unwrap();
+    }
+    trx.commit().unwrap();
+    Family {
+        db,
+        parents,
+        children,
+        _dir: dir,
+    }
+}
+
+impl Family {
+    fn begin(&self, isolation: Isolation) -> Transaction {
+        let mut trx = self.db.begin(isolation);
+        trx.set_lock_wait_timeout(Duration::ZERO);
+        trx
+    }
+
+    /// The children with their parents, as last committed.
+    fn children(&self) -> Vec<(i64, Option<i64>)> {
+        let mut trx = self.begin(Isolation::ReadCommitted);
+        rows(&mut trx, &self.children)
+    }
+}
+
+fn put(trx: &mut Transaction, table: &Table, row: &[Value]) -> Result<()> {
+    trx.insert(table, &table.def().row(row)?.datums())
+}
+
+fn int(value: Option<i64>) -> Value {
+    value.map_or(Value::Null, Value::Int)
+}
+
+fn child(trx: &mut Transaction, table: &Table, id: i64, parent: Option<i64>) -> Result<()> {
+    put(trx, table, &[Value::Int(id), int(parent)])
+}
+
+fn rows(trx: &mut Transaction, table: &Table) -> Vec<(i64, Option<i64>)> {
+    let mut cursor = table.cursor(0).unwrap();
+    let mut rows = Vec::new();
+    let mut more = cursor.first(trx, LockMode::None).unwrap();
+    while more {
+        let row = cursor.row().unwrap();
+        let number = |column| match row.value(column).unwrap() {
+            Value::Int(n) => Some(n),
+            _ => None,
+        };
+        rows.push((number(0).unwrap(), number(1)));
+        more = cursor.next(trx).unwrap();
+    }
+    rows
+}
+
+fn delete(trx: &mut Transaction, table: &Table, id: i64) -> Result<()> {
+    let mut cursor = table.cursor(0)?;
+    let key = table.def().key(0, &[Value::Int(id)])?;
+    assert!(cursor.seek(
+        trx,
+        &key.datums(),
+        varve::KeyMatch::Exact,
+        LockMode::Exclusive
+    )?);
+    trx.delete(table, &cursor)
+}
+
+/// Gives the row another id.
+fn renumber(trx: &mut Transaction, table: &Table, id: i64, to: i64) -> Result<bool> {
+    let mut cursor = table.cursor(0)?;
+    let key = table.def().key(0, &[Value::Int(id)])?;
+    assert!(cursor.seek(
+        trx,
+        &key.datums(),
+        varve::KeyMatch::Exact,
+        LockMode::Exclusive
+    )?);
+    let row = table.def().row(&[Value::Int(to), Value::Null])?;
+    trx.update(table, &cursor, &row.datums())
+}
+
+#[test]
+fn a_child_needs_a_parent() {
+    let f = family(NoAction, NoAction);
+    for level in LEVELS {
+        let mut trx = f.begin(level);
+        let refused = child(&mut trx, &f.children, 40, Some(4)).unwrap_err();
+        let Error::NoReferencedRow(names) = &refused else {
+            panic!("{refused:?}");
+        };
+        assert_eq!(names.constraint, "child_parent");
+        assert_eq!((&*names.table, &*names.parent), ("a/children", "a/parents"));
+        child(&mut trx, &f.children, 40, None).unwrap();
+        put(&mut trx, &f.parents, &[Value::Int(4), Value::Null]).unwrap();
+        child(&mut trx, &f.children, 41, Some(4)).unwrap();
+        trx.rollback().unwrap();
+    }
+    assert_eq!(
+        f.children(),
+        [(10, Some(1)), (20, Some(2)), (21, Some(2)), (90, None)]
+    );
+}
+
+#[test]
+fn a_parent_with_children_stays() {
+    for (on_delete, on_update) in [(NoAction, NoAction), (Restrict, Restrict)] {
+        let f = family(on_delete, on_update);
+        for level in LEVELS {
+            let mut trx = f.begin(level);
+            let refused = [
+                delete(&mut trx, &f.parents, 1),
+                renumber(&mut trx, &f.parents, 1, 7).map(drop),
+            ];
+            for refused in refused {
+                assert!(
+                    matches!(refused, Err(Error::RowIsReferenced(_))),
+                    "{refused:?}"
+                );
+            }
+            delete(&mut trx, &f.parents, 3).unwrap();
+            delete(&mut trx, &f.children, 10).unwrap();
+            delete(&mut trx, &f.parents, 1).unwrap();
+            trx.rollback().unwrap();
+        }
+        assert_eq!(f.children().len(), 4);
+    }
+}
+
+#[test]
+fn children_follow_their_parent() {
+    let f = family(Cascade, Cascade);
+    let mut trx = f.begin(Isolation::RepeatableRead);
+    renumber(&mut trx, &f.parents, 2, 8).unwrap();
+    delete(&mut trx, &f.parents, 1).unwrap();
+    trx.commit().unwrap();
+    assert_eq!(f.children(), [(20, Some(8)), (21, Some(8)), (90, None)]);
+
+    let f = family(SetNull, SetNull);
+    let mut trx = f.begin(Isolation::RepeatableRead);
+    renumber(&mut trx, &f.parents, 2, 8).unwrap();
+    delete(&mut trx, &f.parents, 1).unwrap();
+    trx.commit().unwrap();
+    assert_eq!(
+        f.children(),
+        [(10, None), (20, None), (21, None), (90, None)]
+    );
+}
+
+/// A tree of rows in one table goes as a whole, and comes back as a whole. Too deep a one does not go.
+#[test]
+fn a_tree_goes_as_a_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let def = TableDef::new("a/tree")
+        .column("id", ColumnType::i64())
+        .nullable("parent", ColumnType::i64())
+        .primary(&["id"])
+        .index("by_parent", &["parent"])
+        .foreign_key(ForeignKey::new("up", &["parent"], "a/tree", &["id"]).on_delete(Cascade));
+    let (db, tree) = small::lazy_with(&dir, &def);
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    // A row that is its own parent, and a line of 16.
+    child(&mut trx, &tree, 100, Some(100)).unwrap();
+    child(&mut trx, &tree, 1, None).unwrap();
+    (2..=16).for_each(|id| child(&mut trx, &tree, id, Some(id - 1)).unwrap());
+    let before = rows(&mut trx, &tree);
+    trx.commit().unwrap();
+
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    delete(&mut trx, &tree, 1).unwrap();
+    delete(&mut trx, &tree, 100).unwrap();
+    assert_eq!(rows(&mut trx, &tree), []);
+    trx.rollback().unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    assert_eq!(rows(&mut trx, &tree), before);
+    child(&mut trx, &tree, 17, Some(16)).unwrap();
+    let refused = delete(&mut trx, &tree, 1);
+    assert!(
+        matches!(refused, Err(Error::CascadeTooDeep(_))),
+        "{refused:?}"
+    );
+    assert_eq!(rows(&mut trx, &tree).len(), before.len() + 1);
+    trx.rollback().unwrap();
+    assert!(db.check_table(&tree).unwrap().errors.is_empty());
+}
+
+/// FK-3: of a transaction that inserts a child and one that deletes its parent the second one waits.
+#[test]
+fn a_child_and_the_end_of_its_parent_meet() {
+    let f = family(NoAction, NoAction);
+    for level in LEVELS {
+        let mut a = f.begin(level);
+        child(&mut a, &f.children, 30, Some(3)).unwrap();
+        let mut b = f.begin(level);
+        let waits = delete_or_wait(&mut b, &f.parents, 3);
+        assert!(
+            matches!(waits, Err(Error::LockWaitTimeout)),
+            "{level:?}: {waits:?}"
+        );
+        a.rollback().unwrap();
+        delete(&mut b, &f.parents, 3).unwrap();
+        let mut a = f.begin(level);
+        let waits = child(&mut a, &f.children, 30, Some(3));
+        assert!(
+            matches!(waits, Err(Error::LockWaitTimeout)),
+            "{level:?}: {waits:?}"
+        );
+        b.rollback().unwrap();
+        child(&mut a, &f.children, 30, Some(3)).unwrap();
+        a.rollback().unwrap();
+    }
+}
+
+fn delete_or_wait(trx: &mut Transaction, table: &Table, id: i64) -> Result<()> {
+    let mut cursor = table.cursor(0)?;
+    let key = table.def().key(0, &[Value::Int(id)])?;
+    cursor.seek(
+        trx,
+        &key.datums(),
+        varve::KeyMatch::Exact,
+        LockMode::Exclusive,
+    )?;
+    trx.delete(table, &cursor)
+}
+
+#[test]
+fn without_checks_everything_goes() {
+    let f = family(Cascade, Cascade);
+    let mut trx = f.begin(Isolation::RepeatableRead);
+    trx.set_foreign_key_checks(false);
+    child(&mut trx, &f.children, 40, Some(4)).unwrap();
+    delete(&mut trx, &f.parents, 1).unwrap();
+    trx.commit().unwrap();
+    let orphans = [
+        (10, Some(1)),
+        (20, Some(2)),
+        (21, Some(2)),
+        (40, Some(4)),
+        (90, None),
+    ];
+    assert_eq!(f.children(), orphans);
+}
+
+#[test]
+fn definitions_come_back() {
+    let f = family(Cascade, SetNull);
+    let def = f.children.def().clone();
+    let dir = f._dir;
+    f.db.close().unwrap();
+    drop((f.parents, f.children));
+    let db = Database::open(dir.path(), small::options()).unwrap();
+    let children = db.table("a/children").unwrap();
+    assert_eq!(children.def().foreign_keys, def.foreign_keys);
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let refused = child(&mut trx, &children, 40, Some(4));
+    assert!(
+        matches!(refused, Err(Error::NoReferencedRow(_))),
+        "{refused:?}"
+    );
+}
+
+/// FK-1, and what a parent must be.
+#[test]
+fn a_foreign_key_that_cannot_be_is_refused_by_name() {
+    let f = family(NoAction, NoAction);
+    let base = || {
+        TableDef::new("a/other")
+            .column("id", ColumnType::i64())
+            .column("parent", ColumnType::i64())
+            .column("small", ColumnType::i32())
+            .primary(&["id"])
+            .index("by_parent", &["parent"])
+            .index("by_small", &["small"])
+    };
+    let key =
+        |column: &str, parent: &str, its: &str| ForeignKey::new("x", &[column], parent, &[its]);
+    let cases = [
+        (key("id2", "a/parents", "id"), "id2"),
+        (key("parent", "a/nobody", "id"), "a/nobody"),
+        (key("parent", "a/parents", "id2"), "id2"),
+        (key("small", "a/parents", "id"), "small"),
+        (
+            key("parent", "a/parents", "id").on_delete(SetNull),
+            "takes no NULL",
+        ),
+        (
+            ForeignKey::new("x", &["parent", "small"], "a/parents", &["id"]),
+            "2 columns",
+        ),
+    ];
+    for (key, what) in cases {
+        let refused = f.db.create_table(&base().foreign_key(key)).err();
+        let words = refused.map(|e| e.to_string()).unwrap_or_default();
+        assert!(words.contains(what), "{words:?} does not say {what}");
+    }
+    f.db.create_table(&base().foreign_key(key("parent", "a/parents", "id")))
+        .unwrap();
+}
+
+/// FK-2: a parent stays while others refer to it, and is known under its new name.
+#[test]
+fn parents_stay_and_keep_their_children() {
+    let f = family(Cascade, Cascade);
+    let referenced = [
+        f.db.drop_table("a/parents"),
+        f.db.truncate_table("a/parents"),
+    ];
+    for refused in referenced {
+        assert!(
+            matches!(refused, Err(Error::TableIsReferenced(_))),
+            "{refused:?}"
+        );
+    }
+    let mut twice = children(NoAction, NoAction);
+    twice.name = "a/twins".into();
+    let refused = f.db.create_table(&twice).err();
+    assert!(
+        matches!(refused, Some(Error::AlreadyExists { .. })),
+        "{refused:?}"
+    );
+
+    f.db.rename_table("a/parents", "b/elders").unwrap();
+    let check = |db: &Database| {
+        let (elders, children) = (
+            db.table("b/elders").unwrap(),
+            db.table("a/children").unwrap(),
+        );
+        assert_eq!(children.def().foreign_keys[0].parent, "b/elders");
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        let refused = child(&mut trx, &children, 40, Some(4));
+        assert!(
+            matches!(refused, Err(Error::NoReferencedRow(_))),
+            "{refused:?}"
+        );
+        delete(&mut trx, &elders, 2).unwrap();
+        assert_eq!(rows(&mut trx, &children), [(10, Some(1)), (90, None)]);
+        trx.rollback().unwrap();
+    };
+    check(&f.db);
+    let dir = f._dir;
+    f.db.close().unwrap();
+    drop((f.parents, f.children));
+    let db = Database::open(dir.path(), small::options()).unwrap();
+    check(&db);
+
+    // It may go and come back, if it fits.
+    db.drop_table_despite_children("b/elders").unwrap();
+    let children = db.table("a/children").unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let refused = child(&mut trx, &children, 40, Some(1));
+    assert!(
+        matches!(refused, Err(Error::NoReferencedRow(_))),
+        "{refused:?}"
+    );
+    child(&mut trx, &children, 41, None).unwrap();
+    trx.rollback().unwrap();
+    let other = TableDef::new("b/elders")
+        .column("id", ColumnType::i32())
+        .primary(&["id"]);
+    let refused = db.create_table(&other).err();
+    assert!(
+        matches!(refused, Some(Error::Invalid { .. })),
+        "{refused:?}"
+    );
+    let mut fits = parents();
+    fits.name = "b/elders".into();
+    let elders = db.create_table(&fits).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    put(&mut trx, &elders, &[Value::Int(4), Value::Null]).unwrap();
+    child(&mut trx, &children, 40, Some(4)).unwrap();
+    delete(&mut trx, &elders, 4).unwrap();
+    assert_eq!(rows(&mut trx, &children).len(), 4);
+    trx.commit().unwrap();
+}
+
+/// FK-4: a parent is not dropped while a transaction that has a new child of it is open, whoever keeps the
+/// tables of its statements.
+#[test]
+fn a_parent_is_not_dropped_under_a_new_child() {
+    let f = family(NoAction, NoAction);
+    let mut trx = f.begin(Isolation::ReadCommitted);
+    trx.trust_metadata_locks();
+    child(&mut trx, &f.children, 30, Some(3)).unwrap();
+    std::thread::scope(|s| {
+        let dropped = s.spawn(|| f.db.drop_table_despite_children("a/parents"));
+        while !f.db.status().contains(&("row_lock_current_waits", 1)) {
+            assert!(!dropped.is_finished(), "{:?}", dropped.join());
+            std::thread::yield_now();
+        }
+        trx.commit().unwrap();
+        dropped.join().unwrap().unwrap();
+    });
+    assert_eq!(f.children().len(), 5);
+}
+
+/// Tables that refer to each other can only come one before the other.
+#[test]
+fn a_circle_of_tables_is_closed_without_checks() {
+    let dir = tempfile::tempdir().unwrap();
+    let table = |name: &str, parent: &str| {
+        TableDef::new(name)
+            .column("id", ColumnType::i64())
+            .nullable("other", ColumnType::i64())
+            .primary(&["id"])
+            .index("by_other", &["other"])
+            .foreign_key(
+                ForeignKey::new(format!("of_{}", &name[2..]), &["other"], parent, &["id"])
+                    .on_delete(Cascade),
+            )
+    };
+    let db = Database::open(dir.path(), small::options()).unwrap();
+    let refused = db.create_table(&table("a/hens", "a/eggs")).err();
+    assert!(
+        matches!(refused, Some(Error::NotFound { .. })),
+        "{refused:?}"
+    );
+    let hens = db
+        .create_table_before_parents(&table("a/hens", "a/eggs"))
+        .unwrap();
+    let eggs = db.create_table(&table("a/eggs", "a/hens")).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    child(&mut trx, &hens, 1, None).unwrap();
+    child(&mut trx, &eggs, 2, Some(1)).unwrap();
+    child(&mut trx, &hens, 3, Some(2)).unwrap();
+    child(&mut trx, &eggs, 4, Some(3)).unwrap();
+    delete(&mut trx, &hens, 1).unwrap();
+    assert_eq!(
+        (rows(&mut trx, &hens), rows(&mut trx, &eggs)),
+        (vec![], vec![])
+    );
+    trx.commit().unwrap();
+    assert!(db.drop_table("a/hens").is_err());
+    db.drop_table_despite_children("a/hens").unwrap();
+    db.drop_table("a/eggs").unwrap();
+}
