@@ -52,6 +52,7 @@ constexpr unsigned int own_words(varve_code code)
   case VARVE_NO_SPACE:    return ER_RECORD_FILE_FULL;
   case VARVE_UNSUPPORTED: return ER_NOT_SUPPORTED_YET;
   case VARVE_READ_ONLY:   return ER_OPEN_AS_READONLY;
+  case VARVE_TABLE_IS_REFERENCED: return ER_ROW_IS_REFERENCED_2;
   case VARVE_IO:
   case VARVE_POISONED:
   case VARVE_INVALID:
