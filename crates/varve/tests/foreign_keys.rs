@@ -10,9 +10,11 @@ mod small;
 
 use std::time::Duration;
 
+#[cfg(feature = "sabotage")]
+use varve::internals::base::StopPoint;
 use varve::{
-    ColumnType, Database, Error, ForeignKey, Isolation, LockMode, ReferentialAction, Result, Table,
-    TableDef, Transaction, Value,
+    ColumnType, Cursor, Database, Error, ForeignKey, Isolation, KeyMatch, LockMode,
+    ReferentialAction, Result, Table, TableDef, Transaction, Value,
 };
 
 use ReferentialAction::{Cascade, NoAction, Restrict, SetNull};
@@ -115,28 +117,22 @@ fn rows(trx: &mut Transaction, table: &Table) -> Vec<(i64, Option<i64>)> {
     rows
 }
 
-fn delete(trx: &mut Transaction, table: &Table, id: i64) -> Result<()> {
+/// A cursor on this row, which is there and is now locked.
+fn lock(trx: &mut Transaction, table: &Table, id: i64) -> Result<Cursor> {
     let mut cursor = table.cursor(0)?;
     let key = table.def().key(0, &[Value::Int(id)])?;
-    assert!(cursor.seek(
-        trx,
-        &key.datums(),
-        varve::KeyMatch::Exact,
-        LockMode::Exclusive
-    )?);
+    assert!(cursor.seek(trx, &key.datums(), KeyMatch::Exact, LockMode::Exclusive)?);
+    Ok(cursor)
+}
+
+fn delete(trx: &mut Transaction, table: &Table, id: i64) -> Result<()> {
+    let cursor = lock(trx, table, id)?;
     trx.delete(table, &cursor)
 }
 
 /// Gives the row another id.
 fn renumber(trx: &mut Transaction, table: &Table, id: i64, to: i64) -> Result<bool> {
-    let mut cursor = table.cursor(0)?;
-    let key = table.def().key(0, &[Value::Int(id)])?;
-    assert!(cursor.seek(
-        trx,
-        &key.datums(),
-        varve::KeyMatch::Exact,
-        LockMode::Exclusive
-    )?);
+    let cursor = lock(trx, table, id)?;
     let row = table.def().row(&[Value::Int(to), Value::Null])?;
     trx.update(table, &cursor, &row.datums())
 }
@@ -253,7 +249,7 @@ fn a_child_and_the_end_of_its_parent_meet() {
         let mut a = f.begin(level);
         child(&mut a, &f.children, 30, Some(3)).unwrap();
         let mut b = f.begin(level);
-        let waits = delete_or_wait(&mut b, &f.parents, 3);
+        let waits = delete(&mut b, &f.parents, 3);
         assert!(
             matches!(waits, Err(Error::LockWaitTimeout)),
             "{level:?}: {waits:?}"
@@ -270,18 +266,6 @@ fn a_child_and_the_end_of_its_parent_meet() {
         child(&mut a, &f.children, 30, Some(3)).unwrap();
         a.rollback().unwrap();
     }
-}
-
-fn delete_or_wait(trx: &mut Transaction, table: &Table, id: i64) -> Result<()> {
-    let mut cursor = table.cursor(0)?;
-    let key = table.def().key(0, &[Value::Int(id)])?;
-    cursor.seek(
-        trx,
-        &key.datums(),
-        varve::KeyMatch::Exact,
-        LockMode::Exclusive,
-    )?;
-    trx.delete(table, &cursor)
 }
 
 #[test]
@@ -452,6 +436,79 @@ fn a_parent_is_not_dropped_under_a_new_child() {
         dropped.join().unwrap().unwrap();
     });
     assert_eq!(f.children().len(), 5);
+}
+
+/// A child is known to its parent under its new name, and may have one like any table.
+#[test]
+fn a_child_can_be_renamed() {
+    let f = family(Cascade, Cascade);
+    f.db.rename_table("a/children", "a/kids").unwrap();
+    f.db.rename_table("a/kids", "b/kids").unwrap();
+    let kids = f.db.table("b/kids").unwrap();
+    let mut trx = f.begin(Isolation::RepeatableRead);
+    let refused = child(&mut trx, &kids, 40, Some(4));
+    assert!(
+        matches!(refused, Err(Error::NoReferencedRow(_))),
+        "{refused:?}"
+    );
+    delete(&mut trx, &f.parents, 2).unwrap();
+    assert_eq!(rows(&mut trx, &kids), [(10, Some(1)), (90, None)]);
+    trx.commit().unwrap();
+    // The constraint's name is taken there now, and free where the table was.
+    let mut twins = children(NoAction, NoAction);
+    twins.name = "b/twins".into();
+    assert!(f.db.create_table(&twins).is_err());
+    twins.name = "a/twins".into();
+    f.db.create_table(&twins).unwrap();
+}
+
+/// FK-2: who deletes a parent while one of its children is renamed, after the locks on it are free, finds
+/// the children under the new name.
+#[cfg(feature = "sabotage")]
+#[test]
+fn a_child_that_is_being_renamed_follows() {
+    let f = family(Cascade, Cascade);
+    let stop = f.db.core().log.stops.set(StopPoint::TableRenamed);
+    std::thread::scope(|s| {
+        let renamed = s.spawn(|| f.db.rename_table("a/children", "a/kids"));
+        stop.wait();
+        let deleted = s.spawn(|| {
+            let mut trx = f.begin(Isolation::RepeatableRead);
+            delete(&mut trx, &f.parents, 2).unwrap();
+            trx.commit().unwrap();
+        });
+        std::thread::sleep(Duration::from_millis(100));
+        stop.wait();
+        deleted.join().unwrap();
+        renamed.join().unwrap().unwrap();
+    });
+    let kids = f.db.table("a/kids").unwrap();
+    let mut trx = f.begin(Isolation::RepeatableRead);
+    assert_eq!(rows(&mut trx, &kids), [(10, Some(1)), (90, None)]);
+}
+
+/// A child that loses its parent keeps its other columns, also those that lie outside its record.
+#[test]
+fn a_long_value_stays_when_the_parent_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, parents) = small::lazy_with(&dir, &parents());
+    let def = children(SetNull, SetNull).nullable("long", ColumnType::text(1 << 20));
+    let children = db.create_table(&def).unwrap();
+    let long = "long ".repeat(5_000);
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    put(&mut trx, &parents, &[Value::Int(1), Value::Null]).unwrap();
+    let row = [Value::Int(10), Value::Int(1), Value::Text(long.clone())];
+    put(&mut trx, &children, &row).unwrap();
+    trx.commit().unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    delete(&mut trx, &parents, 1).unwrap();
+    let cursor = lock(&mut trx, &children, 10).unwrap();
+    let row = cursor.row().unwrap();
+    assert_eq!(row.value(1).unwrap(), Value::Null);
+    assert_eq!(row.value(2).unwrap(), Value::Text(long));
+    drop(cursor);
+    trx.commit().unwrap();
+    assert!(db.check_table(&children).unwrap().errors.is_empty());
 }
 
 /// Tables that refer to each other can only come one before the other.

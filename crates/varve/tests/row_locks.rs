@@ -23,6 +23,15 @@ fn open(dir: &std::path::Path) -> (Database, Table) {
     (db, table)
 }
 
+/// A table with the rows 1 to `rows`.
+fn open_with_rows(dir: &std::path::Path, rows: i64) -> (Database, Table) {
+    let (db, table) = open(dir);
+    let mut trx = db.begin(Isolation::ReadCommitted);
+    (1..=rows).for_each(|id| insert(&mut trx, &table, id).unwrap());
+    trx.commit().unwrap();
+    (db, table)
+}
+
 fn insert(trx: &mut Transaction, table: &Table, id: i64) -> varve::Result<()> {
     let row = [Value::Int(id), Value::Int(id * 10)];
     trx.insert(table, &table.def().row(&row).unwrap().datums())
@@ -66,10 +75,7 @@ fn until_waiting(db: &Database, n: u64) {
 #[test]
 fn a_move_that_fails_leaves_the_cursor_on_no_row() {
     let dir = tempfile::tempdir().unwrap();
-    let (db, table) = open(dir.path());
-    let mut trx = db.begin(Isolation::ReadCommitted);
-    (1..=3).for_each(|id| insert(&mut trx, &table, id).unwrap());
-    trx.commit().unwrap();
+    let (db, table) = open_with_rows(dir.path(), 3);
     for index in [0, 1] {
         let mut holder = db.begin(Isolation::ReadCommitted);
         lock(&mut holder, &table, 0, 2).unwrap().unwrap();
@@ -91,10 +97,7 @@ fn a_move_that_fails_leaves_the_cursor_on_no_row() {
 #[test]
 fn a_row_that_goes_while_a_scan_waits_for_it_is_not_locked() {
     let dir = tempfile::tempdir().unwrap();
-    let (db, table) = open(dir.path());
-    let mut trx = db.begin(Isolation::ReadCommitted);
-    (1..=3).for_each(|id| insert(&mut trx, &table, id).unwrap());
-    trx.commit().unwrap();
+    let (db, table) = open_with_rows(dir.path(), 3);
     let mut deleter = db.begin(Isolation::ReadCommitted);
     let cursor = lock(&mut deleter, &table, 0, 2).unwrap().unwrap();
     deleter.delete(&table, &cursor).unwrap();
@@ -117,10 +120,7 @@ fn a_row_that_goes_while_a_scan_waits_for_it_is_not_locked() {
 #[test]
 fn only_the_first_visit_to_a_row_gives_up_the_lock_that_was_waited_for() {
     let dir = tempfile::tempdir().unwrap();
-    let (db, table) = open(dir.path());
-    let mut trx = db.begin(Isolation::ReadCommitted);
-    (1..=3).for_each(|id| insert(&mut trx, &table, id).unwrap());
-    trx.commit().unwrap();
+    let (db, table) = open_with_rows(dir.path(), 3);
     let mut holder = db.begin(Isolation::ReadCommitted);
     lock(&mut holder, &table, 0, 2).unwrap().unwrap();
     let mut scan = db.begin(Isolation::ReadCommitted);
@@ -160,10 +160,7 @@ fn deleting_what_a_cursor_read_before_a_change_is_refused() {
 #[test]
 fn only_the_read_that_took_a_lock_gives_it_up() {
     let dir = tempfile::tempdir().unwrap();
-    let (db, table) = open(dir.path());
-    let mut trx = db.begin(Isolation::ReadCommitted);
-    (1..=3).for_each(|id| insert(&mut trx, &table, id).unwrap());
-    trx.commit().unwrap();
+    let (db, table) = open_with_rows(dir.path(), 3);
     for index in [0, 1] {
         let mut trx = db.begin(Isolation::ReadCommitted);
         lock(&mut trx, &table, index, 1).unwrap().unwrap();

@@ -86,6 +86,12 @@ pub struct ReferenceError {
     pub parent: String,
 }
 
+impl fmt::Display for ReferenceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "foreign key {} of table {}", self.constraint, self.table)
+    }
+}
+
 impl Error {
     pub fn corrupt(page: PageId, expected: impl Into<String>, found: impl Into<String>) -> Error {
         Error::Corrupt {
@@ -175,25 +181,19 @@ impl fmt::Display for Error {
                 )
             }
             Error::DuplicateKey { index } => write!(f, "duplicate key in unique index {index}"),
-            Error::NoReferencedRow(r) => write!(
-                f,
-                "foreign key {} of table {}: no row of table {} has these values",
-                r.constraint, r.table, r.parent
-            ),
+            Error::NoReferencedRow(r) => {
+                write!(f, "{r}: no row of table {} has these values", r.parent)
+            }
             Error::RowIsReferenced(r) => write!(
                 f,
-                "foreign key {} of table {}: it has rows that refer to this one of table {}",
-                r.constraint, r.table, r.parent
+                "{r}: it has rows that refer to this one of table {}",
+                r.parent
             ),
-            Error::TableIsReferenced(r) => write!(
-                f,
-                "foreign key {} of table {} refers to table {}",
-                r.constraint, r.table, r.parent
-            ),
+            Error::TableIsReferenced(r) => write!(f, "{r} refers to table {}", r.parent),
             Error::CascadeTooDeep(r) => write!(
                 f,
-                "foreign key {} of table {}: changes that follow changes of table {} go too deep",
-                r.constraint, r.table, r.parent
+                "{r}: changes that follow changes of table {} go too deep",
+                r.parent
             ),
             Error::LockWaitTimeout => {
                 write!(f, "lock wait timeout exceeded; try the statement again")

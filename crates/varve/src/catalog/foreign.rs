@@ -7,6 +7,7 @@
 //! - **FK-1** A foreign key that passed [`TableDef::validate`] has an index of its own table whose first
 //!   parts are its columns, whole and in their order.
 
+use crate::base::ReferenceError;
 use crate::row::ColumnType;
 
 use super::def::{IndexDef, TableDef};
@@ -27,16 +28,6 @@ pub enum ReferentialAction {
 }
 
 impl ReferentialAction {
-    /// As SQL has it.
-    pub fn sql(self) -> &'static str {
-        match self {
-            ReferentialAction::NoAction => "NO ACTION",
-            ReferentialAction::Restrict => "RESTRICT",
-            ReferentialAction::Cascade => "CASCADE",
-            ReferentialAction::SetNull => "SET NULL",
-        }
-    }
-
     /// The row can't go as long as it has children.
     pub fn refuses(self) -> bool {
         matches!(
@@ -100,6 +91,15 @@ impl ForeignKey {
     pub fn on_update(mut self, action: ReferentialAction) -> ForeignKey {
         self.on_update = action;
         self
+    }
+
+    /// Names this foreign key of `child` as what refused a change.
+    pub(crate) fn refused(&self, child: &TableDef) -> Box<ReferenceError> {
+        Box::new(ReferenceError {
+            table: child.name.clone(),
+            constraint: self.name.clone(),
+            parent: self.parent.clone(),
+        })
     }
 }
 

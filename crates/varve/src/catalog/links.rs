@@ -6,7 +6,9 @@
 //!
 //! - **FK-2** Between two changes of `Tables` the links of each handle that it has are those that the
 //!   definitions say. A statement that has locked the table at the other end, and finds that it is not
-//!   dropped, works with the right one: who drops or replaces a table has locked it before.
+//!   dropped, works with the right one: DDL locks a table before it drops or replaces it, and marks it as
+//!   dropped before it lets go. Who finds the mark waits until that DDL statement has changed `Tables`
+//!   ([`Tables::serialize_ddl`](super::Tables::serialize_ddl)), and looks again.
 //!
 //! A table whose name begins with `#` is being made for another one, or is what another one replaced: it is
 //! nobody's parent and nobody's child.
@@ -29,12 +31,9 @@ pub struct Parent {
 /// A foreign key of another table, or of this one, seen from the parent.
 pub struct Child {
     pub table: Weak<OpenTable>,
-    pub key: ForeignKey,
-    /// Of the child, and of the parent.
-    pub columns: Vec<usize>,
+    /// Which of the child's foreign keys it is.
+    pub number: usize,
     pub parent_columns: Vec<usize>,
-    /// Of the child: the index that begins with its columns.
-    pub index: usize,
 }
 
 #[derive(Default)]
@@ -77,36 +76,18 @@ impl Links {
     }
 }
 
-/// What `child` is to `parent` by `key`, if it can be that.
-fn link(
-    child: &Arc<OpenTable>,
-    key: &ForeignKey,
-    parent: &Arc<OpenTable>,
-) -> Option<(Arc<Parent>, Arc<Child>)> {
-    let (its, index) = child.def.parent_index(key, &parent.def).ok()?;
-    let own = child.def.child_columns(key)?;
-    let as_parent = Parent {
-        table: Arc::downgrade(parent),
-        index,
-    };
-    let as_child = Child {
-        table: Arc::downgrade(child),
-        key: key.clone(),
-        columns: own.columns,
-        parent_columns: its,
-        index: own.index,
-    };
-    Some((Arc::new(as_parent), Arc::new(as_child)))
-}
-
 /// The parents of `child`, by foreign key.
 pub(super) fn parents_of(
     child: &Arc<OpenTable>,
     by_name: impl Fn(&str) -> Option<Arc<OpenTable>>,
 ) -> Vec<Option<Arc<Parent>>> {
-    let keys = child.def.foreign_keys.iter();
-    let parent = |key: &ForeignKey| Some(link(child, key, &by_name(&key.parent)?)?.0);
-    keys.map(parent).collect()
+    let parent = |key: &ForeignKey| {
+        let parent = by_name(&key.parent)?;
+        let (_, index) = child.def.parent_index(key, &parent.def).ok()?;
+        let table = Arc::downgrade(&parent);
+        Some(Arc::new(Parent { table, index }))
+    };
+    child.def.foreign_keys.iter().map(parent).collect()
 }
 
 /// The children of `parent` among these tables.
@@ -116,9 +97,17 @@ pub(super) fn children_of(
 ) -> Vec<Arc<Child>> {
     let mut children = Vec::new();
     for child in tables {
-        let keys = child.def.foreign_keys.iter();
-        let to_it = keys.filter(|key| key.parent == parent.def.name);
-        children.extend(to_it.filter_map(|key| Some(link(&child, key, parent)?.1)));
+        for (number, key) in child.def.foreign_keys.iter().enumerate() {
+            if key.parent == parent.def.name
+                && let Ok((parent_columns, _)) = child.def.parent_index(key, &parent.def)
+            {
+                children.push(Arc::new(Child {
+                    table: Arc::downgrade(&child),
+                    number,
+                    parent_columns,
+                }));
+            }
+        }
     }
     children
 }

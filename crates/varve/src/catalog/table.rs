@@ -150,15 +150,17 @@ impl OpenTable {
             .iter()
             .map(open_index)
             .collect::<Result<Vec<_>>>()?;
+        let foreign: Vec<_> = def
+            .foreign_keys
+            .iter()
+            .map_while(|k| def.child_columns(k))
+            .collect();
+        debug_assert_eq!(foreign.len(), def.foreign_keys.len(), "FK-1");
         let table = OpenTable {
             format,
             clustered,
             secondary,
-            foreign: def
-                .foreign_keys
-                .iter()
-                .filter_map(|k| def.child_columns(k))
-                .collect(),
+            foreign,
             links: Links::default(),
             created_by,
             mtr: mtr.clone(),

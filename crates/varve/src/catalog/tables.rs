@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::base::{Error, Result, TableId};
 
@@ -67,28 +67,31 @@ impl Maps {
     }
 
     /// FK-2: the links of this table and of those that are tied to it by foreign keys, of old and of new.
-    fn link(&self, changed: &TableDef) {
+    fn link_around(&self, changed: &TableDef) {
         let children = self.children.get(&changed.name).into_iter().flatten();
         let parents = changed.foreign_keys.iter().map(|key| &key.parent);
         let names: BTreeSet<&String> = children.chain(parents).chain([&changed.name]).collect();
-        for name in names {
-            let Some(table) = self.by_name.get(name) else {
-                continue;
-            };
-            if is_aside(name) {
-                table.links.set(Vec::new(), Vec::new());
-                continue;
-            }
-            let by_name = |name: &str| self.by_name.get(name).cloned();
-            let named = self.children.get(name).into_iter().flatten();
-            let children = children_of(table, named.filter_map(|name| by_name(name)));
-            table.links.set(parents_of(table, by_name), children);
+        let tables = names.into_iter().filter_map(|name| self.by_name.get(name));
+        tables.for_each(|table| self.link(table));
+    }
+
+    fn link(&self, table: &Arc<OpenTable>) {
+        if table.is_temporary() || is_aside(&table.def.name) {
+            table.links.set(Vec::new(), Vec::new());
+            return;
         }
+        let by_name = |name: &str| {
+            let named = self.by_name.get(name)?;
+            (!named.is_temporary()).then(|| named.clone())
+        };
+        let named = self.children.get(&table.def.name).into_iter().flatten();
+        let children = children_of(table, named.filter_map(|name| by_name(name)));
+        table.links.set(parents_of(table, by_name), children);
     }
 }
 
 /// The table is being made for another one, or was replaced by one.
-fn is_aside(name: &str) -> bool {
+pub fn is_aside(name: &str) -> bool {
     let table = name.split_once('/').map_or(name, |(_, table)| table);
     table.starts_with('#')
 }
@@ -105,9 +108,16 @@ pub struct BrokenTable {
 #[derive(Default)]
 pub struct Tables {
     maps: RwLock<Maps>,
+    ddl: Mutex<()>,
 }
 
 impl Tables {
+    /// One DDL statement after the other: held from before its definitions commit until the tables here are
+    /// what they say. Nobody waits for a table or row lock while he holds it.
+    pub fn serialize_ddl(&self) -> MutexGuard<'_, ()> {
+        self.ddl.lock()
+    }
+
     pub fn get(&self, name: &str) -> Result<Arc<OpenTable>> {
         let maps = self.maps.read();
         match (maps.by_name.get(name), maps.broken.get(name)) {
@@ -131,11 +141,10 @@ impl Tables {
     }
 
     /// The table that has a foreign key of this name, in the schema of `table`.
-    pub fn constraint_of(&self, table: &str, constraint: &str) -> Option<String> {
+    pub fn constraint_of(&self, table: &str, constraint: &str) -> Option<Arc<OpenTable>> {
         let maps = self.maps.read();
-        maps.constraints
-            .get(&constraint_key(table, constraint))
-            .cloned()
+        let owner = maps.constraints.get(&constraint_key(table, constraint))?;
+        maps.by_name.get(owner).cloned()
     }
 
     pub fn by_id(&self, id: TableId) -> Option<Arc<OpenTable>> {
@@ -145,7 +154,17 @@ impl Tables {
     pub fn add(&self, table: Arc<OpenTable>) {
         let mut maps = self.maps.write();
         maps.insert(table.clone());
-        maps.link(&table.def);
+        maps.link_around(&table.def);
+    }
+
+    /// Like `add`, for many: their foreign keys are at work after `link_all`.
+    pub fn add_unlinked(&self, table: Arc<OpenTable>) {
+        self.maps.write().insert(table);
+    }
+
+    pub fn link_all(&self) {
+        let maps = self.maps.write();
+        maps.by_name.values().for_each(|table| maps.link(table));
     }
 
     /// Adds a table that is found by id only: the system table.
@@ -202,7 +221,7 @@ impl Tables {
     pub fn remove(&self, table: &OpenTable) {
         let mut maps = self.maps.write();
         maps.remove(table);
-        maps.link(&table.def);
+        maps.link_around(&table.def);
     }
 
     /// Puts `new` in the place of `old` in one step.
@@ -210,8 +229,8 @@ impl Tables {
         let mut maps = self.maps.write();
         maps.remove(old);
         maps.insert(new.clone());
-        maps.link(&old.def);
-        maps.link(&new.def);
+        maps.link_around(&old.def);
+        maps.link_around(&new.def);
     }
 
     /// The names of all tables but temporary ones, sorted.

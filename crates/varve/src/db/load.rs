@@ -6,8 +6,6 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
-
 use super::open::OpenPurpose;
 use crate::base::{
     DISK_THREADS, Error, FIRST_TEMPORARY_ID, PageId, PageNo, Result, Sabotage, SpaceId, TableId,
@@ -110,7 +108,6 @@ impl Loader<'_> {
             checkpointer: self.flusher.checkpointer(),
             collations,
             system,
-            mutex: Mutex::new(()),
             next_temporary: AtomicU64::new(FIRST_TEMPORARY_ID),
         };
         let losers = self.finish_transactions(&core, &ddl, unfinished, found)?;
@@ -287,6 +284,7 @@ impl Loader<'_> {
                 self.open_table(core, ddl, stored, file_is_missing, refused)?;
             }
         }
+        core.tables.link_all();
         if self.map.is_none() {
             self.hold = None;
         }
@@ -366,7 +364,7 @@ impl Loader<'_> {
                     false if self.is_after_crash => ddl.refresh_copy(&table.def),
                     false => {}
                 }
-                core.tables.add(Arc::new(table));
+                core.tables.add_unlinked(Arc::new(table));
             }
             Err(why) => {
                 core.error(&format!("table {name} can't be used: {why}"));

@@ -172,10 +172,10 @@ impl Database {
         self.inner.ddl.drop_table(name, ForeignKeyChecks::Off)
     }
 
-    /// Renames a table, once no transaction uses it any more. Handles on it have to be opened again. A name
-    /// that begins with `#` (`schema/#name`) is that of a table that is still being filled to take another
-    /// one's place: after its rename, views that are older than that refuse it with
-    /// [`Error::DefinitionChanged`].
+    /// Renames a table, once no transaction uses it any more. Handles on it have to be opened again, also
+    /// those on the tables whose foreign keys refer to it. A name that begins with `#` (`schema/#name`) is
+    /// that of a table that is still being filled to take another one's place: after its rename, views that
+    /// are older than that refuse it with [`Error::DefinitionChanged`].
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         self.inner.ddl.rename_table(from, to)
     }
@@ -183,7 +183,7 @@ impl Database {
     /// Removes all rows at once, once no transaction uses the table any more. Handles have to be opened
     /// again. A table to which another one's foreign key refers is refused (`TableIsReferenced`).
     pub fn truncate_table(&self, name: &str) -> Result<()> {
-        self.inner.ddl.truncate_table(name, ForeignKeyChecks::On)
+        self.inner.ddl.truncate_table(name)
     }
 
     /// Opens a table.

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 
-use crate::base::{Error, ReferenceError, Result};
-use crate::catalog::{ForeignKey, NoParent, OpenTable, TableDef};
+use crate::base::{Error, Result};
+use crate::catalog::{ForeignKey, NoParent, OpenTable, TableDef, is_aside};
 use crate::lock::TableMode;
 use crate::txn::Transaction;
 
-use super::{Ddl, is_being_made};
+use super::Ddl;
 
 /// Whether DDL is to see to foreign keys (`foreign_key_checks`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +37,7 @@ impl Ddl {
         def: &TableDef,
         checks: ForeignKeyChecks,
     ) -> Result<()> {
-        if is_being_made(&def.name) {
+        if is_aside(&def.name) {
             return Ok(());
         }
         for key in &def.foreign_keys {
@@ -69,8 +69,8 @@ impl Ddl {
 
     fn check_constraint_name(&self, def: &TableDef, key: &ForeignKey) -> Result<()> {
         match self.core.tables.constraint_of(&def.name, &key.name) {
-            Some(table) if table != def.name => Err(Error::AlreadyExists {
-                what: format!("foreign key {}, of table {table},", key.name),
+            Some(table) if table.id() != def.id => Err(Error::AlreadyExists {
+                what: format!("foreign key {}, of table {},", key.name, table.def.name),
             }),
             _ => Ok(()),
         }
@@ -82,19 +82,15 @@ impl Ddl {
             let mut keys = child.def.foreign_keys.iter();
             let key = keys.find(|key| key.parent == table.def.name);
             if let (Some(key), true) = (key, child.id() != table.id()) {
-                return Err(Error::TableIsReferenced(Box::new(ReferenceError {
-                    table: child.def.name.clone(),
-                    constraint: key.name.clone(),
-                    parent: table.def.name.clone(),
-                })));
+                return Err(Error::TableIsReferenced(key.refused(&child.def)));
             }
         }
         Ok(())
     }
 
-    /// The other tables that refer to this one, locked for `trx`, with definitions that call it `to`, and the
-    /// DDL mutex, while which is held they are all. None if the table is being made, or steps aside for one
-    /// that is: they refer to the name then.
+    /// The other tables that refer to this one, locked for `trx`, with definitions that call it `to`. They
+    /// are all as long as the mutex of DDL statements is held, which is returned. None if the table is being
+    /// made, or steps aside for one that is: they refer to the name then.
     pub(super) fn followers(
         &self,
         trx: &mut Transaction,
@@ -102,8 +98,8 @@ impl Ddl {
         to: &str,
     ) -> Result<(Vec<Follower>, MutexGuard<'_, ()>)> {
         let from = &table.def.name;
-        if is_being_made(from) || is_being_made(to) {
-            return Ok((Vec::new(), self.mutex.lock()));
+        if is_aside(from) || is_aside(to) {
+            return Ok((Vec::new(), self.core.tables.serialize_ddl()));
         }
         let others = || {
             let mut children = self.core.tables.children_of(from);
@@ -115,7 +111,7 @@ impl Ddl {
             for child in &locked {
                 trx.use_table(child, TableMode::Exclusive)?;
             }
-            let serial = self.mutex.lock();
+            let serial = self.core.tables.serialize_ddl();
             let now = others();
             let is_same = |(a, b): (&Arc<OpenTable>, &Arc<OpenTable>)| Arc::ptr_eq(a, b);
             if now.len() == locked.len() && now.iter().zip(&locked).all(is_same) {

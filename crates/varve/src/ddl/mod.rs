@@ -25,7 +25,7 @@
 //! Temporary tables have neither stored definitions nor files: `temporary`.
 //!
 //! Locks: the table's exclusive lock (waits for transactions that use it; temporary ones are claimed
-//! instead), then the DDL mutex, which serialises DDL statements and is never held while waiting for a lock.
+//! instead), then the mutex that serialises DDL statements, which nobody holds while he waits for a lock.
 
 mod foreign;
 mod store;
@@ -34,13 +34,13 @@ mod temporary;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use parking_lot::Mutex;
-
-use crate::base::{Error, IndexId, PageId, PageNo, Result, Sabotage, SpaceId, TableId, TrxId};
+use crate::base::{
+    Error, IndexId, PageId, PageNo, Result, Sabotage, SpaceId, StopPoint, TableId, TrxId,
+};
 use crate::btree::Tree;
 use crate::catalog::{
     BrokenTable, COPY_AT, FIRST_ROOT_PAGE, META_PAGE, OpenTable, ROW_AT, TableDef, copy_page,
-    first_copy, second_copy,
+    first_copy, is_aside, second_copy,
 };
 use crate::flush::{CheckpointHold, Checkpointer};
 use crate::lock::TableMode;
@@ -67,7 +67,6 @@ pub struct Ddl {
     pub checkpointer: Arc<Checkpointer>,
     pub collations: Arc<Collations>,
     pub system: Arc<OpenTable>,
-    pub mutex: Mutex<()>,
     /// The next id of a temporary table or of one of its indexes.
     pub next_temporary: AtomicU64,
 }
@@ -75,12 +74,6 @@ pub struct Ddl {
 /// The file of the table `schema/table`, relative to the data directory.
 pub fn table_path(name: &str) -> String {
     format!("{name}.{FILE_EXTENSION}")
-}
-
-/// Whether a table of this name is being filled for another one.
-fn is_being_made(name: &str) -> bool {
-    name.split_once('/')
-        .is_some_and(|(_, table)| table.starts_with('#'))
 }
 
 /// Exists if the tablespace was missing while a crash was recovered: should its file come back, it lacks
@@ -99,10 +92,11 @@ impl Ddl {
         self.core.check_writable()?;
         def.validate()?;
         self.check_row_fits(def)?;
-        let _serial = self.mutex.lock();
+        let _serial = self.core.tables.serialize_ddl();
         self.check_absent(&def.name)?;
-        self.check_foreign_keys(def, checks)?;
         let mut def = def.clone();
+        def.id = TableId(0);
+        self.check_foreign_keys(&def, checks)?;
         def.stamp_collations(&self.collations)?;
         self.assign_ids(&mut def)?;
         self.build_file(&def, &table_path(&def.name), Spaces::create)?;
@@ -320,7 +314,7 @@ impl Ddl {
             drop_temporary_table(&mut trx, &table)?;
             return trx.commit();
         }
-        let _serial = self.mutex.lock();
+        let _serial = self.core.tables.serialize_ddl();
         if checks == ForeignKeyChecks::On {
             self.check_not_referenced(&table)?;
         }
@@ -334,7 +328,7 @@ impl Ddl {
         {
             self.remove_file(table.space());
         }
-        self.retire(trx, &table)?;
+        self.retire(trx, &[&table])?;
         self.core.tables.remove(&table);
         self.remove_file(table.space());
         Ok(())
@@ -343,7 +337,7 @@ impl Ddl {
     /// Drops a table that can't be used: its definition, and what there is of its file.
     fn drop_broken(&self, name: &str, broken: &BrokenTable) -> Result<()> {
         self.core.check_writable()?;
-        let _serial = self.mutex.lock();
+        let _serial = self.core.tables.serialize_ddl();
         let path = table_path(name);
         let at_path = |space: &Arc<Space>| space.path() == path;
         let by_path = || self.spaces.all().into_iter().find(at_path).map(|s| s.id());
@@ -393,12 +387,13 @@ impl Ddl {
             || broken.any(|(called, other)| called != name && has(&other, &called))
     }
 
-    /// Commits while the table is marked as dropped, so that a transaction that waited for its lock finds it
-    /// gone. The caller keeps purge away until the table of that name is the new one: purge must not miss a
-    /// record of a renamed table.
-    fn retire(&self, trx: Transaction, table: &OpenTable) -> Result<TrxId> {
-        table.set_dropped(true);
-        self.commit(trx).inspect_err(|_| table.set_dropped(false))
+    /// Commits while the tables are marked as dropped, so that a transaction that waited for their locks
+    /// finds them gone. The caller keeps purge away until the tables of these names are the new ones: purge
+    /// must not miss a record of a renamed table.
+    fn retire(&self, trx: Transaction, tables: &[&OpenTable]) -> Result<TrxId> {
+        let mark = |dropped| tables.iter().for_each(|table| table.set_dropped(dropped));
+        mark(true);
+        self.commit(trx).inspect_err(|_| mark(false))
     }
 
     /// Renames a table once nobody uses it. One whose name begins with `#` is still being made, as a copy
@@ -412,7 +407,7 @@ impl Ddl {
         let (followers, _serial) = self.followers(&mut trx, &table, to)?;
         let mut def = table.def.clone();
         def.name = to.to_string();
-        if !(is_being_made(from) || is_being_made(to)) {
+        if !(is_aside(from) || is_aside(to)) {
             rename_parent(&mut def, from, to);
         }
         def.validate()?;
@@ -429,14 +424,14 @@ impl Ddl {
             store::delete_def(&mut trx, &self.system, &follower.def.name)?;
             store::write_def(&mut trx, &self.system, &follower.def)?;
         }
-        let tables = || followers.iter().map(|f| &*f.table).chain([&*table]);
-        let _gates: Vec<_> = tables().map(OpenTable::keep_purge_away).collect();
-        tables().for_each(|table| table.set_dropped(true));
-        let committed = self.commit(trx);
-        let id = committed.inspect_err(|_| tables().for_each(|table| table.set_dropped(false)))?;
+        let mut tables: Vec<&OpenTable> = followers.iter().map(|f| &*f.table).collect();
+        tables.push(&table);
+        let _gates: Vec<_> = tables.iter().map(|table| table.keep_purge_away()).collect();
+        let id = self.retire(trx, &tables)?;
+        self.core.log.stops.pass(StopPoint::TableRenamed);
         self.refresh_copy(&def);
         let moved = self.spaces.rename(table.space(), &table_path(to));
-        let is_made_now = is_being_made(from) && !is_being_made(to);
+        let is_made_now = is_aside(from) && !is_aside(to);
         let created_by = if is_made_now { id } else { table.created_by };
         let renamed = self.reopen(&table, def, created_by)?;
         self.core.tables.replace(&table, renamed);
@@ -492,16 +487,14 @@ impl Ddl {
     }
 
     /// Empties a table by giving it a fresh tablespace.
-    pub fn truncate_table(&self, name: &str, checks: ForeignKeyChecks) -> Result<()> {
+    pub fn truncate_table(&self, name: &str) -> Result<()> {
         let (mut trx, table) = self.lock(name)?;
         trx.may_use_kept_pages();
         if table.is_temporary() {
             return self.truncate_temporary(&table);
         }
-        let _serial = self.mutex.lock();
-        if checks == ForeignKeyChecks::On {
-            self.check_not_referenced(&table)?;
-        }
+        let _serial = self.core.tables.serialize_ddl();
+        self.check_not_referenced(&table)?;
         let mut def = table.def.clone();
         self.assign_ids(&mut def)?;
         let schema = name.split_once('/').map_or("", |(schema, _)| schema);
@@ -513,7 +506,7 @@ impl Ddl {
             store::delete_def(&mut trx, &self.system, name)?;
             store::write_def(&mut trx, &self.system, &def)?;
             let decided = self.decide_removal(&mut trx, table.space())?;
-            Ok::<_, Error>((self.retire(trx, &table)?, decided))
+            Ok::<_, Error>((self.retire(trx, &[&table])?, decided))
         })();
         let (id, _decided) = stored.inspect_err(|_| self.remove_file(def.space))?;
         let space = def.space;

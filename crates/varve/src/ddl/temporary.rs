@@ -72,7 +72,7 @@ impl Ddl {
         self.check_row_fits(def)?;
         let mut def = def.clone();
         def.stamp_collations(&self.collations)?;
-        let _serial = self.mutex.lock();
+        let _serial = self.core.tables.serialize_ddl();
         self.check_absent(&def.name)?;
         self.assign_temporary_ids(&mut def);
         let mut roots = Vec::new();
@@ -117,7 +117,7 @@ impl Ddl {
 
     /// Gives a temporary table another name. Handles have to be opened again.
     pub(super) fn rename_temporary(&self, table: &OpenTable, to: &str) -> Result<()> {
-        let _serial = self.mutex.lock();
+        let _serial = self.core.tables.serialize_ddl();
         let mut def = table.def.clone();
         def.name = to.to_string();
         def.validate()?;

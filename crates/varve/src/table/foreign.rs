@@ -17,10 +17,12 @@
 //!
 //! As in InnoDB, rows are checked one by one and at once; NO ACTION is RESTRICT.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use crate::base::{Error, ReferenceError, Result};
-use crate::catalog::{Child, OpenTable, ReferentialAction};
+use smallvec::SmallVec;
+
+use crate::base::{Error, Result};
+use crate::catalog::{Child, OpenTable, Parent, ReferentialAction};
 use crate::lock::TableMode;
 use crate::row::{Datum, DatumBuf, RowRef};
 use crate::txn::Transaction;
@@ -31,16 +33,8 @@ use super::write::{Cascade, CurrentRow, delete_row_by, update_row_by};
 /// A change of a child is made by that of its parent, which is made by …: at most so many (InnoDB's
 /// `FK_MAX_CASCADE_DEL`).
 const MOST_CASCADES: u32 = 15;
-/// So often the other end of a link is looked up again when it turns out to be dropped.
-const MOST_TRIES: u32 = 100;
 
-fn reference(table: &str, constraint: &str, parent: &str) -> Box<ReferenceError> {
-    Box::new(ReferenceError {
-        table: table.to_string(),
-        constraint: constraint.to_string(),
-        parent: parent.to_string(),
-    })
-}
+type Key<'a> = SmallVec<[Datum<'a>; 4]>;
 
 /// Checks the foreign keys whose index in the child is number `index`: the row with these values is about to
 /// get its entry there.
@@ -55,9 +49,11 @@ pub(super) fn check_parents(
         return Ok(());
     }
     for (number, own) in table.foreign.iter().enumerate() {
-        let is_due = own.index == index && !by.comes_from(table, number);
-        let key: Vec<Datum<'_>> = own.columns.iter().map(|&column| values[column]).collect();
-        if is_due && key.iter().all(Option::is_some) {
+        if own.index != index || by.comes_from(table, number) {
+            continue;
+        }
+        let key: Key<'_> = own.columns.iter().map(|&column| values[column]).collect();
+        if key.iter().all(Option::is_some) {
             check_parent(trx, table, number, &key)?;
         }
     }
@@ -71,34 +67,56 @@ fn check_parent(
     key: &[Datum<'_>],
 ) -> Result<()> {
     let foreign = &table.def.foreign_keys[number];
-    for _ in 0..MOST_TRIES {
-        let Some(link) = table.links.parent(number) else {
-            break;
-        };
-        let Some(parent) = locked(trx, link.table.upgrade(), TableMode::IntentionShared)? else {
+    let mut tried: Option<Arc<Parent>> = None;
+    while let Some(link) = table.links.parent(number) {
+        let mode = TableMode::IntentionShared;
+        let Some(parent) = locked(trx, &link.table, |_| mode)? else {
+            wait_for_ddl(trx, table, &mut tried, link)?;
             continue;
         };
+        debug_assert_eq!(parent.def.name, foreign.parent, "FK-2");
         let mut cursor = Cursor::open(parent, link.index)?;
         if cursor.seek(trx, key, KeyMatch::Exact, LockMode::Shared)? {
             return Ok(());
         }
         break;
     }
-    let names = reference(&table.def.name, &foreign.name, &foreign.parent);
-    Err(Error::NoReferencedRow(names))
+    Err(Error::NoReferencedRow(foreign.refused(&table.def)))
 }
 
-/// The table at the other end, locked. `None`: it was dropped or replaced meanwhile, look again.
+/// The table at the other end of a link, locked. `None`: it is dropped.
 fn locked(
     trx: &mut Transaction,
-    table: Option<Arc<OpenTable>>,
-    mode: TableMode,
+    table: &Weak<OpenTable>,
+    mode: impl FnOnce(&OpenTable) -> TableMode,
 ) -> Result<Option<Arc<OpenTable>>> {
-    let Some(table) = table else {
+    let Some(table) = table.upgrade() else {
         return Ok(None);
     };
-    trx.lock_table(table.id(), mode)?;
+    trx.lock_table(table.id(), mode(&table))?;
     Ok((!table.is_dropped()).then_some(table))
+}
+
+/// The table at the other end of `link` is dropped: `table` has other links when the DDL statement that did
+/// it has ended (FK-2). Fails if it was waited for already.
+fn wait_for_ddl<L>(
+    trx: &Transaction,
+    table: &OpenTable,
+    tried: &mut Option<Arc<L>>,
+    link: Arc<L>,
+) -> Result<()> {
+    if tried
+        .as_ref()
+        .is_some_and(|tried| Arc::ptr_eq(tried, &link))
+    {
+        return Err(Error::not_found(format!(
+            "the table at the other end of a foreign key of table {}",
+            table.def.name
+        )));
+    }
+    *tried = Some(link);
+    drop(trx.core().tables.serialize_ddl());
+    Ok(())
 }
 
 /// The row `old` is deleted, or has these new values: sees to its children.
@@ -112,74 +130,71 @@ pub(super) fn see_to_children(
     if !table.links.has_children() || !trx.checks_foreign_keys() {
         return Ok(());
     }
-    for child in table.links.children().iter() {
-        let its = &child.parent_columns;
-        let key: Vec<Datum<'_>> = its.iter().map(|&column| old.get(column)).collect();
-        let is_same = |new: &[Datum<'_>]| its.iter().zip(&key).all(|(&c, old)| new[c] == *old);
-        if new.is_some_and(is_same) || key.iter().any(Option::is_none) {
-            continue;
+    let mut tried = None;
+    // If one of the children was dropped or replaced, all are looked at again. Those that have followed are
+    // not found any more, and none can have come to this row, which is locked.
+    'again: loop {
+        for child in table.links.children().iter() {
+            let its = &child.parent_columns;
+            let is_same = |new: &[Datum<'_>]| its.iter().all(|&c| new[c] == old.get(c));
+            if new.is_some_and(is_same) || its.iter().any(|&c| old.get(c).is_none()) {
+                continue;
+            }
+            let mode = |its: &OpenTable| match action(its, child, new).refuses() {
+                true => TableMode::IntentionShared,
+                false => TableMode::IntentionExclusive,
+            };
+            let Some(its) = locked(trx, &child.table, mode)? else {
+                wait_for_ddl(trx, table, &mut tried, child.clone())?;
+                continue 'again;
+            };
+            see_to(trx, &its, child, old, new, by)?;
         }
-        see_to(trx, table, child, &key, new, by)?;
+        return Ok(());
     }
-    Ok(())
 }
 
+fn action(its: &OpenTable, child: &Child, new: Option<&[Datum<'_>]>) -> ReferentialAction {
+    let key = &its.def.foreign_keys[child.number];
+    match new {
+        None => key.on_delete,
+        Some(_) => key.on_update,
+    }
+}
+
+/// Sees to the rows of one child, which is locked.
 fn see_to(
     trx: &mut Transaction,
-    table: &OpenTable,
+    its: &Arc<OpenTable>,
     child: &Child,
-    key: &[Datum<'_>],
+    old: &RowRef<'_>,
     new: Option<&[Datum<'_>]>,
     by: Cascade<'_>,
 ) -> Result<()> {
-    let action = match new {
-        None => child.key.on_delete,
-        Some(_) => child.key.on_update,
+    let action = action(its, child, new);
+    let lock = match action.refuses() {
+        true => LockMode::Shared,
+        false => LockMode::Exclusive,
     };
-    let (mode, lock) = match action.refuses() {
-        true => (TableMode::IntentionShared, LockMode::Shared),
-        false => (TableMode::IntentionExclusive, LockMode::Exclusive),
-    };
-    // A child that was dropped or replaced has others look at the links again: none can have come to this
-    // row meanwhile, which is locked.
-    let Some(its) = locked(trx, child.table.upgrade(), mode)? else {
-        return match table
-            .links
-            .children()
-            .iter()
-            .find(|c| c.key.name == child.key.name)
-        {
-            Some(again) if !std::ptr::eq(&**again, child) => {
-                see_to(trx, table, again, key, new, by)
-            }
-            _ => Ok(()),
-        };
-    };
-    let mut cursor = Cursor::open(its.clone(), child.index)?;
-    let mut found = cursor.seek(trx, key, KeyMatch::Exact, lock)?;
+    let key: Key<'_> = child.parent_columns.iter().map(|&c| old.get(c)).collect();
+    let mut cursor = Cursor::open(its.clone(), its.foreign[child.number].index)?;
+    let mut found = cursor.seek(trx, &key, KeyMatch::Exact, lock)?;
     if !found {
         return Ok(());
     }
-    let constraint = &child.key.name;
+    let refused = || its.def.foreign_keys[child.number].refused(&its.def);
     if action.refuses() {
-        let names = reference(&its.def.name, constraint, &child.key.parent);
-        return Err(Error::RowIsReferenced(names));
+        return Err(Error::RowIsReferenced(refused()));
     }
-    let number = its
-        .def
-        .foreign_keys
-        .iter()
-        .position(|k| k.name == *constraint);
     let by = Cascade {
         depth: by.depth + 1,
-        from: number.map(|number| (&*its, number)),
+        from: Some((its, child.number)),
     };
     if by.depth > MOST_CASCADES {
-        let names = reference(&its.def.name, constraint, &child.key.parent);
-        return Err(Error::CascadeTooDeep(names));
+        return Err(Error::CascadeTooDeep(refused()));
     }
     while found {
-        follow(trx, &its, child, &mut cursor, action, new, by)?;
+        follow(trx, its, child, &mut cursor, action, new, by)?;
         trx.check_interrupt()?;
         found = cursor.next_same(trx)?;
     }
@@ -206,8 +221,9 @@ fn follow(
     };
     let mut values = DatumBuf::new();
     let row = cursor.row()?;
+    let own = &table.foreign[child.number].columns;
     for column in 0..table.def.columns.len() {
-        let at = child.columns.iter().position(|&own| own == column);
+        let at = own.iter().position(|&own| own == column);
         let value = match at {
             Some(at) => new.and_then(|new| new[child.parent_columns[at]]),
             None => row.get(column),

@@ -675,41 +675,39 @@ pub(super) fn delete_row_by(
     current: CurrentRow<'_>,
     by: Cascade<'_>,
 ) -> Result<()> {
+    trx.wait_for_turn(table)?;
+    let mut long = ExternalValues::default();
+    let row = row_to_change(table, current, &mut long)?;
     whole(trx, |trx| {
-        remove_row(trx, table, current)?;
-        if !table.links.has_children() {
-            return Ok(());
-        }
-        let mut long = ExternalValues::default();
-        let row = row_to_change(table, current, &mut long)?;
+        remove_row(trx, table, current, &row)?;
         see_to_children(trx, table, &row, None, by)
     })
 }
 
 /// Deletes the row, whatever refers to it.
-fn remove_row(trx: &mut Transaction, table: &OpenTable, current: CurrentRow<'_>) -> Result<()> {
-    trx.wait_for_turn(table)?;
-    whole(trx, |trx| {
-        let record = current.record(table)?;
-        let mut long = ExternalValues::default();
-        let row = row_to_change(table, current, &mut long)?;
-        let mut key = std::mem::take(&mut trx.scratch.other_key);
-        for index in &table.secondary {
-            key.clear();
-            index.codec.encode_row(&row, &mut key)?;
-            key.extend_from_slice(current.key);
-            delete_mark_entry(trx, table, index, &key).map_err(|e| match e {
-                Error::Corrupt { .. } => damage_or_stale(table, current, e),
-                e => e,
-            })?;
-        }
-        trx.scratch.other_key = key;
-        let marked = StoredRow {
-            bytes: record.row.into(),
-            flags: record.flags & EXTERNAL,
-        };
-        change_live_row(trx, table, UndoKind::RowDeleteMark, current, &marked, &[])
-    })?;
+fn remove_row(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    current: CurrentRow<'_>,
+    row: &RowRef<'_>,
+) -> Result<()> {
+    let record = current.record(table)?;
+    let mut key = std::mem::take(&mut trx.scratch.other_key);
+    for index in &table.secondary {
+        key.clear();
+        index.codec.encode_row(row, &mut key)?;
+        key.extend_from_slice(current.key);
+        delete_mark_entry(trx, table, index, &key).map_err(|e| match e {
+            Error::Corrupt { .. } => damage_or_stale(table, current, e),
+            e => e,
+        })?;
+    }
+    trx.scratch.other_key = key;
+    let marked = StoredRow {
+        bytes: record.row.into(),
+        flags: record.flags & EXTERNAL,
+    };
+    change_live_row(trx, table, UndoKind::RowDeleteMark, current, &marked, &[])?;
     Counters::add(&trx.core().counters.rows_deleted, 1);
     Ok(())
 }
@@ -740,8 +738,9 @@ pub(super) fn update_row_by(
         let mut key = Vec::new();
         table.clustered.codec.encode_columns(values, &mut key)?;
         if key != current.key {
+            trx.wait_for_turn(table)?;
             whole(trx, |trx| {
-                remove_row(trx, table, current)?;
+                remove_row(trx, table, current, &old)?;
                 insert_row_by(trx, table, values, OnDuplicate::LockShared, by)?;
                 see_to_children(trx, table, &old, Some(values), by)
             })?;
