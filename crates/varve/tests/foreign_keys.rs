@@ -364,13 +364,20 @@ fn parents_stay_and_keep_their_children() {
         "{refused:?}"
     );
 
+    let mut open = f.begin(Isolation::RepeatableRead);
+    child(&mut open, &f.children, 40, None).unwrap();
     f.db.rename_table("a/parents", "b/elders").unwrap();
+    // The children's handles stay, also in a transaction that uses them.
+    child(&mut open, &f.children, 41, Some(3)).unwrap();
+    let refused = child(&mut open, &f.children, 42, Some(4)).unwrap_err();
+    assert!(refused.to_string().contains("b/elders"), "{refused}");
+    open.rollback().unwrap();
     let check = |db: &Database| {
         let (elders, children) = (
             db.table("b/elders").unwrap(),
             db.table("a/children").unwrap(),
         );
-        assert_eq!(children.def().foreign_keys[0].parent, "b/elders");
+        assert_eq!(children.foreign_keys()[0].parent, "b/elders");
         let mut trx = db.begin(Isolation::RepeatableRead);
         let refused = child(&mut trx, &children, 40, Some(4));
         assert!(

@@ -7,7 +7,6 @@
 //! - **FK-1** A foreign key that passed [`TableDef::validate`] has an index of its own table whose first
 //!   parts are its columns, whole and in their order.
 
-use crate::base::ReferenceError;
 use crate::row::ColumnType;
 
 use super::def::{IndexDef, TableDef};
@@ -91,15 +90,6 @@ impl ForeignKey {
     pub fn on_update(mut self, action: ReferentialAction) -> ForeignKey {
         self.on_update = action;
         self
-    }
-
-    /// Names this foreign key of `child` as what refused a change.
-    pub(crate) fn refused(&self, child: &TableDef) -> Box<ReferenceError> {
-        Box::new(ReferenceError {
-            table: child.name.clone(),
-            constraint: self.name.clone(),
-            parent: self.parent.clone(),
-        })
     }
 }
 

@@ -3,6 +3,8 @@
 //! Each handle has its links: for each of its foreign keys the parent, and the children of the table, as far
 //! as they are there. They are made anew, under the lock of `Tables`, whenever a table at one of their ends
 //! appears, goes or is replaced. A handle refers to others weakly: tables may refer to each other in circles.
+//! What the parents are called is here, too: a parent can be renamed while statements use its children, whose
+//! handles stay. `OpenTable::def` has the names of when the handle was opened.
 //!
 //! - **FK-2** Between two changes of `Tables` the links of each handle that it has are those that the
 //!   definitions say. A statement that has locked the table at the other end, and finds that it is not
@@ -38,12 +40,13 @@ pub struct Child {
 
 #[derive(Default)]
 struct Ends {
+    /// By the number of the foreign key: what the parent is called now.
+    names: Arc<[String]>,
     /// By the number of the foreign key; `None`: there is no such table, or it can't be the parent.
     parents: Arc<[Option<Arc<Parent>>]>,
     children: Arc<[Arc<Child>]>,
 }
 
-#[derive(Default)]
 pub struct Links {
     ends: RwLock<Ends>,
     /// Relaxed: the first row of a new child has had its parent's row locked shared. A transaction that locks
@@ -52,6 +55,18 @@ pub struct Links {
 }
 
 impl Links {
+    /// Of a handle with these foreign keys, tied to nobody.
+    pub(super) fn new(keys: &[ForeignKey]) -> Links {
+        let names = keys.iter().map(|key| key.parent.clone()).collect();
+        Links {
+            ends: RwLock::new(Ends {
+                names,
+                ..Ends::default()
+            }),
+            has_children: AtomicBool::new(false),
+        }
+    }
+
     /// One load, for tables that are nobody's parents.
     pub fn has_children(&self) -> bool {
         self.has_children.load(Ordering::Relaxed)
@@ -66,13 +81,24 @@ impl Links {
         self.ends.read().parents.get(number)?.clone()
     }
 
+    /// What the parents are called, by the number of the foreign key.
+    pub fn parent_names(&self) -> Arc<[String]> {
+        self.ends.read().names.clone()
+    }
+
     pub(super) fn set(&self, parents: Vec<Option<Arc<Parent>>>, children: Vec<Arc<Child>>) {
         self.has_children
             .store(!children.is_empty(), Ordering::Relaxed);
-        *self.ends.write() = Ends {
-            parents: parents.into(),
-            children: children.into(),
-        };
+        let mut ends = self.ends.write();
+        ends.parents = parents.into();
+        ends.children = children.into();
+    }
+
+    /// A parent has another name.
+    pub(super) fn rename_parent(&self, from: &str, to: &str) {
+        let mut ends = self.ends.write();
+        let name = |name: &String| if name == from { to } else { name }.to_string();
+        ends.names = ends.names.iter().map(name).collect();
     }
 }
 
@@ -81,13 +107,20 @@ pub(super) fn parents_of(
     child: &Arc<OpenTable>,
     by_name: impl Fn(&str) -> Option<Arc<OpenTable>>,
 ) -> Vec<Option<Arc<Parent>>> {
-    let parent = |key: &ForeignKey| {
-        let parent = by_name(&key.parent)?;
+    let parent = |(key, name): (&ForeignKey, &String)| {
+        let parent = by_name(name)?;
         let (_, index) = child.def.parent_index(key, &parent.def).ok()?;
         let table = Arc::downgrade(&parent);
         Some(Arc::new(Parent { table, index }))
     };
-    child.def.foreign_keys.iter().map(parent).collect()
+    let names = child.links.parent_names();
+    child
+        .def
+        .foreign_keys
+        .iter()
+        .zip(&*names)
+        .map(parent)
+        .collect()
 }
 
 /// The children of `parent` among these tables.
@@ -97,10 +130,9 @@ pub(super) fn children_of(
 ) -> Vec<Arc<Child>> {
     let mut children = Vec::new();
     for child in tables {
-        for (number, key) in child.def.foreign_keys.iter().enumerate() {
-            if key.parent == parent.def.name
-                && let Ok((parent_columns, _)) = child.def.parent_index(key, &parent.def)
-            {
+        for number in child.foreign_keys_to(&parent.def.name) {
+            let key = &child.def.foreign_keys[number];
+            if let Ok((parent_columns, _)) = child.def.parent_index(key, &parent.def) {
                 children.push(Arc::new(Child {
                     table: Arc::downgrade(&child),
                     number,

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::base::{Error, IndexId, PageId, PageNo, Result, SpaceId, TableId, TrxId};
+use crate::base::{
+    Error, IndexId, PageId, PageNo, ReferenceError, Result, SpaceId, TableId, TrxId,
+};
 use crate::btree::{Seek, Tree};
 use crate::catalog::links::Links;
 use crate::catalog::{ChildColumns, IndexDef, RowRecord, TableDef, TemporaryPages};
@@ -118,6 +120,31 @@ pub struct OpenTable {
 }
 
 impl OpenTable {
+    /// The definition as it is stored: `def`, in which parents are called what they are called now.
+    pub fn definition(&self) -> TableDef {
+        let mut def = self.def.clone();
+        let names = self.links.parent_names();
+        for (key, name) in def.foreign_keys.iter_mut().zip(&*names) {
+            key.parent.clone_from(name);
+        }
+        def
+    }
+
+    /// The numbers of the foreign keys to a table of this name.
+    pub fn foreign_keys_to(&self, parent: &str) -> Vec<usize> {
+        let names = self.links.parent_names();
+        (0..names.len()).filter(|&n| names[n] == parent).collect()
+    }
+
+    /// Names the foreign key with this number as what refused a change.
+    pub fn reference(&self, number: usize) -> Box<ReferenceError> {
+        Box::new(ReferenceError {
+            table: self.def.name.clone(),
+            constraint: self.def.foreign_keys[number].name.clone(),
+            parent: self.links.parent_names()[number].clone(),
+        })
+    }
+
     /// What mini-transactions on the table's pages work on.
     pub fn mtr_env(&self) -> &MtrEnv {
         &self.mtr
@@ -161,7 +188,7 @@ impl OpenTable {
             clustered,
             secondary,
             foreign,
-            links: Links::default(),
+            links: Links::new(&def.foreign_keys),
             created_by,
             mtr: mtr.clone(),
             dropped: AtomicBool::new(false),

@@ -34,8 +34,13 @@ impl Maps {
         let name = table.def.name.clone();
         self.by_id.insert(table.id(), table.clone());
         if !is_aside(&name) {
-            for key in &table.def.foreign_keys {
-                let children = self.children.entry(key.parent.clone()).or_default();
+            for (key, parent) in table
+                .def
+                .foreign_keys
+                .iter()
+                .zip(&*table.links.parent_names())
+            {
+                let children = self.children.entry(parent.clone()).or_default();
                 children.insert(name.clone());
                 let constraint = constraint_key(&name, &key.name);
                 self.constraints.insert(constraint, name.clone());
@@ -55,9 +60,14 @@ impl Maps {
         if is_aside(name) {
             return;
         }
-        for key in &table.def.foreign_keys {
+        for (key, parent) in table
+            .def
+            .foreign_keys
+            .iter()
+            .zip(&*table.links.parent_names())
+        {
             self.constraints.remove(&constraint_key(name, &key.name));
-            if let Entry::Occupied(mut children) = self.children.entry(key.parent.clone()) {
+            if let Entry::Occupied(mut children) = self.children.entry(parent.clone()) {
                 children.get_mut().remove(name);
                 if children.get().is_empty() {
                     children.remove();
@@ -66,11 +76,25 @@ impl Maps {
         }
     }
 
+    /// The children of a table that is renamed follow it.
+    fn rename_parent(&mut self, from: &str, to: &str) {
+        let Some(children) = self.children.remove(from) else {
+            return;
+        };
+        let tables = children.iter().filter_map(|name| self.by_name.get(name));
+        tables.for_each(|child| child.links.rename_parent(from, to));
+        self.children
+            .entry(to.to_string())
+            .or_default()
+            .extend(children);
+    }
+
     /// FK-2: the links of this table and of those that are tied to it by foreign keys, of old and of new.
-    fn link_around(&self, changed: &TableDef) {
-        let children = self.children.get(&changed.name).into_iter().flatten();
-        let parents = changed.foreign_keys.iter().map(|key| &key.parent);
-        let names: BTreeSet<&String> = children.chain(parents).chain([&changed.name]).collect();
+    fn link_around(&self, changed: &OpenTable) {
+        let name = &changed.def.name;
+        let children = self.children.get(name).into_iter().flatten();
+        let parents = changed.links.parent_names();
+        let names: BTreeSet<&String> = children.chain(&*parents).chain([name]).collect();
         let tables = names.into_iter().filter_map(|name| self.by_name.get(name));
         tables.for_each(|table| self.link(table));
     }
@@ -154,7 +178,7 @@ impl Tables {
     pub fn add(&self, table: Arc<OpenTable>) {
         let mut maps = self.maps.write();
         maps.insert(table.clone());
-        maps.link_around(&table.def);
+        maps.link_around(&table);
     }
 
     /// Like `add`, for many: their foreign keys are at work after `link_all`.
@@ -179,7 +203,7 @@ impl Tables {
 
     /// A table that was opened turns out to be damaged. Statements that have it open can't go on.
     pub fn mark_broken(&self, table: &OpenTable, why: Error) {
-        let def = Some(table.def.clone());
+        let def = Some(table.definition());
         self.add_broken(table.def.name.clone(), BrokenTable { why, def });
         self.remove(table);
         table.set_dropped(true);
@@ -221,16 +245,21 @@ impl Tables {
     pub fn remove(&self, table: &OpenTable) {
         let mut maps = self.maps.write();
         maps.remove(table);
-        maps.link_around(&table.def);
+        maps.link_around(table);
     }
 
-    /// Puts `new` in the place of `old` in one step.
+    /// Puts `new` in the place of `old` in one step. If it has another name, its children follow it; not if
+    /// it steps aside, or comes from there: they refer to the name then.
     pub fn replace(&self, old: &OpenTable, new: Arc<OpenTable>) {
         let mut maps = self.maps.write();
         maps.remove(old);
         maps.insert(new.clone());
-        maps.link_around(&old.def);
-        maps.link_around(&new.def);
+        let (from, to) = (&old.def.name, &new.def.name);
+        if from != to && !(old.is_temporary() || is_aside(from) || is_aside(to)) {
+            maps.rename_parent(from, to);
+        }
+        maps.link_around(old);
+        maps.link_around(&new);
     }
 
     /// The names of all tables but temporary ones, sorted.

@@ -22,7 +22,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::base::{Error, Result, TEMP_SPACE, Xid};
-use crate::catalog::{IndexEstimate, OpenTable, TableDef};
+use crate::catalog::{ForeignKey, IndexEstimate, OpenTable, TableDef};
 use crate::ddl::{Ddl, ForeignKeyChecks};
 use crate::flush::{FlushCounters, FlushOptions, Flusher};
 use crate::io::{DirLock, Disk, RealDisk};
@@ -172,8 +172,8 @@ impl Database {
         self.inner.ddl.drop_table(name, ForeignKeyChecks::Off)
     }
 
-    /// Renames a table, once no transaction uses it any more. Handles on it have to be opened again, also
-    /// those on the tables whose foreign keys refer to it. A name that begins with `#` (`schema/#name`) is
+    /// Renames a table, once no transaction uses it any more. Handles on it have to be opened again. Those
+    /// on the tables whose foreign keys refer to it stay. A name that begins with `#` (`schema/#name`) is
     /// that of a table that is still being filled to take another one's place: after its rename, views that
     /// are older than that refuse it with [`Error::DefinitionChanged`].
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
@@ -517,8 +517,14 @@ pub struct Table {
 }
 
 impl Table {
+    /// As it was when the database opened the table: for the names of parents see `foreign_keys`.
     pub fn def(&self) -> &TableDef {
         &self.table.def
+    }
+
+    /// The foreign keys, with their parents under the names that they have now.
+    pub fn foreign_keys(&self) -> Vec<ForeignKey> {
+        self.table.definition().foreign_keys
     }
 
     /// Whether `Database::create_temporary_table` made it.

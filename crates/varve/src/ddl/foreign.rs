@@ -5,12 +5,8 @@
 
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
-
 use crate::base::{Error, Result};
 use crate::catalog::{ForeignKey, NoParent, OpenTable, TableDef, is_aside};
-use crate::lock::TableMode;
-use crate::txn::Transaction;
 
 use super::Ddl;
 
@@ -21,12 +17,6 @@ pub enum ForeignKeyChecks {
     On,
     /// Tables come and go in any order. What is there must fit all the same.
     Off,
-}
-
-/// A child of a table that is renamed: the handle, locked, and the definition that names the new parent.
-pub(super) struct Follower {
-    pub table: Arc<OpenTable>,
-    pub def: TableDef,
 }
 
 impl Ddl {
@@ -59,9 +49,8 @@ impl Ddl {
             }
         }
         for child in self.core.tables.children_of(&def.name) {
-            let to_it = child.def.foreign_keys.iter();
-            for key in to_it.filter(|key| key.parent == def.name) {
-                check_parent(&child.def, key, def)?;
+            for number in child.foreign_keys_to(&def.name) {
+                check_parent(&child.def, &child.def.foreign_keys[number], def)?;
             }
         }
         Ok(())
@@ -79,50 +68,31 @@ impl Ddl {
     /// Refuses to take a table away, or its rows, to which others refer.
     pub(super) fn check_not_referenced(&self, table: &OpenTable) -> Result<()> {
         for child in self.core.tables.children_of(&table.def.name) {
-            let mut keys = child.def.foreign_keys.iter();
-            let key = keys.find(|key| key.parent == table.def.name);
-            if let (Some(key), true) = (key, child.id() != table.id()) {
-                return Err(Error::TableIsReferenced(key.refused(&child.def)));
+            let keys = child.foreign_keys_to(&table.def.name);
+            if child.id() != table.id()
+                && let Some(&number) = keys.first()
+            {
+                return Err(Error::TableIsReferenced(child.reference(number)));
             }
         }
         Ok(())
     }
 
-    /// The other tables that refer to this one, locked for `trx`, with definitions that call it `to`. They
-    /// are all as long as the mutex of DDL statements is held, which is returned. None if the table is being
-    /// made, or steps aside for one that is: they refer to the name then.
-    pub(super) fn followers(
-        &self,
-        trx: &mut Transaction,
-        table: &OpenTable,
-        to: &str,
-    ) -> Result<(Vec<Follower>, MutexGuard<'_, ()>)> {
+    /// The other tables that refer to this one, which is renamed, with the definitions that they get. None if
+    /// the table is being made, or steps aside for one that is: they refer to the name then.
+    pub(super) fn children_renaming_parent(&self, table: &OpenTable, to: &str) -> Vec<TableDef> {
         let from = &table.def.name;
         if is_aside(from) || is_aside(to) {
-            return Ok((Vec::new(), self.core.tables.serialize_ddl()));
+            return Vec::new();
         }
-        let others = || {
-            let mut children = self.core.tables.children_of(from);
-            children.retain(|child| child.id() != table.id());
-            children
+        let mut children = self.core.tables.children_of(from);
+        children.retain(|child| child.id() != table.id());
+        let renamed = |child: Arc<OpenTable>| {
+            let mut def = child.definition();
+            rename_parent(&mut def, from, to);
+            def
         };
-        loop {
-            let locked = others();
-            for child in &locked {
-                trx.use_table(child, TableMode::Exclusive)?;
-            }
-            let serial = self.core.tables.serialize_ddl();
-            let now = others();
-            let is_same = |(a, b): (&Arc<OpenTable>, &Arc<OpenTable>)| Arc::ptr_eq(a, b);
-            if now.len() == locked.len() && now.iter().zip(&locked).all(is_same) {
-                let follower = |table: Arc<OpenTable>| {
-                    let mut def = table.def.clone();
-                    rename_parent(&mut def, from, to);
-                    Follower { table, def }
-                };
-                return Ok((now.into_iter().map(follower).collect(), serial));
-            }
-        }
+        children.into_iter().map(renamed).collect()
     }
 }
 

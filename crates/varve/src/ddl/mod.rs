@@ -52,7 +52,7 @@ use crate::space::{MIXED, NewSpace, SPARE_FILE, Space, SpaceKind, Spaces};
 use crate::txn::{Core, Isolation, Transaction};
 
 pub use foreign::ForeignKeyChecks;
-use foreign::{Follower, rename_parent};
+use foreign::rename_parent;
 pub use store::{FIRST_USER_ID, SYSTEM_INDEX, SYSTEM_TABLE, StoredDef, load_defs, system_def};
 pub use temporary::{TEMP_FILE, create_temporary_space, drop_temporary_table};
 
@@ -328,7 +328,7 @@ impl Ddl {
         {
             self.remove_file(table.space());
         }
-        self.retire(trx, &[&table])?;
+        self.retire(trx, &table)?;
         self.core.tables.remove(&table);
         self.remove_file(table.space());
         Ok(())
@@ -387,13 +387,12 @@ impl Ddl {
             || broken.any(|(called, other)| called != name && has(&other, &called))
     }
 
-    /// Commits while the tables are marked as dropped, so that a transaction that waited for their locks
-    /// finds them gone. The caller keeps purge away until the tables of these names are the new ones: purge
-    /// must not miss a record of a renamed table.
-    fn retire(&self, trx: Transaction, tables: &[&OpenTable]) -> Result<TrxId> {
-        let mark = |dropped| tables.iter().for_each(|table| table.set_dropped(dropped));
-        mark(true);
-        self.commit(trx).inspect_err(|_| mark(false))
+    /// Commits while the table is marked as dropped, so that a transaction that waited for its lock finds it
+    /// gone. The caller keeps purge away until the table of that name is the new one: purge must not miss a
+    /// record of a renamed table.
+    fn retire(&self, trx: Transaction, table: &OpenTable) -> Result<TrxId> {
+        table.set_dropped(true);
+        self.commit(trx).inspect_err(|_| table.set_dropped(false))
     }
 
     /// Renames a table once nobody uses it. One whose name begins with `#` is still being made, as a copy
@@ -404,8 +403,9 @@ impl Ddl {
         if table.is_temporary() {
             return self.rename_temporary(&table, to);
         }
-        let (followers, _serial) = self.followers(&mut trx, &table, to)?;
-        let mut def = table.def.clone();
+        let _serial = self.core.tables.serialize_ddl();
+        let children = self.children_renaming_parent(&table, to);
+        let mut def = table.definition();
         def.name = to.to_string();
         if !(is_aside(from) || is_aside(to)) {
             rename_parent(&mut def, from, to);
@@ -418,16 +418,12 @@ impl Ddl {
         // Nor is there anything to be read for the copy of the definition then.
         let header = PageId::new(def.space, PageNo(0));
         let _header = self.core.pool.pin(header)?;
-        store::delete_def(&mut trx, &self.system, from)?;
-        store::write_def(&mut trx, &self.system, &def)?;
-        for follower in &followers {
-            store::delete_def(&mut trx, &self.system, &follower.def.name)?;
-            store::write_def(&mut trx, &self.system, &follower.def)?;
+        store::replace_def(&mut trx, &self.system, from, &def)?;
+        for child in &children {
+            store::replace_def(&mut trx, &self.system, &child.name, child)?;
         }
-        let mut tables: Vec<&OpenTable> = followers.iter().map(|f| &*f.table).collect();
-        tables.push(&table);
-        let _gates: Vec<_> = tables.iter().map(|table| table.keep_purge_away()).collect();
-        let id = self.retire(trx, &tables)?;
+        let _gate = table.keep_purge_away();
+        let id = self.retire(trx, &table)?;
         self.core.log.stops.pass(StopPoint::TableRenamed);
         self.refresh_copy(&def);
         let moved = self.spaces.rename(table.space(), &table_path(to));
@@ -435,11 +431,7 @@ impl Ddl {
         let created_by = if is_made_now { id } else { table.created_by };
         let renamed = self.reopen(&table, def, created_by)?;
         self.core.tables.replace(&table, renamed);
-        for Follower { table, def } in followers.iter() {
-            self.refresh_copy(def);
-            let child = self.reopen(table, def.clone(), table.created_by)?;
-            self.core.tables.replace(table, child);
-        }
+        children.iter().for_each(|def| self.refresh_copy(def));
         moved
     }
 
@@ -495,7 +487,7 @@ impl Ddl {
         }
         let _serial = self.core.tables.serialize_ddl();
         self.check_not_referenced(&table)?;
-        let mut def = table.def.clone();
+        let mut def = table.definition();
         self.assign_ids(&mut def)?;
         let schema = name.split_once('/').map_or("", |(schema, _)| schema);
         // No table's name begins with a dot.
@@ -503,10 +495,9 @@ impl Ddl {
         self.build_file(&def, &fresh, Spaces::create_on_full_disk)?;
         let _gate = table.keep_purge_away();
         let stored = (|| {
-            store::delete_def(&mut trx, &self.system, name)?;
-            store::write_def(&mut trx, &self.system, &def)?;
+            store::replace_def(&mut trx, &self.system, name, &def)?;
             let decided = self.decide_removal(&mut trx, table.space())?;
-            Ok::<_, Error>((self.retire(trx, &[&table])?, decided))
+            Ok::<_, Error>((self.retire(trx, &table)?, decided))
         })();
         let (id, _decided) = stored.inspect_err(|_| self.remove_file(def.space))?;
         let space = def.space;

@@ -69,6 +69,17 @@ pub fn delete_def(trx: &mut Transaction, system: &Arc<OpenTable>, name: &str) ->
     Ok(())
 }
 
+/// Stores `def` instead of the definition of the table `name`.
+pub fn replace_def(
+    trx: &mut Transaction,
+    system: &Arc<OpenTable>,
+    name: &str,
+    def: &TableDef,
+) -> Result<()> {
+    delete_def(trx, system, name)?;
+    write_def(trx, system, def)
+}
+
 /// A committed definition.
 pub struct StoredDef {
     pub name: String,

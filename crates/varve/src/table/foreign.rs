@@ -66,7 +66,6 @@ fn check_parent(
     number: usize,
     key: &[Datum<'_>],
 ) -> Result<()> {
-    let foreign = &table.def.foreign_keys[number];
     let mut tried: Option<Arc<Parent>> = None;
     while let Some(link) = table.links.parent(number) {
         let mode = TableMode::IntentionShared;
@@ -74,14 +73,14 @@ fn check_parent(
             wait_for_ddl(trx, table, &mut tried, link)?;
             continue;
         };
-        debug_assert_eq!(parent.def.name, foreign.parent, "FK-2");
+        debug_assert_eq!(parent.def.name, table.links.parent_names()[number], "FK-2");
         let mut cursor = Cursor::open(parent, link.index)?;
         if cursor.seek(trx, key, KeyMatch::Exact, LockMode::Shared)? {
             return Ok(());
         }
         break;
     }
-    Err(Error::NoReferencedRow(foreign.refused(&table.def)))
+    Err(Error::NoReferencedRow(table.reference(number)))
 }
 
 /// The table at the other end of a link, locked. `None`: it is dropped.
@@ -182,16 +181,15 @@ fn see_to(
     if !found {
         return Ok(());
     }
-    let refused = || its.def.foreign_keys[child.number].refused(&its.def);
     if action.refuses() {
-        return Err(Error::RowIsReferenced(refused()));
+        return Err(Error::RowIsReferenced(its.reference(child.number)));
     }
     let by = Cascade {
         depth: by.depth + 1,
         from: Some((its, child.number)),
     };
     if by.depth > MOST_CASCADES {
-        return Err(Error::CascadeTooDeep(refused()));
+        return Err(Error::CascadeTooDeep(its.reference(child.number)));
     }
     while found {
         follow(trx, its, child, &mut cursor, action, new, by)?;
