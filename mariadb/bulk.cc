@@ -131,7 +131,8 @@ int ha_varve::insert_kept_rows()
   const uint32_t width= uint32_t(m_row_plan.size());
   const varve_value *const values= m_kept_values.data();
   varve_code code= varve_insert_many(m_txn, m_table, values, width, uint32_t(rows));
-  if (code == VARVE_DUPLICATE_KEY || code == VARVE_TOO_LARGE || code == VARVE_INVALID)
+  if (code == VARVE_DUPLICATE_KEY || code == VARVE_NO_REFERENCED_ROW || code == VARVE_TOO_LARGE ||
+      code == VARVE_INVALID)
   {
     size_t row= 0;
     while (!(code= varve_insert(m_txn, m_table, values + row * width, width, VARVE_DUPLICATE_SHARE)) &&

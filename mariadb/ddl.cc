@@ -12,6 +12,7 @@
 #include "collation.h"
 #include "engine.h"
 #include "error_map.h"
+#include "foreign.h"
 #include "options.h"
 
 namespace varve_plugin {
@@ -22,9 +23,10 @@ std::string table_name(const char *path)
   return whole.substr(whole.find_last_of('/', whole.find_last_of('/') - 1) + 1);
 }
 
-// Waits until no transaction has uncommitted changes in a table: a prepared branch whose connection is gone
-// has no metadata lock. A table that can't be opened has none to wait for.
-static int wait_for_writers(THD *thd, const std::string &name)
+// Waits until no transaction has a lock in a table: a prepared branch whose connection is gone has no
+// metadata lock, nor has one that has looked there for the parent of a row. A table that can't be opened has
+// none to wait for.
+static int wait_for_others(THD *thd, const std::string &name)
 {
   varve_table *table;
   if (varve_table_open(db, name.c_str(), &table))
@@ -33,7 +35,7 @@ static int wait_for_writers(THD *thd, const std::string &name)
   if (!varve_table_is_temporary(table))
   {
     Session *session= Session::of(thd);
-    error= session ? session->wait_for_writers(thd, table) : HA_ERR_INTERNAL_ERROR;
+    error= session ? session->wait_for_others(thd, table, true) : HA_ERR_INTERNAL_ERROR;
   }
   varve_table_close(table);
   return error;
@@ -55,11 +57,15 @@ int drop_table(handlerton *, const char *path)
     if (thd_sql_command(thd) == SQLCOM_CREATE_TABLE)
       session->abandon();
   }
-  if (int error= thd ? wait_for_writers(thd, name) : 0)
+  if (int error= thd ? wait_for_others(thd, name) : 0)
     return error;
-  const varve_code code= varve_table_drop(db, name.c_str());
+  const varve_foreign_key_checks checks= !thd ? VARVE_IGNORE_REFERENCES : foreign_key_checks(thd);
+  const bool schema_goes= thd && thd_sql_command(thd) == SQLCOM_DROP_DB && checks == VARVE_CHECK_REFERENCES;
+  const varve_code code= varve_table_drop(db, name.c_str(), schema_goes ? VARVE_CHECK_OTHER_SCHEMAS : checks);
   if (code == VARVE_NOT_FOUND)
     return ENOENT;  // The server asks several engines about a table whose .frm is gone.
+  if (code == VARVE_TABLE_IS_REFERENCED)
+    return handler_code(code);  // In the server's words, as for InnoDB.
   return code ? report(thd, code) : 0;
 }
 
@@ -151,8 +157,8 @@ int Definition::build(const TABLE *form, const std::string &name, bool temporary
                            uint32_t(m_parts[i].size())});
   }
   def= varve_table_def{name.c_str(),     m_columns.data(), uint32_t(m_columns.size()), m_primary.data(),
-                       uint32_t(m_primary.size()), m_indexes.data(), uint32_t(m_indexes.size()), UINT32_MAX,
-                       temporary};
+                       uint32_t(m_primary.size()), m_indexes.data(), uint32_t(m_indexes.size()), nullptr, 0,
+                       VARVE_CHECK_REFERENCES, UINT32_MAX, temporary};
   if (const Field *counted= form->found_next_number_field)
   {
     if (counted->real_type() == MYSQL_TYPE_FLOAT || counted->real_type() == MYSQL_TYPE_DOUBLE)
@@ -171,14 +177,20 @@ int ha_varve::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
   THD *thd= ha_thd();
   const std::string name= table_name(path);
   Definition definition;
-  if (int error= check_statement(thd, info))
+  Foreign_keys foreign_keys;
+  if (int error= check_statement(info))
     return error;
   if (int error= check_options(thd, form->s))
     return error;
   if (int error= definition.build(form, name, info->tmp_table()))
     return error;
+  if (int error= foreign_keys.collect(thd, form, name, info))
+    return error;
+  foreign_keys.put_into(&definition.def);
+  definition.def.foreign_key_checks= foreign_key_checks(thd);
   if (varve_code code= varve_table_create(db, &definition.def))
-    return report(thd, code);
+    return code == VARVE_BAD_FOREIGN_KEY || code == VARVE_CONSTRAINT_EXISTS ? foreign_keys.refused(thd, code)
+                                                                           : report(thd, code);
   if (!form->found_next_number_field || info->auto_increment_value <= 1)
     return 0;
   varve_table *table;
@@ -196,21 +208,38 @@ int ha_varve::delete_table(const char *path)
   return varve_plugin::drop_table(ht, path);
 }
 
-int ha_varve::rename_table(const char *from, const char *to)
+// The names that are made for constraints have the table's in them.
+static std::string made_constraints(const std::string &engine_name)
 {
-  if (int error= wait_for_writers(ha_thd(), table_name(from)))
+  return user_name(engine_name.substr(engine_name.find('/') + 1)) + "_ibfk_";
+}
+
+// ALTER TABLE puts the table aside and its copy in its place. The copy's constraints have their names
+// already.
+static bool is_aside(const std::string &engine_name)
+{
+  return engine_name.compare(engine_name.find('/') + 1, 4, "#sql") == 0;
+}
+
+int ha_varve::rename_table(const char *from_path, const char *to_path)
+{
+  const std::string from= table_name(from_path), to= table_name(to_path);
+  if (int error= wait_for_others(ha_thd(), from))
     return error;
-  if (varve_code code= varve_table_rename(db, table_name(from).c_str(), table_name(to).c_str()))
+  const std::string made= made_constraints(from), make= made_constraints(to);
+  const bool keeps_names= is_aside(from) || is_aside(to);
+  if (varve_code code= varve_table_rename(db, from.c_str(), to.c_str(), keeps_names ? nullptr : made.c_str(),
+                                          make.c_str()))
     return report(ha_thd(), code);
   return 0;
 }
 
 int ha_varve::truncate()
 {
-  if (int error= wait_for_writers(ha_thd(), m_name))
+  if (int error= wait_for_others(ha_thd(), m_name))
     return error;
   close_table();
-  const varve_code code= varve_table_truncate(db, m_name.c_str());
+  const varve_code code= varve_table_truncate(db, m_name.c_str(), foreign_key_checks(ha_thd()));
   const int reopened= open_table();
   if (reopened)
     // No other statement gets this handler; under LOCK TABLES the next statement tries again.
@@ -231,6 +260,8 @@ void ha_varve::update_create_info(HA_CREATE_INFO *info)
 enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *altered,
                                                                      Alter_inplace_info *alter)
 {
+  if (!keeps_foreign_keys_served(altered, alter))
+    return HA_ALTER_ERROR;
   if (alter->handler_flags &
       (ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN | ALTER_RENAME_INDEX | ALTER_VIRTUAL_GCOL_EXPR))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;

@@ -32,6 +32,8 @@ extern struct st_mysql_show_var status_variables[];
 // schema.cc: initialise the INFORMATION_SCHEMA tables.
 int init_metrics(void *schema);
 int init_undo_tablespaces(void *schema);
+int init_foreign(void *schema);
+int init_foreign_columns(void *schema);
 
 }  // namespace varve_plugin
 

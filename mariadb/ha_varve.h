@@ -1,7 +1,8 @@
 // ha_varve.h: one open VARVE table of one connection.
 //
 // handler.cc opens, reads and writes; pushdown.cc does what the optimizer hands down; ddl.cc creates, drops,
-// renames and truncates; sequence.cc keeps sequences out of transactions; admin.cc answers about the table.
+// renames and truncates; foreign.cc tells of foreign keys; sequence.cc keeps sequences out of transactions;
+// admin.cc answers about the table.
 
 #ifndef HA_VARVE_H
 #define HA_VARVE_H
@@ -110,6 +111,16 @@ public:
   int analyze(THD *thd, HA_CHECK_OPT *options) override;
   int optimize(THD *thd, HA_CHECK_OPT *options) override;
   void print_error(int error, myf flags) override;
+  bool get_error_message(int error, String *text) override;
+
+  // Foreign keys.
+  int get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *keys) override;
+  int get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *keys) override;
+  bool referenced_by_foreign_key() const noexcept override;
+  bool can_switch_engines() override;
+  char *get_foreign_key_create_info() override;
+  void free_foreign_key_create_info(char *text) override;
+  bool get_foreign_dup_key(char *child, uint child_size, char *index, uint index_size) override;
 
 private:
   struct Index;
@@ -137,6 +148,7 @@ private:
   int insert_kept_rows();
   void forget_kept_rows();
   void count_refused();
+  bool keeps_foreign_keys_served(const TABLE *altered, const Alter_inplace_info *alter);
   int open_table();
   void close_table();
   uint engine_index(uint index) const;
@@ -236,8 +248,8 @@ private:
   std::vector<varve_value> m_kept_values;
   std::vector<Kept_state> m_kept_states;
 
-  // What the last failure was about: its handler code, and the SQL error number and the engine's words if
-  // they go to the client.
+  // What the last failure was about: its handler code; the SQL error number if the engine's words go to the
+  // client; these, or the constraint, or the child and its index as "table/index".
   int m_failure;
   uint m_failure_number;
   std::string m_failure_words;

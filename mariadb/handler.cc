@@ -4,6 +4,7 @@
 
 #include "engine.h"
 #include "error_map.h"
+#include "foreign.h"
 #include "sysvars.h"
 
 #include <algorithm>
@@ -173,8 +174,21 @@ int ha_varve::close()
 int ha_varve::failed(varve_code code)
 {
   m_failure_number= own_words(code);
+  m_failure_words.clear();
   if (m_failure_number)
     m_failure_words= varve_last_error();
+  else if (code == VARVE_NO_REFERENCED_ROW || code == VARVE_ROW_IS_REFERENCED ||
+           code == VARVE_CASCADE_TOO_DEEP)
+  {
+    note_foreign_error(ha_thd(), varve_last_error());
+    m_failure_words= last_constraint(ha_thd());
+  }
+  else if (code == VARVE_FOREIGN_DUPLICATE_KEY)
+    m_failure_words= last_child_index();
+  if (code == VARVE_CASCADE_TOO_DEEP)
+    push_warning(ha_thd(), Sql_condition::WARN_LEVEL_WARN, HA_ERR_ROW_IS_REFERENCED,
+                 "VARVE: Cannot delete/update rows with cascading foreign key constraints that exceed max depth "
+                 "of 15. Please drop extra constraints and try again");
   return m_failure= to_handler_code(ha_thd(), code);
 }
 
@@ -262,7 +276,7 @@ int ha_varve::begin(THD *thd)
     return error;
   if (m_lock == VARVE_NO_LOCK && copies_table(thd_sql_command(thd)))
     // What others have prepared would not be copied.
-    return session->wait_for_writers(thd, m_table);
+    return session->wait_for_others(thd, m_table, false);
   return 0;
 }
 

@@ -1,7 +1,7 @@
 // options.cc: what CREATE TABLE and ALTER TABLE ask for beyond columns and indexes.
 //
 // An option that the engine does not implement is never ignored in silence. Where the user relies on it (who
-// may read a file, where it is, what a foreign key keeps out) the statement is refused, by name: in a
+// may read a file, where it is) the statement is refused, by name: in a
 // replica, too, whose thread stops then, for a table without what the source promises can't be mended later.
 // An option that only saves space or advises the optimizer gives a warning, and in a replica, which has no
 // client, in the error log. The table keeps it in its definition.
@@ -24,25 +24,6 @@ ha_create_table_option table_options[]= {
   HA_TOPTION_NUMBER("ENCRYPTION_KEY_ID", encryption_key_id, 0, 1, UINT_MAX32, 1),
   HA_TOPTION_END
 };
-
-// Foreign keys never reach an engine through the table: the server drops what the engine does not ask about.
-static bool has_foreign_key(THD *thd)
-{
-  switch (thd_sql_command(thd))
-  {
-  case SQLCOM_CREATE_TABLE:
-  case SQLCOM_ALTER_TABLE:
-  case SQLCOM_CREATE_INDEX:
-    break;
-  default:
-    return false;
-  }
-  List_iterator_fast<Key> keys(thd->lex->alter_info.key_list);
-  while (const Key *key= keys++)
-    if (key->type == Key::FOREIGN_KEY)
-      return true;
-  return false;
-}
 
 static void tell(THD *thd, const char *option)
 {
@@ -77,10 +58,8 @@ int check_options(THD *thd, const TABLE_SHARE *share)
   return 0;
 }
 
-int check_statement(THD *thd, const HA_CREATE_INFO *info)
+int check_statement(const HA_CREATE_INFO *info)
 {
-  if (has_foreign_key(thd))
-    return refuse("foreign keys");
   if (info->data_file_name || info->index_file_name)
     return refuse("DATA DIRECTORY and INDEX DIRECTORY");
   if (info->sequence && info->tmp_table())

@@ -185,5 +185,35 @@ maria_declare_plugin(varve)
   nullptr,
   "0.1",
   MariaDB_PLUGIN_MATURITY_STABLE
+},
+{
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &varve_schema_table,
+  "VARVE_SYS_FOREIGN",
+  "The Varve authors",
+  "The foreign keys of the storage engine VARVE",
+  PLUGIN_LICENSE_GPL,
+  varve_plugin::init_foreign,
+  nullptr,
+  0x0001,
+  nullptr,
+  nullptr,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_STABLE
+},
+{
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &varve_schema_table,
+  "VARVE_SYS_FOREIGN_COLS",
+  "The Varve authors",
+  "The columns of foreign keys of the storage engine VARVE",
+  PLUGIN_LICENSE_GPL,
+  varve_plugin::init_foreign_columns,
+  nullptr,
+  0x0001,
+  nullptr,
+  nullptr,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_STABLE
 }
 maria_declare_plugin_end;

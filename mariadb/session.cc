@@ -81,6 +81,7 @@ int Session::start_statement(THD *thd)
   if (int error= begin(thd))
     return error;
   varve_txn_set_lock_wait_timeout(m_txn, lock_wait_timeout_ms(thd));
+  varve_txn_set_foreign_key_checks(m_txn, !thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS));
   if (varve_code code= varve_txn_start_statement(m_txn))
     return report(thd, code);
   trans_register_ha(thd, false, hton, 0);
@@ -108,7 +109,7 @@ int Session::start_snapshot(THD *thd)
   return 0;
 }
 
-int Session::wait_for_writers(THD *thd, const varve_table *table)
+int Session::wait_for_others(THD *thd, const varve_table *table, bool anybody)
 {
   if (!m_waiter)
   {
@@ -120,7 +121,7 @@ int Session::wait_for_writers(THD *thd, const varve_table *table)
   varve_txn_set_lock_wait_timeout(m_waiter, lock_wait_timeout_ms(thd));
   varve_code code= varve_txn_begin(m_waiter, VARVE_READ_COMMITTED);
   if (!code)
-    code= varve_txn_lock_table_shared(m_waiter, table);
+    code= varve_txn_lock_table(m_waiter, table, anybody);
   const int error= code ? report(thd, code) : 0;
   varve_txn_rollback(m_waiter);
   return error;

@@ -35,9 +35,10 @@ public:
   int start_snapshot(THD *thd);
 
   // A statement has a table's metadata lock to itself: waits until no transaction has uncommitted changes in
-  // the table. A prepared one whose connection is gone has no metadata lock. Keeps no lock: new writers can't
-  // come, and it would be in the way of the statement itself, which may drop the table.
-  int wait_for_writers(THD *thd, const varve_table *table);
+  // the table; `anybody`: nor has looked there for the parent of a row, for which there is no metadata lock.
+  // A prepared one whose connection is gone has none either. Keeps no lock: new writers can't come, and it
+  // would be in the way of the statement itself, which may drop the table.
+  int wait_for_others(THD *thd, const varve_table *table, bool anybody);
 
   // Rolls the engine's transaction back ahead of the server, which will do so too.
   void abandon();

@@ -5,6 +5,7 @@
 
 #include "engine.h"
 #include "error_map.h"
+#include "foreign.h"
 
 #include <cstring>
 #include <ctime>
@@ -139,6 +140,9 @@ bool show_engine_status(handlerton *hton, THD *thd, stat_print_fn *print, enum h
   varve_db_report(db, collect_text, &report);
   for (size_t i= 0; i + 1 < report.size(); i+= 2)
     add_section(&text, report[i], report[i + 1]);
+  const std::string foreign= latest_foreign_error();
+  if (!foreign.empty())
+    add_section(&text, "LATEST FOREIGN KEY ERROR", foreign);
   for (const Section &section : sections)
     add_section(&text, section.title, section.lines);
   const LEX_CSTRING *engine= hton_name(hton);

@@ -61,6 +61,13 @@ typedef enum varve_code {
   VARVE_CASCADE_TOO_DEEP = 22,
   // A table can't be dropped or emptied: a foreign key of another table refers to it.
   VARVE_TABLE_IS_REFERENCED = 23,
+  // A table can't be the parent by a foreign key: see varve_last_error_parent.
+  VARVE_BAD_FOREIGN_KEY = 24,
+  // Another table of the schema has a foreign key of this name.
+  VARVE_CONSTRAINT_EXISTS = 25,
+  // A row of a child would get a key that another one has, if it followed its parent: see
+  // varve_last_error_child and varve_last_error_child_index.
+  VARVE_FOREIGN_DUPLICATE_KEY = 26,
 } varve_code;
 
 // Whether a row is wanted, as far as its entry in a secondary index tells.
@@ -147,6 +154,42 @@ typedef enum varve_type {
   // At most `size` bytes of text, in the order of `collation`.
   VARVE_TEXT = 7,
 } varve_type;
+
+// What becomes of the children of a row that is deleted, or whose key is changed.
+typedef enum varve_referential_action {
+  // It stays as it is as long as it has children, which are looked for at once.
+  VARVE_NO_ACTION = 0,
+  // The same.
+  VARVE_RESTRICT = 1,
+  // They are deleted too, or get the new key.
+  VARVE_CASCADE = 2,
+  // Their columns become NULL.
+  VARVE_SET_NULL = 3,
+} varve_referential_action;
+
+// Whether a change of tables heeds foreign keys.
+typedef enum varve_foreign_key_checks {
+  // Parents must be there, and a table that others refer to keeps its rows.
+  VARVE_CHECK_REFERENCES = 0,
+  // Tables come and go in any order. What is there must fit all the same.
+  VARVE_IGNORE_REFERENCES = 1,
+  // The whole schema is dropped: a table stays only if one of another schema refers to it.
+  VARVE_CHECK_OTHER_SCHEMAS = 2,
+} varve_foreign_key_checks;
+
+// Why a table can't be the parent by a foreign key.
+typedef enum varve_parent_fault {
+  // The last failure was about something else.
+  VARVE_PARENT_FITS = 0,
+  // There is no such table.
+  VARVE_NO_PARENT = 1,
+  // It has no such column.
+  VARVE_NO_PARENT_COLUMN = 2,
+  // A column, and that of the parent, have different types.
+  VARVE_PARENT_HAS_OTHER_TYPE = 3,
+  // No index of it begins with the columns referred to, whole and in this order.
+  VARVE_NO_PARENT_INDEX = 4,
+} varve_parent_fault;
 
 // How a metric is to be read.
 typedef enum varve_metric_kind {
@@ -369,6 +412,30 @@ typedef struct varve_index_def {
   uint32_t n_parts;
 } varve_index_def;
 
+// A foreign key. The last four members are told, and not looked at in a definition.
+typedef struct varve_foreign_key {
+  // Of the constraint, unique in its schema.
+  const char *name;
+  // The names of the child's columns, and of those of the parent that they refer to.
+  const char *const *columns;
+  const char *const *parent_columns;
+  uint32_t n_columns;
+  // "schema/table"
+  const char *parent;
+  enum varve_referential_action on_delete;
+  enum varve_referential_action on_update;
+  // Of a table that is made to take another one's place, whose name begins with '#' until then: that one
+  // has this foreign key, too, and the rows that the new one gets meanwhile are not checked by it.
+  bool kept;
+  // The table that has the foreign key: "schema/table".
+  const char *child;
+  // The index of the parent in which rows are looked for. Null: there is no parent that fits.
+  const char *parent_index;
+  // Whether the columns take NULL; of the parent if there is one.
+  const bool *nullable;
+  const bool *parent_nullable;
+} varve_foreign_key;
+
 typedef struct varve_table_def {
   // "schema/table"
   const char *name;
@@ -380,6 +447,10 @@ typedef struct varve_table_def {
   // The secondary indexes; calls name them 1, 2, … in this order, the clustered index is 0.
   const struct varve_index_def *indexes;
   uint32_t n_indexes;
+  // Foreign keys, and whether their parents have to be there (VARVE_CHECK_REFERENCES) or not.
+  const struct varve_foreign_key *foreign_keys;
+  uint32_t n_foreign_keys;
+  enum varve_foreign_key_checks foreign_key_checks;
   // Position of the column that the table's counter numbers, UINT32_MAX for none.
   uint32_t auto_increment;
   // Its rows are in no log, and the table ends when it is dropped or the database is closed. One
@@ -389,6 +460,9 @@ typedef struct varve_table_def {
 
 // Receives one text at a time.
 typedef void (*varve_text_fn)(void *context, const char *text);
+
+// Receives one foreign key at a time.
+typedef void (*varve_foreign_key_fn)(void *context, const struct varve_foreign_key *key);
 
 // Receives what writing the list and reading it in have come to, for a person to read, and when each ended,
 // in seconds since 1970; 0: it has not.
@@ -605,14 +679,19 @@ enum varve_code varve_db_close(struct varve_db *db);
 enum varve_code varve_table_create(const struct varve_db *db, const struct varve_table_def *def);
 
 // Drops a table, durably. The caller sees to it that nobody uses it.
-enum varve_code varve_table_drop(const struct varve_db *db, const char *name);
+enum varve_code varve_table_drop(const struct varve_db *db, const char *name, enum varve_foreign_key_checks checks);
 
-// Renames a table, durably. The caller sees to it that nobody uses it.
-enum varve_code varve_table_rename(const struct varve_db *db, const char *from, const char *to);
+// Renames a table, durably. The caller sees to it that nobody uses it. If `constraints_from` is not null,
+// the table's constraints whose names begin with it begin with `constraints_to` then.
+enum varve_code varve_table_rename(const struct varve_db *db,
+                                   const char *from,
+                                   const char *to,
+                                   const char *constraints_from,
+                                   const char *constraints_to);
 
 // Empties a table, durably and at once, and starts its counter anew. The caller sees to it that nobody uses
 // it; handles of the table must be opened again.
-enum varve_code varve_table_truncate(const struct varve_db *db, const char *name);
+enum varve_code varve_table_truncate(const struct varve_db *db, const char *name, enum varve_foreign_key_checks checks);
 
 // Hands the names of all tables but temporary ones to `each`.
 enum varve_code varve_db_tables(const struct varve_db *db, varve_text_fn each, void *context);
@@ -653,8 +732,31 @@ enum varve_code varve_db_flush_log(const struct varve_db *db);
 // What the calling thread's last failing call was about, in words. Valid until its next failing call.
 const char *varve_last_error(void);
 
+// The name of the foreign key that it was about, and "schema/table" that has it; empty if about none.
+// Valid as above.
+const char *varve_last_error_constraint(void);
+
+// See varve_last_error_constraint.
+const char *varve_last_error_child(void);
+
+// The index of the child that VARVE_FOREIGN_DUPLICATE_KEY was about. Valid as above.
+const char *varve_last_error_child_index(void);
+
+// What is wrong with the parent. Where columns are, `column` and `parent_column` are set to their names,
+// valid as above.
+enum varve_parent_fault varve_last_error_parent(const char **column, const char **parent_column);
+
 // Changes how pages are written, from now on. VARVE_INVALID: a value is out of bounds, nothing was changed.
 enum varve_code varve_db_set_flush(const struct varve_db *db, const struct varve_flush_options *options);
+
+// Hands the table's foreign keys to `each`, for as long as the call takes.
+enum varve_code varve_table_foreign_keys(const struct varve_table *table, varve_foreign_key_fn each, void *context);
+
+// The same with those that refer to the table, its own among them.
+enum varve_code varve_table_referencing(const struct varve_table *table, varve_foreign_key_fn each, void *context);
+
+// Whether a foreign key refers to the table. Costs next to nothing.
+bool varve_table_is_referenced(const struct varve_table *table);
 
 // Changes what is done when the database is closed, and by the next two. VARVE_INVALID: a value is out of
 // bounds, nothing was changed.
@@ -714,8 +816,9 @@ enum varve_code varve_db_prepared(const struct varve_db *db, varve_xid_fn each, 
 enum varve_code varve_db_notify_durable(const struct varve_db *db, varve_notify_fn notify, void *context);
 
 // Locks a whole table for reading, until the transaction ends: waits for those who changed it, prepared
-// transactions without a session among them.
-enum varve_code varve_txn_lock_table_shared(const struct varve_txn *txn, const struct varve_table *table);
+// transactions without a session among them. If `exclusive`, it waits also for those who have looked for
+// parents there.
+enum varve_code varve_txn_lock_table(const struct varve_txn *txn, const struct varve_table *table, bool exclusive);
 
 // Hands every counter to `each`.
 enum varve_code varve_db_status(const struct varve_db *db, varve_counter_fn each, void *context);
@@ -778,7 +881,8 @@ enum varve_code varve_table_set_auto_increment(const struct varve_table *table, 
 void varve_table_raise_auto_increment(const struct varve_table *table, uint64_t next);
 
 // Checks a table's structure: order, links, counts, and that clustered and secondary entries pair up. Each
-// thing wrong goes to `each`, and makes the call return VARVE_CORRUPT. `rows` gets the number of rows. `txn`
+// thing wrong goes to `each`, and makes the call return VARVE_CORRUPT; rows without a parent go there, too,
+// and do not. `rows` gets the number of rows. `txn`
 // may be null; if not, the check waits for others as long as its running transaction would, which has not
 // changed the table, and is interrupted with it.
 enum varve_code varve_table_check(const struct varve_table *table,
@@ -847,6 +951,10 @@ enum varve_code varve_txn_drop_temporary(const struct varve_txn *txn, const char
 
 // How long this session waits for a lock; 0 does not wait at all.
 void varve_txn_set_lock_wait_timeout(const struct varve_txn *txn, uint64_t ms);
+
+// Whether this session's changes are checked by foreign keys, and followed by children. They are unless this
+// was called. What is changed while they are not is not looked at later.
+void varve_txn_set_foreign_key_checks(const struct varve_txn *txn, bool on);
 
 // Makes this session's waits, searches and whatever else may take long, those of now and later ones, end
 // with VARVE_INTERRUPTED, until varve_txn_clear_interrupt. Rollback and commit go on. From any thread.

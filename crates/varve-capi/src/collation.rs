@@ -1,6 +1,6 @@
 //! Collations that the caller brings: C functions behind the engine's `Weigh`.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr;
 use std::sync::Arc;
 
@@ -141,6 +141,11 @@ pub unsafe fn text<'a>(s: *const c_char, what: &str) -> varve::Result<&'a str> {
     let s = unsafe { CStr::from_ptr(s) };
     s.to_str()
         .map_err(|_| Error::invalid(format!("{what} is not UTF-8: {}", s.to_string_lossy())))
+}
+
+/// A text for C, which has no NUL in its texts: a space stands for it.
+pub fn c_text(text: &str) -> CString {
+    CString::new(text.replace('\0', " ")).unwrap_or_default()
 }
 
 /// Fills in `out` with the collation that has number `id`, and returns true; false if there is none. Called

@@ -1,20 +1,21 @@
 //! `varve_db`: options, opening and closing, DDL.
 
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use varve::{Database, FlushLog, FlushMethod, LogLevel, Options, PurgeOptions};
+use varve::{ConstraintPrefix, Database, FlushLog, FlushMethod, LogLevel, Options, PurgeOptions};
 
 use crate::choice::{choice, chosen};
-use crate::collation::{Finder, text, varve_collation};
+use crate::collation::{Finder, c_text, text, varve_collation};
 use crate::definition::{table_def, varve_table_def};
 use crate::error::varve_code::{self, VARVE_OK};
 use crate::error::{guard, guard_without_database};
 use crate::flush::varve_flush_options;
+use crate::foreign::varve_foreign_key_checks;
 use crate::pool_dump::{pool_dump_options, varve_pool_dump_options};
 
 /// An open database. Shared by all threads.
@@ -208,7 +209,7 @@ impl Logger {
             LogLevel::Warning => varve_log_level::VARVE_LOG_WARNING,
             LogLevel::Error => varve_log_level::VARVE_LOG_ERROR,
         };
-        let message = CString::new(message.replace('\0', " ")).unwrap_or_default();
+        let message = c_text(message);
         // SAFETY: the message is NUL-terminated and outlives the call.
         unsafe { (self.log)(self.context, level, message.as_ptr()) };
     }
@@ -344,7 +345,10 @@ pub unsafe extern "C" fn varve_table_create(
         let engine_def = unsafe { table_def(def)? };
         match def.temporary {
             true => db.0.create_temporary_table(&engine_def)?,
-            false => db.0.create_table(&engine_def)?,
+            false => {
+                let checks = chosen("foreign_key_checks", def.foreign_key_checks)?;
+                db.0.create_table_with(&engine_def, checks.into())?
+            }
         };
         Ok(VARVE_OK)
     })
@@ -352,29 +356,48 @@ pub unsafe extern "C" fn varve_table_create(
 
 /// Drops a table, durably. The caller sees to it that nobody uses it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn varve_table_drop(db: *const varve_db, name: *const c_char) -> varve_code {
+pub unsafe extern "C" fn varve_table_drop(
+    db: *const varve_db,
+    name: *const c_char,
+    checks: MaybeUninit<varve_foreign_key_checks>,
+) -> varve_code {
     // SAFETY: CAPI-2.
     let db = unsafe { &*db };
     guard(&db.0, || {
         // SAFETY: CAPI-2.
         let name = unsafe { text(name, "the table's name")? };
-        db.0.drop_table(name).map(|()| VARVE_OK)
+        let checks = chosen("checks", checks)?;
+        db.0.drop_table_with(name, checks.into()).map(|()| VARVE_OK)
     })
 }
 
-/// Renames a table, durably. The caller sees to it that nobody uses it.
+/// Renames a table, durably. The caller sees to it that nobody uses it. If `constraints_from` is not null,
+/// the table's constraints whose names begin with it begin with `constraints_to` then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_table_rename(
     db: *const varve_db,
     from: *const c_char,
     to: *const c_char,
+    constraints_from: *const c_char,
+    constraints_to: *const c_char,
 ) -> varve_code {
     // SAFETY: CAPI-2.
     let db = unsafe { &*db };
     guard(&db.0, || {
         // SAFETY: CAPI-2.
         let (from, to) = unsafe { (text(from, "the table's name")?, text(to, "the new name")?) };
-        db.0.rename_table(from, to).map(|()| VARVE_OK)
+        if constraints_from.is_null() {
+            return db.0.rename_table(from, to).map(|()| VARVE_OK);
+        }
+        // SAFETY: CAPI-2.
+        let constraints = unsafe {
+            ConstraintPrefix {
+                from: text(constraints_from, "constraints_from")?,
+                to: text(constraints_to, "constraints_to")?,
+            }
+        };
+        db.0.rename_table_and_constraints(from, to, constraints)?;
+        Ok(VARVE_OK)
     })
 }
 
@@ -384,25 +407,28 @@ pub unsafe extern "C" fn varve_table_rename(
 pub unsafe extern "C" fn varve_table_truncate(
     db: *const varve_db,
     name: *const c_char,
+    checks: MaybeUninit<varve_foreign_key_checks>,
 ) -> varve_code {
     // SAFETY: CAPI-2.
     let db = unsafe { &*db };
     guard(&db.0, || {
         // SAFETY: CAPI-2.
         let name = unsafe { text(name, "the table's name")? };
-        db.0.truncate_table(name).map(|()| VARVE_OK)
+        let checks = chosen("checks", checks)?;
+        db.0.truncate_table_with(name, checks.into())?;
+        Ok(VARVE_OK)
     })
 }
 
 /// Receives one text at a time.
 pub type varve_text_fn = unsafe extern "C" fn(context: *mut c_void, text: *const c_char);
 
-/// Hands a text to C, for as long as the call takes. Texts of C have no NUL: a space stands for it.
+/// Hands a text to C, for as long as the call takes.
 ///
 /// # Safety
 /// CAPI-2 holds for `each`.
 pub(crate) unsafe fn tell(each: varve_text_fn, context: *mut c_void, text: &str) {
-    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+    let text = c_text(text);
     // SAFETY: the caller's promise.
     unsafe { each(context, text.as_ptr()) };
 }

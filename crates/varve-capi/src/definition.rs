@@ -7,6 +7,7 @@ use varve::{CollationId, ColumnDef, ColumnType, Error, IndexDef, KeyPart, TableD
 
 use crate::choice::{choice, chosen};
 use crate::collation::text;
+use crate::foreign::{foreign_key, varve_foreign_key, varve_foreign_key_checks};
 use crate::value::slice_of;
 
 /// What kind of values a column holds.
@@ -71,6 +72,10 @@ pub struct varve_table_def {
     /// The secondary indexes; calls name them 1, 2, … in this order, the clustered index is 0.
     pub indexes: *const varve_index_def,
     pub n_indexes: u32,
+    /// Foreign keys, and whether their parents have to be there (VARVE_CHECK_REFERENCES) or not.
+    pub foreign_keys: *const varve_foreign_key,
+    pub n_foreign_keys: u32,
+    pub foreign_key_checks: MaybeUninit<varve_foreign_key_checks>,
     /// Position of the column that the table's counter numbers, UINT32_MAX for none.
     pub auto_increment: u32,
     /// Its rows are in no log, and the table ends when it is dropped or the database is closed. One
@@ -152,6 +157,11 @@ pub unsafe fn table_def(def: &varve_table_def) -> varve::Result<TableDef> {
         let mut index = IndexDef::new(name, parts);
         index.unique = i.unique;
         out = out.add_index(index);
+    }
+    // SAFETY: the caller's promise.
+    for key in unsafe { slice_of(def.foreign_keys, def.n_foreign_keys as usize) } {
+        // SAFETY: the caller's promise.
+        out = out.foreign_key(unsafe { foreign_key(key)? });
     }
     if def.auto_increment != u32::MAX {
         out.auto_increment = Some(def.auto_increment as usize);

@@ -5,7 +5,9 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use varve::{Database, Error};
+use varve::{BadForeignKey, Database, Error, NoParent, ReferenceError};
+
+use crate::collation::c_text;
 
 /// What a call came to. Each kind of error is something that a caller can do something about.
 #[repr(C)]
@@ -55,6 +57,13 @@ pub enum varve_code {
     VARVE_CASCADE_TOO_DEEP = 22,
     /// A table can't be dropped or emptied: a foreign key of another table refers to it.
     VARVE_TABLE_IS_REFERENCED = 23,
+    /// A table can't be the parent by a foreign key: see varve_last_error_parent.
+    VARVE_BAD_FOREIGN_KEY = 24,
+    /// Another table of the schema has a foreign key of this name.
+    VARVE_CONSTRAINT_EXISTS = 25,
+    /// A row of a child would get a key that another one has, if it followed its parent: see
+    /// varve_last_error_child and varve_last_error_child_index.
+    VARVE_FOREIGN_DUPLICATE_KEY = 26,
 }
 
 use varve_code::*;
@@ -66,6 +75,9 @@ impl From<&Error> for varve_code {
             Error::Io { .. } => VARVE_IO,
             Error::Poisoned { .. } => VARVE_POISONED,
             Error::DuplicateKey { .. } => VARVE_DUPLICATE_KEY,
+            Error::BadForeignKey(_) => VARVE_BAD_FOREIGN_KEY,
+            Error::ConstraintExists(_) => VARVE_CONSTRAINT_EXISTS,
+            Error::ForeignDuplicateKey { .. } => VARVE_FOREIGN_DUPLICATE_KEY,
             Error::NoReferencedRow(_) => VARVE_NO_REFERENCED_ROW,
             Error::RowIsReferenced(_) => VARVE_ROW_IS_REFERENCED,
             Error::TableIsReferenced(_) => VARVE_TABLE_IS_REFERENCED,
@@ -92,31 +104,83 @@ impl From<&Error> for varve_code {
 struct LastError {
     text: CString,
     duplicate_index: String,
+    /// The foreign key that it was about, and its table.
+    constraint: CString,
+    child: CString,
+    child_index: CString,
+    /// Of VARVE_BAD_FOREIGN_KEY.
+    fault: Option<varve_parent_fault>,
+    column: CString,
+    parent_column: CString,
+}
+
+/// Why a table can't be the parent by a foreign key.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum varve_parent_fault {
+    /// The last failure was about something else.
+    VARVE_PARENT_FITS = 0,
+    /// There is no such table.
+    VARVE_NO_PARENT = 1,
+    /// It has no such column.
+    VARVE_NO_PARENT_COLUMN = 2,
+    /// A column, and that of the parent, have different types.
+    VARVE_PARENT_HAS_OTHER_TYPE = 3,
+    /// No index of it begins with the columns referred to, whole and in this order.
+    VARVE_NO_PARENT_INDEX = 4,
+}
+
+impl LastError {
+    fn is_about(&mut self, key: &ReferenceError) {
+        (self.constraint, self.child) = (c_text(&key.constraint), c_text(&key.table));
+    }
+
+    fn is_bad(&mut self, bad: &BadForeignKey) {
+        use varve_parent_fault::*;
+        self.is_about(&bad.key);
+        self.fault = Some(match &bad.why {
+            NoParent::Table => VARVE_NO_PARENT,
+            NoParent::Column(column) => {
+                self.parent_column = c_text(column);
+                VARVE_NO_PARENT_COLUMN
+            }
+            NoParent::Types {
+                column,
+                parent_column,
+            } => {
+                (self.column, self.parent_column) = (c_text(column), c_text(parent_column));
+                VARVE_PARENT_HAS_OTHER_TYPE
+            }
+            NoParent::Index => VARVE_NO_PARENT_INDEX,
+        });
+    }
 }
 
 thread_local! {
     static LAST: RefCell<LastError> = RefCell::default();
 }
 
-fn remember(text: String, duplicate_index: String) {
-    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-    LAST.with_borrow_mut(|last| {
-        *last = LastError {
-            text,
-            duplicate_index,
-        }
-    });
-}
-
 /// Keeps the error for `varve_last_error` and gives its code.
 pub fn fail(e: Error) -> varve_code {
     let code = varve_code::from(&e);
-    let text = e.to_string();
-    let index = match e {
-        Error::DuplicateKey { index } => index,
-        _ => String::new(),
+    let mut last = LastError {
+        text: c_text(&e.to_string()),
+        ..LastError::default()
     };
-    remember(text, index);
+    match e {
+        Error::DuplicateKey { index } => last.duplicate_index = index,
+        Error::NoReferencedRow(of)
+        | Error::RowIsReferenced(of)
+        | Error::TableIsReferenced(of)
+        | Error::ConstraintExists(of)
+        | Error::CascadeTooDeep(of) => last.is_about(&of),
+        Error::BadForeignKey(bad) => last.is_bad(&bad),
+        Error::ForeignDuplicateKey { table, index } => {
+            (last.child, last.child_index) = (c_text(&table), c_text(&index));
+        }
+        _ => {}
+    }
+    LAST.set(last);
     code
 }
 
@@ -164,6 +228,42 @@ pub fn guard_without_database(body: impl FnOnce() -> varve::Result<varve_code>) 
 #[unsafe(no_mangle)]
 pub extern "C" fn varve_last_error() -> *const c_char {
     LAST.with_borrow(|last| last.text.as_ptr())
+}
+
+/// The name of the foreign key that it was about, and "schema/table" that has it; empty if about none.
+/// Valid as above.
+#[unsafe(no_mangle)]
+pub extern "C" fn varve_last_error_constraint() -> *const c_char {
+    LAST.with_borrow(|last| last.constraint.as_ptr())
+}
+
+/// See varve_last_error_constraint.
+#[unsafe(no_mangle)]
+pub extern "C" fn varve_last_error_child() -> *const c_char {
+    LAST.with_borrow(|last| last.child.as_ptr())
+}
+
+/// The index of the child that VARVE_FOREIGN_DUPLICATE_KEY was about. Valid as above.
+#[unsafe(no_mangle)]
+pub extern "C" fn varve_last_error_child_index() -> *const c_char {
+    LAST.with_borrow(|last| last.child_index.as_ptr())
+}
+
+/// What is wrong with the parent. Where columns are, `column` and `parent_column` are set to their names,
+/// valid as above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_last_error_parent(
+    column: *mut *const c_char,
+    parent_column: *mut *const c_char,
+) -> varve_parent_fault {
+    LAST.with_borrow(|last| {
+        // SAFETY: CAPI-2.
+        unsafe {
+            column.write(last.column.as_ptr());
+            parent_column.write(last.parent_column.as_ptr());
+        }
+        last.fault.unwrap_or(varve_parent_fault::VARVE_PARENT_FITS)
+    })
 }
 
 #[cfg(test)]

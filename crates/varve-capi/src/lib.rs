@@ -6,6 +6,7 @@
 //! - `choice`: enums that the caller passes.
 //! - `collation`: collations that the caller brings.
 //! - `definition`: table definitions as plain structs.
+//! - `foreign`: foreign keys, of definitions and of open tables.
 //! - `database`, `table`, `txn`, `cursor`: the handles.
 //! - `rows`: what a cursor hands to C.
 //! - `prepared`: two-phase commit.
@@ -25,6 +26,7 @@ pub mod database;
 pub mod definition;
 pub mod error;
 pub mod flush;
+pub mod foreign;
 pub mod pool_dump;
 pub mod prepared;
 mod rows;

@@ -1,12 +1,12 @@
 //! The list of the pages in the buffer pool, which is read in again after a restart.
 
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{c_char, c_void};
 use std::ptr;
 use std::time::UNIX_EPOCH;
 
 use varve::{PoolDumpOptions, PoolDumpStatus};
 
-use crate::collation::text;
+use crate::collation::{c_text, text};
 use crate::database::varve_db;
 use crate::error::guard;
 use crate::error::varve_code::{self, VARVE_OK};
@@ -123,8 +123,7 @@ pub unsafe extern "C" fn varve_db_pool_dump_status(
             db.0.buffer_pool_dump_status(),
             db.0.buffer_pool_load_status(),
         );
-        let c_text =
-            |s: &PoolDumpStatus| CString::new(s.text.replace('\0', " ")).unwrap_or_default();
+        let c_text = |s: &PoolDumpStatus| c_text(&s.text);
         let ended = |s: &PoolDumpStatus| {
             let since = s.ended.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
             since.map_or(0, |since| since.as_secs())

@@ -205,12 +205,19 @@ pub unsafe extern "C" fn varve_db_notify_durable(
 }
 
 /// Locks a whole table for reading, until the transaction ends: waits for those who changed it, prepared
-/// transactions without a session among them.
+/// transactions without a session among them. If `exclusive`, it waits also for those who have looked for
+/// parents there.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn varve_txn_lock_table_shared(
+pub unsafe extern "C" fn varve_txn_lock_table(
     txn: *const varve_txn,
     table: *const varve_table,
+    exclusive: bool,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    unsafe { with_running(txn, |t| t.lock_table_shared(&(*table).table)) }
+    unsafe {
+        with_running(txn, |t| match exclusive {
+            true => t.lock_table_exclusive(&(*table).table),
+            false => t.lock_table_shared(&(*table).table),
+        })
+    }
 }

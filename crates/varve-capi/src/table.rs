@@ -249,7 +249,8 @@ pub unsafe extern "C" fn varve_table_raise_auto_increment(table: *const varve_ta
 }
 
 /// Checks a table's structure: order, links, counts, and that clustered and secondary entries pair up. Each
-/// thing wrong goes to `each`, and makes the call return VARVE_CORRUPT. `rows` gets the number of rows. `txn`
+/// thing wrong goes to `each`, and makes the call return VARVE_CORRUPT; rows without a parent go there, too,
+/// and do not. `rows` gets the number of rows. `txn`
 /// may be null; if not, the check waits for others as long as its running transaction would, which has not
 /// changed the table, and is interrupted with it.
 #[unsafe(no_mangle)]
@@ -270,7 +271,7 @@ pub unsafe extern "C" fn varve_table_check(
         };
         // SAFETY: CAPI-2.
         unsafe { rows.write(report.rows) };
-        for e in &report.errors {
+        for e in report.errors.iter().chain(&report.notes) {
             // SAFETY: CAPI-2.
             unsafe { tell(each, context, e) };
         }

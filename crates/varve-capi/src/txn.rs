@@ -32,6 +32,7 @@ pub struct varve_txn {
 pub(crate) struct State {
     pub(crate) current: Option<Transaction>,
     lock_wait_timeout: Option<Duration>,
+    foreign_key_checks: bool,
     /// What interrupts the transactions that begin from now on.
     interrupt: Arc<AtomicBool>,
 }
@@ -184,6 +185,7 @@ pub unsafe extern "C" fn varve_txn_open(
             state: UnsafeCell::new(State {
                 current: None,
                 lock_wait_timeout: None,
+                foreign_key_checks: true,
                 interrupt,
             }),
         };
@@ -227,6 +229,7 @@ pub unsafe extern "C" fn varve_txn_begin(
         if let Some(timeout) = state.lock_wait_timeout {
             t.set_lock_wait_timeout(timeout);
         }
+        t.set_foreign_key_checks(state.foreign_key_checks);
         state.current = Some(t);
         Ok(VARVE_OK)
     })
@@ -392,6 +395,18 @@ pub unsafe extern "C" fn varve_txn_set_lock_wait_timeout(txn: *const varve_txn, 
     state.lock_wait_timeout = Some(timeout);
     if let Some(t) = &mut state.current {
         t.set_lock_wait_timeout(timeout);
+    }
+}
+
+/// Whether this session's changes are checked by foreign keys, and followed by children. They are unless this
+/// was called. What is changed while they are not is not looked at later.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_txn_set_foreign_key_checks(txn: *const varve_txn, on: bool) {
+    // SAFETY: CAPI-2.
+    let state = unsafe { state(&*txn) };
+    state.foreign_key_checks = on;
+    if let Some(t) = &mut state.current {
+        t.set_foreign_key_checks(on);
     }
 }
 

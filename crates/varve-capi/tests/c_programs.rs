@@ -81,6 +81,11 @@ fn temporary_tables_through_the_c_interface() {
 }
 
 #[test]
+fn foreign_keys_through_the_c_interface() {
+    compile_and_run("foreign");
+}
+
+#[test]
 fn two_phase_commit_through_the_c_interface() {
     compile_and_run("xa");
 }

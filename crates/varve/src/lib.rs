@@ -94,13 +94,15 @@ mod txn;
 mod undo;
 
 pub use base::{
-    Error, IndexId, Lsn, PageId, PageNo, ReferenceError, Result, SpaceId, TableId, TrxId, Xid,
+    BadForeignKey, Error, IndexId, Lsn, NoParent, PageId, PageNo, ReferenceError, Result, SpaceId,
+    TableId, TrxId, Xid,
 };
 pub use catalog::{ForeignKey, IndexDef, IndexEstimate, ReferentialAction, TableDef};
 pub use db::{
-    Database, FromValue, Metric, MetricKind, Options, PoolDumpOptions, PoolDumpStatus, Row, Rows,
-    Table, UndoTablespace,
+    Database, FromValue, Metric, MetricKind, Options, PoolDumpOptions, PoolDumpStatus, Reference,
+    ReferencedParent, Row, Rows, Table, UndoTablespace,
 };
+pub use ddl::{ConstraintPrefix, ForeignKeyChecks};
 pub use flush::FlushOptions;
 pub use io::FlushMethod;
 pub use recovery::Progress as RecoveryProgress;

@@ -216,7 +216,7 @@ fn all_are_noticed(all: &[Wrong]) {
 fn every_sabotage_is_noticed() {
     let isolation = isolation_cases().map(|(sabotage, _)| sabotage);
     let of_crashes = Sabotage::ALL.into_iter();
-    // Each has a test of its own: here, in unsettled.rs and in long_lived.rs.
+    // Each has a test of its own: here, in unsettled.rs, in long_lived.rs and in those of foreign keys.
     let alone = [
         Sabotage::FailedSyncRetried,
         Sabotage::CommitterDies,
@@ -224,6 +224,10 @@ fn every_sabotage_is_noticed() {
         Sabotage::LockWakeForgotten,
         Sabotage::CommitWakeForgotten,
         Sabotage::LatchForgotten,
+        Sabotage::ParentNotLookedFor,
+        Sabotage::ChildrenForgotten,
+        Sabotage::RefusedCascadeStays,
+        Sabotage::ParentNotLocked,
     ];
     let of_crashes = of_crashes.filter(|s| !alone.contains(s));
     let of_crashes = of_crashes.filter(|s| !isolation.contains(s));

@@ -115,11 +115,11 @@ int main(int argc, char **argv)
   OK(varve_txn_open(db, VARVE_TABLES_LOCKED_BY_CALLER, &txn));
   varve_txn_set_lock_wait_timeout(txn, 10);
   OK(varve_txn_begin(txn, VARVE_REPEATABLE_READ));
-  EXPECT(VARVE_LOCK_WAIT_TIMEOUT, varve_txn_lock_table_shared(txn, table));
+  EXPECT(VARVE_LOCK_WAIT_TIMEOUT, varve_txn_lock_table(txn, table, false));
   OK(varve_db_commit_prepared(db, &a));
   OK(varve_db_rollback_prepared(db, &bb));
   EXPECT(VARVE_NOT_FOUND, varve_db_commit_prepared(db, &c));
-  OK(varve_txn_lock_table_shared(txn, table));
+  OK(varve_txn_lock_table(txn, table, false));
   OK(varve_txn_commit(txn));
   is_prepared(db, "");
   CHECK(count(table) == 2);

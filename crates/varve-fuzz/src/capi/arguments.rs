@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use varve_capi::choice::Choice;
 use varve_capi::cursor::varve_cursor;
 use varve_capi::definition::*;
+use varve_capi::foreign::varve_foreign_key;
 use varve_capi::prepared::varve_xid;
 use varve_capi::table::varve_table;
 use varve_capi::txn::varve_txn;
@@ -67,6 +68,8 @@ pub(super) struct Definition {
     columns: Vec<varve_column_def>,
     parts: Vec<Vec<varve_key_part>>,
     indexes: Vec<varve_index_def>,
+    references: Vec<[*const c_char; 2]>,
+    foreign_keys: Vec<varve_foreign_key>,
 }
 
 impl Definition {
@@ -95,10 +98,30 @@ impl Definition {
             n_parts: parts.len() as u32,
         };
         let indexes = parts[1..].iter().map(index).collect();
+        let references: Vec<_> = (0..input.below(6).saturating_sub(3))
+            .map(|_| [name(input), name(input)])
+            .collect();
+        let foreign_key = |ends: &[*const c_char; 2]| varve_foreign_key {
+            name: name(input),
+            columns: &ends[0],
+            parent_columns: &ends[1],
+            n_columns: 1,
+            parent: name(input),
+            on_delete: choose(input),
+            on_update: choose(input),
+            kept: input.u8().is_multiple_of(4),
+            child: null(),
+            parent_index: null(),
+            nullable: null(),
+            parent_nullable: null(),
+        };
+        let foreign_keys = references.iter().map(foreign_key).collect();
         Definition {
             columns,
             parts,
             indexes,
+            references,
+            foreign_keys,
         }
     }
 
@@ -111,6 +134,9 @@ impl Definition {
             n_primary: self.parts[0].len() as u32,
             indexes: self.indexes.as_ptr(),
             n_indexes: self.indexes.len() as u32,
+            foreign_keys: self.foreign_keys.as_ptr(),
+            n_foreign_keys: self.references.len() as u32,
+            foreign_key_checks: choose(input),
             auto_increment: input.of(&[u32::MAX, 0, 1, 9]),
             temporary: input.bool(),
         }

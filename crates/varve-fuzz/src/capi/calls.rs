@@ -6,8 +6,11 @@ use std::ptr::{null, null_mut};
 use varve_capi::cursor::*;
 use varve_capi::database::*;
 use varve_capi::error::varve_code::*;
-use varve_capi::error::{varve_code, varve_last_error};
+use varve_capi::error::{
+    varve_code, varve_last_error, varve_last_error_child, varve_last_error_constraint,
+};
 use varve_capi::flush::*;
+use varve_capi::foreign::*;
 use varve_capi::pool_dump::*;
 use varve_capi::prepared::*;
 use varve_capi::status::*;
@@ -122,7 +125,20 @@ impl Session<'_, '_> {
                         varve_table_max_position(table),
                         varve_table_is_temporary(table),
                         varve_last_error_index(table),
+                        varve_table_is_referenced(table),
+                        varve_last_error_constraint(),
+                        varve_last_error_child(),
                     );
+                    unsafe extern "C" fn each(_: *mut c_void, key: *const varve_foreign_key) {
+                        // SAFETY: the engine's promise.
+                        let names = unsafe { [(*key).name, (*key).child, (*key).parent] };
+                        // SAFETY: as above.
+                        let lengths =
+                            names.map(|name| unsafe { CStr::from_ptr(name) }.count_bytes());
+                        assert!(lengths.iter().all(|len| *len > 0), "{lengths:?}");
+                    }
+                    ok(varve_table_foreign_keys(table, each, null_mut()));
+                    ok(varve_table_referencing(table, each, null_mut()));
                 }
             }
         }
@@ -138,14 +154,29 @@ impl Session<'_, '_> {
                     ok(varve_table_create(self.db, &def));
                 }
                 2 => {
-                    ok(varve_table_drop(self.db, name(self.input)));
+                    ok(varve_table_drop(
+                        self.db,
+                        name(self.input),
+                        choose(self.input),
+                    ));
                 }
                 3 => {
                     let (from, to) = (name(self.input), name(self.input));
-                    ok(varve_table_rename(self.db, from, to));
+                    let constraints = (name(self.input), name(self.input));
+                    ok(varve_table_rename(
+                        self.db,
+                        from,
+                        to,
+                        constraints.0,
+                        constraints.1,
+                    ));
                 }
                 _ => {
-                    ok(varve_table_truncate(self.db, name(self.input)));
+                    ok(varve_table_truncate(
+                        self.db,
+                        name(self.input),
+                        choose(self.input),
+                    ));
                 }
             }
         }
@@ -316,7 +347,7 @@ impl Session<'_, '_> {
                     ok(varve_auto_increment_reserve(txn, table, n, lock, &mut 0));
                 }
                 5 => {
-                    ok(varve_txn_lock_table_shared(txn, table));
+                    ok(varve_txn_lock_table(txn, table, false));
                 }
                 _ => {
                     if let Some(cursor) = self.cursor() {

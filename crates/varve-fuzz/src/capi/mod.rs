@@ -23,7 +23,7 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use std::fs::File;
 use std::mem::MaybeUninit;
 use std::path::PathBuf;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use varve_capi::collation::varve_collation;
@@ -32,6 +32,7 @@ use varve_capi::database::*;
 use varve_capi::definition::*;
 use varve_capi::error::varve_code::*;
 use varve_capi::error::{varve_code, varve_last_error};
+use varve_capi::foreign::varve_foreign_key_checks;
 use varve_capi::prepared::*;
 use varve_capi::table::*;
 use varve_capi::txn::*;
@@ -204,6 +205,9 @@ impl Session<'_, '_> {
             n_primary: 1,
             indexes: &index,
             n_indexes: 1,
+            foreign_keys: null(),
+            n_foreign_keys: 0,
+            foreign_key_checks: MaybeUninit::new(varve_foreign_key_checks::VARVE_CHECK_REFERENCES),
             auto_increment: 0,
             temporary: !self.input.u8().is_multiple_of(4),
         };
@@ -288,8 +292,9 @@ impl Session<'_, '_> {
                 ok(varve_db_rollback_prepared(self.db, xid));
             }
             varve_db_set_lock_memory(self.db, 1 << 20);
+            let unchecked = MaybeUninit::new(varve_foreign_key_checks::VARVE_IGNORE_REFERENCES);
             for name in names() {
-                let code = ok(varve_table_drop(self.db, name.as_ptr()));
+                let code = ok(varve_table_drop(self.db, name.as_ptr(), unchecked));
                 let gone = [VARVE_OK, VARVE_NOT_FOUND, VARVE_INVALID].contains(&code);
                 assert!(gone, "{:?}", CStr::from_ptr(varve_last_error()));
             }

@@ -35,6 +35,12 @@ pub enum Error {
     Poisoned { why: String },
     /// Another row has the same key in this unique index.
     DuplicateKey { index: String },
+    /// A table can't get this foreign key, or be its parent.
+    BadForeignKey(Box<BadForeignKey>),
+    /// Another table of the schema has a foreign key of this name: that one is named.
+    ConstraintExists(Box<ReferenceError>),
+    /// A row of a child would get a key that another one has in this unique index, if it followed its parent.
+    ForeignDuplicateKey { table: String, index: String },
     /// A foreign key of the row's table has no row to refer to in the parent.
     NoReferencedRow(Box<ReferenceError>),
     /// A row can't go, or get another key: a foreign key of another row refers to it.
@@ -89,6 +95,49 @@ pub struct ReferenceError {
 impl fmt::Display for ReferenceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "foreign key {} of table {}", self.constraint, self.table)
+    }
+}
+
+/// A foreign key that can't be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadForeignKey {
+    pub key: ReferenceError,
+    pub why: NoParent,
+}
+
+/// Why a table can't be the parent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoParent {
+    /// There is none of this name.
+    Table,
+    /// It has no such column.
+    Column(String),
+    /// The child's column, and the parent's, have different types.
+    Types {
+        column: String,
+        parent_column: String,
+    },
+    /// No index of it begins with the columns referred to, whole and in this order.
+    Index,
+}
+
+impl fmt::Display for NoParent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoParent::Table => write!(f, "it does not exist"),
+            NoParent::Column(column) => write!(f, "it has no column {column}"),
+            NoParent::Types {
+                column,
+                parent_column,
+            } => write!(
+                f,
+                "its column {parent_column} and the child's column {column} have different types"
+            ),
+            NoParent::Index => write!(
+                f,
+                "no index of it begins with the columns referred to, whole and in this order; add one"
+            ),
+        }
     }
 }
 
@@ -181,6 +230,18 @@ impl fmt::Display for Error {
                 )
             }
             Error::DuplicateKey { index } => write!(f, "duplicate key in unique index {index}"),
+            Error::BadForeignKey(bad) => write!(
+                f,
+                "table {} can't be the parent by {}: {}",
+                bad.key.parent, bad.key, bad.why
+            ),
+            Error::ConstraintExists(r) => write!(f, "{r} exists already"),
+            Error::ForeignDuplicateKey { table, index } => {
+                write!(
+                    f,
+                    "duplicate key in unique index {index} of table {table}, a row of which would follow its parent"
+                )
+            }
             Error::NoReferencedRow(r) => {
                 write!(f, "{r}: no row of table {} has these values", r.parent)
             }

@@ -15,7 +15,7 @@ pub mod varint;
 mod xid;
 
 pub use durations::Durations;
-pub use error::{Error, ReferenceError, Result};
+pub use error::{BadForeignKey, Error, NoParent, ReferenceError, Result};
 pub use ids::*;
 pub use packed::{RowHead, put_pair, take_pair};
 pub use sabotage::Sabotage;

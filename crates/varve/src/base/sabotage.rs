@@ -64,11 +64,19 @@ pub enum Sabotage {
     LatchForgotten,
     /// A thread that commits dies once it has drawn its number.
     CommitterDies,
+    /// FK-3: a child's parent is not looked for.
+    ParentNotLookedFor,
+    /// FK-3: the children of a row that goes are not looked for.
+    ChildrenForgotten,
+    /// What a refused statement has changed stays.
+    RefusedCascadeStays,
+    /// FK-3: the parent of a new child is not locked.
+    ParentNotLocked,
 }
 
 impl Sabotage {
     #[cfg(feature = "internals")]
-    pub const ALL: [Sabotage; 29] = [
+    pub const ALL: [Sabotage; 33] = [
         Sabotage::WriteAheadForgotten,
         Sabotage::CheckpointTooFar,
         Sabotage::AcknowledgedTooEarly,
@@ -98,5 +106,9 @@ impl Sabotage {
         Sabotage::CommitWakeForgotten,
         Sabotage::LatchForgotten,
         Sabotage::CommitterDies,
+        Sabotage::ParentNotLookedFor,
+        Sabotage::ChildrenForgotten,
+        Sabotage::RefusedCascadeStays,
+        Sabotage::ParentNotLocked,
     ];
 }

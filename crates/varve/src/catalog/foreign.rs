@@ -7,7 +7,8 @@
 //! - **FK-1** A foreign key that passed [`TableDef::validate`] has an index of its own table whose first
 //!   parts are its columns, whole and in their order.
 
-use crate::row::ColumnType;
+use crate::base::NoParent;
+use crate::row::{ColumnType, KeyPart};
 
 use super::def::{IndexDef, TableDef};
 
@@ -62,6 +63,10 @@ pub struct ForeignKey {
     pub parent_columns: Vec<String>,
     pub on_delete: ReferentialAction,
     pub on_update: ReferentialAction,
+    /// Of a table that is made to take another one's place, whose name begins with `#` until then: that one
+    /// has this foreign key, too. The rows that it gets meanwhile are that one's, and are not checked again.
+    /// Not stored.
+    pub kept: bool,
 }
 
 impl ForeignKey {
@@ -79,6 +84,7 @@ impl ForeignKey {
             parent_columns: names(parent_columns),
             on_delete: ReferentialAction::NoAction,
             on_update: ReferentialAction::NoAction,
+            kept: false,
         }
     }
 
@@ -100,20 +106,6 @@ pub struct ChildColumns {
     pub index: usize,
 }
 
-/// Why a table can't be the parent.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum NoParent {
-    /// It has no such column.
-    Column(String),
-    /// The child's column, and the parent's, have different types.
-    Types {
-        column: String,
-        parent_column: String,
-    },
-    /// No index of it begins with these columns, whole and in this order.
-    Index,
-}
-
 impl TableDef {
     /// Adds a foreign key.
     pub fn foreign_key(mut self, key: ForeignKey) -> TableDef {
@@ -127,15 +119,21 @@ impl TableDef {
         names.iter().map(position).collect()
     }
 
-    /// The number of the first index that begins with these columns, whole and in this order.
+    /// The number of the first index that begins with these columns, whole and in this order. A secondary
+    /// index goes on with the columns of the primary key.
     pub(crate) fn index_beginning_with(&self, columns: &[usize]) -> Option<usize> {
-        let begins = |index: &IndexDef| {
-            let is = |(part, column): (&crate::row::KeyPart, &usize)| {
-                part.column == *column && part.prefix_len.is_none()
+        let begins = |(number, index): (usize, &IndexDef)| {
+            let behind = match number {
+                0 => &[],
+                _ => &self.primary.parts[..],
             };
-            index.parts.len() >= columns.len() && index.parts.iter().zip(columns).all(is)
+            let mut parts = index.parts.iter().chain(behind);
+            columns.iter().all(|&column| {
+                let is = |part: &KeyPart| part.column == column && part.prefix_len.is_none();
+                parts.next().is_some_and(is)
+            })
         };
-        self.all_indexes().position(begins)
+        self.all_indexes().enumerate().position(begins)
     }
 
     /// `None` for a foreign key that is not valid (FK-1).

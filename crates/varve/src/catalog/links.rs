@@ -12,8 +12,9 @@
 //!   dropped before it lets go. Who finds the mark waits until that DDL statement has changed `Tables`
 //!   ([`Tables::serialize_ddl`](super::Tables::serialize_ddl)), and looks again.
 //!
-//! A table whose name begins with `#` is being made for another one, or is what another one replaced: it is
-//! nobody's parent and nobody's child.
+//! A table whose name begins with `#` is being made for another one, or is what another one replaced. It is
+//! nobody's parent, and no parent knows it as a child; but the rows that it gets have parents by the foreign
+//! keys that are new.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -108,6 +109,9 @@ pub(super) fn parents_of(
     by_name: impl Fn(&str) -> Option<Arc<OpenTable>>,
 ) -> Vec<Option<Arc<Parent>>> {
     let parent = |(key, name): (&ForeignKey, &String)| {
+        if key.kept {
+            return None;
+        }
         let parent = by_name(name)?;
         let (_, index) = child.def.parent_index(key, &parent.def).ok()?;
         let table = Arc::downgrade(&parent);

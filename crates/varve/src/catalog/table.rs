@@ -136,6 +136,11 @@ impl OpenTable {
         (0..names.len()).filter(|&n| names[n] == parent).collect()
     }
 
+    /// Whether a row that the table gets has to have parents.
+    pub fn needs_parents(&self) -> bool {
+        self.def.foreign_keys.iter().any(|key| !key.kept)
+    }
+
     /// Names the foreign key with this number as what refused a change.
     pub fn reference(&self, number: usize) -> Box<ReferenceError> {
         Box::new(ReferenceError {

@@ -21,6 +21,8 @@ struct Maps {
     children: HashMap<String, BTreeSet<String>>,
     /// The tables that have constraints, by `constraint_key`.
     constraints: HashMap<String, String>,
+    /// The names of tables that have stepped aside for others, which have not taken their places yet.
+    vacant: HashMap<TableId, String>,
 }
 
 /// Constraint names are unique in a schema, in any case of letters.
@@ -32,6 +34,7 @@ fn constraint_key(table: &str, constraint: &str) -> String {
 impl Maps {
     fn insert(&mut self, table: Arc<OpenTable>) {
         let name = table.def.name.clone();
+        self.vacant.retain(|_, vacant| *vacant != name);
         self.by_id.insert(table.id(), table.clone());
         if !is_aside(&name) {
             for (key, parent) in table
@@ -52,6 +55,7 @@ impl Maps {
     /// Takes the handle out, unless another one has its place by now.
     fn remove(&mut self, table: &OpenTable) {
         self.by_id.remove(&table.id());
+        self.vacant.remove(&table.id());
         let name = &table.def.name;
         if self.by_name.get(name).is_none_or(|t| t.id() != table.id()) {
             return;
@@ -100,15 +104,13 @@ impl Maps {
     }
 
     fn link(&self, table: &Arc<OpenTable>) {
-        if table.is_temporary() || is_aside(&table.def.name) {
-            table.links.set(Vec::new(), Vec::new());
-            return;
-        }
         let by_name = |name: &str| {
             let named = self.by_name.get(name)?;
             (!named.is_temporary()).then(|| named.clone())
         };
-        let named = self.children.get(&table.def.name).into_iter().flatten();
+        let is_parent = !table.is_temporary() && !is_aside(&table.def.name);
+        let named = self.children.get(&table.def.name).filter(|_| is_parent);
+        let named = named.into_iter().flatten();
         let children = children_of(table, named.filter_map(|name| by_name(name)));
         table.links.set(parents_of(table, by_name), children);
     }
@@ -153,6 +155,16 @@ impl Tables {
 
     pub fn find(&self, name: &str) -> Option<Arc<OpenTable>> {
         self.maps.read().by_name.get(name).cloned()
+    }
+
+    /// Whether the table of this name has stepped aside for another one, as ALTER TABLE has it do for a
+    /// moment.
+    pub fn is_vacant(&self, name: &str) -> bool {
+        self.maps
+            .read()
+            .vacant
+            .values()
+            .any(|vacant| vacant == name)
     }
 
     /// The open tables with foreign keys to a table of this name, itself among them if it has one.
@@ -255,8 +267,11 @@ impl Tables {
         maps.remove(old);
         maps.insert(new.clone());
         let (from, to) = (&old.def.name, &new.def.name);
-        if from != to && !(old.is_temporary() || is_aside(from) || is_aside(to)) {
-            maps.rename_parent(from, to);
+        match (is_aside(from), is_aside(to)) {
+            _ if from == to || old.is_temporary() => {}
+            (false, false) => maps.rename_parent(from, to),
+            (false, true) => drop(maps.vacant.insert(new.id(), from.clone())),
+            (true, _) => {}
         }
         maps.link_around(old);
         maps.link_around(&new);

@@ -1,6 +1,7 @@
 //! A database: opening, closing, background threads, and the faces of tables, transactions and cursors.
 
 mod create;
+mod foreign;
 #[cfg(feature = "internals")]
 mod internals;
 mod load;
@@ -22,7 +23,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::base::{Error, Result, TEMP_SPACE, Xid};
-use crate::catalog::{ForeignKey, IndexEstimate, OpenTable, TableDef};
+use crate::catalog::{IndexEstimate, OpenTable, TableDef};
 use crate::ddl::{Ddl, ForeignKeyChecks};
 use crate::flush::{FlushCounters, FlushOptions, Flusher};
 use crate::io::{DirLock, Disk, RealDisk};
@@ -37,6 +38,7 @@ use crate::table::{
 use crate::txn::{AutoIncLock, Core, CoreHandles, FlushLog, Isolation, PurgeOptions, Transaction};
 
 pub(crate) use create::CREATION_MARK;
+pub use foreign::{Reference, ReferencedParent};
 pub use metrics::{Metric, MetricKind};
 use open::OpenPurpose;
 pub use options::Options;
@@ -126,20 +128,10 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// `AlreadyExists`, also of a foreign key's name; `Invalid` for a definition that can't be used, or whose
-    /// foreign keys have a parent that does not fit; `NotFound` names a parent that is not there.
+    /// `AlreadyExists`; `Invalid` for a definition that can't be used; `BadForeignKey` if a parent is not
+    /// there or does not fit, `ConstraintExists` if the name of a foreign key is another one's.
     pub fn create_table(&self, def: &TableDef) -> Result<Table> {
-        Ok(Table {
-            table: self.inner.ddl.create_table(def, ForeignKeyChecks::On)?,
-        })
-    }
-
-    /// Like `create_table`; the parents of its foreign keys need not be there yet. Until they are, only rows
-    /// with a NULL in the columns, or those of a transaction that does not check, can be inserted.
-    pub fn create_table_before_parents(&self, def: &TableDef) -> Result<Table> {
-        Ok(Table {
-            table: self.inner.ddl.create_table(def, ForeignKeyChecks::Off)?,
-        })
+        self.create_table_with(def, ForeignKeyChecks::On)
     }
 
     /// Creates a temporary table: its rows are in no log, and end with the table or when the database is
@@ -163,13 +155,7 @@ impl Database {
     ///
     /// `NotFound`; `TableIsReferenced` by a foreign key of another table.
     pub fn drop_table(&self, name: &str) -> Result<()> {
-        self.inner.ddl.drop_table(name, ForeignKeyChecks::On)
-    }
-
-    /// Like `drop_table`, also if foreign keys refer to the table. They stay, and wait for a table of this
-    /// name that fits.
-    pub fn drop_table_despite_children(&self, name: &str) -> Result<()> {
-        self.inner.ddl.drop_table(name, ForeignKeyChecks::Off)
+        self.drop_table_with(name, ForeignKeyChecks::On)
     }
 
     /// Renames a table, once no transaction uses it any more. Handles on it have to be opened again. Those
@@ -177,13 +163,13 @@ impl Database {
     /// that of a table that is still being filled to take another one's place: after its rename, views that
     /// are older than that refuse it with [`Error::DefinitionChanged`].
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
-        self.inner.ddl.rename_table(from, to)
+        self.inner.ddl.rename_table(from, to, None)
     }
 
     /// Removes all rows at once, once no transaction uses the table any more. Handles have to be opened
     /// again. A table to which another one's foreign key refers is refused (`TableIsReferenced`).
     pub fn truncate_table(&self, name: &str) -> Result<()> {
-        self.inner.ddl.truncate_table(name)
+        self.truncate_table_with(name, ForeignKeyChecks::On)
     }
 
     /// Opens a table.
@@ -522,11 +508,6 @@ impl Table {
         &self.table.def
     }
 
-    /// The foreign keys, with their parents under the names that they have now.
-    pub fn foreign_keys(&self) -> Vec<ForeignKey> {
-        self.table.definition().foreign_keys
-    }
-
     /// Whether `Database::create_temporary_table` made it.
     pub fn is_temporary(&self) -> bool {
         self.table.is_temporary()
@@ -687,6 +668,12 @@ impl Transaction {
     /// prepared transactions included.
     pub fn lock_table_shared(&mut self, table: &Table) -> Result<()> {
         self.use_table(&table.table, crate::lock::TableMode::Shared)
+    }
+
+    /// Has a whole table alone, until the transaction ends: waits for all that have locked anything in it, or
+    /// have looked for parents there.
+    pub fn lock_table_exclusive(&mut self, table: &Table) -> Result<()> {
+        self.use_table(&table.table, crate::lock::TableMode::Exclusive)
     }
 
     /// Takes `n` consecutive AUTO_INCREMENT values for the running statement; returns the first. A statement

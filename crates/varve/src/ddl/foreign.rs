@@ -5,18 +5,21 @@
 
 use std::sync::Arc;
 
-use crate::base::{Error, Result};
-use crate::catalog::{ForeignKey, NoParent, OpenTable, TableDef, is_aside};
+use crate::base::{BadForeignKey, Error, NoParent, ReferenceError, Result};
+use crate::catalog::{ForeignKey, OpenTable, TableDef, is_aside};
 
 use super::Ddl;
 
 /// Whether DDL is to see to foreign keys (`foreign_key_checks`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ForeignKeyChecks {
-    /// Parents must be there, and a table that others refer to stays.
+    /// Parents must be there, and a table that others refer to keeps its rows.
+    #[default]
     On,
     /// Tables come and go in any order. What is there must fit all the same.
     Off,
+    /// The whole schema is dropped: a table stays only if one of another schema refers to it.
+    OtherSchemas,
 }
 
 impl Ddl {
@@ -27,11 +30,11 @@ impl Ddl {
         def: &TableDef,
         checks: ForeignKeyChecks,
     ) -> Result<()> {
-        if is_aside(&def.name) {
-            return Ok(());
-        }
-        for key in &def.foreign_keys {
-            self.check_constraint_name(def, key)?;
+        let is_aside = is_aside(&def.name);
+        for key in def.foreign_keys.iter().filter(|key| !key.kept) {
+            if !is_aside {
+                self.check_constraint_name(def, key)?;
+            }
             let other = match key.parent == def.name {
                 true => None,
                 false => (self.core.tables.find(&key.parent)).filter(|t| !t.is_temporary()),
@@ -40,12 +43,7 @@ impl Ddl {
                 Some(parent) => check_parent(def, key, &parent.def)?,
                 None if key.parent == def.name => check_parent(def, key, def)?,
                 None if checks == ForeignKeyChecks::Off => {}
-                None => {
-                    return Err(Error::not_found(format!(
-                        "table {}, the parent by foreign key {} of table {}",
-                        key.parent, key.name, def.name
-                    )));
-                }
+                None => return Err(bad(def, key, NoParent::Table)),
             }
         }
         for child in self.core.tables.children_of(&def.name) {
@@ -58,16 +56,30 @@ impl Ddl {
 
     fn check_constraint_name(&self, def: &TableDef, key: &ForeignKey) -> Result<()> {
         match self.core.tables.constraint_of(&def.name, &key.name) {
-            Some(table) if table.id() != def.id => Err(Error::AlreadyExists {
-                what: format!("foreign key {}, of table {},", key.name, table.def.name),
-            }),
+            Some(table) if table.id() != def.id => {
+                let names = reference(&table.def, key);
+                Err(Error::ConstraintExists(Box::new(names)))
+            }
             _ => Ok(()),
         }
     }
 
     /// Refuses to take a table away, or its rows, to which others refer.
-    pub(super) fn check_not_referenced(&self, table: &OpenTable) -> Result<()> {
-        for child in self.core.tables.children_of(&table.def.name) {
+    pub(super) fn check_not_referenced(
+        &self,
+        table: &OpenTable,
+        checks: ForeignKeyChecks,
+    ) -> Result<()> {
+        let name = &table.def.name;
+        let mut children = match checks {
+            ForeignKeyChecks::Off => return Ok(()),
+            _ if is_aside(name) => return Ok(()),
+            _ => self.core.tables.children_of(name),
+        };
+        if checks == ForeignKeyChecks::OtherSchemas {
+            children.retain(|child| schema_of(&child.def.name) != schema_of(name));
+        }
+        for child in children {
             let keys = child.foreign_keys_to(&table.def.name);
             if child.id() != table.id()
                 && let Some(&number) = keys.first()
@@ -96,6 +108,27 @@ impl Ddl {
     }
 }
 
+/// A table's name in the names that its constraints were given, before it is renamed and after.
+#[derive(Clone, Copy, Debug)]
+pub struct ConstraintPrefix<'a> {
+    pub from: &'a str,
+    pub to: &'a str,
+}
+
+impl ConstraintPrefix<'_> {
+    pub(super) fn rename_in(&self, def: &mut TableDef) {
+        for key in &mut def.foreign_keys {
+            if let Some(rest) = key.name.strip_prefix(self.from) {
+                key.name = format!("{}{rest}", self.to);
+            }
+        }
+    }
+}
+
+fn schema_of(table: &str) -> &str {
+    table.split_once('/').map_or("", |(schema, _)| schema)
+}
+
 /// The foreign keys to `from` refer to `to`.
 pub(super) fn rename_parent(def: &mut TableDef, from: &str, to: &str) {
     let to_it = def.foreign_keys.iter_mut();
@@ -105,22 +138,19 @@ pub(super) fn rename_parent(def: &mut TableDef, from: &str, to: &str) {
 }
 
 fn check_parent(child: &TableDef, key: &ForeignKey, parent: &TableDef) -> Result<()> {
-    let what = match child.parent_index(key, parent) {
-        Ok(_) => return Ok(()),
-        Err(NoParent::Column(column)) => format!("it has no column {column}"),
-        Err(NoParent::Types {
-            column,
-            parent_column,
-        }) => format!(
-            "its column {parent_column} and the child's column {column} have different types"
-        ),
-        Err(NoParent::Index) => format!(
-            "no index of it begins with ({}), whole and in this order; add one",
-            key.parent_columns.join(", ")
-        ),
-    };
-    Err(Error::invalid(format!(
-        "table {} can't be the parent by foreign key {} of table {}: {what}",
-        parent.name, key.name, child.name
-    )))
+    let fits = child.parent_index(key, parent);
+    fits.map(drop).map_err(|why| bad(child, key, why))
+}
+
+fn reference(child: &TableDef, key: &ForeignKey) -> ReferenceError {
+    ReferenceError {
+        table: child.name.clone(),
+        constraint: key.name.clone(),
+        parent: key.parent.clone(),
+    }
+}
+
+fn bad(child: &TableDef, key: &ForeignKey, why: NoParent) -> Error {
+    let key = reference(child, key);
+    Error::BadForeignKey(Box::new(BadForeignKey { key, why }))
 }

@@ -51,8 +51,8 @@ use crate::row::Collations;
 use crate::space::{MIXED, NewSpace, SPARE_FILE, Space, SpaceKind, Spaces};
 use crate::txn::{Core, Isolation, Transaction};
 
-pub use foreign::ForeignKeyChecks;
 use foreign::rename_parent;
+pub use foreign::{ConstraintPrefix, ForeignKeyChecks};
 pub use store::{FIRST_USER_ID, SYSTEM_INDEX, SYSTEM_TABLE, StoredDef, load_defs, system_def};
 pub use temporary::{TEMP_FILE, create_temporary_space, drop_temporary_table};
 
@@ -315,9 +315,7 @@ impl Ddl {
             return trx.commit();
         }
         let _serial = self.core.tables.serialize_ddl();
-        if checks == ForeignKeyChecks::On {
-            self.check_not_referenced(&table)?;
-        }
+        self.check_not_referenced(&table, checks)?;
         store::delete_def(&mut trx, &self.system, name)?;
         let _gate = table.keep_purge_away();
         let _decided = self.decide_removal(&mut trx, table.space())?;
@@ -397,7 +395,12 @@ impl Ddl {
 
     /// Renames a table once nobody uses it. One whose name begins with `#` is still being made, as a copy
     /// that ALTER TABLE makes, until it gets another name: views that are older than that don't read it.
-    pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
+    pub fn rename_table(
+        &self,
+        from: &str,
+        to: &str,
+        constraints: Option<ConstraintPrefix<'_>>,
+    ) -> Result<()> {
         let (mut trx, table) = self.lock(from)?;
         trx.may_use_kept_pages();
         if table.is_temporary() {
@@ -409,6 +412,12 @@ impl Ddl {
         def.name = to.to_string();
         if !(is_aside(from) || is_aside(to)) {
             rename_parent(&mut def, from, to);
+        }
+        if !is_aside(to) {
+            def.foreign_keys.iter_mut().for_each(|key| key.kept = false);
+        }
+        if let Some(prefix) = constraints {
+            prefix.rename_in(&mut def);
         }
         def.validate()?;
         self.check_absent(to)?;
@@ -479,14 +488,14 @@ impl Ddl {
     }
 
     /// Empties a table by giving it a fresh tablespace.
-    pub fn truncate_table(&self, name: &str) -> Result<()> {
+    pub fn truncate_table(&self, name: &str, checks: ForeignKeyChecks) -> Result<()> {
         let (mut trx, table) = self.lock(name)?;
         trx.may_use_kept_pages();
         if table.is_temporary() {
             return self.truncate_temporary(&table);
         }
         let _serial = self.core.tables.serialize_ddl();
-        self.check_not_referenced(&table)?;
+        self.check_not_referenced(&table, checks)?;
         let mut def = table.definition();
         self.assign_ids(&mut def)?;
         let schema = name.split_once('/').map_or("", |(schema, _)| schema);

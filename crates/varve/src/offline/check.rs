@@ -36,7 +36,7 @@ use crate::page;
 use crate::recovery;
 use crate::redo::{self, CONTROL_FILE, Control, Copied, REDO_DIR};
 use crate::space::{SpaceKind, Spaces};
-use crate::table::check_quiet_table;
+use crate::table::{check_quiet_table, find_orphans};
 use crate::txn::{Core, Isolation, Transaction};
 use crate::undo::SYSTEM_FILE;
 
@@ -442,8 +442,18 @@ impl Check<'_> {
         tables.sort_by_key(|t| t.id());
         for table in tables {
             self.table(&table);
+            self.orphans(core, &table);
         }
         Ok(())
+    }
+
+    fn orphans(&mut self, core: &Arc<Core>, table: &Arc<OpenTable>) {
+        let mut notes = Vec::new();
+        let mut reader = Transaction::begin(core.clone(), Isolation::RepeatableRead);
+        // What keeps the rows from being read has been told.
+        let _ = find_orphans(&mut reader, table, &mut |note| notes.push(note));
+        let file = table_path(&table.def.name);
+        notes.into_iter().for_each(|note| self.note(&file, note));
     }
 
     fn table(&mut self, table: &OpenTable) {

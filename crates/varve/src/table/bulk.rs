@@ -122,7 +122,7 @@ struct Batch<'a> {
 
 /// Inserts rows, one datum per column each. If one can't be inserted, none is.
 pub fn insert_rows(trx: &mut Transaction, table: &OpenTable, rows: &[&[Datum<'_>]]) -> Result<()> {
-    if !table.foreign.is_empty() && trx.checks_foreign_keys() {
+    if table.needs_parents() && trx.checks_foreign_keys() {
         // Each row may be the parent of the next.
         let insert = |trx: &mut Transaction, row: &&[Datum<'_>]| {
             insert_row(trx, table, row, OnDuplicate::LockShared)

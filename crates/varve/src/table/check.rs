@@ -13,6 +13,7 @@
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use crate::base::{Error, GoingOn, PageId, PageNo, Result, SYSTEM_SPACE};
 use crate::btree::TreeReport;
@@ -26,6 +27,7 @@ use crate::row::{ExternalValues, RowRef};
 use crate::txn::Transaction;
 
 use super::external::{damaged, row_for_keys};
+use super::orphans::find_orphans;
 use super::version::read_leaf;
 
 /// Messages about single rows beyond this many are counted, not told.
@@ -44,11 +46,13 @@ pub struct CheckReport {
     pub old_overflow_pages: u64,
     /// What is wrong, in words. Empty: the table is sound.
     pub errors: Vec<String>,
+    /// What is worth to be known, and no damage: rows without a parent.
+    pub notes: Vec<String>,
 }
 
 /// Checks a table; waits for transactions that write to it. An interrupt of `trx`, which is to be no other's,
 /// ends it.
-pub fn check_table(trx: &mut Transaction, table: &OpenTable) -> Result<CheckReport> {
+pub fn check_table(trx: &mut Transaction, table: &Arc<OpenTable>) -> Result<CheckReport> {
     trx.use_table(table, TableMode::Shared)?;
     let _no_purge = table.keep_purge_away();
     let mut errors = Vec::new();
@@ -66,6 +70,9 @@ pub fn check_table(trx: &mut Transaction, table: &OpenTable) -> Result<CheckRepo
     errors.append(&mut report.errors);
     errors.truncate(MAX_ERRORS);
     report.errors = errors;
+    if report.errors.is_empty() {
+        find_orphans(trx, table, &mut |note| report.notes.push(note))?;
+    }
     Ok(report)
 }
 

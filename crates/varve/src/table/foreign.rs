@@ -18,23 +18,61 @@
 //! As in InnoDB, rows are checked one by one and at once; NO ACTION is RESTRICT.
 
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, Sabotage, TableId};
 use crate::catalog::{Child, OpenTable, Parent, ReferentialAction};
 use crate::lock::TableMode;
 use crate::row::{Datum, DatumBuf, RowRef};
 use crate::txn::Transaction;
 
 use super::cursor::{Cursor, KeyMatch, LockMode};
-use super::write::{Cascade, CurrentRow, delete_row_by, update_row_by};
+use super::write::{CurrentRow, delete_row_by, update_row_by};
 
 /// A change of a child is made by that of its parent, which is made by …: at most so many (InnoDB's
 /// `FK_MAX_CASCADE_DEL`).
 const MOST_CASCADES: u32 = 15;
 
+/// How long the name of a table is nobody's while ALTER TABLE puts its copy there, about.
+const VACANCY: Duration = Duration::from_millis(1);
+
 type Key<'a> = SmallVec<[Datum<'a>; 4]>;
+
+/// How a change came about: a statement's, or one that follows the change of a parent.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Cascade<'a> {
+    pub depth: u32,
+    /// The foreign key by which it came: its table, and its number there. What it says is so already.
+    pub from: Option<(&'a OpenTable, usize)>,
+    /// The tables whose rows are being updated on the way here.
+    pub updated: Option<&'a Updated<'a>>,
+}
+
+/// A table one of whose rows is being updated, and those above it.
+pub(super) struct Updated<'a> {
+    pub table: TableId,
+    pub above: Option<&'a Updated<'a>>,
+}
+
+impl Cascade<'_> {
+    pub fn comes_from(&self, table: &OpenTable, number: usize) -> bool {
+        let is = |(from, n): (&OpenTable, usize)| from.id() == table.id() && n == number;
+        self.from.is_some_and(is)
+    }
+
+    pub fn updates(&self, table: TableId) -> bool {
+        let mut at = self.updated;
+        while let Some(updated) = at {
+            if updated.table == table {
+                return true;
+            }
+            at = updated.above;
+        }
+        false
+    }
+}
 
 /// Checks the foreign keys whose index in the child is number `index`: the row with these values is about to
 /// get its entry there.
@@ -49,7 +87,8 @@ pub(super) fn check_parents(
         return Ok(());
     }
     for (number, own) in table.foreign.iter().enumerate() {
-        if own.index != index || by.comes_from(table, number) {
+        if own.index != index || table.def.foreign_keys[number].kept || by.comes_from(table, number)
+        {
             continue;
         }
         let key: Key<'_> = own.columns.iter().map(|&column| values[column]).collect();
@@ -66,8 +105,16 @@ fn check_parent(
     number: usize,
     key: &[Datum<'_>],
 ) -> Result<()> {
+    let is_sabotaged = |sabotage| trx.core().log.is_sabotaged(sabotage);
+    if is_sabotaged(Sabotage::ParentNotLookedFor) {
+        return Ok(());
+    }
+    let lock = match is_sabotaged(Sabotage::ParentNotLocked) {
+        true => LockMode::None,
+        false => LockMode::Shared,
+    };
     let mut tried: Option<Arc<Parent>> = None;
-    while let Some(link) = table.links.parent(number) {
+    while let Some(link) = parent_of(trx, table, number)? {
         let mode = TableMode::IntentionShared;
         let Some(parent) = locked(trx, &link.table, |_| mode)? else {
             wait_for_ddl(trx, table, &mut tried, link)?;
@@ -75,12 +122,46 @@ fn check_parent(
         };
         debug_assert_eq!(parent.def.name, table.links.parent_names()[number], "FK-2");
         let mut cursor = Cursor::open(parent, link.index)?;
-        if cursor.seek(trx, key, KeyMatch::Exact, LockMode::Shared)? {
+        if cursor.seek(trx, key, KeyMatch::Exact, lock)? {
             return Ok(());
         }
         break;
     }
     Err(Error::NoReferencedRow(table.reference(number)))
+}
+
+/// The parent by this foreign key. One that has stepped aside for another one is waited for.
+fn parent_of(trx: &Transaction, table: &OpenTable, number: usize) -> Result<Option<Arc<Parent>>> {
+    let began = Instant::now();
+    loop {
+        let parent = table.links.parent(number);
+        let tables = &trx.core().tables;
+        if parent.is_some() || !tables.is_vacant(&table.links.parent_names()[number]) {
+            return Ok(parent);
+        }
+        trx.check_interrupt()?;
+        if began.elapsed() >= trx.lock_wait_timeout() {
+            return Err(Error::LockWaitTimeout);
+        }
+        std::thread::sleep(VACANCY);
+    }
+}
+
+/// The parent by this foreign key, kept from DDL, and the number of its index; `None`: there is none that
+/// fits.
+pub(super) fn parent_to_read(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    number: usize,
+) -> Result<Option<(Arc<OpenTable>, usize)>> {
+    let mut tried = None;
+    while let Some(link) = table.links.parent(number) {
+        match locked(trx, &link.table, |_| TableMode::IntentionShared)? {
+            Some(parent) => return Ok(Some((parent, link.index))),
+            None => wait_for_ddl(trx, table, &mut tried, link)?,
+        }
+    }
+    Ok(None)
 }
 
 /// The table at the other end of a link, locked. `None`: it is dropped.
@@ -129,6 +210,17 @@ pub(super) fn see_to_children(
     if !table.links.has_children() || !trx.checks_foreign_keys() {
         return Ok(());
     }
+    if trx.core().log.is_sabotaged(Sabotage::ChildrenForgotten) {
+        return Ok(());
+    }
+    let here = Updated {
+        table: table.id(),
+        above: by.updated,
+    };
+    let by = Cascade {
+        updated: new.map(|_| &here).or(by.updated),
+        ..by
+    };
     let mut tried = None;
     // If one of the children was dropped or replaced, all are looked at again. Those that have followed are
     // not found any more, and none can have come to this row, which is locked.
@@ -151,6 +243,41 @@ pub(super) fn see_to_children(
         }
         return Ok(());
     }
+}
+
+/// A row that refers to itself can't get another key, unless it refers to something else then: it is in its
+/// own way, as in InnoDB, which says so of rows that are deleted and inserted again by that.
+pub(super) fn check_own_reference(
+    trx: &Transaction,
+    table: &OpenTable,
+    old: &RowRef<'_>,
+    new: &[Datum<'_>],
+) -> Result<()> {
+    if !table.links.has_children() || !trx.checks_foreign_keys() {
+        return Ok(());
+    }
+    for child in table.links.children().iter() {
+        let Some(itself) = child
+            .table
+            .upgrade()
+            .filter(|child| child.id() == table.id())
+        else {
+            continue;
+        };
+        let own = &itself.foreign[child.number].columns;
+        let ends = || own.iter().zip(&child.parent_columns);
+        let refers =
+            ends().all(|(&own, &its)| old.get(own).is_some() && old.get(own) == old.get(its));
+        let stays = own.iter().all(|&own| new[own] == old.get(own));
+        let moves = child
+            .parent_columns
+            .iter()
+            .any(|&its| new[its] != old.get(its));
+        if refers && stays && moves {
+            return Err(Error::RowIsReferenced(table.reference(child.number)));
+        }
+    }
+    Ok(())
 }
 
 fn action(its: &OpenTable, child: &Child, new: Option<&[Datum<'_>]>) -> ReferentialAction {
@@ -181,12 +308,15 @@ fn see_to(
     if !found {
         return Ok(());
     }
-    if action.refuses() {
+    let deletes = action == ReferentialAction::Cascade && new.is_none();
+    // As InnoDB: a chain of updates that comes back to a table would go on for ever.
+    if action.refuses() || (!deletes && by.updates(its.id())) {
         return Err(Error::RowIsReferenced(its.reference(child.number)));
     }
     let by = Cascade {
         depth: by.depth + 1,
         from: Some((its, child.number)),
+        ..by
     };
     if by.depth > MOST_CASCADES {
         return Err(Error::CascadeTooDeep(its.reference(child.number)));
@@ -228,6 +358,18 @@ fn follow(
         };
         values.push(value);
     }
+    let values = values.datums();
+    // NULL where the child takes none, or a value that is too long for it.
+    if table.format.check(&values).is_err() {
+        return Err(Error::RowIsReferenced(table.reference(child.number)));
+    }
     let current: CurrentRow<'_> = cursor.current(trx)?;
-    update_row_by(trx, table, current, &values.datums(), by).map(drop)
+    let done = update_row_by(trx, table, current, &values, by).map(drop);
+    done.map_err(|e| match e {
+        Error::DuplicateKey { index } => Error::ForeignDuplicateKey {
+            table: table.def.name.clone(),
+            index,
+        },
+        e => e,
+    })
 }

@@ -16,7 +16,7 @@
 //!
 //! Latch order within a mini-transaction: leaf, undo page, meta page.
 
-use crate::base::{Error, Result, RollPtr, RowHead, StopPoint};
+use crate::base::{Error, Result, RollPtr, RowHead, Sabotage, StopPoint};
 use crate::catalog::{
     DELETED, EXTERNAL, EntryRecord, OpenIndex, OpenTable, ROW_AT, RowRecord, entry_state,
 };
@@ -31,7 +31,7 @@ use super::external::{
     StoredRow, damaged, dropped_refs, inline_row, row_for_keys, row_with_external_columns,
     store_row,
 };
-use super::foreign::{check_parents, see_to_children};
+use super::foreign::{Cascade, check_own_reference, check_parents, see_to_children};
 use super::rowlock::{Locked, lock_row};
 use super::undo::{RecordChange, append_undo, encode_undo};
 use super::unique::{Conflict, find_conflict};
@@ -73,21 +73,6 @@ impl OnDuplicate {
     }
 }
 
-/// How a change came about: a statement's, or one that follows the change of a parent.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Cascade<'a> {
-    pub depth: u32,
-    /// The foreign key by which it came: its table, and its number there. What it says is so already.
-    pub from: Option<(&'a OpenTable, usize)>,
-}
-
-impl Cascade<'_> {
-    pub fn comes_from(&self, table: &OpenTable, number: usize) -> bool {
-        let is = |(from, n): (&OpenTable, usize)| from.id() == table.id() && n == number;
-        self.from.is_some_and(is)
-    }
-}
-
 /// Runs `operation`; if it fails, takes back what it changed.
 pub(super) fn whole(
     trx: &mut Transaction,
@@ -96,6 +81,9 @@ pub(super) fn whole(
     trx.check_active()?;
     let before = trx.savepoint();
     operation(trx).inspect_err(|_| {
+        if trx.core().log.is_sabotaged(Sabotage::RefusedCascadeStays) {
+            return;
+        }
         // If this fails, too, it has poisoned the database; the first error is the one to report.
         let _ = trx.rollback_to(before);
     })
@@ -738,6 +726,7 @@ pub(super) fn update_row_by(
         let mut key = Vec::new();
         table.clustered.codec.encode_columns(values, &mut key)?;
         if key != current.key {
+            check_own_reference(trx, table, &old, values)?;
             trx.wait_for_turn(table)?;
             whole(trx, |trx| {
                 remove_row(trx, table, current, &old)?;

@@ -313,11 +313,6 @@ impl Transaction {
         self.core.check_usable()
     }
 
-    /// How long a statement waits for a lock.
-    pub fn set_lock_wait_timeout(&mut self, timeout: Duration) {
-        self.lock_wait = timeout;
-    }
-
     /// A cursor has come to `n` rows. Told to the counter at the statement's end and every so often.
     #[inline]
     pub(crate) fn count_rows(&mut self, n: u64) {

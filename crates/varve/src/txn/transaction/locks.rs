@@ -1,5 +1,7 @@
 //! The locks that a transaction takes: on rows, gaps and tables.
 
+use std::time::Duration;
+
 use crate::base::{Error, IndexId, Result, Sabotage, TableId};
 use crate::catalog::{OpenTable, TableDef};
 use crate::lock::{Acquired, Mode, TableMode, TrxLocks, Wait};
@@ -70,6 +72,15 @@ impl Transaction {
         self.locks
             .as_ref()
             .expect("there until the transaction is dropped")
+    }
+
+    pub(crate) fn lock_wait_timeout(&self) -> Duration {
+        self.lock_wait
+    }
+
+    /// How long a statement waits for a lock.
+    pub fn set_lock_wait_timeout(&mut self, timeout: Duration) {
+        self.lock_wait = timeout;
     }
 
     /// The caller keeps tables from changing under the transaction by means of its own (MariaDB's metadata

@@ -1,0 +1,613 @@
+// foreign.cc: foreign keys in statements that make tables, and in the server's questions about tables.
+//
+// An ALTER TABLE copies the table (ddl.cc). The copy's create() gets the whole set: what the table keeps,
+// marked as old, and what is new. Rows that are copied are checked by the new ones only, as by InnoDB. CREATE
+// TABLE ... LIKE hands over old ones, too, but takes none along.
+
+#include "foreign.h"
+
+#include "columns.h"
+#include "engine.h"
+#include "error_map.h"
+#include "ha_varve.h"
+
+#include "sql_show.h"
+#include "sql_table.h"
+
+#include <algorithm>
+#include <ctime>
+#include <mutex>
+
+namespace varve_plugin {
+
+varve_foreign_key_checks foreign_key_checks(THD *thd)
+{
+  const bool off= thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS);
+  return off ? VARVE_IGNORE_REFERENCES : VARVE_CHECK_REFERENCES;
+}
+
+static std::string quoted(THD *thd, const std::string &name)
+{
+  String text;
+  append_identifier(thd, &text, name.c_str(), name.size());
+  return std::string(text.ptr(), text.length());
+}
+
+std::string user_name(const std::string &engine_name)
+{
+  if (engine_name.compare(0, 4, "#sql") == 0)
+    return engine_name;  // One that ALTER TABLE makes.
+  char text[NAME_LEN * 5 + 1];
+  const uint length= filename_to_tablename(engine_name.c_str(), text, sizeof text, true);
+  return std::string(text, length);
+}
+
+// The two parts of "schema/table".
+static std::string schema_of(const std::string &name)
+{
+  return name.substr(0, name.find('/'));
+}
+
+static std::string table_of(const std::string &name)
+{
+  return name.substr(name.find('/') + 1);
+}
+
+static std::string engine_name(const LEX_CSTRING &name)
+{
+  char folded[NAME_LEN + 1], text[FN_REFLEN];
+  strmake(folded, name.str, std::min<size_t>(name.length, NAME_LEN));
+  if (lower_case_table_names)
+    my_casedn_str(files_charset_info, folded);
+  return std::string(text, tablename_to_filename(folded, text, sizeof text));
+}
+
+static bool same_name(const char *a, const char *b)
+{
+  return !my_strcasecmp(system_charset_info, a, b);
+}
+
+/* Statements that make tables */
+
+static const Field *find_field(const TABLE *form, const std::string &name)
+{
+  for (Field **at= form->field; *at; at++)
+    if (same_name((*at)->field_name.str, name.c_str()))
+      return *at;
+  return nullptr;
+}
+
+enum class Served { NO, BY_PREFIX, YES };
+
+// Whether an index of `form` begins with these columns.
+static Served is_served(const TABLE *form, const std::vector<std::string> &columns)
+{
+  Served best= Served::NO;
+  for (uint i= 0; i < form->s->keys; i++)
+  {
+    const KEY &key= form->key_info[i];
+    if (key.ext_key_parts < columns.size() || key.algorithm == HA_KEY_ALG_LONG_HASH)
+      continue;
+    Served served= Served::YES;
+    for (size_t part= 0; part < columns.size() && served != Served::NO; part++)
+    {
+      const KEY_PART_INFO &at= key.key_part[part];
+      if (!same_name(at.field->field_name.str, columns[part].c_str()))
+        served= Served::NO;
+      else if (at.key_part_flag & (HA_PART_KEY_SEG | HA_BLOB_PART))
+        served= Served::BY_PREFIX;
+    }
+    best= std::max(best, served);
+  }
+  return best;
+}
+
+// The generated columns that are computed from this one and whose values lie in the table's rows.
+static const Field *computed_from(TABLE *form, const Field *field)
+{
+  for (Field **at= form->vfield; at && *at; at++)
+  {
+    if (!is_stored(form, *at))
+      continue;
+    MY_BITMAP *const before= form->read_set;
+    bitmap_clear_all(&form->tmp_set);
+    form->read_set= &form->tmp_set;
+    (*at)->vcol_info->expr->walk(&Item::register_field_in_read_map, true, form);
+    form->read_set= before;
+    if (bitmap_is_set(&form->tmp_set, field->field_index))
+      return *at;
+  }
+  return nullptr;
+}
+
+// A change of the parent changes a column of the child.
+static bool changes_child(const Foreign_key &key)
+{
+  return key.update_opt == FK_OPTION_CASCADE || key.update_opt == FK_OPTION_SET_NULL ||
+         key.delete_opt == FK_OPTION_SET_NULL;
+}
+
+static varve_referential_action action(enum_fk_option option)
+{
+  switch (option)
+  {
+  case FK_OPTION_CASCADE:   return VARVE_CASCADE;
+  case FK_OPTION_SET_NULL:  return VARVE_SET_NULL;
+  case FK_OPTION_NO_ACTION: return VARVE_NO_ACTION;
+  default:                  return VARVE_RESTRICT;  // SET DEFAULT too, as InnoDB takes it.
+  }
+}
+
+// What InnoDB calls a foreign key in its warnings.
+static std::string key_text(const Foreign_key &key)
+{
+  static const size_t most= 48;
+  if (key.name.str)
+    return '`' + std::string(key.name.str, std::min<size_t>(key.name.length, most - 2)) + '`';
+  std::string text= "(";
+  List_iterator_fast<Key_part_spec> columns(const_cast<Foreign_key &>(key).columns);
+  while (const Key_part_spec *column= columns++)
+  {
+    if (most - text.size() < (columns.peek() ? 6 : 4) + column->field_name.length)
+    {
+      text+= "...";
+      break;
+    }
+    text.append(column->field_name.str, column->field_name.length);
+    if (columns.peek())
+      text+= ", ";
+  }
+  return text + ')';
+}
+
+static std::vector<std::string> names_of(List<Key_part_spec> &columns)
+{
+  std::vector<std::string> names;
+  List_iterator_fast<Key_part_spec> all(columns);
+  while (const Key_part_spec *column= all++)
+    names.emplace_back(column->field_name.str, column->field_name.length);
+  return names;
+}
+
+static std::vector<const char *> pointers_to(const std::vector<std::string> &names)
+{
+  std::vector<const char *> pointers;
+  for (const std::string &name : names)
+    pointers.push_back(name.c_str());
+  return pointers;
+}
+
+// The number of a constraint whose name was made for this table; 0 if it was not.
+static ulonglong made_number(const std::string &table, const char *constraint)
+{
+  const std::string prefix= table + "_ibfk_";
+  if (strncmp(constraint, prefix.c_str(), prefix.size()))
+    return 0;
+  const char *const digits= constraint + prefix.size();
+  char *end;
+  const ulonglong number= *digits == '0' ? 0 : strtoull(digits, &end, 10);
+  return number && !*end ? number : 0;
+}
+
+int Foreign_keys::warn(THD *thd, const char *with, const Parts &parts, const std::string &what) const
+{
+  const std::string text= m_operation + with + "foreign key " + parts.text + " constraint failed. " + what;
+  push_warning(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN, text.c_str());
+  note_foreign_error(thd, text);
+  return HA_ERR_CANNOT_ADD_FOREIGN;
+}
+
+// What the engine can't see: it has neither virtual columns nor the server's expressions.
+int Foreign_keys::check_columns(THD *thd, TABLE *form, const Foreign_key &key, const Parts &parts) const
+{
+  for (const std::string &name : parts.columns)
+  {
+    const Field *field= find_field(form, name);
+    if (!field)
+      return warn(thd, " ", parts, "Column " + name + " was not found.");
+    if (!field->stored_in_db())
+      return refuse("foreign keys of virtual columns");
+    const bool sets_null= key.delete_opt == FK_OPTION_SET_NULL || key.update_opt == FK_OPTION_SET_NULL;
+    if (sets_null && !field->real_maybe_null())
+      return warn(thd, " with ", parts, "You have defined a SET NULL condition but column '" + name +
+                                        "' is defined as NOT NULL.");
+    const Field *computed= computed_from(form, field);
+    if (computed && computed->stored_in_db() && (changes_child(key) || key.delete_opt == FK_OPTION_CASCADE))
+    {
+      push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN,
+                          "Create table '%s/%s' with foreign key constraint failed. Cannot add foreign key "
+                          "constraint placed on the base column of stored column. ",
+                          form->s->db.str, form->s->table_name.str);
+      return HA_ERR_CANNOT_ADD_FOREIGN;
+    }
+    if (computed && changes_child(key))
+      return refuse("foreign keys that change columns of which indexed virtual columns are made");
+  }
+  if (form->versioned() && (changes_child(key) || key.delete_opt == FK_OPTION_CASCADE))
+    return refuse("cascading foreign keys of system-versioned tables");
+  switch (is_served(form, parts.columns))
+  {
+  case Served::YES:
+    return 0;
+  case Served::BY_PREFIX:
+    return warn(thd, " with ", parts, "There is only prefix index in the referenced table where the referenced "
+                                      "columns appear as the first columns.");
+  case Served::NO:
+    break;
+  }
+  return warn(thd, " with ", parts,
+              "There is no index in the referenced table where the referenced columns appear as the first columns.");
+}
+
+int Foreign_keys::add(THD *thd, TABLE *form, const std::string &name, const Foreign_key &key)
+{
+  Parts &parts= m_parts.emplace_back();
+  Foreign_key &mutable_key= const_cast<Foreign_key &>(key);  // The server's lists have no const iterators.
+  parts.text= key_text(key);
+  parts.child= name;
+  parts.columns= names_of(mutable_key.columns);
+  parts.parent_columns= names_of(mutable_key.ref_columns);
+  parts.column_pointers= pointers_to(parts.columns);
+  parts.parent_column_pointers= pointers_to(parts.parent_columns);
+  if (int error= check_columns(thd, form, key, parts))
+    return error;
+  if (key.constraint_name.str)
+    parts.name.assign(key.constraint_name.str, key.constraint_name.length);
+  else
+    parts.name= std::string(form->s->table_name.str) + "_ibfk_" + std::to_string(m_next_number++);
+  const std::string schema= key.ref_db.str ? engine_name(key.ref_db) : schema_of(name);
+  parts.parent= schema + '/' + engine_name(key.ref_table);
+  for (const varve_foreign_key &other : m_keys)
+    if (same_name(other.name, parts.name.c_str()))
+      return HA_ERR_CANNOT_ADD_FOREIGN;  // As InnoDB: without a word about it.
+  varve_foreign_key told{};
+  told.name= parts.name.c_str();
+  told.columns= parts.column_pointers.data();
+  told.parent_columns= parts.parent_column_pointers.data();
+  told.n_columns= uint32_t(parts.columns.size());
+  told.parent= parts.parent.c_str();
+  told.child= parts.child.c_str();
+  told.on_delete= action(key.delete_opt);
+  told.on_update= action(key.update_opt);
+  told.kept= key.old;
+  m_keys.push_back(told);
+  return 0;
+}
+
+int Foreign_keys::collect(THD *thd, TABLE *form, const std::string &name, const HA_CREATE_INFO *info)
+{
+  if (!info->alter_info)
+    return 0;
+  const bool is_copy= info->options & HA_CREATE_TMP_ALTER;
+  const std::string table= form->s->table_name.str;
+  m_operation= (is_copy ? "Alter  table " : "Create  table ") + quoted(thd, form->s->db.str) + '.' +
+               quoted(thd, table);
+  // Names that were made go on from the highest number, also if that one is dropped by the same statement.
+  List_iterator_fast<Alter_drop> drops(info->alter_info->drop_list);
+  while (const Alter_drop *drop= drops++)
+    if (drop->type == Alter_drop::FOREIGN_KEY)
+      m_next_number= std::max(m_next_number, made_number(table, drop->name) + 1);
+  for (const bool old : {true, false})
+  {
+    List_iterator_fast<Key> keys(info->alter_info->key_list);
+    while (const Key *key= keys++)
+    {
+      if (key->type != Key::FOREIGN_KEY || key->old != old || (old && !is_copy))
+        continue;
+      const Foreign_key &foreign= *static_cast<const Foreign_key *>(key);
+      if (info->tmp_table())
+      {
+        const std::string text= m_operation + " with foreign key constraint failed. "
+                                              "Temporary tables can't have foreign key constraints.";
+        push_warning(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN, text.c_str());
+        return HA_ERR_CANNOT_ADD_FOREIGN;
+      }
+      if (old)
+        m_next_number= std::max(m_next_number, made_number(table, foreign.constraint_name.str) + 1);
+      if (int error= add(thd, form, name, foreign))
+        return error;
+    }
+  }
+  return 0;
+}
+
+void Foreign_keys::put_into(varve_table_def *def) const
+{
+  def->foreign_keys= m_keys.data();
+  def->n_foreign_keys= uint32_t(m_keys.size());
+}
+
+int Foreign_keys::refused(THD *thd, varve_code code) const
+{
+  const std::string constraint= varve_last_error_constraint();
+  if (code == VARVE_CONSTRAINT_EXISTS)
+  {
+    const std::string table= m_operation.substr(m_operation.find(" table ") + strlen(" table "));
+    std::string words;
+    for (const varve_foreign_key &key : m_keys)
+      if (key.name == constraint)
+        words= constraint_text(thd, Told_key(key));
+    const std::string text= "CREATE or ALTER TABLE " + table + " failed: duplicate name, " +
+                            words;
+    push_warning(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_FOUND_DUPP_KEY, text.c_str());
+    return HA_ERR_FOUND_DUPP_KEY;
+  }
+  const char *column, *parent_column;
+  const varve_parent_fault fault= varve_last_error_parent(&column, &parent_column);
+  for (size_t i= 0; i < m_keys.size(); i++)
+  {
+    const Parts &parts= m_parts[i];
+    if (parts.name != constraint)
+      continue;
+    const std::string parent= quoted(thd, user_name(schema_of(parts.parent))) + '.' +
+                              quoted(thd, user_name(table_of(parts.parent)));
+    switch (fault)
+    {
+    case VARVE_NO_PARENT:
+      return warn(thd, " with ", parts, "Referenced table " + parent + " not found in the data dictionary.");
+    case VARVE_NO_PARENT_COLUMN:
+      return warn(thd, " ", parts, std::string("Column ") + parent_column + " was not found.");
+    case VARVE_PARENT_HAS_OTHER_TYPE:
+      return warn(thd, " with ", parts, std::string("Field type or character set for column '") + column +
+                                        "' does not match referenced column '" + parent_column + "'.");
+    default:
+      return warn(thd, " with ", parts, "There is no index in the referenced table where the referenced columns "
+                                        "appear as the first columns.");
+    }
+  }
+  // A foreign key of another table, which has waited for this one.
+  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN, "VARVE: %s",
+                      varve_last_error());
+  return HA_ERR_CANNOT_ADD_FOREIGN;
+}
+
+/* What the engine has */
+
+static std::vector<std::string> told_names(const char *const *names, uint32_t n)
+{
+  return std::vector<std::string>(names, names + n);
+}
+
+static std::vector<bool> told_flags(const bool *flags, uint32_t n)
+{
+  return flags ? std::vector<bool>(flags, flags + n) : std::vector<bool>(n);
+}
+
+Told_key::Told_key(const varve_foreign_key &key)
+  : name(key.name), child(key.child), parent(key.parent), parent_index(key.parent_index ? key.parent_index : ""),
+    has_parent(key.parent_index), columns(told_names(key.columns, key.n_columns)),
+    parent_columns(told_names(key.parent_columns, key.n_columns)),
+    nullable(told_flags(key.nullable, key.n_columns)),
+    parent_nullable(told_flags(key.parent_nullable, key.n_columns)), on_delete(key.on_delete),
+    on_update(key.on_update)
+{
+}
+
+static std::vector<Told_key> told(decltype(varve_table_foreign_keys) *about, const varve_table *table)
+{
+  std::vector<Told_key> keys;
+  about(table, [](void *to, const varve_foreign_key *key) {
+    static_cast<std::vector<Told_key> *>(to)->emplace_back(*key);
+  }, &keys);
+  const auto id= [](const Told_key &key) { return schema_of(key.child) + '/' + key.name; };
+  std::sort(keys.begin(), keys.end(), [&](const Told_key &a, const Told_key &b) { return id(a) < id(b); });
+  return keys;
+}
+
+std::vector<Told_key> foreign_keys_of(const varve_table *table)
+{
+  return told(varve_table_foreign_keys, table);
+}
+
+std::vector<Told_key> foreign_keys_to(const varve_table *table)
+{
+  return told(varve_table_referencing, table);
+}
+
+static std::string list(THD *thd, const std::vector<std::string> &columns)
+{
+  std::string text;
+  for (const std::string &column : columns)
+    text+= (text.empty() ? "" : ", ") + quoted(thd, column);
+  return '(' + text + ')';
+}
+
+static const char *action_text(varve_referential_action action)
+{
+  switch (action)
+  {
+  case VARVE_CASCADE:   return "CASCADE";
+  case VARVE_SET_NULL:  return "SET NULL";
+  case VARVE_NO_ACTION: return "NO ACTION";
+  case VARVE_RESTRICT:  break;
+  }
+  return nullptr;
+}
+
+std::string constraint_text(THD *thd, const Told_key &key)
+{
+  std::string text= "CONSTRAINT " + quoted(thd, key.name) + " FOREIGN KEY " + list(thd, key.columns) + " REFERENCES ";
+  if (schema_of(key.child) != schema_of(key.parent))
+    text+= quoted(thd, user_name(schema_of(key.parent))) + '.';
+  text+= quoted(thd, user_name(table_of(key.parent))) + ' ' + list(thd, key.parent_columns);
+  if (const char *words= action_text(key.on_delete))
+    text+= std::string(" ON DELETE ") + words;
+  if (const char *words= action_text(key.on_update))
+    text+= std::string(" ON UPDATE ") + words;
+  return text;
+}
+
+std::string last_constraint(THD *thd)
+{
+  const std::string name= varve_last_error_constraint(), child= varve_last_error_child();
+  varve_table *table;
+  if (varve_table_open(db, child.c_str(), &table))
+    return {};
+  std::string text;
+  for (const Told_key &key : foreign_keys_of(table))
+    if (key.name == name)
+      text= quoted(thd, user_name(schema_of(child))) + '.' + quoted(thd, user_name(table_of(child))) + ", " +
+            constraint_text(thd, key);
+  varve_table_close(table);
+  return text;
+}
+
+static std::mutex latest_error_mutex;
+static std::string latest_error;
+
+void note_foreign_error(THD *thd, const std::string &what)
+{
+  char when[32];
+  const time_t now= time(nullptr);
+  struct tm local;
+  strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", localtime_r(&now, &local));
+  const std::string statement(thd->query(), std::min<size_t>(thd->query_length(), 300));
+  const std::lock_guard<std::mutex> alone(latest_error_mutex);
+  latest_error= std::string(when) + " thread " + std::to_string(thd->thread_id) + ": " + statement + '\n' + what + '\n';
+}
+
+std::string latest_foreign_error()
+{
+  const std::lock_guard<std::mutex> alone(latest_error_mutex);
+  return latest_error;
+}
+
+std::string last_child_index()
+{
+  return user_name(table_of(varve_last_error_child())) + '/' + varve_last_error_child_index();
+}
+
+}  // namespace varve_plugin
+
+using namespace varve_plugin;
+
+/* The server's questions about an open table */
+
+static LEX_CSTRING *for_statement(THD *thd, const std::string &text)
+{
+  return thd_make_lex_string(thd, nullptr, text.c_str(), text.size(), true);
+}
+
+static enum_fk_option server_option(varve_referential_action action)
+{
+  switch (action)
+  {
+  case VARVE_CASCADE:   return FK_OPTION_CASCADE;
+  case VARVE_SET_NULL:  return FK_OPTION_SET_NULL;
+  case VARVE_NO_ACTION: return FK_OPTION_NO_ACTION;
+  case VARVE_RESTRICT:  break;
+  }
+  return FK_OPTION_RESTRICT;
+}
+
+static int tell(THD *thd, const std::vector<Told_key> &keys, List<FOREIGN_KEY_INFO> *to)
+{
+  for (const Told_key &key : keys)
+  {
+    FOREIGN_KEY_INFO info;
+    info.foreign_id= for_statement(thd, key.name);
+    info.foreign_db= for_statement(thd, user_name(schema_of(key.child)));
+    info.foreign_table= for_statement(thd, user_name(table_of(key.child)));
+    info.referenced_db= for_statement(thd, user_name(schema_of(key.parent)));
+    info.referenced_table= for_statement(thd, user_name(table_of(key.parent)));
+    info.referenced_key_name= key.has_parent ? for_statement(thd, key.parent_index) : nullptr;
+    info.delete_method= server_option(key.on_delete);
+    info.update_method= server_option(key.on_update);
+    const uint n= uint(key.columns.size());
+    for (uint i= 0; i < n; i++)
+    {
+      info.foreign_fields.push_back(for_statement(thd, key.columns[i]));
+      info.referenced_fields.push_back(for_statement(thd, key.parent_columns[i]));
+      if (key.nullable[i])
+        info.set_nullable(thd, false, i, n);
+      if (key.parent_nullable[i])
+        info.set_nullable(thd, true, i, n);
+    }
+    to->push_back(static_cast<FOREIGN_KEY_INFO *>(thd_memdup(thd, &info, sizeof info)));
+  }
+  return 0;
+}
+
+int ha_varve::get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *keys)
+{
+  return m_table ? tell(thd, foreign_keys_of(m_table), keys) : 0;
+}
+
+int ha_varve::get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *keys)
+{
+  return m_table ? tell(thd, foreign_keys_to(m_table), keys) : 0;
+}
+
+bool ha_varve::referenced_by_foreign_key() const noexcept
+{
+  return m_table && varve_table_is_referenced(m_table);
+}
+
+// An engine that does not know the constraints can't keep what they promise.
+bool ha_varve::can_switch_engines()
+{
+  return !referenced_by_foreign_key() && (!m_table || foreign_keys_of(m_table).empty());
+}
+
+char *ha_varve::get_foreign_key_create_info()
+{
+  std::string text;
+  for (const Told_key &key : foreign_keys_of(m_table))
+    text+= ",\n  " + constraint_text(ha_thd(), key);
+  return my_strdup(PSI_NOT_INSTRUMENTED, text.c_str(), MYF(MY_WME));
+}
+
+void ha_varve::free_foreign_key_create_info(char *text)
+{
+  my_free(text);
+}
+
+// What print_error says of 151, 152 and 193 beyond the number.
+bool ha_varve::get_error_message(int error, String *text)
+{
+  if (error == m_failure && !m_failure_number)
+    text->append(m_failure_words.c_str(), m_failure_words.size());
+  return false;
+}
+
+bool ha_varve::get_foreign_dup_key(char *child, uint child_size, char *index, uint index_size)
+{
+  if (m_failure != HA_ERR_FOREIGN_DUPLICATE_KEY)
+    return false;
+  const size_t slash= m_failure_words.find('/');
+  strmake(child, m_failure_words.substr(0, slash).c_str(), child_size - 1);
+  strmake(index, m_failure_words.substr(slash + 1).c_str(), index_size - 1);
+  return true;
+}
+
+// An index that a foreign key needs stays, on either side.
+bool ha_varve::keeps_foreign_keys_served(const TABLE *altered, const Alter_inplace_info *alter)
+{
+  std::vector<std::vector<std::string>> needed;
+  for (const Told_key &key : foreign_keys_of(m_table))
+  {
+    List_iterator_fast<Alter_drop> drops(alter->alter_info->drop_list);
+    bool goes= false;
+    while (const Alter_drop *drop= drops++)
+      goes= goes || (drop->type == Alter_drop::FOREIGN_KEY && same_name(drop->name, key.name.c_str()));
+    if (!goes)
+      needed.push_back(key.columns);
+  }
+  for (const Told_key &key : foreign_keys_to(m_table))
+    needed.push_back(key.parent_columns);
+  for (const std::vector<std::string> &columns : needed)
+  {
+    if (is_served(altered, columns) == Served::YES)
+      continue;
+    for (uint i= 0; i < alter->index_drop_count; i++)
+    {
+      const KEY *const dropped= alter->index_drop_buffer[i];
+      if (same_name(dropped->key_part[0].field->field_name.str, columns[0].c_str()))
+      {
+        my_error(ER_DROP_INDEX_FK, MYF(0), dropped->name.str);
+        return false;
+      }
+    }
+  }
+  return true;
+}

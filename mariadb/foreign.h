@@ -1,0 +1,90 @@
+// foreign.h: foreign keys between the server and the engine.
+//
+// The server gives them to an engine with the statement that makes a table, asks for them when it opens and
+// shows tables, and leaves the rest to the engine. It has names as users write them; the engine has those of
+// schemas and tables in the encoding of file names, like the files.
+
+#ifndef VARVE_FOREIGN_H
+#define VARVE_FOREIGN_H
+
+#include "server.h"
+
+#include <deque>
+#include <string>
+#include <vector>
+
+namespace varve_plugin {
+
+// What foreign_key_checks says.
+varve_foreign_key_checks foreign_key_checks(THD *thd);
+
+// The foreign keys of a table that is created, or of the copy that ALTER TABLE fills.
+class Foreign_keys
+{
+public:
+  // Collects them. Returns a handler code; the client has been told what is wrong. `name` is the engine's.
+  int collect(THD *thd, TABLE *form, const std::string &name, const HA_CREATE_INFO *info);
+
+  // Gives them to a definition, which must not outlive them.
+  void put_into(varve_table_def *def) const;
+
+  // Tells the client, in InnoDB's words, what the engine had against one of them. Returns a handler code.
+  int refused(THD *thd, varve_code code) const;
+
+private:
+  // What a varve_foreign_key points to.
+  struct Parts
+  {
+    std::string name, text, child, parent;
+    std::vector<std::string> columns, parent_columns;
+    std::vector<const char *> column_pointers, parent_column_pointers;
+  };
+
+  int add(THD *thd, TABLE *form, const std::string &name, const Foreign_key &key);
+  int check_columns(THD *thd, TABLE *form, const Foreign_key &key, const Parts &parts) const;
+  int warn(THD *thd, const char *with, const Parts &parts, const std::string &what) const;
+
+  // How a warning begins: what is done to which table.
+  std::string m_operation;
+  // The number in the next name that is made.
+  ulonglong m_next_number= 1;
+  std::deque<Parts> m_parts;  // which stay where they are
+  std::vector<varve_foreign_key> m_keys;
+};
+
+// A foreign key as the engine has told of it.
+struct Told_key
+{
+  explicit Told_key(const varve_foreign_key &key);
+
+  std::string name, child, parent, parent_index;
+  bool has_parent;
+  std::vector<std::string> columns, parent_columns;
+  std::vector<bool> nullable, parent_nullable;
+  varve_referential_action on_delete, on_update;
+};
+
+// A table's foreign keys, in InnoDB's order: that of the constraints' names.
+std::vector<Told_key> foreign_keys_of(const varve_table *table);
+// Those that refer to it.
+std::vector<Told_key> foreign_keys_to(const varve_table *table);
+
+// The foreign key in SQL, as SHOW CREATE TABLE has it.
+std::string constraint_text(THD *thd, const Told_key &key);
+
+// The constraint that this thread's last engine error was about, with its table, as InnoDB words it.
+std::string last_constraint(THD *thd);
+
+// The child and its index that it was about: "table/index".
+std::string last_child_index();
+
+// The last error about a foreign key of all connections, for SHOW ENGINE VARVE STATUS; empty: none yet.
+void note_foreign_error(THD *thd, const std::string &what);
+std::string latest_foreign_error();
+
+// A schema or table as users write it.
+std::string user_name(const std::string &engine_name);
+
+}  // namespace varve_plugin
+
+#endif
