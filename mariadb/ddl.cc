@@ -15,6 +15,8 @@
 #include "foreign.h"
 #include "options.h"
 
+#include "mysqld.h"
+
 namespace varve_plugin {
 
 std::string table_name(const char *path)
@@ -41,6 +43,23 @@ static int wait_for_others(THD *thd, const std::string &name)
   return error;
 }
 
+// Whether the engine will refuse to drop a table because of another one's foreign key.
+static bool is_referenced(const std::string &name, varve_foreign_key_checks checks)
+{
+  varve_table *table;
+  if (checks == VARVE_IGNORE_REFERENCES || varve_table_open(db, name.c_str(), &table))
+    return false;
+  const std::string schema= name.substr(0, name.find('/') + 1);
+  bool found= false;
+  for (const Told_key &key : foreign_keys_to(table))
+  {
+    const bool counts= checks == VARVE_CHECK_REFERENCES || key.child.compare(0, schema.size(), schema) != 0;
+    found= found || (counts && key.child != name);
+  }
+  varve_table_close(table);
+  return found;
+}
+
 int drop_table(handlerton *, const char *path)
 {
   THD *thd= current_thd;
@@ -57,11 +76,17 @@ int drop_table(handlerton *, const char *path)
     if (thd_sql_command(thd) == SQLCOM_CREATE_TABLE)
       session->abandon();
   }
+  // What the server's DDL log drops at its start was decided before.
+  const bool is_decided= !thd || !mysqld_server_started;
+  varve_foreign_key_checks checks= is_decided ? VARVE_IGNORE_REFERENCES : foreign_key_checks(thd);
+  if (checks == VARVE_CHECK_REFERENCES && thd_sql_command(thd) == SQLCOM_DROP_DB)
+    checks= VARVE_CHECK_OTHER_SCHEMAS;
+  // Nobody waits for what will be refused.
+  if (is_referenced(name, checks))
+    return HA_ERR_ROW_IS_REFERENCED;
   if (int error= thd ? wait_for_others(thd, name) : 0)
     return error;
-  const varve_foreign_key_checks checks= !thd ? VARVE_IGNORE_REFERENCES : foreign_key_checks(thd);
-  const bool schema_goes= thd && thd_sql_command(thd) == SQLCOM_DROP_DB && checks == VARVE_CHECK_REFERENCES;
-  const varve_code code= varve_table_drop(db, name.c_str(), schema_goes ? VARVE_CHECK_OTHER_SCHEMAS : checks);
+  const varve_code code= varve_table_drop(db, name.c_str(), checks);
   if (code == VARVE_NOT_FOUND)
     return ENOENT;  // The server asks several engines about a table whose .frm is gone.
   if (code == VARVE_TABLE_IS_REFERENCED)
@@ -221,16 +246,26 @@ static bool is_aside(const std::string &engine_name)
   return engine_name.compare(engine_name.find('/') + 1, 4, "#sql") == 0;
 }
 
+// Of what others have kept it from the server would say that a file can't be renamed.
+static int not_renamed(int error)
+{
+  if (error == HA_ERR_LOCK_DEADLOCK)
+    my_error(ER_LOCK_DEADLOCK, MYF(0));
+  else if (error == HA_ERR_LOCK_WAIT_TIMEOUT)
+    my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
+  return error;
+}
+
 int ha_varve::rename_table(const char *from_path, const char *to_path)
 {
   const std::string from= table_name(from_path), to= table_name(to_path);
   if (int error= wait_for_others(ha_thd(), from))
-    return error;
+    return not_renamed(error);
   const std::string made= made_constraints(from), make= made_constraints(to);
   const bool keeps_names= is_aside(from) || is_aside(to);
   if (varve_code code= varve_table_rename(db, from.c_str(), to.c_str(), keeps_names ? nullptr : made.c_str(),
                                           make.c_str()))
-    return report(ha_thd(), code);
+    return not_renamed(report(ha_thd(), code));
   return 0;
 }
 

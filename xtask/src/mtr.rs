@@ -85,6 +85,7 @@ pub fn start(
             ))
             .args(args)
             .env("MTR_BUILD_THREAD", build_thread)
+            .env("VARVE_TOOLS", workspace.root.join("mariadb/tools"))
             .dir(&prefix.mysql_test_dir()),
         |line| {
             if let Some((name, outcome)) = result(line) {

@@ -9,6 +9,7 @@
 //! |---|---|---|
 //! | `rows` | both | clients with rows of their own, in shared tables and private ones, with all kinds of statements and DDL |
 //! | `bank`, `xa` | the server | money moves between accounts that all clients share, some of it in XA branches |
+//! | `family` | the server | parents and children by foreign keys, whose tables are altered and renamed |
 //! | `ddl` | the server | one table that is created, filled, renamed, altered, truncated and dropped |
 //! | `truncation` | both | undo tablespaces are truncated |
 //! | `view` | both | in some rounds a session holds a read view until the kill |
@@ -29,7 +30,8 @@
 //! - **KILL-5** a table under DDL is as the last acknowledged statement left it, or the one in flight;
 //! - **KILL-6** with the binary log on, the tables hold exactly what its transactions add up to;
 //! - **KILL-7** an XA branch whose XA PREPARE was answered is prepared, unless it was decided; then it has
-//!   ended as decided, or can be, and no other branch is prepared.
+//!   ended as decided, or can be, and no other branch is prepared;
+//! - **KILL-8** each row has its parent by each foreign key.
 //!
 //! On a disk that is full at times (`full`) the rows load alone runs:
 //! - **FULL-1** statements are refused for want of space, by name, and change nothing; the process stays up;
@@ -46,6 +48,7 @@ mod binlog;
 mod ddl;
 mod driver;
 mod embedded_store;
+mod family;
 mod full;
 mod journal;
 mod on_library;

@@ -15,6 +15,7 @@ use crate::bank::{self, CLIENTS, Fate};
 use crate::binlog::{self, Replica};
 use crate::ddl::{self, DdlFate};
 use crate::driver::{self, Client, Endpoint, Process, Subject, Test};
+use crate::family;
 use crate::round::{Round, expected_end};
 use crate::settings;
 use crate::sql_store::{self, SqlStore};
@@ -44,6 +45,9 @@ pub fn refuse_if_running(place: &Path) -> Result<()> {
     }
     Ok(())
 }
+
+/// Clients that change parents and children.
+const FAMILY_CLIENTS: usize = 2;
 
 /// What the loads of the server alone know.
 struct OnServer {
@@ -167,6 +171,7 @@ impl Subject for OnServer {
     fn create_tables(&mut self, server: &Server) -> Result<()> {
         let mut client = server.connect()?;
         bank::create_tables(&mut client, self.engine)?;
+        family::create_tables(&mut client, self.engine)?;
         sql_store::create_tables(&mut client, self.engine)?;
         Ok(())
     }
@@ -179,7 +184,12 @@ impl Subject for OnServer {
         round: &'a Round,
     ) -> Vec<Client<'a>> {
         let mut clients: Vec<Client> = Vec::new();
-        let connect = || client::Client::connect(&at.socket);
+        let connected = |work: &mut dyn FnMut(&mut client::Client) -> Result<()>| {
+            match client::Client::connect(&at.socket) {
+                Ok(mut client) => work(&mut client),
+                Err(error) => bank::end_of_connection(error, round),
+            }
+        };
         let Self {
             fates, ddl_fate, ..
         } = self;
@@ -187,14 +197,26 @@ impl Subject for OnServer {
             for (id, fate) in (0..).zip(fates) {
                 let rng = rng.fork();
                 clients.push(Box::new(move || {
-                    bank::transfer_until_killed(&mut connect()?, id, fate, rng, round)
+                    connected(&mut |client| {
+                        bank::transfer_until_killed(client, id, fate, rng.clone(), round)
+                    })
                 }));
             }
             clients.push(Box::new(move || {
-                bank::read_totals_until_killed(&mut connect()?, round)
+                connected(&mut |client| bank::read_totals_until_killed(client, round))
+            }));
+            for _ in 0..FAMILY_CLIENTS {
+                let rng = rng.fork();
+                clients.push(Box::new(move || {
+                    connected(&mut |client| family::change_until_killed(client, rng.clone(), round))
+                }));
+            }
+            let forked = rng.fork();
+            clients.push(Box::new(move || {
+                connected(&mut |client| family::alter_until_killed(client, forked.clone(), round))
             }));
             clients.push(Box::new(move || {
-                ddl::run_until_killed(&mut connect()?, at.engine, ddl_fate, round)
+                connected(&mut |client| ddl::run_until_killed(client, at.engine, ddl_fate, round))
             }));
         }
         let rng = rng.fork();
@@ -228,6 +250,7 @@ impl Subject for OnServer {
         test.verify_rows::<Self>(server)?;
         if has_bank {
             ddl::verify(&mut client, &mut self.ddl_fate, &server.datadir.0)?;
+            family::verify(&mut client)?;
         }
         Ok(())
     }

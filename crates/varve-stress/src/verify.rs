@@ -156,7 +156,7 @@ fn structure(client: &mut Client) -> Result<()> {
     Ok(())
 }
 
-fn nothing(client: &mut Client, what: &str, sql: &str) -> Result<()> {
+pub fn nothing(client: &mut Client, what: &str, sql: &str) -> Result<()> {
     let rows = client.query(sql)?;
     ensure!(
         rows.is_empty(),

@@ -255,6 +255,67 @@ fn a_child_that_cannot_follow_keeps_its_parent() {
     trx.commit().unwrap();
 }
 
+/// What the other side can't hold has no parent and no children.
+#[test]
+fn the_two_sides_may_have_different_lengths() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, long, short) in [
+        ("text", ColumnType::text(300), ColumnType::text(5)),
+        ("bytes", ColumnType::Bytes(300), ColumnType::Fixed(5)),
+    ] {
+        let db = Database::open(dir.path().join(name), small::options()).unwrap();
+        let value = |text: &str| match name {
+            "text" => Value::Text(text.into()),
+            _ => Value::Bytes(text.into()),
+        };
+        let table =
+            |name: &str, key: ColumnType| TableDef::new(name).column("key", key).primary(&["key"]);
+        let to = |parent: &str| {
+            ForeignKey::new(format!("to_{}", &parent[2..]), &["key"], parent, &["key"])
+                .on_delete(Cascade)
+        };
+        let tables = [
+            table("a/long", long),
+            table("a/short", short),
+            table("a/short_of_long", short).foreign_key(to("a/long")),
+            table("a/long_of_short", long).foreign_key(to("a/short")),
+        ];
+        let [long, short, short_of_long, long_of_short] =
+            tables.map(|def| db.create_table(&def).unwrap());
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        for text in ["12345", "123456"] {
+            put(&mut trx, &long, &[value(text)]).unwrap();
+        }
+        put(&mut trx, &short, &[value("12345")]).unwrap();
+        put(&mut trx, &short_of_long, &[value("12345")]).unwrap();
+        put(&mut trx, &long_of_short, &[value("12345")]).unwrap();
+        let refused = put(&mut trx, &long_of_short, &[value("123456")]);
+        assert!(
+            matches!(refused, Err(Error::NoReferencedRow(_))),
+            "{refused:?}"
+        );
+        for text in ["123456", "12345"] {
+            let mut cursor = long.cursor(0).unwrap();
+            let key = long.def().key(0, &[value(text)]).unwrap();
+            assert!(
+                cursor
+                    .seek(
+                        &mut trx,
+                        &key.datums(),
+                        KeyMatch::Exact,
+                        LockMode::Exclusive
+                    )
+                    .unwrap()
+            );
+            trx.delete(&long, &cursor).unwrap();
+        }
+        let mut left = short_of_long.cursor(0).unwrap();
+        assert!(!left.first(&mut trx, LockMode::None).unwrap());
+        trx.commit().unwrap();
+        db.close().unwrap();
+    }
+}
+
 /// A tree of rows in one table goes as a whole, and comes back as a whole. Too deep a one does not go.
 #[test]
 fn a_tree_goes_as_a_whole() {
@@ -695,16 +756,36 @@ fn ddl_of_tables_and_schemas_with_foreign_keys() {
     };
     f.db.rename_table_and_constraints("a/children", "a/kids", prefix)
         .unwrap();
-    let kids = f.db.table("a/kids").unwrap();
-    assert_eq!(kids.def().foreign_keys[0].name, "kid_parent");
-    f.db.truncate_table_with("a/parents", ForeignKeyChecks::Off)
+    f.db.rename_table("a/parents", "a/elders").unwrap();
+    // DEF-2: the copies of the child's definition, too, but for names, now and after a restart.
+    let check = |db: &Database| {
+        let kids = db.table("a/kids").unwrap();
+        assert_eq!(kids.foreign_keys()[0].key.name, "kid_parent");
+        assert_eq!(kids.foreign_keys()[0].key.parent, "a/elders");
+        let report = db.check_table(&kids).unwrap();
+        assert!(
+            report.errors.is_empty() && report.notes.is_empty(),
+            "{report:?}"
+        );
+    };
+    check(&f.db);
+    f.db.close().unwrap();
+    drop((f.parents, f.children));
+    varve::offline::check(f._dir.path(), &mut |finding| panic!("{finding:?}")).unwrap();
+    let db = Database::open(f._dir.path(), small::options()).unwrap();
+    check(&db);
+    db.rename_table("a/elders", "a/parents").unwrap();
+    check_ddl_without_checks(&db);
+}
+
+fn check_ddl_without_checks(db: &Database) {
+    db.truncate_table_with("a/parents", ForeignKeyChecks::Off)
         .unwrap();
-    f.db.drop_table_with("a/parents", ForeignKeyChecks::OtherSchemas)
+    db.drop_table_with("a/parents", ForeignKeyChecks::OtherSchemas)
         .unwrap();
-    f.db.create_table(&parents()).unwrap();
-    f.db.rename_table("a/kids", "b/kids").unwrap();
-    let refused =
-        f.db.drop_table_with("a/parents", ForeignKeyChecks::OtherSchemas);
+    db.create_table(&parents()).unwrap();
+    db.rename_table("a/kids", "b/kids").unwrap();
+    let refused = db.drop_table_with("a/parents", ForeignKeyChecks::OtherSchemas);
     assert!(
         matches!(refused, Err(Error::TableIsReferenced(_))),
         "{refused:?}"

@@ -167,11 +167,12 @@ impl TableDef {
     }
 }
 
-/// Whether equal values of the two types are the same bytes, or the same by one collation.
+/// Whether equal values of the two types are the same bytes, or the same by one collation. What one of them
+/// can't hold is equal to nothing in it.
 fn are_comparable(a: ColumnType, b: ColumnType) -> bool {
+    let is_bytes = |ty| matches!(ty, ColumnType::Bytes(_) | ColumnType::Fixed(_));
     match (a, b) {
         (ColumnType::Text { collation: a, .. }, ColumnType::Text { collation: b, .. }) => a == b,
-        (ColumnType::Bytes(_), ColumnType::Bytes(_)) => true,
-        _ => a == b,
+        _ => a == b || (is_bytes(a) && is_bytes(b)),
     }
 }

@@ -268,6 +268,10 @@ impl Loader<'_> {
         let named = defs.iter().filter_map(|d| d.def.as_ref().ok());
         let named: HashMap<_, _> = named.map(|d| (d.space, d.name.clone())).collect();
         let incomplete = defs.iter().any(|d| d.def.is_err());
+        let by_path: HashMap<_, _> = found
+            .iter()
+            .map(|file| (file.path.as_str(), file))
+            .collect();
         self.raise_ids(&defs)?;
         let missing = recovery::reconcile(core, &self.spaces, found, &named, incomplete)?;
         let mut defs = defs.into_iter().peekable();
@@ -279,8 +283,8 @@ impl Loader<'_> {
             for stored in batch {
                 let file_is_missing = missing.contains(&stored.name);
                 let path = ddl::table_path(&stored.name);
-                let file = found.iter().find(|file| file.path == path);
-                let refused = file.and_then(FoundFile::refused);
+                let file = by_path.get(path.as_str());
+                let refused = file.and_then(|file| file.refused());
                 self.open_table(core, ddl, stored, file_is_missing, refused)?;
             }
         }
@@ -395,10 +399,8 @@ fn check_file(core: &Core, spaces: &Spaces, def: &TableDef) -> Result<()> {
         });
     }
     let space = spaces.require(def.space)?;
-    let tables = core.tables.all();
-    let other = tables
-        .iter()
-        .find(|t| t.space() == def.space || t.id() == def.id);
+    let named = |id| core.tables.by_id(id);
+    let other = named(def.id).or_else(|| named(space.table()));
     let found = match (space.kind(), space.table(), other) {
         (SpaceKind::Table, table, None) if table == def.id => return Ok(()),
         (_, _, Some(other)) => format!("that of table {}", other.def.name),

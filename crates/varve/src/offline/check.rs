@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use crate::base::{Error, Lsn, PageNo, Result, SYSTEM_SPACE, SpaceId};
 use crate::buffer::PageStore;
-use crate::catalog::OpenTable;
+use crate::catalog::{OpenTable, Tables};
 use crate::db::{CREATION_MARK, Database, recorded_undo_directory};
 use crate::ddl::{self, SYSTEM_TABLE, table_path};
 use crate::flush::doublewrite;
@@ -441,7 +441,7 @@ impl Check<'_> {
         let mut tables = core.tables.all();
         tables.sort_by_key(|t| t.id());
         for table in tables {
-            self.table(&table);
+            self.table(&table, &core.tables);
             self.orphans(core, &table);
         }
         Ok(())
@@ -456,9 +456,9 @@ impl Check<'_> {
         notes.into_iter().for_each(|note| self.note(&file, note));
     }
 
-    fn table(&mut self, table: &OpenTable) {
+    fn table(&mut self, table: &OpenTable, tables: &Tables) {
         let is_system = table.id() == SYSTEM_TABLE;
-        let report = match check_quiet_table(table, &|| Ok(())) {
+        let report = match check_quiet_table(table, tables, &|| Ok(())) {
             Ok(report) => report,
             Err(e) => return self.damage(&e, advice::TABLE),
         };

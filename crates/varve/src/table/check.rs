@@ -19,7 +19,7 @@ use crate::base::{Error, GoingOn, PageId, PageNo, Result, SYSTEM_SPACE};
 use crate::btree::TreeReport;
 use crate::catalog::{
     ChainWalk, CopyReader, EntryRecord, META_PAGE, OpenIndex, OpenTable, ROW_AT, RowRecord,
-    TableDef, TemporaryPages, copy_page, first_copy,
+    TableDef, Tables, TemporaryPages, copy_page, first_copy,
 };
 use crate::lock::TableMode;
 use crate::page::PageType;
@@ -63,7 +63,8 @@ pub fn check_table(trx: &mut Transaction, table: &Arc<OpenTable>) -> Result<Chec
             }
         })?;
     }
-    let mut report = check_quiet_table(table, &|| trx.check_interrupt())?;
+    let tables = &trx.core().tables;
+    let mut report = check_quiet_table(table, tables, &|| trx.check_interrupt())?;
     // What a page says by itself comes first, and not again.
     let told = |what: &String| errors.iter().any(|e| what.contains(e));
     report.errors.retain(|what| !told(what));
@@ -103,7 +104,11 @@ fn verify_pages(trx: &Transaction, table: &OpenTable, tell: &mut dyn FnMut(Error
 
 /// The same for a table that nobody else uses. Changes of transactions that have not ended count as if they
 /// had.
-pub fn check_quiet_table(table: &OpenTable, going_on: GoingOn<'_>) -> Result<CheckReport> {
+pub fn check_quiet_table(
+    table: &OpenTable,
+    tables: &Tables,
+    going_on: GoingOn<'_>,
+) -> Result<CheckReport> {
     let mut walk = Walk {
         report: CheckReport::default(),
         pages: PageSet::default(),
@@ -118,7 +123,10 @@ pub fn check_quiet_table(table: &OpenTable, going_on: GoingOn<'_>) -> Result<Che
         // The temporary tablespace has pages of many tables.
         Some(own) => check_own_overflow(own, &mut report, &pages),
         None => {
+            // A parent that is renamed has the copies of its children changed.
+            let no_ddl = tables.serialize_ddl();
             check_copies(table, &mut report, &mut pages)?;
+            drop(no_ddl);
             check_pages(table, &mut report, &pages)?;
         }
     }
@@ -259,8 +267,9 @@ fn check_copies(table: &OpenTable, report: &mut CheckReport, pages: &mut PageSet
     if table.space() == SYSTEM_SPACE {
         return Ok(());
     }
+    let def = table.definition();
     let mut encoded = Vec::new();
-    table.def.encode(&mut encoded);
+    def.encode(&mut encoded);
     let tree = &table.clustered.tree;
     let copy = first_copy(&encoded, tree.page_size());
     if !tree.space.has_definition(table.mtr_env(), copy)? {
@@ -289,8 +298,17 @@ fn check_copies(table: &OpenTable, report: &mut CheckReport, pages: &mut PageSet
     }
     let name = Some(table.def.name.clone());
     let copy = reader.finish();
-    let copy = copy.and_then(|copy| TableDef::decode_copy(&copy, name).ok());
-    if copy.as_ref() != Some(&table.def) {
+    let mut copy = copy.and_then(|copy| TableDef::decode_copy(&copy, name).ok());
+    // It has the names of when the table was made (DEF-2).
+    for (old, now) in copy
+        .iter_mut()
+        .flat_map(|copy| &mut copy.foreign_keys)
+        .zip(&def.foreign_keys)
+    {
+        old.name.clone_from(&now.name);
+        old.parent.clone_from(&now.parent);
+    }
+    if copy.as_ref() != Some(&def) {
         let what = format!(
             "page {META_PAGE}: the copy of the definition that begins there is not the table's definition"
         );

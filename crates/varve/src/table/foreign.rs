@@ -29,6 +29,7 @@ use crate::row::{Datum, DatumBuf, RowRef};
 use crate::txn::Transaction;
 
 use super::cursor::{Cursor, KeyMatch, LockMode};
+use super::unique::has_settled_entry;
 use super::write::{CurrentRow, delete_row_by, update_row_by};
 
 /// A change of a child is made by that of its parent, which is made by …: at most so many (InnoDB's
@@ -121,13 +122,19 @@ fn check_parent(
             continue;
         };
         debug_assert_eq!(parent.def.name, table.links.parent_names()[number], "FK-2");
-        let mut cursor = Cursor::open(parent, link.index)?;
-        if cursor.seek(trx, key, KeyMatch::Exact, lock)? {
-            return Ok(());
+        let mut cursor = Cursor::open(parent.clone(), link.index)?;
+        match cursor.seek(trx, key, KeyMatch::Exact, lock) {
+            Ok(true) => return Ok(()),
+            Err(e) if can_hold(&parent, link.index, key) => return Err(e),
+            _ => break,
         }
-        break;
     }
     Err(Error::NoReferencedRow(table.reference(number)))
+}
+
+/// Whether a row can have these values in the columns of this index at all.
+fn can_hold(table: &OpenTable, index: usize, key: &[Datum<'_>]) -> bool {
+    table.encode_search(index, key, &mut Vec::new()).is_ok()
 }
 
 /// The parent by this foreign key. One that has stepped aside for another one is waited for.
@@ -303,7 +310,19 @@ fn see_to(
         false => LockMode::Exclusive,
     };
     let key: Key<'_> = child.parent_columns.iter().map(|&c| old.get(c)).collect();
-    let mut cursor = Cursor::open(its.clone(), its.foreign[child.number].index)?;
+    let number = its.foreign[child.number].index;
+    if !can_hold(its, number, &key) {
+        return Ok(());
+    }
+    if let (true, Some(before)) = (action.refuses(), number.checked_sub(1)) {
+        // Who changes other columns of a child is not waited for.
+        let mut prefix = Vec::new();
+        its.encode_search(number, &key, &mut prefix)?;
+        if has_settled_entry(trx, &its.secondary[before], &prefix)? {
+            return Err(Error::RowIsReferenced(its.reference(child.number)));
+        }
+    }
+    let mut cursor = Cursor::open(its.clone(), number)?;
     let mut found = cursor.seek(trx, &key, KeyMatch::Exact, lock)?;
     if !found {
         return Ok(());

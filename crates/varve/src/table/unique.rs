@@ -1,4 +1,4 @@
-//! Unique checks of secondary indexes.
+//! Unique checks of secondary indexes, and looks at entries that lock nothing.
 //!
 //! The check and the insert that follows it happen under one striped latch on (index, unique key), so that
 //! two transactions that insert the same key check one after the other: the second one finds the first one's
@@ -59,6 +59,22 @@ impl Conflict {
     }
 }
 
+/// Whether there is an entry with this prefix that is live whatever becomes of others' transactions: its row
+/// is there, and nobody has begun to delete it or to give it another key.
+pub fn has_settled_entry(trx: &Transaction, index: &OpenIndex, prefix: &[u8]) -> Result<bool> {
+    let mut found = false;
+    for_each_entry(trx, index, prefix, |_, entry, _, _| {
+        found = !entry.is_deleted() && !is_open(trx, entry.trx);
+        found
+    })?;
+    Ok(found)
+}
+
+/// Another transaction, which has not ended.
+fn is_open(trx: &Transaction, writer: TrxId) -> bool {
+    trx.id() != Some(writer) && trx.core().sys.is_unfinished(writer)
+}
+
 /// Looks for another row with the same unique key: the first `unique_len` bytes of `key`, which is the full
 /// key of the entry to be inserted.
 pub fn find_conflict(
@@ -67,32 +83,49 @@ pub fn find_conflict(
     key: &[u8],
     unique_len: usize,
 ) -> Result<Option<Conflict>> {
-    let prefix = &key[..unique_len];
+    let mut conflict = None;
+    for_each_entry(
+        trx,
+        index,
+        &key[..unique_len],
+        |other, entry, clustered_key, page| {
+            // The entry of this very row, delete-marked, will be un-delete-marked by the insert.
+            if other != key && (!entry.is_deleted() || is_open(trx, entry.trx)) {
+                conflict = Some(Conflict {
+                    key: other.to_vec(),
+                    clustered_key: clustered_key.to_vec(),
+                    trx: entry.trx,
+                    page,
+                });
+            }
+            conflict.is_some()
+        },
+    )?;
+    Ok(conflict)
+}
+
+/// Hands the entries whose keys begin with `prefix` to `is_it`, delete-marked ones too, until it says yes: the
+/// key, the entry, its row's clustered key, the leaf. Under the leaf's latch.
+fn for_each_entry(
+    trx: &Transaction,
+    index: &OpenIndex,
+    prefix: &[u8],
+    mut is_it: impl FnMut(&[u8], &EntryRecord, &[u8], PageId) -> bool,
+) -> Result<()> {
     let mut from = prefix.to_vec();
-    let mut other = Vec::new();
+    let mut key = Vec::new();
     loop {
         let leaf = index.tree.latch_leaf_shared(&from, Seek::Ge)?;
         let page = leaf.slotted();
         for slot in leaf.at..page.n_slots() {
-            other.clear();
-            page.push_key(slot, &mut other);
-            if !other.starts_with(prefix) {
-                return Ok(None);
+            key.clear();
+            page.push_key(slot, &mut key);
+            if !key.starts_with(prefix) {
+                return Ok(());
             }
-            if other == key {
-                // The entry of this very row, delete-marked: the insert will un-delete-mark it.
-                continue;
-            }
-            let (entry, clustered_key) = entry_of(index, &leaf, &other, page.payload(slot))?;
-            let open = trx.id() != Some(entry.trx) && trx.core().sys.is_unfinished(entry.trx);
-            if !entry.is_deleted() || open {
-                let clustered_key = clustered_key.to_vec();
-                return Ok(Some(Conflict {
-                    key: other,
-                    clustered_key,
-                    trx: entry.trx,
-                    page: leaf.page_id(),
-                }));
+            let (entry, clustered_key) = entry_of(index, &leaf, &key, page.payload(slot))?;
+            if is_it(&key, &entry, clustered_key, leaf.page_id()) {
+                return Ok(());
             }
         }
         match page.high() {
@@ -102,7 +135,7 @@ pub fn find_conflict(
                 trx.check_interrupt()?;
                 from = next;
             }
-            _ => return Ok(None),
+            _ => return Ok(()),
         }
     }
 }
