@@ -104,8 +104,8 @@ pub fn find_conflict(
     Ok(conflict)
 }
 
-/// Hands the entries whose keys begin with `prefix` to `is_it`, delete-marked ones too, until it says yes: the
-/// key, the entry, its row's clustered key, the leaf. Under the leaf's latch.
+/// Hands the entries whose keys begin with `prefix`, delete-marked ones too, to `is_it` until it says yes:
+/// the key, the entry, its row's clustered key, the leaf. Under the leaf's latch.
 fn for_each_entry(
     trx: &Transaction,
     index: &OpenIndex,
