@@ -60,6 +60,14 @@ static bool is_referenced(const std::string &name, varve_foreign_key_checks chec
   return found;
 }
 
+static bool ddl_log_is_over;
+
+int note_end_of_ddl_log(handlerton *)
+{
+  ddl_log_is_over= true;
+  return 0;
+}
+
 int drop_table(handlerton *, const char *path)
 {
   THD *thd= current_thd;
@@ -77,7 +85,7 @@ int drop_table(handlerton *, const char *path)
       session->abandon();
   }
   // What the server's DDL log drops at its start was decided before.
-  const bool is_decided= !thd || !mysqld_server_started;
+  const bool is_decided= !thd || (!ddl_log_is_over && !mysqld_server_started);
   varve_foreign_key_checks checks= is_decided ? VARVE_IGNORE_REFERENCES : foreign_key_checks(thd);
   if (checks == VARVE_CHECK_REFERENCES && thd_sql_command(thd) == SQLCOM_DROP_DB)
     checks= VARVE_CHECK_OTHER_SCHEMAS;

@@ -24,6 +24,7 @@ std::string table_name(const char *path);
 
 // ddl.cc
 int drop_table(handlerton *hton, const char *path);
+int note_end_of_ddl_log(handlerton *hton);
 
 // status.cc
 bool show_engine_status(handlerton *hton, THD *thd, stat_print_fn *print, enum ha_stat_type kind);

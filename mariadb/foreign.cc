@@ -247,10 +247,13 @@ int Foreign_keys::add(THD *thd, TABLE *form, const std::string &name, const Fore
   parts.child= name;
   parts.columns= names_of(mutable_key.columns);
   parts.parent_columns= names_of(mutable_key.ref_columns);
-  parts.column_pointers= pointers_to(parts.columns);
-  parts.parent_column_pointers= pointers_to(parts.parent_columns);
   if (int error= check_columns(thd, form, key, parts))
     return error;
+  // As the columns are called, not as the statement spells them.
+  for (std::string &column : parts.columns)
+    column= find_field(form, column)->field_name.str;
+  parts.column_pointers= pointers_to(parts.columns);
+  parts.parent_column_pointers= pointers_to(parts.parent_columns);
   if (key.constraint_name.str)
     parts.name.assign(key.constraint_name.str, key.constraint_name.length);
   else
@@ -337,7 +340,7 @@ int Foreign_keys::refused(THD *thd, varve_code code) const
   for (size_t i= 0; i < m_keys.size(); i++)
   {
     const Parts &parts= m_parts[i];
-    if (parts.name != constraint)
+    if (parts.name != constraint || parts.child != varve_last_error_child())
       continue;
     const std::string parent= quoted(thd, user_name(schema_of(parts.parent))) + '.' +
                               quoted(thd, user_name(table_of(parts.parent)));
@@ -386,7 +389,9 @@ Told_key::Told_key(const varve_foreign_key &key)
 static std::vector<Told_key> told(decltype(varve_table_foreign_keys) *about, const varve_table *table)
 {
   std::vector<Told_key> keys;
-  about(table, [](void *to, const varve_foreign_key *key) {
+  // TRUNCATE may have left its handler without a table.
+  if (table)
+    about(table, [](void *to, const varve_foreign_key *key) {
     static_cast<std::vector<Told_key> *>(to)->emplace_back(*key);
   }, &keys);
   const auto id= [](const Told_key &key) { return schema_of(key.child) + '/' + key.name; };

@@ -403,3 +403,84 @@ fn a_circle_of_tables_is_closed_without_checks() {
     db.drop_table_with("a/hens", ForeignKeyChecks::Off).unwrap();
     db.drop_table("a/eggs").unwrap();
 }
+
+/// While a child steps aside for its copy its parent's rows wait, and its constraint's name stays its own.
+/// A parent that is renamed meanwhile is the copy's, too.
+#[test]
+fn a_parent_waits_for_its_childs_copy() {
+    let f = family(Cascade, Cascade);
+    let mut copy = children(Cascade, Cascade);
+    copy.name = "a/#copy".into();
+    copy.foreign_keys[0].kept = true;
+    let copy = f.db.create_table(&copy).unwrap();
+    let mut trx = f.begin(Isolation::RepeatableRead);
+    for (id, parent) in rows(&mut trx, &f.children) {
+        child(&mut trx, &copy, id, parent).unwrap();
+    }
+    trx.commit().unwrap();
+    f.db.rename_table("a/children", "a/#old").unwrap();
+    let mut trx = f.begin(Isolation::RepeatableRead);
+    let waits = delete(&mut trx, &f.parents, 2);
+    assert!(matches!(waits, Err(Error::LockWaitTimeout)), "{waits:?}");
+    trx.rollback().unwrap();
+    let refused = f.db.drop_table("a/parents");
+    assert!(
+        matches!(refused, Err(Error::TableIsReferenced(_))),
+        "{refused:?}"
+    );
+    let mut twins = children(NoAction, NoAction);
+    twins.name = "a/twins".into();
+    let refused = f.db.create_table(&twins).err();
+    assert!(
+        matches!(refused, Some(Error::ConstraintExists(_))),
+        "{refused:?}"
+    );
+    f.db.rename_table("a/parents", "a/elders").unwrap();
+    f.db.rename_table("a/#copy", "a/children").unwrap();
+    f.db.drop_table("a/#old").unwrap();
+    let (elders, children) = (
+        f.db.table("a/elders").unwrap(),
+        f.db.table("a/children").unwrap(),
+    );
+    let mut trx = f.begin(Isolation::RepeatableRead);
+    delete(&mut trx, &elders, 2).unwrap();
+    assert_eq!(rows(&mut trx, &children), [(10, Some(1)), (90, None)]);
+    trx.commit().unwrap();
+    assert!(f.db.check_table(&children).unwrap().errors.is_empty());
+}
+
+/// A copy may get another name than the table that it is made for, which goes then.
+#[test]
+fn a_copy_gets_another_name() {
+    let f = family(Cascade, Cascade);
+    let mut copy = children(Cascade, Cascade);
+    copy.name = "a/#copy".into();
+    copy.foreign_keys[0].kept = true;
+    f.db.create_table(&copy).unwrap();
+    f.db.rename_table("a/#copy", "a/kids").unwrap();
+    f.db.drop_table("a/children").unwrap();
+    let kids = f.db.table("a/kids").unwrap();
+    let mut trx = f.begin(Isolation::RepeatableRead);
+    child(&mut trx, &kids, 1, Some(2)).unwrap();
+    delete(&mut trx, &f.parents, 2).unwrap();
+    assert_eq!(rows(&mut trx, &kids), []);
+    trx.commit().unwrap();
+    let mut twins = children(NoAction, NoAction);
+    twins.name = "a/twins".into();
+    assert!(f.db.create_table(&twins).is_err());
+}
+
+/// FK-4, also for a parent that the statement before has named, and given up.
+#[test]
+fn a_parent_that_was_read_is_locked_all_the_same() {
+    let f = family(NoAction, NoAction);
+    let mut trx = f.begin(Isolation::RepeatableRead);
+    trx.trust_metadata_locks();
+    assert_eq!(rows(&mut trx, &f.parents).len(), 3);
+    child(&mut trx, &f.children, 30, Some(3)).unwrap();
+    let mut other = f.begin(Isolation::RepeatableRead);
+    let waits = other.lock_table_exclusive(&f.parents);
+    assert!(matches!(waits, Err(Error::LockWaitTimeout)), "{waits:?}");
+    trx.commit().unwrap();
+    other.lock_table_exclusive(&f.parents).unwrap();
+}

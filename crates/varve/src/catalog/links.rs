@@ -14,7 +14,8 @@
 //!
 //! A table whose name begins with `#` is being made for another one, or is what another one replaced. It is
 //! nobody's parent, and no parent knows it as a child; but the rows that it gets have parents by the foreign
-//! keys that are new.
+//! keys that are new. While a table has stepped aside its children's new rows, and changes of its parents,
+//! wait for the one that takes its place.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -46,6 +47,8 @@ struct Ends {
     /// By the number of the foreign key; `None`: there is no such table, or it can't be the parent.
     parents: Arc<[Option<Arc<Parent>>]>,
     children: Arc<[Arc<Child>]>,
+    /// A child has stepped aside for its copy, which has not taken its place yet.
+    waits: bool,
 }
 
 pub struct Links {
@@ -87,12 +90,23 @@ impl Links {
         self.ends.read().names.clone()
     }
 
-    pub(super) fn set(&self, parents: Vec<Option<Arc<Parent>>>, children: Vec<Arc<Child>>) {
+    /// Whether a child has stepped aside for a moment.
+    pub fn waits_for_child(&self) -> bool {
+        self.ends.read().waits
+    }
+
+    pub(super) fn set(
+        &self,
+        parents: Vec<Option<Arc<Parent>>>,
+        children: Vec<Arc<Child>>,
+        waits: bool,
+    ) {
         self.has_children
-            .store(!children.is_empty(), Ordering::Relaxed);
+            .store(waits || !children.is_empty(), Ordering::Relaxed);
         let mut ends = self.ends.write();
         ends.parents = parents.into();
         ends.children = children.into();
+        ends.waits = waits;
     }
 
     /// A parent has another name.

@@ -21,8 +21,9 @@ struct Maps {
     children: HashMap<String, BTreeSet<String>>,
     /// The tables that have constraints, by `constraint_key`.
     constraints: HashMap<String, String>,
-    /// The names of tables that have stepped aside for others, which have not taken their places yet.
-    vacant: HashMap<TableId, String>,
+    /// The tables that have stepped aside for others, which have not taken their places yet, and whose names
+    /// theirs were. They are children and own constraints under these names meanwhile.
+    vacant: HashMap<TableId, (String, Arc<OpenTable>)>,
 }
 
 /// Constraint names are unique in a schema, in any case of letters.
@@ -32,45 +33,63 @@ fn constraint_key(table: &str, constraint: &str) -> String {
 }
 
 impl Maps {
-    fn insert(&mut self, table: Arc<OpenTable>) {
+    /// Returns the table that had this name and stepped aside.
+    fn insert(&mut self, table: Arc<OpenTable>) -> Option<Arc<OpenTable>> {
         let name = table.def.name.clone();
-        self.vacant.retain(|_, vacant| *vacant != name);
+        let mut vacant = self.vacant.iter();
+        let id = vacant
+            .find(|(_, (vacant, _))| *vacant == name)
+            .map(|(id, _)| *id);
+        let before = id
+            .and_then(|id| self.vacant.remove(&id))
+            .map(|(_, before)| before);
+        if let Some(before) = &before {
+            self.unregister(&name, before);
+        }
         self.by_id.insert(table.id(), table.clone());
         if !is_aside(&name) {
-            for (key, parent) in table
-                .def
-                .foreign_keys
-                .iter()
-                .zip(&*table.links.parent_names())
-            {
-                let children = self.children.entry(parent.clone()).or_default();
-                children.insert(name.clone());
-                let constraint = constraint_key(&name, &key.name);
-                self.constraints.insert(constraint, name.clone());
-            }
+            self.register(&name, &table);
         }
         self.by_name.insert(name, table);
+        before
     }
 
     /// Takes the handle out, unless another one has its place by now.
     fn remove(&mut self, table: &OpenTable) {
         self.by_id.remove(&table.id());
-        self.vacant.remove(&table.id());
+        if let Some((name, _)) = self.vacant.remove(&table.id()) {
+            self.unregister(&name, table);
+        }
         let name = &table.def.name;
         if self.by_name.get(name).is_none_or(|t| t.id() != table.id()) {
             return;
         }
         self.by_name.remove(name);
-        if is_aside(name) {
-            return;
+        if !is_aside(name) {
+            self.unregister(name, table);
         }
-        for (key, parent) in table
-            .def
-            .foreign_keys
-            .iter()
-            .zip(&*table.links.parent_names())
-        {
-            self.constraints.remove(&constraint_key(name, &key.name));
+    }
+
+    /// The table is the child of its parents by this name, and owns its constraints.
+    fn register(&mut self, name: &str, table: &OpenTable) {
+        let parents = table.links.parent_names();
+        for (key, parent) in table.def.foreign_keys.iter().zip(&*parents) {
+            let children = self.children.entry(parent.clone()).or_default();
+            children.insert(name.to_string());
+            let constraint = constraint_key(name, &key.name);
+            self.constraints.insert(constraint, name.to_string());
+        }
+    }
+
+    fn unregister(&mut self, name: &str, table: &OpenTable) {
+        let parents = table.links.parent_names();
+        for (key, parent) in table.def.foreign_keys.iter().zip(&*parents) {
+            let constraint = self.constraints.entry(constraint_key(name, &key.name));
+            if let Entry::Occupied(owner) = constraint
+                && owner.get() == name
+            {
+                owner.remove();
+            }
             if let Entry::Occupied(mut children) = self.children.entry(parent.clone()) {
                 children.get_mut().remove(name);
                 if children.get().is_empty() {
@@ -80,8 +99,35 @@ impl Maps {
         }
     }
 
-    /// The children of a table that is renamed follow it.
+    fn vacant(&self, name: &str) -> Option<&Arc<OpenTable>> {
+        let mut all = self.vacant.values();
+        all.find(|(vacant, _)| vacant == name)
+            .map(|(_, table)| table)
+    }
+
+    /// The table of this name, or the one that had it and stepped aside.
+    fn named(&self, name: &str) -> Option<Arc<OpenTable>> {
+        self.by_name
+            .get(name)
+            .or_else(|| self.vacant(name))
+            .cloned()
+    }
+
+    /// Tables that are aside and have a foreign key to a table of this name.
+    fn aside_children_of(&self, parent: &str) -> Vec<Arc<OpenTable>> {
+        let all = self.by_name.iter();
+        let aside = all.filter(|(name, table)| {
+            is_aside(name) && table.links.parent_names().iter().any(|name| name == parent)
+        });
+        aside.map(|(_, table)| table.clone()).collect()
+    }
+
+    /// The children of a table that is renamed follow it, also those that are being made.
     fn rename_parent(&mut self, from: &str, to: &str) {
+        for child in self.aside_children_of(from) {
+            child.links.rename_parent(from, to);
+            self.link(&child);
+        }
         let Some(children) = self.children.remove(from) else {
             return;
         };
@@ -110,9 +156,10 @@ impl Maps {
         };
         let is_parent = !table.is_temporary() && !is_aside(&table.def.name);
         let named = self.children.get(&table.def.name).filter(|_| is_parent);
-        let named = named.into_iter().flatten();
-        let children = children_of(table, named.filter_map(|name| by_name(name)));
-        table.links.set(parents_of(table, by_name), children);
+        let named = || named.into_iter().flatten();
+        let waits = named().any(|name| self.vacant(name).is_some());
+        let children = children_of(table, named().filter_map(|name| by_name(name)));
+        table.links.set(parents_of(table, by_name), children, waits);
     }
 }
 
@@ -160,27 +207,28 @@ impl Tables {
     /// Whether the table of this name has stepped aside for another one, as ALTER TABLE has it do for a
     /// moment.
     pub fn is_vacant(&self, name: &str) -> bool {
-        self.maps
-            .read()
-            .vacant
-            .values()
-            .any(|vacant| vacant == name)
+        self.maps.read().vacant(name).is_some()
     }
 
-    /// The open tables with foreign keys to a table of this name, itself among them if it has one.
+    /// The open tables with foreign keys to a table of this name, itself among them if it has one, and those
+    /// that have stepped aside.
     pub fn children_of(&self, name: &str) -> Vec<Arc<OpenTable>> {
         let maps = self.maps.read();
         let names = maps.children.get(name).into_iter().flatten();
-        names
-            .filter_map(|name| maps.by_name.get(name).cloned())
-            .collect()
+        names.filter_map(|name| maps.named(name)).collect()
     }
 
-    /// The table that has a foreign key of this name, in the schema of `table`.
-    pub fn constraint_of(&self, table: &str, constraint: &str) -> Option<Arc<OpenTable>> {
+    /// The tables that are being made, or have stepped aside, and have such foreign keys.
+    pub fn aside_children_of(&self, name: &str) -> Vec<Arc<OpenTable>> {
+        self.maps.read().aside_children_of(name)
+    }
+
+    /// The table that has a foreign key of this name, in the schema of `table`, and what it is called, or was
+    /// before it stepped aside.
+    pub fn constraint_of(&self, table: &str, constraint: &str) -> Option<(String, Arc<OpenTable>)> {
         let maps = self.maps.read();
         let owner = maps.constraints.get(&constraint_key(table, constraint))?;
-        maps.by_name.get(owner).cloned()
+        Some((owner.clone(), maps.named(owner)?))
     }
 
     pub fn by_id(&self, id: TableId) -> Option<Arc<OpenTable>> {
@@ -189,13 +237,14 @@ impl Tables {
 
     pub fn add(&self, table: Arc<OpenTable>) {
         let mut maps = self.maps.write();
-        maps.insert(table.clone());
+        let before = maps.insert(table.clone());
         maps.link_around(&table);
+        before.iter().for_each(|before| maps.link_around(before));
     }
 
     /// Like `add`, for many: their foreign keys are at work after `link_all`.
     pub fn add_unlinked(&self, table: Arc<OpenTable>) {
-        self.maps.write().insert(table);
+        drop(self.maps.write().insert(table));
     }
 
     pub fn link_all(&self) {
@@ -265,16 +314,20 @@ impl Tables {
     pub fn replace(&self, old: &OpenTable, new: Arc<OpenTable>) {
         let mut maps = self.maps.write();
         maps.remove(old);
-        maps.insert(new.clone());
+        let before = maps.insert(new.clone());
         let (from, to) = (&old.def.name, &new.def.name);
         match (is_aside(from), is_aside(to)) {
             _ if from == to || old.is_temporary() => {}
             (false, false) => maps.rename_parent(from, to),
-            (false, true) => drop(maps.vacant.insert(new.id(), from.clone())),
+            (false, true) => {
+                maps.register(from, &new);
+                maps.vacant.insert(new.id(), (from.clone(), new.clone()));
+            }
             (true, _) => {}
         }
         maps.link_around(old);
         maps.link_around(&new);
+        before.iter().for_each(|before| maps.link_around(before));
     }
 
     /// The names of all tables but temporary ones, sorted.

@@ -31,8 +31,12 @@ impl Ddl {
         checks: ForeignKeyChecks,
     ) -> Result<()> {
         let is_aside = is_aside(&def.name);
-        for key in def.foreign_keys.iter().filter(|key| !key.kept) {
-            if !is_aside {
+        for key in &def.foreign_keys {
+            if is_aside && key.kept {
+                continue;
+            }
+            // What is kept has its name from the table whose place is taken.
+            if !is_aside && !key.kept {
                 self.check_constraint_name(def, key)?;
             }
             let other = match key.parent == def.name {
@@ -56,7 +60,7 @@ impl Ddl {
 
     fn check_constraint_name(&self, def: &TableDef, key: &ForeignKey) -> Result<()> {
         match self.core.tables.constraint_of(&def.name, &key.name) {
-            Some(table) if table.id() != def.id => {
+            Some((owner, table)) if owner != def.name && table.id() != def.id => {
                 let names = reference(&table.def, key);
                 Err(Error::ConstraintExists(Box::new(names)))
             }
@@ -97,7 +101,11 @@ impl Ddl {
         if is_aside(from) || is_aside(to) {
             return Vec::new();
         }
-        let mut children = self.core.tables.children_of(from);
+        let tables = &self.core.tables;
+        let mut children = tables.children_of(from);
+        children.extend(tables.aside_children_of(from));
+        children.sort_by_key(|child| child.id());
+        children.dedup_by_key(|child| child.id());
         children.retain(|child| child.id() != table.id());
         let renamed = |child: Arc<OpenTable>| {
             let mut def = child.definition();

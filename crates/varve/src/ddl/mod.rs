@@ -413,15 +413,15 @@ impl Ddl {
         if !(is_aside(from) || is_aside(to)) {
             rename_parent(&mut def, from, to);
         }
-        if !is_aside(to) {
-            def.foreign_keys.iter_mut().for_each(|key| key.kept = false);
-        }
         if let Some(prefix) = constraints {
             prefix.rename_in(&mut def);
         }
         def.validate()?;
         self.check_absent(to)?;
         self.check_foreign_keys(&def, ForeignKeyChecks::Off)?;
+        if !is_aside(to) {
+            def.foreign_keys.iter_mut().for_each(|key| key.kept = false);
+        }
         // What can be wrong with the new path is found before the rename is decided.
         self.spaces.prepare_rename(&table_path(to))?;
         // Nor is there anything to be read for the copy of the definition then.

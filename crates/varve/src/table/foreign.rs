@@ -139,19 +139,24 @@ fn can_hold(table: &OpenTable, index: usize, key: &[Datum<'_>]) -> bool {
 
 /// The parent by this foreign key. One that has stepped aside for another one is waited for.
 fn parent_of(trx: &Transaction, table: &OpenTable, number: usize) -> Result<Option<Arc<Parent>>> {
+    wait_while(trx, || {
+        let links = &table.links;
+        links.parent(number).is_none() && trx.core().tables.is_vacant(&links.parent_names()[number])
+    })?;
+    Ok(table.links.parent(number))
+}
+
+/// Waits for ALTER TABLE to put a copy in a table's place.
+fn wait_while(trx: &Transaction, is_vacant: impl Fn() -> bool) -> Result<()> {
     let began = Instant::now();
-    loop {
-        let parent = table.links.parent(number);
-        let tables = &trx.core().tables;
-        if parent.is_some() || !tables.is_vacant(&table.links.parent_names()[number]) {
-            return Ok(parent);
-        }
+    while is_vacant() {
         trx.check_interrupt()?;
         if began.elapsed() >= trx.lock_wait_timeout() {
             return Err(Error::LockWaitTimeout);
         }
         std::thread::sleep(VACANCY);
     }
+    Ok(())
 }
 
 /// The parent by this foreign key, kept from DDL, and the number of its index; `None`: there is none that
@@ -180,7 +185,7 @@ fn locked(
     let Some(table) = table.upgrade() else {
         return Ok(None);
     };
-    trx.lock_table(table.id(), mode(&table))?;
+    trx.lock_other_table(table.id(), mode(&table))?;
     Ok((!table.is_dropped()).then_some(table))
 }
 
@@ -232,6 +237,7 @@ pub(super) fn see_to_children(
     // If one of the children was dropped or replaced, all are looked at again. Those that have followed are
     // not found any more, and none can have come to this row, which is locked.
     'again: loop {
+        wait_while(trx, || table.links.waits_for_child())?;
         for child in table.links.children().iter() {
             let its = &child.parent_columns;
             let is_same = |new: &[Datum<'_>]| its.iter().all(|&c| new[c] == old.get(c));

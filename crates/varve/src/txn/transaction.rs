@@ -126,6 +126,8 @@ pub struct Transaction {
     locks: Option<TrxLocks>,
     /// Temporary tables that are claimed are among them.
     tables: TablesHeld,
+    /// Those that were locked shared beside the tables that a statement names (FK-4).
+    read_tables: Vec<TableId>,
     claims: Vec<Claim>,
     /// Tables whose AUTO-INC lock the statement holds (auto_inc.rs).
     pub(super) auto_inc: Vec<Arc<OpenTable>>,
@@ -169,6 +171,7 @@ impl Transaction {
             view_place,
             locks: Some(locks),
             tables: TablesHeld::new(),
+            read_tables: Vec::new(),
             claims: Vec::new(),
             auto_inc: Vec::new(),
             own_table_locks: true,
@@ -664,6 +667,7 @@ impl Transaction {
         self.state = TrxState::LeftToNextStart;
         self.view = None;
         self.tables.clear();
+        self.read_tables.clear();
         self.claims.clear();
         self.end_statement();
         self.core.locks.release_explicit(self.locks());
@@ -697,6 +701,7 @@ impl Transaction {
         self.close_view();
         self.undo = None;
         self.tables.clear();
+        self.read_tables.clear();
         self.claims.clear();
         self.end_statement();
         self.core.locks.release_all(self.locks());

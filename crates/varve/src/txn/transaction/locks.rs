@@ -178,6 +178,21 @@ impl Transaction {
         self.id().is_some() || self.locks().holds_any()
     }
 
+    /// Locks a table for what a statement does beside those that it names: their intentions may be the
+    /// caller's alone, who may have given them up since.
+    pub(crate) fn lock_other_table(&mut self, table: TableId, mode: TableMode) -> Result<()> {
+        if self.own_table_locks || mode != TableMode::IntentionShared {
+            return self.lock_table(table, mode);
+        }
+        if !self.read_tables.contains(&table) {
+            self.check_active()?;
+            let locks = &self.core.locks;
+            locks.lock_table(self.locks(), table, mode, self.wait())?;
+            self.read_tables.push(table);
+        }
+        Ok(())
+    }
+
     /// Locks a table in an intention or full mode.
     pub(crate) fn lock_table(&mut self, table: TableId, mode: TableMode) -> Result<()> {
         if self.has_table(table, mode) {
