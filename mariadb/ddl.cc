@@ -37,7 +37,7 @@ static int wait_for_others(THD *thd, const std::string &name)
   if (!varve_table_is_temporary(table))
   {
     Session *session= Session::of(thd);
-    error= session ? session->wait_for_others(thd, table, true) : HA_ERR_INTERNAL_ERROR;
+    error= session ? session->wait_for_others(thd, table) : HA_ERR_INTERNAL_ERROR;
   }
   varve_table_close(table);
   return error;

@@ -276,7 +276,7 @@ int ha_varve::begin(THD *thd)
     return error;
   if (m_lock == VARVE_NO_LOCK && copies_table(thd_sql_command(thd)))
     // What others have prepared would not be copied.
-    return session->wait_for_others(thd, m_table, false);
+    return session->wait_for_writers(thd, m_table);
   return 0;
 }
 

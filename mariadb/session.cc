@@ -109,7 +109,7 @@ int Session::start_snapshot(THD *thd)
   return 0;
 }
 
-int Session::wait_for_others(THD *thd, const varve_table *table, bool anybody)
+int Session::wait_for_table(THD *thd, const varve_table *table, bool exclusive)
 {
   if (!m_waiter)
   {
@@ -121,7 +121,7 @@ int Session::wait_for_others(THD *thd, const varve_table *table, bool anybody)
   varve_txn_set_lock_wait_timeout(m_waiter, lock_wait_timeout_ms(thd));
   varve_code code= varve_txn_begin(m_waiter, VARVE_READ_COMMITTED);
   if (!code)
-    code= varve_txn_lock_table(m_waiter, table, anybody);
+    code= varve_txn_lock_table(m_waiter, table, exclusive);
   const int error= code ? report(thd, code) : 0;
   varve_txn_rollback(m_waiter);
   return error;

@@ -35,10 +35,18 @@ public:
   int start_snapshot(THD *thd);
 
   // A statement has a table's metadata lock to itself: waits until no transaction has uncommitted changes in
-  // the table; `anybody`: nor has looked there for the parent of a row, for which there is no metadata lock.
-  // A prepared one whose connection is gone has none either. Keeps no lock: new writers can't come, and it
-  // would be in the way of the statement itself, which may drop the table.
-  int wait_for_others(THD *thd, const varve_table *table, bool anybody);
+  // the table. A prepared one whose connection is gone has no metadata lock. Keeps no lock: new writers can't
+  // come, and it would be in the way of the statement itself, which may drop the table.
+  int wait_for_writers(THD *thd, const varve_table *table)
+  {
+    return wait_for_table(thd, table, false);
+  }
+
+  // The same, until none has looked there for the parent of a row either: for that there is no metadata lock.
+  int wait_for_others(THD *thd, const varve_table *table)
+  {
+    return wait_for_table(thd, table, true);
+  }
 
   // Rolls the engine's transaction back ahead of the server, which will do so too.
   void abandon();
@@ -51,6 +59,8 @@ public:
   int rollback(THD *thd, bool all);
 
 private:
+  int wait_for_table(THD *thd, const varve_table *table, bool exclusive);
+
   explicit Session(varve_txn *txn)
     : m_txn(txn), m_waiter(nullptr), m_prepared_xid{}, m_in_statement(false), m_is_prepared(false),
         m_holds_commit(false),

@@ -109,16 +109,17 @@ struct LastError {
     child: CString,
     child_index: CString,
     /// Of VARVE_BAD_FOREIGN_KEY.
-    fault: Option<varve_parent_fault>,
+    fault: varve_parent_fault,
     column: CString,
     parent_column: CString,
 }
 
 /// Why a table can't be the parent by a foreign key.
 #[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum varve_parent_fault {
     /// The last failure was about something else.
+    #[default]
     VARVE_PARENT_FITS = 0,
     /// There is no such table.
     VARVE_NO_PARENT = 1,
@@ -138,7 +139,7 @@ impl LastError {
     fn is_bad(&mut self, bad: &BadForeignKey) {
         use varve_parent_fault::*;
         self.is_about(&bad.key);
-        self.fault = Some(match &bad.why {
+        self.fault = match &bad.why {
             NoParent::Table => VARVE_NO_PARENT,
             NoParent::Column(column) => {
                 self.parent_column = c_text(column);
@@ -152,7 +153,7 @@ impl LastError {
                 VARVE_PARENT_HAS_OTHER_TYPE
             }
             NoParent::Index => VARVE_NO_PARENT_INDEX,
-        });
+        };
     }
 }
 
@@ -262,7 +263,7 @@ pub unsafe extern "C" fn varve_last_error_parent(
             column.write(last.column.as_ptr());
             parent_column.write(last.parent_column.as_ptr());
         }
-        last.fault.unwrap_or(varve_parent_fault::VARVE_PARENT_FITS)
+        last.fault
     })
 }
 

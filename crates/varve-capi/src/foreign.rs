@@ -4,7 +4,7 @@ use std::ffi::{CString, c_char, c_void};
 use std::mem::MaybeUninit;
 use std::ptr;
 
-use varve::{ForeignKey, ForeignKeyChecks, Reference, ReferentialAction};
+use varve::{ForeignKey, ForeignKeyChecks, Reference, ReferentialAction, Table};
 
 use crate::choice::{choice, chosen};
 use crate::collation::{c_text, text};
@@ -177,6 +177,25 @@ unsafe fn tell_key(each: varve_foreign_key_fn, context: *mut c_void, reference: 
     unsafe { each(context, &told) };
 }
 
+/// # Safety
+/// CAPI-2 holds for `table` and `each`.
+unsafe fn tell_keys(
+    table: *const varve_table,
+    each: varve_foreign_key_fn,
+    context: *mut c_void,
+    references: fn(&Table) -> Vec<Reference>,
+) -> varve_code {
+    // SAFETY: the caller's promise.
+    let table = unsafe { &*table };
+    guard(&table.db, || {
+        for reference in references(&table.table) {
+            // SAFETY: the caller's promise.
+            unsafe { tell_key(each, context, &reference) };
+        }
+        Ok(VARVE_OK)
+    })
+}
+
 /// Hands the table's foreign keys to `each`, for as long as the call takes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_table_foreign_keys(
@@ -185,14 +204,7 @@ pub unsafe extern "C" fn varve_table_foreign_keys(
     context: *mut c_void,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    let table = unsafe { &*table };
-    guard(&table.db, || {
-        for reference in table.table.foreign_keys() {
-            // SAFETY: CAPI-2.
-            unsafe { tell_key(each, context, &reference) };
-        }
-        Ok(VARVE_OK)
-    })
+    unsafe { tell_keys(table, each, context, Table::foreign_keys) }
 }
 
 /// The same with those that refer to the table, its own among them.
@@ -203,14 +215,7 @@ pub unsafe extern "C" fn varve_table_referencing(
     context: *mut c_void,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    let table = unsafe { &*table };
-    guard(&table.db, || {
-        for reference in table.table.referencing() {
-            // SAFETY: CAPI-2.
-            unsafe { tell_key(each, context, &reference) };
-        }
-        Ok(VARVE_OK)
-    })
+    unsafe { tell_keys(table, each, context, Table::referencing) }
 }
 
 /// Whether a foreign key refers to the table. Costs next to nothing.

@@ -148,33 +148,37 @@ fn dirty_read() {
 /// later statement, which sees the writer: it was never committed.
 #[test]
 fn intermediate_read_by_a_cursor_of_an_earlier_statement() {
+    let value = next_of_an_earlier_statement(|p, mut a, b| {
+        p.update(&mut a, 2, 22).unwrap();
+        a.commit().unwrap();
+        b.start_statement();
+    });
+    assert_eq!(value, 22);
+}
+
+/// What a cursor at row 1 comes to next if the writer of row 2 ends, and its own next statement begins, in
+/// this order.
+fn next_of_an_earlier_statement(end: impl FnOnce(&Play, Transaction, &mut Transaction)) -> i64 {
     let p = play(ReadCommitted);
     let (mut a, mut b) = (p.begin(), p.begin());
     p.update(&mut a, 2, 21).unwrap();
     let mut cursor = p.table.cursor(0).unwrap();
     b.start_statement();
     assert!(cursor.first(&mut b, LockMode::None).unwrap());
-    p.update(&mut a, 2, 22).unwrap();
-    a.commit().unwrap();
-    b.start_statement();
+    end(&p, a, &mut b);
     assert!(cursor.next(&mut b).unwrap());
-    assert_eq!(value(&cursor, 1), 22);
+    value(&cursor, 1)
 }
 
 /// The same of a writer that rolls back, which draws no number: the later view is as old as the first one,
 /// but for that writer.
 #[test]
 fn dirty_read_by_a_cursor_of_an_earlier_statement() {
-    let p = play(ReadCommitted);
-    let (mut a, mut b) = (p.begin(), p.begin());
-    p.update(&mut a, 2, 21).unwrap();
-    let mut cursor = p.table.cursor(0).unwrap();
-    b.start_statement();
-    assert!(cursor.first(&mut b, LockMode::None).unwrap());
-    b.start_statement();
-    a.rollback().unwrap();
-    assert!(cursor.next(&mut b).unwrap());
-    assert_eq!(value(&cursor, 1), 20);
+    let value = next_of_an_earlier_statement(|_, a, b| {
+        b.start_statement();
+        a.rollback().unwrap();
+    });
+    assert_eq!(value, 20);
 }
 
 /// What a transaction has taken back it does not read any more, whatever was read ahead.

@@ -93,6 +93,16 @@ fn a_move_that_fails_leaves_the_cursor_on_no_row() {
     }
 }
 
+/// The scan's next row, for which it waits until `holder` commits.
+fn next_after(db: &Database, holder: Transaction, cursor: &mut Cursor, scan: &mut Transaction) {
+    thread::scope(|s| {
+        let moved = s.spawn(|| cursor.next(scan).unwrap());
+        until_waiting(db, 1);
+        holder.commit().unwrap();
+        assert!(moved.join().unwrap());
+    });
+}
+
 /// A scan that waited for a row whose deletion is committed then has no lock on it: others may use its key.
 #[test]
 fn a_row_that_goes_while_a_scan_waits_for_it_is_not_locked() {
@@ -104,12 +114,7 @@ fn a_row_that_goes_while_a_scan_waits_for_it_is_not_locked() {
     let mut scan = db.begin(Isolation::ReadCommitted);
     let mut cursor = table.cursor(0).unwrap();
     assert!(cursor.first(&mut scan, LockMode::Exclusive).unwrap());
-    thread::scope(|s| {
-        let moved = s.spawn(|| cursor.next(&mut scan).unwrap());
-        until_waiting(&db, 1);
-        deleter.commit().unwrap();
-        assert!(moved.join().unwrap());
-    });
+    next_after(&db, deleter, &mut cursor, &mut scan);
     assert_eq!(cursor.row().unwrap().get(0), Some(&3i64.to_le_bytes()[..]));
     let mut other = db.begin(Isolation::ReadCommitted);
     other.set_lock_wait_timeout(Duration::ZERO);
@@ -126,12 +131,7 @@ fn only_the_first_visit_to_a_row_gives_up_the_lock_that_was_waited_for() {
     let mut scan = db.begin(Isolation::ReadCommitted);
     let mut cursor = table.cursor(0).unwrap();
     assert!(cursor.first(&mut scan, LockMode::Exclusive).unwrap());
-    thread::scope(|s| {
-        let moved = s.spawn(|| cursor.next(&mut scan).unwrap());
-        until_waiting(&db, 1);
-        holder.commit().unwrap();
-        assert!(moved.join().unwrap());
-    });
+    next_after(&db, holder, &mut cursor, &mut scan);
     assert!(cursor.next(&mut scan).unwrap() && cursor.prev(&mut scan).unwrap());
     assert_eq!(cursor.row().unwrap().get(0), Some(&2i64.to_le_bytes()[..]));
     cursor.unlock_row(&mut scan);

@@ -25,4 +25,4 @@ pub use record::{DELETED, ENTRY_LEN, EXTERNAL, EntryRecord, ROW_AT, RowRecord, e
 pub use table::{
     Claim, Estimates, FIRST_ROOT_PAGE, IndexEstimate, META_PAGE, OpenIndex, OpenTable, ROW_IDS_END,
 };
-pub use tables::{BrokenTable, Tables, is_aside};
+pub use tables::{BrokenTable, Tables, is_aside, schema_of};

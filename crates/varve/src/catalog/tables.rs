@@ -28,8 +28,7 @@ struct Maps {
 
 /// Constraint names are unique in a schema, in any case of letters.
 fn constraint_key(table: &str, constraint: &str) -> String {
-    let schema = table.split_once('/').map_or("", |(schema, _)| schema);
-    format!("{schema}/{}", constraint.to_lowercase())
+    format!("{}/{}", schema_of(table), constraint.to_lowercase())
 }
 
 impl Maps {
@@ -161,6 +160,11 @@ impl Maps {
         let children = children_of(table, named().filter_map(|name| by_name(name)));
         table.links.set(parents_of(table, by_name), children, waits);
     }
+}
+
+/// "schema" of "schema/table".
+pub fn schema_of(name: &str) -> &str {
+    name.split_once('/').map_or("", |(schema, _)| schema)
 }
 
 /// The table is being made for another one, or was replaced by one.

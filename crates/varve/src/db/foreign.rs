@@ -28,15 +28,10 @@ pub struct ReferencedParent {
 }
 
 fn nullable(table: &TableDef, columns: &[String]) -> Vec<bool> {
-    let column = |name: &String| {
-        table
-            .columns
-            .iter()
-            .find(|column| column.name.eq_ignore_ascii_case(name))
-    };
+    let takes_null = |at: usize| table.columns[at].nullable;
     columns
         .iter()
-        .map(|name| column(name).is_some_and(|c| c.nullable))
+        .map(|name| table.column_index(name).is_some_and(takes_null))
         .collect()
 }
 

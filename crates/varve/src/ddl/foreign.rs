@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::base::{BadForeignKey, Error, NoParent, ReferenceError, Result};
-use crate::catalog::{ForeignKey, OpenTable, TableDef, is_aside};
+use crate::catalog::{ForeignKey, OpenTable, TableDef, is_aside, schema_of};
 
 use super::Ddl;
 
@@ -61,7 +61,9 @@ impl Ddl {
     fn check_constraint_name(&self, def: &TableDef, key: &ForeignKey) -> Result<()> {
         match self.core.tables.constraint_of(&def.name, &key.name) {
             Some((owner, table)) if owner != def.name && table.id() != def.id => {
-                let names = reference(&table.def, key);
+                let mut names = reference(&table.def, key);
+                // Not the name under which it stands aside.
+                names.table = owner;
                 Err(Error::ConstraintExists(Box::new(names)))
             }
             _ => Ok(()),
@@ -131,10 +133,6 @@ impl ConstraintPrefix<'_> {
             }
         }
     }
-}
-
-fn schema_of(table: &str) -> &str {
-    table.split_once('/').map_or("", |(schema, _)| schema)
 }
 
 /// The foreign keys to `from` refer to `to`.

@@ -40,7 +40,7 @@ use crate::base::{
 use crate::btree::Tree;
 use crate::catalog::{
     BrokenTable, COPY_AT, FIRST_ROOT_PAGE, META_PAGE, OpenTable, ROW_AT, TableDef, copy_page,
-    first_copy, is_aside, second_copy,
+    first_copy, is_aside, schema_of, second_copy,
 };
 use crate::flush::{CheckpointHold, Checkpointer};
 use crate::lock::TableMode;
@@ -498,7 +498,7 @@ impl Ddl {
         self.check_not_referenced(&table, checks)?;
         let mut def = table.definition();
         self.assign_ids(&mut def)?;
-        let schema = name.split_once('/').map_or("", |(schema, _)| schema);
+        let schema = schema_of(name);
         // No table's name begins with a dot.
         let fresh = table_path(&format!("{schema}/.truncate-{}", def.space));
         self.build_file(&def, &fresh, Spaces::create_on_full_disk)?;

@@ -5,9 +5,10 @@
 //! to look for (MATCH SIMPLE, which InnoDB takes every MATCH for).
 //!
 //! *Parent*: after a row is deleted or has got another key, its children are looked for in the index of their
-//! foreign key: by the old key, locked shared if they are in the way, exclusively if they follow (CASCADE,
-//! SET NULL). That each child's change does the same for its own children makes the recursion, all within the
-//! operation that began it: if anything fails, all is taken back.
+//! foreign key, by the old key. Those that follow (CASCADE, SET NULL) are locked exclusively. A child that
+//! stays, and whose entry is committed, refuses without a lock; one whose transaction has not ended is waited
+//! for by a shared lock. That each child's change does the same for its own children makes the recursion, all
+//! within the operation that began it: if anything fails, all is taken back.
 //!
 //! - **FK-3** When a transaction has ended that has checked foreign keys, each of its rows whose columns are
 //!   not NULL has a parent. Whoever inserts a child locks the parent's row shared, whoever deletes the parent
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use crate::base::{Error, Result, Sabotage, TableId};
-use crate::catalog::{Child, OpenTable, Parent, ReferentialAction};
+use crate::catalog::{Child, OpenTable, ReferentialAction};
 use crate::lock::TableMode;
 use crate::row::{Datum, DatumBuf, RowRef};
 use crate::txn::Transaction;
@@ -114,36 +115,17 @@ fn check_parent(
         true => LockMode::None,
         false => LockMode::Shared,
     };
-    let mut tried: Option<Arc<Parent>> = None;
-    while let Some(link) = parent_of(trx, table, number)? {
-        let mode = TableMode::IntentionShared;
-        let Some(parent) = locked(trx, &link.table, |_| mode)? else {
-            wait_for_ddl(trx, table, &mut tried, link)?;
-            continue;
-        };
-        debug_assert_eq!(parent.def.name, table.links.parent_names()[number], "FK-2");
-        let mut cursor = Cursor::open(parent.clone(), link.index)?;
-        match cursor.seek(trx, key, KeyMatch::Exact, lock) {
-            Ok(true) => return Ok(()),
-            Err(e) if can_hold(&parent, link.index, key) => return Err(e),
-            _ => break,
-        }
+    let missing = || Error::NoReferencedRow(table.reference(number));
+    let Some((parent, index)) = parent_of(trx, table, number)? else {
+        return Err(missing());
+    };
+    let mut cursor = Cursor::open(parent.clone(), index)?;
+    match cursor.seek(trx, key, KeyMatch::Exact, lock) {
+        Ok(true) => Ok(()),
+        // Else no row of the parent can have these values at all.
+        Err(e) if parent.encode_search(index, key, &mut Vec::new()).is_ok() => Err(e),
+        _ => Err(missing()),
     }
-    Err(Error::NoReferencedRow(table.reference(number)))
-}
-
-/// Whether a row can have these values in the columns of this index at all.
-fn can_hold(table: &OpenTable, index: usize, key: &[Datum<'_>]) -> bool {
-    table.encode_search(index, key, &mut Vec::new()).is_ok()
-}
-
-/// The parent by this foreign key. One that has stepped aside for another one is waited for.
-fn parent_of(trx: &Transaction, table: &OpenTable, number: usize) -> Result<Option<Arc<Parent>>> {
-    wait_while(trx, || {
-        let links = &table.links;
-        links.parent(number).is_none() && trx.core().tables.is_vacant(&links.parent_names()[number])
-    })?;
-    Ok(table.links.parent(number))
 }
 
 /// Waits for ALTER TABLE to put a copy in a table's place.
@@ -160,20 +142,27 @@ fn wait_while(trx: &Transaction, is_vacant: impl Fn() -> bool) -> Result<()> {
 }
 
 /// The parent by this foreign key, kept from DDL, and the number of its index; `None`: there is none that
-/// fits.
-pub(super) fn parent_to_read(
+/// fits. One that has stepped aside for another one is waited for.
+pub(super) fn parent_of(
     trx: &mut Transaction,
     table: &OpenTable,
     number: usize,
 ) -> Result<Option<(Arc<OpenTable>, usize)>> {
+    let links = &table.links;
     let mut tried = None;
-    while let Some(link) = table.links.parent(number) {
-        match locked(trx, &link.table, |_| TableMode::IntentionShared)? {
-            Some(parent) => return Ok(Some((parent, link.index))),
-            None => wait_for_ddl(trx, table, &mut tried, link)?,
+    loop {
+        let tables = &trx.core().tables;
+        let is_vacant = || tables.is_vacant(&links.parent_names()[number]);
+        wait_while(trx, || links.parent(number).is_none() && is_vacant())?;
+        let Some(link) = links.parent(number) else {
+            return Ok(None);
+        };
+        if let Some(parent) = locked(trx, &link.table, |_| TableMode::IntentionShared)? {
+            debug_assert_eq!(parent.def.name, links.parent_names()[number], "FK-2");
+            return Ok(Some((parent, link.index)));
         }
+        wait_for_ddl(trx, table, &mut tried, link)?;
     }
-    Ok(None)
 }
 
 /// The table at the other end of a link, locked. `None`: it is dropped.
@@ -317,13 +306,13 @@ fn see_to(
     };
     let key: Key<'_> = child.parent_columns.iter().map(|&c| old.get(c)).collect();
     let number = its.foreign[child.number].index;
-    if !can_hold(its, number, &key) {
+    let mut prefix = Vec::new();
+    if its.encode_search(number, &key, &mut prefix).is_err() {
+        // No row of the child can have these values.
         return Ok(());
     }
     if let (true, Some(before)) = (action.refuses(), number.checked_sub(1)) {
         // Who changes other columns of a child is not waited for.
-        let mut prefix = Vec::new();
-        its.encode_search(number, &key, &mut prefix)?;
         if has_settled_entry(trx, &its.secondary[before], &prefix)? {
             return Err(Error::RowIsReferenced(its.reference(child.number)));
         }

@@ -8,7 +8,7 @@ use crate::row::{Datum, Value};
 use crate::txn::Transaction;
 
 use super::cursor::{Cursor, KeyMatch, LockMode};
-use super::foreign::parent_to_read;
+use super::foreign::parent_of;
 
 fn shown(value: Value) -> String {
     match value {
@@ -27,7 +27,7 @@ pub fn find_orphans(
     tell: &mut dyn FnMut(String),
 ) -> Result<()> {
     for (number, own) in table.foreign.iter().enumerate() {
-        let Some((parent, index)) = parent_to_read(trx, table, number)? else {
+        let Some((parent, index)) = parent_of(trx, table, number)? else {
             let names = table.reference(number);
             tell(format!(
                 "{names}: there is no table {} that can be the parent, so rows were not looked at",
