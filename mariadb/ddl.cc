@@ -10,6 +10,7 @@
 #include "ha_varve.h"
 
 #include "collation.h"
+#include "derived.h"
 #include "engine.h"
 #include "error_map.h"
 #include "foreign.h"
@@ -123,6 +124,7 @@ private:
   std::vector<varve_key_part> m_primary;
   std::vector<std::vector<varve_key_part>> m_parts;
   std::vector<varve_index_def> m_indexes;
+  System_time m_system_time;
 };
 
 }  // namespace
@@ -139,6 +141,8 @@ int Definition::add_columns(const TABLE *form)
     Column plan;
     if (!describe(field, &column, &plan))
       return refuse("the type of a column");
+    column.computed= !field->stored_in_db();
+    column.unversioned= field->vers_update_unversioned();
     m_column_of_field[field->field_index]= uint32_t(m_columns.size());
     m_columns.push_back(column);
   }
@@ -191,7 +195,9 @@ int Definition::build(const TABLE *form, const std::string &name, bool temporary
   }
   def= varve_table_def{name.c_str(),     m_columns.data(), uint32_t(m_columns.size()), m_primary.data(),
                        uint32_t(m_primary.size()), m_indexes.data(), uint32_t(m_indexes.size()), nullptr, 0,
-                       VARVE_CHECK_REFERENCES, UINT32_MAX, temporary};
+                       VARVE_CHECK_REFERENCES, UINT32_MAX, nullptr, temporary};
+  if (m_system_time.describe(form, m_column_of_field))
+    def.system_time= &m_system_time;
   if (const Field *counted= form->found_next_number_field)
   {
     if (counted->real_type() == MYSQL_TYPE_FLOAT || counted->real_type() == MYSQL_TYPE_DOUBLE)

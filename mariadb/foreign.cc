@@ -102,31 +102,6 @@ static Served is_served(const TABLE *form, const std::vector<std::string> &colum
   return best;
 }
 
-// The generated columns that are computed from this one and whose values lie in the table's rows.
-static const Field *computed_from(TABLE *form, const Field *field)
-{
-  for (Field **at= form->vfield; at && *at; at++)
-  {
-    if (!is_stored(form, *at))
-      continue;
-    MY_BITMAP *const before= form->read_set;
-    bitmap_clear_all(&form->tmp_set);
-    form->read_set= &form->tmp_set;
-    (*at)->vcol_info->expr->walk(&Item::register_field_in_read_map, true, form);
-    form->read_set= before;
-    if (bitmap_is_set(&form->tmp_set, field->field_index))
-      return *at;
-  }
-  return nullptr;
-}
-
-// A change of the parent changes a column of the child.
-static bool changes_child(const Foreign_key &key)
-{
-  return key.update_opt == FK_OPTION_CASCADE || key.update_opt == FK_OPTION_SET_NULL ||
-         key.delete_opt == FK_OPTION_SET_NULL;
-}
-
 static varve_referential_action action(enum_fk_option option)
 {
   switch (option)
@@ -197,7 +172,7 @@ int Foreign_keys::warn(THD *thd, const char *with, const Parts &parts, const std
   return HA_ERR_CANNOT_ADD_FOREIGN;
 }
 
-// What the engine can't see: it has neither virtual columns nor the server's expressions.
+// What the engine can't see: the server's expressions.
 int Foreign_keys::check_columns(THD *thd, TABLE *form, const Foreign_key &key, const Parts &parts) const
 {
   for (const std::string &name : parts.columns)
@@ -205,26 +180,11 @@ int Foreign_keys::check_columns(THD *thd, TABLE *form, const Foreign_key &key, c
     const Field *field= find_field(form, name);
     if (!field)
       return warn(thd, " ", parts, "Column " + name + " was not found.");
-    if (!field->stored_in_db())
-      return refuse("foreign keys of virtual columns");
     const bool sets_null= key.delete_opt == FK_OPTION_SET_NULL || key.update_opt == FK_OPTION_SET_NULL;
     if (sets_null && !field->real_maybe_null())
       return warn(thd, " with ", parts, "You have defined a SET NULL condition but column '" + name +
                                         "' is defined as NOT NULL.");
-    const Field *computed= computed_from(form, field);
-    if (computed && computed->stored_in_db() && (changes_child(key) || key.delete_opt == FK_OPTION_CASCADE))
-    {
-      push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN,
-                          "Create table '%s/%s' with foreign key constraint failed. Cannot add foreign key "
-                          "constraint placed on the base column of stored column. ",
-                          form->s->db.str, form->s->table_name.str);
-      return HA_ERR_CANNOT_ADD_FOREIGN;
-    }
-    if (computed && changes_child(key))
-      return refuse("foreign keys that change columns of which indexed virtual columns are made");
   }
-  if (form->versioned() && (changes_child(key) || key.delete_opt == FK_OPTION_CASCADE))
-    return refuse("cascading foreign keys of system-versioned tables");
   switch (is_served(form, parts.columns))
   {
   case Served::YES:

@@ -1,8 +1,8 @@
 // ha_varve.h: one open VARVE table of one connection.
 //
 // handler.cc opens, reads and writes; pushdown.cc does what the optimizer hands down; ddl.cc creates, drops,
-// renames and truncates; foreign.cc tells of foreign keys; sequence.cc keeps sequences out of transactions;
-// admin.cc answers about the table.
+// renames and truncates; foreign.cc tells of foreign keys, derived.cc computes columns for them; sequence.cc
+// keeps sequences out of transactions; admin.cc answers about the table.
 
 #ifndef HA_VARVE_H
 #define HA_VARVE_H
@@ -121,6 +121,7 @@ public:
   char *get_foreign_key_create_info() override;
   void free_foreign_key_create_info(char *text) override;
   bool get_foreign_dup_key(char *child, uint child_size, char *index, uint index_size) override;
+  bool compute(const varve_value *row, const uint32_t *columns, uint32_t n, varve_value *out);
 
 private:
   struct Index;

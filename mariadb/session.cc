@@ -6,6 +6,7 @@
 
 #include "session.h"
 
+#include "derived.h"
 #include "engine.h"
 #include "error_map.h"
 #include "sysvars.h"
@@ -27,6 +28,7 @@ Session *Session::of(THD *thd)
     report(thd, code);
     return nullptr;
   }
+  give_values(txn);
   auto session= new Session(txn);
   thd_set_ha_data(thd, hton, session);
   return session;

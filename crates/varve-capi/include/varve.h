@@ -395,6 +395,10 @@ typedef struct varve_column_def {
   uint32_t size;
   uint32_t collation;
   bool nullable;
+  // The value is computed from other columns of the row (varve_value_source).
+  bool computed;
+  // In a table with history: its changes make none.
+  bool unversioned;
 } varve_column_def;
 
 typedef struct varve_key_part {
@@ -436,6 +440,15 @@ typedef struct varve_foreign_key {
   const bool *parent_nullable;
 } varve_foreign_key;
 
+// How a table keeps its rows' history among its rows.
+typedef struct varve_system_time {
+  // Positions of the two columns that say since when a row is true, and until when.
+  uint32_t start;
+  uint32_t end;
+  // What the second one is in a row that is true now.
+  struct varve_value forever;
+} varve_system_time;
+
 typedef struct varve_table_def {
   // "schema/table"
   const char *name;
@@ -453,6 +466,8 @@ typedef struct varve_table_def {
   enum varve_foreign_key_checks foreign_key_checks;
   // Position of the column that the table's counter numbers, UINT32_MAX for none.
   uint32_t auto_increment;
+  // Optional: the table keeps history.
+  const struct varve_system_time *system_time;
   // Its rows are in no log, and the table ends when it is dropped or the database is closed. One
   // transaction at a time can use it.
   bool temporary;
@@ -542,6 +557,23 @@ typedef struct varve_table_stats {
   // varve_table_rows_per_key would look at the table again.
   bool is_stale;
 } varve_table_stats;
+
+// Both functions are called by the session's own thread, within the call that changes the parent's row.
+// False: there is no such value, and the change is refused. What `out` points to stays as it is until the
+// next call of the function, or the end of the call that changes the row.
+typedef struct varve_value_source {
+  void *context;
+  // When the statement began, as the columns of varve_system_time have it.
+  bool (*statement_time)(void *context, struct varve_value *out);
+  // The values of `n` computed columns of a table ("schema/table"), of which `columns` has the positions,
+  // by the others of this row.
+  bool (*computed)(void *context,
+                   const char *table,
+                   const struct varve_value *row,
+                   const uint32_t *columns,
+                   uint32_t n,
+                   struct varve_value *out);
+} varve_value_source;
 
 #ifdef __cplusplus
 extern "C" {
@@ -930,7 +962,8 @@ enum varve_code varve_txn_rollback_statement(const struct varve_txn *txn);
 // Marks a point that varve_txn_rollback_to can go back to, as often as wanted.
 enum varve_code varve_txn_savepoint(const struct varve_txn *txn, uint64_t *out);
 
-// Undoes everything since the savepoint. Locks stay.
+// Undoes everything since the savepoint. Locks stay. One that the transaction has not got, or that it has
+// gone back behind, is VARVE_INVALID.
 enum varve_code varve_txn_rollback_to(const struct varve_txn *txn, uint64_t savepoint);
 
 // Whether others may have to wait for the transaction: it has written, or holds a lock. False if none is
@@ -955,6 +988,11 @@ void varve_txn_set_lock_wait_timeout(const struct varve_txn *txn, uint64_t ms);
 // Whether this session's changes are checked by foreign keys, and followed by children. They are unless this
 // was called. What is changed while they are not is not looked at later.
 void varve_txn_set_foreign_key_checks(const struct varve_txn *txn, bool on);
+
+// Sets whom to ask for values when a foreign key changes a row of a table that has computed columns or
+// history. Without one such a change is VARVE_UNSUPPORTED. `source` is copied; what it points to stays until
+// the session is closed.
+void varve_txn_set_value_source(const struct varve_txn *txn, const struct varve_value_source *source);
 
 // Makes this session's waits, searches and whatever else may take long, those of now and later ones, end
 // with VARVE_INTERRUPTED, until varve_txn_clear_interrupt. Rollback and commit go on. From any thread.

@@ -3,12 +3,12 @@
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
 
-use varve::{CollationId, ColumnDef, ColumnType, Error, IndexDef, KeyPart, TableDef};
+use varve::{CollationId, ColumnDef, ColumnType, Error, IndexDef, KeyPart, SystemTime, TableDef};
 
 use crate::choice::{choice, chosen};
 use crate::collation::text;
 use crate::foreign::{foreign_key, varve_foreign_key, varve_foreign_key_checks};
-use crate::value::slice_of;
+use crate::value::{slice_of, varve_value};
 
 /// What kind of values a column holds.
 #[repr(C)]
@@ -41,6 +41,20 @@ pub struct varve_column_def {
     pub size: u32,
     pub collation: u32,
     pub nullable: bool,
+    /// The value is computed from other columns of the row (varve_value_source).
+    pub computed: bool,
+    /// In a table with history: its changes make none.
+    pub unversioned: bool,
+}
+
+/// How a table keeps its rows' history among its rows.
+#[repr(C)]
+pub struct varve_system_time {
+    /// Positions of the two columns that say since when a row is true, and until when.
+    pub start: u32,
+    pub end: u32,
+    /// What the second one is in a row that is true now.
+    pub forever: varve_value,
 }
 
 #[repr(C)]
@@ -78,6 +92,8 @@ pub struct varve_table_def {
     pub foreign_key_checks: MaybeUninit<varve_foreign_key_checks>,
     /// Position of the column that the table's counter numbers, UINT32_MAX for none.
     pub auto_increment: u32,
+    /// Optional: the table keeps history.
+    pub system_time: *const varve_system_time,
     /// Its rows are in no log, and the table ends when it is dropped or the database is closed. One
     /// transaction at a time can use it.
     pub temporary: bool,
@@ -143,6 +159,21 @@ pub unsafe fn table_def(def: &varve_table_def) -> varve::Result<TableDef> {
         let mut column = ColumnDef::new(name, column_type(c, name)?);
         column.nullable = c.nullable;
         out = out.add_column(column);
+    }
+    let flagged = |flag: fn(&varve_column_def) -> bool| {
+        let all = columns.iter().enumerate().filter(move |(_, c)| flag(c));
+        all.map(|(position, _)| position).collect()
+    };
+    out.computed = flagged(|c| c.computed);
+    // SAFETY: the caller's promise.
+    if let Some(time) = unsafe { def.system_time.as_ref() } {
+        out.system_time = Some(SystemTime {
+            start: time.start as usize,
+            end: time.end as usize,
+            // SAFETY: the caller's promise.
+            forever: unsafe { time.forever.datum() }.unwrap_or_default().to_vec(),
+            unversioned: flagged(|c| c.unversioned),
+        });
     }
     // SAFETY: the caller's promise.
     out.primary.parts = unsafe { key_parts(def.primary, def.n_primary) };

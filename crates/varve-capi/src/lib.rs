@@ -10,6 +10,7 @@
 //! - `database`, `table`, `txn`, `cursor`: the handles.
 //! - `rows`: what a cursor hands to C.
 //! - `prepared`: two-phase commit.
+//! - `value_source`: values that the engine asks for when a foreign key changes a row.
 //! - `status`: metrics, undo tablespaces, texts for people.
 //!
 //! - **CAPI-1** No call unwinds into C. A panic poisons the database that the handle belongs to and returns
@@ -34,3 +35,4 @@ pub mod status;
 pub mod table;
 pub mod txn;
 pub mod value;
+pub mod value_source;

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use varve::{AutoIncLock, Database, Datum, Error, Isolation, OnDuplicate, Savepoint, Transaction};
+use varve::{
+    AutoIncLock, Database, Datum, Error, Isolation, OnDuplicate, Savepoint, Transaction,
+    ValueSource,
+};
 
 use crate::choice::{choice, chosen};
 use crate::collation::text;
@@ -17,6 +20,7 @@ use crate::error::guard;
 use crate::error::varve_code::{self, VARVE_OK, VARVE_UNCHANGED};
 use crate::table::varve_table;
 use crate::value::{slice_of, varve_value, with_datums};
+use crate::value_source::varve_value_source;
 
 /// A session: it has at most one transaction at a time, and can be used for many.
 pub struct varve_txn {
@@ -32,9 +36,19 @@ pub struct varve_txn {
 pub(crate) struct State {
     pub(crate) current: Option<Transaction>,
     lock_wait_timeout: Option<Duration>,
+    /// Those of the transaction that can be gone back to, in their order. Another number might be in the
+    /// middle of a row's change.
+    savepoints: Vec<Savepoint>,
     foreign_key_checks: bool,
+    values: Option<Arc<dyn ValueSource>>,
     /// What interrupts the transactions that begin from now on.
     interrupt: Arc<AtomicBool>,
+}
+
+impl State {
+    fn running(&mut self) -> varve::Result<&mut Transaction> {
+        (self.current.as_mut()).ok_or_else(|| Error::invalid("no transaction has begun"))
+    }
 }
 
 #[repr(C)]
@@ -145,8 +159,7 @@ pub(crate) unsafe fn state(txn: &varve_txn) -> &mut State {
 #[allow(clippy::mut_from_ref)]
 pub(crate) unsafe fn running(txn: &varve_txn) -> varve::Result<&mut Transaction> {
     // SAFETY: the caller's promise.
-    let state = unsafe { state(txn) };
-    (state.current.as_mut()).ok_or_else(|| Error::invalid("no transaction has begun"))
+    unsafe { state(txn) }.running()
 }
 
 /// Does something with the session's running transaction.
@@ -185,7 +198,9 @@ pub unsafe extern "C" fn varve_txn_open(
             state: UnsafeCell::new(State {
                 current: None,
                 lock_wait_timeout: None,
+                savepoints: Vec::new(),
                 foreign_key_checks: true,
+                values: None,
                 interrupt,
             }),
         };
@@ -230,6 +245,10 @@ pub unsafe extern "C" fn varve_txn_begin(
             t.set_lock_wait_timeout(timeout);
         }
         t.set_foreign_key_checks(state.foreign_key_checks);
+        if let Some(values) = &state.values {
+            t.set_value_source(values.clone());
+        }
+        state.savepoints.clear();
         state.current = Some(t);
         Ok(VARVE_OK)
     })
@@ -297,6 +316,8 @@ pub unsafe extern "C" fn varve_txn_rollback_statement(txn: *const varve_txn) -> 
     guard(&txn.db, || {
         if let Some(t) = &mut state.current {
             t.rollback_statement()?;
+            let now = t.savepoint();
+            state.savepoints.retain(|savepoint| *savepoint <= now);
         }
         Ok(VARVE_OK)
     })
@@ -306,22 +327,38 @@ pub unsafe extern "C" fn varve_txn_rollback_statement(txn: *const varve_txn) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_txn_savepoint(txn: *const varve_txn, out: *mut u64) -> varve_code {
     // SAFETY: CAPI-2.
-    unsafe {
-        with_running(txn, |t| {
-            out.write(t.savepoint().0);
-            Ok(())
-        })
-    }
+    let (txn, state) = unsafe { (&*txn, state(&*txn)) };
+    guard(&txn.db, || {
+        let savepoint = state.running()?.savepoint();
+        if state.savepoints.last() != Some(&savepoint) {
+            state.savepoints.push(savepoint);
+        }
+        // SAFETY: CAPI-2.
+        unsafe { out.write(savepoint.0) };
+        Ok(VARVE_OK)
+    })
 }
 
-/// Undoes everything since the savepoint. Locks stay.
+/// Undoes everything since the savepoint. Locks stay. One that the transaction has not got, or that it has
+/// gone back behind, is VARVE_INVALID.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_txn_rollback_to(
     txn: *const varve_txn,
     savepoint: u64,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    unsafe { with_running(txn, |t| t.rollback_to(Savepoint(savepoint))) }
+    let (txn, state) = unsafe { (&*txn, state(&*txn)) };
+    guard(&txn.db, || {
+        let Ok(at) = state.savepoints.binary_search(&Savepoint(savepoint)) else {
+            state.running()?;
+            return Err(Error::invalid(format!(
+                "{savepoint} is no savepoint of the transaction"
+            )));
+        };
+        state.running()?.rollback_to(Savepoint(savepoint))?;
+        state.savepoints.truncate(at + 1);
+        Ok(VARVE_OK)
+    })
 }
 
 /// Whether others may have to wait for the transaction: it has written, or holds a lock. False if none is
@@ -407,6 +444,23 @@ pub unsafe extern "C" fn varve_txn_set_foreign_key_checks(txn: *const varve_txn,
     state.foreign_key_checks = on;
     if let Some(t) = &mut state.current {
         t.set_foreign_key_checks(on);
+    }
+}
+
+/// Sets whom to ask for values when a foreign key changes a row of a table that has computed columns or
+/// history. Without one such a change is VARVE_UNSUPPORTED. `source` is copied; what it points to stays until
+/// the session is closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_txn_set_value_source(
+    txn: *const varve_txn,
+    source: *const varve_value_source,
+) {
+    // SAFETY: CAPI-2.
+    let (state, source) = unsafe { (state(&*txn), *source) };
+    let values: Arc<dyn ValueSource> = Arc::new(source);
+    state.values = Some(values.clone());
+    if let Some(t) = &mut state.current {
+        t.set_value_source(values);
     }
 }
 

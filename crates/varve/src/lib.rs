@@ -97,7 +97,7 @@ pub use base::{
     BadForeignKey, Error, IndexId, Lsn, NoParent, PageId, PageNo, ReferenceError, Result, SpaceId,
     TableId, TrxId, Xid,
 };
-pub use catalog::{ForeignKey, IndexDef, IndexEstimate, ReferentialAction, TableDef};
+pub use catalog::{ForeignKey, IndexDef, IndexEstimate, ReferentialAction, SystemTime, TableDef};
 pub use db::{
     Database, FromValue, Metric, MetricKind, Options, PoolDumpOptions, PoolDumpStatus, Reference,
     ReferencedParent, Row, Rows, Table, UndoTablespace,
@@ -113,7 +113,7 @@ pub use row::{
 pub use table::{CheckReport, Cursor, EntryFilter, KeyMatch, LockMode, OnDuplicate, Peeked};
 pub use txn::{
     AutoIncLock, FlushLog, Interrupt, Isolation, LogLevel, Logger, PurgeOptions, Savepoint,
-    Transaction,
+    Transaction, ValueSource,
 };
 pub use undo::UndoSpaceState;
 

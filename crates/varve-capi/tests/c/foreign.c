@@ -37,6 +37,89 @@ static varve_code delete(const varve_txn *txn, const varve_table *table, int32_t
   return code;
 }
 
+// A child whose third column is twice the second one, or one with history.
+static varve_code create_derived(const char *name, const varve_foreign_key *key, bool has_history)
+{
+  varve_column_def columns[]= {
+    {.name= "id", .kind= VARVE_INT, .size= 4},
+    {.name= "parent", .kind= VARVE_INT, .size= 4, .nullable= true},
+    {.name= "double", .kind= VARVE_INT, .size= 4, .nullable= true, .computed= !has_history},
+    {.name= "since", .kind= VARVE_FIXED, .size= 2},
+    {.name= "until", .kind= VARVE_FIXED, .size= 2},
+  };
+  varve_key_part primary[]= {{.column= 0}, {.column= 4}}, by_parent= {.column= 1};
+  varve_index_def index= {.name= "by_parent", .parts= &by_parent, .n_parts= 1};
+  varve_system_time time= {.start= 3, .end= 4, .forever= {(const uint8_t *) "ZZ", 2}};
+  varve_table_def def= {.name= name, .columns= columns, .n_columns= 5, .primary= primary, .n_primary= 2,
+                        .indexes= &index, .n_indexes= 1, .foreign_keys= key, .n_foreign_keys= 1,
+                        .auto_increment= UINT32_MAX, .system_time= has_history ? &time : NULL};
+  return varve_table_create(db, &def);
+}
+
+static bool the_time(void *context, varve_value *out)
+{
+  *out= (varve_value){(const uint8_t *) context, 2};
+  return true;
+}
+
+static bool twice(void *context, const char *table, const varve_value *row, const uint32_t *columns,
+                  uint32_t n, varve_value *out)
+{
+  static int32_t value;
+  (void) context;
+  CHECK(!strcmp(table, "a/doubles") && n == 1 && columns[0] == 2);
+  if (!row[1].ptr)
+    return false;
+  memcpy(&value, row[1].ptr, sizeof value);
+  value*= 2;
+  *out= number(&value);
+  return true;
+}
+
+static void follow_derived(const varve_txn *txn, const varve_table *parents, const varve_foreign_key *up)
+{
+  varve_table *doubles, *past;
+  varve_cursor *c;
+  const varve_value *row;
+  int32_t one= 1, two= 2, ten= 10, fourteen= 14, seven= 7;
+  varve_value parent[]= {number(&seven), number(&two)};
+  varve_value values[]= {number(&ten), number(&one), number(&two), {(const uint8_t *) "aa", 2},
+                         {(const uint8_t *) "ZZ", 2}};
+  varve_value_source source= {(void *) "bb", the_time, twice};
+  varve_foreign_key key= *up;
+  key.on_update= VARVE_CASCADE;
+  key.name= "up_doubles";
+  OK(create_derived("a/doubles", &key, false));
+  key.name= "up_past";
+  OK(create_derived("a/past", &key, true));
+  OK(varve_table_open(db, "a/doubles", &doubles));
+  OK(varve_table_open(db, "a/past", &past));
+  OK(varve_txn_begin(txn, VARVE_REPEATABLE_READ));
+  OK(insert(txn, parents, 1, 0));
+  OK(varve_insert(txn, doubles, values, 5, VARVE_DUPLICATE_SHARE));
+  OK(varve_insert(txn, past, values, 5, VARVE_DUPLICATE_SHARE));
+  OK(varve_cursor_open(parents, 0, &c));
+  OK(varve_cursor_seek(c, txn, values + 1, 1, VARVE_EXACT, VARVE_EXCLUSIVE, &row));
+  EXPECT(VARVE_UNSUPPORTED, varve_update(txn, c, parent, 2));
+  varve_txn_set_value_source(txn, &source);
+  OK(varve_update(txn, c, parent, 2));
+  varve_cursor_close(c);
+  OK(varve_cursor_open(doubles, 0, &c));
+  OK(varve_cursor_first(c, txn, VARVE_NO_LOCK, &row));
+  CHECK(!memcmp(row[1].ptr, &seven, 4) && !memcmp(row[2].ptr, &fourteen, 4));
+  varve_cursor_close(c);
+  OK(varve_cursor_open(past, 0, &c));
+  OK(varve_cursor_first(c, txn, VARVE_NO_LOCK, &row));
+  CHECK(!memcmp(row[4].ptr, "ZZ", 2) && !memcmp(row[3].ptr, "bb", 2));
+  varve_cursor_close(c);
+  OK(delete(txn, parents, 7));
+  OK(varve_txn_commit(txn));
+  varve_table_close(doubles);
+  varve_table_close(past);
+  OK(varve_table_drop(db, "a/doubles", VARVE_CHECK_REFERENCES));
+  OK(varve_table_drop(db, "a/past", VARVE_CHECK_REFERENCES));
+}
+
 static void look(void *context, const varve_foreign_key *key)
 {
   CHECK(!strcmp(key->name, "up") && !strcmp(key->child, "a/children") && !strcmp(key->parent, "a/parents"));
@@ -91,6 +174,7 @@ int main(int argc, char **argv)
   varve_txn_set_foreign_key_checks(txn, true);
   OK(delete(txn, parents, 1));
   OK(varve_txn_commit(txn));
+  follow_derived(txn, parents, &up);
   varve_txn_close(txn);
   varve_table_close(parents);
   varve_table_close(children);

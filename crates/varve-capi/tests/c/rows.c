@@ -208,6 +208,9 @@ static void change(const varve_txn *txn, const varve_table *table)
   OK(varve_cursor_seek(c, txn, &key, 1, VARVE_EXACT, VARVE_EXCLUSIVE, &row));
   OK(varve_delete(txn, c));
   EXPECT(VARVE_NO_ROW, varve_cursor_seek(c, txn, &key, 1, VARVE_EXACT, VARVE_NO_LOCK, &row));
+  // In the middle of a row's change, or behind everything.
+  EXPECT(VARVE_INVALID, varve_txn_rollback_to(txn, savepoint + 1));
+  EXPECT(VARVE_INVALID, varve_txn_rollback_to(txn, UINT64_MAX));
   OK(varve_txn_rollback_to(txn, savepoint));
   OK(varve_cursor_seek(c, txn, &key, 1, VARVE_EXACT, VARVE_NO_LOCK, &row));
   id= 3;

@@ -70,6 +70,7 @@ pub(super) struct Definition {
     indexes: Vec<varve_index_def>,
     references: Vec<[*const c_char; 2]>,
     foreign_keys: Vec<varve_foreign_key>,
+    system_time: Option<varve_system_time>,
 }
 
 impl Definition {
@@ -81,6 +82,8 @@ impl Definition {
             size: input.of(&sizes),
             collation: input.of(&[8, 1 << 31, (1 << 31) + 1, (1 << 31) + 4, 7, u32::MAX]),
             nullable: input.bool(),
+            computed: input.u8().is_multiple_of(4),
+            unversioned: input.u8().is_multiple_of(4),
         };
         let columns: Vec<_> = (0..input.below(6)).map(|_| column(input)).collect();
         let part = |input: &mut Input<'_>| varve_key_part {
@@ -116,12 +119,22 @@ impl Definition {
             parent_nullable: null(),
         };
         let foreign_keys = references.iter().map(foreign_key).collect();
+        let mut time = || varve_system_time {
+            start: u32::from(input.u8() % 7),
+            end: u32::from(input.u8() % 7),
+            forever: varve_value::of(Some(b"forever".get(..input.below(8)).unwrap_or_default())),
+        };
+        let system_time = match columns.iter().any(|c| c.unversioned) {
+            true => Some(time()),
+            false => None,
+        };
         Definition {
             columns,
             parts,
             indexes,
             references,
             foreign_keys,
+            system_time,
         }
     }
 
@@ -138,6 +151,7 @@ impl Definition {
             n_foreign_keys: self.references.len() as u32,
             foreign_key_checks: choose(input),
             auto_increment: input.of(&[u32::MAX, 0, 1, 9]),
+            system_time: self.system_time.as_ref().map_or(null(), |time| time),
             temporary: input.bool(),
         }
     }

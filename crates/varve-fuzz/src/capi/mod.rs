@@ -37,6 +37,7 @@ use varve_capi::prepared::*;
 use varve_capi::table::*;
 use varve_capi::txn::*;
 use varve_capi::value::varve_value;
+use varve_capi::value_source::varve_value_source;
 
 use self::arguments::names;
 use crate::input::Input;
@@ -186,6 +187,8 @@ impl Session<'_, '_> {
             size,
             collation: 8,
             nullable,
+            computed: false,
+            unversioned: false,
         };
         let columns = [
             column(c"id", varve_type::VARVE_INT, 8, false),
@@ -209,6 +212,7 @@ impl Session<'_, '_> {
             n_foreign_keys: 0,
             foreign_key_checks: MaybeUninit::new(varve_foreign_key_checks::VARVE_CHECK_REFERENCES),
             auto_increment: 0,
+            system_time: null(),
             temporary: !self.input.u8().is_multiple_of(4),
         };
         // SAFETY: as for `run`.
@@ -260,6 +264,10 @@ impl Session<'_, '_> {
         // SAFETY: as for `run`.
         let code = unsafe { varve_txn_open(self.db, MaybeUninit::new(locking), &mut txn) };
         assert_eq!(ok(code), VARVE_OK);
+        if self.input.bool() {
+            // SAFETY: as for `run`.
+            unsafe { varve_txn_set_value_source(txn, &value_source()) };
+        }
         self.txns.push(txn);
     }
 
@@ -299,6 +307,40 @@ impl Session<'_, '_> {
                 assert!(gone, "{:?}", CStr::from_ptr(varve_last_error()));
             }
         }
+    }
+}
+
+/// Knows the time, and the values of columns of one byte.
+fn value_source() -> varve_value_source {
+    unsafe extern "C" fn time(_: *mut c_void, out: *mut varve_value) -> bool {
+        // SAFETY: there is room for one value.
+        unsafe { out.write(varve_value::of(Some(b"forevea"))) };
+        true
+    }
+    unsafe extern "C" fn computed(
+        _: *mut c_void,
+        _: *const c_char,
+        row: *const varve_value,
+        columns: *const u32,
+        n: u32,
+        out: *mut varve_value,
+    ) -> bool {
+        for at in 0..n as usize {
+            // SAFETY: there are as many columns, all of them in the row, and room for as many values.
+            unsafe {
+                let old = *row.add(*columns.add(at) as usize);
+                out.add(at).write(match old.len {
+                    1 => varve_value::of(Some(b"z")),
+                    _ => varve_value::NULL,
+                });
+            }
+        }
+        n.is_multiple_of(2)
+    }
+    varve_value_source {
+        context: null_mut(),
+        statement_time: time,
+        computed,
     }
 }
 

@@ -20,6 +20,7 @@ use crate::row::{
     Collations, ColumnDef, ColumnType, DatumBuf, KeyCodec, KeyPart, RowFormat, Value,
 };
 
+use super::derived::SystemTime;
 use super::foreign::ForeignKey;
 
 pub const MAX_COLUMNS: usize = 1000;
@@ -61,6 +62,10 @@ pub struct TableDef {
     pub foreign_keys: Vec<ForeignKey>,
     /// The column that is filled from the table's counter.
     pub auto_increment: Option<usize>,
+    /// Columns whose values are computed from others of the row.
+    pub computed: Vec<usize>,
+    /// Where it is, if the table keeps history.
+    pub system_time: Option<SystemTime>,
     /// Kept for the caller, unread.
     pub comment: Vec<u8>,
     /// The error of a call of the builder; `validate` returns it.
@@ -94,6 +99,8 @@ impl TableDef {
             indexes: Vec::new(),
             foreign_keys: Vec::new(),
             auto_increment: None,
+            computed: Vec::new(),
+            system_time: None,
             comment: Vec::new(),
             defect: None,
         }
@@ -172,7 +179,7 @@ impl TableDef {
     }
 
     /// Keeps the first defect.
-    fn note(&mut self, defect: String) {
+    pub(super) fn note(&mut self, defect: String) {
         self.defect.get_or_insert(defect);
     }
 

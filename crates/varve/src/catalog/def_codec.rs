@@ -10,12 +10,13 @@
 use crate::base::{Error, IndexId, PageNo, Result, SpaceId, TableId};
 use crate::row::{CollationId, ColumnDef, ColumnType, KeyPart};
 
-use super::{ForeignKey, IndexDef, ReferentialAction, TableDef};
+use super::{ForeignKey, IndexDef, ReferentialAction, SystemTime, TableDef};
 
-/// The encoding that has foreign keys. A definition without any is written in the one before, which older
-/// versions read.
-const VERSION: u16 = 2;
-const WITHOUT_FOREIGN_KEYS: u16 = 1;
+/// The encoding that has computed columns and history. A definition is written in the first one that has all
+/// of it, which older versions may read.
+const VERSION: u16 = 3;
+const WITH_FOREIGN_KEYS: u16 = 2;
+const FIRST: u16 = 1;
 
 const INT: u8 = 1;
 const FLOAT: u8 = 2;
@@ -39,9 +40,10 @@ const NO_COLUMN: u16 = u16::MAX;
 impl TableDef {
     /// Appends the encoded definition to `out`. It must be valid.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let version = match self.foreign_keys.is_empty() {
-            true => WITHOUT_FOREIGN_KEYS,
-            false => VERSION,
+        let version = match (self.computed.is_empty(), &self.system_time) {
+            (true, None) if self.foreign_keys.is_empty() => FIRST,
+            (true, None) => WITH_FOREIGN_KEYS,
+            _ => VERSION,
         };
         put(out, version.to_le_bytes());
         put(out, self.id.0.to_le_bytes());
@@ -59,11 +61,15 @@ impl TableDef {
             put_index(out, index);
         }
         put_blob(out, &self.comment);
-        if version == VERSION {
+        if version >= WITH_FOREIGN_KEYS {
             put(out, (self.foreign_keys.len() as u16).to_le_bytes());
             for key in &self.foreign_keys {
                 put_foreign_key(out, key);
             }
+        }
+        if version >= VERSION {
+            put_positions(out, &self.computed);
+            put_system_time(out, self.system_time.as_ref());
         }
     }
 
@@ -85,7 +91,7 @@ impl TableDef {
     pub fn decode(bytes: &[u8]) -> Result<TableDef> {
         let mut r = Reader { rest: bytes };
         let version = r.u16()?;
-        if !(WITHOUT_FOREIGN_KEYS..=VERSION).contains(&version) {
+        if !(FIRST..=VERSION).contains(&version) {
             return Err(Error::unsupported(format!(
                 "table definition of format {version}; this version reads formats up to {VERSION}"
             )));
@@ -100,9 +106,13 @@ impl TableDef {
         def.primary = r.index()?;
         def.indexes = (0..indexes).map(|_| r.index()).collect::<Result<_>>()?;
         def.comment = r.blob()?.to_vec();
-        if version == VERSION {
+        if version >= WITH_FOREIGN_KEYS {
             let keys = r.u16()?;
             def.foreign_keys = (0..keys).map(|_| r.foreign_key()).collect::<Result<_>>()?;
+        }
+        if version >= VERSION {
+            def.computed = r.positions()?;
+            def.system_time = r.system_time()?;
         }
         if !r.rest.is_empty() {
             return Err(damaged("bytes behind the end"));
@@ -180,6 +190,22 @@ fn put_foreign_key(out: &mut Vec<u8>, key: &ForeignKey) {
     for (own, its) in key.columns.iter().zip(&key.parent_columns) {
         put_str(out, own);
         put_str(out, its);
+    }
+}
+
+fn put_positions(out: &mut Vec<u8>, columns: &[usize]) {
+    put(out, (columns.len() as u16).to_le_bytes());
+    for column in columns {
+        put(out, (*column as u16).to_le_bytes());
+    }
+}
+
+fn put_system_time(out: &mut Vec<u8>, time: Option<&SystemTime>) {
+    put(out, [u8::from(time.is_some())]);
+    if let Some(time) = time {
+        put_positions(out, &[time.start, time.end]);
+        put_blob(out, &time.forever);
+        put_positions(out, &time.unversioned);
     }
 }
 
@@ -290,6 +316,28 @@ impl<'a> Reader<'a> {
             key.parent_columns.push(self.str()?.to_string());
         }
         Ok(key)
+    }
+
+    fn positions(&mut self) -> Result<Vec<usize>> {
+        let n = self.u16()?;
+        (0..n).map(|_| Ok(usize::from(self.u16()?))).collect()
+    }
+
+    fn system_time(&mut self) -> Result<Option<SystemTime>> {
+        match self.u8()? {
+            0 => return Ok(None),
+            1 => {}
+            _ => return Err(damaged("an unknown kind of history")),
+        }
+        let [start, end] = self.positions()?[..] else {
+            return Err(damaged("history without two times"));
+        };
+        Ok(Some(SystemTime {
+            start,
+            end,
+            forever: self.blob()?.to_vec(),
+            unversioned: self.positions()?,
+        }))
     }
 
     fn index(&mut self) -> Result<IndexDef> {

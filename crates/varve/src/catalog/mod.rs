@@ -3,6 +3,7 @@
 mod def;
 mod def_codec;
 mod def_copy;
+mod derived;
 mod foreign;
 mod links;
 mod overflow;
@@ -16,6 +17,7 @@ mod tests;
 
 pub use def::{IndexDef, MAX_COLUMNS, MAX_INDEXES, MAX_NAME_BYTES, PRIMARY_NAME, TableDef};
 pub use def_copy::{COPY_AT, CopyReader, copy_page, first_copy, second_copy};
+pub use derived::SystemTime;
 pub use foreign::{ChildColumns, ForeignKey, ReferentialAction};
 pub use links::{Child, Parent};
 pub use overflow::{

@@ -53,9 +53,17 @@ fn orders_with_parents() -> TableDef {
         )
 }
 
+fn orders_with_history() -> TableDef {
+    orders_with_parents()
+        .column("since", ColumnType::Fixed(7))
+        .column("until", ColumnType::Fixed(7))
+        .computed(&["note", "later"])
+        .system_time("since", "until", b"forever", &["note"])
+}
+
 #[test]
 fn definitions_come_back() {
-    for def in [orders(), orders_with_parents()] {
+    for def in [orders(), orders_with_parents(), orders_with_history()] {
         comes_back(def);
     }
 }
@@ -72,7 +80,7 @@ fn comes_back(def: TableDef) {
     }
     bytes.push(0);
     TableDef::decode(&bytes).unwrap_err();
-    bytes[0] = 3;
+    bytes[0] = 4;
     assert!(matches!(
         TableDef::decode(&bytes),
         Err(Error::Unsupported { .. })
@@ -85,7 +93,7 @@ proptest! {
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
         let mut bytes = Vec::new();
-        orders_with_parents().encode(&mut bytes);
+        orders_with_history().encode(&mut bytes);
         for (at, byte) in changes {
             let at = at.index(bytes.len());
             bytes[at] = byte;

@@ -46,7 +46,37 @@ impl TableDef {
             }
         }
         self.check_foreign_keys()?;
+        self.check_derived()?;
         self.check_auto_increment()
+    }
+
+    fn check_derived(&self) -> Result<(), String> {
+        let time = self.system_time.iter();
+        let times = time.flat_map(|t| [&t.start, &t.end].into_iter().chain(&t.unversioned));
+        if let Some(column) = self
+            .computed
+            .iter()
+            .chain(times)
+            .find(|c| **c >= self.columns.len())
+        {
+            return Err(format!("column number {column} does not exist"));
+        }
+        let Some(time) = &self.system_time else {
+            return Ok(());
+        };
+        let (start, end) = (&self.columns[time.start], &self.columns[time.end]);
+        let is_time = |column: &ColumnDef| {
+            column.ty == ColumnType::Fixed(time.forever.len() as u32) && !column.nullable
+        };
+        match time.start != time.end && is_time(start) && is_time(end) {
+            true => Ok(()),
+            false => Err(format!(
+                "columns {} and {} can't be the times of history: these are two, of {} bytes each, and never NULL",
+                start.name,
+                end.name,
+                time.forever.len()
+            )),
+        }
     }
 
     /// FK-1.

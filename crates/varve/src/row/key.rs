@@ -125,7 +125,6 @@ impl KeyCodec {
     }
 
     /// The column positions of the parts.
-    #[cfg(feature = "internals")]
     pub fn columns(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
         self.parts.iter().map(|p| p.column)
     }

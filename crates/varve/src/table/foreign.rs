@@ -16,7 +16,8 @@
 //! - **FK-4** The table at the other end is locked with an intention until the transaction ends, also if the
 //!   caller keeps tables by means of its own: those concern the tables that a statement names.
 //!
-//! As in InnoDB, rows are checked one by one and at once; NO ACTION is RESTRICT.
+//! As in InnoDB, rows are checked one by one and at once; NO ACTION is RESTRICT. Rows of the past don't count
+//! (HIST-1).
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -26,12 +27,12 @@ use smallvec::SmallVec;
 use crate::base::{Error, Result, Sabotage, TableId};
 use crate::catalog::{Child, OpenTable, ReferentialAction};
 use crate::lock::TableMode;
-use crate::row::{Datum, DatumBuf, RowRef};
+use crate::row::{Datum, RowRef};
 use crate::txn::Transaction;
 
 use super::cursor::{Cursor, KeyMatch, LockMode};
+use super::follow::follow;
 use super::unique::has_settled_entry;
-use super::write::{CurrentRow, delete_row_by, update_row_by};
 
 /// A change of a child is made by that of its parent, which is made by …: at most so many (InnoDB's
 /// `FK_MAX_CASCADE_DEL`).
@@ -85,7 +86,7 @@ pub(super) fn check_parents(
     values: &[Datum<'_>],
     by: Cascade<'_>,
 ) -> Result<()> {
-    if table.foreign.is_empty() || !trx.checks_foreign_keys() {
+    if table.foreign.is_empty() || !trx.checks_foreign_keys() || table.def.is_history(values) {
         return Ok(());
     }
     for (number, own) in table.foreign.iter().enumerate() {
@@ -120,12 +121,29 @@ fn check_parent(
         return Err(missing());
     };
     let mut cursor = Cursor::open(parent.clone(), index)?;
-    match cursor.seek(trx, key, KeyMatch::Exact, lock) {
+    let found = cursor.seek(trx, key, KeyMatch::Exact, lock);
+    match found.and_then(|found| stay_in_the_present(trx, &mut cursor, &parent, found)) {
         Ok(true) => Ok(()),
         // Else no row of the parent can have these values at all.
         Err(e) if parent.encode_search(index, key, &mut Vec::new()).is_ok() => Err(e),
         _ => Err(missing()),
     }
+}
+
+/// Goes on from rows of the past to one that is true now; `found`: the cursor is on a row.
+pub(super) fn stay_in_the_present(
+    trx: &mut Transaction,
+    cursor: &mut Cursor,
+    table: &OpenTable,
+    mut found: bool,
+) -> Result<bool> {
+    if table.def.system_time.is_none() {
+        return Ok(found);
+    }
+    while found && table.def.is_history_row(&cursor.row()?) {
+        found = cursor.next_same(trx)?;
+    }
+    Ok(found)
 }
 
 /// Waits for ALTER TABLE to put a copy in a table's place.
@@ -211,7 +229,7 @@ pub(super) fn see_to_children(
     if !table.links.has_children() || !trx.checks_foreign_keys() {
         return Ok(());
     }
-    if trx.core().log.is_sabotaged(Sabotage::ChildrenForgotten) {
+    if trx.core().log.is_sabotaged(Sabotage::ChildrenForgotten) || table.def.is_history_row(old) {
         return Ok(());
     }
     let here = Updated {
@@ -311,14 +329,16 @@ fn see_to(
         // No row of the child can have these values.
         return Ok(());
     }
-    if let (true, Some(before)) = (action.refuses(), number.checked_sub(1)) {
+    let is_entry_enough = action.refuses() && its.def.system_time.is_none();
+    if let (true, Some(before)) = (is_entry_enough, number.checked_sub(1)) {
         // Who changes other columns of a child is not waited for.
         if has_settled_entry(trx, &its.secondary[before], &prefix)? {
             return Err(Error::RowIsReferenced(its.reference(child.number)));
         }
     }
     let mut cursor = Cursor::open(its.clone(), number)?;
-    let mut found = cursor.seek(trx, &key, KeyMatch::Exact, lock)?;
+    let found = cursor.seek(trx, &key, KeyMatch::Exact, lock)?;
+    let mut found = stay_in_the_present(trx, &mut cursor, its, found)?;
     if !found {
         return Ok(());
     }
@@ -336,54 +356,10 @@ fn see_to(
         return Err(Error::CascadeTooDeep(its.reference(child.number)));
     }
     while found {
-        follow(trx, its, child, &mut cursor, action, new, by)?;
+        follow(trx, its, child, &cursor, action, new, by)?;
         trx.check_interrupt()?;
-        found = cursor.next_same(trx)?;
+        let more = cursor.next_same(trx)?;
+        found = stay_in_the_present(trx, &mut cursor, its, more)?;
     }
     Ok(())
-}
-
-/// The child's row that the cursor is on follows its parent.
-fn follow(
-    trx: &mut Transaction,
-    table: &Arc<OpenTable>,
-    child: &Child,
-    cursor: &mut Cursor,
-    action: ReferentialAction,
-    new: Option<&[Datum<'_>]>,
-    by: Cascade<'_>,
-) -> Result<()> {
-    let new = match (action, new) {
-        (ReferentialAction::Cascade, None) => {
-            let current = cursor.current(trx)?;
-            return delete_row_by(trx, table, current, by);
-        }
-        (ReferentialAction::Cascade, new) => new,
-        _ => None,
-    };
-    let mut values = DatumBuf::new();
-    let row = cursor.row()?;
-    let own = &table.foreign[child.number].columns;
-    for column in 0..table.def.columns.len() {
-        let at = own.iter().position(|&own| own == column);
-        let value = match at {
-            Some(at) => new.and_then(|new| new[child.parent_columns[at]]),
-            None => row.get(column),
-        };
-        values.push(value);
-    }
-    let values = values.datums();
-    // NULL where the child takes none, or a value that is too long for it.
-    if table.format.check(&values).is_err() {
-        return Err(Error::RowIsReferenced(table.reference(child.number)));
-    }
-    let current: CurrentRow<'_> = cursor.current(trx)?;
-    let done = update_row_by(trx, table, current, &values, by).map(drop);
-    done.map_err(|e| match e {
-        Error::DuplicateKey { index } => Error::ForeignDuplicateKey {
-            table: table.def.name.clone(),
-            index,
-        },
-        e => e,
-    })
 }

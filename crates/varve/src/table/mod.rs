@@ -4,6 +4,7 @@ mod bulk;
 mod check;
 mod cursor;
 mod external;
+mod follow;
 mod foreign;
 mod orphans;
 mod range;

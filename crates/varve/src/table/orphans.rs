@@ -8,7 +8,7 @@ use crate::row::{Datum, Value};
 use crate::txn::Transaction;
 
 use super::cursor::{Cursor, KeyMatch, LockMode};
-use super::foreign::parent_of;
+use super::foreign::{parent_of, stay_in_the_present};
 
 fn shown(value: Value) -> String {
     match value {
@@ -43,13 +43,17 @@ pub fn find_orphans(
             continue;
         }
         let mut children = Cursor::open(table.clone(), own.index)?;
-        let mut parents = Cursor::open(parent, index)?;
+        let mut parents = Cursor::open(parent.clone(), index)?;
         let (mut last, mut is_missing, mut missing) = (Vec::new(), false, 0u64);
         let mut first = String::new();
         let mut more = children.first(trx, LockMode::None)?;
         while more {
             trx.check_interrupt()?;
             let row = children.row()?;
+            if table.def.is_history_row(&row) {
+                more = children.next(trx)?;
+                continue;
+            }
             let key: Vec<Datum<'_>> = own.columns.iter().map(|&column| row.get(column)).collect();
             let is_same = last.len() == key.len()
                 && last
@@ -57,8 +61,10 @@ pub fn find_orphans(
                     .zip(&key)
                     .all(|(last, key): (&Option<Vec<u8>>, _)| last.as_deref() == *key);
             if !is_same {
-                let has_parent = key.iter().any(Option::is_none)
-                    || parents.seek(trx, &key, KeyMatch::Exact, LockMode::None)?;
+                let has_parent = key.iter().any(Option::is_none) || {
+                    let found = parents.seek(trx, &key, KeyMatch::Exact, LockMode::None)?;
+                    stay_in_the_present(trx, &mut parents, &parent, found)?
+                };
                 is_missing = !has_parent;
                 last = key.iter().map(|value| value.map(<[u8]>::to_vec)).collect();
                 if is_missing && missing == 0 {

@@ -16,6 +16,8 @@
 //!
 //! Latch order within a mini-transaction: leaf, undo page, meta page.
 
+use std::sync::Arc;
+
 use crate::base::{Error, Result, RollPtr, RowHead, Sabotage, StopPoint};
 use crate::catalog::{
     DELETED, EXTERNAL, EntryRecord, OpenIndex, OpenTable, ROW_AT, RowRecord, entry_state,
@@ -31,6 +33,7 @@ use super::external::{
     StoredRow, damaged, dropped_refs, inline_row, row_for_keys, row_with_external_columns,
     store_row,
 };
+use super::follow::unless_own_history;
 use super::foreign::{Cascade, check_own_reference, check_parents, see_to_children};
 use super::rowlock::{Locked, lock_row};
 use super::undo::{RecordChange, append_undo, encode_undo};
@@ -99,7 +102,7 @@ pub fn insert_row(
     insert_row_by(trx, table, values, on_duplicate, Cascade::default())
 }
 
-fn insert_row_by(
+pub(super) fn insert_row_by(
     trx: &mut Transaction,
     table: &OpenTable,
     values: &[Datum<'_>],
@@ -701,10 +704,11 @@ fn remove_row(
 }
 
 /// Replaces the row that the transaction has locked exclusively by `values`. `false`: they are what it has
-/// already, and nothing was written.
+/// already, and nothing was written. A row that becomes history, and has become it already by this
+/// transaction at the same time, can only be deleted: `ForeignDuplicateKey`.
 pub fn update_row(
     trx: &mut Transaction,
-    table: &OpenTable,
+    table: &Arc<OpenTable>,
     current: CurrentRow<'_>,
     values: &[Datum<'_>],
 ) -> Result<bool> {
@@ -713,7 +717,7 @@ pub fn update_row(
 
 pub(super) fn update_row_by(
     trx: &mut Transaction,
-    table: &OpenTable,
+    table: &Arc<OpenTable>,
     current: CurrentRow<'_>,
     values: &[Datum<'_>],
     by: Cascade<'_>,
@@ -722,23 +726,29 @@ pub(super) fn update_row_by(
     let record = current.record(table)?;
     let mut long = ExternalValues::default();
     let old = row_to_change(table, current, &mut long)?;
+    // HIST-1: to others it is deleted then.
+    let is_gone = table.def.is_history(values);
+    let seen = (!is_gone).then_some(values);
     if !table.def.has_row_id() && !table.clustered.codec.same_columns(&old, values) {
         let mut key = Vec::new();
         table.clustered.codec.encode_columns(values, &mut key)?;
         if key != current.key {
             check_own_reference(trx, table, &old, values)?;
             trx.wait_for_turn(table)?;
-            whole(trx, |trx| {
+            let moved = whole(trx, |trx| {
                 remove_row(trx, table, current, &old)?;
                 insert_row_by(trx, table, values, OnDuplicate::LockShared, by)?;
-                see_to_children(trx, table, &old, Some(values), by)
-            })?;
-            return Ok(true);
+                see_to_children(trx, table, &old, seen, by)
+            });
+            return match moved {
+                Err(e) => Err(unless_own_history(trx, table, values, e)),
+                Ok(()) => Ok(true),
+            };
         }
     }
     trx.wait_for_turn(table)?;
     let mut changes = true;
-    whole(trx, |trx| {
+    let changed = whole(trx, |trx| {
         let row = store_row(trx, table, values, current.key.len(), Some(&old))?;
         if row.bytes[..] == *record.row {
             changes = false;
@@ -753,8 +763,11 @@ pub(super) fn update_row_by(
             }
         }
         row.give_back(trx);
-        see_to_children(trx, table, &old, Some(values), by)
-    })?;
+        see_to_children(trx, table, &old, seen, by)
+    });
+    if let Err(e) = changed {
+        return Err(unless_own_history(trx, table, values, e));
+    }
     if changes {
         raise_counter(table, values);
         Counters::add(&trx.core().counters.rows_updated, 1);

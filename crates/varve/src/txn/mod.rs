@@ -9,6 +9,7 @@
 //! | view.rs | read views, their slots, the gate |
 //! | id_limit.rs | the logged limit from which the counter starts after a crash |
 //! | transaction.rs, rollback.rs | a transaction from begin to its end |
+//! | value_source.rs | what the engine asks when a foreign key changes a row |
 //! | prepared.rs | transactions that wait for their coordinator's decision |
 //!
 //! # The protocol
@@ -108,6 +109,7 @@ mod sys;
 mod tests;
 mod transaction;
 mod upkeep;
+mod value_source;
 mod view;
 
 pub use self::core::{Core, Counters, LogLevel, Logger, Wakeup};
@@ -121,4 +123,5 @@ pub use ring::IdState;
 pub use settings::{DynamicSettings, FlushLog, PurgeOptions};
 pub use sys::{RING_BITS, TxnSys};
 pub use transaction::{Interrupt, Isolation, Savepoint, Transaction};
+pub use value_source::ValueSource;
 pub use view::{OpenView, ReadView, ViewPlace, Visibility};

@@ -34,6 +34,7 @@ use super::core::{Core, Counters};
 use super::handle::CoreHandle;
 use super::parts::{TablesHeld, TrxNumber, TrxParts};
 use super::prepared::Parked;
+use super::value_source::ValueSource;
 use super::view::{ReadView, ViewPlace};
 
 /// What a transaction sees of others.
@@ -135,6 +136,7 @@ pub struct Transaction {
     /// Counts read views opened and rollbacks to savepoints: what was read before may be otherwise now.
     read_epoch: u64,
     foreign_key_checks: bool,
+    values: Option<Arc<dyn ValueSource>>,
     statement_start: u64,
     lock_wait: Duration,
     /// Rows read that the counter of all does not have yet: adding to it for each would be dear.
@@ -177,6 +179,7 @@ impl Transaction {
             own_table_locks: true,
             read_epoch: 0,
             foreign_key_checks: true,
+            values: None,
             statement_start: 0,
             lock_wait,
             rows_read: 0,
@@ -286,12 +289,6 @@ impl Transaction {
     /// Uses the caller's flag for interrupts: set it, then call `Database::wake_interrupted`.
     pub fn set_interrupt(&mut self, flag: Arc<AtomicBool>) {
         self.interrupt = Some(flag);
-    }
-
-    /// Waits as long as `other` does, and is interrupted with it.
-    pub(crate) fn wait_as(&mut self, other: &Transaction) {
-        self.lock_wait = other.lock_wait;
-        self.set_interrupt(other.interrupt().clone());
     }
 
     /// To be called every so often by whatever may run long without giving its caller anything.

@@ -1,11 +1,13 @@
 //! The locks that a transaction takes: on rows, gaps and tables.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::{Error, IndexId, Result, Sabotage, TableId};
 use crate::catalog::{OpenTable, TableDef};
 use crate::lock::{Acquired, Mode, TableMode, TrxLocks, Wait};
 
+use super::super::value_source::ValueSource;
 use super::Transaction;
 
 impl Transaction {
@@ -83,6 +85,12 @@ impl Transaction {
         self.lock_wait = timeout;
     }
 
+    /// Waits as long as `other` does, and is interrupted with it.
+    pub(crate) fn wait_as(&mut self, other: &Transaction) {
+        self.lock_wait = other.lock_wait;
+        self.set_interrupt(other.interrupt().clone());
+    }
+
     /// The caller keeps tables from changing under the transaction by means of its own (MariaDB's metadata
     /// locks), so that readers need no intention locks. Writers take theirs all the same: CHECK TABLE waits
     /// for them.
@@ -98,6 +106,21 @@ impl Transaction {
 
     pub(crate) fn checks_foreign_keys(&self) -> bool {
         self.foreign_key_checks
+    }
+
+    /// Whom to ask for values when a foreign key changes a row whose table has computed columns or history.
+    /// Without one such a change is refused.
+    pub fn set_value_source(&mut self, values: Arc<dyn ValueSource>) {
+        self.values = Some(values);
+    }
+
+    pub(crate) fn value_source(&self, table: &OpenTable) -> Result<Arc<dyn ValueSource>> {
+        self.values.clone().ok_or_else(|| {
+            Error::unsupported(format!(
+                "a foreign key changes a row of table {}, which has computed columns or history, and the transaction has nobody to ask for their values",
+                table.def.name
+            ))
+        })
     }
 
     /// Locks a table that an operation is about to use, and makes sure that it has not been dropped

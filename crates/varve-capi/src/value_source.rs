@@ -1,0 +1,81 @@
+//! `varve_value_source`: values that only the caller can make, for rows that a foreign key changes.
+
+use std::ffi::{CString, c_char, c_void};
+
+use varve::{Datum, DatumBuf, Error, ValueSource};
+
+use crate::value::varve_value;
+
+/// Both functions are called by the session's own thread, within the call that changes the parent's row.
+/// False: there is no such value, and the change is refused. What `out` points to stays as it is until the
+/// next call of the function, or the end of the call that changes the row.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct varve_value_source {
+    pub context: *mut c_void,
+    /// When the statement began, as the columns of varve_system_time have it.
+    pub statement_time: unsafe extern "C" fn(context: *mut c_void, out: *mut varve_value) -> bool,
+    /// The values of `n` computed columns of a table ("schema/table"), of which `columns` has the positions,
+    /// by the others of this row.
+    pub computed: unsafe extern "C" fn(
+        context: *mut c_void,
+        table: *const c_char,
+        row: *const varve_value,
+        columns: *const u32,
+        n: u32,
+        out: *mut varve_value,
+    ) -> bool,
+}
+
+// SAFETY: it is used by the session's own thread only; that thread may be another one in each call.
+unsafe impl Send for varve_value_source {}
+// SAFETY: the same.
+unsafe impl Sync for varve_value_source {}
+
+impl ValueSource for varve_value_source {
+    fn statement_time(&self) -> varve::Result<Vec<u8>> {
+        let mut time = varve_value::NULL;
+        // SAFETY: CAPI-2.
+        let is_told = unsafe { (self.statement_time)(self.context, &mut time) };
+        // SAFETY: CAPI-2; the value is copied at once.
+        match unsafe { time.datum() } {
+            Some(bytes) if is_told => Ok(bytes.to_vec()),
+            _ => Err(Error::invalid(
+                "the caller does not say when the statement began",
+            )),
+        }
+    }
+
+    fn computed(
+        &self,
+        table: &str,
+        row: &[Datum<'_>],
+        columns: &[usize],
+    ) -> varve::Result<DatumBuf> {
+        let name = CString::new(table).expect("names of tables have no NUL");
+        let row: Vec<_> = row.iter().map(|datum| varve_value::of(*datum)).collect();
+        let columns: Vec<_> = columns.iter().map(|column| *column as u32).collect();
+        let mut out = vec![varve_value::NULL; columns.len()];
+        // SAFETY: CAPI-2. All pointers are to as many values as the call is told of.
+        let is_told = unsafe {
+            (self.computed)(
+                self.context,
+                name.as_ptr(),
+                row.as_ptr(),
+                columns.as_ptr(),
+                columns.len() as u32,
+                out.as_mut_ptr(),
+            )
+        };
+        if !is_told {
+            let what = format!("the caller computes no values for a row of table {table}");
+            return Err(Error::invalid(what));
+        }
+        let mut values = DatumBuf::new();
+        for value in out {
+            // SAFETY: CAPI-2; the value is copied at once.
+            values.push(unsafe { value.datum() });
+        }
+        Ok(values)
+    }
+}

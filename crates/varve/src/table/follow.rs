@@ -1,0 +1,189 @@
+//! A child's row that follows its parent: it is deleted, or its columns get other values.
+//!
+//! The row may have columns that the engine can't fill: computed ones, and the times of its history. Their
+//! values are asked for ([`ValueSource`](crate::txn::ValueSource)). With history, a row that would be deleted
+//! becomes a row of the past (HIST-1); one that changes leaves what it was as such a row, unless only columns
+//! change of which there is no history.
+
+use std::sync::Arc;
+
+use crate::base::{Error, Result};
+use crate::catalog::{Child, OpenTable, ReferentialAction, SystemTime};
+use crate::row::{Datum, DatumBuf, RowRef};
+use crate::txn::Transaction;
+
+use super::cursor::{Cursor, KeyMatch, LockMode};
+use super::foreign::Cascade;
+use super::write::{OnDuplicate, delete_row_by, insert_row_by, update_row_by};
+
+/// The child's row that the cursor is on follows its parent, which is deleted or has the values `new`.
+pub(super) fn follow(
+    trx: &mut Transaction,
+    table: &Arc<OpenTable>,
+    child: &Child,
+    cursor: &Cursor,
+    action: ReferentialAction,
+    new: Option<&[Datum<'_>]>,
+    by: Cascade<'_>,
+) -> Result<()> {
+    let new = match (action, new) {
+        (ReferentialAction::Cascade, None) => return leave(trx, table, cursor, by),
+        (ReferentialAction::Cascade, new) => new,
+        _ => None,
+    };
+    let row = cursor.row()?;
+    let own = &table.foreign[child.number].columns;
+    let mut values = with_values(&row, |column| {
+        let at = own.iter().position(|&own| own == column)?;
+        Some(new.and_then(|new| new[child.parent_columns[at]]))
+    });
+    if !table.def.computed.is_empty() {
+        values = compute(trx, table, &values.datums())?;
+    }
+    // NULL where the child takes none, or a value that is too long for it.
+    if table.format.check(&values.datums()).is_err() {
+        return Err(Error::RowIsReferenced(table.reference(child.number)));
+    }
+    if let Some(time) = &table.def.system_time
+        && makes_history(time, &row, &values.datums())
+    {
+        let now = trx.value_source(table)?.statement_time()?;
+        keep_history(trx, table, time, &row, &now, by)?;
+        let is_start = |column| (column == time.start).then_some(Some(&now[..]));
+        values = with_values_of(&values.datums(), is_start);
+    }
+    let done = update_row_by(trx, table, cursor.current(trx)?, &values.datums(), by);
+    done.map(drop).map_err(|e| as_childs(table, e))
+}
+
+/// The row's values, but for those that `other` has.
+fn with_values<'a>(row: &RowRef<'_>, other: impl Fn(usize) -> Option<Datum<'a>>) -> DatumBuf {
+    let mut values = DatumBuf::new();
+    for column in 0..row.len() {
+        values.push(other(column).unwrap_or_else(|| row.get(column)));
+    }
+    values
+}
+
+fn with_values_of<'a>(row: &[Datum<'_>], other: impl Fn(usize) -> Option<Datum<'a>>) -> DatumBuf {
+    let mut values = DatumBuf::new();
+    for (column, value) in row.iter().enumerate() {
+        values.push(other(column).unwrap_or(*value));
+    }
+    values
+}
+
+/// The row with its computed columns computed.
+fn compute(trx: &Transaction, table: &OpenTable, row: &[Datum<'_>]) -> Result<DatumBuf> {
+    let columns = &table.def.computed;
+    let source = trx.value_source(table)?;
+    let computed = source.computed(&table.def.name, row, columns)?;
+    let computed = computed.datums();
+    if computed.len() != columns.len() {
+        return Err(Error::invalid(format!(
+            "{} values for {} computed columns of table {}",
+            computed.len(),
+            columns.len(),
+            table.def.name
+        )));
+    }
+    Ok(with_values_of(row, |column| {
+        let at = columns.iter().position(|&computed| computed == column)?;
+        Some(computed[at])
+    }))
+}
+
+fn makes_history(time: &SystemTime, old: &RowRef<'_>, new: &[Datum<'_>]) -> bool {
+    let is_changed = |&column: &usize| new[column] != old.get(column);
+    let mut columns = (0..new.len()).filter(|column| !time.unversioned.contains(column));
+    columns.any(|column| is_changed(&column))
+}
+
+/// The row as it was until now stays as a row of the past. It is there already if the statement's transaction
+/// has made one at this time.
+fn keep_history(
+    trx: &mut Transaction,
+    table: &Arc<OpenTable>,
+    time: &SystemTime,
+    row: &RowRef<'_>,
+    now: &[u8],
+    by: Cascade<'_>,
+) -> Result<()> {
+    let past = with_values(row, |column| (column == time.end).then_some(Some(now)));
+    let past = past.datums();
+    match insert_row_by(trx, table, &past, OnDuplicate::LockShared, by) {
+        Err(Error::DuplicateKey { index }) if is_own_history(trx, table, &index, &past)? => Ok(()),
+        done => done.map_err(|e| as_childs(table, e)),
+    }
+}
+
+/// The row is deleted or, with history, true no longer.
+fn leave(
+    trx: &mut Transaction,
+    table: &Arc<OpenTable>,
+    cursor: &Cursor,
+    by: Cascade<'_>,
+) -> Result<()> {
+    let current = cursor.current(trx)?;
+    let Some(time) = &table.def.system_time else {
+        return delete_row_by(trx, table, current, by);
+    };
+    let now = trx.value_source(table)?.statement_time()?;
+    let past = with_values(&cursor.row()?, |column| {
+        (column == time.end).then_some(Some(&now))
+    });
+    match update_row_by(trx, table, current, &past.datums(), by) {
+        // What it was is kept already.
+        Err(Error::ForeignDuplicateKey { .. }) => delete_row_by(trx, table, current, by),
+        done => done.map(drop).map_err(|e| as_childs(table, e)),
+    }
+}
+
+/// An update failed with `e`. If the row was to become history, and has become it already by this
+/// transaction at the same time, it is a foreign key that has done it: `ForeignDuplicateKey`.
+#[cold]
+pub(super) fn unless_own_history(
+    trx: &mut Transaction,
+    table: &Arc<OpenTable>,
+    values: &[Datum<'_>],
+    e: Error,
+) -> Error {
+    match &e {
+        Error::DuplicateKey { index } => match is_own_history(trx, table, index, values) {
+            Ok(true) => as_childs(table, e),
+            Ok(false) => e,
+            Err(why) => why,
+        },
+        _ => e,
+    }
+}
+
+/// Whether what is in the way of this row of the past, in this index, is another one that this transaction
+/// has written.
+fn is_own_history(
+    trx: &mut Transaction,
+    table: &Arc<OpenTable>,
+    index: &str,
+    values: &[Datum<'_>],
+) -> Result<bool> {
+    let number = table.def.index_number(index);
+    let Some(number) = number.filter(|_| table.def.is_history(values)) else {
+        return Ok(false);
+    };
+    let codec = &table.index_at(number)?.codec;
+    let key: Vec<Datum<'_>> = codec.columns().map(|column| values[column]).collect();
+    let mut cursor = Cursor::open(table.clone(), number)?;
+    let found = cursor.seek(trx, &key, KeyMatch::Exact, LockMode::Shared)?;
+    Ok(found && Some(cursor.writer()?) == trx.id() && table.def.is_history_row(&cursor.row()?))
+}
+
+/// A duplicate key of a child is not one of the table that the statement changes.
+fn as_childs(table: &OpenTable, e: Error) -> Error {
+    match e {
+        Error::DuplicateKey { index } => Error::ForeignDuplicateKey {
+            table: table.def.name.clone(),
+            index,
+        },
+        e => e,
+    }
+}

@@ -1,0 +1,15 @@
+//! Values that only the engine's user can make.
+
+use crate::base::Result;
+use crate::row::{Datum, DatumBuf};
+
+/// Asked when a foreign key changes a row of a table that has computed columns or history
+/// ([`Transaction::set_value_source`](crate::Transaction::set_value_source)). The engine holds no latch
+/// meanwhile.
+pub trait ValueSource: Send + Sync {
+    /// When the statement began, as the columns of [`SystemTime`](crate::SystemTime) have it.
+    fn statement_time(&self) -> Result<Vec<u8>>;
+
+    /// The values of these columns, by the others of this row of `table` (`schema/table`).
+    fn computed(&self, table: &str, row: &[Datum<'_>], columns: &[usize]) -> Result<DatumBuf>;
+}

@@ -1,0 +1,372 @@
+//! Columns that the engine can't fill by itself, in rows that a foreign key changes: computed ones, and the
+//! times of a table that keeps its history.
+//!
+//! What could break here: a computed column that says what the row was before; a row of the past that keeps a
+//! parent, or is taken for one; history that is lost, or made twice; a deletion of a parent that goes unseen
+//! because its row only became history.
+
+#[path = "support/small.rs"]
+mod small;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use varve::{
+    ColumnType, Cursor, Database, Datum, DatumBuf, Error, ForeignKey, Isolation, KeyMatch,
+    LockMode, ReferentialAction, Result, Table, TableDef, Transaction, Value, ValueSource,
+};
+
+use ReferentialAction::{Cascade, NoAction, SetNull};
+
+const FOREVER: &[u8] = &[0xff; 4];
+
+/// Computes `2 * parent`, and has a clock that a test sets.
+#[derive(Default)]
+struct Source {
+    now: AtomicU32,
+    asked: AtomicU32,
+}
+
+impl ValueSource for Source {
+    fn statement_time(&self) -> Result<Vec<u8>> {
+        Ok(self.now.load(Relaxed).to_be_bytes().to_vec())
+    }
+
+    fn computed(&self, table: &str, row: &[Datum<'_>], columns: &[usize]) -> Result<DatumBuf> {
+        assert_eq!((table, columns), ("a/doubles", &[2][..]));
+        self.asked.fetch_add(1, Relaxed);
+        let parent = row[1].map(|bytes| i64::from_le_bytes(bytes.try_into().unwrap()));
+        let mut out = DatumBuf::new();
+        out.push(
+            parent
+                .map(|p| (2 * p).to_le_bytes())
+                .as_ref()
+                .map(|b| &b[..]),
+        );
+        Ok(out)
+    }
+}
+
+struct Test {
+    db: Database,
+    source: Arc<Source>,
+    _dir: tempfile::TempDir,
+}
+
+impl Test {
+    fn new() -> Test {
+        let dir = tempfile::tempdir().unwrap();
+        Test {
+            db: Database::open(dir.path(), small::options()).unwrap(),
+            source: Arc::default(),
+            _dir: dir,
+        }
+    }
+
+    fn table(&self, def: TableDef) -> Table {
+        self.db.create_table(&def).unwrap()
+    }
+
+    /// A transaction at this time.
+    fn at(&self, now: u32) -> Transaction {
+        self.source.now.store(now, Relaxed);
+        let mut trx = self.db.begin(Isolation::RepeatableRead);
+        trx.set_value_source(self.source.clone());
+        trx
+    }
+}
+
+fn put(trx: &mut Transaction, table: &Table, row: &[Value]) -> Result<()> {
+    trx.insert(table, &table.def().row(row)?.datums())
+}
+
+/// On the row with this primary key, locked exclusively.
+fn lock(trx: &mut Transaction, table: &Table, key: &[Value]) -> Cursor {
+    let mut cursor = table.cursor(0).unwrap();
+    let key = table.def().key(0, key).unwrap();
+    assert!(
+        cursor
+            .seek(trx, &key.datums(), KeyMatch::Exact, LockMode::Exclusive)
+            .unwrap()
+    );
+    cursor
+}
+
+fn change(trx: &mut Transaction, table: &Table, key: &[Value], row: &[Value]) -> Result<bool> {
+    let cursor = lock(trx, table, key);
+    trx.update(table, &cursor, &table.def().row(row)?.datums())
+}
+
+fn delete(trx: &mut Transaction, table: &Table, key: &[Value]) -> Result<()> {
+    let cursor = lock(trx, table, key);
+    trx.delete(table, &cursor)
+}
+
+/// All rows as text, times as numbers.
+fn rows(trx: &mut Transaction, table: &Table) -> Vec<String> {
+    let mut cursor = table.cursor(0).unwrap();
+    let mut rows = Vec::new();
+    let mut more = cursor.first(trx, LockMode::None).unwrap();
+    while more {
+        let row = cursor.row().unwrap();
+        let shown = |column: usize| match row.value(column).unwrap() {
+            Value::Int(n) => n.to_string(),
+            Value::Bytes(b) if b == FOREVER => "now".into(),
+            Value::Bytes(b) => format!("@{}", u32::from_be_bytes(b.try_into().unwrap())),
+            Value::Null => "-".into(),
+            other => panic!("{other:?}"),
+        };
+        let shown: Vec<_> = (0..table.def().columns.len()).map(shown).collect();
+        rows.push(shown.join(" "));
+        more = cursor.next(trx).unwrap();
+    }
+    rows
+}
+
+fn parents() -> TableDef {
+    TableDef::new("a/parents")
+        .column("id", ColumnType::i64())
+        .primary(&["id"])
+}
+
+fn refers(on_delete: ReferentialAction, on_update: ReferentialAction) -> ForeignKey {
+    ForeignKey::new("child_parent", &["parent"], "a/parents", &["id"])
+        .on_delete(on_delete)
+        .on_update(on_update)
+}
+
+fn doubles(on_delete: ReferentialAction, on_update: ReferentialAction) -> TableDef {
+    TableDef::new("a/doubles")
+        .column("id", ColumnType::i64())
+        .nullable("parent", ColumnType::i64())
+        .nullable("double", ColumnType::i64())
+        .primary(&["id"])
+        .index("by_parent", &["parent"])
+        .index("by_double", &["double"])
+        .computed(&["double"])
+        .foreign_key(refers(on_delete, on_update))
+}
+
+/// A table with history: `id`, `parent`, `since`, `until`.
+fn versioned(name: &str) -> TableDef {
+    TableDef::new(name)
+        .column("id", ColumnType::i64())
+        .nullable("parent", ColumnType::i64())
+        .column("since", ColumnType::Fixed(4))
+        .column("until", ColumnType::Fixed(4))
+        .primary(&["id", "until"])
+        .index("by_parent", &["parent"])
+}
+
+fn with_history(def: TableDef, unversioned: &[&str]) -> TableDef {
+    def.system_time("since", "until", FOREVER, unversioned)
+}
+
+fn time(at: u32) -> Value {
+    Value::Bytes(at.to_be_bytes().to_vec())
+}
+
+fn now() -> Value {
+    Value::Bytes(FOREVER.to_vec())
+}
+
+fn living(id: i64, parent: i64, since: u32) -> [Value; 4] {
+    [Value::Int(id), Value::Int(parent), time(since), now()]
+}
+
+#[test]
+fn computed_columns_follow_what_a_foreign_key_changes() {
+    let t = Test::new();
+    let parents = t.table(parents());
+    let doubles = t.table(doubles(SetNull, Cascade));
+    let mut trx = t.at(0);
+    for id in [1, 2] {
+        put(&mut trx, &parents, &[Value::Int(id)]).unwrap();
+    }
+    for (id, parent) in [(10, 1), (11, 1), (20, 2)] {
+        put(
+            &mut trx,
+            &doubles,
+            &[id, parent, 2 * parent].map(Value::Int),
+        )
+        .unwrap();
+    }
+    change(&mut trx, &parents, &[Value::Int(1)], &[Value::Int(7)]).unwrap();
+    delete(&mut trx, &parents, &[Value::Int(2)]).unwrap();
+    assert_eq!(rows(&mut trx, &doubles), ["10 7 14", "11 7 14", "20 - -"]);
+    assert_eq!(t.source.asked.load(Relaxed), 3);
+    trx.commit().unwrap();
+    assert!(t.db.check_table(&doubles).unwrap().errors.is_empty());
+}
+
+#[test]
+fn a_change_that_nobody_can_compute_is_refused() {
+    let t = Test::new();
+    let parents = t.table(parents());
+    let doubles = t.table(doubles(SetNull, Cascade));
+    let mut trx = t.db.begin(Isolation::RepeatableRead);
+    put(&mut trx, &parents, &[Value::Int(1)]).unwrap();
+    put(&mut trx, &doubles, &[10, 1, 2].map(Value::Int)).unwrap();
+    let refused = delete(&mut trx, &parents, &[Value::Int(1)]).unwrap_err();
+    assert!(matches!(refused, Error::Unsupported { .. }), "{refused:?}");
+    assert!(refused.to_string().contains("a/doubles"), "{refused}");
+    assert_eq!(rows(&mut trx, &doubles), ["10 1 2"]);
+    assert_eq!(rows(&mut trx, &parents), ["1"]);
+}
+
+/// HIST-1.
+#[test]
+fn rows_of_the_past_keep_no_parent() {
+    let t = Test::new();
+    let parents = t.table(parents());
+    let children =
+        t.table(with_history(versioned("a/c"), &[]).foreign_key(refers(NoAction, NoAction)));
+    let mut trx = t.at(5);
+    put(&mut trx, &parents, &[Value::Int(1)]).unwrap();
+    put(&mut trx, &children, &living(10, 1, 5)).unwrap();
+    trx.commit().unwrap();
+    let mut trx = t.at(6);
+    let refused = delete(&mut trx, &parents, &[Value::Int(1)]).unwrap_err();
+    assert!(matches!(refused, Error::RowIsReferenced(_)), "{refused:?}");
+    let past = [Value::Int(10), Value::Int(1), time(5), time(6)];
+    change(&mut trx, &children, &[Value::Int(10), now()], &past).unwrap();
+    delete(&mut trx, &parents, &[Value::Int(1)]).unwrap();
+    // Nor does a row of the past need one when it is written.
+    let older = [Value::Int(10), Value::Int(1), time(2), time(3)];
+    put(&mut trx, &children, &older).unwrap();
+    let refused = put(&mut trx, &children, &living(11, 1, 6)).unwrap_err();
+    assert!(matches!(refused, Error::NoReferencedRow(_)), "{refused:?}");
+    assert_eq!(rows(&mut trx, &children), ["10 1 @2 @3", "10 1 @5 @6"]);
+    trx.commit().unwrap();
+    assert_eq!(t.db.check_table(&children).unwrap().notes, [""; 0]);
+}
+
+#[test]
+fn a_parent_of_the_past_is_none() {
+    let t = Test::new();
+    let parents = with_history(versioned("a/parents"), &[]);
+    let parents = t.table(parents);
+    let children = TableDef::new("a/children")
+        .column("id", ColumnType::i64())
+        .nullable("parent", ColumnType::i64())
+        .primary(&["id"])
+        .index("by_parent", &["parent"])
+        .foreign_key(refers(Cascade, NoAction));
+    let children = t.table(children);
+    let mut trx = t.at(5);
+    put(
+        &mut trx,
+        &parents,
+        &[Value::Int(1), Value::Null, time(1), time(2)],
+    )
+    .unwrap();
+    let child = |trx: &mut Transaction, id| put(trx, &children, &[id, 1].map(Value::Int));
+    assert!(matches!(
+        child(&mut trx, 10),
+        Err(Error::NoReferencedRow(_))
+    ));
+    put(
+        &mut trx,
+        &parents,
+        &[Value::Int(1), Value::Null, time(5), now()],
+    )
+    .unwrap();
+    child(&mut trx, 10).unwrap();
+    // To remove history concerns nobody.
+    delete(&mut trx, &parents, &[Value::Int(1), time(2)]).unwrap();
+    assert_eq!(rows(&mut trx, &children), ["10 1"]);
+    // To become history is to be deleted.
+    let past = [Value::Int(1), Value::Null, time(5), time(6)];
+    change(&mut trx, &parents, &[Value::Int(1), now()], &past).unwrap();
+    assert_eq!(rows(&mut trx, &children), [""; 0]);
+    assert_eq!(rows(&mut trx, &parents), ["1 - @5 @6"]);
+}
+
+#[test]
+fn children_leave_history_behind() {
+    let t = Test::new();
+    let parents = t.table(parents());
+    let children =
+        t.table(with_history(versioned("a/c"), &[]).foreign_key(refers(Cascade, Cascade)));
+    let mut trx = t.at(5);
+    for id in [1, 2] {
+        put(&mut trx, &parents, &[Value::Int(id)]).unwrap();
+        put(&mut trx, &children, &living(10 * id, id, 5)).unwrap();
+    }
+    trx.commit().unwrap();
+    let mut trx = t.at(6);
+    change(&mut trx, &parents, &[Value::Int(1)], &[Value::Int(3)]).unwrap();
+    trx.commit().unwrap();
+    let mut trx = t.at(7);
+    delete(&mut trx, &parents, &[Value::Int(3)]).unwrap();
+    delete(&mut trx, &parents, &[Value::Int(2)]).unwrap();
+    assert_eq!(
+        rows(&mut trx, &children),
+        ["10 1 @5 @6", "10 3 @6 @7", "20 2 @5 @7"]
+    );
+    trx.commit().unwrap();
+    assert!(t.db.check_table(&children).unwrap().errors.is_empty());
+}
+
+#[test]
+fn what_has_no_history_leaves_none() {
+    let t = Test::new();
+    let parents = t.table(parents());
+    let def = with_history(versioned("a/c"), &["parent"]).foreign_key(refers(SetNull, Cascade));
+    let children = t.table(def);
+    let mut trx = t.at(5);
+    put(&mut trx, &parents, &[Value::Int(1)]).unwrap();
+    put(&mut trx, &children, &living(10, 1, 5)).unwrap();
+    t.source.now.store(6, Relaxed);
+    change(&mut trx, &parents, &[Value::Int(1)], &[Value::Int(3)]).unwrap();
+    assert_eq!(rows(&mut trx, &children), ["10 3 @5 now"]);
+    delete(&mut trx, &parents, &[Value::Int(3)]).unwrap();
+    assert_eq!(rows(&mut trx, &children), ["10 - @5 now"]);
+}
+
+#[test]
+fn history_of_one_moment_is_kept_once() {
+    let t = Test::new();
+    let parents = t.table(parents());
+    let children =
+        t.table(with_history(versioned("a/c"), &[]).foreign_key(refers(Cascade, Cascade)));
+    let mut trx = t.at(5);
+    put(&mut trx, &parents, &[Value::Int(1)]).unwrap();
+    put(&mut trx, &children, &living(10, 1, 5)).unwrap();
+    trx.commit().unwrap();
+    let mut trx = t.at(6);
+    change(&mut trx, &parents, &[Value::Int(1)], &[Value::Int(2)]).unwrap();
+    change(&mut trx, &parents, &[Value::Int(2)], &[Value::Int(3)]).unwrap();
+    assert_eq!(rows(&mut trx, &children), ["10 1 @5 @6", "10 3 @6 now"]);
+    // A statement that makes history of the row itself is told that there is some.
+    let past = [Value::Int(10), Value::Int(3), time(6), time(6)];
+    let refused = change(&mut trx, &children, &[Value::Int(10), now()], &past).unwrap_err();
+    assert!(
+        matches!(refused, Error::ForeignDuplicateKey { .. }),
+        "{refused:?}"
+    );
+    delete(&mut trx, &parents, &[Value::Int(3)]).unwrap();
+    assert_eq!(rows(&mut trx, &children), ["10 1 @5 @6"]);
+}
+
+#[test]
+fn definitions_say_what_is_computed_and_what_is_history() {
+    let t = Test::new();
+    t.table(parents());
+    let def = with_history(versioned("a/c"), &["parent"]).computed(&["id"]);
+    let path = t._dir.path().to_path_buf();
+    t.table(def.clone());
+    t.db.close().unwrap();
+    let db = Database::open(&path, small::options()).unwrap();
+    let table = db.table("a/c").unwrap();
+    assert_eq!(table.def().system_time, def.system_time);
+    assert_eq!(table.def().computed, [0]);
+    let refused = |def: TableDef| def.validate().unwrap_err().to_string();
+    assert!(refused(versioned("a/d").computed(&["no"])).contains("column no,"));
+    let one = versioned("a/d").system_time("since", "since", FOREVER, &[]);
+    assert!(refused(one).contains("since"));
+    let short = versioned("a/d").system_time("since", "until", b"x", &[]);
+    assert!(refused(short).contains("1 bytes"));
+    let number = versioned("a/d").system_time("id", "until", FOREVER, &[]);
+    assert!(refused(number).contains("times of history"));
+}

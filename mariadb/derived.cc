@@ -1,0 +1,84 @@
+// derived.cc: values of generated columns and of system time, for rows that a foreign key changes.
+//
+// The engine changes children by itself, and asks the session of the statement for what it can't know: what
+// an indexed virtual column is now (its values lie in the engine's rows), and when the statement began. The
+// server has opened the children that its statement may change, for this purpose.
+
+#include "derived.h"
+
+#include "error_map.h"
+#include "foreign.h"
+#include "ha_varve.h"
+
+#include <string>
+
+// Not in the server's headers.
+TABLE *find_fk_open_table(THD *thd, const char *db, size_t db_len, const char *table, size_t table_len);
+void thd_get_query_start_data(THD *thd, char *buf);
+
+namespace varve_plugin {
+
+static const uint TIME_BYTES= 7;  // of TIMESTAMP(6)
+
+static bool statement_time(void *, varve_value *out)
+{
+  static thread_local char time[TIME_BYTES];
+  thd_get_query_start_data(current_thd, time);
+  *out= {reinterpret_cast<const uint8_t *>(time), TIME_BYTES};
+  return true;
+}
+
+static bool compute(void *, const char *name, const varve_value *row, const uint32_t *columns, uint32_t n,
+                    varve_value *out)
+{
+  THD *thd= current_thd;
+  const char *slash= strchr(name, '/');
+  const std::string schema= user_name(std::string(name, slash)), table= user_name(slash + 1);
+  TABLE *open= find_fk_open_table(thd, schema.c_str(), schema.size(), table.c_str(), table.size());
+  if (!open)
+  {
+    my_printf_error(ER_NOT_SUPPORTED_YET,
+                    "VARVE: foreign keys change rows of %s.%s by way of another table, and its indexed virtual "
+                    "columns can't be computed then",
+                    MYF(0), schema.c_str(), table.c_str());
+    return false;
+  }
+  return static_cast<ha_varve *>(open->file)->compute(row, columns, n, out);
+}
+
+void give_values(const varve_txn *txn)
+{
+  const varve_value_source source= {nullptr, statement_time, compute};
+  varve_txn_set_value_source(txn, &source);
+}
+
+bool System_time::describe(const TABLE *form, const std::vector<uint32_t> &column_of_field)
+{
+  if (!form->versioned(VERS_TIMESTAMP))
+    return false;
+  Field *const end= form->vers_end_field();
+  start= column_of_field[form->vers_start_field()->field_index];
+  this->end= column_of_field[end->field_index];
+  end->set_max();
+  m_forever.assign(reinterpret_cast<const char *>(end->ptr), end->pack_length());
+  forever= {reinterpret_cast<const uint8_t *>(m_forever.data()), uint32_t(m_forever.size())};
+  return true;
+}
+
+}  // namespace varve_plugin
+
+using namespace varve_plugin;
+
+// Computes columns of a row that is about to be written.
+bool ha_varve::compute(const varve_value *row, const uint32_t *columns, uint32_t n, varve_value *out)
+{
+  uchar *const record= table->record[0];
+  m_row_plan.to_record(row, table->s->all_set, record);
+  for (uint32_t i= 0; i < n; i++)
+    if (table->update_virtual_field(table->field[m_row_plan.field_index(columns[i])], false))
+      return false;
+  m_row_plan.to_values(record, m_values.data());
+  for (uint32_t i= 0; i < n; i++)
+    out[i]= m_values[columns[i]];
+  return true;
+}
