@@ -103,6 +103,30 @@ int drop_table(handlerton *, const char *path)
   return code ? report(thd, code) : 0;
 }
 
+// The server has dropped the tables that it knows. What is left are those whose .frm files were lost; it has
+// removed their data files, too.
+void drop_database(handlerton *, char *path)
+{
+  const std::string schema= table_name((std::string(path) + "t").c_str());
+  struct Left
+  {
+    const std::string prefix;
+    std::vector<std::string> names;
+  } left{schema.substr(0, schema.size() - 1), {}};
+  varve_db_tables(db, [](void *to, const char *name) {
+    Left *const left= static_cast<Left *>(to);
+    if (!strncmp(name, left->prefix.c_str(), left->prefix.size()))
+      left->names.emplace_back(name);
+  }, &left);
+  for (const std::string &name : left.names)
+  {
+    if (varve_table_drop(db, name.c_str(), VARVE_CHECK_OTHER_SCHEMAS))
+      sql_print_error("VARVE: DROP DATABASE leaves table %s, which has no .frm file: %s", name.c_str(), varve_last_error());
+    else
+      sql_print_information("VARVE: DROP DATABASE has dropped table %s, which had no .frm file", name.c_str());
+  }
+}
+
 namespace {
 
 // An engine definition, and what it points to.

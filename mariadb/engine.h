@@ -24,6 +24,7 @@ std::string table_name(const char *path);
 
 // ddl.cc
 int drop_table(handlerton *hton, const char *path);
+void drop_database(handlerton *hton, char *path);
 int note_end_of_ddl_log(handlerton *hton);
 
 // status.cc

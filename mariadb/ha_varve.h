@@ -24,6 +24,8 @@ public:
   Table_flags table_flags() const override;
   ulong index_flags(uint index, uint part, bool all_parts) const override;
   const char *index_type(uint) override { return "BTREE"; }
+  // There is only one, and it has room for long values outside of the row.
+  enum row_type get_row_type() const override { return ROW_TYPE_DYNAMIC; }
   uint max_supported_keys() const override { return MAX_KEY; }
   uint max_supported_key_parts() const override { return MAX_REF_PARTS; }
   uint max_supported_key_length() const override { return 3072; }
@@ -142,6 +144,8 @@ private:
   int begin_own(THD *thd);
   int end_own(varve_code written);
   void leave_own();
+  int begin_unannounced();
+  void leave_unannounced();
   void close_own();
   int written(varve_code code);
   bool can_keep_rows(THD *thd) const;
@@ -226,6 +230,8 @@ private:
   // The connection's transaction, or the handler's own, which that of a sequence has.
   const varve_txn *m_txn;
   varve_txn *m_own_txn;
+  // The handler's own has begun without a word from the server.
+  bool m_unannounced= false;
   // How this statement's reads lock, and what store_lock decided on for all statements of a LOCK TABLES.
   varve_lock m_lock;
   varve_lock m_stored_lock;

@@ -646,12 +646,16 @@ int ha_varve::prepare_range_scan(const key_range *begin, const key_range *end)
 int ha_varve::rnd_init(bool scan)
 {
   m_scan_starts= scan;
+  if (table_share->sequence)
+    if (int error= begin_unannounced())
+      return error;
   return scan ? use_index(0) : 0;
 }
 
 int ha_varve::rnd_end()
 {
   m_mrr.dsmrr_close();
+  leave_unannounced();
   return 0;
 }
 
@@ -738,6 +742,9 @@ int ha_varve::write_row(const uchar *record)
   }
   if (m_rows_to_keep)
     return keep_row(record);
+  if (table_share->sequence)
+    if (int error= begin_unannounced())
+      return error;
   m_row_plan.to_values(record, m_values.data());
   const varve_on_duplicate on_duplicate= m_change_duplicates ? VARVE_DUPLICATE_LOCK : VARVE_DUPLICATE_SHARE;
   const varve_code code= varve_insert(m_txn, m_table, m_values.data(), uint32_t(m_values.size()),

@@ -5,6 +5,9 @@
 // not part of the connection's transaction. So a handler of a sequence has an engine transaction of its own,
 // which reads what is committed and commits each change at once, durably if commits are. What kills the
 // connection's statement interrupts it.
+//
+// The server does not say when it begins to use a temporary sequence: a scan or a row written begins by
+// itself, and ends so.
 
 #include "ha_varve.h"
 
@@ -45,7 +48,25 @@ int ha_varve::end_own(varve_code written)
   }
   if (varve_code code= varve_txn_commit(m_own_txn))
     return failed(code);
+  if (m_unannounced && inited == NONE)
+    return 0;
   return begin_own(ha_thd());
+}
+
+int ha_varve::begin_unannounced()
+{
+  if (m_own_txn && varve_txn_is_open(m_own_txn))
+    return 0;
+  m_unannounced= true;
+  m_lock= VARVE_EXCLUSIVE;
+  return begin_own(ha_thd());
+}
+
+void ha_varve::leave_unannounced()
+{
+  if (m_unannounced)
+    leave_own();
+  m_unannounced= false;
 }
 
 // The statement has ended. What it read was committed, and it has written nothing that is not.
