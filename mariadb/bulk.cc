@@ -89,7 +89,7 @@ int ha_varve::keep_row(const uchar *record)
   const size_t at= m_kept_records.size(), first_value= m_kept_values.size();
   m_kept_records.insert(m_kept_records.end(), record, record + table_share->reclength);
   m_kept_values.resize(first_value + m_row_plan.size());
-  m_row_plan.to_values(&m_kept_records[at], &m_kept_values[first_value]);
+  m_row_plan.to_values(&m_kept_records[at], m_kept_values.data() + first_value);
   m_kept_states.emplace_back(ha_thd());
   return m_kept_states.size() == m_rows_to_keep ? insert_kept_rows() : 0;
 }

@@ -128,7 +128,7 @@ int ha_varve::open(const char *name, int, uint)
   key_used_on_scan= table_share->primary_key;
   stats.mrr_length_per_rec= ref_length + sizeof(range_id_t);
   m_mrr.init(this, table);
-  return info(HA_STATUS_VARIABLE | HA_STATUS_CONST);
+  return info(HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_OPEN);
 }
 
 int ha_varve::open_table()

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `up` | `up` and `down`: a server for people |
 //! | `programs` | cargo's test programs, several at a time |
-//! | `tidy`, `suite`, `mtr`, `engine_suite`, `hermitage`, `soak` | the tests |
+//! | `tidy`, `suite`, `mtr`, `engine_suite`, `suites`, `hermitage`, `soak` | the tests |
 //! | `fuzz`, `sanitize`, `nightly` | tests that need a nightly toolchain |
 //!
 //! `stress` and `bench` are programs of their own (`varve-stress`, `varve-bench`), built when they are asked
@@ -21,6 +21,7 @@ mod programs;
 mod sanitize;
 mod soak;
 mod suite;
+mod suites;
 mod tidy;
 mod up;
 
@@ -57,6 +58,8 @@ enum Task {
     Mtr(mtr::MtrArgs),
     /// Run MariaDB's suite for storage engines, and compare with InnoDB
     EngineSuite(engine_suite::EngineSuiteArgs),
+    /// Run MariaDB's suites with Varve as default engine, and compare with InnoDB
+    Suites(suites::SuitesArgs),
     /// Kill a server and a program under load again and again, and check what they kept
     Stress(Passed),
     /// Run the tests that draw what they do, with fresh seeds, for long
@@ -97,6 +100,7 @@ fn run(workspace: &Workspace, task: Task) -> anyhow::Result<ExitCode> {
         Task::Tidy => return tidy::run(workspace),
         Task::Mtr(args) => return mtr::run(workspace, &args),
         Task::EngineSuite(args) => return engine_suite::run(workspace, &args),
+        Task::Suites(args) => return suites::run(workspace, &args),
         Task::Stress(_) => become_program(workspace, "varve-stress")?,
         Task::Soak(args) => return soak::run(workspace, &args),
         Task::Hermitage(args) => hermitage::run(workspace, &args)?,

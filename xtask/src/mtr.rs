@@ -74,6 +74,20 @@ pub fn start(
     args: &[String],
     mut each: impl FnMut(&str, Outcome),
 ) -> Result<bool> {
+    stream(workspace, prefix, args, |line| {
+        if let Some((name, outcome)) = result_of(line) {
+            each(name.split(' ').next().unwrap_or_default(), outcome);
+        }
+    })
+}
+
+/// The same, with each line that the runner writes.
+pub fn stream(
+    workspace: &Workspace,
+    prefix: &Prefix,
+    args: &[String],
+    each: impl FnMut(&str),
+) -> Result<bool> {
     let build_thread = env::var("MTR_BUILD_THREAD").unwrap_or_else(|_| "auto".into());
     command::stream(
         prefix
@@ -87,16 +101,13 @@ pub fn start(
             .env("MTR_BUILD_THREAD", build_thread)
             .env("VARVE_TOOLS", workspace.root.join("mariadb/tools"))
             .dir(&prefix.mysql_test_dir()),
-        |line| {
-            if let Some((name, outcome)) = result(line) {
-                each(name, outcome);
-            }
-        },
+        each,
     )
 }
 
-/// Lines of results look like `varve.basic 'combination'   w1 [ pass ]    12`.
-fn result(line: &str) -> Option<(&str, Outcome)> {
+/// The name of a test, with its combinations, and how it ended. Lines of results look like
+/// `varve.basic 'combination'   w1 [ pass ]    12`.
+pub fn result_of(line: &str) -> Option<(String, Outcome)> {
     let (test, result) = line.split_once(" [ ")?;
     let (word, _) = result.split_once(" ]")?;
     let outcome = match word {
@@ -105,7 +116,15 @@ fn result(line: &str) -> Option<(&str, Outcome)> {
         "skipped" | "disabled" => Outcome::Skipped,
         _ => return None,
     };
-    Some((test.split_whitespace().next()?, outcome))
+    let words = test.split_whitespace();
+    let name: Vec<&str> = words.take_while(|word| !is_worker(word)).collect();
+    (!name.is_empty()).then(|| (name.join(" "), outcome))
+}
+
+/// `w1` and so on: who ran the test.
+fn is_worker(word: &str) -> bool {
+    let number = word.strip_prefix('w');
+    number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
 impl Count {
@@ -143,7 +162,7 @@ mod tests {
             "storage_engine/trx-varve.xa       w1 [ disabled ]  no XA",
             "Completed: Failed 1/2 tests, 50.00% were successful.",
         ] {
-            if let Some((name, outcome)) = result(line) {
+            if let Some((name, outcome)) = result_of(line) {
                 names.push(name);
                 count.add(outcome);
             }
@@ -157,7 +176,7 @@ mod tests {
         assert_eq!(
             names,
             [
-                "varve.basic",
+                "varve.basic 'x'",
                 "varve.types",
                 "varve.other",
                 "storage_engine/trx-varve.xa"

@@ -12,6 +12,7 @@ use crate::engine_suite;
 use crate::hermitage;
 use crate::mtr::{self, Count};
 use crate::programs;
+use crate::suites;
 use crate::tidy;
 use varve_testbed::command::{self, Cmd};
 use varve_testbed::plugin;
@@ -73,7 +74,7 @@ const QUICK: [Step; 1] = [("interleavings (loom)", |workspace| {
     loom_tests(workspace, &[("VARVE_QUICK_MODELS", "1")])
 })];
 
-const SLOW: [Step; 8] = [
+const SLOW: [Step; 9] = [
     ("interleavings (loom)", |workspace| {
         loom_tests(workspace, &[])
     }),
@@ -82,6 +83,7 @@ const SLOW: [Step; 8] = [
     }),
     ("MariaDB's test runner", mtr::run_suite),
     ("MariaDB's suite storage_engine", engine_suite::run_ours),
+    ("MariaDB's other suites", suites::run_short),
     ("anomalies beside InnoDB", hermitage::run_suite),
     ("killed processes", |workspace| {
         killed(workspace, &["--rounds=4"])

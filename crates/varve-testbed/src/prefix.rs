@@ -122,6 +122,22 @@ impl Prefix {
             )
     }
 
+    /// Makes a suite of the test runner this checkout's own: it writes beside the results that it compares
+    /// with. Returns where it is.
+    pub fn copy_suite(&self, suite: &str) -> Result<PathBuf> {
+        let dir = match suite {
+            "main" => PathBuf::from("share/mysql/mysql-test/main"),
+            _ => Path::new("share/mysql/mysql-test/suite").join(suite),
+        };
+        let top = dir.iter().take(5).collect::<PathBuf>();
+        let from = self.usr().join(&top);
+        if !self.usr().join(&dir).is_dir() {
+            bail!("MariaDB {} has no suite {suite}", self.version);
+        }
+        copy_dir(&from, &self.base.join(&top))?;
+        Ok(self.base.join(&dir))
+    }
+
     fn refresh_base(&self, workspace: &Workspace) -> Result<()> {
         for dir in OWN_DIRS {
             let own = self.base.join(dir);
@@ -134,7 +150,14 @@ impl Prefix {
                     .into_iter()
                     .chain(COPIED_DIRS)
                     .any(|dir| Path::new(dir) == path);
-                if !is_own {
+                // One that is a directory here is a copy that somebody has asked for.
+                let is_copy = || {
+                    self.base
+                        .join(&path)
+                        .symlink_metadata()
+                        .is_ok_and(|m| m.is_dir())
+                };
+                if !is_own && !is_copy() {
                     link(&entry.path(), &self.base.join(path))?;
                 }
             }

@@ -262,3 +262,32 @@ fn unique_keys_are_kept_and_a_failed_insert_leaves_nothing() {
         check(&db, "a/u", 4, 0);
     }
 }
+
+/// A table of MariaDB's whose columns are all virtual has none here.
+#[test]
+fn a_table_without_columns_has_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options()).unwrap();
+    let table = db.create_table(&TableDef::new("a/t")).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    for _ in 0..ROWS {
+        trx.insert(&table, &[]).unwrap();
+    }
+    trx.commit().unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let mut cursor = table.cursor(0).unwrap();
+    assert!(cursor.first(&mut trx, LockMode::Exclusive).unwrap());
+    trx.delete(&table, &cursor).unwrap();
+    assert!(cursor.next(&mut trx).unwrap());
+    assert_eq!(cursor.row().unwrap().len(), 0);
+    assert!(!trx.update(&table, &cursor, &[]).unwrap());
+    let none: &[varve::Datum<'_>] = &[];
+    trx.insert_many(&table, &[none, none]).unwrap();
+    let one: &[varve::Datum<'_>] = &[Some(b"x")];
+    trx.insert(&table, one).unwrap_err();
+    trx.commit().unwrap();
+    check(&db, "a/t", ROWS as u64 + 1, 1);
+    db.crash();
+    let db = Database::open(dir.path(), options()).unwrap();
+    assert_eq!(count(&db, "a/t"), ROWS as u64 + 1);
+}

@@ -127,9 +127,10 @@ impl TableDef {
     }
 
     fn check_columns(&self) -> Result<(), String> {
-        if self.columns.is_empty() || self.columns.len() > MAX_COLUMNS {
+        // None at all if those of its user's table are all virtual.
+        if self.columns.len() > MAX_COLUMNS {
             return Err(format!(
-                "{} columns; a table has 1 to {MAX_COLUMNS}",
+                "{} columns, the limit is {MAX_COLUMNS}",
                 self.columns.len()
             ));
         }

@@ -1,0 +1,369 @@
+//! MariaDB's own suites with Varve as default engine, beside InnoDB as default engine.
+//!
+//! Their results were recorded with MyISAM as default engine, mostly, so many tests fail with any other one,
+//! because rows come in another order or a message has the engine's name. What counts is InnoDB: a test that
+//! fails with Varve as it fails with InnoDB, but for the engine's name, is as good as one that passes. What
+//! is left is a difference, and `mariadb/mysql-test/differences.md` says of each why it is there. One that it
+//! does not name is a failure.
+//!
+//! InnoDB's outcomes depend on the server alone, and are kept in the cache.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use crate::mtr::{self, ALL_ONCE, Count, Outcome};
+use varve_testbed::plugin;
+use varve_testbed::prefix::Prefix;
+use varve_testbed::workspace::{Workspace, cache_dir};
+
+#[derive(clap::Args)]
+pub struct SuitesArgs {
+    /// Suites to run, such as `main` or `engines/funcs` [default: all that are known to make sense]
+    suites: Vec<String>,
+    /// Only tests whose names begin so
+    #[arg(long)]
+    test: Option<String>,
+    /// Run InnoDB again, too
+    #[arg(long)]
+    again: bool,
+}
+
+const SUITES: [&str; 20] = [
+    "main",
+    "engines/funcs",
+    "engines/iuds",
+    "parts",
+    "gcol",
+    "vcol",
+    "versioning",
+    "period",
+    "rpl",
+    "binlog",
+    "json",
+    "optimizer_unfixed_bugs",
+    "funcs_1",
+    "sys_vars",
+    "perfschema",
+    "plugins",
+    "roles",
+    "heap",
+    "csv",
+    "client",
+];
+/// What `cargo xtask test` runs.
+const SHORT: [&str; 4] = ["engines/iuds", "gcol", "vcol", "period"];
+
+const DIFFERENCES: &str = "mariadb/mysql-test/differences.md";
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Engine {
+    Varve,
+    InnoDb,
+}
+
+/// How a test ended, and what the runner said of it if it failed.
+struct Ended {
+    outcome: Outcome,
+    text: String,
+}
+
+/// By name and combination, such as `versioning.foreign 'pk'`.
+type Run = BTreeMap<String, Ended>;
+
+pub fn run(workspace: &Workspace, args: &SuitesArgs) -> Result<ExitCode> {
+    let suites: Vec<&str> = match args.suites.is_empty() {
+        true => SUITES.to_vec(),
+        false => args.suites.iter().map(String::as_str).collect(),
+    };
+    let count = compare(workspace, &suites, args)?;
+    Ok(match count.failed {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    })
+}
+
+/// A selection that does not take long.
+pub fn run_short(workspace: &Workspace) -> Result<Count> {
+    let args = SuitesArgs {
+        suites: Vec::new(),
+        test: None,
+        again: false,
+    };
+    compare(workspace, &SHORT, &args)
+}
+
+/// Runs the suites and tells what differs. Tests that differ for a reason that is written down have passed.
+fn compare(workspace: &Workspace, suites: &[&str], args: &SuitesArgs) -> Result<Count> {
+    let prefix = plugin::build(workspace)?;
+    let listed = listed(&fs::read_to_string(workspace.root.join(DIFFERENCES))?);
+    let mut total = Count::default();
+    let mut table = format!("{:<28}{:>21}{:>21}\n", "", "VARVE", "InnoDB");
+    let mut told = String::new();
+    for suite in suites {
+        let dir = prefix.copy_suite(suite)?;
+        if suite.starts_with("engines/") {
+            // Each is a default engine.
+            fs::remove_file(dir.join("combinations"))?;
+        }
+        let innodb = baseline(workspace, &prefix, suite, args)?;
+        let (succeeded, ours) = run_suite(workspace, &prefix, suite, Engine::Varve, args)?;
+        let (a, b) = (count(&ours), count(&innodb));
+        table += &row(suite, &a, &b);
+        let differing = differing(&ours, &innodb);
+        for name in &differing {
+            let is_known = listed.contains(name);
+            total.failed += u32::from(!is_known);
+            total.passed += u32::from(is_known);
+            if !is_known {
+                let file = keep(workspace, name, &ours[name], innodb.get(name))?;
+                told += &format!("{name}: differs; see {}\n", file.display());
+            }
+        }
+        let gone = listed
+            .iter()
+            .filter(|name| ours.contains_key(*name) && !differing.contains(*name));
+        gone.for_each(|name| {
+            told += &format!("{name}: is in {DIFFERENCES}, and does not differ\n")
+        });
+        total.passed += a.passed + a.failed + a.skipped - differing.len() as u32;
+        if !succeeded && a.failed == 0 {
+            told += &format!("{suite}: the runner failed, though no test did; see above\n");
+            total.failed += 1;
+        }
+    }
+    print!("\n{table}{told}");
+    Ok(total)
+}
+
+fn row(name: &str, a: &Count, b: &Count) -> String {
+    format!(
+        "{name:<28}{:>7}{:>7}{:>7}{:>7}{:>7}{:>7}\n",
+        a.passed, a.failed, a.skipped, b.passed, b.failed, b.skipped
+    )
+}
+
+fn count(run: &Run) -> Count {
+    let mut count = Count::default();
+    run.values().for_each(|ended| count.add(ended.outcome));
+    count
+}
+
+/// The tests that did not pass, and ended otherwise than with InnoDB.
+fn differing(ours: &Run, innodb: &Run) -> BTreeSet<String> {
+    let differs = |(name, ended): &(&String, &Ended)| match innodb.get(*name) {
+        _ if ended.outcome == Outcome::Passed => false,
+        None => true,
+        Some(other) => {
+            other.outcome != ended.outcome
+                || (ended.outcome == Outcome::Failed && normal(&other.text) != normal(&ended.text))
+        }
+    };
+    let all = ours.iter().filter(differs);
+    all.map(|(name, _)| name.clone()).collect()
+}
+
+/// What the runner says of a failed test, without what differs in each run and the engine's name.
+fn normal(text: &str) -> String {
+    let mut out = String::new();
+    for line in text.lines() {
+        let headings = [
+            "---",
+            "+++",
+            " - saving",
+            "        Test ended at",
+            "Result ",
+        ];
+        if headings.iter().any(|heading| line.starts_with(heading)) {
+            continue;
+        }
+        let mut line = line.to_string();
+        for engine in ["InnoDB", "INNODB", "innodb", "VARVE", "Varve", "varve"] {
+            line = line.replace(engine, "ENGINE");
+        }
+        out += &line;
+        out.push('\n');
+    }
+    out
+}
+
+/// Names in the first cells of tables, in backquotes.
+fn listed(text: &str) -> BTreeSet<String> {
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| `"));
+    let names = rows.filter_map(|row| row.split_once('`'));
+    names.map(|(name, _)| name.to_string()).collect()
+}
+
+/// Where both texts can be read.
+fn keep(
+    workspace: &Workspace,
+    name: &str,
+    ours: &Ended,
+    innodb: Option<&Ended>,
+) -> Result<PathBuf> {
+    let dir = workspace.target.join("suites");
+    fs::create_dir_all(&dir)?;
+    let file = dir.join(format!("{}.txt", file_name(name)));
+    let mut text = format!("== VARVE: {:?}\n{}\n", ours.outcome, ours.text);
+    match innodb {
+        Some(ended) => text += &format!("== InnoDB: {:?}\n{}\n", ended.outcome, ended.text),
+        None => text += "== InnoDB: no such test\n",
+    }
+    fs::write(&file, text)?;
+    Ok(file)
+}
+
+fn file_name(name: &str) -> String {
+    name.replace(['/', ' ', '\'', ','], "_")
+}
+
+/// InnoDB's outcomes.
+fn baseline(workspace: &Workspace, prefix: &Prefix, suite: &str, args: &SuitesArgs) -> Result<Run> {
+    if args.test.is_some() {
+        return Ok(run_suite(workspace, prefix, suite, Engine::InnoDb, args)?.1);
+    }
+    let dir = cache_dir()?.join("suites").join(&prefix.version);
+    let file = dir.join(format!("{}.json", file_name(suite)));
+    if !args.again
+        && let Ok(text) = fs::read_to_string(&file)
+    {
+        return from_json(&text).with_context(|| format!("in {}; remove it", file.display()));
+    }
+    let (_, run) = run_suite(workspace, prefix, suite, Engine::InnoDb, args)?;
+    fs::create_dir_all(&dir)?;
+    // Another checkout may do the same.
+    let unfinished = file.with_extension(format!("{}", std::process::id()));
+    fs::write(&unfinished, to_json(&run))?;
+    fs::rename(&unfinished, &file)?;
+    Ok(run)
+}
+
+fn to_json(run: &Run) -> String {
+    let ended = |(name, ended): (&String, &Ended)| {
+        let outcome = match ended.outcome {
+            Outcome::Passed => "passed",
+            Outcome::Failed => "failed",
+            Outcome::Skipped => "skipped",
+        };
+        (name.clone(), json!([outcome, ended.text]))
+    };
+    Value::Object(run.iter().map(ended).collect()).to_string()
+}
+
+fn from_json(text: &str) -> Result<Run> {
+    let value: Value = serde_json::from_str(text)?;
+    let tests = value.as_object().context("no object")?;
+    let ended = |(name, value): (&String, &Value)| {
+        let outcome = match value[0].as_str() {
+            Some("passed") => Outcome::Passed,
+            Some("failed") => Outcome::Failed,
+            Some("skipped") => Outcome::Skipped,
+            _ => bail!("no outcome of {name}"),
+        };
+        let text = value[1].as_str().context("no text")?.to_string();
+        Ok((name.clone(), Ended { outcome, text }))
+    };
+    tests.iter().map(ended).collect()
+}
+
+fn run_suite(
+    workspace: &Workspace,
+    prefix: &Prefix,
+    suite: &str,
+    engine: Engine,
+    args: &SuitesArgs,
+) -> Result<(bool, Run)> {
+    let mut all = ALL_ONCE.map(String::from).to_vec();
+    all.push(format!("--suite={suite}"));
+    all.push("--testcase-timeout=4".into());
+    all.push("--suite-timeout=300".into());
+    if let Some(test) = &args.test {
+        all.push(format!("--do-test={test}"));
+    }
+    // The runner's configuration leaves it out but for tests that ask for it.
+    all.push("--mysqld=--innodb".into());
+    match engine {
+        Engine::Varve => all.extend([
+            "--mysqld=--plugin-load-add=ha_varve".into(),
+            "--mysqld=--default-storage-engine=VARVE".into(),
+        ]),
+        Engine::InnoDb => all.push("--mysqld=--default-storage-engine=InnoDB".into()),
+    }
+    let mut run = Run::new();
+    let mut failed: Option<String> = None;
+    let succeeded = mtr::stream(workspace, prefix, &all, |line| {
+        if let Some((name, outcome)) = mtr::result_of(line) {
+            failed = (outcome == Outcome::Failed).then(|| name.clone());
+            let text = String::new();
+            run.insert(name, Ended { outcome, text });
+        } else if let Some(ended) = failed.as_ref().and_then(|name| run.get_mut(name)) {
+            ended.text += line;
+            ended.text.push('\n');
+            if line.starts_with(" - saving ") {
+                failed = None;
+            }
+        }
+    })?;
+    if run.is_empty() {
+        bail!("the test runner ran no test of {suite}");
+    }
+    Ok((succeeded, run))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(tests: &[(&str, Outcome, &str)]) -> Run {
+        let ended = |&(name, outcome, text): &(&str, Outcome, &str)| {
+            let text = text.to_string();
+            (name.to_string(), Ended { outcome, text })
+        };
+        tests.iter().map(ended).collect()
+    }
+
+    #[test]
+    fn what_innodb_does_too_is_no_difference() {
+        use Outcome::{Failed, Passed, Skipped};
+        let ours = run(&[
+            ("a.passes", Passed, ""),
+            ("a.name", Failed, "--- x\n-ENGINE=MyISAM\n+ENGINE=VARVE\n"),
+            ("a.other", Failed, "+2\n"),
+            ("a.ours", Failed, "+2\n"),
+            ("a.skips", Skipped, ""),
+            ("a.new 'x'", Failed, ""),
+        ]);
+        let innodb = run(&[
+            ("a.passes", Failed, "+1\n"),
+            ("a.name", Failed, "--- y\n-ENGINE=MyISAM\n+ENGINE=InnoDB\n"),
+            ("a.other", Failed, "+1\n"),
+            ("a.ours", Passed, ""),
+            ("a.skips", Passed, ""),
+        ]);
+        let differing: Vec<_> = differing(&ours, &innodb).into_iter().collect();
+        assert_eq!(differing, ["a.new 'x'", "a.other", "a.ours", "a.skips"]);
+        assert_eq!(count(&ours).failed, 4);
+    }
+
+    #[test]
+    fn runs_come_back_from_the_cache() {
+        let before = run(&[
+            ("a.b", Outcome::Failed, "a \"text\"\n"),
+            ("a.c 'd'", Outcome::Skipped, ""),
+        ]);
+        let after = from_json(&to_json(&before)).unwrap();
+        assert_eq!(to_json(&after), to_json(&before));
+        assert!(from_json("{\"a\": [\"gone\", \"\"]}").is_err());
+    }
+
+    #[test]
+    fn the_list_names_tests_in_backquotes() {
+        let text = "# Title\n| test | why |\n|---|---|\n| `main.a` | x |\n| `vcol.b 'c'` | `y` |\n";
+        let names: Vec<_> = listed(text).into_iter().collect();
+        assert_eq!(names, ["main.a", "vcol.b 'c'"]);
+    }
+}
