@@ -85,6 +85,17 @@ const SLOW: [Step; 9] = [
     ("MariaDB's suite storage_engine", engine_suite::run_ours),
     ("MariaDB's other suites", suites::run_short),
     ("anomalies beside InnoDB", hermitage::run_suite),
+    ("smallest benchmarks", |workspace| {
+        let tpcc = [
+            "tpcc",
+            "--warehouses=2",
+            "--scale=0.01",
+            "--time=1",
+            "--repeat=1",
+        ];
+        let cascade = ["cascade", "--children=1000", "--repeat=1"];
+        smallest_benchmarks(workspace, &[&tpcc, &cascade])
+    }),
     ("killed processes", |workspace| {
         killed(workspace, &["--rounds=4"])
     }),
@@ -145,6 +156,22 @@ fn one(result: Result<()>) -> Result<Count> {
 fn killed(workspace: &Workspace, args: &[&str]) -> Result<Count> {
     let stress = workspace::program(workspace, "varve-stress");
     one(command::run(stress.args(args)))
+}
+
+/// Benchmarks that check what they have done, on as little as possible: what counts here is that they hold.
+fn smallest_benchmarks(workspace: &Workspace, all: &[&[&str]]) -> Result<Count> {
+    let mut count = Count::default();
+    for args in all {
+        let bench = workspace::program(workspace, "varve-bench");
+        match command::run(bench.args(*args)) {
+            Ok(()) => count.passed += 1,
+            Err(error) => {
+                println!("error: {error:#}");
+                count.failed += 1;
+            }
+        }
+    }
+    Ok(count)
 }
 
 const WHOLE: [&str; 4] = ["--workspace", "--locked", "--features", SABOTAGE];

@@ -71,9 +71,13 @@ impl<'a> Benchmark<'a> {
                 pid.as_raw_nonzero()
             );
         }
-        if dir.exists() {
-            fs::remove_dir_all(&dir)?;
+        let temporary = self.temporary_dir();
+        for dir in [&dir, &temporary] {
+            if dir.exists() {
+                fs::remove_dir_all(dir)?;
+            }
         }
+        fs::create_dir_all(temporary)?;
         let options = self.options(engines, settings);
         DataDir(dir.clone()).initialise(&self.prefix)?;
         Ok(BenchServer {
@@ -82,6 +86,13 @@ impl<'a> Benchmark<'a> {
             benchmark: self,
             engines: engines.to_vec(),
         })
+    }
+
+    /// For the server's temporary files. A server that starts removes those that it finds: in the system's
+    /// directory also another one's.
+    fn temporary_dir(&self) -> PathBuf {
+        let target = &self.workspace.target;
+        target.join(format!("bench-{}-tmp", self.name))
     }
 
     /// Options for mariadbd: the same settings for each of `engines`.
@@ -94,6 +105,7 @@ impl<'a> Benchmark<'a> {
         ]
         .map(String::from)
         .into();
+        options.push(format!("--tmpdir={}", self.temporary_dir().display()));
         if engines.contains(&Engine::Varve) {
             options.push("--plugin-load-add=ha_varve".into());
         }
@@ -207,6 +219,7 @@ impl<'a> BenchServer<'a> {
         self.server.stop()?;
         drop(self.server);
         fs::remove_dir_all(self.dir)?;
+        fs::remove_dir_all(self.benchmark.temporary_dir())?;
         Ok(())
     }
 }

@@ -2,6 +2,7 @@
 
 mod benchmark;
 mod bigtable;
+mod cascade;
 mod commit;
 mod embedded;
 mod instructions;
@@ -20,6 +21,7 @@ mod steady;
 mod svg;
 mod sysbench;
 mod table;
+mod tpcc;
 mod undo_truncate;
 
 use std::process::ExitCode;
@@ -61,6 +63,10 @@ enum BenchTask {
     Purge(purge_speed::PurgeArgs),
     /// How soon a server answers after it was killed with gigabytes of redo, and when everything is applied
     Recovery(recovery::RecoveryArgs),
+    /// A load after the TPC-C specification, with all its foreign keys
+    Tpcc(tpcc::TpccArgs),
+    /// A parent with a million children: a new key, which they follow, and the deletion of all
+    Cascade(cascade::CascadeArgs),
     /// Varve as a library beside other embedded engines
     Embedded(embedded::EmbeddedArgs),
     /// Instructions that one operation of the library takes
@@ -85,6 +91,8 @@ fn run(workspace: &Workspace, task: &BenchTask) -> Result<()> {
         BenchTask::PurgeLag(args) => purge_lag::run(workspace, args),
         BenchTask::Purge(args) => purge_speed::run(workspace, args),
         BenchTask::Recovery(args) => recovery::run(workspace, args),
+        BenchTask::Tpcc(args) => tpcc::run(workspace, args),
+        BenchTask::Cascade(args) => cascade::run(workspace, args),
         BenchTask::Embedded(args) => embedded::run(workspace, args),
         BenchTask::Instructions(args) => instructions::run(workspace, args),
     }

@@ -5,7 +5,7 @@
 //! statements, no packets of 16 MiB or more.
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -65,14 +65,17 @@ pub type SqlResult<T> = Result<T, SqlError>;
 pub type Row = Vec<Option<String>>;
 
 pub struct Client {
-    stream: UnixStream,
+    /// Read through a buffer: an answer is many small packets.
+    stream: BufReader<UnixStream>,
 }
 
 impl Client {
     pub fn connect(socket: &Path) -> SqlResult<Self> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(READ_TIMEOUT))?;
-        let mut client = Self { stream };
+        let mut client = Self {
+            stream: BufReader::new(stream),
+        };
         let (sequence, greeting) = client.read_packet()?;
         check_error(&greeting)?;
         client.write_packet(sequence + 1, &login())?;
@@ -141,7 +144,7 @@ impl Client {
         assert!(body.len() < 0xff_ffff, "statements are short");
         let mut packet = (body.len() as u32).to_le_bytes();
         packet[3] = sequence;
-        self.stream.write_all(&[&packet, body].concat())
+        self.stream.get_mut().write_all(&[&packet, body].concat())
     }
 }
 
