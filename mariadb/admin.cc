@@ -43,8 +43,8 @@ int ha_varve::info(uint flags)
         return failed(code);
     }
     stats.auto_increment_value= s.auto_increment;
-    // The optimizer takes 0 rows for the truth, but this is an estimate. SHOW TABLE STATUS may see it, and who
-    // looks at all partitions when they are opened.
+    // The optimizer takes 0 rows for the truth, but this is an estimate. SHOW TABLE STATUS may see it, and
+    // who looks at all partitions when they are opened.
     stats.records= s.rows || (flags & (HA_STATUS_TIME | HA_STATUS_OPEN)) ? s.rows : 1;
     stats.deleted= 0;
     stats.block_size= s.page_bytes;

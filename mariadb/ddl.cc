@@ -121,10 +121,23 @@ void drop_database(handlerton *, char *path)
   for (const std::string &name : left.names)
   {
     if (varve_table_drop(db, name.c_str(), VARVE_CHECK_OTHER_SCHEMAS))
-      sql_print_error("VARVE: DROP DATABASE leaves table %s, which has no .frm file: %s", name.c_str(), varve_last_error());
+      sql_print_error("VARVE: DROP DATABASE leaves table %s, which has no .frm file: %s", name.c_str(),
+                      varve_last_error());
     else
       sql_print_information("VARVE: DROP DATABASE has dropped table %s, which had no .frm file", name.c_str());
   }
+}
+
+// Whether the columns are still called as in the table's version `before`: then the statement has done
+// nothing that its old .frm file does not say.
+int check_version(handlerton *, const char *path, const LEX_CUSTRING *, ulonglong before)
+{
+  varve_table *table;
+  if (varve_table_open(db, table_name(path).c_str(), &table))
+    return 0;
+  const bool is_same= varve_table_names_hash(table) == before;
+  varve_table_close(table);
+  return is_same;
 }
 
 namespace {
@@ -328,15 +341,24 @@ void ha_varve::update_create_info(HA_CREATE_INFO *info)
   info->auto_increment_value= stats.auto_increment_value;
 }
 
-// Names are in the engine's definition, which explains the table without the server; an indexed virtual
-// column's values are in its rows.
+static bool renames_columns(const Alter_inplace_info *alter)
+{
+  return alter->handler_flags & (ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN);
+}
+
+// Names are in the engine's definition, which explains the table without the server: those of columns are
+// changed there, for those of indexes the table is copied. An indexed virtual column's values are in its
+// rows.
 enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *altered,
                                                                      Alter_inplace_info *alter)
 {
   if (!keeps_foreign_keys_served(altered, alter))
     return HA_ALTER_ERROR;
-  if (alter->handler_flags &
-      (ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN | ALTER_RENAME_INDEX | ALTER_VIRTUAL_GCOL_EXPR))
+  if (alter->handler_flags & (ALTER_RENAME_INDEX | ALTER_VIRTUAL_GCOL_EXPR))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  // Of several partitions some would have the new names after a crash.
+  const bool is_one= table_share->tmp_table == NO_TMP_TABLE && table_share->db_type() == ht;
+  if (renames_columns(alter) && !is_one)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const enum_alter_inplace_result how= handler::check_if_supported_inplace_alter(altered, alter);
   // If the table is copied, create() looks at its options.
@@ -344,6 +366,37 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
       check_options(ha_thd(), altered->s))
     return HA_ALTER_ERROR;
   return how;
+}
+
+// What is in the engine's definition becomes what the .frm file will say, which takes its place next.
+bool ha_varve::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *alter, bool commit)
+{
+  if (!commit || !renames_columns(alter))
+    return handler::commit_inplace_alter_table(altered, alter, commit);
+  THD *thd= ha_thd();
+  std::vector<const char *> names;
+  for (Field **field= altered->field; *field; field++)
+    if (is_stored(altered, *field))
+      names.push_back((*field)->field_name.str);
+  int error= wait_for_others(thd, m_name);
+  if (!error)
+  {
+    close_table();
+    const varve_code code= varve_table_rename_columns(db, m_name.c_str(), names.data(),
+                                                      uint32_t(names.size()));
+    error= code ? report(thd, code) : 0;
+    const int reopened= open_table();
+    error= error ? error : reopened;
+  }
+  if (error && !thd->is_error())
+    print_error(error, MYF(0));
+  return error;
+}
+
+// For the server's DDL log, which asks after a crash in an ALTER TABLE in place whether it was done.
+ulonglong ha_varve::table_version() const
+{
+  return m_table ? varve_table_names_hash(m_table) : 0;
 }
 
 // Whether an ALTER TABLE changes only what is in the .frm file.

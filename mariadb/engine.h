@@ -26,6 +26,7 @@ std::string table_name(const char *path);
 int drop_table(handlerton *hton, const char *path);
 void drop_database(handlerton *hton, char *path);
 int note_end_of_ddl_log(handlerton *hton);
+int check_version(handlerton *hton, const char *path, const LEX_CUSTRING *version, ulonglong before);
 
 // status.cc
 bool show_engine_status(handlerton *hton, THD *thd, stat_print_fn *print, enum ha_stat_type kind);

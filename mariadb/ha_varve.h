@@ -101,6 +101,8 @@ public:
   void update_create_info(HA_CREATE_INFO *info) override;
   enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered,
                                                              Alter_inplace_info *alter) override;
+  bool commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *alter, bool commit) override;
+  ulonglong table_version() const override;
   bool check_if_incompatible_data(HA_CREATE_INFO *info, uint table_changes) override;
 
   // Answers about the table.

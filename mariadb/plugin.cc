@@ -60,6 +60,7 @@ static int init(void *p)
   hton->create= create_handler;
   hton->drop_table= drop_table;
   hton->drop_database= drop_database;
+  hton->check_version= check_version;
   hton->signal_ddl_recovery_done= note_end_of_ddl_log;
   hton->flush_logs= flush_logs;
   hton->show_status= show_engine_status;

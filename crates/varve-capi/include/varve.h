@@ -721,6 +721,13 @@ enum varve_code varve_table_rename(const struct varve_db *db,
                                    const char *constraints_from,
                                    const char *constraints_to);
 
+// Gives the table's columns other names, durably: those of all `n_names` columns, in their order. The caller
+// sees to it that nobody uses the table; handles of it must be opened again.
+enum varve_code varve_table_rename_columns(const struct varve_db *db,
+                                           const char *table,
+                                           const char *const *names,
+                                           uint32_t n_names);
+
 // Empties a table, durably and at once, and starts its counter anew. The caller sees to it that nobody uses
 // it; handles of the table must be opened again.
 enum varve_code varve_table_truncate(const struct varve_db *db, const char *name, enum varve_foreign_key_checks checks);
@@ -872,6 +879,9 @@ enum varve_code varve_table_open(const struct varve_db *db, const char *name, st
 void varve_table_close(struct varve_table *table);
 
 uint32_t varve_table_n_columns(const struct varve_table *table);
+
+// A number that becomes another one when columns get other names, and is the same after a restart.
+uint64_t varve_table_names_hash(const struct varve_table *table);
 
 // Is it a temporary table? Nobody else can use it, so there is nobody to wait for.
 bool varve_table_is_temporary(const struct varve_table *table);

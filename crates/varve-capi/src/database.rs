@@ -15,7 +15,7 @@ use crate::definition::{table_def, varve_table_def};
 use crate::error::varve_code::{self, VARVE_OK};
 use crate::error::{guard, guard_without_database};
 use crate::flush::varve_flush_options;
-use crate::foreign::varve_foreign_key_checks;
+use crate::foreign::{texts, varve_foreign_key_checks};
 use crate::pool_dump::{pool_dump_options, varve_pool_dump_options};
 
 /// An open database. Shared by all threads.
@@ -398,6 +398,25 @@ pub unsafe extern "C" fn varve_table_rename(
         };
         db.0.rename_table_and_constraints(from, to, constraints)?;
         Ok(VARVE_OK)
+    })
+}
+
+/// Gives the table's columns other names, durably: those of all `n_names` columns, in their order. The caller
+/// sees to it that nobody uses the table; handles of it must be opened again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_table_rename_columns(
+    db: *const varve_db,
+    table: *const c_char,
+    names: *const *const c_char,
+    n_names: u32,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    guard(&db.0, || {
+        // SAFETY: CAPI-2.
+        let (table, names) = unsafe { (text(table, "the table's name")?, texts(names, n_names)?) };
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        db.0.rename_columns(table, &names).map(|()| VARVE_OK)
     })
 }
 

@@ -45,14 +45,16 @@ fn definition(name: &str) -> TableDef {
         .index("by_fill", &["fill"])
 }
 
-/// Tables by name, and how many rows each has.
-type Tables = BTreeMap<String, i64>;
+/// Tables by name: how many rows each has, and what its second column is called.
+type Tables = BTreeMap<String, (i64, String)>;
 
 /// What is done to tables. Each is one DDL statement or one transaction.
 #[derive(Clone, Debug)]
 enum Op {
     Create(String),
     Rename(String, String),
+    /// Calls the second column something else.
+    RenameColumn(String, String),
     Truncate(String),
     Drop(String),
     /// Inserts so many rows.
@@ -64,6 +66,7 @@ impl Op {
         match self {
             Op::Create(name) => db.create_table(&definition(name)).map(drop),
             Op::Rename(from, to) => db.rename_table(from, to),
+            Op::RenameColumn(name, to) => db.rename_columns(name, &["id", to]),
             Op::Truncate(name) => db.truncate_table(name),
             Op::Drop(name) => db.drop_table(name),
             Op::Fill(name, rows) => {
@@ -82,14 +85,15 @@ impl Op {
 
     fn apply(&self, tables: &mut Tables) {
         match self {
-            Op::Create(name) => drop(tables.insert(name.clone(), 0)),
+            Op::Create(name) => drop(tables.insert(name.clone(), (0, "fill".into()))),
             Op::Rename(from, to) => {
                 let rows = tables.remove(from).expect("it exists");
                 tables.insert(to.clone(), rows);
             }
-            Op::Truncate(name) => drop(tables.insert(name.clone(), 0)),
+            Op::RenameColumn(name, to) => tables.get_mut(name).expect("it exists").1 = to.clone(),
+            Op::Truncate(name) => tables.get_mut(name).expect("it exists").0 = 0,
             Op::Drop(name) => drop(tables.remove(name)),
-            Op::Fill(name, rows) => *tables.get_mut(name).expect("it exists") += rows,
+            Op::Fill(name, rows) => tables.get_mut(name).expect("it exists").0 += rows,
         }
     }
 
@@ -97,6 +101,7 @@ impl Op {
         match self {
             Op::Create(name) => format!("create {name}"),
             Op::Rename(from, to) => format!("rename {from} {to}"),
+            Op::RenameColumn(name, to) => format!("column {name} {to}"),
             Op::Truncate(name) => format!("truncate {name}"),
             Op::Drop(name) => format!("drop {name}"),
             Op::Fill(name, rows) => format!("fill {name} {rows}"),
@@ -108,6 +113,7 @@ impl Op {
         match words[0] {
             "create" => Op::Create(name(1)),
             "rename" => Op::Rename(name(1), name(2)),
+            "column" => Op::RenameColumn(name(1), name(2)),
             "truncate" => Op::Truncate(name(1)),
             "drop" => Op::Drop(name(1)),
             "fill" => Op::Fill(name(1), words[2].parse().unwrap()),
@@ -134,7 +140,8 @@ fn count(db: &Database, name: &str) -> Result<i64> {
 fn state(db: &Database) -> Tables {
     let rows = |name: String| {
         let rows = count(db, &name).unwrap();
-        (name, rows)
+        let column = db.table(&name).unwrap().def().columns[1].name.clone();
+        (name, (rows, column))
     };
     db.tables().into_iter().map(rows).collect()
 }
@@ -190,6 +197,7 @@ fn every_operation_of_the_disk_may_be_the_last() {
         Op::Create("a/new".into()),
         Op::Fill("a/new".into(), 20),
         Op::Rename("a/new".into(), "b/new".into()),
+        Op::RenameColumn("b/new".into(), "other".into()),
         Op::Truncate("a/old".into()),
         Op::Fill("a/old".into(), 30),
         Op::Truncate("b/new".into()),
@@ -197,7 +205,7 @@ fn every_operation_of_the_disk_may_be_the_last() {
         Op::Create("a/new".into()),
     ];
     let work = tempfile::tempdir().unwrap();
-    let mut deaths = [0; 8];
+    let mut deaths = [0; 9];
     let (mut lives, mut sweeps) = (0, 0);
     loop {
         let dir = work.path().join(lives.to_string());
@@ -316,11 +324,12 @@ fn random_op(thread: usize, tables: &Tables, rng: &mut StdRng) -> Op {
             None => Op::Drop(there.choose(rng).expect("four names").to_string()),
         };
     };
-    match rng.random_range(0..6) {
+    match rng.random_range(0..7) {
         0 => Op::Create(other.to_string()),
         1 => Op::Rename(some.to_string(), other.to_string()),
         2 => Op::Truncate(some.to_string()),
         3 => Op::Drop(some.to_string()),
+        4 => Op::RenameColumn(some.to_string(), format!("c{}", rng.random_range(0..9))),
         _ => Op::Fill(some.to_string(), rng.random_range(1..80)),
     }
 }
@@ -397,7 +406,8 @@ fn verify(dir: &Path, lines: &[String], start: &Tables, context: &str) -> (Table
         let own = |tables: &Tables| -> Tables {
             let names = names(thread);
             let own = tables.iter().filter(|(name, _)| names.contains(name));
-            own.map(|(name, rows)| (name.clone(), *rows)).collect()
+            own.map(|(name, what)| (name.clone(), what.clone()))
+                .collect()
         };
         let [found, before, after] = [&found, &states[0], &states[1]].map(own);
         assert!(

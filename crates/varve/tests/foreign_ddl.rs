@@ -166,6 +166,74 @@ fn parents_stay_and_keep_their_children() {
     trx.commit().unwrap();
 }
 
+/// FK-2: what is referred to, and what refers, goes on under other names: in handles that were open, in the
+/// definitions, after a restart.
+#[test]
+fn columns_of_parents_and_children_get_other_names() {
+    let f = family(Cascade, Cascade);
+    let own = ForeignKey::new("next", &["after"], "a/chain", &["id"]);
+    let chain = TableDef::new("a/chain")
+        .column("id", ColumnType::i64())
+        .nullable("after", ColumnType::i64())
+        .primary(&["id"])
+        .index("by_after", &["after"])
+        .foreign_key(own);
+    f.db.create_table(&chain).unwrap();
+
+    let mut open = f.begin(Isolation::RepeatableRead);
+    child(&mut open, &f.children, 40, None).unwrap();
+    f.db.rename_columns("a/parents", &["number", "id"]).unwrap();
+    // The children's handles stay, also in a transaction that uses them.
+    child(&mut open, &f.children, 41, Some(3)).unwrap();
+    assert!(child(&mut open, &f.children, 42, Some(4)).is_err());
+    open.rollback().unwrap();
+    f.db.rename_columns("a/children", &["parent", "id"])
+        .unwrap();
+    f.db.rename_columns("a/chain", &["after", "id"]).unwrap();
+
+    let refused = [
+        f.db.rename_columns("a/chain", &["after"]),
+        f.db.rename_columns("a/chain", &["after", "after"]),
+        f.db.rename_columns("a/chain", &["after", ""]),
+        f.db.rename_columns("a/nobody", &["a", "b"]),
+    ];
+    assert!(
+        refused.iter().all(|refused| refused.is_err()),
+        "{refused:?}"
+    );
+    let check = |db: &Database| {
+        let [parents, children, chain] = ["a/parents", "a/children", "a/chain"].map(|name| {
+            let table = db.table(name).unwrap();
+            let report = db.check_table(&table).unwrap();
+            assert_eq!(report.errors, [""; 0], "{name}");
+            table
+        });
+        let key = |table: &varve::Table| table.foreign_keys()[0].key.clone();
+        assert_eq!(key(&children).columns, ["id"]);
+        assert_eq!(key(&children).parent_columns, ["number"]);
+        assert_eq!(key(&chain).columns, ["id"]);
+        assert_eq!(key(&chain).parent_columns, ["after"]);
+        assert_eq!(parents.referencing()[0].key, key(&children));
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        assert!(child(&mut trx, &children, 40, Some(4)).is_err());
+        delete(&mut trx, &parents, 2).unwrap();
+        assert_eq!(rows(&mut trx, &children), [(10, Some(1)), (90, None)]);
+        assert!(put(&mut trx, &chain, &[Value::Int(1), Value::Int(2)]).is_err());
+        put(&mut trx, &chain, &[Value::Int(1), Value::Int(1)]).unwrap();
+        trx.rollback().unwrap();
+    };
+    check(&f.db);
+    let dir = f.dir;
+    f.db.close().unwrap();
+    drop((f.parents, f.children));
+    let db = Database::open(dir.path(), small::options()).unwrap();
+    check(&db);
+    // A parent that comes back must have the new names.
+    db.drop_table_with("a/parents", ForeignKeyChecks::Off)
+        .unwrap();
+    assert!(db.create_table(&parents()).is_err());
+}
+
 /// FK-4: a parent is not dropped while a transaction that has a new child of it is open, whoever keeps the
 /// tables of its statements.
 #[test]

@@ -134,6 +134,36 @@ fn a_long_definition_is_found_in_the_file_alone() {
 }
 
 /// DEF-2: a page of the definition that is whole, but another table's.
+/// Page 0 says what columns are called now, if the definition fits there; of a long one the file alone tells
+/// what they were called at first. Neither is damage.
+#[test]
+fn columns_get_other_names() {
+    let disk = SimDisk::default();
+    let db = open(&disk).unwrap();
+    create(&db, "a/wide");
+    let short = TableDef::new("a/short")
+        .column("id", ColumnType::i64())
+        .primary(&["id"]);
+    db.create_table(&short).unwrap();
+    let names: Vec<String> = (0..COLUMNS).map(|n| format!("c{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    db.rename_columns("a/wide", &names).unwrap();
+    db.rename_columns("a/short", &["number"]).unwrap();
+    for name in ["a/wide", "a/short"] {
+        let report = db.check_table(&db.table(name).unwrap()).unwrap();
+        assert_eq!(report.errors, [""; 0], "{name}");
+    }
+    db.close().unwrap();
+    assert_eq!(damages(&disk), [""; 0]);
+    let (wide, rows) = alone(&disk, "a/wide").unwrap();
+    assert_eq!(wide.columns[7].name, "column_number_0007");
+    assert_eq!(rows, ROWS as u64);
+    let (short, _) = alone(&disk, "a/short").unwrap();
+    assert_eq!(short.columns[0].name, "number");
+    let db = open(&disk).unwrap();
+    assert_eq!(db.table("a/wide").unwrap().def().columns[7].name, "c7");
+}
+
 #[test]
 fn a_wrong_copy_is_noticed() {
     let disk = SimDisk::default();

@@ -176,8 +176,15 @@ int main(int argc, char **argv)
   OK(varve_txn_commit(txn));
   follow_derived(txn, parents, &up);
   varve_txn_close(txn);
+  const uint64_t names= varve_table_names_hash(parents);
   varve_table_close(parents);
   varve_table_close(children);
+  const char *const renamed[]= {"number", "up"};
+  EXPECT(VARVE_INVALID, varve_table_rename_columns(db, "a/parents", renamed, 1));
+  OK(varve_table_rename_columns(db, "a/parents", renamed, 2));
+  OK(varve_table_open(db, "a/parents", &parents));
+  CHECK(varve_table_names_hash(parents) != names);
+  varve_table_close(parents);
   OK(varve_table_rename(db, "a/children", "a/kids", "u", "kids_u"));
   OK(varve_table_truncate(db, "a/parents", VARVE_IGNORE_REFERENCES));
   OK(varve_table_drop(db, "a/parents", VARVE_CHECK_OTHER_SCHEMAS));

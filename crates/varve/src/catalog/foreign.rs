@@ -7,8 +7,8 @@
 //! - **FK-1** A foreign key that passed [`TableDef::validate`] has an index of its own table whose first
 //!   parts are its columns, whole and in their order.
 
-use crate::base::NoParent;
-use crate::row::{ColumnType, KeyPart};
+use crate::base::{Error, NoParent, Result};
+use crate::row::{ColumnDef, ColumnType, KeyPart};
 
 use super::def::{IndexDef, TableDef};
 
@@ -99,6 +99,60 @@ impl ForeignKey {
     }
 }
 
+/// What the columns of a table are called before they are renamed, and after.
+#[derive(Debug)]
+pub struct ColumnNames {
+    names: Vec<(String, String)>,
+}
+
+impl ColumnNames {
+    /// `to`: the new names of all columns of `table`, in their order.
+    pub fn new(table: &TableDef, to: &[&str]) -> Result<ColumnNames> {
+        if to.len() != table.columns.len() {
+            return Err(Error::invalid(format!(
+                "table {} has {} columns, which can't get {} names",
+                table.name,
+                table.columns.len(),
+                to.len()
+            )));
+        }
+        let pair = |(column, to): (&ColumnDef, &&str)| (column.name.clone(), to.to_string());
+        let names = table.columns.iter().zip(to).map(pair).collect();
+        Ok(ColumnNames { names })
+    }
+
+    /// Whether all keep their names.
+    pub fn is_same(&self) -> bool {
+        self.names.iter().all(|(from, to)| from == to)
+    }
+
+    fn rename(&self, columns: &mut [String]) {
+        for column in columns {
+            if let Some((_, to)) = self.names.iter().find(|(from, _)| from == column) {
+                column.clone_from(to);
+            }
+        }
+    }
+
+    /// Of a foreign key to the table of this name.
+    pub fn rename_parents(&self, key: &mut ForeignKey, table: &str) {
+        if key.parent == table {
+            self.rename(&mut key.parent_columns);
+        }
+    }
+
+    /// In the table's own definition.
+    pub fn rename_in(&self, def: &mut TableDef) {
+        for (column, (_, to)) in def.columns.iter_mut().zip(&self.names) {
+            column.name.clone_from(to);
+        }
+        for key in &mut def.foreign_keys {
+            self.rename(&mut key.columns);
+            self.rename_parents(key, &def.name);
+        }
+    }
+}
+
 /// Of a foreign key: its columns by number, and the index that begins with them.
 #[derive(Clone, Debug)]
 pub struct ChildColumns {
@@ -114,7 +168,10 @@ impl TableDef {
     }
 
     /// The positions of these columns, or the first name that is no column's.
-    pub(crate) fn positions<'a>(&self, names: &'a [String]) -> Result<Vec<usize>, &'a str> {
+    pub(crate) fn positions<'a>(
+        &self,
+        names: &'a [String],
+    ) -> std::result::Result<Vec<usize>, &'a str> {
         let position = |name: &'a String| self.column_index(name).ok_or(name.as_str());
         names.iter().map(position).collect()
     }
@@ -149,7 +206,7 @@ impl TableDef {
         &self,
         key: &ForeignKey,
         parent: &TableDef,
-    ) -> Result<(Vec<usize>, usize), NoParent> {
+    ) -> std::result::Result<(Vec<usize>, usize), NoParent> {
         let no_column = |name: &str| NoParent::Column(name.to_string());
         let own = self.positions(&key.columns).map_err(no_column)?;
         let its = parent.positions(&key.parent_columns).map_err(no_column)?;

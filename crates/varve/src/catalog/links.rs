@@ -3,8 +3,8 @@
 //! Each handle has its links: for each of its foreign keys the parent, and the children of the table, as far
 //! as they are there. They are made anew, under the lock of `Tables`, whenever a table at one of their ends
 //! appears, goes or is replaced. A handle refers to others weakly: tables may refer to each other in circles.
-//! What the parents are called is here, too: a parent can be renamed while statements use its children, whose
-//! handles stay. `OpenTable::def` has the names of when the handle was opened.
+//! What the parents and their columns are called is here, too: they can be renamed while statements use the
+//! children, whose handles stay. `OpenTable::def` has the names of when the handle was opened.
 //!
 //! - **FK-2** Between two changes of `Tables` the links of each handle that it has are those that the
 //!   definitions say. A statement that has locked the table at the other end, and finds that it is not
@@ -42,8 +42,8 @@ pub struct Child {
 
 #[derive(Default)]
 struct Ends {
-    /// By the number of the foreign key: what the parent is called now.
-    names: Arc<[String]>,
+    /// The handle's foreign keys, in which parents and their columns are called what they are called now.
+    keys: Arc<[ForeignKey]>,
     /// By the number of the foreign key; `None`: there is no such table, or it can't be the parent.
     parents: Arc<[Option<Arc<Parent>>]>,
     children: Arc<[Arc<Child>]>,
@@ -61,10 +61,9 @@ pub struct Links {
 impl Links {
     /// Of a handle with these foreign keys, tied to nobody.
     pub(super) fn new(keys: &[ForeignKey]) -> Links {
-        let names = keys.iter().map(|key| key.parent.clone()).collect();
         Links {
             ends: RwLock::new(Ends {
-                names,
+                keys: keys.into(),
                 ..Ends::default()
             }),
             has_children: AtomicBool::new(false),
@@ -85,9 +84,9 @@ impl Links {
         self.ends.read().parents.get(number)?.clone()
     }
 
-    /// What the parents are called, by the number of the foreign key.
-    pub fn parent_names(&self) -> Arc<[String]> {
-        self.ends.read().names.clone()
+    /// The foreign keys, with what the parents and their columns are called now.
+    pub fn keys(&self) -> Arc<[ForeignKey]> {
+        self.ends.read().keys.clone()
     }
 
     /// Whether a child has stepped aside for a moment.
@@ -109,11 +108,12 @@ impl Links {
         ends.waits = waits;
     }
 
-    /// A parent has another name.
-    pub(super) fn rename_parent(&self, from: &str, to: &str) {
+    /// A parent, or its columns, have other names.
+    pub(super) fn rename(&self, mut rename: impl FnMut(&mut ForeignKey)) {
         let mut ends = self.ends.write();
-        let name = |name: &String| if name == from { to } else { name }.to_string();
-        ends.names = ends.names.iter().map(name).collect();
+        let mut keys = ends.keys.to_vec();
+        keys.iter_mut().for_each(&mut rename);
+        ends.keys = keys.into();
     }
 }
 
@@ -122,23 +122,16 @@ pub(super) fn parents_of(
     child: &Arc<OpenTable>,
     by_name: impl Fn(&str) -> Option<Arc<OpenTable>>,
 ) -> Vec<Option<Arc<Parent>>> {
-    let parent = |(key, name): (&ForeignKey, &String)| {
+    let parent = |key: &ForeignKey| {
         if key.kept {
             return None;
         }
-        let parent = by_name(name)?;
+        let parent = by_name(&key.parent)?;
         let (_, index) = child.def.parent_index(key, &parent.def).ok()?;
         let table = Arc::downgrade(&parent);
         Some(Arc::new(Parent { table, index }))
     };
-    let names = child.links.parent_names();
-    child
-        .def
-        .foreign_keys
-        .iter()
-        .zip(&*names)
-        .map(parent)
-        .collect()
+    child.links.keys().iter().map(parent).collect()
 }
 
 /// The children of `parent` among these tables.
@@ -149,7 +142,7 @@ pub(super) fn children_of(
     let mut children = Vec::new();
     for child in tables {
         for number in child.foreign_keys_to(&parent.def.name) {
-            let key = &child.def.foreign_keys[number];
+            let key = &child.links.keys()[number];
             if let Ok((parent_columns, _)) = child.def.parent_index(key, &parent.def) {
                 children.push(Arc::new(Child {
                     table: Arc::downgrade(&child),

@@ -18,7 +18,7 @@ mod tests;
 pub use def::{IndexDef, MAX_COLUMNS, MAX_INDEXES, MAX_NAME_BYTES, PRIMARY_NAME, TableDef};
 pub use def_copy::{COPY_AT, CopyReader, copy_page, first_copy, second_copy};
 pub use derived::SystemTime;
-pub use foreign::{ChildColumns, ForeignKey, ReferentialAction};
+pub use foreign::{ChildColumns, ColumnNames, ForeignKey, ReferentialAction};
 pub use links::{Child, Parent};
 pub use overflow::{
     ChainWalk, OVERFLOW_HEADER_AT, OverflowPage, TemporaryPages, overflow_capacity,

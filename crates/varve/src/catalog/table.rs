@@ -120,20 +120,20 @@ pub struct OpenTable {
 }
 
 impl OpenTable {
-    /// The definition as it is stored: `def`, in which parents are called what they are called now.
+    /// The definition as it is stored: `def`, in which parents and their columns are called what they are
+    /// called now.
     pub fn definition(&self) -> TableDef {
         let mut def = self.def.clone();
-        let names = self.links.parent_names();
-        for (key, name) in def.foreign_keys.iter_mut().zip(&*names) {
-            key.parent.clone_from(name);
-        }
+        def.foreign_keys = self.links.keys().to_vec();
         def
     }
 
     /// The numbers of the foreign keys to a table of this name.
     pub fn foreign_keys_to(&self, parent: &str) -> Vec<usize> {
-        let names = self.links.parent_names();
-        (0..names.len()).filter(|&n| names[n] == parent).collect()
+        let keys = self.links.keys();
+        (0..keys.len())
+            .filter(|&n| keys[n].parent == parent)
+            .collect()
     }
 
     /// Whether a row that the table gets has to have parents.
@@ -146,7 +146,7 @@ impl OpenTable {
         Box::new(ReferenceError {
             table: self.def.name.clone(),
             constraint: self.def.foreign_keys[number].name.clone(),
-            parent: self.links.parent_names()[number].clone(),
+            parent: self.links.keys()[number].parent.clone(),
         })
     }
 

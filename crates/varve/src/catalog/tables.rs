@@ -9,6 +9,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use crate::base::{Error, Result, TableId};
 
 use super::def::TableDef;
+use super::foreign::{ColumnNames, ForeignKey};
 use super::links::{children_of, parents_of};
 use super::table::OpenTable;
 
@@ -71,9 +72,8 @@ impl Maps {
 
     /// The table is the child of its parents by this name, and owns its constraints.
     fn register(&mut self, name: &str, table: &OpenTable) {
-        let parents = table.links.parent_names();
-        for (key, parent) in table.def.foreign_keys.iter().zip(&*parents) {
-            let children = self.children.entry(parent.clone()).or_default();
+        for key in &*table.links.keys() {
+            let children = self.children.entry(key.parent.clone()).or_default();
             children.insert(name.to_string());
             let constraint = constraint_key(name, &key.name);
             self.constraints.insert(constraint, name.to_string());
@@ -81,15 +81,14 @@ impl Maps {
     }
 
     fn unregister(&mut self, name: &str, table: &OpenTable) {
-        let parents = table.links.parent_names();
-        for (key, parent) in table.def.foreign_keys.iter().zip(&*parents) {
+        for key in &*table.links.keys() {
             let constraint = self.constraints.entry(constraint_key(name, &key.name));
             if let Entry::Occupied(owner) = constraint
                 && owner.get() == name
             {
                 owner.remove();
             }
-            if let Entry::Occupied(mut children) = self.children.entry(parent.clone()) {
+            if let Entry::Occupied(mut children) = self.children.entry(key.parent.clone()) {
                 children.get_mut().remove(name);
                 if children.get().is_empty() {
                     children.remove();
@@ -115,23 +114,27 @@ impl Maps {
     /// Tables that are aside and have a foreign key to a table of this name.
     fn aside_children_of(&self, parent: &str) -> Vec<Arc<OpenTable>> {
         let all = self.by_name.iter();
-        let aside = all.filter(|(name, table)| {
-            is_aside(name) && table.links.parent_names().iter().any(|name| name == parent)
-        });
+        let aside =
+            all.filter(|(name, table)| is_aside(name) && !table.foreign_keys_to(parent).is_empty());
         aside.map(|(_, table)| table.clone()).collect()
     }
 
     /// The children of a table that is renamed follow it, also those that are being made.
     fn rename_parent(&mut self, from: &str, to: &str) {
+        let rename = |key: &mut ForeignKey| {
+            if key.parent == from {
+                key.parent = to.to_string();
+            }
+        };
         for child in self.aside_children_of(from) {
-            child.links.rename_parent(from, to);
+            child.links.rename(rename);
             self.link(&child);
         }
         let Some(children) = self.children.remove(from) else {
             return;
         };
         let tables = children.iter().filter_map(|name| self.by_name.get(name));
-        tables.for_each(|child| child.links.rename_parent(from, to));
+        tables.for_each(|child| child.links.rename(rename));
         self.children
             .entry(to.to_string())
             .or_default()
@@ -142,8 +145,9 @@ impl Maps {
     fn link_around(&self, changed: &OpenTable) {
         let name = &changed.def.name;
         let children = self.children.get(name).into_iter().flatten();
-        let parents = changed.links.parent_names();
-        let names: BTreeSet<&String> = children.chain(&*parents).chain([name]).collect();
+        let keys = changed.links.keys();
+        let parents = keys.iter().map(|key| &key.parent);
+        let names: BTreeSet<&String> = children.chain(parents).chain([name]).collect();
         let tables = names.into_iter().filter_map(|name| self.by_name.get(name));
         tables.for_each(|table| self.link(table));
     }
@@ -332,6 +336,24 @@ impl Tables {
         maps.link_around(old);
         maps.link_around(&new);
         before.iter().for_each(|before| maps.link_around(before));
+    }
+
+    /// Puts `new` in the place of `old`, whose columns got other names. The foreign keys of its children say
+    /// these from then on.
+    pub fn replace_renaming_columns(&self, old: &OpenTable, new: Arc<OpenTable>, to: &ColumnNames) {
+        let mut maps = self.maps.write();
+        let name = &old.def.name;
+        let children = maps.children.get(name).into_iter().flatten();
+        let children = children.filter_map(|child| maps.named(child));
+        for child in children.chain(maps.aside_children_of(name)) {
+            child.links.rename(|key| to.rename_parents(key, name));
+        }
+        maps.remove(old);
+        maps.insert(new.clone());
+        maps.link_around(&new);
+        for child in maps.aside_children_of(name) {
+            maps.link(&child);
+        }
     }
 
     /// The names of all tables but temporary ones, sorted.

@@ -11,7 +11,7 @@ use super::{Database, Table};
 pub struct Reference {
     /// The table that has it.
     pub child: String,
-    /// Its parent is called what it is called now.
+    /// Its parent and the columns there are called what they are called now.
     pub key: ForeignKey,
     /// Whether the columns take NULL.
     pub nullable: Vec<bool>,
@@ -36,8 +36,7 @@ fn nullable(table: &TableDef, columns: &[String]) -> Vec<bool> {
 }
 
 fn reference(child: &OpenTable, number: usize) -> Reference {
-    let mut key = child.def.foreign_keys[number].clone();
-    key.parent.clone_from(&child.links.parent_names()[number]);
+    let key = child.links.keys()[number].clone();
     let parent = child.links.parent(number).and_then(|link| {
         let parent = link.table.upgrade()?;
         let index = parent.def.all_indexes().nth(link.index)?;
@@ -96,6 +95,13 @@ impl Database {
     /// Like `truncate_table`. With checks off also if foreign keys refer to the table, whose rows stay.
     pub fn truncate_table_with(&self, name: &str, checks: ForeignKeyChecks) -> Result<()> {
         self.inner.ddl.truncate_table(name, checks)
+    }
+
+    /// Gives the table's columns other names, those of all of them in their order, once no transaction uses
+    /// the table any more. Handles on it have to be opened again. Those on the tables whose foreign keys
+    /// refer to it stay, and the foreign keys say the new names.
+    pub fn rename_columns(&self, table: &str, names: &[&str]) -> Result<()> {
+        self.inner.ddl.rename_columns(table, names)
     }
 
     /// Like `rename_table`; the table's constraints whose names begin with `constraints.from` begin with

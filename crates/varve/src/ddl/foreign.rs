@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::base::{BadForeignKey, Error, NoParent, ReferenceError, Result};
-use crate::catalog::{ForeignKey, OpenTable, TableDef, is_aside, schema_of};
+use crate::catalog::{ColumnNames, ForeignKey, OpenTable, TableDef, is_aside, schema_of};
 
 use super::Ddl;
 
@@ -52,7 +52,7 @@ impl Ddl {
         }
         for child in self.core.tables.children_of(&def.name) {
             for number in child.foreign_keys_to(&def.name) {
-                check_parent(&child.def, &child.def.foreign_keys[number], def)?;
+                check_parent(&child.def, &child.links.keys()[number], def)?;
             }
         }
         Ok(())
@@ -103,18 +103,36 @@ impl Ddl {
         if is_aside(from) || is_aside(to) {
             return Vec::new();
         }
+        self.children_with(table, |def| rename_parent(def, from, to))
+    }
+
+    /// The other tables that refer to this one, whose columns get other names, with the definitions that they
+    /// get.
+    pub(super) fn children_renaming_columns(
+        &self,
+        table: &OpenTable,
+        to: &ColumnNames,
+    ) -> Vec<TableDef> {
+        let name = &table.def.name;
+        self.children_with(table, |def| {
+            let keys = def.foreign_keys.iter_mut();
+            keys.for_each(|key| to.rename_parents(key, name));
+        })
+    }
+
+    fn children_with(&self, table: &OpenTable, change: impl Fn(&mut TableDef)) -> Vec<TableDef> {
         let tables = &self.core.tables;
-        let mut children = tables.children_of(from);
-        children.extend(tables.aside_children_of(from));
+        let mut children = tables.children_of(&table.def.name);
+        children.extend(tables.aside_children_of(&table.def.name));
         children.sort_by_key(|child| child.id());
         children.dedup_by_key(|child| child.id());
         children.retain(|child| child.id() != table.id());
-        let renamed = |child: Arc<OpenTable>| {
+        let changed = |child: Arc<OpenTable>| {
             let mut def = child.definition();
-            rename_parent(&mut def, from, to);
+            change(&mut def);
             def
         };
-        children.into_iter().map(renamed).collect()
+        children.into_iter().map(changed).collect()
     }
 }
 

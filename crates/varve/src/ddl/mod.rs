@@ -8,6 +8,7 @@
 //!   start-up removes it.
 //! - DROP and TRUNCATE remove the old file after the commit is durable. The commit's own mini-transaction has
 //!   a `FileDelete` record: a crash leaves it in the redo, and start-up removes the file.
+//! - Columns are renamed in the definition alone, and in those of the children by foreign keys.
 //! - RENAME (and TRUNCATE's last step) renames the file after the commit is durable. A crash before leaves a
 //!   file whose name is not what its definition says: start-up renames it. Files are recognised by the
 //!   SpaceId in their header. What can be wrong with the new path is found before the commit.
@@ -39,8 +40,8 @@ use crate::base::{
 };
 use crate::btree::Tree;
 use crate::catalog::{
-    BrokenTable, COPY_AT, FIRST_ROOT_PAGE, META_PAGE, OpenTable, ROW_AT, TableDef, copy_page,
-    first_copy, is_aside, schema_of, second_copy,
+    BrokenTable, COPY_AT, ColumnNames, FIRST_ROOT_PAGE, META_PAGE, OpenTable, ROW_AT, TableDef,
+    copy_page, first_copy, is_aside, schema_of, second_copy,
 };
 use crate::flush::{CheckpointHold, Checkpointer};
 use crate::lock::TableMode;
@@ -442,6 +443,39 @@ impl Ddl {
         self.core.tables.replace(&table, renamed);
         children.iter().for_each(|def| self.refresh_copy(def));
         moved
+    }
+
+    /// Gives the columns of a table other names, those of all of them in their order, once nobody uses it.
+    pub fn rename_columns(&self, name: &str, to: &[&str]) -> Result<()> {
+        let (mut trx, table) = self.lock(name)?;
+        let to = ColumnNames::new(&table.def, to)?;
+        if to.is_same() {
+            return Ok(());
+        }
+        if table.is_temporary() {
+            return Err(Error::unsupported("renaming columns of a temporary table"));
+        }
+        let _serial = self.core.tables.serialize_ddl();
+        let children = self.children_renaming_columns(&table, &to);
+        let mut def = table.definition();
+        to.rename_in(&mut def);
+        def.validate()?;
+        // Nothing has to be read for the copy of the definition then.
+        let header = PageId::new(def.space, PageNo(0));
+        let _header = self.core.pool.pin(header)?;
+        store::replace_def(&mut trx, &self.system, name, &def)?;
+        for child in &children {
+            store::replace_def(&mut trx, &self.system, &child.name, child)?;
+        }
+        let _gate = table.keep_purge_away();
+        self.retire(trx, &table)?;
+        self.refresh_copy(&def);
+        let renamed = self.reopen(&table, def, table.created_by)?;
+        self.core
+            .tables
+            .replace_renaming_columns(&table, renamed, &to);
+        children.iter().for_each(|def| self.refresh_copy(def));
+        Ok(())
     }
 
     /// Makes the copy of the definition on page 0 of the table's file that of `def`, if it is another one

@@ -300,13 +300,8 @@ fn check_copies(table: &OpenTable, report: &mut CheckReport, pages: &mut PageSet
     let copy = reader.finish();
     let mut copy = copy.and_then(|copy| TableDef::decode_copy(&copy, name).ok());
     // It has the names of when the table was made (DEF-2).
-    for (old, now) in copy
-        .iter_mut()
-        .flat_map(|copy| &mut copy.foreign_keys)
-        .zip(&def.foreign_keys)
-    {
-        old.name.clone_from(&now.name);
-        old.parent.clone_from(&now.parent);
+    if let Some(copy) = &mut copy {
+        take_names(copy, &def);
     }
     if copy.as_ref() != Some(&def) {
         let what = format!(
@@ -315,6 +310,19 @@ fn check_copies(table: &OpenTable, report: &mut CheckReport, pages: &mut PageSet
         tell(report, what);
     }
     Ok(())
+}
+
+/// Calls everything in the definition what `now` calls it.
+fn take_names(old: &mut TableDef, now: &TableDef) {
+    for (old, now) in old.columns.iter_mut().zip(&now.columns) {
+        old.name.clone_from(&now.name);
+    }
+    for (old, now) in old.foreign_keys.iter_mut().zip(&now.foreign_keys) {
+        old.name.clone_from(&now.name);
+        old.columns.clone_from(&now.columns);
+        old.parent.clone_from(&now.parent);
+        old.parent_columns.clone_from(&now.parent_columns);
+    }
 }
 
 /// Each page in use must be referred to, and each that is referred to must be in use.

@@ -170,13 +170,13 @@ pub(super) fn parent_of(
     let mut tried = None;
     loop {
         let tables = &trx.core().tables;
-        let is_vacant = || tables.is_vacant(&links.parent_names()[number]);
+        let is_vacant = || tables.is_vacant(&links.keys()[number].parent);
         wait_while(trx, || links.parent(number).is_none() && is_vacant())?;
         let Some(link) = links.parent(number) else {
             return Ok(None);
         };
         if let Some(parent) = locked(trx, &link.table, |_| TableMode::IntentionShared)? {
-            debug_assert_eq!(parent.def.name, links.parent_names()[number], "FK-2");
+            debug_assert_eq!(parent.def.name, links.keys()[number].parent, "FK-2");
             return Ok(Some((parent, link.index)));
         }
         wait_for_ddl(trx, table, &mut tried, link)?;
