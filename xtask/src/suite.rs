@@ -74,7 +74,7 @@ const QUICK: [Step; 1] = [("interleavings (loom)", |workspace| {
     loom_tests(workspace, &[("VARVE_QUICK_MODELS", "1")])
 })];
 
-const SLOW: [Step; 9] = [
+const SLOW: [Step; 10] = [
     ("interleavings (loom)", |workspace| {
         loom_tests(workspace, &[])
     }),
