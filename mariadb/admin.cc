@@ -50,7 +50,9 @@ int ha_varve::info(uint flags)
     stats.block_size= s.page_bytes;
     stats.data_file_length= s.used_bytes - s.index_bytes;
     stats.index_file_length= s.index_bytes;
-    stats.delete_length= s.free_bytes;
+    // As InnoDB: single pages are not worth to be told.
+    const ulonglong extent= 64 * ulonglong(s.page_bytes);
+    stats.delete_length= s.free_bytes / extent * extent;
     stats.mean_rec_length= s.rows ? ulong(stats.data_file_length / s.rows) : 0;
   }
   if (flags & HA_STATUS_TIME)
