@@ -83,7 +83,7 @@ impl Prefix {
     }
 
     /// Directory of the libraries that came with the server.
-    pub(crate) fn library_path(&self) -> &Path {
+    pub fn library_path(&self) -> &Path {
         &self.library_path
     }
 
