@@ -443,7 +443,7 @@ pub unsafe extern "C" fn varve_db_tables(
     // SAFETY: CAPI-2.
     let db = unsafe { &*db };
     guard(&db.0, || {
-        for name in db.0.tables() {
+        for name in db.0.tables()? {
             // SAFETY: CAPI-2.
             unsafe { tell(each, context, &name) };
         }

@@ -58,7 +58,7 @@ pub(crate) fn open(
     options.validate()?;
     let logger = options.logger.clone().unwrap_or_else(to_standard_error);
     let data_dir = take_directory(disk, dir, &options, &logger)?;
-    let files = open_files(&data_dir, &options, &logger)?;
+    let files = open_files(&data_dir, purpose, &options, &logger)?;
     let redo = read_redo(&data_dir, &files, &options, &logger)?;
     let writing = start_writing(&data_dir, &files, &redo, &options, &logger)?;
     let opening = Opening {
@@ -130,11 +130,17 @@ struct Files {
     control: Control,
     spaces: Arc<Spaces>,
     queue: Arc<IoQueue>,
-    found: Vec<FoundFile>,
+    /// The table files. `None`: those that the definitions name, each of which is opened when it is needed.
+    found: Option<Vec<FoundFile>>,
 }
 
 /// Phase 2.
-fn open_files(data_dir: &DataDir, options: &Options, logger: &Logger) -> Result<Files> {
+fn open_files(
+    data_dir: &DataDir,
+    purpose: OpenPurpose,
+    options: &Options,
+    logger: &Logger,
+) -> Result<Files> {
     let (disk, dir) = (&data_dir.disk, &*data_dir.dir);
     let note = |message: &str| logger(LogLevel::Note, message);
     let mut other_copy = |e: &Error| {
@@ -162,7 +168,13 @@ fn open_files(data_dir: &DataDir, options: &Options, logger: &Logger) -> Result<
             disk.sync_dir(&dir.join(place))?;
         }
     }
-    let found = recovery::find_files(&**disk, dir, &spaces, &note)?;
+    recovery::open_own_files(&**disk, dir, &spaces, &note)?;
+    let are_right = control.clean_shutdown && control.files_match;
+    let found = match are_right && purpose == OpenPurpose::Use {
+        true => None,
+        false => Some(recovery::find_files(&**disk, dir, &spaces, &note)?),
+    };
+    spaces.files_match(found.is_none());
     require_system_file(&spaces)?;
     let wants_direct = options.flush_method == FlushMethod::Direct && !options.is_read_only();
     if wants_direct && !spaces.require(SYSTEM_SPACE)?.is_direct()? {
@@ -242,7 +254,7 @@ fn read_redo(
         false => recovery::pass_over_redo(disk, dir, control)?,
     };
     if scan.frames > 0 && options.force_recovery < FORCE_DAMAGE {
-        recovery::require_readable(&files.found)?;
+        recovery::require_readable(files.found.as_deref().unwrap_or_default())?;
     }
     let settings = options.log_settings(control);
     let (disk, begin) = (disk.clone(), control.checkpoint);
@@ -316,6 +328,7 @@ fn start_writing(
     let log_writer = redo.log.spawn_writer()?;
     let id_limits: Arc<OnceLock<Arc<Core>>> = Arc::default();
     let (source, id_limit) = (id_limits.clone(), redo.scan.id_limit);
+    let spaces = files.spaces.clone();
     let (flusher, hold) = Flusher::start_held(FlushEnv {
         pool: pool.clone(),
         log: redo.log.clone(),
@@ -329,6 +342,7 @@ fn start_writing(
         fill_control: Box::new(move |c| {
             let now = source.get().map_or(0, |core| core.sys.id_limit());
             c.id_limit = c.id_limit.max(now).max(id_limit);
+            c.files_match = spaces.do_files_match();
         }),
     })?;
     if files.spaces.keep_open(SYSTEM_SPACE)?.writes_atomically {
@@ -398,7 +412,6 @@ impl Opening<'_> {
         let loader = Loader {
             options: self.options,
             purpose: self.purpose,
-            is_after_crash: !files.control.clean_shutdown,
             logger: self.logger.clone(),
             spaces: files.spaces,
             pool,
@@ -410,8 +423,9 @@ impl Opening<'_> {
             redo_bytes,
             directory,
             removed: scan.removed,
+            found: files.found,
         };
-        let loaded = loader.load(scan.id_limit, &id_limits, &files.found)?;
+        let loaded = loader.load(scan.id_limit, &id_limits)?;
         self.start_background(loaded, &files.control, &files.queue, log_writer, closing)
     }
 

@@ -167,6 +167,7 @@ impl Rig {
             uuid: UUID,
             checkpoint: START,
             clean_shutdown: false,
+            files_match: false,
             id_limit: 0,
             next_space: 0,
             next_table: 0,

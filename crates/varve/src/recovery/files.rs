@@ -40,13 +40,27 @@ fn is_refusal(e: &Error) -> bool {
     }
 }
 
-/// Removes files that were being made, and opens every tablespace file in the data directory and its schema
-/// directories, except what is left of an earlier process's temporary tablespace: it means nothing any more.
+/// Opens the files of the database itself: those in the data directory, and the undo tablespaces.
 ///
 /// # Errors
 ///
-/// Also what keeps a file of the database itself from being read. A table's file is left to
-/// `require_readable`.
+/// What keeps one from being read.
+pub fn open_own_files(
+    disk: &dyn Disk,
+    dir: &Path,
+    spaces: &Spaces,
+    log: &dyn Fn(&str),
+) -> Result<()> {
+    open_in(disk, dir, "", spaces, log, &mut Vec::new())?;
+    let undo = spaces.undo_dir();
+    match undo.is_empty() || !disk.exists(&dir.join(undo))? {
+        true => Ok(()),
+        false => open_in(disk, dir, undo, spaces, log, &mut Vec::new()),
+    }
+}
+
+/// Removes files that were being made, and opens every other tablespace file in the schema directories. One
+/// that can't be read is left to `require_readable`.
 pub fn find_files(
     disk: &dyn Disk,
     dir: &Path,
@@ -55,7 +69,9 @@ pub fn find_files(
 ) -> Result<Vec<FoundFile>> {
     let mut found = Vec::new();
     for schema in directories(disk, dir, spaces)? {
-        open_in(disk, dir, &schema, spaces, log, &mut found)?;
+        if !schema.is_empty() && schema != spaces.undo_dir() {
+            open_in(disk, dir, &schema, spaces, log, &mut found)?;
+        }
     }
     Ok(found)
 }
@@ -180,23 +196,24 @@ pub fn reconcile_undo(
 }
 
 /// A file that no definition names. Without rows it was made for a definition that never committed; with rows
-/// it should not be there (DDL-3).
-fn remove_unnamed(core: &Core, spaces: &Spaces, id: SpaceId, path: &str) -> Result<()> {
+/// it should not be there (DDL-3). False if it stays where it is.
+fn remove_unnamed(core: &Core, spaces: &Spaces, id: SpaceId, path: &str) -> Result<bool> {
     if !may_have_rows(&core.pool, id) {
         core.note(&format!("removing {path}: no table has tablespace {id}"));
         spaces.drop_space(id)?;
         core.pool.drop_space(id);
-        return Ok(());
+        return Ok(true);
     }
     let aside = format!("{path}.unnamed-{id}");
     core.warn(&format!(
         "{path} has rows of tablespace {id}, but no table has that tablespace. Either the disk has lost a write to the table's definition, or the \
          file could not be removed when its table was dropped. It is put aside as {aside}: see what is in it with `varve dump`, and remove it"
     ));
-    if let Err(e) = spaces.rename(id, &aside) {
+    let renamed = spaces.rename(id, &aside);
+    if let Err(e) = &renamed {
         core.warn(&format!("{path} keeps its name for now: {e}"));
     }
-    Ok(())
+    Ok(renamed.is_ok())
 }
 
 /// False if the root of the clustered index is an empty leaf, or was never written.
@@ -213,14 +230,14 @@ fn may_have_rows(pool: &BufferPool, id: SpaceId) -> bool {
 
 /// Makes the table files those that the definitions name (DDL-1). `named` has each table's tablespace and
 /// name; if it lacks some because their definitions can't be read (`incomplete`), no file is removed. Returns
-/// the names of tables whose file is missing.
+/// tables whose file is missing.
 pub fn reconcile(
     core: &Core,
     spaces: &Spaces,
     found: &[FoundFile],
     named: &HashMap<SpaceId, String>,
     incomplete: bool,
-) -> Result<Vec<String>> {
+) -> Result<HashMap<SpaceId, String>> {
     // Undo tablespaces may be in a directory, too, and those that are not in use are gone already.
     let is_table = |space: &SpaceId| {
         let space = spaces.get(*space);
@@ -230,6 +247,7 @@ pub fn reconcile(
         .iter()
         .filter(|f| f.path.contains('/') && f.space.as_ref().is_ok_and(is_table));
     let mut misplaced = Vec::new();
+    let mut are_right = true;
     let mut missing = named.clone();
     for file in tables {
         match file.space.as_ref().map(|s| (*s, named.get(s))) {
@@ -240,11 +258,14 @@ pub fn reconcile(
                     misplaced.push((space, &file.path, right));
                 }
             }
-            Ok((space, None)) if incomplete => core.note(&format!(
-                "{} stays: it may be tablespace {space} of a table whose definition can't be read",
-                file.path
-            )),
-            Ok((space, None)) => remove_unnamed(core, spaces, space, &file.path)?,
+            Ok((space, None)) if incomplete => {
+                are_right = false;
+                core.note(&format!(
+                    "{} stays: it may be tablespace {space} of a table whose definition can't be read",
+                    file.path
+                ));
+            }
+            Ok((space, None)) => are_right &= remove_unnamed(core, spaces, space, &file.path)?,
             // Nothing of ours: a file gets its name when its header is there. It is left for a person to look
             // at.
             Err(_) => {}
@@ -255,7 +276,9 @@ pub fn reconcile(
         // Tablespaces are known by their headers: the table can be used all the same.
         if let Err(e) = spaces.rename(space, &to) {
             core.note(&format!("{from} keeps its name for now: {e}"));
+            are_right = false;
         }
     }
-    Ok(missing.into_values().collect())
+    spaces.files_match(are_right);
+    Ok(missing)
 }

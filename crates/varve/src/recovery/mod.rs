@@ -96,7 +96,7 @@ use partition::Loaded;
 
 pub use background::{PendingRecovery, Progress, Recovery};
 pub use files::{
-    FoundFile, directories, find_files, finish_removals, reconcile, reconcile_undo,
+    FoundFile, directories, find_files, finish_removals, open_own_files, reconcile, reconcile_undo,
     require_readable,
 };
 pub use index::{DatabaseIdentity, Indexer, IndexerCounters, IndexerEnv};

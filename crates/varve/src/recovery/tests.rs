@@ -39,6 +39,7 @@ fn control(checkpoint: Lsn) -> Control {
         uuid: UUID,
         checkpoint,
         clean_shutdown: false,
+        files_match: false,
         id_limit: 7,
         next_space: 0,
         next_table: 0,
