@@ -41,6 +41,9 @@ pub trait Source: Send + Sync {
     /// What may pass: the table is not broken.
     fn open(&self, name: &str) -> Result<Opened>;
 
+    /// The definition of this name, if it can be read.
+    fn definition(&self, name: &str) -> Result<Option<TableDef>>;
+
     fn name_of(&self, id: TableId) -> Result<Option<String>>;
 
     fn name_of_space(&self, id: SpaceId) -> Result<Option<String>>;
@@ -55,7 +58,7 @@ pub trait Source: Send + Sync {
 /// What came of opening a table.
 pub enum Opened {
     Table(Box<OpenTable>),
-    Broken(BrokenTable),
+    Broken(Box<BrokenTable>),
     /// There is no definition of the name.
     Absent,
 }
@@ -63,7 +66,8 @@ pub enum Opened {
 /// What a look-up by name finds.
 enum Found {
     Table(Arc<OpenTable>),
-    Broken(BrokenTable),
+    /// Why it can't be used.
+    Broken(Error),
     /// The table of this name has stepped aside for another one.
     Vacant,
     Absent,
@@ -325,7 +329,7 @@ impl Tables {
                 table.used_at(self.clock.load(Ordering::Relaxed));
                 Some(Found::Table(table.clone()))
             }
-            (None, Some(broken)) => Some(Found::Broken(broken.clone())),
+            (None, Some(broken)) => Some(Found::Broken(broken.why.clone())),
             (None, None) => None,
         }
     }
@@ -347,8 +351,9 @@ impl Tables {
                 Found::Table(self.install(*table))
             }
             Opened::Broken(broken) => {
-                self.add_broken(name.to_string(), broken.clone());
-                Found::Broken(broken)
+                let why = broken.why.clone();
+                self.add_broken(name.to_string(), *broken);
+                Found::Broken(why)
             }
             // Its name is reserved, so that no other table takes its place now.
             Opened::Absent if self.maps.read().vacant(name).is_some() => Found::Vacant,
@@ -390,7 +395,7 @@ impl Tables {
     pub fn get(&self, name: &str) -> Result<Arc<OpenTable>> {
         match self.look_up(name)? {
             Found::Table(table) => Ok(table),
-            Found::Broken(broken) => Err(broken.why),
+            Found::Broken(why) => Err(why),
             Found::Vacant | Found::Absent => Err(Error::not_found(format!("table {name}"))),
         }
     }
@@ -440,13 +445,6 @@ impl Tables {
         self.source()?.name_of_space(id)
     }
 
-    /// The table that has this tablespace, if it is open.
-    pub fn open_in(&self, space: SpaceId) -> Option<Arc<OpenTable>> {
-        let maps = self.maps.read();
-        let mut open = maps.by_name.values();
-        open.find(|table| table.space() == space).cloned()
-    }
-
     /// The tables that have stepped aside, and what they were called.
     pub fn vacant_tables(&self) -> Vec<(String, Arc<OpenTable>)> {
         self.maps.read().vacant.values().cloned().collect()
@@ -480,6 +478,29 @@ impl Tables {
         self.add_broken(table.def.name.clone(), BrokenTable { why, def });
         self.maps.write().remove(table);
         table.set_dropped(true);
+    }
+
+    /// The table of this name lacks changes, whether or not it is open. `note` says so on disk, before
+    /// anybody opens it.
+    pub fn mark_lost(
+        &self,
+        name: &str,
+        why: Error,
+        note: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let _reserved = self.reserve([name.to_string()]);
+        let def = self.source()?.definition(name)?;
+        note()?;
+        let open = self.maps.read().by_name.get(name).cloned();
+        match (open, def) {
+            (Some(table), _) => self.mark_broken(&table, why),
+            (None, Some(def)) => {
+                let def = Some(def);
+                self.add_broken(name.to_string(), BrokenTable { why, def });
+            }
+            (None, None) => {}
+        }
+        Ok(())
     }
 
     pub fn broken(&self, name: &str) -> Option<BrokenTable> {

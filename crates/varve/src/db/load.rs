@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
-use super::open::OpenPurpose;
+use super::open::{OpenPurpose, TableFiles};
 use super::opener::TableOpener;
 use crate::base::{FIRST_TEMPORARY_ID, PageId, Result, Sabotage, SpaceId, TrxId};
 use crate::buffer::BufferPool;
@@ -14,8 +14,9 @@ use crate::db::options::{FORCE_DAMAGE, FORCE_NO_ROLLBACK, FORCE_NO_UNDO, Options
 use crate::ddl::lookups::Prefix;
 use crate::ddl::{self, Ddl, Dictionary};
 use crate::flush::{CheckpointHold, Flusher};
+use crate::io::Disk;
 use crate::mtr::{Mtr, MtrEnv, RawRecord};
-use crate::recovery::{self, FoundFile, PageMap, PendingRecovery};
+use crate::recovery::{self, PageMap, PendingRecovery};
 use crate::redo::{ControlFile, RedoLog};
 use crate::row::Collations;
 use crate::space::{SpaceKind, Spaces};
@@ -50,6 +51,7 @@ pub(super) struct Loader<'a> {
     pub options: &'a Options,
     pub purpose: OpenPurpose,
     pub logger: Logger,
+    pub disk: Arc<dyn Disk>,
     pub spaces: Arc<Spaces>,
     pub pool: Arc<BufferPool>,
     pub log: Arc<RedoLog>,
@@ -64,8 +66,7 @@ pub(super) struct Loader<'a> {
     pub directory: Directory,
     /// Tablespaces that redo removes.
     pub removed: Vec<SpaceId>,
-    /// The table files in the directories. `None`: they are those that the definitions name.
-    pub found: Option<Vec<FoundFile>>,
+    pub tables: TableFiles,
 }
 
 impl Loader<'_> {
@@ -263,6 +264,7 @@ impl Loader<'_> {
             dictionary: ddl.dictionary.clone(),
             spaces: self.spaces.clone(),
             collations: ddl.collations.clone(),
+            only_looks: is_only_looked_at,
         }));
         Ok(ddl)
     }
@@ -270,30 +272,54 @@ impl Loader<'_> {
     /// Makes the table files those that the definitions name (DDL-1). Files that are missing, and have missed
     /// redo, get a mark.
     fn finish_files(&mut self, core: &Arc<Core>, ddl: &Ddl) -> Result<()> {
-        if let Some(found) = &self.found {
-            let mut reader = Transaction::begin(core.clone(), Isolation::RepeatableRead);
-            let dictionary = &ddl.dictionary;
-            let such = Prefix::spaces();
-            let named = dictionary.all(&mut reader, &such)?.into_iter();
-            let named: HashMap<_, _> = named
-                .filter_map(|(key, found)| {
-                    let number = such.number_in(&key)?;
-                    Some((SpaceId(number as u32), found.name))
-                })
-                .collect();
-            let unreadable = dictionary.all(&mut reader, &Prefix::unreadable())?;
-            drop(reader);
-            let incomplete = !unreadable.is_empty();
-            let missing = recovery::reconcile(core, &self.spaces, found, &named, incomplete)?;
-            let missing = missing.into_iter();
-            for (space, name) in missing.filter(|(space, _)| self.spaces.missed_replay(*space)) {
-                self.spaces.put_mark(&ddl::lost_mark_path(&name, space))?;
+        match std::mem::replace(&mut self.tables, TableFiles::Match) {
+            TableFiles::Match => {}
+            TableFiles::MayDiffer => self.compare_files(core, ddl)?,
+            TableFiles::Found(found) => {
+                let (named, incomplete) = named_spaces(core, ddl)?;
+                recovery::reconcile(core, &self.spaces, &found, &named, incomplete)?;
+                self.mark_missing(&named)?;
             }
         }
         if self.map.is_none() {
             self.hold = None;
         }
         Ok(())
+    }
+
+    /// The same with files that are not open. Those that redo names are then.
+    fn compare_files(&self, core: &Arc<Core>, ddl: &Ddl) -> Result<()> {
+        let note = |message: &str| (self.logger)(LogLevel::Note, message);
+        let spaces = &self.spaces;
+        let (named, incomplete) = named_spaces(core, ddl)?;
+        let mut found =
+            recovery::compare_by_name(&*self.disk, spaces.dir(), spaces, &named, &note)?;
+        if self.map.is_some() && self.options.force_recovery < FORCE_DAMAGE {
+            recovery::require_readable(&found)?;
+        }
+        // What decides is durable: the log goes on behind it.
+        recovery::finish_removals(spaces, &self.removed, &note)?;
+        found.retain(|file| {
+            file.space
+                .as_ref()
+                .is_ok_and(|id| !self.removed.contains(id))
+        });
+        if let Some(map) = &self.map {
+            // Whether there is anything in a file that nobody names is in its redo, too.
+            recovery::attach_open(map, spaces)?;
+        }
+        recovery::reconcile(core, spaces, &found, &named, incomplete)?;
+        if let Some(map) = &self.map {
+            let passes_over = self.options.force_recovery >= FORCE_DAMAGE;
+            recovery::attach_tables(map, spaces, &named, passes_over)?;
+        }
+        self.mark_missing(&named)
+    }
+
+    fn mark_missing(&self, named: &HashMap<SpaceId, String>) -> Result<()> {
+        let missed = self.spaces.missed().into_iter();
+        let mut missed = missed.filter_map(|space| Some((space, named.get(&space)?)));
+        missed.try_for_each(|(space, name)| self.spaces.put_mark(&ddl::lost_mark_path(name, space)))
     }
 
     /// Has the others keep DDL away from their tables: they are rolled back while the database is in use.
@@ -340,4 +366,17 @@ impl Loader<'_> {
             }),
         }
     }
+}
+
+/// The tablespaces that definitions name, with the tables' names; and whether some may not be known.
+fn named_spaces(core: &Arc<Core>, ddl: &Ddl) -> Result<(HashMap<SpaceId, String>, bool)> {
+    let mut reader = Transaction::begin(core.clone(), Isolation::RepeatableRead);
+    let such = Prefix::spaces();
+    let named = ddl.dictionary.all(&mut reader, &such)?.into_iter();
+    let named = named.filter_map(|(key, found)| {
+        let number = such.number_in(&key)?;
+        Some((SpaceId(number as u32), found.name))
+    });
+    let unreadable = ddl.dictionary.all(&mut reader, &Prefix::unreadable())?;
+    Ok((named.collect(), !unreadable.is_empty()))
 }

@@ -9,9 +9,8 @@ use std::sync::{Arc, Weak};
 use crate::base::{Error, PageId, PageNo, Result, SpaceId, TableId, TrxId};
 use crate::catalog::{BrokenTable, OpenTable, Opened, Source, TableDef};
 use crate::ddl::lookups::{Prefix, Rows};
-use crate::ddl::{
-    Dictionary, FILE_EXTENSION, Lookup, StoredDef, lost_mark_path, refresh_copy, table_path,
-};
+use crate::ddl::{Dictionary, Lookup, StoredDef, lost_mark_path, refresh_copy, table_path};
+use crate::recovery;
 use crate::row::Collations;
 use crate::space::{Space, SpaceKind, Spaces};
 use crate::stats;
@@ -22,6 +21,8 @@ pub(super) struct TableOpener {
     pub dictionary: Arc<Dictionary>,
     pub spaces: Arc<Spaces>,
     pub collations: Arc<Collations>,
+    /// Files are only looked at: none is renamed, and no copy of a definition made right.
+    pub only_looks: bool,
 }
 
 impl TableOpener {
@@ -48,7 +49,12 @@ impl TableOpener {
     fn open_defined(&self, def: &TableDef, created_by: TrxId) -> Result<OpenTable> {
         let core = self.core()?;
         let spaces = &self.spaces;
-        let space = self.space_of(&core, def)?;
+        let space = self.space_of(&core, def);
+        if let Err(e) = &space
+            && !may_pass(e)
+        {
+            return Err(e.clone());
+        }
         if spaces.has_mark(&lost_mark_path(&def.name, def.space))? {
             return Err(Error::CorruptFile {
                 path: spaces.dir().join(table_path(&def.name)),
@@ -56,32 +62,32 @@ impl TableOpener {
                 found: "a file that was missing while a crash was recovered; drop the table".into(),
             });
         }
+        let space = space?;
         check_owner(&space, def)?;
         self.put_right(&core, &space, &table_path(&def.name));
         let table = OpenTable::open(def.clone(), created_by, &core.mtr, spaces, &self.collations)?;
-        match core.is_read_only() {
-            true => stats::guess(&table),
-            false => refresh_copy(&core, spaces, def),
+        if core.is_read_only() {
+            stats::guess(&table);
+        }
+        if !self.only_looks {
+            refresh_copy(&core, spaces, def);
         }
         Ok(table)
     }
 
     fn space_of(&self, core: &Core, def: &TableDef) -> Result<Arc<Space>> {
-        let path = table_path(&def.name);
-        let not_there = match self.spaces.open_at(&path, def.space) {
-            Err(e) if !may_pass(&e) => e,
-            done => return done,
-        };
-        if let Some(path) = self.spaces.find(def.space, FILE_EXTENSION)? {
-            return self.spaces.open_at(&path, def.space);
+        let (spaces, path) = (&self.spaces, table_path(&def.name));
+        if recovery::open_wherever(spaces, def.space, Some(&path))? {
+            return spaces.require(def.space);
         }
-        if !matches!(not_there, Error::Io { .. }) {
-            core.note(&format!(
-                "tablespace file {path} can't be used: {not_there}"
-            ));
+        match spaces.inspect(&path) {
+            Err(e) if !matches!(e, Error::Io { .. }) => {
+                core.note(&format!("tablespace file {path} can't be used: {e}"));
+            }
+            _ => {}
         }
         Err(Error::CorruptFile {
-            path: self.spaces.dir().join(path),
+            path: spaces.dir().join(path),
             expected: format!("tablespace {} of table {}", def.space, def.name),
             found: "no file that is it; put it back and start again, or drop the table".into(),
         })
@@ -90,7 +96,7 @@ impl TableOpener {
     /// Gives the file the name that it should have.
     fn put_right(&self, core: &Core, space: &Space, to: &str) {
         let from = space.path();
-        if from == to || core.is_read_only() {
+        if from == to || self.only_looks {
             return;
         }
         core.note(&format!("finishing the rename of {from} to {to}"));
@@ -143,9 +149,14 @@ impl Source for TableOpener {
                 self.core()?
                     .error(&format!("table {name} can't be used: {why}"));
                 let def = def.ok();
-                Ok(Opened::Broken(BrokenTable { why, def }))
+                Ok(Opened::Broken(Box::new(BrokenTable { why, def })))
             }
         }
+    }
+
+    fn definition(&self, name: &str) -> Result<Option<TableDef>> {
+        let stored = self.dictionary.read(&mut self.reader()?, name)?;
+        Ok(stored.and_then(|stored| stored.def.ok()))
     }
 
     fn name_of(&self, id: TableId) -> Result<Option<String>> {

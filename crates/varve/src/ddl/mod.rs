@@ -335,7 +335,8 @@ impl Ddl {
 
     /// Drops a table once nobody uses it; also one that can't be used.
     pub fn drop_table(&self, name: &str, checks: ForeignKeyChecks) -> Result<()> {
-        if let Some(broken) = self.core.tables.broken(name) {
+        let found = self.core.tables.get(name).map(drop);
+        if let Some(broken) = self.core.tables.broken(name).filter(|_| found.is_err()) {
             return self.drop_broken(name, &broken);
         }
         let (mut trx, table) = self.lock_to_drop(name)?;

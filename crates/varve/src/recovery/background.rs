@@ -424,17 +424,14 @@ impl Shared {
         };
         // A table whose definition can't be read has no mark; nor is there anybody who could use it.
         if let Some(name) = name {
-            if let Err(e) = self.spaces.put_mark(&lost_mark_path(&name, page.space)) {
+            let what = format!("table {name} can't be used: {why}");
+            let mark = || self.spaces.put_mark(&lost_mark_path(&name, page.space));
+            if let Err(e) = tables.mark_lost(&name, why, mark) {
                 return self.core.warn(&format!(
                     "table {name} lacks changes, which can't be noted, and will be tried again: {e}"
                 ));
             }
-            // Who opens it from now on finds the mark.
-            self.core
-                .error(&format!("table {name} can't be used: {why}"));
-            if let Some(table) = tables.open_in(page.space) {
-                tables.mark_broken(&table, why);
-            }
+            self.core.error(&what);
         }
         map.give_up(page);
     }

@@ -374,7 +374,7 @@ mod tests {
             uuid: [3; 16],
             checkpoint: Lsn(8192),
             clean_shutdown: true,
-            files_match: true,
+            files_match: false,
             id_limit: 1 << 40,
             next_space: 12,
             next_table: 13,

@@ -377,9 +377,9 @@ impl Spaces {
         Ok(true)
     }
 
-    /// Replay had changes for this tablespace, and it was not there.
-    pub fn missed_replay(&self, id: SpaceId) -> bool {
-        self.missed.lock().contains(&id)
+    /// The tablespaces for which replay had changes, and which were not there.
+    pub fn missed(&self) -> Vec<SpaceId> {
+        self.missed.lock().iter().copied().collect()
     }
 
     /// Replay had changes for a tablespace that was not there, other than those that were `removed`.
