@@ -35,6 +35,8 @@ fn definition(name: &str) -> TableDef {
 fn open(dir: &str, flush: FlushLog) -> Result<Database> {
     let options = Options {
         table_cache: TABLE_CACHE,
+        // So that many tables take little space.
+        page_size: 4096,
         flush_log_at_trx_commit: flush,
         logger: Some(std::sync::Arc::new(|_, _| {})),
         ..Options::default()

@@ -507,14 +507,6 @@ impl Tables {
         self.maps.read().broken.get(name).cloned()
     }
 
-    /// All tables that were found not to be usable, by name.
-    pub fn all_broken(&self) -> Vec<(String, BrokenTable)> {
-        let maps = self.maps.read();
-        let mut all: Vec<_> = maps.broken.clone().into_iter().collect();
-        all.sort_by(|a, b| a.0.cmp(&b.0));
-        all
-    }
-
     pub fn remove_broken(&self, name: &str) {
         self.maps.write().broken.remove(name);
     }
