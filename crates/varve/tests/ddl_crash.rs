@@ -143,12 +143,12 @@ fn state(db: &Database) -> Tables {
         let column = db.table(&name).unwrap().def().columns[1].name.clone();
         (name, (rows, column))
     };
-    db.tables().into_iter().map(rows).collect()
+    db.tables().unwrap().into_iter().map(rows).collect()
 }
 
 /// Tables are sound, and the files are theirs.
 fn check(db: &Database, context: &str) {
-    for name in db.tables() {
+    for name in db.tables().unwrap() {
         let report = db.check_table(&db.table(&name).unwrap()).unwrap();
         assert_eq!(report.errors, [""; 0], "{context}: {name}");
     }
@@ -167,7 +167,12 @@ fn check(db: &Database, context: &str) {
         }
     }
     files.sort();
-    let named: Vec<_> = db.tables().iter().map(|t| format!("{t}.vdt")).collect();
+    let named: Vec<_> = db
+        .tables()
+        .unwrap()
+        .iter()
+        .map(|t| format!("{t}.vdt"))
+        .collect();
     assert_eq!(files, named, "{context}: files and tables");
 }
 
@@ -293,7 +298,7 @@ fn no_checkpoint_forgets_a_removal() {
     assert!(dir.path().join("a/t.vdt").exists());
     db.crash();
     let db = Database::open(dir.path(), options()).unwrap();
-    assert_eq!(db.tables(), ["a/other"]);
+    assert_eq!(db.tables().unwrap(), ["a/other"]);
     check(&db, "after the removal");
 }
 

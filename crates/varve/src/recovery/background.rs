@@ -33,7 +33,6 @@ use parking_lot::{Condvar, Mutex};
 use super::BATCH_PAGES;
 use super::map::PageMap;
 use crate::base::{Error, PageId, Result};
-use crate::catalog::TableDef;
 use crate::ddl::lost_mark_path;
 use crate::flush::CheckpointHold;
 use crate::space::{SpaceKind, Spaces};
@@ -414,28 +413,25 @@ impl Shared {
             }
         }
         let tables = &self.core.tables;
-        let open = tables.all();
-        let table = open.iter().find(|table| table.space() == page.space);
-        let broken = || tables.all_broken().into_iter().filter_map(|(_, b)| b.def);
-        let is_it = |def: &TableDef| def.space == page.space;
-        let def = match table {
-            Some(table) => Some(table.def.clone()),
-            None => broken().find(is_it),
+        let name = match tables.name_of_space(page.space) {
+            Ok(name) => name,
+            Err(e) => {
+                let what = "recovery can't find out whose page";
+                return self
+                    .core
+                    .warn(&format!("{what} {page} is, and will try again: {e}"));
+            }
         };
         // A table whose definition can't be read has no mark; nor is there anybody who could use it.
-        if let Some(def) = &def
-            && let Err(e) = self.spaces.put_mark(&lost_mark_path(def))
-        {
-            return self.core.warn(&format!(
-                "table {} lacks changes, which can't be noted, and will be tried again: {e}",
-                def.name
-            ));
-        }
-        if let Some(table) = table {
-            let name = &table.def.name;
-            self.core
-                .error(&format!("table {name} can't be used: {why}"));
-            tables.mark_broken(table, why);
+        if let Some(name) = name {
+            let what = format!("table {name} can't be used: {why}");
+            let mark = || self.spaces.put_mark(&lost_mark_path(&name, page.space));
+            if let Err(e) = tables.mark_lost(&name, why, mark) {
+                return self.core.warn(&format!(
+                    "table {name} lacks changes, which can't be noted, and will be tried again: {e}"
+                ));
+            }
+            self.core.error(&what);
         }
         map.give_up(page);
     }

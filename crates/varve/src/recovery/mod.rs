@@ -79,25 +79,27 @@ mod tests;
 #[cfg(test)]
 mod tests_indexed;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 
-use crate::base::{DISK_THREADS, Error, Lsn, PageId, Result, map_together};
-use crate::buffer::{BufferPool, PendingRedo};
+use crate::base::{DISK_THREADS, Error, Lsn, PageId, Result, SpaceId, map_together};
+use crate::buffer::{BufferPool, PageStore, PendingRedo};
+use crate::ddl::table_path;
 use crate::mtr::replay::apply_frame;
 use crate::redo::{REDO_DIR, RedoLog, RedoReader};
+use crate::space::Spaces;
 use crate::txn::{Core, Transaction};
 use crate::undo::TrxUndo;
 use partition::Loaded;
 
 pub use background::{PendingRecovery, Progress, Recovery};
 pub use files::{
-    FoundFile, directories, find_files, finish_removals, reconcile, reconcile_undo,
-    require_readable,
+    FoundFile, compare_by_name, directories, find_files, finish_removals, open_own_files,
+    open_wherever, reconcile, reconcile_undo, require_readable,
 };
 pub use index::{DatabaseIdentity, Indexer, IndexerCounters, IndexerEnv};
 pub use map::PageMap;
@@ -105,15 +107,20 @@ pub use scan::{Changes, Scan, ScanSettings, measure, pass_over_redo, scan};
 pub use spill::SPILL_FILE;
 
 /// Puts the page map behind the pool, which holds no page yet. Files get the length that redo has given them.
-/// Redo for tablespaces that are not there is passed over. `None` if no page lacks anything.
+/// Redo for tablespaces that are not there is passed over, but for those that come later
+/// ([`attach_tables`]). `None` if no page lacks anything.
 ///
 /// # Errors
 ///
 /// `NoSpace`: a file can't be extended.
-pub fn attach(map: PageMap, pool: &BufferPool) -> Result<Option<Arc<PageMap>>> {
+pub fn attach(
+    map: PageMap,
+    pool: &BufferPool,
+    comes_later: &dyn Fn(SpaceId) -> bool,
+) -> Result<Option<Arc<PageMap>>> {
     let map = Arc::new(map);
     for last in map.spaces() {
-        if !pool.store().ensure(last)? {
+        if !comes_later(last.space) && !pool.store().ensure(last)? {
             map.forget(last.space);
         }
     }
@@ -130,12 +137,52 @@ pub fn attach(map: PageMap, pool: &BufferPool) -> Result<Option<Arc<PageMap>>> {
 /// # Errors
 ///
 /// As `attach`.
-pub fn attach_within(map: PageMap, pool: &BufferPool) -> Result<Option<Arc<PageMap>>> {
-    let map = attach(map, pool)?;
+pub fn attach_within(
+    map: PageMap,
+    pool: &BufferPool,
+    comes_later: &dyn Fn(SpaceId) -> bool,
+) -> Result<Option<Arc<PageMap>>> {
+    let map = attach(map, pool, comes_later)?;
     if let Some(map) = &map {
         pool.hold_back(map.held_bytes());
     }
     Ok(map)
+}
+
+/// Gives files that were opened since `attach` the length that redo has given them.
+pub fn attach_open(map: &PageMap, spaces: &Spaces) -> Result<()> {
+    let open = map.spaces().into_iter();
+    let mut open = open.filter(|last| spaces.get(last.space).is_some());
+    open.try_for_each(|last| spaces.ensure(last).map(drop))
+}
+
+/// Opens the tables' files that redo names, and have not been opened, where the definitions say that they
+/// are. Redo for those that are not there is passed over, and noted as missed; so it is for tablespaces that
+/// no definition names.
+///
+/// # Errors
+///
+/// What keeps a file from being opened (REC-4), unless such is passed over. `NoSpace`: one can't be extended.
+pub fn attach_tables(
+    map: &PageMap,
+    spaces: &Spaces,
+    named: &HashMap<SpaceId, String>,
+    passes_over_refusals: bool,
+) -> Result<()> {
+    for last in map.spaces() {
+        if spaces.get(last.space).is_none()
+            && let Some(name) = named.get(&last.space)
+        {
+            let opened = open_wherever(spaces, last.space, Some(&table_path(name)));
+            if !passes_over_refusals {
+                opened?;
+            }
+        }
+        if !spaces.ensure(last)? {
+            map.forget(last.space);
+        }
+    }
+    Ok(())
 }
 
 /// Whether the database may open before all redo is applied: the log can take what is written meanwhile.

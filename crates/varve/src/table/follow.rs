@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::base::{Error, Result};
-use crate::catalog::{Child, OpenTable, ReferentialAction, SystemTime};
+use crate::catalog::{ChildKey, OpenTable, ReferentialAction, SystemTime};
 use crate::row::{Datum, DatumBuf, RowRef};
 use crate::txn::Transaction;
 
@@ -20,7 +20,7 @@ use super::write::{OnDuplicate, delete_row_by, insert_row_by, update_row_by};
 pub(super) fn follow(
     trx: &mut Transaction,
     table: &Arc<OpenTable>,
-    child: &Child,
+    child: &ChildKey,
     cursor: &Cursor,
     action: ReferentialAction,
     new: Option<&[Datum<'_>]>,
