@@ -236,6 +236,9 @@ pub struct BrokenTable {
 pub struct Tables {
     maps: RwLock<Maps>,
     ddl: Mutex<()>,
+    /// DDL has to wait for recovery.
+    is_held_back: Mutex<bool>,
+    goes_on: Condvar,
     source: OnceLock<Box<dyn Source>>,
     reserved: Mutex<HashSet<String>>,
     /// A reservation has ended.
@@ -300,7 +303,22 @@ impl Tables {
     /// One DDL statement after the other: held from before its definitions commit until the tables here are
     /// what they say. Nobody waits for a table or row lock while he holds it.
     pub fn serialize_ddl(&self) -> MutexGuard<'_, ()> {
+        let mut is_held_back = self.is_held_back.lock();
+        while *is_held_back {
+            self.goes_on.wait(&mut is_held_back);
+        }
+        drop(is_held_back);
         self.ddl.lock()
+    }
+
+    /// Has DDL statements wait until `let_ddl_go_on`. Called before there are any.
+    pub fn hold_ddl_back(&self) {
+        *self.is_held_back.lock() = true;
+    }
+
+    pub fn let_ddl_go_on(&self) {
+        *self.is_held_back.lock() = false;
+        self.goes_on.notify_all();
     }
 
     /// Reserves these names for a DDL statement, which holds the mutex above. Waits for those that are being

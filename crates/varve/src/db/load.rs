@@ -1,7 +1,6 @@
 //! The second half of opening a database: transactions and tables are loaded, and what had not ended is
 //! brought to its end.
 
-use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
@@ -16,7 +15,7 @@ use crate::ddl::{self, Ddl, Dictionary};
 use crate::flush::{CheckpointHold, Flusher};
 use crate::io::Disk;
 use crate::mtr::{Mtr, MtrEnv, RawRecord};
-use crate::recovery::{self, PageMap, PendingRecovery};
+use crate::recovery::{self, FileComparison, PageMap, PendingRecovery};
 use crate::redo::{ControlFile, RedoLog};
 use crate::row::Collations;
 use crate::space::{SpaceKind, Spaces};
@@ -94,12 +93,13 @@ impl Loader<'_> {
         debug_assert!(first.is_ok());
         let unfinished = self.finish_definitions(&core, unfinished)?;
         let ddl = self.ddl(&core, collations, system)?;
-        self.finish_files(&core, &ddl)?;
+        let comparison = self.finish_files(&core, &ddl)?;
         let losers = self.lock_losers(&core, unfinished)?;
         let rest = PendingRecovery {
             rolls_back: self.rolls_back(),
             map: self.map,
             hold: self.hold,
+            comparison,
             passes_over_damage: self.options.force_recovery >= FORCE_DAMAGE,
             losers,
             redo_bytes: self.redo_bytes,
@@ -270,56 +270,40 @@ impl Loader<'_> {
     }
 
     /// Makes the table files those that the definitions name (DDL-1). Files that are missing, and have missed
-    /// redo, get a mark.
-    fn finish_files(&mut self, core: &Arc<Core>, ddl: &Ddl) -> Result<()> {
-        match std::mem::replace(&mut self.tables, TableFiles::Match) {
-            TableFiles::Match => {}
-            TableFiles::MayDiffer => self.compare_files(core, ddl)?,
+    /// redo, get a mark. Returns what is left to be done while the database is in use.
+    fn finish_files(&mut self, core: &Arc<Core>, ddl: &Ddl) -> Result<Option<FileComparison>> {
+        let comparison = FileComparison {
+            core: core.clone(),
+            dictionary: ddl.dictionary.clone(),
+            spaces: self.spaces.clone(),
+            disk: self.disk.clone(),
+            removed: std::mem::take(&mut self.removed),
+        };
+        let map = self.map.as_deref();
+        let left = match std::mem::replace(&mut self.tables, TableFiles::Match) {
+            TableFiles::Match => None,
             TableFiles::Found(found) => {
-                let (named, incomplete) = named_spaces(core, ddl)?;
-                recovery::reconcile(core, &self.spaces, &found, &named, incomplete)?;
-                self.mark_missing(&named)?;
+                comparison.reconcile(&found)?;
+                None
             }
-        }
-        if self.map.is_none() {
+            TableFiles::MayDiffer if self.may_compare_later() && comparison.attach(map)? => {
+                core.tables.hold_ddl_back();
+                Some(comparison)
+            }
+            TableFiles::MayDiffer => {
+                let passes_over = self.options.force_recovery >= FORCE_DAMAGE;
+                comparison.compare(map, passes_over)?;
+                None
+            }
+        };
+        if self.map.is_none() && left.is_none() {
             self.hold = None;
         }
-        Ok(())
+        Ok(left)
     }
 
-    /// The same with files that are not open. Those that redo names are then.
-    fn compare_files(&self, core: &Arc<Core>, ddl: &Ddl) -> Result<()> {
-        let note = |message: &str| (self.logger)(LogLevel::Note, message);
-        let spaces = &self.spaces;
-        let (named, incomplete) = named_spaces(core, ddl)?;
-        let mut found =
-            recovery::compare_by_name(&*self.disk, spaces.dir(), spaces, &named, &note)?;
-        if self.map.is_some() && self.options.force_recovery < FORCE_DAMAGE {
-            recovery::require_readable(&found)?;
-        }
-        // What decides is durable: the log goes on behind it.
-        recovery::finish_removals(spaces, &self.removed, &note)?;
-        found.retain(|file| {
-            file.space
-                .as_ref()
-                .is_ok_and(|id| !self.removed.contains(id))
-        });
-        if let Some(map) = &self.map {
-            // Whether there is anything in a file that nobody names is in its redo, too.
-            recovery::attach_open(map, spaces)?;
-        }
-        recovery::reconcile(core, spaces, &found, &named, incomplete)?;
-        if let Some(map) = &self.map {
-            let passes_over = self.options.force_recovery >= FORCE_DAMAGE;
-            recovery::attach_tables(map, spaces, &named, passes_over)?;
-        }
-        self.mark_missing(&named)
-    }
-
-    fn mark_missing(&self, named: &HashMap<SpaceId, String>) -> Result<()> {
-        let missed = self.spaces.missed().into_iter();
-        let mut missed = missed.filter_map(|space| Some((space, named.get(&space)?)));
-        missed.try_for_each(|(space, name)| self.spaces.put_mark(&ddl::lost_mark_path(name, space)))
+    fn may_compare_later(&self) -> bool {
+        self.options.force_recovery == 0 && self.options.recovery_threads() > 0
     }
 
     /// Has the others keep DDL away from their tables: they are rolled back while the database is in use.
@@ -366,17 +350,4 @@ impl Loader<'_> {
             }),
         }
     }
-}
-
-/// The tablespaces that definitions name, with the tables' names; and whether some may not be known.
-fn named_spaces(core: &Arc<Core>, ddl: &Ddl) -> Result<(HashMap<SpaceId, String>, bool)> {
-    let mut reader = Transaction::begin(core.clone(), Isolation::RepeatableRead);
-    let such = Prefix::spaces();
-    let named = ddl.dictionary.all(&mut reader, &such)?.into_iter();
-    let named = named.filter_map(|(key, found)| {
-        let number = such.number_in(&key)?;
-        Some((SpaceId(number as u32), found.name))
-    });
-    let unreadable = ddl.dictionary.all(&mut reader, &Prefix::unreadable())?;
-    Ok((named.collect(), !unreadable.is_empty()))
 }

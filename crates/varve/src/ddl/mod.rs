@@ -15,7 +15,8 @@
 //!
 //! After a failed sync nobody knows what is committed: then files are left to the next start.
 //!
-//! - **DDL-1** After start-up the table files are exactly those that the committed definitions name.
+//! - **DDL-1** After a start the table files are exactly those that the committed definitions name, when it
+//!   has compared them. A start after a clean shutdown that vouches for the files does not look.
 //! - **DDL-3** No file with rows is removed because no definition names it: that may be due to a write of a
 //!   page of definitions that the disk lost. A removal is decided by redo alone, and the checkpoint stays
 //!   before its record until the file is gone. A file with rows that nothing names is put aside.

@@ -12,8 +12,10 @@
 //! prepared ones do; so nobody has to know about them. On a full disk they wait (RB-1). If the database is
 //! closed before, the rest is left, with its undo, to the next start (RB-2).
 //!
+//! **Files** are compared with the definitions by a third thread (`comparison`).
+//!
 //! - **REC-5** The checkpoint stays at or below where recovery began reading until no page lacks redo
-//!   (MAP-2), or what lacks it is marked as lost on disk.
+//!   (MAP-2), or what lacks it is marked as lost on disk; and until the files are compared.
 //! - **REC-6** A page to which its redo can't be applied, because what is stored or the redo is damaged, is
 //!   of a table: then the table is marked as one that lacks changes, on disk, before anything else (REC-3),
 //!   and the page stays in the map, so that nobody sees it without them. Otherwise the database is poisoned,
@@ -31,6 +33,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::BATCH_PAGES;
+use super::comparison::FileComparison;
 use super::map::PageMap;
 use crate::base::{Error, PageId, Result};
 use crate::ddl::lost_mark_path;
@@ -71,6 +74,8 @@ pub struct PendingRecovery {
     pub map: Option<Arc<PageMap>>,
     pub hold: Option<CheckpointHold>,
     pub losers: Vec<Transaction>,
+    /// Of table files with definitions, for which DDL waits.
+    pub comparison: Option<FileComparison>,
     /// Whether these are to be rolled back.
     pub rolls_back: bool,
     /// Whether a damaged page of the system or an undo tablespace stops nobody (REC-6).
@@ -117,8 +122,11 @@ struct Shared {
 
 #[derive(Clone, Copy, Default)]
 struct Ended {
+    /// No page lacks redo.
+    settled: bool,
     pages: bool,
     transactions: bool,
+    files: bool,
 }
 
 impl Recovery {
@@ -133,8 +141,10 @@ impl Recovery {
         let changes: u64 = rest.losers.iter().map(Transaction::next_undo_no).sum();
         let map = rest.map;
         let ended = Ended {
+            settled: map.is_none(),
             pages: map.is_none(),
             transactions: rest.losers.is_empty() || !rest.rolls_back,
+            files: rest.comparison.is_none(),
         };
         let shared = Arc::new(Shared {
             core,
@@ -144,7 +154,10 @@ impl Recovery {
             memory_bytes: AtomicU64::new(0),
             file_bytes: AtomicU64::new(0),
             pages: map.as_ref().map_or(0, |map| map.left()),
-            hold: Mutex::new(rest.hold.filter(|_| map.is_some())),
+            hold: Mutex::new(
+                rest.hold
+                    .filter(|_| map.is_some() || rest.comparison.is_some()),
+            ),
             map: Mutex::new(map.clone()),
             next: AtomicUsize::new(0),
             retries: AtomicU64::new(0),
@@ -177,6 +190,10 @@ impl Recovery {
                 let (shared, map) = (shared.clone(), map.clone());
                 recovery.spawn("varve-redo-apply", move || shared.apply_pages(&map))?;
             }
+        }
+        if let Some(comparison) = rest.comparison {
+            let shared = shared.clone();
+            recovery.spawn("varve-files", move || shared.compare_files(&comparison))?;
         }
         if !losers.is_empty() {
             recovery.spawn("varve-rollback", move || shared.roll_back(losers))?;
@@ -225,7 +242,9 @@ impl Recovery {
 
     /// Waits until nothing is left to be done, at most so long; true if that is so.
     pub fn wait(&self, at_most: Duration) -> bool {
-        self.wait_for(at_most, |ended| ended.pages && ended.transactions)
+        self.wait_for(at_most, |ended| {
+            ended.pages && ended.transactions && ended.files
+        })
     }
 
     fn wait_for(&self, at_most: Duration, is_it: impl Fn(Ended) -> bool) -> bool {
@@ -252,7 +271,7 @@ impl Recovery {
         if let (false, Some(map)) = (has_threads, map) {
             self.shared.apply_pages(&map);
         }
-        self.wait_for(Duration::MAX, |ended| ended.pages);
+        self.wait_for(Duration::MAX, |ended| ended.pages && ended.files);
         self.stop();
     }
 
@@ -453,7 +472,7 @@ impl Shared {
         }
         self.core.pool.settle_pending();
         // REC-5. Everything is registered (MAP-2), and in order (DQ-4).
-        *self.hold.lock() = None;
+        self.end(|ended| ended.settled = true);
         if map.has_given_up() {
             // Their redo stays (REC-6).
         } else {
@@ -470,8 +489,30 @@ impl Shared {
                 self.begun.elapsed().as_secs_f64()
             ));
         }
-        self.ended.lock().pages = true;
+        self.end(|ended| ended.pages = true);
+    }
+
+    /// Something is done with. The checkpoint may move when no page lacks redo, and files that redo removes
+    /// are gone.
+    fn end(&self, what: impl FnOnce(&mut Ended)) {
+        let mut ended = self.ended.lock();
+        what(&mut ended);
+        if ended.settled && ended.files {
+            *self.hold.lock() = None;
+        }
         self.changed.notify_all();
+    }
+
+    /// A thread's body.
+    fn compare_files(&self, comparison: &FileComparison) {
+        match comparison.run() {
+            Ok(()) => self.end(|ended| ended.files = true),
+            Err(e) => self.core.fail(&format!(
+                "table files can't be compared with the definitions: {e}"
+            )),
+        }
+        // Nobody can change anything if it failed.
+        self.core.tables.let_ddl_go_on();
     }
 
     /// The other thread's body.
@@ -499,8 +540,7 @@ impl Shared {
                 "recovery: {count} transactions were rolled back in {:.1} s after opening",
                 self.begun.elapsed().as_secs_f64()
             ));
-            self.ended.lock().transactions = true;
-            self.changed.notify_all();
+            self.end(|ended| ended.transactions = true);
         }
     }
 }

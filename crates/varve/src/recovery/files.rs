@@ -31,7 +31,8 @@ impl FoundFile {
     }
 }
 
-fn is_refusal(e: &Error) -> bool {
+/// See [`FoundFile::refused`].
+pub(super) fn is_refusal(e: &Error) -> bool {
     use io::ErrorKind::{NotFound, UnexpectedEof};
     match e {
         Error::Io { source, .. } => !matches!(source.kind(), NotFound | UnexpectedEof),

@@ -3,8 +3,8 @@
 //!
 //! Order at start-up:
 //!
-//! 1. torn pages are restored from the doublewrite file (`flush`), tablespace files are opened by the header
-//!    in each;
+//! 1. the files of the system and undo tablespaces are opened, and those of tables that have pages in the
+//!    doublewrite file (`flush`), from which torn pages are restored once the log has been looked at;
 //! 2. what the log says is found out: where it ends, the id limit, which files were to be removed, and the
 //!    **page map**: which redo each page lacks (`map`). If its files have indexes (`index`, made by `indexer`
 //!    while the checkpoint was far behind), they say so, and only the log's end is read (`survey`); otherwise
@@ -15,8 +15,10 @@
 //!    (`indexed`);
 //! 4. transactions whose undo logs are still in their slots are found. What was prepared gets its locks back;
 //!    those that changed definitions are rolled back, so that the definitions are the committed ones;
-//! 5. files without rows that no definition names are removed, those with rows put aside (DDL-3), and files
-//!    under another name than their definition's are renamed;
+//! 5. the tables' files that redo names are opened. If one of them is not where its table's name says, files
+//!    are compared with the definitions now, else in the background (`comparison`): files without rows that
+//!    no definition names are removed, those with rows put aside (DDL-3), and files under another name than
+//!    their definition's are renamed;
 //! 6. the database opens. In the background, the log is read as a whole and divided now, if that was not done
 //!    before, and other threads bring the rest of the pages up to date and roll back the other transactions
 //!    (`background`), under locks that keep everybody else away.
@@ -54,7 +56,8 @@
 //! may after several crashes in recovery. Should a page be damaged, what is left is done in the background
 //! all the same, which knows whose it is (REC-6); unless the log has no room at all. If there is no room for
 //! the redo that does not fit in memory, the log is read a second time and applied in order (`replay`); then
-//! a damaged page keeps the database from opening.
+//! a damaged page keeps the database from opening. In all these cases the files of all tables are opened
+//! before, by the header in each.
 //!
 //! **Only to be read.** With `Options::force_recovery` from 4 on all of this happens on an overlay
 //! (`io/overlay.rs`), so no file changes, and nothing is done that nobody waits for: no thread brings pages
@@ -63,6 +66,7 @@
 
 mod background;
 mod chain;
+mod comparison;
 mod divided;
 mod files;
 pub mod index;
@@ -79,7 +83,7 @@ mod tests;
 #[cfg(test)]
 mod tests_indexed;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -87,19 +91,18 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 use crate::base::{DISK_THREADS, Error, Lsn, PageId, Result, SpaceId, map_together};
-use crate::buffer::{BufferPool, PageStore, PendingRedo};
-use crate::ddl::table_path;
+use crate::buffer::{BufferPool, PendingRedo};
 use crate::mtr::replay::apply_frame;
 use crate::redo::{REDO_DIR, RedoLog, RedoReader};
-use crate::space::Spaces;
 use crate::txn::{Core, Transaction};
 use crate::undo::TrxUndo;
 use partition::Loaded;
 
 pub use background::{PendingRecovery, Progress, Recovery};
+pub use comparison::FileComparison;
 pub use files::{
-    FoundFile, compare_by_name, directories, find_files, finish_removals, open_own_files,
-    open_wherever, reconcile, reconcile_undo, require_readable,
+    FoundFile, directories, find_files, finish_removals, open_own_files, open_wherever,
+    reconcile_undo, require_readable,
 };
 pub use index::{DatabaseIdentity, Indexer, IndexerCounters, IndexerEnv};
 pub use map::PageMap;
@@ -108,7 +111,7 @@ pub use spill::SPILL_FILE;
 
 /// Puts the page map behind the pool, which holds no page yet. Files get the length that redo has given them.
 /// Redo for tablespaces that are not there is passed over, but for those that come later
-/// ([`attach_tables`]). `None` if no page lacks anything.
+/// ([`FileComparison`]). `None` if no page lacks anything.
 ///
 /// # Errors
 ///
@@ -147,42 +150,6 @@ pub fn attach_within(
         pool.hold_back(map.held_bytes());
     }
     Ok(map)
-}
-
-/// Gives files that were opened since `attach` the length that redo has given them.
-pub fn attach_open(map: &PageMap, spaces: &Spaces) -> Result<()> {
-    let open = map.spaces().into_iter();
-    let mut open = open.filter(|last| spaces.get(last.space).is_some());
-    open.try_for_each(|last| spaces.ensure(last).map(drop))
-}
-
-/// Opens the tables' files that redo names, and have not been opened, where the definitions say that they
-/// are. Redo for those that are not there is passed over, and noted as missed; so it is for tablespaces that
-/// no definition names.
-///
-/// # Errors
-///
-/// What keeps a file from being opened (REC-4), unless such is passed over. `NoSpace`: one can't be extended.
-pub fn attach_tables(
-    map: &PageMap,
-    spaces: &Spaces,
-    named: &HashMap<SpaceId, String>,
-    passes_over_refusals: bool,
-) -> Result<()> {
-    for last in map.spaces() {
-        if spaces.get(last.space).is_none()
-            && let Some(name) = named.get(&last.space)
-        {
-            let opened = open_wherever(spaces, last.space, Some(&table_path(name)));
-            if !passes_over_refusals {
-                opened?;
-            }
-        }
-        if !spaces.ensure(last)? {
-            map.forget(last.space);
-        }
-    }
-    Ok(())
 }
 
 /// Whether the database may open before all redo is applied: the log can take what is written meanwhile.

@@ -255,10 +255,11 @@ impl Spaces {
     }
 
     fn register(&self, space: Space) -> Arc<Space> {
-        let space = Arc::new(space);
         let mut list = self.spaces.write();
         let held = self.held.begin();
-        list.insert(space.id, space.clone());
+        // Of two threads that have opened it one comes first.
+        let entry = list.entry(space.id);
+        let space = entry.or_insert_with(|| Arc::new(space)).clone();
         drop(held);
         drop(list);
         space
