@@ -211,12 +211,12 @@ fn columns_of_parents_and_children_get_other_names() {
             assert_eq!(report.errors, [""; 0], "{name}");
             table
         });
-        let key = |table: &varve::Table| table.foreign_keys()[0].key.clone();
+        let key = |table: &varve::Table| db.foreign_keys(table).unwrap()[0].key.clone();
         assert_eq!(key(&children).columns, ["id"]);
         assert_eq!(key(&children).parent_columns, ["number"]);
         assert_eq!(key(&chain).columns, ["id"]);
         assert_eq!(key(&chain).parent_columns, ["after"]);
-        assert_eq!(parents.referencing()[0].key, key(&children));
+        assert_eq!(db.referencing(&parents).unwrap()[0].key, key(&children));
         let mut trx = db.begin(Isolation::RepeatableRead);
         assert!(child(&mut trx, &children, 40, Some(4)).is_err());
         delete(&mut trx, &parents, 2).unwrap();
