@@ -1,10 +1,10 @@
 //! What open tables know of each other by their foreign keys.
 //!
-//! Each handle has its links: its foreign keys, and the names of the tables that refer to it. The table at the
-//! other end is looked up when a statement needs it, and remembered weakly: tables may refer to each other in
-//! circles, and none keeps another one open. What the parents and their columns are called is here rather than
-//! in `OpenTable::def`, which has their names of when the handle was opened: they can be renamed while
-//! statements use the children, whose handles stay.
+//! Each handle has its links: its foreign keys, and the names of the tables that refer to it. The table at
+//! the other end is looked up when a statement needs it, and remembered weakly: tables may refer to each
+//! other in circles, and none keeps another one open. What the parents and their columns are called is here
+//! rather than in `OpenTable::def`, which has their names of when the handle was opened: they can be renamed
+//! while statements use the children, whose handles stay.
 //!
 //! - **FK-2** Between two DDL statements the names in each handle are those that the definitions say: who
 //!   opens a table reads them, and DDL changes those of handles that are there (TAB-2). A statement that has

@@ -552,7 +552,8 @@ impl Tables {
 
     /// Puts the table that is called `to` in the place of `old` in one step. If it has another name, or its
     /// columns have, its children follow it; not if it steps aside, or comes from there: they refer to the
-    /// name then. If it can't be opened, or its children not be read, it is looked for anew when it is needed.
+    /// name then. If it can't be opened, or its children not be read, it is looked for anew when it is
+    /// needed.
     pub fn replace(
         &self,
         old: &OpenTable,
