@@ -59,8 +59,10 @@ void ha_varve::get_auto_increment(ulonglong offset, ulonglong increment, ulonglo
     m_rows_to_number= wanted;
   wanted= m_rows_to_number;
   // Where every statement locks the counter, it moves when a row is there: one that fails uses none up, as in
-  // InnoDB.
-  const ulonglong used_up= autoinc_lock_mode() == 0 ? 0 : wanted * increment;
+  // InnoDB. So it does in the copy that ALTER TABLE makes, which nobody else has; rows of the past get no
+  // value.
+  const bool is_alone= autoinc_lock_mode() == 0 || thd_sql_command(ha_thd()) == SQLCOM_ALTER_TABLE;
+  const ulonglong used_up= is_alone ? 0 : wanted * increment;
   uint64_t at;
   if (varve_code code= varve_auto_increment_reserve(m_txn, m_table, used_up, counter_lock(ha_thd()), &at))
   {

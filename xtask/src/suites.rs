@@ -177,6 +177,7 @@ fn differing(ours: &Run, innodb: &Run) -> BTreeSet<String> {
 /// results the lines that differ by more than the engine's name.
 fn essence(text: &str) -> Vec<String> {
     let noise = [
+        "More results from",
         "---",
         "+++",
         " - saving",

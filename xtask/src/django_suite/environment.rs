@@ -60,6 +60,11 @@ impl Environment {
         Ok(env::join_paths([self.own_modules.clone(), self.sources()])?)
     }
 
+    /// Where Python keeps what it has compiled: not beside our modules.
+    pub fn compiled(&self) -> PathBuf {
+        self.dir.join("compiled")
+    }
+
     fn sources(&self) -> PathBuf {
         self.dir.join("sources")
     }

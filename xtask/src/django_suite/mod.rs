@@ -150,6 +150,7 @@ impl Suite {
             .arg(format!("--parallel={}", self.parallel))
             .args(labels)
             .env("PYTHONPATH", self.environment.python_path()?)
+            .env("PYTHONPYCACHEPREFIX", self.environment.compiled())
             .env("PYTHONWARNINGS", "ignore")
             .env("VARVE_DJANGO_SOCKET", server.datadir.socket())
             .env("VARVE_DJANGO_RESULTS", &results)

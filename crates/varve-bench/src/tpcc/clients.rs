@@ -30,6 +30,9 @@ pub struct Report {
     pub new_order_p95_ms: f64,
     /// New orders that were committed in the whole run.
     pub new_orders: u64,
+    /// Of the server's threads in the whole run, for each of these: with all other transactions of the mix,
+    /// and what is done behind them.
+    pub processor_ms: f64,
 }
 
 /// Of one terminal.

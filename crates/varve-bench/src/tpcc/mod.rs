@@ -25,6 +25,7 @@ use varve_testbed::workspace::Workspace;
 use self::clients::Report;
 use self::schema::Scale;
 use crate::benchmark::{Benchmark, Common};
+use crate::process::Usage;
 use crate::stats::{Runs, Spread, ratio_text};
 use crate::sysbench::Sysbench;
 use crate::table::{Cell, Table};
@@ -75,8 +76,8 @@ pub fn run(workspace: &Workspace, args: &TpccArgs) -> Result<()> {
     let benchmark = Benchmark::begin(workspace, "tpcc", &args.common)?;
     let mut server = benchmark.server(&SETTINGS)?;
     let databases = server.databases(schema::table_names().count() as u32, 0);
-    let rounds = server.in_turn(&databases, args.repeat, |_, database| {
-        round(database, &scale, args)
+    let rounds = server.in_turn(&databases, args.repeat, |server, database| {
+        round(database, server.pid(), &scale, args)
     })?;
     server.end()?;
     if !args.common.json {
@@ -86,8 +87,8 @@ pub fn run(workspace: &Workspace, args: &TpccArgs) -> Result<()> {
     Ok(())
 }
 
-/// Fills one engine's tables, and measures each number of terminals on them.
-fn round(database: &Sysbench<'_>, scale: &Scale, args: &TpccArgs) -> Result<Round> {
+/// Fills one engine's tables, and measures each number of terminals on them. `server`: its process.
+fn round(database: &Sysbench<'_>, server: u32, scale: &Scale, args: &TpccArgs) -> Result<Round> {
     let (socket, name) = (&database.socket, &database.database);
     let begun = Instant::now();
     let rows = load::fill(socket, name, database.engine, scale).context("filling the tables")?;
@@ -100,8 +101,11 @@ fn round(database: &Sysbench<'_>, scale: &Scale, args: &TpccArgs) -> Result<Roun
     let mut orders = u64::from(scale.districts() * scale.customers);
     let mut reports = Vec::new();
     for &threads in &args.threads {
-        let report = clients::run(socket, name, scale, threads, (time / 5, time))
+        let used_before = Usage::of(server)?;
+        let mut report = clients::run(socket, name, scale, threads, (time / 5, time))
             .with_context(|| format!("{threads} terminals"))?;
+        let used = Usage::of(server)? - used_before;
+        report.processor_ms = used.run_us / 1e3 / report.new_orders as f64;
         orders += report.new_orders;
         consistency::check(&mut client, orders)
             .with_context(|| format!("after {threads} terminals"))?;
@@ -126,7 +130,9 @@ fn print(rounds: &Runs<Round>, scale: &Scale, args: &TpccArgs) {
     );
     let of_engine = |engine: &Engine| {
         let name = engine.name();
-        format!("{name} new orders/min (min-max):>36|p95 ms:>8.2|deadlocks:>9|timeouts:>8|")
+        format!(
+            "{name} new orders/min (min-max):>36|p95 ms:>8.2|processor ms:>12.2|deadlocks:>9|timeouts:>8|"
+        )
     };
     let engines: Vec<String> = args.common.engines.iter().map(of_engine).collect();
     let table = Table::new(&format!("threads:>7|{}ratio:>6", engines.concat()));
@@ -139,6 +145,11 @@ fn print(rounds: &Runs<Round>, scale: &Scale, args: &TpccArgs) {
             cells.push(
                 rounds
                     .median(engine, |round| round.reports[n].new_order_p95_ms)
+                    .into(),
+            );
+            cells.push(
+                rounds
+                    .median(engine, |round| round.reports[n].processor_ms)
                     .into(),
             );
             let sum = |count: fn(&Report) -> u64| -> u64 {
@@ -170,6 +181,7 @@ fn to_json(rounds: &Runs<Round>, scale: &Scale, args: &TpccArgs) -> Value {
             "threads": threads, "new_orders_per_minute": report.tpmc, "committed": report.committed,
             "rolled_back": report.rolled_back, "deadlocks": report.deadlocks,
             "timeouts": report.timeouts, "new_order_p95_ms": report.new_order_p95_ms,
+            "processor_ms": report.processor_ms,
         })
     };
     let round = |round: &Round| {
