@@ -52,8 +52,8 @@ use crate::row::Collations;
 use crate::space::{MIXED, NewSpace, SPARE_FILE, Space, SpaceKind, Spaces};
 use crate::txn::{Core, Isolation, Transaction};
 
-use foreign::rename_parent;
 pub use foreign::{ConstraintPrefix, ForeignKeyChecks};
+use foreign::{check_children, rename_parent};
 pub use store::{FIRST_USER_ID, SYSTEM_INDEX, SYSTEM_TABLE, StoredDef, load_defs, system_def};
 pub use temporary::{TEMP_FILE, create_temporary_space, drop_temporary_table};
 
@@ -460,6 +460,7 @@ impl Ddl {
         let mut def = table.definition();
         to.rename_in(&mut def);
         def.validate()?;
+        check_children(&def, children.iter().chain([&def]))?;
         // Nothing has to be read for the copy of the definition then.
         let header = PageId::new(def.space, PageNo(0));
         let _header = self.core.pool.pin(header)?;
