@@ -545,6 +545,21 @@ bool ha_varve::get_foreign_dup_key(char *child, uint child_size, char *index, ui
   return true;
 }
 
+// What these columns are called when the statement is done.
+static std::vector<std::string> names_after(const Alter_inplace_info *alter, std::vector<std::string> columns)
+{
+  std::vector<std::string> names;
+  for (const std::string &column : columns)
+  {
+    names.push_back(column);
+    List_iterator_fast<Create_field> fields(alter->alter_info->create_list);
+    while (const Create_field *field= fields++)
+      if (field->field && same_name(field->field->field_name.str, column.c_str()))
+        names.back().assign(field->field_name.str, field->field_name.length);
+  }
+  return names;
+}
+
 // An index that a foreign key needs stays, on either side.
 bool ha_varve::keeps_foreign_keys_served(const TABLE *altered, const Alter_inplace_info *alter)
 {
@@ -562,7 +577,7 @@ bool ha_varve::keeps_foreign_keys_served(const TABLE *altered, const Alter_inpla
     needed.push_back(key.parent_columns);
   for (const std::vector<std::string> &columns : needed)
   {
-    if (is_served(altered, columns) == Served::YES)
+    if (is_served(altered, names_after(alter, columns)) == Served::YES)
       continue;
     for (uint i= 0; i < alter->index_drop_count; i++)
     {

@@ -268,7 +268,10 @@ int ha_varve::begin(THD *thd)
     if (int error= open_table())
       return error;
   if (table_share->sequence)
+  {
+    m_unannounced= false;
     return begin_own(thd);
+  }
   Session *session= Session::of(thd);
   if (!session)
     return HA_ERR_INTERNAL_ERROR;

@@ -20,12 +20,15 @@ using namespace varve_plugin;
 // A statement begins to use the sequence.
 int ha_varve::begin_own(THD *thd)
 {
-  if (!m_own_txn)
-    if (varve_code code= varve_txn_open(db, VARVE_TABLES_LOCKED_BY_CALLER, &m_own_txn))
-      return failed(code);
   Session *session= Session::of(thd);
   if (!session)
     return HA_ERR_INTERNAL_ERROR;
+  if (table_share->tmp_table)
+    m_own_txn= session->sequence_txn();
+  else if (!m_own_txn)
+    varve_txn_open(db, VARVE_TABLES_LOCKED_BY_CALLER, &m_own_txn);
+  if (!m_own_txn)
+    return HA_ERR_OUT_OF_MEM;
   session->heed_kill(thd);
   varve_txn_interrupt_with(m_own_txn, session->txn());
   m_txn= m_own_txn;
@@ -55,9 +58,11 @@ int ha_varve::end_own(varve_code written)
 
 int ha_varve::begin_unannounced()
 {
-  if (m_own_txn && varve_txn_is_open(m_own_txn))
+  if (m_txn && varve_txn_is_open(m_txn))
     return 0;
-  m_unannounced= true;
+  const Session *session= Session::known(ha_thd());
+  // Another handler of the sequence may have begun, and ends it.
+  m_unannounced= !session || !session->uses_sequences();
   m_lock= VARVE_EXCLUSIVE;
   return begin_own(ha_thd());
 }
@@ -78,7 +83,7 @@ void ha_varve::leave_own()
 
 void ha_varve::close_own()
 {
-  if (m_own_txn)
+  if (m_own_txn && !table_share->tmp_table)
     varve_txn_close(m_own_txn);
   m_own_txn= nullptr;
   m_txn= nullptr;

@@ -34,6 +34,13 @@ Session *Session::of(THD *thd)
   return session;
 }
 
+varve_txn *Session::sequence_txn()
+{
+  if (!m_sequence_txn && varve_txn_open(db, VARVE_TABLES_LOCKED_BY_CALLER, &m_sequence_txn))
+    return nullptr;
+  return m_sequence_txn;
+}
+
 bool in_transaction(THD *thd)
 {
   return thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
@@ -259,8 +266,9 @@ int close_connection(handlerton *, THD *thd)
   if (session)
   {
     varve_txn_close(session->m_txn);
-    if (session->m_waiter)
-      varve_txn_close(session->m_waiter);
+    for (varve_txn *txn : {session->m_waiter, session->m_sequence_txn})
+      if (txn)
+        varve_txn_close(txn);
     delete session;
   }
   return 0;

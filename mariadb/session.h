@@ -22,6 +22,13 @@ public:
 
   const varve_txn *txn() const { return m_txn; }
 
+  // The transaction of the connection's temporary sequences: a temporary table is one transaction's at a
+  // time, and several handlers of a statement may use it. Null if it could not be made: varve_last_error says
+  // why.
+  varve_txn *sequence_txn();
+  // Whether it is open.
+  bool uses_sequences() const { return m_sequence_txn && varve_txn_is_open(m_sequence_txn); }
+
   // A statement begins, or something in it: a KILL of an earlier one is over, but not one of this, whenever
   // it came. From here on a KILL, soft or hard, ends whatever may take long in this session, and in those
   // that are interrupted with it.
@@ -76,6 +83,8 @@ private:
   varve_txn *const m_txn;
   // For wait_for_writers, from its first use on.
   varve_txn *m_waiter;
+  // For temporary sequences, the same.
+  varve_txn *m_sequence_txn= nullptr;
   // What XA PREPARE of this connection has let go, for its own XA COMMIT or XA ROLLBACK.
   varve_xid m_prepared_xid;
   // Between the first start_statement and the statement's commit or rollback.

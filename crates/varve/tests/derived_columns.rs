@@ -33,6 +33,12 @@ impl ValueSource for Source {
     }
 
     fn computed(&self, table: &str, row: &[Datum<'_>], columns: &[usize]) -> Result<DatumBuf> {
+        if table == "a/dated" {
+            assert_eq!(columns, [4]);
+            let mut out = DatumBuf::new();
+            out.push(Some(&[row[2].unwrap(), row[3].unwrap()].concat()));
+            return Ok(out);
+        }
         assert_eq!((table, columns), ("a/doubles", &[2][..]));
         self.asked.fetch_add(1, Relaxed);
         let parent = row[1].map(|bytes| i64::from_le_bytes(bytes.try_into().unwrap()));
@@ -369,4 +375,53 @@ fn definitions_say_what_is_computed_and_what_is_history() {
     assert!(refused(short).contains("1 bytes"));
     let number = versioned("a/d").system_time("id", "until", FOREVER, &[]);
     assert!(refused(number).contains("times of history"));
+}
+
+/// A column may be computed from the times of history: these are set first.
+#[test]
+fn columns_that_are_made_of_times_are_right_in_history() {
+    let t = Test::new();
+    let parents = t.table(parents());
+    let dated = versioned("a/dated")
+        .column("both", ColumnType::Fixed(8))
+        .index("by_both", &["both"])
+        .computed(&["both"])
+        .foreign_key(refers(Cascade, Cascade));
+    let dated = t.table(with_history(dated, &[]));
+    let mut trx = t.at(5);
+    put(&mut trx, &parents, &[Value::Int(1)]).unwrap();
+    let mut row = living(10, 1, 5).to_vec();
+    row.push(Value::Bytes([5u32.to_be_bytes(), [0xff; 4]].concat()));
+    put(&mut trx, &dated, &row).unwrap();
+    trx.commit().unwrap();
+    let mut trx = t.at(6);
+    change(&mut trx, &parents, &[Value::Int(1)], &[Value::Int(2)]).unwrap();
+    trx.commit().unwrap();
+    let mut trx = t.at(7);
+    delete(&mut trx, &parents, &[Value::Int(2)]).unwrap();
+    let mut cursor = dated.cursor(2).unwrap();
+    for (since, until) in [(5u32, 6u32), (6, 7)] {
+        let key = [since.to_be_bytes(), until.to_be_bytes()].concat();
+        let key = dated.def().key(2, &[Value::Bytes(key)]).unwrap();
+        let found = cursor.seek(&mut trx, &key.datums(), KeyMatch::Exact, LockMode::None);
+        assert!(found.unwrap(), "{since} to {until}");
+    }
+}
+
+/// Rows of the past that come back need their parents again (HIST-1), whichever index says when they ended.
+#[test]
+fn a_row_that_comes_back_needs_its_parent() {
+    let t = Test::new();
+    t.table(parents());
+    let mut def = with_history(versioned("a/c"), &[]).foreign_key(refers(NoAction, NoAction));
+    def.primary.parts.clear();
+    let children = t.table(def);
+    let mut trx = t.at(5);
+    let past = [Value::Int(10), Value::Int(1), time(2), time(3)];
+    put(&mut trx, &children, &past).unwrap();
+    let mut cursor = children.cursor(0).unwrap();
+    assert!(cursor.first(&mut trx, LockMode::Exclusive).unwrap());
+    let row = children.def().row(&living(10, 1, 2)).unwrap();
+    let refused = trx.update(&children, &cursor, &row.datums()).unwrap_err();
+    assert!(matches!(refused, Error::NoReferencedRow(_)), "{refused:?}");
 }

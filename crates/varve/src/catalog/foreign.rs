@@ -126,9 +126,11 @@ impl ColumnNames {
         self.names.iter().all(|(from, to)| from == to)
     }
 
+    /// In any case of ASCII letters, as `TableDef::column_index`.
     fn rename(&self, columns: &mut [String]) {
         for column in columns {
-            if let Some((_, to)) = self.names.iter().find(|(from, _)| from == column) {
+            let is_it = |(from, _): &&(String, String)| from.eq_ignore_ascii_case(column);
+            if let Some((_, to)) = self.names.iter().find(is_it) {
                 column.clone_from(to);
             }
         }

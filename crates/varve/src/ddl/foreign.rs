@@ -237,6 +237,19 @@ pub(super) fn rename_parent(def: &mut TableDef, from: &str, to: &str) {
         .for_each(|key| key.parent = to.to_string());
 }
 
+/// The children of a table whose columns get other names must find them.
+pub(super) fn check_children<'a>(
+    parent: &TableDef,
+    children: impl Iterator<Item = &'a TableDef>,
+) -> Result<()> {
+    for child in children {
+        let keys = child.foreign_keys.iter();
+        let mut to_it = keys.filter(|key| key.parent == parent.name);
+        to_it.try_for_each(|key| check_parent(child, key, parent))?;
+    }
+    Ok(())
+}
+
 fn check_parent(child: &TableDef, key: &ForeignKey, parent: &TableDef) -> Result<()> {
     let fits = child.parent_index(key, parent);
     fits.map(drop).map_err(|why| bad(child, key, why))

@@ -56,7 +56,7 @@ use crate::row::Collations;
 use crate::space::{MIXED, NewSpace, SPARE_FILE, Space, SpaceKind, Spaces};
 use crate::txn::{Core, Isolation, Transaction};
 
-use foreign::{Child, rename_parent};
+use foreign::{Child, check_children, rename_parent};
 use lookups::Prefix;
 
 pub use dictionary::Dictionary;
@@ -533,6 +533,7 @@ impl Ddl {
         def.validate()?;
         let mut changed = vec![def.clone()];
         changed.extend(children.iter().map(|child| child.def.clone()));
+        check_children(&def, changed.iter())?;
         let _reserved = self.reserve([name], &changed);
         // Nothing has to be read for the copy of the definition then.
         let header = PageId::new(def.space, PageNo(0));

@@ -37,9 +37,7 @@ pub(super) fn follow(
         let at = own.iter().position(|&own| own == column)?;
         Some(new.and_then(|new| new[child.parent_columns[at]]))
     });
-    if !table.def.computed.is_empty() {
-        values = compute(trx, table, &values.datums())?;
-    }
+    values = compute(trx, table, values)?;
     // NULL where the child takes none, or a value that is too long for it.
     if table.format.check(&values.datums()).is_err() {
         return Err(Error::RowIsReferenced(table.reference(child.number)));
@@ -50,7 +48,7 @@ pub(super) fn follow(
         let now = trx.value_source(table)?.statement_time()?;
         keep_history(trx, table, time, &row, &now, by)?;
         let is_start = |column| (column == time.start).then_some(Some(&now[..]));
-        values = with_values_of(&values.datums(), is_start);
+        values = compute(trx, table, with_values_of(&values.datums(), is_start))?;
     }
     let done = update_row_by(trx, table, cursor.current(trx)?, &values.datums(), by);
     done.map(drop).map_err(|e| as_childs(table, e))
@@ -73,11 +71,16 @@ fn with_values_of<'a>(row: &[Datum<'_>], other: impl Fn(usize) -> Option<Datum<'
     values
 }
 
-/// The row with its computed columns computed.
-fn compute(trx: &Transaction, table: &OpenTable, row: &[Datum<'_>]) -> Result<DatumBuf> {
+/// The row with its computed columns computed. They may be made of the times, too: to be called when these are
+/// set.
+fn compute(trx: &Transaction, table: &OpenTable, row: DatumBuf) -> Result<DatumBuf> {
     let columns = &table.def.computed;
+    if columns.is_empty() {
+        return Ok(row);
+    }
     let source = trx.value_source(table)?;
-    let computed = source.computed(&table.def.name, row, columns)?;
+    let row = row.datums();
+    let computed = source.computed(&table.def.name, &row, columns)?;
     let computed = computed.datums();
     if computed.len() != columns.len() {
         return Err(Error::invalid(format!(
@@ -87,7 +90,7 @@ fn compute(trx: &Transaction, table: &OpenTable, row: &[Datum<'_>]) -> Result<Da
             table.def.name
         )));
     }
-    Ok(with_values_of(row, |column| {
+    Ok(with_values_of(&row, |column| {
         let at = columns.iter().position(|&computed| computed == column)?;
         Some(computed[at])
     }))
@@ -110,6 +113,7 @@ fn keep_history(
     by: Cascade<'_>,
 ) -> Result<()> {
     let past = with_values(row, |column| (column == time.end).then_some(Some(now)));
+    let past = compute(trx, table, past)?;
     let past = past.datums();
     match insert_row_by(trx, table, &past, OnDuplicate::LockShared, by) {
         Err(Error::DuplicateKey { index }) if is_own_history(trx, table, &index, &past)? => Ok(()),
@@ -132,9 +136,12 @@ fn leave(
     let past = with_values(&cursor.row()?, |column| {
         (column == time.end).then_some(Some(&now))
     });
+    let past = compute(trx, table, past)?;
     match update_row_by(trx, table, current, &past.datums(), by) {
         // What it was is kept already.
-        Err(Error::ForeignDuplicateKey { .. }) => delete_row_by(trx, table, current, by),
+        Err(Error::ForeignDuplicateKey { table: its, .. }) if its == table.def.name => {
+            delete_row_by(trx, table, current, by)
+        }
         done => done.map(drop).map_err(|e| as_childs(table, e)),
     }
 }

@@ -729,6 +729,7 @@ pub(super) fn update_row_by(
     // HIST-1: to others it is deleted then.
     let is_gone = table.def.is_history(values);
     let seen = (!is_gone).then_some(values);
+    let comes_back = !is_gone && table.def.is_history_row(&old);
     if !table.def.has_row_id() && !table.clustered.codec.same_columns(&old, values) {
         let mut key = Vec::new();
         table.clustered.codec.encode_columns(values, &mut key)?;
@@ -756,9 +757,15 @@ pub(super) fn update_row_by(
             return Ok(());
         }
         change_live_row(trx, table, UndoKind::RowUpdate, current, &row, values)?;
+        if comes_back {
+            check_parents(trx, table, 0, values, by)?;
+        }
         for (number, index) in (1..).zip(&table.secondary) {
-            if !index.codec.same_columns(&old, values) {
+            let is_moved = !index.codec.same_columns(&old, values);
+            if is_moved || comes_back {
                 check_parents(trx, table, number, values, by)?;
+            }
+            if is_moved {
                 move_entry(trx, table, index, &old, values, current.key)?;
             }
         }
