@@ -71,8 +71,8 @@ fn with_values_of<'a>(row: &[Datum<'_>], other: impl Fn(usize) -> Option<Datum<'
     values
 }
 
-/// The row with its computed columns computed. They may be made of the times, too: to be called when these are
-/// set.
+/// The row with its computed columns computed. They may be made of the times, too: to be called when these
+/// are set.
 fn compute(trx: &Transaction, table: &OpenTable, row: DatumBuf) -> Result<DatumBuf> {
     let columns = &table.def.computed;
     if columns.is_empty() {
