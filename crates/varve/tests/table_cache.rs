@@ -200,6 +200,29 @@ fn a_row_opens_the_tables_that_it_leads_to() {
     db.close().unwrap();
 }
 
+/// FK-2: a table that takes the place of one that referred to itself took over its children, and was its own
+/// parent for good, without a foreign key.
+#[test]
+fn a_copy_without_the_key_is_not_referenced() {
+    let disk = SimDisk::default();
+    let db = open_with(&disk, 2).unwrap();
+    let key = ForeignKey::new("own", &["k"], "a/t", &["id"]);
+    let mut def = definition("a/t");
+    def.columns[1].ty = ColumnType::u64();
+    let mut copy = def.clone();
+    copy.name = "a/#copy".into();
+    let table = db.create_table(&def.foreign_key(key)).unwrap();
+    assert!(table.is_referenced());
+    db.create_table(&copy).unwrap();
+    db.rename_table("a/t", "a/#old").unwrap();
+    db.rename_table("a/#copy", "a/t").unwrap();
+    db.drop_table("a/#old").unwrap();
+    let table = db.table("a/t").unwrap();
+    assert!(!table.is_referenced());
+    assert!(db.referencing(&table).unwrap().is_empty());
+    db.close().unwrap();
+}
+
 /// TAB-2: who asks for a table by the name that a rename has committed waits until the rename is through.
 #[test]
 fn a_table_that_is_being_renamed_is_waited_for() {

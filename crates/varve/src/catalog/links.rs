@@ -170,17 +170,16 @@ impl Tables {
         child: &OpenTable,
         number: usize,
     ) -> Result<End<(Arc<OpenTable>, usize)>> {
-        let ends = child.links.ends.read();
-        let (known, mut key) = (ends.parents[number].clone(), ends.keys[number].clone());
-        drop(ends);
+        let known = child.links.ends.read().parents[number].clone();
         if let Some(link) = known
             && let Some(parent) = follow(&link.table)
         {
             return Ok(End::Open((parent, link.index)));
         }
-        if key.kept {
+        if child.def.foreign_keys[number].kept {
             return Ok(End::Nobody);
         }
+        let mut key = child.links.keys()[number].clone();
         let parent = loop {
             match self.end(&key.parent)? {
                 End::Open(parent) if parent.is_temporary() => return Ok(End::Nobody),

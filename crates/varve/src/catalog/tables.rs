@@ -49,6 +49,9 @@ pub trait Source: Send + Sync {
 
     fn name_of_space(&self, id: SpaceId) -> Result<Option<String>>;
 
+    /// Opens a table's tablespace, if it is where the table's name says, without the table.
+    fn open_space(&self, id: SpaceId) -> Result<()>;
+
     /// Tables with foreign keys to one of this name.
     fn children_of(&self, name: &str) -> Result<Vec<String>>;
 
@@ -207,7 +210,7 @@ impl Maps {
             !is_held
         });
         let left = self.by_name.len();
-        self.too_many = if left > limit { left + left / 8 } else { 0 };
+        self.too_many = if left > limit { left + limit / 16 } else { 0 };
         idle
     }
 }
@@ -397,7 +400,9 @@ impl Tables {
         }
         let mut children = self.source()?.children_of(name)?;
         let vacant = self.vacant_tables().into_iter();
-        let vacant = vacant.filter(|(_, table)| !table.foreign_keys_to(name).is_empty());
+        // Not the one whose place this one takes, if that referred to itself.
+        let vacant = vacant
+            .filter(|(vacant, table)| vacant != name && !table.foreign_keys_to(name).is_empty());
         children.extend(vacant.map(|(name, _)| name));
         table.links.set_children(&children);
         Ok(())
@@ -448,12 +453,10 @@ impl Tables {
         Ok(found.filter(|table| table.id() == id))
     }
 
-    /// The same by its tablespace.
-    pub fn by_space(&self, id: SpaceId) -> Result<Option<Arc<OpenTable>>> {
-        match self.source()?.name_of_space(id)? {
-            Some(name) => Ok(self.find(&name)?.filter(|table| table.space() == id)),
-            None => Ok(None),
-        }
+    /// Opens a table's tablespace, of which somebody wants pages and nothing else. Nobody drops it meanwhile.
+    pub fn open_space(&self, id: SpaceId) -> Result<()> {
+        let _no_ddl = self.serialize_ddl();
+        self.source()?.open_space(id)
     }
 
     /// The name of the table that has this tablespace.

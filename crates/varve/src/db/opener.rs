@@ -167,6 +167,13 @@ impl Source for TableOpener {
         self.look_up(Lookup::Space(id))
     }
 
+    fn open_space(&self, id: SpaceId) -> Result<()> {
+        match self.name_of_space(id)? {
+            Some(name) => self.spaces.open_at(&table_path(&name), id).map(drop),
+            None => Ok(()),
+        }
+    }
+
     fn children_of(&self, name: &str) -> Result<Vec<String>> {
         let found = self.all(&Prefix::children_of(name))?.into_values();
         Ok(found.map(|found| found.name).collect())

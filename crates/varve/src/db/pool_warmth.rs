@@ -245,12 +245,12 @@ impl Shared {
         text.into()
     }
 
-    /// Has the tablespaces of these pages open, by opening their tables. What can't be opened is passed over.
+    /// Has the tablespaces of these pages open. What can't be opened is passed over.
     fn open_files_of(&self, pages: &[PageId]) {
         for of_one in pages.chunk_by(|a, b| a.space == b.space) {
             let is_open = self.core.undo.env.spaces.get(of_one[0].space).is_some();
             if !is_open && !self.stop.load(Ordering::Relaxed) {
-                let _ = self.core.tables.by_space(of_one[0].space);
+                let _ = self.core.tables.open_space(of_one[0].space);
             }
         }
     }

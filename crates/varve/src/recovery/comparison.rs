@@ -4,7 +4,8 @@
 //! use, if redo names no file that is not where its table's name says. Until it is through DDL waits
 //! ([`Tables::hold_ddl_back`](crate::catalog::Tables::hold_ddl_back)), so that no file is made, removed or
 //! renamed meanwhile but by a thread that opens a table and finds its file elsewhere; and the checkpoint
-//! stays before the records of removals (DDL-3). If it fails the database stops, and the next start tries again.
+//! stays before the records of removals (DDL-3). If it fails the database stops, and the next start tries
+//! again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
