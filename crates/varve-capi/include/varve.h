@@ -370,6 +370,8 @@ typedef struct varve_options {
   // How many table files may be open at the same time, 10 at least; the database has about 20 more files
   // open.
   uint32_t open_files;
+  // How many tables may be open that nobody uses; others are opened when they are needed.
+  uint32_t table_cache;
   // Memory that locks of rows and gaps may take.
   uint64_t lock_memory_bytes;
   // How purge works.
@@ -698,6 +700,9 @@ enum varve_code varve_db_tables(const struct varve_db *db, varve_text_fn each, v
 
 // Changes what commits wait for, from now on.
 enum varve_code varve_db_set_flush_log(const struct varve_db *db, enum varve_flush_log mode);
+
+// Changes how many tables may be open that nobody uses (`table_cache`).
+void varve_db_set_table_cache(const struct varve_db *db, uint32_t tables);
 
 // Changes how much memory locks of rows and gaps may take. Those that are held stay.
 void varve_db_set_lock_memory(const struct varve_db *db, uint64_t bytes);

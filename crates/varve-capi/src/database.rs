@@ -169,6 +169,8 @@ pub struct varve_options {
     /// How many table files may be open at the same time, 10 at least; the database has about 20 more files
     /// open.
     pub open_files: u32,
+    /// How many tables may be open that nobody uses; others are opened when they are needed.
+    pub table_cache: u32,
     /// Memory that locks of rows and gaps may take.
     pub lock_memory_bytes: u64,
     /// How purge works.
@@ -234,6 +236,7 @@ pub unsafe extern "C" fn varve_options_default(options: *mut varve_options) {
         undo_directory: ptr::null(),
         undo_logs: d.undo_logs,
         open_files: d.open_files,
+        table_cache: d.table_cache,
         lock_memory_bytes: d.lock_memory_bytes,
         purge: d.purge.into(),
         flush: d.flush.into(),
@@ -269,6 +272,7 @@ unsafe fn options(o: &varve_options) -> varve::Result<Options> {
         undo_tablespaces: o.undo_tablespaces,
         undo_logs: o.undo_logs,
         open_files: o.open_files,
+        table_cache: o.table_cache,
         lock_memory_bytes: o.lock_memory_bytes,
         purge: o.purge.into(),
         flush: o.flush.into(),
@@ -443,7 +447,7 @@ pub unsafe extern "C" fn varve_db_tables(
     // SAFETY: CAPI-2.
     let db = unsafe { &*db };
     guard(&db.0, || {
-        for name in db.0.tables() {
+        for name in db.0.tables()? {
             // SAFETY: CAPI-2.
             unsafe { tell(each, context, &name) };
         }
@@ -464,6 +468,17 @@ pub unsafe extern "C" fn varve_db_set_flush_log(
         db.0.set_flush_log_at_trx_commit(mode.into());
         Ok(VARVE_OK)
     })
+}
+
+/// Changes how many tables may be open that nobody uses (`table_cache`).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_db_set_table_cache(db: *const varve_db, tables: u32) {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    guard(&db.0, || {
+        db.0.set_table_cache(tables);
+        Ok(VARVE_OK)
+    });
 }
 
 /// Changes how much memory locks of rows and gaps may take. Those that are held stay.

@@ -4,7 +4,7 @@ use std::ffi::{CString, c_char, c_void};
 use std::mem::MaybeUninit;
 use std::ptr;
 
-use varve::{ForeignKey, ForeignKeyChecks, Reference, ReferentialAction, Table};
+use varve::{Database, ForeignKey, ForeignKeyChecks, Reference, ReferentialAction, Table};
 
 use crate::choice::{choice, chosen};
 use crate::collation::{c_text, text};
@@ -183,12 +183,12 @@ unsafe fn tell_keys(
     table: *const varve_table,
     each: varve_foreign_key_fn,
     context: *mut c_void,
-    references: fn(&Table) -> Vec<Reference>,
+    references: fn(&Database, &Table) -> varve::Result<Vec<Reference>>,
 ) -> varve_code {
     // SAFETY: the caller's promise.
     let table = unsafe { &*table };
     guard(&table.db, || {
-        for reference in references(&table.table) {
+        for reference in references(&table.db, &table.table)? {
             // SAFETY: the caller's promise.
             unsafe { tell_key(each, context, &reference) };
         }
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn varve_table_foreign_keys(
     context: *mut c_void,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    unsafe { tell_keys(table, each, context, Table::foreign_keys) }
+    unsafe { tell_keys(table, each, context, Database::foreign_keys) }
 }
 
 /// The same with those that refer to the table, its own among them.
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn varve_table_referencing(
     context: *mut c_void,
 ) -> varve_code {
     // SAFETY: CAPI-2.
-    unsafe { tell_keys(table, each, context, Table::referencing) }
+    unsafe { tell_keys(table, each, context, Database::referencing) }
 }
 
 /// Whether a foreign key refers to the table. Costs next to nothing.

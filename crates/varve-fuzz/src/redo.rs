@@ -183,6 +183,7 @@ fn read_files(input: &mut Input<'_>) {
         checkpoint: Lsn(from),
         // Behind a clean shutdown one reading looks for no marks.
         clean_shutdown: false,
+        files_match: false,
         ..log.control
     };
     // Hardly any memory, so that what the log says goes to a file.

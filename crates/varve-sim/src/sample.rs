@@ -28,6 +28,7 @@ pub fn options() -> Options {
         redo_capacity_bytes: 4 << 20,
         log_buffer_bytes: 2 << 20,
         undo_tablespaces: 2,
+        table_cache: 2,
         lock_wait_timeout: Duration::from_millis(1),
         logger: Some(Arc::new(|_, _| {})),
         ..Options::default()

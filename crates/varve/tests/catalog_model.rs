@@ -350,7 +350,7 @@ impl Run {
     fn check(&self) {
         let db = self.db();
         let names: Vec<_> = self.tables.keys().cloned().collect();
-        assert_eq!(db.tables(), names);
+        assert_eq!(db.tables().unwrap(), names);
         for name in self
             .names
             .iter()

@@ -209,7 +209,7 @@ fn xid() -> Xid {
 
 fn state(db: &Database) -> Result<State> {
     let mut state = State::new();
-    for name in db.tables() {
+    for name in db.tables().unwrap() {
         let table = db.table(&name)?;
         let mut trx = db.begin(Isolation::RepeatableRead);
         let mut rows = BTreeMap::new();
@@ -381,7 +381,7 @@ fn check(db: &Database, may_hold: &[State], garbage: Garbage) -> Result<(), Stri
         return Err("purge does not come to an end".into());
     }
     db.core().undo.check().map_err(|e| e.to_string())?;
-    for name in db.tables() {
+    for name in db.tables().unwrap() {
         let table = db.table(&name).map_err(|e| e.to_string())?;
         let report = db.check_table(&table).map_err(|e| e.to_string())?;
         let left = report.old_overflow_pages + report.deleted_rows;
@@ -650,15 +650,16 @@ fn a_file_that_is_refused_for_a_moment_is_not_given_up() {
         let fault = Fault::always(Operation::Open, Failure::Io);
         disk.inject(fault.on(file).limited(0, 1));
     };
-    // After an orderly end there is nothing to apply: others can be used.
+    // After an orderly end there is nothing to apply: others can be used, and it when it can be opened.
     refuse("a/t.vdt");
     let db = open(&disk).unwrap();
-    assert_eq!(db.tables(), ["a/u"]);
     let why = db.table("a/t").map(drop).unwrap_err();
     assert!(
         matches!(&why, Error::Io { path, .. } if path.ends_with("a/t.vdt")),
         "{why}"
     );
+    db.table("a/u").unwrap();
+    db.table("a/t").unwrap();
     db.close().unwrap();
 
     let db = open(&disk).unwrap();

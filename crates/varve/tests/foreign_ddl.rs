@@ -31,11 +31,11 @@ fn definitions_come_back() {
     let db = Database::open(dir.path(), small::options()).unwrap();
     let children = db.table("a/children").unwrap();
     assert_eq!(children.def().foreign_keys, def.foreign_keys);
-    let reference = &children.foreign_keys()[0];
+    let reference = &db.foreign_keys(&children).unwrap()[0];
     assert_eq!(reference.parent.as_ref().unwrap().index, "PRIMARY");
     let parents = db.table("a/parents").unwrap();
     assert!(parents.is_referenced() && !children.is_referenced());
-    assert_eq!(parents.referencing()[0].child, "a/children");
+    assert_eq!(db.referencing(&parents).unwrap()[0].child, "a/children");
     let mut trx = db.begin(Isolation::RepeatableRead);
     let refused = child(&mut trx, &children, 40, Some(4));
     assert!(
@@ -117,7 +117,10 @@ fn parents_stay_and_keep_their_children() {
             db.table("b/elders").unwrap(),
             db.table("a/children").unwrap(),
         );
-        assert_eq!(children.foreign_keys()[0].key.parent, "b/elders");
+        assert_eq!(
+            db.foreign_keys(&children).unwrap()[0].key.parent,
+            "b/elders"
+        );
         let mut trx = db.begin(Isolation::RepeatableRead);
         let refused = child(&mut trx, &children, 40, Some(4));
         assert!(
@@ -331,8 +334,8 @@ fn ddl_of_tables_and_schemas_with_foreign_keys() {
     // DEF-2: the copies of the child's definition, too, but for names, now and after a restart.
     let check = |db: &Database| {
         let kids = db.table("a/kids").unwrap();
-        assert_eq!(kids.foreign_keys()[0].key.name, "kid_parent");
-        assert_eq!(kids.foreign_keys()[0].key.parent, "a/elders");
+        assert_eq!(db.foreign_keys(&kids).unwrap()[0].key.name, "kid_parent");
+        assert_eq!(db.foreign_keys(&kids).unwrap()[0].key.parent, "a/elders");
         let report = db.check_table(&kids).unwrap();
         assert!(
             report.errors.is_empty() && report.notes.is_empty(),

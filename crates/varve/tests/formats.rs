@@ -23,7 +23,7 @@ use varve_sim::sample::{self, DIR};
 use varve_sim::{CrashPoints, SimDisk};
 
 /// All of which there are databases.
-const VERSIONS: [u32; 2] = [4, 5];
+const VERSIONS: [u32; 3] = [4, 5, 6];
 const NAMES: [&str; 2] = ["closed", "crashed"];
 const ROWS: i64 = 150;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -289,7 +289,7 @@ fn check(disk: &SimDisk, name: &str, of: &str) {
         expected = crashed_rows(true);
     }
     assert_eq!(checked_rows(&db, "a/t"), expected, "{of}");
-    let mut tables: Vec<_> = db.tables().into_iter().collect();
+    let mut tables: Vec<_> = db.tables().unwrap().into_iter().collect();
     tables.sort();
     let late = (name == "crashed").then_some("b/late");
     let names: Vec<_> = ["a/t"].into_iter().chain(late).chain(["b/other"]).collect();
@@ -358,8 +358,11 @@ fn is_refused_by(of: u32, disk: &SimDisk) -> bool {
 /// and this one goes on with it.
 #[test]
 fn an_interrupted_upgrade_is_refused_or_untouched() {
-    for name in NAMES {
-        let disk = stored(OLDEST_VERSION, name);
+    let older = VERSIONS
+        .into_iter()
+        .filter(|&version| version < FORMAT_VERSION);
+    for (version, name) in older.flat_map(|version| NAMES.map(|name| (version, name))) {
+        let disk = stored(version, name);
         let db = open(&disk).unwrap();
         assert!(db.wait_for_recovery(PATIENCE));
         db.crash();
@@ -370,18 +373,18 @@ fn an_interrupted_upgrade_is_refused_or_untouched() {
         for moment in 0..=moments {
             points.advance(moment);
             let left = SimDisk::new(points.crash(&mut rng));
-            match is_refused_by(OLDEST_VERSION, &left) {
+            match is_refused_by(version, &left) {
                 true => refused += 1,
                 false => {
                     untouched += 1;
-                    for (path, version) in versions(&left) {
-                        assert_eq!(version, OLDEST_VERSION, "{path:?} at {moment}");
+                    for (path, found) in versions(&left) {
+                        assert!(found <= version, "{path:?} at {moment}");
                     }
                 }
             }
             // All moments around the first writes.
             if moment < 12 || moment % 16 == 0 {
-                let of = format!("{name} of version {OLDEST_VERSION}, power lost at {moment}");
+                let of = format!("{name} of version {version}, power lost at {moment}");
                 let db = open(&left).unwrap_or_else(|e| panic!("{of}: {e}"));
                 assert!(db.wait_for_recovery(PATIENCE));
                 let expected = match name {
@@ -395,11 +398,13 @@ fn an_interrupted_upgrade_is_refused_or_untouched() {
                 let copies = copies.filter(|(path, _)| path.ends_with("varve.ctl"));
                 let copies: Vec<_> = copies.map(|(_, version)| version).collect();
                 assert_eq!(copies, [FORMAT_VERSION; 2], "{of}");
+                // DEF-3
+                check_offline(&left, &of);
             }
         }
         assert!(
             untouched > 0 && refused > untouched,
-            "{name}: {untouched}, {refused}"
+            "{name} of version {version}: {untouched}, {refused}"
         );
     }
 }

@@ -284,7 +284,7 @@ fn ddl_waits_for_a_recovered_transaction() {
     }
     db.commit_prepared(&xid("x")).unwrap();
     dropper.join().unwrap().unwrap();
-    assert!(db.tables().is_empty());
+    assert!(db.tables().unwrap().is_empty());
 }
 
 /// A rollback that a crash interrupts must not leave a transaction that can still be committed (UNDO-7).

@@ -263,7 +263,7 @@ impl Session {
                 }
             }
             "tables" => {
-                let tables = self.db.tables();
+                let tables = self.db.tables()?;
                 let names = tables.iter().filter_map(|name| name.strip_prefix(SCHEMA));
                 return Ok(names.collect::<Vec<_>>().join(" "));
             }

@@ -67,6 +67,11 @@ impl TableDef {
         }
     }
 
+    /// What stands before the name in an encoded definition: what a rename does not change.
+    pub(crate) fn before_name(encoded: &[u8]) -> Option<&[u8]> {
+        encoded.get(..NAME_AT)
+    }
+
     /// Where the table's name ends in an encoded definition.
     pub(super) fn name_end(encoded: &[u8]) -> usize {
         let name = u16::from_le_bytes([encoded[NAME_AT], encoded[NAME_AT + 1]]);

@@ -1,54 +1,85 @@
 //! What open tables know of each other by their foreign keys.
 //!
-//! Each handle has its links: for each of its foreign keys the parent, and the children of the table, as far
-//! as they are there. They are made anew, under the lock of `Tables`, whenever a table at one of their ends
-//! appears, goes or is replaced. A handle refers to others weakly: tables may refer to each other in circles.
-//! What the parents are called is here, too: a parent can be renamed while statements use its children, whose
-//! handles stay. `OpenTable::def` has the names of when the handle was opened.
+//! Each handle has its links: for each of its foreign keys the parent's name, and the names of the tables
+//! that refer to it. The table at the other end is looked up when a statement needs it, and remembered
+//! weakly: tables may refer to each other in circles, and none keeps another one open. What the parents are
+//! called is here rather than in `OpenTable::def`, which has their names of when the handle was opened: a
+//! parent can be renamed while statements use its children, whose handles stay.
 //!
-//! - **FK-2** Between two changes of `Tables` the links of each handle that it has are those that the
-//!   definitions say. A statement that has locked the table at the other end, and finds that it is not
-//!   dropped, works with the right one: DDL locks a table before it drops or replaces it, and marks it as
-//!   dropped before it lets go. Who finds the mark waits until that DDL statement has changed `Tables`
-//!   ([`Tables::serialize_ddl`](super::Tables::serialize_ddl)), and looks again.
+//! - **FK-2** Between two DDL statements the names in each handle are those that the definitions say: who
+//!   opens a table reads them, and DDL changes those of handles that are there (TAB-2). A statement that has
+//!   locked the table at the other end, and finds that it is not dropped, works with the right one: DDL locks
+//!   a table before it drops or replaces it, and marks it as dropped before it lets go. Who finds the mark
+//!   waits until that DDL statement has changed `Tables`
+//!   ([`Tables::serialize_ddl`](super::Tables::serialize_ddl)), and looks the name up again.
 //!
 //! A table whose name begins with `#` is being made for another one, or is what another one replaced. It is
 //! nobody's parent, and no parent knows it as a child; but the rows that it gets have parents by the foreign
 //! keys that are new. While a table has stepped aside its children's new rows, and changes of its parents,
 //! wait for the one that takes its place.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
 
+use crate::base::Result;
+
 use super::foreign::ForeignKey;
 use super::table::OpenTable;
+use super::tables::{End, Tables};
 
 /// A foreign key of the handle, seen from the child.
-pub struct Parent {
-    pub table: Weak<OpenTable>,
+struct Parent {
+    table: Weak<OpenTable>,
     /// Of the parent: the index that begins with what is referred to.
-    pub index: usize,
+    index: usize,
 }
 
 /// A foreign key of another table, or of this one, seen from the parent.
-pub struct Child {
-    pub table: Weak<OpenTable>,
+pub struct ChildKey {
     /// Which of the child's foreign keys it is.
     pub number: usize,
     pub parent_columns: Vec<usize>,
 }
 
+/// A table that refers to this one.
+pub struct ChildLink {
+    pub name: String,
+    found: RwLock<Option<FoundChild>>,
+}
+
+#[derive(Clone)]
+struct FoundChild {
+    table: Weak<OpenTable>,
+    keys: Arc<[ChildKey]>,
+}
+
+impl ChildLink {
+    fn new(name: &str) -> Arc<ChildLink> {
+        Arc::new(ChildLink {
+            name: name.into(),
+            found: RwLock::default(),
+        })
+    }
+
+    /// Its foreign keys to this table, if they are known: they are the same as long as the link is.
+    pub fn keys(&self) -> Option<Arc<[ChildKey]>> {
+        let found = self.found.read();
+        found.as_ref().map(|found| found.keys.clone())
+    }
+}
+
+/// An open child, and its foreign keys that are looked at.
+pub type OpenChild = (Arc<OpenTable>, Arc<[ChildKey]>);
+
 #[derive(Default)]
 struct Ends {
     /// By the number of the foreign key: what the parent is called now.
     names: Arc<[String]>,
-    /// By the number of the foreign key; `None`: there is no such table, or it can't be the parent.
-    parents: Arc<[Option<Arc<Parent>>]>,
-    children: Arc<[Arc<Child>]>,
-    /// A child has stepped aside for its copy, which has not taken its place yet.
-    waits: bool,
+    /// By the number of the foreign key: what was found last.
+    parents: Vec<Option<Arc<Parent>>>,
+    children: Arc<[Arc<ChildLink>]>,
 }
 
 pub struct Links {
@@ -58,13 +89,20 @@ pub struct Links {
     has_children: AtomicBool,
 }
 
+/// The table that a link leads to, if it is open still (TAB-3).
+fn follow(table: &Weak<OpenTable>) -> Option<Arc<OpenTable>> {
+    let table = table.upgrade()?;
+    fence(Ordering::SeqCst);
+    (!table.is_dropped()).then_some(table)
+}
+
 impl Links {
-    /// Of a handle with these foreign keys, tied to nobody.
+    /// Of a handle with these foreign keys, and without children.
     pub(super) fn new(keys: &[ForeignKey]) -> Links {
-        let names = keys.iter().map(|key| key.parent.clone()).collect();
         Links {
             ends: RwLock::new(Ends {
-                names,
+                names: keys.iter().map(|key| key.parent.clone()).collect(),
+                parents: keys.iter().map(|_| None).collect(),
                 ..Ends::default()
             }),
             has_children: AtomicBool::new(false),
@@ -76,13 +114,8 @@ impl Links {
         self.has_children.load(Ordering::Relaxed)
     }
 
-    pub fn children(&self) -> Arc<[Arc<Child>]> {
+    pub fn children(&self) -> Arc<[Arc<ChildLink>]> {
         self.ends.read().children.clone()
-    }
-
-    /// The parent by this foreign key.
-    pub fn parent(&self, number: usize) -> Option<Arc<Parent>> {
-        self.ends.read().parents.get(number)?.clone()
     }
 
     /// What the parents are called, by the number of the foreign key.
@@ -90,74 +123,116 @@ impl Links {
         self.ends.read().names.clone()
     }
 
-    /// Whether a child has stepped aside for a moment.
-    pub fn waits_for_child(&self) -> bool {
-        self.ends.read().waits
+    pub(super) fn set_children(&self, names: &[String]) {
+        self.change_children(|_| names.iter().map(|name| ChildLink::new(name)).collect());
     }
 
-    pub(super) fn set(
-        &self,
-        parents: Vec<Option<Arc<Parent>>>,
-        children: Vec<Arc<Child>>,
-        waits: bool,
-    ) {
-        self.has_children
-            .store(waits || !children.is_empty(), Ordering::Relaxed);
+    /// The table of this name refers to this one, by foreign keys that nobody knows yet.
+    pub(super) fn add_child(&self, name: &str) {
+        self.change_children(|links| {
+            let others = links.iter().filter(|link| link.name != name).cloned();
+            others.chain([ChildLink::new(name)]).collect()
+        });
+    }
+
+    pub(super) fn remove_child(&self, name: &str) {
+        self.change_children(|links| {
+            let others = links.iter().filter(|link| link.name != name);
+            others.cloned().collect()
+        });
+    }
+
+    fn change_children(&self, change: impl FnOnce(&[Arc<ChildLink>]) -> Arc<[Arc<ChildLink>]>) {
         let mut ends = self.ends.write();
-        ends.parents = parents.into();
-        ends.children = children.into();
-        ends.waits = waits;
+        ends.children = change(&ends.children);
+        let has_some = !ends.children.is_empty();
+        self.has_children.store(has_some, Ordering::Relaxed);
     }
 
     /// A parent has another name.
     pub(super) fn rename_parent(&self, from: &str, to: &str) {
+        if !self.ends.read().names.iter().any(|name| name == from) {
+            return;
+        }
         let mut ends = self.ends.write();
         let name = |name: &String| if name == from { to } else { name }.to_string();
         ends.names = ends.names.iter().map(name).collect();
     }
 }
 
-/// The parents of `child`, by foreign key.
-pub(super) fn parents_of(
-    child: &Arc<OpenTable>,
-    by_name: impl Fn(&str) -> Option<Arc<OpenTable>>,
-) -> Vec<Option<Arc<Parent>>> {
-    let parent = |(key, name): (&ForeignKey, &String)| {
-        if key.kept {
-            return None;
+impl Tables {
+    /// The parent of `child` by its foreign key with this number, and the index in which its rows are found.
+    /// One that can't be the parent is nobody.
+    pub fn parent_of(
+        &self,
+        child: &OpenTable,
+        number: usize,
+    ) -> Result<End<(Arc<OpenTable>, usize)>> {
+        let known = child.links.ends.read().parents[number].clone();
+        if let Some(link) = known
+            && let Some(parent) = follow(&link.table)
+        {
+            return Ok(End::Open((parent, link.index)));
         }
-        let parent = by_name(name)?;
-        let (_, index) = child.def.parent_index(key, &parent.def).ok()?;
+        let key = &child.def.foreign_keys[number];
+        if key.kept {
+            return Ok(End::Nobody);
+        }
+        let mut name = child.links.parent_names()[number].clone();
+        let parent = loop {
+            match self.end(&name)? {
+                End::Open(parent) if parent.is_temporary() => return Ok(End::Nobody),
+                End::Open(parent) => break parent,
+                End::Vacant => return Ok(End::Vacant),
+                End::Nobody => {}
+            }
+            // It may have been renamed meanwhile.
+            match child.links.parent_names()[number].clone() {
+                now if now == name => return Ok(End::Nobody),
+                now => name = now,
+            }
+        };
+        let Ok((_, index)) = child.def.parent_index(key, &parent.def) else {
+            return Ok(End::Nobody);
+        };
         let table = Arc::downgrade(&parent);
-        Some(Arc::new(Parent { table, index }))
-    };
-    let names = child.links.parent_names();
-    child
-        .def
-        .foreign_keys
-        .iter()
-        .zip(&*names)
-        .map(parent)
-        .collect()
+        child.links.ends.write().parents[number] = Some(Arc::new(Parent { table, index }));
+        Ok(End::Open((parent, index)))
+    }
+
+    /// The child that a link of `parent` leads to. Nobody is there, too, if the child has been renamed: then
+    /// the parent has other links.
+    pub fn child_of(&self, parent: &OpenTable, link: &ChildLink) -> Result<End<OpenChild>> {
+        let known = link.found.read().clone();
+        if let Some(found) = known
+            && let Some(child) = follow(&found.table)
+        {
+            return Ok(End::Open((child, found.keys)));
+        }
+        let child = match self.end(&link.name)? {
+            End::Open(child) => child,
+            End::Vacant => return Ok(End::Vacant),
+            End::Nobody => return Ok(End::Nobody),
+        };
+        let keys: Arc<[ChildKey]> = keys_to(&child, parent).into();
+        *link.found.write() = Some(FoundChild {
+            table: Arc::downgrade(&child),
+            keys: keys.clone(),
+        });
+        Ok(End::Open((child, keys)))
+    }
 }
 
-/// The children of `parent` among these tables.
-pub(super) fn children_of(
-    parent: &Arc<OpenTable>,
-    tables: impl Iterator<Item = Arc<OpenTable>>,
-) -> Vec<Arc<Child>> {
-    let mut children = Vec::new();
-    for child in tables {
-        for number in child.foreign_keys_to(&parent.def.name) {
-            let key = &child.def.foreign_keys[number];
-            if let Ok((parent_columns, _)) = child.def.parent_index(key, &parent.def) {
-                children.push(Arc::new(Child {
-                    table: Arc::downgrade(&child),
-                    number,
-                    parent_columns,
-                }));
-            }
-        }
-    }
-    children
+/// The foreign keys of `child` by which rows of `parent` have children.
+fn keys_to(child: &OpenTable, parent: &OpenTable) -> Vec<ChildKey> {
+    let numbers = child.foreign_keys_to(&parent.def.name).into_iter();
+    let key = |number| {
+        let key = &child.def.foreign_keys[number];
+        let (parent_columns, _) = child.def.parent_index(key, &parent.def).ok()?;
+        Some(ChildKey {
+            number,
+            parent_columns,
+        })
+    };
+    numbers.filter_map(key).collect()
 }

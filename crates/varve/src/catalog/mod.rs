@@ -17,7 +17,7 @@ mod tests;
 pub use def::{IndexDef, MAX_COLUMNS, MAX_INDEXES, MAX_NAME_BYTES, PRIMARY_NAME, TableDef};
 pub use def_copy::{COPY_AT, CopyReader, copy_page, first_copy, second_copy};
 pub use foreign::{ChildColumns, ForeignKey, ReferentialAction};
-pub use links::{Child, Parent};
+pub use links::{ChildKey, ChildLink};
 pub use overflow::{
     ChainWalk, OVERFLOW_HEADER_AT, OverflowPage, TemporaryPages, overflow_capacity,
 };
@@ -25,4 +25,4 @@ pub use record::{DELETED, ENTRY_LEN, EXTERNAL, EntryRecord, ROW_AT, RowRecord, e
 pub use table::{
     Claim, Estimates, FIRST_ROOT_PAGE, IndexEstimate, META_PAGE, OpenIndex, OpenTable, ROW_IDS_END,
 };
-pub use tables::{BrokenTable, Tables, is_aside, schema_of};
+pub use tables::{BrokenTable, End, Opened, Reserved, Source, Tables, is_aside, schema_of};

@@ -117,6 +117,8 @@ pub struct OpenTable {
     /// go through.
     auto_inc_lockers: AtomicU32,
     auto_inc_gate: RwLock<()>,
+    /// When somebody asked for the table last, by the clock of `Tables`. Relaxed: see there.
+    last_use: AtomicU64,
 }
 
 impl OpenTable {
@@ -206,21 +208,21 @@ impl OpenTable {
             estimates: Estimates::default(),
             auto_inc_lockers: AtomicU32::new(0),
             auto_inc_gate: RwLock::new(()),
+            last_use: AtomicU64::new(0),
             def,
         };
         table.load_counters()?;
         Ok(table)
     }
 
-    /// Has the pages in the pool that `open` looks at. What can't be read, or is damaged, it will tell.
-    pub fn read_ahead(def: &TableDef, mtr: &Arc<MtrEnv>, spaces: &Spaces) {
-        let Ok(space) = spaces.require(def.space) else {
-            return;
-        };
-        let clustered = Tree::open(mtr.clone(), space, def.primary.root, def.primary.id);
-        let _ = clustered.estimate_between(&[], None);
-        if def.auto_increment.is_some() {
-            let _ = mtr.pool.shared(PageId::new(def.space, META_PAGE));
+    pub(super) fn last_use(&self) -> u64 {
+        self.last_use.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn used_at(&self, now: u64) {
+        // Most leave the shared cache line alone.
+        if self.last_use() != now {
+            self.last_use.store(now, Ordering::Relaxed);
         }
     }
 

@@ -1,35 +1,105 @@
-//! The tables of a database by name and id.
+//! The tables of a database by name and id: a cache of open tables over the stored definitions.
+//!
+//! A table is opened when somebody asks for it first ([`Source`] does it), and stays open while it is held.
+//! More tables than the limit are open only as long as all of them are held: those that were asked for
+//! longest ago go first. Temporary tables, and those that stand aside for others, stay: there is something
+//! about them that is stored nowhere. What a table that goes had in memory only is made again when it comes
+//! back: estimates from the trees, the next row id from the last key, the AUTO_INCREMENT counter from the
+//! meta page, as after a restart.
+//!
+//! - **TAB-1** Each table has one handle at most: it is made by the thread that has **reserved** the table's
+//!   name. Others that ask for the table wait for that thread, and for no other one. Nobody waits for
+//!   anything but the disk while he has a reservation, nor asks for a table, but DDL.
+//! - **TAB-2** A handle has the committed definition. A DDL statement reserves the names of all tables whose
+//!   definitions it changes, and of their parents, whose list of children changes: from before its commit
+//!   until `Tables` says the same. So a definition that was read before the commit has led to a handle by
+//!   then, which the statement holds or changes, or it is read again.
+//! - **TAB-3** A handle that goes is held by nobody. Who holds the lock of the maps for writing, and finds no
+//!   other reference than the maps', knows that no thread can take one from there. A link of a foreign key
+//!   may still become one (`links`): so the handle is marked as dropped first, and references are counted
+//!   then; who follows a link does it the other way round, and looks the name up again if he finds the mark.
+//!
+//! No file is read or written under the lock of the maps.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
-use crate::base::{Error, Result, TableId};
+use crate::base::{Error, Result, SpaceId, TableId};
 
 use super::def::TableDef;
-use super::links::{children_of, parents_of};
 use super::table::OpenTable;
+
+/// The stored definitions, and how to open what they define.
+pub trait Source: Send + Sync {
+    /// Opens the table of this name. Called by the thread that has reserved the name.
+    ///
+    /// # Errors
+    ///
+    /// What may pass: the table is not broken.
+    fn open(&self, name: &str) -> Result<Opened>;
+
+    /// The definition of this name, if it can be read.
+    fn definition(&self, name: &str) -> Result<Option<TableDef>>;
+
+    fn name_of(&self, id: TableId) -> Result<Option<String>>;
+
+    fn name_of_space(&self, id: SpaceId) -> Result<Option<String>>;
+
+    /// Opens a table's tablespace, if it is where the table's name says, without the table.
+    fn open_space(&self, id: SpaceId) -> Result<()>;
+
+    /// Tables with foreign keys to one of this name.
+    fn children_of(&self, name: &str) -> Result<Vec<String>>;
+
+    /// The names of all tables.
+    fn names(&self) -> Result<Vec<String>>;
+}
+
+/// What came of opening a table.
+pub enum Opened {
+    Table(Box<OpenTable>),
+    Broken(Box<BrokenTable>),
+    /// There is no definition of the name.
+    Absent,
+}
+
+/// What a look-up by name finds.
+enum Found {
+    Table(Arc<OpenTable>),
+    /// Why it can't be used.
+    Broken(Error),
+    /// The table of this name has stepped aside for another one.
+    Vacant,
+    Absent,
+}
+
+/// The other end of a foreign key.
+pub enum End<T> {
+    /// It may have been dropped by a statement that is not through.
+    Open(T),
+    /// It has stepped aside for another table, as ALTER TABLE has it do for a moment.
+    Vacant,
+    /// There is none, or it can't be used.
+    Nobody,
+}
 
 #[derive(Default)]
 struct Maps {
     by_name: HashMap<String, Arc<OpenTable>>,
     by_id: HashMap<TableId, Arc<OpenTable>>,
     broken: HashMap<String, BrokenTable>,
-    /// The names of open tables with foreign keys, by the name of the parent, which need not be there.
-    children: HashMap<String, BTreeSet<String>>,
-    /// The tables that have constraints, by `constraint_key`.
-    constraints: HashMap<String, String>,
     /// The tables that have stepped aside for others, which have not taken their places yet, and whose names
     /// theirs were. They are children and own constraints under these names meanwhile.
     vacant: HashMap<TableId, (String, Arc<OpenTable>)>,
+    /// So many tables were open when as many as possible had gone: more must be before it is tried again.
+    too_many: usize,
 }
 
-/// Constraint names are unique in a schema, in any case of letters.
-fn constraint_key(table: &str, constraint: &str) -> String {
-    format!("{}/{}", schema_of(table), constraint.to_lowercase())
-}
+/// References to a handle that nobody holds: one by its name, one by its id.
+const OWN_REFERENCES: usize = 2;
 
 impl Maps {
     /// Returns the table that had this name and stepped aside.
@@ -45,55 +115,55 @@ impl Maps {
         if let Some(before) = &before {
             self.unregister(&name, before);
         }
-        self.by_id.insert(table.id(), table.clone());
+        let other = self.by_id.insert(table.id(), table.clone());
+        assert!(other.is_none(), "TAB-1");
         if !is_aside(&name) {
             self.register(&name, &table);
         }
-        self.by_name.insert(name, table);
+        let other = self.by_name.insert(name, table);
+        assert!(other.is_none(), "TAB-1");
         before
     }
 
     /// Takes the handle out, unless another one has its place by now.
     fn remove(&mut self, table: &OpenTable) {
+        let here = self.by_id.get(&table.id());
+        if here.is_none_or(|here| !std::ptr::eq(&**here, table)) {
+            return;
+        }
         self.by_id.remove(&table.id());
         if let Some((name, _)) = self.vacant.remove(&table.id()) {
             self.unregister(&name, table);
         }
         let name = &table.def.name;
-        if self.by_name.get(name).is_none_or(|t| t.id() != table.id()) {
-            return;
-        }
         self.by_name.remove(name);
         if !is_aside(name) {
             self.unregister(name, table);
         }
     }
 
-    /// The table is the child of its parents by this name, and owns its constraints.
-    fn register(&mut self, name: &str, table: &OpenTable) {
-        let parents = table.links.parent_names();
-        for (key, parent) in table.def.foreign_keys.iter().zip(&*parents) {
-            let children = self.children.entry(parent.clone()).or_default();
-            children.insert(name.to_string());
-            let constraint = constraint_key(name, &key.name);
-            self.constraints.insert(constraint, name.to_string());
+    /// The table is the child of its parents by this name.
+    fn register(&self, name: &str, table: &OpenTable) {
+        for parent in &*table.links.parent_names() {
+            if let Some(parent) = self.by_name.get(parent) {
+                parent.links.add_child(name);
+            }
+        }
+        // Its own parent, perhaps, which is not in the map yet.
+        if table
+            .links
+            .parent_names()
+            .iter()
+            .any(|parent| parent == name)
+        {
+            table.links.add_child(name);
         }
     }
 
-    fn unregister(&mut self, name: &str, table: &OpenTable) {
-        let parents = table.links.parent_names();
-        for (key, parent) in table.def.foreign_keys.iter().zip(&*parents) {
-            let constraint = self.constraints.entry(constraint_key(name, &key.name));
-            if let Entry::Occupied(owner) = constraint
-                && owner.get() == name
-            {
-                owner.remove();
-            }
-            if let Entry::Occupied(mut children) = self.children.entry(parent.clone()) {
-                children.get_mut().remove(name);
-                if children.get().is_empty() {
-                    children.remove();
-                }
+    fn unregister(&self, name: &str, table: &OpenTable) {
+        for parent in &*table.links.parent_names() {
+            if let Some(parent) = self.by_name.get(parent) {
+                parent.links.remove_child(name);
             }
         }
     }
@@ -104,61 +174,46 @@ impl Maps {
             .map(|(_, table)| table)
     }
 
-    /// The table of this name, or the one that had it and stepped aside.
-    fn named(&self, name: &str) -> Option<Arc<OpenTable>> {
-        self.by_name
-            .get(name)
-            .or_else(|| self.vacant(name))
-            .cloned()
+    /// The open children of a table that is renamed follow it, also those that are being made.
+    fn rename_parent(&self, from: &str, to: &str) {
+        let open = self.by_name.values();
+        open.for_each(|table| table.links.rename_parent(from, to));
     }
 
-    /// Tables that are aside and have a foreign key to a table of this name.
-    fn aside_children_of(&self, parent: &str) -> Vec<Arc<OpenTable>> {
-        let all = self.by_name.iter();
-        let aside = all.filter(|(name, table)| {
-            is_aside(name) && table.links.parent_names().iter().any(|name| name == parent)
-        });
-        aside.map(|(_, table)| table.clone()).collect()
-    }
-
-    /// The children of a table that is renamed follow it, also those that are being made.
-    fn rename_parent(&mut self, from: &str, to: &str) {
-        for child in self.aside_children_of(from) {
-            child.links.rename_parent(from, to);
-            self.link(&child);
+    /// Takes out tables that nobody holds, if there are more than `limit`, those first that were asked for
+    /// longest ago. The caller drops them when he has let the lock go.
+    fn evict(&mut self, limit: usize) -> Vec<Arc<OpenTable>> {
+        let Some(surplus @ 1..) = self.by_name.len().checked_sub(limit) else {
+            self.too_many = 0;
+            return Vec::new();
+        };
+        if self.by_name.len() < self.too_many {
+            return Vec::new();
         }
-        let Some(children) = self.children.remove(from) else {
-            return;
+        let may_go = |table: &&Arc<OpenTable>| {
+            let stays = table.is_temporary() || is_aside(&table.def.name);
+            !stays && Arc::strong_count(table) == OWN_REFERENCES
         };
-        let tables = children.iter().filter_map(|name| self.by_name.get(name));
-        tables.for_each(|child| child.links.rename_parent(from, to));
-        self.children
-            .entry(to.to_string())
-            .or_default()
-            .extend(children);
-    }
-
-    /// FK-2: the links of this table and of those that are tied to it by foreign keys, of old and of new.
-    fn link_around(&self, changed: &OpenTable) {
-        let name = &changed.def.name;
-        let children = self.children.get(name).into_iter().flatten();
-        let parents = changed.links.parent_names();
-        let names: BTreeSet<&String> = children.chain(&*parents).chain([name]).collect();
-        let tables = names.into_iter().filter_map(|name| self.by_name.get(name));
-        tables.for_each(|table| self.link(table));
-    }
-
-    fn link(&self, table: &Arc<OpenTable>) {
-        let by_name = |name: &str| {
-            let named = self.by_name.get(name)?;
-            (!named.is_temporary()).then(|| named.clone())
-        };
-        let is_parent = !table.is_temporary() && !is_aside(&table.def.name);
-        let named = self.children.get(&table.def.name).filter(|_| is_parent);
-        let named = || named.into_iter().flatten();
-        let waits = named().any(|name| self.vacant(name).is_some());
-        let children = children_of(table, named().filter_map(|name| by_name(name)));
-        table.links.set(parents_of(table, by_name), children, waits);
+        let mut idle: Vec<_> = self.by_name.values().filter(may_go).cloned().collect();
+        idle.sort_by_cached_key(|table| table.last_use());
+        // A few more than necessary, so that not every new table has to look at all of them.
+        idle.truncate(surplus + limit / 16);
+        // TAB-3. One reference is ours.
+        idle.retain(|table| {
+            table.set_dropped(true);
+            fence(Ordering::SeqCst);
+            let is_held = Arc::strong_count(table) > OWN_REFERENCES + 1;
+            if is_held {
+                table.set_dropped(false);
+            } else {
+                self.by_id.remove(&table.id());
+                self.by_name.remove(&table.def.name);
+            }
+            !is_held
+        });
+        let left = self.by_name.len();
+        self.too_many = if left > limit { left + limit / 16 } else { 0 };
+        idle
     }
 }
 
@@ -181,79 +236,251 @@ pub struct BrokenTable {
     pub def: Option<TableDef>,
 }
 
-/// The open tables. Writers are DDL statements; readers hold the lock for a look-up.
+/// The open tables, and the way to the others.
 #[derive(Default)]
 pub struct Tables {
     maps: RwLock<Maps>,
     ddl: Mutex<()>,
+    /// DDL has to wait for recovery.
+    is_held_back: Mutex<bool>,
+    goes_on: Condvar,
+    source: OnceLock<Box<dyn Source>>,
+    reserved: Mutex<HashSet<String>>,
+    /// A reservation has ended.
+    released: Condvar,
+    /// Relaxed: it stands for itself.
+    limit: AtomicUsize,
+    /// Counts tables that were opened, to tell older uses from newer ones. Relaxed: see `Maps::evict`; a use
+    /// that is taken for another one costs an open at most.
+    clock: AtomicU64,
+    opened: AtomicU64,
+}
+
+/// The right to open tables of some names, or to change their definitions, until dropped (TAB-1, TAB-2).
+pub struct Reserved<'a> {
+    tables: &'a Tables,
+    names: Vec<String>,
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        let mut reserved = self.tables.reserved.lock();
+        self.names.iter().for_each(|name| {
+            reserved.remove(name);
+        });
+        self.tables.released.notify_all();
+    }
 }
 
 impl Tables {
+    /// At most about `limit` tables are open.
+    pub fn new(limit: usize) -> Tables {
+        let tables = Tables::default();
+        tables.set_limit(limit);
+        tables
+    }
+
+    pub fn set_limit(&self, limit: usize) {
+        self.limit.store(limit, Ordering::Relaxed);
+        let mut maps = self.maps.write();
+        maps.too_many = 0;
+        let gone = maps.evict(limit);
+        drop(maps);
+        drop(gone);
+    }
+
+    /// Where tables come from, from now on. Only the first call counts.
+    pub fn set_source(&self, source: Box<dyn Source>) {
+        let _ = self.source.set(source);
+    }
+
+    fn source(&self) -> Result<&dyn Source> {
+        let source = self.source.get().map(|source| &**source);
+        source.ok_or_else(|| Error::invalid("definitions are not known yet"))
+    }
+
+    /// How many tables are open, and how many were opened so far.
+    pub fn counts(&self) -> (usize, u64) {
+        let open = self.maps.read().by_name.len();
+        (open, self.opened.load(Ordering::Relaxed))
+    }
+
     /// One DDL statement after the other: held from before its definitions commit until the tables here are
     /// what they say. Nobody waits for a table or row lock while he holds it.
     pub fn serialize_ddl(&self) -> MutexGuard<'_, ()> {
+        let mut is_held_back = self.is_held_back.lock();
+        while *is_held_back {
+            self.goes_on.wait(&mut is_held_back);
+        }
+        drop(is_held_back);
         self.ddl.lock()
     }
 
-    pub fn get(&self, name: &str) -> Result<Arc<OpenTable>> {
-        let maps = self.maps.read();
-        match (maps.by_name.get(name), maps.broken.get(name)) {
-            (Some(table), _) => Ok(table.clone()),
-            (None, Some(broken)) => Err(broken.why.clone()),
-            (None, None) => Err(Error::not_found(format!("table {name}"))),
+    /// Has DDL statements wait until `let_ddl_go_on`. Called before there are any.
+    pub fn hold_ddl_back(&self) {
+        *self.is_held_back.lock() = true;
+    }
+
+    pub fn let_ddl_go_on(&self) {
+        *self.is_held_back.lock() = false;
+        self.goes_on.notify_all();
+    }
+
+    /// Reserves these names for a DDL statement, which holds the mutex above. Waits for those that are being
+    /// opened.
+    pub fn reserve(&self, names: impl IntoIterator<Item = String>) -> Reserved<'_> {
+        let mut names: Vec<String> = names.into_iter().collect();
+        names.sort_unstable();
+        names.dedup();
+        let mut reserved = self.reserved.lock();
+        while names.iter().any(|name| reserved.contains(name)) {
+            self.released.wait(&mut reserved);
+        }
+        reserved.extend(names.iter().cloned());
+        Reserved {
+            tables: self,
+            names,
         }
     }
 
-    pub fn find(&self, name: &str) -> Option<Arc<OpenTable>> {
-        self.maps.read().by_name.get(name).cloned()
-    }
-
-    /// Whether the table of this name has stepped aside for another one, as ALTER TABLE has it do for a
-    /// moment.
-    pub fn is_vacant(&self, name: &str) -> bool {
-        self.maps.read().vacant(name).is_some()
-    }
-
-    /// The open tables with foreign keys to a table of this name, itself among them if it has one, and those
-    /// that have stepped aside.
-    pub fn children_of(&self, name: &str) -> Vec<Arc<OpenTable>> {
+    fn cached(&self, name: &str) -> Option<Found> {
         let maps = self.maps.read();
-        let names = maps.children.get(name).into_iter().flatten();
-        names.filter_map(|name| maps.named(name)).collect()
+        match (maps.by_name.get(name), maps.broken.get(name)) {
+            (Some(table), _) => {
+                table.used_at(self.clock.load(Ordering::Relaxed));
+                Some(Found::Table(table.clone()))
+            }
+            (None, Some(broken)) => Some(Found::Broken(broken.why.clone())),
+            (None, None) => None,
+        }
     }
 
-    /// The tables that are being made, or have stepped aside, and have such foreign keys.
-    pub fn aside_children_of(&self, name: &str) -> Vec<Arc<OpenTable>> {
-        self.maps.read().aside_children_of(name)
+    /// The table of this name; it is opened if it is not open.
+    fn look_up(&self, name: &str) -> Result<Found> {
+        if let Some(found) = self.cached(name) {
+            return Ok(found);
+        }
+        let source = self.source()?;
+        let _reserved = self.reserve([name.to_string()]);
+        // Somebody else may have been faster.
+        if let Some(found) = self.cached(name) {
+            return Ok(found);
+        }
+        Ok(match source.open(name)? {
+            Opened::Table(table) => {
+                self.set_children(&table)?;
+                Found::Table(self.install(*table))
+            }
+            Opened::Broken(broken) => {
+                let why = broken.why.clone();
+                self.add_broken(name.to_string(), *broken);
+                Found::Broken(why)
+            }
+            // Its name is reserved, so that no other table takes its place now.
+            Opened::Absent if self.maps.read().vacant(name).is_some() => Found::Vacant,
+            Opened::Absent => Found::Absent,
+        })
     }
 
-    /// The table that has a foreign key of this name, in the schema of `table`, and what it is called, or was
-    /// before it stepped aside.
-    pub fn constraint_of(&self, table: &str, constraint: &str) -> Option<(String, Arc<OpenTable>)> {
-        let maps = self.maps.read();
-        let owner = maps.constraints.get(&constraint_key(table, constraint))?;
-        Some((owner.clone(), maps.named(owner)?))
-    }
-
-    pub fn by_id(&self, id: TableId) -> Option<Arc<OpenTable>> {
-        self.maps.read().by_id.get(&id).cloned()
-    }
-
-    pub fn add(&self, table: Arc<OpenTable>) {
+    fn install(&self, table: OpenTable) -> Arc<OpenTable> {
+        self.opened.fetch_add(1, Ordering::Relaxed);
+        table.used_at(self.clock.fetch_add(1, Ordering::Relaxed) + 1);
+        let table = Arc::new(table);
         let mut maps = self.maps.write();
-        let before = maps.insert(table.clone());
-        maps.link_around(&table);
-        before.iter().for_each(|before| maps.link_around(before));
+        maps.insert(table.clone());
+        let gone = maps.evict(self.limit.load(Ordering::Relaxed));
+        drop(maps);
+        drop(gone);
+        table
     }
 
-    /// Like `add`, for many: their foreign keys are at work after `link_all`.
-    pub fn add_unlinked(&self, table: Arc<OpenTable>) {
-        drop(self.maps.write().insert(table));
+    /// Tells a handle that is about to be installed which children the table has.
+    fn set_children(&self, table: &OpenTable) -> Result<()> {
+        let name = &table.def.name;
+        if table.is_temporary() || is_aside(name) {
+            return Ok(());
+        }
+        let mut children = self.source()?.children_of(name)?;
+        let vacant = self.vacant_tables().into_iter();
+        // Not the one whose place this one takes, if that referred to itself.
+        let vacant = vacant
+            .filter(|(vacant, table)| vacant != name && !table.foreign_keys_to(name).is_empty());
+        children.extend(vacant.map(|(name, _)| name));
+        table.links.set_children(&children);
+        Ok(())
     }
 
-    pub fn link_all(&self) {
-        let maps = self.maps.write();
-        maps.by_name.values().for_each(|table| maps.link(table));
+    /// The table of this name.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`; why it can't be used; what keeps it from being opened now.
+    pub fn get(&self, name: &str) -> Result<Arc<OpenTable>> {
+        match self.look_up(name)? {
+            Found::Table(table) => Ok(table),
+            Found::Broken(why) => Err(why),
+            Found::Vacant | Found::Absent => Err(Error::not_found(format!("table {name}"))),
+        }
+    }
+
+    /// The same as the end of a foreign key.
+    pub(super) fn end(&self, name: &str) -> Result<End<Arc<OpenTable>>> {
+        Ok(match self.look_up(name)? {
+            Found::Table(table) => End::Open(table),
+            Found::Vacant => End::Vacant,
+            Found::Broken(_) | Found::Absent => End::Nobody,
+        })
+    }
+
+    /// The same; `None` if there is none, or it can't be used.
+    pub fn find(&self, name: &str) -> Result<Option<Arc<OpenTable>>> {
+        match self.look_up(name)? {
+            Found::Table(table) => Ok(Some(table)),
+            Found::Broken(_) | Found::Vacant | Found::Absent => Ok(None),
+        }
+    }
+
+    /// The same by its id.
+    pub fn by_id(&self, id: TableId) -> Result<Option<Arc<OpenTable>>> {
+        if let Some(table) = self.maps.read().by_id.get(&id) {
+            return Ok(Some(table.clone()));
+        }
+        if id.is_temporary() {
+            return Ok(None);
+        }
+        let Some(name) = self.source()?.name_of(id)? else {
+            return Ok(None);
+        };
+        let found = self.find(&name)?;
+        Ok(found.filter(|table| table.id() == id))
+    }
+
+    /// Opens a table's tablespace, of which somebody wants pages and nothing else. Nobody drops it meanwhile.
+    pub fn open_space(&self, id: SpaceId) -> Result<()> {
+        let _no_ddl = self.serialize_ddl();
+        self.source()?.open_space(id)
+    }
+
+    /// The name of the table that has this tablespace.
+    pub fn name_of_space(&self, id: SpaceId) -> Result<Option<String>> {
+        self.source()?.name_of_space(id)
+    }
+
+    /// The tables that have stepped aside, and what they were called.
+    pub fn vacant_tables(&self) -> Vec<(String, Arc<OpenTable>)> {
+        self.maps.read().vacant.values().cloned().collect()
+    }
+
+    /// A temporary table of this name.
+    pub fn temporary(&self, name: &str) -> Option<Arc<OpenTable>> {
+        let named = self.maps.read().by_name.get(name).cloned();
+        named.filter(|table| table.is_temporary())
+    }
+
+    /// Puts a table there that was made just now. Its name, and its parents', are reserved.
+    pub fn add(&self, table: OpenTable) -> Result<Arc<OpenTable>> {
+        self.set_children(&table)?;
+        Ok(self.install(table))
     }
 
     /// Adds a table that is found by id only: the system table.
@@ -270,26 +497,42 @@ impl Tables {
     pub fn mark_broken(&self, table: &OpenTable, why: Error) {
         let def = Some(table.definition());
         self.add_broken(table.def.name.clone(), BrokenTable { why, def });
-        self.remove(table);
+        self.maps.write().remove(table);
         table.set_dropped(true);
+    }
+
+    /// The table of this name lacks changes, whether or not it is open. `note` says so on disk, before
+    /// anybody opens it.
+    pub fn mark_lost(
+        &self,
+        name: &str,
+        why: Error,
+        note: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let _reserved = self.reserve([name.to_string()]);
+        let def = self.source()?.definition(name)?;
+        note()?;
+        let open = self.maps.read().by_name.get(name).cloned();
+        match (open, def) {
+            (Some(table), _) => self.mark_broken(&table, why),
+            (None, Some(def)) => {
+                let def = Some(def);
+                self.add_broken(name.to_string(), BrokenTable { why, def });
+            }
+            (None, None) => {}
+        }
+        Ok(())
     }
 
     pub fn broken(&self, name: &str) -> Option<BrokenTable> {
         self.maps.read().broken.get(name).cloned()
     }
 
-    /// All tables that can't be used, by name.
-    pub fn all_broken(&self) -> Vec<(String, BrokenTable)> {
-        let maps = self.maps.read();
-        let mut all: Vec<_> = maps.broken.clone().into_iter().collect();
-        all.sort_by(|a, b| a.0.cmp(&b.0));
-        all
-    }
-
     pub fn remove_broken(&self, name: &str) {
         self.maps.write().broken.remove(name);
     }
 
+    /// The table was found not to be usable.
     pub fn is_broken(&self, id: TableId) -> bool {
         let is = |b: &BrokenTable| b.def.as_ref().is_none_or(|def| def.id == id);
         self.maps.read().broken.values().any(is)
@@ -297,53 +540,52 @@ impl Tables {
 
     /// The name of a table that can or can't be used, for messages.
     pub fn name_of(&self, id: TableId) -> String {
-        let maps = self.maps.read();
-        let defs = maps.broken.values().filter_map(|b| b.def.as_ref());
-        let mut all = defs.chain(maps.by_id.values().map(|t| &t.def));
-        match all.find(|def| def.id == id) {
-            Some(def) => def.name.clone(),
-            None => format!("number {id}"),
+        if let Some(table) = self.maps.read().by_id.get(&id) {
+            return table.def.name.clone();
+        }
+        let stored = self.source().and_then(|source| source.name_of(id));
+        match stored {
+            Ok(Some(name)) => name,
+            _ => format!("number {id}"),
         }
     }
 
     /// Takes a table out; its handle stays usable as long as it is held.
     pub fn remove(&self, table: &OpenTable) {
-        let mut maps = self.maps.write();
-        maps.remove(table);
-        maps.link_around(table);
+        self.maps.write().remove(table);
     }
 
     /// Puts `new` in the place of `old` in one step. If it has another name, its children follow it; not if
-    /// it steps aside, or comes from there: they refer to the name then.
-    pub fn replace(&self, old: &OpenTable, new: Arc<OpenTable>) {
+    /// it steps aside, or comes from there: they refer to the name then. If its children can't be read it is
+    /// looked for anew when it is needed.
+    pub fn replace(&self, old: &OpenTable, new: OpenTable) -> Result<()> {
+        let children = self.set_children(&new);
+        new.used_at(self.clock.load(Ordering::Relaxed));
+        let new = Arc::new(new);
         let mut maps = self.maps.write();
         maps.remove(old);
-        let before = maps.insert(new.clone());
         let (from, to) = (&old.def.name, &new.def.name);
-        match (is_aside(from), is_aside(to)) {
-            _ if from == to || old.is_temporary() => {}
-            (false, false) => maps.rename_parent(from, to),
-            (false, true) => {
-                maps.register(from, &new);
-                maps.vacant.insert(new.id(), (from.clone(), new.clone()));
-            }
-            (true, _) => {}
+        if !(from == to || old.is_temporary() || is_aside(from) || is_aside(to)) {
+            maps.rename_parent(from, to);
         }
-        maps.link_around(old);
-        maps.link_around(&new);
-        before.iter().for_each(|before| maps.link_around(before));
+        children?;
+        maps.insert(new.clone());
+        if !is_aside(from) && is_aside(to) && !old.is_temporary() {
+            maps.register(from, &new);
+            maps.vacant.insert(new.id(), (from.clone(), new.clone()));
+        }
+        Ok(())
     }
 
     /// The names of all tables but temporary ones, sorted.
-    pub fn names(&self) -> Vec<String> {
-        let maps = self.maps.read();
-        let lasting = maps.by_name.values().filter(|t| !t.is_temporary());
-        let mut names: Vec<_> = lasting.map(|t| t.def.name.clone()).collect();
+    pub fn names(&self) -> Result<Vec<String>> {
+        let mut names = self.source()?.names()?;
         names.sort();
-        names
+        Ok(names)
     }
 
-    pub fn all(&self) -> Vec<Arc<OpenTable>> {
+    /// The open ones.
+    pub fn all_open(&self) -> Vec<Arc<OpenTable>> {
         self.maps.read().by_id.values().cloned().collect()
     }
 }

@@ -56,6 +56,7 @@ pub(super) fn create(
         uuid: *uuid::Uuid::new_v4().as_bytes(),
         checkpoint: FIRST_LSN,
         clean_shutdown: false,
+        files_match: false,
         id_limit: FIRST_TRX,
         next_space: undo_count + 1,
         next_table: FIRST_USER_ID,

@@ -1,7 +1,7 @@
 //! Foreign keys as programs ask about them, and DDL that heeds them or does not.
 
 use crate::base::Result;
-use crate::catalog::{ForeignKey, OpenTable, TableDef};
+use crate::catalog::{End, ForeignKey, OpenTable, TableDef, Tables};
 use crate::ddl::{ConstraintPrefix, ForeignKeyChecks};
 
 use super::{Database, Table};
@@ -35,42 +35,29 @@ fn nullable(table: &TableDef, columns: &[String]) -> Vec<bool> {
         .collect()
 }
 
-fn reference(child: &OpenTable, number: usize) -> Reference {
+/// The foreign key of `child` with this number.
+fn reference(tables: &Tables, child: &OpenTable, number: usize) -> Result<Reference> {
     let mut key = child.def.foreign_keys[number].clone();
     key.parent.clone_from(&child.links.parent_names()[number]);
-    let parent = child.links.parent(number).and_then(|link| {
-        let parent = link.table.upgrade()?;
-        let index = parent.def.all_indexes().nth(link.index)?;
-        Some(ReferencedParent {
-            index: index.name.clone(),
-            nullable: nullable(&parent.def, &key.parent_columns),
-        })
-    });
-    Reference {
+    let parent = match tables.parent_of(child, number)? {
+        End::Open((parent, index)) => parent.def.all_indexes().nth(index).map(|index| {
+            let nullable = nullable(&parent.def, &key.parent_columns);
+            ReferencedParent {
+                index: index.name.clone(),
+                nullable,
+            }
+        }),
+        End::Vacant | End::Nobody => None,
+    };
+    Ok(Reference {
         child: child.def.name.clone(),
         nullable: nullable(&child.def, &key.columns),
         key,
         parent,
-    }
+    })
 }
 
 impl Table {
-    /// The table's foreign keys.
-    pub fn foreign_keys(&self) -> Vec<Reference> {
-        let keys = 0..self.table.def.foreign_keys.len();
-        keys.map(|number| reference(&self.table, number)).collect()
-    }
-
-    /// The foreign keys that refer to the table, its own among them.
-    pub fn referencing(&self) -> Vec<Reference> {
-        let children = self.table.links.children();
-        let open = children
-            .iter()
-            .filter_map(|link| Some((link.table.upgrade()?, link.number)));
-        open.map(|(child, number)| reference(&child, number))
-            .collect()
-    }
-
     /// Whether there are any of these. Costs next to nothing.
     pub fn is_referenced(&self) -> bool {
         self.table.links.has_children()
@@ -78,6 +65,28 @@ impl Table {
 }
 
 impl Database {
+    /// The foreign keys of a table.
+    pub fn foreign_keys(&self, table: &Table) -> Result<Vec<Reference>> {
+        let keys = 0..table.table.def.foreign_keys.len();
+        let tables = &self.inner.core.tables;
+        keys.map(|number| reference(tables, &table.table, number))
+            .collect()
+    }
+
+    /// The foreign keys that refer to a table, its own among them.
+    pub fn referencing(&self, table: &Table) -> Result<Vec<Reference>> {
+        let tables = &self.inner.core.tables;
+        let mut all = Vec::new();
+        for link in table.table.links.children().iter() {
+            if let End::Open((child, keys)) = tables.child_of(&table.table, link)? {
+                for key in keys.iter() {
+                    all.push(reference(tables, &child, key.number)?);
+                }
+            }
+        }
+        Ok(all)
+    }
+
     /// Like `create_table`. With checks off the parents of its foreign keys need not be there yet: until they
     /// are, only rows with a NULL in the columns, or those of a transaction that does not check, can be
     /// inserted.

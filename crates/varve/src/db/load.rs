@@ -1,27 +1,24 @@
 //! The second half of opening a database: transactions and tables are loaded, and what had not ended is
 //! brought to its end.
 
-use std::collections::HashMap;
-use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
-use super::open::OpenPurpose;
-use crate::base::{
-    DISK_THREADS, Error, FIRST_TEMPORARY_ID, PageId, PageNo, Result, Sabotage, SpaceId, TableId,
-    TrxId, map_together,
-};
+use super::open::{OpenPurpose, TableFiles};
+use super::opener::TableOpener;
+use crate::base::{FIRST_TEMPORARY_ID, PageId, Result, Sabotage, SpaceId, TrxId};
 use crate::buffer::BufferPool;
-use crate::catalog::{BrokenTable, OpenTable, TableDef, Tables};
+use crate::catalog::{OpenTable, Tables};
 use crate::db::options::{FORCE_DAMAGE, FORCE_NO_ROLLBACK, FORCE_NO_UNDO, Options};
-use crate::ddl::{self, Ddl, StoredDef};
+use crate::ddl::lookups::Prefix;
+use crate::ddl::{self, Ddl, Dictionary};
 use crate::flush::{CheckpointHold, Flusher};
+use crate::io::Disk;
 use crate::mtr::{Mtr, MtrEnv, RawRecord};
-use crate::recovery::{self, FoundFile, PageMap, PendingRecovery};
+use crate::recovery::{self, FileComparison, PageMap, PendingRecovery};
 use crate::redo::{ControlFile, RedoLog};
 use crate::row::Collations;
 use crate::space::{SpaceKind, Spaces};
-use crate::stats;
 use crate::txn::{
     Core, DynamicSettings, IdLimitLog, IdState, Isolation, LogLevel, Logger, Transaction, TxnSys,
 };
@@ -39,9 +36,6 @@ impl IdLimitLog for LogIdLimit {
     }
 }
 
-/// Tables whose pages are read ahead before they are opened.
-const TABLES_TOGETHER: usize = 64;
-
 /// A database that can be used: its redo may still have to be applied, and losers to be rolled back.
 pub(super) struct Loaded {
     pub core: Arc<Core>,
@@ -55,8 +49,8 @@ pub(super) struct Loaded {
 pub(super) struct Loader<'a> {
     pub options: &'a Options,
     pub purpose: OpenPurpose,
-    pub is_after_crash: bool,
     pub logger: Logger,
+    pub disk: Arc<dyn Disk>,
     pub spaces: Arc<Spaces>,
     pub pool: Arc<BufferPool>,
     pub log: Arc<RedoLog>,
@@ -71,15 +65,11 @@ pub(super) struct Loader<'a> {
     pub directory: Directory,
     /// Tablespaces that redo removes.
     pub removed: Vec<SpaceId>,
+    pub tables: TableFiles,
 }
 
 impl Loader<'_> {
-    pub fn load(
-        mut self,
-        id_limit: u64,
-        id_limits: &OnceLock<Arc<Core>>,
-        found: &[FoundFile],
-    ) -> Result<Loaded> {
+    pub fn load(mut self, id_limit: u64, id_limits: &OnceLock<Arc<Core>>) -> Result<Loaded> {
         let mtr = Arc::new(MtrEnv::new(self.pool.clone(), self.log.clone()));
         let (undo, unfinished) = self.load_undo(&mtr, id_limit)?;
         let ring_bits = self.options.transaction_ring_bits();
@@ -101,20 +91,15 @@ impl Loader<'_> {
         let core = Arc::new(self.core(mtr, sys, undo, &system));
         let first = id_limits.set(core.clone());
         debug_assert!(first.is_ok());
-        let ddl = Ddl {
-            core: core.clone(),
-            spaces: self.spaces.clone(),
-            control: self.control_file.clone(),
-            checkpointer: self.flusher.checkpointer(),
-            collations,
-            system,
-            next_temporary: AtomicU64::new(FIRST_TEMPORARY_ID),
-        };
-        let losers = self.finish_transactions(&core, &ddl, unfinished, found)?;
+        let unfinished = self.finish_definitions(&core, unfinished)?;
+        let ddl = self.ddl(&core, collations, system)?;
+        let comparison = self.finish_files(&core, &ddl)?;
+        let losers = self.lock_losers(&core, unfinished)?;
         let rest = PendingRecovery {
             rolls_back: self.rolls_back(),
             map: self.map,
             hold: self.hold,
+            comparison,
             passes_over_damage: self.options.force_recovery >= FORCE_DAMAGE,
             losers,
             redo_bytes: self.redo_bytes,
@@ -168,7 +153,7 @@ impl Loader<'_> {
     }
 
     fn core(&self, mtr: Arc<MtrEnv>, sys: TxnSys, undo: UndoSys, system: &Arc<OpenTable>) -> Core {
-        let tables = Tables::default();
+        let tables = Tables::new(self.options.table_cache as usize);
         tables.add_hidden(system.clone());
         let settings = DynamicSettings::new(
             self.options.flush_log_at_trx_commit,
@@ -203,19 +188,6 @@ impl Loader<'_> {
         self.pool.store().reads_in_background()
     }
 
-    /// Has the pages in the pool that `open_table` looks at. After a crash each may have redo to be read and
-    /// applied first.
-    fn read_ahead(&self, core: &Core, stored: &StoredDef) {
-        let Ok(def) = &stored.def else {
-            return;
-        };
-        OpenTable::read_ahead(def, &core.mtr, &self.spaces);
-        if self.is_after_crash {
-            // The copy of the definition is on it. A reader of that page reports what is wrong with it.
-            let _ = self.pool.shared(PageId::new(def.space, PageNo(0)));
-        }
-    }
-
     fn rolls_back(&self) -> bool {
         self.options.force_recovery < FORCE_NO_ROLLBACK
     }
@@ -224,17 +196,13 @@ impl Loader<'_> {
         undo.xid().is_some() && !self.log.is_sabotaged(Sabotage::PreparedForgotten)
     }
 
-    /// Rolls back what had not ended and loads the tables in between: first the transactions that changed
-    /// definitions, so that the definitions are the committed ones. What was prepared gets its locks and
-    /// waits for its coordinator. The others get theirs, too, and are returned: they are rolled back while
-    /// the database is in use.
-    fn finish_transactions(
-        &mut self,
+    /// Rolls back the transactions that changed definitions, so that these are the committed ones. What was
+    /// prepared gets its locks and waits for its coordinator. Returns the others.
+    fn finish_definitions(
+        &self,
         core: &Arc<Core>,
-        ddl: &Ddl,
         unfinished: Vec<TrxUndo>,
-        found: &[FoundFile],
-    ) -> Result<Vec<Transaction>> {
+    ) -> Result<Vec<TrxUndo>> {
         let note = |message: &str| (self.logger)(LogLevel::Note, message);
         let mut rest = Vec::new();
         let (prepared, losers): (Vec<_>, Vec<_>) = unfinished
@@ -262,62 +230,116 @@ impl Loader<'_> {
                 _ => rest.push(undo),
             }
         }
-        let mut reader = Transaction::begin(core.clone(), Isolation::RepeatableRead);
-        let defs = ddl::load_defs(&mut reader, &ddl.system)?;
-        drop(reader);
-        let named = defs.iter().filter_map(|d| d.def.as_ref().ok());
-        let named: HashMap<_, _> = named.map(|d| (d.space, d.name.clone())).collect();
-        let incomplete = defs.iter().any(|d| d.def.is_err());
-        let by_path: HashMap<_, _> = found
-            .iter()
-            .map(|file| (file.path.as_str(), file))
-            .collect();
-        self.raise_ids(&defs)?;
-        let missing = recovery::reconcile(core, &self.spaces, found, &named, incomplete)?;
-        let mut defs = defs.into_iter().peekable();
-        while defs.peek().is_some() {
-            let batch: Vec<StoredDef> = defs.by_ref().take(TABLES_TOGETHER).collect();
-            if self.may_read_ahead() {
-                map_together(&batch, DISK_THREADS, |stored| self.read_ahead(core, stored));
-            }
-            for stored in batch {
-                let file_is_missing = missing.contains(&stored.name);
-                let path = ddl::table_path(&stored.name);
-                let file = by_path.get(path.as_str());
-                let refused = file.and_then(|file| file.refused());
-                self.open_table(core, ddl, stored, file_is_missing, refused)?;
-            }
+        Ok(rest)
+    }
+
+    /// From here on tables can be opened.
+    fn ddl(
+        &self,
+        core: &Arc<Core>,
+        collations: Arc<Collations>,
+        system: Arc<OpenTable>,
+    ) -> Result<Ddl> {
+        let reader = || Transaction::begin(core.clone(), Isolation::RepeatableRead);
+        let is_only_looked_at = self.purpose == OpenPurpose::Check || core.is_read_only();
+        let dictionary = match is_only_looked_at {
+            true => Dictionary::collect(&mut reader(), system)?,
+            false => Dictionary::new(system),
+        };
+        let ddl = Ddl {
+            core: core.clone(),
+            spaces: self.spaces.clone(),
+            control: self.control_file.clone(),
+            checkpointer: self.flusher.checkpointer(),
+            collations,
+            dictionary: Arc::new(dictionary),
+            next_temporary: AtomicU64::new(FIRST_TEMPORARY_ID),
+        };
+        self.raise_ids(&mut reader(), &ddl.dictionary)?;
+        if !is_only_looked_at {
+            ddl.make_lookups()?;
         }
-        core.tables.link_all();
-        if self.map.is_none() {
+        core.tables.set_source(Box::new(TableOpener {
+            core: Arc::downgrade(core),
+            dictionary: ddl.dictionary.clone(),
+            spaces: self.spaces.clone(),
+            collations: ddl.collations.clone(),
+            only_looks: is_only_looked_at,
+        }));
+        Ok(ddl)
+    }
+
+    /// Makes the table files those that the definitions name (DDL-1). Files that are missing, and have missed
+    /// redo, get a mark. Returns what is left to be done while the database is in use.
+    fn finish_files(&mut self, core: &Arc<Core>, ddl: &Ddl) -> Result<Option<FileComparison>> {
+        let comparison = FileComparison {
+            core: core.clone(),
+            dictionary: ddl.dictionary.clone(),
+            spaces: self.spaces.clone(),
+            disk: self.disk.clone(),
+            removed: std::mem::take(&mut self.removed),
+        };
+        let map = self.map.as_deref();
+        let left = match std::mem::replace(&mut self.tables, TableFiles::Match) {
+            TableFiles::Match => None,
+            TableFiles::Found(found) => {
+                comparison.reconcile(&found)?;
+                None
+            }
+            TableFiles::MayDiffer if self.may_compare_later() && comparison.attach(map)? => {
+                core.tables.hold_ddl_back();
+                Some(comparison)
+            }
+            TableFiles::MayDiffer => {
+                let passes_over = self.options.force_recovery >= FORCE_DAMAGE;
+                comparison.compare(map, passes_over)?;
+                None
+            }
+        };
+        if self.map.is_none() && left.is_none() {
             self.hold = None;
         }
+        Ok(left)
+    }
+
+    fn may_compare_later(&self) -> bool {
+        self.options.force_recovery == 0 && self.options.recovery_threads() > 0
+    }
+
+    /// Has the others keep DDL away from their tables: they are rolled back while the database is in use.
+    fn lock_losers(&self, core: &Arc<Core>, rest: Vec<TrxUndo>) -> Result<Vec<Transaction>> {
         if self.purpose == OpenPurpose::Check {
             let mut rest = rest.into_iter();
             rest.try_for_each(|undo| recovery::roll_back(core, undo))?;
             return Ok(Vec::new());
         }
-        let tables: Vec<TableId> = core.tables.all().iter().map(|table| table.id()).collect();
-        let locked = |undo| Transaction::recovered_loser(core.clone(), undo, &tables);
+        let locked = |undo| Transaction::recovered_loser(core.clone(), undo);
         rest.into_iter().map(locked).collect()
     }
 
     /// Ids that a definition, an undo tablespace or a tablespace that redo removes has are not given again:
     /// such redo would take the file of the table that got one. That matters only if the newest copy of the
-    /// control file was lost.
-    fn raise_ids(&self, defs: &[StoredDef]) -> Result<()> {
+    /// control file was lost. The table with the highest id has the highest ids of indexes: they are drawn
+    /// together.
+    fn raise_ids(&self, reader: &mut Transaction, dictionary: &Dictionary) -> Result<()> {
         let old = self.control_file.control();
         let mut new = old;
-        for def in defs.iter().filter_map(|d| d.def.as_ref().ok()) {
-            new.next_table = new.next_table.max(def.id.0.saturating_add(1));
-            new.next_space = new.next_space.max(def.space.0.saturating_add(1));
-            for index in def.all_indexes() {
+        let (tables, spaces) = (Prefix::tables(), Prefix::spaces());
+        if let Some((key, found)) = dictionary.last(reader, &tables)? {
+            let id = tables.number_in(&key).unwrap_or_default();
+            new.next_table = new.next_table.max(id.saturating_add(1));
+            let stored = dictionary.read(reader, &found.name)?;
+            let def = stored.and_then(|stored| stored.def.ok());
+            for index in def.iter().flat_map(|def| def.all_indexes()) {
                 new.next_index = new.next_index.max(index.id.0.saturating_add(1));
             }
         }
-        let spaces = self.spaces.all();
-        let undo = spaces.iter().filter(|s| s.kind() == SpaceKind::Undo);
-        for id in undo.map(|s| s.id()).chain(self.removed.iter().copied()) {
+        let last = dictionary.last(reader, &spaces)?;
+        let last = last.and_then(|(key, _)| spaces.number_in(&key));
+        let undo = self.spaces.all();
+        let undo = undo.iter().filter(|s| s.kind() == SpaceKind::Undo);
+        let ids = undo.map(|s| s.id()).chain(self.removed.iter().copied());
+        for id in ids.chain(last.map(|number| SpaceId(number as u32))) {
             new.next_space = new.next_space.max(id.0.saturating_add(1));
         }
         match new == old {
@@ -328,85 +350,4 @@ impl Loader<'_> {
             }),
         }
     }
-
-    /// Makes a table usable; one that can't be is remembered with the reason (REC-3).
-    fn open_table(
-        &self,
-        core: &Arc<Core>,
-        ddl: &Ddl,
-        stored: StoredDef,
-        file_is_missing: bool,
-        refused: Option<&Error>,
-    ) -> Result<()> {
-        let StoredDef { name, def, writer } = stored;
-        if let Ok(def) = &def
-            && file_is_missing
-            && self.spaces.missed_replay(def.space)
-        {
-            self.spaces.put_mark(&ddl::lost_mark_path(def))?;
-        }
-        let opened = def.as_ref().map_err(Error::clone).and_then(|def| {
-            match file_is_missing {
-                true => {
-                    let missing = || missing_file(self.spaces.dir(), def);
-                    return Err(refused.cloned().unwrap_or_else(missing));
-                }
-                false => check_file(core, &self.spaces, def)?,
-            }
-            OpenTable::open(
-                def.clone(),
-                writer,
-                &core.mtr,
-                &self.spaces,
-                &ddl.collations,
-            )
-        });
-        match opened {
-            Ok(table) => {
-                match core.is_read_only() {
-                    true => stats::guess(&table),
-                    false if self.is_after_crash => ddl.refresh_copy(&table.def),
-                    false => {}
-                }
-                core.tables.add_unlinked(Arc::new(table));
-            }
-            Err(why) => {
-                core.error(&format!("table {name} can't be used: {why}"));
-                let def = def.ok();
-                core.tables.add_broken(name, BrokenTable { why, def });
-            }
-        }
-        Ok(())
-    }
-}
-
-fn missing_file(dir: &Path, def: &TableDef) -> Error {
-    Error::CorruptFile {
-        path: dir.join(ddl::table_path(&def.name)),
-        expected: format!("tablespace {} of table {}", def.space, def.name),
-        found: "no file that is it; put it back and start again, or drop the table".into(),
-    }
-}
-
-/// The tablespace that a definition names is that table's, has all changes, and no other table has been
-/// opened in it.
-fn check_file(core: &Core, spaces: &Spaces, def: &TableDef) -> Result<()> {
-    if spaces.has_mark(&ddl::lost_mark_path(def))? {
-        return Err(Error::CorruptFile {
-            path: spaces.dir().join(ddl::table_path(&def.name)),
-            expected: format!("all changes to table {}", def.name),
-            found: "a file that was missing while a crash was recovered; drop the table".into(),
-        });
-    }
-    let space = spaces.require(def.space)?;
-    let named = |id| core.tables.by_id(id);
-    let other = named(def.id).or_else(|| named(space.table()));
-    let found = match (space.kind(), space.table(), other) {
-        (SpaceKind::Table, table, None) if table == def.id => return Ok(()),
-        (_, _, Some(other)) => format!("that of table {}", other.def.name),
-        (kind, table, None) => format!("{kind:?} tablespace of table number {table}"),
-    };
-    let header = PageId::new(def.space, PageNo(0));
-    let expected = format!("the tablespace of table {}, number {}", def.name, def.id);
-    Err(Error::corrupt(header, expected, found))
 }

@@ -319,6 +319,10 @@ metrics! { |s|
         Value recovery_changes_left = s.recovery.changes_left, "About how many changes these have";
         Value recovery_seconds_left = s.recovery.seconds_left, "Seconds until recovery is through, going by how long it has taken so far";
     }
+    "dictionary" {
+        Value dict_tables_open as tables_open = s.core.tables.counts().0 as u64, "Tables that are open, used or not";
+        Counter dict_tables_opened as tables_opened = s.core.tables.counts().1, "Tables that were opened because somebody asked for them";
+    }
     "file_system" {
         Value file_num_open_files as num_open_files = s.files.count() as u64, "Table files that are open";
         Counter file_num_reopened_files as num_reopened_files = s.files.reopened(), "Table files that were opened again";

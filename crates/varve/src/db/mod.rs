@@ -7,6 +7,7 @@ mod internals;
 mod load;
 mod metrics;
 mod open;
+mod opener;
 mod options;
 mod pool_dump;
 mod pool_warmth;
@@ -179,8 +180,8 @@ impl Database {
         })
     }
 
-    /// The names of all tables, sorted.
-    pub fn tables(&self) -> Vec<String> {
+    /// The names of all tables, sorted; also of those that can't be used.
+    pub fn tables(&self) -> Result<Vec<String>> {
         self.inner.core.tables.names()
     }
 
@@ -216,6 +217,11 @@ impl Database {
     pub fn when_durable(&self, tell: impl FnOnce() + Send + 'static) {
         let log = &self.inner.core.log;
         log.when_durable(log.next_lsn(), tell);
+    }
+
+    /// Changes how many tables may be open that nobody uses (`Options::table_cache`).
+    pub fn set_table_cache(&self, tables: u32) {
+        self.inner.core.tables.set_limit(tables as usize);
     }
 
     /// Registers a collation for text columns. Tables that use it must not be in use yet.

@@ -58,7 +58,7 @@ pub(crate) fn open(
     options.validate()?;
     let logger = options.logger.clone().unwrap_or_else(to_standard_error);
     let data_dir = take_directory(disk, dir, &options, &logger)?;
-    let files = open_files(&data_dir, &options, &logger)?;
+    let files = open_files(&data_dir, purpose, &options, &logger)?;
     let redo = read_redo(&data_dir, &files, &options, &logger)?;
     let writing = start_writing(&data_dir, &files, &redo, &options, &logger)?;
     let opening = Opening {
@@ -130,11 +130,26 @@ struct Files {
     control: Control,
     spaces: Arc<Spaces>,
     queue: Arc<IoQueue>,
-    found: Vec<FoundFile>,
+    tables: TableFiles,
+}
+
+/// What is known of the table files.
+pub(super) enum TableFiles {
+    /// They are those that the definitions name. Each is opened when it is needed.
+    Match,
+    /// They may not be. Those that redo names are opened when the definitions are known.
+    MayDiffer,
+    /// All are open, by their headers.
+    Found(Vec<FoundFile>),
 }
 
 /// Phase 2.
-fn open_files(data_dir: &DataDir, options: &Options, logger: &Logger) -> Result<Files> {
+fn open_files(
+    data_dir: &DataDir,
+    purpose: OpenPurpose,
+    options: &Options,
+    logger: &Logger,
+) -> Result<Files> {
     let (disk, dir) = (&data_dir.disk, &*data_dir.dir);
     let note = |message: &str| logger(LogLevel::Note, message);
     let mut other_copy = |e: &Error| {
@@ -162,21 +177,18 @@ fn open_files(data_dir: &DataDir, options: &Options, logger: &Logger) -> Result<
             disk.sync_dir(&dir.join(place))?;
         }
     }
-    let found = recovery::find_files(&**disk, dir, &spaces, &note)?;
+    recovery::open_own_files(&**disk, dir, &spaces, &note)?;
+    let are_right = control.clean_shutdown && control.files_match;
+    let tables = match purpose == OpenPurpose::Use && !options.is_read_only() {
+        true if are_right => TableFiles::Match,
+        true => TableFiles::MayDiffer,
+        false => TableFiles::Found(recovery::find_files(&**disk, dir, &spaces, &note)?),
+    };
+    spaces.files_match(are_right);
     require_system_file(&spaces)?;
     let wants_direct = options.flush_method == FlushMethod::Direct && !options.is_read_only();
     if wants_direct && !spaces.require(SYSTEM_SPACE)?.is_direct()? {
         tell_of_cache(dir, logger);
-    }
-    let page_size = control.page_size as usize;
-    let restored = match options.is_sabotaged(Sabotage::TornPagesKept) {
-        true => Vec::new(),
-        false => doublewrite::recover(&**disk, dir, page_size, &control.uuid, &*spaces)?,
-    };
-    for page in restored {
-        note(&format!(
-            "recovery: restored {page}, which was torn, from the doublewrite file"
-        ));
     }
     // First of all that needs room: what else does can do without.
     ddl::create_temporary_space(&spaces)?;
@@ -185,8 +197,42 @@ fn open_files(data_dir: &DataDir, options: &Options, logger: &Logger) -> Result<
         control,
         spaces,
         queue,
-        found,
+        tables,
     })
+}
+
+/// Restores pages that the crash tore, before redo is applied to them. `removed` are tablespaces that go.
+fn restore_pages(
+    data_dir: &DataDir,
+    files: &Files,
+    removed: &[SpaceId],
+    options: &Options,
+    logger: &Logger,
+) -> Result<()> {
+    if options.is_sabotaged(Sabotage::TornPagesKept) {
+        return Ok(());
+    }
+    let (disk, dir, spaces) = (&*data_dir.disk, &*data_dir.dir, &files.spaces);
+    // After a clean shutdown all is durable.
+    let has_work = matches!(files.tables, TableFiles::MayDiffer);
+    let passes_over_refusals = options.force_recovery >= FORCE_DAMAGE;
+    let open_space = |id, path: Option<&str>| {
+        if !has_work || removed.contains(&id) {
+            return Ok(());
+        }
+        match recovery::open_wherever(spaces, id, path) {
+            Err(_) if passes_over_refusals => Ok(()),
+            opened => opened.map(drop),
+        }
+    };
+    let page_size = files.control.page_size as usize;
+    let uuid = &files.control.uuid;
+    for page in doublewrite::recover(disk, dir, page_size, uuid, &**spaces, &open_space)? {
+        let message =
+            format!("recovery: restored {page}, which was torn, from the doublewrite file");
+        logger(LogLevel::Note, &message);
+    }
+    Ok(())
 }
 
 fn new_spaces(
@@ -241,9 +287,13 @@ fn read_redo(
         true => recovery::scan(disk, dir, control, options.scan_settings(), queue)?,
         false => recovery::pass_over_redo(disk, dir, control)?,
     };
-    if scan.frames > 0 && options.force_recovery < FORCE_DAMAGE {
-        recovery::require_readable(&files.found)?;
+    if let TableFiles::Found(found) = &files.tables
+        && scan.frames > 0
+        && options.force_recovery < FORCE_DAMAGE
+    {
+        recovery::require_readable(found)?;
     }
+    restore_pages(data_dir, files, &scan.removed, options, logger)?;
     let settings = options.log_settings(control);
     let (disk, begin) = (disk.clone(), control.checkpoint);
     let mut log = match reads_redo {
@@ -253,9 +303,12 @@ fn read_redo(
     log.stops = options.stops();
     let log = Arc::new(log);
     let bytes = log.checkpoint_age_bytes();
-    // What decides is durable now: the redo that was read may have been in the operating system's cache only.
-    let note = |message: &str| logger(LogLevel::Note, message);
-    recovery::finish_removals(&files.spaces, &scan.removed, &note)?;
+    if let TableFiles::Found(_) = &files.tables {
+        // What decides is durable now: the redo that was read may have been in the operating system's cache
+        // only.
+        let note = |message: &str| logger(LogLevel::Note, message);
+        recovery::finish_removals(&files.spaces, &scan.removed, &note)?;
+    }
     Ok(Redo {
         scan,
         changes,
@@ -316,6 +369,7 @@ fn start_writing(
     let log_writer = redo.log.spawn_writer()?;
     let id_limits: Arc<OnceLock<Arc<Core>>> = Arc::default();
     let (source, id_limit) = (id_limits.clone(), redo.scan.id_limit);
+    let spaces = files.spaces.clone();
     let (flusher, hold) = Flusher::start_held(FlushEnv {
         pool: pool.clone(),
         log: redo.log.clone(),
@@ -329,6 +383,7 @@ fn start_writing(
         fill_control: Box::new(move |c| {
             let now = source.get().map_or(0, |core| core.sys.id_limit());
             c.id_limit = c.id_limit.max(now).max(id_limit);
+            c.files_match = spaces.do_files_match();
         }),
     })?;
     if files.spaces.keep_open(SYSTEM_SPACE)?.writes_atomically {
@@ -363,7 +418,7 @@ impl Opening<'_> {
     }
 
     /// Phases 5 to 8.
-    fn go_on(self, files: Files, redo: Redo, writing: Writing) -> Result<Database> {
+    fn go_on(self, mut files: Files, redo: Redo, writing: Writing) -> Result<Database> {
         let Writing {
             pool,
             log_writer,
@@ -380,26 +435,35 @@ impl Opening<'_> {
             bytes: redo_bytes,
             begun,
         } = redo;
+        let may_wait = self.may_wait(&changes, &log)?;
+        if !may_wait {
+            self.open_all_tables(&mut files, &scan)?;
+        }
         let map = self.attach_redo(&files, &scan, changes, &pool)?;
         if scan.frames > 0 && !self.data_dir.is_new {
             self.tell_of_redo(files.control.checkpoint, redo_bytes, begun, map.as_deref());
         }
-        let map = self.apply_now(map, &pool, &log)?;
+        let map = match may_wait {
+            true => map,
+            false => self.apply_now(map, &pool, &log)?,
+        };
         let directory = match self.options.force_recovery < FORCE_NO_UNDO {
             // An undo tablespace that was not found has not got its changes either (REC-4).
             true => Directory::read(&pool, &files.spaces)?,
             false => Directory::read_alone(&pool)?,
         };
         // REC-3: a file that has missed redo gets its mark before the checkpoint passes that. REC-5: nor does
-        // that pass what is left.
-        let is_held = map.is_some() || files.spaces.any_missed_replay(&scan.removed);
+        // that pass what is left. DDL-3: nor the removal of a file that is there still.
+        let is_compared = !matches!(files.tables, TableFiles::MayDiffer);
+        let is_held =
+            map.is_some() || !is_compared || files.spaces.any_missed_replay(&scan.removed);
         let hold = is_held.then_some(hold);
         self.release_checkpoint(hold.as_ref(), &log, &flusher)?;
         let loader = Loader {
             options: self.options,
             purpose: self.purpose,
-            is_after_crash: !files.control.clean_shutdown,
             logger: self.logger.clone(),
+            disk: self.data_dir.disk.clone(),
             spaces: files.spaces,
             pool,
             log,
@@ -410,8 +474,9 @@ impl Opening<'_> {
             redo_bytes,
             directory,
             removed: scan.removed,
+            tables: files.tables,
         };
-        let loaded = loader.load(scan.id_limit, &id_limits, &files.found)?;
+        let loaded = loader.load(scan.id_limit, &id_limits)?;
         self.start_background(loaded, &files.control, &files.queue, log_writer, closing)
     }
 
@@ -424,10 +489,17 @@ impl Opening<'_> {
         pool: &Arc<BufferPool>,
     ) -> Result<Option<Arc<PageMap>>> {
         match changes {
-            Changes::Map(map) => match self.options.recovery_memory() {
-                RecoveryMemory::OfPool(_) => recovery::attach_within(*map, pool),
-                RecoveryMemory::Beside(_) => recovery::attach(*map, pool),
-            },
+            Changes::Map(map) => {
+                // Tables' files are opened when it is known where they are.
+                let is_later = |space: SpaceId| {
+                    let may_be = matches!(files.tables, TableFiles::MayDiffer);
+                    may_be && space.is_logged() && files.spaces.get(space).is_none()
+                };
+                match self.options.recovery_memory() {
+                    RecoveryMemory::OfPool(_) => recovery::attach_within(*map, pool, &is_later),
+                    RecoveryMemory::Beside(_) => recovery::attach(*map, pool, &is_later),
+                }
+            }
             Changes::ReadAgain(reader) => {
                 self.note(
                     "recovery: no space left for sorting the redo; it is read and applied in order before the database opens",
@@ -457,7 +529,35 @@ impl Opening<'_> {
         });
     }
 
-    /// Applies all redo now, unless that may be done behind the users' backs. Returns what pages lack then.
+    /// Whether redo may be applied behind the users' backs.
+    fn may_wait(&self, changes: &Changes, log: &RedoLog) -> Result<bool> {
+        let is_worth_it = self.purpose == OpenPurpose::Use && !self.data_dir.is_new;
+        match changes {
+            Changes::Map(map) if is_worth_it && map.left() > 0 => {
+                Ok(self.options.is_read_only() || recovery::may_wait(log)?)
+            }
+            Changes::Map(_) => Ok(is_worth_it && !log.needs_space()),
+            Changes::ReadAgain(_) => Ok(false),
+        }
+    }
+
+    /// Redo is applied before the definitions are known: all files are opened.
+    fn open_all_tables(&self, files: &mut Files, scan: &Scan) -> Result<()> {
+        if !matches!(files.tables, TableFiles::MayDiffer) {
+            return Ok(());
+        }
+        let note = |message: &str| self.note(message);
+        let (disk, dir) = (&*self.data_dir.disk, &*self.data_dir.dir);
+        let found = recovery::find_files(disk, dir, &files.spaces, &note)?;
+        if scan.frames > 0 && self.options.force_recovery < FORCE_DAMAGE {
+            recovery::require_readable(&found)?;
+        }
+        recovery::finish_removals(&files.spaces, &scan.removed, &note)?;
+        files.tables = TableFiles::Found(found);
+        Ok(())
+    }
+
+    /// Applies all redo now. Returns what pages lack then.
     fn apply_now(
         &self,
         map: Option<Arc<PageMap>>,
@@ -468,9 +568,6 @@ impl Opening<'_> {
             return Ok(None);
         };
         let is_worth_it = self.purpose == OpenPurpose::Use && !self.data_dir.is_new;
-        if is_worth_it && (self.options.is_read_only() || recovery::may_wait(log)?) {
-            return Ok(Some(map));
-        }
         match recovery::apply_all(pool, &map, self.options.recovery_threads()) {
             // REC-6: little is left, and the background thread that does it knows what to do about damage.
             Err(Error::Corrupt { .. }) if is_worth_it && !log.needs_space() => Ok(Some(map)),

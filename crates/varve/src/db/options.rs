@@ -67,6 +67,9 @@ pub struct Options {
     /// How many table files may be open at the same time: at least 10. Others are opened when they are
     /// needed, in the place of those used longest ago. The database has about 20 more files open.
     pub open_files: u32,
+    /// How many tables may be open that nobody uses: others are opened when they are needed, in the place of
+    /// those used longest ago.
+    pub table_cache: u32,
     /// Undo tablespaces, fixed when the database is created: 1 to 95, or 0 for a single rollback segment in
     /// the system tablespace, which suits small databases with few writers.
     pub undo_tablespaces: u32,
@@ -148,6 +151,7 @@ impl Default for Options {
             flush: FlushOptions::default(),
             pool_dump: PoolDumpOptions::default(),
             open_files: 512,
+            table_cache: 2000,
             undo_tablespaces: 2,
             undo_directory: None,
             undo_logs: MAX_UNDO_LOGS as u32,

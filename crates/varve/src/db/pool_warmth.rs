@@ -232,6 +232,7 @@ impl Shared {
         // The most recently used ones, if there are more than fit; then in the order on disk.
         pages.truncate(self.core.pool.frames_to_spare());
         pages.sort_unstable_by_key(|page| page.to_u64());
+        self.open_files_of(&pages);
         let all = pages.len();
         let (end, done) = self.read_all(&pages);
         let text = match end {
@@ -242,6 +243,16 @@ impl Shared {
         let note = format!("buffer pool: {done} of {all} pages on the list were read in or there");
         self.core.note(&note);
         text.into()
+    }
+
+    /// Has the tablespaces of these pages open. What can't be opened is passed over.
+    fn open_files_of(&self, pages: &[PageId]) {
+        for of_one in pages.chunk_by(|a, b| a.space == b.space) {
+            let is_open = self.core.undo.env.spaces.get(of_one[0].space).is_some();
+            if !is_open && !self.stop.load(Ordering::Relaxed) {
+                let _ = self.core.tables.open_space(of_one[0].space);
+            }
+        }
     }
 
     /// Returns how it ended, and how many pages were gone through.

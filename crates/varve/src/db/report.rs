@@ -294,11 +294,11 @@ impl fmt::Display for Lock<'_> {
         let name = match &lock.target {
             LockTarget::Table(table) => core.tables.name_of(*table),
             LockTarget::Record { index, .. } | LockTarget::Insert { index, .. } => {
-                let tables = core.tables.all();
+                let tables = core.tables.all_open();
                 let found = tables.iter().find_map(|table| table.index(*index));
                 match found {
                     Some(index) => format!("table {}, index {}", index.table, index.name),
-                    None => "a table that was dropped".into(),
+                    None => format!("index number {index} of a table that is not open"),
                 }
             }
         };

@@ -3,12 +3,13 @@
 //!
 //! Constraint names are unique in a schema, in any case of letters.
 
-use std::sync::Arc;
-
-use crate::base::{BadForeignKey, Error, NoParent, ReferenceError, Result};
+use crate::base::{BadForeignKey, Error, NoParent, ReferenceError, Result, TrxId};
 use crate::catalog::{ForeignKey, OpenTable, TableDef, is_aside, schema_of};
 
+use crate::txn::Transaction;
+
 use super::Ddl;
+use super::lookups::Prefix;
 
 /// Whether DDL is to see to foreign keys (`foreign_key_checks`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -22,7 +23,61 @@ pub enum ForeignKeyChecks {
     OtherSchemas,
 }
 
+/// A table that refers to another one.
+pub(super) struct Child {
+    /// What the table is called, or was before it stepped aside.
+    name: String,
+    pub def: TableDef,
+    pub created_by: TrxId,
+}
+
 impl Ddl {
+    /// The definition of this name, if it can be read.
+    fn definition(&self, reader: &mut Transaction, name: &str) -> Result<Option<TableDef>> {
+        let stored = self.dictionary.read(reader, name)?;
+        Ok(stored.and_then(|stored| stored.def.ok()))
+    }
+
+    /// The tables to which these look-ups lead, as far as their definitions can be read and still have
+    /// foreign keys to `parent`.
+    fn those_with_parent(&self, such: &Prefix, parent: &str) -> Result<Vec<Child>> {
+        let mut reader = self.begin();
+        let mut children = Vec::new();
+        for found in self.dictionary.all(&mut reader, such)?.into_values() {
+            let Some(stored) = self.dictionary.read(&mut reader, &found.name)? else {
+                continue;
+            };
+            let created_by = stored.created_by;
+            if let Ok(def) = stored.def
+                && def.foreign_keys.iter().any(|key| key.parent == parent)
+            {
+                let name = found.name;
+                children.push(Child {
+                    name,
+                    def,
+                    created_by,
+                });
+            }
+        }
+        Ok(children)
+    }
+
+    /// The tables with foreign keys to a table of this name, itself among them if it has one, and those that
+    /// have stepped aside.
+    fn children_of(&self, name: &str) -> Result<Vec<Child>> {
+        let mut children = self.those_with_parent(&Prefix::children_of(name), name)?;
+        for (called, table) in self.core.tables.vacant_tables() {
+            if !table.foreign_keys_to(name).is_empty() {
+                children.push(Child {
+                    name: called,
+                    def: table.definition(),
+                    created_by: table.created_by,
+                });
+            }
+        }
+        Ok(children)
+    }
+
     /// Whether a table with this definition may be there: its foreign keys have parents that fit, those of
     /// others that wait for it fit, and the constraints' names are free.
     pub(super) fn check_foreign_keys(
@@ -31,43 +86,62 @@ impl Ddl {
         checks: ForeignKeyChecks,
     ) -> Result<()> {
         let is_aside = is_aside(&def.name);
+        let mut reader = self.begin();
         for key in &def.foreign_keys {
             if is_aside && key.kept {
                 continue;
             }
             // What is kept has its name from the table whose place is taken.
             if !is_aside && !key.kept {
-                self.check_constraint_name(def, key)?;
+                self.check_constraint_name(&mut reader, def, key)?;
             }
             let other = match key.parent == def.name {
                 true => None,
-                false => (self.core.tables.find(&key.parent)).filter(|t| !t.is_temporary()),
+                false => self.definition(&mut reader, &key.parent)?,
             };
             match &other {
-                Some(parent) => check_parent(def, key, &parent.def)?,
+                Some(parent) => check_parent(def, key, parent)?,
                 None if key.parent == def.name => check_parent(def, key, def)?,
                 None if checks == ForeignKeyChecks::Off => {}
                 None => return Err(bad(def, key, NoParent::Table)),
             }
         }
-        for child in self.core.tables.children_of(&def.name) {
-            for number in child.foreign_keys_to(&def.name) {
-                check_parent(&child.def, &child.def.foreign_keys[number], def)?;
+        drop(reader);
+        for child in self.children_of(&def.name)? {
+            let keys = child.def.foreign_keys.iter();
+            for key in keys.filter(|key| key.parent == def.name) {
+                check_parent(&child.def, key, def)?;
             }
         }
         Ok(())
     }
 
-    fn check_constraint_name(&self, def: &TableDef, key: &ForeignKey) -> Result<()> {
-        match self.core.tables.constraint_of(&def.name, &key.name) {
-            Some((owner, table)) if owner != def.name && table.id() != def.id => {
-                let mut names = reference(&table.def, key);
-                // Not the name under which it stands aside.
-                names.table = owner;
-                Err(Error::ConstraintExists(Box::new(names)))
-            }
-            _ => Ok(()),
+    fn check_constraint_name(
+        &self,
+        reader: &mut Transaction,
+        def: &TableDef,
+        key: &ForeignKey,
+    ) -> Result<()> {
+        let such = Prefix::owners_of(&def.name, &key.name);
+        let mut owners = Vec::new();
+        for found in self.dictionary.all(reader, &such)?.into_values() {
+            let owner = self.definition(reader, &found.name)?;
+            owners.extend(owner.map(|owner| (found.name, owner)));
         }
+        let vacant = self.core.tables.vacant_tables().into_iter();
+        owners.extend(vacant.map(|(name, table)| (name, table.definition())));
+        for (name, owner) in owners {
+            let has_it = schema_of(&name) == schema_of(&def.name)
+                && (owner.foreign_keys.iter())
+                    .any(|its| its.name.to_lowercase() == key.name.to_lowercase());
+            if has_it && name != def.name && owner.id != def.id {
+                let mut names = reference(&owner, key);
+                // Not the name under which it stands aside.
+                names.table = name;
+                return Err(Error::ConstraintExists(Box::new(names)));
+            }
+        }
+        Ok(())
     }
 
     /// Refuses to take a table away, or its rows, to which others refer.
@@ -80,17 +154,16 @@ impl Ddl {
         let mut children = match checks {
             ForeignKeyChecks::Off => return Ok(()),
             _ if is_aside(name) => return Ok(()),
-            _ => self.core.tables.children_of(name),
+            _ => self.children_of(name)?,
         };
         if checks == ForeignKeyChecks::OtherSchemas {
-            children.retain(|child| schema_of(&child.def.name) != schema_of(name));
+            children.retain(|child| schema_of(&child.name) != schema_of(name));
         }
-        for child in children {
-            let keys = child.foreign_keys_to(&table.def.name);
-            if child.id() != table.id()
-                && let Some(&number) = keys.first()
-            {
-                return Err(Error::TableIsReferenced(child.reference(number)));
+        for Child { def, .. } in children {
+            let mut keys = def.foreign_keys.iter();
+            let key = keys.find(|key| key.parent == *name);
+            if let Some(key) = key.filter(|_| def.id != table.id()) {
+                return Err(Error::TableIsReferenced(Box::new(reference(&def, key))));
             }
         }
         Ok(())
@@ -98,23 +171,22 @@ impl Ddl {
 
     /// The other tables that refer to this one, which is renamed, with the definitions that they get. None if
     /// the table is being made, or steps aside for one that is: they refer to the name then.
-    pub(super) fn children_renaming_parent(&self, table: &OpenTable, to: &str) -> Vec<TableDef> {
+    pub(super) fn children_renaming_parent(
+        &self,
+        table: &OpenTable,
+        to: &str,
+    ) -> Result<Vec<Child>> {
         let from = &table.def.name;
         if is_aside(from) || is_aside(to) {
-            return Vec::new();
+            return Ok(Vec::new());
         }
-        let tables = &self.core.tables;
-        let mut children = tables.children_of(from);
-        children.extend(tables.aside_children_of(from));
-        children.sort_by_key(|child| child.id());
-        children.dedup_by_key(|child| child.id());
-        children.retain(|child| child.id() != table.id());
-        let renamed = |child: Arc<OpenTable>| {
-            let mut def = child.definition();
-            rename_parent(&mut def, from, to);
-            def
-        };
-        children.into_iter().map(renamed).collect()
+        let mut children = self.those_with_parent(&Prefix::children_of(from), from)?;
+        let aside = Prefix::aside_children_of(from);
+        children.extend(self.those_with_parent(&aside, from)?);
+        children.retain(|child| child.def.id != table.id());
+        let renamed = |child: &mut Child| rename_parent(&mut child.def, from, to);
+        children.iter_mut().for_each(renamed);
+        Ok(children)
     }
 }
 

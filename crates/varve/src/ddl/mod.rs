@@ -14,20 +14,24 @@
 //!
 //! After a failed sync nobody knows what is committed: then files are left to the next start.
 //!
-//! - **DDL-1** After start-up the table files are exactly those that the committed definitions name.
+//! - **DDL-1** After a start the table files are exactly those that the committed definitions name, when it
+//!   has compared them. A start after a clean shutdown that vouches for the files does not look.
 //! - **DDL-3** No file with rows is removed because no definition names it: that may be due to a write of a
 //!   page of definitions that the disk lost. A removal is decided by redo alone, and the checkpoint stays
 //!   before its record until the file is gone. A file with rows that nothing names is put aside.
 //! - **DDL-2** The copy of a table's definition on page 0 of its file, by which `varve dump` reads the file
 //!   alone, says what the stored definition says, of a long one what the name is. It is written after the
-//!   commit, and made right at a start after a crash. A second copy never changes (DEF-2).
+//!   commit if the table is open, and made right whenever the table is opened. A second copy never changes
+//!   (DEF-2).
 //!
 //! Temporary tables have neither stored definitions nor files: `temporary`.
 //!
 //! Locks: the table's exclusive lock (waits for transactions that use it; temporary ones are claimed
 //! instead), then the mutex that serialises DDL statements, which nobody holds while he waits for a lock.
 
+mod dictionary;
 mod foreign;
+pub mod lookups;
 mod store;
 mod temporary;
 
@@ -39,8 +43,8 @@ use crate::base::{
 };
 use crate::btree::Tree;
 use crate::catalog::{
-    BrokenTable, COPY_AT, FIRST_ROOT_PAGE, META_PAGE, OpenTable, ROW_AT, TableDef, copy_page,
-    first_copy, is_aside, schema_of, second_copy,
+    BrokenTable, COPY_AT, FIRST_ROOT_PAGE, META_PAGE, OpenTable, ROW_AT, Reserved, TableDef,
+    copy_page, first_copy, is_aside, schema_of, second_copy,
 };
 use crate::flush::{CheckpointHold, Checkpointer};
 use crate::lock::TableMode;
@@ -51,8 +55,12 @@ use crate::row::Collations;
 use crate::space::{MIXED, NewSpace, SPARE_FILE, Space, SpaceKind, Spaces};
 use crate::txn::{Core, Isolation, Transaction};
 
-use foreign::rename_parent;
+use foreign::{Child, rename_parent};
+use lookups::Prefix;
+
+pub use dictionary::Dictionary;
 pub use foreign::{ConstraintPrefix, ForeignKeyChecks};
+pub use lookups::Lookup;
 pub use store::{FIRST_USER_ID, SYSTEM_INDEX, SYSTEM_TABLE, StoredDef, load_defs, system_def};
 pub use temporary::{TEMP_FILE, create_temporary_space, drop_temporary_table};
 
@@ -66,7 +74,7 @@ pub struct Ddl {
     pub control: Arc<ControlFile>,
     pub checkpointer: Arc<Checkpointer>,
     pub collations: Arc<Collations>,
-    pub system: Arc<OpenTable>,
+    pub dictionary: Arc<Dictionary>,
     /// The next id of a temporary table or of one of its indexes.
     pub next_temporary: AtomicU64,
 }
@@ -78,13 +86,27 @@ pub fn table_path(name: &str) -> String {
 
 /// Exists if the tablespace was missing while a crash was recovered: should its file come back, it lacks
 /// changes.
-pub fn lost_mark_path(def: &TableDef) -> String {
-    format!("{}.{}.lost", def.name, def.space)
+pub fn lost_mark_path(name: &str, space: SpaceId) -> String {
+    format!("{name}.{space}.lost")
 }
 
 impl Ddl {
     fn begin(&self) -> Transaction {
         Transaction::begin(self.core.clone(), Isolation::RepeatableRead)
+    }
+
+    fn system(&self) -> &Arc<OpenTable> {
+        &self.dictionary.system
+    }
+
+    /// Makes the look-ups of a database that is new, or was made by a program without them.
+    pub fn make_lookups(&self) -> Result<()> {
+        let mut trx = self.begin();
+        if lookups::are_complete(&mut trx, self.system())? {
+            return Ok(());
+        }
+        lookups::make(&mut trx, self.system())?;
+        self.commit(trx).map(drop)
     }
 
     /// Creates a table. Ids, tablespace and root pages of `def` are assigned here.
@@ -96,13 +118,14 @@ impl Ddl {
         self.check_absent(&def.name)?;
         let mut def = def.clone();
         def.id = TableId(0);
+        let _reserved = self.reserve([], std::slice::from_ref(&def));
         self.check_foreign_keys(&def, checks)?;
         def.stamp_collations(&self.collations)?;
         self.assign_ids(&mut def)?;
         self.build_file(&def, &table_path(&def.name), Spaces::create)?;
         let stored = (|| {
             let mut trx = self.begin();
-            store::write_def(&mut trx, &self.system, &def)?;
+            store::write_def(&mut trx, self.system(), &def, TrxId(0))?;
             self.commit(trx)
         })();
         let id = match stored {
@@ -113,7 +136,17 @@ impl Ddl {
             }
         };
         self.keep_spare();
-        self.open(def, id)
+        let table = self.open(def, id)?;
+        self.core.tables.add(table)
+    }
+
+    /// TAB-2: these names, and those of these tables and of their parents.
+    fn reserve<const N: usize>(&self, names: [&str; N], defs: &[TableDef]) -> Reserved<'_> {
+        let keys = defs.iter().flat_map(|def| &def.foreign_keys);
+        let parents = keys.map(|key| key.parent.clone());
+        let tables = defs.iter().map(|def| def.name.clone());
+        let names = names.into_iter().map(String::from);
+        self.core.tables.reserve(names.chain(tables).chain(parents))
     }
 
     /// A table of which not even the emptiest row would fit in a page is of no use. What is longer may be
@@ -134,24 +167,19 @@ impl Ddl {
         })
     }
 
-    fn open(&self, def: TableDef, created_by: TrxId) -> Result<Arc<OpenTable>> {
-        let table = Arc::new(OpenTable::open(
-            def,
-            created_by,
-            &self.core.mtr,
-            &self.spaces,
-            &self.collations,
-        )?);
-        self.core.tables.add(table.clone());
-        Ok(table)
+    fn open(&self, def: TableDef, created_by: TrxId) -> Result<OpenTable> {
+        let (mtr, spaces) = (&self.core.mtr, &self.spaces);
+        OpenTable::open(def, created_by, mtr, spaces, &self.collations)
     }
 
     fn check_absent(&self, name: &str) -> Result<()> {
         let tables = &self.core.tables;
-        let what = match (tables.find(name), tables.broken(name)) {
-            (None, None) => return Ok(()),
-            (Some(_), _) => format!("table {name}"),
-            (None, Some(_)) => format!("table {name}, which can't be used and must be dropped,"),
+        let is_temporary = tables.temporary(name).is_some();
+        let is_there = is_temporary || self.dictionary.read(&mut self.begin(), name)?.is_some();
+        let what = match (is_there, tables.broken(name)) {
+            (false, _) => return Ok(()),
+            (true, None) => format!("table {name}"),
+            (true, Some(_)) => format!("table {name}, which can't be used and must be dropped,"),
         };
         Err(Error::AlreadyExists { what })
     }
@@ -271,9 +299,12 @@ impl Ddl {
         match self.spaces.drop_space(space) {
             Ok(()) => self.core.pool.drop_space(space),
             // Recovery may come to it until then: its pages are written (SP-8).
-            Err(e) => self.core.warn(&format!(
-                "the file of tablespace {space} is of no use any more, but can't be removed: {e}"
-            )),
+            Err(e) => {
+                self.spaces.files_match(false);
+                self.core.warn(&format!(
+                    "the file of tablespace {space} is of no use any more, but can't be removed: {e}"
+                ));
+            }
         }
         self.keep_spare();
     }
@@ -305,7 +336,8 @@ impl Ddl {
 
     /// Drops a table once nobody uses it; also one that can't be used.
     pub fn drop_table(&self, name: &str, checks: ForeignKeyChecks) -> Result<()> {
-        if let Some(broken) = self.core.tables.broken(name) {
+        let found = self.core.tables.get(name).map(drop);
+        if let Some(broken) = self.core.tables.broken(name).filter(|_| found.is_err()) {
             return self.drop_broken(name, &broken);
         }
         let (mut trx, table) = self.lock_to_drop(name)?;
@@ -316,7 +348,8 @@ impl Ddl {
         }
         let _serial = self.core.tables.serialize_ddl();
         self.check_not_referenced(&table, checks)?;
-        store::delete_def(&mut trx, &self.system, name)?;
+        let _reserved = self.reserve([name], &[table.definition()]);
+        store::delete_def(&mut trx, self.system(), name)?;
         let _gate = table.keep_purge_away();
         let _decided = self.decide_removal(&mut trx, table.space())?;
         if self
@@ -336,18 +369,12 @@ impl Ddl {
     fn drop_broken(&self, name: &str, broken: &BrokenTable) -> Result<()> {
         self.core.check_writable()?;
         let _serial = self.core.tables.serialize_ddl();
+        let _reserved = self.reserve([name], broken.def.as_slice());
         let path = table_path(name);
-        let at_path = |space: &Arc<Space>| space.path() == path;
-        let by_path = || self.spaces.all().into_iter().find(at_path).map(|s| s.id());
-        let is_table = |id: &SpaceId| {
-            let space = self.spaces.get(*id);
-            space.is_some_and(|s| s.kind() == SpaceKind::Table)
-        };
-        let id = broken.def.as_ref().map(|def| def.space).or_else(by_path);
-        let id = id.filter(|id| is_table(id) && !self.is_anothers(*id, name));
+        let id = self.space_of_broken(name, broken, &path)?;
         let mut trx = self.begin();
         trx.may_use_kept_pages();
-        store::delete_def(&mut trx, &self.system, name)?;
+        store::delete_broken_def(&mut trx, self.system(), name)?;
         let _decided = id.map(|id| self.decide_removal(&mut trx, id)).transpose()?;
         self.commit(trx)?;
         self.core.tables.remove_broken(name);
@@ -356,13 +383,15 @@ impl Ddl {
                 self.remove_file(id);
                 "its file is removed"
             }
+            None if self.is_anothers_file(&path, name)? => "it had no file",
             None => match self.spaces.remove_unopened(&path)? {
                 true => "its damaged file is removed",
                 false => "it had no file",
             },
         };
         if let Some(def) = &broken.def {
-            self.spaces.remove_unopened(&lost_mark_path(def))?;
+            self.spaces
+                .remove_unopened(&lost_mark_path(&def.name, def.space))?;
         }
         self.core.warn(&format!(
             "table {name} was dropped, which could not be used ({}); {file}",
@@ -371,18 +400,48 @@ impl Ddl {
         Ok(())
     }
 
-    /// Whether another table than `name` has this tablespace, or may have it: its definition says so, or
-    /// can't be read and the file has its name.
-    fn is_anothers(&self, space: SpaceId, name: &str) -> bool {
-        let tables = &self.core.tables;
-        let file = self.spaces.get(space).map(|file| file.path());
-        let has = |other: &BrokenTable, called: &str| match &other.def {
-            Some(def) => def.space == space,
-            None => file.as_ref() == Some(&table_path(called)),
+    /// The tablespace of a table that can't be used, opened, if its file is there and is no other table's.
+    fn space_of_broken(
+        &self,
+        name: &str,
+        broken: &BrokenTable,
+        path: &str,
+    ) -> Result<Option<SpaceId>> {
+        let id = match &broken.def {
+            Some(def) => Some(def.space),
+            None => self.space_named(name)?,
         };
-        let mut broken = tables.all_broken().into_iter();
-        tables.all().iter().any(|table| table.space() == space)
-            || broken.any(|(called, other)| called != name && has(&other, &called))
+        let Some(id) = id else {
+            return Ok(None);
+        };
+        let is_table = |space: Arc<Space>| space.kind() == SpaceKind::Table;
+        let is_there = self.spaces.open_at(path, id).is_ok_and(is_table);
+        Ok((is_there && !self.is_anothers(id, name)?).then_some(id))
+    }
+
+    /// The tablespace that leads to this name.
+    fn space_named(&self, name: &str) -> Result<Option<SpaceId>> {
+        let such = Prefix::spaces();
+        let all = self.dictionary.all(&mut self.begin(), &such)?;
+        let key = all.iter().find(|(_, found)| found.name == name);
+        let number = key.and_then(|(key, _)| such.number_in(key));
+        Ok(number.map(|number| SpaceId(number as u32)))
+    }
+
+    /// Whether another table than `name` has this tablespace.
+    fn is_anothers(&self, space: SpaceId, name: &str) -> Result<bool> {
+        let found = self
+            .dictionary
+            .find(&mut self.begin(), Lookup::Space(space))?;
+        Ok(found.is_some_and(|found| found.name != name))
+    }
+
+    /// Whether the file is another table's by its header.
+    fn is_anothers_file(&self, path: &str, name: &str) -> Result<bool> {
+        match self.spaces.inspect(path) {
+            Ok(header) => self.is_anothers(header.intro.space, name),
+            Err(_) => Ok(false),
+        }
     }
 
     /// Commits while the table is marked as dropped, so that a transaction that waited for its lock finds it
@@ -407,7 +466,7 @@ impl Ddl {
             return self.rename_temporary(&table, to);
         }
         let _serial = self.core.tables.serialize_ddl();
-        let children = self.children_renaming_parent(&table, to);
+        let children = self.children_renaming_parent(&table, to)?;
         let mut def = table.definition();
         def.name = to.to_string();
         if !(is_aside(from) || is_aside(to)) {
@@ -422,69 +481,55 @@ impl Ddl {
         if !is_aside(to) {
             def.foreign_keys.iter_mut().for_each(|key| key.kept = false);
         }
+        let mut changed = vec![table.definition(), def.clone()];
+        changed.extend(children.iter().map(|child| child.def.clone()));
+        let _reserved = self.reserve([from, to], &changed);
         // What can be wrong with the new path is found before the rename is decided.
         self.spaces.prepare_rename(&table_path(to))?;
         // Nor is there anything to be read for the copy of the definition then.
         let header = PageId::new(def.space, PageNo(0));
         let _header = self.core.pool.pin(header)?;
-        store::replace_def(&mut trx, &self.system, from, &def)?;
-        for child in &children {
-            store::replace_def(&mut trx, &self.system, &child.name, child)?;
+        let is_made_now = is_aside(from) && !is_aside(to);
+        let created_by = if is_made_now {
+            TrxId(0)
+        } else {
+            table.created_by
+        };
+        store::replace_def(&mut trx, self.system(), from, &def, created_by)?;
+        for Child {
+            def, created_by, ..
+        } in &children
+        {
+            store::replace_def(&mut trx, self.system(), &def.name, def, *created_by)?;
         }
         let _gate = table.keep_purge_away();
         let id = self.retire(trx, &table)?;
         self.core.log.stops.pass(StopPoint::TableRenamed);
         self.refresh_copy(&def);
         let moved = self.spaces.rename(table.space(), &table_path(to));
-        let is_made_now = is_aside(from) && !is_aside(to);
         let created_by = if is_made_now { id } else { table.created_by };
-        let renamed = self.reopen(&table, def, created_by)?;
-        self.core.tables.replace(&table, renamed);
-        children.iter().for_each(|def| self.refresh_copy(def));
-        moved
+        self.put_in_place(&table, def, created_by)?;
+        children
+            .iter()
+            .for_each(|child| self.refresh_copy(&child.def));
+        moved.inspect_err(|_| self.spaces.files_match(false))
     }
 
-    /// Makes the copy of the definition on page 0 of the table's file that of `def`, if it is another one
-    /// (DDL-2).
-    pub fn refresh_copy(&self, def: &TableDef) {
-        let refresh = || {
-            let space = self.spaces.require(def.space)?;
-            let page_size = self.core.pool.page_size();
-            let mut encoded = Vec::new();
-            def.encode(&mut encoded);
-            let copy = first_copy(&encoded, page_size);
-            // A copy that can't be read is damage: it is left as it is, for a person to see.
-            if !space.has_definition(&self.core.mtr, copy)? {
-                let mut mtr = Mtr::begin(&self.core.mtr, page_size as u32 + 256)?;
-                space.set_definition(&mut mtr, copy)?;
-                mtr.commit();
-            }
-            Ok::<_, Error>(())
-        };
-        if let Err(e) = refresh() {
-            let name = &def.name;
-            self.core.warn(&format!(
-                "the copy of the definition in the file of table {name} is not up to date: {e}"
-            ));
+    /// Makes the copy of the definition on page 0 of the table's file that of `def` (DDL-2).
+    fn refresh_copy(&self, def: &TableDef) {
+        refresh_copy(&self.core, &self.spaces, def);
+    }
+
+    /// Has the table under its new definition in the place of the old one. Views that don't see `created_by`
+    /// don't read it. If it can't be opened now, it is opened when somebody asks for it.
+    fn put_in_place(&self, old: &OpenTable, def: TableDef, created_by: TrxId) -> Result<()> {
+        let tables = &self.core.tables;
+        let new = self.open(def, created_by);
+        let mut new = new.inspect_err(|_| tables.remove(old))?;
+        if new.id() == old.id() {
+            new.take_over_from(old);
         }
-    }
-
-    /// The table under another name. Views that don't see `created_by` don't read it.
-    fn reopen(
-        &self,
-        table: &OpenTable,
-        def: TableDef,
-        created_by: TrxId,
-    ) -> Result<Arc<OpenTable>> {
-        let mut renamed = OpenTable::open(
-            def,
-            created_by,
-            &self.core.mtr,
-            &self.spaces,
-            &self.collations,
-        )?;
-        renamed.take_over_from(table);
-        Ok(Arc::new(renamed))
+        tables.replace(old, new)
     }
 
     /// Empties a table by giving it a fresh tablespace.
@@ -498,23 +543,50 @@ impl Ddl {
         self.check_not_referenced(&table, checks)?;
         let mut def = table.definition();
         self.assign_ids(&mut def)?;
+        let _reserved = self.reserve([name], std::slice::from_ref(&def));
         let schema = schema_of(name);
         // No table's name begins with a dot.
         let fresh = table_path(&format!("{schema}/.truncate-{}", def.space));
         self.build_file(&def, &fresh, Spaces::create_on_full_disk)?;
         let _gate = table.keep_purge_away();
         let stored = (|| {
-            store::replace_def(&mut trx, &self.system, name, &def)?;
+            store::replace_def(&mut trx, self.system(), name, &def, TrxId(0))?;
             let decided = self.decide_removal(&mut trx, table.space())?;
             Ok::<_, Error>((self.retire(trx, &table)?, decided))
         })();
         let (id, _decided) = stored.inspect_err(|_| self.remove_file(def.space))?;
         let space = def.space;
-        let emptied = OpenTable::open(def, id, &self.core.mtr, &self.spaces, &self.collations)?;
-        self.core.tables.replace(&table, Arc::new(emptied));
+        self.put_in_place(&table, def, id)?;
         self.spaces.replace(table.space(), space)?;
         self.core.pool.drop_space(table.space());
         self.keep_spare();
         Ok(())
+    }
+}
+
+/// Makes the copy of the definition on page 0 of the table's file that of `def`, if it is another one
+/// (DDL-2). If the file is not open, that is done when it is.
+pub fn refresh_copy(core: &Core, spaces: &Spaces, def: &TableDef) {
+    let Some(space) = spaces.get(def.space) else {
+        return;
+    };
+    let refresh = || {
+        let page_size = core.pool.page_size();
+        let mut encoded = Vec::new();
+        def.encode(&mut encoded);
+        let copy = first_copy(&encoded, page_size);
+        // A copy that can't be read is damage: it is left as it is, for a person to see.
+        if !space.has_definition(&core.mtr, copy)? {
+            let mut mtr = Mtr::begin(&core.mtr, page_size as u32 + 256)?;
+            space.set_definition(&mut mtr, copy)?;
+            mtr.commit();
+        }
+        Ok::<_, Error>(())
+    };
+    if let Err(e) = refresh() {
+        let name = &def.name;
+        core.warn(&format!(
+            "the copy of the definition in the file of table {name} is not up to date: {e}"
+        ));
     }
 }

@@ -78,7 +78,8 @@ impl Ddl {
         let mut roots = Vec::new();
         let made = self
             .plant_roots(&mut def, &mut roots)
-            .and_then(|()| self.open(def, EVERYBODYS));
+            .and_then(|()| self.open(def, EVERYBODYS))
+            .and_then(|table| self.core.tables.add(table));
         if made.is_err() {
             roots.sort_unstable();
             let space = self.spaces.require(TEMP_SPACE)?;
@@ -123,10 +124,10 @@ impl Ddl {
         def.validate()?;
         self.check_absent(to)?;
         let _gate = table.keep_purge_away();
-        let renamed = self.reopen(table, def, table.created_by)?;
+        let mut renamed = self.open(def, table.created_by)?;
+        renamed.take_over_from(table);
         table.set_dropped(true);
-        self.core.tables.replace(table, renamed);
-        Ok(())
+        self.core.tables.replace(table, renamed)
     }
 
     /// Removes all rows of a temporary table. The caller's transaction has claimed it and changed nothing in

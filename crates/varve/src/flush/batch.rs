@@ -190,7 +190,8 @@ impl BatchWriter {
         let store = self.pool.store();
         let middle = HEADER_BYTES + torn * size;
         if let Some(doublewrite) = self.doublewrite.as_mut().filter(|_| torn > 0) {
-            doublewrite.write(&ids[..torn], &mut self.buf[..middle])?;
+            let path = |space| store.file_name(space);
+            doublewrite.write(&ids[..torn], &mut self.buf[..middle], path)?;
             count(&self.counters.doublewrite_batches, 1);
             count(&self.counters.doublewrite_pages, torn);
         }

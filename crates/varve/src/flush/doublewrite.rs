@@ -4,8 +4,10 @@
 //!    0  the 64 bytes that every file begins with (magic VARVEDWR)
 //!   64  u32 number of pages in the batch
 //!   68  per page: u64 address (tablespace in the upper half), u32 the page's own checksum
+//! 3140  u32 bytes of the paths, u32 crc32c of them
 //! 4092  u32 crc32c of bytes 0..4092
 //! 4096  the pages
+//!       the paths: per tablespace u32 its number, u16 length and bytes of its file's path
 //! ```
 //!
 //! - **DW-1** The file holds the last batch. The pages of the one before have been synced in place when it is
@@ -18,12 +20,17 @@
 //! page that is damaged in place was torn, and the copy is exactly what was being written. A page that is
 //! whole in place, in whatever version, is left alone: redo does the rest.
 //!
+//! The files of tables are not open then, and what leads to their names may itself be torn: so a batch says
+//! where the files were, and they are opened by that. One that is not there any more was dropped, or has
+//! another name now: whoever opens files has to find out.
+//!
 //! [`recover`] runs before redo. It can be interrupted and repeated.
 
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::base::{DISK_THREADS, Error, PageId, Result, map_together};
+use crate::base::{DISK_THREADS, Error, PageId, Result, SpaceId, map_together};
 use crate::buffer::PageStore;
 use crate::io::{Disk, DiskFile, OpenMode};
 use crate::page;
@@ -40,10 +47,14 @@ const COUNT_AT: usize = INTRO_BYTES;
 const ENTRIES_AT: usize = COUNT_AT + 4;
 const ENTRY_BYTES: usize = 12;
 const CRC_AT: usize = HEADER_BYTES - 4;
+/// Room for the paths of all tablespaces of a batch. One that does not fit in is left out.
+const MOST_PATH_BYTES: usize = 128 << 10;
 /// Batches are about this long: long enough to make the syncs cheap, short enough not to stall.
 const BATCH_BYTES: usize = 2 << 20;
 
-const _: () = assert!(ENTRIES_AT + 256 * ENTRY_BYTES <= CRC_AT);
+const PATHS_AT: usize = ENTRIES_AT + 256 * ENTRY_BYTES;
+
+const _: () = assert!(PATHS_AT + 8 <= CRC_AT);
 
 /// Pages in one batch, at most 256.
 pub fn batch_pages(page_size: usize) -> usize {
@@ -72,7 +83,8 @@ impl Doublewrite {
             false => OpenMode::CreateNew,
         };
         let file = disk.open(&path, mode)?;
-        file.allocate((HEADER_BYTES + batch_pages(page_size) * page_size) as u64)?;
+        let bytes = HEADER_BYTES + batch_pages(page_size) * page_size + MOST_PATH_BYTES;
+        file.allocate(bytes as u64)?;
         file.write_at(&[0; HEADER_BYTES], 0)?;
         file.sync()?;
         disk.sync_dir(dir)?;
@@ -83,7 +95,13 @@ impl Doublewrite {
     }
 
     /// Makes a batch durable. `buf` is room for the header, then the pages, sealed, in the order of `ids`.
-    pub fn write(&mut self, ids: &[PageId], buf: &mut [u8]) -> Result<()> {
+    /// `path` has the paths of tablespaces.
+    pub fn write(
+        &mut self,
+        ids: &[PageId],
+        buf: &mut [u8],
+        path: impl Fn(SpaceId) -> Option<String>,
+    ) -> Result<()> {
         let page_size = self.intro.page_size as usize;
         assert!(ids.len() <= batch_pages(page_size));
         let (header, pages) = buf.split_at_mut(HEADER_BYTES);
@@ -96,11 +114,45 @@ impl Doublewrite {
             entry[..8].copy_from_slice(&id.to_u64().to_le_bytes());
             entry[8..].copy_from_slice(&page[..4]);
         }
+        let paths = encode_paths(ids, path);
+        let paths_crc = crc32c::crc32c(&paths);
+        header[PATHS_AT..][..4].copy_from_slice(&(paths.len() as u32).to_le_bytes());
+        header[PATHS_AT + 4..][..4].copy_from_slice(&paths_crc.to_le_bytes());
         let crc = crc32c::crc32c(&header[..CRC_AT]);
         header[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
         self.file.write_at(buf, 0)?;
+        self.file.write_at(&paths, buf.len() as u64)?;
         self.file.sync()
     }
+}
+
+fn encode_paths(ids: &[PageId], path: impl Fn(SpaceId) -> Option<String>) -> Vec<u8> {
+    let spaces: BTreeSet<SpaceId> = ids.iter().map(|id| id.space).collect();
+    let mut paths = Vec::new();
+    for space in spaces {
+        if let Some(path) = path(space)
+            && paths.len() + 6 + path.len() <= MOST_PATH_BYTES
+        {
+            paths.extend_from_slice(&space.0.to_le_bytes());
+            paths.extend_from_slice(&(path.len() as u16).to_le_bytes());
+            paths.extend_from_slice(path.as_bytes());
+        }
+    }
+    paths
+}
+
+/// As far as they make sense.
+fn decode_paths(mut bytes: &[u8]) -> HashMap<SpaceId, String> {
+    let mut paths = HashMap::new();
+    while let Some((space, rest)) = bytes.split_first_chunk()
+        && let Some((len, rest)) = rest.split_first_chunk()
+        && let Some((path, rest)) = rest.split_at_checked(u16::from_le_bytes(*len).into())
+        && let Ok(path) = std::str::from_utf8(path)
+    {
+        paths.insert(SpaceId(u32::from_le_bytes(*space)), path.to_string());
+        bytes = rest;
+    }
+    paths
 }
 
 /// Forgets what is in the file, if there is one: the database goes on without it, and pages written from now
@@ -122,7 +174,7 @@ pub fn read_copies(
     page_size: usize,
     uuid: &[u8; 16],
 ) -> Result<Vec<(PageId, Vec<u8>)>> {
-    read_batch(disk, dir, page_size, uuid, &mut |_| {})
+    Ok(read_batch(disk, dir, page_size, uuid, &mut |_| {})?.copies)
 }
 
 /// The copies in the file that are not whole. After a crash they may be of a batch that had not become
@@ -138,6 +190,14 @@ pub fn damaged_copies(
     Ok(errors)
 }
 
+/// The last batch, as far as it is whole.
+#[derive(Default)]
+struct Batch {
+    copies: Vec<(PageId, Vec<u8>)>,
+    /// Where the tablespaces were.
+    paths: HashMap<SpaceId, String>,
+}
+
 /// Reads the last batch; hands what is not whole to `torn`.
 fn read_batch(
     disk: &dyn Disk,
@@ -145,10 +205,10 @@ fn read_batch(
     page_size: usize,
     uuid: &[u8; 16],
     torn: &mut dyn FnMut(Error),
-) -> Result<Vec<(PageId, Vec<u8>)>> {
+) -> Result<Batch> {
     let path = dir.join(DOUBLEWRITE_FILE);
     if !disk.exists(&path)? {
-        return Ok(Vec::new());
+        return Ok(Batch::default());
     }
     let mut tell = |expected: String, found: String| {
         let path = path.clone();
@@ -163,7 +223,7 @@ fn read_batch(
     let mut header = vec![0u8; HEADER_BYTES];
     if len < HEADER_BYTES as u64 {
         tell("a header of 4096 bytes".into(), format!("{len} bytes"));
-        return Ok(Vec::new());
+        return Ok(Batch::default());
     }
     file.read_at(&mut header, 0)?;
     let computed = crc32c::crc32c(&header[..CRC_AT]);
@@ -174,7 +234,7 @@ fn read_batch(
             let found = format!("{computed:08x}");
             tell(format!("header checksum {stored:08x}"), found);
         }
-        return Ok(Vec::new());
+        return Ok(Batch::default());
     }
     let intro = FileIntro::decode(MAGIC, &header, &path)?;
     intro.check_owner(uuid, &path)?;
@@ -209,24 +269,40 @@ fn read_batch(
             Err(e) => tell(format!("a copy of {id}"), e.to_string()),
         }
     }
-    Ok(copies)
+    let u32_at = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().unwrap());
+    let mut paths = vec![0; (u32_at(PATHS_AT) as usize).min(MOST_PATH_BYTES)];
+    let is_whole = len >= (needed + paths.len()) as u64 && {
+        file.read_at(&mut paths, needed as u64)?;
+        crc32c::crc32c(&paths) == u32_at(PATHS_AT + 4)
+    };
+    let paths = match is_whole {
+        true => decode_paths(&paths),
+        false => HashMap::new(),
+    };
+    Ok(Batch { copies, paths })
 }
 
 /// Repairs pages that were torn by a crash, before redo is applied, and makes durable those that are whole
-/// (DW-1). Returns which ones were torn.
+/// (DW-1). `open` is asked to have a tablespace open, if there is one; it is told where its file was. Returns
+/// which pages were torn.
 pub fn recover(
     disk: &dyn Disk,
     dir: &Path,
     page_size: usize,
     uuid: &[u8; 16],
     store: &dyn PageStore,
+    open_space: &dyn Fn(SpaceId, Option<&str>) -> Result<()>,
 ) -> Result<Vec<PageId>> {
     let mut repaired: Vec<PageId> = Vec::new();
     // In the batch's order, which is sorted: equal tablespaces stand together.
     let mut spaces = Vec::new();
     // Until they are synced.
     let mut open = Vec::new();
-    let copies = read_copies(disk, dir, page_size, uuid)?;
+    let Batch { copies, paths } = read_batch(disk, dir, page_size, uuid, &mut |_| {})?;
+    for of_one in copies.chunk_by(|a, b| a.0.space == b.0.space) {
+        let space = of_one[0].0.space;
+        open_space(space, paths.get(&space).map(String::as_str))?;
+    }
     let is_whole = |(id, _): &(PageId, Vec<u8>)| -> Result<bool> {
         let mut found = vec![0u8; page_size];
         store.read(*id, &mut found)?;

@@ -167,6 +167,7 @@ impl Rig {
             uuid: UUID,
             checkpoint: START,
             clean_shutdown: false,
+            files_match: false,
             id_limit: 0,
             next_space: 0,
             next_table: 0,
@@ -499,7 +500,7 @@ fn write_batch(dir: &std::path::Path, pages: &[(PageId, &[u8])]) {
     let mut buf = vec![0; doublewrite::HEADER_BYTES];
     pages.iter().for_each(|p| buf.extend_from_slice(p.1));
     let ids: Vec<_> = pages.iter().map(|p| p.0).collect();
-    file.write(&ids, &mut buf).unwrap();
+    file.write(&ids, &mut buf, |_| None).unwrap();
 }
 
 impl Torn {
@@ -522,7 +523,15 @@ impl Torn {
     }
 
     fn recover(&self) -> Vec<PageId> {
-        doublewrite::recover(&RealDisk, self.dir.path(), PAGE, &UUID, &self.store).unwrap()
+        doublewrite::recover(
+            &RealDisk,
+            self.dir.path(),
+            PAGE,
+            &UUID,
+            &self.store,
+            &|_, _| Ok(()),
+        )
+        .unwrap()
     }
 
     fn now(&self) -> Vec<u8> {
@@ -602,9 +611,23 @@ fn newer_other() -> Vec<u8> {
 #[test]
 fn a_doublewrite_file_of_another_database_is_refused() {
     let torn = Torn::new();
-    let other = doublewrite::recover(&RealDisk, torn.dir.path(), PAGE, &[1; 16], &torn.store);
+    let other = doublewrite::recover(
+        &RealDisk,
+        torn.dir.path(),
+        PAGE,
+        &[1; 16],
+        &torn.store,
+        &|_, _| Ok(()),
+    );
     assert!(matches!(other, Err(Error::CorruptFile { .. })));
-    let size = doublewrite::recover(&RealDisk, torn.dir.path(), 8192, &UUID, &torn.store);
+    let size = doublewrite::recover(
+        &RealDisk,
+        torn.dir.path(),
+        8192,
+        &UUID,
+        &torn.store,
+        &|_, _| Ok(()),
+    );
     assert!(matches!(size, Err(Error::CorruptFile { .. })));
     doublewrite::invalidate(&RealDisk, torn.dir.path()).unwrap();
     let path = torn.dir.path().join(doublewrite::DOUBLEWRITE_FILE);
@@ -624,7 +647,14 @@ fn flushed_pages_have_copies() {
     let mut torn = rig.store.state.lock().synced[&id(7)].clone();
     torn[3000..].fill(0);
     rig.store.state.lock().written.insert(id(7), torn);
-    let repaired = doublewrite::recover(&RealDisk, rig.dir.path(), PAGE, &UUID, &*rig.store);
+    let repaired = doublewrite::recover(
+        &RealDisk,
+        rig.dir.path(),
+        PAGE,
+        &UUID,
+        &*rig.store,
+        &|_, _| Ok(()),
+    );
     assert_eq!(repaired.unwrap(), [id(7)]);
     let page = rig.store.state.lock().synced[&id(7)].clone();
     assert_eq!((page::page_lsn(&page), page[4000]), (end, 0x77));

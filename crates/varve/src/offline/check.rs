@@ -21,7 +21,7 @@
 //!
 //! Memory: the buffer pool, and what recovery changes.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use crate::base::{Error, Lsn, PageNo, Result, SYSTEM_SPACE, SpaceId};
 use crate::buffer::PageStore;
 use crate::catalog::{OpenTable, Tables};
 use crate::db::{CREATION_MARK, Database, recorded_undo_directory};
-use crate::ddl::{self, SYSTEM_TABLE, table_path};
+use crate::ddl::{self, SYSTEM_TABLE, StoredDef, lookups, table_path};
 use crate::flush::doublewrite;
 use crate::io::{Disk, Overlay, RealDisk};
 use crate::page;
@@ -426,25 +426,65 @@ impl Check<'_> {
     fn tables(&mut self, db: &Database) -> Result<()> {
         let core = &db.inner.core;
         let mut reader = Transaction::begin(core.clone(), Isolation::RepeatableRead);
-        match ddl::load_defs(&mut reader, &db.inner.ddl.system) {
-            Ok(_) => {}
+        match ddl::load_defs(&mut reader, &db.inner.ddl.dictionary.system) {
+            Ok(defs) => self.lookups(&mut reader, db, &defs),
             Err(e) => self.damage(&e, advice::DATABASE),
         }
         drop(reader);
-        for (name, broken) in core.tables.all_broken() {
-            self.damage(&broken.why, advice::TABLE);
-            self.note(
-                &table_path(&name),
-                format!("table {name} can't be used, so it was not checked"),
-            );
-        }
-        let mut tables = core.tables.all();
-        tables.sort_by_key(|t| t.id());
-        for table in tables {
-            self.table(&table, &core.tables);
-            self.orphans(core, &table);
+        self.table(&db.inner.ddl.dictionary.system, &core.tables);
+        let such = lookups::Prefix::tables();
+        let mut reader = Transaction::begin(core.clone(), Isolation::RepeatableRead);
+        // By their ids.
+        let mut names = db.inner.ddl.dictionary.all(&mut reader, &such)?;
+        let unreadable = lookups::Prefix::unreadable();
+        names.extend(db.inner.ddl.dictionary.all(&mut reader, &unreadable)?);
+        drop(reader);
+        for name in names.into_values().map(|found| found.name) {
+            match core.tables.get(&name) {
+                Ok(table) => {
+                    self.table(&table, &core.tables);
+                    self.orphans(core, &table);
+                }
+                Err(why) => {
+                    self.damage(&why, advice::TABLE);
+                    self.note(
+                        &table_path(&name),
+                        format!("table {name} can't be used, so it was not checked"),
+                    );
+                }
+            }
         }
         Ok(())
+    }
+
+    /// DEF-3
+    fn lookups(&mut self, reader: &mut Transaction, db: &Database, defs: &[StoredDef]) {
+        let stored = match lookups::all_stored(reader, &db.inner.ddl.dictionary.system) {
+            Ok(Some(stored)) => stored,
+            // Those of an older version get them when they are opened to be used.
+            Ok(None) => return,
+            Err(e) => return self.damage(&e, advice::DATABASE),
+        };
+        let unreadable: HashSet<_> = (defs.iter())
+            .filter_map(|stored| stored.def.is_err().then_some(&*stored.name))
+            .collect();
+        let right = lookups::collect(defs);
+        let keys: BTreeSet<_> = right.keys().chain(stored.keys()).collect();
+        for key in keys {
+            let name = |rows: &lookups::Rows| rows.get(key).map(|found| found.name.clone());
+            let (expected, found) = (name(&right), name(&stored));
+            let is_known = |name: &Option<String>| {
+                name.as_deref()
+                    .is_none_or(|name| !unreadable.contains(name))
+            };
+            if expected != found && is_known(&expected) && is_known(&found) {
+                let key = key.escape_ascii();
+                let what = format!(
+                    "look-up {key} leads to {found:?}; by the definitions it is {expected:?}"
+                );
+                self.damage_in(SYSTEM_FILE.into(), what, advice::DATABASE);
+            }
+        }
     }
 
     fn orphans(&mut self, core: &Arc<Core>, table: &Arc<OpenTable>) {

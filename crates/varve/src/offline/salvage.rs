@@ -76,7 +76,7 @@ pub fn recovered_on(disk: Arc<dyn Disk>, dir: &Path, name: &str) -> Result<Table
     let _lock = overlay.lock_below(dir)?;
     let db = Database::open_to_check(overlay.clone(), dir)?;
     let tables = &db.inner.core.tables;
-    let (def, path) = match (tables.find(name), tables.broken(name)) {
+    let (def, path) = match (tables.find(name)?, tables.broken(name)) {
         (Some(table), _) => (Some(table.def.clone()), table.clustered.tree.space.path()),
         (None, Some(broken)) => (broken.def, table_path(name)),
         (None, None) => return Err(Error::not_found(format!("table {name}"))),

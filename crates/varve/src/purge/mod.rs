@@ -113,7 +113,7 @@ fn in_table<R: Default>(
     id: TableId,
     f: impl FnOnce(&OpenTable) -> Result<R>,
 ) -> Result<R> {
-    let Some(mut table) = core.tables.by_id(id) else {
+    let Some(mut table) = core.tables.by_id(id)? else {
         return Ok(R::default());
     };
     loop {
@@ -123,7 +123,7 @@ fn in_table<R: Default>(
         }
         drop(gate);
         // Renamed while the gate was closed: the same table under another handle. Or it is gone.
-        match core.tables.by_id(id) {
+        match core.tables.by_id(id)? {
             Some(now) if !Arc::ptr_eq(&now, &table) => table = now,
             _ => return Ok(R::default()),
         }

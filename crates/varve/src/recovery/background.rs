@@ -12,8 +12,10 @@
 //! prepared ones do; so nobody has to know about them. On a full disk they wait (RB-1). If the database is
 //! closed before, the rest is left, with its undo, to the next start (RB-2).
 //!
+//! **Files** are compared with the definitions by a third thread (`comparison`).
+//!
 //! - **REC-5** The checkpoint stays at or below where recovery began reading until no page lacks redo
-//!   (MAP-2), or what lacks it is marked as lost on disk.
+//!   (MAP-2), or what lacks it is marked as lost on disk; and until the files are compared.
 //! - **REC-6** A page to which its redo can't be applied, because what is stored or the redo is damaged, is
 //!   of a table: then the table is marked as one that lacks changes, on disk, before anything else (REC-3),
 //!   and the page stays in the map, so that nobody sees it without them. Otherwise the database is poisoned,
@@ -31,9 +33,9 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::BATCH_PAGES;
+use super::comparison::FileComparison;
 use super::map::PageMap;
 use crate::base::{Error, PageId, Result};
-use crate::catalog::TableDef;
 use crate::ddl::lost_mark_path;
 use crate::flush::CheckpointHold;
 use crate::space::{SpaceKind, Spaces};
@@ -72,6 +74,8 @@ pub struct PendingRecovery {
     pub map: Option<Arc<PageMap>>,
     pub hold: Option<CheckpointHold>,
     pub losers: Vec<Transaction>,
+    /// Of table files with definitions, for which DDL waits.
+    pub comparison: Option<FileComparison>,
     /// Whether these are to be rolled back.
     pub rolls_back: bool,
     /// Whether a damaged page of the system or an undo tablespace stops nobody (REC-6).
@@ -118,8 +122,11 @@ struct Shared {
 
 #[derive(Clone, Copy, Default)]
 struct Ended {
+    /// No page lacks redo.
+    settled: bool,
     pages: bool,
     transactions: bool,
+    files: bool,
 }
 
 impl Recovery {
@@ -134,8 +141,10 @@ impl Recovery {
         let changes: u64 = rest.losers.iter().map(Transaction::next_undo_no).sum();
         let map = rest.map;
         let ended = Ended {
+            settled: map.is_none(),
             pages: map.is_none(),
             transactions: rest.losers.is_empty() || !rest.rolls_back,
+            files: rest.comparison.is_none(),
         };
         let shared = Arc::new(Shared {
             core,
@@ -145,7 +154,10 @@ impl Recovery {
             memory_bytes: AtomicU64::new(0),
             file_bytes: AtomicU64::new(0),
             pages: map.as_ref().map_or(0, |map| map.left()),
-            hold: Mutex::new(rest.hold.filter(|_| map.is_some())),
+            hold: Mutex::new(
+                rest.hold
+                    .filter(|_| map.is_some() || rest.comparison.is_some()),
+            ),
             map: Mutex::new(map.clone()),
             next: AtomicUsize::new(0),
             retries: AtomicU64::new(0),
@@ -178,6 +190,10 @@ impl Recovery {
                 let (shared, map) = (shared.clone(), map.clone());
                 recovery.spawn("varve-redo-apply", move || shared.apply_pages(&map))?;
             }
+        }
+        if let Some(comparison) = rest.comparison {
+            let shared = shared.clone();
+            recovery.spawn("varve-files", move || shared.compare_files(&comparison))?;
         }
         if !losers.is_empty() {
             recovery.spawn("varve-rollback", move || shared.roll_back(losers))?;
@@ -226,7 +242,9 @@ impl Recovery {
 
     /// Waits until nothing is left to be done, at most so long; true if that is so.
     pub fn wait(&self, at_most: Duration) -> bool {
-        self.wait_for(at_most, |ended| ended.pages && ended.transactions)
+        self.wait_for(at_most, |ended| {
+            ended.pages && ended.transactions && ended.files
+        })
     }
 
     fn wait_for(&self, at_most: Duration, is_it: impl Fn(Ended) -> bool) -> bool {
@@ -253,7 +271,7 @@ impl Recovery {
         if let (false, Some(map)) = (has_threads, map) {
             self.shared.apply_pages(&map);
         }
-        self.wait_for(Duration::MAX, |ended| ended.pages);
+        self.wait_for(Duration::MAX, |ended| ended.pages && ended.files);
         self.stop();
     }
 
@@ -414,28 +432,25 @@ impl Shared {
             }
         }
         let tables = &self.core.tables;
-        let open = tables.all();
-        let table = open.iter().find(|table| table.space() == page.space);
-        let broken = || tables.all_broken().into_iter().filter_map(|(_, b)| b.def);
-        let is_it = |def: &TableDef| def.space == page.space;
-        let def = match table {
-            Some(table) => Some(table.def.clone()),
-            None => broken().find(is_it),
+        let name = match tables.name_of_space(page.space) {
+            Ok(name) => name,
+            Err(e) => {
+                let what = "recovery can't find out whose page";
+                return self
+                    .core
+                    .warn(&format!("{what} {page} is, and will try again: {e}"));
+            }
         };
         // A table whose definition can't be read has no mark; nor is there anybody who could use it.
-        if let Some(def) = &def
-            && let Err(e) = self.spaces.put_mark(&lost_mark_path(def))
-        {
-            return self.core.warn(&format!(
-                "table {} lacks changes, which can't be noted, and will be tried again: {e}",
-                def.name
-            ));
-        }
-        if let Some(table) = table {
-            let name = &table.def.name;
-            self.core
-                .error(&format!("table {name} can't be used: {why}"));
-            tables.mark_broken(table, why);
+        if let Some(name) = name {
+            let what = format!("table {name} can't be used: {why}");
+            let mark = || self.spaces.put_mark(&lost_mark_path(&name, page.space));
+            if let Err(e) = tables.mark_lost(&name, why, mark) {
+                return self.core.warn(&format!(
+                    "table {name} lacks changes, which can't be noted, and will be tried again: {e}"
+                ));
+            }
+            self.core.error(&what);
         }
         map.give_up(page);
     }
@@ -457,7 +472,7 @@ impl Shared {
         }
         self.core.pool.settle_pending();
         // REC-5. Everything is registered (MAP-2), and in order (DQ-4).
-        *self.hold.lock() = None;
+        self.end(|ended| ended.settled = true);
         if map.has_given_up() {
             // Their redo stays (REC-6).
         } else {
@@ -474,8 +489,30 @@ impl Shared {
                 self.begun.elapsed().as_secs_f64()
             ));
         }
-        self.ended.lock().pages = true;
+        self.end(|ended| ended.pages = true);
+    }
+
+    /// Something is done with. The checkpoint may move when no page lacks redo, and files that redo removes
+    /// are gone.
+    fn end(&self, what: impl FnOnce(&mut Ended)) {
+        let mut ended = self.ended.lock();
+        what(&mut ended);
+        if ended.settled && ended.files {
+            *self.hold.lock() = None;
+        }
         self.changed.notify_all();
+    }
+
+    /// A thread's body.
+    fn compare_files(&self, comparison: &FileComparison) {
+        match comparison.run() {
+            Ok(()) => self.end(|ended| ended.files = true),
+            Err(e) => self.core.fail(&format!(
+                "table files can't be compared with the definitions: {e}"
+            )),
+        }
+        // Nobody can change anything if it failed.
+        self.core.tables.let_ddl_go_on();
     }
 
     /// The other thread's body.
@@ -503,8 +540,7 @@ impl Shared {
                 "recovery: {count} transactions were rolled back in {:.1} s after opening",
                 self.begun.elapsed().as_secs_f64()
             ));
-            self.ended.lock().transactions = true;
-            self.changed.notify_all();
+            self.end(|ended| ended.transactions = true);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Tablespace files and the definitions that name them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
 
@@ -31,7 +31,8 @@ impl FoundFile {
     }
 }
 
-fn is_refusal(e: &Error) -> bool {
+/// See [`FoundFile::refused`].
+pub(super) fn is_refusal(e: &Error) -> bool {
     use io::ErrorKind::{NotFound, UnexpectedEof};
     match e {
         Error::Io { source, .. } => !matches!(source.kind(), NotFound | UnexpectedEof),
@@ -40,13 +41,27 @@ fn is_refusal(e: &Error) -> bool {
     }
 }
 
-/// Removes files that were being made, and opens every tablespace file in the data directory and its schema
-/// directories, except what is left of an earlier process's temporary tablespace: it means nothing any more.
+/// Opens the files of the database itself: those in the data directory, and the undo tablespaces.
 ///
 /// # Errors
 ///
-/// Also what keeps a file of the database itself from being read. A table's file is left to
-/// `require_readable`.
+/// What keeps one from being read.
+pub fn open_own_files(
+    disk: &dyn Disk,
+    dir: &Path,
+    spaces: &Spaces,
+    log: &dyn Fn(&str),
+) -> Result<()> {
+    open_in(disk, dir, "", spaces, log, &mut Vec::new())?;
+    let undo = spaces.undo_dir();
+    match undo.is_empty() || !disk.exists(&dir.join(undo))? {
+        true => Ok(()),
+        false => open_in(disk, dir, undo, spaces, log, &mut Vec::new()),
+    }
+}
+
+/// Removes files that were being made, and opens every other tablespace file in the schema directories. One
+/// that can't be read is left to `require_readable`.
 pub fn find_files(
     disk: &dyn Disk,
     dir: &Path,
@@ -55,7 +70,72 @@ pub fn find_files(
 ) -> Result<Vec<FoundFile>> {
     let mut found = Vec::new();
     for schema in directories(disk, dir, spaces)? {
-        open_in(disk, dir, &schema, spaces, log, &mut found)?;
+        if !schema.is_empty() && schema != spaces.undo_dir() {
+            open_in(disk, dir, &schema, spaces, log, &mut found)?;
+        }
+    }
+    Ok(found)
+}
+
+/// Opens a tablespace, if it is not open and its file is at this path, or else anywhere in the directories.
+/// False: it is nowhere.
+///
+/// # Errors
+///
+/// What the system refuses (REC-4).
+pub fn open_wherever(spaces: &Spaces, id: SpaceId, path: Option<&str>) -> Result<bool> {
+    if spaces.get(id).is_some() {
+        return Ok(true);
+    }
+    let at = |path: &str| match spaces.open_at(path, id) {
+        Ok(_) => Ok(true),
+        Err(e) if is_refusal(&e) => Err(e),
+        Err(_) => Ok(false),
+    };
+    if path.map_or(Ok(false), at)? {
+        return Ok(true);
+    }
+    let path = spaces.find(id, FILE_EXTENSION)?;
+    path.map_or(Ok(false), |path| at(&path))
+}
+
+/// What `find_files` finds, without a look into the files that have the names of tables: each of them is
+/// taken for what it should be. The others are opened, and with one of them that has a table's tablespace the
+/// file that has the table's name.
+pub fn compare_by_name(
+    disk: &dyn Disk,
+    dir: &Path,
+    spaces: &Spaces,
+    named: &HashMap<SpaceId, String>,
+    log: &dyn Fn(&str),
+) -> Result<Vec<FoundFile>> {
+    let by_path: HashMap<String, SpaceId> = named
+        .iter()
+        .map(|(id, name)| (table_path(name), *id))
+        .collect();
+    let open = open_by_path(spaces);
+    let mut found = Vec::new();
+    for schema in directories(disk, dir, spaces)? {
+        if schema.is_empty() {
+            continue;
+        }
+        for path in tablespace_files(disk, dir, &schema, log)? {
+            let known = open.get(&path).or_else(|| by_path.get(&path));
+            let space = match known {
+                Some(id) => Ok(*id),
+                None => spaces.open(&path).map(|space| space.id()),
+            };
+            found.push(FoundFile { path, space });
+        }
+    }
+    let ids: Vec<SpaceId> = found.iter().filter_map(|f| f.space.clone().ok()).collect();
+    let mut seen = HashSet::new();
+    for id in ids.into_iter().filter(|id| !seen.insert(*id)) {
+        let right = named.get(&id).map(|name| table_path(name));
+        let file = found.iter_mut().find(|f| Some(&f.path) == right.as_ref());
+        if let Some(file) = file {
+            file.space = spaces.open(&file.path).map(|space| space.id());
+        }
     }
     Ok(found)
 }
@@ -74,7 +154,37 @@ pub fn directories(disk: &dyn Disk, dir: &Path, spaces: &Spaces) -> Result<Vec<S
     Ok(directories)
 }
 
-/// `schema` is empty for the data directory itself, else ends with a slash.
+/// The paths of the tablespace files in a directory, which is empty for the data directory itself, else ends
+/// with a slash. Removes those that were being made.
+fn tablespace_files(
+    disk: &dyn Disk,
+    dir: &Path,
+    schema: &str,
+    log: &dyn Fn(&str),
+) -> Result<Vec<String>> {
+    let mut paths = Vec::new();
+    for entry in disk
+        .list(&dir.join(schema))?
+        .into_iter()
+        .filter(|e| !e.is_dir)
+    {
+        let path = format!("{schema}{}", entry.name);
+        let extension = Path::new(&entry.name).extension();
+        if extension.is_some_and(|e| e == UNFINISHED_EXTENSION) {
+            log(&format!("removing {path}, which was being made"));
+            disk.remove(&dir.join(&path))?;
+        } else if extension.is_some_and(|e| e == FILE_EXTENSION) && path != TEMP_FILE {
+            paths.push(path);
+        }
+    }
+    Ok(paths)
+}
+
+fn open_by_path(spaces: &Spaces) -> HashMap<String, SpaceId> {
+    let all = spaces.all().into_iter();
+    all.map(|space| (space.path(), space.id())).collect()
+}
+
 fn open_in(
     disk: &dyn Disk,
     dir: &Path,
@@ -83,20 +193,14 @@ fn open_in(
     log: &dyn Fn(&str),
     found: &mut Vec<FoundFile>,
 ) -> Result<()> {
-    for entry in disk.list(&dir.join(schema))? {
-        let path = format!("{schema}{}", entry.name);
-        let extension = Path::new(&entry.name).extension();
-        if !entry.is_dir && extension.is_some_and(|e| e == UNFINISHED_EXTENSION) {
-            log(&format!("removing {path}, which was being made"));
-            disk.remove(&dir.join(&path))?;
-            continue;
-        }
-        let is_tablespace = extension.is_some_and(|e| e == FILE_EXTENSION);
-        if entry.is_dir || !is_tablespace || path == TEMP_FILE {
-            continue;
-        }
-        let space = match spaces.open(&path) {
-            Ok(space) => Ok(space.id()),
+    let open = open_by_path(spaces);
+    for path in tablespace_files(disk, dir, schema, log)? {
+        let opened = match open.get(&path) {
+            Some(id) => Ok(*id),
+            None => spaces.open(&path).map(|space| space.id()),
+        };
+        let space = match opened {
+            Ok(id) => Ok(id),
             Err(e) if (schema.is_empty() || schema == spaces.undo_dir()) && is_refusal(&e) => {
                 return Err(e);
             }
@@ -180,23 +284,24 @@ pub fn reconcile_undo(
 }
 
 /// A file that no definition names. Without rows it was made for a definition that never committed; with rows
-/// it should not be there (DDL-3).
-fn remove_unnamed(core: &Core, spaces: &Spaces, id: SpaceId, path: &str) -> Result<()> {
+/// it should not be there (DDL-3). False if it stays where it is.
+fn remove_unnamed(core: &Core, spaces: &Spaces, id: SpaceId, path: &str) -> Result<bool> {
     if !may_have_rows(&core.pool, id) {
         core.note(&format!("removing {path}: no table has tablespace {id}"));
         spaces.drop_space(id)?;
         core.pool.drop_space(id);
-        return Ok(());
+        return Ok(true);
     }
     let aside = format!("{path}.unnamed-{id}");
     core.warn(&format!(
         "{path} has rows of tablespace {id}, but no table has that tablespace. Either the disk has lost a write to the table's definition, or the \
          file could not be removed when its table was dropped. It is put aside as {aside}: see what is in it with `varve dump`, and remove it"
     ));
-    if let Err(e) = spaces.rename(id, &aside) {
+    let renamed = spaces.rename(id, &aside);
+    if let Err(e) = &renamed {
         core.warn(&format!("{path} keeps its name for now: {e}"));
     }
-    Ok(())
+    Ok(renamed.is_ok())
 }
 
 /// False if the root of the clustered index is an empty leaf, or was never written.
@@ -212,39 +317,40 @@ fn may_have_rows(pool: &BufferPool, id: SpaceId) -> bool {
 }
 
 /// Makes the table files those that the definitions name (DDL-1). `named` has each table's tablespace and
-/// name; if it lacks some because their definitions can't be read (`incomplete`), no file is removed. Returns
-/// the names of tables whose file is missing.
+/// name; if it lacks some because their definitions can't be read (`incomplete`), no file is removed.
 pub fn reconcile(
     core: &Core,
     spaces: &Spaces,
     found: &[FoundFile],
     named: &HashMap<SpaceId, String>,
     incomplete: bool,
-) -> Result<Vec<String>> {
+) -> Result<()> {
     // Undo tablespaces may be in a directory, too, and those that are not in use are gone already.
     let is_table = |space: &SpaceId| {
         let space = spaces.get(*space);
-        space.is_some_and(|space| space.kind() != SpaceKind::Undo)
+        space.is_none_or(|space| space.kind() != SpaceKind::Undo)
     };
     let tables = found
         .iter()
         .filter(|f| f.path.contains('/') && f.space.as_ref().is_ok_and(is_table));
     let mut misplaced = Vec::new();
-    let mut missing = named.clone();
+    let mut are_right = true;
     for file in tables {
         match file.space.as_ref().map(|s| (*s, named.get(s))) {
             Ok((space, Some(name))) => {
-                missing.remove(&space);
                 let right = table_path(name);
                 if file.path != right {
                     misplaced.push((space, &file.path, right));
                 }
             }
-            Ok((space, None)) if incomplete => core.note(&format!(
-                "{} stays: it may be tablespace {space} of a table whose definition can't be read",
-                file.path
-            )),
-            Ok((space, None)) => remove_unnamed(core, spaces, space, &file.path)?,
+            Ok((space, None)) if incomplete => {
+                are_right = false;
+                core.note(&format!(
+                    "{} stays: it may be tablespace {space} of a table whose definition can't be read",
+                    file.path
+                ));
+            }
+            Ok((space, None)) => are_right &= remove_unnamed(core, spaces, space, &file.path)?,
             // Nothing of ours: a file gets its name when its header is there. It is left for a person to look
             // at.
             Err(_) => {}
@@ -255,7 +361,9 @@ pub fn reconcile(
         // Tablespaces are known by their headers: the table can be used all the same.
         if let Err(e) = spaces.rename(space, &to) {
             core.note(&format!("{from} keeps its name for now: {e}"));
+            are_right = false;
         }
     }
-    Ok(missing.into_values().collect())
+    spaces.files_match(are_right);
+    Ok(())
 }

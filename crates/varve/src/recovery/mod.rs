@@ -3,8 +3,8 @@
 //!
 //! Order at start-up:
 //!
-//! 1. torn pages are restored from the doublewrite file (`flush`), tablespace files are opened by the header
-//!    in each;
+//! 1. the files of the system and undo tablespaces are opened, and those of tables that have pages in the
+//!    doublewrite file (`flush`), from which torn pages are restored once the log has been looked at;
 //! 2. what the log says is found out: where it ends, the id limit, which files were to be removed, and the
 //!    **page map**: which redo each page lacks (`map`). If its files have indexes (`index`, made by `indexer`
 //!    while the checkpoint was far behind), they say so, and only the log's end is read (`survey`); otherwise
@@ -15,8 +15,10 @@
 //!    (`indexed`);
 //! 4. transactions whose undo logs are still in their slots are found. What was prepared gets its locks back;
 //!    those that changed definitions are rolled back, so that the definitions are the committed ones;
-//! 5. files without rows that no definition names are removed, those with rows put aside (DDL-3), and files
-//!    under another name than their definition's are renamed;
+//! 5. the tables' files that redo names are opened. If one of them is not where its table's name says, files
+//!    are compared with the definitions now, else in the background (`comparison`): files without rows that
+//!    no definition names are removed, those with rows put aside (DDL-3), and files under another name than
+//!    their definition's are renamed;
 //! 6. the database opens. In the background, the log is read as a whole and divided now, if that was not done
 //!    before, and other threads bring the rest of the pages up to date and roll back the other transactions
 //!    (`background`), under locks that keep everybody else away.
@@ -54,7 +56,8 @@
 //! may after several crashes in recovery. Should a page be damaged, what is left is done in the background
 //! all the same, which knows whose it is (REC-6); unless the log has no room at all. If there is no room for
 //! the redo that does not fit in memory, the log is read a second time and applied in order (`replay`); then
-//! a damaged page keeps the database from opening.
+//! a damaged page keeps the database from opening. In all these cases the files of all tables are opened
+//! before, by the header in each.
 //!
 //! **Only to be read.** With `Options::force_recovery` from 4 on all of this happens on an overlay
 //! (`io/overlay.rs`), so no file changes, and nothing is done that nobody waits for: no thread brings pages
@@ -63,6 +66,7 @@
 
 mod background;
 mod chain;
+mod comparison;
 mod divided;
 mod files;
 pub mod index;
@@ -86,7 +90,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 
-use crate::base::{DISK_THREADS, Error, Lsn, PageId, Result, map_together};
+use crate::base::{DISK_THREADS, Error, Lsn, PageId, Result, SpaceId, map_together};
 use crate::buffer::{BufferPool, PendingRedo};
 use crate::mtr::replay::apply_frame;
 use crate::redo::{REDO_DIR, RedoLog, RedoReader};
@@ -95,9 +99,10 @@ use crate::undo::TrxUndo;
 use partition::Loaded;
 
 pub use background::{PendingRecovery, Progress, Recovery};
+pub use comparison::FileComparison;
 pub use files::{
-    FoundFile, directories, find_files, finish_removals, reconcile, reconcile_undo,
-    require_readable,
+    FoundFile, directories, find_files, finish_removals, open_own_files, open_wherever,
+    reconcile_undo, require_readable,
 };
 pub use index::{DatabaseIdentity, Indexer, IndexerCounters, IndexerEnv};
 pub use map::PageMap;
@@ -105,15 +110,20 @@ pub use scan::{Changes, Scan, ScanSettings, measure, pass_over_redo, scan};
 pub use spill::SPILL_FILE;
 
 /// Puts the page map behind the pool, which holds no page yet. Files get the length that redo has given them.
-/// Redo for tablespaces that are not there is passed over. `None` if no page lacks anything.
+/// Redo for tablespaces that are not there is passed over, but for those that come later
+/// ([`FileComparison`]). `None` if no page lacks anything.
 ///
 /// # Errors
 ///
 /// `NoSpace`: a file can't be extended.
-pub fn attach(map: PageMap, pool: &BufferPool) -> Result<Option<Arc<PageMap>>> {
+pub fn attach(
+    map: PageMap,
+    pool: &BufferPool,
+    comes_later: &dyn Fn(SpaceId) -> bool,
+) -> Result<Option<Arc<PageMap>>> {
     let map = Arc::new(map);
     for last in map.spaces() {
-        if !pool.store().ensure(last)? {
+        if !comes_later(last.space) && !pool.store().ensure(last)? {
             map.forget(last.space);
         }
     }
@@ -130,8 +140,12 @@ pub fn attach(map: PageMap, pool: &BufferPool) -> Result<Option<Arc<PageMap>>> {
 /// # Errors
 ///
 /// As `attach`.
-pub fn attach_within(map: PageMap, pool: &BufferPool) -> Result<Option<Arc<PageMap>>> {
-    let map = attach(map, pool)?;
+pub fn attach_within(
+    map: PageMap,
+    pool: &BufferPool,
+    comes_later: &dyn Fn(SpaceId) -> bool,
+) -> Result<Option<Arc<PageMap>>> {
+    let map = attach(map, pool, comes_later)?;
     if let Some(map) = &map {
         pool.hold_back(map.held_bytes());
     }

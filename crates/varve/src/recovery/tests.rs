@@ -39,6 +39,7 @@ fn control(checkpoint: Lsn) -> Control {
         uuid: UUID,
         checkpoint,
         clean_shutdown: false,
+        files_match: false,
         id_limit: 7,
         next_space: 0,
         next_table: 0,
@@ -221,7 +222,9 @@ fn pages_come_out_as_they_were() {
             );
             assert_eq!(map.left(), u64::from(PAGES));
             let pool = pool_on(&made.stored);
-            let map = attach(map, &pool).unwrap().expect("pages lack redo");
+            let map = attach(map, &pool, &|_| false)
+                .unwrap()
+                .expect("pages lack redo");
             assert_eq!(wrong(&made, &pool), [0; 0], "{settings:?} from {from}");
             assert_eq!(map.left(), 0);
             let first = pool.min_first_change(made.end);
@@ -239,7 +242,9 @@ fn a_forgotten_block_is_noticed() {
     let made = make(&mut rng, 1000);
     let (_, map) = scan_in(made.dir.path(), START, 4_000, 1, true);
     let pool = pool_on(&made.stored);
-    attach(map, &pool).unwrap().expect("pages lack redo");
+    attach(map, &pool, &|_| false)
+        .unwrap()
+        .expect("pages lack redo");
     let is_wrong = |no: &u32| match pool.shared(id(*no)) {
         Ok(page) => page[..] != made.now.shared(id(*no)).unwrap()[..],
         Err(_) => true,
@@ -254,7 +259,9 @@ fn everything_is_applied_at_once_and_files_are_synced() {
     let made = make(&mut rng, 1000);
     let (_, map) = scan_in(made.dir.path(), START, 4_000, 2, false);
     let pool = pool_on(&made.stored);
-    let map = attach(map, &pool).unwrap().expect("pages lack redo");
+    let map = attach(map, &pool, &|_| false)
+        .unwrap()
+        .expect("pages lack redo");
     apply_all(&pool, &map, 3).unwrap();
     assert_eq!(map.left(), 0);
     let spaces = [2, 3, 4].map(SpaceId);
@@ -270,7 +277,9 @@ fn pages_that_are_asked_for_are_loaded_together() {
     let made = make(&mut rng, 2000);
     let (_, map) = scan_in(made.dir.path(), START, 100_000, 2, false);
     let pool = pool_on(&made.stored);
-    let map = attach(map, &pool).unwrap().expect("pages lack redo");
+    let map = attach(map, &pool, &|_| false)
+        .unwrap()
+        .expect("pages lack redo");
     assert!(map.groups() > 1);
     let mut asked: Vec<PageId> = (0..PAGES).step_by(3).map(id).collect();
     asked.push(PageId::new(SpaceId(9), PageNo(0)));
@@ -288,7 +297,9 @@ fn pages_that_are_asked_for_are_loaded_together() {
     let damaged = Arc::new(MemStore::default());
     (0..PAGES).for_each(|no| damaged.put(id(no), vec![1; PAGE]));
     let pool = pool_on(&damaged);
-    let map = attach(map, &pool).unwrap().expect("pages lack redo");
+    let map = attach(map, &pool, &|_| false)
+        .unwrap()
+        .expect("pages lack redo");
     let all: Vec<PageId> = (0..PAGES).map(id).collect();
     load_ahead(&pool, Some(&map), &all, 3);
     let refused = |page: &PageId| pool.shared(*page).is_err();
@@ -303,7 +314,9 @@ fn a_page_taken_for_new_and_not_filled_keeps_its_redo() {
     let made = make(&mut rng, 300);
     let (_, map) = scan_in(made.dir.path(), START, 64 << 20, 1, false);
     let pool = pool_on(&made.stored);
-    let map = attach(map, &pool).unwrap().expect("pages lack redo");
+    let map = attach(map, &pool, &|_| false)
+        .unwrap()
+        .expect("pages lack redo");
     (0..PAGES).for_each(|no| drop(pool.exclusive_new(id(no)).unwrap()));
     assert_eq!(map.left(), 0);
     assert_eq!(wrong(&made, &pool), [0; 0]);
@@ -322,7 +335,9 @@ fn memory_is_bounded_and_given_back() {
         let all = held + map.spilled_bytes() as usize;
         assert!(all > redo * 3 / 4, "{all} of {redo} bytes");
         let pool = pool_on(&made.stored);
-        let map = attach(map, &pool).unwrap().expect("pages lack redo");
+        let map = attach(map, &pool, &|_| false)
+            .unwrap()
+            .expect("pages lack redo");
         let mut before = held;
         for partition in 0..map.groups() {
             for page in map.waiting(partition) {
@@ -354,7 +369,9 @@ fn redo_in_the_pools_memory_is_in_no_frame() {
         let held = map.as_divided().bytes_of_blocks();
         assert!(held > settings.0 as usize / 4, "{held} of {settings:?}");
         let pool = pool_on(&made.stored);
-        let map = attach_within(map, &pool).unwrap().expect("pages lack redo");
+        let map = attach_within(map, &pool, &|_| false)
+            .unwrap()
+            .expect("pages lack redo");
         let check = || {
             let held = map.as_divided().bytes_of_blocks();
             assert_eq!(map.held_bytes(), held);
@@ -377,7 +394,9 @@ fn redo_in_the_pools_memory_is_in_no_frame() {
         // The same with pages that are read together, and tablespaces that go.
         let (_, map) = scan_in(made.dir.path(), START, settings.0, settings.1, false);
         let pool = pool_on(&made.stored);
-        let map = attach_within(map, &pool).unwrap().expect("pages lack redo");
+        let map = attach_within(map, &pool, &|_| false)
+            .unwrap()
+            .expect("pages lack redo");
         let before = pool.held_back_frames();
         pool.drop_space(SpaceId(3));
         pool.drop_space(SpaceId(4));
@@ -389,7 +408,7 @@ fn redo_in_the_pools_memory_is_in_no_frame() {
     // Nothing lacks redo, so nothing is held back.
     let (_, map) = scan_in(made.dir.path(), made.end, 100_000, 1, false);
     let pool = pool_on(&made.stored);
-    assert!(attach_within(map, &pool).unwrap().is_none());
+    assert!(attach_within(map, &pool, &|_| false).unwrap().is_none());
     assert_eq!(pool.held_back_frames(), 0);
 }
 
@@ -402,7 +421,9 @@ fn a_partition_that_was_needed_is_kept_for_its_neighbours() {
     let (_, map) = scan_in(made.dir.path(), START, 100_000, 2, false);
     assert!(map.groups() > 1 && map.as_divided().spilled_blocks() > 50);
     let pool = pool_on(&made.stored);
-    let map = attach(map, &pool).unwrap().expect("pages lack redo");
+    let map = attach(map, &pool, &|_| false)
+        .unwrap()
+        .expect("pages lack redo");
     let several = |partition: &usize| map.waiting(*partition).len() > 1;
     let used = (0..map.groups()).find(several).expect("a partition");
     let pages = map.waiting(used);
@@ -466,7 +487,9 @@ fn redo_of_tablespaces_that_are_gone_is_forgotten() {
     let (_, map) = scan_in(made.dir.path(), START, 64 << 20, 1, false);
     made.stored.gone.lock().insert(SpaceId(3));
     let pool = pool_on(&made.stored);
-    let map = attach(map, &pool).unwrap().expect("pages lack redo");
+    let map = attach(map, &pool, &|_| false)
+        .unwrap()
+        .expect("pages lack redo");
     assert_eq!(map.left(), u64::from(PAGES) / 3 * 2);
     pool.drop_space(SpaceId(4));
     assert_eq!(map.left(), u64::from(PAGES) / 3);
@@ -488,14 +511,18 @@ fn a_damaged_page_is_refused_unless_redo_makes_it_anew() {
     let damaged = Arc::new(MemStore::default());
     (0..PAGES).for_each(|no| damaged.put(id(no), vec![1; PAGE]));
     let pool = pool_on(&damaged);
-    attach(map, &pool).unwrap().expect("pages lack redo");
+    attach(map, &pool, &|_| false)
+        .unwrap()
+        .expect("pages lack redo");
     assert_eq!(wrong(&made, &pool), [0; 0]);
 
     // One that was made before is not.
     let from = made.checkpoint;
     let (_, map) = scan_in(made.dir.path(), from, 64 << 20, 1, false);
     let pool = pool_on(&damaged);
-    let map = attach(map, &pool).unwrap().expect("pages lack redo");
+    let map = attach(map, &pool, &|_| false)
+        .unwrap()
+        .expect("pages lack redo");
     let is_refused = |no: &u32| matches!(pool.shared(id(*no)), Err(Error::Corrupt { .. }));
     let refused: Vec<u32> = (0..PAGES).filter(is_refused).collect();
     assert!(!refused.is_empty());

@@ -73,7 +73,9 @@ fn scanned(made: &Made, from: Lsn, threads: usize) -> (Scan, PageMap) {
 
 fn attached(map: PageMap, store: &Arc<MemStore>) -> (Arc<BufferPool>, Arc<PageMap>) {
     let pool = pool_on(store);
-    let map = attach(map, &pool).unwrap().expect("pages lack redo");
+    let map = attach(map, &pool, &|_| false)
+        .unwrap()
+        .expect("pages lack redo");
     (pool, map)
 }
 

@@ -52,6 +52,8 @@ pub struct Control {
     pub checkpoint: Lsn,
     /// Nothing was written after the checkpoint: no page is dirty, no transaction unfinished.
     pub clean_shutdown: bool,
+    /// After a clean shutdown: the table files are those that the definitions name.
+    pub files_match: bool,
     /// Transaction ids below this may have been used.
     pub id_limit: u64,
     pub next_space: u32,
@@ -264,6 +266,7 @@ fn encode(control: &Control, sequence: u64) -> [u8; COPY_BYTES] {
     put(&control.next_index.to_le_bytes());
     put(&control.next_space.to_le_bytes());
     put(&[u8::from(control.clean_shutdown)]);
+    put(&[u8::from(control.files_match)]);
     let crc = crc32c::crc32c(&block[..CRC_AT]);
     block[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
     block
@@ -301,6 +304,7 @@ fn decode(block: &[u8; COPY_BYTES], path: &Path) -> Result<Copied> {
         next_index: u64_at(96),
         next_space: u32_at(104),
         clean_shutdown: clean,
+        files_match: block[109] != 0,
     };
     let sequence = u64_at(64);
     if sequence > LAST_SEQUENCE {
@@ -370,6 +374,7 @@ mod tests {
             uuid: [3; 16],
             checkpoint: Lsn(8192),
             clean_shutdown: true,
+            files_match: false,
             id_limit: 1 << 40,
             next_space: 12,
             next_table: 13,
@@ -394,6 +399,7 @@ mod tests {
             let expected = Control {
                 checkpoint: Lsn(checkpoint),
                 clean_shutdown: false,
+                files_match: false,
                 next_space: sample().next_space + SPARE_SPACES,
                 ..sample()
             };
@@ -502,6 +508,7 @@ mod tests {
             uuid: [1; 16],
             checkpoint: Lsn(0),
             clean_shutdown: false,
+            files_match: false,
             id_limit: 0,
             next_space: 7,
             next_table: 20,

@@ -7,7 +7,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering::Release};
+use std::sync::atomic::{
+    AtomicBool, AtomicU32,
+    Ordering::{Relaxed, Release},
+};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
@@ -57,6 +60,8 @@ pub struct Spaces {
     queue: Arc<IoQueue>,
     /// Tablespaces that replay would have changed.
     missed: Mutex<BTreeSet<SpaceId>>,
+    /// Relaxed: it is read by who closes the database, when all others have ended.
+    files_match: AtomicBool,
     /// Whether the spare is known to be there (SP-10). Held while it is made.
     pub(super) spare: Mutex<bool>,
     /// Why temporary tables can't be used (TEMP-6). Its Release comes before a page counts as written that
@@ -85,6 +90,7 @@ impl Spaces {
             spaces: RwLock::default(),
             queue: Arc::new(IoQueue::one_by_one()),
             missed: Mutex::default(),
+            files_match: AtomicBool::new(false),
             spare: Mutex::default(),
             temporary_lost: OnceLock::new(),
             held: Durations::default(),
@@ -249,10 +255,11 @@ impl Spaces {
     }
 
     fn register(&self, space: Space) -> Arc<Space> {
-        let space = Arc::new(space);
         let mut list = self.spaces.write();
         let held = self.held.begin();
-        list.insert(space.id, space.clone());
+        // Of two threads that have opened it one comes first.
+        let entry = list.entry(space.id);
+        let space = entry.or_insert_with(|| Arc::new(space)).clone();
         drop(held);
         drop(list);
         space
@@ -260,10 +267,46 @@ impl Spaces {
 
     /// Opens a file by its path; its header says which tablespace it is.
     pub fn open(&self, path: &str) -> Result<Arc<Space>> {
+        let (file, header) = self.look_into(path)?;
+        self.open_as(path, file, header)
+    }
+
+    /// The tablespace, which is opened if it is not open: its file is to be at this path.
+    pub fn open_at(&self, path: &str, id: SpaceId) -> Result<Arc<Space>> {
+        if let Some(space) = self.get(id) {
+            return Ok(space);
+        }
+        let (file, header) = self.look_into(path)?;
+        if header.intro.space != id {
+            return Err(Error::CorruptFile {
+                path: self.dir.join(path),
+                expected: format!("tablespace {id}"),
+                found: format!("tablespace {}", header.intro.space),
+            });
+        }
+        self.open_as(path, file, header)
+    }
+
+    /// What a file says it is, without opening it as a tablespace.
+    pub fn inspect(&self, path: &str) -> Result<FileHeader> {
+        Ok(self.look_into(path)?.1)
+    }
+
+    fn look_into(&self, path: &str) -> Result<(Arc<dyn DiskFile>, FileHeader)> {
         let full = self.dir.join(path);
         let open = || self.disk.open(&full, OpenMode::Existing);
         let file = self.files.with_means(open)?;
         let header = FileHeader::read(&*file)?;
+        Ok((file, header))
+    }
+
+    fn open_as(
+        &self,
+        path: &str,
+        file: Arc<dyn DiskFile>,
+        header: FileHeader,
+    ) -> Result<Arc<Space>> {
+        let full = self.dir.join(path);
         let intro = header.intro;
         intro.check_owner(&self.uuid, &full)?;
         if intro.page_size as usize != self.page_size {
@@ -304,13 +347,6 @@ impl Spaces {
         Ok(self.register(space))
     }
 
-    /// What a file says it is, without opening it as a tablespace.
-    #[cfg(test)]
-    pub fn inspect(&self, path: &str) -> Result<FileHeader> {
-        let file = self.disk.open(&self.dir.join(path), OpenMode::Existing)?;
-        FileHeader::read(&*file)
-    }
-
     /// Removes the tablespace's file and forgets it (SP-8). Late writes are ignored. Afterwards call
     /// `BufferPool::drop_space`. If the file can't be removed it stays a tablespace, whose pages are written.
     pub fn drop_space(&self, id: SpaceId) -> Result<()> {
@@ -342,14 +378,45 @@ impl Spaces {
         Ok(true)
     }
 
-    /// Replay had changes for this tablespace, and it was not there.
-    pub fn missed_replay(&self, id: SpaceId) -> bool {
-        self.missed.lock().contains(&id)
+    /// The tablespaces for which replay had changes, and which were not there.
+    pub fn missed(&self) -> Vec<SpaceId> {
+        self.missed.lock().iter().copied().collect()
     }
 
     /// Replay had changes for a tablespace that was not there, other than those that were `removed`.
     pub fn any_missed_replay(&self, removed: &[SpaceId]) -> bool {
         self.missed.lock().iter().any(|id| !removed.contains(id))
+    }
+
+    /// Whether the table files are those that the definitions name, or some could not be removed or renamed.
+    pub fn files_match(&self, do_they: bool) {
+        self.files_match.store(do_they, Relaxed);
+    }
+
+    pub fn do_files_match(&self) -> bool {
+        self.files_match.load(Relaxed)
+    }
+
+    /// The path of the file with this extension in a directory of the data directory that is this
+    /// tablespace by its header. Reads the headers of all.
+    pub fn find(&self, id: SpaceId, extension: &str) -> Result<Option<String>> {
+        for schema in self.disk.list(&self.dir)?.into_iter().filter(|e| e.is_dir) {
+            for file in self.disk.list(&self.dir.join(&schema.name))? {
+                let path = format!("{}/{}", schema.name, file.name);
+                let is_such = Path::new(&file.name)
+                    .extension()
+                    .is_some_and(|e| e == extension);
+                if is_such
+                    && !file.is_dir
+                    && self
+                        .inspect(&path)
+                        .is_ok_and(|header| header.intro.space == id)
+                {
+                    return Ok(Some(path));
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Makes an empty file, durable, if there is none.

@@ -24,6 +24,7 @@ use crate::catalog::{
 use crate::lock::TableMode;
 use crate::page::PageType;
 use crate::row::{ExternalValues, RowRef};
+use crate::space::DefinitionCopy;
 use crate::txn::Transaction;
 
 use super::external::{damaged, row_for_keys};
@@ -272,7 +273,8 @@ fn check_copies(table: &OpenTable, report: &mut CheckReport, pages: &mut PageSet
     def.encode(&mut encoded);
     let tree = &table.clustered.tree;
     let copy = first_copy(&encoded, tree.page_size());
-    if !tree.space.has_definition(table.mtr_env(), copy)? {
+    if !tree.space.has_definition(table.mtr_env(), copy)? && !has_older_copy(table, &def, &encoded)?
+    {
         let what = "page 0: the copy of the definition there is not the table's definition";
         tell(report, what.into());
     }
@@ -300,13 +302,8 @@ fn check_copies(table: &OpenTable, report: &mut CheckReport, pages: &mut PageSet
     let copy = reader.finish();
     let mut copy = copy.and_then(|copy| TableDef::decode_copy(&copy, name).ok());
     // It has the names of when the table was made (DEF-2).
-    for (old, now) in copy
-        .iter_mut()
-        .flat_map(|copy| &mut copy.foreign_keys)
-        .zip(&def.foreign_keys)
-    {
-        old.name.clone_from(&now.name);
-        old.parent.clone_from(&now.parent);
+    if let Some(copy) = &mut copy {
+        take_key_names(copy, &def);
     }
     if copy.as_ref() != Some(&def) {
         let what = format!(
@@ -315,6 +312,35 @@ fn check_copies(table: &OpenTable, report: &mut CheckReport, pages: &mut PageSet
         tell(report, what);
     }
     Ok(())
+}
+
+/// Whether page 0 has the table's definition under names that it has had: a crash may leave them there until
+/// the table is opened to be used (DDL-2).
+fn has_older_copy(table: &OpenTable, def: &TableDef, encoded: &[u8]) -> Result<bool> {
+    let page = table
+        .mtr_env()
+        .pool
+        .shared(PageId::new(table.space(), PageNo(0)))?;
+    let Ok(copy) = DefinitionCopy::read(&page) else {
+        return Ok(false);
+    };
+    if !copy.is_whole() {
+        return Ok(TableDef::before_name(copy.stored) == TableDef::before_name(encoded));
+    }
+    let Ok(mut old) = TableDef::decode(copy.stored) else {
+        return Ok(false);
+    };
+    old.name.clone_from(&def.name);
+    take_key_names(&mut old, def);
+    Ok(old == *def)
+}
+
+/// Foreign keys and their parents are called what they are called in `now`.
+fn take_key_names(old: &mut TableDef, now: &TableDef) {
+    for (old, now) in old.foreign_keys.iter_mut().zip(&now.foreign_keys) {
+        old.name.clone_from(&now.name);
+        old.parent.clone_from(&now.parent);
+    }
 }
 
 /// Each page in use must be referred to, and each that is referred to must be in use.

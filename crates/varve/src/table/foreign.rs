@@ -18,13 +18,13 @@
 //!
 //! As in InnoDB, rows are checked one by one and at once; NO ACTION is RESTRICT.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
 use crate::base::{Error, Result, Sabotage, TableId};
-use crate::catalog::{Child, OpenTable, ReferentialAction};
+use crate::catalog::{ChildKey, End, OpenTable, ReferentialAction};
 use crate::lock::TableMode;
 use crate::row::{Datum, DatumBuf, RowRef};
 use crate::txn::Transaction;
@@ -128,16 +128,14 @@ fn check_parent(
     }
 }
 
-/// Waits for ALTER TABLE to put a copy in a table's place.
-fn wait_while(trx: &Transaction, is_vacant: impl Fn() -> bool) -> Result<()> {
-    let began = Instant::now();
-    while is_vacant() {
-        trx.check_interrupt()?;
-        if began.elapsed() >= trx.lock_wait_timeout() {
-            return Err(Error::LockWaitTimeout);
-        }
-        std::thread::sleep(VACANCY);
+/// Waits for ALTER TABLE to put a copy in a table's place, as long as locks may be waited for from `since`
+/// on.
+fn wait_for_copy(trx: &Transaction, since: &mut Option<Instant>) -> Result<()> {
+    trx.check_interrupt()?;
+    if since.get_or_insert_with(Instant::now).elapsed() >= trx.lock_wait_timeout() {
+        return Err(Error::LockWaitTimeout);
     }
+    std::thread::sleep(VACANCY);
     Ok(())
 }
 
@@ -148,54 +146,44 @@ pub(super) fn parent_of(
     table: &OpenTable,
     number: usize,
 ) -> Result<Option<(Arc<OpenTable>, usize)>> {
-    let links = &table.links;
-    let mut tried = None;
+    let (mut since, mut tried) = (None, None);
     loop {
-        let tables = &trx.core().tables;
-        let is_vacant = || tables.is_vacant(&links.parent_names()[number]);
-        wait_while(trx, || links.parent(number).is_none() && is_vacant())?;
-        let Some(link) = links.parent(number) else {
-            return Ok(None);
-        };
-        if let Some(parent) = locked(trx, &link.table, |_| TableMode::IntentionShared)? {
-            debug_assert_eq!(parent.def.name, links.parent_names()[number], "FK-2");
-            return Ok(Some((parent, link.index)));
+        match trx.core().tables.parent_of(table, number)? {
+            End::Open((parent, index)) => {
+                if is_locked(trx, &parent, TableMode::IntentionShared)? {
+                    let name = &table.links.parent_names()[number];
+                    debug_assert_eq!(parent.def.name, *name, "FK-2");
+                    return Ok(Some((parent, index)));
+                }
+                wait_for_ddl(trx, table, &mut tried, parent)?;
+            }
+            End::Vacant => wait_for_copy(trx, &mut since)?,
+            End::Nobody => return Ok(None),
         }
-        wait_for_ddl(trx, table, &mut tried, link)?;
     }
 }
 
-/// The table at the other end of a link, locked. `None`: it is dropped.
-fn locked(
-    trx: &mut Transaction,
-    table: &Weak<OpenTable>,
-    mode: impl FnOnce(&OpenTable) -> TableMode,
-) -> Result<Option<Arc<OpenTable>>> {
-    let Some(table) = table.upgrade() else {
-        return Ok(None);
-    };
-    trx.lock_other_table(table.id(), mode(&table))?;
-    Ok((!table.is_dropped()).then_some(table))
+/// Locks the table at the other end of a foreign key. False: it is dropped.
+fn is_locked(trx: &mut Transaction, table: &OpenTable, mode: TableMode) -> Result<bool> {
+    trx.lock_other_table(table.id(), mode)?;
+    Ok(!table.is_dropped())
 }
 
-/// The table at the other end of `link` is dropped: `table` has other links when the DDL statement that did
-/// it has ended (FK-2). Fails if it was waited for already.
-fn wait_for_ddl<L>(
+/// The table `end` at the other end of a foreign key is dropped: there is another one, or none, when the DDL
+/// statement that did it has ended (FK-2). Fails if it was waited for already.
+fn wait_for_ddl(
     trx: &Transaction,
     table: &OpenTable,
-    tried: &mut Option<Arc<L>>,
-    link: Arc<L>,
+    tried: &mut Option<Arc<OpenTable>>,
+    end: Arc<OpenTable>,
 ) -> Result<()> {
-    if tried
-        .as_ref()
-        .is_some_and(|tried| Arc::ptr_eq(tried, &link))
-    {
+    if tried.as_ref().is_some_and(|tried| Arc::ptr_eq(tried, &end)) {
         return Err(Error::not_found(format!(
             "the table at the other end of a foreign key of table {}",
             table.def.name
         )));
     }
-    *tried = Some(link);
+    *tried = Some(end);
     drop(trx.core().tables.serialize_ddl());
     Ok(())
 }
@@ -222,29 +210,47 @@ pub(super) fn see_to_children(
         updated: new.map(|_| &here).or(by.updated),
         ..by
     };
-    let mut tried = None;
+    let (mut since, mut tried) = (None, None);
     // If one of the children was dropped or replaced, all are looked at again. Those that have followed are
     // not found any more, and none can have come to this row, which is locked.
     'again: loop {
-        wait_while(trx, || table.links.waits_for_child())?;
-        for child in table.links.children().iter() {
-            let its = &child.parent_columns;
-            let is_same = |new: &[Datum<'_>]| its.iter().all(|&c| new[c] == old.get(c));
-            if new.is_some_and(is_same) || its.iter().any(|&c| old.get(c).is_none()) {
+        let links = table.links.children();
+        for link in links.iter() {
+            let concerned = |key: &ChildKey| is_concerned(key, old, new);
+            if link.keys().is_some_and(|keys| !keys.iter().any(concerned)) {
                 continue;
             }
-            let mode = |its: &OpenTable| match action(its, child, new).refuses() {
-                true => TableMode::IntentionShared,
-                false => TableMode::IntentionExclusive,
+            let (its, keys) = match trx.core().tables.child_of(table, link)? {
+                End::Open(child) => child,
+                End::Vacant => {
+                    wait_for_copy(trx, &mut since)?;
+                    continue 'again;
+                }
+                End::Nobody if !Arc::ptr_eq(&links, &table.links.children()) => continue 'again,
+                // It can't be used.
+                End::Nobody => continue,
             };
-            let Some(its) = locked(trx, &child.table, mode)? else {
-                wait_for_ddl(trx, table, &mut tried, child.clone())?;
-                continue 'again;
-            };
-            see_to(trx, &its, child, old, new, by)?;
+            for key in keys.iter().filter(|key| concerned(key)) {
+                let mode = match action(&its, key, new).refuses() {
+                    true => TableMode::IntentionShared,
+                    false => TableMode::IntentionExclusive,
+                };
+                if !is_locked(trx, &its, mode)? {
+                    wait_for_ddl(trx, table, &mut tried, its)?;
+                    continue 'again;
+                }
+                see_to(trx, &its, key, old, new, by)?;
+            }
         }
         return Ok(());
     }
+}
+
+/// Whether rows may have been children of `old` by this foreign key, and are not if it becomes `new`.
+fn is_concerned(key: &ChildKey, old: &RowRef<'_>, new: Option<&[Datum<'_>]>) -> bool {
+    let its = &key.parent_columns;
+    let is_same = |new: &[Datum<'_>]| its.iter().all(|&c| new[c] == old.get(c));
+    !new.is_some_and(is_same) && its.iter().all(|&c| old.get(c).is_some())
 }
 
 /// A row that refers to itself can't get another key, unless it refers to something else then: it is in its
@@ -258,31 +264,26 @@ pub(super) fn check_own_reference(
     if !table.links.has_children() || !trx.checks_foreign_keys() {
         return Ok(());
     }
-    for child in table.links.children().iter() {
-        let Some(itself) = child
-            .table
-            .upgrade()
-            .filter(|child| child.id() == table.id())
-        else {
+    let numbers = table.foreign_keys_to(&table.def.name).into_iter();
+    for number in numbers {
+        let key = &table.def.foreign_keys[number];
+        let Ok((parent_columns, _)) = table.def.parent_index(key, &table.def) else {
             continue;
         };
-        let own = &itself.foreign[child.number].columns;
-        let ends = || own.iter().zip(&child.parent_columns);
+        let own = &table.foreign[number].columns;
+        let ends = || own.iter().zip(&parent_columns);
         let refers =
             ends().all(|(&own, &its)| old.get(own).is_some() && old.get(own) == old.get(its));
         let stays = own.iter().all(|&own| new[own] == old.get(own));
-        let moves = child
-            .parent_columns
-            .iter()
-            .any(|&its| new[its] != old.get(its));
+        let moves = parent_columns.iter().any(|&its| new[its] != old.get(its));
         if refers && stays && moves {
-            return Err(Error::RowIsReferenced(table.reference(child.number)));
+            return Err(Error::RowIsReferenced(table.reference(number)));
         }
     }
     Ok(())
 }
 
-fn action(its: &OpenTable, child: &Child, new: Option<&[Datum<'_>]>) -> ReferentialAction {
+fn action(its: &OpenTable, child: &ChildKey, new: Option<&[Datum<'_>]>) -> ReferentialAction {
     let key = &its.def.foreign_keys[child.number];
     match new {
         None => key.on_delete,
@@ -294,7 +295,7 @@ fn action(its: &OpenTable, child: &Child, new: Option<&[Datum<'_>]>) -> Referent
 fn see_to(
     trx: &mut Transaction,
     its: &Arc<OpenTable>,
-    child: &Child,
+    child: &ChildKey,
     old: &RowRef<'_>,
     new: Option<&[Datum<'_>]>,
     by: Cascade<'_>,
@@ -347,7 +348,7 @@ fn see_to(
 fn follow(
     trx: &mut Transaction,
     table: &Arc<OpenTable>,
-    child: &Child,
+    child: &ChildKey,
     cursor: &mut Cursor,
     action: ReferentialAction,
     new: Option<&[Datum<'_>]>,

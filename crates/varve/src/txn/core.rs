@@ -1,7 +1,7 @@
 //! What transactions, purge, recovery and DDL of one database share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -136,6 +136,8 @@ pub struct Core {
     pub locks: LockManager,
     pub undo: UndoSys,
     pub tables: Tables,
+    /// A transaction that recovery has found may have changed any table (`EVERY_TABLE`).
+    pub any_table_may_be_changed: AtomicBool,
     pub settings: DynamicSettings,
     pub counters: Counters,
     /// Of transactions that ended, for those to come.
@@ -178,6 +180,7 @@ impl Core {
             locks: LockManager::new(),
             undo,
             tables,
+            any_table_may_be_changed: AtomicBool::new(false),
             settings,
             counters: Counters::default(),
             spare: SpareParts::default(),

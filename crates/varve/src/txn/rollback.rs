@@ -36,7 +36,7 @@ const SPACE_TELL: Duration = Duration::from_secs(60);
 /// Takes back everything with an undo number of at least `down_to`.
 pub(super) fn roll_back_to(trx: &mut Transaction, down_to: u64) -> Result<()> {
     each_newest(trx, down_to, |core, trx, record, page| {
-        let Some(table) = core.tables.by_id(record.table) else {
+        let Some(table) = core.tables.by_id(record.table)? else {
             if record.table.is_temporary() {
                 // Its own transaction has dropped it (TEMP-3).
                 return Ok(());
@@ -86,7 +86,7 @@ fn take_back_whole(
 ) -> Result<BTreeSet<TableId>> {
     let mut left = BTreeSet::new();
     each_newest(trx, 0, |core, trx, record, page| {
-        let Some(table) = core.tables.by_id(record.table) else {
+        let Some(table) = core.tables.by_id(record.table)? else {
             if !record.table.is_temporary() {
                 left.insert(record.table);
             }

@@ -30,6 +30,8 @@ use crate::lock::{TableMode, TrxLocks, Wait};
 use crate::space::AllocPurpose;
 use crate::undo::{TrxUndo, UndoKind};
 
+use locks::EVERY_TABLE;
+
 use super::core::{Core, Counters};
 use super::handle::CoreHandle;
 use super::parts::{TablesHeld, TrxNumber, TrxParts};
@@ -201,15 +203,14 @@ impl Transaction {
 
     /// A transaction that recovery found unfinished and that will be rolled back while the database is in
     /// use: with the same locks. Nobody else uses the database yet. To learn which tables a long one has
-    /// changed all of its undo would have to be read: it locks all of `tables`, which are the database's.
-    pub(crate) fn recovered_loser(
-        core: Arc<Core>,
-        undo: TrxUndo,
-        tables: &[TableId],
-    ) -> Result<Transaction> {
+    /// changed all of its undo would have to be read: it keeps DDL away from every table.
+    pub(crate) fn recovered_loser(core: Arc<Core>, undo: TrxUndo) -> Result<Transaction> {
         const MOST_PAGES_READ: u32 = 64;
         let changed = match undo.pages() > MOST_PAGES_READ {
-            true => tables.to_vec(),
+            true => {
+                core.any_table_may_be_changed.store(true, Ordering::Relaxed);
+                vec![EVERY_TABLE]
+            }
             false => undo.tables(&core.undo)?,
         };
         let mut trx = Transaction::recovered(core, undo);

@@ -64,7 +64,9 @@ impl Directory {
     fn check_spaces(&self, spaces: &Spaces) -> Result<()> {
         for (n, id) in self.undo_spaces.iter().enumerate() {
             let kind = spaces.get(*id).map(|space| space.kind());
-            if kind.is_none() {
+            let path = undo_path(spaces, n);
+            let has_file = spaces.all().iter().any(|space| space.path() == path);
+            if kind.is_none() && !has_file {
                 return Err(missing_undo_file(spaces, n, *id));
             }
             if kind != Some(SpaceKind::Undo) || self.undo_spaces[..n].contains(id) {

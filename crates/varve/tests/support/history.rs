@@ -192,7 +192,7 @@ pub fn line(row: &Row) -> String {
 fn text_of(db: &Database) -> Result<Vec<String>, String> {
     let mut lines = Vec::new();
     let mut trx = db.begin(Isolation::RepeatableRead);
-    for name in db.tables() {
+    for name in db.tables().unwrap() {
         lines.push(format!("table {name}"));
         let table = db.table(&name).map_err(|e| e.to_string())?;
         let mut cursor = table.cursor(0).map_err(|e| e.to_string())?;
@@ -250,7 +250,7 @@ impl Moment {
         }
         let mut want: Vec<&str> = self.names.iter().flatten().map(String::as_str).collect();
         want.sort_unstable();
-        let names = db.tables();
+        let names = db.tables().unwrap();
         if names != want {
             return Err(format!("tables {names:?} instead of {want:?}"));
         }
@@ -304,7 +304,7 @@ fn check(db: &Database) -> Result<(), String> {
         return Err("purge does not come to an end".into());
     }
     db.core().undo.check().map_err(|e| e.to_string())?;
-    for name in db.tables() {
+    for name in db.tables().unwrap() {
         let table = db.table(&name).map_err(|e| e.to_string())?;
         let report = db.check_table(&table).map_err(|e| e.to_string())?;
         if !report.errors.is_empty() {

@@ -1,4 +1,4 @@
-//! A small database: pages are evicted and the log is reused within one test.
+//! A small database: pages are evicted, tables closed, and the log is reused within one test.
 
 use varve::{Database, FlushLog, Options, Table, TableDef};
 
@@ -7,6 +7,7 @@ pub fn options() -> Options {
         page_size: 4096,
         buffer_pool_bytes: 4 << 20,
         redo_capacity_bytes: 16 << 20,
+        table_cache: 2,
         ..Options::default()
     }
 }

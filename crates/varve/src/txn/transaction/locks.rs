@@ -1,5 +1,6 @@
 //! The locks that a transaction takes: on rows, gaps and tables.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::base::{Error, IndexId, Result, Sabotage, TableId};
@@ -7,6 +8,10 @@ use crate::catalog::{OpenTable, TableDef};
 use crate::lock::{Acquired, Mode, TableMode, TrxLocks, Wait};
 
 use super::Transaction;
+
+/// The lock of a table that is none: with an intention by who may have changed any table, shared by who
+/// locks a table as a whole.
+pub(in crate::txn) const EVERY_TABLE: TableId = TableId(0);
 
 impl Transaction {
     /// Locks a row for as long as the transaction lives; waits as long as the lock wait timeout allows.
@@ -199,9 +204,17 @@ impl Transaction {
             return Ok(());
         }
         self.check_active()?;
-        self.core
-            .locks
-            .lock_table(self.locks(), table, mode, self.wait())?;
+        let is_whole = matches!(mode, TableMode::Shared | TableMode::Exclusive);
+        // Relaxed: it is set before anybody uses the database.
+        if is_whole && self.core.any_table_may_be_changed.load(Ordering::Relaxed) {
+            self.take(EVERY_TABLE, TableMode::Shared)?;
+        }
+        self.take(table, mode)
+    }
+
+    fn take(&mut self, table: TableId, mode: TableMode) -> Result<()> {
+        let locks = &self.core.locks;
+        locks.lock_table(self.locks(), table, mode, self.wait())?;
         self.tables.push((table, mode));
         Ok(())
     }

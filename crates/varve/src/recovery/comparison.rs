@@ -1,0 +1,147 @@
+//! Table files against definitions, after a crash: DDL-1.
+//!
+//! That takes time with each file, and hardly anything depends on it: so it is done while the database is in
+//! use, if redo names no file that is not where its table's name says. Until it is through DDL waits
+//! ([`Tables::hold_ddl_back`](crate::catalog::Tables::hold_ddl_back)), so that no file is made, removed or
+//! renamed meanwhile but by a thread that opens a table and finds its file elsewhere; and the checkpoint
+//! stays before the records of removals (DDL-3). If it fails the database stops, and the next start tries
+//! again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::files::{
+    FoundFile, compare_by_name, finish_removals, is_refusal, reconcile, require_readable,
+};
+use super::map::PageMap;
+use super::open_wherever;
+use crate::base::{Result, SpaceId};
+use crate::buffer::{PageStore, PendingRedo};
+use crate::ddl::lookups::Prefix;
+use crate::ddl::{Dictionary, Lookup, lost_mark_path, table_path};
+use crate::io::Disk;
+use crate::space::Spaces;
+use crate::txn::{Core, Isolation, Transaction};
+
+pub struct FileComparison {
+    pub core: Arc<Core>,
+    pub dictionary: Arc<Dictionary>,
+    pub spaces: Arc<Spaces>,
+    pub disk: Arc<dyn Disk>,
+    /// Tablespaces that redo removes.
+    pub removed: Vec<SpaceId>,
+}
+
+impl FileComparison {
+    fn reader(&self) -> Transaction {
+        Transaction::begin(self.core.clone(), Isolation::RepeatableRead)
+    }
+
+    /// Opens the tables' files that redo names, if each of them is where its table's name says. False: one is
+    /// not, or has no name; nothing is passed over.
+    ///
+    /// # Errors
+    ///
+    /// What the system refuses (REC-4).
+    pub fn attach(&self, map: Option<&PageMap>) -> Result<bool> {
+        let mut reader = self.reader();
+        let lasting = |map: &PageMap| {
+            let all = map.spaces().into_iter();
+            all.filter(|last| !self.removed.contains(&last.space))
+                .collect()
+        };
+        let lacking: Vec<_> = map.map_or(Vec::new(), lasting);
+        for last in &lacking {
+            if self.spaces.get(last.space).is_some() {
+                continue;
+            }
+            let found = self
+                .dictionary
+                .find(&mut reader, Lookup::Space(last.space))?;
+            let Some(path) = found.map(|found| table_path(&found.name)) else {
+                return Ok(false);
+            };
+            match self.spaces.open_at(&path, last.space) {
+                Ok(_) => {}
+                Err(e) if is_refusal(&e) => return Err(e),
+                Err(_) => return Ok(false),
+            }
+        }
+        if let Some(map) = map {
+            self.removed.iter().for_each(|space| map.forget(*space));
+        }
+        for last in lacking {
+            self.spaces.ensure(last)?;
+        }
+        Ok(true)
+    }
+
+    /// Compares, when no page is to be read whose redo is not known yet.
+    pub fn run(&self) -> Result<()> {
+        self.compare(None, false)
+    }
+
+    /// Opens the files that have no table's name, and those that redo names.
+    pub fn compare(&self, map: Option<&PageMap>, passes_over_refusals: bool) -> Result<()> {
+        let note = |message: &str| self.core.note(message);
+        let spaces = &self.spaces;
+        let (named, incomplete) = self.named()?;
+        let mut found = compare_by_name(&*self.disk, spaces.dir(), spaces, &named, &note)?;
+        if map.is_some() && !passes_over_refusals {
+            require_readable(&found)?;
+        }
+        // What decides is durable: the log goes on behind it.
+        finish_removals(spaces, &self.removed, &note)?;
+        found.retain(|file| (file.space.as_ref()).is_ok_and(|id| !self.removed.contains(id)));
+        let lacking = map.map_or(Vec::new(), PageMap::spaces);
+        // Whether there is anything in a file that nobody names is in its redo, too.
+        for last in lacking
+            .iter()
+            .filter(|last| spaces.get(last.space).is_some())
+        {
+            spaces.ensure(*last)?;
+        }
+        reconcile(&self.core, spaces, &found, &named, incomplete)?;
+        for last in lacking {
+            let path = named.get(&last.space).map(|name| table_path(name));
+            if let Some(path) = path {
+                let opened = open_wherever(spaces, last.space, Some(&path));
+                if !passes_over_refusals {
+                    opened?;
+                }
+            }
+            if !spaces.ensure(last)?
+                && let Some(map) = map
+            {
+                map.forget(last.space);
+            }
+        }
+        self.mark_missing(&named)
+    }
+
+    /// With files that are all open.
+    pub fn reconcile(&self, found: &[FoundFile]) -> Result<()> {
+        let (named, incomplete) = self.named()?;
+        reconcile(&self.core, &self.spaces, found, &named, incomplete)?;
+        self.mark_missing(&named)
+    }
+
+    fn mark_missing(&self, named: &HashMap<SpaceId, String>) -> Result<()> {
+        let missed = self.spaces.missed().into_iter();
+        let mut missed = missed.filter_map(|space| Some((space, named.get(&space)?)));
+        missed.try_for_each(|(space, name)| self.spaces.put_mark(&lost_mark_path(name, space)))
+    }
+
+    /// The tablespaces that definitions name, with the tables' names; and whether some may not be known.
+    fn named(&self) -> Result<(HashMap<SpaceId, String>, bool)> {
+        let mut reader = self.reader();
+        let such = Prefix::spaces();
+        let named = self.dictionary.all(&mut reader, &such)?.into_iter();
+        let named = named.filter_map(|(key, found)| {
+            let number = such.number_in(&key)?;
+            Some((SpaceId(number as u32), found.name))
+        });
+        let unreadable = self.dictionary.all(&mut reader, &Prefix::unreadable())?;
+        Ok((named.collect(), !unreadable.is_empty()))
+    }
+}
