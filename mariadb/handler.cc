@@ -133,6 +133,7 @@ int ha_varve::open(const char *name, int, uint)
 
 int ha_varve::open_table()
 {
+  follow_table_definition_cache();
   if (varve_code code= varve_table_open(db, m_name.c_str(), &m_table))
   {
     m_table= nullptr;

@@ -6,8 +6,10 @@
 #include "engine.h"
 
 #include "mysqld.h"
+#include "table_cache.h"
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 
 namespace varve_plugin {
@@ -587,6 +589,7 @@ varve_options options_from_variables()
   options.flush= flush_options();
   options.pool_dump= pool_dump_options();
   options.open_files= table_files();
+  options.table_cache= uint32_t(tdc_size);
   options.force_recovery= uint8_t(force_recovery);
   options.lock_memory_bytes= lock_memory_size;
   options.purge= purge_options();
@@ -594,6 +597,14 @@ varve_options options_from_variables()
   options.find_collation= find_collation;
   options.log= log_message;
   return options;
+}
+
+void follow_table_definition_cache()
+{
+  static std::atomic<unsigned long> followed{0};
+  const unsigned long now= tdc_size;
+  if (followed.load(std::memory_order_relaxed) != now && followed.exchange(now) != now)
+    varve_db_set_table_cache(db, uint32_t(now));
 }
 
 std::string data_directory()

@@ -18,6 +18,10 @@ varve_options options_from_variables();
 // done with that.
 varve_code set_pool_dump_options();
 
+// Has the engine keep as many tables open as table_definition_cache says, which the server changes without
+// telling anybody. Called when a table is opened.
+void follow_table_definition_cache();
+
 // Where the database is: varve_data_home_dir, or the server's data directory.
 std::string data_directory();
 
