@@ -3,6 +3,7 @@
 mod benchmark;
 mod bigtable;
 mod commit;
+mod dictionary;
 mod embedded;
 mod instructions;
 mod load;
@@ -65,6 +66,8 @@ enum BenchTask {
     Embedded(embedded::EmbeddedArgs),
     /// Instructions that one operation of the library takes
     Instructions(instructions::InstructionsArgs),
+    /// What a start costs with few tables and with many, and what memory these take
+    Dictionary(dictionary::DictionaryArgs),
 }
 
 fn main() -> ExitCode {
@@ -87,5 +90,6 @@ fn run(workspace: &Workspace, task: &BenchTask) -> Result<()> {
         BenchTask::Recovery(args) => recovery::run(workspace, args),
         BenchTask::Embedded(args) => embedded::run(workspace, args),
         BenchTask::Instructions(args) => instructions::run(workspace, args),
+        BenchTask::Dictionary(args) => dictionary::run(workspace, args),
     }
 }
