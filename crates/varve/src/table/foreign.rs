@@ -102,6 +102,21 @@ pub(super) fn check_parents(
     Ok(())
 }
 
+/// A row of the past that comes back needs its parents again, whichever of its entries stay.
+pub(super) fn check_parents_again(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    old: &RowRef<'_>,
+    values: &[Datum<'_>],
+    by: Cascade<'_>,
+) -> Result<()> {
+    if !table.def.is_history_row(old) || table.def.is_history(values) {
+        return Ok(());
+    }
+    let mut indexes = 0..=table.secondary.len();
+    indexes.try_for_each(|number| check_parents(trx, table, number, values, by))
+}
+
 fn check_parent(
     trx: &mut Transaction,
     table: &OpenTable,

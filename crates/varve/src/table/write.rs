@@ -34,7 +34,9 @@ use super::external::{
     store_row,
 };
 use super::follow::unless_own_history;
-use super::foreign::{Cascade, check_own_reference, check_parents, see_to_children};
+use super::foreign::{
+    Cascade, check_own_reference, check_parents, check_parents_again, see_to_children,
+};
 use super::rowlock::{Locked, lock_row};
 use super::undo::{RecordChange, append_undo, encode_undo};
 use super::unique::{Conflict, find_conflict};
@@ -726,10 +728,8 @@ pub(super) fn update_row_by(
     let record = current.record(table)?;
     let mut long = ExternalValues::default();
     let old = row_to_change(table, current, &mut long)?;
-    // HIST-1: to others it is deleted then.
-    let is_gone = table.def.is_history(values);
-    let seen = (!is_gone).then_some(values);
-    let comes_back = !is_gone && table.def.is_history_row(&old);
+    // HIST-1: if it becomes history it is deleted to others.
+    let seen = (!table.def.is_history(values)).then_some(values);
     if !table.def.has_row_id() && !table.clustered.codec.same_columns(&old, values) {
         let mut key = Vec::new();
         table.clustered.codec.encode_columns(values, &mut key)?;
@@ -741,10 +741,8 @@ pub(super) fn update_row_by(
                 insert_row_by(trx, table, values, OnDuplicate::LockShared, by)?;
                 see_to_children(trx, table, &old, seen, by)
             });
-            return match moved {
-                Err(e) => Err(unless_own_history(trx, table, values, e)),
-                Ok(()) => Ok(true),
-            };
+            let moved = moved.map_err(|e| unless_own_history(trx, table, values, e));
+            return moved.map(|()| true);
         }
     }
     trx.wait_for_turn(table)?;
@@ -757,15 +755,10 @@ pub(super) fn update_row_by(
             return Ok(());
         }
         change_live_row(trx, table, UndoKind::RowUpdate, current, &row, values)?;
-        if comes_back {
-            check_parents(trx, table, 0, values, by)?;
-        }
+        check_parents_again(trx, table, &old, values, by)?;
         for (number, index) in (1..).zip(&table.secondary) {
-            let is_moved = !index.codec.same_columns(&old, values);
-            if is_moved || comes_back {
+            if !index.codec.same_columns(&old, values) {
                 check_parents(trx, table, number, values, by)?;
-            }
-            if is_moved {
                 move_entry(trx, table, index, &old, values, current.key)?;
             }
         }
