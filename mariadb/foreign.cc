@@ -350,8 +350,9 @@ static std::vector<Told_key> told(decltype(varve_table_foreign_keys) *about, con
 {
   std::vector<Told_key> keys;
   // TRUNCATE may have left its handler without a table.
-  if (table)
-    about(table, [](void *to, const varve_foreign_key *key) {
+  if (!table)
+    return keys;
+  about(table, [](void *to, const varve_foreign_key *key) {
     static_cast<std::vector<Told_key> *>(to)->emplace_back(*key);
   }, &keys);
   const auto id= [](const Told_key &key) { return schema_of(key.child) + '/' + key.name; };

@@ -81,7 +81,7 @@ private:
   friend void kill_query(handlerton *, THD *thd, enum thd_kill_levels);
 
   varve_txn *const m_txn;
-  // For wait_for_writers, from its first use on.
+  // For wait_for_table, from its first use on.
   varve_txn *m_waiter;
   // For temporary sequences, the same.
   varve_txn *m_sequence_txn= nullptr;

@@ -17,6 +17,7 @@ mod django_suite;
 mod engine_suite;
 mod fuzz;
 mod hermitage;
+mod listed;
 mod mtr;
 mod nightly;
 mod programs;

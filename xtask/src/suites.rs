@@ -16,9 +16,11 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
+use crate::listed::listed;
 use crate::mtr::{self, ALL_ONCE, Count, Outcome};
 use varve_testbed::plugin;
 use varve_testbed::prefix::Prefix;
+use varve_testbed::server::Engine;
 use varve_testbed::workspace::{Workspace, cache_dir};
 
 #[derive(clap::Args)]
@@ -60,12 +62,6 @@ const SHORT: [&str; 4] = ["engines/iuds", "gcol", "vcol", "period"];
 
 const DIFFERENCES: &str = "mariadb/mysql-test/differences.md";
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Engine {
-    Varve,
-    InnoDb,
-}
-
 /// How a test ended, and what the runner said of it if it failed.
 struct Ended {
     outcome: Outcome,
@@ -76,11 +72,7 @@ struct Ended {
 type Run = BTreeMap<String, Ended>;
 
 pub fn run(workspace: &Workspace, args: &SuitesArgs) -> Result<ExitCode> {
-    let suites: Vec<&str> = match args.suites.is_empty() {
-        true => SUITES.to_vec(),
-        false => args.suites.iter().map(String::as_str).collect(),
-    };
-    let count = compare(workspace, &suites, args)?;
+    let count = compare(workspace, args)?;
     Ok(match count.failed {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
@@ -90,15 +82,19 @@ pub fn run(workspace: &Workspace, args: &SuitesArgs) -> Result<ExitCode> {
 /// A selection that does not take long.
 pub fn run_short(workspace: &Workspace) -> Result<Count> {
     let args = SuitesArgs {
-        suites: Vec::new(),
+        suites: SHORT.map(String::from).to_vec(),
         test: None,
         again: false,
     };
-    compare(workspace, &SHORT, &args)
+    compare(workspace, &args)
 }
 
 /// Runs the suites and tells what differs. Tests that differ for a reason that is written down have passed.
-fn compare(workspace: &Workspace, suites: &[&str], args: &SuitesArgs) -> Result<Count> {
+fn compare(workspace: &Workspace, args: &SuitesArgs) -> Result<Count> {
+    let suites: Vec<&str> = match args.suites.is_empty() {
+        true => SUITES.to_vec(),
+        false => args.suites.iter().map(String::as_str).collect(),
+    };
     let prefix = plugin::build(workspace)?;
     let listed = listed(&fs::read_to_string(workspace.root.join(DIFFERENCES))?);
     let mut total = Count::default();
@@ -227,13 +223,6 @@ fn nameless(line: &str) -> String {
     line
 }
 
-/// Names in the first cells of tables, in backquotes.
-fn listed(text: &str) -> BTreeSet<String> {
-    let rows = text.lines().filter_map(|line| line.strip_prefix("| `"));
-    let names = rows.filter_map(|row| row.split_once('`'));
-    names.map(|(name, _)| name.to_string()).collect()
-}
-
 /// Whether a name of the list, in which `*` stands for anything, is this test's.
 fn is_named(test: &str, listed: &str) -> bool {
     match listed.split_once('*') {
@@ -270,7 +259,7 @@ fn file_name(name: &str) -> String {
 /// InnoDB's outcomes.
 fn baseline(workspace: &Workspace, prefix: &Prefix, suite: &str, args: &SuitesArgs) -> Result<Run> {
     if args.test.is_some() {
-        return Ok(run_suite(workspace, prefix, suite, Engine::InnoDb, args)?.1);
+        return Ok(run_suite(workspace, prefix, suite, Engine::Innodb, args)?.1);
     }
     let dir = cache_dir()?.join("suites").join(&prefix.version);
     let file = dir.join(format!("{}.json", file_name(suite)));
@@ -279,7 +268,7 @@ fn baseline(workspace: &Workspace, prefix: &Prefix, suite: &str, args: &SuitesAr
     {
         return from_json(&text).with_context(|| format!("in {}; remove it", file.display()));
     }
-    let (_, run) = run_suite(workspace, prefix, suite, Engine::InnoDb, args)?;
+    let (_, run) = run_suite(workspace, prefix, suite, Engine::Innodb, args)?;
     fs::create_dir_all(&dir)?;
     // Another checkout may do the same.
     let unfinished = file.with_extension(format!("{}", std::process::id()));
@@ -337,7 +326,7 @@ fn run_suite(
             "--mysqld=--plugin-load-add=ha_varve".into(),
             "--mysqld=--default-storage-engine=VARVE".into(),
         ]),
-        Engine::InnoDb => all.push("--mysqld=--default-storage-engine=InnoDB".into()),
+        Engine::Innodb => all.push("--mysqld=--default-storage-engine=InnoDB".into()),
     }
     let mut run = Run::new();
     let mut failed: Option<String> = None;
@@ -429,10 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_names_tests_in_backquotes() {
-        let text = "# Title\n| test | why |\n|---|---|\n| `main.a` | x |\n| `vcol.b 'c'` | `y` |\n";
-        let names: Vec<_> = listed(text).into_iter().collect();
-        assert_eq!(names, ["main.a", "vcol.b 'c'"]);
+    fn a_name_in_the_list_may_stand_for_several() {
         assert!(is_named("vcol.b 'c'", "vcol.b 'c'") && is_named("vcol.b 'c'", "vcol.* 'c'"));
         assert!(!is_named("vcol.b 'd'", "vcol.* 'c'") && !is_named("aa", "aa*a"));
     }

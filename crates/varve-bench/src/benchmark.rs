@@ -10,7 +10,7 @@ use serde_json::Value;
 use varve_testbed::plugin;
 use varve_testbed::prefix::Prefix;
 use varve_testbed::server::{DataDir, Engine, Server};
-use varve_testbed::workspace::Workspace;
+use varve_testbed::workspace::{Workspace, remove_dir};
 
 use crate::origin::Origin;
 use crate::stats::Runs;
@@ -28,6 +28,14 @@ pub struct Common {
     #[arg(last = true, value_name = "MARIADBD OPTIONS")]
     pub options: Vec<String>,
 }
+
+/// For tables that fit into the pool, with the log synced at each commit.
+pub const TABLES_IN_POOL: [&str; 4] = [
+    "buffer-pool-size=2G",
+    "log-file-size=1G",
+    "doublewrite=ON",
+    "flush-log-at-trx-commit=1",
+];
 
 /// A benchmark that runs.
 pub struct Benchmark<'a> {
@@ -72,11 +80,8 @@ impl<'a> Benchmark<'a> {
             );
         }
         let temporary = self.temporary_dir();
-        for dir in [&dir, &temporary] {
-            if dir.exists() {
-                fs::remove_dir_all(dir)?;
-            }
-        }
+        remove_dir(&dir)?;
+        remove_dir(&temporary)?;
         fs::create_dir_all(temporary)?;
         let options = self.options(engines, settings);
         DataDir(dir.clone()).initialise(&self.prefix)?;
@@ -218,8 +223,7 @@ impl<'a> BenchServer<'a> {
     pub fn end(mut self) -> Result<()> {
         self.server.stop()?;
         drop(self.server);
-        fs::remove_dir_all(self.dir)?;
-        fs::remove_dir_all(self.benchmark.temporary_dir())?;
-        Ok(())
+        remove_dir(&self.dir)?;
+        remove_dir(&self.benchmark.temporary_dir())
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use varve_testbed::client::Client;
 use varve_testbed::workspace::Workspace;
 
-use crate::benchmark::{Benchmark, Common};
+use crate::benchmark::{Benchmark, Common, TABLES_IN_POOL};
 use crate::stats::{Runs, Spread, ratio_text};
 use crate::sysbench::Sysbench;
 use crate::table::{Cell, Table};
@@ -25,13 +25,6 @@ pub struct CascadeArgs {
     #[command(flatten)]
     common: Common,
 }
-
-const SETTINGS: [&str; 4] = [
-    "buffer-pool-size=2G",
-    "log-file-size=1G",
-    "doublewrite=ON",
-    "flush-log-at-trx-commit=1",
-];
 
 /// What is measured, and how.
 const STATEMENTS: [(&str, &str); 3] = [
@@ -49,7 +42,7 @@ const STATEMENTS: [(&str, &str); 3] = [
 pub fn run(workspace: &Workspace, args: &CascadeArgs) -> Result<()> {
     ensure!(args.repeat > 0, "nothing to run");
     let benchmark = Benchmark::begin(workspace, "cascade", &args.common)?;
-    let mut server = benchmark.server(&SETTINGS)?;
+    let mut server = benchmark.server(&TABLES_IN_POOL)?;
     let databases = server.databases(2, args.children);
     let runs = server.in_turn(&databases, args.repeat, |_, database| measure(database))?;
     server.end()?;
@@ -136,6 +129,6 @@ fn to_json(runs: &Runs<[f64; 3]>, args: &CascadeArgs) -> Value {
         json!({"engine": engine.name(), "statements": statements})
     });
     json!({
-        "children": args.children, "settings": SETTINGS, "results": results.collect::<Vec<_>>(),
+        "children": args.children, "settings": TABLES_IN_POOL, "results": results.collect::<Vec<_>>(),
     })
 }

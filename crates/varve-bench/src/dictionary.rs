@@ -4,13 +4,12 @@
 //! The example `many_tables` of the crate does it, one process for each step, with pages of 4 KiB and a table
 //! cache of 400, as the server has it. A kill leaves redo for so many tables.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use serde_json::json;
 use varve_testbed::command::{self, Cmd};
-use varve_testbed::workspace::{Workspace, cargo};
+use varve_testbed::workspace::{Workspace, cargo, remove_dir};
 
 use crate::origin::Origin;
 
@@ -93,13 +92,6 @@ fn build(workspace: &Workspace) -> Result<PathBuf> {
     Ok(workspace.target.join("release/examples/many_tables"))
 }
 
-fn remove(dir: &Path) -> Result<()> {
-    match dir.exists() {
-        true => Ok(fs::remove_dir_all(dir)?),
-        false => Ok(()),
-    }
-}
-
 pub fn run(workspace: &Workspace, args: &DictionaryArgs) -> Result<()> {
     let origin = Origin::here(workspace)?;
     if !args.json {
@@ -114,7 +106,7 @@ pub fn run(workspace: &Workspace, args: &DictionaryArgs) -> Result<()> {
     };
     let mut figures = Vec::new();
     for tables in [args.few, args.tables] {
-        remove(&program.dir)?;
+        remove_dir(&program.dir)?;
         for (what, told) in measure(&program, tables, args.killed)? {
             if !args.json {
                 println!("{what:<60} {told}");
@@ -122,7 +114,7 @@ pub fn run(workspace: &Workspace, args: &DictionaryArgs) -> Result<()> {
             figures.push(json!({"what": what, "figures": told}));
         }
     }
-    remove(&program.dir)?;
+    remove_dir(&program.dir)?;
     if args.json {
         let mut result = json!({"benchmark": "dictionary", "figures": figures});
         origin.add_to(&mut result);

@@ -74,12 +74,7 @@ pub unsafe extern "C" fn varve_table_n_columns(table: *const varve_table) -> u32
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_table_names_hash(table: *const varve_table) -> u64 {
     // SAFETY: CAPI-2.
-    let def = unsafe { &*table }.table.def();
-    // FNV-1a. No name has a NUL.
-    let bytes = def.columns.iter().flat_map(|c| c.name.bytes().chain([0]));
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    unsafe { &*table }.table.def().names_hash()
 }
 
 /// Is it a temporary table? Nobody else can use it, so there is nobody to wait for.

@@ -1,9 +1,10 @@
 //! `varve_value_source`: values that only the caller can make, for rows that a foreign key changes.
 
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{c_char, c_void};
 
 use varve::{Datum, DatumBuf, Error, ValueSource};
 
+use crate::collation::c_text;
 use crate::value::varve_value;
 
 /// Both functions are called by the session's own thread, within the call that changes the parent's row.
@@ -52,7 +53,7 @@ impl ValueSource for varve_value_source {
         row: &[Datum<'_>],
         columns: &[usize],
     ) -> varve::Result<DatumBuf> {
-        let name = CString::new(table).expect("names of tables have no NUL");
+        let name = c_text(table);
         let row: Vec<_> = row.iter().map(|datum| varve_value::of(*datum)).collect();
         let columns: Vec<_> = columns.iter().map(|column| *column as u32).collect();
         let mut out = vec![varve_value::NULL; columns.len()];

@@ -50,7 +50,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let mut defs: Vec<TableDef> = varve_sim::sample::definitions().into();
     defs.push(wide.index("i", &["c0", "c6"]));
     let db = varve_sim::sample::open(&sample::closed_disk()).expect("the sample opens");
-    for name in db.tables().unwrap() {
+    for name in db.tables().expect("the sample has tables") {
         defs.push(db.table(&name).expect("a table").def().clone());
     }
     db.crash();

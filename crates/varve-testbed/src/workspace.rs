@@ -1,6 +1,8 @@
 //! Where the checkout, its build products and the machine's cache are.
 
 use std::env;
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -54,6 +56,16 @@ pub fn program(workspace: &Workspace, package: &str) -> Cmd {
 /// The cargo that started us, so that a chosen toolchain stays chosen.
 pub fn cargo() -> String {
     env::var("CARGO").unwrap_or_else(|_| "cargo".into())
+}
+
+/// Removes a directory and all that is in it, if it is there.
+pub fn remove_dir(dir: &Path) -> Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(e) if e.kind() != ErrorKind::NotFound => {
+            Err(e).with_context(|| format!("cannot remove {}", dir.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What checkouts share: `$XDG_CACHE_HOME/varve`.

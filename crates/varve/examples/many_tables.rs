@@ -13,7 +13,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use varve::{
-    ColumnType, Database, FlushLog, Isolation, KeyMatch, LockMode, Options, Result, TableDef, Value,
+    ColumnType, Database, Error, FlushLog, Isolation, KeyMatch, LockMode, Options, Result,
+    TableDef, Value,
 };
 
 /// As InnoDB and the server have it.
@@ -136,7 +137,11 @@ fn run(dir: &str, what: &str, tables: u64) -> Result<()> {
             change(&db, tables)?;
             println!("{:.1} MiB", resident_bytes() as f64 / f64::from(1 << 20));
         }
-        other => panic!("{other}?"),
+        other => {
+            let known = "create, drop, open, touch or write";
+            let what = format!("{other}: this is none of {known}");
+            return Err(Error::Invalid { what });
+        }
     }
     if what == "write" {
         db.flush_log()?;

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use rustix::fs::{FlockOperation, flock};
 use varve_testbed::command::{self, Cmd};
 use varve_testbed::prefix::Prefix;
-use varve_testbed::workspace::{Workspace, cache_dir};
+use varve_testbed::workspace::{Workspace, cache_dir, remove_dir};
 
 const DJANGO: &str = "5.2.19";
 /// What its tests import, with all that these want. Tests of what is missing are skipped.
@@ -34,9 +34,7 @@ impl Environment {
                 "Fetching Django and what its tests need into {} (once)",
                 dir.display()
             );
-            if dir.exists() {
-                fs::remove_dir_all(&dir)?;
-            }
+            remove_dir(&dir)?;
             fs::create_dir_all(&dir)?;
             make(&dir, prefix).context("Django's tests could not be set up")?;
             fs::write(&mark, wanted)?;

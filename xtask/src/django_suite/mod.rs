@@ -19,10 +19,11 @@ use varve_testbed::command;
 use varve_testbed::plugin;
 use varve_testbed::prefix::Prefix;
 use varve_testbed::server::{DataDir, Engine, Server};
-use varve_testbed::workspace::Workspace;
+use varve_testbed::workspace::{Workspace, remove_dir};
 
 use self::environment::Environment;
-use self::outcomes::{Comparison, Outcomes, listed};
+use self::outcomes::{Comparison, Outcomes};
+use crate::listed::listed;
 
 #[derive(clap::Args)]
 pub struct DjangoArgs {
@@ -83,9 +84,7 @@ impl Suite {
         // What others start may empty the system's directory of temporary files.
         let temporary = self.dir.join("tmp");
         for dir in [&data, &temporary] {
-            if dir.exists() {
-                fs::remove_dir_all(dir)?;
-            }
+            remove_dir(dir)?;
             fs::create_dir_all(dir)?;
         }
         DataDir(data.clone()).initialise(&self.prefix)?;
@@ -108,7 +107,7 @@ impl Suite {
         server.check_alive()?;
         server.stop()?;
         for dir in [data, temporary] {
-            fs::remove_dir_all(dir)?;
+            remove_dir(&dir)?;
         }
         let (count, seconds) = (outcomes.len(), begun.elapsed().as_secs());
         println!("{}: {count} tests in {seconds} s", engine.name());

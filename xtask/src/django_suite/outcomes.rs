@@ -45,15 +45,6 @@ pub fn read(lines: &str) -> Result<Outcomes> {
     Ok(outcomes)
 }
 
-/// The tests that a document lists as ended differently: each row of its tables that begins with names in
-/// backticks.
-pub fn listed(document: &str) -> BTreeSet<String> {
-    let rows = document.lines().filter_map(|line| line.strip_prefix("| `"));
-    let first_cells = rows.filter_map(|row| row.split_once("` |"));
-    let names = first_cells.flat_map(|(names, _)| names.split("`, `"));
-    names.map(String::from).collect()
-}
-
 /// Both engines' outcomes: Varve's, then InnoDB's.
 pub struct Comparison([Outcomes; 2]);
 
@@ -159,13 +150,6 @@ mod tests {
     fn a_run_that_broke_off_is_no_run() {
         let error = read(r#"{"test": "a", "outcome": "passed", "why": ""}"#);
         assert!(error.is_err());
-    }
-
-    #[test]
-    fn rows_of_tables_name_tests() {
-        let document = "# Title\n`x`\n| test | why |\n|---|---|\n| `a.b` | `c` |\n| `d`, `e.f` | g |\n| h | |\n";
-        let expected: BTreeSet<String> = ["a.b", "d", "e.f"].map(String::from).into();
-        assert_eq!(listed(document), expected);
     }
 
     #[test]

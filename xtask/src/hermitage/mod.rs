@@ -10,7 +10,6 @@ mod cases;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
@@ -22,7 +21,7 @@ use crate::mtr::Count;
 use varve_testbed::client::{Row, SqlError, SqlResult};
 use varve_testbed::plugin;
 use varve_testbed::server::{DataDir, Engine, Server};
-use varve_testbed::workspace::Workspace;
+use varve_testbed::workspace::{Workspace, remove_dir};
 
 const LEVELS: [&str; 4] = [
     "READ UNCOMMITTED",
@@ -63,9 +62,7 @@ pub fn run_suite(workspace: &Workspace) -> Result<Count> {
 fn play_all(workspace: &Workspace, verbose: bool) -> Result<Count> {
     let prefix = plugin::prefix_for(workspace, &[Engine::Varve, Engine::Innodb])?;
     let dir = workspace.target.join("hermitage");
-    if dir.exists() {
-        fs::remove_dir_all(&dir)?;
-    }
+    remove_dir(&dir)?;
     DataDir(dir.clone()).initialise(&prefix)?;
     let options = ["--plugin-load-add=ha_varve".to_string()];
     let mut server = Server::start(&prefix, DataDir(dir.clone()), None, &options)?;
@@ -84,7 +81,7 @@ fn play_all(workspace: &Workspace, verbose: bool) -> Result<Count> {
         println!("{}", line.trim_end());
     }
     server.stop()?;
-    fs::remove_dir_all(&dir)?;
+    remove_dir(&dir)?;
     Ok(count)
 }
 

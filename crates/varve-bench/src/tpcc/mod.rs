@@ -24,7 +24,7 @@ use varve_testbed::workspace::Workspace;
 
 use self::clients::Report;
 use self::schema::Scale;
-use crate::benchmark::{Benchmark, Common};
+use crate::benchmark::{Benchmark, Common, TABLES_IN_POOL};
 use crate::process::Usage;
 use crate::stats::{Runs, Spread, ratio_text};
 use crate::sysbench::Sysbench;
@@ -51,13 +51,6 @@ pub struct TpccArgs {
     common: Common,
 }
 
-const SETTINGS: [&str; 4] = [
-    "buffer-pool-size=2G",
-    "log-file-size=1G",
-    "doublewrite=ON",
-    "flush-log-at-trx-commit=1",
-];
-
 /// What a round of one engine came to.
 struct Round {
     /// Rows a second that the tables were filled with.
@@ -74,7 +67,7 @@ pub fn run(workspace: &Workspace, args: &TpccArgs) -> Result<()> {
     );
     let scale = Scale::new(args.warehouses, args.scale);
     let benchmark = Benchmark::begin(workspace, "tpcc", &args.common)?;
-    let mut server = benchmark.server(&SETTINGS)?;
+    let mut server = benchmark.server(&TABLES_IN_POOL)?;
     let databases = server.databases(schema::table_names().count() as u32, 0);
     let rounds = server.in_turn(&databases, args.repeat, |server, database| {
         round(database, server.pid(), &scale, args)
@@ -199,7 +192,7 @@ fn to_json(rounds: &Runs<Round>, scale: &Scale, args: &TpccArgs) -> Value {
     });
     json!({
         "warehouses": scale.warehouses, "items": scale.items, "customers": scale.customers,
-        "seconds": args.time, "settings": SETTINGS, "engines": engines.collect::<Vec<_>>(),
+        "seconds": args.time, "settings": TABLES_IN_POOL, "engines": engines.collect::<Vec<_>>(),
         "ratios": ratios.collect::<Vec<_>>(),
         "filling_ratio": rounds.ratio(|round| round.filled_per_second),
     })

@@ -2,6 +2,7 @@
 
 mod durations;
 mod error;
+mod hash;
 mod ids;
 #[cfg(all(test, loom))]
 pub mod model;
@@ -16,6 +17,7 @@ mod xid;
 
 pub use durations::Durations;
 pub use error::{BadForeignKey, Error, NoParent, ReferenceError, Result};
+pub use hash::fnv1a;
 pub use ids::*;
 pub use packed::{RowHead, put_pair, take_pair};
 pub use sabotage::Sabotage;

@@ -15,7 +15,7 @@
 //! - **DEF-1** A definition that passed [`TableDef::validate`] yields a row format and key codecs without
 //!   panicking. Definitions from disk are validated like those of callers.
 
-use crate::base::{Error, IndexId, NO_PAGE, PageNo, Result, SpaceId, TableId};
+use crate::base::{Error, IndexId, NO_PAGE, PageNo, Result, SpaceId, TableId, fnv1a};
 use crate::row::{
     Collations, ColumnDef, ColumnType, DatumBuf, KeyCodec, KeyPart, RowFormat, Value,
 };
@@ -156,26 +156,26 @@ impl TableDef {
 
     /// Fills this column from the table's counter.
     pub fn auto_increment(mut self, column: &str) -> TableDef {
-        self.auto_increment = self.column_index(column);
-        if self.auto_increment.is_none() {
-            self.note(format!(
-                "AUTO_INCREMENT names column {column}, which does not exist"
-            ));
-        }
+        let found = self.named("AUTO_INCREMENT names", &[column]);
+        self.auto_increment = found.first().copied();
         self
     }
 
     fn parts_of(&mut self, index: &str, columns: &[&str]) -> Vec<KeyPart> {
-        let mut parts = Vec::with_capacity(columns.len());
+        let columns = self.named(&format!("index {index} names"), columns);
+        columns.into_iter().map(KeyPart::new).collect()
+    }
+
+    /// The positions of these columns. One that is not there is noted.
+    pub(super) fn named(&mut self, what: &str, columns: &[&str]) -> Vec<usize> {
+        let mut positions = Vec::new();
         for column in columns {
             match self.column_index(column) {
-                Some(at) => parts.push(KeyPart::new(at)),
-                None => self.note(format!(
-                    "index {index} names column {column}, which does not exist"
-                )),
+                Some(at) => positions.push(at),
+                None => self.note(format!("{what} column {column}, which does not exist")),
             }
         }
-        parts
+        positions
     }
 
     /// Keeps the first defect.
@@ -186,6 +186,13 @@ impl TableDef {
     /// The position of the column called `name`, in any case of ASCII letters.
     pub fn column_index(&self, name: &str) -> Option<usize> {
         (self.columns.iter()).position(|c| c.name.eq_ignore_ascii_case(name))
+    }
+
+    /// A number that becomes another one when columns get other names, and is the same after a restart.
+    pub fn names_hash(&self) -> u64 {
+        // No name has a NUL.
+        let names = self.columns.iter();
+        fnv1a(names.flat_map(|column| column.name.bytes().chain([0])))
     }
 
     /// 0 for the clustered index, n for the n-th secondary one.

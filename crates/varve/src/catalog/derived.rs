@@ -23,16 +23,6 @@ pub struct SystemTime {
     pub unversioned: Vec<usize>,
 }
 
-impl SystemTime {
-    pub(crate) fn is_history(&self, values: &[Datum<'_>]) -> bool {
-        values[self.end] != Some(&self.forever)
-    }
-
-    pub(crate) fn is_history_row(&self, row: &RowRef<'_>) -> bool {
-        row.get(self.end) != Some(&self.forever)
-    }
-}
-
 impl TableDef {
     /// Columns whose values are computed from others of the row.
     pub fn computed(mut self, columns: &[&str]) -> TableDef {
@@ -62,25 +52,13 @@ impl TableDef {
         self
     }
 
-    /// The positions of these columns. One that is not there is noted.
-    fn named(&mut self, what: &str, columns: &[&str]) -> Vec<usize> {
-        let mut positions = Vec::new();
-        for column in columns {
-            match self.column_index(column) {
-                Some(at) => positions.push(at),
-                None => self.note(format!("{what} column {column}, which does not exist")),
-            }
-        }
-        positions
-    }
-
     pub(crate) fn is_history(&self, values: &[Datum<'_>]) -> bool {
         let time = self.system_time.as_ref();
-        time.is_some_and(|time| time.is_history(values))
+        time.is_some_and(|time| values[time.end] != Some(&time.forever))
     }
 
     pub(crate) fn is_history_row(&self, row: &RowRef<'_>) -> bool {
         let time = self.system_time.as_ref();
-        time.is_some_and(|time| time.is_history_row(row))
+        time.is_some_and(|time| row.get(time.end) != Some(&time.forever))
     }
 }

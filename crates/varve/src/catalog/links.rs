@@ -179,28 +179,28 @@ impl Tables {
         if child.def.foreign_keys[number].kept {
             return Ok(End::Nobody);
         }
-        let mut key = child.links.keys()[number].clone();
-        let parent = loop {
+        loop {
+            let keys = child.links.keys();
+            let key = &keys[number];
             match self.end(&key.parent)? {
-                End::Open(parent) if parent.is_temporary() => return Ok(End::Nobody),
-                End::Open(parent) => break parent,
                 End::Vacant => return Ok(End::Vacant),
+                End::Open(parent) if parent.is_temporary() => {}
+                End::Open(parent) => {
+                    if let Ok((_, index)) = child.def.parent_index(key, &parent.def) {
+                        let table = Arc::downgrade(&parent);
+                        let link = Arc::new(Parent { table, index });
+                        child.links.ends.write().parents[number] = Some(link);
+                        return Ok(End::Open((parent, index)));
+                    }
+                }
                 End::Nobody => {}
             }
-            // It may have been renamed meanwhile.
-            match child.links.keys()[number].clone() {
-                now if now.parent == key.parent => return Ok(End::Nobody),
-                now => key = now,
+            // Unless it or its columns were renamed meanwhile: `Tables::replace` changes the names here
+            // before others find the new handle.
+            if Arc::ptr_eq(&keys, &child.links.keys()) {
+                return Ok(End::Nobody);
             }
-        };
-        // As its columns are called now.
-        let key = &child.links.keys()[number];
-        let Ok((_, index)) = child.def.parent_index(key, &parent.def) else {
-            return Ok(End::Nobody);
-        };
-        let table = Arc::downgrade(&parent);
-        child.links.ends.write().parents[number] = Some(Arc::new(Parent { table, index }));
-        Ok(End::Open((parent, index)))
+        }
     }
 
     /// The child that a link of `parent` leads to. Nobody is there, too, if the child has been renamed: then

@@ -103,18 +103,15 @@ struct Maps {
 const OWN_REFERENCES: usize = 2;
 
 impl Maps {
-    /// Returns the table that had this name and stepped aside.
-    fn insert(&mut self, table: Arc<OpenTable>) -> Option<Arc<OpenTable>> {
+    /// Puts a handle in. The table that had its name and stepped aside has lost it then.
+    fn insert(&mut self, table: Arc<OpenTable>) {
         let name = table.def.name.clone();
         let mut vacant = self.vacant.iter();
         let id = vacant
             .find(|(_, (vacant, _))| *vacant == name)
             .map(|(id, _)| *id);
-        let before = id
-            .and_then(|id| self.vacant.remove(&id))
-            .map(|(_, before)| before);
-        if let Some(before) = &before {
-            self.unregister(&name, before);
+        if let Some((_, before)) = id.and_then(|id| self.vacant.remove(&id)) {
+            self.unregister(&name, &before);
         }
         let other = self.by_id.insert(table.id(), table.clone());
         assert!(other.is_none(), "TAB-1");
@@ -123,7 +120,6 @@ impl Maps {
         }
         let other = self.by_name.insert(name, table);
         assert!(other.is_none(), "TAB-1");
-        before
     }
 
     /// Takes the handle out, unless another one has its place by now.

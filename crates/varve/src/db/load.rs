@@ -278,6 +278,7 @@ impl Loader<'_> {
             spaces: self.spaces.clone(),
             disk: self.disk.clone(),
             removed: std::mem::take(&mut self.removed),
+            passes_over_refusals: self.options.force_recovery >= FORCE_DAMAGE,
         };
         let map = self.map.as_deref();
         let left = match std::mem::replace(&mut self.tables, TableFiles::Match) {
@@ -291,8 +292,7 @@ impl Loader<'_> {
                 Some(comparison)
             }
             TableFiles::MayDiffer => {
-                let passes_over = self.options.force_recovery >= FORCE_DAMAGE;
-                comparison.compare(map, passes_over)?;
+                comparison.compare(map)?;
                 None
             }
         };

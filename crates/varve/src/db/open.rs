@@ -529,9 +529,14 @@ impl Opening<'_> {
         });
     }
 
+    /// Whether it is worth while to leave something to background threads.
+    fn has_background(&self) -> bool {
+        self.purpose == OpenPurpose::Use && !self.data_dir.is_new
+    }
+
     /// Whether redo may be applied behind the users' backs.
     fn may_wait(&self, changes: &Changes, log: &RedoLog) -> Result<bool> {
-        let is_worth_it = self.purpose == OpenPurpose::Use && !self.data_dir.is_new;
+        let is_worth_it = self.has_background();
         match changes {
             Changes::Map(map) if is_worth_it && map.left() > 0 => {
                 Ok(self.options.is_read_only() || recovery::may_wait(log)?)
@@ -567,10 +572,11 @@ impl Opening<'_> {
         let Some(map) = map else {
             return Ok(None);
         };
-        let is_worth_it = self.purpose == OpenPurpose::Use && !self.data_dir.is_new;
         match recovery::apply_all(pool, &map, self.options.recovery_threads()) {
             // REC-6: little is left, and the background thread that does it knows what to do about damage.
-            Err(Error::Corrupt { .. }) if is_worth_it && !log.needs_space() => Ok(Some(map)),
+            Err(Error::Corrupt { .. }) if self.has_background() && !log.needs_space() => {
+                Ok(Some(map))
+            }
             done => done.map(|()| None),
         }
     }

@@ -3,7 +3,6 @@
 //! A table's file is where its name says. If it is not, because a rename did not get through, or somebody has
 //! moved it, it is looked for in all directories by its header, and gets its place again.
 
-use std::io::ErrorKind;
 use std::sync::{Arc, Weak};
 
 use crate::base::{Error, PageId, PageNo, Result, SpaceId, TableId, TrxId};
@@ -99,10 +98,9 @@ impl TableOpener {
         if from == to || self.only_looks {
             return;
         }
-        core.note(&format!("finishing the rename of {from} to {to}"));
-        // Tablespaces are known by their headers: the table can be used all the same.
-        if let Err(e) = self.spaces.rename(space.id(), to) {
-            core.note(&format!("{from} keeps its name for now: {e}"));
+        let note = |message: &str| core.note(message);
+        if !recovery::finish_rename(&self.spaces, space.id(), &from, to, &note) {
+            self.spaces.files_match(false);
         }
     }
 }
@@ -121,12 +119,7 @@ fn check_owner(space: &Space, def: &TableDef) -> Result<()> {
 
 /// It says nothing about the table: the system refuses something, or the database has stopped.
 fn may_pass(e: &Error) -> bool {
-    use ErrorKind::{NotFound, UnexpectedEof};
-    match e {
-        Error::Io { source, .. } => !matches!(source.kind(), NotFound | UnexpectedEof),
-        Error::NoSpace { .. } | Error::Poisoned { .. } => true,
-        _ => false,
-    }
+    recovery::is_refusal(e) || matches!(e, Error::Poisoned { .. })
 }
 
 impl Source for TableOpener {

@@ -107,13 +107,8 @@ impl Ddl {
             }
         }
         drop(reader);
-        for child in self.children_of(&def.name)? {
-            let keys = child.def.foreign_keys.iter();
-            for key in keys.filter(|key| key.parent == def.name) {
-                check_parent(&child.def, key, def)?;
-            }
-        }
-        Ok(())
+        let children = self.children_of(&def.name)?;
+        check_children(def, children.iter().map(|child| &child.def))
     }
 
     fn check_constraint_name(
@@ -237,7 +232,7 @@ pub(super) fn rename_parent(def: &mut TableDef, from: &str, to: &str) {
         .for_each(|key| key.parent = to.to_string());
 }
 
-/// The children of a table whose columns get other names must find them.
+/// All foreign keys of these tables to `parent` must find an index and columns there that fit.
 pub(super) fn check_children<'a>(
     parent: &TableDef,
     children: impl Iterator<Item = &'a TableDef>,

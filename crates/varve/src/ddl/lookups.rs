@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::base::{Result, SpaceId, TableId, TrxId};
+use crate::base::{Result, SpaceId, TableId, TrxId, fnv1a};
 use crate::catalog::{OpenTable, TableDef, is_aside, schema_of};
 use crate::row::{Datum, successor};
 use crate::table::{Cursor, KeyMatch, LockMode, OnDuplicate, delete_row, insert_row};
@@ -76,9 +76,7 @@ impl Prefix {
     /// of one under another name.
     pub fn owners_of(table: &str, constraint: &str) -> Prefix {
         let name = format!("{}/{}", schema_of(table), constraint.to_lowercase());
-        let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, add);
-        Prefix::kind(b'C').then(&hash.to_be_bytes())
+        Prefix::kind(b'C').then(&fnv1a(name.bytes()).to_be_bytes())
     }
 
     fn then(mut self, bytes: &[u8]) -> Prefix {
@@ -188,24 +186,28 @@ pub(super) fn insert(trx: &mut Transaction, system: &Arc<OpenTable>, rows: &Rows
     rows.iter().try_for_each(put)
 }
 
+/// The key of a look-up in the system table: its name, and the number of the only piece.
+fn system_key(name: &[u8]) -> [Datum<'_>; 2] {
+    const PIECE: &[u8] = &0u32.to_le_bytes();
+    [Some(name), Some(PIECE)]
+}
+
 fn insert_one(
     trx: &mut Transaction,
     system: &Arc<OpenTable>,
     key: &[u8],
     data: &[u8],
 ) -> Result<()> {
-    let piece = 0u32.to_le_bytes();
-    let row: [Datum<'_>; 3] = [Some(key), Some(&piece), Some(data)];
+    let [name, piece] = system_key(key);
+    let row = [name, piece, Some(data)];
     insert_row(trx, system, &row, OnDuplicate::LockShared).map(drop)
 }
 
 /// Deletes what there is of these rows, as far as they lead where they should.
 pub(super) fn delete(trx: &mut Transaction, system: &Arc<OpenTable>, rows: &Rows) -> Result<()> {
     let mut cursor = Cursor::open(system.clone(), 0)?;
-    let piece = 0u32.to_le_bytes();
     for (key, found) in rows {
-        let key: [Datum<'_>; 2] = [Some(key), Some(&piece)];
-        if cursor.seek(trx, &key, KeyMatch::Exact, LockMode::Exclusive)?
+        if cursor.seek(trx, &system_key(key), KeyMatch::Exact, LockMode::Exclusive)?
             && decode(system, &cursor)?.1.name == found.name
         {
             delete_row(trx, system, cursor.current(trx)?)?;
@@ -221,9 +223,7 @@ pub(super) fn stored_one(
     key: &[u8],
 ) -> Result<Option<Found>> {
     let mut cursor = Cursor::open(system.clone(), 0)?;
-    let piece = 0u32.to_le_bytes();
-    let key: [Datum<'_>; 2] = [Some(key), Some(&piece)];
-    match cursor.seek(trx, &key, KeyMatch::Exact, LockMode::None)? {
+    match cursor.seek(trx, &system_key(key), KeyMatch::Exact, LockMode::None)? {
         true => decode(system, &cursor).map(|(_, found)| Some(found)),
         false => Ok(None),
     }
@@ -288,9 +288,8 @@ fn decode(system: &OpenTable, cursor: &Cursor) -> Result<(Vec<u8>, Found)> {
 
 /// Whether there is a look-up for everything.
 pub fn are_complete(trx: &mut Transaction, system: &Arc<OpenTable>) -> Result<bool> {
-    let piece = 0u32.to_le_bytes();
-    let key: [Datum<'_>; 2] = [Some(&COMPLETE), Some(&piece)];
-    Cursor::open(system.clone(), 0)?.seek(trx, &key, KeyMatch::Exact, LockMode::None)
+    let mut cursor = Cursor::open(system.clone(), 0)?;
+    cursor.seek(trx, &system_key(&COMPLETE), KeyMatch::Exact, LockMode::None)
 }
 
 /// All that are stored. `None`: they are not complete.

@@ -601,11 +601,13 @@ impl Ddl {
         })();
         let (id, _decided) = stored.inspect_err(|_| self.remove_file(def.space))?;
         let space = def.space;
-        self.put_in_place(&table, None, def, id)?;
-        self.spaces.replace(table.space(), space)?;
+        let placed = self.put_in_place(&table, None, def, id);
+        let replaced = self.spaces.replace(table.space(), space);
+        // The table is found by its tablespace, whatever the file is called.
+        replaced.inspect_err(|_| self.spaces.files_match(false))?;
         self.core.pool.drop_space(table.space());
         self.keep_spare();
-        Ok(())
+        placed
     }
 }
 

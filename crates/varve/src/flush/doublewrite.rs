@@ -259,7 +259,9 @@ fn read_batch(
     let mut copies = Vec::new();
     let entries = header[ENTRIES_AT..].chunks_exact(ENTRY_BYTES).take(pages);
     for (i, entry) in entries.enumerate() {
-        let id = PageId::from_u64(u64::from_le_bytes(entry[..8].try_into().unwrap()));
+        let id = PageId::from_u64(u64::from_le_bytes(
+            *entry.first_chunk().expect("entries have 12 bytes"),
+        ));
         let mut copy = vec![0u8; page_size];
         file.read_at(&mut copy, (HEADER_BYTES + i * page_size) as u64)?;
         // A zero page would pass the check of its checksum; no batch contains one.
@@ -269,7 +271,8 @@ fn read_batch(
             Err(e) => tell(format!("a copy of {id}"), e.to_string()),
         }
     }
-    let u32_at = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().unwrap());
+    let u32_at =
+        |at: usize| u32::from_le_bytes(*header[at..].first_chunk().expect("the header has it"));
     let mut paths = vec![0; (u32_at(PATHS_AT) as usize).min(MOST_PATH_BYTES)];
     let is_whole = len >= (needed + paths.len()) as u64 && {
         file.read_at(&mut paths, needed as u64)?;

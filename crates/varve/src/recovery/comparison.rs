@@ -30,6 +30,8 @@ pub struct FileComparison {
     pub disk: Arc<dyn Disk>,
     /// Tablespaces that redo removes.
     pub removed: Vec<SpaceId>,
+    /// Files that the system refuses to open are left out.
+    pub passes_over_refusals: bool,
 }
 
 impl FileComparison {
@@ -78,16 +80,16 @@ impl FileComparison {
 
     /// Compares, when no page is to be read whose redo is not known yet.
     pub fn run(&self) -> Result<()> {
-        self.compare(None, false)
+        self.compare(None)
     }
 
     /// Opens the files that have no table's name, and those that redo names.
-    pub fn compare(&self, map: Option<&PageMap>, passes_over_refusals: bool) -> Result<()> {
+    pub fn compare(&self, map: Option<&PageMap>) -> Result<()> {
         let note = |message: &str| self.core.note(message);
         let spaces = &self.spaces;
         let (named, incomplete) = self.named()?;
         let mut found = compare_by_name(&*self.disk, spaces.dir(), spaces, &named, &note)?;
-        if map.is_some() && !passes_over_refusals {
+        if map.is_some() && !self.passes_over_refusals {
             require_readable(&found)?;
         }
         // What decides is durable: the log goes on behind it.
@@ -106,7 +108,7 @@ impl FileComparison {
             let path = named.get(&last.space).map(|name| table_path(name));
             if let Some(path) = path {
                 let opened = open_wherever(spaces, last.space, Some(&path));
-                if !passes_over_refusals {
+                if !self.passes_over_refusals {
                     opened?;
                 }
             }

@@ -32,7 +32,7 @@ impl FoundFile {
 }
 
 /// See [`FoundFile::refused`].
-pub(super) fn is_refusal(e: &Error) -> bool {
+pub fn is_refusal(e: &Error) -> bool {
     use io::ErrorKind::{NotFound, UnexpectedEof};
     match e {
         Error::Io { source, .. } => !matches!(source.kind(), NotFound | UnexpectedEof),
@@ -273,14 +273,31 @@ pub fn reconcile_undo(
     for (n, &id) in named.iter().enumerate() {
         let (from, to) = (spaces.require(id)?.path(), undo_path(spaces, n));
         if from != to {
-            log(&format!("finishing the rename of {from} to {to}"));
-            // Tablespaces are known by their headers: it can be used all the same.
-            if let Err(e) = spaces.rename(id, &to) {
-                log(&format!("{from} keeps its name for now: {e}"));
-            }
+            finish_rename(spaces, id, &from, &to, log);
         }
     }
     Ok(())
+}
+
+/// Gives a tablespace's file the name that it should have, which it did not get before a crash. False if it
+/// keeps its own.
+pub fn finish_rename(
+    spaces: &Spaces,
+    id: SpaceId,
+    from: &str,
+    to: &str,
+    log: &dyn Fn(&str),
+) -> bool {
+    log(&format!("finishing the rename of {from} to {to}"));
+    rename_or_tell(spaces, id, from, to, log)
+}
+
+/// False if the file keeps its name. Tablespaces are known by their headers: it can be used all the same.
+fn rename_or_tell(spaces: &Spaces, id: SpaceId, from: &str, to: &str, log: &dyn Fn(&str)) -> bool {
+    let renamed = spaces.rename(id, to);
+    renamed
+        .inspect_err(|e| log(&format!("{from} keeps its name: {e}")))
+        .is_ok()
 }
 
 /// A file that no definition names. Without rows it was made for a definition that never committed; with rows
@@ -297,11 +314,9 @@ fn remove_unnamed(core: &Core, spaces: &Spaces, id: SpaceId, path: &str) -> Resu
         "{path} has rows of tablespace {id}, but no table has that tablespace. Either the disk has lost a write to the table's definition, or the \
          file could not be removed when its table was dropped. It is put aside as {aside}: see what is in it with `varve dump`, and remove it"
     ));
-    let renamed = spaces.rename(id, &aside);
-    if let Err(e) = &renamed {
-        core.warn(&format!("{path} keeps its name for now: {e}"));
-    }
-    Ok(renamed.is_ok())
+    Ok(rename_or_tell(spaces, id, path, &aside, &|message| {
+        core.warn(message)
+    }))
 }
 
 /// False if the root of the clustered index is an empty leaf, or was never written.
@@ -357,12 +372,7 @@ pub fn reconcile(
         }
     }
     for (space, from, to) in misplaced {
-        core.note(&format!("finishing the rename of {from} to {to}"));
-        // Tablespaces are known by their headers: the table can be used all the same.
-        if let Err(e) = spaces.rename(space, &to) {
-            core.note(&format!("{from} keeps its name for now: {e}"));
-            are_right = false;
-        }
+        are_right &= finish_rename(spaces, space, from, &to, &|message| core.note(message));
     }
     spaces.files_match(are_right);
     Ok(())

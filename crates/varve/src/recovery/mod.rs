@@ -101,8 +101,8 @@ use partition::Loaded;
 pub use background::{PendingRecovery, Progress, Recovery};
 pub use comparison::FileComparison;
 pub use files::{
-    FoundFile, directories, find_files, finish_removals, open_own_files, open_wherever,
-    reconcile_undo, require_readable,
+    FoundFile, directories, find_files, finish_removals, finish_rename, is_refusal, open_own_files,
+    open_wherever, reconcile_undo, require_readable,
 };
 pub use index::{DatabaseIdentity, Indexer, IndexerCounters, IndexerEnv};
 pub use map::PageMap;

@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, fnv1a};
 
 /// A collation's number in a database. Numbers from `1 << 31` are the library's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -202,12 +202,11 @@ impl fmt::Debug for Collation {
 
 /// FNV-1a over the name, the version, the padding and the weights of a sample.
 fn fingerprint(c: &Collation, version: &str) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut fed = Vec::new();
     let mut feed = |bytes: &[u8]| {
         // The length keeps adjacent parts apart.
-        for b in (bytes.len() as u32).to_le_bytes().iter().chain(bytes) {
-            hash = (hash ^ *b as u64).wrapping_mul(0x100_0000_01b3);
-        }
+        fed.extend((bytes.len() as u32).to_le_bytes());
+        fed.extend(bytes);
     };
     feed(c.name.as_bytes());
     feed(version.as_bytes());
@@ -234,7 +233,7 @@ fn fingerprint(c: &Collation, version: &str) -> u64 {
         c.weights(text.as_bytes(), &mut weights);
     }
     feed(&weights);
-    hash.max(1)
+    fnv1a(fed).max(1)
 }
 
 /// Finds a collation of the caller's by its number; `None` if there is none.

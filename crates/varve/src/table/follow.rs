@@ -33,7 +33,7 @@ pub(super) fn follow(
     };
     let row = cursor.row()?;
     let own = &table.foreign[child.number].columns;
-    let mut values = with_values(&row, |column| {
+    let mut values = with_values(all_of(&row), |column| {
         let at = own.iter().position(|&own| own == column)?;
         Some(new.and_then(|new| new[child.parent_columns[at]]))
     });
@@ -48,25 +48,28 @@ pub(super) fn follow(
         let now = trx.value_source(table)?.statement_time()?;
         keep_history(trx, table, time, &row, &now, by)?;
         let is_start = |column| (column == time.start).then_some(Some(&now[..]));
-        values = compute(trx, table, with_values_of(&values.datums(), is_start))?;
+        values = compute(
+            trx,
+            table,
+            with_values(values.datums().iter().copied(), is_start),
+        )?;
     }
     let done = update_row_by(trx, table, cursor.current(trx)?, &values.datums(), by);
     done.map(drop).map_err(|e| as_childs(table, e))
 }
 
-/// The row's values, but for those that `other` has.
-fn with_values<'a>(row: &RowRef<'_>, other: impl Fn(usize) -> Option<Datum<'a>>) -> DatumBuf {
-    let mut values = DatumBuf::new();
-    for column in 0..row.len() {
-        values.push(other(column).unwrap_or_else(|| row.get(column)));
-    }
-    values
+fn all_of<'r>(row: &'r RowRef<'_>) -> impl Iterator<Item = Datum<'r>> {
+    (0..row.len()).map(|column| row.get(column))
 }
 
-fn with_values_of<'a>(row: &[Datum<'_>], other: impl Fn(usize) -> Option<Datum<'a>>) -> DatumBuf {
+/// The row, but for the values that `other` has.
+fn with_values<'r, 'a>(
+    row: impl Iterator<Item = Datum<'r>>,
+    other: impl Fn(usize) -> Option<Datum<'a>>,
+) -> DatumBuf {
     let mut values = DatumBuf::new();
-    for (column, value) in row.iter().enumerate() {
-        values.push(other(column).unwrap_or(*value));
+    for (column, value) in row.enumerate() {
+        values.push(other(column).unwrap_or(value));
     }
     values
 }
@@ -90,16 +93,27 @@ fn compute(trx: &Transaction, table: &OpenTable, row: DatumBuf) -> Result<DatumB
             table.def.name
         )));
     }
-    Ok(with_values_of(&row, |column| {
+    Ok(with_values(row.iter().copied(), |column| {
         let at = columns.iter().position(|&computed| computed == column)?;
         Some(computed[at])
     }))
 }
 
 fn makes_history(time: &SystemTime, old: &RowRef<'_>, new: &[Datum<'_>]) -> bool {
-    let is_changed = |&column: &usize| new[column] != old.get(column);
-    let mut columns = (0..new.len()).filter(|column| !time.unversioned.contains(column));
-    columns.any(|column| is_changed(&column))
+    let is_changed = |column: usize| new[column] != old.get(column);
+    (0..new.len()).any(|column| is_changed(column) && !time.unversioned.contains(&column))
+}
+
+/// The row, which is true no longer.
+fn past_row(
+    trx: &Transaction,
+    table: &OpenTable,
+    time: &SystemTime,
+    row: &RowRef<'_>,
+    now: &[u8],
+) -> Result<DatumBuf> {
+    let is_end = |column| (column == time.end).then_some(Some(now));
+    compute(trx, table, with_values(all_of(row), is_end))
 }
 
 /// The row as it was until now stays as a row of the past. It is there already if the statement's transaction
@@ -112,8 +126,7 @@ fn keep_history(
     now: &[u8],
     by: Cascade<'_>,
 ) -> Result<()> {
-    let past = with_values(row, |column| (column == time.end).then_some(Some(now)));
-    let past = compute(trx, table, past)?;
+    let past = past_row(trx, table, time, row, now)?;
     let past = past.datums();
     match insert_row_by(trx, table, &past, OnDuplicate::LockShared, by) {
         Err(Error::DuplicateKey { index }) if is_own_history(trx, table, &index, &past)? => Ok(()),
@@ -133,10 +146,7 @@ fn leave(
         return delete_row_by(trx, table, current, by);
     };
     let now = trx.value_source(table)?.statement_time()?;
-    let past = with_values(&cursor.row()?, |column| {
-        (column == time.end).then_some(Some(&now))
-    });
-    let past = compute(trx, table, past)?;
+    let past = past_row(trx, table, time, &cursor.row()?, &now)?;
     match update_row_by(trx, table, current, &past.datums(), by) {
         // What it was is kept already.
         Err(Error::ForeignDuplicateKey { table: its, .. }) if its == table.def.name => {

@@ -5,7 +5,7 @@ use crate::row::{Datum, DatumBuf};
 
 /// Asked when a foreign key changes a row of a table that has computed columns or history
 /// ([`Transaction::set_value_source`](crate::Transaction::set_value_source)). The engine holds no latch
-/// meanwhile.
+/// meanwhile. An error of either is the statement's, which is undone.
 pub trait ValueSource: Send + Sync {
     /// When the statement began, as the columns of [`SystemTime`](crate::SystemTime) have it.
     fn statement_time(&self) -> Result<Vec<u8>>;
