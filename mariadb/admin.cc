@@ -55,13 +55,21 @@ int ha_varve::info(uint flags)
     stats.delete_length= s.free_bytes / extent * extent;
     stats.mean_rec_length= s.rows ? ulong(stats.data_file_length / s.rows) : 0;
   }
-  if (flags & HA_STATUS_TIME)
+  // With the time alone nobody asks for it of partitions.
+  if (flags & HA_STATUS_CONST)
   {
     // A rebuilt table is a new one, and so is its definition's file.
     MY_STAT file;
     const std::string path= std::string(table_share->normalized_path.str) + reg_ext;
     if (my_stat(path.c_str(), &file, MYF(0)))
       stats.create_time= ulong(file.st_ctime);
+  }
+  if (flags & HA_STATUS_TIME)
+  {
+    varve_table_stats s;
+    if (varve_code code= varve_table_get_stats(m_table, &s))
+      return failed(code);
+    stats.update_time= ulong(s.changed_at);
   }
   // A partitioned table may ask another of its handlers than the one that found the duplicate.
   if (flags & HA_STATUS_ERRKEY)

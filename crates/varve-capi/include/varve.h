@@ -555,6 +555,9 @@ typedef struct varve_table_stats {
   uint64_t auto_increment;
   // The part of `used_bytes` that is the secondary indexes'; 0 before the first varve_table_rows_per_key.
   uint64_t index_bytes;
+  // When a transaction that has changed the table committed last, in seconds since 1970; 0 if that is not
+  // known: it is nowhere on disk.
+  uint64_t changed_at;
   uint32_t page_bytes;
   // varve_table_rows_per_key would look at the table again.
   bool is_stale;

@@ -29,6 +29,9 @@ pub struct varve_table_stats {
     pub auto_increment: u64,
     /// The part of `used_bytes` that is the secondary indexes'; 0 before the first varve_table_rows_per_key.
     pub index_bytes: u64,
+    /// When a transaction that has changed the table committed last, in seconds since 1970; 0 if that is not
+    /// known: it is nowhere on disk.
+    pub changed_at: u64,
     pub page_bytes: u32,
     /// varve_table_rows_per_key would look at the table again.
     pub is_stale: bool,
@@ -146,6 +149,7 @@ pub unsafe extern "C" fn varve_table_get_stats(
             free_bytes,
             auto_increment: t.auto_increment_next(),
             index_bytes: t.secondary_bytes_estimate().min(used_bytes),
+            changed_at: t.changed_at().unwrap_or(0),
             page_bytes: t.page_size() as u32,
             is_stale: t.estimates_are_stale(),
         };

@@ -1,5 +1,6 @@
 //! What the database knows about its tables: definitions of tables and indexes.
 
+mod changed;
 mod def;
 mod def_codec;
 mod def_copy;
@@ -15,6 +16,7 @@ mod validate;
 #[cfg(test)]
 mod tests;
 
+pub use changed::{ChangeTime, ChangedTables};
 pub use def::{IndexDef, MAX_COLUMNS, MAX_INDEXES, MAX_NAME_BYTES, PRIMARY_NAME, TableDef};
 pub use def_copy::{COPY_AT, CopyReader, copy_page, first_copy, second_copy};
 pub use derived::SystemTime;

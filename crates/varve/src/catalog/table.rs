@@ -12,7 +12,7 @@ use crate::base::{
 };
 use crate::btree::{Seek, Tree};
 use crate::catalog::links::Links;
-use crate::catalog::{ChildColumns, IndexDef, RowRecord, TableDef, TemporaryPages};
+use crate::catalog::{ChangeTime, ChildColumns, IndexDef, RowRecord, TableDef, TemporaryPages};
 use crate::mtr::{Mtr, MtrEnv};
 use crate::page::{PageOp, PageType, page_type};
 use crate::row::{Collations, ColumnType, Datum, KeyCodec, RowFormat, RowRef, row_id_of};
@@ -119,6 +119,7 @@ pub struct OpenTable {
     auto_inc_gate: RwLock<()>,
     /// When somebody asked for the table last, by the clock of `Tables`. Relaxed: see there.
     last_use: AtomicU64,
+    pub changed: ChangeTime,
 }
 
 impl OpenTable {
@@ -209,6 +210,7 @@ impl OpenTable {
             auto_inc_lockers: AtomicU32::new(0),
             auto_inc_gate: RwLock::new(()),
             last_use: AtomicU64::new(0),
+            changed: ChangeTime::default(),
             def,
         };
         table.load_counters()?;

@@ -566,6 +566,12 @@ impl Table {
         self.table.clustered.tree.page_size()
     }
 
+    /// When a transaction that has changed rows of the table committed last, in seconds since 1970, as far as
+    /// that is known: it is nowhere on disk.
+    pub fn changed_at(&self) -> Option<u64> {
+        Some(self.table.changed.get()).filter(|at| *at != 0)
+    }
+
     /// The next AUTO_INCREMENT value.
     pub fn auto_increment_next(&self) -> u64 {
         self.table.auto_increment()

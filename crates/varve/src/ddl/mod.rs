@@ -569,10 +569,14 @@ impl Ddl {
     ) -> Result<()> {
         let to = def.name.clone();
         let mut new = self.open(def, created_by);
-        if let Ok(new) = &mut new
-            && new.id() == old.id()
-        {
-            new.take_over_from(old);
+        if let Ok(new) = &mut new {
+            if new.id() == old.id() {
+                new.take_over_from(old);
+            }
+            // What fills a copy is no change of the table.
+            if !is_aside(&old.def.name) {
+                new.changed = old.changed.clone();
+            }
         }
         self.core.tables.replace(old, &to, columns, new)
     }

@@ -52,6 +52,7 @@ pub(super) fn write_undo(
     table: &OpenTable,
     change: &RecordChange<'_>,
 ) {
+    trx.changes(table);
     let record = UndoRecord {
         kind: change.kind,
         undone: false,

@@ -17,7 +17,7 @@ use std::collections::hash_map::Entry;
 use parking_lot::Mutex;
 
 use crate::base::{Error, Result, Xid};
-use crate::catalog::Claim;
+use crate::catalog::{ChangedTables, Claim};
 use crate::lock::TrxLocks;
 use crate::undo::TrxUndo;
 
@@ -27,6 +27,7 @@ pub struct Parked {
     pub locks: TrxLocks,
     /// To the temporary tables that it used, if it has changed one (TEMP-1).
     pub claims: Vec<Claim>,
+    pub changed: ChangedTables,
 }
 
 enum Owner {

@@ -25,7 +25,7 @@ use crate::base::{
     Error, IndexId, Lsn, Result, SYSTEM_SPACE, Sabotage, SpaceId, TableId, TrxId, TrxNo, Xid,
 };
 use crate::btree::LeafHint;
-use crate::catalog::{Claim, OpenTable};
+use crate::catalog::{ChangedTables, Claim, OpenTable};
 use crate::lock::{TableMode, TrxLocks, Wait};
 use crate::space::AllocPurpose;
 use crate::undo::{TrxUndo, UndoKind};
@@ -34,6 +34,7 @@ use locks::EVERY_TABLE;
 
 use super::core::{Core, Counters};
 use super::handle::CoreHandle;
+use super::interrupt::Interrupt;
 use super::parts::{TablesHeld, TrxNumber, TrxParts};
 use super::prepared::Parked;
 use super::value_source::ValueSource;
@@ -132,6 +133,7 @@ pub struct Transaction {
     /// Those that were locked shared beside the tables that a statement names (FK-4).
     read_tables: Vec<TableId>,
     claims: Vec<Claim>,
+    changed: ChangedTables,
     /// Tables whose AUTO-INC lock the statement holds (auto_inc.rs).
     pub(super) auto_inc: Vec<Arc<OpenTable>>,
     own_table_locks: bool,
@@ -177,6 +179,7 @@ impl Transaction {
             tables: TablesHeld::new(),
             read_tables: Vec::new(),
             claims: Vec::new(),
+            changed: ChangedTables::default(),
             auto_inc: Vec::new(),
             own_table_locks: true,
             read_epoch: 0,
@@ -241,6 +244,7 @@ impl Transaction {
         trx.undo = Some(parked.undo);
         trx.locks = Some(parked.locks);
         trx.claims = parked.claims;
+        trx.changed = parked.changed;
         trx.state = TrxState::Prepared;
         Ok(trx)
     }
@@ -371,6 +375,7 @@ impl Transaction {
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
         self.check_active()?;
         self.read_epoch += 1;
+        self.changed.roll_back_to(savepoint.0);
         super::rollback::roll_back_to(self, savepoint.0).inspect_err(|e| {
             let id = self.id;
             self.core.fail(&format!(
@@ -451,6 +456,12 @@ impl Transaction {
     /// The undo logs; `writer` was called.
     pub(crate) fn undo_mut(&mut self) -> &mut TrxUndo {
         self.undo.as_mut().expect("writer() was called first")
+    }
+
+    /// An undo record about the table is going to be written.
+    pub(crate) fn changes(&mut self, table: &OpenTable) {
+        let undo_no = self.next_undo_no();
+        self.changed.add(&table.changed, undo_no);
     }
 
     /// Waits as long as purge lag asks for before a row is changed (pacer.rs). No latch may be held.
@@ -563,6 +574,7 @@ impl Transaction {
                     durable_at = end;
                     wake_purge(core, undo);
                     Counters::add(&core.counters.commits, 1);
+                    self.changed.commit();
                 }
                 // An id was drawn, but nothing was written under it.
                 false => core.sys.abort(id),
@@ -701,6 +713,7 @@ impl Transaction {
         self.tables.clear();
         self.read_tables.clear();
         self.claims.clear();
+        self.changed.clear();
         self.end_statement();
         self.core.locks.release_all(self.locks());
     }
@@ -725,12 +738,12 @@ impl Transaction {
                 // What was only read may be used by others.
                 claims.clear();
             }
-            let parked = Parked {
+            self.core.prepared.park(Parked {
                 undo,
                 locks,
                 claims,
-            };
-            self.core.prepared.park(parked);
+                changed: std::mem::take(&mut self.changed),
+            });
         }
     }
 }
@@ -769,30 +782,5 @@ impl Drop for Transaction {
                 view_place: self.view_place.take(),
             });
         }
-    }
-}
-
-/// Ends another thread's wait for a lock or for its turn (KILL).
-#[derive(Clone)]
-pub struct Interrupt {
-    core: Arc<Core>,
-    flag: Arc<AtomicBool>,
-}
-
-impl Interrupt {
-    /// Makes the transaction's current and later waits and searches fail with `Interrupted`, until `clear`.
-    pub fn interrupt(&self) {
-        // Release: pairs with the waiter's Acquire load after it was woken.
-        self.flag.store(true, Ordering::Release);
-        self.core.wake_interrupted();
-    }
-
-    /// Lets the transaction wait again.
-    pub fn clear(&self) {
-        self.flag.store(false, Ordering::Release);
-    }
-
-    pub fn is_set(&self) -> bool {
-        self.flag.load(Ordering::Acquire)
     }
 }
