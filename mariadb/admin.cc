@@ -48,7 +48,7 @@ int ha_varve::info(uint flags)
     stats.records= s.rows || (flags & (HA_STATUS_TIME | HA_STATUS_OPEN)) ? s.rows : 1;
     stats.deleted= 0;
     stats.block_size= s.page_bytes;
-    stats.data_file_length= s.used_bytes - s.index_bytes;
+    stats.data_file_length= s.data_bytes;
     stats.index_file_length= s.index_bytes;
     // As InnoDB: single pages are not worth to be told.
     const ulonglong extent= 64 * ulonglong(s.page_bytes);
@@ -100,7 +100,7 @@ ha_rows ha_varve::records_in_range(uint index, const key_range *low, const key_r
 
 double ha_varve::scan_time()
 {
-  return ulonglong2double(stats.data_file_length) / stats.block_size + 1;
+  return ulonglong2double(stats.data_file_length) / stats.block_size;
 }
 
 // Ranges of the clustered index cost their part of a scan; of others, a look-up for each row.

@@ -14,9 +14,10 @@ using namespace varve_plugin;
 
 // A second handler of the same statement, for index merge and multi-range reads: it has cursors of its own,
 // and locks as this one does.
-handler *ha_varve::clone(const char *name, MEM_ROOT *mem_root)
+handler *ha_varve::clone(const char *, MEM_ROOT *mem_root)
 {
-  auto copy= static_cast<ha_varve *>(handler::clone(name, mem_root));
+  // A partition's handler may be asked by the name of the whole table.
+  auto copy= static_cast<ha_varve *>(handler::clone(m_name.c_str(), mem_root));
   if (copy)
   {
     copy->m_lock= m_lock;

@@ -553,7 +553,9 @@ typedef struct varve_table_stats {
   uint64_t free_bytes;
   // The next value of the counter.
   uint64_t auto_increment;
-  // The part of `used_bytes` that is the secondary indexes'; 0 before the first varve_table_rows_per_key.
+  // The parts of `used_bytes` that are the clustered index's, with its long values, and the secondary
+  // ones'. Before the first varve_table_rows_per_key all is taken for the clustered index's.
+  uint64_t data_bytes;
   uint64_t index_bytes;
   // When a transaction that has changed the table committed last, in seconds since 1970; 0 if that is not
   // known: it is nowhere on disk.

@@ -27,7 +27,9 @@ pub struct varve_table_stats {
     pub free_bytes: u64,
     /// The next value of the counter.
     pub auto_increment: u64,
-    /// The part of `used_bytes` that is the secondary indexes'; 0 before the first varve_table_rows_per_key.
+    /// The parts of `used_bytes` that are the clustered index's, with its long values, and the secondary
+    /// ones'. Before the first varve_table_rows_per_key all is taken for the clustered index's.
+    pub data_bytes: u64,
     pub index_bytes: u64,
     /// When a transaction that has changed the table committed last, in seconds since 1970; 0 if that is not
     /// known: it is nowhere on disk.
@@ -148,6 +150,7 @@ pub unsafe extern "C" fn varve_table_get_stats(
             used_bytes,
             free_bytes,
             auto_increment: t.auto_increment_next(),
+            data_bytes: t.clustered_bytes_estimate()?,
             index_bytes: t.secondary_bytes_estimate().min(used_bytes),
             changed_at: t.changed_at().unwrap_or(0),
             page_bytes: t.page_size() as u32,

@@ -151,8 +151,9 @@ fn validate_says_what_is_wrong() {
         ),
         (
             TableDef::new("s/t\n").column("a", ColumnType::i8()),
-            "control character",
+            "can't be a file's",
         ),
+        (ok().column("a\0b", ColumnType::i8()), "a zero byte"),
         (many, "1001 columns"),
         (wide, "fixed part of a row"),
         (

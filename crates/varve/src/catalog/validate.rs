@@ -272,10 +272,11 @@ fn check_name(name: &str) -> Result<(), String> {
             name.len()
         ));
     }
-    if name.chars().any(char::is_control) {
-        return Err("a control character in a name".into());
+    // SQL has any other character in names.
+    match name.contains('\0') {
+        true => Err("a zero byte in a name".into()),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// `schema/table`, both fit for a file name on its own.
@@ -285,7 +286,8 @@ fn check_table_name(name: &str) -> Result<(), String> {
     };
     for part in [schema, table] {
         check_name(part)?;
-        if part.contains(['/', '\\']) || part.starts_with('.') {
+        let is_unfit = |c: char| c.is_control() || c == '/' || c == '\\';
+        if part.contains(is_unfit) || part.starts_with('.') {
             return Err("a name that can't be a file's".into());
         }
     }

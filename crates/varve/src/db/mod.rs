@@ -24,7 +24,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::base::{Error, Result, TEMP_SPACE, Xid};
-use crate::catalog::{IndexEstimate, OpenTable, TableDef};
+use crate::catalog::{FIRST_ROOT_PAGE, IndexEstimate, OpenTable, TableDef};
 use crate::ddl::{Ddl, ForeignKeyChecks};
 use crate::flush::{FlushCounters, FlushOptions, Flusher};
 use crate::io::{DirLock, Disk, RealDisk};
@@ -560,6 +560,18 @@ impl Table {
     pub fn secondary_bytes_estimate(&self) -> u64 {
         let pages = self.table.estimates.secondary_pages.load(Ordering::Relaxed);
         pages * self.page_size() as u64
+    }
+
+    /// Bytes of the clustered index with its external values, as the same estimates have it.
+    pub fn clustered_bytes_estimate(&self) -> Result<u64> {
+        let (used, _) = self.used_and_free_bytes()?;
+        let page = self.page_size() as u64;
+        let others = match self.is_temporary() {
+            true => 0,
+            false => u64::from(FIRST_ROOT_PAGE.0) * page,
+        };
+        let rest = used.saturating_sub(others + self.secondary_bytes_estimate());
+        Ok(rest.max(page))
     }
 
     pub fn page_size(&self) -> usize {

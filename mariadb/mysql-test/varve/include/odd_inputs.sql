@@ -365,3 +365,22 @@ INSERT INTO tmp_long VALUES (4, REPEAT('c', 50000), 4), (5, REPEAT('d', 50000), 
 UPDATE tmp_long SET b = CONCAT(b, 'x');
 REPLACE INTO tmp_long VALUES (2, REPEAT('e', 20000), 1);
 SELECT a, LENGTH(b), c FROM tmp_long ORDER BY a;
+
+-- Names with control characters
+CREATE TABLE names (`a
+b` INT, `tab	c` INT, KEY `k
+l` (`a
+b`));
+INSERT INTO names VALUES (1, 2), (3, 4);
+SELECT `a
+b` FROM names WHERE `a
+b` > 1;
+SHOW COLUMNS FROM names;
+CREATE TABLE `new
+line` (a INT);
+INSERT INTO `new
+line` VALUES (1);
+SELECT * FROM `new
+line`;
+DROP TABLE names, `new
+line`;
