@@ -140,7 +140,9 @@ int ha_varve::check(THD *thd, HA_CHECK_OPT *)
 
 int ha_varve::analyze(THD *, HA_CHECK_OPT *)
 {
-  if (varve_code code= varve_table_analyze(m_table, m_txn))
+  // OPTIMIZE of a temporary table calls for it between two transactions.
+  const varve_txn *txn= m_txn && varve_txn_is_open(m_txn) ? m_txn : nullptr;
+  if (varve_code code= varve_table_analyze(m_table, txn))
   {
     print_error(failed(code), MYF(0));
     return HA_ADMIN_FAILED;

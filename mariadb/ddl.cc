@@ -20,6 +20,9 @@
 
 namespace varve_plugin {
 
+// The engine's limit, and InnoDB's.
+static const uint MAX_COLUMNS= 1017;
+
 std::string table_name(const char *path)
 {
   const std::string whole(path);
@@ -219,6 +222,8 @@ int Definition::build(const TABLE *form, const std::string &name, bool temporary
 {
   if (int error= add_columns(form))
     return error;
+  if (m_columns.size() > MAX_COLUMNS)
+    return HA_ERR_TOO_MANY_FIELDS;
   m_parts.resize(form->s->keys);
   for (uint i= 0; i < form->s->keys; i++)
   {

@@ -230,8 +230,8 @@ fn differs_from(ours: &str, innodb: Option<&str>) -> bool {
     !ours.all(|line| left.any(|other| other == line))
 }
 
-/// What the runner says of a failed test, without what is otherwise in each run, and what it finds in a
-/// server that it has stopped after too long a time.
+/// What the runner says of a failed test, without what is otherwise in each run: what came just before (up to
+/// there no result is compared), and what it finds in a server that it has stopped after too long a time.
 fn essence(text: &str) -> Vec<String> {
     let noise = [
         "More results from",
@@ -240,7 +240,9 @@ fn essence(text: &str) -> Vec<String> {
         "        Test ended at",
         "== /",
     ];
-    let lines = text.lines().take_while(|line| !line.starts_with(" == "));
+    let is_end =
+        |line: &str| line.starts_with(" == ") || line.starts_with("The result from queries");
+    let lines = text.lines().take_while(|line| !is_end(line));
     let lines = lines.filter(|line| !noise.iter().any(|noise| line.starts_with(noise)));
     lines.map(nameless).collect()
 }

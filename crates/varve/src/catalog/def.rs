@@ -23,7 +23,7 @@ use crate::row::{
 use super::derived::SystemTime;
 use super::foreign::ForeignKey;
 
-pub const MAX_COLUMNS: usize = 1000;
+pub const MAX_COLUMNS: usize = 1017;
 /// Secondary indexes of one table.
 pub const MAX_INDEXES: usize = 64;
 /// Foreign keys of one table.
