@@ -893,6 +893,9 @@ uint32_t varve_table_n_columns(const struct varve_table *table);
 // A number that becomes another one when columns get other names, and is the same after a restart.
 uint64_t varve_table_names_hash(const struct varve_table *table);
 
+// Whether there is a column of this name, in any case of letters, that may be NULL.
+bool varve_table_is_nullable(const struct varve_table *table, const char *column);
+
 // Is it a temporary table? Nobody else can use it, so there is nobody to wait for.
 bool varve_table_is_temporary(const struct varve_table *table);
 
