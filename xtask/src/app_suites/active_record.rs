@@ -27,6 +27,10 @@ impl Application for ActiveRecord {
         "active-record"
     }
 
+    fn title(&self) -> &'static str {
+        "Active Record"
+    }
+
     fn versions(&self) -> String {
         GET.into()
     }

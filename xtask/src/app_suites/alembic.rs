@@ -23,6 +23,10 @@ impl Application for Alembic {
         "alembic"
     }
 
+    fn title(&self) -> &'static str {
+        "Alembic"
+    }
+
     fn versions(&self) -> String {
         SOURCES.versions()
     }

@@ -13,6 +13,9 @@ pub trait Application {
     /// As the command line has it; directories have it, too.
     fn name(&self) -> &'static str;
 
+    /// Its heading in the document of differences.
+    fn title(&self) -> &'static str;
+
     /// All that is fetched, in its versions. Another text has the environment made anew.
     fn versions(&self) -> String;
 

@@ -25,6 +25,10 @@ impl Application for Django {
         "django"
     }
 
+    fn title(&self) -> &'static str {
+        "Django"
+    }
+
     fn versions(&self) -> String {
         SOURCES.versions()
     }

@@ -76,12 +76,15 @@ pub fn run(workspace: &Workspace, args: &AppSuiteArgs) -> Result<ExitCode> {
         parallel: args.parallel,
     };
     let text = fs::read_to_string(workspace.root.join(DIFFERENCES))?;
-    let listed = listed(&text);
+    let mut listed = listed(section(&text, suite.application.title())?);
     let tests = match args.labels.is_empty() {
         true => Tests::All,
         false => Tests::Labels(&args.labels),
     };
     let mut comparison = Comparison::of(suite.run(tests)?);
+    if !args.labels.is_empty() {
+        listed.retain(|name| comparison.has(name));
+    }
     let mut again = comparison.surprising(&listed);
     again.retain(|name| suite.application.is_test(name));
     if !again.is_empty() {
@@ -93,6 +96,14 @@ pub fn run(workspace: &Workspace, args: &AppSuiteArgs) -> Result<ExitCode> {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })
+}
+
+/// What the document says of this application: from its heading to the next.
+fn section<'a>(document: &'a str, title: &str) -> Result<&'a str> {
+    let (_, from) = document
+        .split_once(&format!("\n## {title}\n"))
+        .with_context(|| format!("{DIFFERENCES} has no section {title}"))?;
+    Ok(from.split("\n## ").next().unwrap_or(from))
 }
 
 struct Suite {
@@ -183,5 +194,18 @@ impl Suite {
         let outcomes = outcomes::read(&lines).with_context(|| log.display().to_string())?;
         ensure!(!outcomes.is_empty(), "no test ran; see {}", log.display());
         Ok(outcomes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_application_has_its_own_section() {
+        let document = "# All\n\n## A B\n| `x` | |\n### C\ny\n\n## D\nz\n";
+        assert_eq!(section(document, "A B").unwrap(), "| `x` | |\n### C\ny\n");
+        assert_eq!(section(document, "D").unwrap(), "z\n");
+        assert!(section(document, "A").is_err());
     }
 }

@@ -66,6 +66,11 @@ impl Comparison {
         self.0.iter().flat_map(Outcomes::keys).collect()
     }
 
+    /// Whether this test ran, or was skipped.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|outcomes| outcomes.contains_key(name))
+    }
+
     fn differs(&self, name: &str) -> bool {
         let [varve, innodb] = &self.0;
         let how = |outcomes: &Outcomes| outcomes.get(name).map(|outcome| outcome.how.clone());
@@ -94,7 +99,9 @@ impl Comparison {
             println!("{how:<24}{varve:>8}{innodb:>8}");
         }
         let mut is_as_listed = true;
-        for name in self.names() {
+        // What is listed and did not run at all is the same, too.
+        let names: BTreeSet<&String> = self.names().into_iter().chain(listed).collect();
+        for name in names {
             match (self.differs(name), listed.contains(name)) {
                 (false, false) => {}
                 (true, true) => println!("known    {name}"),
@@ -166,7 +173,7 @@ mod tests {
             ("new", "passed"),
             ("gone", "passed"),
         ]);
-        let listed: BTreeSet<String> = ["known", "gone", "not run"].map(String::from).into();
+        let listed: BTreeSet<String> = ["known", "gone"].map(String::from).into();
         let mut comparison = Comparison::of([varve, innodb]);
         assert_eq!(comparison.surprising(&listed), ["gone", "new"]);
         assert!(!comparison.print(&listed, ""));
@@ -175,5 +182,8 @@ mod tests {
             outcomes(&[("new", "failed")]),
         ]);
         assert!(comparison.print(&listed, ""));
+        assert!(comparison.has("known") && !comparison.has("not run"));
+        let more: BTreeSet<String> = ["known", "gone", "not run"].map(String::from).into();
+        assert!(!comparison.print(&more, ""));
     }
 }

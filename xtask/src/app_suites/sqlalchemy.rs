@@ -37,6 +37,10 @@ impl Application for SqlAlchemy {
         "sqlalchemy"
     }
 
+    fn title(&self) -> &'static str {
+        "SQLAlchemy"
+    }
+
     fn versions(&self) -> String {
         SOURCES.versions()
     }
