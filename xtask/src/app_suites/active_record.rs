@@ -15,7 +15,10 @@ use super::application::{Application, Run, Tests};
 pub struct ActiveRecord;
 
 /// Fetches everything.
-const GET: &str = include_str!("ruby/get-active-record.sh");
+const GET: &str = concat!(
+    include_str!("../../../mariadb/tools/debian.sh"),
+    include_str!("ruby/get-active-record.sh")
+);
 /// The parts of Rails that its object-relational mapper consists of.
 const PARTS: [&str; 3] = ["activesupport", "activemodel", "activerecord"];
 /// Where Debian's packages have Ruby's modules, below `lib` and below that of the machine's kind.
