@@ -10,6 +10,7 @@
 #   lets checkouts that share PREFIX wait for each other, so an interrupted run is simply redone.
 # - PREFIX/VERSION names what was unpacked; `. PREFIX/env.sh` makes it usable in a shell.
 set -euo pipefail
+. "$(dirname "$0")/debian.sh"
 
 PREFIX=$(realpath -m "${1:-${XDG_CACHE_HOME:-$HOME/.cache}/varve/mariadb}")
 TRIPLET=$(g++ -dumpmachine)
@@ -17,45 +18,20 @@ mkdir -p "$(dirname "$PREFIX")"
 exec 9> "$PREFIX.lock"
 flock 9
 [ ! -f "$PREFIX/VERSION" ] || { echo "MariaDB $(cat "$PREFIX/VERSION") is in $PREFIX"; exit 0; }
-fail() { echo "get-mariadb: $*" >&2; exit 1; }
 for tool in apt-get apt-cache dpkg-deb realpath; do
   command -v $tool > /dev/null || fail "$tool is missing; this set-up needs a Debian 12 machine"
 done
 
 WORK=$PREFIX.partial
 rm -rf "$WORK" "$PREFIX"
-mkdir -p "$WORK"/{debs,root,src} "$WORK"/apt/{parts,lists/partial,cache/archives/partial}
-
-# The machine's own Debian sources, for binary and source packages.
-if [ -f /etc/apt/sources.list.d/debian.sources ]; then
-  sed 's/^Types:.*/Types: deb deb-src/' /etc/apt/sources.list.d/debian.sources > "$WORK/apt/parts/debian.sources"
-elif [ -f /etc/apt/sources.list ]; then
-  sed -n 's/^deb \(.*\)/deb \1\ndeb-src \1/p' /etc/apt/sources.list > "$WORK/apt/parts/debian.list"
-else
-  fail "no Debian package source is configured in /etc/apt"
-fi
-cat > "$WORK/apt/apt.conf" <<E
-APT::Sandbox::User "root";
-Dir::Etc::SourceList "/dev/null";
-Dir::Etc::SourceParts "$WORK/apt/parts";
-Dir::State::Lists "$WORK/apt/lists";
-Dir::Cache "$WORK/apt/cache";
-Acquire::Languages "none";
-Acquire::Retries "3";
-E
-export APT_CONFIG=$WORK/apt/apt.conf
-apt-get -qq update || fail "apt-get update failed; is the package mirror reachable?"
+mkdir -p "$WORK"/{debs,root,src}
+own_apt "$WORK/apt"
 
 cd "$WORK/src"
-VERSION=
 if [ -z "${MARIADB_DEB_VERSION:-}" ]; then
   MARIADB_DEB_VERSION=$(apt-cache madison mariadb-server | awk '$3 ~ /^1:10\.11\./ {print $3}' | uniq)
 fi
-for v in $MARIADB_DEB_VERSION; do
-  if apt-get -qq source --download-only "mariadb=$v" 2> "$WORK/source.err"; then VERSION=$v; break; fi
-  echo "no source for MariaDB $v, trying an older one" >&2
-done
-[ -n "$VERSION" ] || { cat "$WORK/source.err" >&2 || true; fail "no MariaDB 10.11 whose source can be downloaded"; }
+newest_source mariadb $MARIADB_DEB_VERSION || fail "no MariaDB 10.11 whose source can be downloaded"
 
 UPSTREAM=${VERSION#*:}; UPSTREAM=${UPSTREAM%%-*}
 tar xzf "mariadb_$UPSTREAM.orig.tar.gz" --strip-components=1 \
@@ -75,7 +51,7 @@ export PATH=$PREFIX/root/usr/bin:$PREFIX/root/usr/sbin:\$PATH
 export LUA_PATH="$PREFIX/root/usr/share/sysbench/?.lua;;"
 E
 cd /
-rm -rf "$WORK"/{debs,apt,source.err}
+rm -rf "$WORK"/{debs,apt}
 echo "$VERSION" > "$WORK/VERSION"
 sync -f "$WORK"
 mv "$WORK" "$PREFIX"

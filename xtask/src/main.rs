@@ -5,7 +5,7 @@
 //! | `up` | `up` and `down`: a server for people |
 //! | `programs` | cargo's test programs, several at a time |
 //! | `tidy`, `suite`, `mtr`, `engine_suite`, `suites`, `hermitage`, `soak` | the tests |
-//! | `django_suite` | the tests of an application framework |
+//! | `app_suites` | the tests of application frameworks |
 //! | `fuzz`, `sanitize`, `nightly` | tests that need a nightly toolchain |
 //!
 //! `stress` and `bench` are programs of their own (`varve-stress`, `varve-bench`), built when they are asked
@@ -13,7 +13,7 @@
 //!
 //! Nothing here needs root, a package to be installed, or a port other than those on the command line.
 
-mod django_suite;
+mod app_suites;
 mod engine_suite;
 mod fuzz;
 mod hermitage;
@@ -63,8 +63,8 @@ enum Task {
     EngineSuite(engine_suite::EngineSuiteArgs),
     /// Run MariaDB's suites with Varve as default engine, and compare with InnoDB
     Suites(suites::SuitesArgs),
-    /// Run Django's own test suite with Varve and with InnoDB, and compare
-    DjangoSuite(django_suite::DjangoArgs),
+    /// Run the tests of an application framework with Varve and with InnoDB, and compare
+    AppSuite(app_suites::AppSuiteArgs),
     /// Kill a server and a program under load again and again, and check what they kept
     Stress(Passed),
     /// Run the tests that draw what they do, with fresh seeds, for long
@@ -106,7 +106,7 @@ fn run(workspace: &Workspace, task: Task) -> anyhow::Result<ExitCode> {
         Task::Mtr(args) => return mtr::run(workspace, &args),
         Task::EngineSuite(args) => return engine_suite::run(workspace, &args),
         Task::Suites(args) => return suites::run(workspace, &args),
-        Task::DjangoSuite(args) => return django_suite::run(workspace, &args),
+        Task::AppSuite(args) => return app_suites::run(workspace, &args),
         Task::Stress(_) => become_program(workspace, "varve-stress")?,
         Task::Soak(args) => return soak::run(workspace, &args),
         Task::Hermitage(args) => hermitage::run(workspace, &args)?,

@@ -8,7 +8,7 @@ from django.test.runner import DiscoverRunner
 
 
 def write_down(line):
-    with open(os.environ["VARVE_DJANGO_RESULTS"], "a", encoding="utf-8") as results:
+    with open(os.environ["VARVE_APP_RESULTS"], "a", encoding="utf-8") as results:
         results.write(json.dumps(line) + "\n")
 
 

@@ -6,7 +6,7 @@ import os
 def _database(name):
     return {
         "ENGINE": "django.db.backends.mysql",
-        "HOST": os.environ["VARVE_DJANGO_SOCKET"],
+        "HOST": os.environ["VARVE_APP_SOCKET"],
         "USER": "root",
         "NAME": name,
         "OPTIONS": {"charset": "utf8mb4"},
@@ -15,7 +15,7 @@ def _database(name):
 
 
 DATABASES = {"default": _database("django"), "other": _database("django_other")}
-TEST_RUNNER = "varve_runner.Runner"
+TEST_RUNNER = "varve_django_runner.Runner"
 SECRET_KEY = "django_tests_secret_key"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 DEFAULT_AUTO_FIELD = "django.db.models.AutoField"
