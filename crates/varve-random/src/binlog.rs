@@ -1,4 +1,4 @@
-//! What the two sides have left in the binary log: row events and statements, side by side.
+//! What the two sides have left in the binary log: statements, and the row events of each.
 
 use anyhow::Result;
 
@@ -20,20 +20,28 @@ pub fn events(pair: &Pair) -> Result<[Vec<String>; 2]> {
 /// Row events name their schema; statements have the number of their connection.
 fn sorted_out(shown: &str, connections: [&str; 2]) -> [Vec<String>; 2] {
     let mut events = [Vec::new(), Vec::new()];
+    let mut sorted = [0, 0];
     let mut side = None;
     for line in shown.lines() {
         if let Some(row) = line.strip_prefix("### ") {
             if !row.starts_with(' ') && !["SET", "WHERE"].contains(&row) {
-                side = ENGINES.iter().position(|engine| row.contains(schema(*engine)));
+                side = ENGINES
+                    .iter()
+                    .position(|engine| row.contains(schema(*engine)));
                 if let Some(side) = side {
                     events[side].push(String::new());
                 }
             }
             append(&mut events, side, row);
         } else if line.starts_with('#') {
+            if line.contains("\tAnnotate_rows:") || line.contains("\tQuery\t") {
+                sort_rows(&mut events, &mut sorted);
+            }
             side = (line.split_once("\tthread_id=")).and_then(|(_, rest)| {
                 let id = rest.split_whitespace().next();
-                connections.iter().position(|connection| id == Some(connection))
+                connections
+                    .iter()
+                    .position(|connection| id == Some(connection))
             });
             if let Some(side) = side {
                 events[side].push(String::new());
@@ -42,10 +50,19 @@ fn sorted_out(shown: &str, connections: [&str; 2]) -> [Vec<String>; 2] {
             append(&mut events, side, line);
         }
     }
+    sort_rows(&mut events, &mut sorted);
     for side in &mut events {
         side.retain(|event| !event.is_empty());
     }
     events
+}
+
+/// In which order a statement came to its rows is the optimizer's affair.
+fn sort_rows(events: &mut [Vec<String>; 2], sorted: &mut [usize; 2]) {
+    for (events, sorted) in events.iter_mut().zip(sorted) {
+        events[*sorted..].sort();
+        *sorted = events.len();
+    }
 }
 
 fn append(events: &mut [Vec<String>; 2], side: Option<usize>, line: &str) {
@@ -56,9 +73,19 @@ fn append(events: &mut [Vec<String>; 2], side: Option<usize>, line: &str) {
 }
 
 fn is_setting(line: &str) -> bool {
-    ["SET ", "/*!", "use ", "BEGIN", "COMMIT", "START TRANSACTION", "DELIMITER"]
-        .iter()
-        .any(|start| line.starts_with(start))
+    // A savepoint is written down once there is something before it, be it rows that were refused later on.
+    [
+        "SET ",
+        "/*!",
+        "use ",
+        "BEGIN",
+        "COMMIT",
+        "START TRANSACTION",
+        "DELIMITER",
+        "SAVEPOINT",
+    ]
+    .iter()
+    .any(|start| line.starts_with(start))
 }
 
 #[cfg(test)]
@@ -73,6 +100,12 @@ mod tests {
                      ### INSERT INTO `side_v`.`t`\n### SET\n###   @1=8\n";
         let [varve, innodb] = sorted_out(shown, ["5", "6"]);
         assert_eq!(innodb, ["INSERT INTO `side`.`t`\nSET\n  @1=7\n"]);
-        assert_eq!(varve, ["CREATE TABLE t (a INT)\n", "INSERT INTO `side`.`t`\nSET\n  @1=8\n"]);
+        assert_eq!(
+            varve,
+            [
+                "CREATE TABLE t (a INT)\n",
+                "INSERT INTO `side`.`t`\nSET\n  @1=8\n"
+            ]
+        );
     }
 }

@@ -97,7 +97,11 @@ pub fn replay(pair: &mut Pair, statements: &[Statement], what: What) -> Result<O
     }
 }
 
-fn step(pair: &mut Pair, statement: &Statement, at: usize) -> Result<(Outcome, Option<Difference>)> {
+fn step(
+    pair: &mut Pair,
+    statement: &Statement,
+    at: usize,
+) -> Result<(Outcome, Option<Difference>)> {
     let sql = || statement.part.render();
     let [varve, innodb] = match pair.run(statement) {
         Ok(outcomes) => outcomes,
@@ -133,8 +137,14 @@ fn binary_logs(pair: &Pair, at: usize) -> Result<Option<Difference>> {
     if varve == innodb {
         return Ok(None);
     }
-    let first = (0..).find(|i| varve.get(*i) != innodb.get(*i)).expect("they differ");
-    let event = |events: &[String]| events.get(first).map_or("nothing more".into(), Clone::clone);
+    let first = (0..)
+        .find(|i| varve.get(*i) != innodb.get(*i))
+        .expect("they differ");
+    let event = |events: &[String]| {
+        events
+            .get(first)
+            .map_or("nothing more".into(), Clone::clone)
+    };
     Ok(Some(Difference {
         at: at.saturating_sub(1),
         sql: "the binary log".into(),

@@ -1,7 +1,7 @@
 //! What the generator knows of the tables, and how they are made.
 
 use crate::seq;
-use crate::sql::{Part, list, may, of, or, text};
+use crate::sql::{Part, list, may, of, text};
 use crate::types::Type;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -163,8 +163,16 @@ impl Table {
         let mut items: Vec<Part> = columns
             .map(|column| of(&self.tag(&column.name), column.definition()))
             .collect();
-        items.extend(self.indexes.iter().map(|index| index.definition(&self.name)));
-        items.extend(self.foreign.iter().map(|key| of(&self.tag(&key.column), key.definition())));
+        items.extend(
+            self.indexes
+                .iter()
+                .map(|index| index.definition(&self.name)),
+        );
+        items.extend(
+            self.foreign
+                .iter()
+                .map(|key| of(&self.tag(&key.column), key.definition())),
+        );
         let temporary = if self.temporary { "TEMPORARY " } else { "" };
         let mut parts = vec![
             text(format!("CREATE {temporary}TABLE {} (", self.name)),
@@ -187,13 +195,18 @@ impl Table {
     /// Columns that take values.
     pub fn written(&self) -> Vec<&Column> {
         let written = self.columns.iter();
-        written.filter(|column| column.generated.is_none()).collect()
+        written
+            .filter(|column| column.generated.is_none())
+            .collect()
     }
 
     /// Whether a statement's order of rows can change how it ends: some key keeps values apart.
     pub fn is_in_unique(&self, column: &str) -> bool {
         let unique = |index: &&Index| index.kind != IndexKind::Plain;
-        self.indexes.iter().filter(unique).any(|index| index.has(column))
+        self.indexes
+            .iter()
+            .filter(unique)
+            .any(|index| index.has(column))
             || self.foreign.iter().any(|key| key.column == column)
     }
 
@@ -212,17 +225,13 @@ impl Table {
             return index.parts.iter().map(part).collect();
         }
         let by = |column: &Column| {
-            let sql = match column.kind.is_exact() || matches!(column.kind, Type::Float | Type::Double) {
-                true => column.name.clone(),
-                false => format!("HEX({})", column.name),
-            };
+            let sql =
+                match column.kind.is_exact() || matches!(column.kind, Type::Float | Type::Double) {
+                    true => column.name.clone(),
+                    false => format!("HEX({})", column.name),
+                };
             of(&self.tag(&column.name), sql)
         };
         self.columns.iter().map(by).collect()
-    }
-
-    /// A literal for a column, and a simple one for the shrinker.
-    pub fn literal(sql: String) -> Part {
-        or(sql, "1")
     }
 }

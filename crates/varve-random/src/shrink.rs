@@ -45,7 +45,9 @@ impl Shrinker<'_> {
         statements.truncate(self.difference.at + 1);
         loop {
             let before = size(&statements);
-            self.fewer_statements(&mut statements)?;
+            fewer(&mut statements, self.until, |statements| {
+                self.shows(statements)
+            })?;
             self.fewer_columns(&mut statements)?;
             self.smaller_statements(&mut statements)?;
             if size(&statements) == before || Instant::now() >= self.until {
@@ -57,29 +59,11 @@ impl Shrinker<'_> {
         Ok(Some(statements))
     }
 
-    fn fewer_statements(&mut self, statements: &mut Vec<Statement>) -> Result<()> {
-        let mut chunk = statements.len().div_ceil(2).max(1);
-        loop {
-            let mut end = statements.len();
-            while end > 0 && Instant::now() < self.until {
-                let start = end.saturating_sub(chunk);
-                let mut fewer = statements.clone();
-                fewer.drain(start..end);
-                if self.shows(&fewer)? {
-                    *statements = fewer;
-                }
-                end = start;
-            }
-            if chunk == 1 {
-                return Ok(());
-            }
-            chunk = chunk.div_ceil(2).min(chunk - 1);
-        }
-    }
-
     fn fewer_columns(&mut self, statements: &mut Vec<Statement>) -> Result<()> {
         let mut tags = Vec::new();
-        statements.iter().for_each(|statement| statement.part.tags(&mut tags));
+        statements
+            .iter()
+            .for_each(|statement| statement.part.tags(&mut tags));
         for tag in tags {
             if Instant::now() >= self.until {
                 break;
@@ -113,6 +97,48 @@ impl Shrinker<'_> {
     }
 }
 
+/// Leaves out what is not needed for `shows`: halves first, single ones last.
+pub fn fewer<T: Clone>(
+    items: &mut Vec<T>,
+    until: Instant,
+    mut shows: impl FnMut(&[T]) -> Result<bool>,
+) -> Result<()> {
+    let mut chunk = items.len().div_ceil(2).max(1);
+    loop {
+        let mut end = items.len();
+        while end > 0 && Instant::now() < until {
+            let start = end.saturating_sub(chunk);
+            let mut fewer = items.clone();
+            fewer.drain(start..end);
+            if shows(&fewer)? {
+                *items = fewer;
+            }
+            end = start;
+        }
+        if chunk == 1 {
+            return Ok(());
+        }
+        chunk = chunk.div_ceil(2).min(chunk - 1);
+    }
+}
+
 fn size(statements: &[Statement]) -> usize {
-    statements.iter().map(|statement| statement.part.render().len() + 1).sum()
+    statements
+        .iter()
+        .map(|statement| statement.part.render().len() + 1)
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_needed_stays() {
+        let mut items: Vec<u32> = (0..100).collect();
+        let until = Instant::now() + Duration::from_secs(60);
+        let shows = |items: &[u32]| Ok(items.contains(&3) && items.contains(&71));
+        fewer(&mut items, until, shows).unwrap();
+        assert_eq!(items, [3, 71]);
+    }
 }

@@ -1,8 +1,8 @@
 //! A statement as a tree whose parts can be left out: it prints SQL, and the shrinker takes it apart without
 //! knowing any grammar.
 //!
-//! SQL is the same for both engines. Where a name has to differ, as that of an XA transaction, which the whole
-//! server shares, `@SIDE@` stands for the schema's name.
+//! SQL is the same for both engines. Where a name has to differ, as that of an XA transaction, which the
+//! whole server shares, `@SIDE@` stands for the schema's name.
 
 /// Stands for the schema's name in a statement.
 pub const SIDE: &str = "@SIDE@";
@@ -15,13 +15,15 @@ pub enum Part {
     May(Box<Part>),
     /// Each can be left out while another one stays.
     List(&'static str, Vec<Part>),
+    /// As a list, but no item can be left out by itself.
+    Whole(&'static str, Vec<Part>),
     /// Belongs to a column: goes with it.
     Of(String, Box<Part>),
     /// The second is simpler.
     Or(Box<Part>, String),
 }
 
-use Part::{List, May, Of, Or, Seq, Text};
+use Part::{List, May, Of, Or, Seq, Text, Whole};
 
 pub fn text(sql: impl Into<String>) -> Part {
     Text(sql.into())
@@ -38,6 +40,11 @@ pub fn list(items: Vec<Part>) -> Part {
 
 pub fn of(tag: &str, part: impl Into<Part>) -> Part {
     Of(tag.into(), Box::new(part.into()))
+}
+
+/// Items with commas between them, which are needed all.
+pub fn whole(items: Vec<Part>) -> Part {
+    Whole(", ", items)
 }
 
 /// A part, and a simpler one that could be in its place.
@@ -76,7 +83,7 @@ impl Part {
         match self {
             Text(text) => sql.push_str(text),
             Seq(parts) => parts.iter().for_each(|part| part.write(sql)),
-            List(separator, parts) => {
+            List(separator, parts) | Whole(separator, parts) => {
                 for (i, part) in parts.iter().enumerate() {
                     if i > 0 {
                         sql.push_str(separator);
@@ -106,7 +113,7 @@ impl Part {
         };
         match self {
             Text(_) => false,
-            Seq(parts) => parts.iter_mut().any(|part| part.edit(left)),
+            Seq(parts) | Whole(_, parts) => parts.iter_mut().any(|part| part.edit(left)),
             List(_, parts) => {
                 // First halves, then single ones.
                 if parts.len() > 3 && reached() {
@@ -145,7 +152,9 @@ impl Part {
     pub fn tags(&self, found: &mut Vec<String>) {
         match self {
             Text(_) => {}
-            Seq(parts) | List(_, parts) => parts.iter().for_each(|part| part.tags(found)),
+            Seq(parts) | List(_, parts) | Whole(_, parts) => {
+                parts.iter().for_each(|part| part.tags(found));
+            }
             May(part) | Or(part, _) => part.tags(found),
             Of(tag, part) => {
                 if !found.contains(tag) {
@@ -171,6 +180,7 @@ impl Part {
             Text(_) => self.clone(),
             Seq(parts) => Seq(rest(parts)),
             List(separator, parts) => List(separator, rest(parts)),
+            Whole(separator, parts) => Whole(separator, rest(parts)),
             May(part) => May(Box::new(part.without(tag))),
             Of(own, part) => Of(own.clone(), Box::new(part.without(tag))),
             Or(part, simpler) => Or(Box::new(part.without(tag)), simpler.clone()),
@@ -190,7 +200,10 @@ mod tests {
             may(seq![" LIMIT ", or("7", "1")]),
         ];
         assert_eq!(tree.render(), "SELECT a, b LIMIT 7");
-        let edits: Vec<String> = (0..).map_while(|n| tree.edited(n)).map(|t| t.render()).collect();
+        let edits: Vec<String> = (0..)
+            .map_while(|n| tree.edited(n))
+            .map(|t| t.render())
+            .collect();
         let expected = [
             "SELECT b LIMIT 7",
             "SELECT a LIMIT 7",

@@ -80,8 +80,8 @@ pub const COLLATIONS: [&str; 18] = [
 ];
 
 const TEXTS: [&str; 24] = [
-    "", "a", "A", "b", "ab", "aB", "abc", "abcd", "a ", "a\t", " a", "ä", "Á", "ß", "ss", "ch", "z", "zz",
-    "x_y", "0", "10", "é", "бв", "日本",
+    "", "a", "A", "b", "ab", "aB", "abc", "abcd", "a ", "a\t", " a", "ä", "Á", "ß", "ss", "ch",
+    "z", "zz", "x_y", "0", "10", "é", "бв", "日本",
 ];
 const DATES: [&str; 9] = [
     "2024-02-29",
@@ -109,7 +109,10 @@ fn sized(prefix: &[&str; 4], size: u8) -> String {
 
 impl Type {
     pub fn draw(rng: &mut Rng) -> Type {
-        let sign = *any(rng, &[Sign::Signed, Sign::Signed, Sign::Unsigned, Sign::Zerofill]);
+        let sign = *any(
+            rng,
+            &[Sign::Signed, Sign::Signed, Sign::Unsigned, Sign::Zerofill],
+        );
         match rng.u32(..34) {
             0..8 => Type::Int(*any(rng, &[1, 2, 3, 4, 4, 8]), sign),
             8 => Type::Decimal(*any(rng, &[5, 10, 38]), *any(rng, &[0, 2, 5]), sign),
@@ -155,7 +158,9 @@ impl Type {
                 };
                 signed(name.into(), sign)
             }
-            Type::Decimal(digits, scale, sign) => signed(format!("DECIMAL({digits},{scale})"), sign),
+            Type::Decimal(digits, scale, sign) => {
+                signed(format!("DECIMAL({digits},{scale})"), sign)
+            }
             Type::Float => "FLOAT".into(),
             Type::Double => "DOUBLE".into(),
             Type::Bit(n) => format!("BIT({n})"),
@@ -180,7 +185,10 @@ impl Type {
     }
 
     pub fn has_collation(&self) -> bool {
-        matches!(self, Type::Char(_) | Type::Varchar(_) | Type::Text(_) | Type::Enum | Type::Set)
+        matches!(
+            self,
+            Type::Char(_) | Type::Varchar(_) | Type::Text(_) | Type::Enum | Type::Set
+        )
     }
 
     /// Goes into an index only by its beginning.
@@ -201,7 +209,9 @@ impl Type {
 
     pub fn family(&self) -> Family {
         match self {
-            Type::Int(..) | Type::Decimal(..) | Type::Float | Type::Double | Type::Year => Family::Number,
+            Type::Int(..) | Type::Decimal(..) | Type::Float | Type::Double | Type::Year => {
+                Family::Number
+            }
             Type::Bit(_) => Family::Number,
             Type::Char(_) | Type::Varchar(_) | Type::Text(_) | Type::Json => Family::Text,
             Type::Enum | Type::Set => Family::Other,
@@ -219,7 +229,11 @@ impl Type {
 
     /// Its values are distinct if and only if they are shown differently.
     pub fn is_shown_whole(&self) -> bool {
-        self.is_exact() || matches!(self.family(), Family::Moment | Family::TimeOfDay | Family::Bytes)
+        self.is_exact()
+            || matches!(
+                self.family(),
+                Family::Moment | Family::TimeOfDay | Family::Bytes
+            )
     }
 
     /// A literal that the type takes.
@@ -227,8 +241,9 @@ impl Type {
         match self {
             Type::Int(bytes, sign) => int(rng, *bytes, *sign),
             Type::Decimal(digits, scale, sign) => decimal(rng, digits - scale, *scale, *sign),
-            Type::Float | Type::Double => any(rng, &["0", "1", "-1", "0.5", "1.5e10", "-2.25", "3e-5"])
-                .to_string(),
+            Type::Float | Type::Double => {
+                any(rng, &["0", "1", "-1", "0.5", "1.5e10", "-2.25", "3e-5"]).to_string()
+            }
             Type::Bit(n) => match rng.u32(..3) {
                 0 => "b'0'".into(),
                 1 => "b'1'".into(),
@@ -253,24 +268,55 @@ impl Type {
             // Within its range, in any zone.
             Type::Timestamp(_) => format!("'{} {}'", any(rng, &DATES[..5]), any(rng, &TIMES)),
             Type::Year => any(rng, &["2024", "1999", "1901", "2155", "0", "2000"]).to_string(),
-            Type::Inet4 => any(rng, &["'0.0.0.0'", "'10.0.0.1'", "'255.255.255.255'", "'10.0.1.0'"])
-                .to_string(),
-            Type::Inet6 => any(rng, &["'::'", "'::1'", "'2001:db8::ff'", "'::ffff:10.0.0.1'"]).to_string(),
+            Type::Inet4 => any(
+                rng,
+                &["'0.0.0.0'", "'10.0.0.1'", "'255.255.255.255'", "'10.0.1.0'"],
+            )
+            .to_string(),
+            Type::Inet6 => any(
+                rng,
+                &["'::'", "'::1'", "'2001:db8::ff'", "'::ffff:10.0.0.1'"],
+            )
+            .to_string(),
             Type::Uuid => format!(
                 "'{:08x}-0000-{}000-8000-00000000000{}'",
                 rng.u32(..4),
                 any(rng, &["1", "4"]),
                 rng.u32(..3)
             ),
-            Type::Json => any(rng, &["'{}'", "'[1,2]'", "'{\"a\": 1}'", "'\"x\"'", "'null'", "'7'"])
-                .to_string(),
+            Type::Json => any(
+                rng,
+                &[
+                    "'{}'",
+                    "'[1,2]'",
+                    "'{\"a\": 1}'",
+                    "'\"x\"'",
+                    "'null'",
+                    "'7'",
+                ],
+            )
+            .to_string(),
         }
     }
 
     /// Now and then one that it does not take, or only cut, rounded or converted.
     pub fn odd_value(&self, rng: &mut Rng) -> String {
-        let of_any = ["-1", "99999999999999999999", "'abcdefghijklmnopqrstuvwxyz0123456789abcdefghij'"];
-        let more = ["''", "'x'", "1.5", "'2024-02-30'", "'😀'", "_latin1 x'e4'", "NULL", "300", "'12'"];
+        let of_any = [
+            "-1",
+            "99999999999999999999",
+            "'abcdefghijklmnopqrstuvwxyz0123456789abcdefghij'",
+        ];
+        let more = [
+            "''",
+            "'x'",
+            "1.5",
+            "'2024-02-30'",
+            "'😀'",
+            "_latin1 x'e4'",
+            "NULL",
+            "300",
+            "'12'",
+        ];
         match one_in(rng, 3) {
             true => any(rng, &of_any).to_string(),
             false => any(rng, &more).to_string(),
@@ -302,7 +348,11 @@ fn int(rng: &mut Rng, bytes: u8, sign: Sign) -> String {
 }
 
 fn decimal(rng: &mut Rng, before: u8, after: u8, sign: Sign) -> String {
-    let minus = if sign == Sign::Signed && one_in(rng, 3) { "-" } else { "" };
+    let minus = if sign == Sign::Signed && one_in(rng, 3) {
+        "-"
+    } else {
+        ""
+    };
     match one_in(rng, 8) {
         true => format!("{minus}{}", "9".repeat(before.max(1).into())),
         false if after > 0 => format!("{minus}{}.{}", rng.u32(..10), rng.u32(..10)),
@@ -337,7 +387,10 @@ fn bytes(rng: &mut Rng, length: usize) -> String {
 /// Mostly short; some lie on pages of their own.
 fn long(rng: &mut Rng, repeat: &str, short: fn(&mut Rng, usize) -> String) -> String {
     match one_in(rng, 8) {
-        true => format!("{repeat}{})", any(rng, &[100, 384, 400, 2000, 9000, 20_000])),
+        true => format!(
+            "{repeat}{})",
+            any(rng, &[100, 384, 400, 2000, 9000, 20_000])
+        ),
         false => short(rng, 60),
     }
 }

@@ -58,7 +58,19 @@ pub fn comparison(rng: &mut Rng, column: &Column, prefix: &str) -> Part {
         11 => seq![name, " IS NULL"],
         12 => seq![name, " IS NOT NULL"],
         _ if column.kind.family() == Family::Text && column.kind != Type::Json => {
-            seq![name, *any(rng, &[" LIKE 'a%'", " LIKE 'A%'", " LIKE '%b'", " LIKE 'ab_'", " LIKE 'ss%'"])]
+            seq![
+                name,
+                *any(
+                    rng,
+                    &[
+                        " LIKE 'a%'",
+                        " LIKE 'A%'",
+                        " LIKE '%b'",
+                        " LIKE 'ab_'",
+                        " LIKE 'ss%'"
+                    ]
+                )
+            ]
         }
         _ => seq![name, " <= ", low],
     }
@@ -69,9 +81,16 @@ fn compared(rng: &mut Rng, kind: &Type) -> String {
     match kind {
         Type::Enum | Type::Set => any(rng, &["'a'", "'b'", "'zz'", "'a,b'", "''"]).to_string(),
         // A number without zeros in it is a date.
-        Type::Date | Type::Datetime(_) | Type::Timestamp(_) => {
-            any(rng, &["'2024-02-11'", "'2024-01-12'", "'2024-03-01 12:30:15'", "'2000-01-01'"]).to_string()
-        }
+        Type::Date | Type::Datetime(_) | Type::Timestamp(_) => any(
+            rng,
+            &[
+                "'2024-02-11'",
+                "'2024-01-12'",
+                "'2024-03-01 12:30:15'",
+                "'2000-01-01'",
+            ],
+        )
+        .to_string(),
         kind => kind.value(rng),
     }
 }

@@ -3,7 +3,7 @@
 use super::{Generator, Rule, Statement, checks_of};
 use crate::schema::Table;
 use crate::seq;
-use crate::sql::{SIDE, text};
+use crate::sql::{SIDE, text, whole};
 use crate::types::{any, one_in};
 
 impl Generator {
@@ -28,7 +28,9 @@ impl Generator {
             11 => self.create_select(&table),
             _ => {
                 self.queue.extend(checks_of(&table));
-                self.queue.pop_front().expect("there are checks of every table")
+                self.queue
+                    .pop_front()
+                    .expect("there are checks of every table")
             }
         }
     }
@@ -52,7 +54,14 @@ impl Generator {
                 }
             }
         }
-        let sql = match self.rng.bool() && !table.temporary {
+        let is_tied = !table.foreign.is_empty() || self.is_parent(table);
+        // InnoDB forgets values of the counter that only failed statements had, because it opens the table
+        // anew.
+        if is_tied && table.columns.iter().any(|column| column.auto_increment) {
+            return self.create_like(table);
+        }
+        // When it copies as well, InnoDB loses the constraints (docs/foreign_keys.md).
+        let sql = match (self.rng.bool() || self.copies && is_tied) && !table.temporary {
             true => format!("RENAME TABLE {} TO {name}", table.name),
             false => format!("ALTER TABLE {} RENAME TO {name}", table.name),
         };
@@ -77,7 +86,8 @@ impl Generator {
         copy.indexes.clear();
         copy.partitions = None;
         copy.versioned = false;
-        copy.temporary = one_in(&mut self.rng, 3);
+        // A rollback takes its rows away; with InnoDB they stay (docs/mariadb.md).
+        copy.temporary = !self.in_transaction && one_in(&mut self.rng, 3);
         for column in &mut copy.columns {
             column.auto_increment = false;
             column.generated = None;
@@ -87,7 +97,7 @@ impl Generator {
         let statement = seq![
             format!("CREATE {temporary}TABLE {} ", copy.name),
             format!("SELECT * FROM {} ORDER BY ", table.name),
-            crate::sql::list(table.whole_order()),
+            whole(table.whole_order()),
         ];
         let mut after = self.tables.clone();
         after.push(copy);
@@ -98,13 +108,17 @@ impl Generator {
         let name = &table.name;
         for _ in 0..self.rng.u32(1..5) {
             let limit = self.rng.u32(1..6);
-            let index = table.indexes.first().map(|_| any(&mut self.rng, &table.indexes).clone());
+            let index = table
+                .indexes
+                .first()
+                .map(|_| any(&mut self.rng, &table.indexes).clone());
             let sql = match (index, self.rng.u32(..3)) {
                 (Some(index), 1..) => {
-                    let step = *any(&mut self.rng, &["FIRST", "LAST", "NEXT", "PREV"]);
+                    // Beyond either end there is no row, from which InnoDB turns round and Varve does not.
+                    let step = *any(&mut self.rng, &["FIRST", "NEXT"]);
                     let step = match (self.rng.u32(..3), table.column(&index.parts[0].column)) {
                         (0, Some(column)) => {
-                            let operator = *any(&mut self.rng, &["=", ">=", ">", "<=", "<"]);
+                            let operator = *any(&mut self.rng, &["=", ">=", ">"]);
                             format!("{operator} ({})", column.kind.value(&mut self.rng))
                         }
                         _ => step.into(),
@@ -116,9 +130,11 @@ impl Generator {
                     format!("HANDLER {name} READ {step} LIMIT {limit}")
                 }
             };
-            self.queue.push_back(Statement::new(sql).rule(Rule::Ordered));
+            self.queue
+                .push_back(Statement::new(sql).rule(Rule::Ordered));
         }
-        self.queue.push_back(Statement::new(format!("HANDLER {name} CLOSE")));
+        self.queue
+            .push_back(Statement::new(format!("HANDLER {name} CLOSE")));
         Statement::new(format!("HANDLER {name} OPEN"))
     }
 
@@ -146,6 +162,10 @@ impl Generator {
         say(format!("XA START '{SIDE}'"));
         for _ in 0..self.rng.u32(1..4) {
             let table = self.table();
+            // A branch that has changed temporary tables can't be prepared.
+            if table.temporary && !one_in(&mut self.rng, 20) {
+                continue;
+            }
             let statement = self.change_of(&table);
             self.queue.push_back(statement);
         }
