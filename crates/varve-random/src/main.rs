@@ -76,7 +76,11 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<ExitCode> {
     let first = args.seed.unwrap_or_else(|| fastrand::u32(..).into());
-    let mode = args.autoinc_lock_mode.unwrap_or(first % 3);
+    let mode = args.autoinc_lock_mode.unwrap_or(match args.sessions {
+        // At 0 a row that is rolled back as a deadlock's victim uses up a value in InnoDB alone.
+        true => 1 + first % 2,
+        false => first % 3,
+    });
     println!("random-sql: --seed {first} --autoinc-lock-mode {mode}");
     let mut pair = Pair::start(Workspace::find()?, mode)?;
     let found = match args.sessions {

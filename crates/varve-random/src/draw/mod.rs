@@ -165,7 +165,7 @@ impl Generator {
             0 => "SET sql_mode=''",
             1 => "SET sql_mode='STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE'",
             2..5 => "SET sql_mode=DEFAULT",
-            5 => "SET sql_mode='NO_AUTO_VALUE_ON_ZERO,STRICT_TRANS_TABLES'",
+            5 => "SET sql_mode='PAD_CHAR_TO_FULL_LENGTH,STRICT_TRANS_TABLES'",
             // Without either InnoDB fills empty tables in a way of its own, and lets duplicates in.
             6 => any(
                 rng,

@@ -280,7 +280,7 @@ fn value_rows(rng: &mut Rng, table: &Table, columns: &[&Column]) -> Part {
 fn on_duplicate(rng: &mut Rng, table: &Table) -> Part {
     let written = table.written();
     let column = *any(rng, &written);
-    if column.auto_increment {
+    if column.auto_increment || (table.temporary && is_kept_apart(table, &column.name)) {
         return text("");
     }
     let value = match rng.u32(..3) {
