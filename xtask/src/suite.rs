@@ -159,14 +159,12 @@ fn killed(workspace: &Workspace, args: &[&str]) -> Result<Count> {
     one(command::run(stress.args(args)))
 }
 
-/// A minute of random SQL: seeds that stay the same, then fresh ones; one session, then several.
+/// Random SQL by seeds that stay the same, one session, then several. `soak` draws fresh ones.
 fn random_sql(workspace: &Workspace) -> Result<Count> {
     let mut count = Count::default();
     for args in [
         &["--statements=10000", "--seed=1"][..],
-        &["--seconds=20"],
         &["--sessions", "--statements=2000", "--seed=1"],
-        &["--sessions", "--seconds=10"],
     ] {
         let random = workspace::program(workspace, "varve-random");
         match command::run(random.args(args)) {

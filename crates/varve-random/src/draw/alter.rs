@@ -26,7 +26,15 @@ impl Generator {
             *slot = table.clone();
         }
         // Changing a table in place, InnoDB sets the counter anew; values that were used up count no more.
-        if !self.copies && before.columns.iter().any(|column| column.auto_increment) {
+        // A unique key that it adds in place comes after the others, whichever duplicate is to be told.
+        let counts = before.columns.iter().any(|column| column.auto_increment);
+        let unique = |table: &Table| {
+            let unique = table.indexes.iter();
+            unique
+                .filter(|index| index.kind == IndexKind::Unique)
+                .count()
+        };
+        if !self.copies && (counts || unique(&table) > unique(&before)) {
             actions.push(text("ALGORITHM=COPY"));
         }
         let statement = seq![
