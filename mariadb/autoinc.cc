@@ -7,13 +7,22 @@
 
 using namespace varve_plugin;
 
-// INSERT ... SELECT moves the counter past the value of a row that is a duplicate, as InnoDB does. (INSERT
-// doesn't.)
+// INSERT ... SELECT and REPLACE move the counter past the value of a row that is a duplicate, as InnoDB does.
+// (INSERT doesn't.)
 void ha_varve::count_refused()
 {
   Field *const counted= table->next_number_field;
-  if (!counted || thd_sql_command(ha_thd()) != SQLCOM_INSERT_SELECT)
+  if (!counted)
     return;
+  switch (thd_sql_command(ha_thd()))
+  {
+  case SQLCOM_INSERT_SELECT:
+  case SQLCOM_REPLACE:
+  case SQLCOM_REPLACE_SELECT:
+    break;
+  default:
+    return;
+  }
   const longlong value= counted->val_int();
   if (value > 0 || (counted->flags & UNSIGNED_FLAG))
     varve_table_raise_auto_increment(m_table, ulonglong(value) + 1);

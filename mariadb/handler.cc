@@ -613,8 +613,16 @@ int ha_varve::index_first(uchar *buf)
 
 int ha_varve::index_last(uchar *buf)
 {
+  const bool is_limited= m_range_begin;
   if (int error= start_search())
     return error;
+  const int error= fetched(varve_cursor_last(m_current, m_txn, scan_lock(), &m_row), buf, HA_ERR_END_OF_FILE);
+  if (error != HA_ERR_END_OF_FILE || !is_limited)
+    return error;
+  // QUICK_SELECT_DESC takes that for an empty table and looks into no other range: it gets the last row, and
+  // sees itself that this is before the range.
+  if (int other= start_search())
+    return other;
   return fetched(varve_cursor_last(m_current, m_txn, scan_lock(), &m_row), buf, HA_ERR_END_OF_FILE);
 }
 

@@ -8,8 +8,9 @@
 //! | `app_suites` | the tests of application frameworks |
 //! | `fuzz`, `sanitize`, `nightly` | tests that need a nightly toolchain |
 //!
-//! `stress` and `bench` are programs of their own (`varve-stress`, `varve-bench`), built when they are asked
-//! for; how servers are built, started and asked is in `varve-testbed`.
+//! `stress`, `random-sql` and `bench` are programs of their own (`varve-stress`, `varve-random`,
+//! `varve-bench`), built when they are asked for; how servers are built, started and asked is in
+//! `varve-testbed`.
 //!
 //! Nothing here needs root, a package to be installed, or a port other than those on the command line.
 
@@ -71,6 +72,8 @@ enum Task {
     Soak(soak::SoakArgs),
     /// Play the textbook anomalies on Varve and InnoDB, and compare
     Hermitage(hermitage::HermitageArgs),
+    /// Run random SQL on Varve and InnoDB in one server, and compare
+    RandomSql(Passed),
     /// Fuzz everything that is read from a disk, and the C interface
     Fuzz(fuzz::FuzzArgs),
     /// Run tests under the thread and address sanitizers, and Miri
@@ -112,6 +115,7 @@ fn run(workspace: &Workspace, task: Task) -> anyhow::Result<ExitCode> {
         Task::Hermitage(args) => hermitage::run(workspace, &args)?,
         Task::Fuzz(args) => return fuzz::run(workspace, &args),
         Task::Sanitize(args) => return sanitize::run(workspace, &args),
+        Task::RandomSql(_) => become_program(workspace, "varve-random")?,
         Task::Bench(_) => become_program(workspace, "varve-bench")?,
     }
     Ok(ExitCode::SUCCESS)

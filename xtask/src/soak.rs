@@ -40,7 +40,7 @@ impl Part {
     }
 }
 
-const PARTS: [Part; 11] = [
+const PARTS: [Part; 13] = [
     Part {
         name: "crash simulation",
         line: "VARVE_MODEL_SEED={seed} VARVE_CRASH_POINTS=1500 \
@@ -96,6 +96,16 @@ const PARTS: [Part; 11] = [
         line: "VARVE_SEED={seed} cargo test -p varve --locked --features varve/sabotage --test histories \
                -- --nocapture",
         counts: "judged",
+    },
+    Part {
+        name: "random SQL",
+        line: "cargo xtask random-sql --seconds 120 --seed {seed}",
+        counts: " statements in ",
+    },
+    Part {
+        name: "random SQL, sessions",
+        line: "cargo xtask random-sql --sessions --seconds 60 --seed {seed}",
+        counts: " statements in ",
     },
     Part {
         name: "fuzzing",

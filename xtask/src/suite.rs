@@ -74,7 +74,7 @@ const QUICK: [Step; 1] = [("interleavings (loom)", |workspace| {
     loom_tests(workspace, &[("VARVE_QUICK_MODELS", "1")])
 })];
 
-const SLOW: [Step; 10] = [
+const SLOW: [Step; 11] = [
     ("interleavings (loom)", |workspace| {
         loom_tests(workspace, &[])
     }),
@@ -85,6 +85,7 @@ const SLOW: [Step; 10] = [
     ("MariaDB's suite storage_engine", engine_suite::run_ours),
     ("MariaDB's other suites", suites::run_short),
     ("anomalies beside InnoDB", hermitage::run_suite),
+    ("random SQL beside InnoDB", random_sql),
     ("smallest benchmarks", |workspace| {
         let tpcc = [
             "tpcc",
@@ -156,6 +157,25 @@ fn one(result: Result<()>) -> Result<Count> {
 fn killed(workspace: &Workspace, args: &[&str]) -> Result<Count> {
     let stress = workspace::program(workspace, "varve-stress");
     one(command::run(stress.args(args)))
+}
+
+/// Random SQL by seeds that stay the same, one session, then several. `soak` draws fresh ones.
+fn random_sql(workspace: &Workspace) -> Result<Count> {
+    let mut count = Count::default();
+    for args in [
+        &["--statements=10000", "--seed=1"][..],
+        &["--sessions", "--statements=2000", "--seed=1"],
+    ] {
+        let random = workspace::program(workspace, "varve-random");
+        match command::run(random.args(args)) {
+            Ok(()) => count.passed += 1,
+            Err(error) => {
+                println!("error: {error:#}");
+                count.failed += 1;
+            }
+        }
+    }
+    Ok(count)
 }
 
 /// Benchmarks that check what they have done, on as little as possible: what counts here is that they hold.

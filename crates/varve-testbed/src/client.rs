@@ -20,6 +20,7 @@ const PLUGIN_AUTH: u32 = 1 << 19;
 const UTF8MB4_GENERAL_CI: u8 = 45;
 const COM_QUIT: u8 = 1;
 const COM_QUERY: u8 = 3;
+const COM_RESET_CONNECTION: u8 = 31;
 
 #[derive(Debug)]
 pub enum SqlError {
@@ -64,6 +65,18 @@ pub type SqlResult<T> = Result<T, SqlError>;
 /// A row of text values; `None` is NULL.
 pub type Row = Vec<Option<String>>;
 
+/// All that the server says to a statement that succeeds.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// `None` for a statement without a result. Values are bytes; `None` is NULL.
+    pub rows: Option<Vec<Vec<Option<Vec<u8>>>>>,
+    pub affected: u64,
+    pub last_insert_id: u64,
+    /// How many there are; `SHOW WARNINGS` has their texts.
+    pub warnings: u16,
+    pub info: String,
+}
+
 pub struct Client {
     /// Read through a buffer: an answer is many small packets.
     stream: BufReader<UnixStream>,
@@ -91,13 +104,26 @@ impl Client {
 
     /// Runs one statement and returns its rows, none for a statement without a result.
     pub fn query(&mut self, sql: &str) -> SqlResult<Vec<Row>> {
+        self.send(sql)?;
+        let rows = self.receive()?.rows.unwrap_or_default();
+        let text = |value: Vec<u8>| String::from_utf8_lossy(&value).into_owned();
+        let row = |row: Vec<Option<Vec<u8>>>| row.into_iter().map(|v| v.map(text)).collect();
+        Ok(rows.into_iter().map(row).collect())
+    }
+
+    /// Sends a statement, whose answer is to be received before the next one.
+    pub fn send(&mut self, sql: &str) -> SqlResult<()> {
         let mut packet = vec![COM_QUERY];
         packet.extend_from_slice(sql.as_bytes());
-        self.write_packet(0, &packet)?;
+        Ok(self.write_packet(0, &packet)?)
+    }
+
+    /// Waits for what the server says to the statement that was sent last.
+    pub fn receive(&mut self) -> SqlResult<Answer> {
         let (_, head) = self.read_packet()?;
         check_error(&head)?;
         if head.first() == Some(&0) {
-            return Ok(Vec::new());
+            return ok_packet(&head);
         }
         let columns = Reader(&head)
             .length()?
@@ -111,15 +137,27 @@ impl Client {
             let (_, packet) = self.read_packet()?;
             check_error(&packet)?;
             if packet.first() == Some(&0xfe) && packet.len() < 9 {
-                return Ok(rows);
+                let warnings = Reader(&packet[1..]).short()?;
+                return Ok(Answer {
+                    rows: Some(rows),
+                    warnings,
+                    ..Answer::default()
+                });
             }
             let mut reader = Reader(&packet);
             rows.push(
                 (0..columns)
-                    .map(|_| reader.text())
-                    .collect::<SqlResult<Row>>()?,
+                    .map(|_| reader.bytes())
+                    .collect::<SqlResult<_>>()?,
             );
         }
+    }
+
+    /// Makes the connection like a new one: no transaction, no temporary tables, variables as they were.
+    pub fn reset(&mut self) -> SqlResult<()> {
+        self.write_packet(0, &[COM_RESET_CONNECTION])?;
+        let (_, answer) = self.read_packet()?;
+        check_error(&answer)
     }
 
     /// The single value of a query that has one.
@@ -183,6 +221,24 @@ fn check_error(packet: &[u8]) -> SqlResult<()> {
     }
 }
 
+fn ok_packet(packet: &[u8]) -> SqlResult<Answer> {
+    let mut reader = Reader(packet);
+    reader.take(1)?;
+    let mut number = || -> SqlResult<u64> {
+        let number = reader.length()?;
+        Ok(number.ok_or_else(|| malformed("no number"))? as u64)
+    };
+    let (affected, last_insert_id) = (number()?, number()?);
+    reader.short()?;
+    Ok(Answer {
+        rows: None,
+        affected,
+        last_insert_id,
+        warnings: reader.short()?,
+        info: reader.message(),
+    })
+}
+
 fn malformed(what: &str) -> SqlError {
     SqlError::Lost(io::Error::new(io::ErrorKind::InvalidData, what))
 }
@@ -214,9 +270,23 @@ impl<'a> Reader<'a> {
         Ok(Some(u64::from_le_bytes(bytes) as usize))
     }
 
-    fn text(&mut self) -> SqlResult<Option<String>> {
+    /// The rest of an OK packet, which begins with its length in some versions of the protocol.
+    fn message(self) -> String {
+        let rest = match self.0 {
+            [n, rest @ ..] if usize::from(*n) == rest.len() => rest,
+            rest => rest,
+        };
+        String::from_utf8_lossy(rest).into_owned()
+    }
+
+    fn short(&mut self) -> SqlResult<u16> {
+        let bytes = self.take(2)?;
+        Ok(u16::from_le_bytes([bytes[0], bytes[1]]))
+    }
+
+    fn bytes(&mut self) -> SqlResult<Option<Vec<u8>>> {
         match self.length()? {
-            Some(n) => Ok(Some(String::from_utf8_lossy(self.take(n)?).into_owned())),
+            Some(n) => Ok(Some(self.take(n)?.to_vec())),
             None => Ok(None),
         }
     }
@@ -232,10 +302,23 @@ mod tests {
         let mut packet = b"\x02ab\xfb\xfc\x2c\x01".to_vec();
         packet.extend(long.as_bytes());
         let mut reader = Reader(&packet);
-        assert_eq!(reader.text().unwrap(), Some("ab".into()));
-        assert_eq!(reader.text().unwrap(), None);
-        assert_eq!(reader.text().unwrap(), Some(long));
-        assert!(reader.text().is_err(), "nothing is left");
+        assert_eq!(reader.bytes().unwrap(), Some(b"ab".to_vec()));
+        assert_eq!(reader.bytes().unwrap(), None);
+        assert_eq!(reader.bytes().unwrap(), Some(long.into()));
+        assert!(reader.bytes().is_err(), "nothing is left");
+    }
+
+    #[test]
+    fn an_ok_packet_counts() {
+        let packet = b"\x00\xfc\x2c\x01\x07\x02\x00\x03\x00\x04done";
+        let expected = Answer {
+            affected: 300,
+            last_insert_id: 7,
+            warnings: 3,
+            info: "done".into(),
+            ..Answer::default()
+        };
+        assert_eq!(ok_packet(packet).unwrap(), expected);
     }
 
     #[test]

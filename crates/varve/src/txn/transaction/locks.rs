@@ -32,6 +32,10 @@ impl Transaction {
 
     /// How this transaction waits for a lock. Tells the lock table what rolling it back would cost.
     pub(in crate::txn) fn wait(&self) -> Wait<'_> {
+        // Who would not wait is in no deadlock.
+        if self.lock_wait.is_zero() {
+            return Wait::No;
+        }
         self.locks().set_weight(self.next_undo_no());
         Wait::For {
             timeout: self.lock_wait,
