@@ -253,7 +253,16 @@ fn essence(text: &str) -> Vec<String> {
         |line: &str| line.starts_with(" == ") || line.starts_with("The result from queries");
     let lines = text.lines().take_while(|line| !is_end(line));
     let lines = lines.filter(|line| !noise.iter().any(|noise| line.starts_with(noise)));
-    lines.map(|line| nameless(&placeless(line))).collect()
+    lines
+        .map(|line| nameless(&placeless(timeless(line))))
+        .collect()
+}
+
+/// A line of a server's log without its time.
+fn timeless(line: &str) -> &str {
+    let begins_with_digit = line.starts_with(|c: char| c.is_ascii_digit());
+    let at = line.find(" [").filter(|_| begins_with_digit);
+    at.map_or(line, |at| &line[at..])
 }
 
 /// The line, in which files have no directories: those are other ones in another checkout, and for another
@@ -466,7 +475,7 @@ mod tests {
             (
                 "a.place",
                 Failed,
-                "In \"/x/a.inc\": exec of '/x/b' --dir=/x/mtr/1",
+                "/x/test: in \"/x/a.inc\": exec of '/x/b' --dir=/x/mtr/1\n2026-01-01 1:02:03 0 [Note] x",
             ),
             ("a.skips", Skipped, ""),
             ("a.new 'x'", Failed, "query 'x' failed"),
@@ -490,7 +499,7 @@ mod tests {
             (
                 "a.place",
                 Failed,
-                "In \"/y/a.inc\": exec of '/y/b' --dir=/y/mtr/2",
+                "/y/test: in \"/y/a.inc\": exec of '/y/b' --dir=/y/mtr/2\n2026-01-02 1:02:03 0 [Note] x",
             ),
             ("a.skips", Passed, ""),
         ]);
