@@ -269,6 +269,9 @@ int ha_varve::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
     return error;
   foreign_keys.put_into(&definition.def);
   definition.def.foreign_key_checks= foreign_key_checks(thd);
+  // As InnoDB: without a word about it.
+  if (thd->is_strict_mode() && varve_brings_null(db, &definition.def))
+    return HA_ERR_CANNOT_ADD_FOREIGN;
   if (varve_code code= varve_table_create(db, &definition.def))
     return code == VARVE_BAD_FOREIGN_KEY || code == VARVE_CONSTRAINT_EXISTS ? foreign_keys.refused(thd, code)
                                                                            : report(thd, code);

@@ -199,32 +199,6 @@ int Foreign_keys::check_columns(THD *thd, TABLE *form, const Foreign_key &key, c
               "There is no index in the referenced table where the referenced columns appear as the first columns.");
 }
 
-// Whether a key may be NULL in its parent, and so in the children who follow it, where these can't have NULL.
-// A parent that is not there, or can't be opened, is not asked.
-static bool may_bring_null(THD *thd, const TABLE *form, bool is_self, const std::string &parent,
-                           const std::vector<std::string> &columns,
-                           const std::vector<std::string> &parent_columns)
-{
-  varve_table *table= nullptr;
-  // As with InnoDB the table itself is there if checks are on.
-  if (is_self && thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS))
-    return false;
-  if (!is_self && varve_table_open(db, parent.c_str(), &table))
-    return false;
-  const auto is_nullable= [form, table](const std::string &column) {
-    if (table)
-      return varve_table_is_nullable(table, column.c_str());
-    const Field *own= find_field(form, column);
-    return own && own->real_maybe_null();
-  };
-  bool found= false;
-  for (size_t i= 0; i < std::min(columns.size(), parent_columns.size()); i++)
-    found= found || (is_nullable(parent_columns[i]) && !find_field(form, columns[i])->real_maybe_null());
-  if (table)
-    varve_table_close(table);
-  return found;
-}
-
 int Foreign_keys::add(THD *thd, TABLE *form, const std::string &name, const Foreign_key &key)
 {
   Parts &parts= m_parts.emplace_back();
@@ -249,9 +223,6 @@ int Foreign_keys::add(THD *thd, TABLE *form, const std::string &name, const Fore
   for (const varve_foreign_key &other : m_keys)
     if (same_name(other.name, parts.name.c_str()))
       return HA_ERR_CANNOT_ADD_FOREIGN;  // As InnoDB: without a word about it.
-  if (!key.old && key.update_opt == FK_OPTION_CASCADE && thd->is_strict_mode() &&
-      may_bring_null(thd, form, parts.parent == name, parts.parent, parts.columns, parts.parent_columns))
-    return HA_ERR_CANNOT_ADD_FOREIGN;
   varve_foreign_key told{};
   told.name= parts.name.c_str();
   told.columns= parts.column_pointers.data();

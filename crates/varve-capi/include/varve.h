@@ -717,6 +717,11 @@ enum varve_code varve_db_close(struct varve_db *db);
 // there is one of that name.
 enum varve_code varve_table_create(const struct varve_db *db, const struct varve_table_def *def);
 
+// Whether one of the new foreign keys of a table to be created has its rows follow a parent, which is there,
+// to NULL, where they can't have NULL: such changes of the parent will be refused. False, too, if the table
+// can't be created because of an earlier foreign key. With checks off the table itself is not there.
+bool varve_brings_null(const struct varve_db *db, const struct varve_table_def *def);
+
 // Drops a table, durably. The caller sees to it that nobody uses it.
 enum varve_code varve_table_drop(const struct varve_db *db, const char *name, enum varve_foreign_key_checks checks);
 
@@ -892,9 +897,6 @@ uint32_t varve_table_n_columns(const struct varve_table *table);
 
 // A number that becomes another one when columns get other names, and is the same after a restart.
 uint64_t varve_table_names_hash(const struct varve_table *table);
-
-// Whether there is a column of this name, in any case of letters, that may be NULL.
-bool varve_table_is_nullable(const struct varve_table *table, const char *column);
 
 // Is it a temporary table? Nobody else can use it, so there is nobody to wait for.
 bool varve_table_is_temporary(const struct varve_table *table);

@@ -7,7 +7,10 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use varve::{ConstraintPrefix, Database, FlushLog, FlushMethod, LogLevel, Options, PurgeOptions};
+use varve::{
+    ConstraintPrefix, Database, FlushLog, FlushMethod, ForeignKeyChecks, LogLevel, Options,
+    PurgeOptions,
+};
 
 use crate::choice::{choice, chosen};
 use crate::collation::{Finder, c_text, text, varve_collation};
@@ -356,6 +359,41 @@ pub unsafe extern "C" fn varve_table_create(
         };
         Ok(VARVE_OK)
     })
+}
+
+/// Whether one of the new foreign keys of a table to be created has its rows follow a parent, which is there,
+/// to NULL, where they can't have NULL: such changes of the parent will be refused. False, too, if the table
+/// can't be created because of an earlier foreign key. With checks off the table itself is not there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_brings_null(
+    db: *const varve_db,
+    def: *const varve_table_def,
+) -> bool {
+    // SAFETY: CAPI-2.
+    let (db, def) = unsafe { (&*db, &*def) };
+    let mut found = false;
+    guard(&db.0, || {
+        // SAFETY: CAPI-2.
+        let engine_def = unsafe { table_def(def)? };
+        let checks = chosen("foreign_key_checks", def.foreign_key_checks)?;
+        let are_off = ForeignKeyChecks::from(checks) == ForeignKeyChecks::Off;
+        for key in engine_def.foreign_keys.iter().filter(|key| !key.kept) {
+            let parent = db.0.table(&key.parent);
+            let brings = match (key.parent == engine_def.name, &parent) {
+                (false, Ok(parent)) => engine_def.brings_null(key, parent.def()),
+                (true, _) if !are_off => engine_def.brings_null(key, &engine_def),
+                _ if are_off => continue,
+                _ => break,
+            };
+            match brings {
+                Ok(false) => {}
+                Ok(true) => found = true,
+                Err(_) => break,
+            }
+        }
+        Ok(VARVE_OK)
+    });
+    found
 }
 
 /// Drops a table, durably. The caller sees to it that nobody uses it.

@@ -82,19 +82,6 @@ pub unsafe extern "C" fn varve_table_names_hash(table: *const varve_table) -> u6
     unsafe { &*table }.table.def().names_hash()
 }
 
-/// Whether there is a column of this name, in any case of letters, that may be NULL.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn varve_table_is_nullable(
-    table: *const varve_table,
-    column: *const c_char,
-) -> bool {
-    // SAFETY: CAPI-2.
-    let (table, name) = unsafe { (&*table, text(column, "the column's name")) };
-    let def = table.table.def();
-    let at = name.ok().and_then(|name| def.column_index(name));
-    at.is_some_and(|at| def.columns[at].nullable)
-}
-
 /// Is it a temporary table? Nobody else can use it, so there is nobody to wait for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_table_is_temporary(table: *const varve_table) -> bool {

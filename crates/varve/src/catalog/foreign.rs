@@ -178,6 +178,21 @@ impl TableDef {
         names.iter().map(position).collect()
     }
 
+    /// Whether children follow `parent` to NULL by this foreign key, and can't: they don't take NULL.
+    ///
+    /// # Errors
+    ///
+    /// Why `parent` can't be its parent.
+    pub fn brings_null(&self, key: &ForeignKey, parent: &TableDef) -> Result<bool, NoParent> {
+        let (parent_columns, _) = self.parent_index(key, parent)?;
+        let mut pairs = key.columns.iter().zip(parent_columns);
+        let brings = |(column, its): (&String, usize)| {
+            let own = self.column_index(column);
+            parent.columns[its].nullable && own.is_some_and(|own| !self.columns[own].nullable)
+        };
+        Ok(key.on_update == ReferentialAction::Cascade && pairs.any(brings))
+    }
+
     /// The number of the first index that begins with these columns, whole and in this order. A secondary
     /// index goes on with the columns of the primary key.
     pub(crate) fn index_beginning_with(&self, columns: &[usize]) -> Option<usize> {
