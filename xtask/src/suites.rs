@@ -268,7 +268,8 @@ fn timeless(line: &str) -> &str {
 /// The line, in which files have no directories: those are other ones in another checkout, and for another
 /// worker.
 fn placeless(line: &str) -> String {
-    let is_end = |c: char| c.is_whitespace() || "'\"=;,".contains(c);
+    // The test program rings the bell before its name.
+    let is_end = |c: char| c.is_whitespace() || c.is_control() || "'\"=;,".contains(c);
     let words = line.split_inclusive(is_end);
     let placeless = words.map(|word| match word.rsplit_once('/') {
         Some(_) if word.contains("/mtr/") => "a file of the test's ",
@@ -475,7 +476,7 @@ mod tests {
             (
                 "a.place",
                 Failed,
-                "/x/test: in \"/x/a.inc\": exec of '/x/b' --dir=/x/mtr/1\n2026-01-01 1:02:03 0 [Note] x",
+                "\u{7}/x/test: in \"/x/a.inc\": exec of '/x/b' --dir=/x/mtr/1\n2026-01-01 1:02:03 0 [Note] x",
             ),
             ("a.skips", Skipped, ""),
             ("a.new 'x'", Failed, "query 'x' failed"),
@@ -499,7 +500,7 @@ mod tests {
             (
                 "a.place",
                 Failed,
-                "/y/test: in \"/y/a.inc\": exec of '/y/b' --dir=/y/mtr/2\n2026-01-02 1:02:03 0 [Note] x",
+                "\u{7}/y/test: in \"/y/a.inc\": exec of '/y/b' --dir=/y/mtr/2\n2026-01-02 1:02:03 0 [Note] x",
             ),
             ("a.skips", Passed, ""),
         ]);
