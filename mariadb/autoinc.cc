@@ -28,6 +28,28 @@ void ha_varve::count_refused()
     varve_table_raise_auto_increment(m_table, ulonglong(value) + 1);
 }
 
+// The first number beyond `value` that is `offset` modulo `step`; the greatest number if there is none.
+static ulonglong next_of(ulonglong value, ulonglong step, ulonglong offset)
+{
+  const ulonglong beyond= (value % step + step - offset % step) % step;
+  return step - beyond < ~0ULL - value ? value + (step - beyond) : ~0ULL;
+}
+
+// A row is there: the counter moves on by the step that values were asked for last, as in InnoDB. Where that
+// is one, the engine has moved it.
+void ha_varve::count_written(const uchar *record)
+{
+  Field *const counted= table->next_number_field;
+  if (m_counter_step <= 1 || !counted)
+    return;
+  const my_ptrdiff_t place= record - table->record[0];
+  counted->move_field_offset(place);
+  const longlong value= counted->val_int();
+  counted->move_field_offset(-place);
+  if (value > 0 || (counted->flags & UNSIGNED_FLAG))
+    varve_table_raise_auto_increment(m_table, next_of(ulonglong(value), m_counter_step, m_counter_offset));
+}
+
 // How the statement draws values of the counter: varve_autoinc_lock_mode, as InnoDB reads its own.
 static varve_auto_increment_lock counter_lock(THD *thd)
 {
@@ -58,6 +80,8 @@ void ha_varve::get_auto_increment(ulonglong offset, ulonglong increment, ulonglo
 {
   if (increment <= 1)
     increment= offset= 1;
+  m_counter_step= increment;
+  m_counter_offset= offset;
   *first= ~0ULL;
   // Rows with a value of their own have not moved the counter yet.
   if ((m_counter_failure= insert_kept_rows()))
@@ -78,7 +102,12 @@ void ha_varve::get_auto_increment(ulonglong offset, ulonglong increment, ulonglo
     m_counter_failure= failed(code);
     return;
   }
-  const ulonglong beyond= (at + increment - offset % increment) % increment;
-  *first= beyond ? at + (increment - beyond) : at;
+  const ulonglong beyond= (at % increment + increment - offset % increment) % increment;
+  const ulonglong up= beyond ? increment - beyond : 0;
+  // The greatest number says that there is none. Where it follows, the server rounds up itself, and tells.
+  *first= up < ~0ULL - at ? at + up : at;
   *reserved= wanted;
+  // Whoever counts by another step goes on behind all of them.
+  if (used_up && increment > 1 && *first < ~0ULL - used_up)
+    varve_table_raise_auto_increment(m_table, *first + used_up);
 }

@@ -130,17 +130,23 @@ int ha_varve::insert_kept_rows()
     return 0;
   const uint32_t width= uint32_t(m_row_plan.size());
   const varve_value *const values= m_kept_values.data();
+  const auto record= [&](size_t row) { return &m_kept_records[row * table_share->reclength]; };
   varve_code code= varve_insert_many(m_txn, m_table, values, width, uint32_t(rows));
+  for (size_t row= 0; !code && row < rows; row++)
+    count_written(record(row));
   if (code == VARVE_DUPLICATE_KEY || code == VARVE_NO_REFERENCED_ROW || code == VARVE_TOO_LARGE ||
       code == VARVE_INVALID)
   {
     size_t row= 0;
-    while (!(code= varve_insert(m_txn, m_table, values + row * width, width, VARVE_DUPLICATE_SHARE)) &&
-           ++row < rows)
-      ;
+    while (!(code= varve_insert(m_txn, m_table, values + row * width, width, VARVE_DUPLICATE_SHARE)))
+    {
+      count_written(record(row));
+      if (++row == rows)
+        break;
+    }
     if (code)
     {
-      memcpy(table->record[0], &m_kept_records[row * table_share->reclength], table_share->reclength);
+      memcpy(table->record[0], record(row), table_share->reclength);
       m_kept_states[row].restore(ha_thd());
       if (code == VARVE_DUPLICATE_KEY)
         count_refused();

@@ -18,6 +18,8 @@
 
 #include "mysqld.h"
 
+#include <algorithm>
+
 namespace varve_plugin {
 
 // The engine's limit, and InnoDB's.
@@ -237,7 +239,7 @@ int Definition::build(const TABLE *form, const std::string &name, bool temporary
   }
   def= varve_table_def{name.c_str(),     m_columns.data(), uint32_t(m_columns.size()), m_primary.data(),
                        uint32_t(m_primary.size()), m_indexes.data(), uint32_t(m_indexes.size()), nullptr, 0,
-                       VARVE_CHECK_REFERENCES, UINT32_MAX, nullptr, temporary};
+                       VARVE_CHECK_REFERENCES, UINT32_MAX, nullptr, temporary, nullptr};
   if (m_system_time.describe(form, m_column_of_field))
     def.system_time= &m_system_time;
   if (const Field *counted= form->found_next_number_field)
@@ -253,13 +255,26 @@ int Definition::build(const TABLE *form, const std::string &name, bool temporary
 
 using namespace varve_plugin;
 
+// The server puts the table's name behind what the user says.
+static std::string directory_of(const char *data_file_name)
+{
+  return data_file_name ? std::string(data_file_name, dirname_length(data_file_name)) : std::string();
+}
+
+// InnoDB's error, and the engine's words in a warning.
+static int no_place(THD *thd, varve_code code)
+{
+  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG, "VARVE: %s", varve_last_error());
+  return code == VARVE_ALREADY_EXISTS ? HA_ERR_TABLESPACE_EXISTS : HA_ERR_GENERIC;
+}
+
 int ha_varve::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
 {
   THD *thd= ha_thd();
   const std::string name= table_name(path);
   Definition definition;
   Foreign_keys foreign_keys;
-  if (int error= check_statement(info))
+  if (int error= check_places(thd, info))
     return error;
   if (int error= check_options(thd, form->s))
     return error;
@@ -269,12 +284,19 @@ int ha_varve::create(const char *path, TABLE *form, HA_CREATE_INFO *info)
     return error;
   foreign_keys.put_into(&definition.def);
   definition.def.foreign_key_checks= foreign_key_checks(thd);
+  const std::string directory= directory_of(info->data_file_name);
+  if (!directory.empty())
+    definition.def.data_directory= directory.c_str();
   // As InnoDB: without a word about it.
   if (thd->is_strict_mode() && varve_brings_null(db, &definition.def))
     return HA_ERR_CANNOT_ADD_FOREIGN;
   if (varve_code code= varve_table_create(db, &definition.def))
+  {
+    if (!directory.empty() && (code == VARVE_IO || code == VARVE_INVALID || code == VARVE_ALREADY_EXISTS))
+      return no_place(thd, code);
     return code == VARVE_BAD_FOREIGN_KEY || code == VARVE_CONSTRAINT_EXISTS ? foreign_keys.refused(thd, code)
                                                                            : report(thd, code);
+  }
   if (!form->found_next_number_field || info->auto_increment_value <= 1)
     return 0;
   varve_table *table;
@@ -315,8 +337,17 @@ static int not_renamed(int error)
   return error;
 }
 
+// Whether the database of this table is there. Of the table that RENAME makes the server does not know.
+static bool has_database(const char *path)
+{
+  const std::string whole(path);
+  return my_access(whole.substr(0, whole.find_last_of('/')).c_str(), F_OK) == 0;
+}
+
 int ha_varve::rename_table(const char *from_path, const char *to_path)
 {
+  if (!has_database(to_path))
+    return HA_ERR_GENERIC;  // as InnoDB says; the engine would make the directory
   const std::string from= table_name(from_path), to= table_name(to_path);
   if (int error= wait_for_others(ha_thd(), from))
     return not_renamed(error);
@@ -343,6 +374,16 @@ int ha_varve::truncate()
 
 void ha_varve::update_create_info(HA_CREATE_INFO *info)
 {
+  const char *directory= m_table ? varve_table_data_directory(m_table) : nullptr;
+  if (directory)
+  {
+    // The server takes off the table's name, a partition's in place. A partitioned table keeps the pointer,
+    // and hands it on: the text is written where it was.
+    m_data_file.reserve(strlen(directory) + m_name.size());
+    m_data_file= directory;
+    m_data_file.append(m_name, m_name.find('/'));
+    info->data_file_name= &m_data_file[0];
+  }
   if (info->used_fields & HA_CREATE_USED_AUTO)
     return;
   this->info(HA_STATUS_AUTO);
@@ -354,9 +395,14 @@ static bool renames_columns(const Alter_inplace_info *alter)
   return alter->handler_flags & (ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN);
 }
 
+static bool sets_counter(const Alter_inplace_info *alter)
+{
+  return alter->create_info->used_fields & HA_CREATE_USED_AUTO;
+}
+
 // Names are in the engine's definition, which explains the table without the server: those of columns are
-// changed there, for those of indexes the table is copied. An indexed virtual column's values are in its
-// rows.
+// changed there, for those of indexes the table is copied. So is the AUTO_INCREMENT counter. An indexed
+// virtual column's values are in its rows.
 enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *altered,
                                                                      Alter_inplace_info *alter)
 {
@@ -364,9 +410,11 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
     return HA_ALTER_ERROR;
   if (alter->handler_flags & (ALTER_RENAME_INDEX | ALTER_VIRTUAL_GCOL_EXPR))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  // Of several partitions some would have the new names after a crash.
+  // Of several partitions some would have the new names after a crash, and so it is of names and counter.
   const bool is_one= table_share->tmp_table == NO_TMP_TABLE && table_share->db_type() == ht;
-  if (renames_columns(alter) && !is_one)
+  if ((renames_columns(alter) || sets_counter(alter)) && !is_one)
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (renames_columns(alter) && sets_counter(alter))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const enum_alter_inplace_result how= handler::check_if_supported_inplace_alter(altered, alter);
   // If the table is copied, create() looks at its options.
@@ -376,26 +424,62 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
   return how;
 }
 
-// What is in the engine's definition becomes what the .frm file will say, which takes its place next.
-bool ha_varve::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *alter, bool commit)
+// The greatest value in the AUTO_INCREMENT column; 0 if none moves the counter.
+int ha_varve::greatest_counted(ulonglong *greatest)
 {
-  if (!commit || !renames_columns(alter))
-    return handler::commit_inplace_alter_table(altered, alter, commit);
-  THD *thd= ha_thd();
+  *greatest= 0;
+  const uint index= table_share->next_number_index;
+  MY_BITMAP *const columns= table->prepare_for_keyread(index);
+  int error= ha_index_init(index, true);
+  if (!error)
+  {
+    const bool falls= table->key_info[index].key_part->key_part_flag & HA_REVERSE_SORT;
+    error= falls ? ha_index_first(table->record[0]) : ha_index_last(table->record[0]);
+    Field *const counted= table->found_next_number_field;
+    if (!error && (counted->val_int() > 0 || (counted->flags & UNSIGNED_FLAG)))
+      *greatest= ulonglong(counted->val_int());
+    ha_index_end();
+  }
+  table->restore_column_maps_after_keyread(columns);
+  return error == HA_ERR_END_OF_FILE ? 0 : error;
+}
+
+// The counter becomes `next`, or what follows the rows that are there.
+int ha_varve::set_counter(ulonglong next)
+{
+  if (!table->found_next_number_field)
+    return 0;
+  ulonglong greatest;
+  if (int error= greatest_counted(&greatest))
+    return error;
+  const ulonglong least= greatest == ~0ULL ? greatest : greatest + 1;
+  const varve_code code= varve_table_set_auto_increment(m_table, std::max(next, least));
+  return code ? report(ha_thd(), code) : 0;
+}
+
+int ha_varve::rename_columns(TABLE *altered)
+{
   std::vector<const char *> names;
   for (Field **field= altered->field; *field; field++)
     if (is_stored(altered, *field))
       names.push_back((*field)->field_name.str);
+  close_table();
+  const varve_code code= varve_table_rename_columns(db, m_name.c_str(), names.data(), uint32_t(names.size()));
+  const int error= code ? report(ha_thd(), code) : 0;
+  const int reopened= open_table();
+  return error ? error : reopened;
+}
+
+// What is in the engine's definition becomes what the .frm file will say, which takes its place next.
+bool ha_varve::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *alter, bool commit)
+{
+  if (!commit || !(renames_columns(alter) || sets_counter(alter)))
+    return handler::commit_inplace_alter_table(altered, alter, commit);
+  THD *thd= ha_thd();
   int error= wait_for_others(thd, m_name);
   if (!error)
-  {
-    close_table();
-    const varve_code code= varve_table_rename_columns(db, m_name.c_str(), names.data(),
-                                                      uint32_t(names.size()));
-    error= code ? report(thd, code) : 0;
-    const int reopened= open_table();
-    error= error ? error : reopened;
-  }
+    error= renames_columns(alter) ? rename_columns(altered)
+                                  : set_counter(alter->create_info->auto_increment_value);
   if (error && !thd->is_error())
     print_error(error, MYF(0));
   return error;
@@ -412,7 +496,7 @@ bool ha_varve::check_if_incompatible_data(HA_CREATE_INFO *info, uint table_chang
 {
   if (table_changes != IS_EQUAL_YES)
     return COMPATIBLE_DATA_NO;
-  if ((info->used_fields & (HA_CREATE_USED_AUTO | HA_CREATE_USED_ROW_FORMAT | HA_CREATE_USED_KEY_BLOCK_SIZE)))
+  if (info->used_fields & (HA_CREATE_USED_ROW_FORMAT | HA_CREATE_USED_KEY_BLOCK_SIZE))
     return COMPATIBLE_DATA_NO;
   return COMPATIBLE_DATA_YES;
 }

@@ -15,6 +15,8 @@
 #include "sql_table.h"
 
 #include <algorithm>
+
+#include <algorithm>
 #include <ctime>
 #include <mutex>
 
@@ -546,6 +548,16 @@ bool ha_varve::get_foreign_dup_key(char *child, uint child_size, char *index, ui
   return true;
 }
 
+// What becomes of a column; null if it goes.
+static const Create_field *kept(const Alter_inplace_info *alter, const std::string &column)
+{
+  List_iterator_fast<Create_field> fields(alter->alter_info->create_list);
+  while (const Create_field *field= fields++)
+    if (field->field && same_name(field->field->field_name.str, column.c_str()))
+      return field;
+  return nullptr;
+}
+
 // What these columns are called when the statement is done.
 static std::vector<std::string> names_after(const Alter_inplace_info *alter, std::vector<std::string> columns)
 {
@@ -553,12 +565,28 @@ static std::vector<std::string> names_after(const Alter_inplace_info *alter, std
   for (const std::string &column : columns)
   {
     names.push_back(column);
-    List_iterator_fast<Create_field> fields(alter->alter_info->create_list);
-    while (const Create_field *field= fields++)
-      if (field->field && same_name(field->field->field_name.str, column.c_str()))
-        names.back().assign(field->field_name.str, field->field_name.length);
+    if (const Create_field *field= kept(alter, column))
+      names.back().assign(field->field_name.str, field->field_name.length);
   }
   return names;
+}
+
+// Whether one of these columns gets another type, or goes with the primary key. InnoDB copies for that, too,
+// and before a copy the server refuses it in its own words.
+static bool is_copied_for(const TABLE *table, const Alter_inplace_info *alter,
+                          const std::vector<std::string> &columns)
+{
+  const uint number= table->s->primary_key;
+  const KEY *const primary= number == MAX_KEY ? nullptr : &table->key_info[number];
+  KEY **const end= alter->index_drop_buffer + alter->index_drop_count;
+  const bool drops_primary= std::find(alter->index_drop_buffer, end, primary) != end;
+  for (const std::string &column : columns)
+  {
+    const Create_field *const field= kept(alter, column);
+    if (field ? !field->field->is_equal(*field) : drops_primary)
+      return true;
+  }
+  return false;
 }
 
 // An index that a foreign key needs stays, on either side.
@@ -578,7 +606,8 @@ bool ha_varve::keeps_foreign_keys_served(const TABLE *altered, const Alter_inpla
     needed.push_back(key.parent_columns);
   for (const std::vector<std::string> &columns : needed)
   {
-    if (is_served(altered, names_after(alter, columns)) == Served::YES)
+    if (is_copied_for(table, alter, columns) ||
+        is_served(altered, names_after(alter, columns)) == Served::YES)
       continue;
     for (uint i= 0; i < alter->index_drop_count; i++)
     {

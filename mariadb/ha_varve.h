@@ -155,7 +155,11 @@ private:
   int insert_kept_rows();
   void forget_kept_rows();
   void count_refused();
+  void count_written(const uchar *record);
   bool keeps_foreign_keys_served(const TABLE *altered, const Alter_inplace_info *alter);
+  int greatest_counted(ulonglong *greatest);
+  int set_counter(ulonglong next);
+  int rename_columns(TABLE *altered);
   int open_table();
   void close_table();
   uint engine_index(uint index) const;
@@ -175,6 +179,15 @@ private:
   int give(uchar *buf);
   int next(decltype(varve_cursor_next_rows) *rows, decltype(varve_cursor_next) *row, uchar *buf);
   int settle();
+  // Where a search or a move that found no row has left HANDLER (turning.cc).
+  enum Place { AT_ROW, BEFORE_FIRST, BEHIND_KEY, AFTER_LAST };
+  int moved_beyond(Place place, int error);
+  int missed(const uchar *key, key_part_map parts, ha_rkey_function find, int error);
+  int no_more(const uchar *key, uint length, int error);
+  void stand_behind(const uchar *key, uint length);
+  int next_from_place(uchar *buf);
+  int prev_from_place(uchar *buf);
+  int from_missed_key(uchar *buf, ha_rkey_function find);
   varve_lock scan_lock() const;
   void forget_ahead() { m_ahead= m_passed= 0; }
   int failed(varve_code code);
@@ -183,6 +196,8 @@ private:
   // Engine name of the table, and the table; null while it is closed, or if TRUNCATE could not open it again.
   std::string m_name;
   varve_table *m_table;
+  // What the server was told of a data directory.
+  std::string m_data_file;
 
   varve_plugin::Row_plan m_row_plan;
   std::vector<varve_plugin::Key_plan> m_key_plans;  // by the server's index numbers
@@ -226,6 +241,9 @@ private:
   uint32_t m_ahead;
   uint32_t m_passed;
 
+  Place m_place= AT_ROW;
+  std::vector<uchar> m_missed_key;  // if that is BEHIND_KEY
+
   // The server's way of reading many ranges, on top of the calls above.
   DsMrr_impl m_mrr;
 
@@ -268,6 +286,9 @@ private:
   // For how many rows of the statement, this one included, values of the counter were asked for; 0: for none
   // yet, or they are over.
   ulonglong m_rows_to_number= 0;
+  // How values of the counter were asked for last.
+  ulonglong m_counter_step= 1;
+  ulonglong m_counter_offset= 1;
 };
 
 #endif

@@ -421,6 +421,7 @@ int ha_varve::start_search()
 {
   Index &index= *m_index;
   forget_ahead();
+  m_place= AT_ROW;
   // HANDLER goes on in later statements and transactions: what is read then is theirs.
   m_reads_ahead= m_lock == VARVE_NO_LOCK && thd_sql_command(table->in_use) != SQLCOM_HA_READ;
   const bool suffice= &index != &m_indexes[0] && m_lock == VARVE_NO_LOCK && keys_give_all(index);
@@ -543,8 +544,9 @@ int ha_varve::index_read_map(uchar *buf, const uchar *key, key_part_map parts, e
       return failed(code);
   if (int error= start_search())
     return error;
-  return fetched(varve_cursor_seek(m_current, m_txn, values, n, match, scan_lock(), &m_row), buf,
-                 HA_ERR_KEY_NOT_FOUND);
+  const int error= fetched(varve_cursor_seek(m_current, m_txn, values, n, match, scan_lock(), &m_row), buf,
+                           HA_ERR_KEY_NOT_FOUND);
+  return error ? missed(key, parts, find, error) : 0;
 }
 
 int ha_varve::index_read_last_map(uchar *buf, const uchar *key, key_part_map parts)
@@ -588,20 +590,27 @@ int ha_varve::settle()
 
 int ha_varve::index_next(uchar *buf)
 {
-  return next(varve_cursor_next_rows, varve_cursor_next, buf);
+  if (m_place != AT_ROW)
+    return next_from_place(buf);
+  const int error= next(varve_cursor_next_rows, varve_cursor_next, buf);
+  return error ? moved_beyond(AFTER_LAST, error) : 0;
 }
 
 // `key` is the one of the index_read_map before, which the cursor remembers.
-int ha_varve::index_next_same(uchar *buf, const uchar *, uint)
+int ha_varve::index_next_same(uchar *buf, const uchar *key, uint length)
 {
-  return next(varve_cursor_next_same_rows, varve_cursor_next_same, buf);
+  const int error= next(varve_cursor_next_same_rows, varve_cursor_next_same, buf);
+  return error ? no_more(key, length, error) : 0;
 }
 
 int ha_varve::index_prev(uchar *buf)
 {
+  if (m_place != AT_ROW)
+    return prev_from_place(buf);
   if (int error= settle())
     return error;
-  return fetched(varve_cursor_prev(m_current, m_txn, &m_row), buf, HA_ERR_END_OF_FILE);
+  const int error= fetched(varve_cursor_prev(m_current, m_txn, &m_row), buf, HA_ERR_END_OF_FILE);
+  return error ? moved_beyond(BEFORE_FIRST, error) : 0;
 }
 
 int ha_varve::index_first(uchar *buf)
@@ -763,6 +772,8 @@ int ha_varve::write_row(const uchar *record)
                                       on_duplicate);
   if (code == VARVE_DUPLICATE_KEY)
     count_refused();
+  else if (!code && record == table->record[0])
+    count_written(record);
   return written(code);
 }
 

@@ -1,8 +1,8 @@
 // options.cc: what CREATE TABLE and ALTER TABLE ask for beyond columns and indexes.
 //
 // An option that the engine does not implement is never ignored in silence. Where the user relies on it (who
-// may read a file, where it is) the statement is refused, by name: in a
-// replica, too, whose thread stops then, for a table without what the source promises can't be mended later.
+// may read a file) the statement is refused, by name: in a replica, too, whose thread stops then, for a table
+// without what the source promises can't be mended later.
 // An option that only saves space or advises the optimizer gives a warning, and in a replica, which has no
 // client, in the error log. The table keeps it in its definition.
 
@@ -58,11 +58,19 @@ int check_options(THD *thd, const TABLE_SHARE *share)
   return 0;
 }
 
-int check_statement(const HA_CREATE_INFO *info)
+// As InnoDB.
+int check_places(THD *thd, const HA_CREATE_INFO *info)
 {
-  if (info->data_file_name || info->index_file_name)
-    return refuse("DATA DIRECTORY and INDEX DIRECTORY");
-  return 0;
+  int error= 0;
+  const auto refuse= [&](const char *why) {
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_ILLEGAL_HA_CREATE_OPTION, "VARVE: %s", why);
+    error= HA_WRONG_CREATE_OPTION;
+  };
+  if (info->data_file_name && info->tmp_table())
+    refuse("DATA DIRECTORY cannot be used for TEMPORARY tables.");
+  if (info->index_file_name)
+    refuse("INDEX DIRECTORY is not supported");
+  return error;
 }
 
 }  // namespace varve_plugin

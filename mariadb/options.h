@@ -22,7 +22,7 @@ extern ha_create_table_option table_options[];
 int check_options(THD *thd, const TABLE_SHARE *share);
 
 // The same for what is not known of a table but only of the statement that makes it.
-int check_statement(const HA_CREATE_INFO *info);
+int check_places(THD *thd, const HA_CREATE_INFO *info);
 
 }  // namespace varve_plugin
 

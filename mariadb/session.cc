@@ -90,6 +90,8 @@ int Session::start_statement(THD *thd)
   if (int error= begin(thd))
     return error;
   varve_txn_set_lock_wait_timeout(m_txn, lock_wait_timeout_ms(thd));
+  // In a deadlock others give way, as in InnoDB: tables without transactions would keep what it did.
+  varve_txn_set_spared(m_txn, thd->transaction->all.modified_non_trans_table);
   varve_txn_set_foreign_key_checks(m_txn, !thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS));
   if (varve_code code= varve_txn_start_statement(m_txn))
     return report(thd, code);

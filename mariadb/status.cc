@@ -39,8 +39,8 @@ struct Section
 const char *section_title(const char *subsystem)
 {
   static const char *const titles[][2]= {
-    {"transaction", "TRANSACTION COUNTERS"}, {"purge", "PURGE"}, {"undo", "UNDO TABLESPACES"}, {"lock", "LOCKS"},
-    {"dml", "ROW OPERATIONS"}, {"log", "LOG COUNTERS"}, {"buffer", "BUFFER POOL COUNTERS"}, {"file_system", "FILES"}};
+    {"transaction", "TRANSACTION COUNTERS"}, {"purge", "PURGE"}, {"history", "HISTORY STORE COUNTERS"},
+    {"undo", "UNDO TABLESPACES"}, {"lock", "LOCKS"}, {"dml", "ROW OPERATIONS"}, {"log", "LOG COUNTERS"}, {"buffer", "BUFFER POOL COUNTERS"}, {"file_system", "FILES"}};
   for (const auto &[name, title] : titles)
     if (!strcmp(name, subsystem))
       return title;

@@ -6,6 +6,7 @@
 #include "engine.h"
 
 #include "mysqld.h"
+#include "sys_vars_shared.h"
 #include "table_cache.h"
 
 #include <algorithm>
@@ -42,6 +43,9 @@ static unsigned long long max_undo_log_size;
 static unsigned long long max_purge_lag;
 static unsigned long max_purge_lag_delay;
 static my_bool undo_log_truncate;
+static my_bool history_store;
+static unsigned long history_store_delay;
+static unsigned long long history_store_max_size;
 static my_bool doublewrite;
 static my_bool use_native_aio;
 static unsigned long flush_method;
@@ -324,6 +328,53 @@ static MYSQL_SYSVAR_ULONG(max_purge_lag_delay, max_purge_lag_delay, PLUGIN_VAR_R
   "By how many microseconds varve_max_purge_lag delays a row change at most; 0: by none.",
   nullptr, update_purge<unsigned long>, 50000, 0, 10000000, 0);
 
+static varve_history_options history_options()
+{
+  return {bool(history_store), history_store_delay, history_store_max_size};
+}
+
+// The server keeps the values within the bounds, and check_history_size what it does not know of.
+template<typename T> static void update_history(THD *, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  *static_cast<T *>(to)= *static_cast<const T *>(from);
+  const varve_history_options options= history_options();
+  varve_db_set_history(db, &options);
+}
+
+static const unsigned long long least_history_size= 1ULL << 20;
+
+// 0 is a value of its own, far below the least one.
+static bool is_too_small_history(unsigned long long bytes)
+{
+  return bytes > 0 && bytes < least_history_size;
+}
+
+static int check_history_size(THD *thd, struct st_mysql_sys_var *, void *to, struct st_mysql_value *value)
+{
+  long long bytes;
+  if (value->val_int(value, &bytes))
+    return 1;
+  const bool is_negative= bytes < 0 && !value->is_unsigned(value);
+  const auto wanted= static_cast<unsigned long long>(bytes);
+  const bool is_adjusted= is_negative || is_too_small_history(wanted);
+  const unsigned long long nearest= is_negative ? 0 : least_history_size;
+  *static_cast<unsigned long long *>(to)= is_adjusted ? nearest : wanted;
+  return throw_bounds_warning(thd, "varve_history_store_max_size", is_adjusted, value->is_unsigned(value), bytes);
+}
+
+static MYSQL_SYSVAR_BOOL(history_store, history_store, PLUGIN_VAR_OPCMDARG,
+  "Purge goes on behind old read views, and copies what they need to the history store. OFF: it waits for them, but for those that "
+  "rely on the store already.",
+  nullptr, update_history<my_bool>, TRUE);
+
+static MYSQL_SYSVAR_ULONG(history_store_delay, history_store_delay, PLUGIN_VAR_RQCMDARG,
+  "For how many milliseconds a read view holds purge back before purge goes on behind it.",
+  nullptr, update_history<unsigned long>, 1000, 0, 3600000, 0);
+
+static MYSQL_SYSVAR_ULONGLONG(history_store_max_size, history_store_max_size, PLUGIN_VAR_RQCMDARG,
+  "How large the history store may become, in bytes: 1 MiB at least; 0: a tenth of the file system. While it is full purge waits.",
+  check_history_size, update_history<unsigned long long>, 0, 0, ~0ULL, 0);
+
 // The number of an undo tablespace; 0 means nothing. At most a minute: the statement can't be killed
 // meanwhile.
 static int truncate_undo(THD *, struct st_mysql_sys_var *, void *to, struct st_mysql_value *value)
@@ -505,6 +556,9 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(flush_method),
   MYSQL_SYSVAR(flushing_avg_loops),
   MYSQL_SYSVAR(force_recovery),
+  MYSQL_SYSVAR(history_store),
+  MYSQL_SYSVAR(history_store_delay),
+  MYSQL_SYSVAR(history_store_max_size),
   MYSQL_SYSVAR(io_capacity),
   MYSQL_SYSVAR(io_capacity_max),
   MYSQL_SYSVAR(lock_memory_size),
@@ -568,9 +622,19 @@ static void reconcile_flush_variables()
   }
 }
 
+static void reconcile_history_variables()
+{
+  if (!is_too_small_history(history_store_max_size))
+    return;
+  sql_print_warning("VARVE: varve_history_store_max_size %llu is too small; it is set to %llu", history_store_max_size,
+                    least_history_size);
+  history_store_max_size= least_history_size;
+}
+
 varve_options options_from_variables()
 {
   reconcile_flush_variables();
+  reconcile_history_variables();
   varve_options options;
   varve_options_default(&options);
   options.page_size= uint32_t(page_size);
@@ -593,6 +657,7 @@ varve_options options_from_variables()
   options.force_recovery= uint8_t(force_recovery);
   options.lock_memory_bytes= lock_memory_size;
   options.purge= purge_options();
+  options.history= history_options();
   options.create_if_missing= true;
   options.find_collation= find_collation;
   options.log= log_message;

@@ -106,10 +106,17 @@ int recover(handlerton *, XID *list, uint length)
 
 // The binary log wants to forget the transactions that it would repeat after a crash. If the engine has
 // failed, it is never told that it may: a restart needs them.
+//
+// Waits for the log, though it may not have to: the server keeps those who have been told of in a list, and
+// loses or repeats some if a second engine tells of a file again, from another thread, while the list is
+// worked through. RESET MASTER then names a file that is gone as the checkpoint of the new one, and the next
+// start after a crash fails.
 void commit_checkpoint_request(void *cookie)
 {
-  if (varve_db_notify_durable(db, commit_checkpoint_notify_ha, cookie))
+  if (varve_db_flush_log(db))
     sql_print_error("VARVE: cannot make commits durable: %s", varve_last_error());
+  else
+    commit_checkpoint_notify_ha(cookie);
 }
 
 }  // namespace
@@ -130,6 +137,8 @@ int Session::prepare(THD *thd, bool all)
   if (lets_go)
   {
     m_prepared_xid= id;
+    if (varve_code code= varve_txn_release_searches(m_txn))
+      return report(thd, code);
     if (varve_code code= varve_txn_detach(m_txn, &m_is_prepared))
       return report(thd, code);
     return 0;

@@ -169,6 +169,15 @@ impl<'a> BenchServer<'a> {
         self.engines.iter().enumerate().map(database).collect()
     }
 
+    /// Bytes of the files of a database.
+    pub fn bytes_of(&self, database: &Sysbench<'_>) -> Result<u64> {
+        let mut bytes = 0;
+        for entry in fs::read_dir(self.dir.join(&database.database))? {
+            bytes += entry?.metadata()?.len();
+        }
+        Ok(bytes)
+    }
+
     /// Measures the engines one after the other.
     pub fn each<T>(
         &mut self,

@@ -1,7 +1,5 @@
 //! `bench bigtable`: a table of 1 GiB under a buffer pool of 32 MiB: read_write completes, in bounded memory.
 
-use std::fs;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -54,7 +52,7 @@ pub fn run(workspace: &Workspace, args: &BigtableArgs) -> Result<()> {
     let begin = Instant::now();
     sysbench.prepare("oltp_read_write", 1)?;
     let prepared = begin.elapsed();
-    let bytes = bytes_below(&server.dir.join(&sysbench.database))?;
+    let bytes = server.bytes_of(sysbench)?;
     let filled = memory("VmRSS")?;
     let report = sysbench.run(
         "oltp_read_write",
@@ -90,12 +88,4 @@ pub fn run(workspace: &Workspace, args: &BigtableArgs) -> Result<()> {
         "rss_filled_mib": mib(filled), "rss_mib": mib(rss), "rss_peak_mib": mib(peak),
     }));
     Ok(())
-}
-
-fn bytes_below(dir: &Path) -> Result<u64> {
-    let mut bytes = 0;
-    for entry in fs::read_dir(dir)? {
-        bytes += entry?.metadata()?.len();
-    }
-    Ok(bytes)
 }

@@ -3,7 +3,7 @@
 //!
 //! Throughput is a status variable that counts (`Com_commit`, `Com_update`), read about every 100 ms; a rate
 //! is the difference of two readings by the time that really passed between them. The history length is such
-//! a variable too, so one sampler sees both.
+//! a variable too, so one sampler sees both. What is no status variable (the size of a file) it asks a probe.
 
 use std::fmt::Display;
 use std::ops::Range;
@@ -74,10 +74,27 @@ impl Load {
 
     /// As `start`, with updates of an indexed column, each of one row of the first table and a transaction.
     pub fn updates(table: &Sysbench<'_>, threads: u32, most: u64) -> Result<Load> {
-        let (database, rows) = (table.database.clone(), table.rows);
-        Load::start(&table.socket, threads, most, move |client, rng| {
+        Self::updates_of(table, 1, threads, most, None)
+    }
+
+    /// The same of the `n`-th table, with at most `rate` updates a second of all clients together.
+    pub fn updates_of(
+        tables: &Sysbench<'_>,
+        n: u32,
+        threads: u32,
+        most: u64,
+        rate: Option<u64>,
+    ) -> Result<Load> {
+        let (database, rows) = (tables.database.clone(), tables.rows);
+        let (begun, turns) = (Instant::now(), AtomicU64::new(0));
+        Load::start(&tables.socket, threads, most, move |client, rng| {
+            if let Some(rate) = rate {
+                let turn = turns.fetch_add(1, Ordering::Relaxed);
+                let due = begun + Duration::from_secs_f64(turn as f64 / rate as f64);
+                thread::sleep(due.saturating_duration_since(Instant::now()));
+            }
             let id = rng.u64(1..=rows);
-            let sql = format!("UPDATE {database}.sbtest1 SET k = k + 1 WHERE id = {id}");
+            let sql = format!("UPDATE {database}.sbtest{n} SET k = k + 1 WHERE id = {id}");
             client.query(&sql).map(drop)
         })
     }
@@ -118,6 +135,9 @@ impl Drop for Load {
     }
 }
 
+/// Reads a figure that is no status variable, for the sampler.
+pub type Probe = Box<dyn FnMut() -> Result<u64> + Send>;
+
 /// Reads status variables with a `WINDOW` between two readings, on a connection and in a thread of its own.
 pub struct Sampler {
     stop: Arc<AtomicBool>,
@@ -126,20 +146,31 @@ pub struct Sampler {
 
 impl Sampler {
     pub fn start(socket: &Path, variables: &[&str]) -> Result<Sampler> {
+        Self::start_with(socket, variables, Vec::new())
+    }
+
+    /// The same, with probes besides: their names must differ from those of the variables.
+    pub fn start_with(
+        socket: &Path,
+        variables: &[&str],
+        probes: Vec<(&str, Probe)>,
+    ) -> Result<Sampler> {
         let mut client = Client::connect(socket)?;
         let stop = Arc::<AtomicBool>::default();
         let stopped = stop.clone();
         let mut samples = Samples {
             variables: variables.iter().map(|name| name.to_string()).collect(),
+            probed: probes.iter().map(|(name, _)| name.to_string()).collect(),
             readings: Vec::new(),
         };
+        let mut probes: Vec<Probe> = probes.into_iter().map(|(_, probe)| probe).collect();
         // Names that are not there are told at once.
-        samples.read(&mut client)?;
+        samples.read(&mut client, &mut probes)?;
         let thread = thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
                 // No reading makes up for a late one: the windows would be too short to say anything.
                 thread::sleep(WINDOW);
-                samples.read(&mut client)?;
+                samples.read(&mut client, &mut probes)?;
             }
             Ok(samples)
         });
@@ -156,23 +187,44 @@ impl Sampler {
 /// What a sampler read.
 pub struct Samples {
     variables: Vec<String>,
+    /// The names of what the probes read; their figures stand behind those of the variables.
+    probed: Vec<String>,
     readings: Vec<(Instant, Vec<u64>)>,
 }
 
 impl Samples {
-    fn read(&mut self, client: &mut Client) -> Result<()> {
+    fn read(&mut self, client: &mut Client, probes: &mut [Probe]) -> Result<()> {
         let names: Vec<&str> = self.variables.iter().map(String::as_str).collect();
-        let values = status(client, &names)?;
-        self.readings.push((Instant::now(), values));
+        let mut values = status(client, &names)?;
+        let at = Instant::now();
+        for probe in probes {
+            values.push(probe()?);
+        }
+        self.readings.push((at, values));
         Ok(())
     }
 
-    /// The readings of one variable in a span of time.
+    /// The readings of one variable, or of what a probe read, in a span of time.
     pub fn values(&self, variable: &str, span: &Range<Instant>) -> Vec<(Instant, u64)> {
-        let column = self.variables.iter().position(|name| name == variable);
+        let mut names = self.variables.iter().chain(&self.probed);
+        let column = names.position(|name| name == variable);
         let column = column.expect("one of the sampled variables");
         let within = self.readings.iter().filter(|(at, _)| span.contains(at));
         within.map(|(at, values)| (*at, values[column])).collect()
+    }
+
+    /// Of these readings those that are a second and more apart.
+    pub fn by_seconds(&self, variable: &str, span: &Range<Instant>) -> Vec<(Instant, u64)> {
+        let mut next = span.start;
+        let mut values = self.values(variable, span);
+        values.retain(|(at, _)| {
+            let is_due = *at >= next;
+            if is_due {
+                next = *at + Duration::from_secs(1);
+            }
+            is_due
+        });
+        values
     }
 
     /// How fast a counter rose in each window of a span, per second.
@@ -193,7 +245,8 @@ impl Samples {
     }
 }
 
-fn rate(from: (Instant, u64), to: (Instant, u64)) -> f64 {
+/// How fast a counter rose from one reading to the next, per second.
+pub fn rate(from: (Instant, u64), to: (Instant, u64)) -> f64 {
     to.1.saturating_sub(from.1) as f64 / (to.0 - from.0).as_secs_f64()
 }
 
@@ -288,7 +341,8 @@ mod tests {
         let begin = Instant::now();
         let at = |ms| begin + Duration::from_millis(ms);
         let samples = Samples {
-            variables: vec!["a".into(), "b".into()],
+            variables: vec!["a".into()],
+            probed: vec!["b".into()],
             readings: vec![
                 (at(0), vec![7, 100]),
                 (at(100), vec![7, 110]),
@@ -301,5 +355,20 @@ mod tests {
         assert_eq!(samples.rate("b", &all), 125.0);
         assert_eq!(samples.rates("a", &(at(100)..at(400))), [5.0]);
         assert!(samples.rate("a", &(at(350)..at(900))).is_nan());
+    }
+
+    #[test]
+    fn readings_by_seconds_are_never_closer() {
+        let begin = Instant::now();
+        let at = |ms| begin + Duration::from_millis(ms);
+        let readings = [100, 300, 1050, 1150, 2100, 2160, 3500, 4400, 4500];
+        let samples = Samples {
+            variables: vec!["a".into()],
+            probed: Vec::new(),
+            readings: readings.map(|ms| (at(ms), vec![ms])).into(),
+        };
+        let seconds = samples.by_seconds("a", &(at(200)..at(4480)));
+        let seconds: Vec<u64> = seconds.iter().map(|(_, value)| *value).collect();
+        assert_eq!(seconds, [300, 2100, 3500]);
     }
 }

@@ -5,6 +5,7 @@ mod bigtable;
 mod cascade;
 mod commit;
 mod dictionary;
+mod dump;
 mod embedded;
 mod instructions;
 mod load;
@@ -52,6 +53,8 @@ enum BenchTask {
     Bigtable(bigtable::BigtableArgs),
     /// Many changes under an open snapshot: what it costs, and how fast purge catches up
     LongReader(long_reader::LongReaderArgs),
+    /// mariadb-dump of a table, alone and beside writers
+    Dump(dump::DumpArgs),
     /// Point reads and scans of a table that is eight times the buffer pool
     Memory(memory::MemoryArgs),
     /// Transactions, checkpoint age and dirty pages second by second, on tables larger than the buffer pool
@@ -88,6 +91,7 @@ fn run(workspace: &Workspace, task: &BenchTask) -> Result<()> {
         BenchTask::Commit(args) => commit::run(workspace, args),
         BenchTask::Bigtable(args) => bigtable::run(workspace, args),
         BenchTask::LongReader(args) => long_reader::run(workspace, args),
+        BenchTask::Dump(args) => dump::run(workspace, args),
         BenchTask::Memory(args) => memory::run(workspace, args),
         BenchTask::Steady(args) => steady::run(workspace, args),
         BenchTask::UndoTruncate(args) => undo_truncate::run(workspace, args),

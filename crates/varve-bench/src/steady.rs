@@ -118,7 +118,7 @@ pub fn run(workspace: &Workspace, args: &SteadyArgs) -> Result<()> {
     let outcomes = server.each(&databases, |_, database| with_engine(database, args))?;
     server.end()?;
     let picture = workspace.target.join("bench-steady.svg");
-    fs::write(&picture, svg::render(&panels(&outcomes)))?;
+    fs::write(&picture, svg::render(&panels(&outcomes), &[]))?;
     if !args.common.json {
         print(&outcomes, args);
         println!("plotted in {}", picture.display());

@@ -1,4 +1,5 @@
-//! Lines against time, as a picture: panels one below the other, with the same time and a legend.
+//! Lines against time, as a picture: panels one below the other, with the same time and a legend. Moments are
+//! marked in all of them.
 
 use std::fmt::Write;
 
@@ -20,8 +21,16 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
+/// A moment, marked by a vertical line in each panel and named in the first.
+pub struct Mark {
+    pub name: String,
+    pub seconds: f64,
+    /// It has the colour of this line of each panel.
+    pub line: usize,
+}
+
 /// The picture. Names may have any characters.
-pub fn render(panels: &[Panel]) -> String {
+pub fn render(panels: &[Panel], marks: &[Mark]) -> String {
     let height = panels.len() as f64 * (PANEL + TOP) + 30.0;
     let lines = || panels.iter().flat_map(|panel| &panel.lines);
     let end = greatest(lines().flat_map(|line| line.points.iter().map(|p| p.0)));
@@ -32,15 +41,59 @@ pub fn render(panels: &[Panel]) -> String {
     for (n, panel) in panels.iter().enumerate() {
         let top = n as f64 * (PANEL + TOP) + TOP;
         draw(&mut out, panel, top, end);
+        for mark in marks {
+            draw_mark(&mut out, mark, top, end);
+        }
+    }
+    for (n, mark) in marks.iter().enumerate() {
+        name_mark(&mut out, mark, n, end);
     }
     out.push_str("</svg>\n");
     out
 }
 
+fn x(seconds: f64, end: f64) -> f64 {
+    LEFT + seconds / end * (WIDTH - LEFT - RIGHT)
+}
+
+fn colour(line: usize) -> &'static str {
+    COLOURS[line % COLOURS.len()]
+}
+
+fn draw_mark(out: &mut String, mark: &Mark, top: f64, end: f64) {
+    put(
+        out,
+        format_args!(
+            "<line x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{top}\" y2=\"{:.1}\" stroke=\"{}\" stroke-dasharray=\"4 3\"/>",
+            top + PANEL,
+            colour(mark.line),
+            at = x(mark.seconds, end),
+        ),
+    );
+}
+
+/// Names stand one below the other, because their moments may lie close together.
+fn name_mark(out: &mut String, mark: &Mark, n: usize, end: f64) {
+    let (beside, anchor) = match mark.seconds < 0.8 * end {
+        true => (4.0, "start"),
+        false => (-4.0, "end"),
+    };
+    put(
+        out,
+        format_args!(
+            "<text x=\"{:.1}\" y=\"{:.1}\" fill=\"{}\" text-anchor=\"{anchor}\">{}</text>",
+            x(mark.seconds, end) + beside,
+            TOP + 14.0 * (n + 1) as f64,
+            colour(mark.line),
+            escaped(&mark.name),
+        ),
+    );
+}
+
 fn draw(out: &mut String, panel: &Panel, top: f64, end: f64) {
     let values = panel.lines.iter().flat_map(|line| &line.points);
     let most = round_up(greatest(values.map(|p| p.1)));
-    let x = |seconds: f64| LEFT + seconds / end * (WIDTH - LEFT - RIGHT);
+    let x = |seconds: f64| x(seconds, end);
     let y = |value: f64| top + PANEL - value / most * PANEL;
     for step in 0..=4 {
         let (value, time) = (most * f64::from(step) / 4.0, end * f64::from(step) / 4.0);
@@ -67,7 +120,7 @@ fn draw(out: &mut String, panel: &Panel, top: f64, end: f64) {
         ),
     );
     for (n, line) in panel.lines.iter().enumerate() {
-        let colour = COLOURS[n % COLOURS.len()];
+        let colour = colour(n);
         let points = line
             .points
             .iter()
@@ -130,7 +183,8 @@ mod tests {
             title: "p".into(),
             lines: vec![line(points)],
         };
-        let picture = render(&[panel(&[(0.0, 0.0), (10.0, 4.0)]), panel(&[(5.0, 1.0)])]);
+        let panels = [panel(&[(0.0, 0.0), (10.0, 4.0)]), panel(&[(5.0, 1.0)])];
+        let picture = render(&panels, &[]);
         assert!(picture.contains("a &lt; b &amp; c"));
         // The first goes from the lower left to four fifths of the height at the right.
         assert!(
@@ -139,8 +193,29 @@ mod tests {
         );
         assert!(picture.contains("points=\"510.0,268.0\""), "{picture}");
         assert!(
-            render(&[panel(&[])]).ends_with("</svg>\n"),
+            render(&[panel(&[])], &[]).ends_with("</svg>\n"),
             "nothing to draw"
         );
+    }
+
+    #[test]
+    fn a_mark_crosses_every_panel_and_is_named_once() {
+        let panel = || Panel {
+            title: "p".into(),
+            lines: vec![Line {
+                name: "l".into(),
+                points: vec![(10.0, 1.0)],
+            }],
+        };
+        let mark = Mark {
+            name: "opened".into(),
+            seconds: 5.0,
+            line: 1,
+        };
+        let picture = render(&[panel(), panel()], &[mark]);
+        let crossing = format!("stroke=\"{}\" stroke-dasharray", COLOURS[1]);
+        assert_eq!(picture.matches(&crossing).count(), 2, "{picture}");
+        assert_eq!(picture.matches("x1=\"510.0\" x2=\"510.0\"").count(), 2);
+        assert_eq!(picture.matches(">opened<").count(), 1);
     }
 }

@@ -314,6 +314,18 @@ typedef struct varve_purge_options {
   uint64_t max_purge_lag_delay_us;
 } varve_purge_options;
 
+// The history store, with which purge need not wait for old read views.
+typedef struct varve_history_options {
+  // Purge goes on behind old views, and copies what they need to the store. Otherwise it waits for them,
+  // but for those that rely on the store already.
+  bool store;
+  // For how many milliseconds a view holds purge back before purge goes on behind it: up to 3600000.
+  uint64_t delay_ms;
+  // Bytes that the store may take, 1 MiB at least; 0: a tenth of the file system. While it is full purge
+  // waits.
+  uint64_t max_size_bytes;
+} varve_history_options;
+
 // A collation: an order of texts, given as a function from a text to weights whose memcmp order it is.
 //
 // The functions are called from any thread, at the same time too, as long as the database is open.
@@ -376,6 +388,8 @@ typedef struct varve_options {
   uint64_t lock_memory_bytes;
   // How purge works.
   struct varve_purge_options purge;
+  // What becomes of versions that old read views need.
+  struct varve_history_options history;
   // How long a transaction waits for a row lock unless it says otherwise.
   uint64_t lock_wait_timeout_ms;
   // 0; 1 to 6 to get at what is left of a damaged database, at the price of what is not. From 4 on nothing
@@ -473,6 +487,9 @@ typedef struct varve_table_def {
   // Its rows are in no log, and the table ends when it is dropped or the database is closed. One
   // transaction at a time can use it.
   bool temporary;
+  // Optional: the directory for the table's file, an absolute path outside of the data directory. The file
+  // is in a directory there that is called as the schema is. Not for a temporary table.
+  const char *data_directory;
 } varve_table_def;
 
 // Receives one text at a time.
@@ -714,7 +731,8 @@ enum varve_code varve_db_open(const char *dir, const struct varve_options *optio
 enum varve_code varve_db_close(struct varve_db *db);
 
 // Creates a table, durably (it is there after a crash) unless it is a temporary one. VARVE_ALREADY_EXISTS if
-// there is one of that name.
+// there is one of that name, or a file is in the way; VARVE_INVALID for a data directory that can't be one,
+// VARVE_IO if the system refuses it.
 enum varve_code varve_table_create(const struct varve_db *db, const struct varve_table_def *def);
 
 // Whether one of the new foreign keys of a table to be created has its rows follow a parent, which is there,
@@ -812,6 +830,10 @@ enum varve_code varve_table_referencing(const struct varve_table *table, varve_f
 // Whether a foreign key refers to the table. Costs next to nothing.
 bool varve_table_is_referenced(const struct varve_table *table);
 
+// Changes what becomes of versions that old read views need, from purge's next batch on. Views that rely on
+// the store already keep doing so. VARVE_INVALID: a value is out of bounds, nothing was changed.
+enum varve_code varve_db_set_history(const struct varve_db *db, const struct varve_history_options *options);
+
 // Changes what is done when the database is closed, and by the next two. VARVE_INVALID: a value is out of
 // bounds, nothing was changed.
 enum varve_code varve_db_set_pool_dump(const struct varve_db *db, const struct varve_pool_dump_options *options);
@@ -836,6 +858,10 @@ enum varve_code varve_txn_prepare(const struct varve_txn *txn, const struct varv
 // Has the running transaction changed temporary tables? Nobody else can use them until it has ended, even if
 // its session lets it go.
 bool varve_txn_has_temporary_changes(const struct varve_txn *txn);
+
+// The prepared transaction gives up what a restart would not bring back either: its locks on rows that it
+// has not changed, and on gaps. At VARVE_SERIALIZABLE it keeps them. Does nothing if it is not prepared.
+enum varve_code varve_txn_release_searches(const struct varve_txn *txn);
 
 // Gets hold of what the running transaction's commit needs, so that varve_txn_commit_start neither fails nor
 // waits for a disk. May wait itself.
@@ -900,6 +926,10 @@ uint64_t varve_table_names_hash(const struct varve_table *table);
 
 // Is it a temporary table? Nobody else can use it, so there is nobody to wait for.
 bool varve_table_is_temporary(const struct varve_table *table);
+
+// The directory that the table's file was given when it was created (varve_table_def), until the handle is
+// closed; null if it is in the data directory.
+const char *varve_table_data_directory(const struct varve_table *table);
 
 // Number of secondary indexes.
 uint32_t varve_table_n_indexes(const struct varve_table *table);
@@ -1006,6 +1036,10 @@ enum varve_code varve_txn_rollback(const struct varve_txn *txn);
 // Drops a temporary table that the running transaction may have used; it goes on. VARVE_NOT_FOUND if there
 // is no temporary table of that name. Handles and cursors of the table must be closed, not used any more.
 enum varve_code varve_txn_drop_temporary(const struct varve_txn *txn, const char *name);
+
+// The running transaction did something elsewhere that can't be taken back, or did not: if it runs into a
+// deadlock, others are rolled back rather than one that did. Nothing if none is running.
+void varve_txn_set_spared(const struct varve_txn *txn, bool spared);
 
 // How long this session waits for a lock; 0 does not wait at all.
 void varve_txn_set_lock_wait_timeout(const struct varve_txn *txn, uint64_t ms);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use varve::{
     ConstraintPrefix, Database, FlushLog, FlushMethod, ForeignKeyChecks, LogLevel, Options,
-    PurgeOptions,
+    PurgeOptions, Table,
 };
 
 use crate::choice::{choice, chosen};
@@ -19,6 +19,7 @@ use crate::error::varve_code::{self, VARVE_OK};
 use crate::error::{guard, guard_without_database};
 use crate::flush::varve_flush_options;
 use crate::foreign::{texts, varve_foreign_key_checks};
+use crate::history::varve_history_options;
 use crate::pool_dump::{pool_dump_options, varve_pool_dump_options};
 
 /// An open database. Shared by all threads.
@@ -178,6 +179,8 @@ pub struct varve_options {
     pub lock_memory_bytes: u64,
     /// How purge works.
     pub purge: varve_purge_options,
+    /// What becomes of versions that old read views need.
+    pub history: varve_history_options,
     /// How long a transaction waits for a row lock unless it says otherwise.
     pub lock_wait_timeout_ms: u64,
     /// 0; 1 to 6 to get at what is left of a damaged database, at the price of what is not. From 4 on nothing
@@ -242,6 +245,7 @@ pub unsafe extern "C" fn varve_options_default(options: *mut varve_options) {
         table_cache: d.table_cache,
         lock_memory_bytes: d.lock_memory_bytes,
         purge: d.purge.into(),
+        history: d.history.into(),
         flush: d.flush.into(),
         pool_dump: varve_pool_dump_options::default(),
         lock_wait_timeout_ms: d.lock_wait_timeout.as_millis() as u64,
@@ -278,6 +282,7 @@ unsafe fn options(o: &varve_options) -> varve::Result<Options> {
         table_cache: o.table_cache,
         lock_memory_bytes: o.lock_memory_bytes,
         purge: o.purge.into(),
+        history: o.history.into(),
         flush: o.flush.into(),
         // SAFETY: the caller's promise.
         pool_dump: unsafe { pool_dump_options(&o.pool_dump)? },
@@ -339,7 +344,8 @@ pub unsafe extern "C" fn varve_db_close(db: *mut varve_db) -> varve_code {
 }
 
 /// Creates a table, durably (it is there after a crash) unless it is a temporary one. VARVE_ALREADY_EXISTS if
-/// there is one of that name.
+/// there is one of that name, or a file is in the way; VARVE_INVALID for a data directory that can't be one,
+/// VARVE_IO if the system refuses it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_table_create(
     db: *const varve_db,
@@ -350,12 +356,20 @@ pub unsafe extern "C" fn varve_table_create(
     guard(&db.0, || {
         // SAFETY: CAPI-2.
         let engine_def = unsafe { table_def(def)? };
-        match def.temporary {
-            true => db.0.create_temporary_table(&engine_def)?,
-            false => {
-                let checks = chosen("foreign_key_checks", def.foreign_key_checks)?;
-                db.0.create_table_with(&engine_def, checks.into())?
+        let directory = match def.data_directory.is_null() {
+            true => None,
+            // SAFETY: CAPI-2.
+            false => Some(unsafe { text(def.data_directory, "the data directory")? }),
+        };
+        let checks = || chosen("foreign_key_checks", def.foreign_key_checks);
+        match (def.temporary, directory) {
+            (true, None) => db.0.create_temporary_table(&engine_def)?,
+            (true, Some(_)) => {
+                let what = "a temporary table is in no data directory";
+                return Err(varve::Error::invalid(what));
             }
+            (false, None) => db.0.create_table_with(&engine_def, checks()?.into())?,
+            (false, Some(at)) => db.0.create_table_in(at, &engine_def, checks()?.into())?,
         };
         Ok(VARVE_OK)
     })
@@ -378,18 +392,19 @@ pub unsafe extern "C" fn varve_brings_null(
         let checks = chosen("foreign_key_checks", def.foreign_key_checks)?;
         let are_off = ForeignKeyChecks::from(checks) == ForeignKeyChecks::Off;
         for key in engine_def.foreign_keys.iter().filter(|key| !key.kept) {
-            let parent = db.0.table(&key.parent);
-            let brings = match (key.parent == engine_def.name, &parent) {
-                (false, Ok(parent)) => engine_def.brings_null(key, parent.def()),
-                (true, _) if !are_off => engine_def.brings_null(key, &engine_def),
-                _ if are_off => continue,
-                _ => break,
+            let is_self = key.parent == engine_def.name;
+            let other = (!is_self).then(|| db.0.table(&key.parent).ok()).flatten();
+            let parent = match is_self && !are_off {
+                true => Some(&engine_def),
+                false => other.as_ref().map(Table::def),
             };
-            match brings {
-                Ok(false) => {}
-                Ok(true) => found = true,
-                Err(_) => break,
-            }
+            found = match parent.map(|parent| engine_def.brings_null(key, parent)) {
+                None if are_off => continue,
+                Some(Ok(false)) => continue,
+                Some(Ok(true)) => true,
+                None | Some(Err(_)) => false,
+            };
+            break;
         }
         Ok(VARVE_OK)
     });

@@ -97,6 +97,9 @@ pub struct varve_table_def {
     /// Its rows are in no log, and the table ends when it is dropped or the database is closed. One
     /// transaction at a time can use it.
     pub temporary: bool,
+    /// Optional: the directory for the table's file, an absolute path outside of the data directory. The file
+    /// is in a directory there that is called as the schema is. Not for a temporary table.
+    pub data_directory: *const c_char,
 }
 
 fn column_type(c: &varve_column_def, name: &str) -> varve::Result<ColumnType> {

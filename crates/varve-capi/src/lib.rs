@@ -8,6 +8,7 @@
 //! - `definition`: table definitions as plain structs.
 //! - `foreign`: foreign keys, of definitions and of open tables.
 //! - `database`, `table`, `txn`, `cursor`: the handles.
+//! - `flush`, `history`, `pool_dump`: options that may change while a database is open.
 //! - `rows`: what a cursor hands to C.
 //! - `prepared`: two-phase commit.
 //! - `value_source`: values that the engine asks for when a foreign key changes a row.
@@ -28,6 +29,7 @@ pub mod definition;
 pub mod error;
 pub mod flush;
 pub mod foreign;
+pub mod history;
 pub mod pool_dump;
 pub mod prepared;
 mod rows;

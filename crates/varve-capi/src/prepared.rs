@@ -73,6 +73,19 @@ pub unsafe extern "C" fn varve_txn_has_temporary_changes(txn: *const varve_txn) 
     (state.current.as_ref()).is_some_and(Transaction::has_temporary_changes)
 }
 
+/// The prepared transaction gives up what a restart would not bring back either: its locks on rows that it
+/// has not changed, and on gaps. At VARVE_SERIALIZABLE it keeps them. Does nothing if it is not prepared.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_txn_release_searches(txn: *const varve_txn) -> varve_code {
+    // SAFETY: CAPI-2.
+    unsafe {
+        with_running(txn, |t| {
+            t.release_searches();
+            Ok(())
+        })
+    }
+}
+
 /// Gets hold of what the running transaction's commit needs, so that varve_txn_commit_start neither fails nor
 /// waits for a disk. May wait itself.
 #[unsafe(no_mangle)]

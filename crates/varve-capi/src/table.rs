@@ -1,6 +1,8 @@
 //! `varve_table`: an open table, its statistics, its counter and its check.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::path::Path;
+use std::ptr;
 
 use varve::{ColumnType, Database, KeyPart, MAX_KEY_BYTES, Table, TableDef};
 
@@ -15,6 +17,7 @@ use crate::value::{varve_value, with_datums};
 pub struct varve_table {
     pub(crate) db: Database,
     pub(crate) table: Table,
+    data_directory: Option<CString>,
 }
 
 /// Figures about a table. Estimates, but the counter.
@@ -52,8 +55,10 @@ pub unsafe extern "C" fn varve_table_open(
         // SAFETY: CAPI-2.
         let name = unsafe { text(name, "the table's name")? };
         let table = db.0.table(name)?;
+        let directory = table.data_directory().and_then(Path::to_str);
         let handle = varve_table {
             db: db.0.clone(),
+            data_directory: directory.and_then(|text| CString::new(text).ok()),
             table,
         };
         // SAFETY: CAPI-2.
@@ -87,6 +92,15 @@ pub unsafe extern "C" fn varve_table_names_hash(table: *const varve_table) -> u6
 pub unsafe extern "C" fn varve_table_is_temporary(table: *const varve_table) -> bool {
     // SAFETY: CAPI-2.
     unsafe { &*table }.table.is_temporary()
+}
+
+/// The directory that the table's file was given when it was created (varve_table_def), until the handle is
+/// closed; null if it is in the data directory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_table_data_directory(table: *const varve_table) -> *const c_char {
+    // SAFETY: CAPI-2.
+    let directory = unsafe { &*table }.data_directory.as_deref();
+    directory.map_or(ptr::null(), CStr::as_ptr)
 }
 
 /// Number of secondary indexes.
@@ -150,7 +164,7 @@ pub unsafe extern "C" fn varve_table_get_stats(
             used_bytes,
             free_bytes,
             auto_increment: t.auto_increment_next(),
-            data_bytes: t.clustered_bytes_estimate()?,
+            data_bytes: t.clustered_bytes_estimate(used_bytes),
             index_bytes: t.secondary_bytes_estimate().min(used_bytes),
             changed_at: t.changed_at().unwrap_or(0),
             page_bytes: t.page_size() as u32,
@@ -249,7 +263,12 @@ pub unsafe extern "C" fn varve_table_set_auto_increment(
     // SAFETY: CAPI-2.
     let table = unsafe { &*table };
     guard(&table.db, || {
-        table.table.set_auto_increment(next).map(|()| VARVE_OK)
+        table.table.set_auto_increment(next)?;
+        if !table.table.is_temporary() {
+            // The caller's statement commits nothing.
+            table.db.flush_log()?;
+        }
+        Ok(VARVE_OK)
     })
 }
 

@@ -423,6 +423,17 @@ pub unsafe extern "C" fn varve_txn_drop_temporary(
     })
 }
 
+/// The running transaction did something elsewhere that can't be taken back, or did not: if it runs into a
+/// deadlock, others are rolled back rather than one that did. Nothing if none is running.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_txn_set_spared(txn: *const varve_txn, spared: bool) {
+    // SAFETY: CAPI-2.
+    let state = unsafe { state(&*txn) };
+    if let Some(t) = &mut state.current {
+        t.set_spared(spared);
+    }
+}
+
 /// How long this session waits for a lock; 0 does not wait at all.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_txn_set_lock_wait_timeout(txn: *const varve_txn, ms: u64) {

@@ -81,6 +81,11 @@ fn temporary_tables_through_the_c_interface() {
 }
 
 #[test]
+fn tables_elsewhere_through_the_c_interface() {
+    compile_and_run("elsewhere");
+}
+
+#[test]
 fn foreign_keys_through_the_c_interface() {
     compile_and_run("foreign");
 }

@@ -22,6 +22,7 @@ fn sorted_out(shown: &str, connections: [&str; 2]) -> [Vec<String>; 2] {
     let mut events = [Vec::new(), Vec::new()];
     let mut sorted = [0, 0];
     let mut side = None;
+    let mut ends = false;
     for line in shown.lines() {
         if let Some(row) = line.strip_prefix("### ") {
             if !row.starts_with(' ') && !["SET", "WHERE"].contains(&row) {
@@ -34,9 +35,12 @@ fn sorted_out(shown: &str, connections: [&str; 2]) -> [Vec<String>; 2] {
             }
             append(&mut events, side, row);
         } else if line.starts_with('#') {
-            if line.contains("\tAnnotate_rows:") || line.contains("\tQuery\t") {
+            // A statement that takes values of a sequence is not annotated.
+            if ends || line.contains("\tAnnotate_rows:") || line.contains("\tQuery\t") {
                 sort_rows(&mut events, &mut sorted);
             }
+            // Nor are rows of such a statement to come before the statement that was before it.
+            ends = line.ends_with(" STMT_END_F") || line.contains("\tQuery\t");
             side = (line.split_once("\tthread_id=")).and_then(|(_, rest)| {
                 let id = rest.split_whitespace().next();
                 connections
@@ -91,6 +95,22 @@ fn is_setting(line: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Rows without an annotation stay behind a statement, though other sides have nothing in between.
+    #[test]
+    fn rows_stay_behind_a_statement() {
+        let shown = "#2 server id 1  end_log_pos 9 \tQuery\tthread_id=5\texec_time=0\nRENAME TABLE t TO u\n\
+                     #2 server id 1  end_log_pos 9 \tWrite_rows: table id 3 flags: STMT_END_F\n\
+                     ### INSERT INTO `side_v`.`u`\n### SET\n###   @1=8\n";
+        let [varve, _] = sorted_out(shown, ["5", "6"]);
+        assert_eq!(
+            varve,
+            [
+                "RENAME TABLE t TO u\n",
+                "INSERT INTO `side`.`u`\nSET\n  @1=8\n"
+            ]
+        );
+    }
 
     #[test]
     fn events_go_to_their_sides() {

@@ -39,7 +39,7 @@ use self::draw::Statement;
 use self::known::KNOWN;
 use self::play::Counts;
 use self::script::Script;
-use self::sessions::Verdict;
+use self::sessions::{Numbers, Verdict};
 use self::shrink::Shrinker;
 use self::side::Pair;
 
@@ -84,7 +84,7 @@ fn run(args: &Args) -> Result<ExitCode> {
     println!("random-sql: --seed {first} --autoinc-lock-mode {mode}");
     let mut pair = Pair::start(Workspace::find()?, mode)?;
     let found = match args.sessions {
-        true => several_sessions(&mut pair, args, first)?,
+        true => several_sessions(&mut pair, args, first, mode)?,
         false => one_session(&mut pair, args, first, mode)?,
     };
     pair.stop()?;
@@ -144,7 +144,11 @@ fn one_session(pair: &mut Pair, args: &Args, first: u64, mode: u64) -> Result<us
 }
 
 /// Returns how many differences there were.
-fn several_sessions(pair: &mut Pair, args: &Args, first: u64) -> Result<usize> {
+fn several_sessions(pair: &mut Pair, args: &Args, first: u64, mode: u64) -> Result<usize> {
+    let numbers = match mode {
+        2 => Numbers::Mixed,
+        _ => Numbers::Together,
+    };
     let begin = Instant::now();
     let mut watch = pair.server.connect()?;
     let (mut statements, mut scripts, mut same, mut different) = (0, 0, 0, 0);
@@ -160,13 +164,13 @@ fn several_sessions(pair: &mut Pair, args: &Args, first: u64) -> Result<usize> {
         let script = script::draw(seed);
         scripts += 1;
         statements += script.steps.len() as u64;
-        match sessions::compare(&pair.server, &mut watch, &script)? {
+        match sessions::compare(&pair.server, &mut watch, &script, numbers)? {
             Verdict::Same => same += 1,
             Verdict::SameUntil(reason) => *cut.entry(reason).or_default() += 1,
             Verdict::Different(_) => {
                 different += 1;
                 println!("\n-- DIFFERENT; again: --sessions --seed {seed} --statements 1");
-                report_script(pair, &mut watch, script)?;
+                report_script(pair, &mut watch, script, numbers)?;
             }
         }
     }
@@ -181,19 +185,26 @@ fn several_sessions(pair: &mut Pair, args: &Args, first: u64) -> Result<usize> {
     Ok(different)
 }
 
-fn report_script(pair: &mut Pair, watch: &mut Client, mut script: Script) -> Result<()> {
+fn report_script(
+    pair: &mut Pair,
+    watch: &mut Client,
+    mut script: Script,
+    numbers: Numbers,
+) -> Result<()> {
     let until = Instant::now() + SHRINK_TIME;
     let mut last = String::new();
     let mut steps = script.steps.clone();
     shrink::fewer(&mut steps, until, |steps| {
         script.steps = steps.to_vec();
-        Ok(match sessions::compare(&pair.server, watch, &script)? {
-            Verdict::Different(said) => {
-                last = said;
-                true
-            }
-            _ => false,
-        })
+        Ok(
+            match sessions::compare(&pair.server, watch, &script, numbers)? {
+                Verdict::Different(said) => {
+                    last = said;
+                    true
+                }
+                _ => false,
+            },
+        )
     })?;
     for (number, level) in script.levels.iter().enumerate() {
         println!("-- session {number}: {level}");

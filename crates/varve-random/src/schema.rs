@@ -2,7 +2,7 @@
 
 use crate::seq;
 use crate::sql::{Part, list, may, of, text};
-use crate::types::Type;
+use crate::types::{Type, has_levels};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Column {
@@ -16,6 +16,9 @@ pub struct Column {
     pub generated: Option<(String, bool)>,
     pub check: Option<String>,
     pub unversioned: bool,
+    /// Not shown by `*`.
+    pub invisible: bool,
+    pub compressed: bool,
 }
 
 impl Column {
@@ -30,11 +33,20 @@ impl Column {
             generated: None,
             check: None,
             unversioned: false,
+            invisible: false,
+            compressed: false,
         }
+    }
+
+    pub fn is_virtual(&self) -> bool {
+        matches!(self.generated, Some((_, false)))
     }
 
     pub fn definition(&self) -> Part {
         let mut parts = vec![text(format!("{} {}", self.name, self.kind.sql()))];
+        if self.compressed {
+            parts.push(may(" COMPRESSED"));
+        }
         if let Some(collation) = self.collation {
             parts.push(may(format!(" COLLATE {collation}")));
         }
@@ -52,6 +64,9 @@ impl Column {
         }
         if self.auto_increment {
             parts.push(may(" AUTO_INCREMENT"));
+        }
+        if self.invisible {
+            parts.push(may(" INVISIBLE"));
         }
         if let Some(check) = &self.check {
             parts.push(may(format!(" CHECK ({check})")));
@@ -112,9 +127,9 @@ impl Index {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ForeignKey {
     pub name: String,
-    pub column: String,
+    pub columns: Vec<String>,
     pub parent: String,
-    pub parent_column: String,
+    pub parent_columns: Vec<String>,
     pub on_delete: Option<&'static str>,
     pub on_update: Option<&'static str>,
 }
@@ -128,7 +143,10 @@ impl ForeignKey {
         seq![
             format!(
                 "CONSTRAINT {} FOREIGN KEY ({}) REFERENCES {} ({})",
-                self.name, self.column, self.parent, self.parent_column
+                self.name,
+                self.columns.join(", "),
+                self.parent,
+                self.parent_columns.join(", ")
             ),
             action("DELETE", &self.on_delete),
             action("UPDATE", &self.on_update),
@@ -158,6 +176,42 @@ impl Table {
         self.columns.iter().find(|column| column.name == name)
     }
 
+    pub fn primary(&self) -> Option<&Index> {
+        let mut indexes = self.indexes.iter();
+        indexes.find(|index| index.kind == IndexKind::Primary)
+    }
+
+    pub fn has_virtual_index(&self) -> bool {
+        let mut parts = self.indexes.iter().flat_map(|index| &index.parts);
+        let is_virtual = |part: &KeyPart| self.column(&part.column).is_some_and(Column::is_virtual);
+        parts.any(is_virtual)
+    }
+
+    /// Indexes that can be searched: of long values there are only hashes.
+    pub fn searched(&self) -> Vec<&Index> {
+        let is_long = |part: &KeyPart| {
+            let column = self.column(&part.column);
+            part.prefix.is_none() && column.is_some_and(|column| column.kind.needs_prefix())
+        };
+        let mut indexes: Vec<&Index> = self.indexes.iter().collect();
+        indexes.retain(|index| !index.parts.iter().any(is_long));
+        indexes
+    }
+
+    pub fn computes_from(&self, column: &str) -> bool {
+        let generated = self
+            .columns
+            .iter()
+            .filter_map(|other| other.generated.as_ref());
+        generated
+            .into_iter()
+            .any(|(expression, _)| expression.contains(column))
+    }
+
+    pub fn refers_to_itself(&self) -> bool {
+        self.foreign.iter().any(|key| key.parent == self.name)
+    }
+
     pub fn create(&self) -> Part {
         let columns = self.columns.iter();
         let mut items: Vec<Part> = columns
@@ -171,7 +225,7 @@ impl Table {
         items.extend(
             self.foreign
                 .iter()
-                .map(|key| of(&self.tag(&key.column), key.definition())),
+                .map(|key| of(&self.tag(&key.columns[0]), key.definition())),
         );
         let temporary = if self.temporary { "TEMPORARY " } else { "" };
         let mut parts = vec![
@@ -207,7 +261,13 @@ impl Table {
             .iter()
             .filter(unique)
             .any(|index| index.has(column))
-            || self.foreign.iter().any(|key| key.column == column)
+            || (self.foreign.iter()).any(|key| key.columns.iter().any(|own| own == column))
+    }
+
+    /// Whether the server sorts by the column as the collation has it: it looks at the beginning of what is
+    /// long, where there is no room for all levels, either.
+    pub fn is_sorted(&self, column: &Column) -> bool {
+        !column.kind.needs_prefix() && !has_levels(column.collation.or(self.collation))
     }
 
     /// What to order by so that no two rows that differ are equal.
@@ -215,7 +275,8 @@ impl Table {
         let whole = |index: &&Index| {
             let plain = |part: &KeyPart| {
                 let column = self.column(&part.column);
-                part.prefix.is_none() && column.is_some_and(|column| column.not_null)
+                let sorts = |column: &Column| column.not_null && self.is_sorted(column);
+                part.prefix.is_none() && column.is_some_and(sorts)
             };
             index.kind != IndexKind::Plain && index.parts.iter().all(plain)
         };
@@ -228,6 +289,10 @@ impl Table {
             let sql =
                 match column.kind.is_exact() || matches!(column.kind, Type::Float | Type::Double) {
                     true => column.name.clone(),
+                    // Only the beginning of what is long is looked at.
+                    false if column.kind.needs_prefix() => {
+                        format!("LENGTH({0}), HEX({0})", column.name)
+                    }
                     false => format!("HEX({})", column.name),
                 };
             of(&self.tag(&column.name), sql)

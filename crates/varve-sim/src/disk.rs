@@ -20,16 +20,20 @@ use crate::fault::{Failure, Fault, Lie, Operation};
 use crate::image::{Image, Node};
 use crate::journal::{FileId, Journal, Op};
 
+/// More links one after the other lead in a circle.
+const MOST_LINKS: usize = 40;
+
 /// A disk in memory. Clones are the same disk.
 #[derive(Clone)]
 pub struct SimDisk {
     state: Arc<Mutex<State>>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum Name {
     Dir,
     File(FileId),
+    Link(PathBuf),
 }
 
 struct State {
@@ -65,6 +69,7 @@ impl SimDisk {
         for (path, node) in &image.nodes {
             let name = match node {
                 Node::Dir => Name::Dir,
+                Node::Link(target) => Name::Link(target.clone()),
                 Node::File(contents) => {
                     files.push(contents.clone());
                     Name::File(FileId(files.len() - 1))
@@ -98,6 +103,7 @@ impl SimDisk {
         let state = self.state.lock();
         let node = |name: &Name| match name {
             Name::Dir => Node::Dir,
+            Name::Link(target) => Node::Link(target.clone()),
             Name::File(id) => Node::File(state.files[id.0].clone()),
         };
         let nodes = state.names.iter();
@@ -184,7 +190,7 @@ fn is_a_directory(path: &Path) -> Error {
 impl State {
     fn used(&self) -> u64 {
         let len = |name: &Name| match name {
-            Name::Dir => 0,
+            Name::Dir | Name::Link(_) => 0,
             Name::File(id) => self.files[id.0].len(),
         };
         self.names.values().map(len).sum()
@@ -231,7 +237,25 @@ impl State {
             return Ok(Name::Dir);
         }
         let missing = || Error::io(op, path, io::ErrorKind::NotFound.into());
-        self.names.get(path).copied().ok_or_else(missing)
+        self.names.get(path).cloned().ok_or_else(missing)
+    }
+
+    /// The file that is opened under this path (IO-9).
+    fn opened(&self, path: &Path) -> Result<FileId> {
+        let mut at = path.to_path_buf();
+        for _ in 0..MOST_LINKS {
+            let missing = || Error::io("open", path, io::ErrorKind::NotFound.into());
+            match self.names.get(&at).ok_or_else(missing)? {
+                Name::File(id) => return Ok(*id),
+                Name::Dir => return Err(is_a_directory(path)),
+                Name::Link(target) => at = at.parent().unwrap_or(Path::new("/")).join(target),
+            }
+        }
+        Err(Error::io(
+            "open",
+            path,
+            io::Error::other("links in a circle"),
+        ))
     }
 
     fn require_parent(&self, op: &'static str, path: &Path) -> Result<()> {
@@ -245,7 +269,7 @@ impl State {
             .range(dir.to_path_buf()..)
             .take_while(move |(path, _)| path.starts_with(dir))
             .filter(move |(path, _)| path.parent() == Some(dir))
-            .map(|(path, name)| (path.as_path(), *name))
+            .map(|(path, name)| (path.as_path(), name.clone()))
     }
 }
 
@@ -255,10 +279,7 @@ impl Disk for SimDisk {
         let id = match mode {
             OpenMode::Existing | OpenMode::ReadOnly => {
                 state.check(Operation::Open, "open", path)?;
-                match state.name("open", path)? {
-                    Name::File(id) => id,
-                    Name::Dir => return Err(is_a_directory(path)),
-                }
+                state.opened(path)?
             }
             OpenMode::CreateNew => {
                 state.check(Operation::Names, "create", path)?;
@@ -280,10 +301,8 @@ impl Disk for SimDisk {
     fn open_direct(&self, path: &Path) -> Result<Arc<dyn DiskFile>> {
         let mut state = self.state.lock();
         state.check(Operation::Open, "open", path)?;
-        match state.name("open", path)? {
-            Name::File(id) => Ok(self.file(id, path, true)),
-            Name::Dir => Err(is_a_directory(path)),
-        }
+        let id = state.opened(path)?;
+        Ok(self.file(id, path, true))
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
@@ -304,6 +323,29 @@ impl Disk for SimDisk {
         state.names.insert(to.to_path_buf(), name);
         state.ops.push(Op::Rename(from.into(), to.into()));
         Ok(())
+    }
+
+    fn link(&self, target: &Path, path: &Path) -> Result<()> {
+        let mut state = self.state.lock();
+        state.check(Operation::Names, "link", path)?;
+        state.require_parent("link", path)?;
+        if state.names.contains_key(path) {
+            let why = io::Error::from(io::ErrorKind::AlreadyExists);
+            return Err(Error::io("link", path, why));
+        }
+        let name = Name::Link(target.into());
+        state.names.insert(path.into(), name);
+        state.ops.push(Op::Link(target.into(), path.into()));
+        Ok(())
+    }
+
+    fn read_link(&self, path: &Path) -> Result<Option<PathBuf>> {
+        let mut state = self.state.lock();
+        state.check(Operation::Open, "read link", path)?;
+        match state.names.get(path) {
+            Some(Name::Link(target)) => Ok(Some(target.clone())),
+            _ => Ok(None),
+        }
     }
 
     fn create_dir_all(&self, path: &Path) -> Result<()> {
@@ -345,7 +387,7 @@ impl Disk for SimDisk {
                 .into_owned(),
             is_dir: matches!(name, Name::Dir),
             len: match name {
-                Name::Dir => 0,
+                Name::Dir | Name::Link(_) => 0,
                 Name::File(id) => state.files[id.0].len(),
             },
         };

@@ -11,6 +11,8 @@ use crate::contents::Contents;
 pub(crate) enum Node {
     Dir,
     File(Contents),
+    /// A symbolic link, and where it leads.
+    Link(PathBuf),
 }
 
 /// The state of a disk: what is found on it after a crash, and what a new [`SimDisk`](crate::SimDisk) starts
@@ -37,12 +39,14 @@ impl Image {
             for entry in std::fs::read_dir(from)? {
                 let entry = entry?;
                 let to = to.join(entry.file_name());
-                let node = match entry.file_type()?.is_dir() {
-                    true => {
+                let kind = entry.file_type()?;
+                let node = match (kind.is_dir(), kind.is_symlink()) {
+                    (true, _) => {
                         dirs.push((entry.path(), to.clone()));
                         Node::Dir
                     }
-                    false => {
+                    (_, true) => Node::Link(std::fs::read_link(entry.path())?),
+                    (_, false) => {
                         let mut contents = Contents::default();
                         contents.write(&std::fs::read(entry.path())?, 0);
                         Node::File(contents)
@@ -65,6 +69,13 @@ impl Image {
             let target = to.join(relative);
             match node {
                 Node::Dir => std::fs::create_dir_all(&target)?,
+                Node::Link(leads_to) => {
+                    // As a file of an earlier export is written over.
+                    if target.symlink_metadata().is_ok() {
+                        std::fs::remove_file(&target)?;
+                    }
+                    std::os::unix::fs::symlink(leads_to, &target)?;
+                }
                 Node::File(contents) => {
                     let mut file = std::fs::File::create(&target)?;
                     for (offset, bytes) in contents.chunks() {

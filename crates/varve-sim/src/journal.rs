@@ -17,6 +17,8 @@ pub(crate) enum Op {
     Create(PathBuf, FileId),
     Remove(PathBuf),
     Rename(PathBuf, PathBuf),
+    /// A symbolic link to the first, at the second.
+    Link(PathBuf, PathBuf),
     SyncDir(PathBuf),
     Write(FileId, u64, Arc<[u8]>),
     /// One that is not torn (FAULT-8).
@@ -34,7 +36,9 @@ impl Op {
             path.parent().unwrap_or(Path::new("/"))
         }
         match self {
-            Op::CreateDir(path) | Op::Create(path, _) | Op::Remove(path) => vec![parent(path)],
+            Op::CreateDir(path) | Op::Create(path, _) | Op::Remove(path) | Op::Link(_, path) => {
+                vec![parent(path)]
+            }
             Op::Rename(from, to) if parent(from) != parent(to) => vec![parent(from), parent(to)],
             Op::Rename(from, _) => vec![parent(from)],
             Op::SyncDir(_)

@@ -7,7 +7,7 @@
 //!
 //! # Fault model
 //!
-//! What is promised (`varve::internals::io`, IO-1 to IO-7), and what is not:
+//! What is promised (`varve::internals::io`, IO-1 to IO-9), and what is not:
 //!
 //! - **FAULT-1** A write that its file's `sync` has not followed may be on the disk whole, not at all, or in
 //!   any of its 512-byte sectors. Writes are independent of each other: a later one may be there while an
@@ -17,7 +17,8 @@
 //! - **FAULT-3** A name that was created, removed or given to another file is durable once `sync_dir` of its
 //!   directory followed, whether or not the file was synced. Until then a directory may show any state that
 //!   it went through since, but never a later change without the earlier ones; a rename between two
-//!   directories happens in both or in neither. What lies in a directory whose own name is lost is lost.
+//!   directories happens in both or in neither. What lies in a directory whose own name is lost is lost. A
+//!   symbolic link is such a name, and its text is there with it (IO-9).
 //! - **FAULT-4** `sync` of a file says nothing about its name, `sync_dir` nothing about the data of the files
 //!   in it.
 //! - **FAULT-5** What is durable stays as it is: there is no bit rot. Sectors are written whole or not at
@@ -33,8 +34,8 @@
 //!
 //! Deviations from real disks, all of them harsher or beside the point: `sync` acts at one moment (no crash
 //! in its middle, but one before it with everything written is another of the states tried); a file system's
-//! journal would order changes in different directories, this one doesn't; there are no links and no
-//! permissions. Paths are absolute.
+//! journal would order changes in different directories, this one doesn't; there are no links to
+//! directories and no permissions. Paths are absolute.
 //!
 //! The design follows ALICE (Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014): a trace of
 //! file system operations, and the crash states that an abstract persistence model allows for each prefix of

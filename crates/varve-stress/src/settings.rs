@@ -62,6 +62,9 @@ pub fn draw(rng: &mut Rng, fixed: Fixed) -> Vec<(&'static str, u64)> {
         ("max_undo_log_size", any(rng, &[10 << 20, 128 << 20])),
         ("max_purge_lag", any(rng, &[0, 0, 100, 10_000])),
         ("max_purge_lag_delay", any(rng, &[0, 500, 50_000])),
+        ("history_store", any(rng, &[0, 1, 1])),
+        ("history_store_delay", any(rng, &[0, 50, 1000])),
+        ("history_store_max_size", any(rng, &[1 << 20, 64 << 20, 0])),
     ]
 }
 

@@ -77,6 +77,19 @@ pub struct Answer {
     pub info: String,
 }
 
+impl Answer {
+    /// Its rows in a line: values with commas between them, rows with blanks.
+    pub fn rows_text(&self) -> String {
+        let value = |value: &Option<Vec<u8>>| match value {
+            Some(value) => String::from_utf8_lossy(value).into_owned(),
+            None => "NULL".into(),
+        };
+        let row = |row: &Vec<_>| row.iter().map(value).collect::<Vec<_>>().join(",");
+        let rows = self.rows.iter().flatten();
+        rows.map(row).collect::<Vec<_>>().join(" ")
+    }
+}
+
 pub struct Client {
     /// Read through a buffer: an answer is many small packets.
     stream: BufReader<UnixStream>,

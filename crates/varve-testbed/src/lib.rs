@@ -6,6 +6,7 @@
 //! | `prefix` | the one MariaDB that the plugin fits, and this checkout's view of it |
 //! | `plugin` | build and check `ha_varve.so` |
 //! | `server`, `client` | a `mariadbd` of our own, and SQL over its socket |
+//! | `session` | a connection in a thread |
 //!
 //! Nothing here needs root, a package to be installed, or a port other than those on the command line. No
 //! part of the product depends on it.
@@ -15,4 +16,5 @@ pub mod command;
 pub mod plugin;
 pub mod prefix;
 pub mod server;
+pub mod session;
 pub mod workspace;

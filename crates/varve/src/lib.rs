@@ -76,6 +76,7 @@ mod catalog;
 mod db;
 mod ddl;
 mod flush;
+mod history;
 #[cfg(feature = "internals")]
 pub mod internals;
 mod io;
@@ -112,8 +113,8 @@ pub use row::{
 };
 pub use table::{CheckReport, Cursor, EntryFilter, KeyMatch, LockMode, OnDuplicate, Peeked};
 pub use txn::{
-    AutoIncLock, FlushLog, Interrupt, Isolation, LogLevel, Logger, PurgeOptions, Savepoint,
-    Transaction, ValueSource,
+    AutoIncLock, FlushLog, HistoryOptions, Interrupt, Isolation, LogLevel, Logger, PurgeOptions,
+    Savepoint, Transaction, ValueSource,
 };
 pub use undo::UndoSpaceState;
 

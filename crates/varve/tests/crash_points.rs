@@ -99,3 +99,19 @@ fn every_moment_with_undo_elsewhere() {
     config.seed = config.seed / 3 * 3 + 2;
     check(&config, 300);
 }
+
+/// LINK-1 to LINK-3: every second table has its file in another directory, and tables change as a whole all
+/// the time.
+#[test]
+fn every_moment_with_tables_elsewhere() {
+    let config = Config {
+        rows: 3,
+        spread: 20,
+        transactions: 2,
+        steps_per_phase: 30,
+        ddl: 25,
+        elsewhere: true,
+        ..Config::new(90)
+    };
+    check(&config, 0);
+}

@@ -25,7 +25,9 @@ use dying_disk::DyingDisk;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use varve::{ColumnType, Database, Isolation, LockMode, Options, Result, TableDef, Value};
+use varve::{
+    ColumnType, Database, ForeignKeyChecks, Isolation, LockMode, Options, Result, TableDef, Value,
+};
 
 fn options() -> Options {
     Options {
@@ -52,6 +54,8 @@ type Tables = BTreeMap<String, (i64, String)>;
 #[derive(Clone, Debug)]
 enum Op {
     Create(String),
+    /// Its file is in a directory beside the data directory.
+    CreateElsewhere(String),
     Rename(String, String),
     /// Calls the second column something else.
     RenameColumn(String, String),
@@ -65,6 +69,10 @@ impl Op {
     fn run(&self, db: &Database) -> Result<()> {
         match self {
             Op::Create(name) => db.create_table(&definition(name)).map(drop),
+            Op::CreateElsewhere(name) => {
+                let (def, checks) = (definition(name), ForeignKeyChecks::On);
+                db.create_table_in(elsewhere(db), &def, checks).map(drop)
+            }
             Op::Rename(from, to) => db.rename_table(from, to),
             Op::RenameColumn(name, to) => db.rename_columns(name, &["id", to]),
             Op::Truncate(name) => db.truncate_table(name),
@@ -85,7 +93,9 @@ impl Op {
 
     fn apply(&self, tables: &mut Tables) {
         match self {
-            Op::Create(name) => drop(tables.insert(name.clone(), (0, "fill".into()))),
+            Op::Create(name) | Op::CreateElsewhere(name) => {
+                drop(tables.insert(name.clone(), (0, "fill".into())))
+            }
             Op::Rename(from, to) => {
                 let rows = tables.remove(from).expect("it exists");
                 tables.insert(to.clone(), rows);
@@ -100,6 +110,7 @@ impl Op {
     fn to_line(&self) -> String {
         match self {
             Op::Create(name) => format!("create {name}"),
+            Op::CreateElsewhere(name) => format!("elsewhere {name}"),
             Op::Rename(from, to) => format!("rename {from} {to}"),
             Op::RenameColumn(name, to) => format!("column {name} {to}"),
             Op::Truncate(name) => format!("truncate {name}"),
@@ -112,6 +123,7 @@ impl Op {
         let name = |at: usize| words[at].to_string();
         match words[0] {
             "create" => Op::Create(name(1)),
+            "elsewhere" => Op::CreateElsewhere(name(1)),
             "rename" => Op::Rename(name(1), name(2)),
             "column" => Op::RenameColumn(name(1), name(2)),
             "truncate" => Op::Truncate(name(1)),
@@ -120,6 +132,11 @@ impl Op {
             other => panic!("{other}"),
         }
     }
+}
+
+/// The directory of files that are not in the data directory.
+fn elsewhere(db: &Database) -> PathBuf {
+    db.dir().with_extension("elsewhere")
 }
 
 /// Rows of a table, whose ids must be 0, 1, 2 …
@@ -167,6 +184,15 @@ fn check(db: &Database, context: &str) {
         }
     }
     files.sort();
+    let names = db.tables().unwrap();
+    let links = names
+        .iter()
+        .map(|name| db.dir().join(format!("{name}.vdt")));
+    let mut led_to: Vec<_> = links
+        .filter_map(|link| std::fs::read_link(link).ok())
+        .collect();
+    led_to.sort();
+    assert_eq!(files_below(&elsewhere(db)), led_to, "{context}: LINK-1");
     let named: Vec<_> = db
         .tables()
         .unwrap()
@@ -174,6 +200,19 @@ fn check(db: &Database, context: &str) {
         .map(|t| format!("{t}.vdt"))
         .collect();
     assert_eq!(files, named, "{context}: files and tables");
+}
+
+fn files_below(dir: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(dir).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => files.extend(files_below(&path)),
+            false => files.push(path),
+        }
+    }
+    files.sort();
+    files
 }
 
 // ---- Every operation of the disk is the last one.
@@ -208,9 +247,14 @@ fn every_operation_of_the_disk_may_be_the_last() {
         Op::Truncate("b/new".into()),
         Op::Drop("a/old".into()),
         Op::Create("a/new".into()),
+        Op::CreateElsewhere("a/far".into()),
+        Op::Fill("a/far".into(), 20),
+        Op::Truncate("a/far".into()),
+        Op::Rename("a/far".into(), "c/far".into()),
+        Op::Drop("c/far".into()),
     ];
     let work = tempfile::tempdir().unwrap();
-    let mut deaths = [0; 9];
+    let mut deaths = [0; 14];
     let (mut lives, mut sweeps) = (0, 0);
     loop {
         let dir = work.path().join(lives.to_string());
@@ -246,8 +290,12 @@ fn every_operation_of_the_disk_may_be_the_last() {
                 .unwrap_or_else(|e| panic!("{context}, again: {e}"));
             check(&db, &context);
         }
+        let elsewhere = elsewhere(&db);
         drop(db);
         std::fs::remove_dir_all(&dir).unwrap();
+        if elsewhere.exists() {
+            std::fs::remove_dir_all(elsewhere).unwrap();
+        }
         lives += 1;
         match died_in {
             // A step may have only one operation of its own, which falls to a background thread's share.

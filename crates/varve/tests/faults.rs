@@ -22,8 +22,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use varve::internals::io::Disk;
 use varve::{
-    ColumnType, Database, Error, Isolation, Options, Result, Table, TableDef, Transaction, Value,
-    Xid, values,
+    ColumnType, Database, Error, HistoryOptions, Isolation, Options, Result, Table, TableDef,
+    Transaction, Value, Xid, values,
 };
 use varve_sim::{CrashPoints, Failure, Fault, Image, Operation, SimDisk};
 
@@ -41,6 +41,11 @@ fn open(disk: &SimDisk) -> Result<Database> {
         log_buffer_bytes: 2 << 20,
         undo_tablespaces: 1,
         lock_wait_timeout: Duration::from_millis(1),
+        // Purge goes on behind all views.
+        history: HistoryOptions {
+            delay: Duration::ZERO,
+            ..HistoryOptions::default()
+        },
         // A rollback waits for space until there is some (RB-1).
         logger: Some(Arc::new(move |_, message| {
             if message.contains("a rollback waits for space") {
@@ -102,6 +107,10 @@ enum Step {
     Transaction(&'static str, Vec<Change>, End),
     /// Reads all rows of all tables: the pool has not room for them.
     Read,
+    /// Opens a read view, which the next steps leave behind.
+    Look,
+    /// It still sees what it saw, and ends.
+    LookAgain,
     Reopen,
 }
 
@@ -116,6 +125,8 @@ impl fmt::Debug for Step {
                 write!(f, "{} changes of {name} and {end:?}", changes.len())
             }
             Step::Read => write!(f, "reading"),
+            Step::Look => write!(f, "opening a view"),
+            Step::LookAgain => write!(f, "reading by the view"),
             Step::Reopen => write!(f, "closing and opening"),
         }
     }
@@ -147,7 +158,7 @@ impl Step {
                 End::Savepoint => apply(state, table, &changes[..changes.len() / 2]),
                 End::Rollback | End::PreparedRollback => {}
             },
-            Step::Read | Step::Reopen => {}
+            Step::Read | Step::Look | Step::LookAgain | Step::Reopen => {}
         }
     }
 
@@ -165,7 +176,9 @@ impl Step {
                 assert!(state(db)? == *before, "rows differ");
                 Ok(())
             }
-            Step::Reopen => unreachable!("the script's driver does that"),
+            Step::Look | Step::LookAgain | Step::Reopen => {
+                unreachable!("the script's driver does that")
+            }
         }
     }
 }
@@ -208,19 +221,45 @@ fn xid() -> Xid {
 }
 
 fn state(db: &Database) -> Result<State> {
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let state = state_to(db, &mut trx)?;
+    trx.commit()?;
+    Ok(state)
+}
+
+/// What the transaction sees.
+fn state_to(db: &Database, trx: &mut Transaction) -> Result<State> {
     let mut state = State::new();
-    for name in db.tables().unwrap() {
+    for name in db.tables()? {
         let table = db.table(&name)?;
-        let mut trx = db.begin(Isolation::RepeatableRead);
         let mut rows = BTreeMap::new();
-        for row in table.rows(&mut trx)? {
+        for row in table.rows(trx)? {
             let row = row?;
             rows.insert(row.get("id")?, (row.get("k")?, row.get("body")?));
         }
-        trx.commit()?;
         state.insert(name, rows);
     }
     Ok(state)
+}
+
+/// A transaction with a view, and what it is to see.
+type OldView = (Transaction, State);
+
+fn look(db: &Database, state: &State) -> OldView {
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    trx.take_snapshot();
+    (trx, state.clone())
+}
+
+fn look_again(db: &Database, view: Option<OldView>) -> Result<()> {
+    let (mut trx, seen) = view.expect("it was opened");
+    // So that it reads what was copied, unless that fails.
+    db.wait_for_purge(Duration::from_secs(1));
+    assert!(
+        state_to(db, &mut trx)? == seen,
+        "an old view changed its mind"
+    );
+    trx.commit()
 }
 
 /// Long and short rows in three tables, changed in each way there is, and tables made, renamed, emptied and
@@ -254,6 +293,24 @@ fn script() -> Vec<Step> {
         Step::Transaction("a/t", fill(20, 60, 900).collect(), End::Commit),
         Step::Drop("c/moved"),
         Step::Transaction("a/t", (20..60).map(Delete).collect(), End::Commit),
+        Step::Read,
+    ]
+}
+
+/// A view that is open while what it sees is changed and deleted, twice, and long values with it: more than
+/// the pool has room for.
+fn script_of_an_old_view() -> Vec<Step> {
+    use Change::{Delete, Put};
+    let change = |n: i64| {
+        (0..400).map(move |id| Put(id, id * 10 + n, if id % 40 == 0 { 9_000 } else { 700 }))
+    };
+    vec![
+        Step::Look,
+        Step::Transaction("a/t", change(1).collect(), End::Commit),
+        Step::Transaction("a/t", change(2).collect(), End::Commit),
+        Step::Transaction("a/t", (100..500).map(Delete).collect(), End::Commit),
+        Step::LookAgain,
+        Step::Transaction("a/t", change(3).collect(), End::Commit),
         Step::Read,
     ]
 }
@@ -312,8 +369,14 @@ fn run(disk: &SimDisk, script: &[Step], mut state: State) -> Ended {
             };
         }
     };
+    let mut view = None;
     for step in script {
         let result = match step {
+            Step::Look => {
+                view = Some(look(&db, &state));
+                Ok(())
+            }
+            Step::LookAgain => look_again(&db, view.take()),
             Step::Reopen => {
                 let reopened = db.close().and_then(|()| open(disk));
                 match reopened {
@@ -678,4 +741,27 @@ fn a_file_that_is_refused_for_a_moment_is_not_given_up() {
     let db = open(&disk).unwrap();
     check(&db, &[state], Garbage::None).unwrap();
     db.close().unwrap();
+}
+
+/// The commit of a RENAME could not be made durable: the table was opened a second time under its new name,
+/// which ended in an assertion (TAB-1).
+#[test]
+fn a_rename_that_may_have_failed_opens_nothing_twice() {
+    let (image, _) = base();
+    let disk = SimDisk::new(image);
+    let db = open(&disk).unwrap();
+    db.table("a/t").unwrap();
+    disk.inject(Fault::always(Operation::Sync, Failure::Io).on("redo"));
+    db.rename_table("a/t", "a/other").unwrap_err();
+    assert!(disk.faults_struck() > 0);
+    let why = db.table("a/other").err().expect("nobody knows");
+    assert!(matches!(why, Error::Poisoned { .. }), "{why}");
+    db.crash();
+}
+
+/// Whatever fails under it, an old view sees what it saw, or an error.
+#[test]
+fn each_operation_under_an_old_view_fails() {
+    let (image, state) = base();
+    try_faults(&image, &script_of_an_old_view(), &state, 16);
 }

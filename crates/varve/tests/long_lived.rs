@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use varve::{
-    ColumnType, Database, FlushLog, Isolation, KeyMatch, LockMode, Options, Table, TableDef,
-    Transaction, Value,
+    ColumnType, Database, FlushLog, HistoryOptions, Isolation, KeyMatch, LockMode, Options, Table,
+    TableDef, Transaction, Value,
 };
 
 const ROWS: i64 = 2000;
@@ -84,6 +84,11 @@ fn a_reader_and_a_writer_outlive_very_many_transactions() {
     };
     let dir = tempfile::tempdir().unwrap();
     let options = Options {
+        // Purge waits for views here.
+        history: HistoryOptions {
+            store: false,
+            ..HistoryOptions::default()
+        },
         page_size: 4096,
         buffer_pool_bytes: POOL_BYTES,
         flush_log_at_trx_commit: FlushLog::Lazy,

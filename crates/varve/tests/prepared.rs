@@ -266,6 +266,84 @@ fn a_reader_promises_nothing() {
     trx.commit_wait().unwrap();
 }
 
+/// What a restart would not bring back is given up on demand, but at SERIALIZABLE: locks on a row that was
+/// only looked at, and on the gap of one that is not there. What was written stays locked.
+#[test]
+fn what_was_only_searched_is_given_up() {
+    for (level, given_up) in [
+        (Isolation::ReadCommitted, true),
+        (Isolation::RepeatableRead, true),
+        (Isolation::Serializable, false),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let (db, table) = create(dir.path());
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        for id in 5..=6 {
+            insert(&mut trx, &table, id, id * 10).unwrap();
+        }
+        trx.commit().unwrap();
+        let mut trx = db.begin(level);
+        change(&mut trx, &table);
+        for (id, lock, is_there) in [
+            (3, LockMode::Exclusive, true),
+            (5, LockMode::Shared, true),
+            (6, LockMode::Exclusive, true),
+            (7, LockMode::Exclusive, false),
+        ] {
+            let found = seek(&mut trx, &table, id, lock).unwrap();
+            assert_eq!(found.is_some(), is_there, "row {id}");
+        }
+        // Taken back: the row is as it was.
+        let savepoint = trx.savepoint();
+        update(&mut trx, &table, 6, 0).unwrap();
+        trx.rollback_to(savepoint).unwrap();
+        trx.prepare(&xid("x")).unwrap();
+        trx.release_searches();
+        drop(trx);
+        let mut other = db.begin(Isolation::ReadCommitted);
+        for result in [
+            update(&mut other, &table, 3, 0),
+            update(&mut other, &table, 5, 0),
+            update(&mut other, &table, 6, 0),
+            insert(&mut other, &table, 7, 0),
+        ] {
+            match given_up {
+                true => result.unwrap(),
+                false => assert!(matches!(result, Err(Error::LockWaitTimeout)), "{result:?}"),
+            }
+        }
+        other.rollback().unwrap();
+        if given_up {
+            check_locks(&db);
+        }
+        db.rollback_prepared(&xid("x")).unwrap();
+        check(&db, &[(1, 10), (2, 20), (3, 30), (5, 50), (6, 60)]);
+    }
+}
+
+/// Without the demand all of that stays locked: a coordinator that decides at once has no use for it.
+#[test]
+fn what_was_searched_stays_locked_otherwise() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = create(dir.path());
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    change(&mut trx, &table);
+    // Nothing is prepared yet, so nothing is given up.
+    assert!(
+        seek(&mut trx, &table, 3, LockMode::Exclusive)
+            .unwrap()
+            .is_some()
+    );
+    trx.release_searches();
+    trx.prepare(&xid("x")).unwrap();
+    let mut other = db.begin(Isolation::ReadCommitted);
+    let refused = update(&mut other, &table, 3, 0);
+    assert!(
+        matches!(refused, Err(Error::LockWaitTimeout)),
+        "{refused:?}"
+    );
+}
+
 /// DDL goes on when the last prepared transaction on its table has ended.
 #[test]
 fn ddl_waits_for_a_recovered_transaction() {

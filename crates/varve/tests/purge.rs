@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use varve::internals::page::{PageType, SlottedRef, page_type};
 use varve::internals::undo::{UndoKind, UndoRecord};
 use varve::{
-    ColumnType, Database, FlushLog, Isolation, KeyMatch, LockMode, Options, PurgeOptions, Table,
-    TableDef, Transaction,
+    ColumnType, Database, FlushLog, HistoryOptions, Isolation, KeyMatch, LockMode, Options,
+    PurgeOptions, Table, TableDef, Transaction,
 };
 use varve_sim::{SimDisk, sample};
 
@@ -17,6 +17,11 @@ const WAIT: Duration = Duration::from_secs(60);
 
 fn open(dir: &tempfile::TempDir, purge: PurgeOptions) -> Database {
     let options = Options {
+        // Purge waits for views here.
+        history: HistoryOptions {
+            store: false,
+            ..HistoryOptions::default()
+        },
         flush_log_at_trx_commit: FlushLog::Lazy,
         page_size: 4096,
         buffer_pool_bytes: 16 << 20,

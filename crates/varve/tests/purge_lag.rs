@@ -8,8 +8,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use varve::{
-    ColumnType, Database, Error, FlushLog, Isolation, KeyMatch, LockMode, Options, PurgeOptions,
-    Result, Table, TableDef, Transaction,
+    ColumnType, Database, Error, FlushLog, HistoryOptions, Isolation, KeyMatch, LockMode, Options,
+    PurgeOptions, Result, Table, TableDef, Transaction,
 };
 
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -17,6 +17,11 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 fn open(dir: &tempfile::TempDir) -> Database {
     let options = Options {
+        // Purge waits for views here.
+        history: HistoryOptions {
+            store: false,
+            ..HistoryOptions::default()
+        },
         flush_log_at_trx_commit: FlushLog::Lazy,
         buffer_pool_bytes: 16 << 20,
         redo_capacity_bytes: 16 << 20,

@@ -1,11 +1,24 @@
 //! What an administrator reads: who waits for whom, the last deadlock, and who keeps purge from going on.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use varve::{
-    ColumnType, Database, Error, Isolation, KeyMatch, LockMode, Options, Table, TableDef,
-    Transaction, Value,
+    ColumnType, Database, Error, HistoryOptions, Isolation, KeyMatch, LockMode, Options, Table,
+    TableDef, Transaction, Value,
 };
+
+const WAIT: Duration = Duration::from_secs(60);
+
+fn options(history_store: bool) -> Options {
+    Options {
+        history: HistoryOptions {
+            store: history_store,
+            delay: Duration::ZERO,
+            ..HistoryOptions::default()
+        },
+        ..Options::default()
+    }
+}
 
 fn lines(db: &Database, title: &str) -> String {
     let report = db.report();
@@ -14,10 +27,14 @@ fn lines(db: &Database, title: &str) -> String {
 }
 
 fn change(trx: &mut Transaction, table: &Table, id: i64) -> varve::Result<()> {
+    change_to(trx, table, id, id + 1)
+}
+
+fn change_to(trx: &mut Transaction, table: &Table, id: i64, n: i64) -> varve::Result<()> {
     let mut cursor = table.cursor(0)?;
     let key = table.def().key(0, &[Value::Int(id)])?;
     assert!(cursor.seek(trx, &key.datums(), KeyMatch::Exact, LockMode::Exclusive)?);
-    let row = table.def().row(&[Value::Int(id), Value::Int(id + 1)])?;
+    let row = table.def().row(&[Value::Int(id), Value::Int(n)])?;
     trx.update(table, &cursor, &row.datums())?;
     Ok(())
 }
@@ -34,7 +51,7 @@ fn view_line(trx: &Transaction, sees_below: u64) -> String {
 
 /// Each with its state, its undo and its view.
 fn transactions_are_listed(db: &Database, table: &Table) {
-    assert!(db.wait_for_purge(Duration::from_secs(60)));
+    assert!(db.wait_for_purge(WAIT));
     assert!(count(db, "History list length 0\n") == 1 && count(db, "---TRANSACTION") == 0);
     let mut reader = db.begin(Isolation::RepeatableRead);
     reader.take_snapshot();
@@ -75,7 +92,7 @@ fn transactions_are_listed(db: &Database, table: &Table) {
     let mut done = format!("Purge done for trx's n:o < {first} undo n:o < 0 state: stopped\n");
     assert_eq!(count(db, &done), 1, "{}", lines(db, "TRANSACTIONS"));
     reader.commit().unwrap();
-    assert!(db.wait_for_purge(Duration::from_secs(60)));
+    assert!(db.wait_for_purge(WAIT));
     let next = db.status().iter().find(|s| s.0 == "max_trx_id").unwrap().1;
     while count(db, "state: running but idle\nHistory list length 0\n") == 0 {
         std::thread::sleep(Duration::from_millis(5));
@@ -85,10 +102,113 @@ fn transactions_are_listed(db: &Database, table: &Table) {
     assert_eq!(count(db, "---TRANSACTION"), 0);
 }
 
+fn status(db: &Database, name: &str) -> u64 {
+    db.status().iter().find(|s| s.0 == name).unwrap().1
+}
+
+#[track_caller]
+fn wait_until(is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < WAIT);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Which views purge goes on behind, what it keeps for them, and for which one it waits.
+#[test]
+fn views_that_rely_on_the_history_store_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options(true)).unwrap();
+    let def = TableDef::new("shop/stock")
+        .column("id", ColumnType::i64())
+        .column("n", ColumnType::i64())
+        .primary(&["id"]);
+    let table = db.create_table(&def).unwrap();
+    let change_all = |n| {
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        (0..5).for_each(|id| change_to(&mut trx, &table, id, n).unwrap());
+        trx.commit().unwrap();
+    };
+    let snapshot = || {
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        trx.take_snapshot();
+        let number = trx.current_view().unwrap().number().0;
+        (trx, number)
+    };
+    let wait = || assert!(db.wait_for_purge(WAIT));
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    for id in 0..5 {
+        let row = def.row(&[Value::Int(id), Value::Int(0)]).unwrap();
+        trx.insert(&table, &row.datums()).unwrap();
+    }
+    trx.commit().unwrap();
+    wait();
+    let history = || lines(&db, "HISTORY STORE");
+    let oldest = || lines(&db, "OLDEST VIEW AND TRANSACTION");
+    assert!(history().starts_with("there is none"), "{}", history());
+    for name in ["bytes", "versions", "members", "copied", "dropped", "swept"] {
+        assert_eq!(status(&db, &format!("history_store_{name}")), 0, "{name}");
+    }
+
+    let (first, first_no) = snapshot();
+    change_all(1);
+    wait();
+    let (second, second_no) = snapshot();
+    // Nobody needs what the first of these two makes.
+    change_all(2);
+    change_all(3);
+    wait();
+    wait_until(|| status(&db, "history_store_members") == 2);
+    assert_eq!(status(&db, "history_store_versions"), 10);
+    assert_eq!(status(&db, "history_store_copied"), 10);
+    assert_eq!(status(&db, "history_store_dropped"), 5);
+    assert!(status(&db, "history_store_bytes") > 0);
+    let text = history();
+    assert!(
+        text.contains("history.store: ") && text.contains("10 versions of "),
+        "{text}"
+    );
+    for number in [first_no, second_no] {
+        let line = format!("read view {number} relies on it for ");
+        let found = text.lines().find(|l| l.starts_with(&line));
+        let found = found.unwrap_or_else(|| panic!("{line}: {text}"));
+        assert!(found.contains(" seconds: 5 versions of "), "{text}");
+    }
+    let text = oldest();
+    assert!(
+        text.contains(&format!("read view {first_no} is open for at least "))
+            && text.contains("the history store has 5 versions of ")
+            && text.contains("purge waits for no read view\n"),
+        "{text}"
+    );
+
+    // Without a store for new ones purge waits for the next view, and goes on behind the others.
+    db.set_history_options(options(false).history).unwrap();
+    let (third, third_no) = snapshot();
+    change_all(4);
+    wait_until(|| status(&db, "purge_stop_count") > 0);
+    let text = oldest();
+    let line = format!("read view {third_no} holds purge back; ");
+    assert!(text.contains(&line), "{text}");
+    assert!(text.contains("purge goes on behind it"), "{text}");
+    assert_eq!(status(&db, "history_store_members"), 2);
+
+    drop(second);
+    wait_until(|| status(&db, "history_store_members") == 1);
+    assert!(history().contains(", 5 of them needed by nobody\n"));
+    drop((first, third));
+    wait_until(|| history().starts_with("there is none"));
+    assert_eq!(status(&db, "history_store_members"), 0);
+    assert_eq!(status(&db, "history_store_swept"), 10);
+    wait();
+}
+
 #[test]
 fn waits_deadlocks_and_old_views_are_told_by_name() {
     let dir = tempfile::tempdir().unwrap();
-    let db = Database::open(dir.path(), Options::default()).unwrap();
+    // Purge is to wait for views.
+    let db = Database::open(dir.path(), options(false)).unwrap();
     let def = TableDef::new("shop/stock")
         .column("id", ColumnType::i64())
         .column("n", ColumnType::i64())

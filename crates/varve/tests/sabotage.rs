@@ -214,24 +214,7 @@ fn all_are_noticed(all: &[Wrong]) {
 
 #[test]
 fn every_sabotage_is_noticed() {
-    let isolation = isolation_cases().map(|(sabotage, _)| sabotage);
-    let of_crashes = Sabotage::ALL.into_iter();
-    // Each has a test of its own: here, in unsettled.rs, in long_lived.rs and in those of foreign keys.
-    let alone = [
-        Sabotage::FailedSyncRetried,
-        Sabotage::CommitterDies,
-        Sabotage::DoubtsForgotten,
-        Sabotage::LockWakeForgotten,
-        Sabotage::CommitWakeForgotten,
-        Sabotage::LatchForgotten,
-        Sabotage::ParentNotLookedFor,
-        Sabotage::ChildrenForgotten,
-        Sabotage::RefusedCascadeStays,
-        Sabotage::ParentNotLocked,
-    ];
-    let of_crashes = of_crashes.filter(|s| !alone.contains(s));
-    let of_crashes = of_crashes.filter(|s| !isolation.contains(s));
-    let mut all: Vec<Wrong> = of_crashes.map(Wrong::Engine).collect();
+    let mut all = Sabotage::OF_CRASHES.map(Wrong::Engine).to_vec();
     all.push(Wrong::NoDoublewrite);
     let lies = ["vlog", "vdt", "ctl"].map(|files| Lie::Sync { files });
     all.extend(lies.map(Wrong::Disk));

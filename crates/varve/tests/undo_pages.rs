@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use varve::internals::undo::FREE_PAGES_KEPT;
 use varve::{
-    ColumnType, Database, FlushLog, Isolation, KeyMatch, LockMode, Options, Table, TableDef,
-    Transaction, Xid,
+    ColumnType, Database, FlushLog, HistoryOptions, Isolation, KeyMatch, LockMode, Options, Table,
+    TableDef, Transaction, Xid,
 };
 
 const ROWS: i64 = 50;
@@ -19,6 +19,11 @@ fn open(dir: &tempfile::TempDir) -> Database {
 
 fn open_with(dir: &tempfile::TempDir, flush_log_at_trx_commit: FlushLog) -> Database {
     let options = Options {
+        // Purge waits for views here.
+        history: HistoryOptions {
+            store: false,
+            ..HistoryOptions::default()
+        },
         flush_log_at_trx_commit,
         page_size: 4096,
         buffer_pool_bytes: 16 << 20,

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use varve::internals::undo::INITIAL_PAGES;
 use varve::{
-    ColumnType, Database, FlushLog, Isolation, KeyMatch, LockMode, Options, PurgeOptions, Table,
-    TableDef, Transaction, UndoSpaceState, Xid,
+    ColumnType, Database, FlushLog, HistoryOptions, Isolation, KeyMatch, LockMode, Options,
+    PurgeOptions, Table, TableDef, Transaction, UndoSpaceState, Xid,
 };
 
 const PAGE: u64 = 4096;
@@ -17,6 +17,11 @@ const MOMENT: Duration = Duration::from_millis(50);
 
 fn open(dir: &tempfile::TempDir, undo_tablespaces: u32) -> Database {
     let options = Options {
+        // Purge waits for views here.
+        history: HistoryOptions {
+            store: false,
+            ..HistoryOptions::default()
+        },
         flush_log_at_trx_commit: FlushLog::Lazy,
         page_size: PAGE as u32,
         buffer_pool_bytes: 32 << 20,

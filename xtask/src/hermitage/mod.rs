@@ -10,17 +10,16 @@ mod cases;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use self::cases::{CASES, Case};
 use crate::mtr::Count;
-use varve_testbed::client::{Row, SqlError, SqlResult};
+use varve_testbed::client::{Answer, SqlError, SqlResult};
 use varve_testbed::plugin;
 use varve_testbed::server::{DataDir, Engine, Server};
+use varve_testbed::session::Session;
 use varve_testbed::workspace::{Workspace, remove_dir};
 
 const LEVELS: [&str; 4] = [
@@ -132,67 +131,10 @@ fn compare(server: &Server, case: &Case, level: &str, verbose: bool) -> Result<V
     Ok(verdict)
 }
 
-/// A connection in a thread, which answers one statement at a time.
-struct Session {
-    say: Sender<String>,
-    answers: Receiver<SqlResult<Vec<Row>>>,
-    /// Its statement has not answered yet.
-    waiting: bool,
-}
-
-impl Session {
-    fn open(server: &Server) -> Result<Session> {
-        let mut client = server.connect()?;
-        let (say, statements) = channel::<String>();
-        let (answer, answers) = channel();
-        thread::spawn(move || {
-            for statement in statements {
-                if answer.send(client.query(&statement)).is_err() {
-                    break;
-                }
-            }
-        });
-        Ok(Session {
-            say,
-            answers,
-            waiting: false,
-        })
-    }
-
-    fn say(&mut self, statement: &str) -> Result<()> {
-        self.say
-            .send(statement.to_string())
-            .context("the session's thread has ended")?;
-        self.waiting = true;
-        Ok(())
-    }
-
-    /// The answer, if it comes in time.
-    fn answer(&mut self, within: Duration) -> Result<Option<String>> {
-        match self.answers.recv_timeout(within) {
-            Ok(answer) => {
-                self.waiting = false;
-                Ok(Some(show(answer)?))
-            }
-            Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => bail!("the session's thread has ended"),
-        }
-    }
-
-    /// For statements that wait for nobody.
-    fn ask(&mut self, statement: &str) -> Result<String> {
-        self.say(statement)?;
-        self.answer(AT_MOST)?
-            .with_context(|| format!("no answer to {statement}"))
-    }
-}
-
-fn show(answer: SqlResult<Vec<Row>>) -> Result<String> {
-    let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "NULL".into());
-    let row = |row: &Row| row.iter().map(value).collect::<Vec<_>>().join(",");
+fn show(answer: SqlResult<Answer>) -> Result<String> {
     match answer {
-        Ok(rows) if rows.is_empty() => Ok("nothing".into()),
-        Ok(rows) => Ok(rows.iter().map(row).collect::<Vec<_>>().join(" ")),
+        Ok(answer) if answer.rows.iter().flatten().next().is_none() => Ok("nothing".into()),
+        Ok(answer) => Ok(answer.rows_text()),
         Err(SqlError::Server { code, .. }) => Ok(format!("error {code}")),
         Err(error @ SqlError::Lost(_)) => Err(error.into()),
     }
@@ -211,7 +153,7 @@ fn play(server: &Server, case: &Case, level: &str, engine: Engine) -> Result<Str
         ),
         "INSERT INTO t VALUES (1, 10), (2, 20)",
     ] {
-        let answer = stage.ask(statement)?;
+        let answer = show(stage.ask(statement, AT_MOST)?)?;
         ensure!(answer == "nothing", "{statement}: {answer}");
     }
     let mut sessions: BTreeMap<usize, Session> = BTreeMap::new();
@@ -220,7 +162,7 @@ fn play(server: &Server, case: &Case, level: &str, engine: Engine) -> Result<Str
             let mut session = Session::open(server)?;
             let isolation = format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}");
             for statement in ["USE test", &isolation, "BEGIN"] {
-                session.ask(statement)?;
+                session.ask(statement, AT_MOST)??;
             }
             sessions.insert(*who, session);
         }
@@ -228,10 +170,10 @@ fn play(server: &Server, case: &Case, level: &str, engine: Engine) -> Result<Str
     let mut shown = String::new();
     let mut rest = case.statements.to_vec();
     let mut idle = 0;
-    while !rest.is_empty() || sessions.values().any(|session| session.waiting) {
+    while !rest.is_empty() || sessions.values().any(|session| session.is_waiting()) {
         settle(&mut shown, &mut sessions)?;
         // Who waits says nothing; the others go on.
-        let next = (rest.iter()).position(|(who, _)| !sessions[who].waiting);
+        let next = (rest.iter()).position(|(who, _)| !sessions[who].is_waiting());
         let Some(next) = next else {
             idle += 1;
             ensure!(idle < IDLE_ROUNDS, "all wait for each other\n{shown}");
@@ -241,14 +183,14 @@ fn play(server: &Server, case: &Case, level: &str, engine: Engine) -> Result<Str
         let session = sessions.get_mut(&who).expect("opened above");
         session.say(statement)?;
         let answer = session.answer(PATIENCE)?;
-        let answer = answer.unwrap_or_else(|| "waits".into());
+        let answer = answer.map_or(Ok("waits".into()), show)?;
         writeln!(shown, "  {who}: {statement}: {answer}")?;
     }
     // A deadlock has rolled back one of them, but not its later statements.
     for session in sessions.values_mut() {
-        session.ask("COMMIT")?;
+        show(session.ask("COMMIT", AT_MOST)?)?;
     }
-    let left = stage.ask("SELECT * FROM t ORDER BY id")?;
+    let left = show(stage.ask("SELECT * FROM t ORDER BY id", AT_MOST)?)?;
     writeln!(shown, "  in the end: {left}")?;
     Ok(shown)
 }
@@ -256,10 +198,10 @@ fn play(server: &Server, case: &Case, level: &str, engine: Engine) -> Result<Str
 /// Writes down what those who were waiting answer meanwhile.
 fn settle(shown: &mut String, sessions: &mut BTreeMap<usize, Session>) -> Result<()> {
     for (who, session) in sessions.iter_mut() {
-        if session.waiting
+        if session.is_waiting()
             && let Some(answer) = session.answer(PATIENCE)?
         {
-            writeln!(shown, "  {who} goes on: {answer}")?;
+            writeln!(shown, "  {who} goes on: {}", show(answer)?)?;
         }
     }
     Ok(())

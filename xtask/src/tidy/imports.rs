@@ -11,7 +11,7 @@ use super::{Findings, Source};
 /// `buffer`, which itself needs the log to be durable before it writes a page. Definitions are rows of a
 /// system table, so `ddl` stands above `table`.
 const LAYERS: [&str; 21] = [
-    "offline", "db", "recovery", "ddl", "table", "stats", "flush", "purge", "history", "txn",
+    "offline", "db", "recovery", "ddl", "purge", "table", "stats", "flush", "txn", "history",
     "lock", "undo", "catalog", "row", "btree", "space", "mtr", "buffer", "redo", "page", "io",
 ];
 /// The bottom: it imports none of the others, and everybody imports it.

@@ -21,8 +21,11 @@ typedef struct {
   int (*get)(void *worker, uint64_t key, peer_visit visit, void *context);
   /* One transaction: locks a row, reads it, lets it be changed, writes it. */
   int (*update)(void *worker, uint64_t key, peer_change change, void *context);
-  /* One snapshot: all rows in the order of the keys. */
+  /* Opens a snapshot. The worker does nothing else until `release`. */
+  int (*hold)(void *worker);
+  /* All rows of the snapshot in the order of the keys, as often as wanted. */
   int (*scan)(void *worker, peer_visit visit, void *context);
+  int (*release)(void *worker);
   const char *(*message)(void);
 } peer_engine;
 

@@ -15,6 +15,7 @@ typedef struct {
   rocksdb_writeoptions_t *write;
   rocksdb_readoptions_t *read;
   rocksdb_transaction_options_t *options;
+  const rocksdb_snapshot_t *held;
   rocksdb_transaction_t *again; /* used again by the next transaction */
   uint8_t *value;
   size_t room;
@@ -137,10 +138,22 @@ static int update(void *worker, uint64_t key, peer_change change, void *context)
   return failed(error);
 }
 
+static int hold(void *worker) {
+  worker_t *w = worker;
+  w->held = rocksdb_transactiondb_create_snapshot(w->db);
+  rocksdb_readoptions_set_snapshot(w->read, w->held);
+  return 0;
+}
+
+static int release(void *worker) {
+  worker_t *w = worker;
+  rocksdb_readoptions_set_snapshot(w->read, NULL);
+  rocksdb_transactiondb_release_snapshot(w->db, w->held);
+  return 0;
+}
+
 static int scan(void *worker, peer_visit visit, void *context) {
   worker_t *w = worker;
-  const rocksdb_snapshot_t *snapshot = rocksdb_transactiondb_create_snapshot(w->db);
-  rocksdb_readoptions_set_snapshot(w->read, snapshot);
   rocksdb_iterator_t *at = rocksdb_transactiondb_create_iterator(w->db, w->read);
   size_t key_len, len;
   for (rocksdb_iter_seek_to_first(at); rocksdb_iter_valid(at); rocksdb_iter_next(at)) {
@@ -151,10 +164,8 @@ static int scan(void *worker, peer_visit visit, void *context) {
   char *error = NULL;
   rocksdb_iter_get_error(at, &error);
   rocksdb_iter_destroy(at);
-  rocksdb_readoptions_set_snapshot(w->read, NULL);
-  rocksdb_transactiondb_release_snapshot(w->db, snapshot);
   return failed(error);
 }
 
 const peer_engine peer_rocksdb = {open_engine, close_engine, worker_open, worker_close, load,
-                                  get, update, scan, message};
+                                  get, update, hold, scan, release, message};

@@ -123,12 +123,22 @@ static int update(void *worker, uint64_t key, peer_change change, void *context)
   }
 }
 
+/* The session's snapshot is that of the transaction's begin. */
+static int hold(void *worker) {
+  worker_t *w = worker;
+  return failed("begin", w->session->begin_transaction(w->session, NULL));
+}
+
+static int release(void *worker) {
+  worker_t *w = worker;
+  return failed("end", w->session->rollback_transaction(w->session, NULL));
+}
+
 static int scan(void *worker, peer_visit visit, void *context) {
   worker_t *w = worker;
   WT_ITEM item;
   uint64_t key;
-  int code = w->session->begin_transaction(w->session, NULL);
-  if (failed("begin", code)) return 1;
+  int code = 0;
   w->cursor->reset(w->cursor);
   while ((code = w->cursor->next(w->cursor)) == 0) {
     w->cursor->get_key(w->cursor, &key);
@@ -136,9 +146,8 @@ static int scan(void *worker, peer_visit visit, void *context) {
     visit(context, key, item.data, item.size);
   }
   w->cursor->reset(w->cursor);
-  w->session->rollback_transaction(w->session, NULL);
   return code == WT_NOTFOUND ? 0 : failed("next", code);
 }
 
 const peer_engine peer_wiredtiger = {open_engine, close_engine, worker_open, worker_close, load,
-                                     get, update, scan, message};
+                                     get, update, hold, scan, release, message};

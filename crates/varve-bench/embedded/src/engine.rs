@@ -28,6 +28,9 @@ pub trait Engine: Sync {
 /// Called with a key and its value.
 pub type Visit<'a> = &'a mut dyn FnMut(u64, &[u8]);
 
+/// Reads all rows in the order of their keys.
+pub type Scan<'a> = &'a mut dyn FnMut(Visit<'_>) -> Result<()>;
+
 /// One thread's handle on an engine.
 pub trait Worker {
     /// Puts rows in one transaction; their values lie one behind the other.
@@ -39,6 +42,11 @@ pub trait Worker {
     /// Reads a row, so that nobody changes it meanwhile, and writes it back changed: one transaction.
     fn update(&mut self, key: u64, change: &mut dyn FnMut(&mut [u8])) -> Result<()>;
 
-    /// Reads all rows in the order of their keys, under one snapshot.
-    fn scan(&mut self, visit: Visit<'_>) -> Result<()>;
+    /// Opens a snapshot, which ends with the call, and has `with` read it as often as it likes.
+    fn snapshot(&mut self, with: &mut dyn FnMut(Scan<'_>) -> Result<()>) -> Result<()>;
+
+    /// Reads all rows once, under a snapshot of their own.
+    fn scan(&mut self, visit: Visit<'_>) -> Result<()> {
+        self.snapshot(&mut |scan| scan(&mut *visit))
+    }
 }

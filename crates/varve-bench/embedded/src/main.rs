@@ -2,6 +2,7 @@
 //! of two engines in the same run. docs/performance.md says how each engine is set and why that is fair.
 
 mod engine;
+mod held;
 mod peers;
 mod report;
 mod rows;
@@ -25,6 +26,9 @@ struct Args {
     /// Seconds of each timed workload
     #[arg(long, default_value_t = 5.0)]
     time: f64,
+    /// Seconds of updates under a snapshot, and as many before without one
+    #[arg(long, default_value_t = 30.0)]
+    snapshot_time: f64,
     /// Runs of everything; the median counts
     #[arg(long, default_value_t = 3)]
     repeat: usize,
@@ -64,6 +68,7 @@ fn main() -> Result<()> {
     let plan = run::Plan {
         rows: args.rows,
         time: Duration::from_secs_f64(args.time),
+        snapshot_time: Duration::from_secs_f64(args.snapshot_time),
         only: args.only.clone(),
     };
     let mut results = report::Report::default();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use crate::held::Held;
 use crate::run::{Figure, WORKLOADS};
 
 /// All repetitions of one workload on one engine.
@@ -12,6 +13,7 @@ struct Series {
     per_second: Vec<f64>,
     per_cpu_second: Vec<f64>,
     history: Option<u64>,
+    held: Vec<Held>,
 }
 
 fn median(sorted: &[f64]) -> f64 {
@@ -21,6 +23,22 @@ fn median(sorted: &[f64]) -> f64 {
 impl Series {
     fn median(&self) -> f64 {
         median(&self.per_second)
+    }
+
+    /// The median of each figure of what a snapshot cost.
+    fn held(&self) -> Option<Held> {
+        let of = |figure: fn(&Held) -> f64| {
+            let mut figures: Vec<f64> = self.held.iter().map(figure).collect();
+            figures.sort_by(f64::total_cmp);
+            median(&figures)
+        };
+        (!self.held.is_empty()).then(|| Held {
+            scan_ratio: of(|held| held.scan_ratio),
+            rate_ratio: of(|held| held.rate_ratio),
+            grown_mib: of(|held| held.grown_mib),
+            grown_without_mib: of(|held| held.grown_without_mib),
+            changed_mib: of(|held| held.changed_mib),
+        })
     }
 }
 
@@ -45,6 +63,7 @@ impl Report {
             series.per_cpu_second.push(figure.per_cpu_second);
             series.per_cpu_second.sort_by(f64::total_cmp);
             series.history = series.history.max(figure.history);
+            series.held.extend(figure.held);
         }
     }
 
@@ -76,6 +95,9 @@ impl Report {
                     max.unwrap_or(min),
                     median(&series.per_cpu_second),
                 );
+                if let Some(held) = series.held() {
+                    println!("{:<26} {held}", "");
+                }
             }
         }
     }
@@ -88,6 +110,7 @@ impl Report {
                     "workload": workload.name, "threads": workload.threads, "engine": engine,
                     "per_second": series.median(), "min": series.per_second[0], "max": series.per_second.last(),
                     "per_cpu_second": median(&series.per_cpu_second), "varve_ratio": ratio, "history": series.history,
+                    "held": series.held().map(|held| held.json()),
                 })
             })
         });

@@ -48,8 +48,13 @@ pub fn fill(key: u64, value: &mut [u8]) {
 
 /// What an update does to a value.
 pub fn count_up(value: &mut [u8]) {
-    let counter = u64_at(value, COUNTER) + 1;
+    let counter = counter(value) + 1;
     value[COUNTER].copy_from_slice(&counter.to_le_bytes());
+}
+
+/// How many updates the row has seen.
+pub fn counter(value: &[u8]) -> u64 {
+    u64_at(value, COUNTER)
 }
 
 /// The value belongs to the key: cheap enough for every read.
@@ -74,7 +79,7 @@ impl Audit {
         let intact =
             key == self.next && belongs(key, value) && value[FILLER..] == self.expected[FILLER..];
         self.damaged += u64::from(!intact);
-        self.updates += if intact { u64_at(value, COUNTER) } else { 0 };
+        self.updates += if intact { counter(value) } else { 0 };
         self.rows += 1;
         self.next = key + 1;
     }

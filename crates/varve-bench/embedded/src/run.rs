@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::engine::{Durability, Engine, Worker};
-use crate::peers::Peer;
+use crate::held::{self, Held};
+use crate::peers::{self, Peer};
 use crate::rows::{Audit, Rng, VALUE_BYTES, belongs, count_up, fill, shuffled};
 
 /// Rows that one transaction loads.
@@ -22,6 +23,8 @@ pub enum Kind {
     Scan,
     Read,
     Update(Durability),
+    /// Updates without sync, first without a snapshot, then under one.
+    Snapshot,
 }
 
 /// A workload with its number of threads.
@@ -41,7 +44,7 @@ const fn workload(name: &'static str, kind: Kind, threads: usize) -> Workload {
 }
 
 /// In the order in which they run; the first two each begin with an empty engine.
-pub const WORKLOADS: [Workload; 9] = [
+pub const WORKLOADS: [Workload; 10] = [
     workload("load_random", Kind::LoadRandom, 1),
     workload("load_ordered", Kind::LoadOrdered, 1),
     workload("scan", Kind::Scan, 1),
@@ -51,11 +54,14 @@ pub const WORKLOADS: [Workload; 9] = [
     workload("update_2", Kind::Update(Durability::Lazy), 2),
     workload("update_sync", Kind::Update(Durability::Synced), 1),
     workload("update_sync_8", Kind::Update(Durability::Synced), 8),
+    workload("snapshot", Kind::Snapshot, 2),
 ];
 
 pub struct Plan {
     pub rows: u64,
     pub time: Duration,
+    /// Each of the two times of `Kind::Snapshot`.
+    pub snapshot_time: Duration,
     pub only: Vec<String>,
 }
 
@@ -74,6 +80,8 @@ pub struct Figure {
     pub per_cpu_second: f64,
     /// `Engine::history` at the end of an update workload.
     pub history: Option<u64>,
+    /// What a snapshot cost.
+    pub held: Option<Held>,
 }
 
 /// Runs every wanted workload once on one engine.
@@ -97,8 +105,20 @@ pub fn measure(peer: Peer, dir: &Path, plan: &Plan) -> Result<Vec<Figure>> {
         let mut updates = 0;
         for workload in rest {
             let name = workload.name;
-            let (figure, operations) = timed(&*engine, workload, plan).context(name)?;
-            if matches!(workload.kind, Kind::Update(_)) {
+            let (figure, operations) = match workload.kind {
+                Kind::Snapshot => match held::run(&*engine, workload, dir, plan) {
+                    Ok(done) => done,
+                    // It is the last workload.
+                    Err(error) if peers::is_full(&error) => {
+                        eprintln!("{} has no figure for {name}: {error:#}", peer.name);
+                        fs::remove_dir_all(dir)?;
+                        return Ok(figures);
+                    }
+                    Err(error) => return Err(error.context(name)),
+                },
+                _ => timed(&*engine, workload, plan.rows, plan.time).context(name)?,
+            };
+            if matches!(workload.kind, Kind::Update(_) | Kind::Snapshot) {
                 updates += operations;
             }
             figures.push(figure);
@@ -136,6 +156,7 @@ fn load(engine: &dyn Engine, keys: &[u64], workload: &Workload) -> Result<Figure
         per_second: keys.len() as f64 / spent.as_secs_f64(),
         per_cpu_second: keys.len() as f64 / cpu.as_secs_f64(),
         history: None,
+        held: None,
     })
 }
 
@@ -151,8 +172,13 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Runs a workload for the plan's time; also returns how many operations were acknowledged.
-fn timed(engine: &dyn Engine, workload: &Workload, plan: &Plan) -> Result<(Figure, u64)> {
+/// Runs a workload for some time; also returns how many operations were acknowledged.
+pub fn timed(
+    engine: &dyn Engine,
+    workload: &Workload,
+    rows: u64,
+    time: Duration,
+) -> Result<(Figure, u64)> {
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let start = Barrier::new(workload.threads + 1);
     let (spent, cpu) = std::thread::scope(|scope| -> Result<(Duration, Duration)> {
@@ -167,14 +193,7 @@ fn timed(engine: &dyn Engine, workload: &Workload, plan: &Plan) -> Result<(Figur
                     let worker = engine.worker(durability);
                     start.wait();
                     let mut operations = 0;
-                    let end = work(
-                        &mut *worker?,
-                        workload.kind,
-                        plan.rows,
-                        n,
-                        stop,
-                        &mut operations,
-                    );
+                    let end = work(&mut *worker?, workload.kind, rows, n, stop, &mut operations);
                     done.fetch_add(operations, Ordering::Relaxed);
                     end
                 })
@@ -182,7 +201,7 @@ fn timed(engine: &dyn Engine, workload: &Workload, plan: &Plan) -> Result<(Figur
             .collect();
         start.wait();
         let (begin, cpu_before) = (Instant::now(), cpu_time());
-        std::thread::sleep(plan.time);
+        std::thread::sleep(time);
         stop.store(true, Ordering::Relaxed);
         for thread in threads {
             thread.join().expect("a worker panicked")?;
@@ -199,6 +218,7 @@ fn timed(engine: &dyn Engine, workload: &Workload, plan: &Plan) -> Result<(Figur
         per_second: operations as f64 / spent.as_secs_f64(),
         per_cpu_second: operations as f64 / cpu.as_secs_f64(),
         history,
+        held: None,
     };
     Ok((figure, operations))
 }
@@ -235,7 +255,9 @@ fn work(
                 ensure!(found == rows && wrong == 0, "{found} rows, {wrong} wrong");
                 *operations += found;
             }
-            Kind::LoadOrdered | Kind::LoadRandom => unreachable!("loads are not repeated"),
+            Kind::LoadOrdered | Kind::LoadRandom | Kind::Snapshot => {
+                unreachable!("these have steps of their own")
+            }
         }
     }
     Ok(())

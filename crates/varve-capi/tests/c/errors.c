@@ -103,6 +103,22 @@ static void rows_that_do_not_fit(const varve_txn *txn)
   CHECK(strstr(varve_last_error(), "transaction"));
 }
 
+// What is refused leaves the options as they are.
+static void options_out_of_bounds(void)
+{
+  varve_history_options history= {.store= true, .delay_ms= 0, .max_size_bytes= 1 << 20};
+  OK(varve_db_set_history(db, &history));
+  history.delay_ms= 3600001;
+  EXPECT(VARVE_INVALID, varve_db_set_history(db, &history));
+  CHECK(strstr(varve_last_error(), "history.delay"));
+  history.delay_ms= 3600000;
+  history.max_size_bytes= (1 << 20) - 1;
+  EXPECT(VARVE_INVALID, varve_db_set_history(db, &history));
+  CHECK(strstr(varve_last_error(), "history.max_size 1048575"));
+  history.max_size_bytes= 0;
+  OK(varve_db_set_history(db, &history));
+}
+
 // An enum may hold any number in C: what is none of its constants is refused, by the argument's name.
 static void ignore(void *context, const char *what)
 {
@@ -233,6 +249,11 @@ int main(int argc, char **argv)
   EXPECT(VARVE_INVALID, varve_db_open(argv[1], &options, &db));
   CHECK(strstr(varve_last_error(), "flush_log_at_trx_commit is 8"));
   options.flush_log_at_trx_commit= VARVE_FLUSH_SYNC;
+  CHECK(options.history.store && options.history.delay_ms == 1000 && !options.history.max_size_bytes);
+  options.history.max_size_bytes= 1;
+  EXPECT(VARVE_INVALID, varve_db_open(argv[1], &options, &db));
+  CHECK(strstr(varve_last_error(), "history.max_size 1 is below"));
+  options.history.max_size_bytes= 0;
   OK(varve_db_open(argv[1], &options, &db));
   varve_db *second;
   EXPECT(VARVE_IN_USE, varve_db_open(argv[1], &options, &second));
@@ -253,6 +274,7 @@ int main(int argc, char **argv)
   waits(a, b);
   interrupts(a, b);
   numbers_that_mean_nothing();
+  options_out_of_bounds();
   varve_txn_close(a);
   varve_txn_close(b);
   varve_table_close(table);

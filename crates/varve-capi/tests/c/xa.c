@@ -81,6 +81,7 @@ int main(int argc, char **argv)
   OK(varve_txn_detach(txn, &detached));
   CHECK(!detached);
   OK(varve_txn_prepare(txn, &bb));
+  OK(varve_txn_release_searches(txn));
   OK(varve_txn_detach(txn, &detached));
   CHECK(detached && !varve_txn_is_open(txn));
   OK(varve_txn_begin(txn, VARVE_REPEATABLE_READ));

@@ -153,6 +153,13 @@ impl Definition {
             auto_increment: input.of(&[u32::MAX, 0, 1, 9]),
             system_time: self.system_time.as_ref().map_or(null(), |time| time),
             temporary: input.bool(),
+            // None that can be made.
+            data_directory: input.of(&[
+                null(),
+                null(),
+                c"elsewhere".as_ptr(),
+                c"/dev/null/elsewhere".as_ptr(),
+            ]),
         }
     }
 }

@@ -11,6 +11,7 @@ use varve_capi::error::{
 };
 use varve_capi::flush::*;
 use varve_capi::foreign::*;
+use varve_capi::history::*;
 use varve_capi::pool_dump::*;
 use varve_capi::prepared::*;
 use varve_capi::status::*;
@@ -124,6 +125,7 @@ impl Session<'_, '_> {
                     let _ = (
                         varve_table_max_position(table),
                         varve_table_is_temporary(table),
+                        varve_table_data_directory(table),
                         varve_table_names_hash(table),
                         varve_last_error_index(table),
                         varve_table_is_referenced(table),
@@ -219,7 +221,8 @@ impl Session<'_, '_> {
                     }
                     let _ = (varve_txn_id(txn), varve_txn_is_open(txn));
                     let _ = varve_txn_has_temporary_changes(txn);
-                    VARVE_OK
+                    varve_txn_set_spared(txn, self.input.bool());
+                    varve_txn_release_searches(txn)
                 }
                 _ => varve_txn_drop_temporary(txn, name(self.input)),
             });
@@ -233,7 +236,7 @@ impl Session<'_, '_> {
         let xid = self.xid();
         // SAFETY: as for `run`.
         unsafe {
-            ok(match self.input.below(15) {
+            ok(match self.input.below(16) {
                 0 => varve_db_tables(self.db, text, null_mut()),
                 1 => varve_db_status(self.db, counter, null_mut()),
                 2 => varve_db_report(self.db, text, null_mut()),
@@ -282,6 +285,14 @@ impl Session<'_, '_> {
                     varve_db_set_flush(self.db, &options)
                 }
                 12 => self.call_pool_dump(),
+                14 => {
+                    let options = varve_history_options {
+                        store: self.input.bool(),
+                        delay_ms: self.input.of(&[0, 1000, 3_600_001, u64::MAX]),
+                        max_size_bytes: self.input.of(&[0, 1 << 20, 1, u64::MAX]),
+                    };
+                    varve_db_set_history(self.db, &options)
+                }
                 _ => {
                     let _ = varve_db_wait_for_purge(self.db, 1);
                     VARVE_OK

@@ -214,6 +214,7 @@ impl Session<'_, '_> {
             auto_increment: 0,
             system_time: null(),
             temporary: !self.input.u8().is_multiple_of(4),
+            data_directory: null(),
         };
         // SAFETY: as for `run`.
         unsafe {

@@ -1,14 +1,19 @@
 //! `ALTER TABLE`.
 
 use super::{Generator, Statement};
-use crate::schema::{IndexKind, Table};
+use crate::schema::{Index, IndexKind, KeyPart, Table};
 use crate::seq;
 use crate::sql::{Part, of, text};
-use crate::types::{COLLATIONS, Type, any, one_in};
+use crate::types::{COLLATIONS, Type, any, has_levels, is_odd_char, one_in};
 
 impl Generator {
     pub fn alter(&mut self) -> Statement {
         let before = self.table();
+        // InnoDB forgets a partition's counter.
+        let counts = before.columns.iter().any(|column| column.auto_increment);
+        if before.partitions.is_some() && !counts && self.rng.bool() {
+            return self.alter_partitions(&before);
+        }
         let mut table = before.clone();
         let mut actions = Vec::new();
         for _ in 0..*any(&mut self.rng, &[1, 1, 1, 2]) {
@@ -19,7 +24,7 @@ impl Generator {
             }
         }
         if actions.is_empty() {
-            return Statement::new(format!("ALTER TABLE {} FORCE", table.name));
+            actions.push(text("FORCE"));
         }
         let mut after = self.tables.clone();
         if let Some(slot) = after.iter_mut().find(|slot| slot.name == table.name) {
@@ -27,26 +32,37 @@ impl Generator {
         }
         // Changing a table in place, InnoDB sets the counter anew; values that were used up count no more.
         // A unique key that it adds in place comes after the others, whichever duplicate is to be told.
-        let counts = before.columns.iter().any(|column| column.auto_increment);
         let unique = |table: &Table| {
             let unique = table.indexes.iter();
             unique
-                .filter(|index| index.kind == IndexKind::Unique)
+                .filter(|index| index.kind != IndexKind::Plain)
                 .count()
         };
-        if !self.copies && (counts || unique(&table) > unique(&before)) {
-            actions.push(text("ALGORITHM=COPY"));
-        }
+        let counts = counts || before.primary() != table.primary();
+        let copies = !self.copies && (counts || unique(&table) > unique(&before));
         let statement = seq![
             format!("ALTER TABLE {} ", table.name),
-            crate::sql::list(actions)
+            crate::sql::list(actions),
+            if copies { ", ALGORITHM=COPY" } else { "" },
         ];
         Statement::new(statement).after(after)
     }
 
     /// One change; `table` is changed alike.
     fn action(&mut self, before: &Table, table: &mut Table) -> Option<Part> {
-        match self.rng.u32(..20) {
+        match self.rng.u32(..22) {
+            // InnoDB loses an entry of the parent's row when a deletion is refused.
+            20 if (self.is_parent(before) || table.refers_to_itself())
+                && before.primary().is_none() =>
+            {
+                None
+            }
+            20 => {
+                table.versioned = !before.versioned;
+                let verb = if table.versioned { "ADD" } else { "DROP" };
+                Some(text(format!("{verb} SYSTEM VERSIONING")))
+            }
+            21 => self.other_primary(before, table),
             0..4 => {
                 let mut column = match one_in(&mut self.rng, 5) {
                     true => self.generated_column(before)?,
@@ -97,22 +113,7 @@ impl Generator {
                 slot.name.clone_from(&new);
                 Some(text(format!("RENAME INDEX {} TO {new}", index.name)))
             }
-            14 => {
-                let collation = *any(&mut self.rng, &COLLATIONS);
-                table.collation = Some(collation);
-                if self.rng.bool() {
-                    return Some(text(format!("COLLATE {collation}")));
-                }
-                for column in &mut table.columns {
-                    if column.kind.has_collation() {
-                        column.collation = None;
-                    }
-                }
-                let charset = collation.split('_').next()?;
-                Some(text(format!(
-                    "CONVERT TO CHARACTER SET {charset} COLLATE {collation}"
-                )))
-            }
+            14 => self.other_collation(before, table),
             15 => Some(text(format!("AUTO_INCREMENT={}", self.rng.u32(1..100)))),
             16 => Some(text(*any(
                 &mut self.rng,
@@ -138,6 +139,70 @@ impl Generator {
         }
     }
 
+    fn other_collation(&mut self, before: &Table, table: &mut Table) -> Option<Part> {
+        let collation = *any(&mut self.rng, &COLLATIONS);
+        // Indexes may have beginnings of texts.
+        let mut kinds = before.columns.iter().map(|column| &column.kind);
+        let is_odd = kinds.any(|kind| is_odd_char(kind, Some(collation)));
+        if has_levels(Some(collation)) || is_odd {
+            return None;
+        }
+        table.collation = Some(collation);
+        if self.rng.bool() {
+            return Some(text(format!("COLLATE {collation}")));
+        }
+        for column in &mut table.columns {
+            if column.kind.has_collation() {
+                column.collation = None;
+            }
+        }
+        let charset = collation.split('_').next()?;
+        Some(text(format!(
+            "CONVERT TO CHARACTER SET {charset} COLLATE {collation}"
+        )))
+    }
+
+    /// Another primary key, or none.
+    fn other_primary(&mut self, before: &Table, table: &mut Table) -> Option<Part> {
+        let old = before.primary();
+        // With checks off InnoDB lets children refer to what has no index.
+        if table.primary().is_some() != old.is_some() || self.is_parent(before) {
+            return None;
+        }
+        let column = any(&mut self.rng, &before.columns);
+        let name = &column.name;
+        let parts = match old {
+            Some(_) if self.rng.bool() => text("DROP PRIMARY KEY"),
+            Some(_) => text(format!("DROP PRIMARY KEY, ADD PRIMARY KEY ({name})")),
+            None => text(format!("ADD PRIMARY KEY ({name})")),
+        };
+        let sql = parts.render();
+        table
+            .indexes
+            .retain(|index| index.kind != IndexKind::Primary);
+        if sql.contains("ADD") {
+            let part = KeyPart {
+                column: name.clone(),
+                prefix: None,
+                descending: false,
+            };
+            table.indexes.insert(
+                0,
+                Index {
+                    name: "PRIMARY".into(),
+                    kind: IndexKind::Primary,
+                    parts: vec![part],
+                },
+            );
+            table
+                .columns
+                .iter_mut()
+                .filter(|column| column.name == *name)
+                .for_each(|column| column.not_null = true);
+        }
+        Some(parts)
+    }
+
     fn add_foreign_key(&mut self, before: &Table, table: &mut Table) -> Option<Part> {
         let mut one = before.clone();
         self.draw_foreign_key(&mut one);
@@ -151,12 +216,12 @@ impl Generator {
         if one.columns.len() == before.columns.len() {
             return None;
         }
-        let column = one.columns.last()?.clone();
-        let parts = vec![
-            seq!["ADD COLUMN ", column.definition()],
-            seq!["ADD ", key.definition()],
-        ];
-        table.columns.push(column);
+        let mut parts = Vec::new();
+        for column in one.columns.drain(before.columns.len()..) {
+            parts.push(seq!["ADD COLUMN ", column.definition()]);
+            table.columns.push(column);
+        }
+        parts.push(seq!["ADD ", key.definition()]);
         table.foreign.push(key);
         Some(crate::sql::list(parts))
     }
@@ -207,6 +272,18 @@ impl Generator {
         if !column.kind.has_collation() {
             column.collation = None;
         }
+        column.not_null &= column.kind != Type::Geometry;
+        let is_hashed = column.kind.needs_prefix() && before.is_in_unique(&column.name);
+        let is_odd = is_odd_char(&column.kind, column.collation.or(before.collation));
+        if is_odd || is_hashed && !self.hashes {
+            return None;
+        }
+        column.compressed &= column.kind.can_be_compressed();
+        // Each engine has what it computes computed as often as it likes: it must not warn.
+        let is_other = column.kind.family() != before.columns[i].kind.family();
+        if is_other && before.computes_from(&column.name) {
+            return None;
+        }
         if column.kind != before.columns[i].kind {
             column.default = None;
             column.auto_increment &= matches!(column.kind, Type::Int(..));
@@ -224,7 +301,7 @@ impl Generator {
         let referred = self.tables.iter().flat_map(|table| &table.foreign);
         let is_referred = referred
             .clone()
-            .any(|key| key.parent == before.name && key.parent_column == name);
+            .any(|key| key.parent == before.name && key.parent_columns.contains(&name));
         // InnoDB forgets values of the counter that only failed statements had, as by RENAME TABLE.
         let counts = before.columns.iter().any(|column| column.auto_increment);
         if is_mentioned(before, &name) || is_referred || counts {
@@ -255,10 +332,10 @@ fn is_mentioned(table: &Table, name: &str) -> bool {
             .chain(&column.check)
             .any(|expression| expression.contains(name))
     });
-    let in_key = table
-        .foreign
-        .iter()
-        .any(|key| key.column == name || key.parent_column == name);
+    let in_key = table.foreign.iter().any(|key| {
+        let mut columns = key.columns.iter().chain(&key.parent_columns);
+        columns.any(|column| column == name)
+    });
     in_expression
         || in_key
         || table

@@ -30,19 +30,28 @@ pub fn filter(rng: &mut Rng, table: &Table) -> Part {
 /// Its columns are named with `prefix` before them.
 pub fn condition(rng: &mut Rng, table: &Table, prefix: &str) -> Part {
     let first = looked_at(rng, table);
-    let first = of(&table.tag(&first.name), comparison(rng, first, prefix));
+    let first = of(
+        &table.tag(&first.name),
+        comparison(rng, table, first, prefix),
+    );
     if !one_in(rng, 3) {
         return first;
     }
     let second = looked_at(rng, table);
-    let second = of(&table.tag(&second.name), comparison(rng, second, prefix));
+    let second = of(
+        &table.tag(&second.name),
+        comparison(rng, table, second, prefix),
+    );
     let operator = *any(rng, &[" AND ", " AND ", " OR "]);
     Part::List(operator, vec![first, second])
 }
 
 /// One that holds for some values of the column.
-pub fn comparison(rng: &mut Rng, column: &Column, prefix: &str) -> Part {
+pub fn comparison(rng: &mut Rng, table: &Table, column: &Column, prefix: &str) -> Part {
     let name = format!("{prefix}{}", column.name);
+    // The server's range for a beginning leaves out what goes on with less than a space.
+    let collation = column.collation.or(table.collation);
+    let is_binary = collation.is_some_and(|name| name.ends_with("_bin"));
     let mut value = || or(compared(rng, &column.kind), "1");
     let (low, high) = (value(), value());
     let third = value();
@@ -57,7 +66,7 @@ pub fn comparison(rng: &mut Rng, column: &Column, prefix: &str) -> Part {
         10 => seq![name, " IN (", crate::sql::list(vec![low, high, third]), ")"],
         11 => seq![name, " IS NULL"],
         12 => seq![name, " IS NOT NULL"],
-        _ if column.kind.family() == Family::Text && column.kind != Type::Json => {
+        _ if column.kind.family() == Family::Text && column.kind != Type::Json && !is_binary => {
             seq![
                 name,
                 *any(
@@ -79,7 +88,9 @@ pub fn comparison(rng: &mut Rng, column: &Column, prefix: &str) -> Part {
 /// A literal that the column is compared with without a warning.
 fn compared(rng: &mut Rng, kind: &Type) -> String {
     match kind {
-        Type::Enum | Type::Set => any(rng, &["'a'", "'b'", "'zz'", "'a,b'", "''"]).to_string(),
+        // Not '': as a member it is found by an index, as a value that was refused it is not.
+        Type::Enum => any(rng, &["'a'", "'b'", "'zz'"]).to_string(),
+        Type::Set => any(rng, &["'a'", "'b'", "'zz'", "'a,b'", "''"]).to_string(),
         // With more digits than the column has the server finds rows by an index that are not equal.
         Type::Time(_) => any(rng, &["'12:30:15'", "'00:00:00'", "'23:59:59'"]).to_string(),
         Type::Date | Type::Datetime(_) | Type::Timestamp(_) => any(

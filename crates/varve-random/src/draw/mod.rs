@@ -8,6 +8,7 @@ mod alter;
 mod conditions;
 mod define;
 mod phrases;
+mod rare;
 mod read;
 mod write;
 
@@ -67,11 +68,45 @@ pub struct Generator {
     /// The rest of a phrase that has begun.
     queue: VecDeque<Statement>,
     in_transaction: bool,
+    /// Each statement outside a transaction does so by itself.
+    commits: bool,
     /// ALTER TABLE copies rows in either engine.
     copies: bool,
+    /// READ UNCOMMITTED is among the levels.
+    reads_uncommitted: bool,
+    /// There are indexes of virtual columns. At READ UNCOMMITTED InnoDB finds nothing if it sorts rows that
+    /// it comes to by one, nor does it with MRR.
+    virtual_keys: bool,
+    /// There are XA transactions. With other images of rows the server asks the engine whether a row changes;
+    /// one that has changed nothing is in the binary log with InnoDB alone.
+    prepares: bool,
+    /// There are triggers that tell of rows.
+    logs: bool,
+    /// There are unique keys of long values. At READ COMMITTED InnoDB has these looked at when the other keys
+    /// are.
+    hashes: bool,
     names: u32,
     time: u64,
 }
+
+/// What the binary log gets.
+const IMAGES: [&str; 2] = [
+    "SET binlog_row_image=MINIMAL",
+    "SET binlog_row_image=NOBLOB",
+];
+
+/// Ways to the same rows.
+const PLANS: [&str; 6] = [
+    "SET optimizer_switch='mrr=on,mrr_cost_based=off,mrr_sort_keys=on'",
+    "SET optimizer_switch='mrr=on,mrr_cost_based=off', join_cache_level=8",
+    "SET optimizer_switch='index_merge_sort_intersection=on,rowid_filter=off'",
+    "SET optimizer_switch='index_condition_pushdown=off,extended_keys=off'",
+    "SET optimizer_switch='materialization=off,semijoin=off', join_cache_level=0",
+    "SET max_length_for_sort_data=4",
+];
+
+/// Versioned tables can be altered.
+const HISTORY: &str = "SET system_versioning_alter_history=KEEP";
 
 /// Tables at a time.
 const TABLES_MAX: usize = 4;
@@ -80,13 +115,35 @@ impl Generator {
     pub fn new(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let copies = rng.bool();
-        let begin = copies.then(|| Statement::new("SET alter_algorithm=COPY"));
+        let reads_uncommitted = one_in(&mut rng, 6);
+        let hashes = !reads_uncommitted && one_in(&mut rng, 4);
+        let mut begin = VecDeque::new();
+        if copies {
+            begin.push_back(Statement::new("SET alter_algorithm=COPY"));
+        }
+        let plan = one_in(&mut rng, 4).then(|| *any(&mut rng, &PLANS));
+        let virtual_keys = !reads_uncommitted && !plan.is_some_and(|plan| plan.contains("mrr=on"));
+        // Hashes are in a row's image that may be of another version of it.
+        let image = (!hashes && one_in(&mut rng, 4)).then(|| *any(&mut rng, &IMAGES));
+        let history = one_in(&mut rng, 4).then_some(HISTORY);
+        begin.extend(
+            [plan, image, history]
+                .into_iter()
+                .flatten()
+                .map(Statement::new),
+        );
         Self {
             rng,
             tables: Vec::new(),
-            queue: begin.into_iter().collect(),
+            queue: begin,
             in_transaction: false,
+            commits: true,
             copies,
+            reads_uncommitted,
+            virtual_keys,
+            logs: false,
+            prepares: image.is_none(),
+            hashes,
             names: 0,
             time: 1_700_000_000,
         }
@@ -135,6 +192,11 @@ impl Generator {
     }
 
     fn transaction(&mut self) -> Statement {
+        if one_in(&mut self.rng, 20) {
+            self.commits = !self.commits;
+            self.in_transaction |= !self.commits;
+            return Statement::new(format!("SET autocommit={}", u8::from(self.commits)));
+        }
         let (sql, begun) = match (self.in_transaction, self.rng.u32(..8)) {
             (false, 0) => ("START TRANSACTION WITH CONSISTENT SNAPSHOT", true),
             (false, _) => ("BEGIN", true),
@@ -155,13 +217,13 @@ impl Generator {
                 true,
             ),
         };
-        self.in_transaction = begun;
+        self.in_transaction = begun || !self.commits;
         Statement::new(sql)
     }
 
     fn setting(&mut self) -> Statement {
         let rng = &mut self.rng;
-        let sql = match *any(rng, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11]) {
+        let sql = match rng.u32(..12) {
             0 => "SET sql_mode=''",
             1 => "SET sql_mode='STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE'",
             2..5 => "SET sql_mode=DEFAULT",
@@ -181,20 +243,24 @@ impl Generator {
                     "SET unique_checks=1",
                 ],
             ),
+            8 if self.reads_uncommitted && rng.bool() => {
+                "SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED"
+            }
+            8 if self.hashes => "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE",
             8 => any(
                 rng,
                 &[
                     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
                     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
                     "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE",
-                    "SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED",
                 ],
             ),
             9 => any(
                 rng,
                 &[
-                    "SET auto_increment_increment=3, auto_increment_offset=2",
-                    "SET auto_increment_increment=1, auto_increment_offset=1",
+                    "SET sql_mode='STRICT_TRANS_TABLES,ALLOW_INVALID_DATES,EMPTY_STRING_IS_NULL'",
+                    "SET sql_mode='TIME_ROUND_FRACTIONAL,NO_ENGINE_SUBSTITUTION'",
+                    "SET sql_mode='TRADITIONAL'",
                 ],
             ),
             _ => {
@@ -216,6 +282,9 @@ impl Generator {
             )
             .rule(Rule::Shown),
         ];
+        if self.logs {
+            checks.push(Statement::new(format!("SELECT * FROM {}", rare::LOG)));
+        }
         for table in &self.tables {
             checks.extend(checks_of(table));
         }
@@ -226,8 +295,12 @@ impl Generator {
 /// The rows of a table, what it looks like, and whether it is sound.
 fn checks_of(table: &Table) -> Vec<Statement> {
     let name = &table.name;
+    let invisible = table.columns.iter().filter(|column| column.invisible);
+    let invisible: String = invisible
+        .map(|column| format!(", {}", column.name))
+        .collect();
     let mut checks = vec![
-        Statement::new(format!("SELECT * FROM {name}")),
+        Statement::new(format!("SELECT *{invisible} FROM {name}")),
         Statement::new(format!("SHOW CREATE TABLE {name}")).rule(Rule::Shown),
         Statement::new(format!("CHECK TABLE {name} EXTENDED")).rule(Rule::Checked),
     ];

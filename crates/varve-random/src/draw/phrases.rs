@@ -9,7 +9,7 @@ use crate::types::{any, one_in};
 impl Generator {
     pub fn phrase(&mut self) -> Statement {
         let table = self.table();
-        match self.rng.u32(..16) {
+        match self.rng.u32(..19) {
             0 => {
                 if self.rng.bool() {
                     return Statement::new(format!("TRUNCATE TABLE {}", table.name));
@@ -21,12 +21,14 @@ impl Generator {
             // Of a partitioned table InnoDB gives the rows by a descending key part in another order.
             3..6 if table.partitions.is_none() => self.handler(&table),
             3..8 => self.locked(&table),
-            8..10 => self.xa(),
+            8..10 if self.prepares => self.xa(),
             10 => {
                 let analyze = format!("ANALYZE TABLE {}", table.name);
                 Statement::new(analyze).rule(Rule::Shown)
             }
             11 => self.create_select(&table),
+            12 if !table.temporary => self.trigger(&table),
+            13..15 => self.sequence(&table),
             _ => {
                 self.queue.extend(checks_of(&table));
                 self.queue
@@ -57,8 +59,9 @@ impl Generator {
         }
         let is_tied = !table.foreign.is_empty() || self.is_parent(table);
         // InnoDB forgets values of the counter that only failed statements had, because it opens the table
-        // anew.
-        if is_tied && table.columns.iter().any(|column| column.auto_increment) {
+        // anew; of a partitioned table those of updates, too.
+        let is_opened = is_tied || table.partitions.is_some();
+        if is_opened && table.columns.iter().any(|column| column.auto_increment) {
             return self.create_like(table);
         }
         // When it copies as well, InnoDB loses the constraints (docs/foreign_keys.md).
@@ -89,6 +92,7 @@ impl Generator {
         copy.versioned = false;
         // A rollback takes its rows away; with InnoDB they stay (docs/mariadb.md).
         copy.temporary = !self.in_transaction && one_in(&mut self.rng, 3);
+        copy.columns.retain(|column| !column.invisible);
         for column in &mut copy.columns {
             column.auto_increment = false;
             column.generated = None;
@@ -109,17 +113,14 @@ impl Generator {
         let name = &table.name;
         for _ in 0..self.rng.u32(1..5) {
             let limit = self.rng.u32(1..6);
-            let index = table
-                .indexes
-                .first()
-                .map(|_| any(&mut self.rng, &table.indexes).clone());
+            let indexes = table.searched();
+            let index = (indexes.first()).map(|_| (*any(&mut self.rng, &indexes)).clone());
             let sql = match (index, self.rng.u32(..3)) {
                 (Some(index), 1..) => {
-                    // Beyond either end there is no row, from which InnoDB turns round and Varve does not.
-                    let step = *any(&mut self.rng, &["FIRST", "NEXT"]);
+                    let step = *any(&mut self.rng, &["FIRST", "NEXT", "NEXT", "PREV", "LAST"]);
                     let step = match (self.rng.u32(..3), table.column(&index.parts[0].column)) {
                         (0, Some(column)) => {
-                            let operator = *any(&mut self.rng, &["=", ">=", ">"]);
+                            let operator = *any(&mut self.rng, &["=", ">=", ">", "<=", "<"]);
                             format!("{operator} ({})", column.kind.value(&mut self.rng))
                         }
                         _ => step.into(),
@@ -146,7 +147,7 @@ impl Generator {
             self.queue.push_back(statement);
         }
         self.queue.push_back(Statement::new("UNLOCK TABLES"));
-        self.in_transaction = false;
+        self.in_transaction = !self.commits;
         Statement::new(format!("LOCK TABLES {} {kind}", table.name))
     }
 
@@ -183,7 +184,7 @@ impl Generator {
             };
             self.queue.push_back(Statement::new(sql));
         }
-        self.in_transaction = false;
+        self.in_transaction = !self.commits;
         Statement::new(text("COMMIT"))
     }
 }

@@ -2,10 +2,10 @@
 
 use super::conditions::{condition, filter, looked_at};
 use super::{Generator, Rule, Statement};
-use crate::schema::{Column, Table};
+use crate::schema::{Column, KeyPart, Table};
 use crate::seq;
 use crate::sql::{Part, list, may, of, text, whole};
-use crate::types::{Family, Type, any, one_in};
+use crate::types::{Family, Sign, Type, any, one_in};
 
 impl Generator {
     pub fn select(&mut self) -> Statement {
@@ -52,12 +52,22 @@ impl Generator {
     }
 
     fn hint(&mut self, table: &Table) -> Part {
-        match table.indexes.is_empty() || self.rng.u32(..3) > 0 {
+        let indexes = table.searched();
+        match indexes.is_empty() || self.rng.u32(..3) > 0 {
             true => text(""),
             false => may(format!(
                 " FORCE INDEX ({})",
-                any(&mut self.rng, &table.indexes).name
+                any(&mut self.rng, &indexes).name
             )),
+        }
+    }
+
+    /// In a transaction InnoDB finds none of its rows if it sorts what it comes to by an index of a virtual
+    /// column.
+    fn hint_to_sort(&mut self, table: &Table) -> Part {
+        match self.in_transaction && table.has_virtual_index() {
+            true => text(" USE INDEX ()"),
+            false => self.hint(table),
         }
     }
 
@@ -83,13 +93,10 @@ impl Generator {
         if self.rng.bool() {
             let column = looked_at(&mut self.rng, table);
             let descending = if self.rng.bool() { " DESC" } else { "" };
-            order.insert(
-                0,
-                of(
-                    &table.tag(&column.name),
-                    format!("{}{descending}", column.name),
-                ),
-            );
+            let by = format!("{}{descending}", column.name);
+            if table.is_sorted(column) {
+                order.insert(0, of(&table.tag(&column.name), by));
+            }
         }
         let limit = match self.rng.u32(..3) {
             0 => text(""),
@@ -104,7 +111,7 @@ impl Generator {
             "SELECT ",
             self.items(table),
             format!(" FROM {}", table.name),
-            self.hint(table),
+            self.hint_to_sort(table),
             filter(&mut self.rng, table),
             " ORDER BY ",
             whole(order),
@@ -115,10 +122,10 @@ impl Generator {
     }
 
     fn by_index(&mut self, table: &Table) -> Statement {
-        let Some(index) = table
-            .indexes
+        let indexes = table.searched();
+        let Some(index) = indexes
             .first()
-            .map(|_| any(&mut self.rng, &table.indexes).clone())
+            .map(|_| (*any(&mut self.rng, &indexes)).clone())
         else {
             return self.rows(table);
         };
@@ -126,7 +133,7 @@ impl Generator {
         let Some(column) = column.cloned() else {
             return self.rows(table);
         };
-        let condition = super::conditions::comparison(&mut self.rng, &column, "");
+        let condition = super::conditions::comparison(&mut self.rng, table, &column, "");
         Statement::new(seq![
             format!("SELECT * FROM {}", table.name),
             may(format!(" FORCE INDEX ({})", index.name)),
@@ -154,7 +161,16 @@ impl Generator {
     }
 
     fn grouped(&mut self, table: &Table) -> Statement {
+        if self.rng.bool()
+            && let Some(statement) = self.extremes_of_groups(table)
+        {
+            return statement;
+        }
         let column = looked_at(&mut self.rng, table).clone();
+        // Where the server puts groups aside it tells texts apart that are equal but for a tab or such.
+        if (column.collation.or(table.collation)).is_some_and(|name| name.ends_with("_czech_cs")) {
+            return self.extremes(table);
+        }
         let name = &column.name;
         let shown = column.kind.is_shown_whole();
         let (hint, filter) = (self.hint(table), filter(&mut self.rng, table));
@@ -202,6 +218,12 @@ impl Generator {
         b: &Table,
         b_prefix: &str,
     ) -> Option<Part> {
+        let (left, right) = self.joined_columns(a, b)?;
+        let on = format!("{a_prefix}{left} = {b_prefix}{right}");
+        Some(of(&a.tag(&left), of(&b.tag(&right), on)))
+    }
+
+    fn joined_columns(&mut self, a: &Table, b: &Table) -> Option<(String, String)> {
         for _ in 0..6 {
             let left = looked_at(&mut self.rng, a);
             let right = looked_at(&mut self.rng, b);
@@ -219,8 +241,7 @@ impl Generator {
                 (left, right) => left == right,
             };
             if fits {
-                let on = format!("{a_prefix}{} = {b_prefix}{}", left.name, right.name);
-                return Some(of(&a.tag(&left.name), of(&b.tag(&right.name), on)));
+                return Some((left.name.clone(), right.name.clone()));
             }
         }
         None
@@ -245,6 +266,9 @@ impl Generator {
 
     fn with_subquery(&mut self, outer: &Table) -> Statement {
         let inner = self.table();
+        if self.rng.bool() {
+            return self.with_members(outer, &inner);
+        }
         let Some(on) = self.join_on(outer, "a.", &inner, "b.") else {
             return self.rows(outer);
         };
@@ -258,5 +282,69 @@ impl Generator {
             may(seq![" AND ", condition(&mut self.rng, &inner, "b.")]),
             ")",
         ])
+    }
+
+    fn with_members(&mut self, outer: &Table, inner: &Table) -> Statement {
+        let Some((left, right)) = self.joined_columns(outer, inner) else {
+            return self.rows(outer);
+        };
+        let not = if one_in(&mut self.rng, 3) { " NOT" } else { "" };
+        let head = format!(
+            "SELECT a.* FROM {} a WHERE a.{left}{not} IN (SELECT b.{right} FROM {} b",
+            outer.name, inner.name
+        );
+        Statement::new(seq![
+            of(&outer.tag(&left), of(&inner.tag(&right), head)),
+            may(seq![" WHERE ", condition(&mut self.rng, inner, "b.")]),
+            ")",
+        ])
+    }
+
+    /// The least and the greatest of each group, by an index that has both columns.
+    fn extremes_of_groups(&mut self, table: &Table) -> Option<Statement> {
+        let mut indexes = table.searched();
+        indexes.retain(|index| {
+            let whole = |part: &KeyPart| {
+                let column = table.column(&part.column);
+                // Zeros before a number are shown by one plan, and not by another.
+                let shows = |column: &Column| {
+                    let is_filled = matches!(
+                        column.kind,
+                        Type::Year
+                            | Type::Int(_, Sign::Zerofill)
+                            | Type::Decimal(_, _, Sign::Zerofill)
+                    );
+                    column.kind.is_shown_whole() && !is_filled
+                };
+                part.prefix.is_none() && column.is_some_and(shows)
+            };
+            index.parts.len() > 1 && index.parts[..2].iter().all(whole)
+        });
+        indexes.first()?;
+        let parts = &any(&mut self.rng, &indexes).parts;
+        let (group, value) = (&parts[0].column, &parts[1].column);
+        let items = *any(
+            &mut self.rng,
+            &[
+                "MIN({})",
+                "MAX({})",
+                "MIN({}), MAX({})",
+                "COUNT(DISTINCT {})",
+            ],
+        );
+        // Of several ranges of the value the server gives the group once for each, whatever the engine.
+        let mut filter = filter(&mut self.rng, table);
+        if filter.render().contains(value.as_str()) {
+            filter = text("");
+        }
+        Some(Statement::new(seq![
+            format!(
+                "SELECT {group}, {} FROM {}",
+                items.replace("{}", value),
+                table.name
+            ),
+            filter,
+            format!(" GROUP BY {group}"),
+        ]))
     }
 }

@@ -107,6 +107,11 @@ fn options(settings: &[String]) -> Result<Options> {
             "max_purge_lag_delay" => {
                 options.purge.max_purge_lag_delay = Duration::from_micros(value);
             }
+            "history_store" => options.history.store = value != 0,
+            "history_store_delay" => options.history.delay = Duration::from_millis(value),
+            "history_store_max_size" => {
+                options.history.max_size = (value != 0).then_some(value);
+            }
             _ => return Err(Error::invalid(format!("there is no setting {name}"))),
         }
     }

@@ -64,6 +64,9 @@ pub const SYSTEM_SPACE: SpaceId = SpaceId(0);
 /// The temporary tablespace, made anew at every start.
 pub const TEMP_SPACE: SpaceId = SpaceId(0x8000_0000);
 
+/// The tablespace of the first history store; each store has the next one.
+pub const FIRST_HISTORY_SPACE: SpaceId = SpaceId(0x8000_0001);
+
 impl SpaceId {
     /// Changes of the tablespace go to the redo log. Ids with the highest bit set are of tablespaces that
     /// don't outlive the process; `u32::MAX` is no tablespace.

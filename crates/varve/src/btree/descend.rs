@@ -7,9 +7,7 @@ use crossbeam_epoch::Guard;
 use crate::base::{Error, PageNo, Result};
 use crate::buffer::{FrameHint, SharedPage};
 use crate::mtr::{Mtr, PageHandle};
-use crate::page::{
-    ChildRef, InnerImage, PageType, SlottedRef, max_key, max_record, page_type, record_cost,
-};
+use crate::page::{ChildRef, InnerImage, PageType, SlottedRef, page_type, record_cost};
 use crate::space::AllocPurpose;
 
 use super::leaf::{boundary, boundary_of};
@@ -420,10 +418,9 @@ impl Tree {
     /// A page that took more than this could become one that can't be split.
     #[inline]
     fn check_size(&self, key: &[u8], room: usize) -> Result<()> {
-        let page_size = self.page_size();
-        let room_limit = record_cost(0, max_record(page_size));
-        let (what, size, limit) = if key.len() > max_key(page_size) {
-            ("key", key.len(), max_key(page_size))
+        let room_limit = record_cost(0, self.max_record);
+        let (what, size, limit) = if key.len() > self.max_key {
+            ("key", key.len(), self.max_key)
         } else if room > room_limit {
             ("record", room, room_limit)
         } else {

@@ -3,6 +3,8 @@
 //! A thread that holds one of these holds its leaf's latch, and must not descend again before giving it back
 //! (BT-5).
 
+use std::ops::Range;
+
 use crate::base::PageId;
 use crate::buffer::SharedPage;
 use crate::mtr::{Mtr, PageHandle};
@@ -22,6 +24,13 @@ pub struct SharedLeaf<'a> {
 }
 
 impl<'a> SharedLeaf<'a> {
+    /// Has the processor fetch these slots' records, all at once.
+    pub fn prefetch(&self, slots: Range<usize>) {
+        for place in self.slotted().places(slots) {
+            self.page.prefetch(place);
+        }
+    }
+
     pub(super) fn new(page: SharedPage<'a>, at: usize, exact: bool) -> SharedLeaf<'a> {
         SharedLeaf { page, at, exact }
     }

@@ -93,14 +93,16 @@ mod plan;
 mod removal;
 mod split;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::base::{IndexId, NO_PAGE, PageId, PageNo, Result};
 use crate::mtr::{Mtr, MtrEnv};
-use crate::page::{PageHint, PageOp, PageType};
+use crate::page::{
+    PageHint, PageOp, PageType, VERSION_BYTES, VERSION_KEY_BYTES, max_key, max_record,
+};
 use crate::space::Space;
 
 pub use ahead::{Onward, ReadAhead};
@@ -149,6 +151,9 @@ pub struct Tree {
     pub index: IndexId,
     pub counters: TreeCounters,
     env: Arc<MtrEnv>,
+    /// The longest key and, of key and payload together, record, in bytes.
+    max_key: usize,
+    max_record: usize,
     /// Where the root was found last.
     root_hint: PageHint,
 }
@@ -156,13 +161,25 @@ pub struct Tree {
 impl Tree {
     /// Opens a tree that `create` made.
     pub fn open(env: Arc<MtrEnv>, space: Arc<Space>, root: PageNo, index: IndexId) -> Tree {
+        let page_size = env.pool.page_size();
         Tree {
             space,
             root,
             index,
             counters: TreeCounters::default(),
             env,
+            max_key: max_key(page_size),
+            max_record: max_record(page_size),
             root_hint: PageHint::unknown(),
+        }
+    }
+
+    /// A tree of the history store: its records are those of other trees and somewhat longer.
+    pub fn of_versions(self) -> Tree {
+        Tree {
+            max_key: self.max_key + VERSION_KEY_BYTES,
+            max_record: self.max_record + VERSION_BYTES,
+            ..self
         }
     }
 

@@ -9,7 +9,7 @@
 //! right side two children and whose left side fits. If it leaves the right side more, one child more would
 //! not have fitted on the left; so the right side takes less than two keys and one record without a key.
 
-use crate::page::{SlottedRef, common_prefix_len, max_key, record_cost};
+use crate::page::{SlottedRef, VERSION_KEY_BYTES, common_prefix_len, max_key, record_cost};
 
 use super::descend::child_at;
 
@@ -125,7 +125,7 @@ pub(super) fn plan_joint(p: SlottedRef<'_>, child: usize, between: &[u8]) -> Opt
     let separators = [p.separator(1), p.separator(2)];
     let keys = separators.iter().map(Vec::as_slice).chain(p.high());
     let longest = keys.chain([p.low(), between]).map(<[u8]>::len).max();
-    if longest > Some(max_key(p.bytes().len())) {
+    if longest > Some(max_key(p.bytes().len()) + VERSION_KEY_BYTES) {
         return None;
     }
     let [first, second] = separators;

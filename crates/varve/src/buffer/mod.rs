@@ -121,9 +121,9 @@ pub trait PageStore: Send + Sync {
             _ => Err(Error::invalid("no atomic writes here")),
         }
     }
-    /// Pages of unlogged tablespaces could not be written. True: they are never read again, nor written, so
-    /// that they count as written.
-    fn lose_unlogged(&self, _why: &Error) -> bool {
+    /// Pages of an unlogged tablespace could not be written. True: none of its pages is read again, nor
+    /// written, so that they count as written.
+    fn lose_unlogged(&self, _space: SpaceId, _why: &Error) -> bool {
         false
     }
     /// [`PageStore::start_reads`] is of use.

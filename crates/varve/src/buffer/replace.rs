@@ -62,8 +62,8 @@ pub(super) struct Replacement {
     /// Threads that wait for the cleaner.
     waiting: AtomicU32,
     cleaned: (Mutex<()>, Condvar),
-    /// Nobody will clean any frame. Relaxed: a waiter looks again soon.
-    is_given_up: AtomicBool,
+    /// Nobody will clean any frame, and why. A waiter looks again soon.
+    given_up: OnceLock<Error>,
     wake_cleaner: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// With fewer free frames than this the cleaner is woken, once until it has looked after them. Relaxed
     /// both: a missed one wakes nobody until the cleaner's next round, or until somebody waits.
@@ -121,7 +121,7 @@ impl Replacement {
             clock: Clock::new(),
             waiting: AtomicU32::new(0),
             cleaned: Default::default(),
-            is_given_up: AtomicBool::new(false),
+            given_up: OnceLock::new(),
             wake_cleaner: OnceLock::new(),
             low_mark: AtomicU32::new(0),
             told_low: AtomicBool::new(false),
@@ -235,9 +235,11 @@ impl BufferPool {
         }
     }
 
-    /// The database was poisoned, so no page will be written any more: a wait for a frame is refused soon.
-    pub fn give_up_waiting(&self) {
-        self.replacement.is_given_up.store(true, Relaxed);
+    /// The database was poisoned, so no page will be written any more: a wait for a frame soon ends with
+    /// `why`.
+    pub fn give_up_waiting(&self, why: Error) {
+        // The first reason counts.
+        let _ = self.replacement.given_up.set(why);
     }
 
     /// Has the system give memory to the frames that will be used next. For the cleaner.
@@ -268,7 +270,10 @@ impl BufferPool {
             // The time limit covers wake-ups that nobody sends: a latch given back, a pin dropped.
             r.cleaned.1.wait_for(&mut guard, Duration::from_millis(5));
             drop(guard);
-            if started.elapsed() > GIVE_UP || r.is_given_up.load(Relaxed) {
+            if let Some(why) = r.given_up.get() {
+                break Err(why.clone());
+            }
+            if started.elapsed() > GIVE_UP {
                 let n = self.usable_frames();
                 break Err(Error::NoSpace {
                     what: format!(

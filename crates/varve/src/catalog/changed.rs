@@ -40,6 +40,10 @@ impl ChangedTables {
         }
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// What was done from this undo record on has been taken back.
     pub fn roll_back_to(&mut self, undo_no: u64) {
         self.0.retain(|(_, first)| *first < undo_no);

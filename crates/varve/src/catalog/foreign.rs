@@ -178,7 +178,8 @@ impl TableDef {
         names.iter().map(position).collect()
     }
 
-    /// Whether children follow `parent` to NULL by this foreign key, and can't: they don't take NULL.
+    /// Whether children follow `parent` to NULL by this foreign key, and can't: they don't take NULL. As
+    /// InnoDB, only of a foreign key that restricts deletions.
     ///
     /// # Errors
     ///
@@ -190,7 +191,9 @@ impl TableDef {
             let own = self.column_index(column);
             parent.columns[its].nullable && own.is_some_and(|own| !self.columns[own].nullable)
         };
-        Ok(key.on_update == ReferentialAction::Cascade && pairs.any(brings))
+        let counts = key.on_delete == ReferentialAction::Restrict
+            && key.on_update == ReferentialAction::Cascade;
+        Ok(counts && pairs.any(brings))
     }
 
     /// The number of the first index that begins with these columns, whole and in this order. A secondary

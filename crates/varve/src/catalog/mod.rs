@@ -25,7 +25,9 @@ pub use links::{ChildKey, ChildLink};
 pub use overflow::{
     ChainWalk, OVERFLOW_HEADER_AT, OverflowPage, TemporaryPages, overflow_capacity,
 };
-pub use record::{DELETED, ENTRY_LEN, EXTERNAL, EntryRecord, ROW_AT, RowRecord, entry_state};
+pub use record::{
+    DELETED, ENTRY_LEN, EXTERNAL, EntryRecord, REVIVED, ROW_AT, RowRecord, entry_state,
+};
 pub use table::{
     Claim, Estimates, FIRST_ROOT_PAGE, IndexEstimate, META_PAGE, OpenIndex, OpenTable, ROW_IDS_END,
 };

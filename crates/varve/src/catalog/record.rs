@@ -10,6 +10,10 @@ pub const DELETED: u8 = 1;
 /// Flag of a clustered record with values on overflow pages.
 pub const EXTERNAL: u8 = 2;
 
+/// Flag of a secondary entry that was delete-marked before its writer made it live again. Without it, who
+/// wrote a live entry put it where there was none.
+pub const REVIVED: u8 = 2;
+
 /// Bytes before the row in a clustered record.
 pub const ROW_AT: usize = RowHead::LEN;
 /// Bytes of a secondary entry's payload: flags 1, TrxId 7, clustered key length 2.
@@ -63,6 +67,11 @@ impl EntryRecord {
 
     pub fn is_deleted(&self) -> bool {
         self.flags & DELETED != 0
+    }
+
+    /// Its writer put it where there was none.
+    pub fn is_inserted(&self) -> bool {
+        self.flags & (DELETED | REVIVED) == 0
     }
 
     pub fn encode(&self) -> [u8; ENTRY_LEN] {

@@ -300,9 +300,10 @@ impl OpenTable {
         self.temporary_overflow.as_deref()
     }
 
-    /// This handle is about to replace another one of the same table.
+    /// This handle is about to replace another one of the same table. Its counter goes on: the one on the
+    /// meta page counts rows that were refused by a secondary index, too.
     pub fn take_over_from(&mut self, old: &OpenTable) {
-        self.raise_auto_increment(old.auto_increment());
+        *self.auto_increment.get_mut() = old.auto_increment();
         self.temporary_overflow = old.temporary_overflow.clone();
     }
 

@@ -103,6 +103,7 @@ fn new_space(id: SpaceId, path: &str, kind: SpaceKind) -> NewSpace<'_> {
         table: TableId(0),
         definition: DefinitionCopy::default(),
         pages: INITIAL_PAGES,
+        target: None,
     }
 }
 

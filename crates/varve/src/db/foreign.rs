@@ -1,5 +1,7 @@
 //! Foreign keys as programs ask about them, and DDL that heeds them or does not.
 
+use std::path::Path;
+
 use crate::base::Result;
 use crate::catalog::{End, ForeignKey, OpenTable, TableDef, Tables};
 use crate::ddl::{ConstraintPrefix, ForeignKeyChecks};
@@ -91,7 +93,28 @@ impl Database {
     /// inserted.
     pub fn create_table_with(&self, def: &TableDef, checks: ForeignKeyChecks) -> Result<Table> {
         Ok(Table {
-            table: self.inner.ddl.create_table(def, checks)?,
+            table: self.inner.ddl.create_table(def, checks, None)?,
+        })
+    }
+
+    /// Like `create_table_with`. The table's file is in this directory, an absolute path outside of the data
+    /// directory, in a directory of its own for each schema; both are made if they are not there, and never
+    /// removed. The data directory has a symbolic link to the file, by which it is found. `TRUNCATE` leaves
+    /// the table there; so does `RENAME`, also to another schema.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a directory that can't be used, `AlreadyExists` for a file in the way, `Io` for what the
+    /// operating system refuses.
+    pub fn create_table_in(
+        &self,
+        directory: impl AsRef<Path>,
+        def: &TableDef,
+        checks: ForeignKeyChecks,
+    ) -> Result<Table> {
+        let directory = Some(directory.as_ref());
+        Ok(Table {
+            table: self.inner.ddl.create_table(def, checks, directory)?,
         })
     }
 

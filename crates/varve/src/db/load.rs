@@ -159,6 +159,7 @@ impl Loader<'_> {
             self.options.flush_log_at_trx_commit,
             self.options.lock_wait_timeout,
             self.options.purge,
+            self.options.history,
         );
         let mut core = Core::new(
             mtr,
@@ -272,6 +273,11 @@ impl Loader<'_> {
     /// Makes the table files those that the definitions name (DDL-1). Files that are missing, and have missed
     /// redo, get a mark. Returns what is left to be done while the database is in use.
     fn finish_files(&mut self, core: &Arc<Core>, ddl: &Ddl) -> Result<Option<FileComparison>> {
+        if let Err(e) = core.history.remove_leftover() {
+            core.warn(&format!(
+                "what is left of an earlier history store stays: {e}"
+            ));
+        }
         let comparison = FileComparison {
             core: core.clone(),
             dictionary: ddl.dictionary.clone(),

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::base::Durations;
 use crate::buffer::PoolStats;
 use crate::flush::{ASYNC, FlushCounters, SYNC};
+use crate::history::Store;
 use crate::lock::LockStats;
 use crate::recovery::{IndexerCounters, Progress};
 use crate::redo::LogCounters;
@@ -109,6 +110,12 @@ impl Sources<'_> {
         self.indexer.map_or(0, |counters| now(count(counters)))
     }
 
+    /// Of the history store; 0 without one.
+    fn stored(&self, amount: fn(&Store) -> u64) -> u64 {
+        let store = self.core.history.store();
+        store.map_or(0, |store| amount(&store))
+    }
+
     fn held(&self) -> impl Iterator<Item = &Durations> {
         let held = self.core.undo.held_by_truncation();
         held.into_iter().map(|(_, held)| held)
@@ -185,6 +192,16 @@ metrics! { |s|
         Counter purged_records = s.core.counters.purged_records.get(), "Rows and index entries that purge has removed";
         Counter overflow_pages_freed = s.core.counters.overflow_pages_freed.get(),
             "Pages of external values that purge and rollback have given back";
+    }
+    "history" {
+        Value history_store_bytes = s.stored(|store| store.bytes().unwrap_or(0)), "Bytes of the history store that are in use; 0 without one";
+        Value history_store_versions = s.stored(Store::versions), "Versions of rows and index entries in the history store, and pieces of external values";
+        Value history_store_members = s.core.history.members().len() as u64, "Old read views that purge goes on behind: they rely on the history store";
+        Counter history_store_copied = s.core.history.counters.copied.get(), "Versions of rows and index entries that were copied to the history store because an old read view needs them";
+        Counter history_store_dropped = s.core.history.counters.dropped.get(),
+            "Versions that purge removed without a copy while it went on behind old read views: none of these needs them";
+        Counter history_store_swept = s.core.history.counters.swept.get(), "Versions and pieces that have gone from the history store because nobody needs them any more";
+        Counter history_store_full = s.core.history.counters.full.get(), "How often a batch of purge ended because the history store had no room";
     }
     "undo" {
         Value undo_tablespaces_total = s.core.undo.spaces().len() as u64, "Undo tablespaces";

@@ -36,7 +36,9 @@ use crate::table::{
     CheckReport, CurrentRow, Cursor, OnDuplicate, delete_row, insert_row, insert_rows,
     lock_search_key, update_row,
 };
-use crate::txn::{AutoIncLock, Core, CoreHandles, FlushLog, Isolation, PurgeOptions, Transaction};
+use crate::txn::{
+    AutoIncLock, Core, CoreHandles, FlushLog, HistoryOptions, Isolation, PurgeOptions, Transaction,
+};
 
 pub(crate) use create::CREATION_MARK;
 pub use foreign::{Reference, ReferencedParent};
@@ -203,7 +205,9 @@ impl Database {
     /// `NotFound` if none is prepared under the name, `Invalid` if its [`Transaction`] is still there.
     pub fn commit_prepared(&self, xid: &Xid) -> Result<()> {
         self.inner.core.check_writable()?;
-        Transaction::find_prepared(self.inner.core.clone(), xid)?.commit()
+        let mut trx = Transaction::find_prepared(self.inner.core.clone(), xid)?;
+        trx.remember_changed();
+        trx.commit()
     }
 
     /// Rolls back a prepared transaction that was left. Errors as for `commit_prepared`.
@@ -306,6 +310,12 @@ impl Database {
     /// is delayed at once.
     pub fn set_purge_options(&self, options: PurgeOptions) -> Result<()> {
         self.inner.core.set_purge(options)
+    }
+
+    /// Changes what becomes of versions that old read views need (`Options::history`), from purge's next
+    /// batch on. Views that rely on the history store already keep doing so.
+    pub fn set_history_options(&self, options: HistoryOptions) -> Result<()> {
+        self.inner.core.settings.set_history(options)
     }
 
     /// Changes how pages are written (`Options::flush`), from the page cleaner's next round on.
@@ -488,6 +498,7 @@ impl DatabaseInner {
         self.ddl.spaces.close_queue();
         // What remains of it after a crash is replaced at the next start.
         let _ = self.ddl.spaces.drop_space(TEMP_SPACE);
+        let _ = core.history.close();
         done
     }
 }
@@ -517,6 +528,14 @@ impl Table {
     /// Whether `Database::create_temporary_table` made it.
     pub fn is_temporary(&self) -> bool {
         self.table.is_temporary()
+    }
+
+    /// Where the table's file is, if that is not the data directory: what `Database::create_table_in` was
+    /// told.
+    pub fn data_directory(&self) -> Option<&Path> {
+        let file = self.table.clustered.tree.space.target()?;
+        // In a directory for its schema.
+        file.parent()?.parent()
     }
 
     /// Rows, as far as known: an estimate from when the table was opened, counted since.
@@ -562,16 +581,16 @@ impl Table {
         pages * self.page_size() as u64
     }
 
-    /// Bytes of the clustered index with its external values, as the same estimates have it.
-    pub fn clustered_bytes_estimate(&self) -> Result<u64> {
-        let (used, _) = self.used_and_free_bytes()?;
+    /// Bytes of the clustered index with its external values, by the same estimates: what is left of the
+    /// `used` bytes.
+    pub fn clustered_bytes_estimate(&self, used: u64) -> u64 {
         let page = self.page_size() as u64;
         let others = match self.is_temporary() {
             true => 0,
             false => u64::from(FIRST_ROOT_PAGE.0) * page,
         };
         let rest = used.saturating_sub(others + self.secondary_bytes_estimate());
-        Ok(rest.max(page))
+        rest.max(page)
     }
 
     pub fn page_size(&self) -> usize {

@@ -19,7 +19,7 @@ use crate::db::pool_warmth::PoolWarmth;
 use crate::db::{Background, Database, DatabaseInner, undo_directory};
 use crate::ddl;
 use crate::flush::{CheckpointHold, FlushEnv, FlushSettings, Flusher, doublewrite};
-use crate::io::{DirLock, Disk, FlushMethod, IoQueue, Overlay};
+use crate::io::{DirLock, Disk, FlushMethod, IoQueue, Overlay, create_directory};
 use crate::purge::Purge;
 use crate::recovery::{
     self, Changes, DatabaseIdentity, FoundFile, Indexer, IndexerEnv, PageMap, Recovery, Scan,
@@ -303,11 +303,11 @@ fn read_redo(
     log.stops = options.stops();
     let log = Arc::new(log);
     let bytes = log.checkpoint_age_bytes();
-    if let TableFiles::Found(_) = &files.tables {
+    if let TableFiles::Found(found) = &files.tables {
         // What decides is durable now: the redo that was read may have been in the operating system's cache
         // only.
         let note = |message: &str| logger(LogLevel::Note, message);
-        recovery::finish_removals(&files.spaces, &scan.removed, &note)?;
+        recovery::finish_removals(&files.spaces, found, &scan.removed, &note)?;
     }
     Ok(Redo {
         scan,
@@ -361,7 +361,7 @@ fn start_writing(
     let (poison_logger, closed) = (logger.clone(), closing.clone());
     let waiting = pool.clone();
     redo.log.set_on_poison(move |why| {
-        waiting.give_up_waiting();
+        waiting.give_up_waiting(Error::Poisoned { why: why.clone() });
         if !closed.load(Ordering::Relaxed) {
             poison_logger(LogLevel::Error, &format!("the database stops: {why}"));
         }
@@ -557,7 +557,7 @@ impl Opening<'_> {
         if scan.frames > 0 && self.options.force_recovery < FORCE_DAMAGE {
             recovery::require_readable(&found)?;
         }
-        recovery::finish_removals(&files.spaces, &scan.removed, &note)?;
+        recovery::finish_removals(&files.spaces, &found, &scan.removed, &note)?;
         files.tables = TableFiles::Found(found);
         Ok(())
     }
@@ -713,28 +713,4 @@ fn tell_of_cache(dir: &Path, logger: &Logger) {
         dir.display()
     );
     logger(LogLevel::Warning, &message);
-}
-
-/// Creates the data directory and its missing parents, and makes their names durable: what is committed in a
-/// directory that a crash takes away is lost. Also of those that are there: a process that has made them may
-/// have died before that. One that can't be synced was made by somebody else.
-pub(super) fn create_directory(disk: &dyn Disk, dir: &Path) -> Result<()> {
-    let mut missing = 0;
-    for dir in dir.ancestors().filter(|d| !d.as_os_str().is_empty()) {
-        if disk.exists(dir)? {
-            break;
-        }
-        missing += 1;
-    }
-    disk.create_dir_all(dir)?;
-    for (n, parent) in dir.ancestors().skip(1).enumerate() {
-        let synced = match parent.as_os_str().is_empty() {
-            true => disk.sync_dir(Path::new(".")),
-            false => disk.sync_dir(parent),
-        };
-        if n < missing {
-            synced?;
-        }
-    }
-    Ok(())
 }

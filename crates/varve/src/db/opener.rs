@@ -85,10 +85,15 @@ impl TableOpener {
             }
             _ => {}
         }
+        let led = match spaces.dangling(&path)? {
+            Some(link) => format!(" (the link leads to {})", link.target.display()),
+            None => String::new(),
+        };
+        let advice = "put it back and start again, or drop the table";
         Err(Error::CorruptFile {
             path: spaces.dir().join(path),
             expected: format!("tablespace {} of table {}", def.space, def.name),
-            found: "no file that is it; put it back and start again, or drop the table".into(),
+            found: format!("no file that is it{led}; {advice}"),
         })
     }
 
@@ -124,6 +129,9 @@ fn may_pass(e: &Error) -> bool {
 
 impl Source for TableOpener {
     fn open(&self, name: &str) -> Result<Opened> {
+        // A definition that is read may be one whose commit failed to become durable, of a table that is open
+        // under the name that it had before.
+        self.core()?.check_usable()?;
         let stored = self.dictionary.read(&mut self.reader()?, name)?;
         let Some(StoredDef {
             def, created_by, ..

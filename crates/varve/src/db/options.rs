@@ -12,7 +12,7 @@ use crate::io::FlushMethod;
 use crate::recovery::ScanSettings;
 use crate::redo::{Control, LogSettings, Through};
 use crate::row::{Collation, FindCollation};
-use crate::txn::{FlushLog, Logger, PurgeOptions, RING_BITS};
+use crate::txn::{FlushLog, HistoryOptions, Logger, PurgeOptions, RING_BITS};
 use crate::undo::{MAX_UNDO_LOGS, MAX_UNDO_SPACES};
 
 const LEAST_OPEN_FILES: u32 = 10;
@@ -86,6 +86,8 @@ pub struct Options {
     pub lock_memory_bytes: u64,
     /// How purge works.
     pub purge: PurgeOptions,
+    /// What becomes of versions that old read views need.
+    pub history: HistoryOptions,
     /// Collations besides the built-in ones.
     pub collations: Vec<Collation>,
     /// Asked for other collations when a table that uses them is created or opened.
@@ -158,6 +160,7 @@ impl Default for Options {
             lock_wait_timeout: Duration::from_secs(50),
             lock_memory_bytes: 1 << 30,
             purge: PurgeOptions::default(),
+            history: HistoryOptions::default(),
             collations: Vec::new(),
             find_collation: None,
             recovery_memory_bytes: 0,
@@ -202,6 +205,7 @@ impl Options {
             )));
         }
         self.purge.validate()?;
+        self.history.validate()?;
         self.flush.validate()?;
         self.pool_dump.validate()?;
         if self.force_recovery > MOST_FORCE {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::Mutex;
 
 use super::pool_dump;
-use crate::base::{Error, PageId, Result, TEMP_SPACE};
+use crate::base::{Error, PageId, Result};
 use crate::flush::FlushOptions;
 use crate::io::Disk;
 use crate::txn::Core;
@@ -198,7 +198,7 @@ impl Shared {
         let options = self.options.lock().clone();
         let mut pages = self.core.pool.pages_by_use();
         // They don't outlive the database.
-        pages.retain(|page| page.space != TEMP_SPACE);
+        pages.retain(|page| page.space.is_logged());
         let listed = (pages.len() * options.pct as usize).div_ceil(100);
         pages.truncate(listed);
         pool_dump::write(

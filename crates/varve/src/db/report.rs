@@ -9,9 +9,13 @@ use std::time::SystemTime;
 
 use crate::base::{TrxId, TrxNo};
 use crate::flush::{ASYNC, FlushCounters, SYNC};
+use crate::history::{Amount, HISTORY_FILE};
 use crate::lock::{LockDescription, LockStatus, LockTarget};
 use crate::recovery::Progress;
 use crate::txn::{Core, IdState, OpenView};
+
+/// Members of the history store, the oldest ones.
+const MEMBERS_SHOWN: usize = 10;
 
 /// A title and its lines.
 pub type Section = (&'static str, String);
@@ -27,6 +31,7 @@ pub fn sections(core: &Core, flushed: &FlushCounters, recovery: Progress) -> Vec
         ("LATEST DETECTED DEADLOCK", write(deadlock)),
         ("LOCK WAITS", write(waits)),
         ("OLDEST VIEW AND TRANSACTION", write(oldest)),
+        ("HISTORY STORE", write(history_store)),
         ("UNDO TABLESPACE TRUNCATION", write(truncation)),
         ("RECOVERY", recovering(recovery)),
         ("TRANSACTIONS", write(transactions)),
@@ -166,21 +171,90 @@ fn waits(out: &mut String, core: &Core, locks: &LockStatus) -> fmt::Result {
 }
 
 fn oldest(out: &mut String, core: &Core, _: &LockStatus) -> fmt::Result {
-    match core.oldest_view() {
-        None => writeln!(out, "no read view is open")?,
-        Some((number, known)) => writeln!(
-            out,
-            "read view {number} holds purge back, for at least {} seconds; {} numbers were drawn since",
-            known.as_secs(),
-            core.sys.next_id().saturating_sub(number.0)
-        )?,
-    }
+    oldest_view(out, core)?;
     match core.sys.unfinished().first() {
         None => writeln!(out, "no transaction that has written is open"),
         Some((id, state)) => writeln!(
             out,
             "transaction {id} is the oldest that has written: {state:?}"
         ),
+    }
+}
+
+/// Which view is the oldest, and which one purge waits for: that may be a younger one.
+fn oldest_view(out: &mut String, core: &Core) -> fmt::Result {
+    let members = core.history.members();
+    let is_member = |view: TrxNo| members.iter().any(|(member, _)| *member == view);
+    let drawn_since = |view: TrxNo| core.sys.next_id().saturating_sub(view.0);
+    let Some((oldest, known)) = core.oldest_view() else {
+        return writeln!(out, "no read view is open");
+    };
+    let (seconds, drawn) = (known.as_secs(), drawn_since(oldest));
+    if !is_member(oldest) {
+        return writeln!(
+            out,
+            "read view {oldest} holds purge back, for at least {seconds} seconds; {drawn} numbers were drawn since",
+        );
+    }
+    writeln!(
+        out,
+        "read view {oldest} is open for at least {seconds} seconds; {drawn} numbers were drawn since",
+    )?;
+    let Amount { versions, bytes } = kept_for(core, oldest);
+    writeln!(
+        out,
+        "purge goes on behind it: the history store has {versions} versions of {bytes} bytes that it needs",
+    )?;
+    let views = core.sys.view_numbers().into_iter();
+    match views.filter(|view| !is_member(*view)).min() {
+        None => writeln!(out, "purge waits for no read view"),
+        Some(view) => writeln!(
+            out,
+            "read view {view} holds purge back; {} numbers were drawn since",
+            drawn_since(view)
+        ),
+    }
+}
+
+/// What the store has for a member.
+fn kept_for(core: &Core, member: TrxNo) -> Amount {
+    let store = core.history.store();
+    store.map_or(Amount::default(), |store| store.amount_for(member))
+}
+
+fn history_store(out: &mut String, core: &Core, _: &LockStatus) -> fmt::Result {
+    let Some(store) = core.history.store() else {
+        return writeln!(out, "there is none: purge goes on behind no read view");
+    };
+    if let Err(e) = store.check_usable() {
+        writeln!(out, "lost: {e}")?;
+    }
+    let members = core.history.members();
+    let numbers: Vec<TrxNo> = members.iter().map(|(number, _)| *number).collect();
+    let Amount { versions, bytes } = store.amount();
+    let (used, most) = (
+        store.bytes().unwrap_or(0),
+        core.history.max_bytes(core.settings.history().max_size),
+    );
+    let garbage = store.garbage(&numbers);
+    writeln!(
+        out,
+        "{HISTORY_FILE}: {used} bytes of at most {most}; {versions} versions of {bytes} bytes, {garbage} of them needed by nobody",
+    )?;
+    if used >= most {
+        writeln!(out, "it is full: purge waits for views that need copies")?;
+    }
+    for (number, known) in members.iter().take(MEMBERS_SHOWN) {
+        let Amount { versions, bytes } = store.amount_for(*number);
+        writeln!(
+            out,
+            "read view {number} relies on it for {} seconds: {versions} versions of {bytes} bytes",
+            known.as_secs()
+        )?;
+    }
+    match members.len().saturating_sub(MEMBERS_SHOWN) {
+        0 => Ok(()),
+        more => writeln!(out, "and {more} younger ones"),
     }
 }
 
@@ -269,8 +343,9 @@ fn write_view(out: &mut String, view: &OpenView) -> fmt::Result {
 
 /// Everything that was committed with a lower number is purged.
 fn purged_below(core: &Core) -> TrxNo {
-    // The limit first: what is below is in the history, or purged.
-    let limit = core.sys.purge_limit();
+    // The limit first: what is below is in the history, or purged. Only purge asks for a new one: that is
+    // when views become members of the history store.
+    let limit = core.sys.last_purge_limit();
     core.undo.oldest().map_or(limit, |oldest| oldest.min(limit))
 }
 

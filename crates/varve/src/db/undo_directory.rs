@@ -14,11 +14,9 @@ use std::path::{Component, Path};
 
 use crate::base::{Error, Result};
 use crate::ddl::FILE_EXTENSION;
-use crate::io::{DirLock, Disk, OpenMode};
+use crate::io::{DirLock, Disk, OpenMode, create_directory};
 use crate::space::UNFINISHED_EXTENSION;
 use crate::undo::UNDO_FILES;
-
-use super::open::create_directory;
 
 /// Holds the prefix of the undo tablespaces' paths. In the data directory.
 const LOCATION_FILE: &str = "undo_directory";

@@ -31,11 +31,13 @@
 //! instead), then the mutex that serialises DDL statements, which nobody holds while he waits for a lock.
 
 mod dictionary;
+mod elsewhere;
 mod foreign;
 pub mod lookups;
 mod store;
 mod temporary;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -111,7 +113,13 @@ impl Ddl {
     }
 
     /// Creates a table. Ids, tablespace and root pages of `def` are assigned here.
-    pub fn create_table(&self, def: &TableDef, checks: ForeignKeyChecks) -> Result<Arc<OpenTable>> {
+    /// Its file is in the data directory, or in another one.
+    pub fn create_table(
+        &self,
+        def: &TableDef,
+        checks: ForeignKeyChecks,
+        directory: Option<&Path>,
+    ) -> Result<Arc<OpenTable>> {
         self.core.check_writable()?;
         def.validate()?;
         self.check_row_fits(def)?;
@@ -123,7 +131,13 @@ impl Ddl {
         self.check_foreign_keys(&def, checks)?;
         def.stamp_collations(&self.collations)?;
         self.assign_ids(&mut def)?;
-        self.build_file(&def, &table_path(&def.name), Spaces::create)?;
+        let target = match directory {
+            Some(directory) => Some(elsewhere::directory_of(self, &def.name, directory)?),
+            None => None,
+        };
+        let target = target.map(|directory| directory.join(elsewhere::file_name(&def)));
+        let path = table_path(&def.name);
+        self.build_file(&def, &path, target.as_deref(), Spaces::create)?;
         let stored = (|| {
             let mut trx = self.begin();
             store::write_def(&mut trx, self.system(), &def, TrxId(0))?;
@@ -217,6 +231,7 @@ impl Ddl {
         &self,
         def: &TableDef,
         path: &str,
+        target: Option<&Path>,
         create: impl FnOnce(&Spaces, NewSpace<'_>) -> Result<Arc<Space>>,
     ) -> Result<()> {
         let page_size = self.core.pool.page_size();
@@ -230,6 +245,7 @@ impl Ddl {
             table: def.id,
             definition: first_copy(&encoded, page_size),
             pages: 3 + (def.indexes.len() + copy.len()) as u32,
+            target,
         };
         create(&self.spaces, new)?;
         self.build_pages(def, &copy)
@@ -363,7 +379,15 @@ impl Ddl {
         self.retire(trx, &table)?;
         self.core.tables.remove(&table);
         self.remove_file(table.space());
+        self.forget_versions(&table);
         Ok(())
+    }
+
+    /// Nobody looks for old versions of the table's rows any more.
+    fn forget_versions(&self, table: &OpenTable) {
+        self.core
+            .history
+            .note_dropped(table.id(), table.indexes().map(|index| index.id));
     }
 
     /// Drops a table that can't be used: its definition, and what there is of its file.
@@ -596,7 +620,13 @@ impl Ddl {
         let schema = schema_of(name);
         // No table's name begins with a dot.
         let fresh = table_path(&format!("{schema}/.truncate-{}", def.space));
-        self.build_file(&def, &fresh, Spaces::create_on_full_disk)?;
+        let old = self.spaces.get(table.space());
+        let directory = old
+            .as_deref()
+            .and_then(Space::target)
+            .and_then(Path::parent);
+        let target = directory.map(|directory| directory.join(elsewhere::file_name(&def)));
+        self.build_file(&def, &fresh, target.as_deref(), Spaces::create_on_full_disk)?;
         let _gate = table.keep_purge_away();
         let stored = (|| {
             store::replace_def(&mut trx, self.system(), name, &def, TrxId(0))?;
@@ -611,6 +641,7 @@ impl Ddl {
         replaced.inspect_err(|_| self.spaces.files_match(false))?;
         self.core.pool.drop_space(table.space());
         self.keep_spare();
+        self.forget_versions(&table);
         placed
     }
 }

@@ -22,7 +22,7 @@
 //!
 //! After a failure while pages are given back, some are lost until the next start, and the administrator is
 //! told. When the disk fails where the tablespace is, temporary tables can't be used until the next start,
-//! and all else goes on (TEMP-6 in `space/temporary.rs`).
+//! and all else goes on (TEMP-6 in `space/unlogged.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -53,6 +53,7 @@ pub fn create_temporary_space(spaces: &Spaces) -> Result<()> {
         table: TableId(0),
         definition: DefinitionCopy::default(),
         pages: FIRST_PAGES,
+        target: None,
     });
     made.map(drop)
 }

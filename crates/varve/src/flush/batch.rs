@@ -210,18 +210,23 @@ impl BatchWriter {
 
     fn write_unlogged(&mut self, taken: Vec<DirtyPage>, cause: Cause) -> Result<()> {
         let (copied, _) = self.copy_all(taken);
-        if copied.is_empty() {
-            return Ok(());
-        }
-        let ids: Vec<PageId> = copied.iter().map(|p| p.page).collect();
-        let used = HEADER_BYTES + copied.len() * self.pool.page_size();
-        let bytes = &self.buf[HEADER_BYTES..used];
+        let size = self.pool.page_size();
         let store = self.pool.store();
-        let result = store.write_all(&ids, bytes);
-        let result = result.or_else(|e| match store.lose_unlogged(&e) {
-            true => Ok(()),
-            false => Err(e),
-        });
+        let mut result = Ok(());
+        let mut from = HEADER_BYTES;
+        // Each tablespace for itself: the loss of one is not another's.
+        for pages in copied.chunk_by(|a, b| a.page.space == b.page.space) {
+            let ids: Vec<PageId> = pages.iter().map(|p| p.page).collect();
+            let to = from + ids.len() * size;
+            let written = store.write_all(&ids, &self.buf[from..to]);
+            result = result.and(
+                written.or_else(|e| match store.lose_unlogged(ids[0].space, &e) {
+                    true => Ok(()),
+                    false => Err(e),
+                }),
+            );
+            from = to;
+        }
         self.give_back(copied, cause, &result);
         result
     }

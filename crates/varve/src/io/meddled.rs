@@ -1,6 +1,6 @@
 //! The operating system's disk with a test in between, which sees what is done, or keeps it from being done.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{DirEntry, DirLock, Disk, DiskFile, OpenMode, RealDisk};
@@ -65,6 +65,12 @@ impl<M: Meddler> Disk for MeddledDisk<M> {
     }
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         RealDisk.rename(from, to)
+    }
+    fn link(&self, target: &Path, path: &Path) -> Result<()> {
+        RealDisk.link(target, path)
+    }
+    fn read_link(&self, path: &Path) -> Result<Option<PathBuf>> {
+        RealDisk.read_link(path)
     }
     fn create_dir_all(&self, path: &Path) -> Result<()> {
         RealDisk.create_dir_all(path)

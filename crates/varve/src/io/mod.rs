@@ -17,12 +17,16 @@
 //!   else.
 //! - **IO-7** A write by `write_atomic_at`, of a length for which `writes_atomically` says yes, is on the
 //!   disk whole or not at all after a crash. It needs a `sync` like others.
+//! - **IO-9** A symbolic link to a file is a name of its own. `open` and `open_direct` follow it; `remove`,
+//!   `rename` and `exists` are about the link, wherever it leads, and for `CreateNew` it is a name that is
+//!   taken. `sync_dir` of the link's directory makes it durable, whole, and nothing about what it leads to.
 //!
 //! Many reads, writes and syncs at the same time go through an [`IoQueue`], to which the same holds.
 //!
 //! No latch is held and no caching is done here. Every error names the operation and the path.
 
 mod aligned;
+mod directory;
 mod mapped;
 #[cfg(test)]
 pub(crate) mod meddled;
@@ -37,12 +41,13 @@ mod whole;
 
 use std::any::Any;
 use std::os::fd::BorrowedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::base::{Error, Result};
 
 pub use aligned::{AlignedBuf, DIRECT_BLOCK, read_aligned, write_aligned};
+pub use directory::create_directory;
 pub use mapped::{MappedBlock, MappedBlocks};
 pub use overlay::Overlay;
 pub use queue::IoQueue;
@@ -90,6 +95,10 @@ pub trait Disk: Send + Sync {
     fn open_direct(&self, path: &Path) -> Result<Arc<dyn DiskFile>>;
     fn remove(&self, path: &Path) -> Result<()>;
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
+    /// Makes a symbolic link to `target` at `path`, which must be free (IO-9).
+    fn link(&self, target: &Path, path: &Path) -> Result<()>;
+    /// Where the symbolic link at `path` leads, in the words that it was made with; `None` if there is none.
+    fn read_link(&self, path: &Path) -> Result<Option<PathBuf>>;
     /// Creates the directory and its missing parents; fine if it exists.
     fn create_dir_all(&self, path: &Path) -> Result<()>;
     /// Removes an empty directory.
@@ -99,6 +108,11 @@ pub trait Disk: Send + Sync {
     /// Makes created, removed and renamed names in this directory durable.
     fn sync_dir(&self, path: &Path) -> Result<()>;
     fn exists(&self, path: &Path) -> Result<bool>;
+    /// The size of the file system with this directory, in bytes; one without a size has the largest there
+    /// is.
+    fn file_system_bytes(&self, _path: &Path) -> Result<u64> {
+        Ok(u64::MAX)
+    }
     /// Takes the directory for this process; `Error::InUse` if somebody has it.
     fn lock_dir(&self, path: &Path) -> Result<DirLock>;
     /// A queue for reads, writes and syncs of its files. `native`: by what the system has for that, where it

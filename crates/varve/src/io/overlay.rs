@@ -4,7 +4,7 @@
 //! be recovered to be looked at, and looked at again.
 //!
 //! - **OV-1** The disk below is read, listed and locked, nothing else: its files are opened
-//!   [`OpenMode::ReadOnly`].
+//!   [`OpenMode::ReadOnly`]. Its links are read, and followed here: what they lead to may have changed here.
 //! - **OV-2** Nothing is durable: `sync` does nothing. It ends with the process.
 //!
 //! Memory: blocks of 4 KiB that were written, and a little for each file that was opened. Reserved space
@@ -22,6 +22,9 @@ use crate::base::{Error, Result};
 
 const BLOCK: u64 = 4096;
 
+/// More links one after the other lead in a circle.
+const MOST_LINKS: usize = 40;
+
 /// A disk over another one.
 pub struct Overlay {
     below: Arc<dyn Disk>,
@@ -34,6 +37,8 @@ enum Name {
     Gone,
     Dir,
     File(Arc<Layer>),
+    /// A symbolic link, and where it leads.
+    Link(PathBuf),
 }
 
 /// The bytes that were written to a file, and the parts of the one below that still show.
@@ -72,12 +77,25 @@ impl Overlay {
         }
     }
 
-    /// The file's layer, which is made if the file is there below.
+    /// The path of the file that is opened under a path (IO-9).
+    fn followed(&self, path: &Path) -> Result<PathBuf> {
+        let mut at = path.to_path_buf();
+        for _ in 0..MOST_LINKS {
+            match self.read_link(&at)? {
+                Some(target) => at = at.parent().unwrap_or(Path::new("")).join(target),
+                None => return Ok(at),
+            }
+        }
+        Err(Error::io("follow", path, rustix::io::Errno::LOOP.into()))
+    }
+
+    /// The file's layer, which is made if the file is there below. Links are not followed.
     fn layer(&self, op: &'static str, path: &Path) -> Result<Arc<Layer>> {
         let mut names = self.names.lock();
         match names.get(path) {
             Some(Name::File(layer)) => return Ok(layer.clone()),
             Some(Name::Dir) => return refuse(op, path, io::ErrorKind::IsADirectory),
+            Some(Name::Link(_)) => return refuse(op, path, io::ErrorKind::InvalidInput),
             Some(Name::Gone) => return refuse(op, path, io::ErrorKind::NotFound),
             None => {}
         }
@@ -110,7 +128,7 @@ impl Overlay {
 impl Disk for Overlay {
     fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn DiskFile>> {
         if mode != OpenMode::CreateNew {
-            let layer = self.layer("open", path)?;
+            let layer = self.layer("open", &self.followed(path)?)?;
             return self.handle(layer, path);
         }
         if self.exists(path)? {
@@ -130,17 +148,39 @@ impl Disk for Overlay {
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
-        self.layer("remove", path)?;
+        if self.read_link(path)?.is_none() {
+            self.layer("remove", path)?;
+        }
         self.names.lock().insert(path.into(), Name::Gone);
         Ok(())
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        let layer = self.layer("rename", from)?;
+        let moved = match self.read_link(from)? {
+            Some(target) => Name::Link(target),
+            None => Name::File(self.layer("rename", from)?),
+        };
         let mut names = self.names.lock();
         names.insert(from.into(), Name::Gone);
-        names.insert(to.into(), Name::File(layer));
+        names.insert(to.into(), moved);
         Ok(())
+    }
+
+    fn link(&self, target: &Path, path: &Path) -> Result<()> {
+        if self.exists(path)? {
+            return refuse("link", path, io::ErrorKind::AlreadyExists);
+        }
+        let name = Name::Link(target.into());
+        self.names.lock().insert(path.into(), name);
+        Ok(())
+    }
+
+    fn read_link(&self, path: &Path) -> Result<Option<PathBuf>> {
+        match self.names.lock().get(path) {
+            Some(Name::Link(target)) => Ok(Some(target.clone())),
+            Some(_) => Ok(None),
+            None => self.below.read_link(path),
+        }
     }
 
     fn create_dir_all(&self, path: &Path) -> Result<()> {
@@ -179,6 +219,7 @@ impl Disk for Overlay {
                     continue;
                 }
                 Name::Dir => 0,
+                Name::Link(target) => target.as_os_str().len() as u64,
                 Name::File(layer) => layer.content.read().len,
             };
             let entry = DirEntry {
@@ -323,6 +364,44 @@ mod tests {
     fn names(disk: &dyn Disk, dir: &Path) -> Vec<String> {
         let entries = disk.list(dir).unwrap();
         entries.into_iter().map(|e| e.name).collect()
+    }
+
+    /// IO-9 and OV-1.
+    #[test]
+    fn links_are_followed_above() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (at, out) = (
+            |name: &str| dir.path().join(name),
+            other.path().join("file"),
+        );
+        std::fs::write(&out, b"below").unwrap();
+        RealDisk.link(&out, &at("a")).unwrap();
+        let disk = Overlay::new(Arc::new(RealDisk));
+        let file = disk.open(&at("a"), OpenMode::Existing).unwrap();
+        file.write_at(b"above", 0).unwrap();
+        assert_eq!(
+            bytes(&*disk.open(&out, OpenMode::Existing).unwrap()),
+            b"above"
+        );
+        disk.rename(&at("a"), &at("b")).unwrap();
+        assert_eq!(disk.read_link(&at("b")).unwrap(), Some(out.clone()));
+        assert!(disk.read_link(&at("a")).unwrap().is_none() && !disk.exists(&at("a")).unwrap());
+        assert_eq!(
+            bytes(&*disk.open(&at("b"), OpenMode::Existing).unwrap()),
+            b"above"
+        );
+        disk.remove(&out).unwrap();
+        assert!(disk.exists(&at("b")).unwrap() && disk.open(&at("b"), OpenMode::Existing).is_err());
+        disk.remove(&at("b")).unwrap();
+        disk.link(&at("c"), &at("b")).unwrap();
+        disk.link(&at("b"), &at("c")).unwrap();
+        assert!(disk.link(&out, &at("c")).is_err());
+        assert_eq!(names(&disk, dir.path()), ["b", "c"]);
+        disk.open(&at("b"), OpenMode::Existing)
+            .err()
+            .expect("a circle");
+        assert_eq!(names(&RealDisk, dir.path()), ["a"]);
+        assert_eq!(std::fs::read(&out).unwrap(), b"below");
     }
 
     /// OV-1 and OV-2: whatever is done above, the disk below stays as it was.

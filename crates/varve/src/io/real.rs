@@ -16,7 +16,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{AtFlags, StatxFlags, statx};
+use rustix::fs::{AtFlags, StatxFlags, statvfs, statx};
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 
 use super::{
@@ -82,6 +82,19 @@ impl Disk for RealDisk {
         fail("rename", from, fs::rename(from, to))
     }
 
+    fn link(&self, target: &Path, path: &Path) -> Result<()> {
+        fail("link", path, std::os::unix::fs::symlink(target, path))
+    }
+
+    fn read_link(&self, path: &Path) -> Result<Option<PathBuf>> {
+        use io::ErrorKind::{InvalidInput, NotFound};
+        match fs::read_link(path) {
+            // What is there is no link.
+            Err(e) if matches!(e.kind(), InvalidInput | NotFound) => Ok(None),
+            read => fail("read link", path, read).map(Some),
+        }
+    }
+
     fn create_dir_all(&self, path: &Path) -> Result<()> {
         fail("create directory", path, fs::create_dir_all(path))
     }
@@ -122,7 +135,17 @@ impl Disk for RealDisk {
     }
 
     fn exists(&self, path: &Path) -> Result<bool> {
-        fail("look for", path, fs::exists(path))
+        // Not `fs::exists`, which follows links.
+        match fs::symlink_metadata(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            found => fail("look for", path, found).map(|_| true),
+        }
+    }
+
+    fn file_system_bytes(&self, path: &Path) -> Result<u64> {
+        let found =
+            statvfs(path).map_err(|e| Error::io("look at the file system of", path, e.into()))?;
+        Ok(found.f_blocks.saturating_mul(found.f_frsize))
     }
 
     fn lock_dir(&self, path: &Path) -> Result<DirLock> {
@@ -516,6 +539,35 @@ mod tests {
         assert!(!RealDisk.exists(&at("a")).unwrap());
         RealDisk.remove_dir(&at("sub/deep")).unwrap();
         assert!(RealDisk.exists(&at("sub")).unwrap());
+    }
+
+    /// IO-9.
+    #[test]
+    fn links_are_names_of_their_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |n: &str| dir.path().join(n);
+        let file = RealDisk.open(&at("a"), OpenMode::CreateNew).unwrap();
+        file.write_at(b"abc", 0).unwrap();
+        RealDisk.link(&at("a"), &at("l")).unwrap();
+        assert_eq!(RealDisk.read_link(&at("l")).unwrap(), Some(at("a")));
+        let none = |n: &str| RealDisk.read_link(&at(n)).unwrap().is_none();
+        assert!(none("a") && none("b"));
+        for open in [
+            RealDisk.open(&at("l"), OpenMode::Existing),
+            RealDisk.open_direct(&at("l")),
+        ] {
+            assert_eq!(open.unwrap().len().unwrap(), 3);
+        }
+        RealDisk.rename(&at("l"), &at("m")).unwrap();
+        RealDisk.remove(&at("a")).unwrap();
+        assert!(RealDisk.exists(&at("m")).unwrap(), "it leads nowhere");
+        assert!(RealDisk.open(&at("m"), OpenMode::Existing).is_err());
+        assert!(RealDisk.open(&at("m"), OpenMode::CreateNew).is_err());
+        assert!(RealDisk.link(&at("a"), &at("m")).is_err());
+        RealDisk.open(&at("a"), OpenMode::CreateNew).unwrap();
+        RealDisk.remove(&at("m")).unwrap();
+        let left = RealDisk.exists(&at("a")).unwrap() && !RealDisk.exists(&at("m")).unwrap();
+        assert!(left, "the link goes alone");
     }
 
     #[test]

@@ -207,13 +207,14 @@ fn path(came_from: &HashMap<OwnerKey, OwnerKey>, start: OwnerKey, last: OwnerKey
     members
 }
 
-/// The owner with the least to undo; among equals the one that began to wait last: others wait longer
-/// already.
+/// The owner with the least to undo, of those that are not spared if there are some; among equals the one
+/// that began to wait last: others wait longer already.
 fn choose_victim(graph: &Graph, cycle: &[OwnerKey]) -> OwnerKey {
     let weight = |key: &OwnerKey| {
         let wait = &graph.waits[key];
+        let spared = wait.owner.spared.load(Ordering::Relaxed);
         let weight = wait.owner.weight.load(Ordering::Relaxed);
-        (weight, std::cmp::Reverse(wait.since))
+        (spared, weight, std::cmp::Reverse(wait.since))
     };
     *cycle
         .iter()

@@ -50,10 +50,8 @@ use crate::base::{Error, IndexId, Result, TableId, TrxId};
 const SHARDS: usize = if cfg!(loom) { 2 } else { 512 };
 /// Parts of the registries of owners. A power of two.
 const REGISTRIES: usize = if cfg!(loom) { 1 } else { 64 };
-/// Room for so many locks stays with an owner after its locks were released.
-const KEEP_LOCKS: usize = 1024;
 /// When gap locks take so many bytes more or less, the memory is divided again.
-const DIVIDE_BYTES: usize = 64 << 10;
+pub(super) const DIVIDE_BYTES: usize = 64 << 10;
 /// Counts of strong table requests; tables with equal hashes share one, which costs speed only.
 const STRONG_COUNTS: usize = if cfg!(loom) { 1 } else { 1024 };
 
@@ -105,7 +103,7 @@ type Registry<K> = CachePadded<Mutex<HashMap<K, Arc<Owner>, BuildHasherDefault<I
 
 /// Hashes ids that the engine drew itself, so nobody chose them to collide.
 #[derive(Default)]
-struct IdHasher(u64);
+pub(super) struct IdHasher(u64);
 
 impl Hasher for IdHasher {
     fn finish(&self) -> u64 {
@@ -133,10 +131,10 @@ pub struct LockManager {
 pub struct TrxLocks {
     pub(super) owner: Arc<Owner>,
     /// No mutex: only the transaction's own thread comes here.
-    locks: RefCell<Vec<LockRef>>,
+    pub(super) locks: RefCell<Vec<LockRef>>,
     /// The indexes in which it has gap locks.
     pub(super) gaps: RefCell<SmallVec<[IndexId; 2]>>,
-    inner: Arc<LockSys>,
+    pub(super) inner: Arc<LockSys>,
 }
 
 impl Default for LockManager {
@@ -395,16 +393,6 @@ impl LockManager {
             wait.owner.nudge();
         }
     }
-
-    /// Releases everything, at the end of the transaction: after its state says Committed or Aborted.
-    pub fn release_all(&self, locks: &TrxLocks) {
-        locks.release_all();
-    }
-
-    /// Releases everything but what the transaction holds implicitly on what it wrote.
-    pub fn release_explicit(&self, locks: &TrxLocks) {
-        locks.release_explicit();
-    }
 }
 
 impl TrxLocks {
@@ -412,6 +400,11 @@ impl TrxLocks {
     pub fn set_weight(&self, changes: u64) {
         let weight = changes + self.locks.borrow().len() as u64;
         self.owner.weight.store(weight, Ordering::Relaxed);
+    }
+
+    /// Of a deadlock's members one whose transaction is not spared is rolled back, if there is one.
+    pub fn set_spared(&self, spared: bool) {
+        self.owner.spared.store(spared, Ordering::Relaxed);
     }
 
     /// How many undo records the transaction has written (`LockManager::writers`).
@@ -439,41 +432,6 @@ impl TrxLocks {
         } else {
             let mut shared = self.owner.shared.lock();
             shared.adopted.retain(|l| *l != at);
-        }
-    }
-
-    fn release_all(&self) {
-        if let Some(id) = self.owner.trx() {
-            self.owner.shared.lock().trx = 0;
-            self.owner.trx.store(0, Ordering::Relaxed);
-            self.inner.trxs_of(id).lock().remove(&id);
-        }
-        self.release_explicit();
-    }
-
-    fn release_explicit(&self) {
-        let adopted = {
-            let mut shared = self.owner.shared.lock();
-            shared.intents.clear();
-            std::mem::take(&mut shared.adopted)
-        };
-        let mut locks = self.locks.borrow_mut();
-        if !(locks.is_empty() && adopted.is_empty()) {
-            for at in adopted.into_iter().chain(locks.drain(..)) {
-                self.inner.release(self.owner.key, at);
-            }
-            locks.shrink_to(KEEP_LOCKS);
-        }
-        let mut gaps = self.gaps.borrow_mut();
-        if gaps.is_empty() {
-            return;
-        }
-        let before = self.inner.gaps.bytes();
-        for index in gaps.drain(..) {
-            self.inner.gaps.release(self.owner.key, index);
-        }
-        if before / DIVIDE_BYTES != self.inner.gaps.bytes() / DIVIDE_BYTES {
-            self.inner.divide_memory();
         }
     }
 }
@@ -509,7 +467,7 @@ impl LockSys {
         &self.owners[key.0 as usize & (REGISTRIES - 1)]
     }
 
-    fn trxs_of(&self, id: TrxId) -> &Registry<TrxId> {
+    pub(super) fn trxs_of(&self, id: TrxId) -> &Registry<TrxId> {
         &self.trxs[id.0 as usize & (REGISTRIES - 1)]
     }
 
@@ -549,7 +507,7 @@ impl LockSys {
 
     /// Gap locks get what record locks leave, and the other way round. Keys fall evenly into the shards, so
     /// each has its part, and nobody counts all records' locks but now and then here.
-    fn divide_memory(&self) {
+    pub(super) fn divide_memory(&self) {
         let limit = self.limit_bytes.load(Ordering::Relaxed);
         let for_records = limit.saturating_sub(self.gaps.bytes());
         self.shard_bytes
@@ -678,7 +636,7 @@ impl LockSys {
         taken
     }
 
-    fn release(&self, key: OwnerKey, at: LockRef) {
+    pub(super) fn release(&self, key: OwnerKey, at: LockRef) {
         let mut wakes = Wakes::new();
         let mut shard = self.shards[at.shard as usize].lock();
         let modes = shard.queue_mut(at.slot).release(key, &mut wakes);

@@ -8,7 +8,8 @@
 //! | owner.rs | a transaction's side: its lists, its wait |
 //! | gap.rs | gap locks, and the waits of inserts for them |
 //! | intervals.rs | a set of keys as intervals |
-//! | manager.rs | requests, waits, releases, table intents |
+//! | manager.rs | requests, waits, table intents |
+//! | release.rs | giving up many at once |
 //! | deadlock.rs | the waits-for graph and its cycles |
 //! | status.rs | counters and snapshots |
 //!
@@ -35,6 +36,7 @@ mod mode;
 mod model;
 mod owner;
 mod queue;
+mod release;
 mod shard;
 mod status;
 #[cfg(all(test, not(loom)))]

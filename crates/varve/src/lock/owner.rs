@@ -65,6 +65,8 @@ pub(super) struct Owner {
     pub trx: AtomicU64,
     /// How much work a rollback would undo; the deadlock search spares the heavy.
     pub weight: AtomicU64,
+    /// It did what no rollback takes back. Relaxed, as the weight: whoever searches may miss the newest.
+    pub spared: AtomicBool,
     /// Undo records that the transaction has written. Relaxed: shown, nothing else.
     pub changes: AtomicU64,
     pub shared: Mutex<Shared>,
@@ -78,6 +80,7 @@ impl Owner {
             key,
             trx: AtomicU64::new(0),
             weight: AtomicU64::new(0),
+            spared: AtomicBool::new(false),
             changes: AtomicU64::new(0),
             shared: Mutex::new(Shared::default()),
             wait: Mutex::new(WaitSlot {

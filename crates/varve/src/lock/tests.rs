@@ -369,6 +369,33 @@ fn deadlocks_of_two_to_five_are_broken_by_the_lightest() {
     assert_all_free(&m);
 }
 
+/// However light it is: what it did elsewhere can't be taken back.
+#[test]
+fn who_is_spared_is_no_victim() {
+    let m = LockManager::new();
+    for both in [false, true] {
+        let (a, b) = (m.owner(), m.owner());
+        for (l, weight, key) in [(&a, 1, b"1"), (&b, 9, b"2")] {
+            l.set_weight(weight);
+            l.set_spared(both);
+            lock(&m, l, key, Exclusive).unwrap();
+        }
+        a.set_spared(true);
+        let waiter = thread::spawn({
+            let m = m.clone();
+            move || lock(&m, &a, b"2", Exclusive).map(drop)
+        });
+        until_waiting(&m, 1);
+        let own = lock(&m, &b, b"1", Exclusive).map(drop);
+        drop(b);
+        let other = waiter.join().unwrap();
+        let (victim, winner) = if both { (other, own) } else { (own, other) };
+        assert!(matches!(victim, Err(Error::Deadlock)), "{victim:?}");
+        winner.unwrap();
+    }
+    assert_all_free(&m);
+}
+
 /// Two readers of one row who both want to write it: a cycle within one queue.
 #[test]
 fn two_upgrades_of_one_row_are_a_deadlock() {

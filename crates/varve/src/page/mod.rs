@@ -30,7 +30,8 @@ pub use header::{
 pub use inner::{ChildRef, InnerImage, PageHint};
 pub use op::{BulkRecs, BulkRecsBuilder, PageOp};
 pub use slotted::{
-    OFF_USER, SLOT_SIZE, SlottedRef, common_prefix_len, record_parts, validate, validate_keys,
+    OFF_USER, SLOT_SIZE, SlottedRef, common_prefix_len, push_record_parts, record_parts, validate,
+    validate_keys,
 };
 
 /// The smallest and largest page sizes; sizes are powers of two.
@@ -59,12 +60,19 @@ pub const fn max_key(page_size: usize) -> usize {
     if quarter < 3500 { quarter } else { 3500 }
 }
 
+/// Bytes that the history store adds to the key of a row or an entry, and to both key and payload: what fits
+/// into a tree of a table has a place in the store (`history`).
+pub const VERSION_KEY_BYTES: usize = 8;
+pub const VERSION_BYTES: usize = VERSION_KEY_BYTES + 17;
+
 const _: () = {
     let mut size = MIN_PAGE_SIZE;
     while size <= MAX_PAGE_SIZE {
-        let key = max_key(size);
+        let key = max_key(size) + VERSION_KEY_BYTES;
         let three = record_cost(0, CHILD_BYTES) + 2 * record_cost(key, CHILD_BYTES);
         assert!(2 * key + three <= size - OFF_USER);
+        let record = max_record(size) + VERSION_BYTES;
+        assert!(2 * key + record_cost(0, record) <= size - OFF_USER);
         size *= 2;
     }
 };

@@ -99,6 +99,15 @@ pub fn record_parts(record: &[u8]) -> (&[u8], &[u8]) {
     record[KLEN_SIZE..].split_at(get_u16(record, 0) as usize)
 }
 
+/// Appends a record to `out` as `record_parts` takes it apart.
+#[inline]
+pub fn push_record_parts(suffix: &[u8], payload: &[u8], out: &mut Vec<u8>) {
+    out.reserve(KLEN_SIZE + suffix.len() + payload.len());
+    out.extend_from_slice(&(suffix.len() as u16).to_le_bytes());
+    out.extend_from_slice(suffix);
+    out.extend_from_slice(payload);
+}
+
 /// A view of a slotted page.
 #[derive(Clone, Copy)]
 pub struct SlottedRef<'a> {

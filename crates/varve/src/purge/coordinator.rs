@@ -8,9 +8,10 @@ use std::time::Instant;
 use crate::base::{Result, Sabotage, TrxNo, processors};
 use crate::txn::{Core, Counters, PurgeOptions, PurgeState};
 
+use super::behind::Behind;
 use super::pacing::{BatchPace, RoundEnd, Standstill, Sums, Throttle, Waiting};
 use super::pending::Pending;
-use super::sweep::{Failed, Half, Sweep};
+use super::sweep::{Failed, Half, Sweep, Task};
 use super::work::Work;
 use super::workers::Workers;
 
@@ -35,7 +36,8 @@ pub(super) fn run(core: &Arc<Core>, stop: &Arc<AtomicBool>) {
                 }
                 core.warn(&format!("purge could not go on and will try again: {e}"));
             }
-            waiting.after_round(&end, is_history_left);
+            let holds_back = is_history_left || core.history.store().is_some();
+            waiting.after_round(&end, holds_back);
             waiting.wait(core, stopped);
         }
     });
@@ -51,6 +53,7 @@ struct Coordinator {
     workers: Workers,
     logged: Pending,
     temporary: Pending,
+    behind: Behind,
     work: Arc<Work>,
     /// Batches since free pages were given back.
     untrimmed: u32,
@@ -90,6 +93,7 @@ impl Coordinator {
             workers: Workers::new(),
             logged: Pending::new(core.undo.logged()),
             temporary: Pending::new(core.undo.temporary()),
+            behind: Behind::default(),
             work: Arc::default(),
             untrimmed: 0,
             frame_waits: 0,
@@ -108,6 +112,7 @@ impl Coordinator {
             Ok(logs)
         });
         match logs {
+            Ok(_) if self.behind.is_full() => RoundEnd::Full,
             Ok(0) => RoundEnd::Nothing,
             Ok(logs) => RoundEnd::Worked(logs),
             Err(e) if self.core.undo.env.spaces.loses_temporary(&e) => RoundEnd::TemporaryLost,
@@ -124,7 +129,7 @@ impl Coordinator {
             let threads = core.settings.purge().threads as usize;
             let mut pace = self.throttle.begin_batch(threads);
             let done = self.run_batch(&mut pace)?;
-            if done.is_nothing() {
+            if done.is_nothing() || self.behind.is_full() {
                 break;
             }
             all.add(done);
@@ -150,6 +155,8 @@ impl Coordinator {
             Counters::add(&core.counters.purge_undo_log_pages, done.pages as u64);
             Counters::add(&core.counters.purge_invoked, 1);
         }
+        self.behind
+            .tidy(&core, || !self.stop.load(Ordering::Relaxed))?;
         self.untrimmed += 1;
         self.trim(core.settings.purge().rseg_truncate_frequency)?;
         Ok(done)
@@ -188,14 +195,14 @@ impl Coordinator {
     }
 
     /// The number below which logs may be worked off.
-    fn limit(&self, history: History) -> TrxNo {
+    fn limit(&mut self, history: History) -> TrxNo {
         match history {
             // PURGE-3.
             History::Temporary => TrxNo(u64::MAX),
             History::Logged if self.core.log.is_sabotaged(Sabotage::PurgedTooEarly) => {
                 TrxNo(u64::MAX)
             }
-            History::Logged => self.core.sys.purge_limit(),
+            History::Logged => self.behind.limit(&self.core),
         }
     }
 
@@ -208,20 +215,40 @@ impl Coordinator {
             History::Temporary => &mut self.temporary,
             History::Logged => &mut self.logged,
         };
+        let copy_to = match history {
+            // TEMP-2: nobody looks for older versions.
+            History::Temporary => None,
+            History::Logged => self.behind.copy_to(core).map(Arc::new),
+        };
         let work = Arc::get_mut(&mut self.work).expect("sweeps have ended");
         work.clear();
+        work.copies = copy_to.is_some();
         let read = pending.fill(core, limit, batch_pages, work, || pace.pause_within(core));
         if !matches!(read, Ok(0)) || !pending.is_empty() {
             core.purge_progress.set_state(PurgeState::Running);
         }
         work.sort();
         let mut failed = Failed::default();
-        // PURGE-1: what could not be done for a log's entries keeps its rows.
-        for half in [Half::Entries, Half::Rows] {
+        let mut sweep = |failed: &mut Failed, task: &Task, half| {
             let end = failed.log.unwrap_or(u32::MAX);
-            let sweep = Sweep::new(&self.work, half, end, &self.stop);
+            let sweep = Sweep::new(&self.work, (task.clone(), half), end, &self.stop);
             let sweep = self.workers.run(core, sweep, pace);
             failed.merge(sweep.end());
+        };
+        if core.log.is_sabotaged(Sabotage::CopiedTooLate) {
+            sweep(&mut failed, &Task::Remove, Half::Entries);
+            sweep(&mut failed, &Task::Remove, Half::Rows);
+        }
+        // COPY-3: what could not be copied for a log keeps everything.
+        if let Some(to) = copy_to {
+            let copy = Task::Copy(to.clone());
+            sweep(&mut failed, &copy, Half::Entries);
+            sweep(&mut failed, &copy, Half::Rows);
+            failed.error = self.behind.after_copy(core, &to.store, failed.error);
+        }
+        // PURGE-1: what could not be done for a log's entries keeps its rows.
+        for half in [Half::Entries, Half::Rows] {
+            sweep(&mut failed, &Task::Remove, half);
         }
         let end = match &read {
             // What was read in full may be given back all the same.

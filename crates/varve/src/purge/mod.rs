@@ -34,8 +34,10 @@
 //! An error (a damaged page) is logged; the logs from that record's on stay in the history, purge waits and
 //! tries again.
 
+mod behind;
 mod chains;
 mod coordinator;
+mod copying;
 mod lag;
 mod lag_rate;
 mod pacing;

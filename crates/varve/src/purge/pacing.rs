@@ -37,8 +37,10 @@
 //! transactions did anything since the batch before, else full speed. With a history above the limit of lag
 //! control it is full speed in any case. A batch tells what the next one may take: its logs, the time and
 //! threads that it took, and how many logs joined the history meanwhile. The last two are smoothed, by half
-//! with each batch. (A log of many pages takes several batches in which none ends: then purge seems slow, and
-//! may take more.)
+//! with each batch; but a speed that falls counts at once. When copying for a member of the history store
+//! begins, a log takes a hundred times as long. With the mean purge would go on to pause as long as it may
+//! when it is fast, while the versions behind which it has to go become more. (A log of many pages takes
+//! several batches in which none ends: then purge seems slow, and may take more.)
 //!
 //! A batch that waits for the disk takes seconds. So the coordinator pauses within it, too, between the undo
 //! pages that it reads and between two chunks of a sweep, where it has no latch and no table; what it still
@@ -91,6 +93,8 @@ pub(super) enum RoundEnd {
     Worked(usize),
     /// There was nothing to do, or nothing that may be done yet.
     Nothing,
+    /// The history store has no room for what has to be copied next.
+    Full,
     /// The temporary tablespace is lost. What is left to do concerns tables that nobody can use (TEMP-6).
     TemporaryLost,
     Failed(Error),
@@ -116,8 +120,9 @@ impl Waiting {
     }
 
     /// What follows a round that ended so.
-    pub fn after_round(&mut self, end: &RoundEnd, is_history_left: bool) {
-        let longest = match is_history_left {
+    /// `holds_back`: a view does, or is a member of the history store.
+    pub fn after_round(&mut self, end: &RoundEnd, holds_back: bool) {
+        let longest = match holds_back {
             true => HELD_SLEEP,
             false => LONGEST_SLEEP,
         };
@@ -130,6 +135,7 @@ impl Waiting {
                 };
             }
             RoundEnd::Nothing => self.sleep = (self.sleep * 2).min(longest),
+            RoundEnd::Full => self.sleep = HELD_SLEEP,
             RoundEnd::TemporaryLost => self.sleep = SHORTEST_SLEEP,
             RoundEnd::Failed(_) => self.sleep = LONGEST_SLEEP,
         }
@@ -260,7 +266,11 @@ impl Throttle {
             &mut self.joining,
             joined / (sums.at - before.at).as_secs_f64(),
         );
-        smooth(&mut self.speed, cost.logs as f64 / (worked * threads));
+        let speed = cost.logs as f64 / (worked * threads);
+        match cost.logs > 0 && speed < self.speed {
+            true => self.speed = speed,
+            false => smooth(&mut self.speed, speed),
+        }
         if sums.done_by_others == before.done_by_others {
             self.pace = Pace::Full;
             return Duration::ZERO;
@@ -459,6 +469,22 @@ mod tests {
         let mut throttle = throttle(2);
         let duties = catch_up(&mut throttle, 20, 500_000);
         assert_eq!((duties[19], throttle.begin_batch(8).workers), (1.0, 1));
+    }
+
+    /// As when copying for a member of the history store begins.
+    #[test]
+    fn a_batch_that_is_much_slower_is_followed_by_no_pause() {
+        let mut throttle = throttle(2);
+        catch_up(&mut throttle, 20, 150_000);
+        let mut sums = throttle.before;
+        sums.at += 100 * BATCH;
+        sums.joined += 150_000;
+        sums.done_by_others += 1;
+        let pause = throttle.after_batch(&by_coordinator(10_000, 100 * BATCH), sums);
+        assert_eq!(
+            (pause, throttle.begin_batch(8).workers),
+            (Duration::ZERO, 8)
+        );
     }
 
     #[test]

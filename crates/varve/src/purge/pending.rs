@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use crate::base::{Error, NO_PAGE, PageId, PageNo, Result, RollPtr, TrxNo};
 use crate::txn::Core;
-use crate::undo::{HistoryEntry, LogSpan, LogWalk, Rseg, UndoRecord};
+use crate::undo::{HistoryEntry, LogSpan, LogWalk, Rseg, UndoKind, UndoRecord};
 
 use super::work::Work;
 
@@ -114,7 +114,13 @@ impl Pending {
         between: impl FnMut(),
     ) -> Result<usize> {
         let pages = self.collect(core, limit, budget, work);
-        self.read_small(core, work, between)?;
+        let read = self.read_small(core, work, between);
+        if work.copies {
+            // That which is being read comes next.
+            let logs = self.batch.iter().chain(self.logs.front());
+            work.numbers.extend(logs.map(|log| log.entry.no));
+        }
+        read?;
         pages
     }
 
@@ -137,13 +143,14 @@ impl Pending {
             let log = self.logs[0];
             let PendingLog { entry, rseg } = log;
             let is_small = entry.is_in_one_page() && !entry.undone_unmark;
-            if is_small && !entry.only_space {
+            let is_unread = entry.only_space && !work.copies;
+            if is_small && !is_unread {
                 self.small[rseg].push(self.batch.len());
                 if std::mem::replace(&mut self.last_pages[rseg], entry.first) != entry.first {
                     pages += 1;
                 }
             }
-            let is_taken = entry.only_space || is_small;
+            let is_taken = is_unread || is_small;
             if is_taken || self.read_page(core, log, &mut pages, work)? {
                 self.reading = None;
                 self.logs.pop_front();
@@ -233,7 +240,7 @@ impl Pending {
                 core.undo
                     .read_page(rseg.space(), &reading.span, no, |slot, record, bytes| {
                         *undo_no = record.undo_no + 1;
-                        if pass.takes(record) && concerns_purge(record, entry.undone_unmark) {
+                        if pass.takes(record) && concerns_purge(record, entry.undone_unmark, work) {
                             let at = RollPtr::new(false, rseg.id(), no, slot);
                             work.add(record, bytes, at, place);
                         }
@@ -323,7 +330,7 @@ fn read_shared_page(
     for &place in places {
         let log = LogSpan::in_one_page(&batch[place].entry);
         log.read_records(&page, id, |slot, record, bytes| {
-            if concerns_purge(record, false) {
+            if concerns_purge(record, false, work) {
                 let at = RollPtr::new(false, rseg.id(), id.no, slot);
                 work.add(record, bytes, at, place);
             }
@@ -333,8 +340,8 @@ fn read_shared_page(
     Ok(())
 }
 
-fn concerns_purge(record: &UndoRecord<'_>, unmarks: bool) -> bool {
-    match record.concerns_purge() {
+fn concerns_purge(record: &UndoRecord<'_>, unmarks: bool, work: &Work) -> bool {
+    match record.concerns_purge() || work.copies && record.kind == UndoKind::RowUpdate {
         true => !record.undone,
         false => unmarks && record.kind.is_unmark(),
     }

@@ -1,4 +1,5 @@
-//! Working through one half of a batch: its entries, or its rows.
+//! Working through one half of a batch: its entries, or its rows; before that, if the history store has
+//! members, copying what they need of each (`copying`).
 //!
 //! The items are sorted by index and key. Whoever takes part takes the next `CHUNK` of them until none is
 //! left, so all work on one table if there is one table, on different leaves of it, and nobody waits for
@@ -17,7 +18,9 @@ use crate::mtr::Mtr;
 use crate::txn::{Core, Counters};
 use crate::undo::UndoKind;
 
+use super::behind::CopyTo;
 use super::chains::{self, Reference};
+use super::copying::{CopyScratch, Copying};
 use super::in_table;
 use super::work::{Item, Work};
 
@@ -25,6 +28,15 @@ use super::work::{Item, Work};
 const CHUNK: usize = 128;
 /// Redo that removing the records of one leaf can write.
 const MAX_MTR: u32 = removal_log_bytes(CHUNK);
+
+/// What is done with the items of a half.
+#[derive(Clone)]
+pub(super) enum Task {
+    /// Versions that members of the history store need are copied. The items of a key stay with one thread.
+    Copy(Arc<CopyTo>),
+    /// What is garbage goes.
+    Remove,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Half {
@@ -42,6 +54,7 @@ struct NextLeaf {
 
 pub(super) struct Sweep {
     work: Arc<Work>,
+    task: Task,
     half: Half,
     /// Logs from this one on in the batch are left alone.
     logs_end: u32,
@@ -68,6 +81,13 @@ impl Failed {
         }
     }
 
+    /// None of these items was worked off.
+    fn note_all(&mut self, items: &[Item], error: Option<Error>) {
+        if let Some(log) = items.iter().map(|item| item.log).min() {
+            self.note(log, error);
+        }
+    }
+
     fn note(&mut self, log: u32, error: Option<Error>) {
         self.log = Some(self.log.map_or(log, |first| first.min(log)));
         self.error = self.error.take().or(error);
@@ -75,9 +95,15 @@ impl Failed {
 }
 
 impl Sweep {
-    pub fn new(work: &Arc<Work>, half: Half, logs_end: u32, stop: &Arc<AtomicBool>) -> Sweep {
+    pub fn new(
+        work: &Arc<Work>,
+        (task, half): (Task, Half),
+        logs_end: u32,
+        stop: &Arc<AtomicBool>,
+    ) -> Sweep {
         Sweep {
             work: work.clone(),
+            task,
             half,
             logs_end,
             stop: stop.clone(),
@@ -113,19 +139,67 @@ impl Sweep {
             if start >= items.len() {
                 return taken;
             }
-            let chunk = &items[start..items.len().min(start + CHUNK)];
-            self.work_through(core, chunk);
-            taken += chunk.len();
+            let end = items.len().min(start + CHUNK);
+            match &self.task {
+                Task::Copy(to) => {
+                    let chunk = &items[self.key_from(start)..self.key_from(end)];
+                    self.copy(core, to, chunk);
+                }
+                Task::Remove => {
+                    self.work_through(core, &items[start..end]);
+                    taken += end - start;
+                }
+            }
         }
+    }
+
+    /// The first item from there on that does not have the key of the one before.
+    fn key_from(&self, at: usize) -> usize {
+        let items = self.items();
+        let is_same = |n: &usize| self.work.is_same_key(&items[*n - 1], &items[*n]);
+        match at {
+            0 => 0,
+            _ => at + (at..items.len()).take_while(is_same).count(),
+        }
+    }
+
+    /// True after `stop`, which is noted.
+    fn is_stopped_before(&self, items: &[Item]) -> bool {
+        // Relaxed: nothing else depends on it.
+        let stopped = self.stop.load(Ordering::Relaxed);
+        if stopped {
+            self.failed.lock().note_all(items, None);
+        }
+        stopped
+    }
+
+    /// Copies what members need of these items' versions.
+    fn copy(&self, core: &Core, to: &CopyTo, mut items: &[Item]) {
+        let mut scratch = CopyScratch::default();
+        let copying = Copying::new(core, to, &self.work);
+        while !items.is_empty() && !self.is_stopped_before(items) {
+            let (of_key, rest) = items.split_at(copying.items_of_first_key(items));
+            items = rest;
+            if of_key.iter().all(|item| self.is_left_alone(item)) {
+                continue;
+            }
+            // COPY-3: a key's items are in no order.
+            if let Err(e) = copying.copy(of_key, &mut scratch) {
+                let noted = match core.log.is_sabotaged(Sabotage::WrongLogKept) {
+                    true => (of_key.iter().max_by_key(|item| item.log))
+                        .map_or(of_key, std::slice::from_ref),
+                    false => of_key,
+                };
+                self.failed.lock().note_all(noted, Some(e));
+            }
+        }
+        scratch.count(core);
     }
 
     fn work_through(&self, core: &Core, mut items: &[Item]) {
         let mut leaf = None;
         while let Some(first) = items.first() {
-            // Relaxed: nothing else depends on it.
-            if self.stop.load(Ordering::Relaxed) {
-                let log = items.iter().map(|item| item.log).min();
-                self.failed.lock().note(log.unwrap_or_default(), None);
+            if self.is_stopped_before(items) {
                 return;
             }
             let done = match self.remove_run(core, items, &mut leaf) {

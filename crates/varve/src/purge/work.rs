@@ -8,7 +8,7 @@
 
 use std::cmp::Ordering;
 
-use crate::base::{IndexId, RollPtr, TableId, TrxId};
+use crate::base::{IndexId, RollPtr, TableId, TrxId, TrxNo};
 use crate::undo::{UndoKind, UndoRecord};
 
 /// Bytes of a key's head: two integers.
@@ -69,6 +69,10 @@ pub(super) struct Work {
     /// Space to sort in.
     places: Vec<Place>,
     unsorted: Vec<Item>,
+    /// Versions are copied for members of the history store: all records are kept.
+    pub copies: bool,
+    /// Of the batch's logs, if `copies`.
+    pub numbers: Vec<TrxNo>,
 }
 
 impl Work {
@@ -76,13 +80,15 @@ impl Work {
         self.bytes.clear();
         self.entries.clear();
         self.rows.clear();
+        self.numbers.clear();
     }
 
     /// Adds a record of the batch's `log`th log. Called under the latch of the undo page that `bytes` lies
     /// in.
     pub fn add(&mut self, record: &UndoRecord<'_>, bytes: &[u8], at: RollPtr, log: usize) {
         let (start, key) = (self.bytes.len(), record.key);
-        let is_kept = key.len() > HEAD || record.kind.is_unmark() || !record.frees.is_empty();
+        let needs_record = record.kind.is_unmark() || !record.frees.is_empty();
+        let is_kept = key.len() > HEAD || needs_record || self.copies;
         let kept = if is_kept { bytes } else { &[] };
         self.bytes.extend_from_slice(kept);
         let mut head = [0; HEAD];
@@ -120,10 +126,20 @@ impl Work {
         key(&self.bytes, item)
     }
 
-    /// The record of an item that frees something, or of an un-delete-marking.
+    /// Both are of the same row or entry.
+    pub fn is_same_key(&self, a: &Item, b: &Item) -> bool {
+        a.index == b.index && self.key(a) == self.key(b)
+    }
+
+    /// The record of an item that frees something, or of an un-delete-marking; of any item if `copies`.
     pub fn record(&self, item: &Item) -> UndoRecord<'_> {
         let bytes = &self.bytes[item.start as usize..][..item.len as usize];
         UndoRecord::decode(bytes).expect("decoded before it was copied")
+    }
+
+    /// The number of the item's log, if `copies`.
+    pub fn number(&self, item: &Item) -> TrxNo {
+        self.numbers[item.log as usize]
     }
 
     pub fn sort(&mut self) {

@@ -93,8 +93,8 @@ impl FileComparison {
             require_readable(&found)?;
         }
         // What decides is durable: the log goes on behind it.
-        finish_removals(spaces, &self.removed, &note)?;
-        found.retain(|file| (file.space.as_ref()).is_ok_and(|id| !self.removed.contains(id)));
+        finish_removals(spaces, &found, &self.removed, &note)?;
+        found.retain(|file| (file.space.as_ref()).map_or(true, |id| !self.removed.contains(id)));
         let lacking = map.map_or(Vec::new(), PageMap::spaces);
         // Whether there is anything in a file that nobody names is in its redo, too.
         for last in lacking

@@ -52,11 +52,11 @@ pub fn open_own_files(
     spaces: &Spaces,
     log: &dyn Fn(&str),
 ) -> Result<()> {
-    open_in(disk, dir, "", spaces, log, &mut Vec::new())?;
+    open_in(disk, "", spaces, log, &mut Vec::new())?;
     let undo = spaces.undo_dir();
     match undo.is_empty() || !disk.exists(&dir.join(undo))? {
         true => Ok(()),
-        false => open_in(disk, dir, undo, spaces, log, &mut Vec::new()),
+        false => open_in(disk, undo, spaces, log, &mut Vec::new()),
     }
 }
 
@@ -71,7 +71,7 @@ pub fn find_files(
     let mut found = Vec::new();
     for schema in directories(disk, dir, spaces)? {
         if !schema.is_empty() && schema != spaces.undo_dir() {
-            open_in(disk, dir, &schema, spaces, log, &mut found)?;
+            open_in(disk, &schema, spaces, log, &mut found)?;
         }
     }
     Ok(found)
@@ -119,7 +119,7 @@ pub fn compare_by_name(
         if schema.is_empty() {
             continue;
         }
-        for path in tablespace_files(disk, dir, &schema, log)? {
+        for path in tablespace_files(disk, spaces, &schema, log)? {
             let known = open.get(&path).or_else(|| by_path.get(&path));
             let space = match known {
                 Some(id) => Ok(*id),
@@ -158,13 +158,13 @@ pub fn directories(disk: &dyn Disk, dir: &Path, spaces: &Spaces) -> Result<Vec<S
 /// with a slash. Removes those that were being made.
 fn tablespace_files(
     disk: &dyn Disk,
-    dir: &Path,
+    spaces: &Spaces,
     schema: &str,
     log: &dyn Fn(&str),
 ) -> Result<Vec<String>> {
     let mut paths = Vec::new();
     for entry in disk
-        .list(&dir.join(schema))?
+        .list(&spaces.dir().join(schema))?
         .into_iter()
         .filter(|e| !e.is_dir)
     {
@@ -172,7 +172,7 @@ fn tablespace_files(
         let extension = Path::new(&entry.name).extension();
         if extension.is_some_and(|e| e == UNFINISHED_EXTENSION) {
             log(&format!("removing {path}, which was being made"));
-            disk.remove(&dir.join(&path))?;
+            spaces.remove_unfinished(&spaces.dir().join(&path))?;
         } else if extension.is_some_and(|e| e == FILE_EXTENSION) && path != TEMP_FILE {
             paths.push(path);
         }
@@ -187,14 +187,13 @@ fn open_by_path(spaces: &Spaces) -> HashMap<String, SpaceId> {
 
 fn open_in(
     disk: &dyn Disk,
-    dir: &Path,
     schema: &str,
     spaces: &Spaces,
     log: &dyn Fn(&str),
     found: &mut Vec<FoundFile>,
 ) -> Result<()> {
     let open = open_by_path(spaces);
-    for path in tablespace_files(disk, dir, schema, log)? {
+    for path in tablespace_files(disk, spaces, schema, log)? {
         let opened = match open.get(&path) {
             Some(id) => Ok(*id),
             None => spaces.open(&path).map(|space| space.id()),
@@ -224,12 +223,30 @@ pub fn require_readable(found: &[FoundFile]) -> Result<()> {
 }
 
 /// Removes tables' files whose removal a transaction decided that has committed (DDL-3).
-pub fn finish_removals(spaces: &Spaces, removed: &[SpaceId], log: &dyn Fn(&str)) -> Result<()> {
+/// Those that are gone already may have left their links.
+pub fn finish_removals(
+    spaces: &Spaces,
+    found: &[FoundFile],
+    removed: &[SpaceId],
+    log: &dyn Fn(&str),
+) -> Result<()> {
     let there = removed.iter().filter_map(|id| spaces.get(*id));
     for space in there.filter(|space| space.kind() == SpaceKind::Table) {
         let (id, path) = (space.id(), space.path());
         log(&format!("removing {path}: tablespace {id} was dropped"));
         spaces.drop_space(id)?;
+    }
+    for FoundFile { path, .. } in found.iter().filter(|file| file.space.is_err()) {
+        if let Some(link) = spaces.dangling(path)?
+            && link.is_gone
+            && link.space.is_some_and(|id| removed.contains(&id))
+        {
+            let file = link.target.display();
+            log(&format!(
+                "removing {path}, which led to {file}: it was dropped"
+            ));
+            spaces.remove_link(path)?;
+        }
     }
     Ok(())
 }
@@ -331,6 +348,45 @@ fn may_have_rows(pool: &BufferPool, id: SpaceId) -> bool {
     }
 }
 
+/// Gives links whose files are not there the names that they should have: their tables can be used again
+/// when the files are back. One for a tablespace that no table has is put aside, as its file would be. False
+/// if one stays where it should not be.
+fn reconcile_links(
+    core: &Core,
+    spaces: &Spaces,
+    found: &[FoundFile],
+    named: &HashMap<SpaceId, String>,
+    incomplete: bool,
+) -> Result<bool> {
+    let mut are_right = true;
+    for FoundFile { path, .. } in found.iter().filter(|file| file.space.is_err()) {
+        let Some(link) = spaces.dangling(path)? else {
+            continue;
+        };
+        let Some(id) = link.space else { continue };
+        let to = match named.get(&id) {
+            Some(name) => table_path(name),
+            None if incomplete => {
+                are_right = false;
+                continue;
+            }
+            None => format!("{path}.unnamed-{id}"),
+        };
+        if *path == to {
+            continue;
+        }
+        let file = link.target.display();
+        core.warn(&format!(
+            "{path} leads to {file}, which is not there: it is called {to} from now on"
+        ));
+        if let Err(e) = spaces.move_link(path, &to) {
+            core.warn(&format!("{path} keeps its name: {e}"));
+            are_right = false;
+        }
+    }
+    Ok(are_right)
+}
+
 /// Makes the table files those that the definitions name (DDL-1). `named` has each table's tablespace and
 /// name; if it lacks some because their definitions can't be read (`incomplete`), no file is removed.
 pub fn reconcile(
@@ -349,7 +405,7 @@ pub fn reconcile(
         .iter()
         .filter(|f| f.path.contains('/') && f.space.as_ref().is_ok_and(is_table));
     let mut misplaced = Vec::new();
-    let mut are_right = true;
+    let mut are_right = reconcile_links(core, spaces, found, named, incomplete)?;
     for file in tables {
         match file.space.as_ref().map(|s| (*s, named.get(s))) {
             Ok((space, Some(name))) => {
@@ -366,8 +422,8 @@ pub fn reconcile(
                 ));
             }
             Ok((space, None)) => are_right &= remove_unnamed(core, spaces, space, &file.path)?,
-            // Nothing of ours: a file gets its name when its header is there. It is left for a person to look
-            // at.
+            // Nothing of ours, or a link without its file: a file gets its name when its header is there. It
+            // is left for a person to look at.
             Err(_) => {}
         }
     }

@@ -47,7 +47,7 @@
 //! The room for `TRUNCATE TABLE` is in `spare` (SP-10).
 //!
 //! The temporary tablespace is made anew at every start, in the place of what is left of the last one, and
-//! never synced. `temporary` says what happens when it can't be written or read.
+//! never synced. `unlogged` says what happens when it can't be written or read.
 //!
 //! Files are read and written by the buffer pool only, through [`PageStore`]; pages 0 and 1 are written
 //! directly when a file is made. The data directory's layout belongs to the callers: paths are relative to
@@ -61,15 +61,17 @@ mod alloc_page;
 mod extents;
 mod file;
 mod header;
+mod link;
 mod registry;
 mod spare;
-mod temporary;
 #[cfg(test)]
 mod tests;
+mod unlogged;
 mod verify;
 
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
@@ -77,6 +79,7 @@ pub use alloc::{ALLOC_LOG_BYTES, AllocPurpose, FREE_LOG_BYTES, Reserved};
 pub use alloc_page::{EXTENT_PAGES, MIXED};
 pub use file::OpenFiles;
 pub use header::{DefinitionCopy, FileHeader, SpaceKind, definition_room};
+pub use link::{Dangling, target_name};
 pub use registry::{NewSpace, Spaces, UNFINISHED_EXTENSION};
 pub use spare::SPARE_FILE;
 
@@ -91,6 +94,8 @@ use file::SpaceFile;
 pub struct Space {
     id: SpaceId,
     header: FileHeader,
+    /// Where the file is, if its path is a link's.
+    target: Option<PathBuf>,
     geometry: Geometry,
     file: Arc<SpaceFile>,
     /// Pages in the file. Only grows, under `growing`; stored with Release after the file was extended.
@@ -98,6 +103,9 @@ pub struct Space {
     growing: Mutex<()>,
     /// `None` until the first reservation. Locked for a moment only; page latches come first.
     extents: Mutex<Option<Extents>>,
+    /// Why no page of it can be relied on any more (TEMP-6); never of a redo-logged one. Its Release comes
+    /// before a page counts as written that was not.
+    lost: OnceLock<Error>,
     /// Pages in use, as `extents` has it; 0 as long as that is not known. Stored under its mutex, and
     /// Relaxed, because it stands for itself: each statement asks about its tables' sizes, and must not meet
     /// all others at a mutex.

@@ -44,6 +44,8 @@ pub struct NewSpace<'a> {
     pub definition: DefinitionCopy<'a>,
     /// Pages to begin with; two at least.
     pub pages: u32,
+    /// Where the file is, if the path is to be that of a link (LINK-1).
+    pub target: Option<&'a Path>,
 }
 
 /// The open tablespaces of one database.
@@ -53,7 +55,7 @@ pub struct Spaces {
     /// What the paths of undo tablespaces begin with.
     undo_dir: String,
     pub(super) page_size: usize,
-    uuid: [u8; 16],
+    pub(super) uuid: [u8; 16],
     spaces: RwLock<HashMap<SpaceId, Arc<Space>>>,
     files: Arc<OpenFiles>,
     /// For pages that are read ahead, and for writing many and syncing several files.
@@ -64,9 +66,6 @@ pub struct Spaces {
     files_match: AtomicBool,
     /// Whether the spare is known to be there (SP-10). Held while it is made.
     pub(super) spare: Mutex<bool>,
-    /// Why temporary tables can't be used (TEMP-6). Its Release comes before a page counts as written that
-    /// was not.
-    pub(super) temporary_lost: OnceLock<Error>,
     /// How long the list, or the file of a tablespace that takes another's place, was kept from others.
     pub held: Durations,
 }
@@ -92,7 +91,6 @@ impl Spaces {
             missed: Mutex::default(),
             files_match: AtomicBool::new(false),
             spare: Mutex::default(),
-            temporary_lost: OnceLock::new(),
             held: Durations::default(),
         }
     }
@@ -200,10 +198,18 @@ impl Spaces {
             SpaceKind::Temp => path.clone(),
             _ => path.with_extension(UNFINISHED_EXTENSION),
         };
-        if unfinished != path && self.disk.exists(&unfinished)? {
-            self.disk.remove(&unfinished)?;
+        let remove_if_there = |path: &Path| match self.disk.exists(path)? {
+            true => self.remove_unfinished(path),
+            false => Ok(()),
+        };
+        if unfinished != path {
+            remove_if_there(&unfinished)?;
         }
-        let made = make(&unfinished).and_then(|file| self.fill(&new, file));
+        let fill = |file| self.fill(&new, file);
+        let made = match new.target {
+            None => make(&unfinished).and_then(fill),
+            Some(target) => self.make_linked(&unfinished, target, make, fill),
+        };
         let done = made.and_then(|()| {
             if unfinished != path {
                 self.disk.rename(&unfinished, &path)?;
@@ -215,8 +221,8 @@ impl Spaces {
             // The first error is the one to report; what is left behind is removed at the next attempt or
             // start.
             if unfinished != path {
-                let _ = self.disk.remove(&unfinished);
-                let _ = self.disk.remove(&path);
+                let _ = remove_if_there(&unfinished);
+                let _ = remove_if_there(&path);
             }
         })
     }
@@ -245,11 +251,13 @@ impl Spaces {
         Space {
             id,
             header,
+            target: None,
             geometry: Geometry { page_size },
             file,
             size: AtomicU32::new(size),
             growing: Mutex::new(()),
             extents: Mutex::new(None),
+            lost: OnceLock::new(),
             used: AtomicU32::new(0),
         }
     }
@@ -295,7 +303,8 @@ impl Spaces {
     fn look_into(&self, path: &str) -> Result<(Arc<dyn DiskFile>, FileHeader)> {
         let full = self.dir.join(path);
         let open = || self.disk.open(&full, OpenMode::Existing);
-        let file = self.files.with_means(open)?;
+        let file = self.files.with_means(open);
+        let file = file.map_err(|e| self.not_opened(&full, e))?;
         let header = FileHeader::read(&*file)?;
         Ok((file, header))
     }
@@ -331,7 +340,10 @@ impl Spaces {
             SpaceKind::Temp => SpaceFile::kept_open(&self.files, path, file),
             _ => SpaceFile::kept_open(&self.files, path, self.files.for_pages(file)?),
         };
-        let space = self.space(intro.space, header, file, size);
+        let mut space = self.space(intro.space, header, file, size);
+        if header.kind == SpaceKind::Table {
+            space.target = self.target(&full)?;
+        }
         // A crash may have cut off an extension that nothing durable refers to. If there is no room for the
         // rest of it now, none of it counts (SP-5); redo that needs it asks again.
         match space.grow_file(round_size(size)?) {
@@ -351,6 +363,9 @@ impl Spaces {
     /// `BufferPool::drop_space`. If the file can't be removed it stays a tablespace, whose pages are written.
     pub fn drop_space(&self, id: SpaceId) -> Result<()> {
         let space = self.require(id)?;
+        if let Some(target) = space.target() {
+            return self.drop_linked(&space, target);
+        }
         let mut full = PathBuf::new();
         let _gone = space.file.give_up(|path| {
             full = self.dir.join(path);
@@ -365,6 +380,11 @@ impl Spaces {
         synced
     }
 
+    /// The size of the file system with the data directory, in bytes.
+    pub fn file_system_bytes(&self) -> Result<u64> {
+        self.disk.file_system_bytes(&self.dir)
+    }
+
     /// Removes a file that is not open as a tablespace: its header is damaged, or it is another's. False if
     /// there is none.
     pub fn remove_unopened(&self, path: &str) -> Result<bool> {
@@ -373,8 +393,7 @@ impl Spaces {
         if is_open || !self.disk.exists(&full)? {
             return Ok(false);
         }
-        self.disk.remove(&full)?;
-        self.sync_parent(&full)?;
+        self.remove_for_good(&full)?;
         Ok(true)
     }
 
@@ -467,6 +486,9 @@ impl Spaces {
     /// be moved both stay as they are.
     pub fn replace(&self, old: SpaceId, new: SpaceId) -> Result<()> {
         let (going, coming) = (self.require(old)?, self.require(new)?);
+        if going.target().is_some() {
+            return self.replace_linked(&going, &coming);
+        }
         let mut moved = None;
         let _gone = going.file.give_up(|path| {
             moved = Some(self.move_file(&coming, path)?);
@@ -493,7 +515,7 @@ impl Spaces {
     }
 
     /// Returns both paths. The names are not durable yet.
-    fn move_file(&self, space: &Space, to: &str) -> Result<[PathBuf; 2]> {
+    pub(super) fn move_file(&self, space: &Space, to: &str) -> Result<[PathBuf; 2]> {
         let target = self.dir.join(to);
         let mut from = PathBuf::new();
         space.file.rename(to, |path| {
@@ -503,7 +525,7 @@ impl Spaces {
         Ok([from, target])
     }
 
-    fn sync_moved(&self, [from, target]: &[PathBuf; 2]) -> Result<()> {
+    pub(super) fn sync_moved(&self, [from, target]: &[PathBuf; 2]) -> Result<()> {
         self.sync_parent(target)?;
         if from.parent() != target.parent() {
             self.sync_parent(from)?;
@@ -511,7 +533,7 @@ impl Spaces {
         Ok(())
     }
 
-    fn forget(&self, id: SpaceId) {
+    pub(super) fn forget(&self, id: SpaceId) {
         let mut list = self.spaces.write();
         let held = self.held.begin();
         let gone = list.remove(&id);
@@ -535,7 +557,7 @@ impl Spaces {
         })
     }
 
-    fn sync_parent(&self, path: &Path) -> Result<()> {
+    pub(super) fn sync_parent(&self, path: &Path) -> Result<()> {
         let parent = path.parent().unwrap_or(&self.dir);
         self.files.with_means(|| self.disk.sync_dir(parent))
     }
@@ -561,10 +583,8 @@ impl Spaces {
 
     /// Where so many pages from this one on are.
     fn place(&self, first: PageId, pages: u32) -> Result<(Arc<dyn DiskFile>, u64)> {
-        if !first.space.is_logged() {
-            self.check_temporary()?;
-        }
         let space = self.require(first.space)?;
+        space.check_not_lost()?;
         let size = space.size_pages();
         if u64::from(first.no.0) + u64::from(pages) > u64::from(size) {
             let found = format!("a file of {size} pages");
@@ -590,13 +610,13 @@ impl PageStore for Spaces {
 
     fn write(&self, page: PageId, buf: &[u8]) -> Result<()> {
         match self.get(page.space) {
-            Some(space) if !self.is_lost(page) => space.file.write_at(buf, space.offset(page.no)),
+            Some(space) if !space.is_lost() => space.file.write_at(buf, space.offset(page.no)),
             _ => Ok(()),
         }
     }
 
-    fn lose_unlogged(&self, why: &Error) -> bool {
-        self.lose_temporary(why);
+    fn lose_unlogged(&self, space: SpaceId, why: &Error) -> bool {
+        self.lose(space, why);
         true
     }
 
@@ -609,8 +629,8 @@ impl PageStore for Spaces {
             pages.chunk_by(|a, b| a.space == b.space && a.no.0.checked_add(1) == Some(b.no.0))
         {
             let end = start + run.len() * self.page_size;
-            if !self.is_lost(run[0])
-                && let Some(space) = self.get(run[0].space)
+            if let Some(space) = self.get(run[0].space)
+                && !space.is_lost()
                 && let Some(file) = space.file.to_write()?
             {
                 let offset = space.offset(run[0].no);

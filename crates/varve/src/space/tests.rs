@@ -53,6 +53,7 @@ fn new_table(path: &str) -> NewSpace<'_> {
         table: TableId(7),
         definition: DefinitionCopy::whole(b"definition"),
         pages: 4,
+        target: None,
     }
 }
 

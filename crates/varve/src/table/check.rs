@@ -398,7 +398,7 @@ impl EntryBuffers {
         let known = || table.secondary.iter().filter(|i| i.codec.is_computable());
         let codecs: Vec<_> = known().map(|index| &index.codec).collect();
         let mut long = std::mem::take(&mut self.long);
-        let row = row_for_keys(table, &codecs, pk, row, &mut long)?;
+        let row = row_for_keys(table, None, &codecs, pk, row, &mut long)?;
         let row = row.ok_or_else(|| damaged(table, pk))?;
         for index in known() {
             let wrong = self.of(index, &row, pk)?;

@@ -25,7 +25,7 @@
 //!   same lock.
 //! - A version that a read view sees is freed by purge only after a transaction that replaced it is seen by
 //!   every view; but then the view would have decided for the newer version. So never, as long as the row was
-//!   copied under this view.
+//!   copied under this view; unless the view is a member of the history store, where the value is then.
 //! - A cursor may have copied the row under an earlier view, or before its own transaction took something
 //!   back, or read what was not committed. Then the leaf has changed since.
 //!
@@ -38,6 +38,7 @@ use crate::base::{Error, NO_PAGE, PageId, PageNo, Result};
 use crate::catalog::{
     ChainWalk, EXTERNAL, OVERFLOW_HEADER_AT, OpenTable, OverflowPage, ROW_AT, overflow_capacity,
 };
+use crate::history::History;
 use crate::mtr::Mtr;
 use crate::page::{PageOp, PageType, max_record};
 use crate::row::{Datum, ExternalRef, ExternalValues, KeyCodec, Moved, RowRef};
@@ -273,8 +274,10 @@ pub fn dropped_refs(old: &RowRef<'_>, new: Option<&RowRef<'_>>) -> Vec<u8> {
 
 /// Fetches of each external column of `row` as many bytes as `wanted` says, at most; nothing of those for
 /// which it says 0. `false` is a cut. No latch may be held.
+/// Values whose pages purge has freed are asked for in `history`.
 pub fn fetch(
     table: &OpenTable,
+    history: Option<&History>,
     row: &RowRef<'_>,
     wanted: impl Fn(usize) -> usize,
     values: &mut ExternalValues,
@@ -294,13 +297,22 @@ pub fn fetch(
         if bytes == 0 {
             continue;
         }
-        let walk = values.push_with(column, |out| {
-            table.walk_chain(&chain, bytes, |_, piece| {
+        let is_whole = values.push_with(column, |out| {
+            let start = out.len();
+            let walk = table.walk_chain(&chain, bytes, |_, piece| {
                 out.extend_from_slice(piece);
                 true
-            })
+            })?;
+            if walk != ChainWalk::Cut {
+                return Ok(true);
+            }
+            out.truncate(start);
+            match history {
+                Some(history) => history.external_value(table.id(), &chain, bytes, out),
+                None => Ok(false),
+            }
         })?;
-        if walk == ChainWalk::Cut {
+        if !is_whole {
             return Ok(false);
         }
     }
@@ -311,6 +323,7 @@ pub fn fetch(
 /// indexes are made of. `None` is a cut.
 pub fn row_for_keys<'a>(
     table: &'a OpenTable,
+    history: Option<&History>,
     indexes: &[&KeyCodec],
     key: &[u8],
     bytes: &'a [u8],
@@ -321,7 +334,13 @@ pub fn row_for_keys<'a>(
         return Ok(Some(row));
     }
     let needed = |column| indexes.iter().map(|codec| codec.bytes_needed(column)).max();
-    if !fetch(table, &row, |column| needed(column).unwrap_or(0), values)? {
+    if !fetch(
+        table,
+        history,
+        &row,
+        |column| needed(column).unwrap_or(0),
+        values,
+    )? {
         return Ok(None);
     }
     Ok(Some(row.with_external(values)))
@@ -353,13 +372,19 @@ impl ExternalColumns {
     }
 
     /// Fetches what is wanted of the row behind a clustered record. `false` is a cut.
-    pub fn fetch(&mut self, table: &OpenTable, key: &[u8], record: &[u8]) -> Result<bool> {
+    pub fn fetch(
+        &mut self,
+        table: &OpenTable,
+        history: &History,
+        key: &[u8],
+        record: &[u8],
+    ) -> Result<bool> {
         let row = table.row(key, record.get(ROW_AT..).unwrap_or_default())?;
         let wanted = |column: usize| match &self.wanted {
             Some(flags) if !flags.get(column).copied().unwrap_or(true) => 0,
             _ => usize::MAX,
         };
-        let whole = fetch(table, &row, wanted, &mut self.values)?;
+        let whole = fetch(table, Some(history), &row, wanted, &mut self.values)?;
         match whole {
             true => self.cut_at = None,
             false => self.values.clear(),

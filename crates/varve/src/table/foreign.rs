@@ -51,6 +51,8 @@ pub(super) struct Cascade<'a> {
     pub from: Option<(&'a OpenTable, usize)>,
     /// The tables whose rows are being updated on the way here.
     pub updated: Option<&'a Updated<'a>>,
+    /// The row that gets another primary key: its entries are gone, and made anew one after the other.
+    moved: Option<&'a RowRef<'a>>,
 }
 
 /// A table one of whose rows is being updated, and those above it.
@@ -59,7 +61,12 @@ pub(super) struct Updated<'a> {
     pub above: Option<&'a Updated<'a>>,
 }
 
-impl Cascade<'_> {
+impl<'a> Cascade<'a> {
+    pub fn moving(self, old: &'a RowRef<'a>) -> Cascade<'a> {
+        let moved = Some(old);
+        Cascade { moved, ..self }
+    }
+
     pub fn comes_from(&self, table: &OpenTable, number: usize) -> bool {
         let is = |(from, n): (&OpenTable, usize)| from.id() == table.id() && n == number;
         self.from.is_some_and(is)
@@ -90,7 +97,13 @@ pub(super) fn check_parents(
         return Ok(());
     }
     for (number, own) in table.foreign.iter().enumerate() {
-        if own.index != index || table.def.foreign_keys[number].kept || by.comes_from(table, number)
+        // It is its own parent, whose entry may be made later on.
+        let is_own_parent =
+            |old| own_reference(table, number, old, values) == Some(OwnReference::Stays);
+        if own.index != index
+            || table.def.foreign_keys[number].kept
+            || by.comes_from(table, number)
+            || by.moved.is_some_and(is_own_parent)
         {
             continue;
         }
@@ -297,22 +310,44 @@ pub(super) fn check_own_reference(
     if !table.links.has_children() || !trx.checks_foreign_keys() {
         return Ok(());
     }
-    let keys = table.links.keys();
     for number in table.foreign_keys_to(&table.def.name) {
-        let Ok((parent_columns, _)) = table.def.parent_index(&keys[number], &table.def) else {
-            continue;
-        };
-        let own = &table.foreign[number].columns;
-        let ends = || own.iter().zip(&parent_columns);
-        let refers =
-            ends().all(|(&own, &its)| old.get(own).is_some() && old.get(own) == old.get(its));
-        let stays = own.iter().all(|&own| new[own] == old.get(own));
-        let moves = parent_columns.iter().any(|&its| new[its] != old.get(its));
-        if refers && stays && moves {
+        if own_reference(table, number, old, new) == Some(OwnReference::Breaks) {
             return Err(Error::RowIsReferenced(table.reference(number)));
         }
     }
     Ok(())
+}
+
+#[derive(PartialEq, Eq)]
+enum OwnReference {
+    /// The columns at both ends stay what they are.
+    Stays,
+    /// Those that are referred to change, those that refer don't.
+    Breaks,
+}
+
+/// What becomes of the reference of a row to itself by this foreign key when the row gets `new` values.
+/// `None`: it has none, or will refer to something else.
+fn own_reference(
+    table: &OpenTable,
+    number: usize,
+    old: &RowRef<'_>,
+    new: &[Datum<'_>],
+) -> Option<OwnReference> {
+    let key = &table.links.keys()[number];
+    if key.parent != table.def.name {
+        return None;
+    }
+    let (parent_columns, _) = table.def.parent_index(key, &table.def).ok()?;
+    let own = &table.foreign[number].columns;
+    let mut ends = own.iter().zip(&parent_columns);
+    let refers = ends.all(|(&own, &its)| old.get(own).is_some() && old.get(own) == old.get(its));
+    let stays = |columns: &[usize]| columns.iter().all(|&column| new[column] == old.get(column));
+    match stays(&parent_columns) {
+        _ if !refers || !stays(own) => None,
+        true => Some(OwnReference::Stays),
+        false => Some(OwnReference::Breaks),
+    }
 }
 
 fn action(its: &OpenTable, child: &ChildKey, new: Option<&[Datum<'_>]>) -> ReferentialAction {

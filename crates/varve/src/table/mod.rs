@@ -20,4 +20,5 @@ pub use cursor::{Cursor, EntryFilter, KeyMatch, LockMode, Peeked};
 pub use orphans::find_orphans;
 pub use range::records_in_range;
 pub use rowlock::lock_search_key;
+pub use version::{AfterCut, Cuts, read_leaf, row_record};
 pub use write::{CurrentRow, OnDuplicate, delete_row, insert_row, update_row};

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use crate::base::{Error, Result, RollPtr, RowHead, Sabotage, StopPoint};
 use crate::catalog::{
-    DELETED, EXTERNAL, EntryRecord, OpenIndex, OpenTable, ROW_AT, RowRecord, entry_state,
+    DELETED, EXTERNAL, EntryRecord, OpenIndex, OpenTable, REVIVED, ROW_AT, RowRecord, entry_state,
 };
 use crate::lock::Mode;
 use crate::mtr::Mtr;
@@ -101,7 +101,8 @@ pub fn insert_row(
     values: &[Datum<'_>],
     on_duplicate: OnDuplicate,
 ) -> Result<()> {
-    insert_row_by(trx, table, values, on_duplicate, Cascade::default())
+    let inserted = insert_row_by(trx, table, values, on_duplicate, Cascade::default());
+    inserted.map(|()| raise_counter(table, values))
 }
 
 pub(super) fn insert_row_by(
@@ -133,7 +134,6 @@ pub(super) fn insert_row_by(
     });
     trx.scratch.key = key;
     done?;
-    raise_counter(table, values);
     Counters::add(&trx.core().counters.rows_inserted, 1);
     Ok(())
 }
@@ -589,7 +589,7 @@ fn set_entry(
             return Ok(Set::KeptOut);
         }
         let undo_page = trx.undo_mut().latch(&mut mtr, table.id(), kind)?;
-        let flags = if unmark { 0 } else { DELETED };
+        let flags = if unmark { REVIVED } else { DELETED };
         mtr.op(
             pos.h,
             PageOp::PatchPayload {
@@ -640,7 +640,7 @@ fn row_to_change<'a>(
         return table.row_of(current.key, &record);
     }
     let codecs: Vec<_> = table.indexes().map(|index| &index.codec).collect();
-    if let Some(row) = row_for_keys(table, &codecs, current.key, record.row, values)? {
+    if let Some(row) = row_for_keys(table, None, &codecs, current.key, record.row, values)? {
         return Ok(row);
     }
     Err(damage_or_stale(table, current, damaged(table, current.key)))
@@ -738,11 +738,12 @@ pub(super) fn update_row_by(
             trx.wait_for_turn(table)?;
             let moved = whole(trx, |trx| {
                 remove_row(trx, table, current, &old)?;
-                insert_row_by(trx, table, values, OnDuplicate::LockShared, by)?;
+                insert_row_by(trx, table, values, OnDuplicate::LockShared, by.moving(&old))?;
                 see_to_children(trx, table, &old, seen, by)
             });
-            let moved = moved.map_err(|e| unless_own_history(trx, table, values, e));
-            return moved.map(|()| true);
+            moved.map_err(|e| unless_own_history(trx, table, values, e))?;
+            raise_counter(table, values);
+            return Ok(true);
         }
     }
     trx.wait_for_turn(table)?;

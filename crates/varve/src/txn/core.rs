@@ -9,6 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::base::{Counter, Error, IndexId, Lsn, Result, Sabotage, TrxNo};
 use crate::buffer::BufferPool;
 use crate::catalog::Tables;
+use crate::history::History;
 use crate::lock::LockManager;
 use crate::mtr::MtrEnv;
 use crate::redo::RedoLog;
@@ -142,6 +143,8 @@ pub struct Core {
     pub counters: Counters,
     /// Of transactions that ended, for those to come.
     pub(super) spare: SpareParts,
+    /// What views need that purge goes on behind.
+    pub history: History,
     pub purge_wanted: Wakeup,
     pub purge_progress: PurgeProgress,
     /// Delays writers while purge lags.
@@ -173,6 +176,7 @@ impl Core {
         logger: Logger,
     ) -> Core {
         Core {
+            history: History::new(mtr.clone(), undo.env.spaces.clone()),
             mtr,
             pool,
             log,

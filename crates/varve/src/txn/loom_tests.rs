@@ -9,8 +9,8 @@ use std::sync::Arc;
 use loom::thread;
 
 use super::sys::Shape;
-use super::{IdLimitLog, IdState, ReadView, TxnSys, Visibility};
-use crate::base::sync::Ordering;
+use super::{IdLimitLog, IdState, Member, ReadView, TxnSys, Visibility};
+use crate::base::sync::{AtomicU64, Ordering};
 use crate::base::{Result, TrxId, TrxNo, model};
 
 struct NoLog;
@@ -126,6 +126,73 @@ fn the_purge_limit_passes_neither_views_nor_commits() {
             assert!(limit <= no, "TXN-3: limit {limit} number {no}");
         }
         assert!(sys.purge_limit() <= view.number());
+    });
+}
+
+/// A walk that makes a member of each view that holds purge back.
+fn purge_past_all(sys: &TxnSys) -> (TrxNo, Vec<TrxNo>) {
+    let mut members = Vec::new();
+    let limit = sys.purge_limit_past(|_| true, &mut members);
+    (limit, members.iter().map(Member::number).collect())
+}
+
+/// VIEW-2: what is below the limit is seen by the view, or copied for it.
+fn check_kept(view: &ReadView, (limit, members): &(TrxNo, Vec<TrxNo>)) {
+    let is_copied_for = view.is_member() && members.contains(&view.number());
+    assert!(
+        *limit <= view.number() || is_copied_for,
+        "VIEW-2: limit {limit} {view:?} {members:?}"
+    );
+}
+
+/// A view that opens either becomes a member that purge knows, or sees all that purge removes. Whoever meets
+/// something removed that it does not see finds itself a member.
+#[test]
+fn a_view_that_opens_is_a_member_or_sees_the_limit() {
+    model::check(3, || {
+        let sys = small();
+        let id = sys.assign_id().unwrap();
+        let removed_below = Arc::new(AtomicU64::new(0));
+        let purge = spawn(&sys, {
+            let removed_below = removed_below.clone();
+            move |sys| {
+                commit(sys, id);
+                let first = purge_past_all(sys);
+                // As the latch of what is removed does.
+                removed_below.store(first.0.0, Ordering::Release);
+                (first, purge_past_all(sys))
+            }
+        });
+        let view = sys.open_view(None);
+        let removed_below = removed_below.load(Ordering::Acquire);
+        assert!(removed_below <= view.number().0 || view.is_member());
+        let (first, second) = purge.join().unwrap();
+        check_kept(&view, &first);
+        check_kept(&view, &second);
+        check_kept(&view, &purge_past_all(&sys));
+    });
+}
+
+/// A view takes the place of a member while purge walks.
+#[test]
+fn a_view_that_takes_a_members_place_is_none_or_known() {
+    model::check(3, || {
+        let sys = small();
+        let first = sys.open_view(None);
+        commit(&sys, sys.assign_id().unwrap());
+        check_kept(&first, &purge_past_all(&sys));
+        assert!(first.is_member());
+        let id = sys.assign_id().unwrap();
+        let purge = spawn(&sys, move |sys| {
+            commit(sys, id);
+            (purge_past_all(sys), purge_past_all(sys))
+        });
+        let second = first.close().open(None);
+        let (one, two) = purge.join().unwrap();
+        check_kept(&second, &one);
+        check_kept(&second, &two);
+        commit(&sys, sys.assign_id().unwrap());
+        check_kept(&second, &purge_past_all(&sys));
     });
 }
 

@@ -108,6 +108,7 @@ impl SpareParts {
         }
         debug_assert_eq!(parts.locks.count(), 0, "PARTS-1");
         parts.locks.set_weight(0);
+        parts.locks.set_spared(false);
         parts.locks.set_changes(0);
         let spare = &mut self.stripe().lock().parts;
         if spare.len() < KEPT {

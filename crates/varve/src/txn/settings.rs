@@ -114,11 +114,58 @@ impl PurgeOptions {
     }
 }
 
+/// The history store, with which purge need not wait for old read views.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HistoryOptions {
+    /// Purge goes on behind old views, and copies what they need to the store. Without it purge waits for
+    /// them, but for those that rely on the store already.
+    pub store: bool,
+    /// For how long a view holds purge back before purge goes on behind it: up to
+    /// [`HistoryOptions::LONGEST_DELAY`].
+    pub delay: Duration,
+    /// Bytes that the store may take: at least [`HistoryOptions::MIN_MAX_SIZE`]. While it is full purge
+    /// waits. `None`: a tenth of the file system.
+    pub max_size: Option<u64>,
+}
+
+impl Default for HistoryOptions {
+    fn default() -> HistoryOptions {
+        HistoryOptions {
+            store: true,
+            delay: Duration::from_secs(1),
+            max_size: None,
+        }
+    }
+}
+
+impl HistoryOptions {
+    pub const LONGEST_DELAY: Duration = Duration::from_secs(3600);
+    pub const MIN_MAX_SIZE: u64 = 1 << 20;
+
+    pub(crate) fn validate(&self) -> Result<()> {
+        if self.delay > Self::LONGEST_DELAY {
+            return Err(Error::invalid(format!(
+                "history.delay {:?} is longer than {:?}",
+                self.delay,
+                Self::LONGEST_DELAY
+            )));
+        }
+        match self.max_size {
+            Some(size) if size < Self::MIN_MAX_SIZE => Err(Error::invalid(format!(
+                "history.max_size {size} is below {}",
+                Self::MIN_MAX_SIZE
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Settings that may change while the database is open.
 pub struct DynamicSettings {
     flush_log: AtomicU8,
     lock_wait_timeout_ms: AtomicU64,
     purge: Mutex<PurgeOptions>,
+    history: Mutex<HistoryOptions>,
 }
 
 impl DynamicSettings {
@@ -126,11 +173,13 @@ impl DynamicSettings {
         flush_log: FlushLog,
         lock_wait_timeout: Duration,
         purge: PurgeOptions,
+        history: HistoryOptions,
     ) -> DynamicSettings {
         DynamicSettings {
             flush_log: AtomicU8::new(flush_log as u8),
             lock_wait_timeout_ms: AtomicU64::new(lock_wait_timeout.as_millis() as u64),
             purge: Mutex::new(purge),
+            history: Mutex::new(history),
         }
     }
 
@@ -160,6 +209,16 @@ impl DynamicSettings {
     pub fn set_purge(&self, options: PurgeOptions) -> Result<()> {
         options.validate()?;
         *self.purge.lock() = options;
+        Ok(())
+    }
+
+    pub fn history(&self) -> HistoryOptions {
+        *self.history.lock()
+    }
+
+    pub fn set_history(&self, options: HistoryOptions) -> Result<()> {
+        options.validate()?;
+        *self.history.lock() = options;
         Ok(())
     }
 }

@@ -5,8 +5,8 @@
 //! - **TXN-2** A number is drawn after the id's state says COMMITTING, and before it says COMMITTED. So the
 //!   order of the numbers is an order in which the transactions can have happened: a transaction that could
 //!   see or wait for another has a larger one.
-//! - **TXN-3** `purge_limit` never returns more than the number of any view, open or to come, nor more than a
-//!   number whose transaction is not COMMITTED yet.
+//! - **TXN-3** `purge_limit` never returns more than the number of any view, open or to come, that is no
+//!   member of the history store, nor more than a number whose transaction is not COMMITTED yet.
 //! - **TXN-4** Between `assign_id` and `finish_commit` or `abort` an id belongs to one thread at a time: only
 //!   that thread changes its state.
 //! - **TXN-5** A thread that dies in between `start_commit` and `finish_commit` stops the database. Nobody
@@ -25,7 +25,7 @@ use super::id_limit::{IdLimit, IdLimitLog};
 use super::ring::{IdState, Ring, Word};
 use super::stragglers::Stragglers;
 use super::upkeep::Upkeep;
-use super::view::{Gate, OpenView, ReadView, Slots, ViewPlace};
+use super::view::{Gate, Member, OpenView, ReadView, Slots, ViewKey, ViewPlace};
 use crate::base::sync::{AtomicU64, Mutex, Ordering, between_seq_cst, fence, yield_now};
 use crate::base::{Result, TrxId, TrxNo};
 
@@ -155,7 +155,7 @@ pub struct TxnSys {
     pub(super) usable_end: CachePadded<AtomicU64>,
     pub(super) upkeep: Mutex<Upkeep>,
     id_limit: IdLimit,
-    /// The largest limit that `purge_limit` returned.
+    /// The largest limit that `purge_limit_past` returned.
     purge_limit: AtomicU64,
 }
 
@@ -308,16 +308,42 @@ impl TxnSys {
         self.ids.state(id.0).is_some_and(IdState::is_unfinished)
     }
 
-    /// The number below which every committed change is visible to all views, open and to come, and every
-    /// commit is complete. Never falls.
+    /// `purge_limit_past` without new members.
+    #[cfg(test)]
     pub fn purge_limit(&self) -> TrxNo {
+        self.purge_limit_past(|_| false, &mut Vec::new())
+    }
+
+    /// The limit that purge was given last; 0: it has not asked yet.
+    pub fn last_purge_limit(&self) -> TrxNo {
+        TrxNo(self.purge_limit.load(Ordering::Acquire))
+    }
+
+    /// The number below which every committed change is visible to all views, open and to come, but for the
+    /// members of the history store, and every commit is complete. Never falls. Those views become members
+    /// first that hold it back and that `joins` names. `members` gets all members that are open, in order.
+    pub fn purge_limit_past(
+        &self,
+        mut joins: impl FnMut(ViewKey) -> bool,
+        members: &mut Vec<Member>,
+    ) -> TrxNo {
         let ids = &self.ids;
+        let last = self.purge_limit.load(Ordering::Acquire);
         let tentative = ids.next.load(Ordering::Acquire);
         ids.gate.raise_limit(tentative);
+        members.clear();
         let mut limit = tentative;
-        for (_, c, _) in self.slots.open() {
-            limit = limit.min(c);
+        for view in self.slots.held() {
+            let holds_back = (last..tentative).contains(&view.c);
+            if !view.is_member() && holds_back && joins(view.key()) {
+                view.make_member();
+            }
+            match view.is_member() {
+                true => members.push(view.member()),
+                false => limit = limit.min(view.c),
+            }
         }
+        members.sort_unstable_by_key(Member::number);
         // The ring first: an id that leaves it meanwhile is found in the map, or is finished.
         for id in ids.low.load(Ordering::Acquire)..tentative {
             if let Word::State(IdState::Committing { floor }) = ids.ring.get(id) {
@@ -331,6 +357,24 @@ impl TxnSys {
         }
         let before = self.purge_limit.fetch_max(limit, Ordering::AcqRel);
         TrxNo(limit.max(before))
+    }
+
+    /// Where among `members`, which are in order, those begin that see what `writer` wrote, who has
+    /// committed; the end, if none does. Members that have closed meanwhile may be on either side.
+    pub fn first_that_sees(&self, members: &[Member], writer: TrxId) -> usize {
+        // None of them sees an id that is not below its number.
+        if members
+            .last()
+            .is_none_or(|last| writer.0 >= last.number().0)
+        {
+            return members.len();
+        }
+        if let Some(IdState::Committed { no }) = self.ids.state(writer.0) {
+            return members.partition_point(|member| member.number() <= no);
+        }
+        // Its number is forgotten: those that do not see it have it on their lists.
+        let first = members.iter().position(|m| m.sees(writer) == Some(true));
+        first.unwrap_or(members.len())
     }
 
     /// The next id or number to be drawn.

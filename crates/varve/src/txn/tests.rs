@@ -12,7 +12,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::sys::Shape;
-use super::{IdLimitLog, IdState, ReadView, TxnSys, Visibility};
+use super::{IdLimitLog, IdState, Member, ReadView, TxnSys, Visibility};
 use crate::base::{Error, Result, TrxId, TrxNo};
 
 #[derive(Default, Clone)]
@@ -102,6 +102,57 @@ fn a_view_sees_what_committed_before_it_opened() {
         (view.sees(own), before.sees(own)),
         (Visibility::Visible, Visibility::Invisible)
     );
+}
+
+fn numbers(members: &[Member]) -> Vec<TrxNo> {
+    members.iter().map(Member::number).collect()
+}
+
+/// A view that holds purge back becomes a member if it is named, once; the next view of its place is none.
+#[test]
+fn the_limit_passes_members_only() {
+    let sys = tiny(1);
+    let mut members = Vec::new();
+    let (old, other) = (sys.open_view(None), sys.open_view(None));
+    let commit = || commit(&sys, sys.assign_id().unwrap());
+    assert_eq!(
+        sys.purge_limit_past(|_| panic!("nobody holds back"), &mut members),
+        old.number()
+    );
+    commit();
+    let young = sys.open_view(None);
+    let mut asked = Vec::new();
+    let limit = sys.purge_limit_past(
+        |key| {
+            asked.push(key);
+            false
+        },
+        &mut members,
+    );
+    assert_eq!((limit, asked.len(), members.len()), (old.number(), 2, 0));
+    let limit = sys.purge_limit_past(|key| key == asked[0], &mut members);
+    assert_eq!(
+        (limit, numbers(&members)),
+        (other.number(), vec![old.number()])
+    );
+    assert!(old.is_member() != other.is_member() && !young.is_member());
+    let limit = sys.purge_limit_past(|_| true, &mut members);
+    assert_eq!(
+        (limit, numbers(&members)),
+        (young.number(), vec![old.number(), other.number()])
+    );
+    assert!(old.is_member() && other.is_member() && !young.is_member());
+    drop(other);
+    let again = old.close().open(None);
+    commit();
+    assert!(!again.is_member());
+    assert_eq!(
+        sys.purge_limit_past(|_| false, &mut members),
+        young.number()
+    );
+    assert!(members.is_empty());
+    drop((young, again));
+    assert_eq!(sys.purge_limit().0, sys.next_id());
 }
 
 #[test]
@@ -338,6 +389,8 @@ struct Stress {
     purge_limit: AtomicU64,
     /// How many ids views have been asked about first.
     asked: AtomicU64,
+    /// In the stead of members.
+    asked_for: AtomicU64,
     stop: AtomicBool,
 }
 
@@ -360,7 +413,8 @@ fn write(s: &Stress, rng: &mut SmallRng, transactions: usize) {
     let mut open: Vec<(TrxId, u32)> = Vec::new();
     let mut begun = 0;
     let give_up = Instant::now() + Duration::from_secs(120);
-    let is_asked = || s.asked.load(Ordering::Relaxed) >= LEAST_ASKED;
+    let is_enough = |asked: &AtomicU64| asked.load(Ordering::Relaxed) >= LEAST_ASKED;
+    let is_asked = || is_enough(&s.asked) && is_enough(&s.asked_for);
     while begun < transactions || !is_asked() {
         assert!(
             Instant::now() < give_up,
@@ -430,7 +484,7 @@ fn read(s: &Stress, rng: &mut SmallRng) -> Vec<Answers> {
             let (view, answers, _) = views.swap_remove(at);
             let limit = s.purge_limit.load(Ordering::SeqCst);
             assert!(
-                limit <= answers.c,
+                limit <= answers.c || view.is_member(),
                 "VIEW-2: limit {limit}, view {}",
                 answers.c
             );
@@ -474,9 +528,13 @@ fn ask(s: &Stress, rng: &mut SmallRng, view: &ReadView, answers: &mut Answers) {
     }
 }
 
-fn purge(s: &Stress) {
+fn purge(s: &Stress, rng: &mut SmallRng) {
+    let mut members = Vec::new();
     while !s.stop.load(Ordering::SeqCst) {
-        let limit = s.sys.purge_limit();
+        let limit = s
+            .sys
+            .purge_limit_past(|_| rng.random_ratio(1, 50), &mut members);
+        members.iter().for_each(|member| ask_for(s, rng, member));
         let before = s.purge_limit.fetch_max(limit.0, Ordering::SeqCst);
         assert!(before <= limit.0, "the purge limit fell");
         // TXN-3: what is unfinished now will get, or has, a number that is not below the limit.
@@ -494,6 +552,27 @@ fn purge(s: &Stress) {
     }
 }
 
+/// A member answers as its view does, whoever asks.
+fn ask_for(s: &Stress, rng: &mut SmallRng, member: &Member) {
+    let some = {
+        let ids = s.ids.lock();
+        let reach = ids.len().min(if rng.random() { 20 } else { 2000 });
+        let near = rng.random_range(0..reach.max(1));
+        ids.len().checked_sub(1 + near).map(|at| ids[at])
+    };
+    let committed = some.and_then(|id| match s.ends.lock().get(&id.0) {
+        Some(End::Committed(no)) if !s.sys.is_unfinished(id) => Some((id, *no)),
+        _ => None,
+    });
+    if let Some((id, no)) = committed {
+        let number = member.number();
+        if let Some(sees) = member.sees(id) {
+            assert_eq!(sees, no < number, "{id:?} {no} {number}");
+            s.asked_for.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
 fn stress(seed: u64, shape: Shape, writers: usize, transactions: usize) {
     println!("seed {seed} shape {shape:?} writers {writers}");
     let log = Log::default();
@@ -504,6 +583,7 @@ fn stress(seed: u64, shape: Shape, writers: usize, transactions: usize) {
         ends: Mutex::new(HashMap::new()),
         purge_limit: AtomicU64::new(0),
         asked: AtomicU64::new(0),
+        asked_for: AtomicU64::new(0),
         stop: AtomicBool::new(false),
     };
     let answers: Vec<Answers> = thread::scope(|scope| {
@@ -512,7 +592,7 @@ fn stress(seed: u64, shape: Shape, writers: usize, transactions: usize) {
         let readers: Vec<_> = (0..2)
             .map(|n| scope.spawn(move || read(s, &mut rng(100 + n))))
             .collect();
-        let purger = scope.spawn(move || purge(s));
+        let purger = scope.spawn(move || purge(s, &mut rng(200)));
         let writers: Vec<_> = (0..writers as u64)
             .map(|n| scope.spawn(move || write(s, &mut rng(n), transactions)))
             .collect();

@@ -249,6 +249,19 @@ impl Transaction {
         Ok(trx)
     }
 
+    /// One that was prepared before the last start has forgotten which tables it has changed, and will tell
+    /// them when it commits. Those that can't be used are told nothing.
+    pub(crate) fn remember_changed(&mut self) {
+        let Some(undo) = self.undo.as_ref().filter(|_| self.changed.is_empty()) else {
+            return;
+        };
+        for table in undo.tables(&self.core.undo).unwrap_or_default() {
+            if let Ok(Some(table)) = self.core.tables.by_id(table) {
+                self.changed.add(&table.changed, 0);
+            }
+        }
+    }
+
     /// A transaction that recovery found unfinished. It is registered as active already.
     pub(crate) fn recovered(core: Arc<Core>, undo: TrxUndo) -> Transaction {
         let mut trx = Transaction::begin(core, Isolation::RepeatableRead);

@@ -7,7 +7,7 @@
 //! Invariants (the protocol in prose, with the proofs, is in txn/mod.rs):
 //! - **VIEW-1** A view never changes its answer about an id, `Unsettled` apart.
 //! - **VIEW-2** An open view's `c` is at least every purge limit that was or will be returned while it is
-//!   open.
+//!   open, unless the view is a member of the history store, and was before that limit was returned.
 //! - **VIEW-3** When a ring segment is reused or a straggler forgotten, every open view that could ask about
 //!   an id of it has those that it does not see on its own list.
 //!
@@ -91,6 +91,13 @@ pub(super) struct Slot {
     /// `(c, id)` sorted: a view with this `c` does not see `id`. An entry is true of any view with the same
     /// `c`, so one that was handed over too late, to the slot's next view, does no harm.
     doubts: Mutex<Vec<(u64, u64)>>,
+    /// How many views have had the slot. Stored with Release before the view publishes its first `c`: who
+    /// reads it before the `c` knows that it is of this view or of a later one.
+    uses: AtomicU64,
+    /// `uses` of the view that is a member of the history store; 0 if none was. Stored by purge, with
+    /// Release, before it removes anything that the view needs; a view loads it with Acquire once it has met
+    /// something of which that was removed, under the latch with which it was.
+    member: AtomicU64,
     /// The transaction whose view it is, if it has written; 0 otherwise. Relaxed, and no part of the
     /// protocol: it is for people, who may read that of the slot's last view.
     own: std::sync::atomic::AtomicU64,
@@ -105,6 +112,8 @@ impl Slot {
             low: AtomicU64::new(0),
             listed: AtomicBool::new(false),
             doubts: Mutex::new(Vec::new()),
+            uses: AtomicU64::new(0),
+            member: AtomicU64::new(0),
             own: std::sync::atomic::AtomicU64::new(0),
             ids,
         }))
@@ -125,6 +134,22 @@ impl Slot {
         (c != FREE && c != OPENING).then(|| (c, self.low.load(Ordering::Acquire)))
     }
 
+    /// `uses`, and the `c` of the open view with it, or of a later one. That will look at the gate after this
+    /// walk has raised it: its `c` will be no less than what the walk returns.
+    fn whose_view(&self) -> Option<(u64, u64)> {
+        let uses = self.uses.load(Ordering::Acquire);
+        let (c, _) = self.open_view()?;
+        Some((c, uses))
+    }
+
+    fn is_member(&self, uses: u64) -> bool {
+        self.member.load(Ordering::Acquire) == uses
+    }
+
+    fn make_member(&self, uses: u64) {
+        self.member.store(uses, Ordering::Release);
+    }
+
     /// Gives the view with number `c` ids that it does not see (VIEW-3).
     pub fn hand_over(&self, c: u64, ids: impl Iterator<Item = u64>) {
         let mut doubts = self.doubts.lock();
@@ -137,6 +162,27 @@ impl Slot {
     /// Whether `id` is on the list of a view with number `c`.
     fn doubts(&self, c: u64, id: u64) -> bool {
         self.listed.load(Ordering::Acquire) && self.doubts.lock().binary_search(&(c, id)).is_ok()
+    }
+
+    /// Whether the open view with number `c`, which is larger than `id`, sees what `id` wrote. The ring, then
+    /// the map, then the list: an id's word says when the map counts (STRAG-1), and an id leaves the map only
+    /// after the list has it (STRAG-3).
+    fn sees_doubtful(&self, c: u64, id: u64) -> Visibility {
+        let ids = &self.ids;
+        if id >= ids.first {
+            match ids.ring.get(id) {
+                Word::State(state) => return judge(state, c),
+                // Nothing was written by a number, nor by an id before it is marked: a damaged page says so.
+                // The reader will find that the version behind it does not match.
+                Word::Number | Word::Unmarked => return Visibility::Invisible,
+                Word::Moved => {}
+            }
+        }
+        match ids.stragglers.get(id) {
+            Some(state) => judge(state, c),
+            None if self.doubts(c, id) => Visibility::Invisible,
+            None => Visibility::Visible,
+        }
     }
 
     fn set_own(&self, own: u64) {
@@ -165,6 +211,81 @@ impl Slot {
             *doubts = Vec::new();
             self.listed.store(false, Ordering::Release);
         }
+    }
+}
+
+/// Tells a view from those that have its place before and after it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ViewKey {
+    slot: usize,
+    uses: u64,
+}
+
+/// What purge finds in a slot.
+pub(super) struct Held<'a> {
+    slot: &'a Arc<CachePadded<Slot>>,
+    pub c: u64,
+    uses: u64,
+}
+
+impl Held<'_> {
+    pub fn key(&self) -> ViewKey {
+        ViewKey {
+            slot: Arc::as_ptr(self.slot).addr(),
+            uses: self.uses,
+        }
+    }
+
+    pub fn is_member(&self) -> bool {
+        self.slot.is_member(self.uses)
+    }
+
+    pub fn make_member(&self) {
+        self.slot.make_member(self.uses);
+    }
+
+    /// It is a member.
+    pub fn member(&self) -> Member {
+        Member {
+            slot: self.slot.clone(),
+            c: self.c,
+            uses: self.uses,
+        }
+    }
+}
+
+fn judge(state: IdState, c: u64) -> Visibility {
+    match state {
+        IdState::Committed { no } if no.0 < c => Visibility::Visible,
+        IdState::Committing { floor } if floor < c => Visibility::Unsettled,
+        _ => Visibility::Invisible,
+    }
+}
+
+/// An open view that is a member of the history store, as purge knows it: it can ask in the view's stead.
+#[derive(Clone)]
+pub struct Member {
+    slot: Arc<CachePadded<Slot>>,
+    c: u64,
+    uses: u64,
+}
+
+impl Member {
+    /// As `ReadView::number`.
+    pub fn number(&self) -> TrxNo {
+        TrxNo(self.c)
+    }
+
+    /// The view is still open.
+    pub fn is_open(&self) -> bool {
+        self.slot.whose_view() == Some((self.c, self.uses))
+    }
+
+    /// Whether the view sees what `id` wrote, which has committed; `None` if the view has been closed. Who
+    /// closes a view says so before it forgets what the view doubts.
+    pub fn sees(&self, id: TrxId) -> Option<bool> {
+        let answer = id.0 < self.c && self.slot.sees_doubtful(self.c, id.0) == Visibility::Visible;
+        self.is_open().then_some(answer)
     }
 }
 
@@ -241,6 +362,16 @@ impl Slots {
         open.map(|(slot, c, low)| slot.describe(c, low)).collect()
     }
 
+    /// Open views, for purge. A view that is missing sees what the caller raised in the gate before.
+    pub fn held(&self) -> impl Iterator<Item = Held<'_>> {
+        self.chunks().flat_map(|chunk| {
+            chunk.iter().filter_map(|slot| {
+                let (c, uses) = slot.whose_view()?;
+                Some(Held { slot, c, uses })
+            })
+        })
+    }
+
     /// Open views with their `(c, low)`. A view that is missing sees what the caller raised in the gate
     /// before.
     pub fn open(&self) -> impl Iterator<Item = (&Slot, u64, u64)> {
@@ -270,8 +401,13 @@ impl ViewPlace {
 
     /// Opens a view that sees what was committed up to now, and the changes of `own`.
     pub fn open(self, own: Option<TrxId>) -> ReadView {
+        let slot = &self.0;
+        // Only the holder of the place stores it.
+        let uses = slot.uses.load(Ordering::Relaxed) + 1;
+        slot.uses.store(uses, Ordering::Release);
         let mut view = ReadView {
             place: self,
+            uses,
             c: 0,
             low: 0,
             first_straggler: 0,
@@ -286,6 +422,8 @@ impl ViewPlace {
 
 impl Drop for ViewPlace {
     fn drop(&mut self) {
+        // As `ReadView::close` does; the slot is not free yet.
+        self.0.c.store(OPENING, Ordering::Release);
         self.0.forget_doubts();
         // Release: what the last view read happens before a thread that finds the slot free reuses or purges
         // it.
@@ -296,6 +434,8 @@ impl Drop for ViewPlace {
 /// A consistent read view. It closes when it is dropped.
 pub struct ReadView {
     place: ViewPlace,
+    /// `Slot::uses` since it has its place.
+    uses: u64,
     c: u64,
     low: u64,
     /// Bounds of the straggler map, read between `low` and `c`: an id below `low` and outside of them is
@@ -326,9 +466,9 @@ impl ReadView {
 
     /// Closes the view and keeps its place, for the next one.
     pub fn close(self) -> ViewPlace {
-        self.place.0.forget_doubts();
-        // Release: as when the slot becomes free.
+        // Before the list goes: `Member::sees`. Release: as when the slot becomes free.
         self.place.0.c.store(OPENING, Ordering::Release);
+        self.place.0.forget_doubts();
         self.place
     }
 
@@ -338,8 +478,12 @@ impl ReadView {
         self.place.0.set_own(own.0);
     }
 
+    /// Purge goes on without this view: what it needs may be in the history store.
+    pub fn is_member(&self) -> bool {
+        self.place.0.is_member(self.uses)
+    }
+
     /// The view sees every commit with a number below this one, and no other but its own.
-    #[cfg(any(test, feature = "internals"))]
     pub fn number(&self) -> TrxNo {
         TrxNo(self.c)
     }
@@ -354,35 +498,7 @@ impl ReadView {
         } else if id >= self.c {
             Visibility::Invisible
         } else {
-            self.sees_doubtful(id)
-        }
-    }
-
-    /// The ring, then the map, then the list: an id's word says when the map counts (STRAG-1), and an id
-    /// leaves the map only after the list has it (STRAG-3).
-    fn sees_doubtful(&self, id: u64) -> Visibility {
-        let ids = &self.place.0.ids;
-        if id >= ids.first {
-            match ids.ring.get(id) {
-                Word::State(state) => return self.judge(state),
-                // Nothing was written by a number, nor by an id before it is marked: a damaged page says so.
-                // The reader will find that the version behind it does not match.
-                Word::Number | Word::Unmarked => return Visibility::Invisible,
-                Word::Moved => {}
-            }
-        }
-        match ids.stragglers.get(id) {
-            Some(state) => self.judge(state),
-            None if self.place.0.doubts(self.c, id) => Visibility::Invisible,
-            None => Visibility::Visible,
-        }
-    }
-
-    fn judge(&self, state: IdState) -> Visibility {
-        match state {
-            IdState::Committed { no } if no.0 < self.c => Visibility::Visible,
-            IdState::Committing { floor } if floor < self.c => Visibility::Unsettled,
-            _ => Visibility::Invisible,
+            self.place.0.sees_doubtful(self.c, id)
         }
     }
 }

@@ -192,6 +192,7 @@ impl UndoSpace {
             table: TableId(0),
             definition: DefinitionCopy::default(),
             pages: INITIAL_PAGES,
+            target: None,
         })?;
         let switched = self.switch(env, id, held).inspect_err(|_| {
             // A file that can't be removed is found not to be in the directory by the next start.

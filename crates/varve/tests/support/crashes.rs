@@ -15,11 +15,12 @@ use std::time::{Duration, Instant};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use varve::RecoveryProgress;
+use varve::internals::io::Disk;
 use varve_sim::panics::{quietly, said};
 use varve_sim::{CrashPoints, Image, SimDisk};
 
 use super::kept::Kept;
-use super::workload::{Config, SIM_DIR, record};
+use super::workload::{Config, SIM_DIR, SIM_ELSEWHERE, record};
 
 /// What a run was promised, and when.
 pub trait Promises {
@@ -279,9 +280,32 @@ fn recover(
             std::thread::sleep(Duration::from_micros(200));
         }
         operations = disk.operations();
-        promises.judge(db, at)
+        promises.judge(db, at)?;
+        match config.elsewhere {
+            true => files_have_links(db, disk),
+            false => Ok(()),
+        }
     })?;
     Ok(operations)
+}
+
+/// LINK-1: in the other directory are the files to which links lead, and no others.
+fn files_have_links(db: &varve::Database, disk: &SimDisk) -> Result<(), String> {
+    if !db.wait_for_recovery(RECOVERY_AT_MOST) {
+        return Err("recovery does not end".into());
+    }
+    let mut led_to = Vec::new();
+    for name in db.tables().map_err(|e| e.to_string())? {
+        let link = Path::new(SIM_DIR).join(format!("{name}.vdt"));
+        led_to.extend(disk.read_link(&link).map_err(|e| e.to_string())?);
+    }
+    let mut there = disk.files();
+    there.retain(|file| file.starts_with(SIM_ELSEWHERE));
+    led_to.sort();
+    match there == led_to {
+        true => Ok(()),
+        false => Err(format!("links lead to {led_to:?}, and there are {there:?}")),
+    }
 }
 
 /// Opens the database on `disk`, lets it be judged, and crashes it again.

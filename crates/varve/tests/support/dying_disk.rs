@@ -1,7 +1,7 @@
 //! A disk that stops working in the middle, as it looks to a process that dies, or to one whose device fails.
 
 use std::any::Any;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -99,6 +99,14 @@ impl Disk for DyingDisk {
         self.tell("rename", from);
         self.alive("rename", from, 1)?;
         RealDisk.rename(from, to)
+    }
+    fn link(&self, target: &Path, path: &Path) -> Result<()> {
+        self.alive("link", path, 1)?;
+        RealDisk.link(target, path)
+    }
+    fn read_link(&self, path: &Path) -> Result<Option<PathBuf>> {
+        self.alive("read link", path, 0)?;
+        RealDisk.read_link(path)
     }
     fn create_dir_all(&self, path: &Path) -> Result<()> {
         self.alive("create directory", path, 1)?;

@@ -16,6 +16,11 @@ const PLAN: &str = "plan.txt";
 /// What stands between the states in the file.
 const STATE: &str = "---- the database may hold";
 
+/// What is kept of the simulated disk: the data directory, and what is beside it.
+fn root() -> &'static Path {
+    Path::new(SIM_DIR).parent().expect("it is not the root")
+}
+
 pub struct Kept {
     pub dir: PathBuf,
 }
@@ -36,7 +41,7 @@ impl Kept {
         let name = format!("crash-{}-{}", config.seed, finding.at);
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let kept = "the finding can be kept";
-        let exported = finding.image.export(Path::new(SIM_DIR), &dir.join(DISK));
+        let exported = finding.image.export(root(), &dir.join(DISK));
         exported.expect(kept);
         let mut plan = vec![
             format!("seed {}", config.seed),
@@ -83,13 +88,15 @@ impl Kept {
                 "sabotage" => {
                     let is =
                         |s: &varve::internals::base::Sabotage| format!("{:?}", Some(s)) == value;
-                    config.sabotage = varve::internals::base::Sabotage::ALL.into_iter().find(is);
+                    config.sabotage = varve::internals::base::Sabotage::OF_CRASHES
+                        .into_iter()
+                        .find(is);
                 }
                 _ => println!("{line}"),
             }
         }
         let states: Vec<String> = states.map(|state| state.trim_end().to_string()).collect();
-        let image = Image::import(&self.dir.join(DISK), Path::new(SIM_DIR));
+        let image = Image::import(&self.dir.join(DISK), root());
         let disk = SimDisk::new(image.expect("a kept disk"));
         opened(&config, &disk, |db| is_one_of(db, at, &states))
     }

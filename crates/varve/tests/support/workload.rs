@@ -24,8 +24,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tempfile::TempDir;
 use varve::{
-    Cursor, Database, DatumBuf, Error, FlushMethod, Isolation, KeyMatch, LockMode, Options,
-    PurgeOptions, Savepoint, Table, Transaction, Value, Xid,
+    Cursor, Database, DatumBuf, Error, FlushMethod, ForeignKeyChecks, HistoryOptions, Isolation,
+    KeyMatch, LockMode, Options, PurgeOptions, Savepoint, Table, TableDef, Transaction, Value, Xid,
 };
 
 use varve_sim::SimDisk;
@@ -57,6 +57,8 @@ pub struct Config {
     pub sabotage: Option<varve::internals::base::Sabotage>,
     /// Every second table is a temporary one: made anew, and empty, whenever the database was opened.
     pub temporary: bool,
+    /// Every second table has its file in another directory of the simulated disk, [`SIM_ELSEWHERE`].
+    pub elsewhere: bool,
     pub undo_tablespaces: u32,
     /// How many of 100 steps change a table as a whole.
     pub ddl: u32,
@@ -70,6 +72,8 @@ pub struct Config {
 
 /// Where a simulated disk has the database.
 pub const SIM_DIR: &str = "/data/db";
+/// And the files of tables that are not there.
+pub const SIM_ELSEWHERE: &str = "/data/other/disk";
 
 impl Config {
     /// `steps` steps on a seed of `VARVE_MODEL_SEED`, or a fresh one.
@@ -101,6 +105,7 @@ impl Config {
             #[cfg(feature = "sabotage")]
             sabotage: None,
             temporary: false,
+            elsewhere: false,
             undo_tablespaces: 2,
             ddl: 1,
             resizes: 1,
@@ -144,6 +149,12 @@ impl Config {
                 threads: self.seed as u32 % 3,
                 batch_size: 1 + self.seed as u32 % 4,
                 ..PurgeOptions::default()
+            },
+            // Purge goes on behind all views, or waits for them.
+            history: HistoryOptions {
+                store: !self.seed.is_multiple_of(4),
+                delay: Duration::ZERO,
+                max_size: [None, Some(HistoryOptions::MIN_MAX_SIZE)][self.seed as usize / 4 % 2],
             },
             // Enough, or hardly any, so that redo is sorted in a file.
             recovery_memory_bytes: [0, 4096, 100_000][self.seed as usize % 3],
@@ -302,7 +313,7 @@ impl Runner {
                 continue;
             }
             let started = runner.operations();
-            runner.db().create_table(def).unwrap();
+            runner.create_table(number, def);
             runner.history.name(number, Some(&def.name));
             runner.acknowledged(started);
         }
@@ -353,6 +364,17 @@ impl Runner {
             self.history
                 .push(started..acknowledged, self.oracle.committed());
         }
+    }
+
+    fn create_table(&self, number: usize, def: &TableDef) {
+        let created = match self.config.elsewhere && number.is_multiple_of(2) {
+            true => {
+                let checks = ForeignKeyChecks::On;
+                self.db().create_table_in(SIM_ELSEWHERE, def, checks)
+            }
+            false => self.db().create_table(def),
+        };
+        created.unwrap();
     }
 
     fn db(&self) -> &Database {
@@ -435,6 +457,10 @@ impl Runner {
             self.slots[number] = Some(slot);
             let what = format!("redo log of {bytes} bytes");
             return self.trace.note(what);
+        }
+        if self.rng.random_ratio(1, 16) {
+            // What open views need is in the history store then, unless that is off or full.
+            self.db().wait_for_purge(Duration::from_millis(20));
         }
         slot.trx.start_statement();
         let (what, open) = match self.rng.random_range(0..100) {

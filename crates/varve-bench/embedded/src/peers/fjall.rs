@@ -7,7 +7,7 @@ use fjall::{
     KeyspaceCreateOptions, OptimisticTxDatabase, OptimisticTxKeyspace, PersistMode, Readable,
 };
 
-use crate::engine::{CACHE_BYTES, Durability, Engine, Visit, Worker};
+use crate::engine::{CACHE_BYTES, Durability, Engine, Scan, Visit, Worker};
 use crate::rows::VALUE_BYTES;
 
 struct Fjall {
@@ -71,13 +71,15 @@ impl Worker for Thread<'_> {
         }
     }
 
-    fn scan(&mut self, visit: Visit<'_>) -> Result<()> {
+    fn snapshot(&mut self, with: &mut dyn FnMut(Scan<'_>) -> Result<()>) -> Result<()> {
         let view = self.engine.db.read_tx();
-        for row in view.iter(&self.engine.rows) {
-            let (key, value) = row.into_inner()?;
-            let key = u64::from_be_bytes(key[..].try_into().context("a key of eight bytes")?);
-            visit(key, &value);
-        }
-        Ok(())
+        with(&mut |visit| {
+            for row in view.iter(&self.engine.rows) {
+                let (key, value) = row.into_inner()?;
+                let key = u64::from_be_bytes(key[..].try_into().context("a key of eight bytes")?);
+                visit(key, &value);
+            }
+            Ok(())
+        })
     }
 }

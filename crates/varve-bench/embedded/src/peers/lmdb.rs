@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use heed::byteorder::BigEndian;
 use heed::types::{Bytes, U64};
-use heed::{Database, Env, EnvFlags, EnvOpenOptions, FlagSetMode};
+use heed::{Database, Env, EnvFlags, EnvOpenOptions, FlagSetMode, MdbError};
 
-use crate::engine::{Durability, Engine, Visit, Worker};
+use crate::engine::{Durability, Engine, Scan, Visit, Worker};
 use crate::rows::VALUE_BYTES;
 
-/// The file's largest size, which is address space only.
-const MAP_BYTES: usize = 16 << 30;
+/// The file's largest size, which is address space only. Under an open snapshot no page is used again.
+const MAP_BYTES: usize = 32 << 30;
 
 type Rows = Database<U64<BigEndian>, Bytes>;
 
@@ -27,6 +27,12 @@ pub fn open(dir: &Path) -> Result<Box<dyn Engine>> {
     let rows = env.create_database(&mut trx, None)?;
     trx.commit()?;
     Ok(Box::new(Lmdb { env, rows }))
+}
+
+/// The map has no page left.
+pub fn is_full(error: &Error) -> bool {
+    let error = error.downcast_ref::<heed::Error>();
+    matches!(error, Some(heed::Error::Mdb(MdbError::MapFull)))
 }
 
 impl Engine for Lmdb {
@@ -76,12 +82,14 @@ impl Worker for Thread<'_> {
         Ok(trx.commit()?)
     }
 
-    fn scan(&mut self, visit: Visit<'_>) -> Result<()> {
+    fn snapshot(&mut self, with: &mut dyn FnMut(Scan<'_>) -> Result<()>) -> Result<()> {
         let trx = self.engine.env.read_txn()?;
-        for row in self.engine.rows.iter(&trx)? {
-            let (key, value) = row?;
-            visit(key, value);
-        }
-        Ok(())
+        with(&mut |visit| {
+            for row in self.engine.rows.iter(&trx)? {
+                let (key, value) = row?;
+                visit(key, value);
+            }
+            Ok(())
+        })
     }
 }

@@ -10,7 +10,7 @@ mod varve;
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 
 use crate::engine::Engine;
 
@@ -19,6 +19,11 @@ use crate::engine::Engine;
 pub struct Peer {
     pub name: &'static str,
     pub open: fn(&Path) -> Result<Box<dyn Engine>>,
+}
+
+/// Whether the engine had no room left under a snapshot.
+pub fn is_full(error: &Error) -> bool {
+    lmdb::is_full(error)
 }
 
 pub fn all() -> Vec<Peer> {

@@ -6,7 +6,7 @@ use std::ptr;
 
 use anyhow::{Result, bail};
 
-use crate::engine::{CACHE_BYTES, Durability, Engine, Visit, Worker};
+use crate::engine::{CACHE_BYTES, Durability, Engine, Scan, Visit, Worker};
 use crate::rows::VALUE_BYTES;
 
 type OnVisit = extern "C" fn(*mut c_void, u64, *const u8, usize);
@@ -22,7 +22,9 @@ struct Functions {
     load: unsafe extern "C" fn(*mut c_void, *const u64, usize, *const u8, usize) -> c_int,
     get: unsafe extern "C" fn(*mut c_void, u64, OnVisit, *mut c_void) -> c_int,
     update: unsafe extern "C" fn(*mut c_void, u64, OnChange, *mut c_void) -> c_int,
+    hold: unsafe extern "C" fn(*mut c_void) -> c_int,
     scan: unsafe extern "C" fn(*mut c_void, OnVisit, *mut c_void) -> c_int,
+    release: unsafe extern "C" fn(*mut c_void) -> c_int,
     message: unsafe extern "C" fn() -> *const c_char,
 }
 
@@ -143,10 +145,16 @@ impl Worker for Thread {
         check(self.functions, code)
     }
 
-    fn scan(&mut self, mut visit: Visit<'_>) -> Result<()> {
-        let context = (&raw mut visit).cast();
-        // SAFETY: as in `get`.
-        let code = unsafe { (self.functions.scan)(self.worker, on_visit, context) };
-        check(self.functions, code)
+    fn snapshot(&mut self, with: &mut dyn FnMut(Scan<'_>) -> Result<()>) -> Result<()> {
+        let (f, worker) = (self.functions, self.worker);
+        // SAFETY: the worker is open, and holds no snapshot.
+        check(f, unsafe { (f.hold)(worker) })?;
+        let end = with(&mut |mut visit| {
+            let context = (&raw mut visit).cast();
+            // SAFETY: as in `get`; the snapshot is held.
+            check(f, unsafe { (f.scan)(worker, on_visit, context) })
+        });
+        // SAFETY: it was held above.
+        end.and(check(f, unsafe { (f.release)(worker) }))
     }
 }

@@ -9,7 +9,7 @@ use redb::{
     WriteTransaction,
 };
 
-use crate::engine::{CACHE_BYTES, Durability, Engine, Visit, Worker};
+use crate::engine::{CACHE_BYTES, Durability, Engine, Scan, Visit, Worker};
 use crate::rows::VALUE_BYTES;
 
 const ROWS: TableDefinition<u64, &[u8]> = TableDefinition::new("rows");
@@ -92,12 +92,14 @@ impl Worker for Thread<'_> {
         Ok(trx.commit()?)
     }
 
-    fn scan(&mut self, visit: Visit<'_>) -> Result<()> {
+    fn snapshot(&mut self, with: &mut dyn FnMut(Scan<'_>) -> Result<()>) -> Result<()> {
         let trx = self.db.begin_read()?;
-        for row in trx.open_table(ROWS)?.iter()? {
-            let (key, value) = row?;
-            visit(key.value(), value.value());
-        }
-        Ok(())
+        with(&mut |visit| {
+            for row in trx.open_table(ROWS)?.iter()? {
+                let (key, value) = row?;
+                visit(key.value(), value.value());
+            }
+            Ok(())
+        })
     }
 }

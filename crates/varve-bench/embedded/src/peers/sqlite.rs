@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use rusqlite::{Connection, TransactionBehavior, params};
 
-use crate::engine::{CACHE_BYTES, Durability, Engine, Visit, Worker};
+use crate::engine::{CACHE_BYTES, Durability, Engine, Scan, Visit, Worker};
 use crate::rows::VALUE_BYTES;
 
 struct Sqlite {
@@ -97,15 +97,17 @@ impl Worker for Thread {
         Ok(trx.commit()?)
     }
 
-    fn scan(&mut self, visit: Visit<'_>) -> Result<()> {
-        let mut select = self
-            .connection
-            .prepare_cached("SELECT id, value FROM rows ORDER BY id")?;
-        let mut rows = select.query([])?;
-        while let Some(row) = rows.next()? {
-            let key: i64 = row.get(0)?;
-            visit(key as u64, row.get_ref(1)?.as_blob()?);
-        }
-        Ok(())
+    fn snapshot(&mut self, with: &mut dyn FnMut(Scan<'_>) -> Result<()>) -> Result<()> {
+        // Its snapshot is that of the first read.
+        let trx = self.connection.transaction()?;
+        with(&mut |visit| {
+            let mut select = trx.prepare_cached("SELECT id, value FROM rows ORDER BY id")?;
+            let mut rows = select.query([])?;
+            while let Some(row) = rows.next()? {
+                let key: i64 = row.get(0)?;
+                visit(key as u64, row.get_ref(1)?.as_blob()?);
+            }
+            Ok(())
+        })
     }
 }

@@ -7,7 +7,7 @@ use varve::{
     ColumnType, Cursor, Database, FlushLog, Isolation, KeyMatch, LockMode, Options, Table, TableDef,
 };
 
-use crate::engine::{CACHE_BYTES, Durability, Engine, Visit, Worker};
+use crate::engine::{CACHE_BYTES, Durability, Engine, Scan, Visit, Worker};
 use crate::rows::VALUE_BYTES;
 
 struct Varve {
@@ -98,16 +98,18 @@ impl Worker for Thread<'_> {
         Ok(trx.commit()?)
     }
 
-    fn scan(&mut self, visit: Visit<'_>) -> Result<()> {
+    fn snapshot(&mut self, with: &mut dyn FnMut(Scan<'_>) -> Result<()>) -> Result<()> {
         let mut trx = self.engine.db.begin(Isolation::RepeatableRead);
-        let mut more = self.cursor.first(&mut trx, LockMode::None)?;
-        while more {
-            let row = self.cursor.row()?;
-            let key = row.get(0).unwrap_or_default();
-            let key = u64::from_le_bytes(key.try_into().expect("an integer of eight bytes"));
-            visit(key, row.get(1).unwrap_or_default());
-            more = self.cursor.next(&mut trx)?;
-        }
-        Ok(())
+        with(&mut |visit| {
+            let mut more = self.cursor.first(&mut trx, LockMode::None)?;
+            while more {
+                let row = self.cursor.row()?;
+                let key = row.get(0).unwrap_or_default();
+                let key = u64::from_le_bytes(key.try_into().expect("an integer of eight bytes"));
+                visit(key, row.get(1).unwrap_or_default());
+                more = self.cursor.next(&mut trx)?;
+            }
+            Ok(())
+        })
     }
 }

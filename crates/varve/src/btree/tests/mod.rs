@@ -28,9 +28,10 @@ const UUID: [u8; 16] = [4; 16];
 const START: Lsn = Lsn(4096);
 
 /// A tree with everything that it stands on, and a thread that writes dirty pages.
-struct Fixture {
+pub(crate) struct Fixture {
     tree: Arc<Tree>,
-    env: Arc<MtrEnv>,
+    pub(crate) env: Arc<MtrEnv>,
+    pub(crate) store: Arc<Spaces>,
     /// In memory, over an empty directory.
     disk: Arc<dyn Disk>,
     dir: tempfile::TempDir,
@@ -47,6 +48,7 @@ fn new_space(store: &Spaces) -> Arc<Space> {
         table: TableId(1),
         definition: DefinitionCopy::default(),
         pages: 2,
+        target: None,
     });
     space.expect("a tablespace")
 }
@@ -77,7 +79,7 @@ fn clean(env: &MtrEnv, buf: &mut [u8]) {
 }
 
 impl Fixture {
-    fn new(page_size: usize, frames: usize) -> Fixture {
+    pub(crate) fn new(page_size: usize, frames: usize) -> Fixture {
         Fixture::with_pause(page_size, frames, Duration::from_micros(200))
     }
 
@@ -119,6 +121,7 @@ impl Fixture {
         Fixture {
             tree,
             env,
+            store,
             disk,
             dir,
             stop,

@@ -24,9 +24,11 @@ const BOUNDED_BATCH: usize = 64;
 pub(super) struct Batch {
     pub(super) bytes: Vec<u8>,
     /// Where each record is in `bytes`, in the order of the scan.
-    items: Vec<Range<u32>>,
+    pub(super) items: Vec<Range<u32>>,
+    /// Kept for its memory.
+    pub(super) spare: Vec<Range<u32>>,
     /// What all their keys start with.
-    prefix: Vec<u8>,
+    pub(super) prefix: Vec<u8>,
     next: usize,
     /// When they were copied (`Transaction::read_epoch`).
     epoch: u64,
@@ -34,6 +36,8 @@ pub(super) struct Batch {
     within_prefix: bool,
     /// How many the next batch may have.
     limit: usize,
+    /// Some of them come from the history store.
+    pub(super) has_past: bool,
 }
 
 impl Default for Batch {
@@ -41,11 +45,13 @@ impl Default for Batch {
         Batch {
             bytes: Vec::new(),
             items: Vec::new(),
+            spare: Vec::new(),
             prefix: Vec::new(),
             next: 0,
             epoch: 0,
             within_prefix: false,
             limit: FIRST_BATCH,
+            has_past: false,
         }
     }
 }
@@ -55,6 +61,7 @@ impl Batch {
         self.bytes.clear();
         self.items.clear();
         self.next = 0;
+        self.has_past = false;
     }
 
     /// The scan begins anew from somewhere.
@@ -176,6 +183,22 @@ impl Cursor {
         self.table.is_temporary() || by_view()
     }
 
+    /// The writer, whom the transaction does not see, began to write after its view was opened. What it
+    /// inserted is nothing to the view: what had the key before, if it did not come to the history store, was
+    /// purged before the view was opened.
+    #[inline]
+    pub(super) fn is_later(&self, trx: &Transaction, writer: TrxId) -> bool {
+        trx.read_view()
+            .is_some_and(|view| writer.0 >= view.number().0)
+    }
+
+    /// The same of an entry. But its row may have been changed since by the transaction itself, which sees
+    /// the row then, and need not have touched this entry.
+    #[inline]
+    pub(super) fn is_later_entry(&self, trx: &Transaction, writer: TrxId) -> bool {
+        trx.id().is_none() && self.is_later(trx, writer)
+    }
+
     /// Decides whether the transaction sees the record with key `row.key` and what `payload` of the batch
     /// says.
     #[inline]
@@ -194,6 +217,9 @@ impl Cursor {
                 self.row.at = Current::Batch(payload);
             }
             return Ok(is_row);
+        }
+        if record.roll_ptr.is_insert() && self.is_later(trx, record.trx) {
+            return Ok(false);
         }
         self.accept_older(trx, payload)
     }
@@ -229,17 +255,21 @@ impl Cursor {
         if seen && entry.is_deleted() {
             return Ok(false);
         }
+        if !seen && entry.is_inserted() && self.is_later_entry(trx, entry.trx) {
+            return Ok(false);
+        }
         self.row.clustered.clear();
         self.row.clustered.extend_from_slice(clustered);
         if !self.is_wanted()? {
             return Ok(false);
         }
-        if seen && self.keys.suffice {
+        let decides = seen && self.entries_decide(trx);
+        if decides && self.keys.suffice {
             self.row.at = Current::Entry;
             return Ok(true);
         }
         // Without a view the row may be newer than its entry.
-        let decides = seen && trx.read_view().is_some();
+        let decides = decides && trx.read_view().is_some();
         let key = std::mem::take(&mut self.row.key);
         let found = self.fetch_clustered(trx, (!decides).then_some(&key[..]));
         self.row.key = key;
@@ -272,6 +302,8 @@ impl Cursor {
                 n => &self.table.secondary[n - 1],
             };
             let leaf = index.tree.latch_leaf_shared(from, seek)?;
+            // Under the latch: whoever misses what purge has removed from the leaf is known as a member.
+            let start = self.is_member(trx).then(|| from.clone());
             let page = leaf.slotted();
             let mut candidates = candidates(&leaf, seek.is_forward());
             let cut = bound.as_ref().filter(|bound| {
@@ -298,7 +330,11 @@ impl Cursor {
                 (Direction::Backward, ..) => resume.after_slot(&page, wanted.start, direction),
             }
             drop(leaf);
-            if left_out == 0 && cut.is_none() {
+            let is_cut_short = match start {
+                Some(start) => self.add_past(trx, (&start, seek), bound.as_deref(), limit)?,
+                None => false,
+            };
+            if left_out == 0 && cut.is_none() && !is_cut_short {
                 self.leaf_passed();
             }
         }

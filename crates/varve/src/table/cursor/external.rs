@@ -28,12 +28,14 @@ impl Cursor {
     }
 
     /// Makes `key` the key of the row version in `payload` in the cursor's secondary index. `false` is a cut.
-    pub(super) fn make_key(&mut self, key: &mut Vec<u8>) -> Result<bool> {
+    pub(super) fn make_key(&mut self, trx: &Transaction, key: &mut Vec<u8>) -> Result<bool> {
         let bytes = self.row.payload.get(ROW_AT..).unwrap_or_default();
         let codec = &self.table.secondary[self.index - 1].codec;
         let values = &mut self.long.for_keys;
         let clustered = &self.row.clustered;
-        let Some(row) = row_for_keys(&self.table, &[codec], clustered, bytes, values)? else {
+        let history = Some(&trx.core().history);
+        let row = row_for_keys(&self.table, history, &[codec], clustered, bytes, values)?;
+        let Some(row) = row else {
             return Ok(false);
         };
         key.clear();
@@ -43,9 +45,9 @@ impl Cursor {
     }
 
     /// Whether the row version in `payload` has this key in the cursor's secondary index. `None` is a cut.
-    pub(super) fn row_yields(&mut self, key: &[u8]) -> Result<Option<bool>> {
+    pub(super) fn row_yields(&mut self, trx: &Transaction, key: &[u8]) -> Result<Option<bool>> {
         let mut own = Vec::with_capacity(key.len());
-        let made = self.make_key(&mut own)?;
+        let made = self.make_key(trx, &mut own)?;
         Ok(made.then(|| own == key))
     }
 
@@ -86,7 +88,8 @@ impl Cursor {
             // Taken out of the cursor meanwhile, whose record it is compared with.
             let mut long = std::mem::take(&mut self.long);
             let fetched = self.record().and_then(|record| {
-                let whole = long.fetch(&self.table, self.position(), record)?;
+                let history = &trx.core().history;
+                let whole = long.fetch(&self.table, history, self.position(), record)?;
                 if !whole {
                     long.note_cut(&self.table, self.position(), record)?;
                 }

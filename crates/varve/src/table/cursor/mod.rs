@@ -22,6 +22,7 @@
 //! | locking.rs | locking reads |
 //! | gaps.rs | the gaps that a locking read locks |
 //! | peek.rs | looking ahead within what a consistent read has copied |
+//! | past.rs | what the history store has for a scan |
 //! | external.rs | external values of the current row, and of rows whose keys are made again |
 
 mod consistent;
@@ -29,6 +30,7 @@ mod external;
 mod gaps;
 mod keys;
 mod locking;
+mod past;
 mod peek;
 mod state;
 
@@ -52,7 +54,9 @@ use self::locking::Contended;
 use self::state::{Ahead, Current, Direction, Next, Resume, Row, Search};
 use super::external::ExternalColumns;
 use super::rowlock::{IfLocked, Locked, lock_row_or};
-use super::version::{VersionScratch, read_leaf_ahead, row_record, sees, visible_or_newest};
+use super::version::{
+    VersionScratch, gone_version, read_leaf_ahead, row_record, sees, visible_or_newest,
+};
 use super::write::CurrentRow;
 
 /// Which row a search by key looks for. The key may be the first parts of the index only.
@@ -296,15 +300,20 @@ impl Cursor {
     }
 
     /// The search comes to this key again.
-    fn resume_before(&mut self, mut key: Vec<u8>) {
+    fn resume_before(&mut self, key: Vec<u8>) {
         match self.search.direction {
             Direction::Forward => self.resume_at(key, Seek::Ge),
-            Direction::Backward => {
-                // The smallest key behind it.
-                key.push(0);
-                self.resume_at(key, Seek::Lt);
-            }
+            // Behind it, and behind its versions in the history store.
+            Direction::Backward => match past(key) {
+                Some(key) => self.resume_at(key, Seek::Lt),
+                None => self.resume_behind_all(),
+            },
         }
+    }
+
+    /// Above all keys that there can be, for a search backward.
+    fn resume_behind_all(&mut self) {
+        self.resume_at(vec![0xff; MAX_KEY_BYTES + 1], Seek::Lt);
     }
 
     /// Positions on the row with this clustered key, as `position` returned it.
@@ -324,7 +333,7 @@ impl Cursor {
         self.row.clustered.extend_from_slice(position);
         while self.fetch_clustered(trx, None)? {
             let mut key = std::mem::take(&mut self.row.key);
-            let made = self.make_key(&mut key)?;
+            let made = self.make_key(trx, &mut key)?;
             self.row.key = key;
             if made {
                 return self.fetch_external(trx);
@@ -350,8 +359,7 @@ impl Cursor {
     fn edge(&mut self, trx: &mut Transaction, direction: Direction) -> Result<bool> {
         match direction {
             Direction::Forward => self.resume_at(Vec::new(), Seek::Ge),
-            // Above all keys that there can be.
-            Direction::Backward => self.resume_at(vec![0xff; MAX_KEY_BYTES + 1], Seek::Lt),
+            Direction::Backward => self.resume_behind_all(),
         }
         self.advance(trx)
     }
@@ -452,7 +460,7 @@ impl Cursor {
             return Ok(false);
         };
         if let Some(key) = entry {
-            match self.row_yields(key)? {
+            match self.row_yields(trx, key)? {
                 Some(true) => {}
                 Some(false) => return Ok(false),
                 None => {
@@ -470,7 +478,11 @@ impl Cursor {
     fn read_clustered(&mut self, trx: &mut Transaction) -> Result<bool> {
         let (key, ahead) = (&self.row.clustered, self.ahead.leaf.take());
         if !read_leaf_ahead(&self.table.clustered, key, ahead, &mut self.row.payload)? {
-            return Ok(false);
+            let payload = &mut self.row.payload;
+            return match trx.read_view() {
+                Some(view) => gone_version(trx, view, &self.table, key, payload),
+                None => Ok(false),
+            };
         }
         if let Some(record) = RowRecord::decode(&self.row.payload)
             && self.is_seen(trx, record.trx)

@@ -62,7 +62,8 @@ impl Cursor {
         if self.index != 0 {
             let entry = EntryRecord::decode(payload)?;
             let is_whole = entry.clustered_key_len as usize <= prefix.len() + suffix.len();
-            let is_plain = is_whole && !entry.is_deleted() && self.is_seen(trx, entry.trx);
+            let is_seen = self.is_seen(trx, entry.trx) && self.entries_decide(trx);
+            let is_plain = is_whole && !entry.is_deleted() && is_seen;
             return is_plain.then_some(Peeked::Entry(prefix, suffix));
         }
         let record = RowRecord::decode(payload)?;

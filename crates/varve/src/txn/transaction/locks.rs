@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::base::{Error, IndexId, Result, Sabotage, TableId};
-use crate::catalog::{OpenTable, TableDef};
+use crate::base::{Error, IndexId, Result, Sabotage, TableId, TrxId};
+use crate::btree::Seek;
+use crate::catalog::{OpenTable, RowRecord, TableDef};
 use crate::lock::{Acquired, Mode, TableMode, TrxLocks, Wait};
 
 use super::super::value_source::ValueSource;
-use super::Transaction;
+use super::{Isolation, Transaction, TrxState};
 
 /// The lock of a table that is none: with an intention by who may have changed any table, shared by who
 /// locks a table as a whole.
@@ -83,6 +84,31 @@ impl Transaction {
         self.locks
             .as_ref()
             .expect("there until the transaction is dropped")
+    }
+
+    /// The transaction did something elsewhere that can't be taken back, or did not: if it runs into a
+    /// deadlock, others are rolled back rather than one that did.
+    pub fn set_spared(&mut self, spared: bool) {
+        self.locks().set_spared(spared);
+    }
+
+    /// A prepared transaction gives up what a restart would not bring back either: locks on rows that it did
+    /// not change, and on gaps. Nothing of what it wrote depends on them, and who decides about it may take
+    /// long. At SERIALIZABLE it keeps them: until it ends, what it has read stays as it was.
+    pub fn release_searches(&mut self) {
+        if self.state != TrxState::Prepared || self.isolation == Isolation::Serializable {
+            return;
+        }
+        let by_id = |(table, _): &(TableId, TableMode)| self.core.tables.by_id(*table).ok()?;
+        let tables: Vec<_> = self.tables.iter().filter_map(by_id).collect();
+        self.core
+            .locks
+            .release_searches(self.locks(), |index, key| {
+                // What can't be looked at stays locked, and so does a search key, which has no writer.
+                let table = tables.iter().find(|table| table.clustered.id == index);
+                let writer = table.and_then(|table| writer_of(table, key).ok());
+                writer.is_none_or(|writer| writer == self.id)
+            });
     }
 
     pub(crate) fn lock_wait_timeout(&self) -> Duration {
@@ -245,4 +271,14 @@ impl Transaction {
         self.tables.push((table, mode));
         Ok(())
     }
+}
+
+/// Who wrote the record with this clustered key; `None` if there is none.
+fn writer_of(table: &OpenTable, key: &[u8]) -> Result<Option<TrxId>> {
+    let leaf = table.clustered.tree.latch_leaf_shared(key, Seek::Ge)?;
+    if !leaf.exact {
+        return Ok(None);
+    }
+    let record = RowRecord::decode(leaf.slotted().payload(leaf.at));
+    Ok(record.map(|record| record.trx))
 }

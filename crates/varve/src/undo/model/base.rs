@@ -37,6 +37,7 @@ impl Base {
                 table,
                 definition,
                 pages,
+                target: None,
             };
             spaces.create(new).expect("a tablespace");
         }

@@ -127,7 +127,7 @@ impl Runner {
                 self.history.name(table, None);
                 self.acknowledged(started);
                 started = self.operations();
-                self.db().create_table(&def).unwrap();
+                self.create_table(table, &def);
                 self.history.name(table, Some(&name));
             }
         }

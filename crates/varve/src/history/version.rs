@@ -1,0 +1,152 @@
+//! Versions of rows and entries as the store keeps them.
+//!
+//! A version of the record with key `k` has the key `k` and, behind it, the number of the transaction that
+//! superseded it, 8 bytes big-endian. Keys of an index are prefix-free (KEY-2), so the versions of a key
+//! stand together, the oldest first, and in the order of the index. The payload is the least and the greatest
+//! member that the version was copied for, 8 bytes little-endian each, a byte that says what the version is,
+//! and the record as its tree had it.
+
+use crate::base::TrxNo;
+use crate::page::{VERSION_BYTES, VERSION_KEY_BYTES};
+
+/// What stands before the record in a version's payload.
+const HEAD: usize = VERSION_BYTES - VERSION_KEY_BYTES;
+
+/// What a version is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// The payload of a record.
+    Record = 0,
+    /// It was to be copied, but where it was made from is damaged.
+    Damaged = 1,
+}
+
+/// The members that a version was copied for: the least and the greatest.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Members {
+    pub least: TrxNo,
+    pub greatest: TrxNo,
+}
+
+impl Members {
+    pub fn contain(self, member: TrxNo) -> bool {
+        self.least <= member && member <= self.greatest
+    }
+
+    /// Those of `members`, which are in order, that read the version that somebody made and `superseder`
+    /// replaced. `first_that_sees`: where among these begin those that see who made it; the end, if none
+    /// does. A member sees what an older one sees, so they are an interval.
+    pub fn needing<M>(
+        members: &[M],
+        number: impl Fn(&M) -> TrxNo,
+        first_that_sees: impl FnOnce(&[M]) -> usize,
+        superseder: TrxNo,
+    ) -> Option<Members> {
+        // The cheap question first: most versions are of no concern to any member.
+        let end = members.partition_point(|member| number(member) <= superseder);
+        let start = match end {
+            0 => 0,
+            _ => first_that_sees(&members[..end]),
+        };
+        let those = &members[start..end];
+        Some(Members {
+            least: number(those.first()?),
+            greatest: number(those.last()?),
+        })
+    }
+}
+
+/// The key of a record of which there is a version, in two pieces.
+#[derive(Clone, Copy)]
+pub struct VersionOf<'a> {
+    start: &'a [u8],
+    rest: &'a [u8],
+}
+
+impl<'a> VersionOf<'a> {
+    /// Of the version whose key is `prefix` and `suffix`; `None` if it is no version's key.
+    #[inline]
+    pub fn split(prefix: &'a [u8], suffix: &'a [u8]) -> Option<VersionOf<'a>> {
+        if let Some((rest, _)) = suffix.split_last_chunk::<VERSION_KEY_BYTES>() {
+            let start = prefix;
+            return Some(VersionOf { start, rest });
+        }
+        let len = (prefix.len() + suffix.len()).checked_sub(VERSION_KEY_BYTES)?;
+        Some(VersionOf {
+            start: &prefix[..len],
+            rest: &[],
+        })
+    }
+
+    pub fn to_vec(self) -> Vec<u8> {
+        [self.start, self.rest].concat()
+    }
+
+    /// The key without its first `n` bytes; `buffer` may be used for it.
+    #[inline]
+    pub fn without<'b>(self, n: usize, buffer: &'b mut Vec<u8>) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        match n.checked_sub(self.start.len()) {
+            Some(more) => &self.rest[more..],
+            None => {
+                buffer.clear();
+                buffer.extend_from_slice(&self.start[n..]);
+                buffer.extend_from_slice(self.rest);
+                buffer
+            }
+        }
+    }
+}
+
+/// A version, decoded.
+#[derive(Clone, Copy, Debug)]
+pub struct Version<'a> {
+    pub members: Members,
+    pub kind: Kind,
+    pub record: &'a [u8],
+}
+
+/// The key of the version of `key` that `superseder` replaced.
+pub fn version_key(key: &[u8], superseder: TrxNo) -> Vec<u8> {
+    [key, &superseder.0.to_be_bytes()].concat()
+}
+
+/// Behind all versions of `key`.
+pub fn behind_versions(key: &[u8]) -> Vec<u8> {
+    version_key(key, TrxNo(u64::MAX))
+}
+
+/// The record's key, and who superseded the version; `None` if it is no version's key.
+pub fn split_key(key: &[u8]) -> Option<(&[u8], TrxNo)> {
+    let (key, no) = key.split_last_chunk::<VERSION_KEY_BYTES>()?;
+    Some((key, TrxNo(u64::from_be_bytes(*no))))
+}
+
+pub fn encode(members: Members, kind: Kind, record: &[u8], out: &mut Vec<u8>) {
+    out.clear();
+    out.extend_from_slice(&members.least.0.to_le_bytes());
+    out.extend_from_slice(&members.greatest.0.to_le_bytes());
+    out.push(kind as u8);
+    out.extend_from_slice(record);
+}
+
+/// `None` if it is no version's payload.
+pub fn decode(payload: &[u8]) -> Option<Version<'_>> {
+    let (head, record) = payload.split_at_checked(HEAD)?;
+    let number = |at: usize| Some(TrxNo(u64::from_le_bytes(*head[at..].first_chunk()?)));
+    let kind = match head[HEAD - 1] {
+        0 => Kind::Record,
+        1 => Kind::Damaged,
+        _ => return None,
+    };
+    Some(Version {
+        members: Members {
+            least: number(0)?,
+            greatest: number(8)?,
+        },
+        kind,
+        record,
+    })
+}
