@@ -92,10 +92,10 @@ pub fn transfer_until_killed(
     round: &Round,
 ) -> Result<()> {
     let levels = ["READ COMMITTED", "REPEATABLE READ"];
-    client.query(&format!(
-        "SET SESSION TRANSACTION ISOLATION LEVEL {}",
-        levels[id as usize % 2]
-    ))?;
+    let level = levels[id as usize % 2];
+    if let Err(error) = client.query(&format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}")) {
+        return end_of_connection(error, round);
+    }
     if xa::is_coordinator(id) {
         return xa::transfer_until_killed(client, id, fate, rng, round);
     }

@@ -81,7 +81,9 @@ pub fn run_until_killed(
     fate: &mut DdlFate,
     round: &Round,
 ) -> Result<()> {
-    client.query("USE bank")?;
+    if let Err(error) = client.query("USE bank") {
+        return end_of_connection(error, round);
+    }
     loop {
         fate.in_flight = true;
         match client.query(&statement(fate.next_step(), engine)) {

@@ -55,6 +55,8 @@ struct By {
     depth: u32,
     from: Option<(usize, usize)>,
     updated: Vec<usize>,
+    /// The row that gets another primary key. It stays its own parent, if it is one.
+    moved: Option<Row>,
 }
 
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -99,7 +101,16 @@ impl Model {
         by: &By,
     ) -> Allowed {
         for key in rules.of_child(table) {
-            if key.column != column || !rules.checks || by.from == Some((table, key.number)) {
+            let ends = [key.column, key.parent_column];
+            let stays = |old: Row| {
+                let is_own = old[key.column].is_some() && old[key.column] == old[key.parent_column];
+                is_own && key.parent == table && ends.iter().all(|&end| row[end] == old[end])
+            };
+            if key.column != column
+                || !rules.checks
+                || by.from == Some((table, key.number))
+                || by.moved.is_some_and(stays)
+            {
                 continue;
             }
             match row[column] {
@@ -142,7 +153,11 @@ impl Model {
         }
         if old[0] != new[0] {
             self.tables[table].remove(&id);
-            self.insert(rules, table, new, by)?;
+            let moving = By {
+                moved: Some(old),
+                ..by.clone()
+            };
+            self.insert(rules, table, new, &moving)?;
         } else {
             let mut now = old;
             for column in 1..COLUMNS {
@@ -209,6 +224,7 @@ impl Model {
             depth: by.depth + 1,
             from: Some((key.child, key.number)),
             updated: by.updated.clone(),
+            moved: None,
         };
         while let Some(id) = at {
             let mut row = self.tables[key.child][&id];
