@@ -84,8 +84,6 @@ impl Store {
         self.visit(
             tree,
             (Bound::Included(&end), Bound::Included(&end)),
-            None,
-            false,
             |_, _| {
                 is_complete = true;
                 ControlFlow::Break(())
@@ -98,8 +96,6 @@ impl Store {
         self.visit(
             tree,
             (Bound::Included(&first), Bound::Excluded(&end)),
-            None,
-            false,
             |_, piece| {
                 let left = bytes - (out.len() - start);
                 out.extend_from_slice(&piece.record[..piece.record.len().min(left)]);

@@ -60,5 +60,5 @@ mod tests;
 mod version;
 
 pub use keeper::History;
-pub use store::{Amount, HISTORY_FILE, Put, Store, SweepPlace};
-pub use version::{Kind, Members, Version, VersionOf};
+pub use store::{Amount, HISTORY_FILE, Put, Store, SweepPlace, version_in};
+pub use version::{HEAD, Kind, Members, VersionOf};

@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::base::{Error, IndexId, Result, SpaceId, TableId, TrxNo};
 use crate::btree::{Seek, SharedLeaf, Tree};
 use crate::mtr::{Mtr, MtrEnv};
-use crate::page::{SlottedRef, record_cost};
+use crate::page::record_cost;
 use crate::space::{DefinitionCopy, NewSpace, Space, SpaceKind, Spaces};
 
 use super::version::{
@@ -268,16 +268,15 @@ impl Store {
         Ok(is_it.then(|| version.into()))
     }
 
-    /// Visits the versions that the member reads, or all without one, of the records with keys from `from` up
-    /// to `to`, in the order of the keys or, `backward`, the other way round, until `f`, which gets the
-    /// records' keys, says `Break`. Bounds are keys or fences. A page of the store is latched meanwhile.
-    pub fn visit(
+    /// Goes over the leaves with versions of the records with keys from `from` up to `to`, in the order of
+    /// the keys or, `backward`, the other way round, until `f`, which gets each leaf latched and which of its
+    /// slots those are, says `Break`. Bounds are keys or fences.
+    pub fn visit_leaves(
         &self,
         index: IndexId,
         (from, to): (Bound<&[u8]>, Bound<&[u8]>),
-        member: Option<TrxNo>,
         backward: bool,
-        mut f: impl FnMut(VersionOf<'_>, Version<'_>) -> ControlFlow<()>,
+        mut f: impl FnMut(&SharedLeaf<'_>, Range<usize>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
         let Some(tree) = self.tree(index) else {
             return Ok(());
@@ -299,7 +298,6 @@ impl Store {
             (true, Some(end)) => tree.latch_leaf_shared(end, Seek::Lt)?,
             (true, None) => tree.latch_last_leaf()?,
         };
-        let mut copy = Vec::new();
         loop {
             let p = leaf.slotted();
             let slots = slots_within(&leaf, (&lowest, end), backward);
@@ -308,46 +306,8 @@ impl Store {
                 false => p.high().filter(|high| end.is_none_or(|end| *high < end)),
             };
             let next = next.map(<[u8]>::to_vec);
-            // Records are in any order on a page: most of them come sooner if all of it is taken.
-            let p = match slots.len() > p.n_slots() / 2 {
-                true => {
-                    copy.clear();
-                    copy.extend_from_slice(p.bytes());
-                    SlottedRef::new(&copy)
-                }
-                false => {
-                    leaf.prefetch(slots.clone());
-                    p
-                }
-            };
-            let prefix = p.prefix();
-            let mut visit = |slot: usize| {
-                let (suffix, payload) = p.entry(slot);
-                let version = self.decode_payload(&leaf, payload)?;
-                if member.is_some_and(|member| !version.members.contain(member)) {
-                    return Ok(ControlFlow::Continue(()));
-                }
-                match VersionOf::split(prefix, suffix) {
-                    Some(key) => Ok(f(key, version)),
-                    None => Err(no_version_key(&leaf, suffix.len())),
-                }
-            };
-            // Two loops: it is asked for every record of a scan.
-            match backward {
-                true => {
-                    for slot in slots.rev() {
-                        if visit(slot)?.is_break() {
-                            return Ok(());
-                        }
-                    }
-                }
-                false => {
-                    for slot in slots {
-                        if visit(slot)?.is_break() {
-                            return Ok(());
-                        }
-                    }
-                }
+            if f(&leaf, slots)?.is_break() {
+                return Ok(());
             }
             let Some(next) = next else {
                 return Ok(());
@@ -356,6 +316,27 @@ impl Store {
             let seek = if backward { Seek::Lt } else { Seek::Ge };
             leaf = tree.latch_leaf_shared(&next, seek)?;
         }
+    }
+
+    /// Visits all versions of the records with keys from `from` up to `to`, in the order of the keys, until
+    /// `f`, which gets the records' keys, says `Break`. A page of the store is latched meanwhile.
+    pub fn visit(
+        &self,
+        index: IndexId,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        mut f: impl FnMut(VersionOf<'_>, Version<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.visit_leaves(index, range, false, |leaf, slots| {
+            let p = leaf.slotted();
+            for slot in slots {
+                let (suffix, payload) = p.entry(slot);
+                let (key, version) = version_in(leaf, p.prefix(), suffix, payload)?;
+                if f(key, version).is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            Ok(ControlFlow::Continue(()))
+        })
     }
 
     /// Removes what none of `members`, which are in order, needs any more (STORE-2), from `place` on, which
@@ -517,13 +498,8 @@ impl Store {
     }
 
     fn decode<'l>(&self, leaf: &'l SharedLeaf<'_>, slot: usize) -> Result<Version<'l>> {
-        self.decode_payload(leaf, leaf.slotted().payload(slot))
-    }
-
-    #[inline]
-    fn decode_payload<'l>(&self, leaf: &SharedLeaf<'_>, payload: &'l [u8]) -> Result<Version<'l>> {
-        let found = || format!("{} bytes", payload.len());
-        decode(payload).ok_or_else(|| Error::corrupt(leaf.page_id(), "a version", found()))
+        let payload = leaf.slotted().payload(slot);
+        decode(payload).ok_or_else(|| no_version(leaf, payload.len()))
     }
 
     /// The pages are in use that the trees have, the trees are sound, the counts are right (STORE-4), and
@@ -566,6 +542,27 @@ impl From<Version<'_>> for Found {
             record: version.record.to_vec(),
         }
     }
+}
+
+/// A record of a leaf of the store, or of a copy of it, taken apart.
+#[inline]
+pub fn version_in<'b>(
+    leaf: &SharedLeaf<'_>,
+    prefix: &'b [u8],
+    suffix: &'b [u8],
+    payload: &'b [u8],
+) -> Result<(VersionOf<'b>, Version<'b>)> {
+    let version = decode(payload).ok_or_else(|| no_version(leaf, payload.len()))?;
+    let key = VersionOf::split(prefix, suffix);
+    Ok((
+        key.ok_or_else(|| no_version_key(leaf, suffix.len()))?,
+        version,
+    ))
+}
+
+#[cold]
+fn no_version(leaf: &SharedLeaf<'_>, len: usize) -> Error {
+    Error::corrupt(leaf.page_id(), "a version", format!("{len} bytes"))
 }
 
 #[cold]

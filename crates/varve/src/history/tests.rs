@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Bound, ControlFlow};
+use std::ops::{Bound, ControlFlow, Range};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -13,6 +13,7 @@ use super::store::Found;
 use super::version::behind_versions;
 use super::*;
 use crate::base::{Error, FIRST_HISTORY_SPACE, IndexId, SpaceId, TrxNo};
+use crate::btree::SharedLeaf;
 use crate::btree::tests::Fixture;
 use crate::page::{max_key, max_record};
 
@@ -282,15 +283,27 @@ impl Run {
         }
         let most = usize::from(most);
         let mut found = Vec::new();
-        let mut take = |key: VersionOf<'_>, version: Version<'_>| {
-            found.push((key.to_vec(), version.into()));
-            match found.len() < most {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
+        let mut take = |leaf: &SharedLeaf<'_>, slots: Range<usize>| {
+            let p = leaf.slotted();
+            let mut slots: Vec<usize> = slots.collect();
+            if backward {
+                slots.reverse();
             }
+            for slot in slots {
+                let (suffix, payload) = p.entry(slot);
+                let (key, version) = version_in(leaf, p.prefix(), suffix, payload)?;
+                if !version.members.contain(member) {
+                    continue;
+                }
+                found.push((key.to_vec(), Found::from(version)));
+                if found.len() >= most {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            Ok(ControlFlow::Continue(()))
         };
         self.store
-            .visit(IndexId(*index), range, Some(member), backward, &mut take)
+            .visit_leaves(IndexId(*index), range, backward, &mut take)
             .expect("a read");
         expected.truncate(most.max(1));
         assert_eq!(found, expected);
@@ -489,5 +502,32 @@ fn the_largest_record_has_its_place() {
         // Two versions of each key: STORE-1 would not have them for one member.
         assert!(behind_versions(&key) > key);
         assert_eq!(store.versions(), 40);
+    }
+}
+
+/// However the keys of a leaf are cut, versions are compared like whole keys.
+#[test]
+fn keys_in_pieces() {
+    let keys: [&[u8]; 8] = [
+        b"same-a",
+        b"same-aaaaaaaa",
+        b"same-aaaaaaaab",
+        b"same-aaaaaaab",
+        b"same-b",
+        b"same-baaaaaaa\xff",
+        b"same-b\0",
+        b"same-\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+    ];
+    for (key, other) in keys.iter().flat_map(|key| keys.map(|other| (*key, other))) {
+        let whole = VersionOf::whole(key);
+        for n in 0..=5 {
+            assert_eq!(whole.compare_behind(n, &other[n..]), key.cmp(other));
+            let stored = [key, &[7; 8]].concat();
+            for cut in 0..=key.len() {
+                let pieces = VersionOf::split(&stored[..cut], &stored[cut..]).expect("a key");
+                assert_eq!(pieces.to_vec(), key);
+                assert_eq!(pieces.compare_behind(n, &other[n..]), key.cmp(other));
+            }
+        }
     }
 }

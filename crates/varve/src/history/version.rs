@@ -6,11 +6,13 @@
 //! member that the version was copied for, 8 bytes little-endian each, a byte that says what the version is,
 //! and the record as its tree had it.
 
+use std::cmp::Ordering;
+
 use crate::base::TrxNo;
 use crate::page::{VERSION_BYTES, VERSION_KEY_BYTES};
 
 /// What stands before the record in a version's payload.
-const HEAD: usize = VERSION_BYTES - VERSION_KEY_BYTES;
+pub const HEAD: usize = VERSION_BYTES - VERSION_KEY_BYTES;
 
 /// What a version is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,7 +58,8 @@ impl Members {
     }
 }
 
-/// The key of a record of which there is a version, in two pieces.
+/// The key of a record of which there is a version, in two pieces: what all keys of the leaf begin with, and
+/// the rest.
 #[derive(Clone, Copy)]
 pub struct VersionOf<'a> {
     start: &'a [u8],
@@ -78,25 +81,39 @@ impl<'a> VersionOf<'a> {
         })
     }
 
+    /// The key, in one piece.
+    pub fn whole(key: &'a [u8]) -> VersionOf<'a> {
+        VersionOf {
+            start: &[],
+            rest: key,
+        }
+    }
+
     pub fn to_vec(self) -> Vec<u8> {
         [self.start, self.rest].concat()
     }
 
-    /// The key without its first `n` bytes; `buffer` may be used for it.
+    /// Compares the record's key with that of another one, which has `other` behind its first `n` bytes;
+    /// those are the same in both.
     #[inline]
-    pub fn without<'b>(self, n: usize, buffer: &'b mut Vec<u8>) -> &'b [u8]
-    where
-        'a: 'b,
-    {
+    pub fn compare_behind(self, n: usize, other: &[u8]) -> Ordering {
         match n.checked_sub(self.start.len()) {
-            Some(more) => &self.rest[more..],
+            Some(more) => compare(&self.rest[more..], other),
             None => {
-                buffer.clear();
-                buffer.extend_from_slice(&self.start[n..]);
-                buffer.extend_from_slice(self.rest);
-                buffer
+                let start = &self.start[n..];
+                let (its_start, its_rest) = other.split_at(start.len().min(other.len()));
+                start.cmp(its_start).then_with(|| self.rest.cmp(its_rest))
             }
         }
+    }
+}
+
+/// Most keys differ in their first bytes behind what all of them begin with.
+#[inline]
+fn compare(a: &[u8], b: &[u8]) -> Ordering {
+    match (a.first_chunk(), b.first_chunk()) {
+        (Some(x), Some(y)) if x != y => u64::from_be_bytes(*x).cmp(&u64::from_be_bytes(*y)),
+        _ => a.cmp(b),
     }
 }
 

@@ -6,7 +6,8 @@ use std::ops::Range;
 use crate::base::{Result, TrxId};
 use crate::btree::Seek;
 use crate::catalog::{EntryRecord, RowRecord};
-use crate::page::{SlottedRef, record_parts};
+use crate::history::HEAD as VERSION_HEAD;
+use crate::page::{SlottedRef, VERSION_KEY_BYTES, record_parts};
 use crate::txn::{Transaction, Visibility};
 
 use super::state::{Current, Direction, Next};
@@ -20,15 +21,54 @@ const FIRST_BATCH: usize = 4;
 /// early.
 const BOUNDED_BATCH: usize = 64;
 
-/// Records of one leaf that were copied as they are stored, and wait for their turn.
+/// A record that was copied: where it is in [`Batch::bytes`], and the number of the leaf that it comes from.
+#[derive(Clone, Copy)]
+pub(super) struct Item {
+    pub(super) at: u32,
+    pub(super) len: u16,
+    pub(super) leaf: u16,
+}
+
+impl Item {
+    #[inline]
+    pub(super) fn of(self, bytes: &[u8]) -> &[u8] {
+        &bytes[self.at as usize..][..self.len as usize]
+    }
+}
+
+/// What the keys of records from a leaf of the history store start with: where that is in [`Batch::bytes`].
+#[derive(Clone, Copy)]
+pub(super) struct PastPrefix {
+    at: u32,
+    len: u16,
+}
+
+impl PastPrefix {
+    /// Of this leaf, whose records are copied to `bytes` next.
+    pub(super) fn copy(page: SlottedRef<'_>, bytes: &mut Vec<u8>) -> PastPrefix {
+        let (at, len) = (bytes.len() as u32, page.prefix_len() as u16);
+        bytes.extend_from_slice(page.prefix());
+        PastPrefix { at, len }
+    }
+
+    #[inline]
+    pub(super) fn of(self, bytes: &[u8]) -> &[u8] {
+        &bytes[self.at as usize..][..self.len as usize]
+    }
+}
+
+/// Records of one leaf, and versions of the history store that belong among them, which were copied as they
+/// are stored and wait for their turn.
 pub(super) struct Batch {
     pub(super) bytes: Vec<u8>,
-    /// Where each record is in `bytes`, in the order of the scan.
-    pub(super) items: Vec<Range<u32>>,
-    /// Kept for its memory.
-    pub(super) spare: Vec<Range<u32>>,
-    /// What all their keys start with.
+    /// In the order of the scan.
+    pub(super) items: Vec<Item>,
+    /// Kept for their memory.
+    pub(super) spare: [Vec<Item>; 2],
+    /// What all keys of the index's leaf start with, whose number is 0.
     pub(super) prefix: Vec<u8>,
+    /// The same of the store's, whose numbers follow.
+    pub(super) past: Vec<PastPrefix>,
     next: usize,
     /// When they were copied (`Transaction::read_epoch`).
     epoch: u64,
@@ -45,8 +85,9 @@ impl Default for Batch {
         Batch {
             bytes: Vec::new(),
             items: Vec::new(),
-            spare: Vec::new(),
+            spare: Default::default(),
             prefix: Vec::new(),
+            past: Vec::new(),
             next: 0,
             epoch: 0,
             within_prefix: false,
@@ -56,10 +97,39 @@ impl Default for Batch {
     }
 }
 
+/// Appends these records of a latched leaf to `bytes`, and where they are to `items`.
+pub(super) fn copy_records(
+    page: SlottedRef<'_>,
+    slots: Range<usize>,
+    leaf: u16,
+    bytes: &mut Vec<u8>,
+    items: &mut Vec<Item>,
+) {
+    if slots.len() > page.n_slots() / 2 {
+        // One copy of everything takes less than many of most.
+        let (start, heap) = page.heap();
+        let to = bytes.len();
+        bytes.extend_from_slice(heap);
+        let item = |place: Range<usize>| Item {
+            at: (to + place.start - start) as u32,
+            len: place.len() as u16,
+            leaf,
+        };
+        items.extend(page.places(slots).map(item));
+    } else {
+        for place in page.places(slots) {
+            let (at, len) = (bytes.len() as u32, place.len() as u16);
+            bytes.extend_from_slice(&page.bytes()[place]);
+            items.push(Item { at, len, leaf });
+        }
+    }
+}
+
 impl Batch {
     fn clear(&mut self) {
         self.bytes.clear();
         self.items.clear();
+        self.past.clear();
         self.next = 0;
         self.has_past = false;
     }
@@ -75,21 +145,7 @@ impl Batch {
         self.clear();
         self.prefix.clear();
         self.prefix.extend_from_slice(page.prefix());
-        if slots.len() > page.n_slots() / 2 {
-            // One copy of everything takes less than many of most.
-            let (start, heap) = page.heap();
-            self.bytes.extend_from_slice(heap);
-            let places = page.places(slots);
-            let item =
-                |place: Range<usize>| (place.start - start) as u32..(place.end - start) as u32;
-            self.items.extend(places.map(item));
-        } else {
-            for place in page.places(slots) {
-                let at = self.bytes.len() as u32;
-                self.bytes.extend_from_slice(&page.bytes()[place]);
-                self.items.push(at..self.bytes.len() as u32);
-            }
-        }
+        copy_records(page, slots, 0, &mut self.bytes, &mut self.items);
         if direction == Direction::Backward {
             self.items.reverse();
         }
@@ -103,10 +159,29 @@ impl Batch {
     /// The `n`-th of them, from 0: its key in two pieces, and where its payload is in `bytes`.
     #[inline]
     pub(super) fn record(&self, n: usize) -> Option<(&[u8], &[u8], Range<usize>)> {
-        let item = self.items.get(self.next + n)?;
-        let end = item.end as usize;
-        let (suffix, payload) = record_parts(&self.bytes[item.start as usize..end]);
-        Some((&self.prefix, suffix, end - payload.len()..end))
+        let item = *self.items.get(self.next + n)?;
+        let (suffix, payload) = record_parts(item.of(&self.bytes));
+        let end = item.at as usize + item.len as usize;
+        let payload = end - payload.len()..end;
+        match self.past.is_empty() {
+            true => Some((&self.prefix, suffix, payload)),
+            false => Some(self.record_or_version(item, suffix, payload)),
+        }
+    }
+
+    /// The same where some come from the history store.
+    fn record_or_version<'a>(
+        &'a self,
+        item: Item,
+        suffix: &'a [u8],
+        payload: Range<usize>,
+    ) -> (&'a [u8], &'a [u8], Range<usize>) {
+        let Some(past) = (item.leaf as usize).checked_sub(1) else {
+            return (&self.prefix, suffix, payload);
+        };
+        let suffix = &suffix[..suffix.len() - VERSION_KEY_BYTES];
+        let payload = payload.start + VERSION_HEAD..payload.end;
+        (self.past[past].of(&self.bytes), suffix, payload)
     }
 
     /// The next `n` of them have had their turn.

@@ -19,17 +19,21 @@
 use std::cmp::Ordering;
 use std::ops::{Bound, ControlFlow, Range};
 
-use crate::base::Result;
-use crate::btree::Seek;
+use crate::base::{Result, TrxNo};
+use crate::btree::{Seek, SharedLeaf};
 use crate::catalog::{EntryRecord, RowRecord};
-use crate::history::{Kind, Version, VersionOf};
-use crate::page::{push_record_parts, record_parts};
+use crate::history::{Kind, VersionOf, version_in};
+use crate::page::{VERSION_KEY_BYTES, push_record_parts, record_parts};
 use crate::txn::{ReadView, Transaction, Visibility};
 
-use super::consistent::Batch;
+use super::consistent::{Item, PastPrefix, copy_records};
 use super::state::{Direction, Next};
 use super::{Cursor, LockMode};
 use crate::table::version::damaged_version;
+
+/// A batch with so much is large enough: what its leaf lacks may be any number of versions, each on another
+/// page of the store.
+const MOST_BYTES: usize = 512 << 10;
 
 /// What a record of the index is to a view.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,99 +46,163 @@ enum Sight {
     Nothing,
 }
 
-/// Merges versions into the records of a batch, which are in the order of the scan. `S` says of a record's
-/// payload what it is to the view.
+/// Merges versions into records that were copied, in the order of the scan. `S` says of a record's payload
+/// what it is to the view.
 struct Merge<'a, S> {
-    batch: &'a mut Batch,
+    /// Where the result goes.
+    items: &'a mut Vec<Item>,
     direction: Direction,
+    /// Records leave out so much of their keys.
+    prefix_len: usize,
     sight: S,
     /// A record that the view sees is deleted may take a version's place.
     has_written: bool,
-    /// The batch's own records that have not had their turn.
-    own: std::slice::Iter<'a, Range<u32>>,
+    /// The records of the index that have not had their turn.
+    own: std::slice::Iter<'a, Item>,
     /// The next one that matters.
-    next: Option<(Range<u32>, Sight)>,
-    key: Vec<u8>,
-}
-
-/// Most keys differ in their first bytes behind what all of them begin with.
-#[inline]
-fn compare(a: &[u8], b: &[u8]) -> Ordering {
-    match (a.first_chunk(), b.first_chunk()) {
-        (Some(x), Some(y)) if x != y => u64::from_be_bytes(*x).cmp(&u64::from_be_bytes(*y)),
-        _ => a.cmp(b),
-    }
-}
-
-/// The payload of a record of a batch.
-#[inline]
-fn record_of<'a>(bytes: &'a [u8], item: &Range<u32>) -> &'a [u8] {
-    record_parts(&bytes[item.start as usize..item.end as usize]).1
+    next: Option<(Item, Sight)>,
 }
 
 impl<S: Fn(&[u8]) -> Sight> Merge<'_, S> {
     /// Most of what is nothing to the view was inserted later: it need not be compared.
     #[inline]
-    fn step(&mut self) {
+    fn step(&mut self, bytes: &[u8]) {
         self.next = self.own.by_ref().find_map(|own| {
-            let sight = (self.sight)(record_of(&self.batch.bytes, own));
+            let sight = (self.sight)(record_parts(own.of(bytes)).1);
             let matters = match sight {
                 Sight::Seen | Sight::Unseen => true,
                 Sight::Gone => self.has_written,
                 Sight::Nothing => false,
             };
-            matters.then(|| (own.clone(), sight))
+            matters.then_some((*own, sight))
         });
     }
 
+    /// Adds `version`, which has this key, and the records that come before it.
     #[inline]
-    fn compare(&self, own: &Range<u32>, suffix: &[u8]) -> Ordering {
-        let (own, _) = record_parts(&self.batch.bytes[own.start as usize..own.end as usize]);
-        let order = compare(own, suffix);
-        match self.direction {
-            Direction::Forward => order,
-            Direction::Backward => order.reverse(),
-        }
-    }
-
-    /// Adds a version with this key, and the batch's records that come before it.
-    #[inline]
-    fn add(&mut self, key: VersionOf<'_>, record: &[u8]) {
-        let mut buffer = std::mem::take(&mut self.key);
-        self.add_suffix(key.without(self.batch.prefix.len(), &mut buffer), record);
-        self.key = buffer;
-    }
-
-    #[inline]
-    fn add_suffix(&mut self, suffix: &[u8], record: &[u8]) {
-        while let Some((own, sight)) = self.next.clone() {
-            match self.compare(&own, suffix) {
-                Ordering::Less => self.batch.items.push(own),
-                Ordering::Greater => break,
+    fn add(&mut self, bytes: &[u8], key: VersionOf<'_>, version: Item) {
+        while let Some((own, sight)) = self.next {
+            let suffix = record_parts(own.of(bytes)).0;
+            let order = key.compare_behind(self.prefix_len, suffix);
+            let order = match self.direction {
+                Direction::Forward => order,
+                Direction::Backward => order.reverse(),
+            };
+            match order {
+                Ordering::Greater => self.items.push(own),
+                Ordering::Less => break,
                 Ordering::Equal => {
-                    self.step();
+                    self.step(bytes);
                     match sight {
                         // The view's own transaction wrote it.
-                        Sight::Seen => return self.batch.items.push(own),
+                        Sight::Seen => return self.items.push(own),
                         Sight::Gone => return,
                         Sight::Unseen | Sight::Nothing => break,
                     }
                 }
             }
-            self.step();
+            self.step(bytes);
         }
-        let start = self.batch.bytes.len() as u32;
-        push_record_parts(suffix, record, &mut self.batch.bytes);
-        let end = self.batch.bytes.len() as u32;
-        self.batch.items.push(start..end);
+        self.items.push(version);
     }
 
     /// No version comes any more.
-    fn end(mut self) {
+    fn end(mut self, bytes: &[u8]) {
         while let Some((own, _)) = self.next.take() {
-            self.batch.items.push(own);
-            self.step();
+            self.items.push(own);
+            self.step(bytes);
         }
+    }
+}
+
+/// Why no more versions are added.
+enum End {
+    /// The key of the last one.
+    Enough(Vec<u8>),
+    /// The key of what can't be read.
+    Damaged(Vec<u8>),
+}
+
+/// Adds a member's versions to a batch.
+struct Adding<'a, S> {
+    merge: Merge<'a, S>,
+    bytes: &'a mut Vec<u8>,
+    past: &'a mut Vec<PastPrefix>,
+    member: TrxNo,
+    /// How many more may be added.
+    left: usize,
+    /// All of one leaf of the store.
+    versions: Vec<Item>,
+    end: Option<End>,
+}
+
+impl<S: Fn(&[u8]) -> Sight> Adding<'_, S> {
+    /// Copies what these slots of a latched leaf of the store hold, as it is stored, and adds the member's.
+    fn add_leaf(&mut self, leaf: &SharedLeaf<'_>, slots: Range<usize>) -> Result<ControlFlow<()>> {
+        let page = leaf.slotted();
+        let start = self.bytes.len();
+        let prefix = PastPrefix::copy(page, self.bytes);
+        self.past.push(prefix);
+        if slots.len() <= page.n_slots() / 2 {
+            leaf.prefetch(slots.clone());
+        }
+        let number = self.past.len() as u16;
+        self.versions.clear();
+        copy_records(page, slots, number, self.bytes, &mut self.versions);
+        if self.merge.direction == Direction::Backward {
+            self.versions.reverse();
+        }
+        let Some(last) = self.add_versions(leaf, prefix)? else {
+            // All of it is other members'.
+            self.bytes.truncate(start);
+            self.past.pop();
+            return Ok(ControlFlow::Continue(()));
+        };
+        if self.end.is_none() && (self.left == 0 || self.bytes.len() >= MOST_BYTES) {
+            let (suffix, payload) = record_parts(last.of(self.bytes));
+            let (key, _) = version_in(leaf, prefix.of(self.bytes), suffix, payload)?;
+            self.end = Some(End::Enough(key.to_vec()));
+        }
+        Ok(match self.end {
+            Some(_) => ControlFlow::Break(()),
+            None => ControlFlow::Continue(()),
+        })
+    }
+
+    /// Adds those of the member, and returns the last one.
+    fn add_versions(&mut self, leaf: &SharedLeaf<'_>, prefix: PastPrefix) -> Result<Option<Item>> {
+        let mut last = None;
+        for item in &self.versions {
+            let (suffix, payload) = record_parts(item.of(self.bytes));
+            let (key, version) = version_in(leaf, prefix.of(self.bytes), suffix, payload)?;
+            if !version.members.contain(self.member) {
+                continue;
+            }
+            last = Some(*item);
+            if version.kind == Kind::Damaged {
+                self.end = Some(End::Damaged(key.to_vec()));
+                break;
+            }
+            if suffix.len() >= VERSION_KEY_BYTES {
+                self.merge.add(self.bytes, key, *item);
+            } else {
+                // The page leaves part of the number out, too: the record is made anew.
+                let (key, record) = (key.to_vec(), version.record.to_vec());
+                let at = self.bytes.len();
+                push_record_parts(&key[self.merge.prefix_len..], &record, self.bytes);
+                let made = Item {
+                    at: at as u32,
+                    len: (self.bytes.len() - at) as u16,
+                    leaf: 0,
+                };
+                self.merge.add(self.bytes, VersionOf::whole(&key), made);
+            }
+            self.left -= 1;
+            if self.left == 0 {
+                break;
+            }
+        }
+        Ok(last)
     }
 }
 
@@ -150,20 +218,12 @@ impl Cursor {
         !self.batch.has_past || trx.id().is_none()
     }
 
-    /// Adds what the store has for the view to a batch that was copied from `start` on, up to `resume` and
-    /// below `bound`. Adds `most` versions at most: if there may be more, the batch ends there, and so does
-    /// `resume`, and this returns true.
-    pub(super) fn add_past(
-        &mut self,
-        trx: &Transaction,
-        (start, seek): (&[u8], Seek),
-        bound: Option<&[u8]>,
-        most: usize,
-    ) -> Result<bool> {
-        let Some(view) = trx.read_view() else {
-            return Ok(false);
-        };
-        let direction = self.search.direction;
+    /// The keys that a batch covers which was copied from `start` on, up to `resume` and below `bound`.
+    fn range_of_batch<'a>(
+        &'a self,
+        (start, seek): (&'a [u8], Seek),
+        bound: Option<&'a [u8]>,
+    ) -> (Bound<&'a [u8]>, Bound<&'a [u8]>) {
         let near = match seek {
             Seek::Ge => Bound::Included(start),
             Seek::Gt | Seek::Lt => Bound::Excluded(start),
@@ -181,58 +241,79 @@ impl Cursor {
             (Bound::Unbounded, Some(bound)) => Bound::Excluded(bound),
             (far, _) => far,
         };
-        let range = match direction {
+        match self.search.direction {
             Direction::Forward => (near, far),
             Direction::Backward => (far, near),
+        }
+    }
+
+    /// Adds what the store has for the view to a batch that was copied from `start` on, up to `resume` and
+    /// below `bound`. Adds about `most` versions at most: if there may be more, the batch ends there, and so
+    /// does `resume`, and this returns true.
+    pub(super) fn add_past(
+        &mut self,
+        trx: &Transaction,
+        (start, seek): (&[u8], Seek),
+        bound: Option<&[u8]>,
+        most: usize,
+    ) -> Result<bool> {
+        let Some(view) = trx.read_view() else {
+            return Ok(false);
         };
+        let direction = self.search.direction;
         let index = self.index().id;
         let mut batch = std::mem::take(&mut self.batch);
-        let own = std::mem::replace(&mut batch.items, std::mem::take(&mut batch.spare));
+        let range = self.range_of_batch((start, seek), bound);
+        let [mut own, versions] = std::mem::take(&mut batch.spare);
+        std::mem::swap(&mut own, &mut batch.items);
         batch.items.clear();
-        let mut merge = Merge {
-            batch: &mut batch,
-            direction,
-            sight: |payload: &[u8]| self.sight(trx, view, payload),
-            has_written: trx.id().is_some(),
-            own: own.iter(),
-            next: None,
-            key: Vec::new(),
+        let mut adding = Adding {
+            merge: Merge {
+                items: &mut batch.items,
+                direction,
+                prefix_len: batch.prefix.len(),
+                sight: |payload: &[u8]| self.sight(trx, view, payload),
+                has_written: trx.id().is_some(),
+                own: own.iter(),
+                next: None,
+            },
+            bytes: &mut batch.bytes,
+            past: &mut batch.past,
+            member: view.number(),
+            left: most,
+            versions,
+            end: None,
         };
-        merge.step();
-        let (mut left, mut last) = (most, Vec::new());
-        let mut damaged = None;
+        adding.merge.step(adding.bytes);
+        let backward = direction == Direction::Backward;
         let read = trx.core().history.read(|store| {
-            let add = |key: VersionOf<'_>, version: Version<'_>| {
-                if version.kind == Kind::Damaged {
-                    damaged = Some(key.to_vec());
-                    return ControlFlow::Break(());
-                }
-                merge.add(key, version.record);
-                left -= 1;
-                if left > 0 {
-                    return ControlFlow::Continue(());
-                }
-                last = key.to_vec();
-                ControlFlow::Break(())
-            };
-            let backward = direction == Direction::Backward;
-            store.visit(index, range, Some(view.number()), backward, add)
+            store.visit_leaves(index, range, backward, |leaf, slots| {
+                adding.add_leaf(leaf, slots)
+            })
         });
-        let is_cut_short = left == 0;
-        if !is_cut_short {
-            merge.end();
+        let Adding {
+            merge,
+            bytes,
+            left,
+            versions,
+            end,
+            ..
+        } = adding;
+        if end.is_none() {
+            merge.end(bytes);
         }
         batch.has_past = left < most;
-        batch.spare = own;
+        batch.spare = [own, versions];
         self.batch = batch;
         read?;
-        if let Some(key) = damaged {
-            return Err(damaged_version(self.index(), &key));
+        match end {
+            None => Ok(false),
+            Some(End::Enough(last)) => {
+                self.resume.at(&last, direction.after());
+                Ok(true)
+            }
+            Some(End::Damaged(key)) => Err(damaged_version(self.index(), &key)),
         }
-        if is_cut_short {
-            self.resume.at(&last, direction.after());
-        }
-        Ok(is_cut_short)
     }
 
     #[inline]
