@@ -3,6 +3,7 @@
 mod bulk;
 mod check;
 mod cursor;
+mod entry;
 mod external;
 mod follow;
 mod foreign;

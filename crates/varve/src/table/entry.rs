@@ -1,0 +1,224 @@
+//! Changes of secondary entries, each in one mini-transaction together with its undo record (UNDO-1). When
+//! they are made, and in which order, is said in `write` (SEC-1, SEC-2, GAP-1).
+
+use crate::base::{Error, Result, RollPtr};
+use crate::catalog::{DELETED, ENTRY_LEN, EntryRecord, OpenIndex, OpenTable, REVIVED, entry_state};
+use crate::mtr::Mtr;
+use crate::page::{PageOp, max_record, record_cost};
+use crate::row::{Datum, RowRef};
+use crate::txn::Transaction;
+use crate::undo::{Previous, RowDiff, UndoKind};
+
+use super::undo::{RecordChange, append_undo, encode_undo};
+use super::unique::{Conflict, find_conflict};
+use super::version::read_leaf;
+use super::write::{MAX_MTR, OnDuplicate};
+
+/// After so many the entry that is in the way is damage.
+const MOST_TRIES: u32 = 1000;
+
+/// Inserts a secondary entry, or un-delete-marks the one with the same key. `unique`: the length of the part
+/// of the key that must not occur twice, and how a row that has it already is locked.
+pub(super) fn insert_entry(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    index: &OpenIndex,
+    key: &[u8],
+    unique: Option<(usize, OnDuplicate)>,
+    pk_len: u16,
+) -> Result<()> {
+    let Some((unique_len, on_duplicate)) = unique else {
+        while put_entry(trx, table, index, key, pk_len)? == Set::KeptOut {
+            trx.wait_to_insert(index.id, key)?;
+        }
+        return Ok(());
+    };
+    let core = trx.core().clone();
+    let (mut before, mut tries) = (None, 0);
+    loop {
+        let stripe = core.unique_stripe(index.id, &key[..unique_len]).lock();
+        let Some(conflict) = find_conflict(trx, index, key, unique_len)? else {
+            let put = put_entry(trx, table, index, key, pk_len);
+            drop(stripe);
+            if put? != Set::KeptOut {
+                return Ok(());
+            }
+            trx.wait_to_insert(index.id, key)?;
+            continue;
+        };
+        drop(stripe);
+        if conflict.is_duplicate(trx, table, index, on_duplicate.mode())? {
+            return Err(Error::DuplicateKey {
+                index: index.name.clone(),
+            });
+        }
+        let is_same = |before: &Conflict| conflict.is_same(before);
+        tries = if before.as_ref().is_some_and(is_same) {
+            tries + 1
+        } else {
+            0
+        };
+        if tries > MOST_TRIES {
+            return Err(conflict.damage(index));
+        }
+        before = Some(conflict);
+    }
+}
+
+/// Makes the entry live, unless it is kept out.
+fn put_entry(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    index: &OpenIndex,
+    key: &[u8],
+    pk_len: u16,
+) -> Result<Set> {
+    let limit = max_record(index.tree.page_size());
+    let room = record_cost(key.len(), ENTRY_LEN);
+    if room > limit {
+        return Err(Error::TooLarge {
+            what: format!("a key of index {}", index.name),
+            size: room,
+            limit,
+        });
+    }
+    loop {
+        let change = RecordChange::insert(UndoKind::EntryInsert, index.id, key);
+        let id = encode_undo(trx, table, &change)?;
+        let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
+        let mut pos = index.tree.latch_leaf_exclusive(&mut mtr, key, room)?;
+        if pos.found {
+            drop(mtr);
+            match set_entry(trx, table, index, UndoKind::EntryUnmark, key)? {
+                Set::Absent => continue,
+                set => return Ok(set),
+            }
+        }
+        if trx.is_kept_out(index.id, key) {
+            return Ok(Set::KeptOut);
+        }
+        let undo_page = trx
+            .undo_mut()
+            .latch(&mut mtr, table.id(), UndoKind::EntryInsert)?;
+        let entry = EntryRecord {
+            flags: 0,
+            trx: id,
+            clustered_key_len: pk_len,
+        };
+        pos.insert(&mut mtr, key, &entry.encode());
+        append_undo(trx, &mut mtr, undo_page, table.id(), UndoKind::EntryInsert);
+        mtr.commit();
+        return Ok(Set::Done);
+    }
+}
+
+/// Delete-marks or un-delete-marks the entry with this key (SEC-2: under the row's exclusive lock).
+fn set_entry(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    index: &OpenIndex,
+    kind: UndoKind,
+    key: &[u8],
+) -> Result<Set> {
+    let unmark = kind == UndoKind::EntryUnmark;
+    let mut payload = Vec::new();
+    loop {
+        if !read_leaf(index, key, &mut payload)? {
+            return Ok(Set::Absent);
+        }
+        let old = EntryRecord::decode(&payload)
+            .ok_or_else(|| index.damage_at(key, "an entry", format!("{} bytes", payload.len())))?;
+        if old.is_deleted() != unmark {
+            let (expected, found) = match unmark {
+                true => ("a delete-marked entry", "a live one"),
+                false => ("a live entry", "a delete-marked one"),
+            };
+            return Err(index.damage_at(key, expected, found));
+        }
+        let previous = Previous {
+            trx: old.trx,
+            flags: old.flags,
+            roll_ptr: RollPtr::default(),
+            diff: RowDiff::default(),
+        };
+        let change = RecordChange {
+            kind,
+            index: index.id,
+            key,
+            previous: Some(previous),
+            pages: &[],
+            frees: &[],
+        };
+        let id = encode_undo(trx, table, &change)?;
+        let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
+        let pos = index.tree.latch_leaf_exclusive(&mut mtr, key, 0)?;
+        if !pos.found || pos.payload(&mtr) != &payload[..] {
+            // Purge removed it meanwhile.
+            continue;
+        }
+        if unmark && trx.is_kept_out(index.id, key) {
+            return Ok(Set::KeptOut);
+        }
+        let undo_page = trx.undo_mut().latch(&mut mtr, table.id(), kind)?;
+        let flags = if unmark { REVIVED } else { DELETED };
+        mtr.op(
+            pos.h,
+            PageOp::PatchPayload {
+                slot: pos.slot,
+                off: 0,
+                bytes: &entry_state(flags, id),
+            },
+        );
+        append_undo(trx, &mut mtr, undo_page, table.id(), kind);
+        mtr.commit();
+        return Ok(Set::Done);
+    }
+}
+
+/// Delete-marks an entry that must exist.
+pub(super) fn delete_mark_entry(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    index: &OpenIndex,
+    key: &[u8],
+) -> Result<()> {
+    match set_entry(trx, table, index, UndoKind::EntryDeleteMark, key)? {
+        Set::Done => Ok(()),
+        Set::KeptOut => unreachable!("gap locks keep nobody from killing an entry"),
+        Set::Absent => Err(index.damage_at(key, "the entry of a live row", "none")),
+    }
+}
+
+/// What became of a change to an entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Set {
+    Done,
+    /// There was none.
+    Absent,
+    /// Somebody's gap lock forbids to make it live; nothing happened.
+    KeptOut,
+}
+
+/// Delete-marks the entry of the old row and inserts that of the new one, if their keys differ.
+pub(super) fn move_entry(
+    trx: &mut Transaction,
+    table: &OpenTable,
+    index: &OpenIndex,
+    old: &RowRef<'_>,
+    new: &[Datum<'_>],
+    pk: &[u8],
+) -> Result<()> {
+    let mut old_key = Vec::new();
+    index.codec.encode_row(old, &mut old_key)?;
+    let mut new_key = Vec::new();
+    index.codec.encode_columns(new, &mut new_key)?;
+    if old_key == new_key {
+        return Ok(());
+    }
+    let unique = index.unique && !index.codec.has_null(new);
+    let unique = unique.then_some((new_key.len(), OnDuplicate::LockShared));
+    old_key.extend_from_slice(pk);
+    new_key.extend_from_slice(pk);
+    delete_mark_entry(trx, table, index, &old_key)?;
+    insert_entry(trx, table, index, &new_key, unique, pk.len() as u16)
+}
