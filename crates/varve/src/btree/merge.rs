@@ -1,6 +1,7 @@
 //! Merging: a page that has become nearly empty joins a neighbour under the same parent.
 //!
-//! Pages are never rebalanced by moving single records: a page between a third full and full is left alone.
+//! Pages are not rebalanced by moving single records: a page between a third full and full is left alone (but
+//! for the full leaves of dense trees, `shift`).
 
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -58,6 +58,8 @@
 //! descending runs, also several in one index, leave full pages behind. Leaf separators are cut to
 //! the shortest string that separates.
 //!
+//! In a tree whose pages are not redo-logged a full leaf first gives records to a neighbour (`shift`).
+//!
 //! # Merging
 //!
 //! [`Tree::maybe_merge`] takes parent, left and right page and moves the right one's records into the left
@@ -91,6 +93,7 @@ mod leaf;
 mod merge;
 mod plan;
 mod removal;
+mod shift;
 mod split;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -140,6 +143,8 @@ impl Seek {
 pub struct TreeCounters {
     pub splits: AtomicU64,
     pub merges: AtomicU64,
+    /// Leaves that gave records to a neighbour instead of being split.
+    pub shifts: AtomicU64,
     /// Descents that arrived at a page that had changed meanwhile, and started again.
     pub restarts: AtomicU64,
 }
@@ -154,6 +159,8 @@ pub struct Tree {
     /// The longest key and, of key and payload together, record, in bytes.
     max_key: usize,
     max_record: usize,
+    /// Full leaves give records to a neighbour before they are split (`shift`).
+    is_dense: bool,
     /// Where the root was found last.
     root_hint: PageHint,
 }
@@ -170,15 +177,18 @@ impl Tree {
             env,
             max_key: max_key(page_size),
             max_record: max_record(page_size),
+            is_dense: false,
             root_hint: PageHint::unknown(),
         }
     }
 
-    /// A tree of the history store: its records are those of other trees and somewhat longer.
+    /// A tree of the history store: its records are those of other trees and somewhat longer, and its pages,
+    /// which are not redo-logged, are kept fuller.
     pub fn of_versions(self) -> Tree {
         Tree {
             max_key: self.max_key + VERSION_KEY_BYTES,
             max_record: self.max_record + VERSION_BYTES,
+            is_dense: true,
             ..self
         }
     }

@@ -137,6 +137,95 @@ pub(super) fn plan_joint(p: SlottedRef<'_>, child: usize, between: &[u8]) -> Opt
     Some(SplitPlan { keep, separator })
 }
 
+/// Records that go from one of two neighbouring leaves to the other.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ShiftPlan {
+    pub moved: Moved,
+    /// The new one between the two.
+    pub separator: Vec<u8>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Moved {
+    /// The left page's from this slot on.
+    Right(usize),
+    /// The right page's below this slot.
+    Left(usize),
+}
+
+/// How to make two neighbouring leaves equally full, one of which has no `room` for `key`, which is to be
+/// inserted. `None` if that would not leave both of them some room, or if insertions come in a run: that
+/// leaves full pages behind by itself.
+pub(super) fn plan_shift(
+    left: SlottedRef<'_>,
+    right: SlottedRef<'_>,
+    key: &[u8],
+    room: usize,
+) -> Option<ShiftPlan> {
+    let is_left_full = left.high().is_some_and(|high| key < high);
+    let (full, other) = if is_left_full {
+        (left, right)
+    } else {
+        (right, left)
+    };
+    let (n, pos) = (full.n_slots(), full.search(key).err()?);
+    if run_boundary(full, Some(pos)).is_some() {
+        return None;
+    }
+    let (most, least) = (full.used_space() + room, other.used_space());
+    if most + least + full.capacity() / 8 > 2 * full.capacity() {
+        return None;
+    }
+    // So many bytes go, from the end next to the other page on.
+    let mut excess = most.checked_sub(least)? / 2;
+    let slots: &mut dyn Iterator<Item = usize> = match is_left_full {
+        true => &mut (1..n).rev(),
+        false => &mut (0..n.saturating_sub(1)),
+    };
+    let goes = |slot: &usize| {
+        let left = excess.checked_sub(full.cost(*slot));
+        left.map(|left| excess = left).is_some()
+    };
+    let last = slots.take_while(goes).last()?;
+    let keep = if is_left_full { last } else { last + 1 };
+    let separator = separator(full, keep, Some(Incoming { key, pos }))?;
+    let (own, moved) = if is_left_full {
+        (0..keep, keep..n)
+    } else {
+        (keep..n, 0..keep)
+    };
+    let (in_left, in_right) = if key < &separator[..] {
+        (room, 0)
+    } else {
+        (0, room)
+    };
+    let high = right.high();
+    let prefixes = [
+        common_prefix_len(left.low(), &separator),
+        high.map_or(0, |high| common_prefix_len(&separator, high)),
+    ];
+    let all = |p: SlottedRef<'_>| 0..p.n_slots();
+    let [left_size, right_size] = match is_left_full {
+        true => [
+            size_under(left, own, left.low(), Some(&separator)),
+            size_under(right, all(right), &separator, high)
+                + records_under(left, moved, prefixes[1]),
+        ],
+        false => [
+            size_under(left, all(left), left.low(), Some(&separator))
+                + records_under(right, moved, prefixes[0]),
+            size_under(right, own, &separator, high),
+        ],
+    };
+    let fits = left_size + in_left <= full.capacity() && right_size + in_right <= full.capacity();
+    let moved = if is_left_full {
+        Moved::Right(keep)
+    } else {
+        Moved::Left(keep)
+    };
+    fits.then_some(ShiftPlan { moved, separator })
+}
+
 /// The boundary that suits a run of insertions, if the page's last one was next to this one. A run that began
 /// near the wrong end of the page would leave a page with next to nothing behind, each time: then the middle
 /// is better.

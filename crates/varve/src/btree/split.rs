@@ -126,7 +126,7 @@ impl Tree {
         room: usize,
     ) -> Result<Outcome> {
         let mut mtr = self.begin_split(top - level)?;
-        let Some(path) = self.latch_path(&mut mtr, key, highest, top, level)? else {
+        let Some(mut path) = self.latch_path(&mut mtr, key, highest, top, level)? else {
             return Ok(Outcome::Stale);
         };
         let p = SlottedRef::new(mtr.bytes(path.last));
@@ -134,6 +134,13 @@ impl Tree {
         if p.free_space() >= room || !alone {
             return Ok(Outcome::Done);
         }
+        if let (0, true, Some(&(parent, _, slot))) = (level, self.is_dense, path.above.last())
+            && self.shift(&mut mtr, (parent, slot), &mut path.last, key, room)?
+        {
+            mtr.commit();
+            return Ok(Outcome::Done);
+        }
+        let p = SlottedRef::new(mtr.bytes(path.last));
         let Some(plan) = plan_split(p, key) else {
             let what = format!("a record of index {}", self.index);
             let limit = p.free_space();

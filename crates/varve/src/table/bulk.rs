@@ -25,9 +25,7 @@ use crate::undo::UndoKind;
 use super::entry::insert_entry;
 use super::external::{row_limit, store_row};
 use super::undo::{RecordChange, append_undo, encode_undo, write_undo};
-use super::write::{
-    MAX_MTR, OnDuplicate, encode_key, insert_clustered, insert_row, whole,
-};
+use super::write::{MAX_MTR, OnDuplicate, encode_key, insert_clustered, insert_row, whole};
 
 /// Redo of an inserted record and its undo record, beside the key and the payload: the heads of the
 /// operations.

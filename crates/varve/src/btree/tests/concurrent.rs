@@ -19,6 +19,7 @@ struct Load {
     key_len: usize,
     /// Fewer would mean that the load does not test what it is for.
     least_merges: u64,
+    is_dense: bool,
 }
 
 /// Key number `i`: spread over the key space; eight neighbours share a long beginning, so separators are
@@ -103,6 +104,7 @@ impl Drop for StopAtEnd<'_> {
 fn run(load: &Load, seed: u64) -> TreeReport {
     println!("seed {seed}");
     let f = Fixture::new(load.page_size, load.frames);
+    let f = if load.is_dense { f.dense() } else { f };
     let mut permanent = Model::new();
     for i in (0..load.keys).filter(|&i| stays(i)) {
         put(&f.tree, &key(load, i), b"stays");
@@ -138,10 +140,9 @@ fn run(load: &Load, seed: u64) -> TreeReport {
     let report = f.check_is(&model);
     let c = &f.tree.counters;
     let (splits, merges) = (c.splits.load(Relaxed), c.merges.load(Relaxed));
-    println!(
-        "{splits} splits, {merges} merges, {} restarts",
-        c.restarts.load(Relaxed)
-    );
+    let (shifts, restarts) = (c.shifts.load(Relaxed), c.restarts.load(Relaxed));
+    println!("{splits} splits, {merges} merges, {shifts} shifts, {restarts} restarts");
+    assert_eq!(shifts > 0, load.is_dense);
     assert!(merges >= load.least_merges, "only {merges} merges");
     assert_eq!(
         f.used_pages(),
@@ -162,6 +163,7 @@ fn writers_readers_and_scans_on_a_high_tree_in_a_small_pool() {
             keys: 24_000,
             key_len: 700,
             least_merges: 500,
+            is_dense: false,
         },
         1,
     );
@@ -182,10 +184,29 @@ fn writers_readers_and_scans_on_a_tree_that_splits_at_several_levels() {
             keys: 6000,
             key_len: max_key(4096) - 8,
             least_merges: 500,
+            is_dense: false,
         },
         3,
     );
     assert!(report.height >= 5, "only {} levels", report.height);
+}
+
+/// Leaves give records to their neighbours while others read and change both.
+#[test]
+fn writers_readers_and_scans_on_a_dense_tree() {
+    run(
+        &Load {
+            page_size: 4096,
+            frames: 256,
+            writers: 6,
+            steps: 8000,
+            keys: 20_000,
+            key_len: 100,
+            least_merges: 100,
+            is_dense: true,
+        },
+        4,
+    );
 }
 
 /// BT-3 and BT-5: threads that took latches in another order, or searched with some held, would wait for
@@ -201,6 +222,7 @@ fn writers_readers_and_scans_on_few_hot_pages() {
             keys: 2000,
             key_len: 30,
             least_merges: 1,
+            is_dense: false,
         },
         2,
     );

@@ -130,6 +130,12 @@ impl Fixture {
         }
     }
 
+    /// The same with a dense tree.
+    fn dense(mut self) -> Fixture {
+        Arc::get_mut(&mut self.tree).expect("nobody else").is_dense = true;
+        self
+    }
+
     /// Pages that the tree has, by the allocation pages.
     fn used_pages(&self) -> u64 {
         let used = self.tree.space.used_pages(&self.env).expect("a count");

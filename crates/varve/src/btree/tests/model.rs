@@ -46,6 +46,7 @@ enum Step {
 #[derive(Clone, Debug)]
 struct Case {
     page_size: usize,
+    is_dense: bool,
     steps: Vec<Step>,
 }
 
@@ -81,7 +82,11 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn case() -> impl Strategy<Value = Case> {
     let page_size = prop_oneof![5 => Just(4096), 1 => Just(16 << 10), 1 => Just(64 << 10)];
-    (page_size, vec(step(), 1..120)).prop_map(|(page_size, steps)| Case { page_size, steps })
+    (page_size, any::<bool>(), vec(step(), 1..120)).prop_map(|(page_size, is_dense, steps)| Case {
+        page_size,
+        is_dense,
+        steps,
+    })
 }
 
 /// What a case did.
@@ -90,6 +95,7 @@ struct Reached {
     height: Cell<u32>,
     splits: Cell<u64>,
     merges: Cell<u64>,
+    shifts: Cell<u64>,
 }
 
 pub(super) struct Run {
@@ -102,10 +108,14 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) fn new(page_size: usize, frames: usize) -> Run {
+        Run::on(Fixture::new(page_size, frames))
+    }
+
+    fn on(f: Fixture) -> Run {
         Run {
-            f: Fixture::new(page_size, frames),
+            page_size: f.tree.page_size(),
+            f,
             model: Model::new(),
-            page_size,
             payloads: 0,
         }
     }
@@ -272,7 +282,8 @@ impl Run {
 fn a_tree_behaves_like_a_sorted_map() {
     let reached = Reached::default();
     try_cases(150, case(), |case| {
-        let mut run = Run::new(case.page_size, 96);
+        let f = Fixture::new(case.page_size, 96);
+        let mut run = Run::on(if case.is_dense { f.dense() } else { f });
         case.steps.iter().for_each(|step| run.step(step));
         let report = run.f.check_is(&run.model);
         reached.height.set(reached.height.get().max(report.height));
@@ -282,12 +293,10 @@ fn a_tree_behaves_like_a_sorted_map() {
         let counters = &run.f.tree.counters;
         reached.splits.update(|n| n + counters.splits.load(Relaxed));
         reached.merges.update(|n| n + counters.merges.load(Relaxed));
+        reached.shifts.update(|n| n + counters.shifts.load(Relaxed));
     });
-    let (height, splits, merges) = (
-        reached.height.get(),
-        reached.splits.get(),
-        reached.merges.get(),
-    );
-    println!("{height} levels, {splits} splits, {merges} merges");
-    assert!(height >= 3 && splits > 3000 && merges > 3000);
+    let (height, shifts) = (reached.height.get(), reached.shifts.get());
+    let (splits, merges) = (reached.splits.get(), reached.merges.get());
+    println!("{height} levels, {splits} splits, {merges} merges, {shifts} shifts");
+    assert!(height >= 3 && splits > 3000 && merges > 3000 && shifts > 100);
 }

@@ -3,6 +3,8 @@
 use super::descend::{Aim, Located, child_at};
 use super::*;
 use crate::page::{max_key, max_record};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 
 /// BT-6: the second search for a leaf does without its fences; after a split or a merge they are looked at
 /// again.
@@ -385,4 +387,25 @@ fn only_runs_have_hints() {
     ] {
         assert_eq!(hint_after(n), goes_on, "{n}");
     }
+}
+
+/// Insertions in random order leave the leaves of a dense tree fuller, also if records are of all lengths.
+#[test]
+fn dense_trees_take_fewer_pages() {
+    let leaves = |f: Fixture| {
+        let mut model = Model::new();
+        let mut rng = SmallRng::seed_from_u64(1);
+        for i in 0..20_000u64 {
+            let key = rng.random::<u64>().to_be_bytes();
+            let payload = vec![i as u8; 40 + (i % 7 * 30) as usize];
+            put_in_both(&f.tree, &mut model, key.to_vec(), payload);
+        }
+        let report = f.check_is(&model);
+        assert_eq!(f.used_pages(), report.leaf_pages + report.inner_pages);
+        report.leaf_pages
+    };
+    let plain = leaves(Fixture::new(4096, 1024));
+    let dense = leaves(Fixture::new(4096, 1024).dense());
+    println!("{plain} leaves, dense {dense}");
+    assert!(dense * 8 < plain * 7);
 }
