@@ -61,4 +61,4 @@ mod version;
 
 pub use keeper::History;
 pub use store::{Amount, HISTORY_FILE, Put, Store, SweepPlace, version_in};
-pub use version::{HEAD, Kind, Members, VersionOf};
+pub use version::{Kind, Members, VersionOf, head_len};

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use varve_sim::try_cases;
 
 use super::store::Found;
-use super::version::behind_versions;
+use super::version::{behind_versions, decode, encode};
 use super::*;
 use crate::base::{Error, FIRST_HISTORY_SPACE, IndexId, SpaceId, TrxNo};
 use crate::btree::SharedLeaf;
@@ -527,6 +527,38 @@ fn keys_in_pieces() {
                 let pieces = VersionOf::split(&stored[..cut], &stored[cut..]).expect("a key");
                 assert_eq!(pieces.to_vec(), key);
                 assert_eq!(pieces.compare_behind(n, &other[n..]), key.cmp(other));
+            }
+        }
+    }
+}
+
+/// Versions are what they were, whatever their numbers are; what is cut off or altered is none, or another
+/// one, and nothing worse.
+#[test]
+fn versions_are_encoded_and_decoded() {
+    let numbers = [0, 1, 255, 256, 65_535, 1 << 16, 1 << 24, (1 << 56) - 1].map(TrxNo);
+    let pairs = numbers
+        .iter()
+        .flat_map(|least| numbers.map(|greatest| (*least, greatest)));
+    for (least, greatest) in pairs.filter(|(least, greatest)| least <= greatest) {
+        let members = Members { least, greatest };
+        for (kind, record) in [
+            (Kind::Record, &b"a record of some length"[..]),
+            (Kind::Record, b""),
+            (Kind::Damaged, b""),
+        ] {
+            let mut payload = Vec::new();
+            encode(members, kind, record, &mut payload);
+            let version = decode(&payload).expect("a version");
+            assert_eq!((version.members, version.kind), (members, kind));
+            assert_eq!(version.record, record);
+            assert_eq!(head_len(&payload), payload.len() - record.len());
+            for cut in 0..head_len(&payload) {
+                assert!(decode(&payload[..cut]).is_none());
+            }
+            for first in 0..=255 {
+                payload[0] = first;
+                let _ = decode(&payload);
             }
         }
     }

@@ -2,17 +2,26 @@
 //!
 //! A version of the record with key `k` has the key `k` and, behind it, the number of the transaction that
 //! superseded it, 8 bytes big-endian. Keys of an index are prefix-free (KEY-2), so the versions of a key
-//! stand together, the oldest first, and in the order of the index. The payload is the least and the greatest
-//! member that the version was copied for, 8 bytes little-endian each, a byte that says what the version is,
-//! and the record as its tree had it.
+//! stand together, the oldest first, and in the order of the index. The payload:
+//!
+//! | bytes | |
+//! |---|---|
+//! | 1 | what the version is (bit 0), whether it has two numbers (bit 1), how many bytes each has (bits 2 to 4) |
+//! | 1 to 7 | the greatest member that it was copied for, little-endian |
+//! | as many | the least one, if it is another |
+//! | | the record as its tree had it |
 
 use std::cmp::Ordering;
 
 use crate::base::TrxNo;
 use crate::page::{VERSION_BYTES, VERSION_KEY_BYTES};
 
-/// What stands before the record in a version's payload.
-pub const HEAD: usize = VERSION_BYTES - VERSION_KEY_BYTES;
+const DAMAGED: u8 = 1;
+const PAIR: u8 = 2;
+const LEN_SHIFT: u32 = 2;
+/// Of a transaction's number; as many as rows and undo have for it.
+const NUMBER_BYTES: usize = 7;
+const _: () = assert!(VERSION_KEY_BYTES + 1 + 2 * NUMBER_BYTES == VERSION_BYTES);
 
 /// What a version is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -142,28 +151,62 @@ pub fn split_key(key: &[u8]) -> Option<(&[u8], TrxNo)> {
 }
 
 pub fn encode(members: Members, kind: Kind, record: &[u8], out: &mut Vec<u8>) {
+    let Members { least, greatest } = members;
+    let len = (8 - greatest.0.leading_zeros() as usize / 8).max(1);
+    assert!(len <= NUMBER_BYTES, "{greatest} is no transaction's number");
+    let is_pair = least != greatest;
     out.clear();
-    out.extend_from_slice(&members.least.0.to_le_bytes());
-    out.extend_from_slice(&members.greatest.0.to_le_bytes());
-    out.push(kind as u8);
+    out.push((kind as u8) | if is_pair { PAIR } else { 0 } | ((len as u8) << LEN_SHIFT));
+    out.extend_from_slice(&greatest.0.to_le_bytes()[..len]);
+    if is_pair {
+        out.extend_from_slice(&least.0.to_le_bytes()[..len]);
+    }
     out.extend_from_slice(record);
 }
 
+/// How much of a version's payload stands before the record.
+#[inline]
+pub fn head_len(payload: &[u8]) -> usize {
+    let first = payload.first().copied().unwrap_or(0);
+    let numbers = if first & PAIR != 0 { 2 } else { 1 };
+    1 + numbers * (first >> LEN_SHIFT) as usize
+}
+
 /// `None` if it is no version's payload.
+#[inline]
 pub fn decode(payload: &[u8]) -> Option<Version<'_>> {
-    let (head, record) = payload.split_at_checked(HEAD)?;
-    let number = |at: usize| Some(TrxNo(u64::from_le_bytes(*head[at..].first_chunk()?)));
-    let kind = match head[HEAD - 1] {
+    let first = *payload.first()?;
+    let len = (first >> LEN_SHIFT) as usize;
+    if !(1..=NUMBER_BYTES).contains(&len) {
+        return None;
+    }
+    let record = payload.get(head_len(payload)..)?;
+    let number = |at: usize| {
+        let word = match payload[at..].first_chunk() {
+            Some(word) => u64::from_le_bytes(*word),
+            None => short_word(&payload[at..]),
+        };
+        TrxNo(word & u64::MAX >> (64 - 8 * len))
+    };
+    let greatest = number(1);
+    let least = match first & PAIR {
+        0 => greatest,
+        _ => number(1 + len),
+    };
+    let kind = match first & DAMAGED {
         0 => Kind::Record,
-        1 => Kind::Damaged,
-        _ => return None,
+        _ => Kind::Damaged,
     };
     Some(Version {
-        members: Members {
-            least: number(0)?,
-            greatest: number(8)?,
-        },
+        members: Members { least, greatest },
         kind,
         record,
     })
+}
+
+#[cold]
+fn short_word(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(word)
 }

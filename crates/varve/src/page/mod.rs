@@ -63,7 +63,7 @@ pub const fn max_key(page_size: usize) -> usize {
 /// Bytes that the history store adds to the key of a row or an entry, and to both key and payload: what fits
 /// into a tree of a table has a place in the store (`history`).
 pub const VERSION_KEY_BYTES: usize = 8;
-pub const VERSION_BYTES: usize = VERSION_KEY_BYTES + 17;
+pub const VERSION_BYTES: usize = VERSION_KEY_BYTES + 15;
 
 const _: () = {
     let mut size = MIN_PAGE_SIZE;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::base::{Result, TrxId};
 use crate::btree::Seek;
 use crate::catalog::{EntryRecord, RowRecord};
-use crate::history::HEAD as VERSION_HEAD;
+use crate::history::head_len;
 use crate::page::{SlottedRef, VERSION_KEY_BYTES, record_parts};
 use crate::txn::{Transaction, Visibility};
 
@@ -180,7 +180,7 @@ impl Batch {
             return (&self.prefix, suffix, payload);
         };
         let suffix = &suffix[..suffix.len() - VERSION_KEY_BYTES];
-        let payload = payload.start + VERSION_HEAD..payload.end;
+        let payload = payload.start + head_len(&self.bytes[payload.clone()])..payload.end;
         (self.past[past].of(&self.bytes), suffix, payload)
     }
 
