@@ -32,7 +32,8 @@ pub(super) struct Item {
 impl Item {
     #[inline]
     pub(super) fn of(self, bytes: &[u8]) -> &[u8] {
-        &bytes[self.at as usize..][..self.len as usize]
+        let at = self.at as usize;
+        &bytes[at..at + self.len as usize]
     }
 }
 
@@ -157,31 +158,32 @@ impl Batch {
     }
 
     /// The `n`-th of them, from 0: its key in two pieces, and where its payload is in `bytes`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn record(&self, n: usize) -> Option<(&[u8], &[u8], Range<usize>)> {
         let item = *self.items.get(self.next + n)?;
-        let (suffix, payload) = record_parts(item.of(&self.bytes));
-        let end = item.at as usize + item.len as usize;
-        let payload = end - payload.len()..end;
-        match self.past.is_empty() {
-            true => Some((&self.prefix, suffix, payload)),
-            false => Some(self.record_or_version(item, suffix, payload)),
+        if item.leaf != 0 {
+            return Some(self.version(item));
         }
+        let (suffix, payload) = self.parts(item);
+        Some((&self.prefix, suffix, payload))
     }
 
-    /// The same where some come from the history store.
-    fn record_or_version<'a>(
-        &'a self,
-        item: Item,
-        suffix: &'a [u8],
-        payload: Range<usize>,
-    ) -> (&'a [u8], &'a [u8], Range<usize>) {
-        let Some(past) = (item.leaf as usize).checked_sub(1) else {
-            return (&self.prefix, suffix, payload);
-        };
+    /// The same of one that comes from the history store; apart, so that others do not pay for it.
+    #[inline(never)]
+    fn version(&self, item: Item) -> (&[u8], &[u8], Range<usize>) {
+        let (suffix, payload) = self.parts(item);
         let suffix = &suffix[..suffix.len() - VERSION_KEY_BYTES];
         let payload = payload.start + head_len(&self.bytes[payload.clone()])..payload.end;
-        (self.past[past].of(&self.bytes), suffix, payload)
+        let prefix = self.past[item.leaf as usize - 1].of(&self.bytes);
+        (prefix, suffix, payload)
+    }
+
+    /// An item's key suffix, and where its payload is.
+    #[inline(always)]
+    fn parts(&self, item: Item) -> (&[u8], Range<usize>) {
+        let (suffix, payload) = record_parts(item.of(&self.bytes));
+        let end = item.at as usize + item.len as usize;
+        (suffix, end - payload.len()..end)
     }
 
     /// The next `n` of them have had their turn.
@@ -190,7 +192,7 @@ impl Batch {
     }
 
     /// The `n`-th of them: makes `key` its key, and returns where its payload is.
-    #[inline]
+    #[inline(always)]
     pub(super) fn look(&self, n: usize, key: &mut Vec<u8>) -> Option<Range<usize>> {
         let (prefix, suffix, payload) = self.record(n)?;
         key.clear();
