@@ -163,10 +163,9 @@ pub(super) fn plan_shift(
     room: usize,
 ) -> Option<ShiftPlan> {
     let is_left_full = left.high().is_some_and(|high| key < high);
-    let (full, other) = if is_left_full {
-        (left, right)
-    } else {
-        (right, left)
+    let (full, other) = match is_left_full {
+        true => (left, right),
+        false => (right, left),
     };
     let (n, pos) = (full.n_slots(), full.search(key).err()?);
     if run_boundary(full, Some(pos)).is_some() {
@@ -187,43 +186,44 @@ pub(super) fn plan_shift(
         left.map(|left| excess = left).is_some()
     };
     let last = slots.take_while(goes).last()?;
-    let keep = if is_left_full { last } else { last + 1 };
+    let keep = last + usize::from(!is_left_full);
+    let moved = match is_left_full {
+        true => Moved::Right(keep),
+        false => Moved::Left(keep),
+    };
     let separator = separator(full, keep, Some(Incoming { key, pos }))?;
-    let (own, moved) = if is_left_full {
-        (0..keep, keep..n)
-    } else {
-        (keep..n, 0..keep)
-    };
-    let (in_left, in_right) = if key < &separator[..] {
-        (room, 0)
-    } else {
-        (0, room)
-    };
-    let high = right.high();
-    let prefixes = [
-        common_prefix_len(left.low(), &separator),
-        high.map_or(0, |high| common_prefix_len(&separator, high)),
-    ];
-    let all = |p: SlottedRef<'_>| 0..p.n_slots();
-    let [left_size, right_size] = match is_left_full {
-        true => [
-            size_under(left, own, left.low(), Some(&separator)),
-            size_under(right, all(right), &separator, high)
-                + records_under(left, moved, prefixes[1]),
-        ],
-        false => [
-            size_under(left, all(left), left.low(), Some(&separator))
-                + records_under(right, moved, prefixes[0]),
-            size_under(right, own, &separator, high),
-        ],
-    };
-    let fits = left_size + in_left <= full.capacity() && right_size + in_right <= full.capacity();
-    let moved = if is_left_full {
-        Moved::Right(keep)
-    } else {
-        Moved::Left(keep)
-    };
+    let mut sizes = sizes_after_shift(left, right, &moved, &separator);
+    sizes[usize::from(key >= &separator[..])] += room;
+    let fits = sizes.iter().all(|size| *size <= full.capacity());
     fits.then_some(ShiftPlan { moved, separator })
+}
+
+/// Bytes that two neighbouring leaves take then, fences included.
+fn sizes_after_shift(
+    left: SlottedRef<'_>,
+    right: SlottedRef<'_>,
+    moved: &Moved,
+    separator: &[u8],
+) -> [usize; 2] {
+    let (low, high) = (left.low(), right.high());
+    let (l, r) = (left.n_slots(), right.n_slots());
+    match *moved {
+        Moved::Right(keep) => {
+            let prefix = high.map_or(0, |high| common_prefix_len(separator, high));
+            let gets = records_under(left, keep..l, prefix);
+            [
+                size_under(left, 0..keep, low, Some(separator)),
+                size_under(right, 0..r, separator, high) + gets,
+            ]
+        }
+        Moved::Left(keep) => {
+            let gets = records_under(right, 0..keep, common_prefix_len(low, separator));
+            [
+                size_under(left, 0..l, low, Some(separator)) + gets,
+                size_under(right, keep..r, separator, high),
+            ]
+        }
+    }
 }
 
 /// The boundary that suits a run of insertions, if the page's last one was next to this one. A run that began

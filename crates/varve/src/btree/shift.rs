@@ -38,40 +38,29 @@ impl Tree {
         key: &[u8],
         room: usize,
     ) -> Result<bool> {
-        if let Some(right) = self.latch_leaf_under(mtr, parent, slot + 1)? {
+        let child = |mtr: &Mtr<'_>, slot| child_at(SlottedRef::new(mtr.bytes(parent)), slot);
+        if let Some(no) = child(mtr, slot + 1) {
+            let right = self.latch_child_page(mtr, parent, slot + 1, no, 0)?;
             let pair = Pair { left: *leaf, right };
             if self.shift_between(mtr, (parent, slot + 1), pair, key, room) {
                 return Ok(true);
             }
             mtr.release(right);
         }
-        if slot == 0 {
+        let before = slot.checked_sub(1).and_then(|before| child(mtr, before));
+        let (Some(before), Some(no)) = (before, child(mtr, slot)) else {
             return Ok(false);
-        }
+        };
         // BT-3
         mtr.release(*leaf);
-        let left = self.latch_leaf_under(mtr, parent, slot - 1)?;
-        let again = self.latch_leaf_under(mtr, parent, slot)?;
-        *leaf = again.expect("it was there");
-        let left = left.expect("it is before one that is there");
+        let left = self.latch_child_page(mtr, parent, slot - 1, before, 0)?;
+        *leaf = self.latch_child_page(mtr, parent, slot, no, 0)?;
         let pair = Pair { left, right: *leaf };
         if self.shift_between(mtr, (parent, slot), pair, key, room) {
             return Ok(true);
         }
         mtr.release(left);
         Ok(false)
-    }
-
-    fn latch_leaf_under(
-        &self,
-        mtr: &mut Mtr<'_>,
-        parent: PageHandle,
-        slot: usize,
-    ) -> Result<Option<PageHandle>> {
-        let Some(no) = child_at(SlottedRef::new(mtr.bytes(parent)), slot) else {
-            return Ok(None);
-        };
-        self.latch_child_page(mtr, parent, slot, no, 0).map(Some)
     }
 
     /// The same between two leaves, of which the right one is child `slot` of `parent`.

@@ -141,6 +141,10 @@ impl Tree {
             return Ok(Outcome::Done);
         }
         let p = SlottedRef::new(mtr.bytes(path.last));
+        // It may have been let go meanwhile.
+        if p.free_space() >= room {
+            return Ok(Outcome::Done);
+        }
         let Some(plan) = plan_split(p, key) else {
             let what = format!("a record of index {}", self.index);
             let limit = p.free_space();
