@@ -67,6 +67,55 @@ fn a_scan_backward_goes_on_after_a_rollback_to_a_savepoint() {
     }
 }
 
+/// What a leaf lacks may be any number of versions: a scan takes them by parts, and none twice.
+#[test]
+fn a_scan_over_a_table_of_which_nothing_is_left() {
+    const ROWS: i64 = 12_000;
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options()).unwrap();
+    let def = TableDef::new("h/t")
+        .column("id", ColumnType::i64())
+        .column("v", ColumnType::Bytes(200))
+        .primary(&["id"]);
+    let table = db.create_table(&def).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    for id in 0..ROWS {
+        let row = [Some(&id.to_le_bytes()[..]), Some(&[7; 200][..])];
+        trx.insert(&table, &row).unwrap();
+    }
+    trx.commit().unwrap();
+    let mut view = db.begin(Isolation::RepeatableRead);
+    view.take_snapshot();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let mut cursor = table.cursor(0).unwrap();
+    let mut found = cursor.first(&mut trx, LockMode::Exclusive).unwrap();
+    while found {
+        trx.delete(&table, &cursor).unwrap();
+        found = cursor.next(&mut trx).unwrap();
+    }
+    drop(cursor);
+    trx.commit().unwrap();
+    assert!(db.wait_for_purge(WAIT), "{:?}", db.report());
+    let id_of = |cursor: &varve::Cursor| {
+        let row = cursor.row().unwrap();
+        i64::from_le_bytes(row.get(0).unwrap().try_into().unwrap())
+    };
+    let mut cursor = table.cursor(0).unwrap();
+    let mut ids = Vec::new();
+    let mut found = cursor.first(&mut view, LockMode::None).unwrap();
+    while found {
+        ids.push(id_of(&cursor));
+        found = cursor.next(&mut view).unwrap();
+    }
+    assert!(ids.iter().copied().eq(0..ROWS), "{} rows", ids.len());
+    let mut found = cursor.last(&mut view, LockMode::None).unwrap();
+    while found {
+        assert_eq!(ids.pop(), Some(id_of(&cursor)));
+        found = cursor.prev(&mut view).unwrap();
+    }
+    assert_eq!(ids, []);
+}
+
 /// Changes the row with this id.
 fn update(table: &Table, trx: &mut Transaction, id: i64, k: i64, text: &[u8]) {
     let (key, k) = (id.to_le_bytes(), k.to_le_bytes());

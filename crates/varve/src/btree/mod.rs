@@ -58,7 +58,7 @@
 //! descending runs, also several in one index, leave full pages behind. Leaf separators are cut to
 //! the shortest string that separates.
 //!
-//! In a tree whose pages are not redo-logged a full leaf first gives records to a neighbour (`shift`).
+//! In a dense tree, one of the history store, a full leaf first gives records to a neighbour (`shift`).
 //!
 //! # Merging
 //!

@@ -3,7 +3,7 @@
 //! Insertions in random order leave leaves two thirds full if a full one is split in two. Here it is split
 //! only when its neighbours are nearly full, too, as in Knuth's B*-trees; but two full pages do not become
 //! three at once, and only neighbours under the same parent are looked at. It costs rewriting a page each
-//! time, which is why only trees are dense that are not redo-logged.
+//! time, which is why no tree is dense that is redo-logged.
 //!
 //! Like a split it is one mini-transaction (BT-4): parent, left and right page are latched, in this order,
 //! and the separator between the two becomes another one. That a page's range grows is nothing to those who

@@ -32,7 +32,7 @@ use super::{Cursor, LockMode};
 use crate::table::version::damaged_version;
 
 /// A batch with so much is large enough: what its leaf lacks may be any number of versions, each on another
-/// page of the store.
+/// page of the store. A page adds a dozen bytes at least, so there are fewer pages than an item can number.
 const MOST_BYTES: usize = 512 << 10;
 
 /// What a record of the index is to a view.
@@ -146,7 +146,7 @@ impl<S: Fn(&[u8]) -> Sight> Adding<'_, S> {
         if slots.len() <= page.n_slots() / 2 {
             leaf.prefetch(slots.clone());
         }
-        let number = self.past.len() as u16;
+        let number = u16::try_from(self.past.len()).expect("MOST_BYTES");
         self.versions.clear();
         copy_records(page, slots, number, self.bytes, &mut self.versions);
         if self.merge.direction == Direction::Backward {
