@@ -8,8 +8,8 @@ mod small;
 use std::time::Duration;
 
 use varve::{
-    ColumnType, Cursor, Database, Datum, Error, Isolation, KeyMatch, LockMode, Table, TableDef,
-    Transaction, Value,
+    ColumnType, Cursor, Database, Datum, Error, Isolation, KeyMatch, LockMode, Options, Table,
+    TableDef, Transaction, Value,
 };
 
 fn open(dir: &tempfile::TempDir) -> (Database, Table) {
@@ -252,4 +252,61 @@ fn locked_keys_keep_out_those_who_ask_for_the_same() {
     two.lock_key(&table, 1, &datums(&absent)).unwrap();
     two.commit().unwrap();
     db.close().unwrap();
+}
+
+/// KEY-3: an entry's key, its row's clustered key included, is as long as the page size permits; what is longer
+/// is refused by name, and nothing is left of it.
+#[test]
+fn an_entry_is_as_long_as_a_page_permits() {
+    for (page_size, each, fits) in [
+        (16 << 10, 2000, true),
+        (16 << 10, 2030, false),
+        (64 << 10, 2000, true),
+        (8 << 10, 980, true),
+        (8 << 10, 1000, false),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options {
+            page_size,
+            buffer_pool_bytes: 256 * u64::from(page_size),
+            ..small::options()
+        };
+        let db = Database::open(dir.path(), options).unwrap();
+        let def = TableDef::new("a/t")
+            .column("p", ColumnType::Bytes(3072))
+            .column("k", ColumnType::Bytes(3072))
+            .primary(&["p"])
+            .index("by_k", &["k"]);
+        let table = db.create_table(&def).unwrap();
+        let row = |n: u8| {
+            let mut key = vec![b'x'; each];
+            key[each - 1] = n;
+            [Value::Bytes(key.clone()), Value::Bytes(key)]
+        };
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        for n in (0..40).rev() {
+            match table.insert(&mut trx, &row(n)) {
+                Ok(()) => assert!(fits, "{page_size}, {each}"),
+                Err(Error::TooLarge { what, .. }) => {
+                    assert!(!fits, "{page_size}, {each}");
+                    assert_eq!(what, "a key of index by_k");
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+        trx.commit().unwrap();
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        let mut cursor = table.cursor(1).unwrap();
+        let mut found = 0;
+        let mut is_there = cursor.first(&mut trx, LockMode::None).unwrap();
+        while is_there {
+            let k = cursor.row().unwrap().get(1).map(<[u8]>::to_vec);
+            assert_eq!(k.map(Value::Bytes), Some(row(found)[1].clone()));
+            found += 1;
+            is_there = cursor.next(&mut trx).unwrap();
+        }
+        assert_eq!(found, if fits { 40 } else { 0 });
+        trx.commit().unwrap();
+        assert_eq!(db.check_table(&table).unwrap().errors, [""; 0]);
+    }
 }

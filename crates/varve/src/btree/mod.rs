@@ -119,7 +119,7 @@ pub use removal::{LeafVisit, removal_log_bytes};
 const OPTIMISTIC_TRIES: usize = 16;
 
 /// Levels above this are damage: two children a page (BT-7) would need more pages than a tablespace has.
-const MAX_LEVEL: u16 = 40;
+const MAX_LEVEL: u16 = 36;
 
 /// Where a search goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

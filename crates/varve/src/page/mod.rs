@@ -47,6 +47,10 @@ pub const fn record_cost(key_len: usize, payload_len: usize) -> usize {
 /// Bytes of a child's page number in an inner page.
 pub const CHILD_BYTES: usize = 4;
 
+/// The longest key on a page of any size, in bytes: with longer ones the redo of a split at all levels of a tree
+/// had no place in one mini-transaction (`btree::split`).
+pub const LONGEST_KEY: usize = 4032;
+
 /// The longest key, in bytes. An inner page takes three children, however long its keys are (`btree`, BT-7).
 /// It stores both fences and the separators of all children but the first (PG-5), with `k` bytes each at most
 ///
@@ -57,7 +61,11 @@ pub const CHILD_BYTES: usize = 4;
 /// which must not be more than the page without its header, `page_size - 88`.
 pub const fn max_key(page_size: usize) -> usize {
     let quarter = page_size / 4 - 64;
-    if quarter < 3500 { quarter } else { 3500 }
+    if quarter < LONGEST_KEY {
+        quarter
+    } else {
+        LONGEST_KEY
+    }
 }
 
 /// Bytes that the history store adds to the key of a row or an entry, and to both key and payload: what fits

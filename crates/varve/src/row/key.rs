@@ -13,8 +13,9 @@
 //! start with the encoding of those n values: a search by fewer parts is a search by prefix, and
 //! [`successor`] of the prefix is where it ends.
 //!
-//! - **KEY-3** Keys are at most [`MAX_KEY_BYTES`] long; longer ones are refused when a row is written, not
-//!   when it is searched.
+//! - **KEY-3** The own parts of a key are at most [`MAX_KEY_BYTES`] long, a secondary entry's key with its
+//!   clustered key as long as a page of its tree permits (`page::max_key`); longer ones are refused when a
+//!   row is written, not when it is searched.
 
 use crate::base::{Error, Result};
 
@@ -23,7 +24,7 @@ use super::{
     Collation, Collations, ColumnDef, ColumnType, Damage, Datum, DatumBuf, KeyPart, Pad, RowRef,
 };
 
-/// The longest encoded key, a secondary entry's clustered key included (KEY-3).
+/// The longest encoded key of an index's own parts (KEY-3).
 pub const MAX_KEY_BYTES: usize = 3500;
 
 /// The longest sum of the lengths that an index's columns may have.

@@ -17,7 +17,7 @@ use crate::btree::LeafHint;
 use crate::catalog::{EntryRecord, OpenIndex, OpenTable, ROW_AT, entry_state};
 use crate::lock::Mode;
 use crate::mtr::Mtr;
-use crate::page::{max_record, record_cost};
+use crate::page::{max_key, record_cost};
 use crate::row::{Datum, put_row_id};
 use crate::txn::{Counters, Transaction};
 use crate::undo::UndoKind;
@@ -314,7 +314,7 @@ impl Batch<'_> {
             clustered_key_len: place.clustered_len as u16,
         };
         payload.extend_from_slice(&entry.encode());
-        record_cost(key.len(), payload.len()) <= max_record(self.index.tree.page_size())
+        key.len() <= max_key(self.index.tree.page_size())
     }
 
     /// Says in a payload who writes it, and where its undo record is.

@@ -4,7 +4,7 @@
 use crate::base::{Error, Result, RollPtr};
 use crate::catalog::{DELETED, ENTRY_LEN, EntryRecord, OpenIndex, OpenTable, REVIVED, entry_state};
 use crate::mtr::Mtr;
-use crate::page::{PageOp, max_record, record_cost};
+use crate::page::{PageOp, max_key, record_cost};
 use crate::row::{Datum, RowRef};
 use crate::txn::Transaction;
 use crate::undo::{Previous, RowDiff, UndoKind};
@@ -73,15 +73,15 @@ fn put_entry(
     key: &[u8],
     pk_len: u16,
 ) -> Result<Set> {
-    let limit = max_record(index.tree.page_size());
-    let room = record_cost(key.len(), ENTRY_LEN);
-    if room > limit {
+    let limit = max_key(index.tree.page_size());
+    if key.len() > limit {
         return Err(Error::TooLarge {
             what: format!("a key of index {}", index.name),
-            size: room,
+            size: key.len(),
             limit,
         });
     }
+    let room = record_cost(key.len(), ENTRY_LEN);
     loop {
         let change = RecordChange::insert(UndoKind::EntryInsert, index.id, key);
         let id = encode_undo(trx, table, &change)?;

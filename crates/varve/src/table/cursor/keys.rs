@@ -3,7 +3,8 @@
 
 use crate::base::Result;
 use crate::catalog::OpenTable;
-use crate::row::{Datum, DatumBuf, KeyField, MAX_KEY_BYTES, successor};
+use crate::page::LONGEST_KEY;
+use crate::row::{Datum, DatumBuf, KeyField, successor};
 
 use super::Cursor;
 use super::state::{Current, Direction};
@@ -126,7 +127,7 @@ impl Cursor {
         if let Some((values, inclusive)) = begin {
             self.table.encode_search(self.index, values, &mut key)?;
             if !inclusive && !successor(&mut key) {
-                key = vec![0xff; MAX_KEY_BYTES + 1];
+                key = vec![0xff; LONGEST_KEY + 1];
             }
         }
         self.bounds.begin = key;

@@ -44,7 +44,8 @@ use crate::base::{Error, Result, TrxId};
 use crate::btree::{Onward, ReadAhead, Seek, SharedLeaf};
 use crate::catalog::{OpenIndex, OpenTable, RowRecord};
 use crate::lock::{Mode, TableMode};
-use crate::row::{Datum, MAX_KEY_BYTES, RowRef, successor};
+use crate::page::LONGEST_KEY;
+use crate::row::{Datum, RowRef, successor};
 use crate::txn::{Isolation, Transaction, TrxNumber};
 
 use self::consistent::Batch;
@@ -313,7 +314,7 @@ impl Cursor {
 
     /// Above all keys that there can be, for a search backward.
     fn resume_behind_all(&mut self) {
-        self.resume_at(vec![0xff; MAX_KEY_BYTES + 1], Seek::Lt);
+        self.resume_at(vec![0xff; LONGEST_KEY + 1], Seek::Lt);
     }
 
     /// Positions on the row with this clustered key, as `position` returned it.
