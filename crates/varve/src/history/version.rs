@@ -122,6 +122,8 @@ impl<'a> VersionOf<'a> {
 fn compare(a: &[u8], b: &[u8]) -> Ordering {
     match (a.first_chunk(), b.first_chunk()) {
         (Some(x), Some(y)) if x != y => u64::from_be_bytes(*x).cmp(&u64::from_be_bytes(*y)),
+        // Of the same length, and nothing more: an integer.
+        (Some(x), Some(_)) if x.len() == a.len() && a.len() == b.len() => Ordering::Equal,
         _ => a.cmp(b),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crate::base::{Result, Sabotage, TrxNo, processors};
-use crate::txn::{Core, Counters, PurgeOptions, PurgeState};
+use crate::txn::{Core, Counters, Member, PurgeOptions, PurgeState};
 
 use super::behind::Behind;
 use super::pacing::{BatchPace, RoundEnd, Standstill, Sums, Throttle, Waiting};
@@ -222,7 +222,8 @@ impl Coordinator {
         };
         let work = Arc::get_mut(&mut self.work).expect("sweeps have ended");
         work.clear();
-        work.copies = copy_to.is_some();
+        let members = copy_to.as_ref().map(|to| &to.members);
+        work.newest_member = members.and_then(|members| members.last().map(Member::number));
         let read = pending.fill(core, limit, batch_pages, work, || pace.pause_within(core));
         if !matches!(read, Ok(0)) || !pending.is_empty() {
             core.purge_progress.set_state(PurgeState::Running);
@@ -239,6 +240,7 @@ impl Coordinator {
             sweep(&mut failed, &Task::Remove, Half::Entries);
             sweep(&mut failed, &Task::Remove, Half::Rows);
         }
+        core.history.counters.dropped.add(self.work.unneeded);
         // COPY-3: what could not be copied for a log keeps everything.
         if let Some(to) = copy_to {
             let copy = Task::Copy(to.clone());

@@ -115,7 +115,7 @@ impl Pending {
     ) -> Result<usize> {
         let pages = self.collect(core, limit, budget, work);
         let read = self.read_small(core, work, between);
-        if work.copies {
+        if work.copies() {
             // That which is being read comes next.
             let logs = self.batch.iter().chain(self.logs.front());
             work.numbers.extend(logs.map(|log| log.entry.no));
@@ -143,7 +143,7 @@ impl Pending {
             let log = self.logs[0];
             let PendingLog { entry, rseg } = log;
             let is_small = entry.is_in_one_page() && !entry.undone_unmark;
-            let is_unread = entry.only_space && !work.copies;
+            let is_unread = entry.only_space && !work.copies();
             if is_small && !is_unread {
                 self.small[rseg].push(self.batch.len());
                 if std::mem::replace(&mut self.last_pages[rseg], entry.first) != entry.first {
@@ -340,9 +340,10 @@ fn read_shared_page(
     Ok(())
 }
 
-fn concerns_purge(record: &UndoRecord<'_>, unmarks: bool, work: &Work) -> bool {
-    match record.concerns_purge() || work.copies && record.kind == UndoKind::RowUpdate {
-        true => !record.undone,
-        false => unmarks && record.kind.is_unmark(),
+fn concerns_purge(record: &UndoRecord<'_>, unmarks: bool, work: &mut Work) -> bool {
+    match record.kind {
+        _ if record.concerns_purge() => !record.undone,
+        UndoKind::RowUpdate => !record.undone && work.may_be_needed(record),
+        kind => unmarks && kind.is_unmark(),
     }
 }

@@ -69,10 +69,13 @@ pub(super) struct Work {
     /// Space to sort in.
     places: Vec<Place>,
     unsorted: Vec<Item>,
-    /// Versions are copied for members of the history store: all records are kept.
-    pub copies: bool,
-    /// Of the batch's logs, if `copies`.
+    /// Versions are copied for members of the history store, of which the newest has this number: all records
+    /// are kept.
+    pub newest_member: Option<TrxNo>,
+    /// Of the batch's logs, if versions are copied.
     pub numbers: Vec<TrxNo>,
+    /// Superseded versions that are known to concern no member, and are not even in the batch.
+    pub unneeded: u64,
 }
 
 impl Work {
@@ -81,6 +84,25 @@ impl Work {
         self.entries.clear();
         self.rows.clear();
         self.numbers.clear();
+        self.unneeded = 0;
+    }
+
+    /// Versions are copied.
+    pub fn copies(&self) -> bool {
+        self.newest_member.is_some()
+    }
+
+    /// An update that takes nothing but copying the version before it: whether somebody may need that. None
+    /// of the members sees a writer whose id is not below its number, and most rows that are changed have been
+    /// changed since.
+    pub fn may_be_needed(&mut self, update: &UndoRecord<'_>) -> bool {
+        let Some(newest) = self.newest_member else {
+            return false;
+        };
+        let previous = update.previous.as_ref();
+        let is_needed = previous.is_none_or(|previous| previous.trx.0 < newest.0);
+        self.unneeded += u64::from(!is_needed);
+        is_needed
     }
 
     /// Adds a record of the batch's `log`th log. Called under the latch of the undo page that `bytes` lies
@@ -88,7 +110,7 @@ impl Work {
     pub fn add(&mut self, record: &UndoRecord<'_>, bytes: &[u8], at: RollPtr, log: usize) {
         let (start, key) = (self.bytes.len(), record.key);
         let needs_record = record.kind.is_unmark() || !record.frees.is_empty();
-        let is_kept = key.len() > HEAD || needs_record || self.copies;
+        let is_kept = key.len() > HEAD || needs_record || self.copies();
         let kept = if is_kept { bytes } else { &[] };
         self.bytes.extend_from_slice(kept);
         let mut head = [0; HEAD];
@@ -131,13 +153,13 @@ impl Work {
         a.index == b.index && self.key(a) == self.key(b)
     }
 
-    /// The record of an item that frees something, or of an un-delete-marking; of any item if `copies`.
+    /// The record of an item that frees something, or of an un-delete-marking; of any item if versions are copied.
     pub fn record(&self, item: &Item) -> UndoRecord<'_> {
         let bytes = &self.bytes[item.start as usize..][..item.len as usize];
         UndoRecord::decode(bytes).expect("decoded before it was copied")
     }
 
-    /// The number of the item's log, if `copies`.
+    /// The number of the item's log, if versions are copied.
     pub fn number(&self, item: &Item) -> TrxNo {
         self.numbers[item.log as usize]
     }
