@@ -472,8 +472,8 @@ fn leaves_referenced_alone(sql: &str, text: &str) -> bool {
     })
 }
 
-/// The texts that are drawn (`types`), such as many collations take for equal made the same: without spaces at
-/// the end, case and accents.
+/// The texts that are drawn (`types`), such as many collations take for equal made the same: without spaces
+/// at the end, case and accents.
 fn folded(rows: &str) -> Vec<String> {
     let letter = |c: char| match c {
         'ä' | 'á' => 'a',

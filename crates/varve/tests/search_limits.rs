@@ -254,8 +254,8 @@ fn locked_keys_keep_out_those_who_ask_for_the_same() {
     db.close().unwrap();
 }
 
-/// KEY-3: an entry's key, its row's clustered key included, is as long as the page size permits; what is longer
-/// is refused by name, and nothing is left of it.
+/// KEY-3: an entry's key, its row's clustered key included, is as long as the page size permits; what is
+/// longer is refused by name, and nothing is left of it.
 #[test]
 fn an_entry_is_as_long_as_a_page_permits() {
     for (page_size, each, fits) in [

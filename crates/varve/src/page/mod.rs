@@ -47,8 +47,8 @@ pub const fn record_cost(key_len: usize, payload_len: usize) -> usize {
 /// Bytes of a child's page number in an inner page.
 pub const CHILD_BYTES: usize = 4;
 
-/// The longest key on a page of any size, in bytes: with longer ones the redo of a split at all levels of a tree
-/// had no place in one mini-transaction (`btree::split`).
+/// The longest key on a page of any size, in bytes: with longer ones the redo of a split at all levels of a
+/// tree had no place in one mini-transaction (`btree::split`).
 pub const LONGEST_KEY: usize = 4032;
 
 /// The longest key, in bytes. An inner page takes three children, however long its keys are (`btree`, BT-7).

@@ -93,8 +93,8 @@ impl Work {
     }
 
     /// An update that takes nothing but copying the version before it: whether somebody may need that. None
-    /// of the members sees a writer whose id is not below its number, and most rows that are changed have been
-    /// changed since.
+    /// of the members sees a writer whose id is not below its number, and most rows that are changed have
+    /// been changed since.
     pub fn may_be_needed(&mut self, update: &UndoRecord<'_>) -> bool {
         let Some(newest) = self.newest_member else {
             return false;
@@ -153,7 +153,8 @@ impl Work {
         a.index == b.index && self.key(a) == self.key(b)
     }
 
-    /// The record of an item that frees something, or of an un-delete-marking; of any item if versions are copied.
+    /// The record of an item that frees something, or of an un-delete-marking; of any item if versions are
+    /// copied.
     pub fn record(&self, item: &Item) -> UndoRecord<'_> {
         let bytes = &self.bytes[item.start as usize..][..item.len as usize];
         UndoRecord::decode(bytes).expect("decoded before it was copied")
