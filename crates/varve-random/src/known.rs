@@ -232,6 +232,7 @@ pub const KNOWN: &[Known] = &[
         goes_on: false,
         matches: |difference| {
             let changes = difference.sql.starts_with("UPDATE ")
+                || difference.sql.starts_with("DELETE ")
                 || difference.sql.contains("ON DUPLICATE KEY UPDATE");
             difference.what == What::Error(0, 1761) && changes
         },
