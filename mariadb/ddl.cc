@@ -133,14 +133,14 @@ void drop_database(handlerton *, char *path)
   }
 }
 
-// Whether the columns are still called as in the table's version `before`: then the statement has done
-// nothing that its old .frm file does not say.
+// Whether the definition is still that of the table's version `before`: then the statement has done nothing
+// that its old .frm file does not say.
 int check_version(handlerton *, const char *path, const LEX_CUSTRING *, ulonglong before)
 {
   varve_table *table;
   if (varve_table_open(db, table_name(path).c_str(), &table))
     return 0;
-  const bool is_same= varve_table_names_hash(table) == before;
+  const bool is_same= varve_table_hash(table) == before;
   varve_table_close(table);
   return is_same;
 }
@@ -390,9 +390,11 @@ void ha_varve::update_create_info(HA_CREATE_INFO *info)
   info->auto_increment_value= stats.auto_increment_value;
 }
 
-static bool renames_columns(const Alter_inplace_info *alter)
+// What is in the engine's definition changes, and nothing in rows and entries.
+static bool redefines(const Alter_inplace_info *alter)
 {
-  return alter->handler_flags & (ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN);
+  return alter->handler_flags & (ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN | ALTER_RENAME_INDEX |
+                                 ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_INDEX_LENGTH);
 }
 
 static bool sets_counter(const Alter_inplace_info *alter)
@@ -400,23 +402,59 @@ static bool sets_counter(const Alter_inplace_info *alter)
   return alter->create_info->used_fields & HA_CREATE_USED_AUTO;
 }
 
-// Names are in the engine's definition, which explains the table without the server: those of columns are
-// changed there, for those of indexes the table is copied. So is the AUTO_INCREMENT counter. An indexed
-// virtual column's values are in its rows.
+// VARCHAR and VARBINARY that take more.
+bool ha_varve::can_convert_nocopy(const Field &field, const Column_definition &to) const
+{
+  return field.real_type() == MYSQL_TYPE_VARCHAR && to.real_field_type() == MYSQL_TYPE_VARCHAR &&
+         field.stored_in_db() && field.charset() == to.charset && field.field_length <= to.length &&
+         !field.compression_method() && !to.compression_method();
+}
+
+// A part of a column that takes more is the same if it holds whole values, or as much of them as before.
+Compare_keys ha_varve::compare_key_parts(const Field &from, const Column_definition &to,
+                                         const KEY_PART_INFO &old_part, const KEY_PART_INFO &new_part) const
+{
+  if (from.is_equal(to) || !can_convert_nocopy(from, to))
+    return handler::compare_key_parts(from, to, old_part, new_part);
+  if (old_part.length >= from.field_length && new_part.length >= to.length)
+    return Compare_keys::EqualButKeyPartLength;
+  return old_part.length == new_part.length ? Compare_keys::Equal : Compare_keys::NotEqual;
+}
+
+// Columns of a foreign key keep their types, as in InnoDB: the server refuses that of a table that it copies.
+static bool has_foreign_keys(THD *thd, ha_varve *handler, const varve_table *table)
+{
+  List<FOREIGN_KEY_INFO> own;
+  return varve_table_is_referenced(table) || handler->get_foreign_key_list(thd, &own) || own.elements;
+}
+
+// Names and greatest lengths are in the engine's definition, which explains the table without the server, and
+// are changed there. So is the AUTO_INCREMENT counter. An indexed virtual column's values are in its rows.
 enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *altered,
                                                                      Alter_inplace_info *alter)
 {
   if (!keeps_foreign_keys_served(altered, alter))
     return HA_ALTER_ERROR;
-  if (alter->handler_flags & (ALTER_RENAME_INDEX | ALTER_VIRTUAL_GCOL_EXPR))
+  if (alter->handler_flags & ALTER_VIRTUAL_GCOL_EXPR)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // Of several partitions some would have the new names after a crash, and so it is of names and counter.
   const bool is_one= table_share->tmp_table == NO_TMP_TABLE && table_share->db_type() == ht;
-  if ((renames_columns(alter) || sets_counter(alter)) && !is_one)
+  if ((redefines(alter) || sets_counter(alter)) && !is_one)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  if (renames_columns(alter) && sets_counter(alter))
+  if (redefines(alter) && sets_counter(alter))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  const bool has_longer= alter->handler_flags & ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE;
+  if (has_longer && has_foreign_keys(ha_thd(), this, m_table))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (alter->handler_flags & ALTER_STORED_COLUMN_TYPE)
+    alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
+  // The server takes longer keys for others; that they are not, the engine has said.
+  const alter_table_operations flags= alter->handler_flags;
+  alter->handler_flags&= ~ALTER_COLUMN_INDEX_LENGTH;
   const enum_alter_inplace_result how= handler::check_if_supported_inplace_alter(altered, alter);
+  alter->handler_flags= flags;
+  if (how != HA_ALTER_INPLACE_NOT_SUPPORTED && redefines(alter) && !can_become(altered))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // If the table is copied, create() looks at its options.
   if (how != HA_ALTER_INPLACE_NOT_SUPPORTED && (alter->handler_flags & ALTER_CHANGE_CREATE_OPTION) &&
       check_options(ha_thd(), altered->s))
@@ -457,14 +495,20 @@ int ha_varve::set_counter(ulonglong next)
   return code ? report(ha_thd(), code) : 0;
 }
 
-int ha_varve::rename_columns(TABLE *altered)
+// Whether the table can have the definition of `altered` with the rows that it has.
+bool ha_varve::can_become(TABLE *altered)
 {
-  std::vector<const char *> names;
-  for (Field **field= altered->field; *field; field++)
-    if (is_stored(altered, *field))
-      names.push_back((*field)->field_name.str);
+  Definition definition;
+  return !definition.build(altered, m_name, false) && varve_table_can_become(m_table, &definition.def);
+}
+
+int ha_varve::redefine(TABLE *altered)
+{
+  Definition definition;
+  if (int error= definition.build(altered, m_name, false))
+    return error;
   close_table();
-  const varve_code code= varve_table_rename_columns(db, m_name.c_str(), names.data(), uint32_t(names.size()));
+  const varve_code code= varve_table_redefine(db, &definition.def);
   const int error= code ? report(ha_thd(), code) : 0;
   const int reopened= open_table();
   return error ? error : reopened;
@@ -473,13 +517,12 @@ int ha_varve::rename_columns(TABLE *altered)
 // What is in the engine's definition becomes what the .frm file will say, which takes its place next.
 bool ha_varve::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *alter, bool commit)
 {
-  if (!commit || !(renames_columns(alter) || sets_counter(alter)))
+  if (!commit || !(redefines(alter) || sets_counter(alter)))
     return handler::commit_inplace_alter_table(altered, alter, commit);
   THD *thd= ha_thd();
   int error= wait_for_others(thd, m_name);
   if (!error)
-    error= renames_columns(alter) ? rename_columns(altered)
-                                  : set_counter(alter->create_info->auto_increment_value);
+    error= redefines(alter) ? redefine(altered) : set_counter(alter->create_info->auto_increment_value);
   if (error && !thd->is_error())
     print_error(error, MYF(0));
   return error;
@@ -488,13 +531,14 @@ bool ha_varve::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *al
 // For the server's DDL log, which asks after a crash in an ALTER TABLE in place whether it was done.
 ulonglong ha_varve::table_version() const
 {
-  return m_table ? varve_table_names_hash(m_table) : 0;
+  return m_table ? varve_table_hash(m_table) : 0;
 }
 
 // Whether an ALTER TABLE changes only what is in the .frm file.
 bool ha_varve::check_if_incompatible_data(HA_CREATE_INFO *info, uint table_changes)
 {
-  if (table_changes != IS_EQUAL_YES)
+  // As IS_EQUAL_PACK_LENGTH what `can_convert_nocopy` takes.
+  if (table_changes != IS_EQUAL_YES && table_changes != IS_EQUAL_PACK_LENGTH)
     return COMPATIBLE_DATA_NO;
   if (info->used_fields & (HA_CREATE_USED_ROW_FORMAT | HA_CREATE_USED_KEY_BLOCK_SIZE))
     return COMPATIBLE_DATA_NO;

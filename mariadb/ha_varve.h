@@ -99,6 +99,10 @@ public:
   int rename_table(const char *from, const char *to) override;
   int truncate() override;
   void update_create_info(HA_CREATE_INFO *info) override;
+  Compare_keys compare_key_parts(const Field &from, const Column_definition &to,
+                                 const KEY_PART_INFO &old_part,
+                                 const KEY_PART_INFO &new_part) const override;
+  bool can_convert_nocopy(const Field &field, const Column_definition &to) const override;
   enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered,
                                                              Alter_inplace_info *alter) override;
   bool commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *alter, bool commit) override;
@@ -159,7 +163,8 @@ private:
   bool keeps_foreign_keys_served(const TABLE *altered, const Alter_inplace_info *alter);
   int greatest_counted(ulonglong *greatest);
   int set_counter(ulonglong next);
-  int rename_columns(TABLE *altered);
+  bool can_become(TABLE *altered);
+  int redefine(TABLE *altered);
   int open_table();
   void close_table();
   uint engine_index(uint index) const;

@@ -751,12 +751,10 @@ enum varve_code varve_table_rename(const struct varve_db *db,
                                    const char *constraints_from,
                                    const char *constraints_to);
 
-// Gives the table's columns other names, durably: those of all `n_names` columns, in their order. The caller
-// sees to it that nobody uses the table; handles of it must be opened again.
-enum varve_code varve_table_rename_columns(const struct varve_db *db,
-                                           const char *table,
-                                           const char *const *names,
-                                           uint32_t n_names);
+// Gives the table of this definition's name other names of columns and indexes, and columns of bytes or
+// text greater lengths, durably; no row is changed. All else has to be as it is, foreign keys aside, which
+// are not looked at. The caller sees to it that nobody uses the table; handles of it must be opened again.
+enum varve_code varve_table_redefine(const struct varve_db *db, const struct varve_table_def *def);
 
 // Empties a table, durably and at once, and starts its counter anew. The caller sees to it that nobody uses
 // it; handles of the table must be opened again.
@@ -921,8 +919,11 @@ void varve_table_close(struct varve_table *table);
 
 uint32_t varve_table_n_columns(const struct varve_table *table);
 
-// A number that becomes another one when columns get other names, and is the same after a restart.
-uint64_t varve_table_names_hash(const struct varve_table *table);
+// A number that becomes another one when the table is redefined, and is the same after a restart.
+uint64_t varve_table_hash(const struct varve_table *table);
+
+// Whether varve_table_redefine takes this definition for the table.
+bool varve_table_can_become(const struct varve_table *table, const struct varve_table_def *def);
 
 // Is it a temporary table? Nobody else can use it, so there is nobody to wait for.
 bool varve_table_is_temporary(const struct varve_table *table);

@@ -18,7 +18,7 @@ use crate::definition::{table_def, varve_table_def};
 use crate::error::varve_code::{self, VARVE_OK};
 use crate::error::{guard, guard_without_database};
 use crate::flush::varve_flush_options;
-use crate::foreign::{texts, varve_foreign_key_checks};
+use crate::foreign::varve_foreign_key_checks;
 use crate::history::varve_history_options;
 use crate::pool_dump::{pool_dump_options, varve_pool_dump_options};
 
@@ -458,22 +458,20 @@ pub unsafe extern "C" fn varve_table_rename(
     })
 }
 
-/// Gives the table's columns other names, durably: those of all `n_names` columns, in their order. The caller
-/// sees to it that nobody uses the table; handles of it must be opened again.
+/// Gives the table of this definition's name other names of columns and indexes, and columns of bytes or
+/// text greater lengths, durably; no row is changed. All else has to be as it is, foreign keys aside, which
+/// are not looked at. The caller sees to it that nobody uses the table; handles of it must be opened again.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn varve_table_rename_columns(
+pub unsafe extern "C" fn varve_table_redefine(
     db: *const varve_db,
-    table: *const c_char,
-    names: *const *const c_char,
-    n_names: u32,
+    def: *const varve_table_def,
 ) -> varve_code {
     // SAFETY: CAPI-2.
     let db = unsafe { &*db };
     guard(&db.0, || {
         // SAFETY: CAPI-2.
-        let (table, names) = unsafe { (text(table, "the table's name")?, texts(names, n_names)?) };
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        db.0.rename_columns(table, &names).map(|()| VARVE_OK)
+        let def = unsafe { table_def(&*def)? };
+        db.0.redefine_table(&def).map(|()| VARVE_OK)
     })
 }
 

@@ -104,7 +104,7 @@ pub struct varve_foreign_key {
 
 /// # Safety
 /// CAPI-2 for `n` names at `names`.
-pub unsafe fn texts(names: *const *const c_char, n: u32) -> varve::Result<Vec<String>> {
+unsafe fn texts(names: *const *const c_char, n: u32) -> varve::Result<Vec<String>> {
     // SAFETY: the caller's promise.
     let names = unsafe { slice_of(names, n as usize) };
     // SAFETY: as above.

@@ -8,6 +8,7 @@ use varve::{ColumnType, Database, KeyPart, MAX_KEY_BYTES, Table, TableDef};
 
 use crate::collation::text;
 use crate::database::{tell, varve_db, varve_text_fn};
+use crate::definition::{table_def, varve_table_def};
 use crate::error::varve_code::{self, VARVE_OK};
 use crate::error::{guard, last_duplicate_index};
 use crate::txn::{running, varve_txn};
@@ -80,11 +81,22 @@ pub unsafe extern "C" fn varve_table_n_columns(table: *const varve_table) -> u32
     unsafe { &*table }.table.def().columns.len() as u32
 }
 
-/// A number that becomes another one when columns get other names, and is the same after a restart.
+/// A number that becomes another one when the table is redefined, and is the same after a restart.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn varve_table_names_hash(table: *const varve_table) -> u64 {
+pub unsafe extern "C" fn varve_table_hash(table: *const varve_table) -> u64 {
     // SAFETY: CAPI-2.
-    unsafe { &*table }.table.def().names_hash()
+    unsafe { &*table }.table.def().hash()
+}
+
+/// Whether varve_table_redefine takes this definition for the table.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_table_can_become(
+    table: *const varve_table,
+    def: *const varve_table_def,
+) -> bool {
+    // SAFETY: CAPI-2.
+    let (table, def) = unsafe { (&*table, table_def(&*def)) };
+    def.is_ok_and(|def| table.table.def().redefined(&def).is_ok())
 }
 
 /// Is it a temporary table? Nobody else can use it, so there is nobody to wait for.

@@ -47,8 +47,8 @@ fn definition(name: &str) -> TableDef {
         .index("by_fill", &["fill"])
 }
 
-/// Tables by name: how many rows each has, and what its second column is called.
-type Tables = BTreeMap<String, (i64, String)>;
+/// Tables by name: how many rows each has, and what its second column and its index are called.
+type Tables = BTreeMap<String, (i64, String, String)>;
 
 /// What is done to tables. Each is one DDL statement or one transaction.
 #[derive(Clone, Debug)]
@@ -59,6 +59,8 @@ enum Op {
     Rename(String, String),
     /// Calls the second column something else.
     RenameColumn(String, String),
+    /// Calls the index something else, whose column may be longer from then on.
+    Redefine(String, String),
     Truncate(String),
     Drop(String),
     /// Inserts so many rows.
@@ -75,6 +77,12 @@ impl Op {
             }
             Op::Rename(from, to) => db.rename_table(from, to),
             Op::RenameColumn(name, to) => db.rename_columns(name, &["id", to]),
+            Op::Redefine(name, to) => {
+                let mut def = db.table(name)?.def().clone();
+                def.columns[1].ty = ColumnType::Bytes(400);
+                def.indexes[0].name.clone_from(to);
+                db.redefine_table(&def)
+            }
             Op::Truncate(name) => db.truncate_table(name),
             Op::Drop(name) => db.drop_table(name),
             Op::Fill(name, rows) => {
@@ -94,13 +102,14 @@ impl Op {
     fn apply(&self, tables: &mut Tables) {
         match self {
             Op::Create(name) | Op::CreateElsewhere(name) => {
-                drop(tables.insert(name.clone(), (0, "fill".into())))
+                drop(tables.insert(name.clone(), (0, "fill".into(), "by_fill".into())))
             }
             Op::Rename(from, to) => {
                 let rows = tables.remove(from).expect("it exists");
                 tables.insert(to.clone(), rows);
             }
             Op::RenameColumn(name, to) => tables.get_mut(name).expect("it exists").1 = to.clone(),
+            Op::Redefine(name, to) => tables.get_mut(name).expect("it exists").2 = to.clone(),
             Op::Truncate(name) => tables.get_mut(name).expect("it exists").0 = 0,
             Op::Drop(name) => drop(tables.remove(name)),
             Op::Fill(name, rows) => tables.get_mut(name).expect("it exists").0 += rows,
@@ -113,6 +122,7 @@ impl Op {
             Op::CreateElsewhere(name) => format!("elsewhere {name}"),
             Op::Rename(from, to) => format!("rename {from} {to}"),
             Op::RenameColumn(name, to) => format!("column {name} {to}"),
+            Op::Redefine(name, to) => format!("redefine {name} {to}"),
             Op::Truncate(name) => format!("truncate {name}"),
             Op::Drop(name) => format!("drop {name}"),
             Op::Fill(name, rows) => format!("fill {name} {rows}"),
@@ -126,6 +136,7 @@ impl Op {
             "elsewhere" => Op::CreateElsewhere(name(1)),
             "rename" => Op::Rename(name(1), name(2)),
             "column" => Op::RenameColumn(name(1), name(2)),
+            "redefine" => Op::Redefine(name(1), name(2)),
             "truncate" => Op::Truncate(name(1)),
             "drop" => Op::Drop(name(1)),
             "fill" => Op::Fill(name(1), words[2].parse().unwrap()),
@@ -157,8 +168,14 @@ fn count(db: &Database, name: &str) -> Result<i64> {
 fn state(db: &Database) -> Tables {
     let rows = |name: String| {
         let rows = count(db, &name).unwrap();
-        let column = db.table(&name).unwrap().def().columns[1].name.clone();
-        (name, (rows, column))
+        let table = db.table(&name).unwrap();
+        let (column, index) = (&table.def().columns[1], &table.def().indexes[0]);
+        assert_eq!(
+            column.ty == ColumnType::Bytes(400),
+            index.name != "by_fill",
+            "{name}"
+        );
+        (name, (rows, column.name.clone(), index.name.clone()))
     };
     db.tables().unwrap().into_iter().map(rows).collect()
 }
@@ -242,6 +259,7 @@ fn every_operation_of_the_disk_may_be_the_last() {
         Op::Fill("a/new".into(), 20),
         Op::Rename("a/new".into(), "b/new".into()),
         Op::RenameColumn("b/new".into(), "other".into()),
+        Op::Redefine("b/new".into(), "by_other".into()),
         Op::Truncate("a/old".into()),
         Op::Fill("a/old".into(), 30),
         Op::Truncate("b/new".into()),
@@ -254,7 +272,7 @@ fn every_operation_of_the_disk_may_be_the_last() {
         Op::Drop("c/far".into()),
     ];
     let work = tempfile::tempdir().unwrap();
-    let mut deaths = [0; 14];
+    let mut deaths = [0; 15];
     let (mut lives, mut sweeps) = (0, 0);
     loop {
         let dir = work.path().join(lives.to_string());
@@ -377,12 +395,13 @@ fn random_op(thread: usize, tables: &Tables, rng: &mut StdRng) -> Op {
             None => Op::Drop(there.choose(rng).expect("four names").to_string()),
         };
     };
-    match rng.random_range(0..7) {
+    match rng.random_range(0..8) {
         0 => Op::Create(other.to_string()),
         1 => Op::Rename(some.to_string(), other.to_string()),
         2 => Op::Truncate(some.to_string()),
         3 => Op::Drop(some.to_string()),
         4 => Op::RenameColumn(some.to_string(), format!("c{}", rng.random_range(0..9))),
+        5 => Op::Redefine(some.to_string(), format!("i{}", rng.random_range(0..9))),
         _ => Op::Fill(some.to_string(), rng.random_range(1..80)),
     }
 }

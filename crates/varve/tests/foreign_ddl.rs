@@ -555,3 +555,81 @@ fn a_parent_that_was_read_is_locked_all_the_same() {
     trx.commit().unwrap();
     other.lock_table_exclusive(&f.parents).unwrap();
 }
+
+/// Names of columns and indexes change, and what columns of bytes and text take, and no row does. What would
+/// is refused by name.
+#[test]
+fn a_table_is_redefined_with_the_rows_that_it_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), small::options()).unwrap();
+    let def = |text: u32, index: &str| {
+        TableDef::new("a/t")
+            .column("id", ColumnType::i64())
+            .nullable("text", ColumnType::text(text))
+            .column("bytes", ColumnType::Bytes(text))
+            .primary(&["id"])
+            .unique(index, &["text"])
+            .index("by_bytes", &["bytes", "text"])
+    };
+    let row = |id: i64, len: usize| {
+        let text = format!("{id}").repeat(len);
+        [
+            Value::Int(id),
+            Value::Text(text.clone()),
+            Value::Bytes(text.into_bytes()),
+        ]
+    };
+    let table = db.create_table(&def(4, "by_text")).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    table.insert(&mut trx, &row(1, 4)).unwrap();
+    assert!(table.insert(&mut trx, &row(2, 5)).is_err());
+    trx.commit().unwrap();
+
+    let refusal = |def: TableDef| {
+        assert!(db.table("a/t").unwrap().def().redefined(&def).is_err());
+        db.redefine_table(&def).unwrap_err().to_string()
+    };
+    for (def, what) in [
+        (def(3, "by_text"), "another type of column text"),
+        (
+            def(4, "by_text").column("more", ColumnType::i8()),
+            "another number of columns",
+        ),
+        (def(4, "by_text").index("more", &["id"]), "another index"),
+        (def(4, "by_text").primary(&["bytes"]), "another index"),
+        (
+            def(4, "by_text").auto_increment("id"),
+            "filled in another way",
+        ),
+    ] {
+        let refused = refusal(def);
+        assert!(
+            refused.contains(what) && refused.contains("a/t"),
+            "{refused}"
+        );
+    }
+
+    let hash = table.def().hash();
+    let mut wider = def(9, "by_words");
+    wider.columns[1].name = "words".into();
+    db.redefine_table(&wider).unwrap();
+    db.redefine_table(&wider).unwrap();
+    let check = |db: &Database| {
+        let table = db.table("a/t").unwrap();
+        assert_ne!(table.def().hash(), hash);
+        assert_eq!(db.check_table(&table).unwrap().errors, [""; 0]);
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        table.insert(&mut trx, &row(2, 9)).unwrap();
+        let refused = table.insert(&mut trx, &row(3, 10)).unwrap_err().to_string();
+        assert!(refused.contains("words"), "{refused}");
+        let mut again = row(2, 9);
+        again[0] = Value::Int(4);
+        let refused = table.insert(&mut trx, &again).unwrap_err().to_string();
+        assert!(refused.contains("by_words"), "{refused}");
+        trx.rollback().unwrap();
+    };
+    check(&db);
+    db.close().unwrap();
+    drop(table);
+    check(&Database::open(dir.path(), small::options()).unwrap());
+}

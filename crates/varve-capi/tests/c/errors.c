@@ -47,7 +47,7 @@ static varve_code lock(const varve_txn *txn, int32_t id)
 // A key has the primary key of its row behind it.
 static void a_key_that_does_not_fit(const varve_txn *txn)
 {
-  static char big[2000];
+  static char big[3000];
   memset(big, 'x', sizeof big);
   varve_column_def columns[]= {{.name= "a", .kind= VARVE_BYTES, .size= sizeof big},
                                {.name= "b", .kind= VARVE_BYTES, .size= sizeof big}};

@@ -126,7 +126,7 @@ impl Session<'_, '_> {
                         varve_table_max_position(table),
                         varve_table_is_temporary(table),
                         varve_table_data_directory(table),
-                        varve_table_names_hash(table),
+                        varve_table_hash(table),
                         varve_last_error_index(table),
                         varve_table_is_referenced(table),
                         varve_last_error_constraint(),
@@ -173,10 +173,8 @@ impl Session<'_, '_> {
                         constraints.0,
                         constraints.1,
                     ));
-                    // A table of two columns is among those of these names.
-                    let names = [constraints.0, constraints.1];
-                    ok(varve_table_rename_columns(self.db, to, names.as_ptr(), 2));
-                    ok(varve_table_rename_columns(self.db, from, names.as_ptr(), 2));
+                    let definition = Definition::of(self.input);
+                    ok(varve_table_redefine(self.db, &definition.raw(self.input)));
                 }
                 _ => {
                     ok(varve_table_truncate(

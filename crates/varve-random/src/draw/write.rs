@@ -36,8 +36,8 @@ impl Generator {
             ")"
         ];
         let source = one_in(rng, 8).then(|| self.table());
-        // The server puts rows aside that a table gets from itself, and then they come, and get their numbers,
-        // in an order that depends on the plan.
+        // The server puts rows aside that a table gets from itself, and then they come, and get their
+        // numbers, in an order that depends on the plan.
         let is_counted = table.columns.iter().any(|column| column.auto_increment);
         let source = source.filter(|source| !is_counted || source.name != table.name);
         let rows = match &source {

@@ -188,11 +188,15 @@ impl TableDef {
         (self.columns.iter()).position(|c| c.name.eq_ignore_ascii_case(name))
     }
 
-    /// A number that becomes another one when columns get other names, and is the same after a restart.
-    pub fn names_hash(&self) -> u64 {
+    /// A number that becomes another one when the table is redefined, and is the same after a restart.
+    pub fn hash(&self) -> u64 {
         // No name has a NUL.
-        let names = self.columns.iter();
-        fnv1a(names.flat_map(|column| column.name.bytes().chain([0])))
+        let name = |name: &str| name.bytes().chain([0]).collect::<Vec<u8>>();
+        let columns = self.columns.iter().flat_map(|column| {
+            let length = (column.ty.max_len() as u64).to_le_bytes();
+            [name(&column.name), length.to_vec()].concat()
+        });
+        fnv1a(columns.chain(self.all_indexes().flat_map(|index| name(&index.name))))
     }
 
     /// 0 for the clustered index, n for the n-th secondary one.

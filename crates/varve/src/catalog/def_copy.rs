@@ -1,13 +1,13 @@
 //! The copies of a table's definition in its own file, by which `varve dump` reads the file alone.
 //!
 //! Page 0 has the definition as it is now if that fits there, else its beginning up to the table's name:
-//! nothing but names changes while the file lives, and it is known by this one. The counter page has the
-//! definition as it was when the file was made; what is longer goes on behind the root pages. So any of
-//! these pages may be lost if the definition fits in page 0, and page 0 in any case.
+//! nothing but names and greatest lengths changes while the file lives, and it is known by this name. The
+//! counter page has the definition as it was when the file was made; what is longer goes on behind the root
+//! pages. So any of these pages may be lost if the definition fits in page 0, and page 0 in any case.
 //!
-//! - **DEF-2** The second copy is the table's definition but for names. It is written in mini-transactions
-//!   before the definition commits, and never changes: a crash leaves no half of a change. All that changes
-//!   is page 0, and a page is whole or restored.
+//! - **DEF-2** The second copy is the table's definition but for what `redefined` allows. It is written in
+//!   mini-transactions before the definition commits, and never changes: a crash leaves no half of a change.
+//!   All that changes is page 0, and a page is whole or restored.
 //!
 //! A page of the second copy, in front of which there is a page header, and the counter on the first one:
 //!

@@ -121,11 +121,6 @@ impl ColumnNames {
         Ok(ColumnNames { names })
     }
 
-    /// Whether all keep their names.
-    pub fn is_same(&self) -> bool {
-        self.names.iter().all(|(from, to)| from == to)
-    }
-
     /// In any case of ASCII letters, as `TableDef::column_index`.
     fn rename(&self, columns: &mut [String]) {
         for column in columns {

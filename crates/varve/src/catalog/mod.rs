@@ -9,6 +9,7 @@ mod foreign;
 mod links;
 mod overflow;
 mod record;
+mod redefine;
 mod table;
 mod tables;
 mod validate;

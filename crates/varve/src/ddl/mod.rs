@@ -8,7 +8,8 @@
 //!   start-up removes it.
 //! - DROP and TRUNCATE remove the old file after the commit is durable. The commit's own mini-transaction has
 //!   a `FileDelete` record: a crash leaves it in the redo, and start-up removes the file.
-//! - Columns are renamed in the definition alone, and in those of the children by foreign keys.
+//! - Columns and indexes are renamed in the definition alone, columns also in those of the children by
+//!   foreign keys. So is it with a column's greatest length.
 //! - RENAME (and TRUNCATE's last step) renames the file after the commit is durable. A crash before leaves a
 //!   file whose name is not what its definition says: start-up renames it. Files are recognised by the
 //!   SpaceId in their header. What can be wrong with the new path is found before the commit.
@@ -542,35 +543,55 @@ impl Ddl {
 
     /// Gives the columns of a table other names, those of all of them in their order, once nobody uses it.
     pub fn rename_columns(&self, name: &str, to: &[&str]) -> Result<()> {
-        let (mut trx, table) = self.lock(name)?;
+        let (trx, table) = self.lock(name)?;
         let to = ColumnNames::new(&table.def, to)?;
-        if to.is_same() {
+        self.put_definition(trx, &table, &to, table.definition())
+    }
+
+    /// Gives the table of this definition's name other names of columns and indexes and other greatest
+    /// lengths of values, once nobody uses it: what changes no row. All else in `to` is as in the table.
+    pub fn redefine(&self, to: &TableDef) -> Result<()> {
+        let (trx, table) = self.lock(&to.name)?;
+        let def = table.definition().redefined(to)?;
+        let names: Vec<&str> = to.columns.iter().map(|column| &*column.name).collect();
+        let names = ColumnNames::new(&table.def, &names)?;
+        self.put_definition(trx, &table, &names, def)
+    }
+
+    /// The table gets this definition, and its columns get other names.
+    fn put_definition(
+        &self,
+        mut trx: Transaction,
+        table: &OpenTable,
+        to: &ColumnNames,
+        mut def: TableDef,
+    ) -> Result<()> {
+        to.rename_in(&mut def);
+        if def == table.definition() {
             return Ok(());
         }
         if table.is_temporary() {
-            return Err(Error::unsupported("renaming columns of a temporary table"));
+            return Err(Error::unsupported("redefining a temporary table"));
         }
         let _serial = self.core.tables.serialize_ddl();
-        let children = self.children_renaming_columns(&table, &to)?;
-        let mut def = table.definition();
-        to.rename_in(&mut def);
+        let children = self.children_renaming_columns(table, to)?;
         def.validate()?;
         let mut changed = vec![def.clone()];
         changed.extend(children.iter().map(|child| child.def.clone()));
         check_children(&def, changed.iter())?;
-        let _reserved = self.reserve([name], &changed);
+        let _reserved = self.reserve([&*def.name], &changed);
         // Nothing has to be read for the copy of the definition then.
         let header = PageId::new(def.space, PageNo(0));
         let _header = self.core.pool.pin(header)?;
-        store::replace_def(&mut trx, self.system(), name, &def, table.created_by)?;
+        store::replace_def(&mut trx, self.system(), &def.name, &def, table.created_by)?;
         for child in &children {
             let def = &child.def;
             store::replace_def(&mut trx, self.system(), &def.name, def, child.created_by)?;
         }
         let _gate = table.keep_purge_away();
-        self.retire(trx, &table)?;
+        self.retire(trx, table)?;
         self.refresh_copy(&def);
-        self.put_in_place(&table, Some(&to), def, table.created_by)?;
+        self.put_in_place(table, Some(to), def, table.created_by)?;
         let children = children.iter();
         children.for_each(|child| self.refresh_copy(&child.def));
         Ok(())

@@ -301,9 +301,9 @@ fn check_copies(table: &OpenTable, report: &mut CheckReport, pages: &mut PageSet
     let name = Some(table.def.name.clone());
     let copy = reader.finish();
     let mut copy = copy.and_then(|copy| TableDef::decode_copy(&copy, name).ok());
-    // It has the names of when the table was made (DEF-2).
+    // It is as when the table was made (DEF-2).
     if let Some(copy) = &mut copy {
-        take_names(copy, &def);
+        redefine(copy, &def);
     }
     if copy.as_ref() != Some(&def) {
         let what = format!(
@@ -314,8 +314,8 @@ fn check_copies(table: &OpenTable, report: &mut CheckReport, pages: &mut PageSet
     Ok(())
 }
 
-/// Whether page 0 has the table's definition under names that it has had: a crash may leave them there until
-/// the table is opened to be used (DDL-2).
+/// Whether page 0 has the table's definition as it has been: a crash may leave that there until the table is
+/// opened to be used (DDL-2).
 fn has_older_copy(table: &OpenTable, def: &TableDef, encoded: &[u8]) -> Result<bool> {
     let page = table
         .mtr_env()
@@ -331,12 +331,15 @@ fn has_older_copy(table: &OpenTable, def: &TableDef, encoded: &[u8]) -> Result<b
         return Ok(false);
     };
     old.name.clone_from(&def.name);
-    take_names(&mut old, def);
+    redefine(&mut old, def);
     Ok(old == *def)
 }
 
-/// Calls everything in the definition what `now` calls it.
-fn take_names(old: &mut TableDef, now: &TableDef) {
+/// Changes in a definition that the table has had what may have changed since while its rows were not.
+fn redefine(old: &mut TableDef, now: &TableDef) {
+    if let Ok(redefined) = old.redefined(now) {
+        *old = redefined;
+    }
     for (old, now) in old.columns.iter_mut().zip(&now.columns) {
         old.name.clone_from(&now.name);
     }
