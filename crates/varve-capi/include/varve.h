@@ -752,8 +752,9 @@ enum varve_code varve_table_rename(const struct varve_db *db,
                                    const char *constraints_to);
 
 // Gives the table of this definition's name other names of columns and indexes, and columns of bytes or
-// text greater lengths, durably; no row is changed. All else has to be as it is, foreign keys aside, which
-// are not looked at. The caller sees to it that nobody uses the table; handles of it must be opened again.
+// text greater lengths, durably; no row is changed. All else has to be as it is, or VARVE_UNSUPPORTED says
+// what is not; foreign keys are not looked at. The caller sees to it that nobody uses the table; handles of
+// it must be opened again.
 enum varve_code varve_table_redefine(const struct varve_db *db, const struct varve_table_def *def);
 
 // Empties a table, durably and at once, and starts its counter anew. The caller sees to it that nobody uses

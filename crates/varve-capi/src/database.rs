@@ -459,8 +459,9 @@ pub unsafe extern "C" fn varve_table_rename(
 }
 
 /// Gives the table of this definition's name other names of columns and indexes, and columns of bytes or
-/// text greater lengths, durably; no row is changed. All else has to be as it is, foreign keys aside, which
-/// are not looked at. The caller sees to it that nobody uses the table; handles of it must be opened again.
+/// text greater lengths, durably; no row is changed. All else has to be as it is, or VARVE_UNSUPPORTED says
+/// what is not; foreign keys are not looked at. The caller sees to it that nobody uses the table; handles of
+/// it must be opened again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_table_redefine(
     db: *const varve_db,

@@ -75,6 +75,15 @@ impl SpaceId {
     }
 }
 
+impl TrxNo {
+    /// A view with this number does not see what `id` wrote, unless that is its own transaction: both are
+    /// drawn from one counter.
+    #[inline]
+    pub const fn hides(self, id: TrxId) -> bool {
+        id.0 >= self.0
+    }
+}
+
 /// The first id of temporary tables, and of their indexes. They are counted anew at every start.
 pub const FIRST_TEMPORARY_ID: u64 = 1 << 63;
 

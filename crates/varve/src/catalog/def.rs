@@ -191,12 +191,12 @@ impl TableDef {
     /// A number that becomes another one when the table is redefined, and is the same after a restart.
     pub fn hash(&self) -> u64 {
         // No name has a NUL.
-        let name = |name: &str| name.bytes().chain([0]).collect::<Vec<u8>>();
         let columns = self.columns.iter().flat_map(|column| {
             let length = (column.ty.max_len() as u64).to_le_bytes();
-            [name(&column.name), length.to_vec()].concat()
+            column.name.bytes().chain([0]).chain(length)
         });
-        fnv1a(columns.chain(self.all_indexes().flat_map(|index| name(&index.name))))
+        let indexes = self.all_indexes();
+        fnv1a(columns.chain(indexes.flat_map(|index| index.name.bytes().chain([0]))))
     }
 
     /// 0 for the clustered index, n for the n-th secondary one.

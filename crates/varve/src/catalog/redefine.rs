@@ -7,8 +7,10 @@ use super::def::{IndexDef, TableDef};
 
 impl TableDef {
     /// This definition with the names of indexes and the greatest lengths of values that `to` has. Of all
-    /// else only the names of columns may differ, which `ColumnNames` changes.
+    /// else only the names of columns may differ, which `ColumnNames` changes. Ids, places, foreign keys and
+    /// the comment stay what they are, whatever `to` has.
     pub fn redefined(&self, to: &TableDef) -> Result<TableDef> {
+        to.validate()?;
         let refused = |what: String| {
             let what = format!("{what} of table {}, without copying its rows", self.name);
             Err(Error::Unsupported { what })
@@ -22,15 +24,14 @@ impl TableDef {
             }
         }
         let are_same = |a: &IndexDef, b: &IndexDef| a.unique == b.unique && same_parts(a, b);
-        let indexes = || self.all_indexes().zip(to.all_indexes());
-        if self.indexes.len() != to.indexes.len() || !indexes().all(|(a, b)| are_same(a, b)) {
+        let mut indexes = self.all_indexes().zip(to.all_indexes());
+        if self.indexes.len() != to.indexes.len() || !indexes.all(|(a, b)| are_same(a, b)) {
             return refused("another index".into());
         }
-        let filled = |def: &TableDef| {
-            let (counted, computed) = (def.auto_increment, def.computed.clone());
-            (counted, computed, def.system_time.clone())
-        };
-        if filled(self) != filled(to) {
+        let (counted, computed) = (self.auto_increment, &self.computed);
+        if (counted, computed, &self.system_time)
+            != (to.auto_increment, &to.computed, &to.system_time)
+        {
             return refused("a column that is filled in another way".into());
         }
         let mut def = self.clone();

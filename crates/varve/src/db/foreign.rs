@@ -137,8 +137,9 @@ impl Database {
     }
 
     /// Gives the table of this definition's name other names of columns and indexes, and columns of bytes or
-    /// text greater lengths, once no transaction uses the table any more; no row is changed. All else has to
-    /// be as it is. Handles on it have to be opened again.
+    /// text greater lengths in bytes, once no transaction uses the table any more; no row is changed. All
+    /// else has to be as it is, or the error is `Unsupported` and says what is not; foreign keys are not
+    /// looked at. Handles on the table have to be opened again.
     pub fn redefine_table(&self, to: &TableDef) -> Result<()> {
         self.inner.ddl.redefine(to)
     }

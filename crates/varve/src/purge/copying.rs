@@ -12,6 +12,9 @@
 //!   back, and no rollback, is known as in MVCC-2.
 //! - **COPY-3** Of a row or entry whose versions could not all be copied the least log of the batch, and all
 //!   later ones, stay in the history: its records are in no order.
+//! - **COPY-4** An update that only copying takes is not even in the batch if the newest member does not see
+//!   ids like that of who wrote the version before: then no member does. Most rows that are changed have been
+//!   changed since, and a walk finds its way by the undo pages, not by the batch.
 
 use crate::base::{Error, Result, RollPtr, Sabotage, TrxId, TrxNo};
 use crate::catalog::{ChainWalk, EntryRecord, OpenTable, ROW_AT};

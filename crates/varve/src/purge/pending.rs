@@ -343,7 +343,7 @@ fn read_shared_page(
 fn concerns_purge(record: &UndoRecord<'_>, unmarks: bool, work: &mut Work) -> bool {
     match record.kind {
         _ if record.concerns_purge() => !record.undone,
-        UndoKind::RowUpdate => !record.undone && work.may_be_needed(record),
+        UndoKind::RowUpdate => !record.undone && work.wants_update(record),
         kind => unmarks && kind.is_unmark(),
     }
 }

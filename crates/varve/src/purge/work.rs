@@ -69,12 +69,12 @@ pub(super) struct Work {
     /// Space to sort in.
     places: Vec<Place>,
     unsorted: Vec<Item>,
-    /// Versions are copied for members of the history store, of which the newest has this number: all records
-    /// are kept.
+    /// Versions are copied for members of the history store, of which the newest has this number: the bytes
+    /// of all records in the batch are kept.
     pub newest_member: Option<TrxNo>,
     /// Of the batch's logs, if versions are copied.
     pub numbers: Vec<TrxNo>,
-    /// Superseded versions that are known to concern no member, and are not even in the batch.
+    /// Updates that were left out (COPY-4).
     pub unneeded: u64,
 }
 
@@ -92,17 +92,16 @@ impl Work {
         self.newest_member.is_some()
     }
 
-    /// An update that takes nothing but copying the version before it: whether somebody may need that. None
-    /// of the members sees a writer whose id is not below its number, and most rows that are changed have
-    /// been changed since.
-    pub fn may_be_needed(&mut self, update: &UndoRecord<'_>) -> bool {
+    /// Whether to add an update that takes nothing but copying the version before it (COPY-4). Counts what
+    /// is left out.
+    pub fn wants_update(&mut self, update: &UndoRecord<'_>) -> bool {
         let Some(newest) = self.newest_member else {
             return false;
         };
         let previous = update.previous.as_ref();
-        let is_needed = previous.is_none_or(|previous| previous.trx.0 < newest.0);
-        self.unneeded += u64::from(!is_needed);
-        is_needed
+        let is_wanted = previous.is_none_or(|previous| !newest.hides(previous.trx));
+        self.unneeded += u64::from(!is_wanted);
+        is_wanted
     }
 
     /// Adds a record of the batch's `log`th log. Called under the latch of the undo page that `bytes` lies
@@ -221,6 +220,37 @@ fn places(items: &[Item]) -> impl Iterator<Item = Place> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::undo::{Previous, RowDiff};
+
+    /// COPY-4.
+    #[test]
+    fn an_update_is_left_out_if_the_newest_member_does_not_see_what_it_replaced() {
+        let update = |writer| UndoRecord {
+            kind: UndoKind::RowUpdate,
+            undone: false,
+            undo_no: 0,
+            trx: TrxId(50),
+            table: TableId(3),
+            index: IndexId(4),
+            key: b"k",
+            previous: Some(Previous {
+                trx: TrxId(writer),
+                flags: 0,
+                roll_ptr: RollPtr::default(),
+                diff: RowDiff::default(),
+            }),
+            pages: &[],
+            frees: &[],
+        };
+        let mut work = Work::default();
+        assert!(!work.wants_update(&update(9)));
+        assert_eq!(work.unneeded, 0, "nobody counts where nothing is copied");
+        work.newest_member = Some(TrxNo(40));
+        let wanted = [9, 39, 40, 41].map(|writer| work.wants_update(&update(writer)));
+        assert_eq!((wanted, work.unneeded), ([true, true, false, false], 2));
+        work.clear();
+        assert_eq!(work.unneeded, 0);
+    }
 
     /// Whatever the first bits are that make the difference.
     #[test]

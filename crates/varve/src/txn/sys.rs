@@ -362,10 +362,10 @@ impl TxnSys {
     /// Where among `members`, which are in order, those begin that see what `writer` wrote, who has
     /// committed; the end, if none does. Members that have closed meanwhile may be on either side.
     pub fn first_that_sees(&self, members: &[Member], writer: TrxId) -> usize {
-        // None of them sees an id that is not below its number.
+        // Nor do the older ones see what the newest does not.
         if members
             .last()
-            .is_none_or(|last| writer.0 >= last.number().0)
+            .is_none_or(|last| last.number().hides(writer))
         {
             return members.len();
         }

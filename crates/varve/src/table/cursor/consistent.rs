@@ -266,7 +266,7 @@ impl Cursor {
     #[inline]
     pub(super) fn is_later(&self, trx: &Transaction, writer: TrxId) -> bool {
         trx.read_view()
-            .is_some_and(|view| writer.0 >= view.number().0)
+            .is_some_and(|view| view.number().hides(writer))
     }
 
     /// The same of an entry. But its row may have been changed since by the transaction itself, which sees
