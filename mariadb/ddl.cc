@@ -153,6 +153,8 @@ class Definition
 public:
   // Returns a handler code; an error has been reported to the client.
   int build(const TABLE *form, const std::string &name, bool temporary);
+  // Of a table that gets this definition: which of its indexes get other names.
+  void note_renamed(const Alter_inplace_info *alter);
 
   varve_table_def def;
 
@@ -235,7 +237,7 @@ int Definition::build(const TABLE *form, const std::string &name, bool temporary
       return error;
     if (!primary)
       m_indexes.push_back({key.name.str, bool(key.flags & HA_NOSAME), m_parts[i].data(),
-                           uint32_t(m_parts[i].size())});
+                           uint32_t(m_parts[i].size()), nullptr});
   }
   def= varve_table_def{name.c_str(),     m_columns.data(), uint32_t(m_columns.size()), m_primary.data(),
                        uint32_t(m_primary.size()), m_indexes.data(), uint32_t(m_indexes.size()), nullptr, 0,
@@ -249,6 +251,14 @@ int Definition::build(const TABLE *form, const std::string &name, bool temporary
     def.auto_increment= m_column_of_field[counted->field_index];
   }
   return 0;
+}
+
+void Definition::note_renamed(const Alter_inplace_info *alter)
+{
+  for (const Alter_inplace_info::Rename_key_pair &pair : alter->rename_keys)
+    for (varve_index_def &index : m_indexes)
+      if (same_name(index.name, pair.new_key->name.str))
+        index.was= pair.old_key->name.str;
 }
 
 }  // namespace varve_plugin
@@ -390,11 +400,34 @@ void ha_varve::update_create_info(HA_CREATE_INFO *info)
   info->auto_increment_value= stats.auto_increment_value;
 }
 
-// What is in the engine's definition changes, and nothing in rows and entries.
+static const alter_table_operations ADDS_INDEX= ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX;
+
+static const alter_table_operations CHANGES_INDEXES= ADDS_INDEX | ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX |
+                                                     ALTER_DROP_UNIQUE_INDEX | ALTER_INDEX_ORDER;
+
+// What is in the engine's definition changes, and no row.
 static bool redefines(const Alter_inplace_info *alter)
 {
   return alter->handler_flags & (ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN | ALTER_RENAME_INDEX |
-                                 ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_INDEX_LENGTH);
+                                 ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_INDEX_LENGTH |
+                                 CHANGES_INDEXES);
+}
+
+static bool adds_index(const Alter_inplace_info *alter)
+{
+  return alter->handler_flags & ADDS_INDEX;
+}
+
+// Whether rows that are there may not be in a new index: only the server knows which, or what to do then.
+static bool may_refuse_rows(const Alter_inplace_info *alter)
+{
+  for (uint i= 0; i < alter->index_add_count; i++)
+  {
+    const KEY &key= alter->key_info_buffer[alter->index_add_buffer[i]];
+    if ((key.flags & HA_NOSAME) && (alter->ignore || key.without_overlaps))
+      return true;
+  }
+  return false;
 }
 
 static bool sets_counter(const Alter_inplace_info *alter)
@@ -428,8 +461,9 @@ static bool has_foreign_keys(THD *thd, ha_varve *handler, const varve_table *tab
   return varve_table_is_referenced(table) || handler->get_foreign_key_list(thd, &own) || own.elements;
 }
 
-// Names and greatest lengths are in the engine's definition, which explains the table without the server, and
-// are changed there. So is the AUTO_INCREMENT counter. An indexed virtual column's values are in its rows.
+// Names, greatest lengths and indexes are in the engine's definition, which explains the table without the
+// server, and are changed there. So is the AUTO_INCREMENT counter. An indexed virtual column's values are in
+// its rows.
 enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *altered,
                                                                      Alter_inplace_info *alter)
 {
@@ -448,18 +482,20 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (alter->handler_flags & ALTER_STORED_COLUMN_TYPE)
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
+  if (may_refuse_rows(alter))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // The server takes longer keys for others; that they are not, the engine has said.
   const alter_table_operations flags= alter->handler_flags;
-  alter->handler_flags&= ~ALTER_COLUMN_INDEX_LENGTH;
+  alter->handler_flags&= ~(ALTER_COLUMN_INDEX_LENGTH | CHANGES_INDEXES);
   const enum_alter_inplace_result how= handler::check_if_supported_inplace_alter(altered, alter);
   alter->handler_flags= flags;
-  if (how != HA_ALTER_INPLACE_NOT_SUPPORTED && redefines(alter) && !can_become(altered))
+  if (how != HA_ALTER_INPLACE_NOT_SUPPORTED && redefines(alter) && !can_become(altered, alter))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // If the table is copied, create() looks at its options.
   if (how != HA_ALTER_INPLACE_NOT_SUPPORTED && (alter->handler_flags & ALTER_CHANGE_CREATE_OPTION) &&
       check_options(ha_thd(), altered->s))
     return HA_ALTER_ERROR;
-  return how;
+  return how != HA_ALTER_INPLACE_NOT_SUPPORTED && adds_index(alter) ? HA_ALTER_INPLACE_NOCOPY_LOCK : how;
 }
 
 // The greatest value in the AUTO_INCREMENT column; 0 if none moves the counter.
@@ -496,19 +532,99 @@ int ha_varve::set_counter(ulonglong next)
 }
 
 // Whether the table can have the definition of `altered` with the rows that it has.
-bool ha_varve::can_become(TABLE *altered)
+bool ha_varve::can_become(TABLE *altered, const Alter_inplace_info *alter)
 {
   Definition definition;
-  return !definition.build(altered, m_name, false) && varve_table_can_become(m_table, &definition.def);
+  if (definition.build(altered, m_name, false))
+    return false;
+  definition.note_renamed(alter);
+  return varve_table_can_become(m_table, &definition.def);
 }
 
-int ha_varve::redefine(TABLE *altered)
+namespace {
+
+// A definition that is prepared; the server drops it at the end of the statement.
+class Prepared : public inplace_alter_handler_ctx
 {
+public:
+  explicit Prepared(varve_redefinition *redefinition) : m_redefinition(redefinition) {}
+  ~Prepared() override
+  {
+    if (m_redefinition)
+      varve_redefinition_abandon(m_redefinition);
+  }
+  varve_redefinition *take()
+  {
+    varve_redefinition *const taken= m_redefinition;
+    m_redefinition= nullptr;
+    return taken;
+  }
+
+private:
+  varve_redefinition *m_redefinition;
+};
+
+}  // namespace
+
+// Two rows have the same values in a unique index that `altered` gets: says so, as the server does of a row
+// that is written.
+static void tell_duplicate(void *altered, const char *index, const varve_value *row)
+{
+  TABLE *const form= static_cast<TABLE *>(altered);
+  Row_plan plan;
+  if (!plan.build(form))
+    return;
+  plan.to_record(row, form->s->all_set, form->record[0]);
+  for (uint i= 0; i < form->s->keys; i++)
+    if (same_name(form->key_info[i].name.str, index))
+      print_keydup_error(form, &form->key_info[i], MYF(0));
+}
+
+// Builds the indexes that `altered` has and the table has not. Returns a handler code.
+int ha_varve::prepare_redefinition(TABLE *altered, Alter_inplace_info *alter)
+{
+  THD *thd= ha_thd();
+  Session *const session= Session::of(thd);
+  if (!session)
+    return HA_ERR_INTERNAL_ERROR;
   Definition definition;
   if (int error= definition.build(altered, m_name, false))
     return error;
+  definition.note_renamed(alter);
+  varve_redefinition *prepared;
+  if (varve_code code= varve_redefinition_prepare(db, session->txn(), &definition.def, tell_duplicate,
+                                                  altered, &prepared))
+    return report(thd, code);
+  alter->handler_ctx= new Prepared(prepared);
+  return 0;
+}
+
+bool ha_varve::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *alter)
+{
+  // Now rather than at the end: nobody else is there.
+  const int error= adds_index(alter) ? wait_for_others(ha_thd(), m_name) : 0;
+  if (error)
+    print_error(error, MYF(0));
+  return error || handler::prepare_inplace_alter_table(altered, alter);
+}
+
+bool ha_varve::inplace_alter_table(TABLE *altered, Alter_inplace_info *alter)
+{
+  if (!adds_index(alter))
+    return false;
+  const int error= prepare_redefinition(altered, alter);
+  if (error && !ha_thd()->is_error())
+    print_error(error, MYF(0));
+  return error;
+}
+
+int ha_varve::redefine(TABLE *altered, Alter_inplace_info *alter)
+{
+  if (!alter->handler_ctx)
+    if (int error= prepare_redefinition(altered, alter))
+      return error;
   close_table();
-  const varve_code code= varve_table_redefine(db, &definition.def);
+  const varve_code code= varve_redefinition_commit(db, static_cast<Prepared *>(alter->handler_ctx)->take());
   const int error= code ? report(ha_thd(), code) : 0;
   const int reopened= open_table();
   return error ? error : reopened;
@@ -517,12 +633,19 @@ int ha_varve::redefine(TABLE *altered)
 // What is in the engine's definition becomes what the .frm file will say, which takes its place next.
 bool ha_varve::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *alter, bool commit)
 {
+  if (!commit)
+  {
+    delete alter->handler_ctx;
+    alter->handler_ctx= nullptr;
+  }
   if (!commit || !(redefines(alter) || sets_counter(alter)))
     return handler::commit_inplace_alter_table(altered, alter, commit);
   THD *thd= ha_thd();
-  int error= wait_for_others(thd, m_name);
+  // Who builds indexes keeps others away already.
+  int error= alter->handler_ctx ? 0 : wait_for_others(thd, m_name);
   if (!error)
-    error= redefines(alter) ? redefine(altered) : set_counter(alter->create_info->auto_increment_value);
+    error= redefines(alter) ? redefine(altered, alter)
+                            : set_counter(alter->create_info->auto_increment_value);
   if (error && !thd->is_error())
     print_error(error, MYF(0));
   return error;

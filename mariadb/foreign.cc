@@ -64,7 +64,7 @@ static std::string engine_name(const LEX_CSTRING &name)
   return std::string(text, tablename_to_filename(folded, text, sizeof text));
 }
 
-static bool same_name(const char *a, const char *b)
+bool same_name(const char *a, const char *b)
 {
   return !my_strcasecmp(system_charset_info, a, b);
 }

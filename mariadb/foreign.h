@@ -15,6 +15,9 @@
 
 namespace varve_plugin {
 
+// Whether two names of columns, indexes or constraints are the same.
+bool same_name(const char *a, const char *b);
+
 // What foreign_key_checks says.
 varve_foreign_key_checks foreign_key_checks(THD *thd);
 

@@ -105,6 +105,8 @@ public:
   bool can_convert_nocopy(const Field &field, const Column_definition &to) const override;
   enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered,
                                                              Alter_inplace_info *alter) override;
+  bool prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *alter) override;
+  bool inplace_alter_table(TABLE *altered, Alter_inplace_info *alter) override;
   bool commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *alter, bool commit) override;
   ulonglong table_version() const override;
   bool check_if_incompatible_data(HA_CREATE_INFO *info, uint table_changes) override;
@@ -163,8 +165,9 @@ private:
   bool keeps_foreign_keys_served(const TABLE *altered, const Alter_inplace_info *alter);
   int greatest_counted(ulonglong *greatest);
   int set_counter(ulonglong next);
-  bool can_become(TABLE *altered);
-  int redefine(TABLE *altered);
+  bool can_become(TABLE *altered, const Alter_inplace_info *alter);
+  int prepare_redefinition(TABLE *altered, Alter_inplace_info *alter);
+  int redefine(TABLE *altered, Alter_inplace_info *alter);
   int open_table();
   void close_table();
   uint engine_index(uint index) const;

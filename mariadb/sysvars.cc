@@ -34,6 +34,7 @@ static unsigned long lru_scan_depth;
 static unsigned long open_files;
 static unsigned long force_recovery;
 static unsigned long long lock_memory_size;
+static unsigned long long sort_buffer_size;
 static unsigned long purge_threads;
 static unsigned long purge_batch_size;
 static unsigned long purge_rseg_truncate_frequency;
@@ -283,6 +284,12 @@ static MYSQL_SYSVAR_ULONGLONG(lock_memory_size, lock_memory_size, PLUGIN_VAR_RQC
   "Memory that locks of rows and gaps may take, in bytes. A statement that needs more fails with ER_LOCK_TABLE_FULL, and "
   "its transaction is rolled back.",
   nullptr, (update_setting<varve_db_set_lock_memory, unsigned long long>), 1ULL << 30, 1ULL << 20, ~0ULL, 0);
+
+static MYSQL_SYSVAR_ULONGLONG(sort_buffer_size, sort_buffer_size, PLUGIN_VAR_RQCMDARG,
+  "Memory for building the indexes of one ALTER TABLE, in bytes; what does not fit goes into a file in the "
+  "data directory.",
+  nullptr, (update_setting<varve_db_set_sort_buffer, unsigned long long>), 32ULL << 20, 64ULL << 10,
+  64ULL << 30, 0);
 
 static varve_purge_options purge_options()
 {
@@ -579,6 +586,7 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(purge_threads),
   MYSQL_SYSVAR(read_ahead_threshold),
   MYSQL_SYSVAR(redo_log_capacity),
+  MYSQL_SYSVAR(sort_buffer_size),
   MYSQL_SYSVAR(truncate_undo),
   MYSQL_SYSVAR(undo_directory),
   MYSQL_SYSVAR(undo_log_truncate),
@@ -656,6 +664,7 @@ varve_options options_from_variables()
   options.table_cache= uint32_t(tdc_size);
   options.force_recovery= uint8_t(force_recovery);
   options.lock_memory_bytes= lock_memory_size;
+  options.sort_buffer_bytes= sort_buffer_size;
   options.purge= purge_options();
   options.history= history_options();
   options.create_if_missing= true;

@@ -4,6 +4,7 @@ mod benchmark;
 mod bigtable;
 mod cascade;
 mod commit;
+mod ddl;
 mod dictionary;
 mod dump;
 mod embedded;
@@ -71,6 +72,8 @@ enum BenchTask {
     Tpcc(tpcc::TpccArgs),
     /// A parent with a million children: a new key, which they follow, and the deletion of all
     Cascade(cascade::CascadeArgs),
+    /// Statements that change a table's definition, or fill it, one by one
+    Ddl(ddl::DdlArgs),
     /// Varve as a library beside other embedded engines
     Embedded(embedded::EmbeddedArgs),
     /// Instructions that one operation of the library takes
@@ -91,6 +94,7 @@ fn run(workspace: &Workspace, task: &BenchTask) -> Result<()> {
         BenchTask::Commit(args) => commit::run(workspace, args),
         BenchTask::Bigtable(args) => bigtable::run(workspace, args),
         BenchTask::LongReader(args) => long_reader::run(workspace, args),
+        BenchTask::Ddl(args) => ddl::run(workspace, args),
         BenchTask::Dump(args) => dump::run(workspace, args),
         BenchTask::Memory(args) => memory::run(workspace, args),
         BenchTask::Steady(args) => steady::run(workspace, args),

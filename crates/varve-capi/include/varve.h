@@ -238,6 +238,9 @@ typedef struct varve_cursor varve_cursor;
 // An open database. Shared by all threads.
 typedef struct varve_db varve_db;
 
+// A definition that a table is about to get.
+typedef struct varve_redefinition varve_redefinition;
+
 // An open table. Shared by all threads.
 typedef struct varve_table varve_table;
 
@@ -368,6 +371,7 @@ typedef struct varve_options {
   bool use_native_aio;
   // After how many leaves in a row a scan reads those ahead that come next: 1 to 64; 0: it never does.
   uint32_t read_ahead_threshold;
+  uint64_t sort_buffer_bytes;
   // How changed pages are written.
   struct varve_flush_options flush;
   // Whether the buffer pool is filled after a restart as it was before.
@@ -430,6 +434,9 @@ typedef struct varve_index_def {
   bool unique;
   const struct varve_key_part *parts;
   uint32_t n_parts;
+  // For varve_redefinition_prepare: the name of the table's index that this one is. Null: it is the one of
+  // this name if that has these parts, or else a new one.
+  const char *was;
 } varve_index_def;
 
 // A foreign key. The last four members are told, and not looked at in a definition.
@@ -521,6 +528,10 @@ typedef void (*varve_xid_fn)(void *context, const struct varve_xid *xid);
 
 // Is told that something has happened.
 typedef void (*varve_notify_fn)(void *context);
+
+// Receives a row, with a value for each column of the table, that has the same values in the unique index of
+// this name as another one.
+typedef void (*varve_duplicate_fn)(void *context, const char *index, const struct varve_value *row);
 
 // Receives one counter. `name` is lower case with underscores.
 typedef void (*varve_counter_fn)(void *context, const char *name, uint64_t value);
@@ -751,12 +762,6 @@ enum varve_code varve_table_rename(const struct varve_db *db,
                                    const char *constraints_from,
                                    const char *constraints_to);
 
-// Gives the table of this definition's name other names of columns and indexes, and columns of bytes or
-// text greater lengths, durably; no row is changed. All else has to be as it is, or VARVE_UNSUPPORTED says
-// what is not; foreign keys are not looked at. The caller sees to it that nobody uses the table; handles of
-// it must be opened again.
-enum varve_code varve_table_redefine(const struct varve_db *db, const struct varve_table_def *def);
-
 // Empties a table, durably and at once, and starts its counter anew. The caller sees to it that nobody uses
 // it; handles of the table must be opened again.
 enum varve_code varve_table_truncate(const struct varve_db *db, const char *name, enum varve_foreign_key_checks checks);
@@ -775,6 +780,9 @@ void varve_db_set_lock_memory(const struct varve_db *db, uint64_t bytes);
 
 // Changes after how many leaves in a row a scan reads ahead. VARVE_INVALID: above 64, nothing was changed.
 enum varve_code varve_db_set_read_ahead_threshold(const struct varve_db *db, uint32_t leaves);
+
+// Changes how much memory building indexes may take. VARVE_INVALID: less than 64 KiB, nothing was changed.
+enum varve_code varve_db_set_sort_buffer(const struct varve_db *db, uint64_t bytes);
 
 // Changes how much redo there may be between the checkpoint and the newest change. More is there at once; to
 // less the way is taken while the checkpoint moves. VARVE_INVALID: less than 2 MiB; VARVE_NO_SPACE: no room
@@ -899,6 +907,26 @@ enum varve_code varve_db_notify_durable(const struct varve_db *db, varve_notify_
 // parents there.
 enum varve_code varve_txn_lock_table(const struct varve_txn *txn, const struct varve_table *table, bool exclusive);
 
+// Prepares to give the table of this definition's name other names of columns and indexes, columns of bytes
+// or text greater lengths, and other indexes; no row is changed. All else has to be as it is, or
+// VARVE_UNSUPPORTED says what is not; foreign keys are not looked at. New indexes are built, which ends with
+// VARVE_INTERRUPTED if `txn`, unless it is null, is interrupted, and with VARVE_DUPLICATE_KEY after
+// `duplicate` was called. As long as the result is there nobody changes the table. A consistent view that is
+// older than an index does not read it (VARVE_DEFINITION_CHANGED).
+enum varve_code varve_redefinition_prepare(const struct varve_db *db,
+                                           const struct varve_txn *txn,
+                                           const struct varve_table_def *def,
+                                           varve_duplicate_fn duplicate,
+                                           void *context,
+                                           struct varve_redefinition **out);
+
+// Gives the table its new definition, durably. The caller sees to it that nobody uses the table; handles of
+// it must be opened again. `redefinition` is gone then, whatever the answer.
+enum varve_code varve_redefinition_commit(const struct varve_db *db, struct varve_redefinition *redefinition);
+
+// Leaves the table as it is.
+void varve_redefinition_abandon(struct varve_redefinition *redefinition);
+
 // Hands every counter to `each`.
 enum varve_code varve_db_status(const struct varve_db *db, varve_counter_fn each, void *context);
 
@@ -923,7 +951,7 @@ uint32_t varve_table_n_columns(const struct varve_table *table);
 // A number that becomes another one when the table is redefined, and is the same after a restart.
 uint64_t varve_table_hash(const struct varve_table *table);
 
-// Whether varve_table_redefine takes this definition for the table.
+// Whether varve_redefinition_prepare takes this definition for the table.
 bool varve_table_can_become(const struct varve_table *table, const struct varve_table_def *def);
 
 // Is it a temporary table? Nobody else can use it, so there is nobody to wait for.

@@ -159,6 +159,7 @@ pub struct varve_options {
     pub use_native_aio: bool,
     /// After how many leaves in a row a scan reads those ahead that come next: 1 to 64; 0: it never does.
     pub read_ahead_threshold: u32,
+    pub sort_buffer_bytes: u64,
     /// How changed pages are written.
     pub flush: varve_flush_options,
     /// Whether the buffer pool is filled after a restart as it was before.
@@ -238,6 +239,7 @@ pub unsafe extern "C" fn varve_options_default(options: *mut varve_options) {
         flush_method: MaybeUninit::new(d.flush_method.into()),
         use_native_aio: d.use_native_aio,
         read_ahead_threshold: d.read_ahead_threshold,
+        sort_buffer_bytes: d.sort_buffer_bytes,
         undo_tablespaces: d.undo_tablespaces,
         undo_directory: ptr::null(),
         undo_logs: d.undo_logs,
@@ -276,6 +278,7 @@ unsafe fn options(o: &varve_options) -> varve::Result<Options> {
         flush_method: flush_method.into(),
         use_native_aio: o.use_native_aio,
         read_ahead_threshold: o.read_ahead_threshold,
+        sort_buffer_bytes: o.sort_buffer_bytes,
         undo_tablespaces: o.undo_tablespaces,
         undo_logs: o.undo_logs,
         open_files: o.open_files,
@@ -458,24 +461,6 @@ pub unsafe extern "C" fn varve_table_rename(
     })
 }
 
-/// Gives the table of this definition's name other names of columns and indexes, and columns of bytes or
-/// text greater lengths, durably; no row is changed. All else has to be as it is, or VARVE_UNSUPPORTED says
-/// what is not; foreign keys are not looked at. The caller sees to it that nobody uses the table; handles of
-/// it must be opened again.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn varve_table_redefine(
-    db: *const varve_db,
-    def: *const varve_table_def,
-) -> varve_code {
-    // SAFETY: CAPI-2.
-    let db = unsafe { &*db };
-    guard(&db.0, || {
-        // SAFETY: CAPI-2.
-        let def = unsafe { table_def(&*def)? };
-        db.0.redefine_table(&def).map(|()| VARVE_OK)
-    })
-}
-
 /// Empties a table, durably and at once, and starts its counter anew. The caller sees to it that nobody uses
 /// it; handles of the table must be opened again.
 #[unsafe(no_mangle)]
@@ -573,6 +558,17 @@ pub unsafe extern "C" fn varve_db_set_read_ahead_threshold(
     let db = unsafe { &*db };
     guard(&db.0, || {
         db.0.set_read_ahead_threshold(leaves)?;
+        Ok(VARVE_OK)
+    })
+}
+
+/// Changes how much memory building indexes may take. VARVE_INVALID: less than 64 KiB, nothing was changed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_db_set_sort_buffer(db: *const varve_db, bytes: u64) -> varve_code {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    guard(&db.0, || {
+        db.0.set_sort_buffer_bytes(bytes)?;
         Ok(VARVE_OK)
     })
 }

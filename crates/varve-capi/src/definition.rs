@@ -72,6 +72,37 @@ pub struct varve_index_def {
     pub unique: bool,
     pub parts: *const varve_key_part,
     pub n_parts: u32,
+    /// For varve_redefinition_prepare: the name of the table's index that this one is. Null: it is the one of
+    /// this name if that has these parts, or else a new one.
+    pub was: *const c_char,
+}
+
+/// The same, where `table` has the indexes that were there before.
+///
+/// # Safety
+/// As for `table_def`.
+pub unsafe fn redefined_as(def: &varve_table_def, table: &TableDef) -> varve::Result<TableDef> {
+    // SAFETY: the caller's promise.
+    let (mut out, indexes) = unsafe {
+        (
+            table_def(def)?,
+            slice_of(def.indexes, def.n_indexes as usize),
+        )
+    };
+    for (to, index) in out.indexes.iter_mut().zip(indexes) {
+        if index.was.is_null() {
+            continue;
+        }
+        // SAFETY: the caller's promise.
+        let was = unsafe { text(index.was, "an index's name")? };
+        let old = table
+            .indexes
+            .iter()
+            .find(|i| i.name.eq_ignore_ascii_case(was));
+        let missing = || Error::not_found(format!("index {was} of table {}", table.name));
+        to.id = old.ok_or_else(missing)?.id;
+    }
+    Ok(out)
 }
 
 #[repr(C)]

@@ -7,6 +7,7 @@
 //! - `collation`: collations that the caller brings.
 //! - `definition`: table definitions as plain structs.
 //! - `foreign`: foreign keys, of definitions and of open tables.
+//! - `redefinition`: definitions that change while the rows stay.
 //! - `database`, `table`, `txn`, `cursor`: the handles.
 //! - `flush`, `history`, `pool_dump`: options that may change while a database is open.
 //! - `rows`: what a cursor hands to C.
@@ -32,6 +33,7 @@ pub mod foreign;
 pub mod history;
 pub mod pool_dump;
 pub mod prepared;
+pub mod redefinition;
 mod rows;
 pub mod status;
 pub mod table;

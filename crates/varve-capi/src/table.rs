@@ -8,7 +8,7 @@ use varve::{ColumnType, Database, KeyPart, MAX_KEY_BYTES, Table, TableDef};
 
 use crate::collation::text;
 use crate::database::{tell, varve_db, varve_text_fn};
-use crate::definition::{table_def, varve_table_def};
+use crate::definition::{redefined_as, varve_table_def};
 use crate::error::varve_code::{self, VARVE_OK};
 use crate::error::{guard, last_duplicate_index};
 use crate::txn::{running, varve_txn};
@@ -88,15 +88,17 @@ pub unsafe extern "C" fn varve_table_hash(table: *const varve_table) -> u64 {
     unsafe { &*table }.table.def().hash()
 }
 
-/// Whether varve_table_redefine takes this definition for the table.
+/// Whether varve_redefinition_prepare takes this definition for the table.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_table_can_become(
     table: *const varve_table,
     def: *const varve_table_def,
 ) -> bool {
     // SAFETY: CAPI-2.
-    let (table, def) = unsafe { (&*table, table_def(&*def)) };
-    def.is_ok_and(|def| table.table.def().redefined(&def).is_ok())
+    let table = unsafe { &*table }.table.def();
+    // SAFETY: CAPI-2.
+    let def = unsafe { redefined_as(&*def, table) };
+    def.is_ok_and(|def| table.redefined(&def).is_ok())
 }
 
 /// Is it a temporary table? Nobody else can use it, so there is nobody to wait for.

@@ -28,7 +28,7 @@ pub struct varve_txn {
     locking: varve_table_locks,
     /// Interrupts the session's transactions, unless `State::interrupt` is another's. Another thread may look
     /// at nothing else.
-    interrupt: Arc<AtomicBool>,
+    pub(crate) interrupt: Arc<AtomicBool>,
     /// Only the session's own thread comes here (varve.h, first rule).
     state: UnsafeCell<State>,
 }

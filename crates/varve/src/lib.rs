@@ -100,8 +100,9 @@ pub use base::{
 };
 pub use catalog::{ForeignKey, IndexDef, IndexEstimate, ReferentialAction, SystemTime, TableDef};
 pub use db::{
-    Database, FromValue, Metric, MetricKind, Options, PoolDumpOptions, PoolDumpStatus, Reference,
-    ReferencedParent, Row, Rows, Table, UndoTablespace,
+    Database, FromValue, Metric, MetricKind, Options, PoolDumpOptions, PoolDumpStatus,
+    PreparedRedefinition, RedefinitionWatch, Reference, ReferencedParent, Row, Rows, Table,
+    UndoTablespace,
 };
 pub use ddl::{ConstraintPrefix, ForeignKeyChecks};
 pub use flush::FlushOptions;

@@ -47,8 +47,10 @@ fn definition(name: &str) -> TableDef {
         .index("by_fill", &["fill"])
 }
 
-/// Tables by name: how many rows each has, and what its second column and its index are called.
-type Tables = BTreeMap<String, (i64, String, String)>;
+/// A table: how many rows it has, what its second column and its index are called, and whether it has the
+/// other indexes.
+type State = (i64, String, String, bool);
+type Tables = BTreeMap<String, State>;
 
 /// What is done to tables. Each is one DDL statement or one transaction.
 #[derive(Clone, Debug)]
@@ -63,6 +65,8 @@ enum Op {
     Redefine(String, String),
     Truncate(String),
     Drop(String),
+    /// Gives it two more indexes, or takes them away.
+    Indexes(String, bool),
     /// Inserts so many rows.
     Fill(String, i64),
 }
@@ -81,6 +85,17 @@ impl Op {
                 let mut def = db.table(name)?.def().clone();
                 def.columns[1].ty = ColumnType::Bytes(400);
                 def.indexes[0].name.clone_from(to);
+                db.redefine_table(&def)
+            }
+            Op::Indexes(name, there) => {
+                let mut def = db.table(name)?.def().clone();
+                def.indexes.retain(|index| !index.name.starts_with("more"));
+                if *there {
+                    let fill = def.columns[1].name.clone();
+                    def = def
+                        .index("more_0", &[&fill, "id"])
+                        .unique("more_1", &["id"]);
+                }
                 db.redefine_table(&def)
             }
             Op::Truncate(name) => db.truncate_table(name),
@@ -102,7 +117,7 @@ impl Op {
     fn apply(&self, tables: &mut Tables) {
         match self {
             Op::Create(name) | Op::CreateElsewhere(name) => {
-                drop(tables.insert(name.clone(), (0, "fill".into(), "by_fill".into())))
+                drop(tables.insert(name.clone(), (0, "fill".into(), "by_fill".into(), false)))
             }
             Op::Rename(from, to) => {
                 let rows = tables.remove(from).expect("it exists");
@@ -110,6 +125,7 @@ impl Op {
             }
             Op::RenameColumn(name, to) => tables.get_mut(name).expect("it exists").1 = to.clone(),
             Op::Redefine(name, to) => tables.get_mut(name).expect("it exists").2 = to.clone(),
+            Op::Indexes(name, there) => tables.get_mut(name).expect("it exists").3 = *there,
             Op::Truncate(name) => tables.get_mut(name).expect("it exists").0 = 0,
             Op::Drop(name) => drop(tables.remove(name)),
             Op::Fill(name, rows) => tables.get_mut(name).expect("it exists").0 += rows,
@@ -123,6 +139,7 @@ impl Op {
             Op::Rename(from, to) => format!("rename {from} {to}"),
             Op::RenameColumn(name, to) => format!("column {name} {to}"),
             Op::Redefine(name, to) => format!("redefine {name} {to}"),
+            Op::Indexes(name, there) => format!("indexes {name} {there}"),
             Op::Truncate(name) => format!("truncate {name}"),
             Op::Drop(name) => format!("drop {name}"),
             Op::Fill(name, rows) => format!("fill {name} {rows}"),
@@ -137,6 +154,7 @@ impl Op {
             "rename" => Op::Rename(name(1), name(2)),
             "column" => Op::RenameColumn(name(1), name(2)),
             "redefine" => Op::Redefine(name(1), name(2)),
+            "indexes" => Op::Indexes(name(1), words[2].parse().unwrap()),
             "truncate" => Op::Truncate(name(1)),
             "drop" => Op::Drop(name(1)),
             "fill" => Op::Fill(name(1), words[2].parse().unwrap()),
@@ -175,7 +193,9 @@ fn state(db: &Database) -> Tables {
             index.name != "by_fill",
             "{name}"
         );
-        (name, (rows, column.name.clone(), index.name.clone()))
+        let has_more = table.def().indexes.len() > 1;
+        let names = (column.name.clone(), index.name.clone());
+        (name, (rows, names.0, names.1, has_more))
     };
     db.tables().unwrap().into_iter().map(rows).collect()
 }
@@ -251,7 +271,7 @@ fn every_operation_of_the_disk_may_be_the_last() {
     let base = tempfile::tempdir().unwrap();
     let db = Database::open(base.path(), options()).unwrap();
     Op::Create("a/old".into()).run(&db).unwrap();
-    Op::Fill("a/old".into(), 50).run(&db).unwrap();
+    Op::Fill("a/old".into(), 150).run(&db).unwrap();
     let before = state(&db);
     db.close().unwrap();
     let script = [
@@ -260,6 +280,9 @@ fn every_operation_of_the_disk_may_be_the_last() {
         Op::Rename("a/new".into(), "b/new".into()),
         Op::RenameColumn("b/new".into(), "other".into()),
         Op::Redefine("b/new".into(), "by_other".into()),
+        Op::Indexes("a/old".into(), true),
+        Op::Indexes("a/old".into(), false),
+        Op::Indexes("b/new".into(), true),
         Op::Truncate("a/old".into()),
         Op::Fill("a/old".into(), 30),
         Op::Truncate("b/new".into()),
@@ -272,7 +295,7 @@ fn every_operation_of_the_disk_may_be_the_last() {
         Op::Drop("c/far".into()),
     ];
     let work = tempfile::tempdir().unwrap();
-    let mut deaths = [0; 15];
+    let mut deaths = [0; 18];
     let (mut lives, mut sweeps) = (0, 0);
     loop {
         let dir = work.path().join(lives.to_string());
@@ -395,13 +418,14 @@ fn random_op(thread: usize, tables: &Tables, rng: &mut StdRng) -> Op {
             None => Op::Drop(there.choose(rng).expect("four names").to_string()),
         };
     };
-    match rng.random_range(0..8) {
+    match rng.random_range(0..10) {
         0 => Op::Create(other.to_string()),
         1 => Op::Rename(some.to_string(), other.to_string()),
         2 => Op::Truncate(some.to_string()),
         3 => Op::Drop(some.to_string()),
         4 => Op::RenameColumn(some.to_string(), format!("c{}", rng.random_range(0..9))),
         5 => Op::Redefine(some.to_string(), format!("i{}", rng.random_range(0..9))),
+        6 | 7 => Op::Indexes(some.to_string(), rng.random()),
         _ => Op::Fill(some.to_string(), rng.random_range(1..80)),
     }
 }

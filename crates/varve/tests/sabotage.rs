@@ -58,8 +58,8 @@ fn moments(wrong: Wrong) -> usize {
 /// time.
 fn config(wrong: Wrong) -> Config {
     use Sabotage::{
-        CheckpointTooFar, FileRemovedBeforeCommit, LogRecycledTooEarly, OverflowFreedTwice,
-        PurgedTooEarly, TornPagesKept, WriteAheadForgotten,
+        CheckpointTooFar, FileRemovedBeforeCommit, LogRecycledTooEarly, LooseTreeForgotten,
+        OverflowFreedTwice, PurgedTooEarly, TornPagesKept, WriteAheadForgotten,
     };
     let config = match wrong {
         Wrong::Engine(
@@ -75,6 +75,11 @@ fn config(wrong: Wrong) -> Config {
             rows: 2,
             ddl: 20,
             ..Config::new(60)
+        },
+        Wrong::Engine(LooseTreeForgotten) => Config {
+            rows: 40,
+            ddl: 20,
+            ..Config::new(100)
         },
         Wrong::Engine(OverflowFreedTwice) => Config {
             rows: 10,

@@ -99,6 +99,10 @@ impl Definition {
             unique: input.bool(),
             parts: parts.as_ptr(),
             n_parts: parts.len() as u32,
+            was: match input.bool() {
+                true => name(input),
+                false => null(),
+            },
         };
         let indexes = parts[1..].iter().map(index).collect();
         let references: Vec<_> = (0..input.below(6).saturating_sub(3))

@@ -5,6 +5,7 @@ use std::ptr::{null, null_mut};
 
 use varve_capi::cursor::*;
 use varve_capi::database::*;
+use varve_capi::definition::varve_table_def;
 use varve_capi::error::varve_code::*;
 use varve_capi::error::{
     varve_code, varve_last_error, varve_last_error_child, varve_last_error_constraint,
@@ -14,6 +15,7 @@ use varve_capi::foreign::*;
 use varve_capi::history::*;
 use varve_capi::pool_dump::*;
 use varve_capi::prepared::*;
+use varve_capi::redefinition::*;
 use varve_capi::status::*;
 use varve_capi::table::*;
 use varve_capi::txn::*;
@@ -174,7 +176,8 @@ impl Session<'_, '_> {
                         constraints.1,
                     ));
                     let definition = Definition::of(self.input);
-                    ok(varve_table_redefine(self.db, &definition.raw(self.input)));
+                    let raw = definition.raw(self.input);
+                    self.redefine(&raw);
                 }
                 _ => {
                     ok(varve_table_truncate(
@@ -183,6 +186,28 @@ impl Session<'_, '_> {
                         choose(self.input),
                     ));
                 }
+            }
+        }
+    }
+
+    /// What is prepared ends at once: nobody else could end it.
+    unsafe fn redefine(&mut self, def: &varve_table_def) {
+        unsafe extern "C" fn see(_: *mut c_void, index: *const c_char, row: *const varve_value) {
+            // SAFETY: the table has a column, and its index a name.
+            let _ = unsafe { (*row, CStr::from_ptr(index)) };
+        }
+        let txn = self.txns.first().copied().unwrap_or(null_mut());
+        let mut prepared = null_mut();
+        // SAFETY: what is prepared is there until one of the calls.
+        unsafe {
+            let code =
+                varve_redefinition_prepare(self.db, txn, def, see, null_mut(), &mut prepared);
+            if ok(code) != VARVE_OK {
+                return;
+            }
+            match self.input.bool() {
+                true => _ = ok(varve_redefinition_commit(self.db, prepared)),
+                false => varve_redefinition_abandon(prepared),
             }
         }
     }

@@ -199,6 +199,7 @@ impl Session<'_, '_> {
             unique: self.input.bool(),
             parts: &second,
             n_parts: 1,
+            was: null(),
         };
         let def = varve_table_def {
             name: c"a/t".as_ptr(),

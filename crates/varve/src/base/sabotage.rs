@@ -94,12 +94,14 @@ pub enum Sabotage {
     StoreClosedTooEarly,
     /// MVCC-2: a row is taken for absent after the first cut.
     CutTakenForAbsent,
+    /// LOOSE-1: trees of indexes that come or go are on no list.
+    LooseTreeForgotten,
 }
 
 impl Sabotage {
     /// Those that a search for crashes notices, or the workload in it. Each other one has a test of its own.
     #[cfg(feature = "internals")]
-    pub const OF_CRASHES: [Sabotage; 19] = [
+    pub const OF_CRASHES: [Sabotage; 20] = [
         Sabotage::WriteAheadForgotten,
         Sabotage::CheckpointTooFar,
         Sabotage::AcknowledgedTooEarly,
@@ -114,6 +116,7 @@ impl Sabotage {
         Sabotage::UndoneNotMarked,
         Sabotage::PreparedForgotten,
         Sabotage::FileRemovedBeforeCommit,
+        Sabotage::LooseTreeForgotten,
         Sabotage::PurgedTooEarly,
         Sabotage::OverflowFreedTwice,
         Sabotage::OverflowLeaked,

@@ -90,6 +90,7 @@ mod count;
 mod descend;
 mod free;
 mod leaf;
+mod load;
 mod merge;
 mod plan;
 mod removal;
@@ -113,6 +114,7 @@ pub use check::TreeReport;
 pub use descend::{LeafAhead, LeafHint};
 pub use free::empty_trees;
 pub use leaf::{LeafPos, SharedLeaf};
+pub use load::Loader;
 pub use removal::{LeafVisit, removal_log_bytes};
 
 /// Descents that may fail to arrive before one goes by latches.

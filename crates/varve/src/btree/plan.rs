@@ -25,7 +25,7 @@ pub(super) struct SplitPlan {
 }
 
 /// The shortest key above `left` and not above `right`.
-fn shortest_between(left: &[u8], right: &[u8]) -> Vec<u8> {
+pub(super) fn shortest_between(left: &[u8], right: &[u8]) -> Vec<u8> {
     debug_assert!(left < right);
     right[..(common_prefix_len(left, right) + 1).min(right.len())].to_vec()
 }

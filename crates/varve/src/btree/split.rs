@@ -42,9 +42,9 @@ struct Split {
 }
 
 /// A page that was split off, as the page above will name it.
-struct Fresh {
-    separator: Vec<u8>,
-    no: PageNo,
+pub(super) struct Fresh {
+    pub separator: Vec<u8>,
+    pub no: PageNo,
 }
 
 /// Latched pages from an inner page down to the one that is to be split.
@@ -64,7 +64,7 @@ impl Tree {
 
     /// Splits the page at `level` that covers `key` until it takes `room` more bytes. Recursion goes up the
     /// tree. An inner page with too few children to be split alone is left as it is.
-    fn split_at_level(
+    pub(super) fn split_at_level(
         &self,
         key: &[u8],
         level: u16,
@@ -238,13 +238,30 @@ impl Tree {
             below = Some(Fresh { separator, no });
         }
         let fresh = below.expect("at least one page is split");
+        self.name_child(mtr, parent, slot + 1, &fresh);
+        Ok(())
+    }
+
+    /// The page `parent`, which has room, names a fresh child in this slot.
+    pub(super) fn name_child(
+        &self,
+        mtr: &mut Mtr<'_>,
+        parent: PageHandle,
+        slot: usize,
+        fresh: &Fresh,
+    ) {
         let suffix = &fresh.separator[SlottedRef::new(mtr.bytes(parent)).prefix_len()..];
-        let image = mtr.map_image(parent, |old| old.with_child(slot + 1, suffix, fresh.no));
-        insert_child(mtr, parent, slot + 1, &fresh);
+        let image = mtr.map_image(parent, |old| old.with_child(slot, suffix, fresh.no));
+        insert_child(mtr, parent, slot, fresh);
         if let Some(image) = image {
             mtr.set_image(parent, image);
         }
-        Ok(())
+    }
+
+    /// The root, a leaf, moves down, so that there is a page above it.
+    pub(super) fn push_leaf_down(&self) -> Result<()> {
+        let _reserved = self.space.reserve(&self.env, 1)?;
+        self.push_root_down(0, usize::MAX).map(drop)
     }
 
     /// Moves a page's records from the boundary on into the fresh page `right`, and puts what was split off

@@ -15,7 +15,7 @@
 //! - **DEF-1** A definition that passed [`TableDef::validate`] yields a row format and key codecs without
 //!   panicking. Definitions from disk are validated like those of callers.
 
-use crate::base::{Error, IndexId, NO_PAGE, PageNo, Result, SpaceId, TableId, fnv1a};
+use crate::base::{Error, IndexId, NO_PAGE, PageNo, Result, SpaceId, TableId, TrxId, fnv1a};
 use crate::row::{
     Collations, ColumnDef, ColumnType, DatumBuf, KeyCodec, KeyPart, RowFormat, Value,
 };
@@ -43,6 +43,9 @@ pub struct IndexDef {
     pub parts: Vec<KeyPart>,
     /// The tree's root page in the table's tablespace; never changes while the index lives.
     pub root: PageNo,
+    /// The transaction that gave a table with rows this index: a view that does not see it must not read the
+    /// index. 0 for one as old as the table.
+    pub created_by: TrxId,
 }
 
 /// A table. `new` and the methods behind it describe one; the engine gives ids and places when it is created.
@@ -58,6 +61,8 @@ pub struct TableDef {
     /// The clustered index. Without parts the table has no primary key, and a hidden row id stands for it.
     pub primary: IndexDef,
     pub indexes: Vec<IndexDef>,
+    /// How many indexes the table had when its file was made, the clustered one included; 0: as many as now.
+    pub indexes_at_first: u16,
     /// Whose child the table is.
     pub foreign_keys: Vec<ForeignKey>,
     /// The column that is filled from the table's counter.
@@ -80,6 +85,7 @@ impl IndexDef {
             unique: false,
             parts,
             root: NO_PAGE,
+            created_by: TrxId(0),
         }
     }
 }
@@ -97,6 +103,7 @@ impl TableDef {
             columns: Vec::new(),
             primary,
             indexes: Vec::new(),
+            indexes_at_first: 0,
             foreign_keys: Vec::new(),
             auto_increment: None,
             computed: Vec::new(),
@@ -195,8 +202,11 @@ impl TableDef {
             let length = (column.ty.max_len() as u64).to_le_bytes();
             column.name.bytes().chain([0]).chain(length)
         });
-        let indexes = self.all_indexes();
-        fnv1a(columns.chain(indexes.flat_map(|index| index.name.bytes().chain([0]))))
+        let indexes = self.all_indexes().flat_map(|index| {
+            let id = index.id.0.to_le_bytes();
+            index.name.bytes().chain([0]).chain(id)
+        });
+        fnv1a(columns.chain(indexes))
     }
 
     /// 0 for the clustered index, n for the n-th secondary one.
@@ -207,6 +217,14 @@ impl TableDef {
     /// The clustered index, then the secondary ones.
     pub fn all_indexes(&self) -> impl Iterator<Item = &IndexDef> {
         std::iter::once(&self.primary).chain(&self.indexes)
+    }
+
+    /// How many indexes the table had when its file was made, the clustered one included.
+    pub(crate) fn trees_at_first(&self) -> usize {
+        match self.indexes_at_first {
+            0 => 1 + self.indexes.len(),
+            n => n.into(),
+        }
     }
 
     /// Is the clustered key a hidden row id?
@@ -229,10 +247,18 @@ impl TableDef {
         })
     }
 
-    /// Records in each key part the fingerprint of its collation: the index is built with it from now on.
+    /// Records in each key part the fingerprint of its collation: the indexes are built with it from now on.
     pub(crate) fn stamp_collations(&mut self, collations: &Collations) -> Result<()> {
-        let indexes = std::iter::once(&mut self.primary).chain(&mut self.indexes);
-        for part in indexes.flat_map(|i| &mut i.parts) {
+        (0..=self.indexes.len()).try_for_each(|number| self.stamp_index(number, collations))
+    }
+
+    /// The same for one index: 0 is the clustered one.
+    pub(crate) fn stamp_index(&mut self, number: usize, collations: &Collations) -> Result<()> {
+        let index = match number {
+            0 => &mut self.primary,
+            n => &mut self.indexes[n - 1],
+        };
+        for part in &mut index.parts {
             if let Some(ColumnType::Text { collation, .. }) =
                 self.columns.get(part.column).map(|c| c.ty)
             {

@@ -7,14 +7,16 @@
 //! Decoding is total: lengths are checked against what is there before anything is allocated, and what was
 //! read must pass `TableDef::validate` (DEF-1).
 
-use crate::base::{Error, IndexId, PageNo, Result, SpaceId, TableId};
+use crate::base::{Error, IndexId, PageNo, Result, SpaceId, TableId, TrxId};
 use crate::row::{CollationId, ColumnDef, ColumnType, KeyPart};
 
 use super::{ForeignKey, IndexDef, ReferentialAction, SystemTime, TableDef};
 
-/// The encoding that has computed columns and history. A definition is written in the first one that has all
-/// of it, which older versions may read.
-const VERSION: u16 = 3;
+/// The encoding that has indexes younger than their table. A definition is written in the first one that has
+/// all of it, which older versions may read.
+const VERSION: u16 = 4;
+/// Computed columns and history.
+const WITH_DERIVED: u16 = 3;
 const WITH_FOREIGN_KEYS: u16 = 2;
 const FIRST: u16 = 1;
 
@@ -40,10 +42,12 @@ const NO_COLUMN: u16 = u16::MAX;
 impl TableDef {
     /// Appends the encoded definition to `out`. It must be valid.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        let is_young = |index: &IndexDef| index.created_by != TrxId(0);
         let version = match (self.computed.is_empty(), &self.system_time) {
+            _ if self.indexes_at_first > 0 || self.indexes.iter().any(is_young) => VERSION,
             (true, None) if self.foreign_keys.is_empty() => FIRST,
             (true, None) => WITH_FOREIGN_KEYS,
-            _ => VERSION,
+            _ => WITH_DERIVED,
         };
         put(out, version.to_le_bytes());
         put(out, self.id.0.to_le_bytes());
@@ -67,9 +71,15 @@ impl TableDef {
                 put_foreign_key(out, key);
             }
         }
-        if version >= VERSION {
+        if version >= WITH_DERIVED {
             put_positions(out, &self.computed);
             put_system_time(out, self.system_time.as_ref());
+        }
+        if version >= VERSION {
+            put(out, self.indexes_at_first.to_le_bytes());
+            for index in &self.indexes {
+                put(out, index.created_by.0.to_le_bytes());
+            }
         }
     }
 
@@ -115,9 +125,15 @@ impl TableDef {
             let keys = r.u16()?;
             def.foreign_keys = (0..keys).map(|_| r.foreign_key()).collect::<Result<_>>()?;
         }
-        if version >= VERSION {
+        if version >= WITH_DERIVED {
             def.computed = r.positions()?;
             def.system_time = r.system_time()?;
+        }
+        if version >= VERSION {
+            def.indexes_at_first = r.u16()?;
+            for index in &mut def.indexes {
+                index.created_by = TrxId(r.u64()?);
+            }
         }
         if !r.rest.is_empty() {
             return Err(damaged("bytes behind the end"));

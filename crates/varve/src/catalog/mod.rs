@@ -7,6 +7,7 @@ mod def_copy;
 mod derived;
 mod foreign;
 mod links;
+mod loose;
 mod overflow;
 mod record;
 mod redefine;
@@ -23,6 +24,7 @@ pub use def_copy::{COPY_AT, CopyReader, copy_page, first_copy, second_copy};
 pub use derived::SystemTime;
 pub use foreign::{ChildColumns, ColumnNames, ForeignKey, ReferentialAction};
 pub use links::{ChildKey, ChildLink};
+pub use loose::LooseTree;
 pub use overflow::{
     ChainWalk, OVERFLOW_HEADER_AT, OverflowPage, TemporaryPages, overflow_capacity,
 };

@@ -1,4 +1,4 @@
-//! What may change in a table's definition while its rows and entries stay as they are.
+//! What may change in a table's definition while its rows stay as they are.
 
 use crate::base::{Error, Result};
 use crate::row::{ColumnType, KeyPart};
@@ -6,9 +6,12 @@ use crate::row::{ColumnType, KeyPart};
 use super::def::{IndexDef, TableDef};
 
 impl TableDef {
-    /// This definition with the names of indexes and the greatest lengths of values that `to` has. Of all
-    /// else only the names of columns may differ, which `ColumnNames` changes. Ids, places, foreign keys and
-    /// the comment stay what they are, whatever `to` has.
+    /// This definition with the indexes of `to` and the greatest lengths of values that it has. Of all else
+    /// only the names of columns may differ, which `ColumnNames` changes. Ids, places, foreign keys and the
+    /// comment stay what they are, whatever `to` has.
+    ///
+    /// An index of `to` is the one with its id, whatever it is called; without an id the one of that name
+    /// with the same parts. If there is none it is a new one.
     pub fn redefined(&self, to: &TableDef) -> Result<TableDef> {
         to.validate()?;
         let refused = |what: String| {
@@ -23,10 +26,8 @@ impl TableDef {
                 return refused(format!("another type of column {}", from.name));
             }
         }
-        let are_same = |a: &IndexDef, b: &IndexDef| a.unique == b.unique && same_parts(a, b);
-        let mut indexes = self.all_indexes().zip(to.all_indexes());
-        if self.indexes.len() != to.indexes.len() || !indexes.all(|(a, b)| are_same(a, b)) {
-            return refused("another index".into());
+        if !same_parts(&self.primary, &to.primary) {
+            return refused("another primary key".into());
         }
         let (counted, computed) = (self.auto_increment, &self.computed);
         if (counted, computed, &self.system_time)
@@ -38,10 +39,38 @@ impl TableDef {
         for (column, to) in def.columns.iter_mut().zip(&to.columns) {
             column.ty = to.ty;
         }
-        for (index, to) in def.indexes.iter_mut().zip(&to.indexes) {
-            index.name.clone_from(&to.name);
+        def.indexes.clear();
+        for index in &to.indexes {
+            let Some(own) = self.same_index(index) else {
+                def.indexes.push(index.clone());
+                continue;
+            };
+            if own.unique != index.unique || !same_parts(own, index) {
+                return refused(format!("another index {}", own.name));
+            }
+            let mut own = own.clone();
+            own.name.clone_from(&index.name);
+            def.indexes.push(own);
+        }
+        let has = |def: &TableDef, index: &IndexDef| def.indexes.iter().any(|i| i.id == index.id);
+        let comes = |index: &IndexDef| !has(self, index);
+        let goes = |index: &IndexDef| !has(&def, index);
+        if def.indexes.iter().any(comes) || self.indexes.iter().any(goes) {
+            def.indexes_at_first = self.trees_at_first() as u16;
         }
         Ok(def)
+    }
+
+    /// The index of this table that `other` is.
+    fn same_index(&self, other: &IndexDef) -> Option<&IndexDef> {
+        let is_it = |own: &&IndexDef| match other.id.0 {
+            0 => {
+                let is_called_so = own.name.eq_ignore_ascii_case(&other.name);
+                is_called_so && own.unique == other.unique && same_parts(own, other)
+            }
+            id => own.id.0 == id,
+        };
+        self.indexes.iter().find(is_it)
     }
 }
 

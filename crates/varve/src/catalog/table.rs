@@ -8,7 +8,7 @@ use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::base::{
-    Error, IndexId, PageId, PageNo, ReferenceError, Result, SpaceId, TableId, TrxId,
+    Error, IndexId, PageId, PageNo, ReferenceError, Result, SYSTEM_SPACE, SpaceId, TableId, TrxId,
 };
 use crate::btree::{Seek, Tree};
 use crate::catalog::links::Links;
@@ -35,11 +35,32 @@ pub struct OpenIndex {
     /// The table's name.
     pub table: Arc<str>,
     pub unique: bool,
+    /// As in its definition.
+    pub created_by: TrxId,
     pub tree: Tree,
     pub codec: KeyCodec,
 }
 
 impl OpenIndex {
+    /// `def` has the index, in `tree`; `table` is its name.
+    fn new(
+        def: &TableDef,
+        index: &IndexDef,
+        table: Arc<str>,
+        tree: Tree,
+        collations: &Collations,
+    ) -> Result<OpenIndex> {
+        Ok(OpenIndex {
+            id: index.id,
+            name: index.name.clone(),
+            table,
+            unique: index.unique,
+            created_by: index.created_by,
+            tree,
+            codec: def.key_codec(index, collations)?,
+        })
+    }
+
     /// The error for a damaged record on a page of the index that the caller has latched.
     #[cold]
     pub fn damage_on(&self, page: PageId, expected: &str, found: impl Display) -> Error {
@@ -170,14 +191,8 @@ impl OpenTable {
         let format = def.row_format()?;
         let name: Arc<str> = def.name.as_str().into();
         let open_index = |index: &IndexDef| -> Result<OpenIndex> {
-            Ok(OpenIndex {
-                id: index.id,
-                name: index.name.clone(),
-                table: name.clone(),
-                unique: index.unique,
-                tree: Tree::open(mtr.clone(), space.clone(), index.root, index.id),
-                codec: def.key_codec(index, collations)?,
-            })
+            let tree = Tree::open(mtr.clone(), space.clone(), index.root, index.id);
+            OpenIndex::new(&def, index, name.clone(), tree, collations)
         };
         let clustered = open_index(&def.primary)?;
         let secondary = def
@@ -248,6 +263,23 @@ impl OpenTable {
         Ok(())
     }
 
+    /// An index in the table's file that `def` has and the table itself, perhaps, not yet.
+    pub fn open_index(
+        &self,
+        def: &TableDef,
+        index: &IndexDef,
+        collations: &Collations,
+    ) -> Result<OpenIndex> {
+        let tree = self.open_tree(index.id, index.root);
+        OpenIndex::new(def, index, self.clustered.table.clone(), tree, collations)
+    }
+
+    /// A tree in the table's file.
+    pub(super) fn open_tree(&self, index: IndexId, root: PageNo) -> Tree {
+        let space = self.clustered.tree.space.clone();
+        Tree::open(self.mtr.clone(), space, root, index)
+    }
+
     fn meta_page(&self) -> PageId {
         PageId::new(self.def.space, META_PAGE)
     }
@@ -288,6 +320,11 @@ impl OpenTable {
 
     pub fn space(&self) -> SpaceId {
         self.def.space
+    }
+
+    /// The table has a file of its own.
+    pub fn has_own_file(&self) -> bool {
+        !self.is_temporary() && self.space() != SYSTEM_SPACE
     }
 
     /// The table lies in the temporary tablespace (see `ddl::temporary`).

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::base::{Error, IndexId, PageNo, SpaceId, TableId};
+use crate::base::{Error, IndexId, PageNo, SpaceId, TableId, TrxId};
 use crate::row::{CollationId, Collations, ColumnDef, ColumnType, KeyPart, Value};
 
 fn orders() -> TableDef {
@@ -61,9 +61,21 @@ fn orders_with_history() -> TableDef {
         .system_time("since", "until", b"forever", &["note"])
 }
 
+fn orders_with_young_index() -> TableDef {
+    let mut def = orders_with_history();
+    def.indexes_at_first = 5;
+    def.indexes[1].created_by = TrxId(1234);
+    def
+}
+
 #[test]
 fn definitions_come_back() {
-    for def in [orders(), orders_with_parents(), orders_with_history()] {
+    for def in [
+        orders(),
+        orders_with_parents(),
+        orders_with_history(),
+        orders_with_young_index(),
+    ] {
         comes_back(def);
     }
 }
@@ -80,7 +92,7 @@ fn comes_back(def: TableDef) {
     }
     bytes.push(0);
     TableDef::decode(&bytes).unwrap_err();
-    bytes[0] = 4;
+    bytes[0] = 5;
     assert!(matches!(
         TableDef::decode(&bytes),
         Err(Error::Unsupported { .. })
@@ -93,7 +105,7 @@ proptest! {
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
         let mut bytes = Vec::new();
-        orders_with_history().encode(&mut bytes);
+        orders_with_young_index().encode(&mut bytes);
         for (at, byte) in changes {
             let at = at.index(bytes.len());
             bytes[at] = byte;

@@ -136,14 +136,6 @@ impl Database {
         self.inner.ddl.rename_columns(table, names)
     }
 
-    /// Gives the table of this definition's name other names of columns and indexes, and columns of bytes or
-    /// text greater lengths in bytes, once no transaction uses the table any more; no row is changed. All
-    /// else has to be as it is, or the error is `Unsupported` and says what is not; foreign keys are not
-    /// looked at. Handles on the table have to be opened again.
-    pub fn redefine_table(&self, to: &TableDef) -> Result<()> {
-        self.inner.ddl.redefine(to)
-    }
-
     /// Like `rename_table`; the table's constraints whose names begin with `constraints.from` begin with
     /// `constraints.to` then.
     pub fn rename_table_and_constraints(

@@ -19,6 +19,7 @@ use crate::recovery::{self, FileComparison, PageMap, PendingRecovery};
 use crate::redo::{ControlFile, RedoLog};
 use crate::row::Collations;
 use crate::space::{SpaceKind, Spaces};
+use crate::table::remove_leftovers;
 use crate::txn::{
     Core, DynamicSettings, IdLimitLog, IdState, Isolation, LogLevel, Logger, Transaction, TxnSys,
 };
@@ -245,7 +246,10 @@ impl Loader<'_> {
         let is_only_looked_at = self.purpose == OpenPurpose::Check || core.is_read_only();
         let dictionary = match is_only_looked_at {
             true => Dictionary::collect(&mut reader(), system)?,
-            false => Dictionary::new(system),
+            false => {
+                remove_leftovers(&*self.disk, self.spaces.dir())?;
+                Dictionary::new(system)
+            }
         };
         let ddl = Ddl {
             core: core.clone(),
@@ -255,6 +259,7 @@ impl Loader<'_> {
             collations,
             dictionary: Arc::new(dictionary),
             next_temporary: AtomicU64::new(FIRST_TEMPORARY_ID),
+            sort_buffer: AtomicU64::new(self.options.sort_buffer_bytes),
         };
         self.raise_ids(&mut reader(), &ddl.dictionary)?;
         if !is_only_looked_at {

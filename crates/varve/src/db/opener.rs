@@ -71,6 +71,9 @@ impl TableOpener {
         if !self.only_looks {
             refresh_copy(&core, spaces, def);
         }
+        if !self.only_looks && !core.is_read_only() {
+            give_back_loose_trees(&core, &table);
+        }
         Ok(table)
     }
 
@@ -107,6 +110,16 @@ impl TableOpener {
         if !recovery::finish_rename(&self.spaces, space.id(), &from, to, &note) {
             self.spaces.files_match(false);
         }
+    }
+}
+
+/// What a crash has left of indexes that came or went (LOOSE-1).
+fn give_back_loose_trees(core: &Core, table: &OpenTable) {
+    if let Err(e) = table.give_back_loose_trees(|_| true) {
+        let name = &table.def.name;
+        core.warn(&format!(
+            "table {name} keeps the pages of an index that it does not have, until it is opened next: {e}"
+        ));
     }
 }
 

@@ -17,6 +17,7 @@ use crate::undo::{MAX_UNDO_LOGS, MAX_UNDO_SPACES};
 
 const LEAST_OPEN_FILES: u32 = 10;
 const MAX_READ_AHEAD_THRESHOLD: u32 = 64;
+const MIN_SORT_BUFFER: u64 = 64 << 10;
 /// Levels of `Options::force_recovery`: damage that recovery meets is passed over; nothing is purged; nothing
 /// is rolled back; nothing is written, and nothing looked at that nobody asks for; undo is not looked at;
 /// redo is not looked at.
@@ -60,6 +61,9 @@ pub struct Options {
     pub use_native_aio: bool,
     /// After how many leaves in a row a scan reads those ahead that come next: 1 to 64; 0: it never does.
     pub read_ahead_threshold: u32,
+    /// Bytes of memory that building the indexes of one `redefine_table` may take; what does not fit goes
+    /// into a file. At least 64 KiB.
+    pub sort_buffer_bytes: u64,
     /// How changed pages are written.
     pub flush: FlushOptions,
     /// Whether the buffer pool is filled after a restart as it was before.
@@ -150,6 +154,7 @@ impl Default for Options {
             flush_method: FlushMethod::Fsync,
             use_native_aio: true,
             read_ahead_threshold: READ_AHEAD_THRESHOLD,
+            sort_buffer_bytes: 32 << 20,
             flush: FlushOptions::default(),
             pool_dump: PoolDumpOptions::default(),
             open_files: 512,
@@ -198,6 +203,7 @@ impl Options {
         }
         validate_undo_logs(self.undo_logs)?;
         validate_read_ahead_threshold(self.read_ahead_threshold)?;
+        validate_sort_buffer_bytes(self.sort_buffer_bytes)?;
         if self.open_files < LEAST_OPEN_FILES {
             return Err(Error::invalid(format!(
                 "open_files {} is below {LEAST_OPEN_FILES}",
@@ -309,6 +315,16 @@ impl Options {
             settings.sabotage = self.sabotage;
         }
         settings
+    }
+}
+
+pub(super) fn validate_sort_buffer_bytes(bytes: u64) -> Result<()> {
+    match bytes {
+        MIN_SORT_BUFFER.. => Ok(()),
+        _ => {
+            let what = format!("sort_buffer_bytes {bytes} is below {MIN_SORT_BUFFER}");
+            Err(Error::invalid(what))
+        }
     }
 }
 

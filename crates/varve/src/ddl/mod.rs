@@ -8,8 +8,9 @@
 //!   start-up removes it.
 //! - DROP and TRUNCATE remove the old file after the commit is durable. The commit's own mini-transaction has
 //!   a `FileDelete` record: a crash leaves it in the redo, and start-up removes the file.
-//! - Columns and indexes are renamed in the definition alone, columns also in those of the children by
-//!   foreign keys. So is it with a column's greatest length.
+//! - What changes while the rows stay is in `redefine`: names of columns and indexes, greatest lengths of
+//!   values, and indexes that come and go. The trees of these are in the table's file, whose list of loose
+//!   trees says what a crash has left (LOOSE-1).
 //! - RENAME (and TRUNCATE's last step) renames the file after the commit is durable. A crash before leaves a
 //!   file whose name is not what its definition says: start-up renames it. Files are recognised by the
 //!   SpaceId in their header. What can be wrong with the new path is found before the commit.
@@ -35,6 +36,7 @@ mod dictionary;
 mod elsewhere;
 mod foreign;
 pub mod lookups;
+mod redefine;
 mod store;
 mod temporary;
 
@@ -59,12 +61,13 @@ use crate::row::Collations;
 use crate::space::{MIXED, NewSpace, SPARE_FILE, Space, SpaceKind, Spaces};
 use crate::txn::{Core, Isolation, Transaction};
 
-use foreign::{Child, check_children, rename_parent};
+use foreign::{Child, rename_parent};
 use lookups::Prefix;
 
 pub use dictionary::Dictionary;
 pub use foreign::{ConstraintPrefix, ForeignKeyChecks};
 pub use lookups::Lookup;
+pub use redefine::Redefinition;
 pub use store::{FIRST_USER_ID, SYSTEM_INDEX, SYSTEM_TABLE, StoredDef, load_defs, system_def};
 pub use temporary::{TEMP_FILE, create_temporary_space, drop_temporary_table};
 
@@ -81,6 +84,8 @@ pub struct Ddl {
     pub dictionary: Arc<Dictionary>,
     /// The next id of a temporary table or of one of its indexes.
     pub next_temporary: AtomicU64,
+    /// See `set_sort_buffer`.
+    pub sort_buffer: AtomicU64,
 }
 
 /// The file of the table `schema/table`, relative to the data directory.
@@ -223,7 +228,9 @@ impl Ddl {
         {
             i.id = IndexId(index + n as u64);
             i.root.0 = FIRST_ROOT_PAGE.0 + n as u32;
+            i.created_by = TrxId(0);
         }
+        def.indexes_at_first = 0;
         Ok(())
     }
 
@@ -539,62 +546,6 @@ impl Ddl {
             .iter()
             .for_each(|child| self.refresh_copy(&child.def));
         moved.inspect_err(|_| self.spaces.files_match(false))
-    }
-
-    /// Gives the columns of a table other names, those of all of them in their order, once nobody uses it.
-    pub fn rename_columns(&self, name: &str, to: &[&str]) -> Result<()> {
-        let (trx, table) = self.lock(name)?;
-        let to = ColumnNames::new(&table.def, to)?;
-        self.put_definition(trx, &table, &to, table.definition())
-    }
-
-    /// Gives the table of this definition's name other names of columns and indexes and other greatest
-    /// lengths of values, once nobody uses it: what changes no row. All else in `to` is as in the table.
-    pub fn redefine(&self, to: &TableDef) -> Result<()> {
-        let (trx, table) = self.lock(&to.name)?;
-        let def = table.definition().redefined(to)?;
-        let names: Vec<&str> = to.columns.iter().map(|column| &*column.name).collect();
-        let names = ColumnNames::new(&table.def, &names)?;
-        self.put_definition(trx, &table, &names, def)
-    }
-
-    /// The table gets this definition, and its columns get other names.
-    fn put_definition(
-        &self,
-        mut trx: Transaction,
-        table: &OpenTable,
-        to: &ColumnNames,
-        mut def: TableDef,
-    ) -> Result<()> {
-        to.rename_in(&mut def);
-        if def == table.definition() {
-            return Ok(());
-        }
-        if table.is_temporary() {
-            return Err(Error::unsupported("redefining a temporary table"));
-        }
-        let _serial = self.core.tables.serialize_ddl();
-        let children = self.children_renaming_columns(table, to)?;
-        def.validate()?;
-        let mut changed = vec![def.clone()];
-        changed.extend(children.iter().map(|child| child.def.clone()));
-        check_children(&def, changed.iter())?;
-        let _reserved = self.reserve([&*def.name], &changed);
-        // Nothing has to be read for the copy of the definition then.
-        let header = PageId::new(def.space, PageNo(0));
-        let _header = self.core.pool.pin(header)?;
-        store::replace_def(&mut trx, self.system(), &def.name, &def, table.created_by)?;
-        for child in &children {
-            let def = &child.def;
-            store::replace_def(&mut trx, self.system(), &def.name, def, child.created_by)?;
-        }
-        let _gate = table.keep_purge_away();
-        self.retire(trx, table)?;
-        self.refresh_copy(&def);
-        self.put_in_place(table, Some(to), def, table.created_by)?;
-        let children = children.iter();
-        children.for_each(|child| self.refresh_copy(&child.def));
-        Ok(())
     }
 
     /// Makes the copy of the definition on page 0 of the table's file that of `def` (DDL-2).

@@ -14,11 +14,11 @@
 //!   before anything can refer to it.
 //! - **SP-5** The size of a file is a multiple of an extent once it is larger than one, so that the
 //!   allocation page of its last group is always in it.
-//! - **SP-6** Pages of an unlogged tablespace may be given back unread and unwritten ([`Space::discard`]):
-//!   what a free page holds means nothing, and a mini-transaction that takes it formats it as new. In a
-//!   logged one the page itself says that it is free.
-//! - **SP-7** In a logged tablespace a page in use has a type other than unused and free, and every other
-//!   page one of these.
+//! - **SP-6** Pages may be given back unread and unwritten ([`Space::discard`], [`Space::free_unread`]):
+//!   those of an unlogged tablespace, and those of a tree whose index is gone. What a free page holds means
+//!   nothing, and a mini-transaction that takes it formats it as new. One that is given back by itself says
+//!   that it is free.
+//! - **SP-7** In a logged tablespace a page in use has a type other than unused and free.
 //! - **SP-8** Until a file that is being removed or replaced is gone for good, no write to it is passed over:
 //!   it waits, or it is done if the file stays open. A write that does nothing makes its page count as clean:
 //!   the checkpoint would pass changes of a file that a crash brings back, to which the redo behind them does

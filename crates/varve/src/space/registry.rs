@@ -117,6 +117,10 @@ impl Spaces {
         &self.undo_dir
     }
 
+    pub fn disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
+    }
+
     /// The data directory.
     pub fn dir(&self) -> &Path {
         &self.dir

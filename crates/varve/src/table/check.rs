@@ -127,6 +127,7 @@ pub fn check_quiet_table(
             // A parent that is renamed has the copies of its children changed.
             let no_ddl = tables.serialize_ddl();
             check_copies(table, &mut report, &mut pages)?;
+            note_loose_trees(table, &mut report, &mut pages)?;
             drop(no_ddl);
             check_pages(table, &mut report, &pages)?;
         }
@@ -280,7 +281,7 @@ fn check_copies(table: &OpenTable, report: &mut CheckReport, pages: &mut PageSet
     }
     let mut reader = CopyReader::default();
     while !reader.is_complete() {
-        let no = copy_page(reader.pages(), 1 + table.secondary.len());
+        let no = copy_page(reader.pages(), def.trees_at_first());
         let id = PageId::new(table.space(), no);
         let is_next =
             no.0 < tree.space.size_pages() && reader.add(&table.mtr_env().pool.shared(id)?);
@@ -314,6 +315,28 @@ fn check_copies(table: &OpenTable, report: &mut CheckReport, pages: &mut PageSet
     Ok(())
 }
 
+/// The pages of trees that are no index, and of the list that has them (LOOSE-1).
+fn note_loose_trees(
+    table: &OpenTable,
+    report: &mut CheckReport,
+    pages: &mut PageSet,
+) -> Result<()> {
+    let Some((list, trees)) = table.loose_trees()? else {
+        return Ok(());
+    };
+    let mut all = vec![list];
+    for tree in trees {
+        all.extend(table.pages_of_loose_tree(tree)?);
+    }
+    for no in all {
+        if !pages.0.insert(no) {
+            let what = format!("page {no} of a tree that is no index is also another's");
+            tell(report, what);
+        }
+    }
+    Ok(())
+}
+
 /// Whether page 0 has the table's definition as it has been: a crash may leave that there until the table is
 /// opened to be used (DDL-2).
 fn has_older_copy(table: &OpenTable, def: &TableDef, encoded: &[u8]) -> Result<bool> {
@@ -339,6 +362,7 @@ fn has_older_copy(table: &OpenTable, def: &TableDef, encoded: &[u8]) -> Result<b
 fn redefine(old: &mut TableDef, now: &TableDef) {
     if let Ok(redefined) = old.redefined(now) {
         *old = redefined;
+        old.indexes_at_first = now.indexes_at_first;
     }
     for (old, now) in old.columns.iter_mut().zip(&now.columns) {
         old.name.clone_from(&now.name);

@@ -1,5 +1,6 @@
 //! Rows: insert, update, delete, get and scan over one clustered and any number of secondary indexes.
 
+mod build;
 mod bulk;
 mod check;
 mod cursor;
@@ -10,16 +11,21 @@ mod foreign;
 mod orphans;
 mod range;
 mod rowlock;
+mod sorter;
+#[cfg(all(test, not(loom)))]
+mod sorter_tests;
 mod undo;
 mod unique;
 mod version;
 mod write;
 
+pub use build::{SortRoom, Watch, build_indexes};
 pub use bulk::insert_rows;
 pub use check::{CheckReport, check_quiet_table, check_table};
 pub use cursor::{Cursor, EntryFilter, KeyMatch, LockMode, Peeked};
 pub use orphans::find_orphans;
 pub use range::records_in_range;
 pub use rowlock::lock_search_key;
+pub use sorter::remove_leftovers;
 pub use version::{AfterCut, Cuts, read_leaf, row_record};
 pub use write::{CurrentRow, OnDuplicate, delete_row, insert_row, update_row};

@@ -222,8 +222,10 @@ impl Cursor {
         trx.use_table(&self.table, lock.table_mode())?;
         if lock == LockMode::None {
             trx.open_read_view();
+            let index = self.index().created_by;
             if let Some(view) = trx.read_view()
-                && !sees(trx, view, self.table.created_by)?
+                && !(sees(trx, view, self.table.created_by)?
+                    && (index == TrxId(0) || sees(trx, view, index)?))
             {
                 return Err(Error::DefinitionChanged {
                     table: self.table.def.name.clone(),

@@ -3,6 +3,9 @@
 
 use super::*;
 
+/// What the name of an index ends in that took another one's place.
+pub(super) const REPLACED: &str = "_new";
+
 impl Runner {
     /// Compares everything and reopens the database: after an orderly end, or after a crash that
     /// takes the open transactions with it.
@@ -83,8 +86,8 @@ impl Runner {
         }
     }
 
-    /// A table is emptied, gets another name and its old one back, or is dropped and made again. Who uses it,
-    /// or may look at it as it was, ends before.
+    /// A table is emptied, gets another name and its old one back, is dropped and made again, or gets another
+    /// index in the place of one of its own. Who uses it, or may look at it as it was, ends before.
     pub(super) fn change_a_table(&mut self, table: usize) -> String {
         if self.is_temporary(table) {
             return "nothing".into();
@@ -99,10 +102,11 @@ impl Runner {
         let name = def.name.clone();
         let mut started = self.operations();
         self.trace.doing = format!("change of {name}");
-        let kind = self.rng.random_range(0..3);
+        let kind = self.rng.random_range(0..4);
         let first = match kind {
             0 => self.db().truncate_table(&name),
             1 => self.db().rename_table(&name, "other/place"),
+            3 => self.replace_index(&name),
             _ => self.db().drop_table(&name),
         };
         match first {
@@ -122,6 +126,7 @@ impl Runner {
                 self.db().rename_table("other/place", &name).unwrap();
                 self.history.name(table, Some(&name));
             }
+            3 => {}
             _ => {
                 self.oracle.truncate(table);
                 self.history.name(table, None);
@@ -133,8 +138,26 @@ impl Runner {
         }
         self.acknowledged(started);
         self.tables[table] = self.db().table(&name).unwrap();
-        let what = ["truncate", "rename and back", "drop and create"][kind];
+        let what = [
+            "truncate",
+            "rename and back",
+            "drop and create",
+            "replace an index of",
+        ][kind];
         format!("{what} {name}")
+    }
+
+    /// Takes an index of the table away and builds one like it, under another name.
+    fn replace_index(&mut self, table: &str) -> varve::Result<()> {
+        let mut def = self.db().table(table)?.def().clone();
+        let n = self.rng.random_range(0..def.indexes.len());
+        let index = &mut def.indexes[n];
+        index.id = IndexId(0);
+        match index.name.strip_suffix(REPLACED) {
+            Some(name) => index.name = name.to_string(),
+            None => index.name.push_str(REPLACED),
+        }
+        self.db().redefine_table(&def)
     }
 
     pub(super) fn verify_all(&mut self) {

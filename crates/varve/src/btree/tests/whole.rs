@@ -1,0 +1,99 @@
+//! Whole trees: loaded in order, and given back.
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::*;
+use crate::btree::Loader;
+use crate::page::{max_key, max_record};
+
+/// Keys that share long and short beginnings, some of them long.
+fn records(rng: &mut StdRng, n: usize, page_size: usize) -> Model {
+    let mut records = Model::new();
+    while records.len() < n {
+        let mut key = format!("{:03}", rng.random_range(0..20)).into_bytes();
+        key.resize(key.len() + rng.random_range(0..40), b'=');
+        key.extend_from_slice(&rng.random::<u32>().to_be_bytes());
+        if rng.random_ratio(1, 50) {
+            key.resize(max_key(page_size), rng.random());
+        }
+        let most = max_record(page_size) - key.len();
+        let payload = match rng.random_ratio(1, 50) {
+            true => most,
+            false => rng.random_range(0..most.min(60) + 1),
+        };
+        records.insert(key, vec![7; payload]);
+    }
+    records
+}
+
+fn load(tree: &Tree, records: &Model) {
+    let mut loader = Loader::new(tree).unwrap();
+    for (key, payload) in records {
+        loader.push(key, payload).unwrap();
+    }
+    loader.finish().unwrap();
+}
+
+/// Keys of every shape, few and many; the tree takes what comes later.
+#[test]
+fn a_tree_is_loaded_in_order() {
+    for (seed, n, page_size) in [
+        (1, 0, 4096),
+        (2, 1, 4096),
+        (3, 60, 4096),
+        (4, 4000, 4096),
+        (5, 20_000, 16384),
+        (6, 3000, 65536),
+    ] {
+        let f = Fixture::new(page_size, 600);
+        let rng = &mut StdRng::seed_from_u64(seed);
+        let mut all = records(rng, n, page_size);
+        load(&f.tree, &all);
+        f.check_is(&all);
+        for (key, payload) in records(rng, 200, page_size) {
+            if !all.contains_key(&key) {
+                put_in_both(&f.tree, &mut all, key, payload);
+            }
+        }
+        f.check_is(&all);
+    }
+}
+
+/// Records of one length in ascending order: each leaf is full, and no page is left over.
+#[test]
+fn loaded_leaves_are_full() {
+    let f = Fixture::new(4096, 600);
+    let records = (0..20_000u64).map(|n| (n.to_be_bytes().to_vec(), vec![1; 20]));
+    load(&f.tree, &records.collect::<Model>());
+    let report = f.tree.check(&mut |_, _| Ok(())).unwrap();
+    let share = report.leaf_bytes as f64 / (report.leaf_pages as f64 * 4096.0);
+    assert!(share > 0.93, "{share}");
+}
+
+/// After each step the rest can be found; at the end all pages are free.
+#[test]
+fn a_tree_is_given_back_step_by_step() {
+    for n in [0, 1, 100, 30_000] {
+        let f = Fixture::new(4096, 600);
+        let rng = &mut StdRng::seed_from_u64(n);
+        load(&f.tree, &records(rng, n as usize, 4096));
+        let left = || f.tree.pages_below_root().unwrap().len() as u64 + 1;
+        let (mut before, mut steps, mut is_noted) = (left(), 0, false);
+        assert_eq!(f.used_pages(), before, "{n}");
+        loop {
+            let noted = &mut is_noted;
+            let note = |_: &mut Mtr<'_>| Ok(move |_: &mut Mtr<'_>| *noted = true);
+            if f.tree.give_back_some(note).unwrap() {
+                break;
+            }
+            let now = left();
+            assert!(now < before, "{n}: {before} pages, then {now}");
+            assert_eq!(f.used_pages(), now, "{n}");
+            (before, steps) = (now, steps + 1);
+        }
+        assert!(is_noted);
+        assert_eq!(f.used_pages(), 0, "{n}");
+        assert_eq!(steps > 0, n == 30_000, "{steps} steps");
+    }
+}

@@ -1,0 +1,103 @@
+//! Definitions of tables that change while the rows stay.
+
+use std::sync::Arc;
+
+use crate::base::{Error, Result};
+use crate::catalog::TableDef;
+use crate::ddl::Redefinition;
+use crate::row::RowRef;
+use crate::table::Watch;
+
+use super::{Database, DatabaseInner};
+
+/// A definition that a table is about to get, with its new indexes built. As long as it is there nobody
+/// changes the table, but all may read it. Dropped, it leaves the table as it was.
+pub struct PreparedRedefinition {
+    inner: Arc<DatabaseInner>,
+    prepared: Option<Redefinition>,
+}
+
+/// Who watches while a definition is prepared.
+pub struct RedefinitionWatch<'a> {
+    /// Asked now and then; true ends it with the error `Interrupted`.
+    pub is_interrupted: &'a dyn Fn() -> bool,
+    /// Is shown a row whose values in the unique index of this name another row has, too. The error
+    /// `DuplicateKey` follows.
+    pub duplicate: &'a mut dyn FnMut(&str, &RowRef<'_>),
+}
+
+impl Database {
+    /// Gives the table of this definition's name other names of columns and indexes, columns of bytes or text
+    /// greater lengths in bytes, and other indexes; no row is changed. An index of `to` is the table's index
+    /// with its `id`, or if that is 0 the one of its name with the same parts; without such a one it is new,
+    /// and built. Indexes that `to` does not have are dropped. All else has to be as it is, or the error is
+    /// `Unsupported` and says what is not; foreign keys are not looked at. Handles on the table have to be
+    /// opened again.
+    ///
+    /// New indexes are built once no transaction has changes in the table, and nobody makes any until they
+    /// are; at the end no transaction may use the table. A consistent view that is older than an index does
+    /// not read it: the error is `DefinitionChanged`.
+    ///
+    /// # Errors
+    ///
+    /// `DuplicateKey` if rows have the same values in a unique index; `TooLarge` for a row that is too long
+    /// for an index; `NoSpace`. The table is as it was then.
+    pub fn redefine_table(&self, to: &TableDef) -> Result<()> {
+        let watch = RedefinitionWatch {
+            is_interrupted: &|| false,
+            duplicate: &mut |_, _| {},
+        };
+        self.prepare_redefinition(to, watch)?.commit()
+    }
+
+    /// The first step of `redefine_table`, in which indexes are built.
+    pub fn prepare_redefinition(
+        &self,
+        to: &TableDef,
+        watch: RedefinitionWatch<'_>,
+    ) -> Result<PreparedRedefinition> {
+        let RedefinitionWatch {
+            is_interrupted,
+            duplicate,
+        } = watch;
+        let watch = Watch {
+            going_on: &|| match is_interrupted() {
+                false => Ok(()),
+                true => Err(Error::Interrupted),
+            },
+            duplicate,
+        };
+        let prepared = self.inner.ddl.prepare_redefinition(to, watch)?;
+        Ok(PreparedRedefinition {
+            inner: self.inner.clone(),
+            prepared: Some(prepared),
+        })
+    }
+
+    /// Changes how much memory building indexes may take (`Options::sort_buffer_bytes`).
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`: less than 64 KiB.
+    pub fn set_sort_buffer_bytes(&self, bytes: u64) -> Result<()> {
+        super::options::validate_sort_buffer_bytes(bytes)?;
+        self.inner.ddl.set_sort_buffer(bytes);
+        Ok(())
+    }
+}
+
+impl PreparedRedefinition {
+    /// The table gets its new definition, durably, once nobody uses it.
+    pub fn commit(mut self) -> Result<()> {
+        let prepared = self.prepared.take().expect("it is there until the end");
+        self.inner.ddl.commit_redefinition(prepared)
+    }
+}
+
+impl Drop for PreparedRedefinition {
+    fn drop(&mut self) {
+        if let Some(prepared) = self.prepared.take() {
+            self.inner.ddl.abandon_redefinition(prepared);
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! ALTER TABLE without copying rows: other names of columns and indexes, columns that take more, indexes that
+//! come and go.
+//!
+//! It has two steps, so that a table is kept from its readers for a moment only:
+//!
+//! 1. Under a lock that keeps writers away, trees are made for new indexes (LOOSE-1) and filled
+//!    (`table/build.rs`).
+//! 2. Under the exclusive lock the new definition is committed. From then on the new trees are indexes, and
+//!    those of dropped indexes are given back, a few hundred pages at a time. Nobody has to wait for that.
+//!
+//! Columns are renamed also in the definitions of the children by foreign keys.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::base::{Error, IndexId, PageId, PageNo, Result};
+use crate::catalog::{ColumnNames, IndexDef, LooseTree, OpenTable, TableDef};
+use crate::lock::TableMode;
+use crate::table::{SortRoom, Watch, build_indexes};
+use crate::txn::Transaction;
+
+use super::foreign::check_children;
+use super::{Ddl, store};
+
+/// A definition that a table is about to get. It is committed or abandoned by `Ddl`.
+pub struct Redefinition {
+    trx: Transaction,
+    table: Arc<OpenTable>,
+    names: ColumnNames,
+    def: TableDef,
+    /// Of its new indexes.
+    built: Vec<LooseTree>,
+}
+
+impl Ddl {
+    /// Gives the columns of a table other names, those of all of them in their order, once nobody uses it.
+    pub fn rename_columns(&self, name: &str, to: &[&str]) -> Result<()> {
+        let (trx, table) = self.lock(name)?;
+        let names = ColumnNames::new(&table.def, to)?;
+        let def = table.definition();
+        self.commit_redefinition(Redefinition {
+            trx,
+            table,
+            names,
+            def,
+            built: Vec::new(),
+        })
+    }
+
+    /// Prepares to give the table of this definition's name what `TableDef::redefined` takes of it. New
+    /// indexes are built, once nobody changes the table any more, and until the end nobody does.
+    pub fn prepare_redefinition(&self, to: &TableDef, watch: Watch<'_>) -> Result<Redefinition> {
+        self.core.check_writable()?;
+        let table = self.core.tables.get(&to.name)?;
+        let mut trx = self.begin();
+        // Without anything to build the lock is waited for once.
+        let builds = table
+            .definition()
+            .redefined(to)?
+            .has_other_indexes(&table.def);
+        let mode = match builds {
+            true => TableMode::Shared,
+            false => TableMode::Exclusive,
+        };
+        trx.use_table(&table, mode)?;
+        // It is kept from other DDL now.
+        let def = table.definition().redefined(to)?;
+        let names: Vec<&str> = to.columns.iter().map(|column| &*column.name).collect();
+        let mut prepared = Redefinition {
+            names: ColumnNames::new(&table.def, &names)?,
+            trx,
+            table,
+            def,
+            built: Vec::new(),
+        };
+        match self.build(&mut prepared, watch) {
+            Ok(()) => Ok(prepared),
+            Err(e) => {
+                self.abandon_redefinition(prepared);
+                Err(e)
+            }
+        }
+    }
+
+    fn build(&self, prepared: &mut Redefinition, watch: Watch<'_>) -> Result<()> {
+        let Redefinition {
+            table, def, built, ..
+        } = prepared;
+        if table.is_temporary() {
+            // Refused at the end if it changes anything.
+            return Ok(());
+        }
+        let is_new = |n: &usize| table.index(def.indexes[*n].id).is_none();
+        let new: Vec<usize> = (0..def.indexes.len()).filter(is_new).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        let (_, first, _) = self.control.draw_ids(new.len() as u64)?;
+        let mut indexes = Vec::new();
+        for (id, n) in (first..).map(IndexId).zip(new) {
+            def.stamp_index(1 + n, &self.collations)?;
+            let root = table.loosen(&[], Some(id))?;
+            let root = root.expect("a tree was made");
+            (def.indexes[n].id, def.indexes[n].root) = (id, root);
+            built.push(LooseTree { index: id, root });
+            indexes.push(table.open_index(def, &def.indexes[n], &self.collations)?);
+        }
+        let room = SortRoom {
+            disk: self.spaces.disk().clone(),
+            dir: self.spaces.dir().into(),
+            memory: self.sort_buffer.load(Ordering::Relaxed) as usize,
+        };
+        build_indexes(table, &indexes, &room, watch)
+    }
+
+    /// Bytes of memory that building the indexes of one statement may take.
+    pub fn set_sort_buffer(&self, bytes: u64) {
+        // Relaxed: it stands for itself.
+        self.sort_buffer.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Gives the table its new definition, once nobody uses it.
+    pub fn commit_redefinition(&self, prepared: Redefinition) -> Result<()> {
+        let (table, built) = (prepared.table.clone(), prepared.built.clone());
+        let gone = match self.put_definition(prepared) {
+            Ok(gone) => gone,
+            Err(e) => {
+                self.give_back(&table, &built);
+                return Err(e);
+            }
+        };
+        let ids = gone.iter().map(|tree| tree.index);
+        self.core.history.note_dropped(table.id(), ids);
+        self.give_back(&table, &gone);
+        Ok(())
+    }
+
+    /// The table stays as it is.
+    pub fn abandon_redefinition(&self, prepared: Redefinition) {
+        let Redefinition {
+            trx, table, built, ..
+        } = prepared;
+        drop(trx);
+        self.give_back(&table, &built);
+    }
+
+    /// Gives the pages of trees back that are no index of the table, which may have been replaced since. If
+    /// that fails it is done when the table is opened next.
+    fn give_back(&self, table: &OpenTable, trees: &[LooseTree]) {
+        // After a failed commit nobody knows what is an index.
+        if trees.is_empty() || self.core.check_usable().is_err() {
+            return;
+        }
+        let name = &table.def.name;
+        let give_back = || {
+            let now = self.core.tables.get(name)?;
+            // No other DDL, and as long as it is held it is not opened again.
+            let mut trx = self.begin();
+            trx.use_table(&now, TableMode::IntentionExclusive)?;
+            match now.id() == table.id() {
+                true => now.give_back_loose_trees(|tree| trees.contains(tree)),
+                false => Ok(()),
+            }
+        };
+        match give_back() {
+            // It was dropped, or is called something else.
+            Ok(()) | Err(Error::NotFound { .. }) => {}
+            Err(e) => self.core.warn(&format!(
+                "table {name} keeps the pages of an index that it does not have, until it is opened next: {e}"
+            )),
+        }
+    }
+
+    /// Returns the trees of the indexes that are gone. They were put on the list before; if this fails they
+    /// are indexes again.
+    fn put_definition(&self, prepared: Redefinition) -> Result<Vec<LooseTree>> {
+        let Redefinition {
+            mut trx,
+            table,
+            names,
+            mut def,
+            built,
+        } = prepared;
+        trx.use_table(&table, TableMode::Exclusive)?;
+        let _serial = self.core.tables.serialize_ddl();
+        // Parents may have got other names since it was prepared.
+        let before = table.definition();
+        def.foreign_keys.clone_from(&before.foreign_keys);
+        names.rename_in(&mut def);
+        if def == before {
+            return Ok(Vec::new());
+        }
+        if table.is_temporary() {
+            return Err(Error::unsupported("redefining a temporary table"));
+        }
+        let children = self.children_renaming_columns(&table, &names)?;
+        def.validate()?;
+        let mut changed = vec![def.clone()];
+        changed.extend(children.iter().map(|child| child.def.clone()));
+        check_children(&def, changed.iter())?;
+        let _reserved = self.reserve([&*def.name], &changed);
+        // Nothing has to be read for the copy of the definition then.
+        let header = PageId::new(def.space, PageNo(0));
+        let _header = self.core.pool.pin(header)?;
+        let writer = trx.writer()?;
+        let is_built = |id: IndexId| built.iter().any(|tree| tree.index == id);
+        let new = def.indexes.iter_mut().filter(|index| is_built(index.id));
+        new.for_each(|index| index.created_by = writer);
+        let is_gone = |index: &&IndexDef| def.indexes.iter().all(|other| other.id != index.id);
+        let gone = before.indexes.iter().filter(is_gone);
+        let gone: Vec<LooseTree> = gone.map(LooseTree::of).collect();
+        if !gone.is_empty() {
+            table.loosen(&gone, None)?;
+        }
+        let stored = (|| {
+            store::replace_def(&mut trx, self.system(), &def.name, &def, table.created_by)?;
+            for child in &children {
+                let def = &child.def;
+                store::replace_def(&mut trx, self.system(), &def.name, def, child.created_by)?;
+            }
+            let gate = table.keep_purge_away();
+            self.retire(trx, &table)?;
+            Ok::<_, Error>(gate)
+        })();
+        // What stays on the list by a failure of this goes when the table is opened next (LOOSE-1).
+        let ids = |trees: &[LooseTree]| trees.iter().map(|tree| tree.index).collect::<Vec<_>>();
+        let gate = stored.inspect_err(|_| {
+            let _ = table.fasten(&ids(&gone));
+        })?;
+        let _ = table.fasten(&ids(&built));
+        self.refresh_copy(&def);
+        self.put_in_place(&table, Some(&names), def, table.created_by)?;
+        drop(gate);
+        let children = children.iter();
+        children.for_each(|child| self.refresh_copy(&child.def));
+        Ok(gone)
+    }
+}
+
+impl TableDef {
+    /// Whether it has an index that `other` does not have.
+    fn has_other_indexes(&self, other: &TableDef) -> bool {
+        let mut ids = self.indexes.iter().map(|index| index.id);
+        ids.any(|id| other.indexes.iter().all(|other| other.id != id))
+    }
+}

@@ -1,0 +1,236 @@
+//! Building indexes of a table whose rows are there: one scan for all of them, an external merge sort for
+//! each, and the tree is loaded in order.
+//!
+//! The caller has a lock on the table with which nobody changes rows. So each row that is not deleted is
+//! committed, and the entry gets the row's TrxId: views that see the index see these rows (MVCC-1). Others
+//! don't read it (`OpenIndex::created_by`).
+//!
+//! - **BUILD-1** In a unique index no two entries have the same own key, but for keys with a NULL.
+//!
+//! Each tree is a good one at any moment (`btree/load.rs`), and the caller knows of it (LOOSE-1), so a crash
+//! or a failure leaves nothing that is not given back.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+
+use crate::base::{Error, GoingOn, Result};
+use crate::btree::{Loader, Onward, ReadAhead, Seek};
+use crate::catalog::{ENTRY_LEN, EntryRecord, OpenIndex, OpenTable, RowRecord};
+use crate::io::Disk;
+use crate::page::{SlottedRef, max_key};
+use crate::row::{ExternalValues, RowRef};
+
+use super::external::row_for_keys;
+use super::sorter::{SORT_FILE_PREFIX, Sorter};
+use super::version::read_leaf;
+
+/// Entries between two questions whether to go on.
+const ASKED_EVERY: usize = 4096;
+
+/// What sorting may take.
+pub struct SortRoom {
+    pub disk: Arc<dyn Disk>,
+    /// Where files of runs go that do not fit in memory.
+    pub dir: PathBuf,
+    /// Bytes of memory, for all indexes together.
+    pub memory: usize,
+}
+
+/// Who watches a build.
+pub struct Watch<'a> {
+    /// An error ends it.
+    pub going_on: GoingOn<'a>,
+    /// Is shown a row that has the same key in the index of this name as another one.
+    pub duplicate: &'a mut dyn FnMut(&str, &RowRef<'_>),
+}
+
+/// Why an index can't be built.
+enum Refusal {
+    /// BUILD-1: the row with this clustered key is one of two.
+    Duplicate(Vec<u8>),
+    Failed(Error),
+}
+
+impl From<Error> for Refusal {
+    fn from(e: Error) -> Refusal {
+        Refusal::Failed(e)
+    }
+}
+
+/// Fills empty indexes of the table, which may not have them yet, with the entries of all its rows. If that
+/// fails they are left as they are then.
+pub fn build_indexes(
+    table: &OpenTable,
+    indexes: &[OpenIndex],
+    room: &SortRoom,
+    watch: Watch<'_>,
+) -> Result<()> {
+    let sorters = sort_entries(table, indexes, room, watch.going_on)?;
+    // The thread that asks whether to go on must be the caller's: of several indexes one is loaded here.
+    let load = |index: &OpenIndex, sorter, going_on: GoingOn<'_>| load(index, sorter, going_on);
+    let mut work: Vec<_> = indexes.iter().zip(sorters).collect();
+    let mut done = Vec::new();
+    while !work.is_empty() {
+        let rest = work.split_off(work.len().min(2));
+        let mut pair = work.into_iter();
+        let (first, second) = (pair.next().expect("it is not empty"), pair.next());
+        thread::scope(|scope| {
+            let other =
+                second.map(|(index, sorter)| scope.spawn(move || load(index, sorter, &|| Ok(()))));
+            done.push(load(first.0, first.1, watch.going_on));
+            done.extend(other.map(|other| other.join().expect("it does not panic")));
+        });
+        if done.iter().any(|result| result.is_err()) {
+            break;
+        }
+        work = rest;
+    }
+    for (n, result) in done.into_iter().enumerate() {
+        match result {
+            Ok(()) => {}
+            Err(Refusal::Failed(e)) => return Err(e),
+            Err(Refusal::Duplicate(row)) => {
+                let index = indexes[n].name.clone();
+                tell_duplicate(table, &index, &row, watch.duplicate)?;
+                return Err(Error::DuplicateKey { index });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Scans the table.
+fn sort_entries(
+    table: &OpenTable,
+    indexes: &[OpenIndex],
+    room: &SortRoom,
+    going_on: GoingOn<'_>,
+) -> Result<Vec<Sorter>> {
+    let memory = room.memory / indexes.len();
+    let sorter = |index: &OpenIndex| {
+        let path = room.dir.join(format!("{SORT_FILE_PREFIX}{}", index.id));
+        Sorter::new(room.disk.clone(), path, memory)
+    };
+    let mut sorters: Vec<_> = indexes.iter().map(sorter).collect();
+    let codecs: Vec<_> = indexes.iter().map(|index| &index.codec).collect();
+    let tree = &table.clustered.tree;
+    let longest = max_key(tree.page_size());
+    let (mut page, mut low) = (Vec::new(), Vec::new());
+    let (mut key, mut entry) = (Vec::new(), Vec::new());
+    let mut values = ExternalValues::default();
+    let mut ahead = ReadAhead::default();
+    loop {
+        going_on()?;
+        let leaf = tree.latch_leaf_shared(&low, Seek::Ge)?;
+        page.clear();
+        page.extend_from_slice(leaf.slotted().bytes());
+        drop(leaf);
+        let p = SlottedRef::new(&page);
+        for slot in 0..p.n_slots() {
+            key.clear();
+            key.extend_from_slice(p.prefix());
+            key.extend_from_slice(p.key_suffix(slot));
+            let damaged = || {
+                let index = &table.clustered;
+                index.damage_at(&key, "a row", "something else")
+            };
+            let record = RowRecord::decode(p.payload(slot)).ok_or_else(damaged)?;
+            if record.is_deleted() {
+                continue;
+            }
+            let row = row_for_keys(table, None, &codecs, &key, record.row, &mut values)?;
+            let row = row.ok_or_else(damaged)?;
+            for (index, sorter) in indexes.iter().zip(&mut sorters) {
+                entry.clear();
+                index.codec.encode_row(&row, &mut entry)?;
+                entry.extend_from_slice(&key);
+                if entry.len() > longest {
+                    return Err(Error::TooLarge {
+                        what: format!("a key of index {}", index.name),
+                        size: entry.len(),
+                        limit: longest,
+                    });
+                }
+                let record = EntryRecord {
+                    flags: 0,
+                    trx: record.trx,
+                    clustered_key_len: key.len() as u16,
+                };
+                let has_null = index
+                    .codec
+                    .columns()
+                    .any(|column| row.get(column).is_none());
+                let mut payload = [0; ENTRY_LEN + 1];
+                payload[..ENTRY_LEN].copy_from_slice(&record.encode());
+                payload[ENTRY_LEN] = u8::from(has_null);
+                sorter.push(&entry, &payload)?;
+            }
+        }
+        let Some(high) = p.high() else {
+            return Ok(sorters);
+        };
+        low.clear();
+        low.extend_from_slice(high);
+        let onward = Onward {
+            from: &low,
+            seek: Seek::Ge,
+            bound: None,
+        };
+        tree.leaf_passed(&mut ahead, onward);
+    }
+}
+
+fn load(
+    index: &OpenIndex,
+    sorter: Sorter,
+    going_on: GoingOn<'_>,
+) -> std::result::Result<(), Refusal> {
+    let mut entries = sorter.finish()?;
+    let mut loader = Loader::new(&index.tree)?;
+    // The last entry, and how long its own key is, which may not come again; 0 if it may.
+    let (mut last, mut own_len) = (Vec::new(), 0);
+    let mut n = 0usize;
+    while let Some((key, payload)) = entries.next()? {
+        let (record, has_null) = payload.split_at(ENTRY_LEN);
+        if index.unique {
+            let entry = EntryRecord::decode(record).expect("it was made so");
+            let pk = entry.clustered_key(key).expect("it was made so");
+            let own = &key[..key.len() - pk.len()];
+            if own_len > 0 && last[..own_len] == *own {
+                return Err(Refusal::Duplicate(last.split_off(own_len)));
+            }
+            own_len = if has_null == [0] { own.len() } else { 0 };
+            last.clear();
+            last.extend_from_slice(key);
+        }
+        loader.push(key, record)?;
+        n += 1;
+        if n.is_multiple_of(ASKED_EVERY) {
+            going_on()?;
+        }
+    }
+    loader.finish()?;
+    Ok(())
+}
+
+fn tell_duplicate(
+    table: &OpenTable,
+    index: &str,
+    key: &[u8],
+    tell: &mut dyn FnMut(&str, &RowRef<'_>),
+) -> Result<()> {
+    let mut payload = Vec::new();
+    if !read_leaf(&table.clustered, key, &mut payload)? {
+        return Ok(());
+    }
+    let Some(record) = RowRecord::decode(&payload) else {
+        return Ok(());
+    };
+    let all: Vec<_> = table.indexes().map(|index| &index.codec).collect();
+    let mut values = ExternalValues::default();
+    if let Some(row) = row_for_keys(table, None, &all, key, record.row, &mut values)? {
+        tell(index, &row);
+    }
+    Ok(())
+}

@@ -1,0 +1,345 @@
+//! Sorts records by their keys, more of them than fit in memory: an external merge sort.
+//!
+//! Records gather in memory. When it is full they are sorted and written to a file, as a *run*; in the end
+//! all runs are merged, and those records that are still in memory with them. If they never were too many
+//! there is no file.
+//!
+//! In memory a record is its key and payload in one large array, and a [`Place`], which says where, and has
+//! the first bytes of the key as a number: most comparisons need nothing else.
+//!
+//! A run is blocks one after the other, each a u32 with the length of its data, a u32 with their crc32c, and
+//! the data: whole records, each a u16 with the key's length, a u8 with the payload's, the key and the
+//! payload. Numbers are little-endian.
+//!
+//! - **SORT-1** Keys come in the order of their bytes; a key that another one begins with comes before it.
+//! - **SORT-2** What is read back from the file has the checksum with which it was written.
+//! - **SORT-3** The file is gone when the sorter, or what it became, is dropped; what a crash leaves has a
+//!   name by which [`remove_leftovers`] knows it. It is never synced: it means nothing to another process.
+//! - **SORT-4** A run counts when it is written whole. A failure leaves the records where they were, and
+//!   whatever failed may be tried again.
+//!
+//! Merging takes a block of memory for each run, and there is one merge only. So memory of M bytes is kept to
+//! as long as the data are not more than M × M / block: 4 GiB with 16 MiB of memory, 64 GiB with 64 MiB, in
+//! blocks of 64 KiB. Beyond that memory grows by a block for each run. Nothing is latched here.
+
+mod merge;
+
+use std::cmp::Ordering;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::base::Result;
+use crate::io::{Disk, DiskFile, OpenMode};
+use crate::page::common_prefix_len;
+use merge::Source;
+
+pub use merge::Sorted;
+
+/// What the name of a sorter's file begins with.
+pub const SORT_FILE_PREFIX: &str = "varve.sort-";
+
+/// Bytes of a block, with its header, between these; unless it is one record that is longer.
+const SMALLEST_BLOCK: usize = 4 << 10;
+const LARGEST_BLOCK: usize = 64 << 10;
+/// Memory has room for so many blocks at least, if they needn't be smaller for that than they may.
+const BLOCKS_IN_MEMORY: usize = 16;
+
+const BLOCK_HEADER: usize = 8;
+const RECORD_HEADER: usize = 3;
+/// What the data of a block have at most: it is that of the longest record.
+const MOST_DATA: usize = RECORD_HEADER + u16::MAX as usize + u8::MAX as usize;
+const _: () = assert!(LARGEST_BLOCK <= BLOCK_HEADER + MOST_DATA);
+/// Bytes of a key that are in its place.
+const HEAD: usize = size_of::<u64>();
+
+/// Where a record is in an array of bytes: the key, and the payload behind it.
+#[derive(Clone, Copy)]
+struct Place {
+    /// The key's first bytes, as a big-endian number; a shorter key is filled up with zeros.
+    head: u64,
+    offset: u32,
+    key_len: u16,
+    payload_len: u8,
+}
+
+impl Place {
+    fn new(offset: usize, key: &[u8], payload_len: u8) -> Place {
+        Place {
+            head: head_of(key),
+            offset: u32::try_from(offset).expect("memory is bounded"),
+            key_len: u16::try_from(key.len()).expect("a key of 65535 bytes at most"),
+            payload_len,
+        }
+    }
+
+    /// The record whose header is there; `None` if it is not whole.
+    fn stored(bytes: &[u8], at: usize) -> Option<Place> {
+        let (header, rest) = bytes.get(at..)?.split_first_chunk()?;
+        let [key_len @ .., payload_len]: [u8; RECORD_HEADER] = *header;
+        let key_len = usize::from(u16::from_le_bytes(key_len));
+        let record = rest.get(..key_len + usize::from(payload_len))?;
+        Some(Place::new(
+            at + RECORD_HEADER,
+            &record[..key_len],
+            payload_len,
+        ))
+    }
+
+    fn store(self, bytes: &[u8], block: &mut Vec<u8>) {
+        block.extend_from_slice(&self.key_len.to_le_bytes());
+        block.push(self.payload_len);
+        block.extend_from_slice(self.key(bytes));
+        block.extend_from_slice(self.payload(bytes));
+    }
+
+    fn payload_at(self) -> usize {
+        self.offset as usize + usize::from(self.key_len)
+    }
+
+    fn end(self) -> usize {
+        self.payload_at() + usize::from(self.payload_len)
+    }
+
+    fn stored_len(self) -> usize {
+        RECORD_HEADER + self.end() - self.offset as usize
+    }
+
+    fn key(self, bytes: &[u8]) -> &[u8] {
+        &bytes[self.offset as usize..self.payload_at()]
+    }
+
+    fn payload(self, bytes: &[u8]) -> &[u8] {
+        &bytes[self.payload_at()..self.end()]
+    }
+}
+
+fn head_of(key: &[u8]) -> u64 {
+    let mut head = [0; HEAD];
+    let n = key.len().min(HEAD);
+    head[..n].copy_from_slice(&key[..n]);
+    u64::from_be_bytes(head)
+}
+
+/// SORT-1: of the keys of two places, each with the bytes that it is about.
+fn compare(a: Place, a_bytes: &[u8], b: Place, b_bytes: &[u8]) -> Ordering {
+    compare_behind(0, a, a_bytes, b, b_bytes)
+}
+
+/// The same if the heads are of what comes behind so many bytes that both keys have.
+fn compare_behind(skipped: usize, a: Place, a_bytes: &[u8], b: Place, b_bytes: &[u8]) -> Ordering {
+    let rest = skipped + HEAD;
+    a.head.cmp(&b.head).then_with(|| {
+        match (a.key(a_bytes).get(rest..), b.key(b_bytes).get(rest..)) {
+            (Some(a_rest), Some(b_rest)) => a_rest.cmp(b_rest),
+            // One is all in its head, and the other one continues it, if only with zeros.
+            _ => a.key_len.cmp(&b.key_len),
+        }
+    })
+}
+
+/// Takes records in any order, and has them sorted.
+pub struct Sorter {
+    disk: Arc<dyn Disk>,
+    path: PathBuf,
+    memory_bytes: usize,
+    block_bytes: usize,
+    /// The records that are in memory.
+    bytes: Vec<u8>,
+    places: Vec<Place>,
+    /// `None` until memory was full once.
+    file: Option<SortFile>,
+    /// Where the runs are in the file.
+    runs: Vec<Range<u64>>,
+}
+
+impl Sorter {
+    /// Sorts in about so many bytes of memory, or what one record takes if that is more. What does not fit
+    /// goes into the file `path`, made when it is first needed and removed when the sorter, or what it
+    /// became, is dropped. No two sorters may have the same; its name begins with [`SORT_FILE_PREFIX`].
+    pub fn new(disk: Arc<dyn Disk>, path: PathBuf, memory_bytes: usize) -> Sorter {
+        Sorter {
+            disk,
+            path,
+            // Places count with 32 bits.
+            memory_bytes: memory_bytes.min(u32::MAX as usize),
+            block_bytes: (memory_bytes / BLOCKS_IN_MEMORY).clamp(SMALLEST_BLOCK, LARGEST_BLOCK),
+            bytes: Vec::new(),
+            places: Vec::new(),
+            file: None,
+            runs: Vec::new(),
+        }
+    }
+
+    /// Takes a record. The key has 65535 bytes at most, the payload 255.
+    ///
+    /// # Errors
+    ///
+    /// `NoSpace`: the disk has no room. The record was not taken.
+    pub fn push(&mut self, key: &[u8], payload: &[u8]) -> Result<()> {
+        let payload_len = u8::try_from(payload.len()).expect("a payload of 255 bytes at most");
+        let more_bytes = key.len() + payload.len() + size_of::<Place>();
+        if !self.places.is_empty() && self.used_bytes() + more_bytes > self.memory_bytes {
+            self.spill()?;
+        }
+        self.places
+            .push(Place::new(self.bytes.len(), key, payload_len));
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(payload);
+        Ok(())
+    }
+
+    /// Bytes that were written to the file.
+    #[cfg(all(test, not(loom)))]
+    pub fn spilled_bytes(&self) -> u64 {
+        self.file.as_ref().map_or(0, |file| file.len)
+    }
+
+    fn used_bytes(&self) -> usize {
+        self.bytes.len() + size_of_val(&self.places[..])
+    }
+
+    fn sort(&mut self) {
+        let shared = self.shared_prefix();
+        if shared > 0 {
+            self.set_heads(shared);
+        }
+        let bytes = &self.bytes[..];
+        // It looks first whether they are in order already.
+        self.places
+            .sort_unstable_by(|a, b| compare_behind(shared, *a, bytes, *b, bytes));
+        if shared > 0 {
+            self.set_heads(0);
+        }
+    }
+
+    /// How many bytes all keys begin with: as that of a column which is never NULL, or of small numbers.
+    /// Heads of what is behind them say more.
+    fn shared_prefix(&self) -> usize {
+        let Some((first, others)) = self.places.split_first() else {
+            return 0;
+        };
+        let first = first.key(&self.bytes);
+        let mut shared = first.len();
+        for place in others {
+            let key = place.key(&self.bytes);
+            if key.get(..shared) != Some(&first[..shared]) {
+                shared = common_prefix_len(&first[..shared], key);
+            }
+            if shared == 0 {
+                break;
+            }
+        }
+        shared
+    }
+
+    /// The heads are of what comes behind so many bytes.
+    fn set_heads(&mut self, skipped: usize) {
+        for place in &mut self.places {
+            place.head = head_of(&place.key(&self.bytes)[skipped..]);
+        }
+    }
+
+    /// Makes a run of what is in memory.
+    fn spill(&mut self) -> Result<()> {
+        self.sort();
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(SortFile::create(&self.disk, &self.path)?),
+        };
+        let run = file.write_run(&self.bytes, &self.places, self.block_bytes)?;
+        self.runs.push(run);
+        self.bytes.clear();
+        self.places.clear();
+        Ok(())
+    }
+
+    /// All records, in the order of their keys. Those of the same key come in any order.
+    pub fn finish(mut self) -> Result<Sorted> {
+        self.sort();
+        if !self.runs.is_empty() {
+            let merge_bytes = self.runs.len() * self.block_bytes;
+            if self.used_bytes() + merge_bytes > self.memory_bytes {
+                self.spill()?;
+            }
+            // Earlier runs were longer, perhaps.
+            self.bytes.shrink_to_fit();
+            self.places.shrink_to_fit();
+        }
+        let mut sources = vec![Source::in_memory(self.bytes, self.places)];
+        if let Some(SortFile { file, .. }) = &self.file {
+            let in_file = |run| Source::in_file(file.clone(), run);
+            sources.extend(self.runs.into_iter().map(in_file));
+        }
+        Sorted::begin(sources, self.file)
+    }
+}
+
+/// The file with the runs.
+struct SortFile {
+    disk: Arc<dyn Disk>,
+    file: Arc<dyn DiskFile>,
+    /// Where the next run begins.
+    len: u64,
+}
+
+impl SortFile {
+    fn create(disk: &Arc<dyn Disk>, path: &Path) -> Result<SortFile> {
+        Ok(SortFile {
+            disk: disk.clone(),
+            file: disk.open(path, OpenMode::CreateNew)?,
+            len: 0,
+        })
+    }
+
+    /// Says where the run is.
+    fn write_run(
+        &mut self,
+        bytes: &[u8],
+        places: &[Place],
+        block_bytes: usize,
+    ) -> Result<Range<u64>> {
+        let mut end = self.len;
+        let mut block = vec![0; BLOCK_HEADER];
+        for place in places {
+            let is_empty = block.len() == BLOCK_HEADER;
+            if !is_empty && block.len() + place.stored_len() > block_bytes {
+                end = self.write_block(&mut block, end)?;
+            }
+            place.store(bytes, &mut block);
+        }
+        end = self.write_block(&mut block, end)?;
+        // SORT-4.
+        let start = std::mem::replace(&mut self.len, end);
+        Ok(start..end)
+    }
+
+    /// Completes the block's header, writes it and makes it empty. Says where the next one begins.
+    fn write_block(&self, block: &mut Vec<u8>, at: u64) -> Result<u64> {
+        let (header, data) = block.split_at_mut(BLOCK_HEADER);
+        let len = u32::try_from(data.len()).expect("a block, or a record");
+        header[..4].copy_from_slice(&len.to_le_bytes());
+        header[4..].copy_from_slice(&crc32c::crc32c(data).to_le_bytes());
+        self.file.write_at(block, at)?;
+        let end = at + block.len() as u64;
+        block.truncate(BLOCK_HEADER);
+        Ok(end)
+    }
+}
+
+impl Drop for SortFile {
+    fn drop(&mut self) {
+        // SORT-3. If it can't be removed, it is a leftover.
+        let _ = self.disk.remove(self.file.path());
+    }
+}
+
+/// Removes the files that sorters of an earlier process left in this directory (SORT-3).
+pub fn remove_leftovers(disk: &dyn Disk, dir: &Path) -> Result<()> {
+    for entry in disk.list(dir)? {
+        if !entry.is_dir && entry.name.starts_with(SORT_FILE_PREFIX) {
+            disk.remove(&dir.join(entry.name))?;
+        }
+    }
+    Ok(())
+}

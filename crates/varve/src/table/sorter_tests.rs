@@ -1,0 +1,239 @@
+//! Sorting against a sorted `Vec`, with and without a file; a file that is damaged at any of its bytes; and
+//! what becomes of the file when the disk is full.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::sorter::*;
+use crate::base::{Error, Result};
+use crate::io::meddled::{MeddledDisk, Meddler};
+use crate::io::{Disk, OpenMode, RealDisk};
+
+type Record = (Vec<u8>, Vec<u8>);
+
+fn file_in(dir: &Path) -> PathBuf {
+    dir.join(format!("{SORT_FILE_PREFIX}1"))
+}
+
+fn sorter_in(dir: &Path, memory_bytes: usize) -> Sorter {
+    Sorter::new(Arc::new(RealDisk), file_in(dir), memory_bytes)
+}
+
+fn push_all(sorter: &mut Sorter, records: &[Record]) -> Result<()> {
+    (records.iter()).try_for_each(|(key, payload)| sorter.push(key, payload))
+}
+
+fn take_all(mut sorted: Sorted) -> Result<Vec<Record>> {
+    let mut all = Vec::new();
+    while let Some((key, payload)) = sorted.next()? {
+        all.push((key.to_vec(), payload.to_vec()));
+    }
+    assert!(sorted.next()?.is_none(), "the end stays the end");
+    Ok(all)
+}
+
+/// Those of equal keys by their payloads: their order is not promised.
+fn by_payload_too(mut records: Vec<Record>) -> Vec<Record> {
+    records.sort();
+    records
+}
+
+/// Sorts in so much memory. Says how much went to the file before the end.
+fn check(records: &[Record], memory_bytes: usize) -> u64 {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file_in(dir.path());
+    let mut sorter = sorter_in(dir.path(), memory_bytes);
+    push_all(&mut sorter, records).unwrap();
+    let spilled_bytes = sorter.spilled_bytes();
+    assert_eq!(path.exists(), spilled_bytes > 0);
+    let found = take_all(sorter.finish().unwrap()).unwrap();
+    assert!(found.is_sorted_by_key(|(key, _)| key), "SORT-1");
+    assert_eq!(by_payload_too(found), by_payload_too(records.to_vec()));
+    assert!(!path.exists(), "SORT-3");
+    spilled_bytes
+}
+
+/// Keys that are often equal, begin with each other, or differ in zeros at the end only.
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    let byte = prop_oneof![Just(0u8), Just(1), Just(b'a'), Just(255)];
+    let tail = vec(byte, 0..6);
+    let start = prop_oneof![
+        Just(Vec::new()),
+        Just(b"seven77".to_vec()),
+        Just(b"eight888".to_vec()),
+        Just(b"a prefix of many".to_vec()),
+        Just(vec![0; 7]),
+        vec(any::<u8>(), 0..20),
+    ];
+    (start, tail).prop_map(|(start, tail)| [start, tail].concat())
+}
+
+fn record() -> impl Strategy<Value = Record> {
+    (key(), vec(any::<u8>(), 0..10))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn sorts_as_a_vec_does(
+        mut records in vec(record(), 0..300),
+        shared in vec(any::<u8>(), 0..12),
+        memory_bytes in 0usize..20_000,
+    ) {
+        for (key, _) in &mut records {
+            key.splice(..0, shared.iter().copied());
+        }
+        check(&records, memory_bytes);
+        check(&records, 1 << 20);
+    }
+}
+
+/// `n` records with keys of so many bytes, in no order.
+fn records(n: u32, key_len: usize) -> Vec<Record> {
+    let record = |i: u32| {
+        let mut key = i.wrapping_mul(2_654_435_761).to_be_bytes().to_vec();
+        key.resize(key_len, 0);
+        (key, i.to_le_bytes().to_vec())
+    };
+    (0..n).map(record).collect()
+}
+
+#[test]
+fn one_run_or_many_in_one_block_or_many() {
+    let longest = vec![(vec![7; 65535], vec![8; 255]), (vec![7; 65534], Vec::new())];
+    let in_order = by_payload_too(records(20_000, 12));
+    let reversed = in_order.iter().rev().cloned().collect();
+    for (records, memory_bytes, spills) in [
+        (Vec::new(), 0, false),
+        (records(1, 4), 0, false),
+        (records(2, 4), 0, true),
+        (records(1000, 4), 0, true),
+        (records(20_000, 12), 1 << 20, false),
+        // Runs of 8192 records in blocks of 16 KiB; what is left stays in memory, or has no room there.
+        (records(20_000, 12), 256 << 10, true),
+        (records(32_700, 12), 256 << 10, true),
+        (in_order, 64 << 10, true),
+        (reversed, 64 << 10, true),
+        (longest.clone(), 1 << 20, false),
+        (longest, 1000, true),
+        (records(300, 40_000), 1 << 20, true),
+    ] {
+        assert_eq!(check(&records, memory_bytes) > 0, spills, "{memory_bytes}");
+    }
+}
+
+/// SORT-2, of headers and data.
+#[test]
+fn a_damaged_byte_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file_in(dir.path());
+    let records = records(600, 20);
+    let mut file_len = 1;
+    let mut at = 0;
+    while at < file_len {
+        let mut sorter = sorter_in(dir.path(), 8 << 10);
+        push_all(&mut sorter, &records).unwrap();
+        file_len = sorter.spilled_bytes();
+        let file = RealDisk.open(&path, OpenMode::Existing).unwrap();
+        let mut byte = [0];
+        file.read_at(&mut byte, at).unwrap();
+        file.write_at(&[byte[0] ^ (1 << (at % 8))], at).unwrap();
+        let refused = sorter.finish().and_then(take_all).map(drop).unwrap_err();
+        assert!(matches!(refused, Error::CorruptFile { .. }), "{refused}");
+        assert!(refused.to_string().contains(SORT_FILE_PREFIX), "{refused}");
+        assert!(!path.exists(), "SORT-3");
+        // The first blocks' headers whole, and then here and there.
+        at += if at < 20 { 1 } else { 97 };
+    }
+    assert!(file_len > 10_000);
+}
+
+/// Who goes on after an error gets it again, and not the next records.
+#[test]
+fn damage_stays_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut sorter = sorter_in(dir.path(), 64 << 10);
+    push_all(&mut sorter, &records(20_000, 20)).unwrap();
+    let last = sorter.spilled_bytes() - 1;
+    let file = (RealDisk.open(&file_in(dir.path()), OpenMode::Existing)).unwrap();
+    let mut sorted = sorter.finish().unwrap();
+    let mut byte = [0];
+    file.read_at(&mut byte, last).unwrap();
+    file.write_at(&[!byte[0]], last).unwrap();
+    while sorted.next().is_ok_and(|record| record.is_some()) {}
+    for _ in 0..3 {
+        let refused = sorted.next().map(drop).unwrap_err();
+        assert!(matches!(refused, Error::CorruptFile { .. }), "{refused}");
+    }
+}
+
+#[derive(Default)]
+struct Full {
+    is_full: AtomicBool,
+}
+
+impl Meddler for Full {
+    fn before_write(&self, path: &Path, offset: u64, _len: usize) -> Result<()> {
+        match self.is_full.load(Relaxed) && offset > 10_000 {
+            true => Err(Error::io("write", path, rustix::io::Errno::NOSPC.into())),
+            false => Ok(()),
+        }
+    }
+}
+
+/// SORT-3, and SORT-4: it may also be tried again, and nothing is lost or there twice.
+#[test]
+fn a_full_disk_is_an_error_and_the_file_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file_in(dir.path());
+    let records = records(2000, 20);
+    for tries_again in [false, true] {
+        let full = Arc::new(Full::default());
+        full.is_full.store(true, Relaxed);
+        let disk = MeddledDisk::new(full.clone());
+        let mut sorter = Sorter::new(disk, path.clone(), 16 << 10);
+        let mut refused = 0;
+        for (key, payload) in &records {
+            while let Err(e) = sorter.push(key, payload) {
+                assert!(matches!(e, Error::NoSpace { .. }), "{e}");
+                assert!(path.exists());
+                refused += 1;
+                full.is_full.store(false, Relaxed);
+            }
+            if refused > 0 && !tries_again {
+                break;
+            }
+        }
+        assert_eq!(refused, 1);
+        if tries_again {
+            let found = take_all(sorter.finish().unwrap()).unwrap();
+            assert_eq!(found, by_payload_too(records.clone()));
+        } else {
+            drop(sorter);
+        }
+        assert!(!path.exists(), "SORT-3");
+    }
+}
+
+#[test]
+fn what_a_crash_left_is_removed_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file_in(dir.path());
+    let other = dir.path().join("varve.sorted");
+    for path in [&path, &other] {
+        std::fs::write(path, "of an earlier process").unwrap();
+    }
+    // A file that is not this sorter's stays.
+    let mut sorter = sorter_in(dir.path(), 0);
+    sorter.push(b"b", b"").unwrap();
+    sorter.push(b"a", b"").unwrap_err();
+    drop(sorter);
+    assert!(path.exists());
+    remove_leftovers(&RealDisk, dir.path()).unwrap();
+    assert!(!path.exists() && other.exists());
+}

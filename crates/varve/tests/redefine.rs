@@ -1,0 +1,461 @@
+//! Definitions that change while the rows stay: names, lengths, and indexes that come and go.
+
+#[path = "support/small.rs"]
+mod small;
+
+use std::cell::Cell;
+use std::thread;
+use std::time::Duration;
+
+use varve::{
+    ColumnType, Database, Error, Isolation, KeyMatch, LockMode, Options, RedefinitionWatch, Table,
+    TableDef, Transaction, Value,
+};
+
+/// Names of columns and indexes change, and what columns of bytes and text take, and no row does. What would
+/// is refused by name.
+#[test]
+fn a_table_is_redefined_with_the_rows_that_it_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), small::options()).unwrap();
+    let def = |text: u32, index: &str| {
+        TableDef::new("a/t")
+            .column("id", ColumnType::i64())
+            .nullable("text", ColumnType::text(text))
+            .column("bytes", ColumnType::Bytes(text))
+            .primary(&["id"])
+            .unique(index, &["text"])
+            .index("by_bytes", &["bytes", "text"])
+    };
+    let row = |id: i64, len: usize| {
+        let text = format!("{id}").repeat(len);
+        [
+            Value::Int(id),
+            Value::Text(text.clone()),
+            Value::Bytes(text.into_bytes()),
+        ]
+    };
+    let table = db.create_table(&def(4, "by_text")).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    table.insert(&mut trx, &row(1, 4)).unwrap();
+    assert!(table.insert(&mut trx, &row(2, 5)).is_err());
+    trx.commit().unwrap();
+
+    let refusal = |def: TableDef| {
+        assert!(db.table("a/t").unwrap().def().redefined(&def).is_err());
+        db.redefine_table(&def).unwrap_err().to_string()
+    };
+    for (def, what) in [
+        (def(3, "by_text"), "another type of column text"),
+        (
+            def(4, "by_text").column("more", ColumnType::i8()),
+            "another number of columns",
+        ),
+        (def(4, "by_text").primary(&["bytes"]), "another primary key"),
+        (
+            def(4, "by_text").auto_increment("id"),
+            "filled in another way",
+        ),
+    ] {
+        let refused = refusal(def);
+        assert!(
+            refused.contains(what) && refused.contains("a/t"),
+            "{refused}"
+        );
+    }
+
+    let (hash, root) = (table.def().hash(), table.def().indexes[0].root);
+    let mut wider = def(9, "by_words");
+    wider.columns[1].name = "words".into();
+    // It is called something else.
+    wider.indexes[0].id = table.def().indexes[0].id;
+    let mut other = wider.clone();
+    other.indexes[0].unique = false;
+    assert!(refusal(other).contains("another index by_text"));
+    db.redefine_table(&wider).unwrap();
+    db.redefine_table(&wider).unwrap();
+    let check = |db: &Database| {
+        let table = db.table("a/t").unwrap();
+        assert_ne!(table.def().hash(), hash);
+        assert_eq!(table.def().indexes[0].root, root, "it is the same tree");
+        assert_eq!(db.check_table(&table).unwrap().errors, [""; 0]);
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        table.insert(&mut trx, &row(2, 9)).unwrap();
+        let refused = table.insert(&mut trx, &row(3, 10)).unwrap_err().to_string();
+        assert!(refused.contains("words"), "{refused}");
+        let mut again = row(2, 9);
+        again[0] = Value::Int(4);
+        let refused = table.insert(&mut trx, &again).unwrap_err().to_string();
+        assert!(refused.contains("by_words"), "{refused}");
+        trx.rollback().unwrap();
+    };
+    check(&db);
+    db.close().unwrap();
+    drop(table);
+    check(&Database::open(dir.path(), small::options()).unwrap());
+}
+
+// ---- Indexes that come and go.
+
+const ROWS: i64 = 4000;
+
+fn open(dir: &std::path::Path) -> Database {
+    let options = Options {
+        sort_buffer_bytes: 64 << 10,
+        ..small::options()
+    };
+    Database::open(dir, options).unwrap()
+}
+
+fn numbers() -> TableDef {
+    TableDef::new("a/t")
+        .column("id", ColumnType::i64())
+        .nullable("n", ColumnType::i64())
+        .column("text", ColumnType::text(100))
+        .nullable("long", ColumnType::Bytes(100_000))
+        .primary(&["id"])
+        .index("by_text", &["text"])
+}
+
+fn row(id: i64) -> [Value; 4] {
+    let n = id * 7 % 1000;
+    [
+        Value::Int(id),
+        if id % 10 == 0 {
+            Value::Null
+        } else {
+            Value::Int(n)
+        },
+        Value::Text(format!("text {n} of {id}")),
+        match id % 500 {
+            0 => Value::Bytes(vec![id as u8; 50_000]),
+            _ => Value::Null,
+        },
+    ]
+}
+
+/// A table with rows, and some that were deleted.
+fn filled(db: &Database) -> Table {
+    let table = db.create_table(&numbers()).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    for id in 0..ROWS + 100 {
+        table.insert(&mut trx, &row(id)).unwrap();
+    }
+    trx.commit().unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let mut cursor = table.cursor(0).unwrap();
+    for id in ROWS..ROWS + 100 {
+        let id = id.to_le_bytes();
+        let found = cursor.seek(&mut trx, &[Some(&id)], KeyMatch::Exact, LockMode::Exclusive);
+        assert!(found.unwrap());
+        trx.delete(&table, &cursor).unwrap();
+    }
+    trx.commit().unwrap();
+    table
+}
+
+/// A transaction that sees what is committed now.
+fn snapshot(db: &Database) -> Transaction {
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    trx.take_snapshot();
+    trx
+}
+
+/// The ids of the rows in the order of an index.
+fn ids(trx: &mut Transaction, table: &Table, index: &str) -> varve::Result<Vec<i64>> {
+    let number = table.def().index_number(index).expect("it is there");
+    let mut cursor = table.cursor(number)?;
+    let mut ids = Vec::new();
+    let mut more = cursor.first(trx, LockMode::None)?;
+    while more {
+        match cursor.row()?.value(0)? {
+            Value::Int(id) => ids.push(id),
+            other => panic!("{other:?}"),
+        }
+        more = cursor.next(trx)?;
+    }
+    Ok(ids)
+}
+
+fn is_sound(db: &Database) {
+    let report = db.check_table(&db.table("a/t").unwrap()).unwrap();
+    assert_eq!(report.errors, [""; 0]);
+}
+
+fn with_more(def: &TableDef) -> TableDef {
+    let mut def = def.clone();
+    def = def
+        .index("by_n", &["n"])
+        .unique("by_both", &["text", "id"])
+        .index("by_long", &["long"]);
+    let long = def.indexes.iter_mut().find(|index| index.name == "by_long");
+    long.unwrap().parts[0].prefix_len = Some(100);
+    def
+}
+
+/// Several indexes are built in one go, also of long values and with runs in a file, and dropped; in between
+/// they serve reads and changes. Their pages are used again.
+#[test]
+fn indexes_come_and_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = filled(&db);
+    let before = table.def().clone();
+    drop(table);
+    let mut size = None;
+    for round in 0..4 {
+        db.redefine_table(&with_more(&before)).unwrap();
+        is_sound(&db);
+        let table = db.table("a/t").unwrap();
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        let mut expected: Vec<i64> = (0..ROWS).collect();
+        expected.sort_by_key(|id| (id % 10 != 0, (id % 10 != 0) as i64 * (id * 7 % 1000), *id));
+        assert_eq!(ids(&mut trx, &table, "by_n").unwrap(), expected);
+        let by_text = ids(&mut trx, &table, "by_text").unwrap();
+        assert_eq!(ids(&mut trx, &table, "by_both").unwrap(), by_text);
+        assert_eq!(
+            ids(&mut trx, &table, "by_long").unwrap().len(),
+            ROWS as usize
+        );
+        // A change of them that is taken back, and one that stays.
+        let new = row(ROWS + 1000 + round);
+        table.insert(&mut trx, &new).unwrap();
+        trx.rollback().unwrap();
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        table.insert(&mut trx, &new).unwrap();
+        let mut cursor = table.cursor(0).unwrap();
+        let id = (ROWS + 1000 + round).to_le_bytes();
+        let found = cursor.seek(&mut trx, &[Some(&id)], KeyMatch::Exact, LockMode::Exclusive);
+        assert!(found.unwrap());
+        trx.delete(&table, &cursor).unwrap();
+        trx.commit().unwrap();
+        is_sound(&db);
+        drop((cursor, table));
+        db.redefine_table(&before).unwrap();
+        is_sound(&db);
+        let bytes = std::fs::metadata(dir.path().join("a/t.vdt")).unwrap().len();
+        assert_eq!(*size.get_or_insert(bytes), bytes, "pages are used again");
+    }
+    assert!(!left_by_sorting(dir.path()));
+    db.close().unwrap();
+    let db = open(dir.path());
+    is_sound(&db);
+    db.redefine_table(&with_more(&before)).unwrap();
+    db.close().unwrap();
+    is_sound(&open(dir.path()));
+}
+
+fn left_by_sorting(dir: &std::path::Path) -> bool {
+    let mut names = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name());
+    names.any(|name| name.to_str().unwrap().starts_with("varve.sort"))
+}
+
+/// A view that was there before an index does not read it, and reads all else; DDL waits for nobody who only
+/// has a view. Later ones read it.
+#[test]
+fn old_views_do_not_read_a_new_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = filled(&db);
+    let mut old = snapshot(&db);
+    drop(table);
+    db.redefine_table(&with_more(&numbers())).unwrap();
+    let table = db.table("a/t").unwrap();
+    let refused = ids(&mut old, &table, "by_n").unwrap_err();
+    assert!(
+        matches!(refused, Error::DefinitionChanged { .. }),
+        "{refused}"
+    );
+    for index in ["PRIMARY", "by_text"] {
+        assert_eq!(ids(&mut old, &table, index).unwrap().len(), ROWS as usize);
+    }
+    old.rollback().unwrap();
+    let mut new = snapshot(&db);
+    assert_eq!(ids(&mut new, &table, "by_n").unwrap().len(), ROWS as usize);
+    drop(new);
+    // The table need not stay open for that.
+    let mut old = snapshot(&db);
+    drop(table);
+    let mut def = with_more(&numbers());
+    def.indexes.remove(1);
+    db.redefine_table(&def).unwrap();
+    db.redefine_table(&with_more(&numbers())).unwrap();
+    db.set_table_cache(0);
+    for n in 0..50 {
+        db.create_table(&TableDef::new(format!("a/other{n}")).column("id", ColumnType::i64()))
+            .unwrap();
+    }
+    let table = db.table("a/t").unwrap();
+    let refused = ids(&mut old, &table, "by_n").unwrap_err();
+    assert!(
+        matches!(refused, Error::DefinitionChanged { .. }),
+        "{refused}"
+    );
+    assert_eq!(
+        ids(&mut old, &table, "by_both").unwrap().len(),
+        ROWS as usize
+    );
+}
+
+/// BUILD-1. Rows with the same values are in no unique index: the error names the index, and one of the rows
+/// is shown. NULLs are no such values. Nothing is left of what was built.
+#[test]
+fn rows_with_the_same_values_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = filled(&db);
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    for id in [ROWS + 10_000, ROWS + 20_000] {
+        let [id, _, text, long] = row(id);
+        table
+            .insert(&mut trx, &[id, Value::Null, text, long])
+            .unwrap();
+    }
+    trx.commit().unwrap();
+    let shown = Cell::new(None);
+    let def = numbers().index("by_n", &["n"]).unique("only_n", &["n"]);
+    let watch = RedefinitionWatch {
+        is_interrupted: &|| false,
+        duplicate: &mut |index, row| shown.set(Some((index.to_string(), row.value(1).unwrap()))),
+    };
+    drop(table);
+    let refused = db.prepare_redefinition(&def, watch).err().unwrap();
+    assert!(
+        matches!(&refused, Error::DuplicateKey { index } if index == "only_n"),
+        "{refused}"
+    );
+    let (index, value) = shown.take().unwrap();
+    assert_eq!(index, "only_n");
+    assert!(matches!(value, Value::Int(1..)), "{value:?}");
+    is_sound(&db);
+    assert_eq!(db.table("a/t").unwrap().def().indexes.len(), 1);
+    db.redefine_table(&numbers().unique("n_and_id", &["n", "id"]))
+        .unwrap();
+    is_sound(&db);
+}
+
+/// Building ends when it is told to; a key that is too long for an index is refused by its name.
+#[test]
+fn what_ends_a_build_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    drop(filled(&db));
+    let asked = Cell::new(0);
+    let watch = RedefinitionWatch {
+        is_interrupted: &|| {
+            asked.set(asked.get() + 1);
+            asked.get() > 20
+        },
+        duplicate: &mut |_, _| {},
+    };
+    let refused = db
+        .prepare_redefinition(&with_more(&numbers()), watch)
+        .err()
+        .unwrap();
+    assert!(matches!(refused, Error::Interrupted), "{refused}");
+    is_sound(&db);
+    let refused = db
+        .redefine_table(&numbers().index("whole", &["long"]))
+        .unwrap_err();
+    assert!(refused.to_string().contains("whole"), "{refused}");
+    is_sound(&db);
+    assert!(!left_by_sorting(dir.path()));
+}
+
+/// While indexes are built the table is read, and changes wait; what is prepared may be given up.
+#[test]
+fn a_table_is_read_while_indexes_are_built() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = filled(&db);
+    let watch = || RedefinitionWatch {
+        is_interrupted: &|| false,
+        duplicate: Box::leak(Box::new(|_: &str, _: &varve::RowRef<'_>| {})),
+    };
+    let prepared = db
+        .prepare_redefinition(&with_more(&numbers()), watch())
+        .unwrap();
+    let mut reader = db.begin(Isolation::RepeatableRead);
+    assert_eq!(
+        ids(&mut reader, &table, "by_text").unwrap().len(),
+        ROWS as usize
+    );
+    reader.commit().unwrap();
+    let mut writer = db.begin(Isolation::RepeatableRead);
+    writer.set_lock_wait_timeout(Duration::from_millis(50));
+    let refused = table.insert(&mut writer, &row(ROWS + 5000)).unwrap_err();
+    assert!(matches!(refused, Error::LockWaitTimeout), "{refused}");
+    writer.rollback().unwrap();
+    drop(prepared);
+    is_sound(&db);
+    let mut writer = db.begin(Isolation::RepeatableRead);
+    table.insert(&mut writer, &row(ROWS + 5000)).unwrap();
+    // It waits for who has changes.
+    thread::scope(|scope| {
+        let added = scope.spawn(|| db.redefine_table(&with_more(&numbers())));
+        thread::sleep(Duration::from_millis(50));
+        assert!(!added.is_finished());
+        writer.commit().unwrap();
+        added.join().unwrap().unwrap();
+    });
+    is_sound(&db);
+    let table = db.table("a/t").unwrap();
+    let mut reader = db.begin(Isolation::RepeatableRead);
+    assert_eq!(
+        ids(&mut reader, &table, "by_n").unwrap().len(),
+        ROWS as usize + 1
+    );
+}
+
+/// LOOSE-1: what a crash leaves of indexes that were being built is given back when the table is opened.
+#[test]
+fn a_crash_in_a_build_leaves_no_pages() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let used = |db: &Database| db.table("a/t").unwrap().used_and_free_bytes().unwrap().0;
+    drop(filled(&db));
+    db.redefine_table(&with_more(&numbers())).unwrap();
+    let with_indexes = used(&db);
+    db.redefine_table(&numbers()).unwrap();
+    let before = used(&db);
+    assert!(with_indexes > before + (1 << 16));
+    let watch = RedefinitionWatch {
+        is_interrupted: &|| false,
+        duplicate: &mut |_, _| {},
+    };
+    let prepared = db
+        .prepare_redefinition(&with_more(&numbers()), watch)
+        .unwrap();
+    assert_eq!(used(&db), with_indexes);
+    // The log is durable up to here.
+    db.create_table(&TableDef::new("a/u").column("id", ColumnType::i64()))
+        .unwrap();
+    db.crash();
+    drop(prepared);
+    let db = open(dir.path());
+    assert_eq!(used(&db), before);
+    is_sound(&db);
+}
+
+/// TRUNCATE makes the table's indexes as old as its file again; a rename keeps them.
+#[test]
+fn a_table_with_young_indexes_is_emptied_and_renamed() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    drop(filled(&db));
+    db.redefine_table(&with_more(&numbers())).unwrap();
+    db.rename_table("a/t", "a/u").unwrap();
+    db.rename_table("a/u", "a/t").unwrap();
+    is_sound(&db);
+    db.truncate_table("a/t").unwrap();
+    is_sound(&db);
+    let table = db.table("a/t").unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    table.insert(&mut trx, &row(1)).unwrap();
+    trx.commit().unwrap();
+    is_sound(&db);
+    let mut trx = snapshot(&db);
+    assert_eq!(ids(&mut trx, &table, "by_n").unwrap(), [1]);
+}
