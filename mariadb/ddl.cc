@@ -153,8 +153,9 @@ class Definition
 public:
   // Returns a handler code; an error has been reported to the client.
   int build(const TABLE *form, const std::string &name, bool temporary);
-  // Of a table that gets this definition: which of its indexes get other names.
-  void note_renamed(const Alter_inplace_info *alter);
+  // Of a table that gets this definition: what its columns and indexes were called, and what new columns have
+  // in its rows. False if that is not a constant.
+  bool note_changes(TABLE *altered, const Alter_inplace_info *alter);
 
   varve_table_def def;
 
@@ -181,7 +182,7 @@ int Definition::add_columns(const TABLE *form)
     const Field *field= *at;
     if (!is_stored(form, field))
       continue;
-    varve_column_def column;
+    varve_column_def column{};
     Column plan;
     if (!describe(field, &column, &plan))
       return refuse("the type of a column");
@@ -253,12 +254,51 @@ int Definition::build(const TABLE *form, const std::string &name, bool temporary
   return 0;
 }
 
-void Definition::note_renamed(const Alter_inplace_info *alter)
+// What becomes this field of the altered table.
+static const Create_field *source_of(const Alter_inplace_info *alter, const Field *field)
 {
+  List_iterator_fast<Create_field> fields(alter->alter_info->create_list);
+  while (const Create_field *source= fields++)
+    if (same_name(source->field_name.str, field->field_name.str))
+      return source;
+  return nullptr;
+}
+
+// Whether a default is the same for all rows that are there. That of CURRENT_TIMESTAMP is, for one statement.
+static bool is_constant(const Virtual_column_info *value)
+{
+  return !(value->flags & ~(VCOL_TIME_FUNC | VCOL_SESSION_FUNC));
+}
+
+bool Definition::note_changes(TABLE *altered, const Alter_inplace_info *alter)
+{
+  Row_plan plan;
+  if (!plan.build(altered))
+    return false;
+  restore_record(altered, s->default_values);
+  for (Field **at= altered->field; *at; at++)
+    if ((*at)->stored_in_db() && (*at)->default_value && is_constant((*at)->default_value))
+      (*at)->set_default();
+  std::vector<varve_value> defaults(plan.size());
+  plan.to_values(altered->record[0], defaults.data());
+  for (Field **at= altered->field; *at; at++)
+  {
+    const uint32_t number= m_column_of_field[(*at)->field_index];
+    if (number == UINT32_MAX)
+      continue;
+    const Create_field *const source= source_of(alter, *at);
+    if (source && source->field)
+      m_columns[number].was= source->field->field_name.str;
+    else if ((*at)->default_value && !is_constant((*at)->default_value))
+      return false;
+    else
+      m_columns[number].in_old_rows= defaults[number];
+  }
   for (const Alter_inplace_info::Rename_key_pair &pair : alter->rename_keys)
     for (varve_index_def &index : m_indexes)
       if (same_name(index.name, pair.new_key->name.str))
         index.was= pair.old_key->name.str;
+  return true;
 }
 
 }  // namespace varve_plugin
@@ -405,12 +445,18 @@ static const alter_table_operations ADDS_INDEX= ALTER_ADD_NON_UNIQUE_NON_PRIM_IN
 static const alter_table_operations CHANGES_INDEXES= ADDS_INDEX | ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX |
                                                      ALTER_DROP_UNIQUE_INDEX | ALTER_INDEX_ORDER;
 
+// Columns come, or stand elsewhere. Virtual ones that no index has are the server's affair.
+static const alter_table_operations ADDS_COLUMNS= ALTER_ADD_STORED_BASE_COLUMN | ALTER_STORED_COLUMN_ORDER |
+                                                  ALTER_COLUMN_ORDER;
+static const alter_table_operations CHANGES_VIRTUAL= ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN |
+                                                     ALTER_VIRTUAL_COLUMN_ORDER;
+
 // What is in the engine's definition changes, and no row.
 static bool redefines(const Alter_inplace_info *alter)
 {
   return alter->handler_flags & (ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN | ALTER_RENAME_INDEX |
                                  ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_INDEX_LENGTH |
-                                 CHANGES_INDEXES);
+                                 CHANGES_INDEXES | ADDS_COLUMNS | CHANGES_VIRTUAL);
 }
 
 static bool adds_index(const Alter_inplace_info *alter)
@@ -482,11 +528,11 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (alter->handler_flags & ALTER_STORED_COLUMN_TYPE)
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
-  if (may_refuse_rows(alter))
+  if (may_refuse_rows(alter) || alter->error_if_not_empty)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // The server takes longer keys for others; that they are not, the engine has said.
   const alter_table_operations flags= alter->handler_flags;
-  alter->handler_flags&= ~(ALTER_COLUMN_INDEX_LENGTH | CHANGES_INDEXES);
+  alter->handler_flags&= ~(ALTER_COLUMN_INDEX_LENGTH | CHANGES_INDEXES | ADDS_COLUMNS | CHANGES_VIRTUAL);
   const enum_alter_inplace_result how= handler::check_if_supported_inplace_alter(altered, alter);
   alter->handler_flags= flags;
   if (how != HA_ALTER_INPLACE_NOT_SUPPORTED && redefines(alter) && !can_become(altered, alter))
@@ -537,8 +583,7 @@ bool ha_varve::can_become(TABLE *altered, const Alter_inplace_info *alter)
   Definition definition;
   if (definition.build(altered, m_name, false))
     return false;
-  definition.note_renamed(alter);
-  return varve_table_can_become(m_table, &definition.def);
+  return definition.note_changes(altered, alter) && varve_table_can_become(m_table, &definition.def);
 }
 
 namespace {
@@ -590,7 +635,8 @@ int ha_varve::prepare_redefinition(TABLE *altered, Alter_inplace_info *alter)
   Definition definition;
   if (int error= definition.build(altered, m_name, false))
     return error;
-  definition.note_renamed(alter);
+  if (!definition.note_changes(altered, alter))
+    return HA_ERR_INTERNAL_ERROR;
   varve_redefinition *prepared;
   if (varve_code code= varve_redefinition_prepare(db, session->txn(), &definition.def, tell_duplicate,
                                                   altered, &prepared))

@@ -48,7 +48,7 @@ const STATEMENTS: [(&str, &str); 11] = [
     ),
     (
         "MODIFY, a longer VARCHAR",
-        "ALTER TABLE t MODIFY note VARCHAR(50)",
+        "ALTER TABLE t MODIFY note VARCHAR(50) NOT NULL",
     ),
     (
         "ADD COLUMN in the middle",

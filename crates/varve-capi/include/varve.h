@@ -419,6 +419,11 @@ typedef struct varve_column_def {
   bool computed;
   // In a table with history: its changes make none.
   bool unversioned;
+  // For varve_redefinition_prepare: the name of the table's column that this one is. Null: it is the one
+  // of this name, or else a new one.
+  const char *was;
+  // What a new one has in the rows that are there.
+  struct varve_value in_old_rows;
 } varve_column_def;
 
 typedef struct varve_key_part {
@@ -908,11 +913,11 @@ enum varve_code varve_db_notify_durable(const struct varve_db *db, varve_notify_
 enum varve_code varve_txn_lock_table(const struct varve_txn *txn, const struct varve_table *table, bool exclusive);
 
 // Prepares to give the table of this definition's name other names of columns and indexes, columns of bytes
-// or text greater lengths, and other indexes; no row is changed. All else has to be as it is, or
-// VARVE_UNSUPPORTED says what is not; foreign keys are not looked at. New indexes are built, which ends with
-// VARVE_INTERRUPTED if `txn`, unless it is null, is interrupted, and with VARVE_DUPLICATE_KEY after
-// `duplicate` was called. As long as the result is there nobody changes the table. A consistent view that is
-// older than an index does not read it (VARVE_DEFINITION_CHANGED).
+// or text greater lengths, more columns, another order of columns, and other indexes; no row is changed. All
+// else has to be as it is, or VARVE_UNSUPPORTED says what is not; foreign keys are not looked at. New
+// indexes are built, which ends with VARVE_INTERRUPTED if `txn`, unless it is null, is interrupted, and with
+// VARVE_DUPLICATE_KEY after `duplicate` was called. As long as the result is there nobody changes the table.
+// A consistent view that is older than an index does not read it (VARVE_DEFINITION_CHANGED).
 enum varve_code varve_redefinition_prepare(const struct varve_db *db,
                                            const struct varve_txn *txn,
                                            const struct varve_table_def *def,

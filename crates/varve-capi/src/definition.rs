@@ -45,6 +45,11 @@ pub struct varve_column_def {
     pub computed: bool,
     /// In a table with history: its changes make none.
     pub unversioned: bool,
+    /// For varve_redefinition_prepare: the name of the table's column that this one is. Null: it is the one
+    /// of this name, or else a new one.
+    pub was: *const c_char,
+    /// What a new one has in the rows that are there.
+    pub in_old_rows: varve_value,
 }
 
 /// How a table keeps its rows' history among its rows.
@@ -77,18 +82,43 @@ pub struct varve_index_def {
     pub was: *const c_char,
 }
 
-/// The same, where `table` has the indexes that were there before.
+/// The same, where `table` has the columns and indexes that were there before.
 ///
 /// # Safety
 /// As for `table_def`.
 pub unsafe fn redefined_as(def: &varve_table_def, table: &TableDef) -> varve::Result<TableDef> {
     // SAFETY: the caller's promise.
-    let (mut out, indexes) = unsafe {
+    let (mut out, columns, indexes) = unsafe {
         (
             table_def(def)?,
+            slice_of(def.columns, def.n_columns as usize),
             slice_of(def.indexes, def.n_indexes as usize),
         )
     };
+    let mut last = table.columns.iter().map(|c| c.id).max().unwrap_or(0);
+    for (to, column) in out.columns.iter_mut().zip(columns) {
+        let was = match column.was.is_null() {
+            true => to.name.clone(),
+            // SAFETY: the caller's promise.
+            false => unsafe { text(column.was, "a column's name")?.to_string() },
+        };
+        let old = table.column_index(&was);
+        if old.is_none() && !column.was.is_null() {
+            return Err(Error::not_found(format!(
+                "column {was} of table {}",
+                table.name
+            )));
+        }
+        to.id = match old {
+            Some(at) => table.columns[at].id,
+            None => {
+                last += 1;
+                // SAFETY: the caller's promise.
+                to.default = unsafe { column.in_old_rows.datum() }.map(<[u8]>::to_vec);
+                last
+            }
+        };
+    }
     for (to, index) in out.indexes.iter_mut().zip(indexes) {
         if index.was.is_null() {
             continue;

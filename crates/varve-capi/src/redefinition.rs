@@ -22,11 +22,11 @@ pub type varve_duplicate_fn =
     unsafe extern "C" fn(context: *mut c_void, index: *const c_char, row: *const varve_value);
 
 /// Prepares to give the table of this definition's name other names of columns and indexes, columns of bytes
-/// or text greater lengths, and other indexes; no row is changed. All else has to be as it is, or
-/// VARVE_UNSUPPORTED says what is not; foreign keys are not looked at. New indexes are built, which ends with
-/// VARVE_INTERRUPTED if `txn`, unless it is null, is interrupted, and with VARVE_DUPLICATE_KEY after
-/// `duplicate` was called. As long as the result is there nobody changes the table. A consistent view that is
-/// older than an index does not read it (VARVE_DEFINITION_CHANGED).
+/// or text greater lengths, more columns, another order of columns, and other indexes; no row is changed. All
+/// else has to be as it is, or VARVE_UNSUPPORTED says what is not; foreign keys are not looked at. New
+/// indexes are built, which ends with VARVE_INTERRUPTED if `txn`, unless it is null, is interrupted, and with
+/// VARVE_DUPLICATE_KEY after `duplicate` was called. As long as the result is there nobody changes the table.
+/// A consistent view that is older than an index does not read it (VARVE_DEFINITION_CHANGED).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_redefinition_prepare(
     db: *const varve_db,

@@ -47,9 +47,9 @@ fn definition(name: &str) -> TableDef {
         .index("by_fill", &["fill"])
 }
 
-/// A table: how many rows it has, what its second column and its index are called, and whether it has the
-/// other indexes.
-type State = (i64, String, String, bool);
+/// A table: how many rows it has, what its second column and its index are called, whether it has the other
+/// indexes, and how many columns.
+type State = (i64, String, String, bool, usize);
 type Tables = BTreeMap<String, State>;
 
 /// What is done to tables. Each is one DDL statement or one transaction.
@@ -67,6 +67,8 @@ enum Op {
     Drop(String),
     /// Gives it two more indexes, or takes them away.
     Indexes(String, bool),
+    /// Gives it one more column.
+    AddColumn(String),
     /// Inserts so many rows.
     Fill(String, i64),
 }
@@ -80,7 +82,18 @@ impl Op {
                 db.create_table_in(elsewhere(db), &def, checks).map(drop)
             }
             Op::Rename(from, to) => db.rename_table(from, to),
-            Op::RenameColumn(name, to) => db.rename_columns(name, &["id", to]),
+            Op::RenameColumn(name, to) => {
+                let table = db.table(name)?;
+                let names = table.def().columns.iter().map(|column| &*column.name);
+                let mut names: Vec<&str> = names.collect();
+                names[1] = to;
+                db.rename_columns(name, &names)
+            }
+            Op::AddColumn(name) => {
+                let def = db.table(name)?.def().clone();
+                let new = format!("more{}", def.columns.len());
+                db.redefine_table(&def.nullable(&new, ColumnType::i32()))
+            }
             Op::Redefine(name, to) => {
                 let mut def = db.table(name)?.def().clone();
                 def.columns[1].ty = ColumnType::Bytes(400);
@@ -106,7 +119,9 @@ impl Op {
                 let mut trx = db.begin(Isolation::RepeatableRead);
                 for id in first..first + rows {
                     let fill = vec![id as u8; (id % 300) as usize];
-                    let row = table.def().row(&[Value::Int(id), Value::Bytes(fill)])?;
+                    let mut values = vec![Value::Int(id), Value::Bytes(fill)];
+                    values.resize(table.def().columns.len(), Value::Null);
+                    let row = table.def().row(&values)?;
                     trx.insert(&table, &row.datums())?;
                 }
                 trx.commit()
@@ -117,7 +132,7 @@ impl Op {
     fn apply(&self, tables: &mut Tables) {
         match self {
             Op::Create(name) | Op::CreateElsewhere(name) => {
-                drop(tables.insert(name.clone(), (0, "fill".into(), "by_fill".into(), false)))
+                drop(tables.insert(name.clone(), (0, "fill".into(), "by_fill".into(), false, 2)))
             }
             Op::Rename(from, to) => {
                 let rows = tables.remove(from).expect("it exists");
@@ -126,6 +141,7 @@ impl Op {
             Op::RenameColumn(name, to) => tables.get_mut(name).expect("it exists").1 = to.clone(),
             Op::Redefine(name, to) => tables.get_mut(name).expect("it exists").2 = to.clone(),
             Op::Indexes(name, there) => tables.get_mut(name).expect("it exists").3 = *there,
+            Op::AddColumn(name) => tables.get_mut(name).expect("it exists").4 += 1,
             Op::Truncate(name) => tables.get_mut(name).expect("it exists").0 = 0,
             Op::Drop(name) => drop(tables.remove(name)),
             Op::Fill(name, rows) => tables.get_mut(name).expect("it exists").0 += rows,
@@ -140,6 +156,7 @@ impl Op {
             Op::RenameColumn(name, to) => format!("column {name} {to}"),
             Op::Redefine(name, to) => format!("redefine {name} {to}"),
             Op::Indexes(name, there) => format!("indexes {name} {there}"),
+            Op::AddColumn(name) => format!("add {name}"),
             Op::Truncate(name) => format!("truncate {name}"),
             Op::Drop(name) => format!("drop {name}"),
             Op::Fill(name, rows) => format!("fill {name} {rows}"),
@@ -155,6 +172,7 @@ impl Op {
             "column" => Op::RenameColumn(name(1), name(2)),
             "redefine" => Op::Redefine(name(1), name(2)),
             "indexes" => Op::Indexes(name(1), words[2].parse().unwrap()),
+            "add" => Op::AddColumn(name(1)),
             "truncate" => Op::Truncate(name(1)),
             "drop" => Op::Drop(name(1)),
             "fill" => Op::Fill(name(1), words[2].parse().unwrap()),
@@ -195,7 +213,8 @@ fn state(db: &Database) -> Tables {
         );
         let has_more = table.def().indexes.len() > 1;
         let names = (column.name.clone(), index.name.clone());
-        (name, (rows, names.0, names.1, has_more))
+        let columns = table.def().columns.len();
+        (name, (rows, names.0, names.1, has_more, columns))
     };
     db.tables().unwrap().into_iter().map(rows).collect()
 }
@@ -282,6 +301,8 @@ fn every_operation_of_the_disk_may_be_the_last() {
         Op::Redefine("b/new".into(), "by_other".into()),
         Op::Indexes("a/old".into(), true),
         Op::Indexes("a/old".into(), false),
+        Op::AddColumn("a/old".into()),
+        Op::Fill("a/old".into(), 5),
         Op::Indexes("b/new".into(), true),
         Op::Truncate("a/old".into()),
         Op::Fill("a/old".into(), 30),
@@ -295,7 +316,7 @@ fn every_operation_of_the_disk_may_be_the_last() {
         Op::Drop("c/far".into()),
     ];
     let work = tempfile::tempdir().unwrap();
-    let mut deaths = [0; 18];
+    let mut deaths = [0; 20];
     let (mut lives, mut sweeps) = (0, 0);
     loop {
         let dir = work.path().join(lives.to_string());
@@ -418,14 +439,15 @@ fn random_op(thread: usize, tables: &Tables, rng: &mut StdRng) -> Op {
             None => Op::Drop(there.choose(rng).expect("four names").to_string()),
         };
     };
-    match rng.random_range(0..10) {
+    match rng.random_range(0..11) {
         0 => Op::Create(other.to_string()),
         1 => Op::Rename(some.to_string(), other.to_string()),
         2 => Op::Truncate(some.to_string()),
         3 => Op::Drop(some.to_string()),
         4 => Op::RenameColumn(some.to_string(), format!("c{}", rng.random_range(0..9))),
         5 => Op::Redefine(some.to_string(), format!("i{}", rng.random_range(0..9))),
-        6 | 7 => Op::Indexes(some.to_string(), rng.random()),
+        6 => Op::AddColumn(some.to_string()),
+        7 | 8 => Op::Indexes(some.to_string(), rng.random()),
         _ => Op::Fill(some.to_string(), rng.random_range(1..80)),
     }
 }

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use varve::{
-    ColumnType, Database, Error, Isolation, KeyMatch, LockMode, Options, RedefinitionWatch, Table,
-    TableDef, Transaction, Value,
+    ColumnType, Database, Error, HistoryOptions, Isolation, KeyMatch, LockMode, Options,
+    RedefinitionWatch, Table, TableDef, Transaction, Value,
 };
 
 /// Names of columns and indexes change, and what columns of bytes and text take, and no row does. What would
@@ -49,7 +49,7 @@ fn a_table_is_redefined_with_the_rows_that_it_has() {
         (def(3, "by_text"), "another type of column text"),
         (
             def(4, "by_text").column("more", ColumnType::i8()),
-            "another number of columns",
+            "its default does not fit",
         ),
         (def(4, "by_text").primary(&["bytes"]), "another primary key"),
         (
@@ -151,6 +151,7 @@ fn filled(db: &Database) -> Table {
         trx.delete(&table, &cursor).unwrap();
     }
     trx.commit().unwrap();
+    db.wait_for_purge(Duration::from_secs(60));
     table
 }
 
@@ -168,7 +169,8 @@ fn ids(trx: &mut Transaction, table: &Table, index: &str) -> varve::Result<Vec<i
     let mut ids = Vec::new();
     let mut more = cursor.first(trx, LockMode::None)?;
     while more {
-        match cursor.row()?.value(0)? {
+        let row = cursor.row()?;
+        match row.value(row.column("id").expect("it has one"))? {
             Value::Int(id) => ids.push(id),
             other => panic!("{other:?}"),
         }
@@ -458,4 +460,227 @@ fn a_table_with_young_indexes_is_emptied_and_renamed() {
     is_sound(&db);
     let mut trx = snapshot(&db);
     assert_eq!(ids(&mut trx, &table, "by_n").unwrap(), [1]);
+}
+
+/// What old views need of rows stays in the history store when an index goes: their long values, too.
+#[test]
+fn old_views_keep_their_versions_when_an_index_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = filled(&db);
+    db.set_history_options(HistoryOptions {
+        delay: Duration::ZERO,
+        ..HistoryOptions::default()
+    })
+    .unwrap();
+    let mut old = snapshot(&db);
+    let change = |id: i64, long: Value| {
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        let table = db.table("a/t").unwrap();
+        let mut values = row(id);
+        values[3] = long;
+        table.put(&mut trx, &values).unwrap();
+        trx.commit().unwrap();
+        assert!(db.wait_for_purge(Duration::from_secs(60)));
+    };
+    change(500, Value::Bytes(vec![1; 30_000]));
+    let before = table.def().clone();
+    drop(table);
+    let mut def = before.clone();
+    def.indexes.clear();
+    db.redefine_table(&def).unwrap();
+    // Purge comes to what was dropped.
+    for n in 0..3 {
+        change(500, Value::Bytes(vec![n; 30_000]));
+        thread::sleep(Duration::from_millis(150));
+    }
+    let table = db.table("a/t").unwrap();
+    let long = read(&mut old, &table, 500, &["long"]).unwrap();
+    assert_eq!(long, [row(500)[3].clone()]);
+}
+
+// ---- Columns that come, and stand elsewhere.
+
+/// The table of `filled` with two columns more, and the others in another order.
+fn with_columns(def: &TableDef) -> TableDef {
+    let mut def = def.clone();
+    let parts = |def: &TableDef| -> Vec<(usize, u32)> {
+        let parts = def.all_indexes().flat_map(|index| &index.parts).enumerate();
+        parts
+            .map(|(n, part)| (n, def.columns[part.column].id))
+            .collect()
+    };
+    let before = parts(&def);
+    def = def
+        .column("seven", ColumnType::i32())
+        .nullable("note", ColumnType::text(20))
+        .column("empty", ColumnType::Bytes(10));
+    let n = def.columns.len();
+    def.columns[n - 3].default = Some(7i32.to_le_bytes().to_vec());
+    def.columns[n - 1].default = Some(Vec::new());
+    def.columns.rotate_right(2);
+    let columns = def.columns.clone();
+    let indexes = std::iter::once(&mut def.primary).chain(&mut def.indexes);
+    for (part, (_, id)) in indexes.flat_map(|index| &mut index.parts).zip(before) {
+        part.column = columns.iter().position(|column| column.id == id).unwrap();
+    }
+    def
+}
+
+/// The values of the row with this id, by the names of columns.
+fn read(
+    trx: &mut Transaction,
+    table: &Table,
+    id: i64,
+    names: &[&str],
+) -> varve::Result<Vec<Value>> {
+    let mut cursor = table.cursor(0)?;
+    assert!(cursor.seek(
+        trx,
+        &[Some(&id.to_le_bytes())],
+        KeyMatch::Exact,
+        LockMode::None
+    )?);
+    let row = cursor.row()?;
+    names
+        .iter()
+        .map(|name| row.value(row.column(name).unwrap()))
+        .collect()
+}
+
+/// Rows that are there read with defaults, also by a view that is older; they are written with all columns
+/// when they change, and their changes are taken back. Keys are those of before.
+#[test]
+fn columns_are_added_and_moved() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = filled(&db);
+    let before = table.def().clone();
+    let mut old = snapshot(&db);
+    drop(table);
+    let mut def = with_columns(&before);
+    db.redefine_table(&def).unwrap();
+    is_sound(&db);
+    let table = db.table("a/t").unwrap();
+    let names = ["seven", "note", "empty", "n", "text"];
+    let [_, n, text, _] = row(1234);
+    let added = [
+        Value::Int(7),
+        Value::Null,
+        Value::Bytes(Vec::new()),
+        n,
+        text,
+    ];
+    for trx in [&mut old, &mut snapshot(&db)] {
+        assert_eq!(read(trx, &table, 1234, &names).unwrap(), added);
+        assert_eq!(ids(trx, &table, "by_text").unwrap().len(), ROWS as usize);
+    }
+    // One of old rows changes, and that is taken back; another one stays changed.
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let mut cursor = table.cursor(0).unwrap();
+    for (id, commits) in [(1234i64, false), (500, true), (501, true)] {
+        let key = id.to_le_bytes();
+        let found = cursor.seek(
+            &mut trx,
+            &[Some(&key)],
+            KeyMatch::Exact,
+            LockMode::Exclusive,
+        );
+        assert!(found.unwrap());
+        let mut values = cursor.row().unwrap().values().unwrap();
+        let note = table.def().column_index("note").unwrap();
+        values[note] = Value::Text(format!("of {id}"));
+        let new = table.def().row(&values).unwrap();
+        assert!(trx.update(&table, &cursor, &new.datums()).unwrap());
+        match commits {
+            true => trx.commit().unwrap(),
+            false => trx.rollback().unwrap(),
+        }
+        trx = db.begin(Isolation::RepeatableRead);
+    }
+    is_sound(&db);
+    let mut now = snapshot(&db);
+    assert_eq!(read(&mut now, &table, 1234, &names).unwrap(), added);
+    assert_eq!(
+        read(&mut now, &table, 500, &["note"]).unwrap(),
+        [Value::Text("of 500".into())]
+    );
+    assert_eq!(
+        read(&mut old, &table, 500, &["note"]).unwrap(),
+        [Value::Null]
+    );
+    drop((old, now, trx, cursor));
+    // Once more, after a restart, and with an index on what came before.
+    drop(table);
+    db.close().unwrap();
+    let db = open(dir.path());
+    is_sound(&db);
+    def = db.table("a/t").unwrap().def().clone();
+    def = def.nullable("more", ColumnType::Double);
+    db.redefine_table(&def).unwrap();
+    is_sound(&db);
+    let def = db
+        .table("a/t")
+        .unwrap()
+        .def()
+        .clone()
+        .index("by_note", &["note", "seven"]);
+    db.redefine_table(&def).unwrap();
+    is_sound(&db);
+    let table = db.table("a/t").unwrap();
+    let mut now = snapshot(&db);
+    assert_eq!(
+        ids(&mut now, &table, "by_note").unwrap().len(),
+        ROWS as usize
+    );
+    assert_eq!(
+        read(&mut now, &table, 501, &["more", "seven"]).unwrap(),
+        [Value::Null, Value::Int(7)]
+    );
+    drop((now, table));
+    db.close().unwrap();
+    // The file alone tells all of it.
+    let file = varve::offline::TableFile::open(dir.path().join("a/t.vdt")).unwrap();
+    let mut rows = 0;
+    let summary = file.salvage(&mut |found| {
+        rows += i64::from(matches!(
+            found,
+            varve::offline::Salvaged::Row {
+                is_deleted: false,
+                ..
+            }
+        ));
+        Ok(())
+    });
+    summary.unwrap();
+    assert_eq!(rows, ROWS);
+}
+
+/// What would change rows is refused by name.
+#[test]
+fn what_is_no_new_column_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    drop(filled(&db));
+    let def = db.table("a/t").unwrap().def().clone();
+    let without_default = def.clone().column("more", ColumnType::i32());
+    let refused = db.redefine_table(&without_default).unwrap_err().to_string();
+    assert!(
+        refused.contains("more") && refused.contains("default"),
+        "{refused}"
+    );
+    let both = def
+        .clone()
+        .nullable("more", ColumnType::i32())
+        .index("by_more", &["more"]);
+    let refused = db.redefine_table(&both).unwrap_err().to_string();
+    assert!(
+        refused.contains("new columns and indexes at once"),
+        "{refused}"
+    );
+    let mut fewer = def.clone();
+    fewer.columns.pop();
+    let refused = db.redefine_table(&fewer).unwrap_err().to_string();
+    assert!(refused.contains("no column long"), "{refused}");
+    is_sound(&db);
 }

@@ -84,6 +84,11 @@ impl Definition {
             nullable: input.bool(),
             computed: input.u8().is_multiple_of(4),
             unversioned: input.u8().is_multiple_of(4),
+            was: match input.u8().is_multiple_of(4) {
+                true => name(input),
+                false => null(),
+            },
+            in_old_rows: varve_value::NULL,
         };
         let columns: Vec<_> = (0..input.below(6)).map(|_| column(input)).collect();
         let part = |input: &mut Input<'_>| varve_key_part {

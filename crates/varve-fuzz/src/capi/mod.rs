@@ -189,6 +189,8 @@ impl Session<'_, '_> {
             nullable,
             computed: false,
             unversioned: false,
+            was: null(),
+            in_old_rows: varve_value::NULL,
         };
         let columns = [
             column(c"id", varve_type::VARVE_INT, 8, false),

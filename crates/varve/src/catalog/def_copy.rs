@@ -1,8 +1,8 @@
 //! The copies of a table's definition in its own file, by which `varve dump` reads the file alone.
 //!
 //! Page 0 has the definition as it is now if that fits there, else its beginning up to the table's name:
-//! nothing but names, greatest lengths and secondary indexes changes while the file lives, and the table is
-//! known by this name. The
+//! nothing but columns, names and secondary indexes changes while the file lives, and the table is known by
+//! this name. The
 //! counter page has the definition as it was when the file was made; what is longer goes on behind the root
 //! pages. So any of these pages may be lost if the definition fits in page 0, and page 0 in any case.
 //!

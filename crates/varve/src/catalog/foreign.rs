@@ -7,7 +7,7 @@
 //! - **FK-1** A foreign key that passed [`TableDef::validate`] has an index of its own table whose first
 //!   parts are its columns, whole and in their order.
 
-use crate::base::{Error, NoParent, Result};
+use crate::base::{NoParent, Result};
 use crate::row::{ColumnDef, ColumnType, KeyPart};
 
 use super::def::{IndexDef, TableDef};
@@ -106,19 +106,14 @@ pub struct ColumnNames {
 }
 
 impl ColumnNames {
-    /// `to`: the new names of all columns of `table`, in their order.
-    pub fn new(table: &TableDef, to: &[&str]) -> Result<ColumnNames> {
-        if to.len() != table.columns.len() {
-            return Err(Error::invalid(format!(
-                "table {} has {} columns, which can't get {} names",
-                table.name,
-                table.columns.len(),
-                to.len()
-            )));
-        }
-        let pair = |(column, to): (&ColumnDef, &&str)| (column.name.clone(), to.to_string());
-        let names = table.columns.iter().zip(to).map(pair).collect();
-        Ok(ColumnNames { names })
+    /// What the columns of a table are called when it has the definition `to`.
+    pub fn new(table: &TableDef, to: &TableDef) -> ColumnNames {
+        let pair = |column: &ColumnDef| {
+            let now = to.columns.iter().find(|now| now.id == column.id)?;
+            Some((column.name.clone(), now.name.clone()))
+        };
+        let names = table.columns.iter().filter_map(pair).collect();
+        ColumnNames { names }
     }
 
     /// In any case of ASCII letters, as `TableDef::column_index`.
@@ -138,11 +133,8 @@ impl ColumnNames {
         }
     }
 
-    /// In the table's own definition.
+    /// In the foreign keys of the table's own definition.
     pub fn rename_in(&self, def: &mut TableDef) {
-        for (column, (_, to)) in def.columns.iter_mut().zip(&self.names) {
-            column.name.clone_from(to);
-        }
         for key in &mut def.foreign_keys {
             self.rename(&mut key.columns);
             self.rename_parents(key, &def.name);

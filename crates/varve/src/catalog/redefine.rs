@@ -1,77 +1,151 @@
 //! What may change in a table's definition while its rows stay as they are.
+//!
+//! A column is the one with its id, wherever it stands. Rows have their columns in the order of ids, and
+//! carry the schema version that they were written with (ROW-3). So columns change places at will, and a
+//! column that is added reads as its default in the rows that are there.
 
 use crate::base::{Error, Result};
-use crate::row::{ColumnType, KeyPart};
+use crate::row::{ColumnDef, ColumnType, KeyPart};
 
 use super::def::{IndexDef, TableDef};
+use super::derived::SystemTime;
 
 impl TableDef {
-    /// This definition with the indexes of `to` and the greatest lengths of values that it has. Of all else
-    /// only the names of columns may differ, which `ColumnNames` changes. Ids, places, foreign keys and the
+    /// This definition with the columns of `to`, in their order, the greatest lengths of their values, and
+    /// its indexes. Names of columns may differ; `ColumnNames` has them. Ids, places, foreign keys and the
     /// comment stay what they are, whatever `to` has.
     ///
-    /// An index of `to` is the one with its id, whatever it is called; without an id the one of that name
-    /// with the same parts. If there is none it is a new one.
+    /// A column of `to` is the one with its id, whatever it is called; one with another id is new, and needs
+    /// a default unless it takes NULL. None may be missing. An index of `to` is the one with its id; without
+    /// an id it is the one of that name with the same parts. If there is none it is new. New columns and new
+    /// indexes don't come together: rows that an index is built of are read by the old definition.
     pub fn redefined(&self, to: &TableDef) -> Result<TableDef> {
-        to.validate()?;
-        let refused = |what: String| {
-            let what = format!("{what} of table {}, without copying its rows", self.name);
-            Err(Error::Unsupported { what })
-        };
-        if self.columns.len() != to.columns.len() {
-            return refused("another number of columns".into());
+        let def = self.redefined_in_steps(to)?;
+        let comes = |index: &IndexDef| !has_index(self, index);
+        match def.columns.len() > self.columns.len() && def.indexes.iter().any(comes) {
+            false => Ok(def),
+            true => Err(self.refusal("new columns and indexes at once".into())),
         }
-        for (from, to) in self.columns.iter().zip(&to.columns) {
-            if !takes_all(from.ty, to.ty) || from.nullable != to.nullable {
-                return refused(format!("another type of column {}", from.name));
-            }
-        }
-        if !same_parts(&self.primary, &to.primary) {
-            return refused("another primary key".into());
-        }
-        let (counted, computed) = (self.auto_increment, &self.computed);
-        if (counted, computed, &self.system_time)
-            != (to.auto_increment, &to.computed, &to.system_time)
-        {
-            return refused("a column that is filled in another way".into());
+    }
+
+    fn refusal(&self, what: String) -> Error {
+        let what = format!("{what} of table {}, without copying its rows", self.name);
+        Error::Unsupported { what }
+    }
+
+    /// The same where several such changes may lie in between.
+    pub(crate) fn redefined_in_steps(&self, to: &TableDef) -> Result<TableDef> {
+        let refused = |what: String| Err(self.refusal(what));
+        if to.defect.is_some() {
+            to.validate()?;
         }
         let mut def = self.clone();
-        for (column, to) in def.columns.iter_mut().zip(&to.columns) {
-            column.ty = to.ty;
+        def.columns.clear();
+        let mut names = Vec::new();
+        for column in &to.columns {
+            let Some(own) = self.columns.iter().find(|own| own.id == column.id) else {
+                def.columns.push(column.clone());
+                continue;
+            };
+            if !takes_all(own.ty, column.ty) || own.nullable != column.nullable {
+                return refused(format!("another type of column {}", own.name));
+            }
+            names.push(&own.name);
+            let ty = column.ty;
+            let own = own.clone();
+            // Under its old name it might be another one's.
+            let name = column.name.clone();
+            def.columns.push(ColumnDef { ty, name, ..own });
         }
+        if names.len() < self.columns.len() {
+            let is_missing = |own: &&ColumnDef| !names.contains(&&own.name);
+            let missing = self.columns.iter().find(is_missing).expect("one is");
+            return refused(format!("no column {}", missing.name));
+        }
+        let has_new_columns = def.columns.len() > self.columns.len();
+        if has_new_columns {
+            let Some(version) = self.schema_version.checked_add(1) else {
+                return refused("one more version".into());
+            };
+            def.schema_version = version;
+            let is_new =
+                |column: &&mut ColumnDef| self.columns.iter().all(|own| own.id != column.id);
+            let new = def.columns.iter_mut().filter(is_new);
+            new.for_each(|column| column.added_in = version);
+        }
+        if !same_parts((self, &self.primary), (to, &to.primary)) {
+            return refused("another primary key".into());
+        }
+        let is_filled_alike = self.ids(self.auto_increment) == to.ids(to.auto_increment)
+            && self.ids(self.computed.iter().copied()) == to.ids(to.computed.iter().copied())
+            && self.times() == to.times();
+        if !is_filled_alike {
+            return refused("a column that is filled in another way".into());
+        }
+        (def.auto_increment, def.computed) = (to.auto_increment, to.computed.clone());
+        def.system_time.clone_from(&to.system_time);
+        def.primary.parts = moved_parts(&self.primary, &to.primary);
         def.indexes.clear();
         for index in &to.indexes {
-            let Some(own) = self.same_index(index) else {
+            let Some(own) = self.same_index(to, index) else {
                 def.indexes.push(index.clone());
                 continue;
             };
-            if own.unique != index.unique || !same_parts(own, index) {
+            if own.unique != index.unique || !same_parts((self, own), (to, index)) {
                 return refused(format!("another index {}", own.name));
             }
             let mut own = own.clone();
+            own.parts = moved_parts(&own, index);
             own.name.clone_from(&index.name);
             def.indexes.push(own);
         }
-        let has = |def: &TableDef, index: &IndexDef| def.indexes.iter().any(|i| i.id == index.id);
-        let comes = |index: &IndexDef| !has(self, index);
-        let goes = |index: &IndexDef| !has(&def, index);
+        let comes = |index: &IndexDef| !has_index(self, index);
+        let goes = |index: &IndexDef| !has_index(&def, index);
         if def.indexes.iter().any(comes) || self.indexes.iter().any(goes) {
             def.indexes_at_first = self.trees_at_first() as u16;
         }
+        def.foreign_keys.clear();
+        def.validate()?;
+        def.foreign_keys.clone_from(&self.foreign_keys);
         Ok(def)
     }
 
-    /// The index of this table that `other` is.
-    fn same_index(&self, other: &IndexDef) -> Option<&IndexDef> {
+    /// The index of this table that `other` is, an index of `to`.
+    fn same_index(&self, to: &TableDef, other: &IndexDef) -> Option<&IndexDef> {
         let is_it = |own: &&IndexDef| match other.id.0 {
             0 => {
                 let is_called_so = own.name.eq_ignore_ascii_case(&other.name);
-                is_called_so && own.unique == other.unique && same_parts(own, other)
+                is_called_so && own.unique == other.unique && same_parts((self, own), (to, other))
             }
             id => own.id.0 == id,
         };
         self.indexes.iter().find(is_it)
     }
+
+    /// The ids of columns at these positions.
+    fn ids(&self, columns: impl IntoIterator<Item = usize>) -> Vec<Option<u32>> {
+        let id = |at: usize| self.columns.get(at).map(|column| column.id);
+        columns.into_iter().map(id).collect()
+    }
+
+    /// What there is of history, by the ids of columns.
+    fn times(&self) -> Option<(Vec<Option<u32>>, &[u8])> {
+        let time = self.system_time.as_ref()?;
+        let SystemTime {
+            start,
+            end,
+            forever,
+            unversioned,
+        } = time;
+        let columns = [*start, *end]
+            .into_iter()
+            .chain(unversioned.iter().copied());
+        Some((self.ids(columns), forever))
+    }
+}
+
+fn has_index(def: &TableDef, index: &IndexDef) -> bool {
+    def.indexes.iter().any(|own| own.id == index.id)
 }
 
 /// Whether a column of type `to` takes all that one of type `from` has, stored as it is.
@@ -89,7 +163,23 @@ fn takes_all(from: ColumnType, to: ColumnType) -> bool {
     }
 }
 
-fn same_parts(a: &IndexDef, b: &IndexDef) -> bool {
-    let known = |part: &KeyPart| (part.column, part.descending, part.prefix_len);
-    a.parts.iter().map(known).eq(b.parts.iter().map(known))
+/// Whether two indexes, each of its table, are on the same columns.
+fn same_parts((a_table, a): (&TableDef, &IndexDef), (b_table, b): (&TableDef, &IndexDef)) -> bool {
+    let known = |table: &TableDef, part: &KeyPart| {
+        let id = table.columns.get(part.column).map(|column| column.id);
+        (id, part.descending, part.prefix_len)
+    };
+    let of_a = a.parts.iter().map(|part| known(a_table, part));
+    of_a.eq(b.parts.iter().map(|part| known(b_table, part)))
+}
+
+/// The parts of `own`, where the columns of the same parts of `to` are.
+fn moved_parts(own: &IndexDef, to: &IndexDef) -> Vec<KeyPart> {
+    let parts = own.parts.iter().zip(&to.parts);
+    parts
+        .map(|(own, to)| KeyPart {
+            column: to.column,
+            ..own.clone()
+        })
+        .collect()
 }

@@ -28,11 +28,12 @@ pub struct RedefinitionWatch<'a> {
 
 impl Database {
     /// Gives the table of this definition's name other names of columns and indexes, columns of bytes or text
-    /// greater lengths in bytes, and other indexes; no row is changed. An index of `to` is the table's index
-    /// with its `id`, or if that is 0 the one of its name with the same parts; without such a one it is new,
-    /// and built. Indexes that `to` does not have are dropped. All else has to be as it is, or the error is
-    /// `Unsupported` and says what is not; foreign keys are not looked at. Handles on the table have to be
-    /// opened again.
+    /// greater lengths in bytes, more columns, another order of columns, and other indexes; no row is
+    /// changed. A column of `to` is the table's column with its `id`; one with another id is new, and has its
+    /// `default` in the rows that are there. An index is the table's index with its `id`, or if that is 0 the
+    /// one of its name with the same parts; without such a one it is new, and built. Indexes that `to` does
+    /// not have are dropped. All else has to be as it is, or the error is `Unsupported` and says what is not;
+    /// foreign keys are not looked at. Handles on the table have to be opened again.
     ///
     /// New indexes are built once no transaction has changes in the table, and nobody makes any until they
     /// are; at the end no transaction may use the table. A consistent view that is older than an index does

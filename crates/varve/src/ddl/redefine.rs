@@ -1,5 +1,5 @@
-//! ALTER TABLE without copying rows: other names of columns and indexes, columns that take more, indexes that
-//! come and go.
+//! ALTER TABLE without copying rows: other names of columns and indexes, columns that take more, new columns,
+//! another order of columns, indexes that come and go.
 //!
 //! It has two steps, so that a table is kept from its readers for a moment only:
 //!
@@ -36,8 +36,19 @@ impl Ddl {
     /// Gives the columns of a table other names, those of all of them in their order, once nobody uses it.
     pub fn rename_columns(&self, name: &str, to: &[&str]) -> Result<()> {
         let (trx, table) = self.lock(name)?;
-        let names = ColumnNames::new(&table.def, to)?;
-        let def = table.definition();
+        let mut named = table.definition();
+        if to.len() != named.columns.len() {
+            let columns = named.columns.len();
+            let names = to.len();
+            return Err(Error::invalid(format!(
+                "table {name} has {columns} columns, which can't get {names} names"
+            )));
+        }
+        for (column, to) in named.columns.iter_mut().zip(to) {
+            column.name = to.to_string();
+        }
+        let def = table.definition().redefined(&named)?;
+        let names = ColumnNames::new(&table.def, &def);
         self.commit_redefinition(Redefinition {
             trx,
             table,
@@ -65,9 +76,9 @@ impl Ddl {
         trx.use_table(&table, mode)?;
         // It is kept from other DDL now.
         let def = table.definition().redefined(to)?;
-        let names: Vec<&str> = to.columns.iter().map(|column| &*column.name).collect();
+        self.check_row_fits(&def)?;
         let mut prepared = Redefinition {
-            names: ColumnNames::new(&table.def, &names)?,
+            names: ColumnNames::new(&table.def, &def),
             trx,
             table,
             def,
@@ -130,7 +141,7 @@ impl Ddl {
             }
         };
         let ids = gone.iter().map(|tree| tree.index);
-        self.core.history.note_dropped(table.id(), ids);
+        self.core.history.note_dropped_indexes(ids);
         self.give_back(&table, &gone);
         Ok(())
     }

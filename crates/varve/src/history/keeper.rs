@@ -164,9 +164,14 @@ impl History {
 
     /// The table is gone, or emptied, with these indexes.
     pub fn note_dropped(&self, table: TableId, indexes: impl Iterator<Item = IndexId>) {
+        let values = std::iter::once(tree_of_values(table));
+        self.note_dropped_indexes(indexes.chain(values));
+    }
+
+    /// These indexes are gone, and their table is not.
+    pub fn note_dropped_indexes(&self, indexes: impl Iterator<Item = IndexId>) {
         if self.store.read().is_some() {
-            let values = std::iter::once(tree_of_values(table));
-            self.dropped.lock().extend(indexes.chain(values));
+            self.dropped.lock().extend(indexes);
         }
     }
 

@@ -360,12 +360,14 @@ fn has_older_copy(table: &OpenTable, def: &TableDef, encoded: &[u8]) -> Result<b
 
 /// Changes in a definition that the table has had what may have changed since while its rows were not.
 fn redefine(old: &mut TableDef, now: &TableDef) {
-    if let Ok(redefined) = old.redefined(now) {
+    if let Ok(redefined) = old.redefined_in_steps(now) {
         *old = redefined;
         old.indexes_at_first = now.indexes_at_first;
-    }
-    for (old, now) in old.columns.iter_mut().zip(&now.columns) {
-        old.name.clone_from(&now.name);
+        // Columns may have come in several steps.
+        old.schema_version = now.schema_version;
+        for (old, now) in old.columns.iter_mut().zip(&now.columns) {
+            old.added_in = now.added_in;
+        }
     }
     for (old, now) in old.foreign_keys.iter_mut().zip(&now.foreign_keys) {
         old.name.clone_from(&now.name);
