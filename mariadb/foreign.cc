@@ -81,26 +81,29 @@ static const Field *find_field(const TABLE *form, const std::string &name)
 
 enum class Served { NO, BY_PREFIX, YES };
 
-// Whether an index of `form` begins with these columns.
+// Whether an index begins with these columns.
+static Served is_served_by(const KEY &key, const std::vector<std::string> &columns)
+{
+  if (key.ext_key_parts < columns.size() || key.algorithm == HA_KEY_ALG_LONG_HASH)
+    return Served::NO;
+  Served served= Served::YES;
+  for (size_t part= 0; part < columns.size() && served != Served::NO; part++)
+  {
+    const KEY_PART_INFO &at= key.key_part[part];
+    if (!same_name(at.field->field_name.str, columns[part].c_str()))
+      served= Served::NO;
+    else if (at.key_part_flag & (HA_PART_KEY_SEG | HA_BLOB_PART))
+      served= Served::BY_PREFIX;
+  }
+  return served;
+}
+
+// The same of any index of `form`.
 static Served is_served(const TABLE *form, const std::vector<std::string> &columns)
 {
   Served best= Served::NO;
   for (uint i= 0; i < form->s->keys; i++)
-  {
-    const KEY &key= form->key_info[i];
-    if (key.ext_key_parts < columns.size() || key.algorithm == HA_KEY_ALG_LONG_HASH)
-      continue;
-    Served served= Served::YES;
-    for (size_t part= 0; part < columns.size() && served != Served::NO; part++)
-    {
-      const KEY_PART_INFO &at= key.key_part[part];
-      if (!same_name(at.field->field_name.str, columns[part].c_str()))
-        served= Served::NO;
-      else if (at.key_part_flag & (HA_PART_KEY_SEG | HA_BLOB_PART))
-        served= Served::BY_PREFIX;
-    }
-    best= std::max(best, served);
-  }
+    best= std::max(best, is_served_by(form->key_info[i], columns));
   return best;
 }
 
@@ -612,7 +615,7 @@ bool ha_varve::keeps_foreign_keys_served(const TABLE *altered, const Alter_inpla
     for (uint i= 0; i < alter->index_drop_count; i++)
     {
       const KEY *const dropped= alter->index_drop_buffer[i];
-      if (same_name(dropped->key_part[0].field->field_name.str, columns[0].c_str()))
+      if (is_served_by(*dropped, columns) == Served::YES)
       {
         my_error(ER_DROP_INDEX_FK, MYF(0), dropped->name.str);
         return false;
