@@ -1,7 +1,6 @@
 //! Definitions of tables that change while the rows stay.
 
 use std::ffi::{CString, c_char, c_void};
-use std::sync::atomic::Ordering;
 
 use varve::{PreparedRedefinition, RedefinitionWatch, RowRef};
 
@@ -24,8 +23,8 @@ pub type varve_duplicate_fn =
 /// Prepares to give the table of this definition's name other names of columns and indexes, columns of bytes
 /// or text greater lengths, more columns, another order of columns, and other indexes; no row is changed. All
 /// else has to be as it is, or VARVE_UNSUPPORTED says what is not; foreign keys are not looked at. New
-/// indexes are built, which ends with VARVE_INTERRUPTED if `txn`, unless it is null, is interrupted, and with
-/// VARVE_DUPLICATE_KEY after `duplicate` was called. As long as the result is there nobody changes the table.
+/// indexes are built, which, as all waiting, ends with VARVE_INTERRUPTED if `txn`, unless it is null, is
+/// interrupted, and with VARVE_DUPLICATE_KEY after `duplicate` was called. As long as the result is there nobody changes the table.
 /// A consistent view that is older than an index does not read it (VARVE_DEFINITION_CHANGED).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_redefinition_prepare(
@@ -54,10 +53,8 @@ pub unsafe extern "C" fn varve_redefinition_prepare(
             // SAFETY: CAPI-2; the values live until the call returns.
             unsafe { duplicate(context, name.as_ptr(), values.as_ptr()) };
         };
-        // Relaxed: it stands for itself.
-        let is_interrupted = || txn.is_some_and(|txn| txn.interrupt.load(Ordering::Relaxed));
         let watch = RedefinitionWatch {
-            is_interrupted: &is_interrupted,
+            interrupt: txn.map(|txn| &txn.interrupt),
             duplicate: &mut tell,
         };
         let prepared = db.0.prepare_redefinition(&to, watch)?;

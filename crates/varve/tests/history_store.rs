@@ -246,5 +246,6 @@ fn views_of_any_age_cost_no_more_than_what_they_see() {
     let rows = 2000 * 1536;
     assert!(most.store_bytes < 2 * 2 * 8 * rows, "{most:?}");
     assert!(most.undo_pages < 10_000, "{most:?}");
-    assert!(most.resident_bytes < 200 << 20, "{most:?}");
+    // The process is that of other tests, too.
+    assert!(most.resident_bytes < 300 << 20, "{most:?}");
 }

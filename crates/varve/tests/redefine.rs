@@ -4,6 +4,8 @@
 mod small;
 
 use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
@@ -319,7 +321,7 @@ fn rows_with_the_same_values_are_refused() {
     let shown = Cell::new(None);
     let def = numbers().index("by_n", &["n"]).unique("only_n", &["n"]);
     let watch = RedefinitionWatch {
-        is_interrupted: &|| false,
+        interrupt: None,
         duplicate: &mut |index, row| shown.set(Some((index.to_string(), row.value(1).unwrap()))),
     };
     drop(table);
@@ -344,12 +346,9 @@ fn what_ends_a_build_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());
     drop(filled(&db));
-    let asked = Cell::new(0);
+    let interrupt = Arc::new(AtomicBool::new(true));
     let watch = RedefinitionWatch {
-        is_interrupted: &|| {
-            asked.set(asked.get() + 1);
-            asked.get() > 20
-        },
+        interrupt: Some(&interrupt),
         duplicate: &mut |_, _| {},
     };
     let refused = db
@@ -373,7 +372,7 @@ fn a_table_is_read_while_indexes_are_built() {
     let db = open(dir.path());
     let table = filled(&db);
     let watch = || RedefinitionWatch {
-        is_interrupted: &|| false,
+        interrupt: None,
         duplicate: Box::leak(Box::new(|_: &str, _: &varve::RowRef<'_>| {})),
     };
     let prepared = db
@@ -390,7 +389,11 @@ fn a_table_is_read_while_indexes_are_built() {
     let refused = table.insert(&mut writer, &row(ROWS + 5000)).unwrap_err();
     assert!(matches!(refused, Error::LockWaitTimeout), "{refused}");
     writer.rollback().unwrap();
-    drop(prepared);
+    let mut checker = db.begin(Isolation::RepeatableRead);
+    checker.set_lock_wait_timeout(Duration::from_millis(50));
+    let refused = checker.check_table(&table).unwrap_err();
+    assert!(matches!(refused, Error::LockWaitTimeout), "{refused}");
+    drop((checker, prepared));
     is_sound(&db);
     let mut writer = db.begin(Isolation::RepeatableRead);
     table.insert(&mut writer, &row(ROWS + 5000)).unwrap();
@@ -424,7 +427,7 @@ fn a_crash_in_a_build_leaves_no_pages() {
     let before = used(&db);
     assert!(with_indexes > before + (1 << 16));
     let watch = RedefinitionWatch {
-        is_interrupted: &|| false,
+        interrupt: None,
         duplicate: &mut |_, _| {},
     };
     let prepared = db
@@ -674,10 +677,31 @@ fn what_is_no_new_column_is_refused() {
         .nullable("more", ColumnType::i32())
         .index("by_more", &["more"]);
     let refused = db.redefine_table(&both).unwrap_err().to_string();
+    assert!(refused.contains("new indexes at once"), "{refused}");
+    // The rows that such an index is built of have their columns where they were.
+    let mut moved = def.clone();
+    moved.columns.reverse();
+    for index in std::iter::once(&mut moved.primary).chain(&mut moved.indexes) {
+        for part in &mut index.parts {
+            part.column = def.columns.len() - 1 - part.column;
+        }
+    }
+    let both = moved.clone().index("by_more", &["n"]);
+    let refused = db.redefine_table(&both).unwrap_err().to_string();
+    assert!(refused.contains("new indexes at once"), "{refused}");
+    let mut twice = def.clone();
+    let mut again = twice.indexes[0].clone();
+    again.name = "again".into();
+    twice.indexes[0].id = varve::IndexId(0);
+    twice.indexes.insert(0, again);
+    let refused = db.redefine_table(&twice).unwrap_err().to_string();
     assert!(
-        refused.contains("new columns and indexes at once"),
+        refused.contains("by_text") && refused.contains("twice"),
         "{refused}"
     );
+    db.redefine_table(&moved).unwrap();
+    is_sound(&db);
+    db.redefine_table(&def).unwrap();
     let mut fewer = def.clone();
     fewer.columns.pop();
     let refused = db.redefine_table(&fewer).unwrap_err().to_string();

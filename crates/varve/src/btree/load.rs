@@ -10,7 +10,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::base::{NO_PAGE, PageNo, Result};
+use crate::base::{Error, NO_PAGE, PageNo, Result};
 use crate::mtr::{Mtr, PageHandle};
 use crate::page::{
     BulkRecsBuilder, CHILD_BYTES, PageOp, PageType, SlottedRef, common_prefix_len, record_cost,
@@ -71,7 +71,11 @@ impl<'t> Loader<'t> {
     /// Takes the next record, with a key above all before.
     pub fn push(&mut self, key: &[u8], payload: &[u8]) -> Result<()> {
         if let Some(&last) = self.records.last() {
-            debug_assert!(self.key(last) < key, "records in the order of their keys");
+            if self.key(last) >= key {
+                let root = self.tree.page_id(self.tree.root);
+                let expected = "records in the order of their keys, to fill an index with";
+                return Err(Error::corrupt(root, expected, "others"));
+            }
             if self.fits_before(key) {
                 self.ready = self.records.len();
             } else {

@@ -119,16 +119,35 @@ impl OpenTable {
         }
     }
 
+    /// Makes the page of the list, if there is none.
+    fn make_list(&self) -> Result<()> {
+        let env = self.mtr_env();
+        let space = &self.clustered.tree.space;
+        let _reserved = space.reserve(env, 1)?;
+        let mut mtr = Mtr::begin(env, 1024 + ALLOC_LOG_BYTES + LIST_LOG_BYTES)?;
+        let (meta, None) = self.latch_list(&mut mtr)? else {
+            return Ok(());
+        };
+        let no = space.alloc(&mut mtr, META_PAGE, MIXED)?;
+        let list = mtr.exclusive_new(self.page(no))?;
+        let ptype = PageType::Raw;
+        mtr.op(list, PageOp::FormatRaw { ptype });
+        write(&mut mtr, meta, LIST_AT, &no.0.to_le_bytes());
+        mtr.commit();
+        Ok(())
+    }
+
     /// Puts trees on the list: these, and one that is made for the index `new`, whose root it returns.
     pub fn loosen(&self, trees: &[LooseTree], new: Option<IndexId>) -> Result<Option<PageNo>> {
         let env = self.mtr_env();
         let space = &self.clustered.tree.space;
-        let _reserved = space.reserve(env, 2)?;
+        self.make_list()?;
+        let _reserved = space.reserve(env, 1)?;
         let added = trees.len() + 1;
-        let log_bytes = 1024 + 2 * ALLOC_LOG_BYTES + LIST_LOG_BYTES + (added * 32) as u32;
+        let log_bytes = 1024 + ALLOC_LOG_BYTES + LIST_LOG_BYTES + (added * 32) as u32;
         let mut mtr = Mtr::begin(env, log_bytes)?;
-        let (meta, list) = self.latch_list(&mut mtr)?;
-        let before = list.map_or(0, |h| u32_at(mtr.bytes(h), COUNT_AT) as usize);
+        let list = self.latch_list(&mut mtr)?.1.expect("it was made");
+        let before = u32_at(mtr.bytes(list), COUNT_AT) as usize;
         let page_size = env.pool.page_size();
         if TREES_AT + (before + added) * TREE_BYTES > page_size {
             return Err(Error::unsupported(format!(
@@ -136,21 +155,10 @@ impl OpenTable {
                 self.def.name
             )));
         }
-        // Whoever may fail comes first: an allocation finds what was reserved.
+        // What may fail comes first.
         let root = match new {
             Some(index) => Some(Tree::create(&mut mtr, space, index)?),
             None => None,
-        };
-        let list = match list {
-            Some(list) => list,
-            None => {
-                let no = space.alloc(&mut mtr, META_PAGE, MIXED)?;
-                let list = mtr.exclusive_new(self.page(no))?;
-                let ptype = PageType::Raw;
-                mtr.op(list, PageOp::FormatRaw { ptype });
-                write(&mut mtr, meta, LIST_AT, &no.0.to_le_bytes());
-                list
-            }
         };
         let made = new.zip(root).map(|(index, root)| LooseTree { index, root });
         let all = trees.iter().copied().chain(made).map(LooseTree::encode);

@@ -17,14 +17,16 @@ impl TableDef {
     ///
     /// A column of `to` is the one with its id, whatever it is called; one with another id is new, and needs
     /// a default unless it takes NULL. None may be missing. An index of `to` is the one with its id; without
-    /// an id it is the one of that name with the same parts. If there is none it is new. New columns and new
-    /// indexes don't come together: rows that an index is built of are read by the old definition.
+    /// an id it is the one of that name with the same parts. If there is none it is new. New columns, or
+    /// another order of them, and new indexes don't come together: rows that an index is built of are read by
+    /// the old definition.
     pub fn redefined(&self, to: &TableDef) -> Result<TableDef> {
         let def = self.redefined_in_steps(to)?;
         let comes = |index: &IndexDef| !has_index(self, index);
-        match def.columns.len() > self.columns.len() && def.indexes.iter().any(comes) {
+        let ids = |def: &TableDef| def.ids(0..def.columns.len());
+        match ids(&def) != ids(self) && def.indexes.iter().any(comes) {
             false => Ok(def),
-            true => Err(self.refusal("new columns and indexes at once".into())),
+            true => Err(self.refusal("other columns, or places, and new indexes at once".into())),
         }
     }
 
@@ -93,6 +95,12 @@ impl TableDef {
             };
             if own.unique != index.unique || !same_parts((self, own), (to, index)) {
                 return refused(format!("another index {}", own.name));
+            }
+            if has_index(&def, own) {
+                return Err(Error::invalid(format!(
+                    "index {} of table {} twice, as {}",
+                    own.name, self.name, index.name
+                )));
             }
             let mut own = own.clone();
             own.parts = moved_parts(&own, index);

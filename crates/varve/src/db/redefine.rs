@@ -1,8 +1,9 @@
 //! Definitions of tables that change while the rows stay.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use crate::base::{Error, Result};
+use crate::base::Result;
 use crate::catalog::TableDef;
 use crate::ddl::Redefinition;
 use crate::row::RowRef;
@@ -19,8 +20,9 @@ pub struct PreparedRedefinition {
 
 /// Who watches while a definition is prepared.
 pub struct RedefinitionWatch<'a> {
-    /// Asked now and then; true ends it with the error `Interrupted`.
-    pub is_interrupted: &'a dyn Fn() -> bool,
+    /// When it is set, after which `Database::wake_interrupted` ends waits for locks, also those at the end,
+    /// the error is `Interrupted`.
+    pub interrupt: Option<&'a Arc<AtomicBool>>,
     /// Is shown a row whose values in the unique index of this name another row has, too. The error
     /// `DuplicateKey` follows.
     pub duplicate: &'a mut dyn FnMut(&str, &RowRef<'_>),
@@ -45,7 +47,7 @@ impl Database {
     /// for an index; `NoSpace`. The table is as it was then.
     pub fn redefine_table(&self, to: &TableDef) -> Result<()> {
         let watch = RedefinitionWatch {
-            is_interrupted: &|| false,
+            interrupt: None,
             duplicate: &mut |_, _| {},
         };
         self.prepare_redefinition(to, watch)?.commit()
@@ -58,14 +60,11 @@ impl Database {
         watch: RedefinitionWatch<'_>,
     ) -> Result<PreparedRedefinition> {
         let RedefinitionWatch {
-            is_interrupted,
+            interrupt,
             duplicate,
         } = watch;
         let watch = Watch {
-            going_on: &|| match is_interrupted() {
-                false => Ok(()),
-                true => Err(Error::Interrupted),
-            },
+            interrupt,
             duplicate,
         };
         let prepared = self.inner.ddl.prepare_redefinition(to, watch)?;

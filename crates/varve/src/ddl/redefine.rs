@@ -3,7 +3,8 @@
 //!
 //! It has two steps, so that a table is kept from its readers for a moment only:
 //!
-//! 1. Under a lock that keeps writers away, trees are made for new indexes (LOOSE-1) and filled
+//! 1. Under a lock that keeps writers away, and one that keeps away who counts on that nothing changes then
+//!    (CHECK TABLE, others like this), trees are made for new indexes (LOOSE-1) and filled
 //!    (`table/build.rs`).
 //! 2. Under the exclusive lock the new definition is committed. From then on the new trees are indexes, and
 //!    those of dropped indexes are given back, a few hundred pages at a time. Nobody has to wait for that.
@@ -64,16 +65,19 @@ impl Ddl {
         self.core.check_writable()?;
         let table = self.core.tables.get(&to.name)?;
         let mut trx = self.begin();
+        if let Some(interrupt) = watch.interrupt {
+            trx.set_interrupt(interrupt.clone());
+        }
         // Without anything to build the lock is waited for once.
-        let builds = table
-            .definition()
-            .redefined(to)?
-            .has_other_indexes(&table.def);
-        let mode = match builds {
-            true => TableMode::Shared,
-            false => TableMode::Exclusive,
-        };
-        trx.use_table(&table, mode)?;
+        let planned = table.definition().redefined(to)?;
+        match planned.has_other_indexes(&table.def) {
+            true => {
+                trx.use_table(&table, TableMode::Shared)?;
+                // The mode that goes with those of readers, and not with Shared.
+                trx.use_table(&table, TableMode::AutoInc)?;
+            }
+            false => trx.use_table(&table, TableMode::Exclusive)?,
+        }
         // It is kept from other DDL now.
         let def = table.definition().redefined(to)?;
         self.check_row_fits(&def)?;

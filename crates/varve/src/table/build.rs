@@ -12,10 +12,11 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::base::{Error, GoingOn, Result};
-use crate::btree::{Loader, Onward, ReadAhead, Seek};
+use crate::btree::{Loader, Onward, ReadAhead, Seek, Tree};
 use crate::catalog::{ENTRY_LEN, EntryRecord, OpenIndex, OpenTable, RowRecord};
 use crate::io::Disk;
 use crate::page::{SlottedRef, max_key};
@@ -39,8 +40,8 @@ pub struct SortRoom {
 
 /// Who watches a build.
 pub struct Watch<'a> {
-    /// An error ends it.
-    pub going_on: GoingOn<'a>,
+    /// Ends it, and its waits, when it is set.
+    pub interrupt: Option<&'a Arc<AtomicBool>>,
     /// Is shown a row that has the same key in the index of this name as another one.
     pub duplicate: &'a mut dyn FnMut(&str, &RowRef<'_>),
 }
@@ -66,9 +67,13 @@ pub fn build_indexes(
     room: &SortRoom,
     watch: Watch<'_>,
 ) -> Result<()> {
-    let sorters = sort_entries(table, indexes, room, watch.going_on)?;
-    // The thread that asks whether to go on must be the caller's: of several indexes one is loaded here.
-    let load = |index: &OpenIndex, sorter, going_on: GoingOn<'_>| load(index, sorter, going_on);
+    // Acquire: pairs with the interrupter's store, as a waiter's load.
+    let is_set = |flag: &Arc<AtomicBool>| flag.load(Ordering::Acquire);
+    let going_on: GoingOn<'_> = &|| match watch.interrupt.is_some_and(is_set) {
+        false => Ok(()),
+        true => Err(Error::Interrupted),
+    };
+    let sorters = sort_entries(table, indexes, room, going_on)?;
     let mut work: Vec<_> = indexes.iter().zip(sorters).collect();
     let mut done = Vec::new();
     while !work.is_empty() {
@@ -78,7 +83,7 @@ pub fn build_indexes(
         thread::scope(|scope| {
             let other =
                 second.map(|(index, sorter)| scope.spawn(move || load(index, sorter, &|| Ok(()))));
-            done.push(load(first.0, first.1, watch.going_on));
+            done.push(load(first.0, first.1, going_on));
             done.extend(other.map(|other| other.join().expect("it does not panic")));
         });
         if done.iter().any(|result| result.is_err()) {
@@ -114,61 +119,77 @@ fn sort_entries(
     };
     let mut sorters: Vec<_> = indexes.iter().map(sorter).collect();
     let codecs: Vec<_> = indexes.iter().map(|index| &index.codec).collect();
-    let tree = &table.clustered.tree;
-    let longest = max_key(tree.page_size());
-    let (mut page, mut low) = (Vec::new(), Vec::new());
-    let (mut key, mut entry) = (Vec::new(), Vec::new());
+    let longest = max_key(table.clustered.tree.page_size());
+    let mut entry = Vec::new();
     let mut values = ExternalValues::default();
+    scan(&table.clustered.tree, going_on, |key, payload| {
+        let damaged = || {
+            let index = &table.clustered;
+            index.damage_at(key, "a row", "something else")
+        };
+        let record = RowRecord::decode(payload).ok_or_else(damaged)?;
+        if record.is_deleted() {
+            return Ok(());
+        }
+        let row = row_for_keys(table, None, &codecs, key, record.row, &mut values)?;
+        let row = row.ok_or_else(damaged)?;
+        for (index, sorter) in indexes.iter().zip(&mut sorters) {
+            entry.clear();
+            index.codec.encode_row(&row, &mut entry)?;
+            entry.extend_from_slice(key);
+            if entry.len() > longest {
+                return Err(Error::TooLarge {
+                    what: format!("a key of index {}", index.name),
+                    size: entry.len(),
+                    limit: longest,
+                });
+            }
+            let record = EntryRecord {
+                flags: 0,
+                trx: record.trx,
+                clustered_key_len: key.len() as u16,
+            };
+            let has_null = index
+                .codec
+                .columns()
+                .any(|column| row.get(column).is_none());
+            let mut payload = [0; ENTRY_LEN + 1];
+            payload[..ENTRY_LEN].copy_from_slice(&record.encode());
+            payload[ENTRY_LEN] = u8::from(has_null);
+            sorter.push(&entry, &payload)?;
+        }
+        Ok(())
+    })?;
+    Ok(sorters)
+}
+
+/// Hands each record of a tree to `each`, in the order of their keys and without a latch, and asks before
+/// each leaf whether to go on. Records that are there all the time are handed over once, whatever purge
+/// removes and merges meanwhile.
+fn scan(
+    tree: &Tree,
+    going_on: GoingOn<'_>,
+    mut each: impl FnMut(&[u8], &[u8]) -> Result<()>,
+) -> Result<()> {
+    let (mut page, mut low, mut key) = (Vec::new(), Vec::new(), Vec::new());
     let mut ahead = ReadAhead::default();
     loop {
         going_on()?;
         let leaf = tree.latch_leaf_shared(&low, Seek::Ge)?;
         page.clear();
         page.extend_from_slice(leaf.slotted().bytes());
+        // The leaf may have been merged with the one before.
+        let first = leaf.at;
         drop(leaf);
         let p = SlottedRef::new(&page);
-        for slot in 0..p.n_slots() {
+        for slot in first..p.n_slots() {
             key.clear();
             key.extend_from_slice(p.prefix());
             key.extend_from_slice(p.key_suffix(slot));
-            let damaged = || {
-                let index = &table.clustered;
-                index.damage_at(&key, "a row", "something else")
-            };
-            let record = RowRecord::decode(p.payload(slot)).ok_or_else(damaged)?;
-            if record.is_deleted() {
-                continue;
-            }
-            let row = row_for_keys(table, None, &codecs, &key, record.row, &mut values)?;
-            let row = row.ok_or_else(damaged)?;
-            for (index, sorter) in indexes.iter().zip(&mut sorters) {
-                entry.clear();
-                index.codec.encode_row(&row, &mut entry)?;
-                entry.extend_from_slice(&key);
-                if entry.len() > longest {
-                    return Err(Error::TooLarge {
-                        what: format!("a key of index {}", index.name),
-                        size: entry.len(),
-                        limit: longest,
-                    });
-                }
-                let record = EntryRecord {
-                    flags: 0,
-                    trx: record.trx,
-                    clustered_key_len: key.len() as u16,
-                };
-                let has_null = index
-                    .codec
-                    .columns()
-                    .any(|column| row.get(column).is_none());
-                let mut payload = [0; ENTRY_LEN + 1];
-                payload[..ENTRY_LEN].copy_from_slice(&record.encode());
-                payload[ENTRY_LEN] = u8::from(has_null);
-                sorter.push(&entry, &payload)?;
-            }
+            each(&key, p.payload(slot))?;
         }
         let Some(high) = p.high() else {
-            return Ok(sorters);
+            return Ok(());
         };
         low.clear();
         low.extend_from_slice(high);
@@ -233,4 +254,59 @@ fn tell_duplicate(
         tell(index, &row);
     }
     Ok(())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use super::*;
+    use crate::btree::removal_log_bytes;
+    use crate::btree::tests::Fixture;
+    use crate::mtr::Mtr;
+
+    /// Removes nine of ten keys, and merges what it can.
+    fn thin_out(f: &Fixture, keys: &[Vec<u8>]) {
+        for key in keys {
+            let mut mtr = Mtr::begin(&f.env, removal_log_bytes(1)).unwrap();
+            let one = [&key[..]].into_iter();
+            f.tree
+                .remove_from_leaf(&mut mtr, None, one, |_, payload| payload[0] > 0)
+                .unwrap();
+            mtr.commit();
+        }
+        for key in keys {
+            f.tree.maybe_merge(key).unwrap();
+        }
+    }
+
+    #[test]
+    fn records_are_read_once_while_leaves_are_merged() {
+        let f = Fixture::new(4096, 300);
+        let key = |n: u32| n.to_be_bytes().to_vec();
+        let keys: Vec<_> = (0..3000).map(key).collect();
+        let mut loader = Loader::new(&f.tree).unwrap();
+        for (n, key) in keys.iter().enumerate() {
+            loader.push(key, &[(n % 10) as u8; 20]).unwrap();
+        }
+        loader.finish().unwrap();
+        let asked = Cell::new(0);
+        let going_on = || {
+            asked.set(asked.get() + 1);
+            if asked.get() == 10 {
+                thin_out(&f, &keys);
+            }
+            Ok(())
+        };
+        let found = RefCell::new(Vec::new());
+        scan(&f.tree, &going_on, |key, payload| {
+            if payload[0] == 0 {
+                found.borrow_mut().push(key.to_vec());
+            }
+            Ok(())
+        })
+        .unwrap();
+        let stay: Vec<_> = (0..3000).step_by(10).map(key).collect();
+        assert!(found.into_inner() == stay);
+    }
 }

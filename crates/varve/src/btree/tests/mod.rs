@@ -30,7 +30,7 @@ const START: Lsn = Lsn(4096);
 
 /// A tree with everything that it stands on, and a thread that writes dirty pages.
 pub(crate) struct Fixture {
-    tree: Arc<Tree>,
+    pub(crate) tree: Arc<Tree>,
     pub(crate) env: Arc<MtrEnv>,
     pub(crate) store: Arc<Spaces>,
     /// In memory, over an empty directory.
