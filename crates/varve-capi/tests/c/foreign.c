@@ -129,6 +129,12 @@ static void look(void *context, const varve_foreign_key *key)
   ++*(int *) context;
 }
 
+static void no_duplicate(void *context, const char *index, const varve_value *row)
+{
+  (void) context, (void) index, (void) row;
+  CHECK(!"there is no unique index");
+}
+
 int main(int argc, char **argv)
 {
   varve_table *parents, *children;
@@ -177,20 +183,24 @@ int main(int argc, char **argv)
   follow_derived(txn, parents, &up);
   varve_txn_close(txn);
   varve_column_def renamed[]= {
-    {.name= "number", .kind= VARVE_INT, .size= 4},
-    {.name= "up", .kind= VARVE_INT, .size= 4, .nullable= true},
+    {.name= "number", .kind= VARVE_INT, .size= 4, .was= "id"},
+    {.name= "up", .kind= VARVE_INT, .size= 4, .nullable= true, .was= "parent"},
   };
   varve_key_part primary= {.column= 0};
   varve_table_def redefined= {.name= "a/parents", .columns= renamed, .n_columns= 1, .primary= &primary,
                               .n_primary= 1, .auto_increment= UINT32_MAX};
   CHECK(!varve_table_can_become(parents, &redefined));
-  EXPECT(VARVE_UNSUPPORTED, varve_table_redefine(db, &redefined));
+  varve_redefinition *prepared;
+  EXPECT(VARVE_UNSUPPORTED, varve_redefinition_prepare(db, NULL, &redefined, no_duplicate, NULL, &prepared));
   redefined.n_columns= 2;
   CHECK(varve_table_can_become(parents, &redefined));
   const uint64_t hash= varve_table_hash(parents);
   varve_table_close(parents);
   varve_table_close(children);
-  OK(varve_table_redefine(db, &redefined));
+  OK(varve_redefinition_prepare(db, NULL, &redefined, no_duplicate, NULL, &prepared));
+  varve_redefinition_abandon(prepared);
+  OK(varve_redefinition_prepare(db, NULL, &redefined, no_duplicate, NULL, &prepared));
+  OK(varve_redefinition_commit(db, prepared));
   OK(varve_table_open(db, "a/parents", &parents));
   CHECK(varve_table_hash(parents) != hash);
   varve_table_close(parents);
