@@ -916,8 +916,9 @@ enum varve_code varve_txn_lock_table(const struct varve_txn *txn, const struct v
 // or text greater lengths, more columns, another order of columns, and other indexes; no row is changed. All
 // else has to be as it is, or VARVE_UNSUPPORTED says what is not; foreign keys are not looked at. New
 // indexes are built, which, as all waiting, ends with VARVE_INTERRUPTED if `txn`, unless it is null, is
-// interrupted, and with VARVE_DUPLICATE_KEY after `duplicate` was called. As long as the result is there nobody changes the table.
-// A consistent view that is older than an index does not read it (VARVE_DEFINITION_CHANGED).
+// interrupted, and with VARVE_DUPLICATE_KEY after `duplicate` was called. As long as the result is there
+// nobody changes the table. A consistent view that is older than an index does not read it
+// (VARVE_DEFINITION_CHANGED).
 enum varve_code varve_redefinition_prepare(const struct varve_db *db,
                                            const struct varve_txn *txn,
                                            const struct varve_table_def *def,

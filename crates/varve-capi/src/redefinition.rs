@@ -24,8 +24,9 @@ pub type varve_duplicate_fn =
 /// or text greater lengths, more columns, another order of columns, and other indexes; no row is changed. All
 /// else has to be as it is, or VARVE_UNSUPPORTED says what is not; foreign keys are not looked at. New
 /// indexes are built, which, as all waiting, ends with VARVE_INTERRUPTED if `txn`, unless it is null, is
-/// interrupted, and with VARVE_DUPLICATE_KEY after `duplicate` was called. As long as the result is there nobody changes the table.
-/// A consistent view that is older than an index does not read it (VARVE_DEFINITION_CHANGED).
+/// interrupted, and with VARVE_DUPLICATE_KEY after `duplicate` was called. As long as the result is there
+/// nobody changes the table. A consistent view that is older than an index does not read it
+/// (VARVE_DEFINITION_CHANGED).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_redefinition_prepare(
     db: *const varve_db,
