@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use varve_testbed::client::Client;
 use varve_testbed::workspace::Workspace;
 
-use crate::benchmark::{Benchmark, Common};
+use crate::benchmark::{Benchmark, Common, TABLES_IN_POOL};
 use crate::stats::{Runs, Spread, ratio_text};
 use crate::sysbench::Sysbench;
 use crate::table::{Cell, Table};
@@ -27,12 +27,6 @@ pub struct DdlArgs {
     #[command(flatten)]
     common: Common,
 }
-
-const SETTINGS: [&str; 3] = [
-    "log-file-size=1G",
-    "doublewrite=ON",
-    "flush-log-at-trx-commit=1",
-];
 
 /// What is measured, one after the other, with the table `t`, whose rows come from the table `source`.
 const STATEMENTS: [(&str, &str); 11] = [
@@ -72,7 +66,8 @@ type Seconds = [f64; STATEMENTS.len()];
 pub fn run(workspace: &Workspace, args: &DdlArgs) -> Result<()> {
     let benchmark = Benchmark::begin(workspace, "ddl", &args.common)?;
     let pool = format!("buffer-pool-size={}", args.pool);
-    let mut server = benchmark.server(&[&[pool.as_str()], &SETTINGS[..]].concat())?;
+    let settings = [&TABLES_IN_POOL[..], &[pool.as_str()]].concat();
+    let mut server = benchmark.server(&settings)?;
     let databases = server.databases(1, args.rows);
     let repeat = args.repeat as usize;
     let runs = server.in_turn(&databases, repeat, |_, database| measure(database))?;
@@ -151,7 +146,7 @@ fn to_json(runs: &Runs<Seconds>, args: &DdlArgs) -> Value {
         json!({"engine": engine.name(), "results": by_statement.collect::<Vec<_>>()})
     });
     json!({
-        "rows": args.rows, "pool": args.pool, "settings": SETTINGS,
+        "rows": args.rows, "pool": args.pool, "settings": TABLES_IN_POOL,
         "results": results.collect::<Vec<_>>(),
     })
 }

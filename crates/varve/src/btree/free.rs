@@ -8,7 +8,7 @@
 //! after each of them the children that are left lead to all pages that are left, so that the rest can go
 //! after a crash. It is no tree to search any more.
 
-use crate::base::{PageNo, Result};
+use crate::base::{Error, PageNo, Result};
 use crate::mtr::Mtr;
 use crate::page::{PageOp, PageType, SlottedRef, page_type};
 use crate::space::FREE_LOG_BYTES;
@@ -23,6 +23,9 @@ const GOING_AT_ONCE: usize = 256;
 const GOING_LOG_BYTES: u32 =
     FREE_LOG_BYTES * (GOING_AT_ONCE as u32 + MAX_LEVEL as u32) + 4 * GOING_AT_ONCE as u32 + 1024;
 
+/// Redo that who is told of the end may add ([`Tree::give_back_some`]).
+pub const AT_END_LOG_BYTES: u32 = 256;
+
 impl Tree {
     /// Gives all pages of a tree in an unlogged tablespace back. Nobody uses the tree any more.
     pub fn discard(&self) -> Result<()> {
@@ -36,12 +39,12 @@ impl Tree {
 
     /// Gives some pages of the tree back, from the right. True: the root was among them. In the
     /// mini-transaction by which it goes, `at_end` may latch pages that come before the allocation pages, and
-    /// what it returns change them, by 256 bytes of redo at most. The caller holds no latch.
+    /// what it returns change them, by `AT_END_LOG_BYTES` of redo. The caller holds no latch.
     pub fn give_back_some<F: FnOnce(&mut Mtr<'_>)>(
         &self,
         at_end: impl FnOnce(&mut Mtr<'_>) -> Result<F>,
     ) -> Result<bool> {
-        let mut mtr = Mtr::begin(&self.env, GOING_LOG_BYTES + 256)?;
+        let mut mtr = Mtr::begin(&self.env, GOING_LOG_BYTES + AT_END_LOG_BYTES)?;
         let mut h = mtr.exclusive(self.page_id(self.root))?;
         let mut level = self.root_level(mtr.bytes(h))?;
         // Inner pages from the root down to level 1.
@@ -81,8 +84,17 @@ impl Tree {
             }
             gone = 1;
         }
-        let Some((h, n)) = path.pop() else {
+        let rest = path.pop();
+        if rest.is_none() {
             going.push(self.root);
+        }
+        going.sort_unstable();
+        if let Some(pair) = going.windows(2).find(|pair| pair[0] == pair[1]) {
+            let expected = format!("a page that index {} has once", self.index);
+            let id = self.page_id(pair[0]);
+            return Err(Error::corrupt(id, expected, "two references to it"));
+        }
+        let Some((h, n)) = rest else {
             let end = at_end(&mut mtr)?;
             self.space.free_unread(&mut mtr, &going)?;
             end(&mut mtr);

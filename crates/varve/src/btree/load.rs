@@ -52,11 +52,14 @@ impl Record {
 }
 
 impl<'t> Loader<'t> {
-    /// The tree is empty.
+    /// The tree has to be empty.
     pub fn new(tree: &'t Tree) -> Result<Loader<'t>> {
         let root = tree.env.pool.shared(tree.page_id(tree.root))?;
+        let level = tree.root_level(&root)?;
         let p = SlottedRef::new(&root);
-        assert!(p.level() == 0 && p.n_slots() == 0, "the tree is not empty");
+        if level > 0 || p.n_slots() > 0 {
+            return Err(tree.damage(tree.root, "an empty tree", &root));
+        }
         Ok(Loader {
             tree,
             bytes: Vec::new(),
@@ -112,6 +115,7 @@ impl<'t> Loader<'t> {
         );
         let mut mtr = self.tree.begin_structure_change()?;
         let h = self.tree.leaf_exclusive(&mut mtr, &self.low, None)?;
+        self.check_empty(&mtr, h)?;
         self.put(&mut mtr, h, self.records.len(), 0);
         mtr.commit();
         Ok(())
@@ -128,6 +132,19 @@ impl<'t> Loader<'t> {
         let prefix = common_prefix_len(&self.low, &high);
         let saved = self.records.len() * prefix;
         self.low.len() + high.len() + self.cost - saved <= self.capacity
+    }
+
+    /// The latched page is the leaf that is to be filled next.
+    fn check_empty(&self, mtr: &Mtr<'_>, h: PageHandle) -> Result<()> {
+        let page = mtr.bytes(h);
+        let is_it = self.tree.arrived(page, Aim::At(&self.low), 0);
+        match is_it && SlottedRef::new(page).n_slots() == 0 {
+            true => Ok(()),
+            false => {
+                let expected = "the empty leaf at the tree's end";
+                Err(self.tree.damage(mtr.page_id(h).no, expected, page))
+            }
+        }
     }
 
     /// Puts the first `n` records into a leaf whose keys begin with `prefix_len` common bytes.
@@ -195,10 +212,7 @@ impl<'t> Loader<'t> {
             return Err(tree.damage(mtr.page_id(parent).no, "a child in every slot", p.bytes()));
         };
         let h = mtr.exclusive(tree.page_id(no))?;
-        let is_empty = SlottedRef::new(mtr.bytes(h)).n_slots() == 0;
-        if !tree.arrived(mtr.bytes(h), aim, 0) || !is_empty {
-            return Err(tree.damage(no, "the empty leaf at the tree's end", mtr.bytes(h)));
-        }
+        self.check_empty(&mtr, h)?;
         let next = space.alloc(&mut mtr, no, owner_tag(tree.index))?;
         let right = mtr.exclusive_new(tree.page_id(next))?;
         let prefix_len = common_prefix_len(&self.low, high);

@@ -112,7 +112,7 @@ use crate::space::Space;
 pub use ahead::{Onward, ReadAhead};
 pub use check::TreeReport;
 pub use descend::{LeafAhead, LeafHint};
-pub use free::empty_trees;
+pub use free::{AT_END_LOG_BYTES, empty_trees};
 pub use leaf::{LeafPos, SharedLeaf};
 pub use load::Loader;
 pub use removal::{LeafVisit, removal_log_bytes};

@@ -20,7 +20,7 @@
 //! | 56 | n times: index id u64, root page u32, 4 zero bytes |
 
 use crate::base::{Error, IndexId, PageId, PageNo, Result, Sabotage};
-use crate::btree::Tree;
+use crate::btree::{AT_END_LOG_BYTES, Tree};
 use crate::mtr::{Mtr, PageHandle};
 use crate::page::{PageOp, PageType, page_type};
 use crate::space::{ALLOC_LOG_BYTES, MIXED};
@@ -33,8 +33,8 @@ const COUNT_AT: usize = 48;
 const TREES_AT: usize = 56;
 const TREE_BYTES: usize = 16;
 
-/// Redo that a change of the list takes at most, beside what it has made new.
-const LIST_LOG_BYTES: u32 = 256;
+/// Redo that making a page, and putting a tree on the list, takes at most.
+const ADD_LOG_BYTES: u32 = 1024 + ALLOC_LOG_BYTES;
 
 /// A tree in a table's file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,7 +95,10 @@ impl OpenTable {
             return Ok(None);
         }
         let pool = &self.mtr_env().pool;
-        let no = PageNo(u32_at(&pool.shared(self.page(META_PAGE))?, LIST_AT));
+        let meta = pool.shared(self.page(META_PAGE))?;
+        self.check_meta_page(&meta)?;
+        let no = PageNo(u32_at(&meta, LIST_AT));
+        drop(meta);
         if no.0 == 0 {
             return Ok(None);
         }
@@ -107,6 +110,7 @@ impl OpenTable {
     /// Latches page 2 and the list's page, if there is one.
     fn latch_list(&self, mtr: &mut Mtr<'_>) -> Result<(PageHandle, Option<PageHandle>)> {
         let meta = mtr.exclusive(self.page(META_PAGE))?;
+        self.check_meta_page(mtr.bytes(meta))?;
         match PageNo(u32_at(mtr.bytes(meta), LIST_AT)) {
             PageNo(0) => Ok((meta, None)),
             no => {
@@ -124,7 +128,7 @@ impl OpenTable {
         let env = self.mtr_env();
         let space = &self.clustered.tree.space;
         let _reserved = space.reserve(env, 1)?;
-        let mut mtr = Mtr::begin(env, 1024 + ALLOC_LOG_BYTES + LIST_LOG_BYTES)?;
+        let mut mtr = Mtr::begin(env, ADD_LOG_BYTES)?;
         let (meta, None) = self.latch_list(&mut mtr)? else {
             return Ok(());
         };
@@ -137,47 +141,53 @@ impl OpenTable {
         Ok(())
     }
 
-    /// Puts trees on the list: these, and one that is made for the index `new`, whose root it returns.
-    pub fn loosen(&self, trees: &[LooseTree], new: Option<IndexId>) -> Result<Option<PageNo>> {
-        let env = self.mtr_env();
-        let space = &self.clustered.tree.space;
-        self.make_list()?;
-        let _reserved = space.reserve(env, 1)?;
-        let added = trees.len() + 1;
-        let log_bytes = 1024 + ALLOC_LOG_BYTES + LIST_LOG_BYTES + (added * 32) as u32;
-        let mut mtr = Mtr::begin(env, log_bytes)?;
-        let list = self.latch_list(&mut mtr)?.1.expect("it was made");
+    /// Latches the list, which was made, and says how many trees are on it. There is room for `added` more.
+    fn latch_list_to_add(&self, mtr: &mut Mtr<'_>, added: usize) -> Result<(PageHandle, usize)> {
+        let (meta, list) = self.latch_list(mtr)?;
+        let list = list.ok_or_else(|| self.damaged_list(META_PAGE, mtr.bytes(meta)))?;
         let before = u32_at(mtr.bytes(list), COUNT_AT) as usize;
-        let page_size = env.pool.page_size();
-        if TREES_AT + (before + added) * TREE_BYTES > page_size {
-            return Err(Error::unsupported(format!(
+        match TREES_AT + (before + added) * TREE_BYTES <= mtr.bytes(list).len() {
+            true => Ok((list, before)),
+            false => Err(Error::unsupported(format!(
                 "{added} more indexes that come and go in table {}, while {before} have not gone yet",
                 self.def.name
-            )));
+            ))),
         }
-        // What may fail comes first.
-        let root = match new {
-            Some(index) => Some(Tree::create(&mut mtr, space, index)?),
-            None => None,
-        };
-        let made = new.zip(root).map(|(index, root)| LooseTree { index, root });
-        let all = trees.iter().copied().chain(made).map(LooseTree::encode);
-        let bytes = all.collect::<Vec<_>>().concat();
-        write(&mut mtr, list, TREES_AT + before * TREE_BYTES, &bytes);
-        let mut n = before + bytes.len() / TREE_BYTES;
-        if env.log.is_sabotaged(Sabotage::LooseTreeForgotten) {
-            n = before;
-        }
-        write(&mut mtr, list, COUNT_AT, &(n as u32).to_le_bytes());
+    }
+
+    /// Makes a tree for an index, which is on the list. Returns its root.
+    pub fn make_loose_tree(&self, index: IndexId) -> Result<PageNo> {
+        self.make_list()?;
+        let env = self.mtr_env();
+        let space = &self.clustered.tree.space;
+        let _reserved = space.reserve(env, 1)?;
+        let mut mtr = Mtr::begin(env, ADD_LOG_BYTES)?;
+        let (list, before) = self.latch_list_to_add(&mut mtr, 1)?;
+        let root = Tree::create(&mut mtr, space, index)?;
+        add(&mut mtr, list, before, &[LooseTree { index, root }]);
         mtr.commit();
         Ok(root)
     }
 
+    /// Puts the trees of indexes on the list that are about to be dropped.
+    pub fn loosen(&self, trees: &[LooseTree]) -> Result<()> {
+        if trees.is_empty() {
+            return Ok(());
+        }
+        self.make_list()?;
+        let log_bytes = ADD_LOG_BYTES + (trees.len() * TREE_BYTES) as u32;
+        let mut mtr = Mtr::begin(self.mtr_env(), log_bytes)?;
+        let (list, before) = self.latch_list_to_add(&mut mtr, trees.len())?;
+        add(&mut mtr, list, before, trees);
+        mtr.commit();
+        Ok(())
+    }
+
     /// Takes trees off the list that are indexes now.
-    pub fn fasten(&self, indexes: &[IndexId]) -> Result<()> {
-        for index in indexes {
-            let mut mtr = Mtr::begin(self.mtr_env(), LIST_LOG_BYTES)?;
-            let forget = self.forget(&mut mtr, *index)?;
+    pub fn fasten(&self, trees: &[LooseTree]) -> Result<()> {
+        for tree in trees {
+            let mut mtr = Mtr::begin(self.mtr_env(), AT_END_LOG_BYTES)?;
+            let forget = self.forget(&mut mtr, tree.index)?;
             forget(&mut mtr);
             mtr.commit();
         }
@@ -230,12 +240,23 @@ impl OpenTable {
         trees.retain(which);
         for tree in trees {
             match self.index(tree.index) {
-                Some(_) => self.fasten(&[tree.index])?,
+                Some(_) => self.fasten(&[tree])?,
                 None => self.give_back(tree)?,
             }
         }
         Ok(())
     }
+}
+
+/// Puts trees on the list, behind the `before` that are on it.
+fn add(mtr: &mut Mtr<'_>, list: PageHandle, before: usize, trees: &[LooseTree]) {
+    if mtr.env().log.is_sabotaged(Sabotage::LooseTreeForgotten) {
+        return;
+    }
+    let bytes: Vec<u8> = trees.iter().flat_map(|tree| tree.encode()).collect();
+    write(mtr, list, TREES_AT + before * TREE_BYTES, &bytes);
+    let n = (before + trees.len()) as u32;
+    write(mtr, list, COUNT_AT, &n.to_le_bytes());
 }
 
 fn write(mtr: &mut Mtr<'_>, h: PageHandle, at: usize, bytes: &[u8]) {

@@ -22,9 +22,8 @@ impl TableDef {
     /// the old definition.
     pub fn redefined(&self, to: &TableDef) -> Result<TableDef> {
         let def = self.redefined_in_steps(to)?;
-        let comes = |index: &IndexDef| !has_index(self, index);
         let ids = |def: &TableDef| def.ids(0..def.columns.len());
-        match ids(&def) != ids(self) && def.indexes.iter().any(comes) {
+        match ids(&def) != ids(self) && def.indexes_beyond(self).next().is_some() {
             false => Ok(def),
             true => Err(self.refusal("other columns, or places, and new indexes at once".into())),
         }
@@ -41,39 +40,32 @@ impl TableDef {
         if to.defect.is_some() {
             to.validate()?;
         }
-        let mut def = self.clone();
-        def.columns.clear();
-        let mut names = Vec::new();
-        for column in &to.columns {
-            let Some(own) = self.columns.iter().find(|own| own.id == column.id) else {
-                def.columns.push(column.clone());
-                continue;
-            };
-            if !takes_all(own.ty, column.ty) || own.nullable != column.nullable {
-                return refused(format!("another type of column {}", own.name));
-            }
-            names.push(&own.name);
-            let ty = column.ty;
-            let own = own.clone();
-            // Under its old name it might be another one's.
-            let name = column.name.clone();
-            def.columns.push(ColumnDef { ty, name, ..own });
-        }
-        if names.len() < self.columns.len() {
-            let is_missing = |own: &&ColumnDef| !names.contains(&&own.name);
-            let missing = self.columns.iter().find(is_missing).expect("one is");
+        let with_id = |columns: &[ColumnDef], id| columns.iter().position(|c| c.id == id);
+        let is_missing = |own: &&ColumnDef| with_id(&to.columns, own.id).is_none();
+        if let Some(missing) = self.columns.iter().find(is_missing) {
             return refused(format!("no column {}", missing.name));
         }
-        let has_new_columns = def.columns.len() > self.columns.len();
-        if has_new_columns {
+        let mut def = self.clone();
+        if to.columns.len() > self.columns.len() {
             let Some(version) = self.schema_version.checked_add(1) else {
                 return refused("one more version".into());
             };
             def.schema_version = version;
-            let is_new =
-                |column: &&mut ColumnDef| self.columns.iter().all(|own| own.id != column.id);
-            let new = def.columns.iter_mut().filter(is_new);
-            new.for_each(|column| column.added_in = version);
+        }
+        def.columns.clear();
+        for column in &to.columns {
+            let mut column = column.clone();
+            match with_id(&self.columns, column.id) {
+                None => column.added_in = def.schema_version,
+                Some(at) => {
+                    let own = &self.columns[at];
+                    if !takes_all(own.ty, column.ty) || own.nullable != column.nullable {
+                        return refused(format!("another type of column {}", own.name));
+                    }
+                    (column.added_in, column.default) = (own.added_in, own.default.clone());
+                }
+            }
+            def.columns.push(column);
         }
         if !same_parts((self, &self.primary), (to, &to.primary)) {
             return refused("another primary key".into());
@@ -96,7 +88,7 @@ impl TableDef {
             if own.unique != index.unique || !same_parts((self, own), (to, index)) {
                 return refused(format!("another index {}", own.name));
             }
-            if has_index(&def, own) {
+            if def.indexes.iter().any(|index| index.id == own.id) {
                 return Err(Error::invalid(format!(
                     "index {} of table {} twice, as {}",
                     own.name, self.name, index.name
@@ -107,15 +99,24 @@ impl TableDef {
             own.name.clone_from(&index.name);
             def.indexes.push(own);
         }
-        let comes = |index: &IndexDef| !has_index(self, index);
-        let goes = |index: &IndexDef| !has_index(&def, index);
-        if def.indexes.iter().any(comes) || self.indexes.iter().any(goes) {
+        let come_or_go = def.indexes_beyond(self).chain(self.indexes_beyond(&def));
+        if come_or_go.count() > 0 {
             def.indexes_at_first = self.trees_at_first() as u16;
         }
         def.foreign_keys.clear();
         def.validate()?;
         def.foreign_keys.clone_from(&self.foreign_keys);
         Ok(def)
+    }
+
+    /// The secondary indexes that `other` does not have, each with its place among them.
+    pub(crate) fn indexes_beyond(
+        &self,
+        other: &TableDef,
+    ) -> impl Iterator<Item = (usize, &IndexDef)> {
+        let has_it = |index: &IndexDef| other.indexes.iter().any(|its| its.id == index.id);
+        let all = self.indexes.iter().enumerate();
+        all.filter(move |(_, index)| !has_it(index))
     }
 
     /// The index of this table that `other` is, an index of `to`.
@@ -150,10 +151,6 @@ impl TableDef {
             .chain(unversioned.iter().copied());
         Some((self.ids(columns), forever))
     }
-}
-
-fn has_index(def: &TableDef, index: &IndexDef) -> bool {
-    def.indexes.iter().any(|own| own.id == index.id)
 }
 
 /// Whether a column of type `to` takes all that one of type `from` has, stored as it is.

@@ -255,9 +255,8 @@ impl OpenTable {
             self.raise_row_id(last.saturating_add(1));
         }
         if self.def.auto_increment.is_some() && !self.is_temporary() {
-            let id = self.meta_page();
-            let page = self.mtr.pool.shared(id)?;
-            let next = self.read_auto_increment(&page, id)?;
+            let page = self.mtr.pool.shared(self.meta_page())?;
+            let next = self.read_auto_increment(&page)?;
             self.auto_increment.store(next.max(1), Ordering::Relaxed);
         }
         Ok(())
@@ -284,13 +283,19 @@ impl OpenTable {
         PageId::new(self.def.space, META_PAGE)
     }
 
-    /// The counter on the meta page.
-    fn read_auto_increment(&self, page: &[u8], id: PageId) -> Result<u64> {
-        if page_type(page) != Some(PageType::Raw) {
-            let expected = format!("the counters of table {}", self.def.name);
-            let found = format!("type {:?}", page_type(page));
-            return Err(Error::corrupt(id, expected, found));
+    /// The page is one that a meta page can be.
+    pub(super) fn check_meta_page(&self, page: &[u8]) -> Result<()> {
+        if page_type(page) == Some(PageType::Raw) {
+            return Ok(());
         }
+        let expected = format!("the counters of table {}", self.def.name);
+        let found = format!("type {:?}", page_type(page));
+        Err(Error::corrupt(self.meta_page(), expected, found))
+    }
+
+    /// The counter on the meta page.
+    fn read_auto_increment(&self, page: &[u8]) -> Result<u64> {
+        self.check_meta_page(page)?;
         let at = META_AUTO_INCREMENT;
         Ok(u64::from_le_bytes(
             page[at..at + 8].try_into().expect("8 bytes"),
@@ -556,7 +561,7 @@ impl OpenTable {
         }
         let at = META_AUTO_INCREMENT;
         let h = mtr.exclusive(self.meta_page())?;
-        let now = self.read_auto_increment(mtr.bytes(h), self.meta_page())?;
+        let now = self.read_auto_increment(mtr.bytes(h))?;
         let next = value.saturating_add(1);
         if next > now {
             mtr.op(
@@ -578,7 +583,7 @@ impl OpenTable {
         }
         let mut mtr = Mtr::begin(&self.mtr, 4096)?;
         let h = mtr.exclusive(self.meta_page())?;
-        self.read_auto_increment(mtr.bytes(h), self.meta_page())?;
+        self.read_auto_increment(mtr.bytes(h))?;
         mtr.op(
             h,
             PageOp::Write {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::{Error, IndexId, PageId, PageNo, Result};
-use crate::catalog::{ColumnNames, IndexDef, LooseTree, OpenTable, TableDef};
+use crate::catalog::{ColumnNames, LooseTree, OpenTable, TableDef};
 use crate::lock::TableMode;
 use crate::table::{SortRoom, Watch, build_indexes};
 use crate::txn::Transaction;
@@ -70,13 +70,13 @@ impl Ddl {
         }
         // Without anything to build the lock is waited for once.
         let planned = table.definition().redefined(to)?;
-        match planned.has_other_indexes(&table.def) {
-            true => {
+        match planned.indexes_beyond(&table.def).next() {
+            Some(_) => {
                 trx.use_table(&table, TableMode::Shared)?;
                 // The mode that goes with those of readers, and not with Shared.
                 trx.use_table(&table, TableMode::AutoInc)?;
             }
-            false => trx.use_table(&table, TableMode::Exclusive)?,
+            None => trx.use_table(&table, TableMode::Exclusive)?,
         }
         // It is kept from other DDL now.
         let def = table.definition().redefined(to)?;
@@ -105,8 +105,7 @@ impl Ddl {
             // Refused at the end if it changes anything.
             return Ok(());
         }
-        let is_new = |n: &usize| table.index(def.indexes[*n].id).is_none();
-        let new: Vec<usize> = (0..def.indexes.len()).filter(is_new).collect();
+        let new: Vec<usize> = def.indexes_beyond(&table.def).map(|(n, _)| n).collect();
         if new.is_empty() {
             return Ok(());
         }
@@ -114,8 +113,7 @@ impl Ddl {
         let mut indexes = Vec::new();
         for (id, n) in (first..).map(IndexId).zip(new) {
             def.stamp_index(1 + n, &self.collations)?;
-            let root = table.loosen(&[], Some(id))?;
-            let root = root.expect("a tree was made");
+            let root = table.make_loose_tree(id)?;
             (def.indexes[n].id, def.indexes[n].root) = (id, root);
             built.push(LooseTree { index: id, root });
             indexes.push(table.open_index(def, &def.indexes[n], &self.collations)?);
@@ -221,12 +219,9 @@ impl Ddl {
         let is_built = |id: IndexId| built.iter().any(|tree| tree.index == id);
         let new = def.indexes.iter_mut().filter(|index| is_built(index.id));
         new.for_each(|index| index.created_by = writer);
-        let is_gone = |index: &&IndexDef| def.indexes.iter().all(|other| other.id != index.id);
-        let gone = before.indexes.iter().filter(is_gone);
-        let gone: Vec<LooseTree> = gone.map(LooseTree::of).collect();
-        if !gone.is_empty() {
-            table.loosen(&gone, None)?;
-        }
+        let gone = before.indexes_beyond(&def);
+        let gone: Vec<LooseTree> = gone.map(|(_, index)| LooseTree::of(index)).collect();
+        table.loosen(&gone)?;
         let stored = (|| {
             store::replace_def(&mut trx, self.system(), &def.name, &def, table.created_by)?;
             for child in &children {
@@ -238,24 +233,15 @@ impl Ddl {
             Ok::<_, Error>(gate)
         })();
         // What stays on the list by a failure of this goes when the table is opened next (LOOSE-1).
-        let ids = |trees: &[LooseTree]| trees.iter().map(|tree| tree.index).collect::<Vec<_>>();
         let gate = stored.inspect_err(|_| {
-            let _ = table.fasten(&ids(&gone));
+            let _ = table.fasten(&gone);
         })?;
-        let _ = table.fasten(&ids(&built));
+        let _ = table.fasten(&built);
         self.refresh_copy(&def);
         self.put_in_place(&table, Some(&names), def, table.created_by)?;
         drop(gate);
         let children = children.iter();
         children.for_each(|child| self.refresh_copy(&child.def));
         Ok(gone)
-    }
-}
-
-impl TableDef {
-    /// Whether it has an index that `other` does not have.
-    fn has_other_indexes(&self, other: &TableDef) -> bool {
-        let mut ids = self.indexes.iter().map(|index| index.id);
-        ids.any(|id| other.indexes.iter().all(|other| other.id != id))
     }
 }

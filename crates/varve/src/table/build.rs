@@ -67,12 +67,7 @@ pub fn build_indexes(
     room: &SortRoom,
     watch: Watch<'_>,
 ) -> Result<()> {
-    // Acquire: pairs with the interrupter's store, as a waiter's load.
-    let is_set = |flag: &Arc<AtomicBool>| flag.load(Ordering::Acquire);
-    let going_on: GoingOn<'_> = &|| match watch.interrupt.is_some_and(is_set) {
-        false => Ok(()),
-        true => Err(Error::Interrupted),
-    };
+    let going_on = &|| check_interrupt(watch.interrupt);
     let sorters = sort_entries(table, indexes, room, going_on)?;
     let mut work: Vec<_> = indexes.iter().zip(sorters).collect();
     let mut done = Vec::new();
@@ -81,8 +76,8 @@ pub fn build_indexes(
         let mut pair = work.into_iter();
         let (first, second) = (pair.next().expect("it is not empty"), pair.next());
         thread::scope(|scope| {
-            let other =
-                second.map(|(index, sorter)| scope.spawn(move || load(index, sorter, &|| Ok(()))));
+            let load_second = |(index, sorter)| scope.spawn(move || load(index, sorter, going_on));
+            let other = second.map(load_second);
             done.push(load(first.0, first.1, going_on));
             done.extend(other.map(|other| other.join().expect("it does not panic")));
         });
@@ -103,6 +98,14 @@ pub fn build_indexes(
         }
     }
     Ok(())
+}
+
+fn check_interrupt(interrupt: Option<&Arc<AtomicBool>>) -> Result<()> {
+    // Acquire: pairs with the interrupter's store, as a waiter's load.
+    match interrupt.is_some_and(|flag| flag.load(Ordering::Acquire)) {
+        false => Ok(()),
+        true => Err(Error::Interrupted),
+    }
 }
 
 /// Scans the table.
@@ -212,12 +215,14 @@ fn load(
     // The last entry, and how long its own key is, which may not come again; 0 if it may.
     let (mut last, mut own_len) = (Vec::new(), 0);
     let mut n = 0usize;
-    while let Some((key, payload)) = entries.next()? {
-        let (record, has_null) = payload.split_at(ENTRY_LEN);
+    while let Some((key, payload)) = entries.next_record()? {
+        // A file of runs is read like any other.
+        let damaged = || index.damage_at(key, "a sorted entry", "something else");
+        let (record, has_null) = payload.split_at_checked(ENTRY_LEN).ok_or_else(damaged)?;
         if index.unique {
-            let entry = EntryRecord::decode(record).expect("it was made so");
-            let pk = entry.clustered_key(key).expect("it was made so");
-            let own = &key[..key.len() - pk.len()];
+            let entry = EntryRecord::decode(record);
+            let pk = entry.and_then(|entry| entry.clustered_key(key));
+            let own = &key[..key.len() - pk.ok_or_else(damaged)?.len()];
             if own_len > 0 && last[..own_len] == *own {
                 return Err(Refusal::Duplicate(last.split_off(own_len)));
             }

@@ -29,10 +29,10 @@ fn push_all(sorter: &mut Sorter, records: &[Record]) -> Result<()> {
 
 fn take_all(mut sorted: Sorted) -> Result<Vec<Record>> {
     let mut all = Vec::new();
-    while let Some((key, payload)) = sorted.next()? {
+    while let Some((key, payload)) = sorted.next_record()? {
         all.push((key.to_vec(), payload.to_vec()));
     }
-    assert!(sorted.next()?.is_none(), "the end stays the end");
+    assert!(sorted.next_record()?.is_none(), "the end stays the end");
     Ok(all)
 }
 
@@ -165,9 +165,9 @@ fn damage_stays_damage() {
     let mut byte = [0];
     file.read_at(&mut byte, last).unwrap();
     file.write_at(&[!byte[0]], last).unwrap();
-    while sorted.next().is_ok_and(|record| record.is_some()) {}
+    while sorted.next_record().is_ok_and(|record| record.is_some()) {}
     for _ in 0..3 {
-        let refused = sorted.next().map(drop).unwrap_err();
+        let refused = sorted.next_record().map(drop).unwrap_err();
         assert!(matches!(refused, Error::CorruptFile { .. }), "{refused}");
     }
 }

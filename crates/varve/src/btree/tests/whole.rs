@@ -4,6 +4,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::*;
+use crate::base::Error;
 use crate::btree::Loader;
 use crate::page::{max_key, max_record};
 
@@ -69,6 +70,24 @@ fn loaded_leaves_are_full() {
     let report = f.tree.check(&mut |_, _| Ok(())).unwrap();
     let share = report.leaf_bytes as f64 / (report.leaf_pages as f64 * 4096.0);
     assert!(share > 0.93, "{share}");
+}
+
+/// Damage is told, and nothing is given back, or filled, on its strength.
+#[test]
+fn a_page_that_a_tree_names_twice_is_damage() {
+    let f = Fixture::new(4096, 600);
+    load(&f.tree, &records(&mut StdRng::seed_from_u64(7), 100, 4096));
+    assert!(matches!(Loader::new(&f.tree), Err(Error::Corrupt { .. })));
+    let used = f.used_pages();
+    let mut mtr = Mtr::begin(&f.env, 4096).unwrap();
+    let root = mtr.exclusive(f.tree.page_id(f.tree.root)).unwrap();
+    let bytes = SlottedRef::new(mtr.bytes(root)).payload(0).to_vec();
+    let (slot, off, bytes) = (1, 0, &bytes[..]);
+    mtr.op(root, PageOp::PatchPayload { slot, off, bytes });
+    mtr.commit();
+    let refused = f.tree.give_back_some(|_| Ok(|_: &mut Mtr<'_>| {}));
+    assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
+    assert_eq!(f.used_pages(), used);
 }
 
 /// After each step the rest can be found; at the end all pages are free.

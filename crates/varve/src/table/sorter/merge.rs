@@ -169,8 +169,7 @@ impl Sorted {
     /// # Errors
     ///
     /// `CorruptFile`: what was written can't be read back.
-    #[allow(clippy::should_implement_trait)] // The record is borrowed.
-    pub fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+    pub fn next_record(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         if self.is_taken {
             self.sources[self.winner].advance()?;
             self.replay();
