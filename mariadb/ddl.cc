@@ -541,7 +541,7 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
   if (how != HA_ALTER_INPLACE_NOT_SUPPORTED && (alter->handler_flags & ALTER_CHANGE_CREATE_OPTION) &&
       check_options(ha_thd(), altered->s))
     return HA_ALTER_ERROR;
-  return how != HA_ALTER_INPLACE_NOT_SUPPORTED && adds_index(alter) ? HA_ALTER_INPLACE_NOCOPY_LOCK : how;
+  return how != HA_ALTER_INPLACE_NOT_SUPPORTED && adds_index(alter) ? HA_ALTER_INPLACE_NOCOPY_NO_LOCK : how;
 }
 
 // The greatest value in the AUTO_INCREMENT column; 0 if none moves the counter.
@@ -598,6 +598,10 @@ public:
     if (m_redefinition)
       varve_redefinition_abandon(m_redefinition);
   }
+  varve_redefinition *get() const
+  {
+    return m_redefinition;
+  }
   varve_redefinition *take()
   {
     varve_redefinition *const taken= m_redefinition;
@@ -625,7 +629,7 @@ static void tell_duplicate(void *altered, const char *index, const varve_value *
       print_keydup_error(form, &form->key_info[i], MYF(0));
 }
 
-// Builds the indexes that `altered` has and the table has not. Returns a handler code.
+// Begins to give the table the definition of `altered`. Returns a handler code.
 int ha_varve::prepare_redefinition(TABLE *altered, Alter_inplace_info *alter)
 {
   THD *thd= ha_thd();
@@ -638,27 +642,32 @@ int ha_varve::prepare_redefinition(TABLE *altered, Alter_inplace_info *alter)
   if (!definition.note_changes(altered, alter))
     return HA_ERR_INTERNAL_ERROR;
   varve_redefinition *prepared;
-  if (varve_code code= varve_redefinition_prepare(db, session->txn(), &definition.def, tell_duplicate,
-                                                  altered, &prepared))
+  if (varve_code code= varve_redefinition_prepare(db, session->txn(), &definition.def, &prepared))
     return report(thd, code);
   alter->handler_ctx= new Prepared(prepared);
   return 0;
 }
 
+// Nobody else is there now. While indexes are built others go on.
 bool ha_varve::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *alter)
 {
-  // Now rather than at the end: nobody else is there.
-  const int error= adds_index(alter) ? wait_for_others(ha_thd(), m_name) : 0;
-  if (error)
+  if (!adds_index(alter))
+    return handler::prepare_inplace_alter_table(altered, alter);
+  int error= wait_for_others(ha_thd(), m_name);
+  if (!error)
+    error= prepare_redefinition(altered, alter);
+  if (error && !ha_thd()->is_error())
     print_error(error, MYF(0));
-  return error || handler::prepare_inplace_alter_table(altered, alter);
+  return error;
 }
 
 bool ha_varve::inplace_alter_table(TABLE *altered, Alter_inplace_info *alter)
 {
-  if (!adds_index(alter))
+  if (!alter->handler_ctx)
     return false;
-  const int error= prepare_redefinition(altered, alter);
+  varve_redefinition *const prepared= static_cast<Prepared *>(alter->handler_ctx)->get();
+  const varve_code code= varve_redefinition_build(db, prepared, tell_duplicate, altered);
+  const int error= code ? report(ha_thd(), code) : 0;
   if (error && !ha_thd()->is_error())
     print_error(error, MYF(0));
   return error;
@@ -670,7 +679,8 @@ int ha_varve::redefine(TABLE *altered, Alter_inplace_info *alter)
     if (int error= prepare_redefinition(altered, alter))
       return error;
   close_table();
-  const varve_code code= varve_redefinition_commit(db, static_cast<Prepared *>(alter->handler_ctx)->take());
+  varve_redefinition *const prepared= static_cast<Prepared *>(alter->handler_ctx)->take();
+  const varve_code code= varve_redefinition_commit(db, prepared, tell_duplicate, altered);
   const int error= code ? report(ha_thd(), code) : 0;
   const int reopened= open_table();
   return error ? error : reopened;
@@ -687,7 +697,7 @@ bool ha_varve::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *al
   if (!commit || !(redefines(alter) || sets_counter(alter)))
     return handler::commit_inplace_alter_table(altered, alter, commit);
   THD *thd= ha_thd();
-  // Who builds indexes keeps others away already.
+  // Who builds indexes has waited before.
   int error= alter->handler_ctx ? 0 : wait_for_others(thd, m_name);
   if (!error)
     error= redefines(alter) ? redefine(altered, alter)

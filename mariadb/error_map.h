@@ -40,6 +40,7 @@ constexpr int handler_code(varve_code code)
   case VARVE_BAD_FOREIGN_KEY:    return HA_ERR_CANNOT_ADD_FOREIGN;
   case VARVE_CONSTRAINT_EXISTS:  return HA_ERR_FOUND_DUPP_KEY;
   case VARVE_FOREIGN_DUPLICATE_KEY: return HA_ERR_FOREIGN_DUPLICATE_KEY;
+  case VARVE_TOO_MANY_CHANGES:   return HA_ERR_GENERIC;
   }
   return HA_ERR_INTERNAL_ERROR;
 }
@@ -56,6 +57,7 @@ constexpr unsigned int own_words(varve_code code)
   case VARVE_UNSUPPORTED: return ER_NOT_SUPPORTED_YET;
   case VARVE_READ_ONLY:   return ER_OPEN_AS_READONLY;
   case VARVE_TABLE_IS_REFERENCED: return ER_ROW_IS_REFERENCED_2;
+  case VARVE_TOO_MANY_CHANGES: return ER_INNODB_ONLINE_LOG_TOO_BIG;
   case VARVE_CONSTRAINT_EXISTS: return ER_DUP_CONSTRAINT_NAME;
   case VARVE_IO:
   case VARVE_POISONED:

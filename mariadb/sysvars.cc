@@ -35,6 +35,7 @@ static unsigned long open_files;
 static unsigned long force_recovery;
 static unsigned long long lock_memory_size;
 static unsigned long long sort_buffer_size;
+static unsigned long long online_alter_log_max_size;
 static unsigned long purge_threads;
 static unsigned long purge_batch_size;
 static unsigned long purge_rseg_truncate_frequency;
@@ -290,6 +291,12 @@ static MYSQL_SYSVAR_ULONGLONG(sort_buffer_size, sort_buffer_size, PLUGIN_VAR_RQC
   "data directory.",
   nullptr, (update_setting<varve_db_set_sort_buffer, unsigned long long>), 32ULL << 20, 64ULL << 10,
   64ULL << 30, 0);
+
+static MYSQL_SYSVAR_ULONGLONG(online_alter_log_max_size, online_alter_log_max_size, PLUGIN_VAR_RQCMDARG,
+  "Memory for noting which rows are changed while an ALTER TABLE builds indexes, in bytes. If it is not enough, the "
+  "ALTER TABLE fails.",
+  nullptr, (update_setting<varve_db_set_online_log, unsigned long long>), 128ULL << 20, 64ULL << 10,
+  ~0ULL, 0);
 
 static varve_purge_options purge_options()
 {
@@ -587,6 +594,7 @@ struct st_mysql_sys_var *system_variables[]= {
   MYSQL_SYSVAR(read_ahead_threshold),
   MYSQL_SYSVAR(redo_log_capacity),
   MYSQL_SYSVAR(sort_buffer_size),
+  MYSQL_SYSVAR(online_alter_log_max_size),
   MYSQL_SYSVAR(truncate_undo),
   MYSQL_SYSVAR(undo_directory),
   MYSQL_SYSVAR(undo_log_truncate),
@@ -665,6 +673,7 @@ varve_options options_from_variables()
   options.force_recovery= uint8_t(force_recovery);
   options.lock_memory_bytes= lock_memory_size;
   options.sort_buffer_bytes= sort_buffer_size;
+  options.online_log_bytes= online_alter_log_max_size;
   options.purge= purge_options();
   options.history= history_options();
   options.create_if_missing= true;

@@ -1,7 +1,10 @@
-//! `bench ddl`: how long statements take that change a table's definition, or fill a table, while nobody else
-//! is there. The engines take turns in one server, and begin with tables that are made anew.
+//! `bench ddl`: how long statements take that change a table's definition, or fill a table, and for one of
+//! them what writers do meanwhile. The engines take turns in one server, and begin with tables that are made
+//! anew.
 
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -29,7 +32,7 @@ pub struct DdlArgs {
 }
 
 /// What is measured, one after the other, with the table `t`, whose rows come from the table `source`.
-const STATEMENTS: [(&str, &str); 11] = [
+const STATEMENTS: [(&str, &str); 12] = [
     ("INSERT … SELECT", "INSERT INTO t SELECT * FROM source"),
     ("ADD INDEX", "ALTER TABLE t ADD INDEX k (k)"),
     (
@@ -40,6 +43,7 @@ const STATEMENTS: [(&str, &str); 11] = [
         "DROP INDEX, three",
         "ALTER TABLE t DROP INDEX c, DROP INDEX u, DROP INDEX pad",
     ),
+    (WITH_WRITERS, "ALTER TABLE t ADD INDEX pad (pad(10), k)"),
     (
         "MODIFY, a longer VARCHAR",
         "ALTER TABLE t MODIFY note VARCHAR(50) NOT NULL",
@@ -61,7 +65,19 @@ const STATEMENTS: [(&str, &str); 11] = [
     ),
 ];
 
-type Seconds = [f64; STATEMENTS.len()];
+/// The statement beside which others change rows.
+const WITH_WRITERS: &str = "ADD INDEX, 4 writers";
+const WRITERS: u64 = 4;
+/// What they do without it is measured so long.
+const BEFORE: Duration = Duration::from_secs(3);
+
+/// Seconds of the statements, then the writers' statements each second before and beside `WITH_WRITERS`.
+type Figures = [f64; STATEMENTS.len() + 2];
+
+fn figure_names() -> impl Iterator<Item = &'static str> {
+    let writers = ["writers before it, 1/s", "writers beside it, 1/s"];
+    STATEMENTS.iter().map(|(what, _)| *what).chain(writers)
+}
 
 pub fn run(workspace: &Workspace, args: &DdlArgs) -> Result<()> {
     let benchmark = Benchmark::begin(workspace, "ddl", &args.common)?;
@@ -79,7 +95,7 @@ pub fn run(workspace: &Workspace, args: &DdlArgs) -> Result<()> {
     Ok(())
 }
 
-fn measure(database: &Sysbench<'_>) -> Result<Seconds> {
+fn measure(database: &Sysbench<'_>) -> Result<Figures> {
     let mut client = Client::connect(&database.socket)?;
     let (name, engine, rows) = (&database.database, database.engine.name(), database.rows);
     let columns = "id INT NOT NULL PRIMARY KEY, k INT NOT NULL, c CHAR(120) NOT NULL, \
@@ -98,11 +114,16 @@ fn measure(database: &Sysbench<'_>) -> Result<Seconds> {
     ] {
         client.query(sql)?;
     }
-    let mut seconds = [0.0; STATEMENTS.len()];
+    let mut figures = [0.0; STATEMENTS.len() + 2];
+    let (seconds, rates) = figures.split_at_mut(STATEMENTS.len());
     for (took, (what, sql)) in seconds.iter_mut().zip(STATEMENTS) {
-        let begun = Instant::now();
-        client.query(sql)?;
-        *took = begun.elapsed().as_secs_f64();
+        if what == WITH_WRITERS {
+            [*took, rates[0], rates[1]] = beside_writers(database, &mut client, sql)?;
+        } else {
+            let begun = Instant::now();
+            client.query(sql)?;
+            *took = begun.elapsed().as_secs_f64();
+        }
         let expected = match what {
             "TRUNCATE" => 0,
             _ => rows,
@@ -111,37 +132,85 @@ fn measure(database: &Sysbench<'_>) -> Result<Seconds> {
         ensure!(found == expected.to_string(), "{found} rows after {what}");
     }
     client.query(&format!("DROP DATABASE {name}"))?;
-    Ok(seconds)
+    Ok(figures)
 }
 
-fn print(runs: &Runs<Seconds>, args: &DdlArgs) {
+/// Seconds that a statement takes while others change rows, and how many statements they do each second
+/// before it, and beside it.
+fn beside_writers(database: &Sysbench<'_>, client: &mut Client, sql: &str) -> Result<[f64; 3]> {
+    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        let writer = |n| write_until(database, n, &stop, &done);
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|n| scope.spawn(move || writer(n)))
+            .collect();
+        thread::sleep(BEFORE / 3);
+        let (begun, first) = (Instant::now(), done.load(Ordering::Relaxed));
+        thread::sleep(BEFORE);
+        let (altered, second) = (Instant::now(), done.load(Ordering::Relaxed));
+        let result = client.query(sql);
+        let (seconds, last) = (altered.elapsed(), done.load(Ordering::Relaxed));
+        stop.store(true, Ordering::Relaxed);
+        for writer in writers {
+            writer.join().expect("it does not panic")?;
+        }
+        result?;
+        client.query("ALTER TABLE t DROP INDEX pad")?;
+        let before = (second - first) as f64 / (altered - begun).as_secs_f64();
+        let beside = (last - second) as f64 / seconds.as_secs_f64();
+        Ok([seconds.as_secs_f64(), before, beside])
+    })
+}
+
+fn write_until(
+    database: &Sysbench<'_>,
+    number: u64,
+    stop: &AtomicBool,
+    done: &AtomicU64,
+) -> Result<()> {
+    let mut client = Client::connect(&database.socket)?;
+    client.query(&format!("USE {}", database.database))?;
+    // Each has rows of its own: nobody waits for another one.
+    let own = database.rows / WRITERS;
+    let mut n = 0;
+    while !stop.load(Ordering::Relaxed) {
+        n = (n + 7919) % own.max(1);
+        let id = 1 + number * own + n;
+        client.query(&format!(
+            "UPDATE t SET k = k + 1, pad = MD5(k) WHERE id = {id}"
+        ))?;
+        done.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+fn print(runs: &Runs<Figures>, args: &DdlArgs) {
     let engines = &args.common.engines;
-    println!("{} rows, seconds", args.rows);
+    println!("{} rows, seconds, or statements each second", args.rows);
     let columns = engines.iter().map(|e| format!("{}:>20.2|", e.name()));
     let columns: String = columns.collect();
     let table = Table::new(&format!("statement:<28|{columns}ratio:>6"));
     table.print_head();
-    for (at, (what, _)) in STATEMENTS.into_iter().enumerate() {
+    for (at, what) in figure_names().enumerate() {
         let mut row = vec![Cell::from(what)];
         for n in 0..engines.len() {
             let Spread {
                 median,
                 least,
                 greatest,
-            } = Spread::of(&runs.figures(n, |seconds| seconds[at]));
+            } = Spread::of(&runs.figures(n, |figures| figures[at]));
             row.push(format!("{median:.2} ({least:.2}-{greatest:.2})").into());
         }
-        row.push(ratio_text(runs.ratio(|seconds| seconds[at])).into());
+        row.push(ratio_text(runs.ratio(|figures| figures[at])).into());
         table.print(row);
     }
 }
 
-fn to_json(runs: &Runs<Seconds>, args: &DdlArgs) -> Value {
+fn to_json(runs: &Runs<Figures>, args: &DdlArgs) -> Value {
     let engines = args.common.engines.iter().enumerate();
     let results = engines.map(|(n, engine)| {
-        let by_statement = STATEMENTS.iter().enumerate().map(|(at, (what, _))| {
-            let seconds = runs.figures(n, |seconds| seconds[at]);
-            json!({"statement": what, "seconds": seconds})
+        let by_statement = figure_names().enumerate().map(|(at, what)| {
+            json!({"statement": what, "figures": runs.figures(n, |figures| figures[at])})
         });
         json!({"engine": engine.name(), "results": by_statement.collect::<Vec<_>>()})
     });

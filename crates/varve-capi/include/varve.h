@@ -68,6 +68,8 @@ typedef enum varve_code {
   // A row of a child would get a key that another one has, if it followed its parent: see
   // varve_last_error_child and varve_last_error_child_index.
   VARVE_FOREIGN_DUPLICATE_KEY = 26,
+  // While an index was built, more rows were changed than may be noted.
+  VARVE_TOO_MANY_CHANGES = 27,
 } varve_code;
 
 // Whether a row is wanted, as far as its entry in a secondary index tells.
@@ -372,6 +374,8 @@ typedef struct varve_options {
   // After how many leaves in a row a scan reads those ahead that come next: 1 to 64; 0: it never does.
   uint32_t read_ahead_threshold;
   uint64_t sort_buffer_bytes;
+  // Memory that noting the rows which are changed while indexes are built may take: at least 64 KiB.
+  uint64_t online_log_bytes;
   // How changed pages are written.
   struct varve_flush_options flush;
   // Whether the buffer pool is filled after a restart as it was before.
@@ -789,6 +793,10 @@ enum varve_code varve_db_set_read_ahead_threshold(const struct varve_db *db, uin
 // Changes how much memory building indexes may take. VARVE_INVALID: less than 64 KiB, nothing was changed.
 enum varve_code varve_db_set_sort_buffer(const struct varve_db *db, uint64_t bytes);
 
+// Changes how much memory noting changed rows may take, for indexes that will be built. VARVE_INVALID: less
+// than 64 KiB, nothing was changed.
+enum varve_code varve_db_set_online_log(const struct varve_db *db, uint64_t bytes);
+
 // Changes how much redo there may be between the checkpoint and the newest change. More is there at once; to
 // less the way is taken while the checkpoint moves. VARVE_INVALID: less than 2 MiB; VARVE_NO_SPACE: no room
 // for the files. Then nothing was changed.
@@ -913,22 +921,31 @@ enum varve_code varve_db_notify_durable(const struct varve_db *db, varve_notify_
 enum varve_code varve_txn_lock_table(const struct varve_txn *txn, const struct varve_table *table, bool exclusive);
 
 // Prepares to give the table of this definition's name other names of columns and indexes, columns of bytes
-// or text greater lengths, more columns, another order of columns, and other indexes; no row is changed. All
-// else has to be as it is, or VARVE_UNSUPPORTED says what is not; foreign keys are not looked at. New
-// indexes are built, which, as all waiting, ends with VARVE_INTERRUPTED if `txn`, unless it is null, is
-// interrupted, and with VARVE_DUPLICATE_KEY after `duplicate` was called. As long as the result is there
-// nobody changes the table. A consistent view that is older than an index does not read it
-// (VARVE_DEFINITION_CHANGED).
+// or text greater lengths, more columns, another order of columns, and other indexes, once nobody uses it;
+// no row is changed. All else has to be as it is, or VARVE_UNSUPPORTED says what is not; foreign keys are
+// not looked at. If there are indexes to be built, others may use the table again then, until
+// varve_redefinition_commit. A consistent view that is older than an index does not read it
+// (VARVE_DEFINITION_CHANGED). Waits for locks as long as `txn` does, unless it is null, here and later; an
+// interrupt of `txn` ends all with VARVE_INTERRUPTED.
 enum varve_code varve_redefinition_prepare(const struct varve_db *db,
                                            const struct varve_txn *txn,
                                            const struct varve_table_def *def,
-                                           varve_duplicate_fn duplicate,
-                                           void *context,
                                            struct varve_redefinition **out);
 
-// Gives the table its new definition, durably. The caller sees to it that nobody uses the table; handles of
-// it must be opened again. `redefinition` is gone then, whatever the answer.
-enum varve_code varve_redefinition_commit(const struct varve_db *db, struct varve_redefinition *redefinition);
+// Builds the new indexes of a definition, while others use the table. VARVE_DUPLICATE_KEY comes after
+// `duplicate` was called; VARVE_TOO_MANY_CHANGES if more was changed meanwhile than there is room to note.
+// After an error it can only be abandoned.
+enum varve_code varve_redefinition_build(const struct varve_db *db,
+                                         struct varve_redefinition *redefinition,
+                                         varve_duplicate_fn duplicate,
+                                         void *context);
+
+// Gives the table its new definition, durably, once nobody uses it; handles of it must be opened again.
+// Fails as varve_redefinition_build does. `redefinition` is gone then, whatever the answer.
+enum varve_code varve_redefinition_commit(const struct varve_db *db,
+                                          struct varve_redefinition *redefinition,
+                                          varve_duplicate_fn duplicate,
+                                          void *context);
 
 // Leaves the table as it is.
 void varve_redefinition_abandon(struct varve_redefinition *redefinition);

@@ -160,6 +160,8 @@ pub struct varve_options {
     /// After how many leaves in a row a scan reads those ahead that come next: 1 to 64; 0: it never does.
     pub read_ahead_threshold: u32,
     pub sort_buffer_bytes: u64,
+    /// Memory that noting the rows which are changed while indexes are built may take: at least 64 KiB.
+    pub online_log_bytes: u64,
     /// How changed pages are written.
     pub flush: varve_flush_options,
     /// Whether the buffer pool is filled after a restart as it was before.
@@ -240,6 +242,7 @@ pub unsafe extern "C" fn varve_options_default(options: *mut varve_options) {
         use_native_aio: d.use_native_aio,
         read_ahead_threshold: d.read_ahead_threshold,
         sort_buffer_bytes: d.sort_buffer_bytes,
+        online_log_bytes: d.online_log_bytes,
         undo_tablespaces: d.undo_tablespaces,
         undo_directory: ptr::null(),
         undo_logs: d.undo_logs,
@@ -279,6 +282,7 @@ unsafe fn options(o: &varve_options) -> varve::Result<Options> {
         use_native_aio: o.use_native_aio,
         read_ahead_threshold: o.read_ahead_threshold,
         sort_buffer_bytes: o.sort_buffer_bytes,
+        online_log_bytes: o.online_log_bytes,
         undo_tablespaces: o.undo_tablespaces,
         undo_logs: o.undo_logs,
         open_files: o.open_files,
@@ -569,6 +573,18 @@ pub unsafe extern "C" fn varve_db_set_sort_buffer(db: *const varve_db, bytes: u6
     let db = unsafe { &*db };
     guard(&db.0, || {
         db.0.set_sort_buffer_bytes(bytes)?;
+        Ok(VARVE_OK)
+    })
+}
+
+/// Changes how much memory noting changed rows may take, for indexes that will be built. VARVE_INVALID: less
+/// than 64 KiB, nothing was changed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_db_set_online_log(db: *const varve_db, bytes: u64) -> varve_code {
+    // SAFETY: CAPI-2.
+    let db = unsafe { &*db };
+    guard(&db.0, || {
+        db.0.set_online_log_bytes(bytes)?;
         Ok(VARVE_OK)
     })
 }

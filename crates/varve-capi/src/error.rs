@@ -64,6 +64,8 @@ pub enum varve_code {
     /// A row of a child would get a key that another one has, if it followed its parent: see
     /// varve_last_error_child and varve_last_error_child_index.
     VARVE_FOREIGN_DUPLICATE_KEY = 26,
+    /// While an index was built, more rows were changed than may be noted.
+    VARVE_TOO_MANY_CHANGES = 27,
 }
 
 use varve_code::*;
@@ -95,6 +97,7 @@ impl From<&Error> for varve_code {
             Error::Unsupported { .. } => VARVE_UNSUPPORTED,
             Error::InUse { .. } => VARVE_IN_USE,
             Error::DefinitionChanged { .. } => VARVE_DEFINITION_CHANGED,
+            Error::TooManyChanges { .. } => VARVE_TOO_MANY_CHANGES,
         }
     }
 }

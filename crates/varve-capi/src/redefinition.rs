@@ -2,18 +2,22 @@
 
 use std::ffi::{CString, c_char, c_void};
 
-use varve::{PreparedRedefinition, RedefinitionWatch, RowRef};
+use varve::{PreparedRedefinition, RowRef};
 
 use crate::collation::text;
 use crate::database::varve_db;
 use crate::definition::{redefined_as, varve_table_def};
 use crate::error::guard;
 use crate::error::varve_code::{self, VARVE_OK};
-use crate::txn::varve_txn;
+use crate::txn::{varve_txn, waits_of};
 use crate::value::varve_value;
 
 /// A definition that a table is about to get.
-pub struct varve_redefinition(PreparedRedefinition);
+pub struct varve_redefinition {
+    prepared: PreparedRedefinition,
+    /// Of the table as it will be.
+    columns: usize,
+}
 
 /// Receives a row, with a value for each column of the table, that has the same values in the unique index of
 /// this name as another one.
@@ -21,19 +25,17 @@ pub type varve_duplicate_fn =
     unsafe extern "C" fn(context: *mut c_void, index: *const c_char, row: *const varve_value);
 
 /// Prepares to give the table of this definition's name other names of columns and indexes, columns of bytes
-/// or text greater lengths, more columns, another order of columns, and other indexes; no row is changed. All
-/// else has to be as it is, or VARVE_UNSUPPORTED says what is not; foreign keys are not looked at. New
-/// indexes are built, which, as all waiting, ends with VARVE_INTERRUPTED if `txn`, unless it is null, is
-/// interrupted, and with VARVE_DUPLICATE_KEY after `duplicate` was called. As long as the result is there
-/// nobody changes the table. A consistent view that is older than an index does not read it
-/// (VARVE_DEFINITION_CHANGED).
+/// or text greater lengths, more columns, another order of columns, and other indexes, once nobody uses it;
+/// no row is changed. All else has to be as it is, or VARVE_UNSUPPORTED says what is not; foreign keys are
+/// not looked at. If there are indexes to be built, others may use the table again then, until
+/// varve_redefinition_commit. A consistent view that is older than an index does not read it
+/// (VARVE_DEFINITION_CHANGED). Waits for locks as long as `txn` does, unless it is null, here and later; an
+/// interrupt of `txn` ends all with VARVE_INTERRUPTED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_redefinition_prepare(
     db: *const varve_db,
     txn: *const varve_txn,
     def: *const varve_table_def,
-    duplicate: varve_duplicate_fn,
-    context: *mut c_void,
     out: *mut *mut varve_redefinition,
 ) -> varve_code {
     // SAFETY: CAPI-2.
@@ -45,37 +47,69 @@ pub unsafe extern "C" fn varve_redefinition_prepare(
         // SAFETY: CAPI-2.
         let to = unsafe { redefined_as(def, table.def())? };
         drop(table);
-        let mut tell = |index: &str, row: &RowRef<'_>| {
-            let columns = to.columns.len();
-            let values: Vec<_> = (0..columns)
-                .map(|at| varve_value::of(row.get(at)))
-                .collect();
-            let name = CString::new(index).unwrap_or_default();
-            // SAFETY: CAPI-2; the values live until the call returns.
-            unsafe { duplicate(context, name.as_ptr(), values.as_ptr()) };
-        };
-        let watch = RedefinitionWatch {
-            interrupt: txn.map(|txn| &txn.interrupt),
-            duplicate: &mut tell,
-        };
-        let prepared = db.0.prepare_redefinition(&to, watch)?;
-        let handle = Box::into_raw(Box::new(varve_redefinition(prepared)));
+        // SAFETY: CAPI-2.
+        let waits = txn.map(|txn| unsafe { waits_of(txn) });
+        let waits = waits.unwrap_or_default();
+        let prepared = db.0.prepare_redefinition(&to, waits)?;
+        let handle = Box::into_raw(Box::new(varve_redefinition {
+            prepared,
+            columns: to.columns.len(),
+        }));
         // SAFETY: CAPI-2.
         unsafe { out.write(handle) };
         Ok(VARVE_OK)
     })
 }
 
-/// Gives the table its new definition, durably. The caller sees to it that nobody uses the table; handles of
-/// it must be opened again. `redefinition` is gone then, whatever the answer.
+/// Builds the new indexes of a definition, while others use the table. VARVE_DUPLICATE_KEY comes after
+/// `duplicate` was called; VARVE_TOO_MANY_CHANGES if more was changed meanwhile than there is room to note.
+/// After an error it can only be abandoned.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_redefinition_build(
+    db: *const varve_db,
+    redefinition: *mut varve_redefinition,
+    duplicate: varve_duplicate_fn,
+    context: *mut c_void,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (db, redefinition) = unsafe { (&*db, &mut *redefinition) };
+    let mut tell = teller(redefinition.columns, duplicate, context);
+    guard(&db.0, || {
+        redefinition.prepared.build(&mut tell).map(|()| VARVE_OK)
+    })
+}
+
+/// Gives the table its new definition, durably, once nobody uses it; handles of it must be opened again.
+/// Fails as varve_redefinition_build does. `redefinition` is gone then, whatever the answer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_redefinition_commit(
     db: *const varve_db,
     redefinition: *mut varve_redefinition,
+    duplicate: varve_duplicate_fn,
+    context: *mut c_void,
 ) -> varve_code {
     // SAFETY: CAPI-2; the box came from varve_redefinition_prepare.
-    let (db, prepared) = unsafe { (&*db, Box::from_raw(redefinition)) };
-    guard(&db.0, || prepared.0.commit().map(|()| VARVE_OK))
+    let (db, redefinition) = unsafe { (&*db, Box::from_raw(redefinition)) };
+    let mut tell = teller(redefinition.columns, duplicate, context);
+    guard(&db.0, || {
+        redefinition.prepared.commit(&mut tell).map(|()| VARVE_OK)
+    })
+}
+
+/// Hands rows of so many columns to the caller's function.
+fn teller(
+    columns: usize,
+    duplicate: varve_duplicate_fn,
+    context: *mut c_void,
+) -> impl FnMut(&str, &RowRef<'_>) {
+    move |index, row| {
+        let values: Vec<_> = (0..columns)
+            .map(|at| varve_value::of(row.get(at)))
+            .collect();
+        let name = CString::new(index).unwrap_or_default();
+        // SAFETY: CAPI-2; the values live until the call returns.
+        unsafe { duplicate(context, name.as_ptr(), values.as_ptr()) };
+    }
 }
 
 /// Leaves the table as it is.

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use varve::{
-    AutoIncLock, Database, Datum, Error, Isolation, OnDuplicate, Savepoint, Transaction,
-    ValueSource,
+    AutoIncLock, Database, Datum, Error, Isolation, OnDuplicate, RedefinitionWaits, Savepoint,
+    Transaction, ValueSource,
 };
 
 use crate::choice::{choice, chosen};
@@ -222,6 +222,18 @@ pub unsafe extern "C" fn varve_txn_close(txn: *mut varve_txn) {
         }
         Ok(VARVE_OK)
     });
+}
+
+/// How the session's transactions wait.
+///
+/// # Safety
+/// As of `state`.
+pub(crate) unsafe fn waits_of(txn: &varve_txn) -> RedefinitionWaits {
+    RedefinitionWaits {
+        interrupt: Some(txn.interrupt.clone()),
+        // SAFETY: the caller's promise.
+        lock_wait_timeout: unsafe { state(txn) }.lock_wait_timeout,
+    }
 }
 
 /// Begins a transaction. It costs next to nothing until it reads or writes.

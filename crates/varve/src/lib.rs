@@ -101,7 +101,7 @@ pub use base::{
 pub use catalog::{ForeignKey, IndexDef, IndexEstimate, ReferentialAction, SystemTime, TableDef};
 pub use db::{
     Database, FromValue, Metric, MetricKind, Options, PoolDumpOptions, PoolDumpStatus,
-    PreparedRedefinition, RedefinitionWatch, Reference, ReferencedParent, Row, Rows, Table,
+    PreparedRedefinition, RedefinitionWaits, Reference, ReferencedParent, Row, Rows, Table,
     UndoTablespace,
 };
 pub use ddl::{ConstraintPrefix, ForeignKeyChecks};

@@ -26,7 +26,8 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use varve::{
-    ColumnType, Database, ForeignKeyChecks, Isolation, LockMode, Options, Result, TableDef, Value,
+    ColumnType, Database, ForeignKeyChecks, Isolation, LockMode, Options, RedefinitionWaits,
+    Result, TableDef, Value,
 };
 
 fn options() -> Options {
@@ -109,7 +110,16 @@ impl Op {
                         .index("more_0", &[&fill, "id"])
                         .unique("more_1", &["id"]);
                 }
-                db.redefine_table(&def)
+                if !*there {
+                    return db.redefine_table(&def);
+                }
+                let waits = RedefinitionWaits::default();
+                let mut prepared = db.prepare_redefinition(&def, waits)?;
+                // Meanwhile rows are changed.
+                change_first(db, name, 1)?;
+                prepared.build(&mut |_, _| {})?;
+                change_first(db, name, 2)?;
+                prepared.commit(&mut |_, _| {})
             }
             Op::Truncate(name) => db.truncate_table(name),
             Op::Drop(name) => db.drop_table(name),
@@ -184,6 +194,26 @@ impl Op {
 /// The directory of files that are not in the data directory.
 fn elsewhere(db: &Database) -> PathBuf {
     db.dir().with_extension("elsewhere")
+}
+
+/// Changes the first row, if there is one, and makes a row that is taken back.
+fn change_first(db: &Database, name: &str, fill: u8) -> Result<()> {
+    if count(db, name)? == 0 {
+        return Ok(());
+    }
+    let table = db.table(name)?;
+    let columns = table.def().columns.len();
+    for (id, stays) in [(0, true), (1_000_000, false)] {
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        let mut values = vec![Value::Int(id), Value::Bytes(vec![fill; 20])];
+        values.resize(columns, Value::Null);
+        table.put(&mut trx, &values)?;
+        match stays {
+            true => trx.commit()?,
+            false => trx.rollback()?,
+        }
+    }
+    Ok(())
 }
 
 /// Rows of a table, whose ids must be 0, 1, 2 …

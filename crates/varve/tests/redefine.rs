@@ -3,15 +3,12 @@
 #[path = "support/small.rs"]
 mod small;
 
-use std::cell::Cell;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
 use varve::{
     ColumnType, Database, Error, HistoryOptions, Isolation, KeyMatch, LockMode, Options,
-    RedefinitionWatch, Table, TableDef, Transaction, Value,
+    RedefinitionWaits, RowRef, Table, TableDef, Transaction, Value,
 };
 
 /// Names of columns and indexes change, and what columns of bytes and text take, and no row does. What would
@@ -318,19 +315,21 @@ fn rows_with_the_same_values_are_refused() {
             .unwrap();
     }
     trx.commit().unwrap();
-    let shown = Cell::new(None);
+    let mut shown = None;
     let def = numbers().index("by_n", &["n"]).unique("only_n", &["n"]);
-    let watch = RedefinitionWatch {
-        interrupt: None,
-        duplicate: &mut |index, row| shown.set(Some((index.to_string(), row.value(1).unwrap()))),
-    };
     drop(table);
-    let refused = db.prepare_redefinition(&def, watch).err().unwrap();
+    let prepared = db.prepare_redefinition(&def, RedefinitionWaits::default());
+    let mut prepared = prepared.unwrap();
+    let mut tell = |index: &str, row: &RowRef<'_>| {
+        shown = Some((index.to_string(), row.value(1).unwrap()));
+    };
+    let refused = prepared.build(&mut tell).unwrap_err();
+    drop(prepared);
     assert!(
         matches!(&refused, Error::DuplicateKey { index } if index == "only_n"),
         "{refused}"
     );
-    let (index, value) = shown.take().unwrap();
+    let (index, value) = shown.unwrap();
     assert_eq!(index, "only_n");
     assert!(matches!(value, Value::Int(1..)), "{value:?}");
     is_sound(&db);
@@ -340,78 +339,18 @@ fn rows_with_the_same_values_are_refused() {
     is_sound(&db);
 }
 
-/// Building ends when it is told to; a key that is too long for an index is refused by its name.
+/// A key that is too long for an index is refused by its name.
 #[test]
 fn what_ends_a_build_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());
     drop(filled(&db));
-    let interrupt = Arc::new(AtomicBool::new(true));
-    let watch = RedefinitionWatch {
-        interrupt: Some(&interrupt),
-        duplicate: &mut |_, _| {},
-    };
-    let refused = db
-        .prepare_redefinition(&with_more(&numbers()), watch)
-        .err()
-        .unwrap();
-    assert!(matches!(refused, Error::Interrupted), "{refused}");
-    is_sound(&db);
     let refused = db
         .redefine_table(&numbers().index("whole", &["long"]))
         .unwrap_err();
     assert!(refused.to_string().contains("whole"), "{refused}");
     is_sound(&db);
     assert!(!left_by_sorting(dir.path()));
-}
-
-/// While indexes are built the table is read, and changes wait; what is prepared may be given up.
-#[test]
-fn a_table_is_read_while_indexes_are_built() {
-    let dir = tempfile::tempdir().unwrap();
-    let db = open(dir.path());
-    let table = filled(&db);
-    let watch = || RedefinitionWatch {
-        interrupt: None,
-        duplicate: Box::leak(Box::new(|_: &str, _: &varve::RowRef<'_>| {})),
-    };
-    let prepared = db
-        .prepare_redefinition(&with_more(&numbers()), watch())
-        .unwrap();
-    let mut reader = db.begin(Isolation::RepeatableRead);
-    assert_eq!(
-        ids(&mut reader, &table, "by_text").unwrap().len(),
-        ROWS as usize
-    );
-    reader.commit().unwrap();
-    let mut writer = db.begin(Isolation::RepeatableRead);
-    writer.set_lock_wait_timeout(Duration::from_millis(50));
-    let refused = table.insert(&mut writer, &row(ROWS + 5000)).unwrap_err();
-    assert!(matches!(refused, Error::LockWaitTimeout), "{refused}");
-    writer.rollback().unwrap();
-    let mut checker = db.begin(Isolation::RepeatableRead);
-    checker.set_lock_wait_timeout(Duration::from_millis(50));
-    let refused = checker.check_table(&table).unwrap_err();
-    assert!(matches!(refused, Error::LockWaitTimeout), "{refused}");
-    drop((checker, prepared));
-    is_sound(&db);
-    let mut writer = db.begin(Isolation::RepeatableRead);
-    table.insert(&mut writer, &row(ROWS + 5000)).unwrap();
-    // It waits for who has changes.
-    thread::scope(|scope| {
-        let added = scope.spawn(|| db.redefine_table(&with_more(&numbers())));
-        thread::sleep(Duration::from_millis(50));
-        assert!(!added.is_finished());
-        writer.commit().unwrap();
-        added.join().unwrap().unwrap();
-    });
-    is_sound(&db);
-    let table = db.table("a/t").unwrap();
-    let mut reader = db.begin(Isolation::RepeatableRead);
-    assert_eq!(
-        ids(&mut reader, &table, "by_n").unwrap().len(),
-        ROWS as usize + 1
-    );
 }
 
 /// LOOSE-1: what a crash leaves of indexes that were being built is given back when the table is opened.
@@ -426,13 +365,10 @@ fn a_crash_in_a_build_leaves_no_pages() {
     db.redefine_table(&numbers()).unwrap();
     let before = used(&db);
     assert!(with_indexes > before + (1 << 16));
-    let watch = RedefinitionWatch {
-        interrupt: None,
-        duplicate: &mut |_, _| {},
-    };
-    let prepared = db
-        .prepare_redefinition(&with_more(&numbers()), watch)
+    let mut prepared = db
+        .prepare_redefinition(&with_more(&numbers()), RedefinitionWaits::default())
         .unwrap();
+    prepared.build(&mut |_, _| {}).unwrap();
     assert_eq!(used(&db), with_indexes);
     // The log is durable up to here.
     db.create_table(&TableDef::new("a/u").column("id", ColumnType::i64()))
@@ -657,6 +593,48 @@ fn columns_are_added_and_moved() {
     });
     summary.unwrap();
     assert_eq!(rows, ROWS);
+}
+
+/// An update of an older row to the values that it has is none; one that changes anything is.
+#[test]
+fn older_rows_are_told_from_changed_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = filled(&db);
+    let def = with_columns(table.def());
+    drop(table);
+    db.redefine_table(&def).unwrap();
+    let table = db.table("a/t").unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let mut cursor = table.cursor(0).unwrap();
+    for id in [1i64, 500] {
+        let key = id.to_le_bytes();
+        let found = cursor.seek(
+            &mut trx,
+            &[Some(&key)],
+            KeyMatch::Exact,
+            LockMode::Exclusive,
+        );
+        assert!(found.unwrap());
+        let same: Vec<_> = {
+            let row = cursor.row().unwrap();
+            row.iter().map(|value| value.map(Vec::from)).collect()
+        };
+        let datums: Vec<_> = same.iter().map(Option::as_deref).collect();
+        assert!(!trx.update(&table, &cursor, &datums).unwrap(), "row {id}");
+        for (n, column) in def.columns.iter().enumerate() {
+            let mut other = same.clone();
+            match &mut other[n] {
+                Some(value) if column.name != "id" && !value.is_empty() => value[0] ^= 1,
+                _ => continue,
+            }
+            let datums: Vec<_> = other.iter().map(Option::as_deref).collect();
+            let before = trx.savepoint();
+            let changed = trx.update(&table, &cursor, &datums).unwrap();
+            assert!(changed, "{} of row {id}", column.name);
+            trx.rollback_to(before).unwrap();
+        }
+    }
 }
 
 /// What would change rows is refused by name.

@@ -200,13 +200,17 @@ impl Session<'_, '_> {
         let mut prepared = null_mut();
         // SAFETY: what is prepared is there until one of the calls.
         unsafe {
-            let code =
-                varve_redefinition_prepare(self.db, txn, def, see, null_mut(), &mut prepared);
+            let code = varve_redefinition_prepare(self.db, txn, def, &mut prepared);
             if ok(code) != VARVE_OK {
                 return;
             }
-            match self.input.bool() {
-                true => _ = ok(varve_redefinition_commit(self.db, prepared)),
+            let (db, nothing) = (self.db, null_mut());
+            let is_built = match self.input.bool() {
+                true => ok(varve_redefinition_build(db, prepared, see, nothing)) == VARVE_OK,
+                false => true,
+            };
+            match is_built && self.input.bool() {
+                true => _ = ok(varve_redefinition_commit(db, prepared, see, nothing)),
                 false => varve_redefinition_abandon(prepared),
             }
         }

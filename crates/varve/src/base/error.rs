@@ -78,6 +78,8 @@ pub enum Error {
     Unsupported { what: String },
     /// Another process has this data directory open.
     InUse { path: PathBuf },
+    /// While this index was built, more of its table's rows were changed than there is room to note.
+    TooManyChanges { index: String, limit: usize },
     /// The table's definition is newer than this transaction's read view.
     DefinitionChanged { table: String },
 }
@@ -281,6 +283,10 @@ impl fmt::Display for Error {
                     path.display()
                 )
             }
+            Error::TooManyChanges { index, limit } => write!(
+                f,
+                "creating index {index} needs more than {limit} bytes to note which rows are changed meanwhile (online_alter_log_max_size); try again, or allow more"
+            ),
             Error::DefinitionChanged { table } => {
                 write!(
                     f,

@@ -11,6 +11,7 @@ use crate::base::{
     Error, IndexId, PageId, PageNo, ReferenceError, Result, SYSTEM_SPACE, SpaceId, TableId, TrxId,
 };
 use crate::btree::{Seek, Tree};
+use crate::catalog::followed::FollowedChanges;
 use crate::catalog::links::Links;
 use crate::catalog::{ChangeTime, ChildColumns, IndexDef, RowRecord, TableDef, TemporaryPages};
 use crate::mtr::{Mtr, MtrEnv};
@@ -141,6 +142,7 @@ pub struct OpenTable {
     /// When somebody asked for the table last, by the clock of `Tables`. Relaxed: see there.
     last_use: AtomicU64,
     pub changed: ChangeTime,
+    pub followed: FollowedChanges,
 }
 
 impl OpenTable {
@@ -226,6 +228,7 @@ impl OpenTable {
             auto_inc_gate: RwLock::new(()),
             last_use: AtomicU64::new(0),
             changed: ChangeTime::default(),
+            followed: FollowedChanges::default(),
             def,
         };
         table.load_counters()?;

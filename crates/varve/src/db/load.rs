@@ -260,6 +260,7 @@ impl Loader<'_> {
             dictionary: Arc::new(dictionary),
             next_temporary: AtomicU64::new(FIRST_TEMPORARY_ID),
             sort_buffer: AtomicU64::new(self.options.sort_buffer_bytes),
+            online_log: AtomicU64::new(self.options.online_log_bytes),
         };
         self.raise_ids(&mut reader(), &ddl.dictionary)?;
         if !is_only_looked_at {

@@ -48,7 +48,7 @@ use open::OpenPurpose;
 pub use options::Options;
 use pool_warmth::PoolWarmth;
 pub use pool_warmth::{PoolDumpOptions, PoolDumpStatus};
-pub use redefine::{PreparedRedefinition, RedefinitionWatch};
+pub use redefine::{PreparedRedefinition, RedefinitionWaits};
 pub use typed::{FromValue, Row, Rows};
 pub(crate) use undo_directory::recorded as recorded_undo_directory;
 pub use undo_tablespaces::UndoTablespace;

@@ -17,7 +17,7 @@ use crate::undo::{MAX_UNDO_LOGS, MAX_UNDO_SPACES};
 
 const LEAST_OPEN_FILES: u32 = 10;
 const MAX_READ_AHEAD_THRESHOLD: u32 = 64;
-const MIN_SORT_BUFFER: u64 = 64 << 10;
+const MIN_BUILD_BYTES: u64 = 64 << 10;
 /// Levels of `Options::force_recovery`: damage that recovery meets is passed over; nothing is purged; nothing
 /// is rolled back; nothing is written, and nothing looked at that nobody asks for; undo is not looked at;
 /// redo is not looked at.
@@ -64,6 +64,9 @@ pub struct Options {
     /// Bytes of memory that building the indexes of one `redefine_table` may take; what does not fit goes
     /// into a file. At least 64 KiB.
     pub sort_buffer_bytes: u64,
+    /// Bytes of memory that noting the rows which are changed meanwhile may take; if it is not enough,
+    /// building the indexes fails. At least 64 KiB.
+    pub online_log_bytes: u64,
     /// How changed pages are written.
     pub flush: FlushOptions,
     /// Whether the buffer pool is filled after a restart as it was before.
@@ -155,6 +158,7 @@ impl Default for Options {
             use_native_aio: true,
             read_ahead_threshold: READ_AHEAD_THRESHOLD,
             sort_buffer_bytes: 32 << 20,
+            online_log_bytes: 128 << 20,
             flush: FlushOptions::default(),
             pool_dump: PoolDumpOptions::default(),
             open_files: 512,
@@ -203,7 +207,8 @@ impl Options {
         }
         validate_undo_logs(self.undo_logs)?;
         validate_read_ahead_threshold(self.read_ahead_threshold)?;
-        validate_sort_buffer_bytes(self.sort_buffer_bytes)?;
+        validate_build_bytes("sort_buffer_bytes", self.sort_buffer_bytes)?;
+        validate_build_bytes("online_log_bytes", self.online_log_bytes)?;
         if self.open_files < LEAST_OPEN_FILES {
             return Err(Error::invalid(format!(
                 "open_files {} is below {LEAST_OPEN_FILES}",
@@ -318,11 +323,11 @@ impl Options {
     }
 }
 
-pub(super) fn validate_sort_buffer_bytes(bytes: u64) -> Result<()> {
+pub(super) fn validate_build_bytes(option: &str, bytes: u64) -> Result<()> {
     match bytes {
-        MIN_SORT_BUFFER.. => Ok(()),
+        MIN_BUILD_BYTES.. => Ok(()),
         _ => {
-            let what = format!("sort_buffer_bytes {bytes} is below {MIN_SORT_BUFFER}");
+            let what = format!("{option} {bytes} is below {MIN_BUILD_BYTES}");
             Err(Error::invalid(what))
         }
     }

@@ -2,30 +2,30 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use crate::base::Result;
 use crate::catalog::TableDef;
 use crate::ddl::Redefinition;
 use crate::row::RowRef;
-use crate::table::Watch;
+use crate::txn::Isolation;
 
 use super::{Database, DatabaseInner};
 
-/// A definition that a table is about to get, with its new indexes built. As long as it is there nobody
-/// changes the table, but all may read it. Dropped, it leaves the table as it was.
+/// A definition that a table is about to get. Dropped, it leaves the table as it was. As long as it is there
+/// no other definition can be prepared, and if it has new indexes, `Transaction::check_table` waits, too.
 pub struct PreparedRedefinition {
     inner: Arc<DatabaseInner>,
     prepared: Option<Redefinition>,
 }
 
-/// Who watches while a definition is prepared.
-pub struct RedefinitionWatch<'a> {
-    /// When it is set, after which `Database::wake_interrupted` ends waits for locks, also those at the end,
-    /// the error is `Interrupted`.
-    pub interrupt: Option<&'a Arc<AtomicBool>>,
-    /// Is shown a row whose values in the unique index of this name another row has, too. The error
-    /// `DuplicateKey` follows.
-    pub duplicate: &'a mut dyn FnMut(&str, &RowRef<'_>),
+/// How a redefinition waits for locks.
+#[derive(Clone, Debug, Default)]
+pub struct RedefinitionWaits {
+    /// When it is set, after which `Database::wake_interrupted` ends waits, the error is `Interrupted`.
+    pub interrupt: Option<Arc<AtomicBool>>,
+    /// `None`: as long as a transaction does for which nobody says it.
+    pub lock_wait_timeout: Option<Duration>,
 }
 
 impl Database {
@@ -37,37 +37,39 @@ impl Database {
     /// not have are dropped. All else has to be as it is, or the error is `Unsupported` and says what is not;
     /// foreign keys are not looked at. Handles on the table have to be opened again.
     ///
-    /// New indexes are built once no transaction has changes in the table, and nobody makes any until they
-    /// are; at the end no transaction may use the table. A consistent view that is older than an index does
+    /// It begins once no transaction uses the table. While new indexes are built others may read and change
+    /// it; at the end no transaction may use it, again. A consistent view that is older than an index does
     /// not read it: the error is `DefinitionChanged`.
     ///
     /// # Errors
     ///
     /// `DuplicateKey` if rows have the same values in a unique index; `TooLarge` for a row that is too long
-    /// for an index; `NoSpace`. The table is as it was then.
+    /// for an index; `TooManyChanges` (`Options::online_log_bytes`); `NoSpace`. The table is as it was then.
     pub fn redefine_table(&self, to: &TableDef) -> Result<()> {
-        let watch = RedefinitionWatch {
-            interrupt: None,
-            duplicate: &mut |_, _| {},
-        };
-        self.prepare_redefinition(to, watch)?.commit()
+        let tell = &mut |_: &str, _: &RowRef<'_>| {};
+        self.prepare_redefinition(to, RedefinitionWaits::default())?
+            .commit(tell)
     }
 
-    /// The first step of `redefine_table`, in which indexes are built.
+    /// The first step of `redefine_table`: it begins, and if there are indexes to be built, others go on.
+    /// `waits` is about all steps.
     pub fn prepare_redefinition(
         &self,
         to: &TableDef,
-        watch: RedefinitionWatch<'_>,
+        waits: RedefinitionWaits,
     ) -> Result<PreparedRedefinition> {
-        let RedefinitionWatch {
+        let RedefinitionWaits {
             interrupt,
-            duplicate,
-        } = watch;
-        let watch = Watch {
-            interrupt,
-            duplicate,
-        };
-        let prepared = self.inner.ddl.prepare_redefinition(to, watch)?;
+            lock_wait_timeout,
+        } = waits;
+        let mut trx = self.begin(Isolation::RepeatableRead);
+        interrupt
+            .into_iter()
+            .for_each(|flag| trx.set_interrupt(flag));
+        lock_wait_timeout
+            .into_iter()
+            .for_each(|timeout| trx.set_lock_wait_timeout(timeout));
+        let prepared = self.inner.ddl.prepare_redefinition(to, trx)?;
         Ok(PreparedRedefinition {
             inner: self.inner.clone(),
             prepared: Some(prepared),
@@ -80,17 +82,38 @@ impl Database {
     ///
     /// `Invalid`: less than 64 KiB.
     pub fn set_sort_buffer_bytes(&self, bytes: u64) -> Result<()> {
-        super::options::validate_sort_buffer_bytes(bytes)?;
+        super::options::validate_build_bytes("sort_buffer_bytes", bytes)?;
         self.inner.ddl.set_sort_buffer(bytes);
+        Ok(())
+    }
+
+    /// Changes how much memory noting changed rows may take (`Options::online_log_bytes`), for indexes that
+    /// will be built.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`: less than 64 KiB.
+    pub fn set_online_log_bytes(&self, bytes: u64) -> Result<()> {
+        super::options::validate_build_bytes("online_log_bytes", bytes)?;
+        self.inner.ddl.set_online_log(bytes);
         Ok(())
     }
 }
 
 impl PreparedRedefinition {
-    /// The table gets its new definition, durably, once nobody uses it.
-    pub fn commit(mut self) -> Result<()> {
+    /// Builds the new indexes, while others use the table; may be called again, when they have changed it.
+    /// `tell` is shown a row whose values in the unique index of this name another row has, too: the error
+    /// `DuplicateKey` follows. After an error there is nothing to do but to drop it.
+    pub fn build(&mut self, tell: &mut dyn FnMut(&str, &RowRef<'_>)) -> Result<()> {
+        let prepared = self.prepared.as_mut().expect("it is there until the end");
+        self.inner.ddl.build(prepared, tell)
+    }
+
+    /// The table gets its new definition, durably, once nobody uses it. Does what `build` does, and if that
+    /// was called, has less to do while nobody uses the table.
+    pub fn commit(mut self, tell: &mut dyn FnMut(&str, &RowRef<'_>)) -> Result<()> {
         let prepared = self.prepared.take().expect("it is there until the end");
-        self.inner.ddl.commit_redefinition(prepared)
+        self.inner.ddl.commit_redefinition(prepared, tell)
     }
 }
 

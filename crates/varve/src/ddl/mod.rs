@@ -86,6 +86,8 @@ pub struct Ddl {
     pub next_temporary: AtomicU64,
     /// See `set_sort_buffer`.
     pub sort_buffer: AtomicU64,
+    /// See `set_online_log`.
+    pub online_log: AtomicU64,
 }
 
 /// The file of the table `schema/table`, relative to the data directory.

@@ -1,13 +1,15 @@
 //! ALTER TABLE without copying rows: other names of columns and indexes, columns that take more, new columns,
 //! another order of columns, indexes that come and go.
 //!
-//! It has two steps, so that a table is kept from its readers for a moment only:
+//! It has three steps, so that others are kept from the table for moments only:
 //!
-//! 1. Under a lock that keeps writers away, and one that keeps away who counts on that nothing changes then
-//!    (CHECK TABLE, others like this), trees are made for new indexes (LOOSE-1) and filled
-//!    (`table/build.rs`).
-//! 2. Under the exclusive lock the new definition is committed. From then on the new trees are indexes, and
-//!    those of dropped indexes are given back, a few hundred pages at a time. Nobody has to wait for that.
+//! 1. Under the exclusive lock trees are made for new indexes (LOOSE-1), and from then on changes of rows are
+//!    noted. Then the lock becomes an intention, which keeps away other DDL, and who counts on that nothing
+//!    changes (CHECK TABLE).
+//! 2. The trees are filled (`table/build.rs`), and catch up with the changes (`table/catch_up.rs`).
+//! 3. Under the exclusive lock they catch up with the last ones, and the new definition is committed. From
+//!    then on the new trees are indexes, and those of dropped indexes are given back, a few hundred pages at
+//!    a time. Nobody has to wait for that.
 //!
 //! Columns are renamed also in the definitions of the children by foreign keys.
 
@@ -17,7 +19,7 @@ use std::sync::atomic::Ordering;
 use crate::base::{Error, IndexId, PageId, PageNo, Result};
 use crate::catalog::{ColumnNames, LooseTree, OpenTable, TableDef};
 use crate::lock::TableMode;
-use crate::table::{SortRoom, Watch, build_indexes};
+use crate::table::{Build, SortRoom, TellDuplicate};
 use crate::txn::Transaction;
 
 use super::foreign::check_children;
@@ -31,6 +33,8 @@ pub struct Redefinition {
     def: TableDef,
     /// Of its new indexes.
     built: Vec<LooseTree>,
+    /// Fills them.
+    build: Option<Build>,
 }
 
 impl Ddl {
@@ -50,34 +54,29 @@ impl Ddl {
         }
         let def = table.definition().redefined(&named)?;
         let names = ColumnNames::new(&table.def, &def);
-        self.commit_redefinition(Redefinition {
+        let prepared = Redefinition {
             trx,
             table,
             names,
             def,
             built: Vec::new(),
-        })
+            build: None,
+        };
+        self.commit_redefinition(prepared, &mut |_, _| {})
     }
 
-    /// Prepares to give the table of this definition's name what `TableDef::redefined` takes of it. New
-    /// indexes are built, once nobody changes the table any more, and until the end nobody does.
-    pub fn prepare_redefinition(&self, to: &TableDef, watch: Watch<'_>) -> Result<Redefinition> {
+    /// Prepares to give the table of this definition's name what `TableDef::redefined` takes of it, once
+    /// nobody uses it. If indexes are to be built, others may go on then, until the end. `trx` is a new
+    /// transaction.
+    pub fn prepare_redefinition(
+        &self,
+        to: &TableDef,
+        mut trx: Transaction,
+    ) -> Result<Redefinition> {
         self.core.check_writable()?;
         let table = self.core.tables.get(&to.name)?;
-        let mut trx = self.begin();
-        if let Some(interrupt) = watch.interrupt {
-            trx.set_interrupt(interrupt.clone());
-        }
-        // Without anything to build the lock is waited for once.
-        let planned = table.definition().redefined(to)?;
-        match planned.indexes_beyond(&table.def).next() {
-            Some(_) => {
-                trx.use_table(&table, TableMode::Shared)?;
-                // The mode that goes with those of readers, and not with Shared.
-                trx.use_table(&table, TableMode::AutoInc)?;
-            }
-            None => trx.use_table(&table, TableMode::Exclusive)?,
-        }
+        table.definition().redefined(to)?;
+        trx.use_table(&table, TableMode::Exclusive)?;
         // It is kept from other DDL now.
         let def = table.definition().redefined(to)?;
         self.check_row_fits(&def)?;
@@ -87,8 +86,9 @@ impl Ddl {
             table,
             def,
             built: Vec::new(),
+            build: None,
         };
-        match self.build(&mut prepared, watch) {
+        match self.begin_build(&mut prepared) {
             Ok(()) => Ok(prepared),
             Err(e) => {
                 self.abandon_redefinition(prepared);
@@ -97,16 +97,19 @@ impl Ddl {
         }
     }
 
-    fn build(&self, prepared: &mut Redefinition, watch: Watch<'_>) -> Result<()> {
+    /// Makes the trees of new indexes, and lets others use the table.
+    fn begin_build(&self, prepared: &mut Redefinition) -> Result<()> {
         let Redefinition {
-            table, def, built, ..
+            trx,
+            table,
+            def,
+            built,
+            build,
+            ..
         } = prepared;
-        if table.is_temporary() {
-            // Refused at the end if it changes anything.
-            return Ok(());
-        }
         let new: Vec<usize> = def.indexes_beyond(&table.def).map(|(n, _)| n).collect();
-        if new.is_empty() {
+        // What changes a temporary table is refused at the end.
+        if new.is_empty() || table.is_temporary() {
             return Ok(());
         }
         let (_, first, _) = self.control.draw_ids(new.len() as u64)?;
@@ -123,7 +126,18 @@ impl Ddl {
             dir: self.spaces.dir().into(),
             memory: self.sort_buffer.load(Ordering::Relaxed) as usize,
         };
-        build_indexes(table, &indexes, &room, watch)
+        let most_notes = self.online_log.load(Ordering::Relaxed) as usize;
+        *build = Some(Build::begin(trx, table, indexes, room, most_notes));
+        trx.weaken_table(table);
+        Ok(())
+    }
+
+    /// Builds new indexes while others use the table. May be called again, and is left out if there are none.
+    pub fn build(&self, prepared: &mut Redefinition, tell: TellDuplicate<'_>) -> Result<()> {
+        match &mut prepared.build {
+            Some(build) => build.advance(tell),
+            None => Ok(()),
+        }
     }
 
     /// Bytes of memory that building the indexes of one statement may take.
@@ -132,10 +146,21 @@ impl Ddl {
         self.sort_buffer.store(bytes, Ordering::Relaxed);
     }
 
+    /// Bytes that noting which rows are changed may take while the indexes of one statement are built.
+    pub fn set_online_log(&self, bytes: u64) {
+        // Relaxed: it stands for itself.
+        self.online_log.store(bytes, Ordering::Relaxed);
+    }
+
     /// Gives the table its new definition, once nobody uses it.
-    pub fn commit_redefinition(&self, prepared: Redefinition) -> Result<()> {
+    pub fn commit_redefinition(
+        &self,
+        mut prepared: Redefinition,
+        tell: TellDuplicate<'_>,
+    ) -> Result<()> {
         let (table, built) = (prepared.table.clone(), prepared.built.clone());
-        let gone = match self.put_definition(prepared) {
+        let finished = self.finish_build(&mut prepared, tell);
+        let gone = match finished.and_then(|()| self.put_definition(prepared)) {
             Ok(gone) => gone,
             Err(e) => {
                 self.give_back(&table, &built);
@@ -148,12 +173,31 @@ impl Ddl {
         Ok(())
     }
 
+    /// Locks the table, and brings its new indexes up to date.
+    fn finish_build(&self, prepared: &mut Redefinition, tell: TellDuplicate<'_>) -> Result<()> {
+        let Redefinition {
+            trx, table, build, ..
+        } = prepared;
+        if let Some(build) = build {
+            build.advance(tell)?;
+        }
+        trx.use_table(table, TableMode::Exclusive)?;
+        match build.take() {
+            Some(mut build) => build.finish(tell),
+            None => Ok(()),
+        }
+    }
+
     /// The table stays as it is.
     pub fn abandon_redefinition(&self, prepared: Redefinition) {
         let Redefinition {
-            trx, table, built, ..
+            trx,
+            table,
+            built,
+            build,
+            ..
         } = prepared;
-        drop(trx);
+        drop((build, trx));
         self.give_back(&table, &built);
     }
 
@@ -193,8 +237,8 @@ impl Ddl {
             names,
             mut def,
             built,
+            build: _,
         } = prepared;
-        trx.use_table(&table, TableMode::Exclusive)?;
         let _serial = self.core.tables.serialize_ddl();
         // Parents may have got other names since it was prepared.
         let before = table.definition();

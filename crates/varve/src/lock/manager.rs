@@ -327,6 +327,23 @@ impl LockManager {
         true
     }
 
+    /// Turns the exclusive lock on a table into an intention to change it, with nobody in between. False if
+    /// the owner has none.
+    pub fn weaken_table(&self, locks: &TrxLocks, table: TableId) -> bool {
+        let Some((at, mut shard)) = self.inner.find(Target::Table(table)) else {
+            return false;
+        };
+        let mut wakes = Wakes::new();
+        let is_weaker = shard.queue_mut(at.slot).weaken(locks.owner.key, &mut wakes);
+        drop(shard);
+        if is_weaker {
+            // LOCK-3: it stays in the queue, where who wants the table for itself finds it.
+            self.inner.strong_of(table).fetch_sub(1, Ordering::SeqCst);
+        }
+        wake_all(wakes);
+        is_weaker
+    }
+
     /// Gives an unfinished transaction the exclusive lock that it holds implicitly on a record it wrote, so
     /// that others can queue up behind it. False if its locks are released by now: then it has ended, look at
     /// the record again.

@@ -171,6 +171,18 @@ impl Queue {
         Some(left)
     }
 
+    /// The owner, which has the table for itself, keeps no more than an intention to change it.
+    pub fn weaken(&mut self, owner: OwnerKey, wakes: &mut Wakes) -> bool {
+        let own = |g: &&mut Grant| g.owner == owner && g.modes.has(TableMode::Exclusive);
+        let Some(grant) = self.grants.iter_mut().find(own) else {
+            return false;
+        };
+        let others = grant.modes.without(TableMode::Exclusive);
+        grant.modes = others.with(TableMode::IntentionExclusive);
+        self.grant_waiters(wakes);
+        true
+    }
+
     /// QUEUE-2.
     fn grant_waiters(&mut self, wakes: &mut Wakes) {
         let Some(mut waiting) = self.waiting.take() else {

@@ -162,6 +162,31 @@ fn auto_inc_is_given_up_at_the_end_of_the_statement() {
     assert_all_free(&m);
 }
 
+/// Others come in between, DDL does not; who holds nothing can't give anything up.
+#[test]
+fn an_exclusive_lock_becomes_an_intention() {
+    let m = LockManager::new();
+    let (a, b) = (m.owner(), m.owner());
+    assert!(!m.weaken_table(&a, TABLE));
+    assert!(try_table(&m, &b, TableMode::IntentionExclusive).is_some());
+    assert!(!m.weaken_table(&b, TABLE));
+    drop(b);
+    assert!(try_table(&m, &a, TableMode::Exclusive).is_some());
+    let b = m.owner();
+    assert!(try_table(&m, &b, TableMode::IntentionExclusive).is_none());
+    assert!(m.weaken_table(&a, TABLE));
+    assert!(m.holds_table(&a, TABLE, TableMode::IntentionExclusive));
+    assert!(!m.holds_table(&a, TABLE, TableMode::Exclusive));
+    assert!(try_table(&m, &b, TableMode::IntentionExclusive).is_some());
+    let c = m.owner();
+    assert!(try_table(&m, &c, TableMode::Shared).is_none());
+    assert!(try_table(&m, &c, TableMode::Exclusive).is_none());
+    drop((b, c));
+    assert!(try_table(&m, &a, TableMode::Exclusive).is_some());
+    drop(a);
+    assert_all_free(&m);
+}
+
 /// Starts a waiter that notes its name when it gets the lock, then gives it up.
 fn queue_up(
     m: &LockManager,

@@ -176,6 +176,20 @@ impl<'a> RowRef<'a> {
         })
     }
 
+    /// Has the same values as another row of the table, whichever versions they were written with. An
+    /// external value is the same if it is in the same place.
+    pub(crate) fn is_same(&self, other: &RowRef<'_>) -> bool {
+        if self.schema_version() == other.schema_version() {
+            return self.bytes == other.bytes;
+        }
+        let (mut a, mut b) = (*self, *other);
+        (a.external, b.external) = (None, None);
+        let mut columns = 0..self.len();
+        let is_there = |it| b.external_columns().any(|other| other == it);
+        columns.all(|column| a.fetched(column) == b.fetched(column))
+            && a.external_columns().all(is_there)
+    }
+
     /// The position of the column called `name`, in any case of ASCII letters.
     pub fn column(&self, name: &str) -> Option<usize> {
         (self.format.columns.iter()).position(|c| c.name.eq_ignore_ascii_case(name))

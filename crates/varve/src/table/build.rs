@@ -1,9 +1,10 @@
 //! Building indexes of a table whose rows are there: one scan for all of them, an external merge sort for
 //! each, and the tree is loaded in order.
 //!
-//! The caller has a lock on the table with which nobody changes rows. So each row that is not deleted is
-//! committed, and the entry gets the row's TrxId: views that see the index see these rows (MVCC-1). Others
-//! don't read it (`OpenIndex::created_by`).
+//! The table is read by a view that was opened while nobody could change it, and is changed meanwhile: the
+//! indexes catch up with that afterwards (`catch_up.rs`). An entry gets the TrxId of the row version that it
+//! is made of. When the indexes become the table's, nobody changes it again, so views that see the indexes
+//! see these rows (MVCC-1). Others don't read them (`OpenIndex::created_by`).
 //!
 //! - **BUILD-1** In a unique index no two entries have the same own key, but for keys with a NULL.
 //!
@@ -15,19 +16,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use crate::base::{Error, GoingOn, Result};
-use crate::btree::{Loader, Onward, ReadAhead, Seek, Tree};
-use crate::catalog::{ENTRY_LEN, EntryRecord, OpenIndex, OpenTable, RowRecord};
+use crate::base::{Error, GoingOn, Result, TrxId};
+use crate::btree::Loader;
+use crate::catalog::{ENTRY_LEN, EntryRecord, OpenIndex, OpenTable};
 use crate::io::Disk;
-use crate::page::{SlottedRef, max_key};
+use crate::page::max_key;
 use crate::row::{ExternalValues, RowRef};
+use crate::txn::{Isolation, Transaction};
 
-use super::external::row_for_keys;
+use super::catch_up::Version;
+use super::cursor::{Cursor, LockMode};
+use super::external::{damaged, row_for_keys};
 use super::sorter::{SORT_FILE_PREFIX, Sorter};
-use super::version::read_leaf;
+use super::version::row_record;
 
 /// Entries between two questions whether to go on.
 const ASKED_EVERY: usize = 4096;
+/// So many changed rows are few enough to be left for the end, when others have to wait.
+const FEW_CHANGES: usize = 1000;
 
 /// What sorting may take.
 pub struct SortRoom {
@@ -38,16 +44,11 @@ pub struct SortRoom {
     pub memory: usize,
 }
 
-/// Who watches a build.
-pub struct Watch<'a> {
-    /// Ends it, and its waits, when it is set.
-    pub interrupt: Option<&'a Arc<AtomicBool>>,
-    /// Is shown a row that has the same key in the index of this name as another one.
-    pub duplicate: &'a mut dyn FnMut(&str, &RowRef<'_>),
-}
+/// Is shown a row that has the same key in the index of this name as another one.
+pub type TellDuplicate<'a> = &'a mut dyn FnMut(&str, &RowRef<'_>);
 
 /// Why an index can't be built.
-enum Refusal {
+pub(super) enum Refusal {
     /// BUILD-1: the row with this clustered key is one of two.
     Duplicate(Vec<u8>),
     Failed(Error),
@@ -59,149 +60,257 @@ impl From<Error> for Refusal {
     }
 }
 
-/// Fills empty indexes of the table, which may not have them yet, with the entries of all its rows. If that
-/// fails they are left as they are then.
-pub fn build_indexes(
-    table: &OpenTable,
-    indexes: &[OpenIndex],
-    room: &SortRoom,
-    watch: Watch<'_>,
-) -> Result<()> {
-    let going_on = &|| check_interrupt(watch.interrupt);
-    let sorters = sort_entries(table, indexes, room, going_on)?;
-    let mut work: Vec<_> = indexes.iter().zip(sorters).collect();
-    let mut done = Vec::new();
-    while !work.is_empty() {
-        let rest = work.split_off(work.len().min(2));
-        let mut pair = work.into_iter();
-        let (first, second) = (pair.next().expect("it is not empty"), pair.next());
-        thread::scope(|scope| {
-            let load_second = |(index, sorter)| scope.spawn(move || load(index, sorter, going_on));
-            let other = second.map(load_second);
-            done.push(load(first.0, first.1, going_on));
-            done.extend(other.map(|other| other.join().expect("it does not panic")));
-        });
-        if done.iter().any(|result| result.is_err()) {
-            break;
+/// Indexes of a table, which may not have them yet, that are built while it is changed.
+pub struct Build {
+    pub(super) table: Arc<OpenTable>,
+    pub(super) indexes: Vec<OpenIndex>,
+    pub(super) room: SortRoom,
+    /// CATCH-1: the indexes have what its view sees, once they are filled.
+    pub(super) seen: Transaction,
+    is_filled: bool,
+}
+
+impl Build {
+    /// Prepares to fill these trees, which are empty. `trx` has locked the table exclusively, and keeps DDL
+    /// from it until the end; its interrupt ends the build. Of the rows that are changed from now on no more
+    /// than so many bytes are noted.
+    pub fn begin(
+        trx: &Transaction,
+        table: &Arc<OpenTable>,
+        indexes: Vec<OpenIndex>,
+        room: SortRoom,
+        most_notes: usize,
+    ) -> Build {
+        let seen = reader(trx);
+        table.followed.follow(most_notes);
+        Build {
+            table: table.clone(),
+            indexes,
+            room,
+            seen,
+            is_filled: false,
         }
-        work = rest;
     }
-    for (n, result) in done.into_iter().enumerate() {
-        match result {
-            Ok(()) => {}
-            Err(Refusal::Failed(e)) => return Err(e),
-            Err(Refusal::Duplicate(row)) => {
-                let index = indexes[n].name.clone();
-                tell_duplicate(table, &index, &row, watch.duplicate)?;
-                return Err(Error::DuplicateKey { index });
+
+    /// Brings the indexes up to now, but for a few changes of others.
+    pub fn advance(&mut self, tell: TellDuplicate<'_>) -> Result<()> {
+        if !self.is_filled {
+            let filled = self.fill();
+            self.refuse(filled, tell)?;
+            self.is_filled = true;
+        }
+        let mut before = usize::MAX;
+        loop {
+            let changed = self.catch_up(tell)?;
+            if changed <= FEW_CHANGES || changed > before / 2 {
+                return Ok(());
+            }
+            before = changed;
+        }
+    }
+
+    /// Brings the indexes up to now, when nobody changes the table.
+    pub fn finish(&mut self, tell: TellDuplicate<'_>) -> Result<()> {
+        self.advance(tell)?;
+        self.catch_up(tell).map(drop)
+    }
+
+    /// Says which row an index, which has this number, refuses.
+    pub(super) fn refuse(
+        &self,
+        done: Result<(), (usize, Refusal)>,
+        tell: TellDuplicate<'_>,
+    ) -> Result<()> {
+        match done {
+            Ok(()) => Ok(()),
+            Err((_, Refusal::Failed(e))) => Err(e),
+            Err((n, Refusal::Duplicate(row))) => {
+                let index = self.indexes[n].name.clone();
+                self.tell_duplicate(&index, &row, tell)?;
+                Err(Error::DuplicateKey { index })
             }
         }
     }
-    Ok(())
-}
 
-fn check_interrupt(interrupt: Option<&Arc<AtomicBool>>) -> Result<()> {
-    // Acquire: pairs with the interrupter's store, as a waiter's load.
-    match interrupt.is_some_and(|flag| flag.load(Ordering::Acquire)) {
-        false => Ok(()),
-        true => Err(Error::Interrupted),
-    }
-}
-
-/// Scans the table.
-fn sort_entries(
-    table: &OpenTable,
-    indexes: &[OpenIndex],
-    room: &SortRoom,
-    going_on: GoingOn<'_>,
-) -> Result<Vec<Sorter>> {
-    let memory = room.memory / indexes.len();
-    let sorter = |index: &OpenIndex| {
-        let path = room.dir.join(format!("{SORT_FILE_PREFIX}{}", index.id));
-        Sorter::new(room.disk.clone(), path, memory)
-    };
-    let mut sorters: Vec<_> = indexes.iter().map(sorter).collect();
-    let codecs: Vec<_> = indexes.iter().map(|index| &index.codec).collect();
-    let longest = max_key(table.clustered.tree.page_size());
-    let mut entry = Vec::new();
-    let mut values = ExternalValues::default();
-    scan(&table.clustered.tree, going_on, |key, payload| {
-        let damaged = || {
-            let index = &table.clustered;
-            index.damage_at(key, "a row", "something else")
-        };
-        let record = RowRecord::decode(payload).ok_or_else(damaged)?;
-        if record.is_deleted() {
+    fn tell_duplicate(&self, index: &str, key: &[u8], tell: TellDuplicate<'_>) -> Result<()> {
+        let table = &*self.table;
+        let mut version = Version::default();
+        if version.read(&self.seen, table, key)?.is_none() {
             return Ok(());
         }
-        let row = row_for_keys(table, None, &codecs, key, record.row, &mut values)?;
-        let row = row.ok_or_else(damaged)?;
-        for (index, sorter) in indexes.iter().zip(&mut sorters) {
-            entry.clear();
-            index.codec.encode_row(&row, &mut entry)?;
-            entry.extend_from_slice(key);
-            if entry.len() > longest {
-                return Err(Error::TooLarge {
-                    what: format!("a key of index {}", index.name),
-                    size: entry.len(),
-                    limit: longest,
-                });
+        let all: Vec<_> = table.indexes().map(|index| &index.codec).collect();
+        tell(index, &version.row(&self.seen, table, &all, key)?);
+        Ok(())
+    }
+
+    /// An error if it is not to go on.
+    pub(super) fn check(&self) -> Result<()> {
+        going_on(&self.table, &self.indexes, self.seen.interrupt())
+    }
+
+    pub(super) fn sorters(&self) -> Vec<Sorter> {
+        let memory = self.room.memory / self.indexes.len();
+        let sorter = |index: &OpenIndex| {
+            let name = format!("{SORT_FILE_PREFIX}{}", index.id);
+            Sorter::new(self.room.disk.clone(), self.room.dir.join(name), memory)
+        };
+        self.indexes.iter().map(sorter).collect()
+    }
+
+    /// Fills the empty trees with the entries of all rows that the view sees.
+    fn fill(&mut self) -> Result<(), (usize, Refusal)> {
+        let sorters = self.sort_entries().map_err(|e| (0, e.into()))?;
+        let (table, indexes) = (&*self.table, &self.indexes[..]);
+        let interrupt = self.seen.interrupt().clone();
+        let going_on = &|| going_on(table, indexes, &interrupt);
+        let mut work: Vec<_> = indexes.iter().zip(sorters).collect();
+        let mut done = Vec::new();
+        while !work.is_empty() {
+            let rest = work.split_off(work.len().min(2));
+            let mut pair = work.into_iter();
+            let (first, second) = (pair.next().expect("it is not empty"), pair.next());
+            thread::scope(|scope| {
+                let load_second =
+                    |(index, sorter)| scope.spawn(move || load(index, sorter, going_on));
+                let other = second.map(load_second);
+                done.push(load(first.0, first.1, going_on));
+                done.extend(other.map(|other| other.join().expect("it does not panic")));
+            });
+            if done.iter().any(|result| result.is_err()) {
+                break;
             }
-            let record = EntryRecord {
-                flags: 0,
-                trx: record.trx,
-                clustered_key_len: key.len() as u16,
-            };
-            let has_null = index
-                .codec
-                .columns()
-                .any(|column| row.get(column).is_none());
-            let mut payload = [0; ENTRY_LEN + 1];
-            payload[..ENTRY_LEN].copy_from_slice(&record.encode());
-            payload[ENTRY_LEN] = u8::from(has_null);
-            sorter.push(&entry, &payload)?;
+            work = rest;
+        }
+        for (n, result) in done.into_iter().enumerate() {
+            result.map_err(|e| (n, e))?;
         }
         Ok(())
-    })?;
-    Ok(sorters)
+    }
+
+    /// Scans the table.
+    fn sort_entries(&mut self) -> Result<Vec<Sorter>> {
+        let mut sorters = self.sorters();
+        let table = self.table.clone();
+        let mut cursor = Cursor::open(table.clone(), 0)?;
+        // What keys are made of is fetched below.
+        cursor.set_wanted_columns(Some(&vec![false; table.def.columns.len()]));
+        let codecs: Vec<_> = self.indexes.iter().map(|index| &index.codec).collect();
+        let mut values = ExternalValues::default();
+        let mut entry = Entry::default();
+        let core = self.seen.core().clone();
+        let history = Some(&core.history);
+        let mut found = cursor.first(&mut self.seen, LockMode::None)?;
+        let mut n = 0usize;
+        while found {
+            let key = cursor.key();
+            let record = row_record(&table, key, cursor.record()?)?;
+            let row = row_for_keys(&table, history, &codecs, key, record.row, &mut values)?;
+            let row = row.ok_or_else(|| damaged(&table, key))?;
+            for (index, sorter) in self.indexes.iter().zip(&mut sorters) {
+                entry.make(index, &row, key, record.trx)?;
+                sorter.push(&entry.key, &entry.payload)?;
+            }
+            n += 1;
+            if n.is_multiple_of(ASKED_EVERY) {
+                going_on(&table, &self.indexes, self.seen.interrupt())?;
+            }
+            found = cursor.next(&mut self.seen)?;
+        }
+        Ok(sorters)
+    }
 }
 
-/// Hands each record of a tree to `each`, in the order of their keys and without a latch, and asks before
-/// each leaf whether to go on. Records that are there all the time are handed over once, whatever purge
-/// removes and merges meanwhile.
-fn scan(
-    tree: &Tree,
-    going_on: GoingOn<'_>,
-    mut each: impl FnMut(&[u8], &[u8]) -> Result<()>,
-) -> Result<()> {
-    let (mut page, mut low, mut key) = (Vec::new(), Vec::new(), Vec::new());
-    let mut ahead = ReadAhead::default();
-    loop {
-        going_on()?;
-        let leaf = tree.latch_leaf_shared(&low, Seek::Ge)?;
-        page.clear();
-        page.extend_from_slice(leaf.slotted().bytes());
-        // The leaf may have been merged with the one before.
-        let first = leaf.at;
-        drop(leaf);
-        let p = SlottedRef::new(&page);
-        for slot in first..p.n_slots() {
-            key.clear();
-            key.extend_from_slice(p.prefix());
-            key.extend_from_slice(p.key_suffix(slot));
-            each(&key, p.payload(slot))?;
+impl Drop for Build {
+    fn drop(&mut self) {
+        self.table.followed.forget();
+    }
+}
+
+/// A transaction whose view is opened now. The caller's lock keeps DDL from the table, so it needs none, and
+/// has none when the caller locks the table for itself.
+pub(super) fn reader(of: &Transaction) -> Transaction {
+    let mut reader = Transaction::begin(of.core().clone(), Isolation::RepeatableRead);
+    reader.wait_as(of);
+    reader.trust_metadata_locks();
+    reader.take_snapshot();
+    reader
+}
+
+fn going_on(table: &OpenTable, indexes: &[OpenIndex], interrupt: &AtomicBool) -> Result<()> {
+    // Acquire: pairs with the interrupter's store, as a waiter's load.
+    if interrupt.load(Ordering::Acquire) {
+        return Err(Error::Interrupted);
+    }
+    match table.followed.exceeded() {
+        None => Ok(()),
+        Some(limit) => Err(Error::TooManyChanges {
+            index: indexes[0].name.clone(),
+            limit,
+        }),
+    }
+}
+
+/// An entry, as it is sorted: the payload has a byte behind the record that says whether a part of its own
+/// key is NULL.
+#[derive(Default)]
+pub(super) struct Entry {
+    pub(super) key: Vec<u8>,
+    pub(super) payload: [u8; ENTRY_LEN + 1],
+}
+
+impl Entry {
+    /// Makes it that of a row, which `writer` wrote under this clustered key.
+    pub(super) fn make(
+        &mut self,
+        index: &OpenIndex,
+        row: &RowRef<'_>,
+        clustered_key: &[u8],
+        writer: TrxId,
+    ) -> Result<()> {
+        self.key.clear();
+        index.codec.encode_row(row, &mut self.key)?;
+        self.key.extend_from_slice(clustered_key);
+        let longest = max_key(index.tree.page_size());
+        if self.key.len() > longest {
+            return Err(Error::TooLarge {
+                what: format!("a key of index {}", index.name),
+                size: self.key.len(),
+                limit: longest,
+            });
         }
-        let Some(high) = p.high() else {
-            return Ok(());
+        let record = EntryRecord {
+            flags: 0,
+            trx: writer,
+            clustered_key_len: clustered_key.len() as u16,
         };
-        low.clear();
-        low.extend_from_slice(high);
-        let onward = Onward {
-            from: &low,
-            seek: Seek::Ge,
-            bound: None,
-        };
-        tree.leaf_passed(&mut ahead, onward);
+        let mut columns = index.codec.columns();
+        let has_null = columns.any(|column| row.get(column).is_none());
+        self.payload[..ENTRY_LEN].copy_from_slice(&record.encode());
+        self.payload[ENTRY_LEN] = u8::from(has_null);
+        Ok(())
+    }
+}
+
+/// An entry that was sorted, taken apart: a file of runs is read like any other.
+pub(super) struct Sorted<'a> {
+    pub(super) record: &'a [u8],
+    /// Bytes of the index's own key.
+    pub(super) own_len: usize,
+    /// No other entry may have that.
+    pub(super) is_only: bool,
+}
+
+impl<'a> Sorted<'a> {
+    pub(super) fn read(index: &OpenIndex, key: &[u8], payload: &'a [u8]) -> Result<Sorted<'a>> {
+        let damaged = || index.damage_at(key, "a sorted entry", "something else");
+        let (record, has_null) = payload.split_at_checked(ENTRY_LEN).ok_or_else(damaged)?;
+        let entry = EntryRecord::decode(record);
+        let pk = entry.and_then(|entry| entry.clustered_key(key));
+        Ok(Sorted {
+            record,
+            own_len: key.len() - pk.ok_or_else(damaged)?.len(),
+            is_only: index.unique && has_null == [0],
+        })
     }
 }
 
@@ -216,21 +325,16 @@ fn load(
     let (mut last, mut own_len) = (Vec::new(), 0);
     let mut n = 0usize;
     while let Some((key, payload)) = entries.next_record()? {
-        // A file of runs is read like any other.
-        let damaged = || index.damage_at(key, "a sorted entry", "something else");
-        let (record, has_null) = payload.split_at_checked(ENTRY_LEN).ok_or_else(damaged)?;
+        let sorted = Sorted::read(index, key, payload)?;
         if index.unique {
-            let entry = EntryRecord::decode(record);
-            let pk = entry.and_then(|entry| entry.clustered_key(key));
-            let own = &key[..key.len() - pk.ok_or_else(damaged)?.len()];
-            if own_len > 0 && last[..own_len] == *own {
+            if own_len > 0 && last[..own_len] == key[..sorted.own_len] {
                 return Err(Refusal::Duplicate(last.split_off(own_len)));
             }
-            own_len = if has_null == [0] { own.len() } else { 0 };
+            own_len = if sorted.is_only { sorted.own_len } else { 0 };
             last.clear();
             last.extend_from_slice(key);
         }
-        loader.push(key, record)?;
+        loader.push(key, sorted.record)?;
         n += 1;
         if n.is_multiple_of(ASKED_EVERY) {
             going_on()?;
@@ -238,80 +342,4 @@ fn load(
     }
     loader.finish()?;
     Ok(())
-}
-
-fn tell_duplicate(
-    table: &OpenTable,
-    index: &str,
-    key: &[u8],
-    tell: &mut dyn FnMut(&str, &RowRef<'_>),
-) -> Result<()> {
-    let mut payload = Vec::new();
-    if !read_leaf(&table.clustered, key, &mut payload)? {
-        return Ok(());
-    }
-    let Some(record) = RowRecord::decode(&payload) else {
-        return Ok(());
-    };
-    let all: Vec<_> = table.indexes().map(|index| &index.codec).collect();
-    let mut values = ExternalValues::default();
-    if let Some(row) = row_for_keys(table, None, &all, key, record.row, &mut values)? {
-        tell(index, &row);
-    }
-    Ok(())
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use std::cell::{Cell, RefCell};
-
-    use super::*;
-    use crate::btree::removal_log_bytes;
-    use crate::btree::tests::Fixture;
-    use crate::mtr::Mtr;
-
-    /// Removes nine of ten keys, and merges what it can.
-    fn thin_out(f: &Fixture, keys: &[Vec<u8>]) {
-        for key in keys {
-            let mut mtr = Mtr::begin(&f.env, removal_log_bytes(1)).unwrap();
-            let one = [&key[..]].into_iter();
-            f.tree
-                .remove_from_leaf(&mut mtr, None, one, |_, payload| payload[0] > 0)
-                .unwrap();
-            mtr.commit();
-        }
-        for key in keys {
-            f.tree.maybe_merge(key).unwrap();
-        }
-    }
-
-    #[test]
-    fn records_are_read_once_while_leaves_are_merged() {
-        let f = Fixture::new(4096, 300);
-        let key = |n: u32| n.to_be_bytes().to_vec();
-        let keys: Vec<_> = (0..3000).map(key).collect();
-        let mut loader = Loader::new(&f.tree).unwrap();
-        for (n, key) in keys.iter().enumerate() {
-            loader.push(key, &[(n % 10) as u8; 20]).unwrap();
-        }
-        loader.finish().unwrap();
-        let asked = Cell::new(0);
-        let going_on = || {
-            asked.set(asked.get() + 1);
-            if asked.get() == 10 {
-                thin_out(&f, &keys);
-            }
-            Ok(())
-        };
-        let found = RefCell::new(Vec::new());
-        scan(&f.tree, &going_on, |key, payload| {
-            if payload[0] == 0 {
-                found.borrow_mut().push(key.to_vec());
-            }
-            Ok(())
-        })
-        .unwrap();
-        let stay: Vec<_> = (0..3000).step_by(10).map(key).collect();
-        assert!(found.into_inner() == stay);
-    }
 }

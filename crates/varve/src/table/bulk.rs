@@ -275,6 +275,9 @@ impl Batch<'_> {
             }
         }
         mtr.commit();
+        if kind.is_row() {
+            (first..n).for_each(|n| table.followed.note(id, self.keys.key(n)));
+        }
         table.count_rows(kind.row_count_change() * (n - first) as i64);
         Ok(n - first)
     }

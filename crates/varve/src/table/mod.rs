@@ -2,6 +2,7 @@
 
 mod build;
 mod bulk;
+mod catch_up;
 mod check;
 mod cursor;
 mod entry;
@@ -19,7 +20,7 @@ mod unique;
 mod version;
 mod write;
 
-pub use build::{SortRoom, Watch, build_indexes};
+pub use build::{Build, SortRoom, TellDuplicate};
 pub use bulk::insert_rows;
 pub use check::{CheckReport, check_quiet_table, check_table};
 pub use cursor::{Cursor, EntryFilter, KeyMatch, LockMode, Peeked};

@@ -104,6 +104,16 @@ pub fn find_conflict(
     Ok(conflict)
 }
 
+/// The clustered key of a row that has an entry with this own key, in an index that only one thread uses.
+pub fn find_entry(trx: &Transaction, index: &OpenIndex, own_key: &[u8]) -> Result<Option<Vec<u8>>> {
+    let mut found = None;
+    for_each_entry(trx, index, own_key, |_, _, clustered_key, _| {
+        found = Some(clustered_key.to_vec());
+        true
+    })?;
+    Ok(found)
+}
+
 /// Hands the entries whose keys begin with `prefix`, delete-marked ones too, to `is_it` until it says yes:
 /// the key, the entry, its row's clustered key, the leaf. Under the leaf's latch.
 fn for_each_entry(

@@ -254,6 +254,7 @@ pub(super) fn insert_clustered(
         pos.insert(&mut mtr, key, &trx.scratch.payload);
         append_undo(trx, &mut mtr, undo_page, table.id(), kind);
         mtr.commit();
+        table.followed.note(id, key);
         table.count_rows(kind.row_count_change());
         return Ok(());
     }
@@ -419,6 +420,7 @@ fn change_row(
     );
     append_undo(trx, &mut mtr, undo_page, table.id(), kind);
     mtr.commit();
+    table.followed.note(id, current.key);
     table.count_rows(kind.row_count_change());
     Ok(Changed::Done)
 }
@@ -539,7 +541,6 @@ pub(super) fn update_row_by(
     by: Cascade<'_>,
 ) -> Result<bool> {
     table.format.check_count(values)?;
-    let record = current.record(table)?;
     let mut long = ExternalValues::default();
     let old = row_to_change(table, current, &mut long)?;
     // HIST-1: if it becomes history it is deleted to others.
@@ -564,7 +565,7 @@ pub(super) fn update_row_by(
     let mut changes = true;
     let changed = whole(trx, |trx| {
         let row = store_row(trx, table, values, current.key.len(), Some(&old))?;
-        if row.bytes[..] == *record.row {
+        if table.row(current.key, &row.bytes)?.is_same(&old) {
             changes = false;
             row.give_back(trx);
             return Ok(());

@@ -319,7 +319,7 @@ impl Transaction {
         }
     }
 
-    fn interrupt(&self) -> &Arc<AtomicBool> {
+    pub(crate) fn interrupt(&self) -> &Arc<AtomicBool> {
         let flag = self.interrupt.as_ref().or(self.own_interrupt.as_ref());
         flag.expect("there until the transaction is dropped")
     }

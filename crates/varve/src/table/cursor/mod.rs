@@ -554,7 +554,7 @@ impl Cursor {
         Ok(row.with_external(&self.long.values))
     }
 
-    fn record(&self) -> Result<&[u8]> {
+    pub(in crate::table) fn record(&self) -> Result<&[u8]> {
         match &self.row.at {
             Current::None => Err(Error::invalid("the cursor is not on a row")),
             Current::Entry => Err(Error::invalid("only the row's key was asked for")),

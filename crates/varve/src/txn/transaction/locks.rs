@@ -221,6 +221,17 @@ impl Transaction {
         Ok(())
     }
 
+    /// Lets others read and change a table again that the transaction has locked exclusively; DDL waits on.
+    pub(crate) fn weaken_table(&mut self, table: &OpenTable) {
+        let is_weaker = self.core.locks.weaken_table(self.locks(), table.id());
+        debug_assert!(is_weaker, "it was locked exclusively");
+        for (id, mode) in &mut self.tables {
+            if *id == table.id() && *mode == TableMode::Exclusive {
+                *mode = TableMode::IntentionExclusive;
+            }
+        }
+    }
+
     fn has_table(&self, table: TableId, mode: TableMode) -> bool {
         let covers = |(t, m): &(TableId, TableMode)| *t == table && m.covers(mode);
         self.tables.iter().any(covers)

@@ -1,0 +1,441 @@
+//! Indexes that are built while their table is changed.
+
+#[path = "support/small.rs"]
+mod small;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use varve::{
+    ColumnType, Database, Error, HistoryOptions, Isolation, KeyMatch, LockMode, Options,
+    PreparedRedefinition, RedefinitionWaits, RowRef, Table, TableDef, Transaction, Value,
+};
+
+const ROWS: i64 = 2000;
+
+fn open(dir: &std::path::Path) -> Database {
+    let options = Options {
+        sort_buffer_bytes: 64 << 10,
+        ..small::options()
+    };
+    Database::open(dir, options).unwrap()
+}
+
+fn plain() -> TableDef {
+    TableDef::new("a/t")
+        .column("id", ColumnType::i64())
+        .nullable("n", ColumnType::i64())
+        .column("only", ColumnType::i64())
+        .nullable("long", ColumnType::Bytes(100_000))
+        .primary(&["id"])
+}
+
+fn indexed() -> TableDef {
+    let mut def = plain()
+        .index("by_n", &["n"])
+        .unique("by_only", &["only"])
+        .index("by_long", &["long", "n"]);
+    def.indexes[2].parts[0].prefix_len = Some(100);
+    def
+}
+
+fn row(id: i64, n: i64, only: i64) -> [Value; 4] {
+    [
+        Value::Int(id),
+        if n % 10 == 0 {
+            Value::Null
+        } else {
+            Value::Int(n)
+        },
+        Value::Int(only),
+        match n % 200 {
+            0 => Value::Bytes(vec![n as u8; 20_000]),
+            1..100 => Value::Bytes(vec![n as u8; 50]),
+            _ => Value::Null,
+        },
+    ]
+}
+
+fn filled(db: &Database) -> Table {
+    let table = db.create_table(&plain()).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    for id in 0..ROWS {
+        table.insert(&mut trx, &row(id, id * 7 % 1000, id)).unwrap();
+    }
+    trx.commit().unwrap();
+    table
+}
+
+/// Deletes a row, if it is there.
+fn delete(trx: &mut Transaction, table: &Table, id: i64) -> varve::Result<bool> {
+    let mut cursor = table.cursor(0)?;
+    let key = id.to_le_bytes();
+    let found = cursor.seek(trx, &[Some(&key)], KeyMatch::Exact, LockMode::Exclusive)?;
+    if found {
+        trx.delete(table, &cursor)?;
+    }
+    Ok(found)
+}
+
+fn prepare(db: &Database) -> PreparedRedefinition {
+    db.prepare_redefinition(&indexed(), RedefinitionWaits::default())
+        .unwrap()
+}
+
+fn nobody(_: &str, _: &RowRef<'_>) {
+    panic!("there are no duplicates");
+}
+
+fn is_sound(db: &Database) {
+    let report = db.check_table(&db.table("a/t").unwrap()).unwrap();
+    assert_eq!(report.errors, [""; 0]);
+}
+
+/// Ids and values of a column, in the order of an index.
+fn scan(db: &Database, index: &str, column: &str) -> Vec<(i64, Value)> {
+    let table = db.table("a/t").unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let mut cursor = table
+        .cursor(table.def().index_number(index).unwrap())
+        .unwrap();
+    let mut found = Vec::new();
+    let mut more = cursor.first(&mut trx, LockMode::None).unwrap();
+    while more {
+        let row = cursor.row().unwrap();
+        let value = |name| row.value(row.column(name).unwrap()).unwrap();
+        let Value::Int(id) = value("id") else {
+            panic!("ids are numbers")
+        };
+        found.push((id, value(column)));
+        more = cursor.next(&mut trx).unwrap();
+    }
+    found
+}
+
+/// CATCH-1. What is committed, taken back, and not yet decided while rounds go on; rows that come, go, change
+/// their keys, and come again.
+#[test]
+fn indexes_catch_up_with_changes() {
+    for delay in [Duration::ZERO, Duration::from_secs(3600)] {
+        let dir = tempfile::tempdir().unwrap();
+        let db = open(dir.path());
+        let table = filled(&db);
+        db.set_history_options(HistoryOptions {
+            delay,
+            ..HistoryOptions::default()
+        })
+        .unwrap();
+        let commit = |change: &dyn Fn(&mut Transaction)| {
+            let mut trx = db.begin(Isolation::RepeatableRead);
+            change(&mut trx);
+            trx.commit().unwrap();
+        };
+        let mut prepared = prepare(&db);
+        // Before the scan.
+        commit(&|trx| {
+            for id in 0..100 {
+                assert!(delete(trx, &table, id).unwrap());
+                table.put(trx, &row(id + 100, id, id + 100)).unwrap();
+            }
+        });
+        let mut open = db.begin(Isolation::RepeatableRead);
+        table.insert(&mut open, &row(5000, 1, 5000)).unwrap();
+        table.put(&mut open, &row(300, 77, 300)).unwrap();
+        let mut undone = db.begin(Isolation::RepeatableRead);
+        table.put(&mut undone, &row(400, 78, 400)).unwrap();
+        assert!(delete(&mut undone, &table, 401).unwrap());
+        let has_purged = || {
+            if delay.is_zero() {
+                assert!(db.wait_for_purge(Duration::from_secs(60)));
+            }
+        };
+        prepared.build(&mut nobody).unwrap();
+        open.commit().unwrap();
+        undone.rollback().unwrap();
+        has_purged();
+        prepared.build(&mut nobody).unwrap();
+        // Rows of a round change their places in the unique index.
+        commit(&|trx| {
+            for id in (1000..1100).step_by(2) {
+                table.put(trx, &row(id, id, id + 1)).unwrap();
+                table.put(trx, &row(id + 1, id, id)).unwrap();
+            }
+        });
+        commit(&|trx| assert!(delete(trx, &table, 1500).unwrap()));
+        commit(&|trx| table.insert(trx, &row(1500, 3, 9999)).unwrap());
+        commit(&|trx| {
+            let before = trx.savepoint();
+            table.put(trx, &row(1600, 5, 1600)).unwrap();
+            trx.rollback_to(before).unwrap();
+            table.put(trx, &row(1601, 200, 1601)).unwrap();
+        });
+        has_purged();
+        drop(table);
+        prepared.commit(&mut nobody).unwrap();
+        is_sound(&db);
+        let by_only = scan(&db, "by_only", "only");
+        assert_eq!(by_only.len(), ROWS as usize - 100 + 1);
+        assert!(by_only.is_sorted_by_key(|(_, only)| match only {
+            Value::Int(n) => *n,
+            _ => panic!("it is a number"),
+        }));
+        let mut by_id = scan(&db, "PRIMARY", "n");
+        let mut by_n = scan(&db, "by_n", "n");
+        by_n.sort_by_key(|(id, _)| *id);
+        by_id.sort_by_key(|(id, _)| *id);
+        assert_eq!(by_n, by_id);
+        db.close().unwrap();
+    }
+}
+
+/// BUILD-1: also of rows that came later.
+#[test]
+fn duplicates_that_come_later_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = filled(&db);
+    for built in [false, true] {
+        let mut prepared = prepare(&db);
+        if built {
+            prepared.build(&mut nobody).unwrap();
+        }
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        table.insert(&mut trx, &row(7000, 1, 70)).unwrap();
+        trx.commit().unwrap();
+        let mut told = None;
+        let mut tell = |index: &str, row: &RowRef<'_>| {
+            told = Some((index.to_string(), row.value(2).unwrap()));
+        };
+        let refused = prepared.commit(&mut tell).unwrap_err();
+        assert!(
+            matches!(&refused, Error::DuplicateKey { index } if index == "by_only"),
+            "{refused}"
+        );
+        assert_eq!(told, Some(("by_only".into(), Value::Int(70))));
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        assert!(delete(&mut trx, &table, 7000).unwrap());
+        trx.commit().unwrap();
+        is_sound(&db);
+    }
+    // One that has gone again is none.
+    let mut prepared = prepare(&db);
+    prepared.build(&mut nobody).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    table.insert(&mut trx, &row(7000, 1, 70)).unwrap();
+    assert!(delete(&mut trx, &table, 7000).unwrap());
+    trx.commit().unwrap();
+    drop(table);
+    prepared.commit(&mut nobody).unwrap();
+    is_sound(&db);
+}
+
+/// The room for notes is bounded: the build fails, those who change the table don't.
+#[test]
+fn too_many_changes_end_a_build() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = filled(&db);
+    assert!(db.set_online_log_bytes(1000).is_err());
+    db.set_online_log_bytes(64 << 10).unwrap();
+    let mut prepared = prepare(&db);
+    for n in 0..5 {
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        for id in 0..ROWS {
+            table.put(&mut trx, &row(id, n, id)).unwrap();
+        }
+        trx.commit().unwrap();
+    }
+    let refused = prepared.build(&mut nobody).unwrap_err();
+    assert!(matches!(refused, Error::TooManyChanges { .. }), "{refused}");
+    assert!(refused.to_string().contains("by_n"), "{refused}");
+    drop(prepared);
+    is_sound(&db);
+    db.set_online_log_bytes(1 << 20).unwrap();
+    drop(table);
+    db.redefine_table(&indexed()).unwrap();
+    is_sound(&db);
+}
+
+/// Who keeps away whom: others read and change the table, DDL and CHECK TABLE wait.
+#[test]
+fn a_table_is_used_while_indexes_are_built() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = filled(&db);
+    // It begins when nobody uses the table.
+    let mut writer = db.begin(Isolation::RepeatableRead);
+    table.insert(&mut writer, &row(6000, 1, 6000)).unwrap();
+    let impatient = || RedefinitionWaits {
+        lock_wait_timeout: Some(Duration::from_millis(50)),
+        ..RedefinitionWaits::default()
+    };
+    let refused = db.prepare_redefinition(&indexed(), impatient()).err();
+    assert!(matches!(refused, Some(Error::LockWaitTimeout)));
+    writer.commit().unwrap();
+    let mut prepared = db.prepare_redefinition(&indexed(), impatient()).unwrap();
+    let refused = db.prepare_redefinition(&indexed(), impatient()).err();
+    assert!(matches!(refused, Some(Error::LockWaitTimeout)));
+    let mut checker = db.begin(Isolation::RepeatableRead);
+    checker.set_lock_wait_timeout(Duration::from_millis(50));
+    let refused = checker.check_table(&table).unwrap_err();
+    assert!(matches!(refused, Error::LockWaitTimeout), "{refused}");
+    drop(checker);
+    prepared.build(&mut nobody).unwrap();
+    let mut writer = db.begin(Isolation::RepeatableRead);
+    table.insert(&mut writer, &row(6001, 1, 6001)).unwrap();
+    assert_eq!(scan(&db, "PRIMARY", "n").len(), ROWS as usize + 1);
+    // It ends when nobody uses it, either.
+    let refused = prepared.commit(&mut nobody).unwrap_err();
+    assert!(matches!(refused, Error::LockWaitTimeout), "{refused}");
+    writer.commit().unwrap();
+    is_sound(&db);
+    drop(table);
+    let interrupt = Arc::new(AtomicBool::new(true));
+    let waits = RedefinitionWaits {
+        interrupt: Some(interrupt),
+        ..RedefinitionWaits::default()
+    };
+    let mut prepared = db.prepare_redefinition(&indexed(), waits).unwrap();
+    let refused = prepared.build(&mut nobody).unwrap_err();
+    assert!(matches!(refused, Error::Interrupted), "{refused}");
+    drop(prepared);
+    db.redefine_table(&indexed()).unwrap();
+    is_sound(&db);
+    assert_eq!(scan(&db, "by_n", "n").len(), ROWS as usize + 2);
+}
+
+/// Numbers that look like chance, by a seed.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, n: i64) -> i64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % n as u64) as i64
+    }
+}
+
+/// One change, which may be refused.
+fn change(trx: &mut Transaction, table: &Table, chance: &mut Chance) -> varve::Result<()> {
+    let id = chance.below(ROWS);
+    match chance.below(6) {
+        0 => delete(trx, table, id).map(drop),
+        1 => {
+            // Two rows change places.
+            let other = chance.below(ROWS);
+            delete(trx, table, id)?;
+            delete(trx, table, other)?;
+            let n = chance.below(1000);
+            table.insert(trx, &row(id, n, other))?;
+            match id == other {
+                true => Ok(()),
+                false => table.insert(trx, &row(other, n, id)),
+            }
+        }
+        2 => {
+            let before = trx.savepoint();
+            table.put(trx, &row(id, chance.below(1000), id))?;
+            trx.rollback_to(before)
+        }
+        // A key that others may have, rarely.
+        3 if chance.below(2000) == 0 => {
+            table.put(trx, &row(id, chance.below(1000), chance.below(ROWS)))
+        }
+        _ => {
+            delete(trx, table, id)?;
+            table.insert(trx, &row(id, chance.below(1000), ROWS + id))
+        }
+    }
+}
+
+fn write_until(db: &Database, stop: &AtomicBool, seed: u64, done: &AtomicU64) {
+    let mut chance = Chance(seed);
+    while !stop.load(Ordering::Relaxed) {
+        let Ok(table) = db.table("a/t") else { continue };
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        let changes = 1 + chance.below(8);
+        let mut is_lost = false;
+        for _ in 0..changes {
+            trx.start_statement();
+            match change(&mut trx, &table, &mut chance) {
+                Ok(()) => {}
+                Err(Error::DuplicateKey { .. }) => trx.rollback_statement().unwrap(),
+                Err(Error::Deadlock | Error::LockWaitTimeout | Error::NotFound { .. }) => {
+                    is_lost = true;
+                    break;
+                }
+                Err(e) => panic!("{e}"),
+            }
+        }
+        match is_lost || chance.below(5) == 0 {
+            true => trx.rollback().unwrap(),
+            false => trx.commit().unwrap(),
+        }
+        done.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// CATCH-1, CATCH-2. Writers go on all the time; whenever the indexes are there they are those of the rows.
+#[test]
+fn indexes_come_and_go_under_load() {
+    for delay in [Duration::ZERO, Duration::from_secs(3600)] {
+        let dir = tempfile::tempdir().unwrap();
+        let db = open(dir.path());
+        drop(filled(&db));
+        db.set_history_options(HistoryOptions {
+            delay,
+            ..HistoryOptions::default()
+        })
+        .unwrap();
+        let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (mut built, mut refused) = (0, 0);
+        thread::scope(|scope| {
+            for seed in [11, 23] {
+                let (db, stop, done) = (&db, &stop, &done);
+                scope.spawn(move || write_until(db, stop, seed, done));
+            }
+            while built < 6 {
+                match db.redefine_table(&indexed()) {
+                    Ok(()) => built += 1,
+                    Err(Error::DuplicateKey { .. }) => refused += 1,
+                    Err(e) => {
+                        stop.store(true, Ordering::Relaxed);
+                        panic!("{e}");
+                    }
+                }
+                let report = db.check_table(&db.table("a/t").unwrap()).unwrap();
+                let before = done.load(Ordering::Relaxed);
+                db.redefine_table(&plain()).unwrap();
+                if !report.errors.is_empty() || refused > 100 {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                assert_eq!(report.errors, [""; 0]);
+                assert!(refused <= 100, "rows with the same values are rare");
+                while done.load(Ordering::Relaxed) < before + 20 {
+                    thread::yield_now();
+                }
+                // Rows with the same values go, or there would be no unique index any more.
+                make_unique(&db);
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        is_sound(&db);
+        db.close().unwrap();
+        is_sound(&open(dir.path()));
+    }
+}
+
+/// Gives each row a value of its own.
+fn make_unique(db: &Database) {
+    let table = db.table("a/t").unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    for id in 0..ROWS {
+        if delete(&mut trx, &table, id).unwrap() {
+            table.insert(&mut trx, &row(id, id % 1000, id)).unwrap();
+        }
+    }
+    trx.commit().unwrap();
+}
