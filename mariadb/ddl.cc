@@ -292,7 +292,10 @@ bool Definition::note_changes(TABLE *altered, const Alter_inplace_info *alter)
     else if ((*at)->default_value && !is_constant((*at)->default_value))
       return false;
     else
+    {
+      m_columns[number].was= "";
       m_columns[number].in_old_rows= defaults[number];
+    }
   }
   for (const Alter_inplace_info::Rename_key_pair &pair : alter->rename_keys)
     for (varve_index_def &index : m_indexes)
@@ -445,9 +448,11 @@ static const alter_table_operations ADDS_INDEX= ALTER_ADD_NON_UNIQUE_NON_PRIM_IN
 static const alter_table_operations CHANGES_INDEXES= ADDS_INDEX | ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX |
                                                      ALTER_DROP_UNIQUE_INDEX | ALTER_INDEX_ORDER;
 
-// Columns come, or stand elsewhere. Virtual ones that no index has are the server's affair.
-static const alter_table_operations ADDS_COLUMNS= ALTER_ADD_STORED_BASE_COLUMN | ALTER_STORED_COLUMN_ORDER |
-                                                  ALTER_COLUMN_ORDER;
+// Columns come or go, stand elsewhere, or begin to take NULL. Virtual ones that no index has are the server's
+// affair.
+static const alter_table_operations CHANGES_COLUMNS= ALTER_ADD_STORED_BASE_COLUMN | ALTER_DROP_STORED_COLUMN |
+                                                     ALTER_STORED_COLUMN_ORDER | ALTER_COLUMN_ORDER |
+                                                     ALTER_COLUMN_NULLABLE;
 static const alter_table_operations CHANGES_VIRTUAL= ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN |
                                                      ALTER_VIRTUAL_COLUMN_ORDER;
 
@@ -456,7 +461,7 @@ static bool redefines(const Alter_inplace_info *alter)
 {
   return alter->handler_flags & (ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN | ALTER_RENAME_INDEX |
                                  ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_INDEX_LENGTH |
-                                 CHANGES_INDEXES | ADDS_COLUMNS | CHANGES_VIRTUAL);
+                                 CHANGES_INDEXES | CHANGES_COLUMNS | CHANGES_VIRTUAL);
 }
 
 static bool adds_index(const Alter_inplace_info *alter)
@@ -532,7 +537,7 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // The server takes longer keys for others; that they are not, the engine has said.
   const alter_table_operations flags= alter->handler_flags;
-  alter->handler_flags&= ~(ALTER_COLUMN_INDEX_LENGTH | CHANGES_INDEXES | ADDS_COLUMNS | CHANGES_VIRTUAL);
+  alter->handler_flags&= ~(ALTER_COLUMN_INDEX_LENGTH | CHANGES_INDEXES | CHANGES_COLUMNS | CHANGES_VIRTUAL);
   const enum_alter_inplace_result how= handler::check_if_supported_inplace_alter(altered, alter);
   alter->handler_flags= flags;
   if (how != HA_ALTER_INPLACE_NOT_SUPPORTED && redefines(alter) && !can_become(altered, alter))

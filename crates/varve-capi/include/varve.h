@@ -424,7 +424,8 @@ typedef struct varve_column_def {
   // In a table with history: its changes make none.
   bool unversioned;
   // For varve_redefinition_prepare: the name of the table's column that this one is. Null: it is the one
-  // of this name, or else a new one.
+  // of this name, or else a new one. Empty: it is a new one, whatever it is called. Columns of the table
+  // that none of these is go.
   const char *was;
   // What a new one has in the rows that are there.
   struct varve_value in_old_rows;

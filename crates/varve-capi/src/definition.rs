@@ -46,7 +46,8 @@ pub struct varve_column_def {
     /// In a table with history: its changes make none.
     pub unversioned: bool,
     /// For varve_redefinition_prepare: the name of the table's column that this one is. Null: it is the one
-    /// of this name, or else a new one.
+    /// of this name, or else a new one. Empty: it is a new one, whatever it is called. Columns of the table
+    /// that none of these is go.
     pub was: *const c_char,
     /// What a new one has in the rows that are there.
     pub in_old_rows: varve_value,
@@ -95,7 +96,7 @@ pub unsafe fn redefined_as(def: &varve_table_def, table: &TableDef) -> varve::Re
             slice_of(def.indexes, def.n_indexes as usize),
         )
     };
-    let mut last = table.columns.iter().map(|c| c.id).max().unwrap_or(0);
+    let mut last = table.last_column_id();
     for (to, column) in out.columns.iter_mut().zip(columns) {
         let was = match column.was.is_null() {
             true => to.name.clone(),
@@ -103,7 +104,7 @@ pub unsafe fn redefined_as(def: &varve_table_def, table: &TableDef) -> varve::Re
             false => unsafe { text(column.was, "a column's name")?.to_string() },
         };
         let old = table.column_index(&was);
-        if old.is_none() && !column.was.is_null() {
+        if old.is_none() && !column.was.is_null() && !was.is_empty() {
             return Err(Error::not_found(format!(
                 "column {was} of table {}",
                 table.name

@@ -82,7 +82,7 @@ pub fn run(data: &[u8]) {
     let columns: Vec<ColumnDef> = (0..n).map(|n| column(&mut input, n)).collect();
     let n = 1 + input.below(3);
     let parts: Vec<KeyPart> = (0..n).map(|_| part(&mut input, &columns)).collect();
-    let Ok(format) = RowFormat::new(&columns, 1) else {
+    let Ok(format) = RowFormat::new(&columns, &[], 1) else {
         return;
     };
     let codec = KeyCodec::new(&columns, &parts, &Collations::new()).expect("known collations");

@@ -17,7 +17,7 @@ pub fn run(data: &[u8]) {
     let again = TableDef::decode(&encoded).expect("just encoded");
     assert_eq!(format!("{def:?}"), format!("{again:?}"));
     assert_eq!(encoded.len(), data.len());
-    let Ok(format) = RowFormat::new(&def.columns, def.schema_version) else {
+    let Ok(format) = RowFormat::new(&def.columns, &def.gone, def.schema_version) else {
         return;
     };
     if let Ok(row) = RowRef::read(&format, data) {

@@ -109,8 +109,8 @@ pub use flush::FlushOptions;
 pub use io::FlushMethod;
 pub use recovery::Progress as RecoveryProgress;
 pub use row::{
-    Collation, CollationId, ColumnDef, ColumnType, Datum, DatumBuf, FindCollation, KeyField,
-    KeyPart, MAX_KEY_BYTES, Pad, RowRef, Value, Weigh,
+    Collation, CollationId, ColumnDef, ColumnType, Datum, DatumBuf, FindCollation, GoneColumn,
+    KeyField, KeyPart, MAX_KEY_BYTES, Pad, RowRef, Value, Weigh,
 };
 pub use table::{CheckReport, Cursor, EntryFilter, KeyMatch, LockMode, OnDuplicate, Peeked};
 pub use txn::{

@@ -48,6 +48,9 @@ fn definition(name: &str) -> TableDef {
         .index("by_fill", &["fill"])
 }
 
+/// Those of `definition`.
+const FEWEST_COLUMNS: usize = 2;
+
 /// A table: how many rows it has, what its second column and its index are called, whether it has the other
 /// indexes, and how many columns.
 type State = (i64, String, String, bool, usize);
@@ -70,6 +73,8 @@ enum Op {
     Indexes(String, bool),
     /// Gives it one more column.
     AddColumn(String),
+    /// Takes the last of these away.
+    DropColumn(String),
     /// Inserts so many rows.
     Fill(String, i64),
 }
@@ -94,6 +99,17 @@ impl Op {
                 let def = db.table(name)?.def().clone();
                 let new = format!("more{}", def.columns.len());
                 db.redefine_table(&def.nullable(&new, ColumnType::i32()))
+            }
+            Op::DropColumn(name) => {
+                let mut def = db.table(name)?.def().clone();
+                if def
+                    .columns
+                    .last()
+                    .is_some_and(|c| c.name.starts_with("more"))
+                {
+                    def.columns.pop();
+                }
+                db.redefine_table(&def)
             }
             Op::Redefine(name, to) => {
                 let mut def = db.table(name)?.def().clone();
@@ -152,6 +168,10 @@ impl Op {
             Op::Redefine(name, to) => tables.get_mut(name).expect("it exists").2 = to.clone(),
             Op::Indexes(name, there) => tables.get_mut(name).expect("it exists").3 = *there,
             Op::AddColumn(name) => tables.get_mut(name).expect("it exists").4 += 1,
+            Op::DropColumn(name) => {
+                let columns = &mut tables.get_mut(name).expect("it exists").4;
+                *columns = (*columns - 1).max(FEWEST_COLUMNS);
+            }
             Op::Truncate(name) => tables.get_mut(name).expect("it exists").0 = 0,
             Op::Drop(name) => drop(tables.remove(name)),
             Op::Fill(name, rows) => tables.get_mut(name).expect("it exists").0 += rows,
@@ -167,6 +187,7 @@ impl Op {
             Op::Redefine(name, to) => format!("redefine {name} {to}"),
             Op::Indexes(name, there) => format!("indexes {name} {there}"),
             Op::AddColumn(name) => format!("add {name}"),
+            Op::DropColumn(name) => format!("lose {name}"),
             Op::Truncate(name) => format!("truncate {name}"),
             Op::Drop(name) => format!("drop {name}"),
             Op::Fill(name, rows) => format!("fill {name} {rows}"),
@@ -183,6 +204,7 @@ impl Op {
             "redefine" => Op::Redefine(name(1), name(2)),
             "indexes" => Op::Indexes(name(1), words[2].parse().unwrap()),
             "add" => Op::AddColumn(name(1)),
+            "lose" => Op::DropColumn(name(1)),
             "truncate" => Op::Truncate(name(1)),
             "drop" => Op::Drop(name(1)),
             "fill" => Op::Fill(name(1), words[2].parse().unwrap()),
@@ -333,6 +355,8 @@ fn every_operation_of_the_disk_may_be_the_last() {
         Op::Indexes("a/old".into(), false),
         Op::AddColumn("a/old".into()),
         Op::Fill("a/old".into(), 5),
+        Op::DropColumn("a/old".into()),
+        Op::Fill("a/old".into(), 3),
         Op::Indexes("b/new".into(), true),
         Op::Truncate("a/old".into()),
         Op::Fill("a/old".into(), 30),
@@ -346,7 +370,7 @@ fn every_operation_of_the_disk_may_be_the_last() {
         Op::Drop("c/far".into()),
     ];
     let work = tempfile::tempdir().unwrap();
-    let mut deaths = [0; 20];
+    let mut deaths = vec![0; script.len()];
     let (mut lives, mut sweeps) = (0, 0);
     loop {
         let dir = work.path().join(lives.to_string());
@@ -469,7 +493,7 @@ fn random_op(thread: usize, tables: &Tables, rng: &mut StdRng) -> Op {
             None => Op::Drop(there.choose(rng).expect("four names").to_string()),
         };
     };
-    match rng.random_range(0..11) {
+    match rng.random_range(0..12) {
         0 => Op::Create(other.to_string()),
         1 => Op::Rename(some.to_string(), other.to_string()),
         2 => Op::Truncate(some.to_string()),
@@ -477,7 +501,8 @@ fn random_op(thread: usize, tables: &Tables, rng: &mut StdRng) -> Op {
         4 => Op::RenameColumn(some.to_string(), format!("c{}", rng.random_range(0..9))),
         5 => Op::Redefine(some.to_string(), format!("i{}", rng.random_range(0..9))),
         6 => Op::AddColumn(some.to_string()),
-        7 | 8 => Op::Indexes(some.to_string(), rng.random()),
+        7 => Op::DropColumn(some.to_string()),
+        8 | 9 => Op::Indexes(some.to_string(), rng.random()),
         _ => Op::Fill(some.to_string(), rng.random_range(1..80)),
     }
 }

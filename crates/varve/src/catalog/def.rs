@@ -17,7 +17,7 @@
 
 use crate::base::{Error, IndexId, NO_PAGE, PageNo, Result, SpaceId, TableId, TrxId, fnv1a};
 use crate::row::{
-    Collations, ColumnDef, ColumnType, DatumBuf, KeyCodec, KeyPart, RowFormat, Value,
+    Collations, ColumnDef, ColumnType, DatumBuf, GoneColumn, KeyCodec, KeyPart, RowFormat, Value,
 };
 
 use super::derived::SystemTime;
@@ -58,6 +58,8 @@ pub struct TableDef {
     /// Counts up with each change of the columns; rows carry it. Starts at 1.
     pub schema_version: u16,
     pub columns: Vec<ColumnDef>,
+    /// Those that it has had, in the order in which they went.
+    pub gone: Vec<GoneColumn>,
     /// The clustered index. Without parts the table has no primary key, and a hidden row id stands for it.
     pub primary: IndexDef,
     pub indexes: Vec<IndexDef>,
@@ -101,6 +103,7 @@ impl TableDef {
             space: SpaceId(0),
             schema_version: 1,
             columns: Vec::new(),
+            gone: Vec::new(),
             primary,
             indexes: Vec::new(),
             indexes_at_first: 0,
@@ -126,11 +129,30 @@ impl TableDef {
     /// Adds a column, and gives it the next id unless it has one.
     pub fn add_column(mut self, mut column: ColumnDef) -> TableDef {
         if column.id == 0 {
-            let last = self.columns.iter().map(|c| c.id).max().unwrap_or(0);
-            column.id = last + 1;
+            column.id = self.last_column_id() + 1;
         }
         self.columns.push(column);
         self
+    }
+
+    /// The greatest id that a column has or had.
+    pub fn last_column_id(&self) -> u32 {
+        let ids = self.columns_and_gone().map(|column| column.id);
+        ids.max().unwrap_or(0)
+    }
+
+    /// The columns that it has, then those that it had.
+    pub(super) fn columns_and_gone(&self) -> impl Iterator<Item = &ColumnDef> {
+        let gone = self.gone.iter().map(|gone| &gone.column);
+        self.columns.iter().chain(gone)
+    }
+
+    /// The column with a number of `RowRef::external_columns`.
+    pub(crate) fn column_or_gone(&self, number: usize) -> &ColumnDef {
+        match number.checked_sub(self.columns.len()) {
+            None => &self.columns[number],
+            Some(gone) => &self.gone[gone].column,
+        }
     }
 
     /// Makes these columns, which must be there already, the primary key.
@@ -200,7 +222,9 @@ impl TableDef {
         // No name has a NUL.
         let columns = self.columns.iter().flat_map(|column| {
             let length = (column.ty.max_len() as u64).to_le_bytes();
-            column.name.bytes().chain([0]).chain(length)
+            let id = column.id.to_le_bytes();
+            let others = [0, u8::from(column.nullable)];
+            (column.name.bytes().chain(others).chain(length)).chain(id)
         });
         let indexes = self.all_indexes().flat_map(|index| {
             let id = index.id.0.to_le_bytes();
@@ -234,7 +258,7 @@ impl TableDef {
 
     /// The codec of this table's rows.
     pub(crate) fn row_format(&self) -> Result<RowFormat> {
-        RowFormat::new(&self.columns, self.schema_version)
+        RowFormat::new(&self.columns, &self.gone, self.schema_version)
     }
 
     /// The codec of the keys of `index`, one of this table's. Without parts for a hidden row id.

@@ -8,13 +8,15 @@
 //! read must pass `TableDef::validate` (DEF-1).
 
 use crate::base::{Error, IndexId, PageNo, Result, SpaceId, TableId, TrxId};
-use crate::row::{CollationId, ColumnDef, ColumnType, KeyPart};
+use crate::row::{CollationId, ColumnDef, ColumnType, GoneColumn, KeyPart};
 
 use super::{ForeignKey, IndexDef, ReferentialAction, SystemTime, TableDef};
 
-/// The encoding that has indexes younger than their table. A definition is written in the first one that has
-/// all of it, which older versions may read.
-const VERSION: u16 = 4;
+/// The encoding that has columns that are gone, or take NULL since a later version. A definition is written
+/// in the first one that has all of it, which older versions may read.
+const VERSION: u16 = 5;
+/// Indexes younger than their table.
+const WITH_YOUNG_INDEXES: u16 = 4;
 /// Computed columns and history.
 const WITH_DERIVED: u16 = 3;
 const WITH_FOREIGN_KEYS: u16 = 2;
@@ -43,8 +45,12 @@ impl TableDef {
     /// Appends the encoded definition to `out`. It must be valid.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let is_young = |index: &IndexDef| index.created_by != TrxId(0);
+        let takes_null_later = |column: &ColumnDef| column.nullable_since > 1;
         let version = match (self.computed.is_empty(), &self.system_time) {
-            _ if self.indexes_at_first > 0 || self.indexes.iter().any(is_young) => VERSION,
+            _ if !self.gone.is_empty() || self.columns.iter().any(takes_null_later) => VERSION,
+            _ if self.indexes_at_first > 0 || self.indexes.iter().any(is_young) => {
+                WITH_YOUNG_INDEXES
+            }
             (true, None) if self.foreign_keys.is_empty() => FIRST,
             (true, None) => WITH_FOREIGN_KEYS,
             _ => WITH_DERIVED,
@@ -75,10 +81,20 @@ impl TableDef {
             put_positions(out, &self.computed);
             put_system_time(out, self.system_time.as_ref());
         }
-        if version >= VERSION {
+        if version >= WITH_YOUNG_INDEXES {
             put(out, self.indexes_at_first.to_le_bytes());
             for index in &self.indexes {
                 put(out, index.created_by.0.to_le_bytes());
+            }
+        }
+        if version >= VERSION {
+            put(out, (self.gone.len() as u16).to_le_bytes());
+            for gone in &self.gone {
+                put_column(out, &gone.column);
+                put(out, gone.gone_in.to_le_bytes());
+            }
+            for column in self.columns_and_gone() {
+                put(out, column.nullable_since.to_le_bytes());
             }
         }
     }
@@ -129,10 +145,18 @@ impl TableDef {
             def.computed = r.positions()?;
             def.system_time = r.system_time()?;
         }
-        if version >= VERSION {
+        if version >= WITH_YOUNG_INDEXES {
             def.indexes_at_first = r.u16()?;
             for index in &mut def.indexes {
                 index.created_by = TrxId(r.u64()?);
+            }
+        }
+        if version >= VERSION {
+            let gone = r.u16()?;
+            def.gone = (0..gone).map(|_| r.gone_column()).collect::<Result<_>>()?;
+            let gone = def.gone.iter_mut().map(|gone| &mut gone.column);
+            for column in def.columns.iter_mut().chain(gone) {
+                column.nullable_since = r.u16()?;
             }
         }
         if !r.rest.is_empty() {
@@ -316,6 +340,13 @@ impl<'a> Reader<'a> {
             column.default = Some(self.blob()?.to_vec());
         }
         Ok(column)
+    }
+
+    fn gone_column(&mut self) -> Result<GoneColumn> {
+        Ok(GoneColumn {
+            column: self.column()?,
+            gone_in: self.u16()?,
+        })
     }
 
     fn action(&mut self) -> Result<ReferentialAction> {

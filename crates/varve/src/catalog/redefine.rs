@@ -2,24 +2,27 @@
 //!
 //! A column is the one with its id, wherever it stands. Rows have their columns in the order of ids, and
 //! carry the schema version that they were written with (ROW-3). So columns change places at will, and a
-//! column that is added reads as its default in the rows that are there.
+//! column that is added reads as its default in the rows that are there. One that goes is remembered: rows
+//! have it until they change, and its long values are theirs until then.
 
 use crate::base::{Error, Result};
-use crate::row::{ColumnDef, ColumnType, KeyPart};
+use crate::row::{ColumnDef, ColumnType, GoneColumn, KeyPart};
 
 use super::def::{IndexDef, TableDef};
 use super::derived::SystemTime;
+use super::foreign::ForeignKey;
 
 impl TableDef {
     /// This definition with the columns of `to`, in their order, the greatest lengths of their values, and
     /// its indexes. Names of columns may differ; `ColumnNames` has them. Ids, places, foreign keys and the
     /// comment stay what they are, whatever `to` has.
     ///
-    /// A column of `to` is the one with its id, whatever it is called; one with another id is new, and needs
-    /// a default unless it takes NULL. None may be missing. An index of `to` is the one with its id; without
-    /// an id it is the one of that name with the same parts. If there is none it is new. New columns, or
-    /// another order of them, and new indexes don't come together: rows that an index is built of are read by
-    /// the old definition.
+    /// A column of `to` is the one with its id, whatever it is called; one with another id is new, and
+    /// needs a default unless it takes NULL. (If a column that went had this id, it gets one of its own.)
+    /// Those that are missing go. A column without an index may begin to take NULL. An index of `to` is the
+    /// one with its id; without an id it is the one of that name with the same parts. If there is none it
+    /// is new. New columns, or another order of them, and new indexes don't come together: rows that an
+    /// index is built of are read by the old definition.
     pub fn redefined(&self, to: &TableDef) -> Result<TableDef> {
         let def = self.redefined_in_steps(to)?;
         let ids = |def: &TableDef| def.ids(0..def.columns.len());
@@ -40,38 +43,13 @@ impl TableDef {
         if to.defect.is_some() {
             to.validate()?;
         }
-        let with_id = |columns: &[ColumnDef], id| columns.iter().position(|c| c.id == id);
-        let is_missing = |own: &&ColumnDef| with_id(&to.columns, own.id).is_none();
-        if let Some(missing) = self.columns.iter().find(is_missing) {
-            return refused(format!("no column {}", missing.name));
-        }
         let mut def = self.clone();
-        if to.columns.len() > self.columns.len() {
-            let Some(version) = self.schema_version.checked_add(1) else {
-                return refused("one more version".into());
-            };
-            def.schema_version = version;
-        }
-        def.columns.clear();
-        for column in &to.columns {
-            let mut column = column.clone();
-            match with_id(&self.columns, column.id) {
-                None => column.added_in = def.schema_version,
-                Some(at) => {
-                    let own = &self.columns[at];
-                    if !takes_all(own.ty, column.ty) || own.nullable != column.nullable {
-                        return refused(format!("another type of column {}", own.name));
-                    }
-                    (column.added_in, column.default) = (own.added_in, own.default.clone());
-                }
-            }
-            def.columns.push(column);
-        }
+        self.redefine_columns(to, &mut def)?;
         if !same_parts((self, &self.primary), (to, &to.primary)) {
             return refused("another primary key".into());
         }
         let is_filled_alike = self.ids(self.auto_increment) == to.ids(to.auto_increment)
-            && self.ids(self.computed.iter().copied()) == to.ids(to.computed.iter().copied())
+            && self.computed_beside(to) == to.computed_beside(self)
             && self.times() == to.times();
         if !is_filled_alike {
             return refused("a column that is filled in another way".into());
@@ -109,6 +87,66 @@ impl TableDef {
         Ok(def)
     }
 
+    /// Gives `def`, which is as this one is, the columns of `to`.
+    fn redefine_columns(&self, to: &TableDef, def: &mut TableDef) -> Result<()> {
+        let refused = |what: String| Err(self.refusal(what));
+        let with_id = |columns: &[ColumnDef], id| columns.iter().position(|c| c.id == id);
+        let comes = |column: &ColumnDef| with_id(&self.columns, column.id).is_none();
+        let goes = |own: &ColumnDef| with_id(&to.columns, own.id).is_none();
+        let is_stored_otherwise =
+            |column: &ColumnDef| comes(column) || self.begins_to_take_null(column);
+        if to.columns.iter().any(is_stored_otherwise) || self.columns.iter().any(goes) {
+            let Some(version) = self.schema_version.checked_add(1) else {
+                return refused("one more version".into());
+            };
+            def.schema_version = version;
+        }
+        for own in self.columns.iter().filter(|own| goes(own)) {
+            let name = &own.name;
+            let is_it = |column: &String| column.eq_ignore_ascii_case(name);
+            let has_it = |key: &ForeignKey| key.columns.iter().any(is_it);
+            if self.foreign_keys.iter().any(has_it) {
+                return refused(format!("no column {name}, which a foreign key has,"));
+            }
+            let mut column = own.clone();
+            column.default = None;
+            def.gone.push(GoneColumn {
+                column,
+                gone_in: def.schema_version,
+            });
+        }
+        def.columns.clear();
+        let mut last = self.last_column_id().max(to.last_column_id());
+        for column in &to.columns {
+            let mut column = column.clone();
+            match with_id(&self.columns, column.id) {
+                None => {
+                    (column.added_in, column.nullable_since) = (def.schema_version, 1);
+                    // A column that went had its id.
+                    if self.gone.iter().any(|gone| gone.column.id == column.id) {
+                        last += 1;
+                        column.id = last;
+                    }
+                }
+                Some(at) => {
+                    let own = &self.columns[at];
+                    let begins = self.begins_to_take_null(&column);
+                    let is_other = own.nullable != column.nullable && !begins;
+                    if !takes_all(own.ty, column.ty) || is_other {
+                        return refused(format!("another type of column {}", own.name));
+                    }
+                    (column.added_in, column.default) = (own.added_in, own.default.clone());
+                    column.nullable_since = match begins {
+                        true => def.schema_version,
+                        false => own.nullable_since,
+                    };
+                }
+            }
+            def.columns.push(column);
+        }
+        Ok(())
+    }
+
     /// The secondary indexes that `other` does not have, each with its place among them.
     pub(crate) fn indexes_beyond(
         &self,
@@ -129,6 +167,24 @@ impl TableDef {
             id => own.id.0 == id,
         };
         self.indexes.iter().find(is_it)
+    }
+
+    /// A column of a table that this one becomes takes NULL, and here it does not. Keys say of their columns
+    /// whether they do.
+    fn begins_to_take_null(&self, to: &ColumnDef) -> bool {
+        let at = self.columns.iter().position(|own| own.id == to.id);
+        let Some(at) = at.filter(|&at| to.nullable && !self.columns[at].nullable) else {
+            return false;
+        };
+        let mut parts = self.all_indexes().flat_map(|index| &index.parts);
+        parts.all(|part| part.column != at)
+    }
+
+    /// The ids of computed columns that `other` has, too.
+    fn computed_beside(&self, other: &TableDef) -> Vec<Option<u32>> {
+        let mut ids = self.ids(self.computed.iter().copied());
+        ids.retain(|id| other.columns.iter().any(|column| Some(column.id) == *id));
+        ids
     }
 
     /// The ids of columns at these positions.

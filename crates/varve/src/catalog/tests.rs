@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::base::{Error, IndexId, PageNo, SpaceId, TableId, TrxId};
-use crate::row::{CollationId, Collations, ColumnDef, ColumnType, KeyPart, Value};
+use crate::row::{CollationId, Collations, ColumnDef, ColumnType, GoneColumn, KeyPart, Value};
 
 fn orders() -> TableDef {
     let mut def = TableDef::new("shop/orders")
@@ -68,6 +68,16 @@ fn orders_with_young_index() -> TableDef {
     def
 }
 
+fn orders_that_lost_columns() -> TableDef {
+    let mut def = orders_with_young_index();
+    def.schema_version = 7;
+    let mut column = ColumnDef::new("before", ColumnType::text_in(CollationId::UTF8_CI, 320));
+    (column.id, column.nullable, column.nullable_since) = (99, true, 3);
+    def.gone = vec![GoneColumn { column, gone_in: 6 }];
+    def.columns[5].nullable_since = 7;
+    def
+}
+
 #[test]
 fn definitions_come_back() {
     for def in [
@@ -75,6 +85,7 @@ fn definitions_come_back() {
         orders_with_parents(),
         orders_with_history(),
         orders_with_young_index(),
+        orders_that_lost_columns(),
     ] {
         comes_back(def);
     }
@@ -92,7 +103,7 @@ fn comes_back(def: TableDef) {
     }
     bytes.push(0);
     TableDef::decode(&bytes).unwrap_err();
-    bytes[0] = 5;
+    bytes[0] = 6;
     assert!(matches!(
         TableDef::decode(&bytes),
         Err(Error::Unsupported { .. })
@@ -105,7 +116,7 @@ proptest! {
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
         let mut bytes = Vec::new();
-        orders_with_young_index().encode(&mut bytes);
+        orders_that_lost_columns().encode(&mut bytes);
         for (at, byte) in changes {
             let at = at.index(bytes.len());
             bytes[at] = byte;
@@ -122,6 +133,13 @@ proptest! {
             prop_assert_eq!(TableDef::decode(&again).unwrap(), def);
         }
     }
+}
+
+/// The table has had a column with this id, until this version.
+fn lose(def: &mut TableDef, id: u32, gone_in: u16) {
+    let mut column = def.columns[1].clone();
+    column.id = id;
+    def.gone.push(GoneColumn { column, gone_in });
 }
 
 #[test]
@@ -239,6 +257,15 @@ fn validate_says_what_is_wrong() {
                 d.columns[0].added_in = 2
             }),
             "its default does not fit",
+        ),
+        (
+            with(|d| d.columns[1].nullable_since = 2),
+            "takes NULL since schema version 2, the table is at 1",
+        ),
+        (with(|d| lose(d, 9, 2)), "column b gone in schema version 2"),
+        (
+            with(|d| lose(d, 1, 1)),
+            "which is gone, has no id of its own",
         ),
         (
             with(|d| d.primary.unique = false),

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use crate::base::{Error, Result};
 use crate::row::{
-    ColumnDef, ColumnType, KeyPart, MAX_KEY_PARTS, MAX_KEY_SOURCE_BYTES, MAX_ROW_BYTES,
+    ColumnDef, ColumnType, GoneColumn, KeyPart, MAX_KEY_PARTS, MAX_KEY_SOURCE_BYTES, MAX_ROW_BYTES,
 };
 
 use super::def::{
@@ -128,10 +128,14 @@ impl TableDef {
 
     fn check_columns(&self) -> Result<(), String> {
         // None at all if those of its user's table are all virtual.
-        if self.columns.len() > MAX_COLUMNS {
+        let columns = self.columns.len() + self.gone.len();
+        if columns > MAX_COLUMNS {
+            let had = match self.gone.len() {
+                0 => String::new(),
+                n => format!(", with {n} that are gone from it"),
+            };
             return Err(format!(
-                "{} columns, the limit is {MAX_COLUMNS}",
-                self.columns.len()
+                "{columns} columns{had}, the limit is {MAX_COLUMNS}"
             ));
         }
         let (mut names, mut ids) = (HashSet::new(), HashSet::new());
@@ -143,6 +147,21 @@ impl TableDef {
             }
             if column.id == 0 || !ids.insert(column.id) {
                 return Err(format!("column {} has no id of its own", column.name));
+            }
+        }
+        for GoneColumn { column, gone_in } in &self.gone {
+            let name = column.name.escape_debug();
+            check_stored(column, self.schema_version).map_err(|e| format!("column {name}: {e}"))?;
+            if column.id == 0 || !ids.insert(column.id) {
+                return Err(format!(
+                    "column {name}, which is gone, has no id of its own"
+                ));
+            }
+            if *gone_in <= column.added_in || *gone_in > self.schema_version {
+                return Err(format!(
+                    "column {name} gone in schema version {gone_in}; it came in {}, and the table is at {}",
+                    column.added_in, self.schema_version
+                ));
             }
         }
         match self.row_format() {
@@ -239,6 +258,17 @@ fn part_bytes(part: &KeyPart, column: &ColumnDef) -> Result<usize, String> {
 }
 
 fn check_column(column: &ColumnDef, schema_version: u16) -> Result<(), String> {
+    check_stored(column, schema_version)?;
+    if column.added_in > 1 || column.default.is_some() {
+        column
+            .check(column.default.as_deref())
+            .map_err(|e| format!("its default does not fit: {e}"))?;
+    }
+    Ok(())
+}
+
+/// The same, whatever older rows read as.
+fn check_stored(column: &ColumnDef, schema_version: u16) -> Result<(), String> {
     check_name(&column.name)?;
     match column.ty {
         ColumnType::Int { bytes, .. } if !matches!(bytes, 1 | 2 | 3 | 4 | 8) => {
@@ -257,10 +287,11 @@ fn check_column(column: &ColumnDef, schema_version: u16) -> Result<(), String> {
             column.added_in
         ));
     }
-    if column.added_in > 1 || column.default.is_some() {
-        column
-            .check(column.default.as_deref())
-            .map_err(|e| format!("its default does not fit: {e}"))?;
+    if column.nullable_since == 0 || column.nullable_since > schema_version {
+        return Err(format!(
+            "takes NULL since schema version {}, the table is at {schema_version}",
+            column.nullable_since
+        ));
     }
     Ok(())
 }

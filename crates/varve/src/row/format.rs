@@ -13,16 +13,17 @@
 //! - **ROW-2** A row is at most [`MAX_ROW_BYTES`] long, so an end offset has its top bit free. It says that
 //!   the column is *external*: its value lies on overflow pages, and the data holds a
 //!   [`ExternalRef`](super::ExternalRef) to them instead.
-//! - **ROW-3** A layout is a function of the columns with `added_in` ≤ schema version, in id order, and
-//!   nothing else. A row is read by the layout of the version it carries, so adding a column
-//!   rewrites no row: the columns it lacks read as their defaults.
+//! - **ROW-3** A layout is a function of the columns with `added_in` ≤ schema version that were not gone
+//!   then, in id order, and of whether they took NULL then, and of nothing else. A row is read by the layout
+//!   of the version it carries, so columns come and go, and begin to take NULL, without a change of any row:
+//!   those that it lacks read as their defaults, those that are gone are passed over.
 //!
 //! Failure: `encode` checks every datum and leaves the output as it was when one does not fit.
 
 use crate::base::{Error, Result};
 
 use super::external::{EXTERNAL_BIT, EXTERNAL_REF_BYTES, ExternalRef};
-use super::{ColumnDef, Datum};
+use super::{ColumnDef, Datum, GoneColumn};
 
 /// The longest row (ROW-2). What fits in a page of the database is usually less; the table layer checks
 /// that.
@@ -62,7 +63,8 @@ pub(super) enum Slot {
     Missing,
 }
 
-/// Where the columns are in the rows of one schema version.
+/// Where the columns are in the rows of one schema version. Those that are gone have numbers behind the
+/// others'.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     /// The first schema version with these columns.
@@ -85,29 +87,39 @@ pub struct RowFormat {
     /// Column positions in the order in which rows store them.
     physical: Vec<u16>,
     pub(super) current: Layout,
-    /// Layouts of older versions, newest first; empty for a table that never got a column.
+    /// Layouts of older versions, newest first; empty for a table whose columns are those that it had first.
     older: Vec<Layout>,
 }
 
 impl RowFormat {
-    /// The format of rows of `columns`, written as `schema_version`. Fails if the columns' fixed parts
-    /// alone are longer than a row may be.
-    pub fn new(columns: &[ColumnDef], schema_version: u16) -> Result<RowFormat> {
-        let mut physical: Vec<u16> = (0..columns.len() as u16).collect();
-        physical.sort_by_key(|&c| columns[c as usize].id);
-        let mut versions: Vec<u16> = columns.iter().map(|c| c.added_in).collect();
-        versions.push(1);
+    /// The format of rows of `columns`, written as `schema_version`; older ones may have columns that are
+    /// gone. Fails if the columns' fixed parts alone are longer than a row may be.
+    pub fn new(
+        columns: &[ColumnDef],
+        gone: &[GoneColumn],
+        schema_version: u16,
+    ) -> Result<RowFormat> {
+        let had = Had { columns, gone };
+        let mut physical: Vec<u16> = (0..had.len() as u16).collect();
+        physical.sort_by_key(|&c| had.column(c).id);
+        let mut versions = vec![1];
+        for c in &physical {
+            let column = had.column(*c);
+            versions.extend([column.added_in, column.nullable_since]);
+        }
+        versions.extend(gone.iter().map(|gone| gone.gone_in));
         versions.sort_unstable_by(|a, b| b.cmp(a));
         versions.dedup();
         let mut layouts = versions
             .into_iter()
             .filter(|&v| v <= schema_version)
-            .map(|v| Layout::new(columns, &physical, v))
+            .map(|v| Layout::new(had, &physical, v))
             .collect::<Result<Vec<_>>>()?;
         if layouts.is_empty() {
             return Err(Error::invalid("schema versions start at 1"));
         }
         let current = layouts.remove(0);
+        physical.retain(|&c| usize::from(c) < columns.len());
         Ok(RowFormat {
             columns: columns.to_vec(),
             schema_version,
@@ -304,21 +316,55 @@ fn len_of(values: &[Datum<'_>], column: u16) -> usize {
     value.map_or(0, <[u8]>::len)
 }
 
+/// All columns that a table has had, by number.
+#[derive(Clone, Copy)]
+struct Had<'a> {
+    columns: &'a [ColumnDef],
+    gone: &'a [GoneColumn],
+}
+
+impl<'a> Had<'a> {
+    fn len(self) -> usize {
+        self.columns.len() + self.gone.len()
+    }
+
+    fn column(self, number: u16) -> &'a ColumnDef {
+        let number = usize::from(number);
+        match number.checked_sub(self.columns.len()) {
+            None => &self.columns[number],
+            Some(gone) => &self.gone[gone].column,
+        }
+    }
+
+    /// Whether rows of this version have the column.
+    fn is_in(self, number: u16, version: u16) -> bool {
+        let gone = usize::from(number).checked_sub(self.columns.len());
+        let is_gone = gone.is_some_and(|gone| self.gone[gone].gone_in <= version);
+        self.column(number).added_in <= version && !is_gone
+    }
+
+    /// Whether it may be NULL in them.
+    fn is_nullable_in(self, number: u16, version: u16) -> bool {
+        let column = self.column(number);
+        column.nullable && column.nullable_since <= version
+    }
+}
+
 impl Layout {
-    fn new(columns: &[ColumnDef], physical: &[u16], version: u16) -> Result<Layout> {
-        let here = |c: &&u16| columns[**c as usize].added_in <= version;
-        let nullable = (physical.iter().filter(here)).filter(|&&c| columns[c as usize].nullable);
+    fn new(had: Had<'_>, physical: &[u16], version: u16) -> Result<Layout> {
+        let here = |c: &&u16| had.is_in(**c, version);
+        let nullable = (physical.iter().filter(here)).filter(|&&c| had.is_nullable_in(c, version));
         let mut at = VERSION_LEN + nullable.count().div_ceil(8);
         let missing = Place {
             null_bit: NOT_NULLABLE,
             slot: Slot::Missing,
         };
-        let mut places = vec![missing; columns.len()];
+        let mut places = vec![missing; had.len()];
         let mut null_bits = 0;
         let mut vars: Vec<u16> = Vec::new();
         for &c in physical.iter().filter(here) {
-            let (column, place) = (&columns[c as usize], &mut places[c as usize]);
-            if column.nullable {
+            let (column, place) = (had.column(c), &mut places[c as usize]);
+            if had.is_nullable_in(c, version) {
                 place.null_bit = null_bits;
                 null_bits += 1;
             }
@@ -345,6 +391,7 @@ impl Layout {
         if data_at > MAX_ROW_BYTES {
             return Err(fixed_part_too_long(data_at));
         }
+        places.truncate(had.columns.len());
         Ok(Layout {
             since: version,
             places,

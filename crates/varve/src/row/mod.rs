@@ -35,5 +35,5 @@ pub use key::{
 };
 pub use key_fields::KeyField;
 pub use row_ref::RowRef;
-pub use types::{ColumnDef, ColumnType, Damage, Datum, KeyPart};
+pub use types::{ColumnDef, ColumnType, Damage, Datum, GoneColumn, KeyPart};
 pub use value::Value;

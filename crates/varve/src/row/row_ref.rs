@@ -164,7 +164,8 @@ impl<'a> RowRef<'a> {
         self.has_external
     }
 
-    /// The external columns, and where their references are.
+    /// The external columns, and where their references are. One that the table does not have any more has a
+    /// number behind those of the others.
     pub(crate) fn external_columns(&self) -> impl Iterator<Item = (usize, ExternalRef)> + use<'a> {
         let row = *self;
         let external = move |&(index, _): &(usize, &u16)| row.end_word(index) & EXTERNAL_BIT != 0;
@@ -185,9 +186,10 @@ impl<'a> RowRef<'a> {
         let (mut a, mut b) = (*self, *other);
         (a.external, b.external) = (None, None);
         let mut columns = 0..self.len();
-        let is_there = |it| b.external_columns().any(|other| other == it);
+        let has = |row: &RowRef<'_>, it| row.external_columns().any(|its| its == it);
+        let mut external = a.external_columns();
         columns.all(|column| a.fetched(column) == b.fetched(column))
-            && a.external_columns().all(is_there)
+            && external.all(|it| it.0 >= a.len() || has(&b, it))
     }
 
     /// The position of the column called `name`, in any case of ASCII letters.

@@ -214,7 +214,7 @@ proptest! {
         (columns, row) in columns(20).prop_flat_map(|c| { let r = row_of(&c); (Just(c), r) }),
         head in bytes(3),
     ) {
-        let format = RowFormat::new(&columns, 1).unwrap();
+        let format = RowFormat::new(&columns, &[], 1).unwrap();
         let mut stored = head.clone();
         format.encode(&datums(&row), &mut stored).unwrap();
         prop_assert!(stored.starts_with(&head), "encode appends");
@@ -231,7 +231,7 @@ proptest! {
     #[test]
     fn keys_sort_as_values_do((columns, parts, rows) in indexed(2)) {
         let codec = KeyCodec::new(&columns, &parts, &Collations::new()).unwrap();
-        let format = RowFormat::new(&columns, 1).unwrap();
+        let format = RowFormat::new(&columns, &[], 1).unwrap();
         let key = |row: &OwnedRow| {
             let (mut a, mut b, mut stored) = (vec![7], Vec::new(), Vec::new());
             codec.encode_columns(&datums(row), &mut a).unwrap();
@@ -314,7 +314,7 @@ proptest! {
         cut in any::<prop::sample::Index>(),
         noise in bytes(40),
     ) {
-        let format = RowFormat::new(&columns, 1).unwrap();
+        let format = RowFormat::new(&columns, &[], 1).unwrap();
         let codec_parts: Vec<_> = (0..columns.len()).map(KeyPart::new).collect();
         let codec = KeyCodec::new(&columns, &codec_parts, &Collations::new()).unwrap();
         let mut stored = Vec::new();
@@ -347,7 +347,7 @@ fn a_row_has_the_documented_bytes() {
     .zip([1, 2, 3, 4])
     .map(|(c, id)| ColumnDef { id, ..c })
     .collect();
-    let format = RowFormat::new(&columns, 1).unwrap();
+    let format = RowFormat::new(&columns, &[], 1).unwrap();
     let mut out = Vec::new();
     let a = (-2i32).to_le_bytes();
     format
@@ -372,7 +372,7 @@ fn external_values_leave_the_row_longest_first() {
     .zip([1, 2, 3, 4])
     .map(|(c, id)| ColumnDef { id, ..c })
     .collect();
-    let format = RowFormat::new(&columns, 1).unwrap();
+    let format = RowFormat::new(&columns, &[], 1).unwrap();
     let (a, b, c) = (vec![b'a'; 5000], vec![b'b'; 70_000], vec![b'c'; 40]);
     let values: [Datum<'_>; 4] = [Some(&a), Some(&b), Some(&[1, 2, 3, 4]), Some(&c)];
     let fixed = 2 + 1 + 4 + 6;
@@ -411,7 +411,7 @@ fn external_values_leave_the_row_longest_first() {
     assert_eq!(row.get(1), Some(&b[..]));
     assert_eq!(row.fetched(0), None);
     let short = |bytes: u32| [ColumnDef::new("s", ColumnType::Bytes(bytes))];
-    let format = RowFormat::new(&short(60), 1).unwrap();
+    let format = RowFormat::new(&short(60), &[], 1).unwrap();
     let too_long = vec![0; 61];
     let refused = format.encode_moved(&[Some(&too_long)], &[to(0, 1)], &mut out);
     assert!(matches!(refused, Err(Error::TooLarge { .. })));
@@ -421,7 +421,7 @@ fn external_values_leave_the_row_longest_first() {
 #[should_panic(expected = "ROW-5: the external value of column a")]
 fn an_external_value_that_was_not_fetched_is_nothing_else() {
     let columns = [ColumnDef::new("a", ColumnType::Bytes(1000))];
-    let format = RowFormat::new(&columns, 1).unwrap();
+    let format = RowFormat::new(&columns, &[], 1).unwrap();
     let to = ExternalRef {
         page: PageNo(9),
         len: 900,
@@ -469,10 +469,10 @@ fn older_rows_read_with_defaults() {
     let t = column("t", ColumnType::text(9), 2, 1, None);
     let n = column("n", ColumnType::u16(), 3, 3, None).nullable();
     let d = column("d", ColumnType::text(9), 4, 5, Some(b"new"));
-    let one = RowFormat::new(&[a.clone(), t.clone()], 1).unwrap();
-    let three = RowFormat::new(&[a.clone(), t.clone(), n.clone()], 4).unwrap();
+    let one = RowFormat::new(&[a.clone(), t.clone()], &[], 1).unwrap();
+    let three = RowFormat::new(&[a.clone(), t.clone(), n.clone()], &[], 4).unwrap();
     // The last column comes first in the definition; rows keep id order.
-    let five = RowFormat::new(&[d, a, t, n], 6).unwrap();
+    let five = RowFormat::new(&[d, a, t, n], &[], 6).unwrap();
     let row = |format: &RowFormat, values: &[Datum<'_>]| {
         let mut out = Vec::new();
         format.encode(values, &mut out).unwrap();
@@ -510,7 +510,7 @@ fn refusals_name_the_column_and_leave_the_output_alone() {
     .zip([1, 2, 3])
     .map(|(c, id)| ColumnDef { id, ..c })
     .collect();
-    let format = RowFormat::new(&columns, 1).unwrap();
+    let format = RowFormat::new(&columns, &[], 1).unwrap();
     let long = vec![1; MAX_ROW_BYTES];
     let longer = vec![1; 70_000];
     let (small, tag): (Datum<'_>, Datum<'_>) = (Some(&[1]), Some(b"abc"));

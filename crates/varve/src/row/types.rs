@@ -122,10 +122,20 @@ pub struct ColumnDef {
     pub name: String,
     pub ty: ColumnType,
     pub nullable: bool,
+    /// Since which schema version it takes NULL, if it does: older rows do not say whether they have one.
+    pub nullable_since: u16,
     /// The schema version that brought this column: rows of an older version do not contain it.
     pub added_in: u16,
     /// What the column holds in rows older than `added_in`; `None` is NULL.
     pub default: Option<Vec<u8>>,
+}
+
+/// A column that the table has had, and that rows of some versions have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GoneColumn {
+    pub column: ColumnDef,
+    /// The first schema version without it.
+    pub gone_in: u16,
 }
 
 impl ColumnDef {
@@ -136,6 +146,7 @@ impl ColumnDef {
             name: name.into(),
             ty,
             nullable: false,
+            nullable_since: 1,
             added_in: 1,
             default: None,
         }

@@ -250,7 +250,7 @@ fn check_external(
             (walk.going_on)().is_ok()
         })?;
         (walk.going_on)()?;
-        let name = &table.def.columns[column].name;
+        let name = &table.def.column_or_gone(column).name;
         if let Some(no) = shared {
             let what = format!("overflow page {no} of column {name} is also another's");
             return Ok(Some(what));
@@ -366,8 +366,10 @@ fn redefine(old: &mut TableDef, now: &TableDef) {
         // Columns may have come in several steps.
         old.schema_version = now.schema_version;
         for (old, now) in old.columns.iter_mut().zip(&now.columns) {
-            old.added_in = now.added_in;
+            (old.added_in, old.nullable_since) = (now.added_in, now.nullable_since);
         }
+        // And some of them have gone again.
+        old.gone.clone_from(&now.gone);
     }
     for (old, now) in old.foreign_keys.iter_mut().zip(&now.foreign_keys) {
         old.name.clone_from(&now.name);

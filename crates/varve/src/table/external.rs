@@ -285,7 +285,11 @@ pub fn fetch(
     let file_bytes = u64::from(table.clustered.tree.space.size_pages())
         * overflow_capacity(table.clustered.tree.page_size()) as u64;
     values.clear();
-    let bytes_of = |(column, r): (usize, ExternalRef)| wanted(column).min(r.len as usize);
+    let bytes_of = |(column, r): (usize, ExternalRef)| match column < row.len() {
+        true => wanted(column).min(r.len as usize),
+        // Nobody asks for a column that is gone.
+        false => 0,
+    };
     let total: usize = row.external_columns().map(bytes_of).sum();
     // Nothing damaged makes us ask for more memory than the file could fill.
     if total as u64 > file_bytes {
