@@ -74,6 +74,7 @@ bool ha_varve::can_keep_rows(THD *thd) const
 // `rows` is how many there will be at most; 0 if that is not known.
 void ha_varve::start_bulk_insert(ha_rows rows, uint)
 {
+  m_gets_many= true;
   const size_t fit= std::min(MAX_ROWS, MAX_BYTES / table_share->reclength);
   if (fit < MIN_ROWS || (rows && rows < MIN_ROWS) || !can_keep_rows(ha_thd()))
     return;
@@ -170,6 +171,7 @@ static bool could_insert(const THD *thd)
 int ha_varve::end_bulk_insert()
 {
   THD *const thd= ha_thd();
+  m_gets_many= false;
   const bool has_failed= thd->is_error();
   int error= has_failed && !could_insert(thd) ? 0 : insert_kept_rows();
   forget_kept_rows();

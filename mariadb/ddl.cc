@@ -31,6 +31,11 @@ std::string table_name(const char *path)
   return whole.substr(whole.find_last_of('/', whole.find_last_of('/') - 1) + 1);
 }
 
+bool is_aside(const std::string &engine_name)
+{
+  return engine_name.compare(engine_name.find('/') + 1, 4, "#sql") == 0;
+}
+
 // Waits until no transaction has a lock in a table: a prepared branch whose connection is gone has no
 // metadata lock, nor has one that has looked there for the parent of a row. A table that can't be opened has
 // none to wait for.
@@ -373,13 +378,6 @@ static std::string made_constraints(const std::string &engine_name)
   return user_name(engine_name.substr(engine_name.find('/') + 1)) + "_ibfk_";
 }
 
-// ALTER TABLE puts the table aside and its copy in its place. The copy's constraints have their names
-// already.
-static bool is_aside(const std::string &engine_name)
-{
-  return engine_name.compare(engine_name.find('/') + 1, 4, "#sql") == 0;
-}
-
 // Of what others have kept it from the server would say that a file can't be renamed.
 static int not_renamed(int error)
 {
@@ -405,6 +403,7 @@ int ha_varve::rename_table(const char *from_path, const char *to_path)
   if (int error= wait_for_others(ha_thd(), from))
     return not_renamed(error);
   const std::string made= made_constraints(from), make= made_constraints(to);
+  // The copy's constraints have their names already.
   const bool keeps_names= is_aside(from) || is_aside(to);
   if (varve_code code= varve_table_rename(db, from.c_str(), to.c_str(), keeps_names ? nullptr : made.c_str(),
                                           make.c_str()))

@@ -22,6 +22,9 @@ extern std::shared_mutex db_mutex;
 // encoding of file names.
 std::string table_name(const char *path);
 
+// Whether it is that of a table that ALTER TABLE puts aside, or of the copy that is to take its place.
+bool is_aside(const std::string &engine_name);
+
 // ddl.cc
 int drop_table(handlerton *hton, const char *path);
 void drop_database(handlerton *hton, char *path);

@@ -1,8 +1,9 @@
 // ha_varve.h: one open VARVE table of one connection.
 //
 // handler.cc opens, reads and writes; pushdown.cc does what the optimizer hands down; ddl.cc creates, drops,
-// renames and truncates; foreign.cc tells of foreign keys, derived.cc computes columns for them; sequence.cc
-// keeps sequences out of transactions; admin.cc answers about the table.
+// renames and truncates; bulk.cc inserts many rows, load.cc fills copies of tables; foreign.cc tells of
+// foreign keys, derived.cc computes columns for them; sequence.cc keeps sequences out of transactions;
+// admin.cc answers about the table.
 
 #ifndef HA_VARVE_H
 #define HA_VARVE_H
@@ -156,6 +157,12 @@ private:
   void leave_unannounced();
   void close_own();
   int written(varve_code code);
+  void begin_copy();
+  int begin_load();
+  int load_row(const uchar *record);
+  static void keep_duplicate(void *handler, const char *index, const varve_value *row);
+  int end_copy();
+  void abort_copy();
   bool can_keep_rows(THD *thd) const;
   int keep_row(const uchar *record);
   int insert_kept_rows();
@@ -282,6 +289,13 @@ private:
   std::vector<uchar> m_kept_records;
   std::vector<varve_value> m_kept_values;
   std::vector<Kept_state> m_kept_states;
+
+  // The table is a copy that ALTER TABLE fills, and many rows are coming (load.cc); the load, from the first
+  // row on; what the record of a row points to that has the same key as another one.
+  bool m_is_copy= false;
+  bool m_gets_many= false;
+  varve_load *m_load= nullptr;
+  std::vector<uchar> m_duplicate;
 
   // What the last failure was about: its handler code; the SQL error number if the engine's words go to the
   // client; these, or the constraint, or the child and its index as "table/index".

@@ -316,6 +316,7 @@ int ha_varve::reset()
   m_mrr.dsmrr_close();
   m_change_duplicates= m_keys_only= m_semi_consistent= false;
   forget_kept_rows();
+  abort_copy();
   m_range_begin= m_range_end= nullptr;
   m_current= nullptr;
   m_row= nullptr;
@@ -355,6 +356,14 @@ int ha_varve::extra(enum ha_extra_function operation)
     break;
   case HA_EXTRA_NO_KEYREAD:
     m_keys_only= false;
+    break;
+  case HA_EXTRA_BEGIN_COPY:
+    begin_copy();
+    break;
+  case HA_EXTRA_END_COPY:
+    return end_copy();
+  case HA_EXTRA_ABORT_COPY:
+    abort_copy();
     break;
   default:
     break;
@@ -763,6 +772,11 @@ int ha_varve::write_row(const uchar *record)
   }
   if (m_rows_to_keep)
     return keep_row(record);
+  if (m_is_copy && m_gets_many && !m_load)
+    if (int error= begin_load())
+      return error;
+  if (m_load)
+    return load_row(record);
   if (table_share->sequence)
     if (int error= begin_unannounced())
       return error;

@@ -240,6 +240,9 @@ typedef struct varve_cursor varve_cursor;
 // An open database. Shared by all threads.
 typedef struct varve_db varve_db;
 
+// Rows on their way into a table that is being made.
+typedef struct varve_load varve_load;
+
 // A definition that a table is about to get.
 typedef struct varve_redefinition varve_redefinition;
 
@@ -515,6 +518,10 @@ typedef void (*varve_text_fn)(void *context, const char *text);
 // Receives one foreign key at a time.
 typedef void (*varve_foreign_key_fn)(void *context, const struct varve_foreign_key *key);
 
+// Receives a row, with a value for each column of the table, that has the same values in the unique index of
+// this name as another one.
+typedef void (*varve_duplicate_fn)(void *context, const char *index, const struct varve_value *row);
+
 // Receives what writing the list and reading it in have come to, for a person to read, and when each ended,
 // in seconds since 1970; 0: it has not.
 typedef void (*varve_pool_dump_status_fn)(void *context,
@@ -538,10 +545,6 @@ typedef void (*varve_xid_fn)(void *context, const struct varve_xid *xid);
 
 // Is told that something has happened.
 typedef void (*varve_notify_fn)(void *context);
-
-// Receives a row, with a value for each column of the table, that has the same values in the unique index of
-// this name as another one.
-typedef void (*varve_duplicate_fn)(void *context, const char *index, const struct varve_value *row);
 
 // Receives one counter. `name` is lower case with underscores.
 typedef void (*varve_counter_fn)(void *context, const char *name, uint64_t value);
@@ -854,6 +857,37 @@ bool varve_table_is_referenced(const struct varve_table *table);
 // Changes what becomes of versions that old read views need, from purge's next batch on. Views that rely on
 // the store already keep doing so. VARVE_INVALID: a value is out of bounds, nothing was changed.
 enum varve_code varve_db_set_history(const struct varve_db *db, const struct varve_history_options *options);
+
+// Begins to load all rows of an empty table whose name begins with # behind the schema: nobody uses it
+// before varve_table_rename gives it another one. That takes a fraction of what inserts take. If the load
+// does not come to its end the table is to be dropped. The transaction locks it until it ends.
+//
+// Sorting takes the memory of varve_options.sort_buffer_bytes, divided by `at_once`: how many loads go on at
+// the same time. VARVE_UNSUPPORTED: the table is a temporary one, or has a foreign key to itself that is
+// checked.
+enum varve_code varve_load_begin(const struct varve_txn *txn,
+                                 const struct varve_table *table,
+                                 uint32_t at_once,
+                                 struct varve_load **out);
+
+// Takes a row: `n` values, one for each column, in the table's order. It may come in any place of the order
+// of its primary key. After an error no other row is taken.
+enum varve_code varve_load_row(struct varve_load *load,
+                               const struct varve_txn *txn,
+                               const struct varve_value *row,
+                               uint32_t n);
+
+// Loads what is left; the table has all rows then, and its indexes all entries. If rows have the same values
+// in a unique index, `duplicate` is called before the answer is VARVE_DUPLICATE_KEY: with the row that was
+// the first to have those of one before it, in the first index that has such rows. `load` is gone then,
+// whatever the answer.
+enum varve_code varve_load_finish(struct varve_load *load,
+                                  const struct varve_txn *txn,
+                                  varve_duplicate_fn duplicate,
+                                  void *context);
+
+// Ends a load before its end.
+void varve_load_abandon(struct varve_load *load);
 
 // Changes what is done when the database is closed, and by the next two. VARVE_INVALID: a value is out of
 // bounds, nothing was changed.

@@ -8,6 +8,7 @@
 //! - `definition`: table definitions as plain structs.
 //! - `foreign`: foreign keys, of definitions and of open tables.
 //! - `redefinition`: definitions that change while the rows stay.
+//! - `load`: rows of a table that is being made.
 //! - `database`, `table`, `txn`, `cursor`: the handles.
 //! - `flush`, `history`, `pool_dump`: options that may change while a database is open.
 //! - `rows`: what a cursor hands to C.
@@ -31,6 +32,7 @@ pub mod error;
 pub mod flush;
 pub mod foreign;
 pub mod history;
+pub mod load;
 pub mod pool_dump;
 pub mod prepared;
 pub mod redefinition;

@@ -112,7 +112,9 @@ pub use row::{
     Collation, CollationId, ColumnDef, ColumnType, Datum, DatumBuf, FindCollation, GoneColumn,
     KeyField, KeyPart, MAX_KEY_BYTES, Pad, RowRef, Value, Weigh,
 };
-pub use table::{CheckReport, Cursor, EntryFilter, KeyMatch, LockMode, OnDuplicate, Peeked};
+pub use table::{
+    CheckReport, Cursor, EntryFilter, KeyMatch, LockMode, OnDuplicate, Peeked, TableLoad,
+};
 pub use txn::{
     AutoIncLock, FlushLog, HistoryOptions, Interrupt, Isolation, LogLevel, Logger, PurgeOptions,
     Savepoint, Transaction, ValueSource,

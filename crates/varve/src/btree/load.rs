@@ -8,6 +8,7 @@
 //!
 //! Nobody else changes the tree meanwhile.
 
+use std::ops::Deref;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::base::{Error, NO_PAGE, PageNo, Result};
@@ -22,9 +23,9 @@ use super::plan::shortest_between;
 use super::split::Fresh;
 use super::{Tree, owner_tag};
 
-/// Loads a tree.
-pub struct Loader<'t> {
-    tree: &'t Tree,
+/// Loads a tree, which it borrows or has a share in.
+pub struct Loader<T> {
+    tree: T,
     /// Keys and payloads of records that no leaf has yet.
     bytes: Vec<u8>,
     records: Vec<Record>,
@@ -51,15 +52,17 @@ impl Record {
     }
 }
 
-impl<'t> Loader<'t> {
+impl<T: Deref<Target = Tree>> Loader<T> {
     /// The tree has to be empty.
-    pub fn new(tree: &'t Tree) -> Result<Loader<'t>> {
+    pub fn new(tree: T) -> Result<Loader<T>> {
         let root = tree.env.pool.shared(tree.page_id(tree.root))?;
         let level = tree.root_level(&root)?;
         let p = SlottedRef::new(&root);
         if level > 0 || p.n_slots() > 0 {
             return Err(tree.damage(tree.root, "an empty tree", &root));
         }
+        let capacity = p.capacity();
+        drop(root);
         Ok(Loader {
             tree,
             bytes: Vec::new(),
@@ -67,7 +70,7 @@ impl<'t> Loader<'t> {
             ready: 0,
             cost: 0,
             low: Vec::new(),
-            capacity: p.capacity(),
+            capacity,
         })
     }
 
@@ -103,8 +106,8 @@ impl<'t> Loader<'t> {
         Ok(())
     }
 
-    /// What is left goes into the last leaf, or two.
-    pub fn finish(mut self) -> Result<()> {
+    /// What is left goes into the last leaf, or two. Nothing may come after it.
+    pub fn finish(&mut self) -> Result<()> {
         // Without a high fence there is no prefix.
         if self.low.len() + self.cost > self.capacity {
             self.fill_leaf()?;
@@ -121,6 +124,11 @@ impl<'t> Loader<'t> {
         Ok(())
     }
 
+    /// That of the record that came last.
+    pub fn last_key(&self) -> Option<&[u8]> {
+        self.records.last().map(|record| self.key(*record))
+    }
+
     fn key(&self, record: Record) -> &[u8] {
         &self.bytes[record.start..record.key_end]
     }
@@ -128,6 +136,10 @@ impl<'t> Loader<'t> {
     /// Whether all records that are waiting go into a leaf that ends before `key`.
     fn fits_before(&self, key: &[u8]) -> bool {
         let last = *self.records.last().expect("there is one");
+        // Mostly there is no need to know how long the high fence is: no longer than the key.
+        if self.low.len() + key.len() + self.cost <= self.capacity {
+            return true;
+        }
         let high = shortest_between(self.key(last), key);
         let prefix = common_prefix_len(&self.low, &high);
         let saved = self.records.len() * prefix;
@@ -183,7 +195,7 @@ impl<'t> Loader<'t> {
 
     /// False: the page above had to be made or split first.
     fn try_fill(&self, n: usize, high: &[u8]) -> Result<bool> {
-        let tree = self.tree;
+        let tree = &*self.tree;
         let room = record_cost(high.len(), CHILD_BYTES);
         let parent = match tree.locate_inner(&self.low, 1)? {
             Located::Page(spot) => spot.no,

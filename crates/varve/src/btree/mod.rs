@@ -88,6 +88,7 @@ mod ahead;
 mod check;
 mod count;
 mod descend;
+mod drain;
 mod free;
 mod leaf;
 mod load;

@@ -5,7 +5,8 @@
 //! sequence number in that transaction, and its own place in the chain.
 //!
 //! - **OVF-1** No two chains have the same (table, TrxId, sequence), before or after a crash: a TrxId is
-//!   never given twice, and the sequence is an undo number, which a transaction never uses twice.
+//!   never given twice, and the sequence is an undo number, which a transaction never uses twice. A load has
+//!   an id of its own, and counts its chains.
 //! - **OVF-2** So a page that says it is page *i* of chain *c* holds exactly what was written there, whenever
 //!   it is read and whatever else the reader knows: a page that was freed says that it is free, or, used
 //!   again, something else.

@@ -13,6 +13,7 @@ mod pool_dump;
 mod pool_warmth;
 mod redefine;
 mod report;
+mod table_load;
 mod typed;
 mod undo_directory;
 mod undo_tablespaces;

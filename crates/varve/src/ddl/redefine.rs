@@ -121,12 +121,8 @@ impl Ddl {
             built.push(LooseTree { index: id, root });
             indexes.push(table.open_index(def, &def.indexes[n], &self.collations)?);
         }
-        let room = SortRoom {
-            disk: self.spaces.disk().clone(),
-            dir: self.spaces.dir().into(),
-            memory: self.sort_buffer.load(Ordering::Relaxed) as usize,
-        };
         let most_notes = self.online_log.load(Ordering::Relaxed) as usize;
+        let room = self.sort_room();
         *build = Some(Build::begin(trx, table, indexes, room, most_notes));
         trx.weaken_table(table);
         Ok(())
@@ -137,6 +133,15 @@ impl Ddl {
         match &mut prepared.build {
             Some(build) => build.advance(tell),
             None => Ok(()),
+        }
+    }
+
+    /// What the sorters of one statement may take.
+    pub fn sort_room(&self) -> SortRoom {
+        SortRoom {
+            disk: self.spaces.disk().clone(),
+            dir: self.spaces.dir().into(),
+            memory: self.sort_buffer.load(Ordering::Relaxed) as usize,
         }
     }
 

@@ -31,7 +31,7 @@ use super::sorter::{SORT_FILE_PREFIX, Sorter};
 use super::version::row_record;
 
 /// Entries between two questions whether to go on.
-const ASKED_EVERY: usize = 4096;
+pub(super) const ASKED_EVERY: usize = 4096;
 /// So many changed rows are few enough to be left for the end, when others have to wait.
 const FEW_CHANGES: usize = 1000;
 
@@ -236,11 +236,16 @@ pub(super) fn reader(of: &Transaction) -> Transaction {
     reader
 }
 
-fn going_on(table: &OpenTable, indexes: &[OpenIndex], interrupt: &AtomicBool) -> Result<()> {
+pub(super) fn check_interrupt(interrupt: &AtomicBool) -> Result<()> {
     // Acquire: pairs with the interrupter's store, as a waiter's load.
-    if interrupt.load(Ordering::Acquire) {
-        return Err(Error::Interrupted);
+    match interrupt.load(Ordering::Acquire) {
+        false => Ok(()),
+        true => Err(Error::Interrupted),
     }
+}
+
+fn going_on(table: &OpenTable, indexes: &[OpenIndex], interrupt: &AtomicBool) -> Result<()> {
+    check_interrupt(interrupt)?;
     match table.followed.exceeded() {
         None => Ok(()),
         Some(limit) => Err(Error::TooManyChanges {

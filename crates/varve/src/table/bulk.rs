@@ -163,7 +163,7 @@ pub fn insert_rows(trx: &mut Transaction, table: &OpenTable, rows: &[&[Datum<'_>
 }
 
 /// Moves the AUTO_INCREMENT counter past the greatest value of the rows.
-fn move_counter(table: &OpenTable, most: u64) -> Result<()> {
+pub(super) fn move_counter(table: &OpenTable, most: u64) -> Result<()> {
     let mut mtr = Mtr::begin_in(table.mtr_env(), table.space(), MAX_MTR)?;
     table.log_auto_increment(&mut mtr, most)?;
     mtr.commit();

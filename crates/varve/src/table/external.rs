@@ -9,6 +9,9 @@
 //! that no row refers to (UNDO-5), newest first like everything else: the row's own undo record is newer and
 //! is taken back before the pages go.
 //!
+//! A table that is loaded (`load.rs`) is dropped if that fails. So its chains are written without undo, under
+//! the load's own id (OVF-1).
+//!
 //! An update shares the external values that it does not change: the new row has the same references, and no
 //! page is written. Values are compared with what is on the pages, so callers need not say what changed.
 //! References of the old row that the new one does not have go on the update's list, references of a deleted
@@ -34,7 +37,7 @@
 
 use std::borrow::Cow;
 
-use crate::base::{Error, NO_PAGE, PageId, PageNo, Result};
+use crate::base::{Error, GoingOn, NO_PAGE, PageId, PageNo, Result, TrxId};
 use crate::catalog::{
     ChainWalk, EXTERNAL, OVERFLOW_HEADER_AT, OpenTable, OverflowPage, ROW_AT, overflow_capacity,
 };
@@ -121,25 +124,77 @@ pub(super) fn row_with_external_columns(
     key_len: usize,
     old: Option<&RowRef<'_>>,
 ) -> Result<StoredRow<'static>> {
+    let mut bytes = std::mem::take(&mut trx.scratch.row);
+    bytes.clear();
+    put_row_with_external_columns(
+        table,
+        values,
+        key_len,
+        &mut bytes,
+        |column, value| match shared(table, old, column, value)? {
+            Some(same) => Ok(same),
+            None => write_chain(trx, table, value),
+        },
+    )?;
+    let (bytes, flags) = (Cow::Owned(bytes), EXTERNAL);
+    Ok(StoredRow { bytes, flags })
+}
+
+/// Appends the row of `values` to `bytes`, with references in the place of some of them, which `write` brings
+/// to overflow pages.
+fn put_row_with_external_columns(
+    table: &OpenTable,
+    values: &[Datum<'_>],
+    key_len: usize,
+    bytes: &mut Vec<u8>,
+    mut write: impl FnMut(usize, &[u8]) -> Result<ExternalRef>,
+) -> Result<()> {
     let limit = row_limit(table, key_len);
     // Before anything is written, what does not fit is refused.
     table.format.check(values)?;
     let columns = table.format.columns_to_move(values, limit);
     let columns = columns.map_err(|e| too_large(table, e))?;
-    let mut bytes = std::mem::take(&mut trx.scratch.row);
-    bytes.clear();
     let mut moved = Vec::with_capacity(columns.len());
     for column in columns {
         let value = values[column].expect("only external values are moved");
-        let to = match shared(table, old, column, value)? {
-            Some(same) => same,
-            None => write_chain(trx, table, value)?,
-        };
+        let to = write(column, value)?;
         moved.push(Moved { column, to });
     }
-    table.format.encode_moved(values, &moved, &mut bytes)?;
-    let (bytes, flags) = (Cow::Owned(bytes), EXTERNAL);
-    Ok(StoredRow { bytes, flags })
+    table.format.encode_moved(values, &moved, bytes)
+}
+
+/// The chains of a load.
+pub(super) struct LoadedChains {
+    /// Whose they are: no transaction's that writes others (OVF-1).
+    pub writer: TrxId,
+    pub next: u64,
+}
+
+impl LoadedChains {
+    /// Appends the row of `values` to `bytes`, with some of them on overflow pages, for which there is no
+    /// undo. Before each batch of pages it asks whether to go on.
+    pub fn put_row(
+        &mut self,
+        table: &OpenTable,
+        values: &[Datum<'_>],
+        key_len: usize,
+        bytes: &mut Vec<u8>,
+        going_on: GoingOn<'_>,
+    ) -> Result<()> {
+        put_row_with_external_columns(table, values, key_len, bytes, |_, value| {
+            let chain = ExternalRef {
+                page: NO_PAGE,
+                len: value.len() as u32,
+                trx: self.writer,
+                seq: self.next,
+            };
+            self.next += 1;
+            write_batches(table, chain, value, |chain, first, bytes| {
+                going_on()?;
+                write_batch_without_undo(table, chain, first, bytes)
+            })
+        })
+    }
 }
 
 /// Names the table in an error about the size of one of its rows.
@@ -182,25 +237,50 @@ fn shared(
 
 /// Writes a value to overflow pages.
 fn write_chain(trx: &mut Transaction, table: &OpenTable, value: &[u8]) -> Result<ExternalRef> {
-    let page_size = table.clustered.tree.page_size();
-    let capacity = overflow_capacity(page_size);
-    let per_batch = (BATCH_LOG_BYTES / page_size).clamp(1, MAX_BATCH_PAGES);
-    let mut chain = ExternalRef {
+    let chain = ExternalRef {
         page: NO_PAGE,
         len: value.len() as u32,
         trx: trx.writer()?,
         seq: trx.undo_mut().next_no(),
     };
-    let mut end = value.len().div_ceil(capacity);
-    while end > 0 {
+    let chain = write_batches(table, chain, value, |chain, first, bytes| {
         trx.check_interrupt()?;
-        let start = (end - 1) / per_batch * per_batch;
-        let bytes = &value[start * capacity..value.len().min(end * capacity)];
-        chain.page = write_batch(trx, table, &chain, start as u32, bytes)?;
-        end = start;
-    }
+        write_batch(trx, table, chain, first, bytes)
+    })?;
     Counters::add(&trx.core().counters.external_values_written, 1);
     Ok(chain)
+}
+
+/// Writes a value in batches of pages, from its end. `write` writes those from a number on, before those that
+/// the chain has so far, and returns the new first page.
+fn write_batches(
+    table: &OpenTable,
+    mut chain: ExternalRef,
+    value: &[u8],
+    mut write: impl FnMut(&ExternalRef, u32, &[u8]) -> Result<PageNo>,
+) -> Result<ExternalRef> {
+    let page_size = table.clustered.tree.page_size();
+    let capacity = overflow_capacity(page_size);
+    let per_batch = (BATCH_LOG_BYTES / page_size).clamp(1, MAX_BATCH_PAGES);
+    let mut end = value.len().div_ceil(capacity);
+    while end > 0 {
+        let start = (end - 1) / per_batch * per_batch;
+        let bytes = &value[start * capacity..value.len().min(end * capacity)];
+        chain.page = write(&chain, start as u32, bytes)?;
+        end = start;
+    }
+    Ok(chain)
+}
+
+fn pages_for(table: &OpenTable, bytes: &[u8]) -> usize {
+    let capacity = overflow_capacity(table.clustered.tree.page_size());
+    bytes.len().div_ceil(capacity)
+}
+
+/// Redo of a batch of so many pages, with its undo record.
+fn batch_log_bytes(table: &OpenTable, n: usize) -> u32 {
+    let page_size = table.clustered.tree.page_size();
+    (n * (page_size + ALLOC_LOG_BYTES as usize + PAGE_LOG_BYTES) + UNDO_LOG_BYTES) as u32
 }
 
 /// Writes the pages of a chain from `first` on, before those that `chain` has so far; returns the new first
@@ -214,9 +294,7 @@ fn write_batch(
 ) -> Result<PageNo> {
     let core = trx.core().clone();
     let kind = UndoKind::OverflowAlloc;
-    let page_size = table.clustered.tree.page_size();
-    let pieces = bytes.chunks(overflow_capacity(page_size));
-    let n = pieces.len();
+    let n = pages_for(table, bytes);
     // Which pages is not known yet, but how long the undo record will be.
     let unknown = vec![0; n * PAGE_NO_BYTES];
     let change = RecordChange {
@@ -226,14 +304,66 @@ fn write_batch(
     encode_undo(trx, table, &change)?;
     let space = &table.clustered.tree.space;
     let _reserved = space.reserve(&core.mtr, n as u32)?;
-    let log_bytes = n * (page_size + ALLOC_LOG_BYTES as usize + PAGE_LOG_BYTES) + UNDO_LOG_BYTES;
-    let mut mtr = Mtr::begin_in(&core.mtr, table.space(), log_bytes as u32)?;
+    let mut mtr = Mtr::begin_in(&core.mtr, table.space(), batch_log_bytes(table, n))?;
     let undo_page = trx.undo_mut().latch(&mut mtr, table.id(), kind)?;
+    let pages = take_pages(&mut mtr, table, chain, n)?;
+    fill_pages(&mut mtr, table, chain, first, bytes, &pages)?;
+    // They are the record's last bytes.
+    let list = trx.scratch.undo.len() - unknown.len();
+    let places = trx.scratch.undo[list..].chunks_exact_mut(PAGE_NO_BYTES);
+    for (place, no) in places.zip(&pages) {
+        place.copy_from_slice(&no.0.to_le_bytes());
+    }
+    append_undo(trx, &mut mtr, undo_page, table.id(), kind);
+    table.note_taken_overflow(&pages);
+    mtr.commit();
+    Ok(pages[0])
+}
+
+/// The same for a table that is dropped if anything fails.
+fn write_batch_without_undo(
+    table: &OpenTable,
+    chain: &ExternalRef,
+    first: u32,
+    bytes: &[u8],
+) -> Result<PageNo> {
+    let n = pages_for(table, bytes);
+    let space = &table.clustered.tree.space;
+    let _reserved = space.reserve(table.mtr_env(), n as u32)?;
+    let mut mtr = Mtr::begin(table.mtr_env(), batch_log_bytes(table, n))?;
+    let pages = take_pages(&mut mtr, table, chain, n)?;
+    fill_pages(&mut mtr, table, chain, first, bytes, &pages)?;
+    mtr.commit();
+    Ok(pages[0])
+}
+
+/// Takes pages for a batch, which is going to come before what `chain` has so far.
+fn take_pages(
+    mtr: &mut Mtr<'_>,
+    table: &OpenTable,
+    chain: &ExternalRef,
+    n: usize,
+) -> Result<Vec<PageNo>> {
+    let space = &table.clustered.tree.space;
     let mut pages: Vec<PageNo> = Vec::with_capacity(n);
     for _ in 0..n {
         let near = pages.last().copied().unwrap_or(chain.page);
-        pages.push(space.alloc(&mut mtr, near, table.overflow_owner())?);
+        pages.push(space.alloc(mtr, near, table.overflow_owner())?);
     }
+    Ok(pages)
+}
+
+/// Fills the pages of a batch.
+fn fill_pages(
+    mtr: &mut Mtr<'_>,
+    table: &OpenTable,
+    chain: &ExternalRef,
+    first: u32,
+    bytes: &[u8],
+    pages: &[PageNo],
+) -> Result<()> {
+    let page_size = table.clustered.tree.page_size();
+    let pieces = bytes.chunks(overflow_capacity(page_size));
     let mut content = Vec::with_capacity(page_size);
     for (i, data) in pieces.enumerate() {
         let page = OverflowPage {
@@ -252,16 +382,7 @@ fn write_batch(
         let bytes = &content[..];
         mtr.op(h, PageOp::Write { off, bytes });
     }
-    // They are the record's last bytes.
-    let list = trx.scratch.undo.len() - unknown.len();
-    let places = trx.scratch.undo[list..].chunks_exact_mut(PAGE_NO_BYTES);
-    for (place, no) in places.zip(&pages) {
-        place.copy_from_slice(&no.0.to_le_bytes());
-    }
-    append_undo(trx, &mut mtr, undo_page, table.id(), kind);
-    table.note_taken_overflow(&pages);
-    mtr.commit();
-    Ok(pages[0])
+    Ok(())
 }
 
 /// The references of `old` that `new` does not have, encoded for an undo record's list.

@@ -8,8 +8,8 @@
 //! the first bytes of the key as a number: most comparisons need nothing else.
 //!
 //! A run is blocks one after the other, each a u32 with the length of its data, a u32 with their crc32c, and
-//! the data: whole records, each a u16 with the key's length, a u8 with the payload's, the key and the
-//! payload. Numbers are little-endian.
+//! the data: whole records, each a u16 with the key's length, one with the payload's, the key and the payload.
+//! Numbers are little-endian.
 //!
 //! - **SORT-1** Keys come in the order of their bytes; a key that another one begins with comes before it.
 //! - **SORT-2** What is read back from the file has the checksum with which it was written.
@@ -46,9 +46,9 @@ const LARGEST_BLOCK: usize = 64 << 10;
 const BLOCKS_IN_MEMORY: usize = 16;
 
 const BLOCK_HEADER: usize = 8;
-const RECORD_HEADER: usize = 3;
+const RECORD_HEADER: usize = 4;
 /// What the data of a block have at most: it is that of the longest record.
-const MOST_DATA: usize = RECORD_HEADER + u16::MAX as usize + u8::MAX as usize;
+const MOST_DATA: usize = RECORD_HEADER + 2 * u16::MAX as usize;
 const _: () = assert!(LARGEST_BLOCK <= BLOCK_HEADER + MOST_DATA);
 /// Bytes of a key that are in its place.
 const HEAD: usize = size_of::<u64>();
@@ -60,11 +60,11 @@ struct Place {
     head: u64,
     offset: u32,
     key_len: u16,
-    payload_len: u8,
+    payload_len: u16,
 }
 
 impl Place {
-    fn new(offset: usize, key: &[u8], payload_len: u8) -> Place {
+    fn new(offset: usize, key: &[u8], payload_len: u16) -> Place {
         Place {
             head: head_of(key),
             offset: u32::try_from(offset).expect("memory is bounded"),
@@ -76,8 +76,9 @@ impl Place {
     /// The record whose header is there; `None` if it is not whole.
     fn stored(bytes: &[u8], at: usize) -> Option<Place> {
         let (header, rest) = bytes.get(at..)?.split_first_chunk()?;
-        let [key_len @ .., payload_len]: [u8; RECORD_HEADER] = *header;
-        let key_len = usize::from(u16::from_le_bytes(key_len));
+        let [k0, k1, p0, p1]: [u8; RECORD_HEADER] = *header;
+        let key_len = usize::from(u16::from_le_bytes([k0, k1]));
+        let payload_len = u16::from_le_bytes([p0, p1]);
         let record = rest.get(..key_len + usize::from(payload_len))?;
         Some(Place::new(
             at + RECORD_HEADER,
@@ -88,7 +89,7 @@ impl Place {
 
     fn store(self, bytes: &[u8], block: &mut Vec<u8>) {
         block.extend_from_slice(&self.key_len.to_le_bytes());
-        block.push(self.payload_len);
+        block.extend_from_slice(&self.payload_len.to_le_bytes());
         block.extend_from_slice(self.key(bytes));
         block.extend_from_slice(self.payload(bytes));
     }
@@ -171,13 +172,13 @@ impl Sorter {
         }
     }
 
-    /// Takes a record. The key has 65535 bytes at most, the payload 255.
+    /// Takes a record. Key and payload have 65535 bytes each at most.
     ///
     /// # Errors
     ///
     /// `NoSpace`: the disk has no room. The record was not taken.
     pub fn push(&mut self, key: &[u8], payload: &[u8]) -> Result<()> {
-        let payload_len = u8::try_from(payload.len()).expect("a payload of 255 bytes at most");
+        let payload_len = u16::try_from(payload.len()).expect("a payload of 65535 bytes at most");
         let more_bytes = key.len() + payload.len() + size_of::<Place>();
         if !self.places.is_empty() && self.used_bytes() + more_bytes > self.memory_bytes {
             self.spill()?;

@@ -105,7 +105,10 @@ fn records(n: u32, key_len: usize) -> Vec<Record> {
 
 #[test]
 fn one_run_or_many_in_one_block_or_many() {
-    let longest = vec![(vec![7; 65535], vec![8; 255]), (vec![7; 65534], Vec::new())];
+    let longest = vec![
+        (vec![7; 65535], vec![8; 65535]),
+        (vec![7; 65534], Vec::new()),
+    ];
     let in_order = by_payload_too(records(20_000, 12));
     let reversed = in_order.iter().rev().cloned().collect();
     for (records, memory_bytes, spills) in [

@@ -319,6 +319,7 @@ impl Transaction {
         }
     }
 
+    /// The flag that interrupts it.
     pub(crate) fn interrupt(&self) -> &Arc<AtomicBool> {
         let flag = self.interrupt.as_ref().or(self.own_interrupt.as_ref());
         flag.expect("there until the transaction is dropped")

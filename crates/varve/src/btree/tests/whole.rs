@@ -77,7 +77,7 @@ fn loaded_leaves_are_full() {
 fn a_page_that_a_tree_names_twice_is_damage() {
     let f = Fixture::new(4096, 600);
     load(&f.tree, &records(&mut StdRng::seed_from_u64(7), 100, 4096));
-    assert!(matches!(Loader::new(&f.tree), Err(Error::Corrupt { .. })));
+    assert!(matches!(Loader::new(&*f.tree), Err(Error::Corrupt { .. })));
     let used = f.used_pages();
     let mut mtr = Mtr::begin(&f.env, 4096).unwrap();
     let root = mtr.exclusive(f.tree.page_id(f.tree.root)).unwrap();
@@ -114,5 +114,33 @@ fn a_tree_is_given_back_step_by_step() {
         assert!(is_noted);
         assert_eq!(f.used_pages(), 0, "{n}");
         assert_eq!(steps > 0, n == 30_000, "{steps} steps");
+    }
+}
+
+/// All records come out in order, and one empty page is left.
+#[test]
+fn a_tree_is_drained() {
+    for (seed, n, page_size) in [
+        (1, 0, 4096),
+        (2, 1, 4096),
+        (3, 100, 4096),
+        (4, 20_000, 4096),
+        (5, 3000, 65536),
+    ] {
+        let f = Fixture::new(page_size, 600);
+        let all = records(&mut StdRng::seed_from_u64(seed), n, page_size);
+        load(&f.tree, &all);
+        let mut found = Vec::new();
+        f.tree
+            .drain(|key, payload| {
+                found.push((key.to_vec(), payload.to_vec()));
+                Ok(())
+            })
+            .unwrap();
+        assert!(found == Vec::from_iter(all.clone()), "{n}");
+        f.check_is(&Model::new());
+        assert_eq!(f.used_pages(), 1, "{n}");
+        load(&f.tree, &all);
+        f.check_is(&all);
     }
 }

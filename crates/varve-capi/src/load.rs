@@ -1,0 +1,96 @@
+//! Loading tables that are being made.
+
+use std::ffi::{CString, c_void};
+
+use varve::{RowRef, TableLoad};
+
+use crate::error::guard;
+use crate::error::varve_code::{self, VARVE_OK};
+use crate::redefinition::varve_duplicate_fn;
+use crate::table::varve_table;
+use crate::txn::{running, varve_txn, with_running};
+use crate::value::{varve_value, with_datums};
+
+/// Rows on their way into a table that is being made.
+pub struct varve_load {
+    load: TableLoad,
+    /// How many columns the table has.
+    columns: usize,
+}
+
+/// Begins to load all rows of an empty table whose name begins with # behind the schema: nobody uses it
+/// before varve_table_rename gives it another one. That takes a fraction of what inserts take. If the load
+/// does not come to its end the table is to be dropped. The transaction locks it until it ends.
+///
+/// Sorting takes the memory of varve_options.sort_buffer_bytes, divided by `at_once`: how many loads go on at
+/// the same time. VARVE_UNSUPPORTED: the table is a temporary one, or has foreign keys to be checked: not
+/// varve_foreign_key.kept, and not a transaction that does not check them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_load_begin(
+    txn: *const varve_txn,
+    table: *const varve_table,
+    at_once: u32,
+    out: *mut *mut varve_load,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    unsafe {
+        let table = &*table;
+        with_running(txn, |t| {
+            let load = table.db.load_table(t, &table.table, at_once as usize)?;
+            let columns = table.table.def().columns.len();
+            out.write(Box::into_raw(Box::new(varve_load { load, columns })));
+            Ok(())
+        })
+    }
+}
+
+/// Takes a row: `n` values, one for each column, in the table's order. It may come in any place of the order
+/// of its primary key. After an error no other row is taken.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_load_row(
+    load: *mut varve_load,
+    txn: *const varve_txn,
+    row: *const varve_value,
+    n: u32,
+) -> varve_code {
+    // SAFETY: CAPI-2; the load is its transaction's thread's.
+    unsafe {
+        let load = &mut (*load).load;
+        with_running(txn, |t| with_datums(row, n, |row| load.push(t, row)))
+    }
+}
+
+/// Loads what is left; the table has all rows then, and its indexes all entries. If rows have the same values
+/// in a unique index, `duplicate` is called before the answer is VARVE_DUPLICATE_KEY: with the row that was
+/// the first to have those of one before it, in the first index that has such rows. `load` is gone then,
+/// whatever the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_load_finish(
+    load: *mut varve_load,
+    txn: *const varve_txn,
+    duplicate: varve_duplicate_fn,
+    context: *mut c_void,
+) -> varve_code {
+    // SAFETY: CAPI-2; the box came from varve_load_begin.
+    let (load, txn) = unsafe { (Box::from_raw(load), &*txn) };
+    let varve_load { load, columns } = *load;
+    guard(&txn.db, || {
+        let mut tell = |index: &str, row: &RowRef<'_>| {
+            let value = |at| varve_value::of(row.get(at));
+            let values: Vec<_> = (0..columns).map(value).collect();
+            let name = CString::new(index).unwrap_or_default();
+            // SAFETY: CAPI-2; the values live until the call returns.
+            unsafe { duplicate(context, name.as_ptr(), values.as_ptr()) };
+        };
+        // SAFETY: CAPI-2.
+        load.finish(unsafe { running(txn)? }, &mut tell)?;
+        Ok(VARVE_OK)
+    })
+}
+
+/// Ends a load before its end.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_load_abandon(load: *mut varve_load) {
+    // SAFETY: CAPI-2; the box came from varve_load_begin.
+    drop(unsafe { Box::from_raw(load) });
+}

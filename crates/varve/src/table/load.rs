@@ -1,0 +1,516 @@
+//! Loading a table that is being made: all its rows, in one go. So ALTER TABLE fills the copy that is to take
+//! a table's place.
+//!
+//! Rows are not inserted one by one. Those of a copy mostly come in the order of their clustered keys, and go
+//! to the clustered tree's loader at once (`btree/load.rs`). When the first one comes that does not, the tree
+//! gives back those that it has got (`btree/drain.rs`), and all rows go to a sorter (`sorter`), and to the
+//! loader in the end. A secondary index's entry goes to the index's sorter with its row; these trees are
+//! loaded in the end, too, two of all trees at the same time.
+//!
+//! There is no undo. Nobody reads the table meanwhile, and nothing is taken back:
+//!
+//! - **LOAD-1** The table's name begins with `#`: it is its maker's own, until it is renamed. Views that are
+//!   older than that don't read it then (`OpenTable::created_by`). The load has the table's exclusive lock
+//!   until its transaction ends. So it does not matter since when rows are seen: they, their entries and
+//!   their long values carry an id that the load has drawn, and that has committed before the first of them
+//!   is there. No lock on a row is implied.
+//! - **LOAD-2** From the first row until `finish` returns, the table is good for nothing but to be dropped:
+//!   rows have no entries yet, and if the load ends in another way, or by a crash, they stay. The pages that
+//!   they and their long values have go with the table's file.
+//! - **LOAD-3** `finish` leaves what inserts would have left: no two rows with the same clustered key, nor
+//!   with the same key in a unique index but for keys with a NULL; one entry for each row in each index;
+//!   counters that are behind the values of all rows, on disk, too.
+//! - **LOAD-4** Of rows with the same key that one is named which an insert would have refused: the first that
+//!   has the key of one that came before it, and the first index in which it has.
+//!
+//! Trees are good ones after each mini-transaction (BT-4), so a thread that opens the table all the same, for
+//! statistics, say, finds fewer rows, and no damage. Purge has no reason to come: it goes by undo records.
+//! Each leaf, and each page of a long value, is in the redo log once; all of it is durable when the commit
+//! of the rename is.
+//!
+//! Memory is what the sorters may take: half of it for rows if there are entries, too.
+
+mod duplicate;
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+use parking_lot::Mutex;
+
+use crate::base::{Error, GoingOn, PageNo, Result, RollPtr, RowHead};
+use crate::btree::{Loader, Seek, Tree};
+use crate::catalog::{ENTRY_LEN, EXTERNAL, EntryRecord, OpenIndex, OpenTable, is_aside};
+use crate::lock::TableMode;
+use crate::page::max_key;
+use crate::row::{Datum, RowRef, put_row_id};
+use crate::txn::{Counters, Transaction};
+
+use super::build::{ASKED_EVERY, SortRoom, check_interrupt};
+use super::bulk::move_counter;
+use super::external::{LoadedChains, row_limit};
+use super::sorter::{SORT_FILE_PREFIX, Sorter};
+use super::write::encode_key;
+use duplicate::{Duplicate, SameKeys};
+
+/// Bytes of a row's number, which the sorters carry along.
+const NUMBER_LEN: usize = size_of::<u64>();
+
+/// Rows on their way into a table that is being made, which is empty before. Dropped before `finish`, it
+/// leaves the table good for nothing but to be dropped.
+pub struct TableLoad {
+    table: Arc<OpenTable>,
+    rows: Rows,
+    /// Where their sorter would be.
+    room: SortRoom,
+    /// By secondary index.
+    entries: Vec<Sorter>,
+    /// How many rows have come.
+    n: u64,
+    /// The greatest value of the AUTO_INCREMENT counter among them.
+    counted: Option<u64>,
+    /// LOAD-1: the id is that of rows and entries, too.
+    chains: LoadedChains,
+    /// Something has failed (LOAD-2).
+    is_over: bool,
+    /// Buffers for a row's clustered key, its record, and an entry's key.
+    key: Vec<u8>,
+    record: Vec<u8>,
+    entry: Vec<u8>,
+}
+
+/// What has become of the rows so far.
+enum Rows {
+    /// All came in order, and are in the clustered tree or on the way there; the last one has this key.
+    InOrder(Loader<ClusteredTree>, Vec<u8>),
+    /// Each under its key and its number.
+    Sorting(Sorter),
+}
+
+/// A table's clustered tree.
+struct ClusteredTree(Arc<OpenTable>);
+
+impl Deref for ClusteredTree {
+    type Target = Tree;
+
+    fn deref(&self) -> &Tree {
+        &self.0.clustered.tree
+    }
+}
+
+impl TableLoad {
+    /// Begins to load an empty table, which the transaction locks.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`: its name does not begin with `#`, or it is not empty. `Unsupported`: it is a temporary one,
+    /// or it gets a foreign key, and the transaction checks them.
+    pub(crate) fn begin(
+        trx: &mut Transaction,
+        table: &Arc<OpenTable>,
+        room: SortRoom,
+    ) -> Result<TableLoad> {
+        trx.use_table(table, TableMode::Exclusive)?;
+        trx.core().check_writable()?;
+        check_loadable(trx, table)?;
+        let sys = &trx.core().sys;
+        let writer = sys.assign_id()?;
+        let no = sys.start_commit(writer);
+        sys.finish_commit(writer, no);
+        let indexes = table.secondary.len();
+        let memory = match indexes {
+            0 => 0,
+            n => room.memory / 2 / n,
+        };
+        let sorter = |index| sorter_of(index, &room, memory);
+        let entries = table.secondary.iter().map(sorter).collect();
+        let loader = Loader::new(ClusteredTree(table.clone()))?;
+        Ok(TableLoad {
+            table: table.clone(),
+            rows: Rows::InOrder(loader, Vec::new()),
+            room,
+            entries,
+            n: 0,
+            counted: None,
+            chains: LoadedChains { writer, next: 0 },
+            is_over: false,
+            key: Vec::new(),
+            record: Vec::new(),
+            entry: Vec::new(),
+        })
+    }
+
+    /// Takes the next row: one datum per column.
+    ///
+    /// # Errors
+    ///
+    /// Those of an insert, and after one of them no other row is taken. That a row has the same key as
+    /// another one may be found out in the end only.
+    pub fn push(&mut self, trx: &Transaction, values: &[Datum<'_>]) -> Result<()> {
+        self.check_not_over()?;
+        let pushed = self.take(trx, values);
+        self.is_over = pushed.is_err();
+        pushed
+    }
+
+    fn check_not_over(&self) -> Result<()> {
+        match self.is_over {
+            false => Ok(()),
+            true => Err(Error::invalid(format!(
+                "the load of table {} has failed; drop the table",
+                self.table.def.name
+            ))),
+        }
+    }
+
+    fn take(&mut self, trx: &Transaction, values: &[Datum<'_>]) -> Result<()> {
+        trx.check_active()?;
+        trx.check_interrupt()?;
+        let table = self.table.clone();
+        table.format.check_count(values)?;
+        self.key.clear();
+        match table.def.has_row_id() {
+            true => put_row_id(table.draw_row_id()?, &mut self.key),
+            false => encode_key(&table, values, &mut self.key)?,
+        }
+        check_key(&table.clustered, &self.key)?;
+        self.check_order()?;
+        self.make_record(values, &|| trx.check_interrupt())?;
+        self.put_row()?;
+        for number in 0..self.entries.len() {
+            self.put_entry(number, values)?;
+        }
+        self.n += 1;
+        if let Some(value) = table.auto_increment_value(values) {
+            table.raise_auto_increment(value.saturating_add(1));
+            self.counted = self.counted.max(Some(value));
+        }
+        Ok(())
+    }
+
+    /// If the key at hand does not come behind that of the row before, all rows are to be sorted.
+    fn check_order(&mut self) -> Result<()> {
+        let Rows::InOrder(_, last) = &self.rows else {
+            return Ok(());
+        };
+        if self.n == 0 || *last < self.key {
+            return Ok(());
+        }
+        // An insert would refuse it now, unless it has refused one for another index.
+        if *last == self.key && !self.table.secondary.iter().any(|index| index.unique) {
+            let index = self.table.clustered.name.clone();
+            return Err(Error::DuplicateKey { index });
+        }
+        let memory = match self.entries.is_empty() {
+            true => self.room.memory,
+            false => self.room.memory / 2,
+        };
+        let mut sorter = sorter_of(&self.table.clustered, &self.room, memory);
+        self.take_rows_back(&mut sorter)?;
+        self.rows = Rows::Sorting(sorter);
+        Ok(())
+    }
+
+    /// Brings the rows that the clustered tree has got to the sorter, and leaves it empty.
+    fn take_rows_back(&mut self, sorter: &mut Sorter) -> Result<()> {
+        if let Rows::InOrder(loader, _) = &mut self.rows {
+            loader.finish()?;
+        }
+        let (mut key, mut number) = (Vec::new(), 0);
+        self.table.clustered.tree.drain(|own, record| {
+            put_numbered(own, number, &mut key);
+            number += 1;
+            sorter.push(&key, record)
+        })?;
+        assert_eq!(number, self.n, "LOAD-3: the tree had all rows");
+        Ok(())
+    }
+
+    /// Makes the clustered record of a row.
+    fn make_record(&mut self, values: &[Datum<'_>], going_on: GoingOn<'_>) -> Result<()> {
+        let table = &*self.table;
+        let record = &mut self.record;
+        let is_short = table.format.encoded_len(values) <= row_limit(table, self.key.len());
+        let head = RowHead {
+            flags: if is_short { 0 } else { EXTERNAL },
+            trx: self.chains.writer,
+            // There is nothing older.
+            roll_ptr: RollPtr::new(true, 0, PageNo(0), 0),
+        };
+        record.clear();
+        record.extend_from_slice(&head.to_bytes());
+        match is_short {
+            true => table.format.encode(values, record),
+            false => {
+                let chains = &mut self.chains;
+                chains.put_row(table, values, self.key.len(), record, going_on)
+            }
+        }
+    }
+    /// Has the record at hand go where rows go.
+    fn put_row(&mut self) -> Result<()> {
+        match &mut self.rows {
+            Rows::InOrder(loader, last) => {
+                loader.push(&self.key, &self.record)?;
+                last.clone_from(&self.key);
+                Ok(())
+            }
+            Rows::Sorting(sorter) => {
+                put_numbered(&self.key, self.n, &mut self.entry);
+                sorter.push(&self.entry, &self.record)
+            }
+        }
+    }
+
+    /// Has the row's entry in a secondary index go to its sorter.
+    fn put_entry(&mut self, number: usize, values: &[Datum<'_>]) -> Result<()> {
+        let index = &self.table.secondary[number];
+        let entry = &mut self.entry;
+        entry.clear();
+        index.codec.encode_columns(values, entry)?;
+        entry.extend_from_slice(&self.key);
+        check_key(index, entry)?;
+        let sorted = SortedEntry {
+            record: EntryRecord {
+                flags: 0,
+                trx: self.chains.writer,
+                clustered_key_len: self.key.len() as u16,
+            },
+            number: self.n,
+            may_repeat: !index.unique || index.codec.has_null(values),
+        };
+        self.entries[number].push(entry, &sorted.encode())
+    }
+
+    /// Loads what is left. After that the table is one with all the rows.
+    ///
+    /// # Errors
+    ///
+    /// `DuplicateKey` after `duplicate` was shown the row (LOAD-4), with the index's name; `Interrupted` with
+    /// the transaction; `NoSpace`.
+    pub fn finish(
+        self,
+        trx: &Transaction,
+        duplicate: &mut dyn FnMut(&str, &RowRef<'_>),
+    ) -> Result<()> {
+        self.check_not_over()?;
+        trx.check_active()?;
+        let TableLoad {
+            table,
+            rows,
+            entries,
+            n,
+            counted,
+            chains,
+            ..
+        } = self;
+        let rows = match rows {
+            Rows::InOrder(mut loader, _) => {
+                loader.finish()?;
+                None
+            }
+            Rows::Sorting(sorter) => Some((&table.clustered, Work::Rows(sorter))),
+        };
+        let entries = table.secondary.iter().zip(entries);
+        let entries = entries.map(|(index, sorter)| (index, Work::Entries(sorter)));
+        let work = rows.into_iter().chain(entries).collect();
+        if let Some((index, found)) = load_trees(work, trx.interrupt())? {
+            found.tell(&table, &index.name, duplicate)?;
+            let index = index.name.clone();
+            return Err(Error::DuplicateKey { index });
+        }
+        if let Some(most) = counted {
+            move_counter(&table, most)?;
+        }
+        table.count_rows(n as i64);
+        let counters = &trx.core().counters;
+        Counters::add(&counters.rows_inserted, n);
+        Counters::add(&counters.external_values_written, chains.next);
+        Ok(())
+    }
+}
+
+fn check_loadable(trx: &Transaction, table: &OpenTable) -> Result<()> {
+    let name = &table.def.name;
+    if !table.has_own_file() {
+        return Err(Error::unsupported(format!(
+            "loading table {name}, which is a temporary one"
+        )));
+    }
+    if !is_aside(name) {
+        return Err(Error::invalid(format!(
+            "table {name} can't be loaded: its name does not begin with #, so others may use it"
+        )));
+    }
+    if trx.checks_foreign_keys() && table.needs_parents() {
+        return Err(Error::unsupported(format!(
+            "loading table {name}, whose rows have to have parents"
+        )));
+    }
+    let leaf = table.clustered.tree.latch_leaf_shared(&[], Seek::Ge)?;
+    match leaf.slotted().n_slots() == 0 && leaf.slotted().high().is_none() {
+        true => Ok(()),
+        false => Err(Error::invalid(format!(
+            "table {name} can't be loaded: it is not empty"
+        ))),
+    }
+}
+
+fn check_key(index: &OpenIndex, key: &[u8]) -> Result<()> {
+    let limit = max_key(index.tree.page_size());
+    match key.len() <= limit {
+        true => Ok(()),
+        false => Err(Error::TooLarge {
+            what: format!("a key of index {}", index.name),
+            size: key.len(),
+            limit,
+        }),
+    }
+}
+
+fn sorter_of(index: &OpenIndex, room: &SortRoom, memory: usize) -> Sorter {
+    let path = room.dir.join(format!("{SORT_FILE_PREFIX}{}", index.id));
+    Sorter::new(room.disk.clone(), path, memory)
+}
+
+/// Makes `out` the key under which a row is sorted: those of one clustered key in the order of their numbers.
+/// No key begins with another one (KEY-2).
+fn put_numbered(key: &[u8], number: u64, out: &mut Vec<u8>) {
+    out.clear();
+    out.extend_from_slice(key);
+    out.extend_from_slice(&number.to_be_bytes());
+}
+
+/// What goes through a sorter with an entry's key.
+struct SortedEntry {
+    record: EntryRecord,
+    /// Of the row.
+    number: u64,
+    /// Other entries may have the same own key.
+    may_repeat: bool,
+}
+
+impl SortedEntry {
+    const LEN: usize = ENTRY_LEN + NUMBER_LEN + 1;
+
+    fn encode(&self) -> [u8; Self::LEN] {
+        let mut out = [0; Self::LEN];
+        out[..ENTRY_LEN].copy_from_slice(&self.record.encode());
+        out[ENTRY_LEN..][..NUMBER_LEN].copy_from_slice(&self.number.to_le_bytes());
+        out[Self::LEN - 1] = u8::from(self.may_repeat);
+        out
+    }
+
+    /// `None` if these bytes are none.
+    fn decode(bytes: &[u8]) -> Option<SortedEntry> {
+        let bytes: &[u8; Self::LEN] = bytes.try_into().ok()?;
+        let (record, rest) = bytes.split_at(ENTRY_LEN);
+        let (number, may_repeat) = rest.split_first_chunk()?;
+        Some(SortedEntry {
+            record: EntryRecord::decode(record)?,
+            number: u64::from_le_bytes(*number),
+            may_repeat: may_repeat != [0],
+        })
+    }
+}
+
+/// A tree that is to be loaded from a sorter.
+enum Work {
+    Rows(Sorter),
+    Entries(Sorter),
+}
+
+/// Loads trees, two at the same time. Returns the row that is to be named, and the index, if rows have the
+/// same key (LOAD-4). The trees have no such rows then, but all others.
+fn load_trees<'t>(
+    work: Vec<(&'t OpenIndex, Work)>,
+    interrupt: &Arc<AtomicBool>,
+) -> Result<Option<(&'t OpenIndex, Duplicate)>> {
+    let threads = work.len().min(2);
+    let work = Mutex::new(work.into_iter().enumerate());
+    let done = Mutex::new(Vec::new());
+    let go_on = || {
+        loop {
+            // The lock is given up before the work.
+            let next = work.lock().next();
+            let Some((number, (index, sorter))) = next else {
+                return Ok(());
+            };
+            let found = match sorter {
+                Work::Rows(sorter) => load_rows(index, sorter, interrupt)?,
+                Work::Entries(sorter) => load_entries(index, sorter, interrupt)?,
+            };
+            done.lock().push((number, index, found));
+        }
+    };
+    thread::scope(|scope| {
+        let other = (threads > 1).then(|| scope.spawn(go_on));
+        let own: Result<()> = go_on();
+        let other = other.map(|other| other.join().expect("it does not panic"));
+        own.and(other.unwrap_or(Ok(())))
+    })?;
+    let found = done.into_inner().into_iter();
+    let found = found.filter_map(|(n, index, found)| Some((n, index, found?)));
+    let named = found.min_by_key(|(n, _, duplicate)| (duplicate.number, *n));
+    Ok(named.map(|(_, index, duplicate)| (index, duplicate)))
+}
+
+fn load_rows(
+    index: &OpenIndex,
+    sorter: Sorter,
+    interrupt: &Arc<AtomicBool>,
+) -> Result<Option<Duplicate>> {
+    let mut rows = sorter.finish()?;
+    let mut loader = Loader::new(&index.tree)?;
+    let mut found = None;
+    let mut n = 0usize;
+    while let Some((key, record)) = rows.next_record()? {
+        // A file of runs is read like any other.
+        let damaged = || index.damage_at(key, "a sorted row", "something else");
+        let (key, number) = key.split_last_chunk().ok_or_else(damaged)?;
+        match loader.last_key() == Some(key) {
+            // Of one key they come in the order of their numbers.
+            true => {
+                let number = u64::from_be_bytes(*number);
+                Duplicate::keep_earlier(&mut found, number, key, Some(record));
+            }
+            false => loader.push(key, record)?,
+        }
+        n += 1;
+        if n.is_multiple_of(ASKED_EVERY) {
+            check_interrupt(interrupt)?;
+        }
+    }
+    loader.finish()?;
+    Ok(found)
+}
+
+fn load_entries(
+    index: &OpenIndex,
+    sorter: Sorter,
+    interrupt: &Arc<AtomicBool>,
+) -> Result<Option<Duplicate>> {
+    let mut entries = sorter.finish()?;
+    let mut loader = Loader::new(&index.tree)?;
+    let mut same = SameKeys::default();
+    let mut n = 0usize;
+    while let Some((key, payload)) = entries.next_record()? {
+        let damaged = || index.damage_at(key, "a sorted entry", "something else");
+        let entry = SortedEntry::decode(payload).ok_or_else(damaged)?;
+        let clustered = entry.record.clustered_key(key).ok_or_else(damaged)?;
+        if !entry.may_repeat {
+            same.see(key, clustered, entry.number);
+        }
+        // Else two rows have the same clustered key, too.
+        if loader.last_key() != Some(key) {
+            loader.push(key, &payload[..ENTRY_LEN])?;
+        }
+        n += 1;
+        if n.is_multiple_of(ASKED_EVERY) {
+            check_interrupt(interrupt)?;
+        }
+    }
+    loader.finish()?;
+    Ok(same.found)
+}

@@ -1,0 +1,96 @@
+// load.cc: the rows of a table that ALTER TABLE makes to take another one's place.
+//
+// The server says when it begins to copy (HA_EXTRA_BEGIN_COPY), that many rows come (start_bulk_insert), and
+// when the copy has ended (HA_EXTRA_END_COPY, whose error it reports, or HA_EXTRA_ABORT_COPY). Between the
+// first row and the end nobody looks at the table, so the rows go to a load of the engine, which is a fraction
+// of the work of inserts. A partition is told of the copy before it is told of many rows, each at its first
+// row; several may be loaded at the same time.
+//
+// - **The engine refuses duplicates.** Where the server looks for them by reading the table (hashes of long
+//   values, periods that must not overlap) or goes on after one (ALTER IGNORE, of which the server speaks in
+//   another way), rows are inserted. So they are into a table that gets a foreign key, whose parents they
+//   must have.
+// - **Only a table of its own.** A copy's name begins with #sql until the statement ends. CREATE TABLE ...
+//   SELECT is a copy, too, in the server's words, but others know that table.
+// - **The end's error is heard.** REORGANIZE PARTITION and the like copy rows to single partitions, take no
+//   notice of the answer to HA_EXTRA_END_COPY, and do not say that many rows come: these are inserted.
+
+#include "ha_varve.h"
+
+#include "engine.h"
+#include "error_map.h"
+
+#include "partition_info.h"
+
+using namespace varve_plugin;
+
+void ha_varve::begin_copy()
+{
+  m_is_copy= is_aside(m_name) && !varve_table_is_temporary(m_table) && !table_share->sequence &&
+             !table_share->long_unique_table && !table_share->period.unique_keys;
+}
+
+// The copy's first row is there. Without m_load the rows are to be inserted.
+int ha_varve::begin_load()
+{
+  const uint at_once= table->part_info ? table->part_info->get_tot_partitions() : 1;
+  const varve_code code= varve_load_begin(m_txn, m_table, at_once, &m_load);
+  if (!code)
+    return 0;
+  m_load= nullptr;
+  if (code != VARVE_UNSUPPORTED)
+    return failed(code);
+  m_is_copy= false;
+  return 0;
+}
+
+int ha_varve::load_row(const uchar *record)
+{
+  m_row_plan.to_values(record, m_values.data());
+  if (varve_code code= varve_load_row(m_load, m_txn, m_values.data(), uint32_t(m_values.size())))
+    return failed(code);
+  if (record == table->record[0])
+    count_written(record);
+  return 0;
+}
+
+// Puts a row that has the same key as another one where the server looks for it. It reads the key's columns,
+// long values, too, when the engine's copy of the row is gone.
+void ha_varve::keep_duplicate(void *handler, const char *, const varve_value *row)
+{
+  ha_varve *const self= static_cast<ha_varve *>(handler);
+  std::vector<varve_value> values(row, row + self->m_row_plan.size());
+  size_t bytes= 0;
+  for (const varve_value &value : values)
+    bytes+= value.len;
+  self->m_duplicate.resize(bytes);
+  uchar *to= self->m_duplicate.data();
+  for (varve_value &value : values)
+    if (value.ptr && value.len)
+    {
+      memcpy(to, value.ptr, value.len);
+      value.ptr= to;
+      to+= value.len;
+    }
+  self->m_row_plan.to_record(values.data(), self->table_share->all_set, self->table->record[0]);
+}
+
+int ha_varve::end_copy()
+{
+  varve_load *const load= m_load;
+  m_load= nullptr;
+  m_is_copy= false;
+  if (!load)
+    return 0;
+  const varve_code code= varve_load_finish(load, m_txn, keep_duplicate, this);
+  return code ? failed(code) : 0;
+}
+
+void ha_varve::abort_copy()
+{
+  if (m_load)
+    varve_load_abandon(m_load);
+  m_load= nullptr;
+  m_is_copy= m_gets_many= false;
+  m_duplicate= {};
+}
