@@ -157,6 +157,7 @@ private:
   void leave_unannounced();
   void close_own();
   int written(varve_code code);
+  int heed_copy(enum ha_extra_function operation);
   void begin_copy();
   int begin_load();
   int load_row(const uchar *record);

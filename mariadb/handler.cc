@@ -357,16 +357,8 @@ int ha_varve::extra(enum ha_extra_function operation)
   case HA_EXTRA_NO_KEYREAD:
     m_keys_only= false;
     break;
-  case HA_EXTRA_BEGIN_COPY:
-    begin_copy();
-    break;
-  case HA_EXTRA_END_COPY:
-    return end_copy();
-  case HA_EXTRA_ABORT_COPY:
-    abort_copy();
-    break;
   default:
-    break;
+    return heed_copy(operation);
   }
   return 0;
 }

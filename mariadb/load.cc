@@ -2,9 +2,10 @@
 //
 // The server says when it begins to copy (HA_EXTRA_BEGIN_COPY), that many rows come (start_bulk_insert), and
 // when the copy has ended (HA_EXTRA_END_COPY, whose error it reports, or HA_EXTRA_ABORT_COPY). Between the
-// first row and the end nobody looks at the table, so the rows go to a load of the engine, which is a fraction
-// of the work of inserts. A partition is told of the copy before it is told of many rows, each at its first
-// row; several may be loaded at the same time.
+// first row and the end nobody looks at the table, so the rows go to a load of the engine, which is a
+// fraction of the work of inserts. A partition is told of the copy before it is told of many rows, at its
+// first row; several may be loaded at the same time. If some have duplicates, the server hears of the last of
+// these partitions.
 //
 // - **The engine refuses duplicates.** Where the server looks for them by reading the table (hashes of long
 //   values, periods that must not overlap) or goes on after one (ALTER IGNORE, of which the server speaks in
@@ -23,6 +24,24 @@
 #include "partition_info.h"
 
 using namespace varve_plugin;
+
+// What the server says of a copy; of all else it says nothing here.
+int ha_varve::heed_copy(enum ha_extra_function operation)
+{
+  switch (operation)
+  {
+  case HA_EXTRA_BEGIN_COPY:
+    begin_copy();
+    return 0;
+  case HA_EXTRA_END_COPY:
+    return end_copy();
+  case HA_EXTRA_ABORT_COPY:
+    abort_copy();
+    return 0;
+  default:
+    return 0;
+  }
+}
 
 void ha_varve::begin_copy()
 {

@@ -863,8 +863,8 @@ enum varve_code varve_db_set_history(const struct varve_db *db, const struct var
 // does not come to its end the table is to be dropped. The transaction locks it until it ends.
 //
 // Sorting takes the memory of varve_options.sort_buffer_bytes, divided by `at_once`: how many loads go on at
-// the same time. VARVE_UNSUPPORTED: the table is a temporary one, or has a foreign key to itself that is
-// checked.
+// the same time. VARVE_UNSUPPORTED: the table is a temporary one, or has foreign keys to be checked: not
+// varve_foreign_key.kept, and not a transaction that does not check them.
 enum varve_code varve_load_begin(const struct varve_txn *txn,
                                  const struct varve_table *table,
                                  uint32_t at_once,
@@ -877,10 +877,9 @@ enum varve_code varve_load_row(struct varve_load *load,
                                const struct varve_value *row,
                                uint32_t n);
 
-// Loads what is left; the table has all rows then, and its indexes all entries. If rows have the same values
-// in a unique index, `duplicate` is called before the answer is VARVE_DUPLICATE_KEY: with the row that was
-// the first to have those of one before it, in the first index that has such rows. `load` is gone then,
-// whatever the answer.
+// Loads what is left; the table has all rows then, and its indexes all entries, durably. If rows have the
+// same values in a unique index, `duplicate` is called before the answer is VARVE_DUPLICATE_KEY: with the
+// first row that has those of one that came before it. `load` is gone then, whatever the answer.
 enum varve_code varve_load_finish(struct varve_load *load,
                                   const struct varve_txn *txn,
                                   varve_duplicate_fn duplicate,

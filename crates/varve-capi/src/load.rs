@@ -60,10 +60,9 @@ pub unsafe extern "C" fn varve_load_row(
     }
 }
 
-/// Loads what is left; the table has all rows then, and its indexes all entries. If rows have the same values
-/// in a unique index, `duplicate` is called before the answer is VARVE_DUPLICATE_KEY: with the row that was
-/// the first to have those of one before it, in the first index that has such rows. `load` is gone then,
-/// whatever the answer.
+/// Loads what is left; the table has all rows then, and its indexes all entries, durably. If rows have the
+/// same values in a unique index, `duplicate` is called before the answer is VARVE_DUPLICATE_KEY: with the
+/// first row that has those of one that came before it. `load` is gone then, whatever the answer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn varve_load_finish(
     load: *mut varve_load,

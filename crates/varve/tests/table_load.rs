@@ -1,9 +1,9 @@
 //! Tables that are loaded (`Database::load_table`) against tables with the same rows by inserts.
 //!
-//! What could break here: a row or an entry that is missing or too much, wherever in their order rows begin to
-//! come in another one; a duplicate that is not found, or another one that is named; counters behind the rows;
-//! a long value that a change of its row, or purge, takes for another one; a load that has failed and leaves
-//! files, or a table that can't be dropped; a view that sees rows which were not there.
+//! What could break here: a row or an entry that is missing or too much, wherever in their order rows begin
+//! to come in another one; a duplicate that is not found, or another one that is named; counters behind the
+//! rows; a long value that a change of its row, or purge, takes for another one; a load that has failed and
+//! leaves files, or a table that can't be dropped; a view that sees rows which were not there.
 
 #[path = "support/dying_disk.rs"]
 mod dying_disk;
@@ -20,8 +20,8 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use varve::{
-    ColumnType, Database, Error, ForeignKey, HistoryOptions, Isolation, KeyMatch, LockMode,
-    Options, Result, RowRef, Table, TableDef, Transaction, Value,
+    ColumnType, Database, Error, FlushLog, ForeignKey, HistoryOptions, Isolation, KeyMatch,
+    LockMode, Options, Result, RowRef, Table, TableDef, Transaction, Value,
 };
 
 const ROWS: i64 = 4000;
@@ -375,7 +375,8 @@ fn only_an_empty_table_that_is_being_made_is_loaded() {
     drop(db.load_table(&mut trx, &child, 1).unwrap());
 }
 
-/// LOAD-1: nobody has the table meanwhile, and who has begun to read before it gets its name does not read it.
+/// LOAD-1: nobody has the table meanwhile, and who has begun to read before it gets its name does not read
+/// it.
 #[test]
 fn older_views_do_not_read_a_loaded_table() {
     let dir = tempfile::tempdir().unwrap();
@@ -508,6 +509,27 @@ fn a_full_disk_ends_a_load() {
         load(&db, "a/#t", ids.map(row)).unwrap();
         is_sound(&db, "a/#t");
     }
+}
+
+/// LOAD-5: a table that was loaded is whole after a crash, though nobody has waited for a commit.
+#[test]
+fn a_loaded_table_is_durable() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = || Options {
+        flush_log_at_trx_commit: FlushLog::Lazy,
+        ..small::options()
+    };
+    let db = Database::open(dir.path(), options()).unwrap();
+    drop(db.create_table(&keyed("a/#t")).unwrap());
+    load(&db, "a/#t", (1..=ROWS).map(row)).unwrap();
+    db.crash();
+    let db = Database::open(dir.path(), options()).unwrap();
+    is_sound(&db, "a/#t");
+    assert_eq!(rows_by(&db, "a/#t", 0).len(), ROWS as usize);
+    assert_eq!(
+        db.table("a/#t").unwrap().auto_increment_next(),
+        ROWS as u64 + 1
+    );
 }
 
 /// Whenever the process dies, the table that was to be made has all its rows under its name, or what there is

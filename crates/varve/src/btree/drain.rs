@@ -1,6 +1,6 @@
-//! Taking all records out of a tree, from the left to the right. Each step is a mini-transaction that leaves a
-//! good tree (BT-4): a leaf loses its records, then it is merged with a neighbour. In the end the root is an
-//! empty leaf.
+//! Taking all records out of a tree, from the left to the right. Each step is a mini-transaction that leaves
+//! a good tree (BT-4): a leaf loses its records, then it is merged with a neighbour. In the end the root is
+//! an empty leaf.
 //!
 //! Nobody else changes the tree meanwhile. If it fails, what was handed out is gone.
 

@@ -10,7 +10,8 @@ impl Database {
     /// Begins to load all rows of a table that is being made: its name begins with `#`, which says that
     /// nobody uses it before [`rename_table`](Database::rename_table) gives it its own name, and it is empty.
     /// That takes a fraction of what inserts take, and there is no way back: if the load does not come to its
-    /// end, the table is to be dropped. It is locked until the transaction ends.
+    /// end, the table is to be dropped. It is locked until the transaction ends, whose commit has nothing to
+    /// wait for: when the load has come to its end, its rows are durable.
     ///
     /// Rows may come in any order; in that of the primary key it is fastest. What has to be sorted takes the
     /// memory that building indexes may take (`Options::sort_buffer_bytes`), divided by `at_once`: how many

@@ -20,13 +20,15 @@
 //! - **LOAD-3** `finish` leaves what inserts would have left: no two rows with the same clustered key, nor
 //!   with the same key in a unique index but for keys with a NULL; one entry for each row in each index;
 //!   counters that are behind the values of all rows, on disk, too.
-//! - **LOAD-4** Of rows with the same key that one is named which an insert would have refused: the first that
-//!   has the key of one that came before it, and the first index in which it has.
+//! - **LOAD-4** Of rows with the same key that one is named which an insert would have refused: the first
+//!   that has the key of one that came before it, and the first index in which it has.
+//!
+//! - **LOAD-5** When `finish` returns, all of it is durable, whatever commits are to wait for: who made the
+//!   table may write down elsewhere that it is whole, as the server's DDL log does.
 //!
 //! Trees are good ones after each mini-transaction (BT-4), so a thread that opens the table all the same, for
 //! statistics, say, finds fewer rows, and no damage. Purge has no reason to come: it goes by undo records.
-//! Each leaf, and each page of a long value, is in the redo log once; all of it is durable when the commit
-//! of the rename is.
+//! Each leaf, and each page of a long value, is in the redo log once, if rows come in order.
 //!
 //! Memory is what the sorters may take: half of it for rows if there are entries, too.
 
@@ -283,7 +285,7 @@ impl TableLoad {
         self.entries[number].push(entry, &sorted.encode())
     }
 
-    /// Loads what is left. After that the table is one with all the rows.
+    /// Loads what is left. After that the table is one with all the rows, durably.
     ///
     /// # Errors
     ///
@@ -323,6 +325,9 @@ impl TableLoad {
         if let Some(most) = counted {
             move_counter(&table, most)?;
         }
+        // LOAD-5.
+        let log = &trx.core().log;
+        log.sync_to(log.next_lsn())?;
         table.count_rows(n as i64);
         let counters = &trx.core().counters;
         Counters::add(&counters.rows_inserted, n);

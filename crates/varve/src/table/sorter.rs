@@ -8,8 +8,8 @@
 //! the first bytes of the key as a number: most comparisons need nothing else.
 //!
 //! A run is blocks one after the other, each a u32 with the length of its data, a u32 with their crc32c, and
-//! the data: whole records, each a u16 with the key's length, one with the payload's, the key and the payload.
-//! Numbers are little-endian.
+//! the data: whole records, each a u16 with the key's length, one with the payload's, the key and the
+//! payload. Numbers are little-endian.
 //!
 //! - **SORT-1** Keys come in the order of their bytes; a key that another one begins with comes before it.
 //! - **SORT-2** What is read back from the file has the checksum with which it was written.

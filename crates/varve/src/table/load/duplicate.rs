@@ -1,5 +1,5 @@
-//! Which of the rows is named that have the same key in a unique index (LOAD-4): each row has a number, in the
-//! order in which they came, and the wanted one is the first that came after another one with its key.
+//! Which of the rows is named that have the same key in a unique index (LOAD-4): each row has a number, in
+//! the order in which they came, and the wanted one is the first that came after another one with its key.
 
 use crate::base::Result;
 use crate::catalog::{OpenTable, RowRecord};
