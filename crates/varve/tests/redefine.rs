@@ -218,7 +218,7 @@ fn old_views_do_not_read_a_new_index() {
 }
 
 /// BUILD-1. Rows with the same values are in no unique index: the error names the index, and one of the rows
-/// is shown. NULLs are no such values. Nothing is left of what was built.
+/// is shown, also its long values. NULLs are no such values. Nothing is left of what was built.
 #[test]
 fn rows_with_the_same_values_are_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -231,6 +231,12 @@ fn rows_with_the_same_values_are_refused() {
             .insert(&mut trx, &[id, Value::Null, text, long])
             .unwrap();
     }
+    for id in [ROWS + 30_000, ROWS + 40_000] {
+        let [id, _, text, long] = row(id);
+        table
+            .insert(&mut trx, &[id, Value::Int(-5), text, long])
+            .unwrap();
+    }
     trx.commit().unwrap();
     let mut shown = None;
     let def = numbers().index("by_n", &["n"]).unique("only_n", &["n"]);
@@ -238,7 +244,8 @@ fn rows_with_the_same_values_are_refused() {
     let prepared = db.prepare_redefinition(&def, RedefinitionWaits::default());
     let mut prepared = prepared.unwrap();
     let mut tell = |index: &str, row: &RowRef<'_>| {
-        shown = Some((index.to_string(), row.value(1).unwrap()));
+        let values = [1, 3].map(|at| row.value(at).unwrap());
+        shown = Some((index.to_string(), values));
     };
     let refused = prepared.build(&mut tell).unwrap_err();
     drop(prepared);
@@ -246,9 +253,10 @@ fn rows_with_the_same_values_are_refused() {
         matches!(&refused, Error::DuplicateKey { index } if index == "only_n"),
         "{refused}"
     );
-    let (index, value) = shown.unwrap();
+    let (index, [value, long]) = shown.unwrap();
     assert_eq!(index, "only_n");
-    assert!(matches!(value, Value::Int(1..)), "{value:?}");
+    assert!(matches!(value, Value::Int(-5)), "{value:?}");
+    assert!(matches!(&long, Value::Bytes(long) if long.len() == 50_000));
     is_sound(&db);
     assert_eq!(db.table("a/t").unwrap().def().indexes.len(), 1);
     db.redefine_table(&numbers().unique("n_and_id", &["n", "id"]))

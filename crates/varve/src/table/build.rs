@@ -44,7 +44,7 @@ pub struct SortRoom {
     pub memory: usize,
 }
 
-/// Is shown a row that has the same key in the index of this name as another one.
+/// Is shown a row, with all its values, that has the same key in the index of this name as another one.
 pub type TellDuplicate<'a> = &'a mut dyn FnMut(&str, &RowRef<'_>);
 
 /// Why an index can't be built.
@@ -138,8 +138,7 @@ impl Build {
         if version.read(&self.seen, table, key)?.is_none() {
             return Ok(());
         }
-        let all: Vec<_> = table.indexes().map(|index| &index.codec).collect();
-        tell(index, &version.row(&self.seen, table, &all, key)?);
+        tell(index, &version.whole_row(&self.seen, table, key)?);
         Ok(())
     }
 

@@ -32,7 +32,7 @@ use crate::row::{ExternalValues, KeyCodec, RowRef};
 use crate::txn::Transaction;
 
 use super::build::{Build, Entry, Refusal, Sorted, TellDuplicate, reader};
-use super::external::{damaged, row_for_keys};
+use super::external::{damaged, fetch, row_for_keys};
 use super::sorter::Sorter;
 use super::unique::find_entry;
 use super::version::{VersionScratch, gone_version, read_leaf, row_record, sees, visible_version};
@@ -78,6 +78,22 @@ impl Version {
         let history = Some(&trx.core().history);
         let row = row_for_keys(table, history, codecs, key, record.row, &mut self.values)?;
         row.ok_or_else(|| damaged(table, key))
+    }
+
+    /// The row with all its values.
+    pub(super) fn whole_row<'a>(
+        &'a mut self,
+        trx: &Transaction,
+        table: &'a OpenTable,
+        key: &[u8],
+    ) -> Result<RowRef<'a>> {
+        let record = row_record(table, key, &self.payload)?;
+        let row = table.row(key, record.row)?;
+        let history = Some(&trx.core().history);
+        match fetch(table, history, &row, |_| usize::MAX, &mut self.values)? {
+            true => Ok(row.with_external(&self.values)),
+            false => Err(damaged(table, key)),
+        }
     }
 }
 
