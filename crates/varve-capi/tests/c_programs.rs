@@ -91,6 +91,11 @@ fn foreign_keys_through_the_c_interface() {
 }
 
 #[test]
+fn loads_through_the_c_interface() {
+    compile_and_run("load");
+}
+
+#[test]
 fn two_phase_commit_through_the_c_interface() {
     compile_and_run("xa");
 }

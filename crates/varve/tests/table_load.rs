@@ -338,6 +338,22 @@ fn a_key_that_comes_again_at_once_is_refused_at_once() {
     assert!(load.finish(&trx, &mut |_, _| {}).is_err());
 }
 
+/// LOAD-1: the lock is that of one transaction.
+#[test]
+fn a_load_is_one_transactions() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = db.create_table(&keyed("a/#t")).unwrap();
+    let mut trx = db.begin(Isolation::RepeatableRead);
+    let mut load = db.load_table(&mut trx, &table, 1).unwrap();
+    trx.rollback().unwrap();
+    let other = db.begin(Isolation::RepeatableRead);
+    let values = table.def().row(&row(1)).unwrap();
+    let refused = load.push(&other, &values.datums()).unwrap_err();
+    assert!(refused.to_string().contains("another"), "{refused}");
+    assert!(load.finish(&other, &mut |_, _| {}).is_err());
+}
+
 /// What can't be loaded is refused with a reason, and is as it was.
 #[test]
 fn only_an_empty_table_that_is_being_made_is_loaded() {

@@ -22,7 +22,6 @@
 //!   counters that are behind the values of all rows, on disk, too.
 //! - **LOAD-4** Of rows with the same key that one is named which an insert would have refused: the first
 //!   that has the key of one that came before it, and the first index in which it has.
-//!
 //! - **LOAD-5** When `finish` returns, all of it is durable, whatever commits are to wait for: who made the
 //!   table may write down elsewhere that it is whole, as the server's DDL log does.
 //!
@@ -47,7 +46,7 @@ use crate::catalog::{ENTRY_LEN, EXTERNAL, EntryRecord, OpenIndex, OpenTable, is_
 use crate::lock::TableMode;
 use crate::page::max_key;
 use crate::row::{Datum, RowRef, put_row_id};
-use crate::txn::{Counters, Transaction};
+use crate::txn::{Counters, Transaction, TrxNumber};
 
 use super::build::{ASKED_EVERY, SortRoom, check_interrupt};
 use super::bulk::move_counter;
@@ -68,6 +67,8 @@ pub struct TableLoad {
     room: SortRoom,
     /// By secondary index.
     entries: Vec<Sorter>,
+    /// The transaction that has the table's lock.
+    trx: TrxNumber,
     /// How many rows have come.
     n: u64,
     /// The greatest value of the AUTO_INCREMENT counter among them.
@@ -133,6 +134,7 @@ impl TableLoad {
             rows: Rows::InOrder(loader, Vec::new()),
             room,
             entries,
+            trx: trx.number(),
             n: 0,
             counted: None,
             chains: LoadedChains { writer, next: 0 },
@@ -150,24 +152,29 @@ impl TableLoad {
     /// Those of an insert, and after one of them no other row is taken. That a row has the same key as
     /// another one may be found out in the end only.
     pub fn push(&mut self, trx: &Transaction, values: &[Datum<'_>]) -> Result<()> {
-        self.check_not_over()?;
+        self.check_not_over(trx)?;
         let pushed = self.take(trx, values);
         self.is_over = pushed.is_err();
         pushed
     }
 
-    fn check_not_over(&self) -> Result<()> {
-        match self.is_over {
-            false => Ok(()),
-            true => Err(Error::invalid(format!(
-                "the load of table {} has failed; drop the table",
-                self.table.def.name
-            ))),
+    fn check_not_over(&self, trx: &Transaction) -> Result<()> {
+        let name = &self.table.def.name;
+        if self.is_over {
+            return Err(Error::invalid(format!(
+                "the load of table {name} has failed; drop the table"
+            )));
         }
+        // LOAD-1.
+        if self.trx != trx.number() {
+            return Err(Error::invalid(format!(
+                "the load of table {name} was begun by another transaction"
+            )));
+        }
+        trx.check_active()
     }
 
     fn take(&mut self, trx: &Transaction, values: &[Datum<'_>]) -> Result<()> {
-        trx.check_active()?;
         trx.check_interrupt()?;
         let table = self.table.clone();
         table.format.check_count(values)?;
@@ -225,7 +232,10 @@ impl TableLoad {
             number += 1;
             sorter.push(&key, record)
         })?;
-        assert_eq!(number, self.n, "LOAD-3: the tree had all rows");
+        if number != self.n {
+            let expected = format!("the {} rows that were loaded", self.n);
+            return Err(self.table.clustered.damage_at(&[], &expected, number));
+        }
         Ok(())
     }
 
@@ -250,6 +260,7 @@ impl TableLoad {
             }
         }
     }
+
     /// Has the record at hand go where rows go.
     fn put_row(&mut self) -> Result<()> {
         match &mut self.rows {
@@ -296,8 +307,7 @@ impl TableLoad {
         trx: &Transaction,
         duplicate: &mut dyn FnMut(&str, &RowRef<'_>),
     ) -> Result<()> {
-        self.check_not_over()?;
-        trx.check_active()?;
+        self.check_not_over(trx)?;
         let TableLoad {
             table,
             rows,

@@ -7,7 +7,8 @@
 //!
 //! - **UNDO-5** Every overflow page is named by exactly one party: the `OverflowAlloc` of an unfinished
 //!   transaction, a live row, or the list `frees` of the update or deletion by which the last such row ceased
-//!   to refer to it. An update and a deletion that are not undone own what they list; purge frees it.
+//!   to refer to it. An update and a deletion that are not undone own what they list; purge frees it. (A
+//!   table that is being loaded has pages that nobody names yet, and is dropped if it stays so: LOAD-2.)
 //!
 //! Layout (docs/format.md): kind, flags, the pair of the writer's TrxId and the undo number, table id, index
 //! id, key, then what the kind needs. Other lengths and ids are varints. Decoding is total: damaged bytes
