@@ -85,8 +85,8 @@ pub struct TableLoad {
 
 /// What has become of the rows so far.
 enum Rows {
-    /// All came in order, and are in the clustered tree or on the way there; the last one has this key.
-    InOrder(Loader<ClusteredTree>, Vec<u8>),
+    /// All came in order, and are in the clustered tree or on the way there.
+    InOrder(Loader<ClusteredTree>),
     /// Each under its key and its number.
     Sorting(Sorter),
 }
@@ -131,7 +131,7 @@ impl TableLoad {
         let loader = Loader::new(ClusteredTree(table.clone()))?;
         Ok(TableLoad {
             table: table.clone(),
-            rows: Rows::InOrder(loader, Vec::new()),
+            rows: Rows::InOrder(loader),
             room,
             entries,
             trx: trx.number(),
@@ -200,14 +200,17 @@ impl TableLoad {
 
     /// If the key at hand does not come behind that of the row before, all rows are to be sorted.
     fn check_order(&mut self) -> Result<()> {
-        let Rows::InOrder(_, last) = &self.rows else {
+        let Rows::InOrder(loader) = &self.rows else {
             return Ok(());
         };
-        if self.n == 0 || *last < self.key {
+        let Some(last) = loader.last_key() else {
+            return Ok(());
+        };
+        if last < &self.key[..] {
             return Ok(());
         }
         // An insert would refuse it now, unless it has refused one for another index.
-        if *last == self.key && !self.table.secondary.iter().any(|index| index.unique) {
+        if last == &self.key[..] && !self.table.secondary.iter().any(|index| index.unique) {
             let index = self.table.clustered.name.clone();
             return Err(Error::DuplicateKey { index });
         }
@@ -223,7 +226,7 @@ impl TableLoad {
 
     /// Brings the rows that the clustered tree has got to the sorter, and leaves it empty.
     fn take_rows_back(&mut self, sorter: &mut Sorter) -> Result<()> {
-        if let Rows::InOrder(loader, _) = &mut self.rows {
+        if let Rows::InOrder(loader) = &mut self.rows {
             loader.finish()?;
         }
         let (mut key, mut number) = (Vec::new(), 0);
@@ -264,11 +267,7 @@ impl TableLoad {
     /// Has the record at hand go where rows go.
     fn put_row(&mut self) -> Result<()> {
         match &mut self.rows {
-            Rows::InOrder(loader, last) => {
-                loader.push(&self.key, &self.record)?;
-                last.clone_from(&self.key);
-                Ok(())
-            }
+            Rows::InOrder(loader) => loader.push(&self.key, &self.record),
             Rows::Sorting(sorter) => {
                 put_numbered(&self.key, self.n, &mut self.entry);
                 sorter.push(&self.entry, &self.record)
@@ -318,7 +317,7 @@ impl TableLoad {
             ..
         } = self;
         let rows = match rows {
-            Rows::InOrder(mut loader, _) => {
+            Rows::InOrder(mut loader) => {
                 loader.finish()?;
                 None
             }
