@@ -460,7 +460,7 @@ static bool redefines(const Alter_inplace_info *alter)
 {
   return alter->handler_flags & (ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN | ALTER_RENAME_INDEX |
                                  ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_INDEX_LENGTH |
-                                 CHANGES_INDEXES | CHANGES_COLUMNS | CHANGES_VIRTUAL);
+                                 CHANGES_INDEXES | CHANGES_COLUMNS | CHANGES_VIRTUAL | ALTER_DROP_FOREIGN_KEY);
 }
 
 static bool adds_index(const Alter_inplace_info *alter)
@@ -505,10 +505,9 @@ Compare_keys ha_varve::compare_key_parts(const Field &from, const Column_definit
 }
 
 // Columns of a foreign key keep their types, as in InnoDB: the server refuses that of a table that it copies.
-static bool has_foreign_keys(THD *thd, ha_varve *handler, const varve_table *table)
+static bool is_in_foreign_keys(const varve_table *table)
 {
-  List<FOREIGN_KEY_INFO> own;
-  return varve_table_is_referenced(table) || handler->get_foreign_key_list(thd, &own) || own.elements;
+  return varve_table_is_referenced(table) || !foreign_keys_of(table).empty();
 }
 
 // Names, greatest lengths and indexes are in the engine's definition, which explains the table without the
@@ -528,7 +527,10 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
   if (redefines(alter) && sets_counter(alter))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const bool has_longer= alter->handler_flags & ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE;
-  if (has_longer && has_foreign_keys(ha_thd(), this, m_table))
+  if (has_longer && is_in_foreign_keys(m_table))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  // Of one that the table has not the server says so if it copies.
+  if (!has_foreign_keys(m_table, foreign_keys_dropped(alter)))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (alter->handler_flags & ALTER_STORED_COLUMN_TYPE)
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
@@ -536,7 +538,8 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // The server takes longer keys for others; that they are not, the engine has said.
   const alter_table_operations flags= alter->handler_flags;
-  alter->handler_flags&= ~(ALTER_COLUMN_INDEX_LENGTH | CHANGES_INDEXES | CHANGES_COLUMNS | CHANGES_VIRTUAL);
+  alter->handler_flags&= ~(ALTER_COLUMN_INDEX_LENGTH | CHANGES_INDEXES | CHANGES_COLUMNS | CHANGES_VIRTUAL |
+                           ALTER_DROP_FOREIGN_KEY);
   const enum_alter_inplace_result how= handler::check_if_supported_inplace_alter(altered, alter);
   alter->handler_flags= flags;
   if (how != HA_ALTER_INPLACE_NOT_SUPPORTED && redefines(alter) && !can_become(altered, alter))
@@ -649,6 +652,9 @@ int ha_varve::prepare_redefinition(TABLE *altered, Alter_inplace_info *alter)
   if (varve_code code= varve_redefinition_prepare(db, session->txn(), &definition.def, &prepared))
     return report(thd, code);
   alter->handler_ctx= new Prepared(prepared);
+  for (const std::string &key : foreign_keys_dropped(alter))
+    if (varve_code code= varve_redefinition_drop_foreign_key(db, prepared, key.c_str()))
+      return report(thd, code);
   return 0;
 }
 

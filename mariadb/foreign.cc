@@ -592,19 +592,43 @@ static bool is_copied_for(const TABLE *table, const Alter_inplace_info *alter,
   return false;
 }
 
+std::vector<std::string> varve_plugin::foreign_keys_dropped(const Alter_inplace_info *alter)
+{
+  std::vector<std::string> names;
+  List_iterator_fast<Alter_drop> drops(alter->alter_info->drop_list);
+  while (const Alter_drop *drop= drops++)
+    if (drop->type == Alter_drop::FOREIGN_KEY)
+      names.push_back(drop->name);
+  return names;
+}
+
+static bool has_name(const std::vector<std::string> &names, const std::string &name)
+{
+  for (const std::string &one : names)
+    if (same_name(one.c_str(), name.c_str()))
+      return true;
+  return false;
+}
+
+bool varve_plugin::has_foreign_keys(const varve_table *table, const std::vector<std::string> &names)
+{
+  std::vector<std::string> own;
+  for (const Told_key &key : foreign_keys_of(table))
+    own.push_back(key.name);
+  for (const std::string &name : names)
+    if (!has_name(own, name))
+      return false;
+  return true;
+}
+
 // An index that a foreign key needs stays, on either side.
 bool ha_varve::keeps_foreign_keys_served(const TABLE *altered, const Alter_inplace_info *alter)
 {
   std::vector<std::vector<std::string>> needed;
+  const std::vector<std::string> dropped= foreign_keys_dropped(alter);
   for (const Told_key &key : foreign_keys_of(m_table))
-  {
-    List_iterator_fast<Alter_drop> drops(alter->alter_info->drop_list);
-    bool goes= false;
-    while (const Alter_drop *drop= drops++)
-      goes= goes || (drop->type == Alter_drop::FOREIGN_KEY && same_name(drop->name, key.name.c_str()));
-    if (!goes)
+    if (!has_name(dropped, key.name))
       needed.push_back(key.columns);
-  }
   for (const Told_key &key : foreign_keys_to(m_table))
     needed.push_back(key.parent_columns);
   for (const std::vector<std::string> &columns : needed)

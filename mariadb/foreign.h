@@ -69,6 +69,11 @@ struct Told_key
 
 // A table's foreign keys, in InnoDB's order: that of the constraints' names.
 std::vector<Told_key> foreign_keys_of(const varve_table *table);
+
+// Names of those that a statement drops.
+std::vector<std::string> foreign_keys_dropped(const Alter_inplace_info *alter);
+// Whether these are all the table's.
+bool has_foreign_keys(const varve_table *table, const std::vector<std::string> &names);
 // Those that refer to it.
 std::vector<Told_key> foreign_keys_to(const varve_table *table);
 

@@ -966,6 +966,11 @@ enum varve_code varve_redefinition_prepare(const struct varve_db *db,
                                            const struct varve_table_def *def,
                                            struct varve_redefinition **out);
 
+// The table will not have this foreign key any more. VARVE_NOT_FOUND: it has none of this name.
+enum varve_code varve_redefinition_drop_foreign_key(const struct varve_db *db,
+                                                    struct varve_redefinition *redefinition,
+                                                    const char *name);
+
 // Builds the new indexes of a definition, while others use the table. VARVE_DUPLICATE_KEY comes after
 // `duplicate` was called; VARVE_TOO_MANY_CHANGES if more was changed meanwhile than there is room to note.
 // After an error it can only be abandoned.

@@ -61,6 +61,23 @@ pub unsafe extern "C" fn varve_redefinition_prepare(
     })
 }
 
+/// The table will not have this foreign key any more. VARVE_NOT_FOUND: it has none of this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn varve_redefinition_drop_foreign_key(
+    db: *const varve_db,
+    redefinition: *mut varve_redefinition,
+    name: *const c_char,
+) -> varve_code {
+    // SAFETY: CAPI-2.
+    let (db, redefinition) = unsafe { (&*db, &mut *redefinition) };
+    guard(&db.0, || {
+        // SAFETY: CAPI-2.
+        let name = unsafe { text(name, "the foreign key's name")? };
+        let dropped = redefinition.prepared.drop_foreign_key(name);
+        dropped.map(|()| VARVE_OK)
+    })
+}
+
 /// Builds the new indexes of a definition, while others use the table. VARVE_DUPLICATE_KEY comes after
 /// `duplicate` was called; VARVE_TOO_MANY_CHANGES if more was changed meanwhile than there is room to note.
 /// After an error it can only be abandoned.

@@ -380,6 +380,29 @@ fn columns_begin_to_take_null() {
     is_sound(&open(dir.path()));
 }
 
+/// The same for a table whose definition is longer than a page.
+#[test]
+fn columns_of_wide_tables_come_and_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let mut def = TableDef::new("a/t").column("id", ColumnType::i64());
+    for n in 0..300 {
+        def = def.nullable(
+            &format!("a column with quite a long name {n}"),
+            ColumnType::i8(),
+        );
+    }
+    let table = db.create_table(&def.primary(&["id"])).unwrap();
+    let def = table.def().clone();
+    drop(table);
+    db.redefine_table(&def.nullable("more", ColumnType::i8()))
+        .unwrap();
+    is_sound(&db);
+    let def = db.table("a/t").unwrap().def().clone();
+    db.redefine_table(&without(&def, "more")).unwrap();
+    is_sound(&db);
+}
+
 /// Numbers that look like chance, by a seed.
 struct Chance(u64);
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use varve::internals::base::StopPoint;
 use varve::{
     ColumnType, ConstraintPrefix, Database, Error, ForeignKey, ForeignKeyChecks, Isolation,
-    ReferentialAction, TableDef, Value,
+    RedefinitionWaits, ReferentialAction, TableDef, Value,
 };
 
 use ReferentialAction::{Cascade, NoAction, SetNull};
@@ -42,6 +42,48 @@ fn definitions_come_back() {
         matches!(refused, Err(Error::NoReferencedRow(_))),
         "{refused:?}"
     );
+}
+
+/// A foreign key goes without a change of rows; the parent knows its child no more, also after a restart.
+#[test]
+fn a_foreign_key_goes() {
+    let f = family(NoAction, NoAction);
+    let def = f.children.def().clone();
+    let name = def.foreign_keys[0].name.clone();
+    drop(f.children);
+    let waits = RedefinitionWaits::default;
+    let mut prepared = f.db.prepare_redefinition(&def, waits()).unwrap();
+    let refused = prepared.drop_foreign_key("nobody").unwrap_err().to_string();
+    assert!(
+        refused.contains("nobody") && refused.contains("a/children"),
+        "{refused}"
+    );
+    drop(prepared);
+    let prepare = || f.db.prepare_redefinition(&def, waits()).unwrap();
+    let mut prepared = prepare();
+    prepared.drop_foreign_key(&name).unwrap();
+    drop(prepared);
+    assert!(f.parents.is_referenced());
+    let mut prepared = prepare();
+    prepared.drop_foreign_key(&name).unwrap();
+    prepared.commit(&mut |_, _| {}).unwrap();
+    let (dir, mut db, mut parents) = (f.dir, f.db, f.parents);
+    for id in [40, 41] {
+        assert!(!parents.is_referenced());
+        let children = db.table("a/children").unwrap();
+        assert!(children.def().foreign_keys.is_empty());
+        assert_ne!(children.def().hash(), def.hash());
+        let mut trx = db.begin(Isolation::RepeatableRead);
+        child(&mut trx, &children, id, Some(4)).unwrap();
+        trx.commit().unwrap();
+        assert_eq!(db.check_table(&children).unwrap().errors, [""; 0]);
+        db.close().unwrap();
+        drop((children, parents));
+        db = Database::open(dir.path(), small::options()).unwrap();
+        parents = db.table("a/parents").unwrap();
+    }
+    drop(parents);
+    db.drop_table("a/parents").unwrap();
 }
 
 /// FK-1, and what a parent must be.

@@ -1,8 +1,9 @@
 //! House rules that no other tool checks: direction of imports, sizes of files and functions, width of lines,
-//! licences, words, numbers of invariants.
+//! licences, words, numbers of invariants, tables that a test finds out.
 //!
 //! A violation names the file, the line where it has one, and what to do. Warnings do not fail.
 
+mod answers;
 mod functions;
 mod imports;
 mod invariants;
@@ -76,6 +77,7 @@ fn check(workspace: &Workspace) -> Result<Findings> {
         width::check(source, &mut findings);
     }
     invariants::check(&sources, &mut findings);
+    answers::check(&sources, &mut findings);
     licences::check(&workspace.metadata()?, &mut findings)?;
     Ok(findings)
 }

@@ -230,7 +230,9 @@ impl TableDef {
             let id = index.id.0.to_le_bytes();
             index.name.bytes().chain([0]).chain(id)
         });
-        fnv1a(columns.chain(indexes))
+        let foreign = self.foreign_keys.iter();
+        let foreign = foreign.flat_map(|key| key.name.bytes().chain([0]));
+        fnv1a(columns.chain(indexes).chain(foreign))
     }
 
     /// 0 for the clustered index, n for the n-th secondary one.

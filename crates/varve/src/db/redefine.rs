@@ -35,7 +35,7 @@ impl Database {
     /// `default` in the rows that are there. An index is the table's index with its `id`, or if that is 0 the
     /// one of its name with the same parts; without such a one it is new, and built. Indexes that `to` does
     /// not have are dropped. All else has to be as it is, or the error is `Unsupported` and says what is not;
-    /// foreign keys are not looked at. Handles on the table have to be opened again.
+    /// foreign keys stay (but see [`PreparedRedefinition::drop_foreign_key`]). Handles on the table have to be opened again.
     ///
     /// It begins once no transaction uses the table. While new indexes are built others may read and change
     /// it; at the end no transaction may use it, again. A consistent view that is older than an index does
@@ -101,6 +101,12 @@ impl Database {
 }
 
 impl PreparedRedefinition {
+    /// The table will not have this foreign key any more. `NotFound`: it has none of this name.
+    pub fn drop_foreign_key(&mut self, name: &str) -> Result<()> {
+        let prepared = self.prepared.as_mut().expect("it is there until the end");
+        self.inner.ddl.drop_foreign_key(prepared, name)
+    }
+
     /// Builds the new indexes, while others use the table; may be called again, when they have changed it.
     /// `tell` is shown a row whose values in the unique index of this name another row has, too: the error
     /// `DuplicateKey` follows. After an error there is nothing to do but to drop it.

@@ -1,5 +1,5 @@
 //! ALTER TABLE without copying rows: other names of columns and indexes, columns that take more, new columns,
-//! another order of columns, indexes that come and go.
+//! another order of columns, columns, indexes and foreign keys that go, indexes that come.
 //!
 //! It has three steps, so that others are kept from the table for moments only:
 //!
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::{Error, IndexId, PageId, PageNo, Result};
-use crate::catalog::{ColumnNames, LooseTree, OpenTable, TableDef};
+use crate::catalog::{ColumnNames, ForeignKey, LooseTree, OpenTable, TableDef};
 use crate::lock::TableMode;
 use crate::table::{Build, SortRoom, TellDuplicate};
 use crate::txn::Transaction;
@@ -35,6 +35,8 @@ pub struct Redefinition {
     built: Vec<LooseTree>,
     /// Fills them.
     build: Option<Build>,
+    /// Names of foreign keys that go.
+    foreign_gone: Vec<String>,
 }
 
 impl Ddl {
@@ -61,6 +63,7 @@ impl Ddl {
             def,
             built: Vec::new(),
             build: None,
+            foreign_gone: Vec::new(),
         };
         self.commit_redefinition(prepared, &mut |_, _| {})
     }
@@ -87,6 +90,7 @@ impl Ddl {
             def,
             built: Vec::new(),
             build: None,
+            foreign_gone: Vec::new(),
         };
         match self.begin_build(&mut prepared) {
             Ok(()) => Ok(prepared),
@@ -126,6 +130,22 @@ impl Ddl {
         *build = Some(Build::begin(trx, table, indexes, room, most_notes));
         trx.weaken_table(table);
         Ok(())
+    }
+
+    /// The table will not have this foreign key any more.
+    pub fn drop_foreign_key(&self, prepared: &mut Redefinition, name: &str) -> Result<()> {
+        let table = &prepared.table;
+        let is_it = |key: &&ForeignKey| key.name.eq_ignore_ascii_case(name);
+        match table.def.foreign_keys.iter().find(is_it) {
+            Some(key) => {
+                prepared.foreign_gone.push(key.name.clone());
+                Ok(())
+            }
+            None => Err(Error::not_found(format!(
+                "foreign key {name} of table {}",
+                table.def.name
+            ))),
+        }
     }
 
     /// Builds new indexes while others use the table. May be called again, and is left out if there are none.
@@ -243,11 +263,14 @@ impl Ddl {
             mut def,
             built,
             build: _,
+            foreign_gone,
         } = prepared;
         let _serial = self.core.tables.serialize_ddl();
         // Parents may have got other names since it was prepared.
         let before = table.definition();
         def.foreign_keys.clone_from(&before.foreign_keys);
+        def.foreign_keys
+            .retain(|key| !foreign_gone.contains(&key.name));
         names.rename_in(&mut def);
         if def == before {
             return Ok(Vec::new());

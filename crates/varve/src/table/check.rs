@@ -360,6 +360,10 @@ fn has_older_copy(table: &OpenTable, def: &TableDef, encoded: &[u8]) -> Result<b
 
 /// Changes in a definition that the table has had what may have changed since while its rows were not.
 fn redefine(old: &mut TableDef, now: &TableDef) {
+    // They go, and all their names change; none comes.
+    if now.foreign_keys.len() <= old.foreign_keys.len() {
+        old.foreign_keys.clone_from(&now.foreign_keys);
+    }
     if let Ok(redefined) = old.redefined_in_steps(now) {
         *old = redefined;
         old.indexes_at_first = now.indexes_at_first;
@@ -370,12 +374,6 @@ fn redefine(old: &mut TableDef, now: &TableDef) {
         }
         // And some of them have gone again.
         old.gone.clone_from(&now.gone);
-    }
-    for (old, now) in old.foreign_keys.iter_mut().zip(&now.foreign_keys) {
-        old.name.clone_from(&now.name);
-        old.columns.clone_from(&now.columns);
-        old.parent.clone_from(&now.parent);
-        old.parent_columns.clone_from(&now.parent_columns);
     }
 }
 
