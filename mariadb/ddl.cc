@@ -460,7 +460,8 @@ static bool redefines(const Alter_inplace_info *alter)
 {
   return alter->handler_flags & (ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN | ALTER_RENAME_INDEX |
                                  ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_INDEX_LENGTH |
-                                 CHANGES_INDEXES | CHANGES_COLUMNS | CHANGES_VIRTUAL | ALTER_DROP_FOREIGN_KEY);
+                                 CHANGES_INDEXES | CHANGES_COLUMNS | CHANGES_VIRTUAL |
+                                 ALTER_DROP_FOREIGN_KEY);
 }
 
 static bool adds_index(const Alter_inplace_info *alter)
@@ -529,8 +530,8 @@ enum_alter_inplace_result ha_varve::check_if_supported_inplace_alter(TABLE *alte
   const bool has_longer= alter->handler_flags & ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE;
   if (has_longer && is_in_foreign_keys(m_table))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  // Of one that the table has not the server says so if it copies.
-  if (!has_foreign_keys(m_table, foreign_keys_dropped(alter)))
+  // The server says what is wrong if it copies.
+  if (!has_foreign_keys(m_table, foreign_keys_dropped(alter)) || loses_referenced_column(m_table, alter))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (alter->handler_flags & ALTER_STORED_COLUMN_TYPE)
     alter->unsupported_reason= ER_THD(ha_thd(), ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);

@@ -592,6 +592,15 @@ static bool is_copied_for(const TABLE *table, const Alter_inplace_info *alter,
   return false;
 }
 
+bool varve_plugin::loses_referenced_column(const varve_table *table, const Alter_inplace_info *alter)
+{
+  for (const Told_key &key : foreign_keys_to(table))
+    for (const std::string &column : key.parent_columns)
+      if (!kept(alter, column))
+        return true;
+  return false;
+}
+
 std::vector<std::string> varve_plugin::foreign_keys_dropped(const Alter_inplace_info *alter)
 {
   std::vector<std::string> names;

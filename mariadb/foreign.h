@@ -74,6 +74,9 @@ std::vector<Told_key> foreign_keys_of(const varve_table *table);
 std::vector<std::string> foreign_keys_dropped(const Alter_inplace_info *alter);
 // Whether these are all the table's.
 bool has_foreign_keys(const varve_table *table, const std::vector<std::string> &names);
+// Whether a statement drops a column that others refer to. The server refuses that if it copies.
+bool loses_referenced_column(const varve_table *table, const Alter_inplace_info *alter);
+
 // Those that refer to it.
 std::vector<Told_key> foreign_keys_to(const varve_table *table);
 

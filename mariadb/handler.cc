@@ -145,6 +145,8 @@ int ha_varve::open_table()
 
 void ha_varve::close_table()
 {
+  abort_copy();
+  std::vector<uchar>().swap(m_duplicate);
   for (Index &index : m_indexes)
     if (index.cursor)
     {

@@ -111,5 +111,4 @@ void ha_varve::abort_copy()
     varve_load_abandon(m_load);
   m_load= nullptr;
   m_is_copy= m_gets_many= false;
-  m_duplicate= {};
 }

@@ -955,7 +955,7 @@ enum varve_code varve_db_notify_durable(const struct varve_db *db, varve_notify_
 enum varve_code varve_txn_lock_table(const struct varve_txn *txn, const struct varve_table *table, bool exclusive);
 
 // Prepares to give the table of this definition's name other names of columns and indexes, columns of bytes
-// or text greater lengths, more columns, another order of columns, and other indexes, once nobody uses it;
+// or text greater lengths, more columns or fewer, another order, and other indexes, once nobody uses it;
 // no row is changed. All else has to be as it is, or VARVE_UNSUPPORTED says what is not; foreign keys are
 // not looked at. If there are indexes to be built, others may use the table again then, until
 // varve_redefinition_commit. A consistent view that is older than an index does not read it

@@ -1,12 +1,12 @@
 //! Loading tables that are being made.
 
-use std::ffi::{CString, c_void};
+use std::ffi::c_void;
 
-use varve::{RowRef, TableLoad};
+use varve::TableLoad;
 
 use crate::error::guard;
 use crate::error::varve_code::{self, VARVE_OK};
-use crate::redefinition::varve_duplicate_fn;
+use crate::redefinition::{teller, varve_duplicate_fn};
 use crate::table::varve_table;
 use crate::txn::{running, varve_txn, with_running};
 use crate::value::{varve_value, with_datums};
@@ -73,14 +73,8 @@ pub unsafe extern "C" fn varve_load_finish(
     // SAFETY: CAPI-2; the box came from varve_load_begin.
     let (load, txn) = unsafe { (Box::from_raw(load), &*txn) };
     let varve_load { load, columns } = *load;
+    let mut tell = teller(columns, duplicate, context);
     guard(&txn.db, || {
-        let mut tell = |index: &str, row: &RowRef<'_>| {
-            let value = |at| varve_value::of(row.get(at));
-            let values: Vec<_> = (0..columns).map(value).collect();
-            let name = CString::new(index).unwrap_or_default();
-            // SAFETY: CAPI-2; the values live until the call returns.
-            unsafe { duplicate(context, name.as_ptr(), values.as_ptr()) };
-        };
         // SAFETY: CAPI-2.
         load.finish(unsafe { running(txn)? }, &mut tell)?;
         Ok(VARVE_OK)

@@ -25,7 +25,7 @@ pub type varve_duplicate_fn =
     unsafe extern "C" fn(context: *mut c_void, index: *const c_char, row: *const varve_value);
 
 /// Prepares to give the table of this definition's name other names of columns and indexes, columns of bytes
-/// or text greater lengths, more columns, another order of columns, and other indexes, once nobody uses it;
+/// or text greater lengths, more columns or fewer, another order, and other indexes, once nobody uses it;
 /// no row is changed. All else has to be as it is, or VARVE_UNSUPPORTED says what is not; foreign keys are
 /// not looked at. If there are indexes to be built, others may use the table again then, until
 /// varve_redefinition_commit. A consistent view that is older than an index does not read it
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn varve_redefinition_commit(
 }
 
 /// Hands rows of so many columns to the caller's function.
-fn teller(
+pub(crate) fn teller(
     columns: usize,
     duplicate: varve_duplicate_fn,
     context: *mut c_void,

@@ -597,3 +597,33 @@ fn a_parent_that_was_read_is_locked_all_the_same() {
     trx.commit().unwrap();
     other.lock_table_exclusive(&f.parents).unwrap();
 }
+
+/// A column that others refer to stays, also if another one gets its name.
+#[test]
+fn a_column_that_others_refer_to_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), small::options()).unwrap();
+    let parent = TableDef::new("a/p")
+        .column("id", ColumnType::i64())
+        .nullable("a", ColumnType::i64())
+        .nullable("b", ColumnType::i64())
+        .primary(&["id"])
+        .index("by_a", &["a"])
+        .index("by_b", &["b"]);
+    drop(db.create_table(&parent).unwrap());
+    let child = TableDef::new("a/c")
+        .column("id", ColumnType::i64())
+        .nullable("a", ColumnType::i64())
+        .primary(&["id"])
+        .index("by_a", &["a"])
+        .foreign_key(ForeignKey::new("f", &["a"], "a/p", &["a"]));
+    drop(db.create_table(&child).unwrap());
+    let mut def = db.table("a/p").unwrap().def().clone();
+    def.columns.remove(1);
+    def.columns[1].name = "a".into();
+    def.indexes.remove(0);
+    def.indexes[0].parts[0].column = 1;
+    let refused = db.redefine_table(&def).unwrap_err();
+    assert!(matches!(refused, Error::BadForeignKey(_)), "{refused}");
+    assert!(refused.to_string().contains("no column a"), "{refused}");
+}

@@ -277,10 +277,9 @@ fn a_table_is_used_while_indexes_are_built() {
     let mut prepared = db.prepare_redefinition(&indexed(), impatient()).unwrap();
     let refused = db.prepare_redefinition(&indexed(), impatient()).err();
     assert!(matches!(refused, Some(Error::LockWaitTimeout)));
-    let mut checker = db.begin(Isolation::RepeatableRead);
-    checker.set_lock_wait_timeout(Duration::from_millis(50));
+    let checker = db.begin(Isolation::RepeatableRead);
     let refused = checker.check_table(&table).unwrap_err();
-    assert!(matches!(refused, Error::LockWaitTimeout), "{refused}");
+    assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
     drop(checker);
     prepared.build(&mut nobody).unwrap();
     let mut writer = db.begin(Isolation::RepeatableRead);

@@ -200,6 +200,7 @@ int main(int argc, char **argv)
   OK(varve_redefinition_prepare(db, NULL, &redefined, &prepared));
   varve_redefinition_abandon(prepared);
   OK(varve_redefinition_prepare(db, NULL, &redefined, &prepared));
+  EXPECT(VARVE_NOT_FOUND, varve_redefinition_drop_foreign_key(db, prepared, "nobody"));
   OK(varve_redefinition_build(db, prepared, no_duplicate, NULL));
   OK(varve_redefinition_commit(db, prepared, no_duplicate, NULL));
   OK(varve_table_open(db, "a/parents", &parents));

@@ -135,6 +135,15 @@ impl TableDef {
         self
     }
 
+    /// The table has no rows, so none of an older version.
+    pub(crate) fn forget_older_rows(&mut self) {
+        self.schema_version = 1;
+        self.gone.clear();
+        for column in &mut self.columns {
+            (column.added_in, column.nullable_since, column.default) = (1, 1, None);
+        }
+    }
+
     /// The greatest id that a column has or had.
     pub fn last_column_id(&self) -> u32 {
         let ids = self.columns_and_gone().map(|column| column.id);
@@ -219,12 +228,18 @@ impl TableDef {
 
     /// A number that becomes another one when the table is redefined, and is the same after a restart.
     pub fn hash(&self) -> u64 {
+        let is_young = !self.gone.is_empty() || self.columns.iter().any(|c| c.nullable_since > 1);
         // No name has a NUL.
         let columns = self.columns.iter().flat_map(|column| {
             let length = (column.ty.max_len() as u64).to_le_bytes();
-            let id = column.id.to_le_bytes();
-            let others = [0, u8::from(column.nullable)];
-            (column.name.bytes().chain(others).chain(length)).chain(id)
+            // Older programs did not look at these, and there was nothing in them that changed.
+            let id = column
+                .id
+                .to_le_bytes()
+                .into_iter()
+                .chain([column.nullable.into()]);
+            let id = id.take(if is_young { 5 } else { 0 });
+            (column.name.bytes().chain([0]).chain(length)).chain(id)
         });
         let indexes = self.all_indexes().flat_map(|index| {
             let id = index.id.0.to_le_bytes();

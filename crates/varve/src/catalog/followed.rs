@@ -77,6 +77,10 @@ impl FollowedChanges {
         self.is_followed.store(true, Ordering::Relaxed);
     }
 
+    pub fn is_followed(&self) -> bool {
+        self.is_followed.load(Ordering::Relaxed)
+    }
+
     pub fn forget(&self) {
         self.is_followed.store(false, Ordering::Relaxed);
         *self.log.lock() = None;
@@ -85,7 +89,7 @@ impl FollowedChanges {
     /// `writer`, which has not ended, changes the row with this key.
     #[inline]
     pub fn note(&self, writer: TrxId, key: &[u8]) {
-        if self.is_followed.load(Ordering::Relaxed) {
+        if self.is_followed() {
             self.note_followed(writer, key);
         }
     }

@@ -104,7 +104,11 @@ impl TableDef {
         for own in self.columns.iter().filter(|own| goes(own)) {
             let name = &own.name;
             let is_it = |column: &String| column.eq_ignore_ascii_case(name);
-            let has_it = |key: &ForeignKey| key.columns.iter().any(is_it);
+            let has_it = |key: &ForeignKey| {
+                let refers_here = key.parent == self.name;
+                key.columns.iter().any(is_it)
+                    || (refers_here && key.parent_columns.iter().any(is_it))
+            };
             if self.foreign_keys.iter().any(has_it) {
                 return refused(format!("no column {name}, which a foreign key has,"));
             }

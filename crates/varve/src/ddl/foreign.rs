@@ -139,6 +139,29 @@ impl Ddl {
         Ok(())
     }
 
+    /// Refuses a definition without a column that others refer to, whatever is called so then.
+    pub(super) fn check_columns_stay(&self, before: &TableDef, after: &TableDef) -> Result<()> {
+        let stays = |name: &String| {
+            let column = before.column_index(name).map(|at| before.columns[at].id);
+            column.is_none_or(|id| after.columns.iter().any(|column| column.id == id))
+        };
+        if before.columns.iter().all(|column| stays(&column.name)) {
+            return Ok(());
+        }
+        for Child { def, .. } in self.children_of(&before.name)? {
+            for key in def
+                .foreign_keys
+                .iter()
+                .filter(|key| key.parent == before.name)
+            {
+                if let Some(name) = key.parent_columns.iter().find(|name| !stays(name)) {
+                    return Err(bad(&def, key, NoParent::Column(name.clone())));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Refuses to take a table away, or its rows, to which others refer.
     pub(super) fn check_not_referenced(
         &self,

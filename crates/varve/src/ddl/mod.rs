@@ -233,6 +233,7 @@ impl Ddl {
             i.created_by = TrxId(0);
         }
         def.indexes_at_first = 0;
+        def.forget_older_rows();
         Ok(())
     }
 

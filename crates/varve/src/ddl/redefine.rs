@@ -129,6 +129,8 @@ impl Ddl {
         let room = self.sort_room();
         *build = Some(Build::begin(trx, table, indexes, room, most_notes));
         trx.weaken_table(table);
+        // A deadlock at the end costs others less.
+        trx.set_spared(true);
         Ok(())
     }
 
@@ -184,8 +186,11 @@ impl Ddl {
         tell: TellDuplicate<'_>,
     ) -> Result<()> {
         let (table, built) = (prepared.table.clone(), prepared.built.clone());
-        let finished = self.finish_build(&mut prepared, tell);
-        let gone = match finished.and_then(|()| self.put_definition(prepared)) {
+        if let Err(e) = self.finish_build(&mut prepared, tell) {
+            self.abandon_redefinition(prepared);
+            return Err(e);
+        }
+        let gone = match self.put_definition(prepared) {
             Ok(gone) => gone,
             Err(e) => {
                 self.give_back(&table, &built);
@@ -222,7 +227,9 @@ impl Ddl {
             build,
             ..
         } = prepared;
-        drop((build, trx));
+        // First, or another one could begin to follow the table, and lose its notes.
+        drop(build);
+        drop(trx);
         self.give_back(&table, &built);
     }
 
@@ -278,6 +285,7 @@ impl Ddl {
         if table.is_temporary() {
             return Err(Error::unsupported("redefining a temporary table"));
         }
+        self.check_columns_stay(&before, &def)?;
         let children = self.children_renaming_columns(&table, &names)?;
         def.validate()?;
         let mut changed = vec![def.clone()];

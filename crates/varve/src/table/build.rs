@@ -68,6 +68,8 @@ pub struct Build {
     /// CATCH-1: the indexes have what its view sees, once they are filled.
     pub(super) seen: Transaction,
     is_filled: bool,
+    /// Something has failed: notes may be lost.
+    is_over: bool,
 }
 
 impl Build {
@@ -89,11 +91,34 @@ impl Build {
             room,
             seen,
             is_filled: false,
+            is_over: false,
         }
     }
 
-    /// Brings the indexes up to now, but for a few changes of others.
+    /// Brings the indexes up to now, but for a few changes of others. After an error there is nothing more to
+    /// do but to drop it.
     pub fn advance(&mut self, tell: TellDuplicate<'_>) -> Result<()> {
+        self.go_on(|build| build.fill_and_follow(tell))
+    }
+
+    /// Brings the indexes up to now, when nobody changes the table. They were brought up to a while ago.
+    pub fn finish(&mut self, tell: TellDuplicate<'_>) -> Result<()> {
+        debug_assert!(self.is_filled, "it has advanced");
+        self.go_on(|build| build.catch_up(tell).map(drop))
+    }
+
+    fn go_on(&mut self, step: impl FnOnce(&mut Build) -> Result<()>) -> Result<()> {
+        if self.is_over {
+            let name = &self.table.def.name;
+            let what = format!("building indexes of table {name} has failed; give it up");
+            return Err(Error::invalid(what));
+        }
+        let done = step(self);
+        self.is_over = done.is_err();
+        done
+    }
+
+    fn fill_and_follow(&mut self, tell: TellDuplicate<'_>) -> Result<()> {
         if !self.is_filled {
             let filled = self.fill();
             self.refuse(filled, tell)?;
@@ -102,17 +127,12 @@ impl Build {
         let mut before = usize::MAX;
         loop {
             let changed = self.catch_up(tell)?;
-            if changed <= FEW_CHANGES || changed > before / 2 {
+            // As long as it gets less: who waits for the last round keeps everybody from the table.
+            if changed <= FEW_CHANGES || changed >= before {
                 return Ok(());
             }
             before = changed;
         }
-    }
-
-    /// Brings the indexes up to now, when nobody changes the table.
-    pub fn finish(&mut self, tell: TellDuplicate<'_>) -> Result<()> {
-        self.advance(tell)?;
-        self.catch_up(tell).map(drop)
     }
 
     /// Says which row an index, which has this number, refuses.
@@ -323,7 +343,7 @@ fn load(
     sorter: Sorter,
     going_on: GoingOn<'_>,
 ) -> std::result::Result<(), Refusal> {
-    let mut entries = sorter.finish()?;
+    let mut entries = sorter.finish(going_on)?;
     let mut loader = Loader::new(&index.tree)?;
     // The last entry, and how long its own key is, which may not come again; 0 if it may.
     let (mut last, mut own_len) = (Vec::new(), 0);

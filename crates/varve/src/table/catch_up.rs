@@ -23,7 +23,7 @@
 
 use std::iter;
 
-use crate::base::{Result, TrxId};
+use crate::base::{Error, Result, TrxId};
 use crate::btree::removal_log_bytes;
 use crate::catalog::{ENTRY_LEN, Notes, OpenIndex, OpenTable};
 use crate::mtr::Mtr;
@@ -121,10 +121,11 @@ impl Build {
         // CATCH-2: first the view, then the notes.
         let now = reader(&self.seen);
         self.check()?;
-        let taken = self.table.followed.take();
-        // They became too many only now.
-        let Some(notes) = taken else {
-            return self.check().map(|()| 0);
+        let Some(notes) = self.table.followed.take() else {
+            // They became too many only now.
+            self.check()?;
+            let name = &self.table.def.name;
+            return Err(Error::invalid(format!("nobody follows table {name}")));
         };
         let view = now.read_view().expect("readers have a view");
         let (mut keys, mut kept) = (Vec::new(), Notes::default());
@@ -198,7 +199,7 @@ fn insert_all(
     index: &OpenIndex,
     sorter: Sorter,
 ) -> std::result::Result<(), Refusal> {
-    let mut entries = sorter.finish()?;
+    let mut entries = sorter.finish(&|| now.check_interrupt())?;
     while let Some((key, payload)) = entries.next_record()? {
         now.check_interrupt()?;
         let sorted = Sorted::read(index, key, payload)?;

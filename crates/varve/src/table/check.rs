@@ -51,9 +51,16 @@ pub struct CheckReport {
     pub notes: Vec<String>,
 }
 
-/// Checks a table; waits for transactions that write to it. An interrupt of `trx`, which is to be no other's,
+/// Checks a table; waits for transactions that write to it, but not for indexes that are being built:
+/// `Unsupported`. An interrupt of `trx`, which is to be no other's,
 /// ends it.
 pub fn check_table(trx: &mut Transaction, table: &Arc<OpenTable>) -> Result<CheckReport> {
+    // Who builds indexes may wait in the end for a lock of the caller's own.
+    if table.followed.is_followed() {
+        let name = &table.def.name;
+        let what = format!("checking table {name} while indexes of it are built; try again later");
+        return Err(Error::unsupported(what));
+    }
     trx.use_table(table, TableMode::Shared)?;
     let _no_purge = table.keep_purge_away();
     let mut errors = Vec::new();

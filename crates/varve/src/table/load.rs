@@ -55,6 +55,8 @@ use super::sorter::{SORT_FILE_PREFIX, Sorter};
 use super::write::encode_key;
 use duplicate::{Duplicate, SameKeys};
 
+/// Bytes of memory that a sorter has at least.
+const LEAST_MEMORY: usize = 16 << 10;
 /// Bytes of a row's number, which the sorters carry along.
 const NUMBER_LEN: usize = size_of::<u64>();
 
@@ -385,7 +387,8 @@ fn check_key(index: &OpenIndex, key: &[u8]) -> Result<()> {
 
 fn sorter_of(index: &OpenIndex, room: &SortRoom, memory: usize) -> Sorter {
     let path = room.dir.join(format!("{SORT_FILE_PREFIX}{}", index.id));
-    Sorter::new(room.disk.clone(), path, memory)
+    // Many partitions, of many indexes.
+    Sorter::new(room.disk.clone(), path, memory.max(LEAST_MEMORY))
 }
 
 /// Makes `out` the key under which a row is sorted: those of one clustered key in the order of their numbers.
@@ -475,7 +478,7 @@ fn load_rows(
     sorter: Sorter,
     interrupt: &Arc<AtomicBool>,
 ) -> Result<Option<Duplicate>> {
-    let mut rows = sorter.finish()?;
+    let mut rows = sorter.finish(&|| check_interrupt(interrupt))?;
     let mut loader = Loader::new(&index.tree)?;
     let mut found = None;
     let mut n = 0usize;
@@ -505,7 +508,7 @@ fn load_entries(
     sorter: Sorter,
     interrupt: &Arc<AtomicBool>,
 ) -> Result<Option<Duplicate>> {
-    let mut entries = sorter.finish()?;
+    let mut entries = sorter.finish(&|| check_interrupt(interrupt))?;
     let mut loader = Loader::new(&index.tree)?;
     let mut same = SameKeys::default();
     let mut n = 0usize;

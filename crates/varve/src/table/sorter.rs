@@ -18,9 +18,10 @@
 //! - **SORT-4** A run counts when it is written whole. A failure leaves the records where they were, and
 //!   whatever failed may be tried again.
 //!
-//! Merging takes a block of memory for each run, and there is one merge only. So memory of M bytes is kept to
-//! as long as the data are not more than M × M / block: 4 GiB with 16 MiB of memory, 64 GiB with 64 MiB, in
-//! blocks of 64 KiB. Beyond that memory grows by a block for each run. Nothing is latched here.
+//! Merging takes a block of memory for each run. If memory has no room for those of all runs, as many as it
+//! has room for become one, until it has: that takes one pass more over the data if they are more than M × M
+//! / block, with M bytes of memory: 4 GiB with 16 MiB of memory, 64 GiB with 64 MiB, in blocks of 64 KiB.
+//! What was merged stays in the file until the end. Nothing is latched here.
 
 mod merge;
 
@@ -29,7 +30,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::base::Result;
+use crate::base::{GoingOn, Result};
 use crate::io::{Disk, DiskFile, OpenMode};
 use crate::page::common_prefix_len;
 use merge::Source;
@@ -87,23 +88,12 @@ impl Place {
         ))
     }
 
-    fn store(self, bytes: &[u8], block: &mut Vec<u8>) {
-        block.extend_from_slice(&self.key_len.to_le_bytes());
-        block.extend_from_slice(&self.payload_len.to_le_bytes());
-        block.extend_from_slice(self.key(bytes));
-        block.extend_from_slice(self.payload(bytes));
-    }
-
     fn payload_at(self) -> usize {
         self.offset as usize + usize::from(self.key_len)
     }
 
     fn end(self) -> usize {
         self.payload_at() + usize::from(self.payload_len)
-    }
-
-    fn stored_len(self) -> usize {
-        RECORD_HEADER + self.end() - self.offset as usize
     }
 
     fn key(self, bytes: &[u8]) -> &[u8] {
@@ -248,15 +238,39 @@ impl Sorter {
             Some(file) => file,
             none => none.insert(SortFile::create(&self.disk, &self.path)?),
         };
-        let run = file.write_run(&self.bytes, &self.places, self.block_bytes)?;
-        self.runs.push(run);
+        let mut run = file.begin_run(self.block_bytes);
+        for place in &self.places {
+            run.push(place.key(&self.bytes), place.payload(&self.bytes))?;
+        }
+        self.runs.push(run.finish()?);
         self.bytes.clear();
         self.places.clear();
         Ok(())
     }
 
+    /// Makes fewer runs of many, until there is memory for a block of each.
+    fn merge_most(&mut self, going_on: GoingOn<'_>) -> Result<()> {
+        let at_once = (self.memory_bytes / self.block_bytes).max(2);
+        let Some(file) = &mut self.file else {
+            return Ok(());
+        };
+        while self.runs.len() > at_once {
+            let runs = self.runs.drain(..at_once);
+            let in_file = |run| Source::in_file(file.file.clone(), run);
+            let mut merged = Sorted::begin(runs.map(in_file).collect(), None)?;
+            let mut run = file.begin_run(self.block_bytes);
+            while let Some((key, payload)) = merged.next_record()? {
+                if run.push(key, payload)? {
+                    going_on()?;
+                }
+            }
+            self.runs.push(run.finish()?);
+        }
+        Ok(())
+    }
+
     /// All records, in the order of their keys. Those of the same key come in any order.
-    pub fn finish(mut self) -> Result<Sorted> {
+    pub fn finish(mut self, going_on: GoingOn<'_>) -> Result<Sorted> {
         self.sort();
         if !self.runs.is_empty() {
             let merge_bytes = self.runs.len() * self.block_bytes;
@@ -266,6 +280,7 @@ impl Sorter {
             // Earlier runs were longer, perhaps.
             self.bytes.shrink_to_fit();
             self.places.shrink_to_fit();
+            self.merge_most(going_on)?;
         }
         let mut sources = vec![Source::in_memory(self.bytes, self.places)];
         if let Some(SortFile { file, .. }) = &self.file {
@@ -273,6 +288,38 @@ impl Sorter {
             sources.extend(self.runs.into_iter().map(in_file));
         }
         Sorted::begin(sources, self.file)
+    }
+}
+
+/// Where the records of a run go.
+struct RunWriter<'f> {
+    file: &'f mut SortFile,
+    block: Vec<u8>,
+    block_bytes: usize,
+    end: u64,
+}
+
+impl RunWriter<'_> {
+    /// Adds a record. Says whether a block was written.
+    fn push(&mut self, key: &[u8], payload: &[u8]) -> Result<bool> {
+        let block = &mut self.block;
+        let more = RECORD_HEADER + key.len() + payload.len();
+        let is_full = block.len() > BLOCK_HEADER && block.len() + more > self.block_bytes;
+        if is_full {
+            self.end = self.file.write_block(block, self.end)?;
+        }
+        block.extend_from_slice(&(key.len() as u16).to_le_bytes());
+        block.extend_from_slice(&(payload.len() as u16).to_le_bytes());
+        block.extend_from_slice(key);
+        block.extend_from_slice(payload);
+        Ok(is_full)
+    }
+
+    /// SORT-4. Says where the run is.
+    fn finish(mut self) -> Result<Range<u64>> {
+        let end = self.file.write_block(&mut self.block, self.end)?;
+        let start = std::mem::replace(&mut self.file.len, end);
+        Ok(start..end)
     }
 }
 
@@ -293,26 +340,13 @@ impl SortFile {
         })
     }
 
-    /// Says where the run is.
-    fn write_run(
-        &mut self,
-        bytes: &[u8],
-        places: &[Place],
-        block_bytes: usize,
-    ) -> Result<Range<u64>> {
-        let mut end = self.len;
-        let mut block = vec![0; BLOCK_HEADER];
-        for place in places {
-            let is_empty = block.len() == BLOCK_HEADER;
-            if !is_empty && block.len() + place.stored_len() > block_bytes {
-                end = self.write_block(&mut block, end)?;
-            }
-            place.store(bytes, &mut block);
+    fn begin_run(&mut self, block_bytes: usize) -> RunWriter<'_> {
+        RunWriter {
+            block: vec![0; BLOCK_HEADER],
+            block_bytes,
+            end: self.len,
+            file: self,
         }
-        end = self.write_block(&mut block, end)?;
-        // SORT-4.
-        let start = std::mem::replace(&mut self.len, end);
-        Ok(start..end)
     }
 
     /// Completes the block's header, writes it and makes it empty. Says where the next one begins.

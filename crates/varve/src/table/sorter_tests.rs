@@ -50,7 +50,7 @@ fn check(records: &[Record], memory_bytes: usize) -> u64 {
     push_all(&mut sorter, records).unwrap();
     let spilled_bytes = sorter.spilled_bytes();
     assert_eq!(path.exists(), spilled_bytes > 0);
-    let found = take_all(sorter.finish().unwrap()).unwrap();
+    let found = take_all(sorter.finish(&|| Ok(())).unwrap()).unwrap();
     assert!(found.is_sorted_by_key(|(key, _)| key), "SORT-1");
     assert_eq!(by_payload_too(found), by_payload_too(records.to_vec()));
     assert!(!path.exists(), "SORT-3");
@@ -131,6 +131,20 @@ fn one_run_or_many_in_one_block_or_many() {
 }
 
 /// SORT-2, of headers and data.
+/// Memory has no room for a block of each run: runs become fewer before the last merge.
+#[test]
+fn many_runs_are_merged_in_several_passes() {
+    let all = records(60_000, 20);
+    let spilled = check(&all, 16 << 10);
+    assert!(spilled > 100 * (16 << 10), "{spilled}");
+    let dir = tempfile::tempdir().unwrap();
+    let mut sorter = sorter_in(dir.path(), 16 << 10);
+    push_all(&mut sorter, &all).unwrap();
+    let refused = sorter.finish(&|| Err(Error::Interrupted)).map(drop);
+    assert!(matches!(refused, Err(Error::Interrupted)));
+    assert!(!file_in(dir.path()).exists(), "SORT-3");
+}
+
 #[test]
 fn a_damaged_byte_is_found() {
     let dir = tempfile::tempdir().unwrap();
@@ -146,7 +160,11 @@ fn a_damaged_byte_is_found() {
         let mut byte = [0];
         file.read_at(&mut byte, at).unwrap();
         file.write_at(&[byte[0] ^ (1 << (at % 8))], at).unwrap();
-        let refused = sorter.finish().and_then(take_all).map(drop).unwrap_err();
+        let refused = sorter
+            .finish(&|| Ok(()))
+            .and_then(take_all)
+            .map(drop)
+            .unwrap_err();
         assert!(matches!(refused, Error::CorruptFile { .. }), "{refused}");
         assert!(refused.to_string().contains(SORT_FILE_PREFIX), "{refused}");
         assert!(!path.exists(), "SORT-3");
@@ -164,7 +182,7 @@ fn damage_stays_damage() {
     push_all(&mut sorter, &records(20_000, 20)).unwrap();
     let last = sorter.spilled_bytes() - 1;
     let file = (RealDisk.open(&file_in(dir.path()), OpenMode::Existing)).unwrap();
-    let mut sorted = sorter.finish().unwrap();
+    let mut sorted = sorter.finish(&|| Ok(())).unwrap();
     let mut byte = [0];
     file.read_at(&mut byte, last).unwrap();
     file.write_at(&[!byte[0]], last).unwrap();
@@ -214,7 +232,7 @@ fn a_full_disk_is_an_error_and_the_file_goes() {
         }
         assert_eq!(refused, 1);
         if tries_again {
-            let found = take_all(sorter.finish().unwrap()).unwrap();
+            let found = take_all(sorter.finish(&|| Ok(())).unwrap()).unwrap();
             assert_eq!(found, by_payload_too(records.clone()));
         } else {
             drop(sorter);
