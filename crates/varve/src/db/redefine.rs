@@ -30,13 +30,13 @@ pub struct RedefinitionWaits {
 
 impl Database {
     /// Gives the table of this definition's name other names of columns and indexes, columns of bytes or
-    /// text greater lengths in bytes, more columns or fewer, another order of columns, and other indexes; no
-    /// row is changed. A column of `to` is the table's column with its `id`, and may begin to take NULL if
-    /// it is in no index; one with another id is new, and has its `default` in the rows that are there. An index is the table's index with its `id`, or if that is
-    /// 0 the one of its name with the same parts; without such a one it is new, and built. Indexes that
-    /// `to` does not have are dropped. All else has to be as it is, or the error is `Unsupported` and says
-    /// what is not; foreign keys stay (but see [`PreparedRedefinition::drop_foreign_key`]). Handles on the
-    /// table have to be opened again.
+    /// text greater lengths in bytes, more columns or fewer, another order of columns, and other indexes;
+    /// no row is changed. A column of `to` is the table's column with its `id`, and may begin to take NULL
+    /// if it is in no index; one with another id is new, and has its `default` in the rows that are there.
+    /// An index is the table's index with its `id`, or if that is 0 the one of its name with the same
+    /// parts; without such a one it is new, and built. Indexes that `to` does not have are dropped. All
+    /// else has to be as it is, or the error is `Unsupported` and says what is not; foreign keys stay (but
+    /// see [`PreparedRedefinition::drop_foreign_key`]). Handles on the table have to be opened again.
     ///
     /// It begins once no transaction uses the table. While new indexes are built others may read and change
     /// it; at the end no transaction may use it, again. A consistent view that is older than an index does
