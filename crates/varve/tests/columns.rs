@@ -1,5 +1,7 @@
 //! Columns that come, go, stand elsewhere, and begin to take NULL, while the rows stay.
 
+#[path = "support/by_id.rs"]
+mod by_id;
 #[path = "support/numbers.rs"]
 mod numbers;
 #[path = "support/small.rs"]
@@ -8,10 +10,11 @@ mod small;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use varve::{
-    ColumnType, Database, Isolation, KeyMatch, LockMode, Table, TableDef, Transaction, Value,
-};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use varve::{ColumnType, Database, Isolation, LockMode, Table, TableDef, Transaction, Value};
 
+use by_id::{delete, lock};
 use numbers::{ROWS, filled, ids, is_sound, open, read, row, snapshot};
 
 /// The table of `filled` with two columns more, and the others in another order.
@@ -71,13 +74,7 @@ fn columns_are_added_and_moved() {
     let mut trx = db.begin(Isolation::RepeatableRead);
     let mut cursor = table.cursor(0).unwrap();
     for (id, commits) in [(1234i64, false), (500, true), (501, true)] {
-        let key = id.to_le_bytes();
-        let found = cursor.seek(
-            &mut trx,
-            &[Some(&key)],
-            KeyMatch::Exact,
-            LockMode::Exclusive,
-        );
+        let found = lock(&mut trx, &mut cursor, id);
         assert!(found.unwrap());
         let mut values = cursor.row().unwrap().values().unwrap();
         let note = table.def().column_index("note").unwrap();
@@ -161,13 +158,7 @@ fn older_rows_are_told_from_changed_ones() {
     let mut trx = db.begin(Isolation::RepeatableRead);
     let mut cursor = table.cursor(0).unwrap();
     for id in [1i64, 500] {
-        let key = id.to_le_bytes();
-        let found = cursor.seek(
-            &mut trx,
-            &[Some(&key)],
-            KeyMatch::Exact,
-            LockMode::Exclusive,
-        );
+        let found = lock(&mut trx, &mut cursor, id);
         assert!(found.unwrap());
         let same: Vec<_> = {
             let row = cursor.row().unwrap();
@@ -262,8 +253,7 @@ fn without(def: &TableDef, name: &str) -> TableDef {
 /// Replaces a row by what it has now, with another number, and says which columns there are.
 fn change_number(trx: &mut Transaction, table: &Table, id: i64, n: i64) {
     let mut cursor = table.cursor(0).unwrap();
-    let key = id.to_le_bytes();
-    let found = cursor.seek(trx, &[Some(&key)], KeyMatch::Exact, LockMode::Exclusive);
+    let found = lock(trx, &mut cursor, id);
     assert!(found.unwrap());
     let (at, mut row): (usize, Vec<_>) = {
         let row = cursor.row().unwrap();
@@ -303,21 +293,12 @@ fn columns_go() {
     let mut trx = db.begin(Isolation::RepeatableRead);
     change_number(&mut trx, &table, 500, 2);
     change_number(&mut trx, &table, 501, 3);
-    let mut cursor = table.cursor(0).unwrap();
-    let key = 1000i64.to_le_bytes();
-    let found = cursor.seek(
-        &mut trx,
-        &[Some(&key)],
-        KeyMatch::Exact,
-        LockMode::Exclusive,
-    );
-    assert!(found.unwrap());
-    trx.delete(&table, &cursor).unwrap();
+    assert!(delete(&mut trx, &table, 1000).unwrap());
     trx.commit().unwrap();
     assert!(db.wait_for_purge(Duration::from_secs(60)));
     is_sound(&db);
     assert!(used() <= before - 2 * 50_000);
-    drop((cursor, table));
+    drop(table);
     db.redefine_table(&def.clone().nullable("long", ColumnType::Bytes(100_000)))
         .unwrap();
     let table = db.table("a/t").unwrap();
@@ -403,24 +384,15 @@ fn columns_of_wide_tables_come_and_go() {
     is_sound(&db);
 }
 
-/// Numbers that look like chance, by a seed.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % n as u64) as usize
+fn value(chance: &mut StdRng, column: &varve::ColumnDef) -> Value {
+    if column.nullable && chance.random_range(0..3) == 0 {
+        return Value::Null;
     }
-
-    fn value(&mut self, column: &varve::ColumnDef) -> Value {
-        if column.nullable && self.below(3) == 0 {
-            return Value::Null;
-        }
-        match column.ty {
-            ColumnType::Int { .. } => Value::Int(self.below(100) as i64),
-            _ => Value::Bytes(vec![self.below(256) as u8; [3, 60, 5000][self.below(3)]]),
+    match column.ty {
+        ColumnType::Int { .. } => Value::Int(chance.random_range(0..100)),
+        _ => {
+            let len = [3, 60, 5000][chance.random_range(0..3)];
+            Value::Bytes(vec![chance.random(); len])
         }
     }
 }
@@ -429,13 +401,13 @@ impl Chance {
 type Rows = BTreeMap<i64, BTreeMap<u32, Value>>;
 
 /// Another definition of the table; what is new in it becomes what rows have.
-fn redefine(db: &Database, chance: &mut Chance, rows: &mut Rows) {
+fn redefine(db: &Database, chance: &mut StdRng, rows: &mut Rows) {
     let mut def = db.table("a/t").unwrap().def().clone();
     let n = def.columns.len();
-    match chance.below(4) {
+    match chance.random_range(0..4) {
         0 if n < 12 => {
             let name = format!("c{}", def.last_column_id() + 1);
-            def = match chance.below(3) {
+            def = match chance.random_range(0..3) {
                 0 => def.nullable(&name, ColumnType::i32()),
                 1 => def.nullable(&name, ColumnType::Bytes(5000)),
                 _ => def.column(&name, ColumnType::Bytes(5000)),
@@ -456,7 +428,7 @@ fn redefine(db: &Database, chance: &mut Chance, rows: &mut Rows) {
             each.for_each(|row| drop(row.insert(id, default.clone())));
         }
         1 if n > 1 => {
-            let at = 1 + chance.below(n - 1);
+            let at = 1 + chance.random_range(0..n - 1);
             let gone = match def.columns[at].name == "id" {
                 true => 0,
                 false => at,
@@ -469,12 +441,12 @@ fn redefine(db: &Database, chance: &mut Chance, rows: &mut Rows) {
         }
         2 => {
             let key = def.columns[def.primary.parts[0].column].id;
-            def.columns.rotate_left(chance.below(n));
+            def.columns.rotate_left(chance.random_range(0..n));
             let at = def.columns.iter().position(|column| column.id == key);
             def.primary.parts[0].column = at.unwrap();
         }
         _ => {
-            let at = chance.below(n);
+            let at = chance.random_range(0..n);
             if def.columns[at].name != "id" {
                 def.columns[at].nullable = true;
             }
@@ -484,25 +456,15 @@ fn redefine(db: &Database, chance: &mut Chance, rows: &mut Rows) {
 }
 
 /// One row comes, changes or goes, and maybe nothing comes of it.
-fn change(db: &Database, chance: &mut Chance, rows: &mut Rows) {
+fn change(db: &Database, chance: &mut StdRng, rows: &mut Rows) {
     let table = db.table("a/t").unwrap();
     let def = table.def();
-    let id = chance.below(30) as i64;
+    let id = chance.random_range(0..30);
     let mut trx = db.begin(Isolation::RepeatableRead);
-    let stays = chance.below(4) > 0;
-    if chance.below(5) == 0 {
-        let mut cursor = table.cursor(0).unwrap();
-        let key = id.to_le_bytes();
-        let found = cursor.seek(
-            &mut trx,
-            &[Some(&key)],
-            KeyMatch::Exact,
-            LockMode::Exclusive,
-        );
-        assert_eq!(found.unwrap(), rows.contains_key(&id));
-        if rows.contains_key(&id) {
-            trx.delete(&table, &cursor).unwrap();
-        }
+    let stays = chance.random_range(0..4) > 0;
+    if chance.random_range(0..5) == 0 {
+        let was_there = delete(&mut trx, &table, id).unwrap();
+        assert_eq!(was_there, rows.contains_key(&id));
         if stays {
             rows.remove(&id);
         }
@@ -512,8 +474,8 @@ fn change(db: &Database, chance: &mut Chance, rows: &mut Rows) {
             let old = before.and_then(|row| row.get(&column.id)).cloned();
             match (&*column.name, old) {
                 ("id", _) => Value::Int(id),
-                (_, Some(old)) if chance.below(2) == 0 => old,
-                _ => chance.value(column),
+                (_, Some(old)) if chance.random_range(0..2) == 0 => old,
+                _ => value(chance, column),
             }
         });
         let values: Vec<Value> = columns.collect();
@@ -562,9 +524,9 @@ fn rows_of_all_versions_are_read() {
             .column("bytes", ColumnType::Bytes(5000))
             .primary(&["id"]);
         drop(db.create_table(&def).unwrap());
-        let (mut chance, mut rows) = (Chance(seed * 7919), Rows::new());
+        let (mut chance, mut rows) = (StdRng::seed_from_u64(seed), Rows::new());
         for step in 0..120 {
-            match chance.below(4) {
+            match chance.random_range(0..4) {
                 0 => redefine(&db, &mut chance, &mut rows),
                 _ => change(&db, &mut chance, &mut rows),
             }

@@ -1,5 +1,7 @@
 //! Indexes that are built while their table is changed.
 
+#[path = "support/by_id.rs"]
+mod by_id;
 #[path = "support/small.rs"]
 mod small;
 
@@ -8,10 +10,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use varve::{
-    ColumnType, Database, Error, HistoryOptions, Isolation, KeyMatch, LockMode, Options,
+    ColumnType, Database, Error, HistoryOptions, Isolation, LockMode, Options,
     PreparedRedefinition, RedefinitionWaits, RowRef, Table, TableDef, Transaction, Value,
 };
+
+use by_id::delete;
 
 const ROWS: i64 = 2000;
 
@@ -66,17 +72,6 @@ fn filled(db: &Database) -> Table {
     }
     trx.commit().unwrap();
     table
-}
-
-/// Deletes a row, if it is there.
-fn delete(trx: &mut Transaction, table: &Table, id: i64) -> varve::Result<bool> {
-    let mut cursor = table.cursor(0)?;
-    let key = id.to_le_bytes();
-    let found = cursor.seek(trx, &[Some(&key)], KeyMatch::Exact, LockMode::Exclusive)?;
-    if found {
-        trx.delete(table, &cursor)?;
-    }
-    Ok(found)
 }
 
 fn prepare(db: &Database) -> PreparedRedefinition {
@@ -305,29 +300,17 @@ fn a_table_is_used_while_indexes_are_built() {
     assert_eq!(scan(&db, "by_n", "n").len(), ROWS as usize + 2);
 }
 
-/// Numbers that look like chance, by a seed.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, n: i64) -> i64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % n as u64) as i64
-    }
-}
-
 /// One change, which may be refused.
-fn change(trx: &mut Transaction, table: &Table, chance: &mut Chance) -> varve::Result<()> {
-    let id = chance.below(ROWS);
-    match chance.below(6) {
+fn change(trx: &mut Transaction, table: &Table, chance: &mut StdRng) -> varve::Result<()> {
+    let id = chance.random_range(0..ROWS);
+    match chance.random_range(0..6) {
         0 => delete(trx, table, id).map(drop),
         1 => {
             // Two rows change places.
-            let other = chance.below(ROWS);
+            let other = chance.random_range(0..ROWS);
             delete(trx, table, id)?;
             delete(trx, table, other)?;
-            let n = chance.below(1000);
+            let n = chance.random_range(0..1000);
             table.insert(trx, &row(id, n, other))?;
             match id == other {
                 true => Ok(()),
@@ -336,26 +319,31 @@ fn change(trx: &mut Transaction, table: &Table, chance: &mut Chance) -> varve::R
         }
         2 => {
             let before = trx.savepoint();
-            table.put(trx, &row(id, chance.below(1000), id))?;
+            table.put(trx, &row(id, chance.random_range(0..1000), id))?;
             trx.rollback_to(before)
         }
         // A key that others may have, rarely.
-        3 if chance.below(2000) == 0 => {
-            table.put(trx, &row(id, chance.below(1000), chance.below(ROWS)))
-        }
+        3 if chance.random_range(0..2000) == 0 => table.put(
+            trx,
+            &row(
+                id,
+                chance.random_range(0..1000),
+                chance.random_range(0..ROWS),
+            ),
+        ),
         _ => {
             delete(trx, table, id)?;
-            table.insert(trx, &row(id, chance.below(1000), ROWS + id))
+            table.insert(trx, &row(id, chance.random_range(0..1000), ROWS + id))
         }
     }
 }
 
 fn write_until(db: &Database, stop: &AtomicBool, seed: u64, done: &AtomicU64) {
-    let mut chance = Chance(seed);
+    let mut chance = StdRng::seed_from_u64(seed);
     while !stop.load(Ordering::Relaxed) {
         let Ok(table) = db.table("a/t") else { continue };
         let mut trx = db.begin(Isolation::RepeatableRead);
-        let changes = 1 + chance.below(8);
+        let changes = 1 + chance.random_range(0..8);
         let mut is_lost = false;
         for _ in 0..changes {
             trx.start_statement();
@@ -369,7 +357,7 @@ fn write_until(db: &Database, stop: &AtomicBool, seed: u64, done: &AtomicU64) {
                 Err(e) => panic!("{e}"),
             }
         }
-        match is_lost || chance.below(5) == 0 {
+        match is_lost || chance.random_range(0..5) == 0 {
             true => trx.rollback().unwrap(),
             false => trx.commit().unwrap(),
         }

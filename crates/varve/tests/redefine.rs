@@ -1,5 +1,7 @@
 //! Definitions that change while the rows stay: names, lengths, and indexes that come and go.
 
+#[path = "support/by_id.rs"]
+mod by_id;
 #[path = "support/numbers.rs"]
 mod numbers;
 #[path = "support/small.rs"]
@@ -9,10 +11,11 @@ use std::thread;
 use std::time::Duration;
 
 use varve::{
-    ColumnType, Database, Error, HistoryOptions, Isolation, KeyMatch, LockMode, RedefinitionWaits,
-    RowRef, TableDef, Value,
+    ColumnType, Database, Error, HistoryOptions, Isolation, RedefinitionWaits, RowRef, TableDef,
+    Value,
 };
 
+use by_id::delete;
 use numbers::{ROWS, filled, ids, is_sound, numbers, open, read, row, snapshot};
 
 /// Names of columns and indexes change, and what columns of bytes and text take, and no row does. What would
@@ -141,14 +144,10 @@ fn indexes_come_and_go() {
         trx.rollback().unwrap();
         let mut trx = db.begin(Isolation::RepeatableRead);
         table.insert(&mut trx, &new).unwrap();
-        let mut cursor = table.cursor(0).unwrap();
-        let id = (ROWS + 1000 + round).to_le_bytes();
-        let found = cursor.seek(&mut trx, &[Some(&id)], KeyMatch::Exact, LockMode::Exclusive);
-        assert!(found.unwrap());
-        trx.delete(&table, &cursor).unwrap();
+        assert!(delete(&mut trx, &table, ROWS + 1000 + round).unwrap());
         trx.commit().unwrap();
         is_sound(&db);
-        drop((cursor, table));
+        drop(table);
         db.redefine_table(&before).unwrap();
         is_sound(&db);
         let bytes = std::fs::metadata(dir.path().join("a/t.vdt")).unwrap().len();

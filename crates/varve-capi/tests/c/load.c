@@ -41,6 +41,14 @@ static void show(void *context, const char *index, const varve_value *row)
   shown->times++;
 }
 
+// What a load leaves that has failed is dropped.
+static void give_up(varve_db *db, varve_txn *txn, varve_table *table)
+{
+  OK(varve_txn_rollback(txn));
+  varve_table_close(table);
+  OK(varve_table_drop(db, "a/#new", VARVE_CHECK_REFERENCES));
+}
+
 int main(int argc, char **argv)
 {
   CHECK(argc == 2);
@@ -67,9 +75,7 @@ int main(int argc, char **argv)
   struct Shown shown= {2, longer, 0};
   EXPECT(VARVE_DUPLICATE_KEY, varve_load_finish(load, txn, show, &shown));
   CHECK(shown.times == 1 && varve_last_error_index(table) == 1);
-  OK(varve_txn_rollback(txn));
-  varve_table_close(table);
-  OK(varve_table_drop(db, "a/#new", VARVE_CHECK_REFERENCES));
+  give_up(db, txn, table);
 
   // Given up.
   table= create(db);
@@ -77,9 +83,7 @@ int main(int argc, char **argv)
   OK(varve_load_begin(txn, table, 2, &load));
   take(load, txn, 1, "one");
   varve_load_abandon(load);
-  OK(varve_txn_rollback(txn));
-  varve_table_close(table);
-  OK(varve_table_drop(db, "a/#new", VARVE_CHECK_REFERENCES));
+  give_up(db, txn, table);
 
   // Whole.
   table= create(db);

@@ -233,13 +233,10 @@ impl TableDef {
         let columns = self.columns.iter().flat_map(|column| {
             let length = (column.ty.max_len() as u64).to_le_bytes();
             // Older programs did not look at these, and there was nothing in them that changed.
-            let id = column
-                .id
-                .to_le_bytes()
-                .into_iter()
-                .chain([column.nullable.into()]);
-            let id = id.take(if is_young { 5 } else { 0 });
-            (column.name.bytes().chain([0]).chain(length)).chain(id)
+            let young = column.id.to_le_bytes();
+            let young = young.into_iter().chain([column.nullable.into()]);
+            let young = is_young.then_some(young).into_iter().flatten();
+            (column.name.bytes().chain([0]).chain(length)).chain(young)
         });
         let indexes = self.all_indexes().flat_map(|index| {
             let id = index.id.0.to_le_bytes();

@@ -7,6 +7,8 @@
 //! Decoding is total: lengths are checked against what is there before anything is allocated, and what was
 //! read must pass `TableDef::validate` (DEF-1).
 
+use std::ops::Range;
+
 use crate::base::{Error, IndexId, PageNo, Result, SpaceId, TableId, TrxId};
 use crate::row::{CollationId, ColumnDef, ColumnType, GoneColumn, KeyPart};
 
@@ -35,6 +37,8 @@ const INDEX_UNIQUE: u8 = 1;
 const PART_DESCENDING: u8 = 1;
 const PART_PREFIX: u8 = 2;
 
+/// Where the two ids are, behind the version.
+const IDS: Range<usize> = 2..14;
 /// Offset of the table's name, behind the version, two ids and the schema version.
 const NAME_AT: usize = 16;
 
@@ -99,9 +103,9 @@ impl TableDef {
         }
     }
 
-    /// What stands before the name in an encoded definition: what a rename does not change.
-    pub(crate) fn before_name(encoded: &[u8]) -> Option<&[u8]> {
-        encoded.get(..NAME_AT)
+    /// The ids of table and tablespace in an encoded definition: what no change of it changes.
+    pub(crate) fn ids_in(encoded: &[u8]) -> Option<&[u8]> {
+        encoded.get(IDS)
     }
 
     /// Where the table's name ends in an encoded definition.

@@ -91,6 +91,20 @@ fn definitions_come_back() {
     }
 }
 
+/// By what an older copy is known as the table's.
+#[test]
+fn ids_stay_where_they_are() {
+    let encoded = |def: TableDef| {
+        let mut bytes = Vec::new();
+        def.encode(&mut bytes);
+        TableDef::ids_in(&bytes).unwrap().to_vec()
+    };
+    let ids = encoded(orders());
+    assert_eq!(ids[..8], 9u64.to_le_bytes());
+    assert_eq!(ids[8..], 7u32.to_le_bytes());
+    assert_eq!(encoded(orders_that_lost_columns()), ids);
+}
+
 fn comes_back(def: TableDef) {
     def.validate().unwrap();
     assert_ne!(def.indexes[1].parts[0].fingerprint, 0);

@@ -180,9 +180,6 @@ impl<'a> RowRef<'a> {
     /// Has the same values as another row of the table, whichever versions they were written with. An
     /// external value is the same if it is in the same place.
     pub(crate) fn is_same(&self, other: &RowRef<'_>) -> bool {
-        if self.schema_version() == other.schema_version() {
-            return self.bytes == other.bytes;
-        }
         let (mut a, mut b) = (*self, *other);
         (a.external, b.external) = (None, None);
         let mut columns = 0..self.len();

@@ -16,6 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use parking_lot::Mutex;
+
 use crate::base::{Error, GoingOn, Result, TrxId};
 use crate::btree::Loader;
 use crate::catalog::{ENTRY_LEN, EntryRecord, OpenIndex, OpenTable};
@@ -32,6 +34,8 @@ use super::version::row_record;
 
 /// Entries between two questions whether to go on.
 pub(super) const ASKED_EVERY: usize = 4096;
+/// Bytes of memory that a sorter has at least: there may be many, of partitions with many indexes.
+const LEAST_MEMORY: usize = 16 << 10;
 /// So many changed rows are few enough to be left for the end, when others have to wait.
 const FEW_CHANGES: usize = 1000;
 
@@ -44,21 +48,19 @@ pub struct SortRoom {
     pub memory: usize,
 }
 
+impl SortRoom {
+    /// Sorts records of an index in so much of the memory, or a little if that is less.
+    pub(super) fn sorter(&self, index: &OpenIndex, memory: usize) -> Sorter {
+        let path = self.dir.join(format!("{SORT_FILE_PREFIX}{}", index.id));
+        Sorter::new(self.disk.clone(), path, memory.max(LEAST_MEMORY))
+    }
+}
+
 /// Is shown a row, with all its values, that has the same key in the index of this name as another one.
 pub type TellDuplicate<'a> = &'a mut dyn FnMut(&str, &RowRef<'_>);
 
-/// Why an index can't be built.
-pub(super) enum Refusal {
-    /// BUILD-1: the row with this clustered key is one of two.
-    Duplicate(Vec<u8>),
-    Failed(Error),
-}
-
-impl From<Error> for Refusal {
-    fn from(e: Error) -> Refusal {
-        Refusal::Failed(e)
-    }
-}
+/// BUILD-1: the number of an index, and the clustered key of one of two rows that have the same key there.
+pub(super) type Duplicate = (usize, Vec<u8>);
 
 /// Indexes of a table, which may not have them yet, that are built while it is changed.
 pub struct Build {
@@ -120,8 +122,8 @@ impl Build {
 
     fn fill_and_follow(&mut self, tell: TellDuplicate<'_>) -> Result<()> {
         if !self.is_filled {
-            let filled = self.fill();
-            self.refuse(filled, tell)?;
+            let found = self.fill()?;
+            self.refuse(found, tell)?;
             self.is_filled = true;
         }
         let mut before = usize::MAX;
@@ -135,31 +137,17 @@ impl Build {
         }
     }
 
-    /// Says which row an index, which has this number, refuses.
-    pub(super) fn refuse(
-        &self,
-        done: Result<(), (usize, Refusal)>,
-        tell: TellDuplicate<'_>,
-    ) -> Result<()> {
-        match done {
-            Ok(()) => Ok(()),
-            Err((_, Refusal::Failed(e))) => Err(e),
-            Err((n, Refusal::Duplicate(row))) => {
-                let index = self.indexes[n].name.clone();
-                self.tell_duplicate(&index, &row, tell)?;
-                Err(Error::DuplicateKey { index })
-            }
-        }
-    }
-
-    fn tell_duplicate(&self, index: &str, key: &[u8], tell: TellDuplicate<'_>) -> Result<()> {
-        let table = &*self.table;
-        let mut version = Version::default();
-        if version.read(&self.seen, table, key)?.is_none() {
+    /// Shows a row that an index refuses, if there is one.
+    pub(super) fn refuse(&self, found: Option<Duplicate>, tell: TellDuplicate<'_>) -> Result<()> {
+        let Some((number, key)) = found else {
             return Ok(());
+        };
+        let index = self.indexes[number].name.clone();
+        let mut version = Version::default();
+        if version.read(&self.seen, &self.table, &key)?.is_some() {
+            tell(&index, &version.whole_row(&self.seen, &self.table, &key)?);
         }
-        tell(index, &version.whole_row(&self.seen, table, key)?);
-        Ok(())
+        Err(Error::DuplicateKey { index })
     }
 
     /// An error if it is not to go on.
@@ -169,41 +157,22 @@ impl Build {
 
     pub(super) fn sorters(&self) -> Vec<Sorter> {
         let memory = self.room.memory / self.indexes.len();
-        let sorter = |index: &OpenIndex| {
-            let name = format!("{SORT_FILE_PREFIX}{}", index.id);
-            Sorter::new(self.room.disk.clone(), self.room.dir.join(name), memory)
-        };
-        self.indexes.iter().map(sorter).collect()
+        let indexes = self.indexes.iter();
+        indexes
+            .map(|index| self.room.sorter(index, memory))
+            .collect()
     }
 
     /// Fills the empty trees with the entries of all rows that the view sees.
-    fn fill(&mut self) -> Result<(), (usize, Refusal)> {
-        let sorters = self.sort_entries().map_err(|e| (0, e.into()))?;
+    fn fill(&mut self) -> Result<Option<Duplicate>> {
+        let sorters = self.sort_entries()?;
         let (table, indexes) = (&*self.table, &self.indexes[..]);
-        let interrupt = self.seen.interrupt().clone();
-        let going_on = &|| going_on(table, indexes, &interrupt);
-        let mut work: Vec<_> = indexes.iter().zip(sorters).collect();
-        let mut done = Vec::new();
-        while !work.is_empty() {
-            let rest = work.split_off(work.len().min(2));
-            let mut pair = work.into_iter();
-            let (first, second) = (pair.next().expect("it is not empty"), pair.next());
-            thread::scope(|scope| {
-                let load_second =
-                    |(index, sorter)| scope.spawn(move || load(index, sorter, going_on));
-                let other = second.map(load_second);
-                done.push(load(first.0, first.1, going_on));
-                done.extend(other.map(|other| other.join().expect("it does not panic")));
-            });
-            if done.iter().any(|result| result.is_err()) {
-                break;
-            }
-            work = rest;
-        }
-        for (n, result) in done.into_iter().enumerate() {
-            result.map_err(|e| (n, e))?;
-        }
-        Ok(())
+        let interrupt = &**self.seen.interrupt();
+        let going_on = &|| going_on(table, indexes, interrupt);
+        let work = indexes.iter().zip(sorters).collect();
+        let done = by_two_threads(work, |(index, sorter)| load(index, sorter, going_on))?;
+        let mut found = done.into_iter().enumerate();
+        Ok(found.find_map(|(number, key)| Some((number, key?))))
     }
 
     /// Scans the table.
@@ -245,6 +214,41 @@ impl Drop for Build {
     }
 }
 
+/// Does all pieces of work, two at the same time, and returns what came of them, in their order. The first
+/// error ends it when the pieces at hand are done.
+pub(super) fn by_two_threads<W: Send, R: Send>(
+    work: Vec<W>,
+    piece: impl Fn(W) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    let is_alone = work.len() < 2;
+    let work = Mutex::new(work.into_iter().enumerate());
+    let done = Mutex::new(Vec::new());
+    let has_failed = AtomicBool::new(false);
+    let go_on = || -> Result<()> {
+        // Relaxed: one piece more does no harm.
+        while !has_failed.load(Ordering::Relaxed) {
+            // The lock is given up before the work.
+            let next = work.lock().next();
+            let Some((number, next)) = next else {
+                return Ok(());
+            };
+            let result = piece(next);
+            has_failed.fetch_or(result.is_err(), Ordering::Relaxed);
+            done.lock().push((number, result?));
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let other = (!is_alone).then(|| scope.spawn(go_on));
+        let own = go_on();
+        let other = other.map(|other| other.join().expect("it does not panic"));
+        own.and(other.unwrap_or(Ok(())))
+    })?;
+    let mut done = done.into_inner();
+    done.sort_unstable_by_key(|(number, _)| *number);
+    Ok(done.into_iter().map(|(_, result)| result).collect())
+}
+
 /// A transaction whose view is opened now. The caller's lock keeps DDL from the table, so it needs none, and
 /// has none when the caller locks the table for itself.
 pub(super) fn reader(of: &Transaction) -> Transaction {
@@ -274,6 +278,19 @@ fn going_on(table: &OpenTable, indexes: &[OpenIndex], interrupt: &AtomicBool) ->
     }
 }
 
+/// An error for a key that is too long for a page of its index.
+pub(super) fn check_key(index: &OpenIndex, key: &[u8]) -> Result<()> {
+    let limit = max_key(index.tree.page_size());
+    match key.len() <= limit {
+        true => Ok(()),
+        false => Err(Error::TooLarge {
+            what: format!("a key of index {}", index.name),
+            size: key.len(),
+            limit,
+        }),
+    }
+}
+
 /// An entry, as it is sorted: the payload has a byte behind the record that says whether a part of its own
 /// key is NULL.
 #[derive(Default)]
@@ -294,14 +311,7 @@ impl Entry {
         self.key.clear();
         index.codec.encode_row(row, &mut self.key)?;
         self.key.extend_from_slice(clustered_key);
-        let longest = max_key(index.tree.page_size());
-        if self.key.len() > longest {
-            return Err(Error::TooLarge {
-                what: format!("a key of index {}", index.name),
-                size: self.key.len(),
-                limit: longest,
-            });
-        }
+        check_key(index, &self.key)?;
         let record = EntryRecord {
             flags: 0,
             trx: writer,
@@ -316,7 +326,7 @@ impl Entry {
 }
 
 /// An entry that was sorted, taken apart: a file of runs is read like any other.
-pub(super) struct Sorted<'a> {
+pub(super) struct EntryParts<'a> {
     pub(super) record: &'a [u8],
     /// Bytes of the index's own key.
     pub(super) own_len: usize,
@@ -324,13 +334,13 @@ pub(super) struct Sorted<'a> {
     pub(super) is_only: bool,
 }
 
-impl<'a> Sorted<'a> {
-    pub(super) fn read(index: &OpenIndex, key: &[u8], payload: &'a [u8]) -> Result<Sorted<'a>> {
+impl<'a> EntryParts<'a> {
+    pub(super) fn read(index: &OpenIndex, key: &[u8], payload: &'a [u8]) -> Result<EntryParts<'a>> {
         let damaged = || index.damage_at(key, "a sorted entry", "something else");
         let (record, has_null) = payload.split_at_checked(ENTRY_LEN).ok_or_else(damaged)?;
         let entry = EntryRecord::decode(record);
         let pk = entry.and_then(|entry| entry.clustered_key(key));
-        Ok(Sorted {
+        Ok(EntryParts {
             record,
             own_len: key.len() - pk.ok_or_else(damaged)?.len(),
             is_only: index.unique && has_null == [0],
@@ -338,21 +348,18 @@ impl<'a> Sorted<'a> {
     }
 }
 
-fn load(
-    index: &OpenIndex,
-    sorter: Sorter,
-    going_on: GoingOn<'_>,
-) -> std::result::Result<(), Refusal> {
+/// Returns the row that it refuses, if there is one (BUILD-1).
+fn load(index: &OpenIndex, sorter: Sorter, going_on: GoingOn<'_>) -> Result<Option<Vec<u8>>> {
     let mut entries = sorter.finish(going_on)?;
     let mut loader = Loader::new(&index.tree)?;
     // The last entry, and how long its own key is, which may not come again; 0 if it may.
     let (mut last, mut own_len) = (Vec::new(), 0);
     let mut n = 0usize;
     while let Some((key, payload)) = entries.next_record()? {
-        let sorted = Sorted::read(index, key, payload)?;
+        let sorted = EntryParts::read(index, key, payload)?;
         if index.unique {
             if own_len > 0 && last[..own_len] == key[..sorted.own_len] {
-                return Err(Refusal::Duplicate(last.split_off(own_len)));
+                return Ok(Some(last.split_off(own_len)));
             }
             own_len = if sorted.is_only { sorted.own_len } else { 0 };
             last.clear();
@@ -365,5 +372,5 @@ fn load(
         }
     }
     loader.finish()?;
-    Ok(())
+    Ok(None)
 }

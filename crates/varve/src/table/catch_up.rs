@@ -31,8 +31,8 @@ use crate::page::record_cost;
 use crate::row::{ExternalValues, KeyCodec, RowRef};
 use crate::txn::Transaction;
 
-use super::build::{Build, Entry, Refusal, Sorted, TellDuplicate, reader};
-use super::external::{damaged, fetch, row_for_keys};
+use super::build::{Build, Duplicate, Entry, EntryParts, TellDuplicate, reader};
+use super::external::{damaged, row_for_keys, whole_row};
 use super::sorter::Sorter;
 use super::unique::find_entry;
 use super::version::{VersionScratch, gone_version, read_leaf, row_record, sees, visible_version};
@@ -88,12 +88,8 @@ impl Version {
         key: &[u8],
     ) -> Result<RowRef<'a>> {
         let record = row_record(table, key, &self.payload)?;
-        let row = table.row(key, record.row)?;
         let history = Some(&trx.core().history);
-        match fetch(table, history, &row, |_| usize::MAX, &mut self.values)? {
-            true => Ok(row.with_external(&self.values)),
-            false => Err(damaged(table, key)),
-        }
+        whole_row(table, history, key, record.row, &mut self.values)
     }
 }
 
@@ -139,10 +135,10 @@ impl Build {
         keys.sort_unstable();
         keys.dedup();
         let sorters = self.remove_old(&now, &keys)?;
-        let inserted = self.insert_new(&now, sorters);
+        let found = self.insert_new(&now, sorters)?;
         // The row is told of as the new view sees it.
         self.seen = now;
-        self.refuse(inserted, tell)?;
+        self.refuse(found, tell)?;
         Ok(keys.len())
     }
 
@@ -154,7 +150,7 @@ impl Build {
         let (mut gone, mut came) = (Entry::default(), Entry::default());
         let table = &*self.table;
         for &key in keys {
-            self.check()?;
+            now.check_interrupt()?;
             let was = old.read(&self.seen, table, key)?;
             let is = new.read(now, table, key)?;
             // Of what one transaction wrote views see only the last.
@@ -181,36 +177,35 @@ impl Build {
         Ok(sorters)
     }
 
-    fn insert_new(
-        &self,
-        now: &Transaction,
-        sorters: Vec<Sorter>,
-    ) -> std::result::Result<(), (usize, Refusal)> {
-        for (n, (index, sorter)) in self.indexes.iter().zip(sorters).enumerate() {
-            insert_all(now, &self.table, index, sorter).map_err(|e| (n, e))?;
+    fn insert_new(&self, now: &Transaction, sorters: Vec<Sorter>) -> Result<Option<Duplicate>> {
+        for (number, (index, sorter)) in self.indexes.iter().zip(sorters).enumerate() {
+            if let Some(key) = insert_all(now, &self.table, index, sorter)? {
+                return Ok(Some((number, key)));
+            }
         }
-        Ok(())
+        Ok(None)
     }
 }
 
+/// Returns another row with the same key, if one is refused (BUILD-1).
 fn insert_all(
     now: &Transaction,
     table: &OpenTable,
     index: &OpenIndex,
     sorter: Sorter,
-) -> std::result::Result<(), Refusal> {
+) -> Result<Option<Vec<u8>>> {
     let mut entries = sorter.finish(&|| now.check_interrupt())?;
     while let Some((key, payload)) = entries.next_record()? {
         now.check_interrupt()?;
-        let sorted = Sorted::read(index, key, payload)?;
-        if sorted.is_only
-            && let Some(other) = find_entry(now, index, &key[..sorted.own_len])?
+        let parts = EntryParts::read(index, key, payload)?;
+        if parts.is_only
+            && let Some(other) = find_entry(now, index, &key[..parts.own_len])?
         {
-            return Err(Refusal::Duplicate(other));
+            return Ok(Some(other));
         }
-        insert(table, index, key, sorted.record)?;
+        insert(table, index, key, parts.record)?;
     }
-    Ok(())
+    Ok(None)
 }
 
 fn insert(table: &OpenTable, index: &OpenIndex, key: &[u8], record: &[u8]) -> Result<()> {

@@ -355,7 +355,7 @@ fn has_older_copy(table: &OpenTable, def: &TableDef, encoded: &[u8]) -> Result<b
         return Ok(false);
     };
     if !copy.is_whole() {
-        return Ok(TableDef::before_name(copy.stored) == TableDef::before_name(encoded));
+        return Ok(TableDef::ids_in(copy.stored) == TableDef::ids_in(encoded));
     }
     let Ok(mut old) = TableDef::decode(copy.stored) else {
         return Ok(false);

@@ -471,6 +471,22 @@ pub fn row_for_keys<'a>(
     Ok(Some(row.with_external(values)))
 }
 
+/// The row in `bytes`, under clustered key `key`, with all its values. A cut is damage: the caller's view
+/// sees the row, or nobody else has the table.
+pub fn whole_row<'a>(
+    table: &'a OpenTable,
+    history: Option<&History>,
+    key: &[u8],
+    bytes: &'a [u8],
+    values: &'a mut ExternalValues,
+) -> Result<RowRef<'a>> {
+    let row = table.row(key, bytes)?;
+    match fetch(table, history, &row, |_| usize::MAX, values)? {
+        true => Ok(row.with_external(values)),
+        false => Err(damaged(table, key)),
+    }
+}
+
 /// What a cursor has of its rows' external values.
 #[derive(Default)]
 pub struct ExternalColumns {

@@ -36,27 +36,21 @@ mod duplicate;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::thread;
-
-use parking_lot::Mutex;
 
 use crate::base::{Error, GoingOn, PageNo, Result, RollPtr, RowHead};
 use crate::btree::{Loader, Seek, Tree};
 use crate::catalog::{ENTRY_LEN, EXTERNAL, EntryRecord, OpenIndex, OpenTable, is_aside};
 use crate::lock::TableMode;
-use crate::page::max_key;
 use crate::row::{Datum, RowRef, put_row_id};
 use crate::txn::{Counters, Transaction, TrxNumber};
 
-use super::build::{ASKED_EVERY, SortRoom, check_interrupt};
+use super::build::{ASKED_EVERY, SortRoom, by_two_threads, check_interrupt, check_key};
 use super::bulk::move_counter;
 use super::external::{LoadedChains, row_limit};
-use super::sorter::{SORT_FILE_PREFIX, Sorter};
+use super::sorter::Sorter;
 use super::write::encode_key;
 use duplicate::{Duplicate, SameKeys};
 
-/// Bytes of memory that a sorter has at least.
-const LEAST_MEMORY: usize = 16 << 10;
 /// Bytes of a row's number, which the sorters carry along.
 const NUMBER_LEN: usize = size_of::<u64>();
 
@@ -128,7 +122,7 @@ impl TableLoad {
             0 => 0,
             n => room.memory / 2 / n,
         };
-        let sorter = |index| sorter_of(index, &room, memory);
+        let sorter = |index| room.sorter(index, memory);
         let entries = table.secondary.iter().map(sorter).collect();
         let loader = Loader::new(ClusteredTree(table.clone()))?;
         Ok(TableLoad {
@@ -220,7 +214,7 @@ impl TableLoad {
             true => self.room.memory,
             false => self.room.memory / 2,
         };
-        let mut sorter = sorter_of(&self.table.clustered, &self.room, memory);
+        let mut sorter = self.room.sorter(&self.table.clustered, memory);
         self.take_rows_back(&mut sorter)?;
         self.rows = Rows::Sorting(sorter);
         Ok(())
@@ -373,24 +367,6 @@ fn check_loadable(trx: &Transaction, table: &OpenTable) -> Result<()> {
     }
 }
 
-fn check_key(index: &OpenIndex, key: &[u8]) -> Result<()> {
-    let limit = max_key(index.tree.page_size());
-    match key.len() <= limit {
-        true => Ok(()),
-        false => Err(Error::TooLarge {
-            what: format!("a key of index {}", index.name),
-            size: key.len(),
-            limit,
-        }),
-    }
-}
-
-fn sorter_of(index: &OpenIndex, room: &SortRoom, memory: usize) -> Sorter {
-    let path = room.dir.join(format!("{SORT_FILE_PREFIX}{}", index.id));
-    // Many partitions, of many indexes.
-    Sorter::new(room.disk.clone(), path, memory.max(LEAST_MEMORY))
-}
-
 /// Makes `out` the key under which a row is sorted: those of one clustered key in the order of their numbers.
 /// No key begins with another one (KEY-2).
 fn put_numbered(key: &[u8], number: u64, out: &mut Vec<u8>) {
@@ -444,33 +420,16 @@ fn load_trees<'t>(
     work: Vec<(&'t OpenIndex, Work)>,
     interrupt: &Arc<AtomicBool>,
 ) -> Result<Option<(&'t OpenIndex, Duplicate)>> {
-    let threads = work.len().min(2);
-    let work = Mutex::new(work.into_iter().enumerate());
-    let done = Mutex::new(Vec::new());
-    let go_on = || {
-        loop {
-            // The lock is given up before the work.
-            let next = work.lock().next();
-            let Some((number, (index, sorter))) = next else {
-                return Ok(());
-            };
-            let found = match sorter {
-                Work::Rows(sorter) => load_rows(index, sorter, interrupt)?,
-                Work::Entries(sorter) => load_entries(index, sorter, interrupt)?,
-            };
-            done.lock().push((number, index, found));
-        }
-    };
-    thread::scope(|scope| {
-        let other = (threads > 1).then(|| scope.spawn(go_on));
-        let own: Result<()> = go_on();
-        let other = other.map(|other| other.join().expect("it does not panic"));
-        own.and(other.unwrap_or(Ok(())))
+    let done = by_two_threads(work, |(index, sorter)| {
+        let found = match sorter {
+            Work::Rows(sorter) => load_rows(index, sorter, interrupt)?,
+            Work::Entries(sorter) => load_entries(index, sorter, interrupt)?,
+        };
+        Ok(found.map(|found| (index, found)))
     })?;
-    let found = done.into_inner().into_iter();
-    let found = found.filter_map(|(n, index, found)| Some((n, index, found?)));
-    let named = found.min_by_key(|(n, _, duplicate)| (duplicate.number, *n));
-    Ok(named.map(|(_, index, duplicate)| (index, duplicate)))
+    let found = done.into_iter().flatten();
+    // Of one row the first index.
+    Ok(found.min_by_key(|(_, duplicate)| duplicate.number))
 }
 
 fn load_rows(

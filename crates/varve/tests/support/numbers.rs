@@ -7,6 +7,7 @@ use varve::{
     Value,
 };
 
+use crate::by_id::delete;
 use crate::small;
 
 pub const ROWS: i64 = 4000;
@@ -55,12 +56,8 @@ pub fn filled(db: &Database) -> Table {
     }
     trx.commit().unwrap();
     let mut trx = db.begin(Isolation::RepeatableRead);
-    let mut cursor = table.cursor(0).unwrap();
     for id in ROWS..ROWS + 100 {
-        let id = id.to_le_bytes();
-        let found = cursor.seek(&mut trx, &[Some(&id)], KeyMatch::Exact, LockMode::Exclusive);
-        assert!(found.unwrap());
-        trx.delete(&table, &cursor).unwrap();
+        assert!(delete(&mut trx, &table, id).unwrap());
     }
     trx.commit().unwrap();
     db.wait_for_purge(Duration::from_secs(60));

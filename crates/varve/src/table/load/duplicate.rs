@@ -5,7 +5,7 @@ use crate::base::Result;
 use crate::catalog::{OpenTable, RowRecord};
 use crate::row::{ExternalValues, RowRef};
 
-use super::super::external::fetch;
+use super::super::external::whole_row;
 use super::super::version::read_leaf;
 
 /// A row that has the same key as one that came before.
@@ -48,11 +48,10 @@ impl Duplicate {
         let damaged = || table.clustered.damage_at(key, "a row", "something else");
         let decoded = decoded.ok_or_else(damaged)?;
         let mut values = ExternalValues::default();
-        let row = table.row(key, decoded.row)?;
-        if !fetch(table, None, &row, |_| usize::MAX, &mut values)? {
-            return Err(damaged());
-        }
-        tell(index, &row.with_external(&values));
+        tell(
+            index,
+            &whole_row(table, None, key, decoded.row, &mut values)?,
+        );
         Ok(())
     }
 }
