@@ -55,7 +55,7 @@ fn what_is_not_copied_is_noticed() {
 #[test]
 fn a_log_that_goes_without_its_copies_is_noticed() {
     is_noticed(Sabotage::WrongLogKept, &|options, _| {
-        long_views::full_store(options);
+        long_views::full_store_of_rows(options);
     });
 }
 

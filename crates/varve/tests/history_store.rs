@@ -216,6 +216,7 @@ fn nothing_is_copied_that_nobody_needs() {
 #[test]
 fn a_full_store_holds_purge_back_and_nothing_else() {
     long_views::full_store(options());
+    long_views::full_store_of_rows(options());
 }
 
 /// STORE-2, STORE-4: what was kept for views that have gone goes, although there is one that stays for ever.

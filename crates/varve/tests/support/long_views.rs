@@ -10,7 +10,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use varve::{
     ColumnType, Cursor, Database, Error, FlushLog, HistoryOptions, IndexDef, Isolation, KeyMatch,
-    KeyPart, LockMode, Options, Result, Savepoint, Table, TableDef, Transaction, Value,
+    KeyPart, LockMode, Options, PurgeOptions, Result, Savepoint, Table, TableDef, Transaction,
+    Value,
 };
 
 use crate::reads::{KS, Row, Rows, Sorted, compare, definition, order, row_of};
@@ -343,6 +344,7 @@ pub struct Texts {
     pub db: Database,
     pub table: Table,
     pub rows: i64,
+    indexes: usize,
 }
 
 impl Texts {
@@ -356,13 +358,26 @@ impl Texts {
 
     /// With a table of this name.
     pub fn in_table(db: Database, name: &str, rows: i64) -> Texts {
-        let def = TableDef::new(name)
+        let by_text = IndexDef::new("by_text", vec![KeyPart::new(1).prefix(9)]);
+        Texts::with_definition(db, &Texts::definition(name).add_index(by_text), rows)
+    }
+
+    /// Without the index.
+    pub fn definition(name: &str) -> TableDef {
+        TableDef::new(name)
             .column("id", ColumnType::i64())
             .column("text", ColumnType::Bytes(1000))
             .primary(&["id"])
-            .add_index(IndexDef::new("by_text", vec![KeyPart::new(1).prefix(9)]));
-        let table = db.create_table(&def).unwrap();
-        let texts = Texts { db, table, rows };
+    }
+
+    fn with_definition(db: Database, def: &TableDef, rows: i64) -> Texts {
+        let table = db.create_table(def).unwrap();
+        let texts = Texts {
+            db,
+            table,
+            rows,
+            indexes: 1 + def.indexes.len(),
+        };
         let mut trx = texts.begin();
         for id in 0..rows {
             let row = [Some(&id.to_le_bytes()[..]), Some(&Texts::text(id, 0))];
@@ -415,7 +430,7 @@ impl Texts {
 
     /// The transaction sees what was there after `n` rounds.
     pub fn compare(&self, trx: &mut Transaction, n: i64) {
-        for index in [0, 1] {
+        for index in 0..self.indexes {
             let mut cursor = self.table.cursor(index).unwrap();
             let mut found = Vec::new();
             let mut is_there = cursor.first(trx, LockMode::None).unwrap();
@@ -436,18 +451,38 @@ impl Texts {
 }
 
 /// More is to be copied than the store takes.
-pub fn full_store(mut options: Options) {
+pub fn full_store(options: Options) {
+    fill_store(options, |db| Texts::in_database(db, 4000));
+}
+
+/// Likewise in a table without an index: an entry has one version, so the log of one that is left tells purge
+/// where to go on even if it does not know the first log of a row's two.
+pub fn full_store_of_rows(options: Options) {
+    let def = Texts::definition("h/t");
+    fill_store(options, |db| Texts::with_definition(db, &def, 4000));
+}
+
+fn fill_store(mut options: Options, texts: impl FnOnce(Database) -> Texts) {
     let dir = tempfile::tempdir().unwrap();
-    options.history.max_size = Some(HistoryOptions::MIN_MAX_SIZE);
-    let texts = Texts::new(dir.path(), options, 4000);
-    // So that a row has two versions that somebody needs.
+    let history = HistoryOptions {
+        max_size: Some(HistoryOptions::MIN_MAX_SIZE),
+        ..options.history
+    };
+    // Purge waits for the views until all changes are there, and then has them in one batch: so a row has two
+    // versions that somebody needs.
+    options.history.delay = WAIT;
+    options.purge.batch_size = PurgeOptions::MAX_BATCH_SIZE;
+    let texts = texts(Database::open(dir.path(), options).unwrap());
     let mut views = [0, 1].map(|n| {
         let view = texts.snapshot();
         texts.round(n + 1);
         view
     });
+    texts.db.set_history_options(history).unwrap();
     until("purge stops", || texts.counter("history_store_full") > 0);
     assert!(!texts.db.wait_for_purge(Duration::from_millis(200)));
+    // What purge has given back is written over.
+    texts.round(3);
     for (view, n) in views.iter_mut().zip(0..) {
         texts.compare(view, n);
     }
