@@ -25,7 +25,7 @@ fn is_noticed(sabotage: Sabotage, scene: &dyn Fn(Options, u64)) {
         };
         catch_unwind(AssertUnwindSafe(|| scene(options, seed))).is_err()
     };
-    let seed = (0..20).find(|seed| fails(*seed));
+    let seed = (0..60).find(|seed| fails(*seed));
     println!("{sabotage:?}: noticed by run {seed:?}");
     assert!(seed.is_some(), "nobody noticed: {sabotage:?}");
 }
